@@ -1,0 +1,63 @@
+# Needs Python 3.10 or newer and a C compiler called cc; everything else goes into .venv.
+#
+#   make test ARGS="-k matmul"      more arguments for pytest, the demo or the benchmarks
+#   make test PYTHON=python3.12     another interpreter for a new .venv
+#   make setup PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+#                                   the CPU build of torch, a tenth of the download
+
+PYTHON   ?= python3
+ARGS     ?=
+PIP_ARGS ?=
+
+BIN := .venv/bin
+PIP  = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS)
+
+# A stamp is newer than pyproject.toml as long as .venv holds what it asks for.
+BASE := .venv/.stamp-base
+DEV  := .venv/.stamp-dev
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test bench lint format clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(DEV) ## install the package and the development tools into .venv
+
+demo: $(BASE) ## run the demonstration (installs the base package only)
+	$(BIN)/python -m pyflame demo $(ARGS)
+
+test: $(DEV) ## run the tests on two workers
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+bench: $(DEV) ## run the benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lint: $(DEV) ## check style, formatting, types and the import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(DEV) ## fix what can be fixed and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove caches and build outputs (`rm -rf .venv` to set up anew)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The target is pip rather than python: where venv fails half-way (Debian without python3-venv) only python exists.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "PyFlame needs Python 3.10 or newer; name one with PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+$(BASE): pyproject.toml | $(BIN)/pip
+	$(PIP) -e .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/pip
+	$(PIP) -e '.[dev]'
+	@touch $(BASE) $@

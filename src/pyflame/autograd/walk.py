@@ -1,0 +1,93 @@
+"""The backward walk: gradients of a result with respect to every leaf of its tape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyflame.autograd.tape import Entry, Leaf, record
+from pyflame.core.errors import GradientError
+from pyflame.core.state import mode
+from pyflame.ir import F, Meta, Node, cast
+
+
+def sum_to(g: Node, meta: Meta) -> Node:
+    """Undo broadcasting: sum a gradient down to its source's shape, in its source's dtype."""
+    if g.shape != meta.shape:
+        skip = g.ndim - len(meta.shape)
+        axes = tuple(a for a in range(g.ndim) if a < skip or (meta.shape[a - skip] == 1 and g.shape[a] != 1))
+        g = F.reshape(F.reduce_sum(g, axes), meta.shape) if axes else F.expand(g, meta.shape)
+    return cast(g, meta.dtype)
+
+
+def backward(
+    roots: Sequence[tuple[Entry | Leaf, Node]],
+    *,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+    entries: dict[Node, Entry | Leaf] | None = None,
+) -> dict[Leaf, Node]:
+    """Gradients of sum(root * seed) for each leaf. With create_graph `entries` gets the entries of the gradients."""
+    gradients: dict[Entry | Leaf, Node] = {}
+    for root, seed in roots:
+        gradients[root] = gradients[root] + seed if root in gradients else seed
+    order = _order([root for root, _ in roots])
+    known: dict[Node, Entry | Leaf] = entries if entries is not None else {}
+    for entry in reversed(order):
+        if isinstance(entry, Leaf):
+            continue
+        if entry.freed:
+            raise GradientError(
+                "[backward] expected a tape that still holds its values but it was freed by an earlier backward; "
+                "pass retain_graph=True to the first one"
+            )
+        g = gradients.pop(entry, None)
+        if g is not None:
+            _step(entry, g, gradients, known, create_graph)
+        if not (retain_graph or create_graph):
+            entry.free()
+    return {leaf: g for leaf, g in gradients.items() if isinstance(leaf, Leaf)}
+
+
+def _step(entry: Entry, g: Node, gradients: dict[Entry | Leaf, Node], known: dict[Node, Entry | Leaf], create_graph: bool) -> None:
+    rule = entry.op.grad
+    if rule is None:
+        raise GradientError(f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out")
+    recorder: list[Node] | None = [] if create_graph else None
+    with mode(recorder=recorder):
+        results: Sequence[Any] = rule(g, entry.out, entry.srcs, entry.metas, entry.attrs)
+        for parent, meta, result in zip(entry.parents, entry.metas, results, strict=True):
+            if parent is None or result is None:
+                continue
+            result = sum_to(result, meta)
+            before = gradients.get(parent)
+            gradients[parent] = result if before is None else before + result
+    if recorder is not None:
+        if entry.out is not None:
+            known[entry.out] = entry
+        for node, parent in zip(entry.srcs, entry.parents, strict=True):
+            if node is not None and parent is not None:
+                known[node] = parent
+        record(recorder, known)
+
+
+def _order(roots: Sequence[Entry | Leaf]) -> list[Entry | Leaf]:
+    """Entries reachable from the roots, parents first."""
+    order: list[Entry | Leaf] = []
+    seen: set[Entry | Leaf] = set()
+    for root in roots:
+        if root in seen:
+            continue
+        stack: list[tuple[Entry | Leaf, bool]] = [(root, False)]
+        while stack:
+            entry, done = stack.pop()
+            if done:
+                order.append(entry)
+                continue
+            if entry in seen:
+                continue
+            seen.add(entry)
+            stack.append((entry, True))
+            if isinstance(entry, Entry):
+                stack.extend((p, False) for p in entry.parents if p is not None and p not in seen)
+    return order

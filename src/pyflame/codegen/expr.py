@@ -1,0 +1,104 @@
+"""The C-family expression of one instruction: shared by every dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyflame.core.dtype import DType
+from pyflame.ir.kernel import Instr
+
+CTYPE = {
+    "bool_": "uint8_t",
+    "uint8": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "float8_e4m3fn": "uint8_t",
+    "float8_e4m3fnuz": "uint8_t",
+    "float8_e5m2": "uint8_t",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "float32": "float",
+    "float64": "double",
+}
+# Names of conversion functions between a stored small float and float.
+_SMALL = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3fn",
+    "float8_e4m3fnuz": "e4m3fnuz",
+    "float8_e5m2": "e5m2",
+}
+_SHORT = {"uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64"}
+
+
+def storage(dtype: DType) -> str:
+    return CTYPE[dtype.name]
+
+
+def register(dtype: DType) -> str:
+    """The C type in which a value is held."""
+    return CTYPE[dtype.compute.name]
+
+
+def loaded(dtype: DType, text: str) -> str:
+    return f"pf_{_SMALL[dtype.name]}_to_f32({text})" if dtype.name in _SMALL else text
+
+
+def stored(dtype: DType, text: str) -> str:
+    return f"pf_f32_to_{_SMALL[dtype.name]}({text})" if dtype.name in _SMALL else text
+
+
+def converted(source: DType, target: DType, text: str) -> str:
+    """A cast. To a small float it rounds through storage, so that an explicit cast is seen by later ops."""
+    if target.name == "bool_":
+        return f"(uint8_t)(({text}) != 0)"
+    if target.name in _SMALL:
+        small = _SMALL[target.name]
+        wide = f"pf_f64_to_{small}" if source.name == "float64" and small in ("f16", "bf16") else f"pf_f32_to_{small}"
+        return f"pf_{small}_to_f32({wide}({text}))"
+    if target.is_int and source.is_float:
+        return f"pf_to_{_SHORT[target.name]}({text})"
+    return f"({register(target)})({text})"
+
+
+IDENTITY = {
+    "zero": lambda d: "0",
+    "one": lambda d: "1",
+    "lowest": lambda d: "-INFINITY" if d.is_float else _extreme(d, low=True),
+    "highest": lambda d: "INFINITY" if d.is_float else _extreme(d, low=False),
+}
+
+
+def _extreme(dtype: DType, low: bool) -> str:
+    if dtype.name in ("bool_", "uint8"):
+        return "0" if low else ("1" if dtype.name == "bool_" else "255")
+    bits = dtype.itemsize * 8
+    return f"INT{bits}_MIN" if low else f"INT{bits}_MAX"
+
+
+def expression(instr: Instr, args: Sequence[str], dtypes: Sequence[DType]) -> str:
+    """The right-hand side of an `op` instruction."""
+    op = instr.op
+    assert op is not None
+    if op.name == "cast":
+        return converted(dtypes[0], instr.dtype, args[0])
+    assert op.c is not None
+    names = dict(zip(op.srcs, args, strict=True))
+    names.update({k: str(v) for k, v in zip(op.attrs, instr.attrs, strict=True)})
+    text = op.c.format(T=register(instr.dtype), S=register(dtypes[0]) if dtypes else "", **names)
+    # C computes small integers as int: wrap back to the width they have.
+    return f"({register(instr.dtype)})({text})" if not instr.dtype.is_float else text
+
+
+def combine(instr: Instr, a: str, b: str) -> str:
+    """One step of a reduction."""
+    assert instr.op is not None and instr.op.c is not None
+    return instr.op.c.format(a=a, b=b, T=register(instr.dtype))
+
+
+def identity(instr: Instr) -> str:
+    assert instr.op is not None and instr.op.identity is not None
+    return IDENTITY[instr.op.identity](instr.dtype.compute)
+

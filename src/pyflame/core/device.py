@@ -1,0 +1,74 @@
+"""Device names and Targets: what the compute side may know of a machine, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyflame.core.errors import DeviceError, DeviceNameError, suggest
+
+KINDS = ("cpu", "rocm", "cuda", "null")
+NOT_SUPPORTED = {
+    "cerebras": "its SDK is proprietary and PyFlame does not support it; use 'cpu', 'rocm' or 'cuda'",
+    "metal": "PyFlame does not support Metal; use 'cpu'",
+    "mps": "PyFlame does not support Metal; use 'cpu'",
+    "opencl": "PyFlame does not support OpenCL; use 'rocm', 'cuda' or 'cpu'",
+}
+
+
+@dataclass(frozen=True)
+class DeviceId:
+    """Names a device without opening it: a kind and an index or, for `null`, the target it plans for."""
+
+    kind: str
+    index: int = 0
+    target: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "cpu":
+            return "cpu"
+        return f"{self.kind}:{self.target or self.index}" if self.kind != "null" or self.target else "null"
+
+
+CPU = DeviceId("cpu")
+
+
+def parse_device(name: object) -> DeviceId:
+    """Read 'cpu', 'rocm', 'rocm:1', 'cuda:0', 'null' or 'null:gfx942'.
+
+    >>> parse_device("rocm:1")
+    DeviceId(kind='rocm', index=1, target='')
+    """
+    if isinstance(name, DeviceId):
+        return name
+    if not isinstance(name, str):
+        raise DeviceNameError(f"[device] expected a string such as 'cpu' or 'rocm:0' but got {name!r}")
+    kind, _, rest = name.strip().lower().partition(":")
+    if kind in NOT_SUPPORTED:
+        raise DeviceError(f"[device] {name!r} is not available: {NOT_SUPPORTED[kind]}")
+    if kind not in KINDS:
+        raise DeviceNameError(
+            f"[device] expected one of cpu, rocm[:N], cuda[:N], null[:target] but got {name!r}{suggest(kind, KINDS)}"
+        )
+    if kind == "null":
+        return DeviceId("null", 0, rest)
+    if rest and (not rest.isdecimal() or kind == "cpu" and rest != "0"):
+        raise DeviceNameError(f"[device] expected a device number after '{kind}:' but got {name!r}")
+    return DeviceId(kind, int(rest or 0))
+
+
+@dataclass(frozen=True)
+class Target:
+    """What kernels are built for. Passes branch on these capabilities, never on a vendor's name."""
+
+    name: str  # "cpu", "gfx942", "sm_90"
+    language: str  # "c", "hip" or "cuda": picks the codegen dialect
+    isa: tuple[str, ...] = ()  # CPU: resolved instruction sets, e.g. ("avx512f", "amx-bf16")
+    workers: int = 1  # CPU threads, or compute units
+    wave_size: int = 1
+    lds_bytes: int = 0
+    matrix_core: str = ""  # "", "mfma", "wmma", "mma", "amx"
+    fp8: str = ""  # "", "fnuz" or "ocp"
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.language != "c"

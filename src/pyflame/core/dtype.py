@@ -1,0 +1,144 @@
+"""Element types and PyTorch's promotion rules.
+
+A DType is one of a fixed set of frozen values; compare with `is`. Kernels compute 16- and 8-bit floats in
+float32 (`compute`), so a value is rounded only where it is stored or cast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pyflame.core.errors import DTypeError, suggest
+
+
+@dataclass(frozen=True, eq=False)
+class DType:
+    """An element type: its name, its size in bytes and its category (b, i or f)."""
+
+    name: str
+    itemsize: int
+    category: str
+    numpy: np.dtype[Any]
+
+    def __repr__(self) -> str:
+        return f"pyflame.{self.name}"
+
+    def __reduce__(self) -> str:
+        # One object per dtype, also after pickling: they are compared by identity.
+        return self.name
+
+    @property
+    def is_float(self) -> bool:
+        return self.category == "f"
+
+    @property
+    def is_int(self) -> bool:
+        return self.category == "i"
+
+    @property
+    def compute(self) -> DType:
+        """The type in which kernels hold a value of this dtype between load and store."""
+        return float32 if self.is_float and self.itemsize < 4 else self
+
+    @property
+    def accumulate(self) -> DType:
+        """The type in which sums of this dtype are kept: PyTorch sums integers and bools as int64."""
+        return self.compute if self.is_float else int64
+
+
+def _declare(name: str, category: str, np_type: Any) -> DType:
+    np_dtype = np.dtype(np_type)
+    return DType(name, np_dtype.itemsize, category, np_dtype)
+
+
+bool_ = _declare("bool_", "b", np.bool_)
+uint8 = _declare("uint8", "i", np.uint8)
+int8 = _declare("int8", "i", np.int8)
+int16 = _declare("int16", "i", np.int16)
+int32 = _declare("int32", "i", np.int32)
+int64 = _declare("int64", "i", np.int64)
+float8_e4m3fn = _declare("float8_e4m3fn", "f", ml_dtypes.float8_e4m3fn)
+float8_e4m3fnuz = _declare("float8_e4m3fnuz", "f", ml_dtypes.float8_e4m3fnuz)
+float8_e5m2 = _declare("float8_e5m2", "f", ml_dtypes.float8_e5m2)
+float16 = _declare("float16", "f", np.float16)
+bfloat16 = _declare("bfloat16", "f", ml_dtypes.bfloat16)
+float32 = _declare("float32", "f", np.float32)
+float64 = _declare("float64", "f", np.float64)
+
+FLOAT8 = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2)
+ALL = (bool_, uint8, int8, int16, int32, int64, *FLOAT8, float16, bfloat16, float32, float64)
+_BY_NAME = {d.name: d for d in ALL} | {"bool": bool_, "float": float32, "double": float64, "half": float16, "int": int32, "long": int64}
+_BY_NUMPY = {d.numpy: d for d in ALL}
+_PYTHON = {bool: bool_, int: int64, float: float32}
+
+
+def as_dtype(value: object) -> DType:
+    """The DType named by a DType, a string, a NumPy dtype, a Python type or a torch dtype.
+
+    >>> as_dtype("float32") is as_dtype(np.float32)
+    True
+    """
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str):
+        if value in _BY_NAME:
+            return _BY_NAME[value]
+        raise DTypeError(f"[dtype] expected the name of a dtype but got {value!r}{suggest(value, _BY_NAME)}")
+    if isinstance(value, type) and value in _PYTHON:
+        return _PYTHON[value]
+    name = str(value)
+    if name.startswith("torch.") and name[6:] in _BY_NAME:
+        return _BY_NAME[name[6:]]
+    try:
+        found = _BY_NUMPY.get(np.dtype(value))  # type: ignore[call-overload]
+    except TypeError:
+        found = None
+    if found is None:
+        raise DTypeError(f"[dtype] expected one of {', '.join(d.name for d in ALL)} but got {value!r}")
+    return found
+
+
+_RANK = {d: i for i, d in enumerate(ALL)}
+_CATEGORY_ORDER = {"b": 0, "i": 1, "f": 2}
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """The smallest dtype that PyTorch gives an operation over both.
+
+    >>> promote_types(float16, bfloat16)
+    pyflame.float32
+    """
+    if a is b:
+        return a
+    if (a in FLOAT8) or (b in FLOAT8):
+        raise DTypeError(
+            f"[promote] expected dtypes that mix but got {a.name} and {b.name}; fp8 is for storage: cast it first, x.to(pf.float32)"
+        )
+    if a.category != b.category:
+        return a if _CATEGORY_ORDER[a.category] > _CATEGORY_ORDER[b.category] else b
+    if {a, b} == {float16, bfloat16}:
+        return float32
+    if {a, b} == {uint8, int8}:
+        return int16
+    return a if _RANK[a] > _RANK[b] else b
+
+
+def of_scalar(value: bool | int | float) -> DType:
+    """The default dtype of a Python number."""
+    return _PYTHON[type(value)] if type(value) in _PYTHON else float32
+
+
+def promote_scalar(tensor: DType, value: bool | int | float) -> DType:
+    """The dtype of `tensor op number`: the number only raises the category, never the width.
+
+    >>> promote_scalar(float16, 2.5), promote_scalar(int8, 2.5)
+    (pyflame.float16, pyflame.float32)
+    """
+    scalar = of_scalar(value)
+    if _CATEGORY_ORDER[scalar.category] > _CATEGORY_ORDER[tensor.category]:
+        return scalar
+    return tensor

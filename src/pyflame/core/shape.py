@@ -1,0 +1,116 @@
+"""Shapes, strides and axes: pure integer arithmetic. Strides count elements."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from pyflame.core.errors import ShapeError
+
+Shape = tuple[int, ...]
+MAX_ELEMENTS = 2**62
+
+
+def contiguous_strides(shape: Shape) -> tuple[int, ...]:
+    """Row-major strides.
+
+    >>> contiguous_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:
+    """Whether elements lie in row-major order without gaps; strides of axes of size 1 do not matter."""
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 0:
+            return True
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def check_shape(op: str, shape: Iterable[object]) -> Shape:
+    """Turn what a user wrote as a shape into a tuple of ints, or say what is wrong with it."""
+    try:
+        dims = tuple(operator.index(d) for d in shape)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise ShapeError(f"[{op}] expected a shape of whole numbers but got {shape!r}") from error
+    if any(d < 0 for d in dims):
+        raise ShapeError(f"[{op}] expected sizes of at least 0 but got {dims}")
+    if prod(d for d in dims if d) > MAX_ELEMENTS:
+        raise ShapeError(f"[{op}] expected at most 2**62 elements but got shape {dims}")
+    return dims
+
+
+def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
+    """NumPy's broadcasting.
+
+    >>> broadcast_shapes("add", (3, 1), (4,))
+    (3, 4)
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    out = [1] * rank
+    for shape in shapes:
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if size != 1 and out[axis] != size:
+                if out[axis] != 1:
+                    listed = " and ".join(str(s) for s in shapes)
+                    raise ShapeError(
+                        f"[{op}] expected shapes that broadcast but got {listed}: sizes {out[axis]} and {size} meet "
+                        f"on axis {axis - rank}; reshape or expand one of them"
+                    )
+                out[axis] = size
+    return tuple(out)
+
+
+def normalize_axis(op: str, axis: object, rank: int) -> int:
+    """An axis in [0, rank), counting from the end when negative."""
+    try:
+        value = operator.index(axis)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise ShapeError(f"[{op}] expected a whole number as axis but got {axis!r}") from error
+    span = max(rank, 1)
+    if not -span <= value < span:
+        raise ShapeError(f"[{op}] expected an axis in [{-span}, {span - 1}] for a tensor of rank {rank} but got {value}")
+    return value % span
+
+
+def normalize_axes(op: str, axes: object, rank: int) -> tuple[int, ...]:
+    """Sorted, unique axes; None means all of them."""
+    if axes is None:
+        return tuple(range(rank))
+    listed: Sequence[object] = list(axes) if isinstance(axes, (tuple, list)) else [axes]
+    out = [normalize_axis(op, a, rank) for a in listed]
+    if len(set(out)) != len(out):
+        raise ShapeError(f"[{op}] expected each axis once but got {axes!r}")
+    return tuple(sorted(a for a in out if a < rank))
+
+
+def resolve_reshape(op: str, shape: Shape, wanted: Iterable[object]) -> Shape:
+    """The target of a reshape, with at most one -1 filled in."""
+    raw = tuple(wanted)
+    try:
+        dims = [operator.index(d) for d in raw]  # type: ignore[call-overload]
+    except TypeError as error:
+        raise ShapeError(f"[{op}] expected a shape of whole numbers but got {raw!r}") from error
+    size = prod(shape)
+    holes = [i for i, d in enumerate(dims) if d == -1]
+    if len(holes) > 1 or any(d < -1 for d in dims):
+        raise ShapeError(f"[{op}] expected sizes of at least 0 and at most one -1 but got {raw}")
+    if holes:
+        rest = prod(d for d in dims if d != -1)
+        if rest == 0 or size % rest:
+            raise ShapeError(f"[{op}] expected a shape that holds {size} elements but got {raw} for {shape}")
+        dims[holes[0]] = size // rest
+    if prod(dims) != size:
+        raise ShapeError(f"[{op}] expected a shape that holds {size} elements but got {raw} for {shape}")
+    return tuple(dims)

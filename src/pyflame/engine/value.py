@@ -1,0 +1,72 @@
+"""Value: the evaluated data of a Node, a view of a device's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.dtype import DType
+from pyflame.core.errors import DeviceError
+from pyflame.core.shape import Shape, contiguous_strides
+from pyflame.runtime.base import Storage
+
+
+class Value:
+    """Memory, where it starts (bytes) and its strides (elements; None: contiguous)."""
+
+    __slots__ = ("offset", "storage", "strides")
+
+    def __init__(self, storage: Storage | None, offset: int = 0, strides: tuple[int, ...] | None = None) -> None:
+        self.storage = storage
+        self.offset = offset
+        self.strides = strides
+
+    @property
+    def address(self) -> int:
+        if self.storage is None:
+            raise DeviceError("[numpy] expected a tensor with data but got one of the null device, which computes nothing")
+        return self.storage.address + self.offset
+
+
+class _Exported:
+    """Lets NumPy see a Value's memory, and keeps that memory alive for as long as NumPy needs it."""
+
+    def __init__(self, value: Value, shape: Shape, dtype: DType) -> None:
+        self.storage = value.storage
+        strides = value.strides if value.strides is not None else contiguous_strides(shape)
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (value.address, True),
+            "shape": shape,
+            "strides": tuple(s * dtype.itemsize for s in strides),
+            "typestr": f"|V{dtype.itemsize}" if dtype.numpy.kind == "V" else dtype.numpy.str,
+        }
+
+
+def to_numpy(value: Value, shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
+    """A read-only NumPy view of host memory."""
+    if 0 in shape:
+        return np.empty(shape, dtype.numpy)
+    array = np.asarray(_Exported(value, shape, dtype))
+    return array if array.dtype == dtype.numpy else array.view(dtype.numpy)
+
+
+class _Held:
+    """Foreign memory as Storage: the owner is kept alive."""
+
+    __slots__ = ("address", "nbytes", "owner")
+
+    def __init__(self, address: int, nbytes: int, owner: Any) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.owner = owner
+
+
+def share_numpy(array: np.ndarray[Any, Any]) -> Value:
+    """A Value over NumPy's own memory. Strides must be whole elements."""
+    itemsize = array.dtype.itemsize
+    if any(s % itemsize for s in array.strides):
+        array = np.ascontiguousarray(array)
+    strides = None if array.flags.c_contiguous else tuple(s // itemsize for s in array.strides)
+    return Value(_Held(array.ctypes.data, array.nbytes, array), 0, strides)

@@ -1,0 +1,276 @@
+"""Decorators that declare ops. The decorated function's name, signature and docstring become the public ones.
+
+    @elementwise("pf_exp({x})", reference=np.exp, grad=lambda g, out: g * out, dtype="float", cost=8)
+    def exp(x: Node) -> Node:
+        \"\"\"e to the power of each element.\"\"\"
+
+- `elementwise`: the function has no body; promotion and broadcasting are automatic.
+- `primitive`: the function turns public arguments into `(sources, attributes)`; `infer` gives shape and dtype.
+- `composite`: the function computes with other ops and returns the result; it never becomes a Node itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pyflame.core.dtype import (
+    DType,
+    bool_,
+    float32,
+    promote_scalar,
+    promote_types,
+)
+from pyflame.core.errors import DTypeError
+from pyflame.core.shape import broadcast_shapes
+from pyflame.ir.node import Meta, Node
+from pyflame.ir.opdef import CONST, ELEMENTWISE, INLINE, OPS, OpDef, Rule, apply, register, signature
+
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+_const_sigs: dict[DType, tuple[Meta, int]] = {}
+
+
+def const(value: float | int | bool, dtype: DType) -> Node:
+    """A number as a Node. Its value is data of the plan, not part of its structure."""
+    found = _const_sigs.get(dtype)
+    if found is None:
+        meta = Meta((), dtype, None)
+        found = _const_sigs[dtype] = (meta, signature("const", meta))
+    if dtype.is_float:
+        value = float(value)
+    elif dtype is bool_:
+        value = bool(value)
+    else:
+        value = wrap_int(int(value), dtype)
+    return Node(OPS["const"], (), (), found[0], found[1], value)
+
+
+def wrap_int(value: int, dtype: DType) -> int:
+    """Two's complement, as C casts."""
+    bits = dtype.itemsize * 8
+    value &= (1 << bits) - 1
+    signed = dtype.name != "uint8"
+    return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+
+def is_number(value: object) -> bool:
+    return type(value) in (int, float, bool) or isinstance(value, numbers.Real)
+
+
+def as_number(value: Any) -> float | int | bool:
+    """A Python number for any real number type (NumPy scalars too)."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    item = value.item() if hasattr(value, "item") else float(value)
+    return item if isinstance(item, (bool, int, float)) else float(item)
+
+
+def common_dtype(op: str, args: tuple[Any, ...]) -> DType:
+    """PyTorch's result type: tensors with axes outrank 0-d tensors, which outrank numbers, within a category."""
+    ranked: list[DType | None] = [None, None]
+    scalars = []
+    for arg in args:
+        if isinstance(arg, Node):
+            level = 0 if arg.meta.shape else 1
+            have = ranked[level]
+            ranked[level] = arg.meta.dtype if have is None else promote_types(have, arg.meta.dtype)
+        elif is_number(arg):
+            scalars.append(as_number(arg))
+        else:
+            raise DTypeError(f"[{op}] expected tensors or numbers but got {type(arg).__name__} {arg!r}")
+    dims, zero = ranked
+    result = dims or zero
+    if dims is not None and zero is not None and "bif".index(zero.category) > "bif".index(dims.category):
+        result = zero
+    for value in scalars:
+        result = (float32 if isinstance(value, float) else promote_scalar(bool_, value)) if result is None else promote_scalar(result, value)
+    assert result is not None
+    return result
+
+
+def cast(node: Node, dtype: DType) -> Node:
+    """The Node itself where it has this dtype already; a constant is rewritten rather than cast."""
+    if node.meta.dtype is dtype:
+        return node
+    if node.op.kind == CONST:
+        return const(node.data, dtype)
+    return apply(OPS["cast"], (node,), (dtype,))
+
+
+def as_node(value: Any, dtype: DType) -> Node:
+    return cast(value, dtype) if isinstance(value, Node) else const(as_number(value), dtype)
+
+
+def _result_float(op: str, dtype: DType) -> DType:
+    return dtype if dtype.is_float else float32
+
+
+def _result_int(op: str, dtype: DType) -> DType:
+    if dtype.is_float:
+        raise DTypeError(f"[{op}] expected integers or bools but got {dtype.name}; cast with .to(pf.int64)")
+    return dtype
+
+
+# How an elementwise op turns the common dtype of its arguments into the one it computes in.
+_COMPUTE: dict[str, Callable[[str, DType], DType]] = {
+    "same": lambda op, d: d,
+    "float": _result_float,
+    "int": _result_int,
+    "compare": lambda op, d: d,
+}
+
+
+def broadcast_infer(name: str, dtype: str) -> Callable[..., tuple[tuple[int, ...], DType]]:
+    def infer(*metas: Meta) -> tuple[tuple[int, ...], DType]:
+        shape = metas[0].shape if len(metas) == 1 else broadcast_shapes(name, *[m.shape for m in metas])
+        return shape, bool_ if dtype == "compare" else metas[0].dtype
+
+    return infer
+
+
+def elementwise(
+    c: str,
+    *,
+    reference: Callable[..., Any],
+    grad: Callable[..., Any] | None = None,
+    dtype: str = "same",
+    **options: Any,
+) -> Callable[[Fn], Fn]:
+    """Declare an op that computes each element from the elements at the same place."""
+    compute = _COMPUTE[dtype]
+
+    def decorate(fn: Fn) -> Fn:
+        name = options.pop("name", fn.__name__)
+        names = tuple(inspect.signature(fn).parameters)
+        arity = len(names)
+        cache: dict[DType, DType] = {}
+
+        def unary(x: Any) -> Node:
+            if not isinstance(x, Node):
+                x = as_node(x, common_dtype(name, (x,)))
+            have = x.meta.dtype
+            want = cache.get(have)
+            if want is None:
+                want = cache[have] = compute(name, have)
+            return apply(op, (x if have is want else cast(x, want),))
+
+        def general(*args: Any, **kwargs: Any) -> Node:
+            if kwargs or len(args) != arity:
+                bound = sig.bind(*args, **kwargs)
+                bound.apply_defaults()
+                args = bound.args
+            want = compute(name, common_dtype(name, args))
+            return apply(op, tuple([as_node(a, want) for a in args]))
+
+        def binary(x: Any, y: Any) -> Node:
+            # The two common cases, without the general machinery: equal dtypes, and tensor with a float.
+            if type(x) is Node:
+                have = x.meta.dtype
+                if type(y) is Node:
+                    if y.meta.dtype is have and cache.get(have) is have:
+                        return apply(op, (x, y))
+                elif type(y) is float and have.category == "f" and cache.get(have) is have:
+                    return apply(op, (x, const(y, have)))
+                if have not in cache:
+                    cache[have] = compute(name, have)
+            return general(x, y)
+
+        sig = inspect.signature(fn)
+        plain = arity == 2 and all(p.default is p.empty for p in sig.parameters.values())
+        call = unary if arity == 1 else binary if plain else general
+        op = register(
+            OpDef(
+                name,
+                ELEMENTWISE,
+                functools.wraps(fn)(call),
+                fn.__doc__ or "",
+                infer=broadcast_infer(name, dtype),
+                reference=reference,
+                grad=Rule(grad, names, ()) if grad else None,
+                c=c,
+                srcs=names,
+                differentiable=dtype in ("same", "float"),
+                **options,
+            )
+        )
+        return op.fn  # type: ignore[return-value]
+
+    return decorate
+
+
+def primitive(
+    kind: str,
+    *,
+    infer: Callable[..., tuple[tuple[int, ...], DType]],
+    attrs: tuple[str, ...] = (),
+    srcs: tuple[str, ...] | None = None,
+    grad: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Callable[[Fn], Fn]:
+    """Declare an op that is a Node of its own. The function returns `(sources, attributes)`, or a finished Node."""
+
+    def decorate(fn: Fn) -> Fn:
+        name = options.pop("name", fn.__name__)
+        names = srcs if srcs is not None else tuple(inspect.signature(fn).parameters)[: 1]
+
+        @functools.wraps(fn)
+        def call(*args: Any, **kwargs: Any) -> Node:
+            prepared = fn(*args, **kwargs)
+            return prepared if isinstance(prepared, Node) else apply(op, *prepared)
+
+        op = register(
+            OpDef(
+                name,
+                kind,
+                call,
+                fn.__doc__ or "",
+                infer=infer,
+                attrs=attrs,
+                srcs=names,
+                grad=Rule(grad, names, attrs) if grad else None,
+                **options,
+            )
+        )
+        return op.fn  # type: ignore[return-value]
+
+    return decorate
+
+
+def composite(*, reference: Callable[..., Any] | None = None, **options: Any) -> Callable[[Fn], Fn]:
+    """Declare a function over other ops. Its gradient follows from theirs."""
+
+    def decorate(fn: Fn) -> Fn:
+        name = options.pop("name", fn.__name__)
+        register(OpDef(name, INLINE, fn, fn.__doc__ or "", reference=reference, srcs=tuple(inspect.signature(fn).parameters), **options))
+        return fn
+
+    return decorate
+
+
+def _operator(name: str, swap: bool = False) -> Callable[[Node, Any], Node]:
+    def call(self: Node, other: Any) -> Node:
+        fn = OPS[name].fn
+        return fn(other, self) if swap else fn(self, other)  # type: ignore[no-any-return]
+
+    return call
+
+
+# Rules read as algebra: Nodes take the arithmetic operators (never ==, which stays identity).
+for _name in ("add", "sub", "mul", "pow"):
+    setattr(Node, f"__{_name}__", _operator(_name))
+    setattr(Node, f"__r{_name}__", _operator(_name, swap=True))
+Node.__truediv__ = _operator("div")  # type: ignore[attr-defined]
+Node.__rtruediv__ = _operator("div", swap=True)  # type: ignore[attr-defined]
+Node.__lt__ = _operator("lt")  # type: ignore[attr-defined]
+Node.__le__ = _operator("le")  # type: ignore[attr-defined]
+Node.__gt__ = _operator("gt")  # type: ignore[attr-defined]
+Node.__ge__ = _operator("ge")  # type: ignore[attr-defined]
+Node.__and__ = _operator("bitwise_and")  # type: ignore[attr-defined]
+Node.__or__ = _operator("bitwise_or")  # type: ignore[attr-defined]
+Node.__neg__ = lambda self: OPS["neg"].fn(self)  # type: ignore[attr-defined]

@@ -1,0 +1,156 @@
+"""Kernel: a fused loop nest as a value, between schedule and codegen; and Plan, the list of launches.
+
+Loops come in scopes. Scope 0 runs over independent rows, scope 1 inside a row, scope 2 inside that. A reduction of
+scope d runs over all loops of scope d+1. Accesses are strided: one stride per loop, all scopes in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyflame.core.dtype import DType
+from pyflame.core.shape import Shape
+from pyflame.ir.node import Meta
+from pyflame.ir.opdef import OpDef
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a value lies: kernel buffer number, element strides per loop, element offset."""
+
+    buffer: int
+    strides: tuple[int, ...]
+    offset: int
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Instr:
+    """One value. `kind`: load, uniform, index, op, reduce, gather or acc (the anchor's result)."""
+
+    kind: str
+    dtype: DType
+    scope: int
+    loops: frozenset[int]  # loops the value changes with
+    op: OpDef | None = None
+    attrs: tuple[Any, ...] = ()
+    args: tuple[int, ...] = ()
+    access: Access | None = None  # load, gather (fixed part), index (strides and offset of the position)
+    uniform: int = -1
+    dynamic: tuple[tuple[int, int], ...] = ()  # gather: (size, stride) of each computed axis
+    check: int = -1  # gather: number of the bounds check in the plan
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The kernel op a launch is built around: no Node, so that a cached plan keeps no buffer alive."""
+
+    op: OpDef
+    attrs: tuple[Any, ...]
+    srcs: tuple[Meta, ...]
+    meta: Meta
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A fused kernel, complete but for its text."""
+
+    loops: tuple[tuple[int, ...], ...]  # extents per scope
+    instrs: tuple[Instr, ...]
+    stores: tuple[tuple[int, Access], ...]
+    ops: tuple[str, ...]
+    anchor: Anchor | None = None
+    flops: int = 0
+
+    @property
+    def depth(self) -> int:
+        return len(self.loops)
+
+    def loop_scope(self) -> list[int]:
+        """Scope of each loop, loops numbered across scopes."""
+        return [d for d, extents in enumerate(self.loops) for _ in extents]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One function of a kernel: its name suffix, its parallel iterations and how many a thread should take at least."""
+
+    suffix: str
+    iterations: int
+    grain: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel's text, in which its name stands as PF_NAME, and what to call it with."""
+
+    text: str
+    phases: tuple[Phase, ...]
+    args: tuple[int, ...]
+    worker_bytes: int = 0  # scratch per worker
+    scratch_bytes: int = 0  # scratch per launch
+    scratch_position: int = -1  # kernel buffer number of the scratch; -1: behind all others
+
+
+@dataclass
+class BufferDecl:
+    """A buffer of a plan. role: input, output, scratch, or alias (an output that takes over `source`)."""
+
+    nbytes: int
+    role: str
+    position: int = -1  # among inputs or outputs
+    offset: int = 0  # in the arena, for scratch
+    dtype: DType | None = None
+    shape: Shape = ()
+
+
+@dataclass
+class Launch:
+    """One entry of a plan: a fused kernel or an anchored one, its buffers and what it costs."""
+
+    name: str
+    kernel: Kernel
+    buffers: list[tuple[int, int]]  # (plan buffer, byte offset), by kernel buffer number
+    operands: list[OperandView]  # sources of the anchor
+    ops: tuple[str, ...]
+    nbytes: int
+    flops: int
+    implementation: str
+    why: str
+    output: Shape = ()
+    code: Any = None  # filled by the engine
+    scratch: int = -1  # plan buffer
+
+
+@dataclass(frozen=True)
+class OperandView:
+    """A whole buffer seen through element strides."""
+
+    buffer: int  # kernel buffer number
+    shape: Shape
+    strides: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class OutputView:
+    """An output of a plan: a view of one of its buffers."""
+
+    buffer: int
+    offset: int  # elements
+    strides: tuple[int, ...] | None  # None: contiguous
+
+
+@dataclass
+class Plan:
+    """What to launch, in order, and on which buffers. Holds no memory."""
+
+    buffers: list[BufferDecl]
+    launches: list[Launch]
+    outputs: list[OutputView]
+    # ("slot", n, is float): the n-th constant of the graph; ("value", v, is float): a constant of the plan
+    uniforms: list[tuple[str, Any, bool]]
+    arena_bytes: int = 0
+    intermediate_bytes: int = 0
+    checks: list[tuple[str, str]] = field(default_factory=list)  # (op name, user line) of each bounds check

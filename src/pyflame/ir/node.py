@@ -1,0 +1,90 @@
+"""Node: one value of the graph. Immutable but for `data`, which the engine fills in when the value is computed.
+
+A Node knows no device driver and no Tensor. Nodes with equal `sig` are the same operation on values of the same
+shape, dtype and device, so a graph's structure is a short tuple of small integers.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from pyflame.core.device import DeviceId
+from pyflame.core.dtype import DType
+from pyflame.core.shape import Shape
+
+if TYPE_CHECKING:
+    from pyflame.ir.opdef import OpDef
+
+
+class Meta:
+    """Shape, dtype and place of a value. Interned: equal metas are one object. `device` None: a constant, at home anywhere."""
+
+    __slots__ = ("committed", "device", "dtype", "shape", "size")
+    _all: dict[tuple[Any, ...], Meta] = {}
+
+    shape: Shape
+    dtype: DType
+    device: DeviceId | None
+    committed: bool
+    size: int
+
+    def __new__(cls, shape: Shape, dtype: DType, device: DeviceId | None, committed: bool = False) -> Meta:
+        key = (shape, dtype, device, committed)
+        found = cls._all.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.shape, found.dtype, found.device, found.committed = key
+            found.size = prod(shape)
+            found = cls._all.setdefault(key, found)
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}{list(self.shape)}@{self.device}"
+
+
+class Node:
+    """`op` applied to `srcs` with `attrs`; `data` holds the number of a constant or the evaluated buffer of anything else."""
+
+    __slots__ = ("__weakref__", "attrs", "data", "line", "meta", "op", "sig", "srcs")
+
+    def __init__(self, op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...], meta: Meta, sig: int, data: Any = None) -> None:
+        self.op = op
+        self.srcs = srcs
+        self.attrs = attrs
+        self.meta = meta
+        self.sig = sig
+        self.data = data
+        self.line: str | None = None
+
+    @property
+    def shape(self) -> Shape:
+        return self.meta.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.meta.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.meta.shape)
+
+    @property
+    def size(self) -> int:
+        return self.meta.size
+
+    def __repr__(self) -> str:
+        return f"Node({self.op.name}, {self.meta})"
+
+
+def user_line() -> str:
+    """'file.py:12' of the innermost frame outside of PyFlame: where the user called the op."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("pyflame"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,199 @@
+"""OpDef: everything PyFlame knows of an op, and `apply`, which makes a Node of it.
+
+An op is declared by decorating a function over Nodes (see `declare.py`). Methods, functions, gradients, tests and
+documentation all derive from the declaration.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyflame.core.device import DeviceId
+from pyflame.core.errors import DeviceError
+from pyflame.core.state import state
+from pyflame.ir.node import Meta, Node, user_line
+
+# What the compiler must know of an op. Everything else is derived from its declaration.
+LEAF = "leaf"  # an evaluated buffer
+CONST = "const"  # a number, data of the plan
+IOTA = "iota"  # the row-major position of each element
+ELEMENTWISE = "elementwise"  # has a C expression
+GATHER = "gather"  # elementwise, but reads its first source at a computed position
+MOVEMENT = "movement"  # an index map: costs nothing until a copy is needed
+REDUCE = "reduce"
+KERNEL = "kernel"  # needs an implementation of its own
+ASSIGN = "assign"  # the first source with a region overwritten by the second
+COPY = "copy"  # the only op that crosses devices
+COMPOSITE = "composite"  # kept in the graph for implementations that take it whole, else decomposed
+INLINE = "inline"  # a function over other ops: never a Node of its own
+
+
+@dataclass(eq=False)
+class OpDef:
+    """The declaration of one op."""
+
+    name: str
+    kind: str
+    fn: Callable[..., Any]  # public arguments -> Node
+    doc: str = ""
+    infer: Callable[..., tuple[tuple[int, ...], Any]] | None = None  # (*metas, *attrs) -> shape, dtype
+    reference: Callable[..., Any] | None = None  # NumPy twin: (*arrays, *attrs), or the public arguments when inline
+    grad: Rule | None = None
+    decompose: Callable[..., Node] | None = None  # (*srcs, *attrs) -> Node
+    c: str | None = None  # C expression over {name} of each source
+    identity: str | None = None  # of a reduction, as C text per dtype class: "zero", "one", "lowest", "highest"
+    attrs: tuple[str, ...] = ()
+    srcs: tuple[str, ...] = ()
+    cost: int = 1  # rough flops per element; above 4 a value is stored rather than computed twice
+    checked: bool = False  # values are checked at evaluation, so the op's line is kept
+    alias: int | None = None  # this source's buffer becomes the output where nobody else holds it
+    autocast: str | None = None  # "low" (16-bit), "high" (float32), None: follows its inputs
+    public: bool = True
+    method: bool = True
+    samples: Callable[[], Sequence[Sample]] | None = None
+    torch: str | Callable[..., Any] | None = None  # oracle: dotted name below torch, or a function (torch, *args)
+    differentiable: bool = True
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Node:
+        return self.fn(*args, **kwargs)  # type: ignore[no-any-return]
+
+
+@dataclass
+class Sample:
+    """Arguments to try an op with. Arrays stand for tensors; those in `args` that are floats get gradients checked."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    grad: bool = True  # False where the op has a kink or a tie at this sample
+
+
+class Rule:
+    """A gradient rule. Its parameter names say what it needs, and so what the tape must keep:
+    `g` the incoming gradient, `out` the result, a source's name that source, `<source>_meta` only its shape and dtype,
+    `srcs`/`metas` all of them, `rest` all sources but the first, and any attribute of the op.
+    """
+
+    def __init__(self, fn: Callable[..., Any], srcs: tuple[str, ...], attrs: tuple[str, ...]) -> None:
+        self.fn = fn
+        self.needs = tuple(inspect.signature(fn).parameters)
+        known = {"g", "out", "srcs", "metas", "rest", *srcs, *(s + "_meta" for s in srcs), *attrs}
+        unknown = set(self.needs) - known
+        if unknown:
+            raise ValueError(f"gradient rule asks for {sorted(unknown)}; known here are {sorted(known)}")
+        self.keeps_out = "out" in self.needs
+        self.src_names = srcs
+        self.attr_names = attrs
+
+    def keeps(self, position: int) -> bool:
+        """Whether the rule needs the value of this source."""
+        named = position < len(self.src_names) and self.src_names[position] in self.needs
+        return named or "srcs" in self.needs or ("rest" in self.needs and position > 0)
+
+    def __call__(self, g: Node, out: Node | None, srcs: Sequence[Node | None], metas: Sequence[Meta], attrs: tuple[Any, ...]) -> Any:
+        values: dict[str, Any] = {"g": g, "out": out, "srcs": srcs, "metas": metas, "rest": srcs[1:]}
+        for name, src, meta in zip(self.src_names, srcs, metas, strict=False):
+            values[name] = src
+            values[name + "_meta"] = meta
+        values.update(zip(self.attr_names, attrs, strict=True))
+        return self.fn(**{name: values[name] for name in self.needs})
+
+
+OPS: dict[str, OpDef] = {}
+
+
+def register(op: OpDef) -> OpDef:
+    if op.name in OPS:
+        raise ValueError(f"op {op.name!r} is declared twice")
+    OPS[op.name] = op
+    return op
+
+
+_signatures: dict[tuple[Any, ...], int] = {}
+_inferred: dict[tuple[Any, ...], tuple[Meta, int] | None] = {}
+_MAX_INFERRED = 100_000
+
+
+def signature(*key: Any) -> int:
+    """A small integer that stands for this combination, the same one each time."""
+    return _signatures.setdefault(key, len(_signatures))
+
+
+def _place(op: OpDef, metas: Sequence[Meta]) -> tuple[DeviceId, bool]:
+    """Where an op runs: on the committed device of its sources, else on the current one."""
+    committed = {m.device for m in metas if m.committed}
+    if len(committed) > 1:
+        listed = " and ".join(sorted(str(d) for d in committed))
+        raise DeviceError(f"[{op.name}] expected all tensors on one device but got {listed}; move one with .to(...)")
+    for device in committed:
+        assert device is not None
+        return device, True
+    return state.device, False
+
+
+def _infer(op: OpDef, metas: Sequence[Meta], attrs: tuple[Any, ...]) -> tuple[Meta, int] | None:
+    device, committed = _place(op, metas)
+    if any(m.device is not None and m.device != device for m in metas):
+        return None
+    assert op.infer is not None
+    shape, dtype = op.infer(*metas, *attrs)
+    meta = Meta(shape, dtype, device, committed)
+    return meta, signature(op.name, attrs, meta)
+
+
+def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Node:
+    """Make the Node of an op. Shape, dtype and device errors are raised here, at the user's line."""
+    key = (op, attrs, state.device, *[s.meta for s in srcs])
+    try:
+        found = _inferred[key]
+    except KeyError:
+        if len(_inferred) > _MAX_INFERRED:
+            _inferred.clear()
+        found = _inferred[key] = _infer(op, [s.meta for s in srcs], attrs)
+    if found is None:
+        # Uncommitted sources follow the op to where it runs.
+        device, _ = _place(op, [s.meta for s in srcs])
+        return apply(op, tuple(copy_to(s, device) for s in srcs), attrs)
+    if state.recorder is not None:
+        if op.grad is None and op.decompose is not None:
+            return op.decompose(*srcs, *attrs)
+        node = Node(op, srcs, attrs, found[0], found[1])
+        state.recorder.append(node)
+    else:
+        node = Node(op, srcs, attrs, found[0], found[1])
+    state.pending += 1
+    if op.checked:
+        node.line = user_line()
+    return node
+
+
+def copy_to(node: Node, device: DeviceId, commit: bool = False) -> Node:
+    """The same value on another device; the Node itself where it is there already."""
+    meta = node.meta
+    if meta.device is None or (meta.device == device and meta.committed >= commit):
+        return node
+    copied = Meta(meta.shape, meta.dtype, device, commit or meta.committed)
+    out = Node(OPS["copy_to"], (node,), (), copied, signature("copy_to", copied))
+    if state.recorder is not None:
+        state.recorder.append(out)
+    return out
+
+
+class Builder:
+    """`F.exp(x)`: an op by name, for rules and decompositions, so that op families need not import each other."""
+
+    def __getattr__(self, name: str) -> Callable[..., Node]:
+        try:
+            fn = OPS[name].fn
+        except KeyError:
+            raise AttributeError(f"no op named {name!r}") from None
+        setattr(self, name, fn)
+        return fn
+
+
+F = Builder()

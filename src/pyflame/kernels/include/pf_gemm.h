@@ -1,0 +1,352 @@
+/* Micro-kernels and panel geometry shared by matmul.c and conv.c.
+ *
+ *   C[rows, cols] (+)= sum_w  A_panel[w, rows] * B_panel[w, cols]
+ *
+ * Packed form. A "word" is what one multiply step eats: one element in the accumulator's type for the vector
+ * kernel, or PF_GROUP neighbours along k (4 bytes: 2 bf16 or 4 int8) for AMX.
+ *   B panel: [word][width], width = PF_NR, the last one rounded up to whole vectors.
+ *   A panel: [word][height], height = PF_MR, the last one exact; for AMX [16-word step][height][16 words].
+ * Everything a panel is rounded up by holds zeros, so no kernel needs masks.
+ *
+ * Registers. PF_MR x (PF_NV vectors) accumulators live in registers for the whole k loop: each step loads
+ * PF_NV vectors of B and broadcasts PF_MR scalars of A for PF_MR * PF_NV multiply-adds (14 x 2 on AVX-512: 16
+ * loads feed 28 FMAs, so the two FMA ports are the limit). AMX holds 2 x 2 tiles of 16 x 16.
+ * 2*rows*cols*k flops read (rows + cols) * k words, from L1 (A) and L2 (B).
+ */
+#ifndef PF_GEMM_H
+#define PF_GEMM_H
+
+#include "pf_abi.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#define PF_GLUE2(a, b) a##b
+#define PF_GLUE(a, b) PF_GLUE2(a, b)
+#define PF_ALWAYS_INLINE static inline __attribute__((always_inline))
+#define PF_UNUSED __attribute__((unused))
+
+/* ---- element types: PF_A_T and PF_B_T are dtype names; each has a tag number, a storage type and a load ---- */
+
+#define PF_TAG_float32 1
+#define PF_TAG_float64 2
+#define PF_TAG_float16 3
+#define PF_TAG_bfloat16 4
+#define PF_TAG_int8 5
+#define PF_TAG_uint8 6
+#define PF_TAG_int16 7
+#define PF_TAG_int32 8
+#define PF_TAG_int64 9
+#define PF_TAG_bool_ 10
+
+typedef float pf_store_float32;
+typedef double pf_store_float64;
+typedef uint16_t pf_store_float16;
+typedef uint16_t pf_store_bfloat16;
+typedef int8_t pf_store_int8;
+typedef uint8_t pf_store_uint8;
+typedef int16_t pf_store_int16;
+typedef int32_t pf_store_int32;
+typedef int64_t pf_store_int64;
+typedef uint8_t pf_store_bool_;
+
+PF_ALWAYS_INLINE float pf_load_float16(const uint16_t *p) {
+#ifdef __FLT16_MAX__
+  _Float16 half;
+  __builtin_memcpy(&half, p, 2);
+  return (float)half;
+#else
+  /* Shift the half's exponent into place, then let one multiplication rebias it: subnormals come out right. */
+  uint32_t bits = ((uint32_t)*p & 0x7fff) << 13;
+  float magnitude;
+  __builtin_memcpy(&magnitude, &bits, 4);
+  magnitude *= 0x1p112f;
+  __builtin_memcpy(&bits, &magnitude, 4);
+  if ((*p & 0x7c00) == 0x7c00) bits |= 0x7f800000;
+  bits |= ((uint32_t)*p & 0x8000) << 16;
+  __builtin_memcpy(&magnitude, &bits, 4);
+  return magnitude;
+#endif
+}
+
+PF_ALWAYS_INLINE float pf_load_bfloat16(const uint16_t *p) {
+  uint32_t bits = (uint32_t)*p << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, 4);
+  return value;
+}
+
+#define pf_load_float32(p) (*(p))
+#define pf_load_float64(p) (*(p))
+#define pf_load_int8(p) (*(p))
+#define pf_load_uint8(p) (*(p))
+#define pf_load_int16(p) (*(p))
+#define pf_load_int32(p) (*(p))
+#define pf_load_int64(p) (*(p))
+#define pf_load_bool_(p) (*(p))
+
+typedef PF_GLUE(pf_store_, PF_A_T) pf_a_t;
+typedef PF_GLUE(pf_store_, PF_B_T) pf_b_t;
+#define PF_LOAD_A(p) ((PF_ACC_T)PF_GLUE(pf_load_, PF_A_T)(p))
+#define PF_LOAD_B(p) ((PF_ACC_T)PF_GLUE(pf_load_, PF_B_T)(p))
+#define PF_A_TAG PF_GLUE(PF_TAG_, PF_A_T)
+#define PF_B_TAG PF_GLUE(PF_TAG_, PF_B_T)
+#define PF_IS_BYTE(tag) ((tag) == PF_TAG_int8 || (tag) == PF_TAG_uint8)
+
+/* ---- geometry ---- */
+
+#if defined(__AMX_BF16__) && PF_A_TAG == PF_TAG_bfloat16 && PF_B_TAG == PF_TAG_bfloat16
+#define PF_AMX 1
+#define PF_GROUP 2
+#elif defined(__AMX_INT8__) && PF_IS_BYTE(PF_A_TAG) && PF_IS_BYTE(PF_B_TAG)
+#define PF_AMX 1
+#define PF_GROUP 4
+#else
+#define PF_AMX 0
+#define PF_GROUP 1
+#endif
+
+#if defined(__AVX512F__)
+#define PF_VECTOR_BYTES 64
+#elif defined(__AVX2__) && defined(__FMA__)
+#define PF_VECTOR_BYTES 32
+#else
+#define PF_VECTOR_BYTES 16
+#endif
+
+#define PF_LANES (PF_VECTOR_BYTES / (int64_t)sizeof(PF_ACC_T))
+_Static_assert(!(PF_IS_BYTE(PF_A_TAG) || PF_IS_BYTE(PF_B_TAG)) || sizeof(PF_ACC_T) == 4, "bytes are summed in int32_t");
+#define PF_NV 2
+#define PF_NR (PF_NV * PF_LANES)
+#if PF_AMX
+#define PF_MR 32
+#define PF_ROW_STEP 16 /* heights are whole tiles */
+#define PF_WORD_STEP 16 /* words of one tile row */
+typedef uint32_t pf_word_t;
+#else
+#if PF_VECTOR_BYTES == 64
+#define PF_MR 14
+#else
+#define PF_MR 6
+#endif
+#define PF_ROW_STEP 1
+#define PF_WORD_STEP 1
+typedef PF_ACC_T pf_word_t;
+#endif
+
+/* The element alignment lets one type serve packed panels and user memory; may_alias lets it read words. */
+typedef PF_ACC_T pf_vec __attribute__((vector_size(PF_VECTOR_BYTES), aligned(sizeof(PF_ACC_T)), may_alias));
+typedef uint32_t pf_four __attribute__((vector_size(16), aligned(1), may_alias));
+
+PF_ALWAYS_INLINE int64_t pf_min(int64_t a, int64_t b) { return a < b ? a : b; }
+PF_ALWAYS_INLINE int64_t pf_max(int64_t a, int64_t b) { return a > b ? a : b; }
+PF_ALWAYS_INLINE int64_t pf_round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+PF_ALWAYS_INLINE int64_t pf_div_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
+/* Words that a run of k elements takes in a panel. */
+PF_ALWAYS_INLINE int64_t pf_words(int64_t k) { return pf_round_up(k, PF_GROUP * PF_WORD_STEP) / PF_GROUP; }
+PF_ALWAYS_INLINE int64_t pf_height(int64_t rows) { return pf_round_up(rows, PF_ROW_STEP); }
+PF_ALWAYS_INLINE int64_t pf_width(int64_t cols) { return pf_round_up(cols, PF_LANES); }
+
+/* ---- micro-kernels: C[height, width] at row stride ldc; resume adds to what C holds ---- */
+
+#if PF_AMX
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if PF_GROUP == 2
+#define PF_DOT _tile_dpbf16ps
+#elif PF_A_TAG == PF_TAG_int8
+#if PF_B_TAG == PF_TAG_int8
+#define PF_DOT _tile_dpbssd
+#else
+#define PF_DOT _tile_dpbsud
+#endif
+#elif PF_B_TAG == PF_TAG_int8
+#define PF_DOT _tile_dpbusd
+#else
+#define PF_DOT _tile_dpbuud
+#endif
+
+/* Tiles 0-3 accumulate (row tile * 2 + column tile), 4-5 hold A, 6-7 hold B; all are 16 rows of 64 bytes. */
+PF_UNUSED static void pf_kernel_begin(void) {
+  struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+  } __attribute__((aligned(64))) config = {.palette = 1};
+  for (int tile = 0; tile < 8; tile++) config.row_bytes[tile] = 64, config.rows[tile] = 16;
+  _tile_loadconfig(&config);
+}
+
+PF_UNUSED static void pf_kernel_end(void) { _tile_release(); }
+
+/* Linux grants the 8 KB of tile state per process, on request. 0: granted. */
+static int64_t pf_kernel_permit(void) {
+  enum { arch_req_xcomp_perm = 0x1023, xfeature_xtiledata = 18 };
+  return syscall(SYS_arch_prctl, arch_req_xcomp_perm, xfeature_xtiledata);
+}
+
+PF_ALWAYS_INLINE void pf_tiles(const int row_tiles, const int col_tiles, int64_t words, const pf_word_t *a,
+                               const pf_word_t *b, PF_ACC_T *c, int64_t ldc, int resume) {
+  const int64_t c_bytes = ldc * 4, b_bytes = col_tiles * 64;
+  if (resume) {
+    _tile_loadd(0, c, c_bytes);
+    if (col_tiles > 1) _tile_loadd(1, c + 16, c_bytes);
+    if (row_tiles > 1) _tile_loadd(2, c + 16 * ldc, c_bytes);
+    if (row_tiles > 1 && col_tiles > 1) _tile_loadd(3, c + 16 * ldc + 16, c_bytes);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t w = 0; w < words; w += 16) {
+    _tile_loadd(6, b, b_bytes);
+    _tile_loadd(4, a, 64);
+    PF_DOT(0, 4, 6);
+    if (col_tiles > 1) {
+      _tile_loadd(7, b + 16, b_bytes);
+      PF_DOT(1, 4, 7);
+    }
+    if (row_tiles > 1) {
+      _tile_loadd(5, a + 256, 64);
+      PF_DOT(2, 5, 6);
+      if (col_tiles > 1) PF_DOT(3, 5, 7);
+    }
+    a += row_tiles * 256;
+    b += col_tiles * 256;
+  }
+  _tile_stored(0, c, c_bytes);
+  if (col_tiles > 1) _tile_stored(1, c + 16, c_bytes);
+  if (row_tiles > 1) _tile_stored(2, c + 16 * ldc, c_bytes);
+  if (row_tiles > 1 && col_tiles > 1) _tile_stored(3, c + 16 * ldc + 16, c_bytes);
+}
+
+PF_UNUSED static void pf_micro(int64_t height, int64_t width, int64_t words, const pf_word_t *a, const pf_word_t *b,
+                     PF_ACC_T *c, int64_t ldc, int resume) {
+  if (height > 16 && width > 16)
+    pf_tiles(2, 2, words, a, b, c, ldc, resume);
+  else if (height > 16)
+    pf_tiles(2, 1, words, a, b, c, ldc, resume);
+  else if (width > 16)
+    pf_tiles(1, 2, words, a, b, c, ldc, resume);
+  else
+    pf_tiles(1, 1, words, a, b, c, ldc, resume);
+}
+
+#else
+
+PF_ALWAYS_INLINE void pf_kernel_begin(void) {}
+PF_ALWAYS_INLINE void pf_kernel_end(void) {}
+PF_ALWAYS_INLINE int64_t pf_kernel_permit(void) { return 0; }
+
+PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, const pf_word_t *a, const pf_word_t *b,
+                               PF_ACC_T *c, int64_t ldc, int resume) {
+  pf_vec acc[PF_MR][PF_NV];
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < vecs; v++) acc[r][v] = resume ? *(pf_vec *)(c + r * ldc + v * PF_LANES) : (pf_vec){0};
+  for (; words > 0; words--, a += rows, b += vecs * PF_LANES) {
+    pf_vec column[PF_NV];
+    /* B comes from L2: ask for it a few hundred cycles ahead (a prefetch past the panel's end is harmless). */
+#pragma GCC unroll 2
+    for (int v = 0; v < vecs; v++) __builtin_prefetch(b + (8 * vecs + v) * PF_LANES);
+#pragma GCC unroll 2
+    for (int v = 0; v < vecs; v++) column[v] = *(const pf_vec *)(b + v * PF_LANES);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+      for (int v = 0; v < vecs; v++) acc[r][v] += a[r] * column[v];
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < vecs; v++) *(pf_vec *)(c + r * ldc + v * PF_LANES) = acc[r][v];
+}
+
+PF_UNUSED static void pf_micro(int64_t height, int64_t width, int64_t words, const pf_word_t *a, const pf_word_t *b,
+                     PF_ACC_T *c, int64_t ldc, int resume) {
+#define PF_ROWS(n)                                                                                             \
+  case n:                                                                                                      \
+    if (width > PF_LANES)                                                                                      \
+      pf_block(n, 2, words, a, b, c, ldc, resume);                                                             \
+    else                                                                                                       \
+      pf_block(n, 1, words, a, b, c, ldc, resume);                                                             \
+    break;
+  switch (height) {
+    PF_ROWS(1) PF_ROWS(2) PF_ROWS(3) PF_ROWS(4) PF_ROWS(5) PF_ROWS(6)
+#if PF_MR > 6
+    PF_ROWS(7) PF_ROWS(8) PF_ROWS(9) PF_ROWS(10) PF_ROWS(11) PF_ROWS(12) PF_ROWS(13) PF_ROWS(14)
+#endif
+  }
+#undef PF_ROWS
+}
+
+#endif
+
+/* One A panel against a row of B panels: C[height, cols]. */
+PF_ALWAYS_INLINE void pf_strip(int64_t height, int64_t cols, int64_t words, const pf_word_t *a, const pf_word_t *b,
+                               PF_ACC_T *c, int64_t ldc, int resume) {
+  for (int64_t j = 0; j < cols; j += PF_NR)
+    pf_micro(height, pf_width(pf_min(PF_NR, cols - j)), words, a, b + j * words, c + j, ldc, resume);
+}
+
+/* ---- transposition: the part of packing that needs registers ---- */
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define PF_SHUFFLE(T, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PF_SHUFFLE(T, a, b, ...) __builtin_shuffle(a, b, (T){__VA_ARGS__})
+#endif
+
+/* dst[c * dst_stride + r] = word c of the row at src + r * src_bytes, for a 4 x 4 square of 4-byte words. */
+PF_ALWAYS_INLINE void pf_transpose_4x4(uint32_t *dst, int64_t dst_stride, const char *src, int64_t src_bytes) {
+  pf_four r0 = *(const pf_four *)src, r1 = *(const pf_four *)(src + src_bytes);
+  pf_four r2 = *(const pf_four *)(src + 2 * src_bytes), r3 = *(const pf_four *)(src + 3 * src_bytes);
+  pf_four low01 = PF_SHUFFLE(pf_four, r0, r1, 0, 4, 1, 5), high01 = PF_SHUFFLE(pf_four, r0, r1, 2, 6, 3, 7);
+  pf_four low23 = PF_SHUFFLE(pf_four, r2, r3, 0, 4, 1, 5), high23 = PF_SHUFFLE(pf_four, r2, r3, 2, 6, 3, 7);
+  *(pf_four *)dst = PF_SHUFFLE(pf_four, low01, low23, 0, 1, 4, 5);
+  *(pf_four *)(dst + dst_stride) = PF_SHUFFLE(pf_four, low01, low23, 2, 3, 6, 7);
+  *(pf_four *)(dst + 2 * dst_stride) = PF_SHUFFLE(pf_four, high01, high23, 0, 1, 4, 5);
+  *(pf_four *)(dst + 3 * dst_stride) = PF_SHUFFLE(pf_four, high01, high23, 2, 3, 6, 7);
+}
+
+/* dst[w * dst_stride + r] = word w of the row at src + r * src_bytes, for rows >= 4 and words >= 4. The last
+ * square of each direction overlaps its neighbour instead of having a scalar tail. */
+PF_ALWAYS_INLINE void pf_transpose(uint32_t *dst, int64_t dst_stride, const char *src, int64_t src_bytes, int64_t rows,
+                                   int64_t words) {
+  /* 16 words are one cache line of each source row. */
+  for (int64_t line = 0; line < words; line += 16) {
+    const int64_t line_end = pf_min(words, line + 16);
+    for (int64_t r0 = 0; r0 < rows; r0 += 4) {
+      const int64_t r = pf_min(r0, rows - 4);
+      for (int64_t w0 = line; w0 < line_end; w0 += 4) {
+        const int64_t w = pf_min(w0, words - 4);
+        pf_transpose_4x4(dst + w * dst_stride + r, dst_stride, src + r * src_bytes + w * 4, src_bytes);
+      }
+    }
+  }
+}
+
+#define PF_PACK_SIDE a
+#define PF_PACK_T pf_a_t
+#define PF_PACK_TAG PF_A_TAG
+#define PF_PACK_LOAD PF_LOAD_A
+#include "pf_pack.h"
+#define PF_PACK_SIDE b
+#define PF_PACK_T pf_b_t
+#define PF_PACK_TAG PF_B_TAG
+#define PF_PACK_LOAD PF_LOAD_B
+#include "pf_pack.h"
+
+#if PF_AMX
+#define pf_pack_left pf_pack_tiles_a
+#else
+#define pf_pack_left pf_pack_columns_a
+#endif
+#define pf_pack_right pf_pack_columns_b
+
+#endif

@@ -1,0 +1,122 @@
+/* The 16- and 8-bit floats, which kernels store as uint16_t and uint8_t and compute with as float.
+ *
+ * Conversions to a narrow type round to nearest even and keep denormals; they agree bit for bit with ml_dtypes and
+ * NumPy (the payload of a float16 NaN aside). All are straight-line code and vectorise.
+ *
+ *   type        exponent, mantissa   largest   too large gives      NaN                  negative zero
+ *   f16         5, 10                65504     inf                  0x7e00 with sign     yes
+ *   bf16        8, 7                 3.39e38   inf                  0x7fc0 with sign     yes
+ *   f8e4m3fn    4, 3                 448       NaN (inf too)        0x7f with sign       yes
+ *   f8e4m3fnuz  4, 3 (bias 8)        240       NaN (inf too)        0x80                 no, 0x80 is NaN
+ *   f8e5m2      5, 2                 57344     inf                  0x7e with sign       yes
+ *
+ * From double: pf_f64_to_f32_odd first, which leaves the second rounding right.
+ */
+#ifndef PF_HALF_H
+#define PF_HALF_H
+
+#include "pf_math_f32.h"
+
+/* |x| as float bits -> magnitude code of a float with `man` mantissa bits and `bias`, rounded to nearest even and
+ * not limited above. Below the smallest normal, adding a power of two makes the float adder do the rounding. */
+PF_FN uint32_t pf_narrow_encode(uint32_t a, int man, int bias) {
+  uint32_t drop = 23u - (uint32_t)man;
+  uint32_t normal = ((a + (1u << (drop - 1)) - 1u + ((a >> drop) & 1u)) >> drop) - ((uint32_t)(127 - bias) << man);
+  uint32_t magic = (uint32_t)(127 + 24 - bias - man) << 23;
+  uint32_t denormal = pf_bits_f32(pf_from_bits_f32(a) + pf_from_bits_f32(magic)) - magic;
+  return a < (uint32_t)(128 - bias) << 23 ? denormal : normal;
+}
+/* Magnitude code -> float bits, inf and NaN codes not handled. A denormal is (1 + m) - 1 at the lowest exponent. */
+PF_FN uint32_t pf_narrow_decode(uint32_t code, int man, int bias) {
+  uint32_t shifted = code << (23 - man), one = (uint32_t)(128 - bias) << 23;
+  uint32_t normal = shifted + ((uint32_t)(127 - bias) << 23);
+  uint32_t denormal = pf_bits_f32(pf_from_bits_f32(shifted + one) - pf_from_bits_f32(one));
+  return code < 1u << man ? denormal : normal;
+}
+
+/* double -> float, rounded to odd: an inexact result gets an odd last bit, so that rounding it again, to any type
+ * with two bits less, is as rounding the double once. */
+PF_FN float pf_f64_to_f32_odd(double x) {
+  float f = (float)x;
+  uint32_t u = pf_bits_f32(f);
+  int inexact = ((double)f != x) & (x == x);
+  u -= (uint32_t)(inexact & (fabs((double)f) > fabs(x)));
+  return pf_from_bits_f32(inexact ? u | 1u : u);
+}
+
+/* _Float16 where the compiler turns a loop over it into conversion instructions: clang does, gcc 12 leaves it scalar. */
+#if defined(__clang__) && (defined(__F16C__) || defined(__ARM_FP16_FORMAT_IEEE))
+PF_FN float pf_f16_to_f32(uint16_t h) {
+  _Float16 x;
+  __builtin_memcpy(&x, &h, 2);
+  return (float)x;
+}
+PF_FN uint16_t pf_f32_to_f16(float f) {
+  _Float16 x = (_Float16)f;
+  uint16_t h;
+  __builtin_memcpy(&h, &x, 2);
+  return h;
+}
+#else
+PF_FN float pf_f16_to_f32(uint16_t h) {
+  uint32_t code = h & 0x7fffu;
+  uint32_t u = code >= 0x7c00u ? 0x7f800000u | code << 13 : pf_narrow_decode(code, 10, 15);
+  return pf_from_bits_f32(u | (uint32_t)(h & 0x8000u) << 16);
+}
+PF_FN uint16_t pf_f32_to_f16(float f) {
+  uint32_t u = pf_bits_f32(f), a = u & 0x7fffffffu;
+  uint32_t code = pf_narrow_encode(a, 10, 15);
+  code = code > 0x7c00u ? 0x7c00u : code;
+  code = a > 0x7f800000u ? 0x7e00u : code;
+  return (uint16_t)(code | (u >> 16 & 0x8000u));
+}
+#endif
+PF_FN uint16_t pf_f64_to_f16(double x) { return pf_f32_to_f16(pf_f64_to_f32_odd(x)); }
+
+PF_FN float pf_bf16_to_f32(uint16_t h) { return pf_from_bits_f32((uint32_t)h << 16); }
+PF_FN uint16_t pf_f32_to_bf16(float f) {
+  uint32_t u = pf_bits_f32(f);
+  uint32_t code = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+  return (uint16_t)(f != f ? (u >> 16 & 0x8000u) | 0x7fc0u : code);
+}
+PF_FN uint16_t pf_f64_to_bf16(double x) { return pf_f32_to_bf16(pf_f64_to_f32_odd(x)); }
+
+PF_FN float pf_f8e4m3fn_to_f32(uint8_t h) {
+  uint32_t code = h & 0x7fu;
+  uint32_t u = code == 0x7fu ? 0x7fc00000u : pf_narrow_decode(code, 3, 7);
+  return pf_from_bits_f32(u | (uint32_t)(h & 0x80u) << 24);
+}
+PF_FN uint8_t pf_f32_to_f8e4m3fn(float f) {
+  uint32_t u = pf_bits_f32(f);
+  uint32_t code = pf_narrow_encode(u & 0x7fffffffu, 3, 7);
+  return (uint8_t)((code > 0x7fu ? 0x7fu : code) | (u >> 24 & 0x80u));
+}
+PF_FN uint8_t pf_f64_to_f8e4m3fn(double x) { return pf_f32_to_f8e4m3fn(pf_f64_to_f32_odd(x)); }
+
+PF_FN float pf_f8e4m3fnuz_to_f32(uint8_t h) {
+  uint32_t u = pf_narrow_decode(h & 0x7fu, 3, 8) | (uint32_t)(h & 0x80u) << 24;
+  return pf_from_bits_f32(h == 0x80u ? 0xffc00000u : u);
+}
+PF_FN uint8_t pf_f32_to_f8e4m3fnuz(float f) {
+  uint32_t u = pf_bits_f32(f);
+  uint32_t code = pf_narrow_encode(u & 0x7fffffffu, 3, 8);
+  uint32_t sign = code == 0u ? 0u : u >> 24 & 0x80u;
+  return (uint8_t)(code > 0x7fu ? 0x80u : code | sign);
+}
+PF_FN uint8_t pf_f64_to_f8e4m3fnuz(double x) { return pf_f32_to_f8e4m3fnuz(pf_f64_to_f32_odd(x)); }
+
+PF_FN float pf_f8e5m2_to_f32(uint8_t h) {
+  uint32_t code = h & 0x7fu;
+  uint32_t u = code >= 0x7cu ? (code == 0x7cu ? 0x7f800000u : 0x7fc00000u) : pf_narrow_decode(code, 2, 15);
+  return pf_from_bits_f32(u | (uint32_t)(h & 0x80u) << 24);
+}
+PF_FN uint8_t pf_f32_to_f8e5m2(float f) {
+  uint32_t u = pf_bits_f32(f), a = u & 0x7fffffffu;
+  uint32_t code = pf_narrow_encode(a, 2, 15);
+  code = code > 0x7cu ? 0x7cu : code;
+  code = a > 0x7f800000u ? 0x7eu : code;
+  return (uint8_t)(code | (u >> 24 & 0x80u));
+}
+PF_FN uint8_t pf_f64_to_f8e5m2(double x) { return pf_f32_to_f8e5m2(pf_f64_to_f32_odd(x)); }
+
+#endif

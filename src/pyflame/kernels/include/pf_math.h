@@ -1,0 +1,274 @@
+/* Scalar functions of generated CPU kernels, by generic names: pf_exp(x) is pf_exp_f32 or pf_exp_f64 by x's type.
+ *
+ * Float versions are our own, straight-line and vectorisable (pf_math_f32.h has the table of errors); double
+ * versions call libm. Two arguments meet in the type of their sum, so int8 and bool are served as int. Integer
+ * arithmetic here neither traps nor has undefined behaviour: x / 0 is 0, INT_MIN / -1 wraps, as the casts do.
+ *
+ *   float, double          exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh
+ *                          atanh erf erfc lgamma digamma sigmoid silu gelu_tanh softplus sqrt rsqrt
+ *                          floor ceil round trunc isnan isinf isfinite; pow atan2 fmod copysign
+ *   any arithmetic type    abs sign min max clamp mod floordiv; ipow (integers)
+ *   casts                  to_i8 to_u8 to_i16 to_u16 to_i32 to_u32 to_i64 to_u64 to_bool
+ *
+ * Not vectorisable: fmod, mod, floordiv, ipow, lgamma, digamma and every libm function of double.
+ */
+#ifndef PF_MATH_H
+#define PF_MATH_H
+
+#include "pf_math_f32.h"
+
+/* ---- float and double -------------------------------------------------------------------------------------- */
+
+PF_FN double pf_exp_f64(double x) { return exp(x); }
+PF_FN double pf_exp2_f64(double x) { return exp2(x); }
+PF_FN double pf_expm1_f64(double x) { return expm1(x); }
+PF_FN double pf_log_f64(double x) { return log(x); }
+PF_FN double pf_log2_f64(double x) { return log2(x); }
+PF_FN double pf_log10_f64(double x) { return log10(x); }
+PF_FN double pf_log1p_f64(double x) { return log1p(x); }
+PF_FN double pf_sin_f64(double x) { return sin(x); }
+PF_FN double pf_cos_f64(double x) { return cos(x); }
+PF_FN double pf_tan_f64(double x) { return tan(x); }
+PF_FN double pf_asin_f64(double x) { return asin(x); }
+PF_FN double pf_acos_f64(double x) { return acos(x); }
+PF_FN double pf_atan_f64(double x) { return atan(x); }
+PF_FN double pf_sinh_f64(double x) { return sinh(x); }
+PF_FN double pf_cosh_f64(double x) { return cosh(x); }
+PF_FN double pf_tanh_f64(double x) { return tanh(x); }
+PF_FN double pf_asinh_f64(double x) { return asinh(x); }
+PF_FN double pf_acosh_f64(double x) { return acosh(x); }
+PF_FN double pf_atanh_f64(double x) { return atanh(x); }
+PF_FN double pf_erf_f64(double x) { return erf(x); }
+PF_FN double pf_erfc_f64(double x) { return erfc(x); }
+PF_FN double pf_pow_f64(double x, double y) { return pow(x, y); }
+PF_FN double pf_atan2_f64(double y, double x) { return atan2(y, x); }
+PF_FN double pf_rsqrt_f64(double x) { return 1.0 / __builtin_sqrt(x); }
+PF_FN double pf_sigmoid_f64(double x) {
+  double z = exp(-fabs(x));
+  return (x < 0.0 ? z : 1.0) / (1.0 + z);
+}
+PF_FN double pf_silu_f64(double x) { return x * pf_sigmoid_f64(x); }
+PF_FN double pf_gelu_tanh_f64(double x) {
+  return x * pf_sigmoid_f64(x * (1.5957691216057308 + 0.07135481627260025 * x * x));
+}
+PF_FN double pf_softplus_f64(double x) { return (x < 0.0 ? 0.0 : x) + log1p(exp(-fabs(x))); }
+
+/* The reentrant form: lgamma itself writes a global. */
+double lgamma_r(double x, int *sign);
+PF_FN double pf_lgamma_f64(double x) {
+  int sign;
+  return lgamma_r(x, &sign);
+}
+PF_FN float pf_lgamma_f32(float x) { return (float)pf_lgamma_f64((double)x); }
+/* Reflection below 0, recurrence up to 10, then the asymptotic series: about 1e-14 relative, away from the root 1.46 */
+PF_FN double pf_digamma_f64(double x) {
+  if (x == 0.0) return copysign(INFINITY, -x);
+  double y = 0.0;
+  if (x < 0.0) {
+    if (x == floor(x)) return NAN;
+    y = -M_PI / tan(M_PI * (x - floor(x)));
+    x = 1.0 - x;
+  }
+  for (; x < 10.0; x += 1.0) y -= 1.0 / x;
+  double t = 1.0 / (x * x);
+  double p = 1.0 / 12 - t * (1.0 / 120 - t * (1.0 / 252 - t * (1.0 / 240 - t * (1.0 / 132 - t * (691.0 / 32760)))));
+  return y + log(x) - 0.5 / x - t * p;
+}
+PF_FN float pf_digamma_f32(float x) { return (float)pf_digamma_f64((double)x); }
+
+/* fmod of floats in double: exact while the quotient is below 2^29; libm takes the rest. */
+PF_FN float pf_fmod_f32(float a, float b) {
+  double q = (double)a / (double)b;
+  if (!(fabs(q) < 536870912.0) || !(fabsf(b) < PF_INF)) return fmodf(a, b);
+  double r = (double)a - __builtin_trunc(q) * (double)b;
+  r = (r < 0.0) != (a < 0.0f) && r != 0.0 ? r + __builtin_copysign((double)b, (double)a) : r; /* q had rounded up */
+  return __builtin_copysignf((float)r, a);
+}
+PF_FN double pf_fmod_f64(double a, double b) { return fmod(a, b); }
+
+/* What is the same text for float and double. `mod` has the sign of the divisor (torch.remainder, Python's %);
+ * `floordiv` is torch.floor_divide. max and min return the NaN, whichever side it is on. sign(NaN) is NaN (NumPy). */
+#define PF_FLOAT_FUNCTIONS(T, S, F)                                                                            \
+  PF_FN T pf_sqrt_##S(T x) { return __builtin_sqrt##F(x); }                                                    \
+  PF_FN T pf_floor_##S(T x) { return __builtin_floor##F(x); }                                                  \
+  PF_FN T pf_ceil_##S(T x) { return __builtin_ceil##F(x); }                                                    \
+  PF_FN T pf_round_##S(T x) { return __builtin_rint##F(x); } /* half to even */                                \
+  PF_FN T pf_trunc_##S(T x) { return __builtin_trunc##F(x); }                                                  \
+  PF_FN T pf_abs_##S(T x) { return __builtin_fabs##F(x); }                                                     \
+  PF_FN T pf_sign_##S(T x) { return x > 0 ? (T)1 : (x < 0 ? (T)-1 : (x == 0 ? (T)0 : x)); }                    \
+  PF_FN T pf_copysign_##S(T x, T y) { return __builtin_copysign##F(x, y); }                                    \
+  PF_FN T pf_max_##S(T a, T b) {                                                                               \
+    T m = b > a ? b : a; /* one instruction that keeps a's NaN; the next line is free for a constant b */      \
+    return b != b ? b : m;                                                                                     \
+  }                                                                                                            \
+  PF_FN T pf_min_##S(T a, T b) {                                                                               \
+    T m = b < a ? b : a;                                                                                       \
+    return b != b ? b : m;                                                                                     \
+  }                                                                                                            \
+  PF_FN int pf_isnan_##S(T x) { return x != x; }                                                               \
+  PF_FN int pf_isinf_##S(T x) { return __builtin_fabs##F(x) == (T)PF_INF; }                                    \
+  PF_FN int pf_isfinite_##S(T x) { return __builtin_fabs##F(x) < (T)PF_INF; }                                  \
+  PF_FN T pf_mod_##S(T a, T b) {                                                                               \
+    T r = pf_fmod_##S(a, b);                                                                                   \
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;                                                           \
+  }                                                                                                            \
+  PF_FN T pf_floordiv_##S(T a, T b) {                                                                          \
+    if (b == 0) return a / b;                                                                                  \
+    T r = pf_fmod_##S(a, b);                                                                                   \
+    T q = (a - r) / b;                                                                                         \
+    if (r != 0 && (r < 0) != (b < 0)) q -= 1;                                                                  \
+    if (q == 0) return __builtin_copysign##F((T)0, a / b);                                                     \
+    T n = __builtin_floor##F(q);                                                                               \
+    return q - n > (T)0.5 ? n + 1 : n;                                                                         \
+  }
+PF_FLOAT_FUNCTIONS(float, f32, f)
+PF_FLOAT_FUNCTIONS(double, f64, )
+
+/* ---- integers ---------------------------------------------------------------------------------------------- */
+
+/* A divisor of -1 is kept from the divide instruction: INT_MIN / -1 traps on x86. U is T unsigned. */
+#define PF_SIGNED_FUNCTIONS(T, U, S)                                                                           \
+  PF_FN T pf_abs_##S(T x) { return (T)(x < 0 ? (U)0 - (U)x : (U)x); }                                          \
+  PF_FN T pf_sign_##S(T x) { return (T)((x > 0) - (x < 0)); }                                                  \
+  PF_FN T pf_max_##S(T a, T b) { return a > b ? a : b; }                                                       \
+  PF_FN T pf_min_##S(T a, T b) { return a < b ? a : b; }                                                       \
+  PF_FN T pf_mod_##S(T a, T b) {                                                                               \
+    if (b == 0 || b == -1) return 0;                                                                           \
+    T r = a % b;                                                                                               \
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;                                                           \
+  }                                                                                                            \
+  PF_FN T pf_floordiv_##S(T a, T b) {                                                                          \
+    if (b == 0) return 0;                                                                                      \
+    if (b == -1) return (T)((U)0 - (U)a);                                                                      \
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));                                                         \
+  }
+#define PF_UNSIGNED_FUNCTIONS(T, S)                                                                            \
+  PF_FN T pf_abs_##S(T x) { return x; }                                                                        \
+  PF_FN T pf_sign_##S(T x) { return x > 0; }                                                                   \
+  PF_FN T pf_max_##S(T a, T b) { return a > b ? a : b; }                                                       \
+  PF_FN T pf_min_##S(T a, T b) { return a < b ? a : b; }                                                       \
+  PF_FN T pf_mod_##S(T a, T b) { return b == 0 ? 0 : a % b; }                                                  \
+  PF_FN T pf_floordiv_##S(T a, T b) { return b == 0 ? 0 : a / b; }
+PF_SIGNED_FUNCTIONS(int32_t, uint32_t, i32)
+PF_SIGNED_FUNCTIONS(int64_t, uint64_t, i64)
+PF_UNSIGNED_FUNCTIONS(uint32_t, u32)
+PF_UNSIGNED_FUNCTIONS(uint64_t, u64)
+
+/* Integer power modulo 2^64, so modulo any narrower type after the cast. Negative exponents as in torch:
+ * 1 for base 1, +-1 for base -1, else 0. */
+PF_FN uint64_t pf_ipow_u64(uint64_t base, uint64_t exponent) {
+  uint64_t y = 1;
+  for (; exponent; exponent >>= 1, base *= base) y *= exponent & 1 ? base : 1;
+  return y;
+}
+PF_FN int64_t pf_ipow_i64(int64_t base, int64_t exponent) {
+  if (exponent < 0) return base == 1 ? 1 : (base == -1 ? (exponent & 1 ? -1 : 1) : 0);
+  return (int64_t)pf_ipow_u64((uint64_t)base, (uint64_t)exponent);
+}
+
+/* ---- casts ------------------------------------------------------------------------------------------------- */
+
+/* Truncation as cvttss2si does it: out of range and NaN give the smallest integer; narrower types wrap the int32,
+ * uint32 wraps the int64. The value is made safe before the conversion, which then is defined and vectorises. */
+#define PF_CASTS(T, S)                                                                                         \
+  PF_FN int32_t pf_to_i32_##S(T x) {                                                                           \
+    return (int32_t)(((x > (T)-2147483649.0) & (x < (T)0x1p31)) ? x : (T)-0x1p31);                             \
+  }                                                                                                            \
+  PF_FN int64_t pf_to_i64_##S(T x) { return (int64_t)(fabs(x) < (T)0x1p63 ? x : (T)-0x1p63); }                 \
+  PF_FN uint64_t pf_to_u64_##S(T x) {                                                                          \
+    int high = (x >= (T)0x1p63) & (x < (T)0x1p64);                                                             \
+    return (uint64_t)pf_to_i64_##S(high ? x - (T)0x1p63 : x) ^ ((uint64_t)high << 63);                         \
+  }                                                                                                            \
+  PF_FN uint32_t pf_to_u32_##S(T x) { return (uint32_t)pf_to_i64_##S(x); }                                     \
+  PF_FN int16_t pf_to_i16_##S(T x) { return (int16_t)pf_to_i32_##S(x); }                                       \
+  PF_FN uint16_t pf_to_u16_##S(T x) { return (uint16_t)pf_to_i32_##S(x); }                                     \
+  PF_FN int8_t pf_to_i8_##S(T x) { return (int8_t)pf_to_i32_##S(x); }                                          \
+  PF_FN uint8_t pf_to_u8_##S(T x) { return (uint8_t)pf_to_i32_##S(x); }                                        \
+  PF_FN uint8_t pf_to_bool_##S(T x) { return x != 0; }
+PF_CASTS(float, f32)
+PF_CASTS(double, f64)
+#define PF_INT_CAST(T, S) \
+  PF_FN T pf_to_##S##_int(int64_t x) { return (T)x; }
+PF_INT_CAST(int8_t, i8)
+PF_INT_CAST(uint8_t, u8)
+PF_INT_CAST(int16_t, i16)
+PF_INT_CAST(uint16_t, u16)
+PF_INT_CAST(int32_t, i32)
+PF_INT_CAST(uint32_t, u32)
+PF_INT_CAST(int64_t, i64)
+PF_INT_CAST(uint64_t, u64)
+PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
+
+/* ---- generic names ----------------------------------------------------------------------------------------- */
+
+#define PF_OF_FLOAT(name, x) _Generic((x), float: pf_##name##_f32, double: pf_##name##_f64)
+#define PF_OF_NUMBER(name, x)                                                                                  \
+  _Generic((x), float: pf_##name##_f32, double: pf_##name##_f64, int: pf_##name##_i32,                         \
+      unsigned: pf_##name##_u32, long: pf_##name##_i64, unsigned long: pf_##name##_u64,                        \
+      long long: pf_##name##_i64, unsigned long long: pf_##name##_u64)
+#define PF_OF_CAST(name, x)                                                                                    \
+  _Generic((x), float: pf_##name##_f32, double: pf_##name##_f64, default: pf_##name##_int)
+
+#define pf_exp(x) PF_OF_FLOAT(exp, x)(x)
+#define pf_exp2(x) PF_OF_FLOAT(exp2, x)(x)
+#define pf_expm1(x) PF_OF_FLOAT(expm1, x)(x)
+#define pf_log(x) PF_OF_FLOAT(log, x)(x)
+#define pf_log2(x) PF_OF_FLOAT(log2, x)(x)
+#define pf_log10(x) PF_OF_FLOAT(log10, x)(x)
+#define pf_log1p(x) PF_OF_FLOAT(log1p, x)(x)
+#define pf_sin(x) PF_OF_FLOAT(sin, x)(x)
+#define pf_cos(x) PF_OF_FLOAT(cos, x)(x)
+#define pf_tan(x) PF_OF_FLOAT(tan, x)(x)
+#define pf_asin(x) PF_OF_FLOAT(asin, x)(x)
+#define pf_acos(x) PF_OF_FLOAT(acos, x)(x)
+#define pf_atan(x) PF_OF_FLOAT(atan, x)(x)
+#define pf_sinh(x) PF_OF_FLOAT(sinh, x)(x)
+#define pf_cosh(x) PF_OF_FLOAT(cosh, x)(x)
+#define pf_tanh(x) PF_OF_FLOAT(tanh, x)(x)
+#define pf_asinh(x) PF_OF_FLOAT(asinh, x)(x)
+#define pf_acosh(x) PF_OF_FLOAT(acosh, x)(x)
+#define pf_atanh(x) PF_OF_FLOAT(atanh, x)(x)
+#define pf_erf(x) PF_OF_FLOAT(erf, x)(x)
+#define pf_erfc(x) PF_OF_FLOAT(erfc, x)(x)
+#define pf_lgamma(x) PF_OF_FLOAT(lgamma, x)(x)
+#define pf_digamma(x) PF_OF_FLOAT(digamma, x)(x)
+#define pf_sigmoid(x) PF_OF_FLOAT(sigmoid, x)(x)
+#define pf_silu(x) PF_OF_FLOAT(silu, x)(x)
+#define pf_gelu_tanh(x) PF_OF_FLOAT(gelu_tanh, x)(x)
+#define pf_softplus(x) PF_OF_FLOAT(softplus, x)(x)
+#define pf_sqrt(x) PF_OF_FLOAT(sqrt, x)(x)
+#define pf_rsqrt(x) PF_OF_FLOAT(rsqrt, x)(x)
+#define pf_floor(x) PF_OF_FLOAT(floor, x)(x)
+#define pf_ceil(x) PF_OF_FLOAT(ceil, x)(x)
+#define pf_round(x) PF_OF_FLOAT(round, x)(x)
+#define pf_trunc(x) PF_OF_FLOAT(trunc, x)(x)
+#define pf_isnan(x) PF_OF_FLOAT(isnan, x)(x)
+#define pf_isinf(x) PF_OF_FLOAT(isinf, x)(x)
+#define pf_isfinite(x) PF_OF_FLOAT(isfinite, x)(x)
+#define pf_pow(x, y) PF_OF_FLOAT(pow, (x) + (y))(x, y)
+#define pf_atan2(y, x) PF_OF_FLOAT(atan2, (y) + (x))(y, x)
+#define pf_fmod(a, b) PF_OF_FLOAT(fmod, (a) + (b))(a, b)
+#define pf_copysign(x, y) PF_OF_FLOAT(copysign, (x) + (y))(x, y)
+
+#define pf_abs(x) PF_OF_NUMBER(abs, +(x))(x)
+#define pf_sign(x) PF_OF_NUMBER(sign, +(x))(x)
+#define pf_max(a, b) PF_OF_NUMBER(max, (a) + (b))(a, b)
+#define pf_min(a, b) PF_OF_NUMBER(min, (a) + (b))(a, b)
+#define pf_clamp(x, low, high) pf_min(pf_max(x, low), high)
+#define pf_mod(a, b) PF_OF_NUMBER(mod, (a) + (b))(a, b)
+#define pf_floordiv(a, b) PF_OF_NUMBER(floordiv, (a) + (b))(a, b)
+#define pf_ipow(base, exponent)                                                                                \
+  _Generic((base) + (exponent), unsigned long: pf_ipow_u64, unsigned long long: pf_ipow_u64,                   \
+      default: pf_ipow_i64)(base, exponent)
+
+#define pf_to_i8(x) PF_OF_CAST(to_i8, x)(x)
+#define pf_to_u8(x) PF_OF_CAST(to_u8, x)(x)
+#define pf_to_i16(x) PF_OF_CAST(to_i16, x)(x)
+#define pf_to_u16(x) PF_OF_CAST(to_u16, x)(x)
+#define pf_to_i32(x) PF_OF_CAST(to_i32, x)(x)
+#define pf_to_u32(x) PF_OF_CAST(to_u32, x)(x)
+#define pf_to_i64(x) PF_OF_CAST(to_i64, x)(x)
+#define pf_to_u64(x) PF_OF_CAST(to_u64, x)(x)
+#define pf_to_bool(x) PF_OF_CAST(to_bool, x)(x)
+
+#endif

@@ -1,0 +1,202 @@
+"""Host side of matmul.c: which phases a multiplication runs, in which blocks, with how much scratch.
+
+`gemm_plan` is a pure function of sizes, strides, dtypes and the instruction set; the block sizes it picks never change
+a result (every output is one chain of multiply-adds in order of k), except `split`, which depends on the shape alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Literal
+
+Isa = Literal["amx", "avx512", "avx2", "plain"]
+
+FIRST_OWN_ARG = 27
+"""arg[0:27] describe the operands (matmul.c lists them); the plan's `args` follow."""
+
+EPILOGUE_ARG = 36
+"""PF_GEMM_ARGS: the first arg that belongs to the epilogue."""
+
+_ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1, "uint8": 1, "bool_": 1}
+_VECTOR_BYTES = {"amx": 64, "avx512": 64, "avx2": 32, "plain": 16}
+_BYTES = ("int8", "uint8")
+
+_PACK_PANELS = 4
+_THIN = 8
+_PACKED_A, _PACKED_B, _SHARED_A, _SHARED_B = 1, 2, 4, 8
+_L2_BYTES = 1 << 20  # what a B block may take of the second cache level
+_PACK_LIMIT = 1 << 30  # larger operands are packed block by block, in every task that needs them
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The packed panels of one build of pf_gemm.h: rows and columns of the micro-kernel, and what k is rounded to."""
+
+    rows: int
+    cols: int
+    row_step: int
+    col_step: int
+    group: int
+    word_step: int
+    word_bytes: int
+    acc_bytes: int
+
+    def words(self, k: int) -> int:
+        return _round_up(k, self.group * self.word_step) // self.group
+
+    def height(self, rows: int) -> int:
+        return _round_up(rows, self.row_step)
+
+    def width(self, cols: int) -> int:
+        return _round_up(cols, self.col_step)
+
+
+@dataclass(frozen=True)
+class GemmPlan:
+    """The phases to run in order, as (function suffix, iterations), and what they need."""
+
+    phases: tuple[tuple[str, int], ...]
+    scratch_bytes: int
+    args: tuple[int, ...]
+    thin: int
+    """The value of PF_THIN in the source."""
+
+
+def isa_of(macros: Set[str]) -> Isa:
+    """The instruction set that pf_gemm.h compiles for, from the compiler's predefined macros."""
+    if {"__AMX_BF16__", "__AMX_INT8__", "__AVX512F__"} <= macros:
+        return "amx"
+    if "__AVX512F__" in macros:
+        return "avx512"
+    return "avx2" if {"__AVX2__", "__FMA__"} <= macros else "plain"
+
+
+def geometry(a_dtype: str, b_dtype: str, acc_bytes: int, isa: Isa) -> Geometry:
+    """The panel geometry of a build, as the macros of pf_gemm.h choose it."""
+    lanes = _VECTOR_BYTES[isa] // acc_bytes
+    if isa == "amx" and (a_dtype == b_dtype == "bfloat16" or (a_dtype in _BYTES and b_dtype in _BYTES)):
+        return Geometry(32, 2 * lanes, 16, lanes, 4 // _ITEMSIZE[a_dtype], 16, 4, 4)
+    return Geometry(14 if _VECTOR_BYTES[isa] == 64 else 6, 2 * lanes, 1, lanes, 1, 1, acc_bytes, acc_bytes)
+
+
+def gemm_plan(
+    m: int,
+    n: int,
+    k: int,
+    batch: int = 1,
+    *,
+    a_dtype: str = "float32",
+    b_dtype: str = "float32",
+    acc_bytes: int = 4,
+    a_shared: bool = False,
+    b_shared: bool = False,
+    a_strides: tuple[int, int] | None = None,
+    b_strides: tuple[int, int] | None = None,
+    isa: Isa = "avx512",
+    workers: int = 1,
+) -> GemmPlan:
+    """Plan `batch` products of (m, k) by (k, n). `*_shared`: one operand for all batch entries; strides in elements.
+
+    >>> [name for name, _ in gemm_plan(1024, 1024, 1024).phases]
+    ['pack', 'mul']
+    """
+    geo = geometry(a_dtype, b_dtype, acc_bytes, isa)
+    flags = _SHARED_A * a_shared | _SHARED_B * b_shared
+    if a_dtype == b_dtype and _reads_in_place(m, n, k, b_strides if m <= n else a_strides, few_rows=m <= n):
+        return _thin_plan(min(m, n), max(m, n), k, batch, flags, acc_bytes, workers)
+
+    depth = _depth(k, geo)
+    split = _split(m, n, k, batch, depth)
+    parts = max(1, -(-k // split))
+    rows, cols = _block(m, n, depth, batch * parts, geo, workers)
+    row_blocks, col_blocks = -(-m // rows), -(-n // cols)
+    a_copies, b_copies = (1 if a_shared else batch), (1 if b_shared else batch)
+    a_bytes = geo.height(m) * geo.words(k) * geo.word_bytes * a_copies
+    b_bytes = geo.width(n) * geo.words(k) * geo.word_bytes * b_copies
+    # An operand that few tasks use is packed by those tasks, while it is in their cache.
+    pack_a = col_blocks * batch // a_copies > 2 and a_bytes <= _PACK_LIMIT
+    pack_b = row_blocks * batch // b_copies > 1 and b_bytes <= _PACK_LIMIT
+    flags |= _PACKED_A * pack_a | _PACKED_B * pack_b
+
+    b_at = _align(a_bytes) if pack_a else 0
+    partial_at = b_at + (_align(b_bytes) if pack_b else 0)
+    partials = parts * batch * geo.height(m) * geo.width(n) * acc_bytes if parts > 1 else 0
+    worker_at = partial_at + _align(partials)
+    panel = geo.rows * geo.words(depth) * geo.word_bytes
+    b_block = 0 if pack_b else cols * geo.words(depth) * geo.word_bytes
+    strips = -(-rows // geo.rows) if k > depth else 1
+    accumulators = strips * geo.rows * (cols + 64 // acc_bytes) * acc_bytes if parts == 1 else 0
+    worker_bytes = _align(panel + b_block + accumulators)
+
+    k_blocks = -(-k // depth)
+    a_units = a_copies * k_blocks * -(-m // (_PACK_PANELS * geo.rows)) if pack_a else 0
+    b_units = b_copies * k_blocks * -(-n // (_PACK_PANELS * geo.cols)) if pack_b else 0
+    phases = [("pack", a_units + b_units), ("mul", row_blocks * col_blocks * batch * parts)]
+    if parts > 1:
+        phases.append(("finish", batch * m))
+    args = (flags, rows, cols, depth, split, b_at, partial_at, worker_at, worker_bytes)
+    return GemmPlan(tuple(phase for phase in phases if phase[1]), worker_at + workers * worker_bytes, args, 0)
+
+
+def _reads_in_place(m: int, n: int, k: int, strides: tuple[int, int] | None, *, few_rows: bool) -> bool:
+    """Whether `thin` fits: few rows or columns, and whole vectors along whichever side of the large matrix is contiguous."""
+    if strides is None or min(m, n) > _THIN:
+        return False
+    along_k, along_lines = strides if few_rows else (strides[1], strides[0])
+    return (along_k == 1 and k >= 32) or (along_lines == 1 and max(m, n) >= 32)
+
+
+def _thin_plan(thin: int, lines: int, k: int, batch: int, flags: int, acc_bytes: int, workers: int) -> GemmPlan:
+    """Few rows or columns: each task reads a block of lines of the other operand, once, in place."""
+    block = max(16, min(1024, _round_up(-(-lines * batch // (4 * workers)), 16)))
+    worker_bytes = _align(thin * (k + block) * acc_bytes)
+    args = (flags, block, 0, max(k, 1), max(k, 1), 0, 0, 0, worker_bytes)
+    return GemmPlan((("thin", batch * -(-lines // block)),) if batch * thin else (), workers * worker_bytes, args, thin)
+
+
+def _split(m: int, n: int, k: int, batch: int, depth: int) -> int:
+    """The k range of one partial sum. Few outputs with a long k are cut into up to 8 sums, by shape alone."""
+    outputs = m * n * batch
+    parts = min(8, k // 4096) if outputs <= 1 << 16 else 1
+    return max(1, k) if parts < 2 else _round_up(-(-k // parts), depth)
+
+
+def _depth(k: int, geo: Geometry) -> int:
+    """The k block: even parts of about 384 words, so that an A panel (14 x 384 x 4 bytes) fills half of L1."""
+    unit = geo.group * geo.word_step
+    most = 384 * geo.group * 4 // geo.word_bytes
+    parts = max(1, -(-k // most))
+    return max(unit, _round_up(-(-k // parts), unit))
+
+
+def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int) -> tuple[int, int]:
+    """Rows and columns of one task: a B block within L2, and enough tasks that no worker waits long for the last."""
+    most_cols = min(_L2_BYTES // (geo.words(depth) * geo.word_bytes), 2048 // geo.acc_bytes)
+    cols = _even(n, max(geo.cols, most_cols), geo.cols)
+    many = batch >= 4 * workers
+    rows = _even(m, (40 if many else 12) * geo.rows, geo.rows)
+    while not many and batch * -(-m // rows) * -(-n // cols) < 4 * workers:
+        if rows > 4 * geo.rows and rows * 2 >= cols:
+            rows = _even(m, max(geo.rows, rows // 2), geo.rows)
+        elif cols > 4 * geo.cols:
+            cols = _even(n, max(geo.cols, cols // 2), geo.cols)
+        elif rows > geo.rows:
+            rows = _even(m, max(geo.rows, rows // 2), geo.rows)
+        else:
+            break
+    return rows, cols
+
+
+def _even(total: int, most: int, unit: int) -> int:
+    """The block size, a multiple of unit and about `most`, that cuts total into blocks of equal size."""
+    parts = max(1, -(-total // most))
+    return max(unit, _round_up(-(-total // parts), unit))
+
+
+def _round_up(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+def _align(n: int) -> int:
+    return _round_up(n, 64)

@@ -1,0 +1,46 @@
+"""KernelSpec: how a hand-written kernel runs an op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyflame.core.device import Target
+from pyflame.ir.kernel import Launch, Source
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Generated text of the elementwise ops that follow a kernel, and the arguments it reads."""
+
+    text: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EpilogueSlot:
+    """That a kernel takes an epilogue: how many loops of its result are `batch` and `i`, and its first free argument."""
+
+    layout: Callable[[Launch], tuple[int, int]]
+    first_arg: int
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """One hand-written kernel. Its buffers are the sources in order, then what it stores."""
+
+    op: str
+    name: str
+    source: Callable[[Launch, Target, Epilogue | None], Source]
+    languages: tuple[str, ...] = ("c",)
+    why: str = "hand-written kernel"
+    epilogue: EpilogueSlot | None = None
+    strided: bool = False
+
+
+SPECS: dict[str, KernelSpec] = {}
+
+
+def kernel(spec: KernelSpec) -> KernelSpec:
+    SPECS[spec.op] = spec
+    return spec

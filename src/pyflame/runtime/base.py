@@ -1,0 +1,30 @@
+"""What a device must offer. The engine knows devices through these protocols only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pyflame.core.device import DeviceId, Target
+
+
+class Storage(Protocol):
+    """Memory of a device, given back when nothing refers to it."""
+
+    address: int
+    nbytes: int
+
+
+class Device(Protocol):
+    """A machine that runs launches."""
+
+    id: DeviceId
+    target: Target
+
+    def allocate(self, nbytes: int) -> Storage: ...
+
+    def functions(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[list[int]]: ...
+
+    def info(self) -> dict[str, Any]: ...
+
+    def synchronize(self) -> None: ...

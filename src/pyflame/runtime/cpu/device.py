@@ -1,0 +1,90 @@
+"""The CPU device: compiled C kernels, a pool of threads and a pool of memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import warnings
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pyflame.core import knobs
+from pyflame.core.device import CPU, Target
+from pyflame.runtime.cpu.compiler import CompilerC, cpu_flags, find_compiler
+from pyflame.runtime.pool import Block, HostPool
+
+
+class CPUDevice:
+    """This machine's CPU."""
+
+    id = CPU
+
+    def __init__(self) -> None:
+        self.workers = knobs.THREADS.integer() or len(os.sched_getaffinity(0))
+        isa = cpu_flags()
+        self.target = Target("cpu", "c", isa, self.workers, matrix_core="amx" if "amx_bf16" in isa else "")
+        self.pool = HostPool()
+
+    @cached_property
+    def compiler(self) -> CompilerC | None:
+        """The C compiler; None makes the engine run NumPy references, and says so once."""
+        path = find_compiler()
+        if path is None:
+            warnings.warn(
+                "PyFlame found no C compiler (cc, gcc or clang), so every op runs as its NumPy reference, many times slower. "
+                "Install one (apt-get install gcc) or point PYFLAME_CC at it.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+        return CompilerC(path)
+
+    @cached_property
+    def runner(self) -> Any:
+        """The C function that runs a table of launches."""
+        assert self.compiler is not None
+        source = (Path(__file__).with_name("runner.c")).read_text()
+        ((address,),) = self.compiler.functions([(source.replace("pf_run", "PF_KEY_run"), ("_run",))])
+        kind = ctypes.CFUNCTYPE(
+            ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
+        )
+        return kind(address)
+
+    def allocate(self, nbytes: int) -> Block:
+        return self.pool.allocate(nbytes)
+
+    def functions(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[list[int]]:
+        assert self.compiler is not None
+        return self.compiler.functions(texts)
+
+    def run(self, launches: int, count: int, slots: int, uniforms: int, error: int) -> None:
+        """Run a table of launches; all arguments are addresses but `count`. Blocks until done; the GIL is released."""
+        status = self.runner(launches, count, slots, uniforms, error, self.workers)
+        if status:
+            raise RuntimeError("[cpu] expected at most 512 buffers in one launch")
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "type": "cpu",
+            "name": _cpu_name(),
+            "cores": self.workers,
+            "isa": list(self.target.isa),
+            "total_memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "compiler": self.compiler.version.splitlines()[0] if self.compiler and self.compiler.version else None,
+        }
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: CPU launches have finished when they return."""
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

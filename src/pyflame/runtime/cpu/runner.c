@@ -1,0 +1,159 @@
+/* Runs a table of kernel launches on a pool of threads, in one call from Python.
+ *
+ * An own pool rather than OpenMP: an OpenMP region followed by fork() hangs the child. Here a child simply starts
+ * with no workers and makes new ones when it first needs them. Workers spin for a moment before they sleep, since
+ * launches follow each other within microseconds.
+ */
+#define _GNU_SOURCE
+#include "pf_abi.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct {
+  pf_kernel fn;
+  int64_t iterations; /* of the parallel index */
+  int64_t grain;      /* iterations a thread should take at least */
+  int64_t buffers;    /* how many */
+  const int64_t *slots; /* pairs: slot, byte offset */
+  const int64_t *args;
+  double *seconds; /* or NULL: where to add the launch's time */
+} pf_launch;
+
+enum { MAX_WORKERS = 256, MAX_BUFFERS = 512, SPINS = 4000 };
+
+static struct {
+  pthread_mutex_t run;  /* one table at a time */
+  pthread_mutex_t lock; /* guards sleeping */
+  pthread_cond_t wake;
+  pthread_t thread[MAX_WORKERS];
+  uint64_t birth[MAX_WORKERS]; /* generation at which each worker was made: it must not miss the next */
+  int started;
+  _Atomic uint64_t generation; /* bumped for each parallel phase */
+  _Atomic int busy;            /* workers that have not finished the phase */
+  _Atomic int64_t next;        /* first iteration not handed out */
+  _Atomic int sleeping;
+  int64_t chunk;
+  const pf_launch *launch;
+  char **buf;
+  const pf_word *uni;
+} pool = {.run = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static void work(int64_t worker) {
+  const pf_launch *l = pool.launch;
+  const int64_t chunk = pool.chunk;
+  for (;;) {
+    const int64_t begin = atomic_fetch_add(&pool.next, chunk);
+    if (begin >= l->iterations) return;
+    const int64_t end = begin + chunk < l->iterations ? begin + chunk : l->iterations;
+    l->fn(pool.buf, l->args, pool.uni, begin, end, worker);
+  }
+}
+
+static void *worker_main(void *number) {
+  uint64_t seen = pool.birth[(intptr_t)number - 1];
+  for (;;) {
+    for (int spin = 0; atomic_load(&pool.generation) == seen && spin < SPINS; spin++) relax();
+    if (atomic_load(&pool.generation) == seen) {
+      pthread_mutex_lock(&pool.lock);
+      atomic_fetch_add(&pool.sleeping, 1);
+      while (atomic_load(&pool.generation) == seen) pthread_cond_wait(&pool.wake, &pool.lock);
+      atomic_fetch_sub(&pool.sleeping, 1);
+      pthread_mutex_unlock(&pool.lock);
+    }
+    seen = atomic_load(&pool.generation);
+    work((int64_t)(intptr_t)number);
+    atomic_fetch_sub(&pool.busy, 1);
+  }
+  return NULL;
+}
+
+static void before_fork(void) { pthread_mutex_lock(&pool.run); }
+static void after_fork_parent(void) { pthread_mutex_unlock(&pool.run); }
+
+static void after_fork_child(void) {
+  /* Threads do not survive fork: forget them. */
+  pool.started = 0;
+  atomic_store(&pool.sleeping, 0);
+  pthread_mutex_init(&pool.lock, NULL);
+  pthread_cond_init(&pool.wake, NULL);
+  pthread_mutex_unlock(&pool.run);
+}
+
+__attribute__((constructor)) static void watch_forks(void) {
+  pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+#if defined(__AMX_TILE__) && defined(SYS_arch_prctl)
+  /* The kernel gives a process AMX tile registers (state component 18) only on request. */
+  syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18);
+#endif
+}
+
+static void start(int workers) {
+  while (pool.started < workers - 1) {
+    pool.birth[pool.started] = atomic_load(&pool.generation);
+    if (pthread_create(&pool.thread[pool.started], NULL, worker_main, (void *)(intptr_t)(pool.started + 1))) return;
+    pthread_detach(pool.thread[pool.started]);
+    pool.started++;
+  }
+}
+
+static void parallel(const pf_launch *l, char **buf, const pf_word *uni, int workers) {
+  const int64_t grain = l->grain > 0 ? l->grain : 1;
+  if (workers <= 1 || l->iterations <= grain) {
+    l->fn(buf, l->args, uni, 0, l->iterations, 0);
+    return;
+  }
+  if (pool.started < workers - 1) start(workers);
+  int64_t chunk = l->iterations / (4 * (int64_t)workers);
+  pool.chunk = chunk > grain ? chunk : grain;
+  pool.launch = l;
+  pool.buf = buf;
+  pool.uni = uni;
+  atomic_store(&pool.next, 0);
+  atomic_store(&pool.busy, pool.started);
+  atomic_fetch_add(&pool.generation, 1);
+  if (atomic_load(&pool.sleeping)) {
+    pthread_mutex_lock(&pool.lock);
+    pthread_cond_broadcast(&pool.wake);
+    pthread_mutex_unlock(&pool.lock);
+  }
+  work(0);
+  while (atomic_load(&pool.busy)) relax();
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Run `count` launches in order. slots: base address of each buffer of the plan; error: record of the first bad index. */
+int pf_run(const pf_launch *launches, int64_t count, char *const *slots, const pf_word *uni, int64_t *error, int workers) {
+  char *buf[MAX_BUFFERS + 1];
+  pthread_mutex_lock(&pool.run);
+  buf[0] = (char *)error; /* kernels find it at buf[-1] */
+  for (int64_t k = 0; k < count; k++) {
+    const pf_launch *l = launches + k;
+    if (l->buffers > MAX_BUFFERS) {
+      pthread_mutex_unlock(&pool.run);
+      return 1;
+    }
+    for (int64_t b = 0; b < l->buffers; b++) buf[b + 1] = slots[l->slots[2 * b]] + l->slots[2 * b + 1];
+    const double before = l->seconds ? now() : 0;
+    parallel(l, buf + 1, uni, workers < MAX_WORKERS ? workers : MAX_WORKERS);
+    if (l->seconds) *l->seconds += now() - before;
+  }
+  pthread_mutex_unlock(&pool.run);
+  return 0;
+}

@@ -1,0 +1,25 @@
+"""The null device: plans for a target and computes nothing. For tests of the schedule and for looking at plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflame.core.device import DeviceId, Target
+from pyflame.core.errors import DeviceError, suggest
+from pyflame.core.targets import TARGETS
+
+
+class NullDevice:
+    """Plans as `null:<target>`; plain `null` plans as a two-core CPU."""
+
+    def __init__(self, name: str = "") -> None:
+        self.id = DeviceId("null", 0, name)
+        if name and name not in TARGETS:
+            raise DeviceError(f"[device] expected null:<target> with one of {', '.join(TARGETS)} but got {name!r}{suggest(name, TARGETS)}")
+        self.target: Target = TARGETS[name or "cpu"]
+
+    def info(self) -> dict[str, Any]:
+        return {"type": "null", "name": f"null device planning for {self.target.name}"}
+
+    def synchronize(self) -> None:
+        """Nothing runs."""

@@ -1,0 +1,1 @@
+"""Graph + implementation table -> Plan. Pure: tested without a device."""

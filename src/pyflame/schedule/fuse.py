@@ -1,0 +1,468 @@
+"""Decides which nodes share a kernel.
+
+Nodes are visited from the outputs to the inputs, so when a node's turn comes all who read it have asked for it: a
+request is a reader's group and the index at which it reads. A node that only one group reads is computed inside that
+group; a node that several read is computed in the earliest of them and stored, or in a group of its own.
+
+No cycles arise because of `level`: a group that stores what another reads has the higher level. A shared node joins a
+reader only if that reader's level is above all other readers' levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from pyflame.core.device import Target
+from pyflame.core.shape import contiguous_strides
+from pyflame.ir import Node
+from pyflame.ir.implementation import Implementation
+from pyflame.ir.opdef import ASSIGN, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
+from pyflame.schedule.index import ZERO, Form, Index, Range, broadcast, covers, flatten, move, normalize, of_range, unify
+
+CHEAP = 4  # flops per element below which computing twice beats storing
+
+
+class Group:
+    """What will be one launch. `scopes[0]` are the loops over independent rows, `scopes[1]` the loops inside a row, ..."""
+
+    __slots__ = ("anchor", "assign", "aliases", "level", "nodes", "operands", "reads", "scopes", "stores", "values")
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.scopes: list[list[Range]] = [[]]
+        self.anchor: Node | None = None  # a kernel op whose epilogue this group is, or that it consists of
+        self.assign: Node | None = None
+        self.values: dict[tuple[Node, Index], Index | None] = {}  # computed here; for a reduction: index of its source
+        self.reads: dict[tuple[Node, Index], Form] = {}  # loaded from memory at this address
+        self.aliases: dict[tuple[Node, Index], tuple[Node, Index]] = {}  # movement op -> what it stands for
+        self.operands: list[Operand] = []  # whole buffers: sources of the anchor and of gathers
+        self.stores: list[tuple[Node, Index]] = []
+        self.nodes: list[Node] = []
+
+    @property
+    def rigid(self) -> bool:
+        """Ranges of an anchored group are the anchor's own and cannot be split."""
+        return self.anchor is not None
+
+    def ranges(self) -> list[Range]:
+        return [leaf for scope in self.scopes for r in scope for leaf in r.leaves() if leaf.extent != 1]
+
+
+class Operand:
+    """A whole buffer, read through a view: by an anchor, by a gather, or by the caller as an output (group None)."""
+
+    __slots__ = ("base", "contiguous", "form", "group", "level", "node", "ranges", "source")
+
+    def __init__(self, node: Node, group: Group | None, contiguous: bool) -> None:
+        self.node = node
+        self.group = group
+        self.level = group.level if group else -1
+        self.contiguous = contiguous
+        self.ranges = [Range(size) for size in node.shape]
+        self.source: Node | None = None  # filled in: the stored node or leaf, and its address
+        self.form: Form = ZERO
+        self.base = False  # an assign's destination
+
+    def index(self) -> Index:
+        return tuple(of_range(r) for r in self.ranges)
+
+    def strides(self) -> tuple[int, ...]:
+        terms = dict(self.form.terms)
+        return tuple(terms.get(r, 0) for r in self.ranges)
+
+
+Reader = Group | Operand
+Request = tuple[Reader, Index | None, Form | None]  # index, or the address of a source that must be contiguous in memory
+
+
+class Fuser:
+    """Builds groups for one graph: `order` is topological and ends in `outputs`."""
+
+    def __init__(
+        self, order: Sequence[Node], outputs: Sequence[Node], target: Target, table: dict[str, Implementation], max_ops: int
+    ) -> None:
+        self.order = order
+        self.target = target
+        self.table = table
+        self.max_ops = max_ops
+        self.requests: dict[Node, list[Request]] = {}
+        self.groups: list[Group] = []
+        self.stored: dict[Node, Group] = {}
+        self.outputs: list[Operand] = []
+        self.after_reduce = _after_reduce(order)
+        wanted = dict.fromkeys(outputs)
+        for node in wanted:
+            operand = Operand(node, None, contiguous=False)
+            self.outputs.append(operand)
+            self.ask(node, operand, operand.index())
+
+    def run(self) -> None:
+        for node in reversed(self.order):
+            requests = self.requests.pop(node, None)
+            if requests:
+                self.place(node, requests)
+
+    def ask(self, node: Node, reader: Reader, index: Index | None, flat: Form | None = None) -> None:
+        self.requests.setdefault(node, []).append((reader, index, flat))
+
+    # --- one node ---------------------------------------------------------------------------------------------------
+
+    def place(self, node: Node, requests: list[Request]) -> None:
+        kind = node.op.kind
+        if kind == LEAF:
+            self.place_leaf(node, requests)
+        elif kind == MOVEMENT:
+            self.place_movement(node, requests)
+        elif kind == KERNEL:
+            self.place_kernel(node, requests)
+        elif kind == ASSIGN:
+            self.place_assign(node, requests)
+        else:
+            self.place_value(node, requests)
+
+    def place_leaf(self, node: Node, requests: list[Request]) -> None:
+        strides = node.data.strides
+        contiguous = strides is None
+        steps = contiguous_strides(node.shape) if contiguous else strides
+        copied: list[Request] = []
+        for reader, index, flat in requests:
+            if (flat is not None or (isinstance(reader, Operand) and reader.contiguous)) and not contiguous:
+                copied.append((reader, index, flat))
+                continue
+            self.load(node, reader, index, flat, steps)
+        if copied:
+            self.realize(node, copied)
+
+    def place_movement(self, node: Node, requests: list[Request]) -> None:
+        source = node.srcs[0]
+        copied: list[Request] = []
+        for reader, index, flat in requests:
+            if flat is not None:
+                if node.op.name == "reshape":
+                    self.ask(source, reader, None, flat)
+                    if isinstance(reader, Group):
+                        reader.aliases[(node, (flat,))] = (source, (flat,))
+                else:
+                    copied.append((reader, index, flat))
+                continue
+            assert index is not None
+            if isinstance(reader, Operand) and reader.contiguous and node.op.name != "reshape":
+                copied.append((reader, index, flat))
+                continue
+            may_split = isinstance(reader, Group) and not reader.rigid
+            moved = move(node, index, may_split)
+            if moved is None:
+                # A reshape that is no view: its source must lie in memory, where the reshape is the same bytes.
+                address = flatten(index, contiguous_strides(node.shape))
+                self.ask(source, reader, None, address)
+                if isinstance(reader, Group):
+                    reader.aliases[(node, index)] = (source, (address,))
+            else:
+                self.ask(source, reader, moved)
+                if isinstance(reader, Group):
+                    reader.aliases[(node, index)] = (source, moved)
+        if copied:
+            self.realize(node, copied)
+
+    def place_value(self, node: Node, requests: list[Request]) -> None:
+        """Elementwise ops, gathers, constants, positions and reductions: computed in registers where possible."""
+        groups: dict[Group, set[Index]] = {}
+        memory: list[Request] = []
+        for request in requests:
+            reader, index, _ = request
+            if isinstance(reader, Group) and index is not None:
+                groups.setdefault(reader, set()).add(index)
+            else:
+                memory.append(request)
+        if not memory and self.inline(node, groups):
+            return
+        host = self.host(node, groups, memory)
+        if host is None:
+            self.realize(node, requests)
+            return
+        (index,) = groups[host]
+        self.compute(node, host, index)
+        host.stores.append((node, index))
+        self.stored[node] = host
+        for reader, at, flat in requests:
+            if reader is not host:
+                self.load(node, reader, at, flat, contiguous_strides(node.shape))
+
+    def inline(self, node: Node, groups: dict[Group, set[Index]]) -> bool:
+        """Compute the node inside its readers, stored nowhere."""
+        free = node.op.kind in (CONST, IOTA)
+        if node.op.kind == REDUCE:
+            if len(groups) != 1:
+                return False
+            ((group, indices),) = groups.items()
+            return len(indices) == 1 and self.join(node, group, next(iter(indices)))
+        if not free:
+            repeats = sum(len(indices) for indices in groups.values())
+            if repeats > 1 and not (repeats <= 4 and _cheap(node)):
+                return False
+            if any(self.full(g) or self.wasteful(node, g, i) for g, indices in groups.items() for i in indices):
+                return False
+        for group, indices in groups.items():
+            for index in indices:
+                self.compute(node, group, index)
+        return True
+
+    def full(self, group: Group) -> bool:
+        return len(group.nodes) >= self.max_ops
+
+    def wasteful(self, node: Node, group: Group, index: Index) -> bool:
+        """Whether computing here repeats costly work: the node is smaller than the loops it would sit in."""
+        if node.op.cost <= CHEAP or node.size == 1 or node in self.after_reduce:
+            return False
+        ranges = group.ranges()
+        used = {r for form in index for r, _ in normalize(form).terms}
+        return any(r not in used for r in ranges)
+
+    def host(self, node: Node, groups: dict[Group, set[Index]], memory: list[Request]) -> Group | None:
+        """The reader that can compute and store the node for all others, if there is one."""
+        if not groups:
+            return None
+        best = max(groups, key=lambda g: g.level)
+        others = [g for g in groups if g is not best]
+        if len(groups[best]) != 1 or self.full(best):
+            return None
+        if any(reader.level >= best.level for reader, _, _ in memory):
+            return None
+        if any(g.level >= best.level for g in others) and not self.merge(best, others):
+            return None
+        (index,) = groups[best]
+        if node.op.kind == REDUCE:
+            return best if self.join(node, best, index, dry=True) else None
+        depth = self.depth(best, index)
+        ranges = [r for scope in best.scopes[: depth + 1] for r in scope]
+        return best if covers(index, ranges, node.size) else None
+
+    def merge(self, best: Group, others: list[Group]) -> bool:
+        """Horizontal fusion is left to the launch table; groups stay apart."""
+        return False
+
+    def realize(self, node: Node, requests: list[Request]) -> None:
+        """Give the node a group and a buffer of its own; the readers load it."""
+        level = 1 + max(reader.level for reader, _, _ in requests)
+        group = Group(level)
+        self.groups.append(group)
+        ranges = [Range(size) for size in node.shape]
+        index = tuple(of_range(r) for r in ranges)
+        group.scopes = [ranges]
+        group.stores.append((node, index))
+        self.stored[node] = group
+        if node.op.kind == LEAF:
+            group.nodes.append(node)
+            group.reads[(node, index)] = flatten(index, node.data.strides)
+        elif node.op.kind == MOVEMENT:
+            group.nodes.append(node)
+            moved = move(node, index, True)
+            source = node.srcs[0]
+            if moved is None:
+                address = flatten(index, contiguous_strides(node.shape))
+                group.aliases[(node, index)] = (source, (address,))
+                self.ask(source, group, None, address)
+            else:
+                group.aliases[(node, index)] = (source, moved)
+                self.ask(source, group, moved)
+        else:
+            self.compute(node, group, index)
+        for reader, at, flat in requests:
+            self.load(node, reader, at, flat, contiguous_strides(node.shape))
+
+    def load(self, node: Node, reader: Reader, index: Index | None, flat: Form | None, strides: Sequence[int]) -> None:
+        """Let a reader take the node from memory."""
+        if flat is None:
+            assert index is not None
+            form = flatten(index, strides)
+            key = index
+        else:
+            form = flat
+            key = (flat,)
+        if isinstance(reader, Operand):
+            reader.source, reader.form = node, normalize(form)
+        else:
+            reader.reads[(node, key)] = form
+
+    def compute(self, node: Node, group: Group, index: Index) -> None:
+        """Add the node to a group's values and ask for its sources there."""
+        if (node, index) in group.values:
+            return
+        kind = node.op.kind
+        if kind == REDUCE:
+            joined = self.join(node, group, index)
+            assert joined
+            return
+        group.values[(node, index)] = None
+        group.nodes.append(node)
+        if kind == GATHER:
+            operand = Operand(node.srcs[0], group, contiguous=False)
+            group.operands.append(operand)
+            self.ask(node.srcs[0], operand, operand.index())
+        for source in node.srcs[1 if kind == GATHER else 0 :]:
+            self.ask(source, group, broadcast(index, node.shape, source.shape))
+
+    # --- reductions -------------------------------------------------------------------------------------------------
+
+    def depth(self, group: Group, index: Index) -> int:
+        """The outermost scope in which a value at this index is known."""
+        used = {r for form in index for r, _ in normalize(form).terms}
+        for depth in range(len(group.scopes) - 1, 0, -1):
+            if any(leaf in used for r in group.scopes[depth] for leaf in r.leaves()):
+                return depth
+        return 0
+
+    def join(self, node: Node, group: Group, index: Index, dry: bool = False) -> bool:
+        """Compute a reduction inside a group, opening or reusing the loops of a row. `dry` only asks whether it fits."""
+        if group.anchor is not None or group.assign is not None or self.full(group):
+            return False
+        axes = node.attrs[0]
+        source = node.srcs[0]
+        extents = [source.shape[a] for a in axes]
+        used = {r for form in index for r, _ in normalize(form).terms}
+        ranges = group.ranges()
+        scopes = group.scopes
+        if len(scopes) == 1:
+            outer = [r for r in ranges if r in used]
+            inner = [r for r in ranges if r not in used]
+            if not covers(index, outer, node.size):
+                return False
+            if inner and not self.worth_a_row(outer, inner):
+                return False
+            forms = self.row(extents, inner)
+            if forms is None:
+                return False
+            scopes = [outer, inner] if inner else [scopes[0], [r for f in forms[1] for r in f]]
+        else:
+            depth = self.depth(group, index)
+            above = [leaf for scope in scopes[: depth + 1] for r in scope for leaf in r.leaves()]
+            if not covers(index, above, node.size):
+                return False
+            last = depth == len(scopes) - 1
+            if last and (self.target.is_gpu or len(scopes) > 2):
+                return False
+            forms = self.row(extents, [] if last else scopes[depth + 1])
+            if forms is None:
+                return False
+            if last:
+                scopes = [*scopes, [r for f in forms[1] for r in f]]
+        if dry:
+            return True
+        group.scopes = scopes
+        reduced = iter(forms[0])
+        kept = iter(index)
+        at = tuple(next(reduced) if axis in axes else next(kept) for axis in range(len(source.shape)))
+        group.values[(node, index)] = at
+        group.nodes.append(node)
+        self.ask(source, group, at)
+        return True
+
+    def row(self, extents: list[int], ranges: Sequence[Range]) -> tuple[Index, list[list[Range]]] | None:
+        """Forms for the reduced axes, over the row's loops where they exist already, else over new ones."""
+        if ranges:
+            index = unify(extents, ranges, True)
+            return None if index is None else (index, [])
+        new = [Range(e) for e in extents]
+        return tuple(of_range(r) for r in new), [[r] for r in new]
+
+    def worth_a_row(self, outer: Sequence[Range], inner: Sequence[Range]) -> bool:
+        """Rows must be enough to keep the workers busy, unless there is little to do at all."""
+        rows, width = prod(r.extent for r in outer), prod(r.extent for r in inner)
+        return rows >= self.target.workers or rows * width <= 65536
+
+    # --- kernels and assignments ------------------------------------------------------------------------------------
+
+    def place_kernel(self, node: Node, requests: list[Request]) -> None:
+        implementation = self.table[node.op.name]
+        group = self.epilogue_of(node, requests) if implementation.epilogue else None
+        if group is None:
+            group = Group(1 + max(reader.level for reader, _, _ in requests))
+            self.groups.append(group)
+            ranges = [Range(size) for size in node.shape]
+            group.scopes = [ranges]
+            index = tuple(of_range(r) for r in ranges)
+            group.stores.append((node, index))
+            self.stored[node] = group
+        else:
+            index = next(i for reader, i, _ in requests if reader is group and i is not None)
+            if any(reader is not group for reader, _, _ in requests):
+                group.stores.append((node, index))
+                self.stored[node] = group
+        group.anchor = node
+        group.values[(node, index)] = None
+        group.nodes.append(node)
+        for position, source in enumerate(node.srcs):
+            overwritten = position == node.op.alias
+            operand = Operand(source, group, contiguous=overwritten or not implementation.strided)
+            operand.base = overwritten
+            group.operands.append(operand)
+            self.ask(source, operand, operand.index())
+        for reader, at, flat in requests:
+            if reader is not group:
+                self.load(node, reader, at, flat, contiguous_strides(node.shape))
+
+    def epilogue_of(self, node: Node, requests: list[Request]) -> Group | None:
+        """The elementwise group that can run on a kernel's results before they are stored."""
+        groups = {reader for reader, index, _ in requests if isinstance(reader, Group) and index is not None}
+        if not groups:
+            return None
+        best = max(groups, key=lambda g: g.level)
+        if any(reader.level >= best.level for reader, _, _ in requests if reader is not best):
+            return None
+        if best.rigid or best.assign is not None or len(best.scopes) != 1 or any(True for _ in best.operands):
+            return None
+        indices = {index for reader, index, _ in requests if reader is best}
+        if len(indices) != 1 or None in indices:
+            return None
+        index = tuple(normalize(f) for f in next(iter(indices)) or ())
+        # The epilogue's loops must be exactly the axes of the result, in order.
+        expected = [r for r in best.scopes[0] if r.extent != 1]
+        if any(r.parts is not None for r in expected):
+            return None
+        axes = [f for f, size in zip(index, node.shape, strict=True) if size != 1]
+        if [f.terms for f in axes] != [((r, 1),) for r in expected] or any(f.offset for f in axes):
+            return None
+        if len(best.scopes[0]) != len(node.shape):
+            return None
+        return best
+
+    def place_assign(self, node: Node, requests: list[Request]) -> None:
+        """Store the second source into a region of the first one's buffer, which becomes this node's."""
+        base, value = node.srcs
+        region = node.attrs[0]
+        group = Group(1 + max(reader.level for reader, _, _ in requests))
+        self.groups.append(group)
+        group.assign = node
+        ranges = [Range(count) for _, _, count in region]
+        group.scopes = [ranges]
+        index = tuple(of_range(r) for r in ranges)
+        shape = tuple(count for _, _, count in region)
+        at = broadcast(index, shape, value.shape)
+        group.aliases[(node, index)] = (value, at)
+        group.nodes.append(node)
+        group.stores.append((node, index))
+        self.stored[node] = group
+        operand = Operand(base, group, contiguous=True)
+        operand.base = True
+        group.operands.append(operand)
+        self.ask(base, operand, operand.index())
+        self.ask(value, group, at)
+        for reader, where, flat in requests:
+            self.load(node, reader, where, flat, contiguous_strides(node.shape))
+
+
+def _cheap(node: Node) -> bool:
+    """Cheap enough to compute in several kernels: little work on at most one tensor that has axes."""
+    return node.op.kind == ELEMENTWISE and node.op.cost <= CHEAP and sum(s.size > 1 for s in node.srcs) <= 1
+
+
+def _after_reduce(order: Sequence[Node]) -> set[Node]:
+    """Nodes of a reduction's size that follow from one: computed once per row, wherever their readers are."""
+    found: set[Node] = set()
+    for node in order:
+        if node.op.kind == REDUCE or (
+            node.op.kind in (ELEMENTWISE, MOVEMENT) and any(s in found and s.size == node.size for s in node.srcs)
+        ):
+            found.add(node)
+    return found

@@ -1,0 +1,228 @@
+"""Group -> Kernel: resolves index forms into strided accesses, merges loops that run as one, and orders the values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+from pyflame.core.dtype import DType
+from pyflame.core.shape import contiguous_strides
+from pyflame.ir import Node
+from pyflame.ir.kernel import Access, Anchor, Instr, Kernel
+from pyflame.ir.opdef import CONST, GATHER, IOTA, REDUCE
+from pyflame.schedule.fuse import Group, Operand
+from pyflame.schedule.index import Form, Index, Range, broadcast, flatten, normalize
+
+Key = tuple[Node, Index]
+
+
+class Lowering:
+    """One group on its way to a Kernel. `buffer_of` numbers the kernel's buffers, `uniform_of` its constants."""
+
+    def __init__(self, group: Group, uniform_of: Callable[[Node], int], check_of: Callable[[Node], int]) -> None:
+        self.group = group
+        self.uniform_of = uniform_of
+        self.check_of = check_of
+        self.buffers: list[tuple[Node, int]] = []  # (stored node or leaf, element offset) by kernel buffer number
+        self.instrs: list[Instr] = []
+        self.made: dict[Key, int] = {}
+        anchored = group.anchor is not None
+        self.ranges: list[list[Range]] = [
+            [leaf for r in scope for leaf in r.leaves() if anchored or leaf.extent != 1] for scope in group.scopes
+        ]
+        self.position = {r: i for i, r in enumerate(r for scope in self.ranges for r in scope)}
+        self.scope_of = {r: d for d, scope in enumerate(self.ranges) for r in scope}
+        # Keys were made before later splits; look values up in their final form.
+        self.values = {self.final(k): (None if v is None else tuple(normalize(f) for f in v)) for k, v in group.values.items()}
+        self.reads = {self.final(k): normalize(v) for k, v in group.reads.items()}
+        self.aliases = {self.final(k): self.final(v) for k, v in group.aliases.items()}
+        self.gathers: dict[Node, Operand] = {}
+        if not anchored:
+            self.gathers = {o.node: o for o in group.operands if not o.base}
+
+    @staticmethod
+    def final(key: Key) -> Key:
+        return key[0], tuple(normalize(f) for f in key[1])
+
+    def run(self) -> Kernel:
+        group = self.group
+        if group.anchor is not None:
+            for operand in group.operands:
+                assert operand.source is not None
+                self.buffers.append((operand.source, operand.form.offset))
+        stores: list[tuple[int, Access]] = []
+        for node, index in group.stores:
+            if group.assign is node:
+                region = node.attrs[0]
+                strides = contiguous_strides(node.shape)
+                form = flatten(index, [s * step for s, (_, step, _) in zip(strides, region, strict=True)])
+                form = Form(form.offset + sum(s * start for s, (start, _, _) in zip(strides, region, strict=True)), form.terms)
+            else:
+                form = flatten(index, contiguous_strides(node.shape))
+            key = self.final((node, index))
+            stores.append((self.value(key), self.access(node, form, node.dtype)))
+        kernel = Kernel(
+            tuple(tuple(r.extent for r in scope) for scope in self.ranges),
+            tuple(self.instrs),
+            tuple(stores),
+            tuple(n.op.name for n in reversed(group.nodes)),
+            None if group.anchor is None else anchor_of(group.anchor),
+            self.flops(),
+        )
+        return kernel if group.anchor is not None else merge_loops(kernel)
+
+    def flops(self) -> int:
+        extents = [[r.extent for r in scope] for scope in self.ranges]
+        total = 0
+        for instr in self.instrs:
+            if instr.kind in ("op", "reduce") and instr.op is not None:
+                depth = instr.scope + (instr.kind == "reduce")
+                total += instr.op.cost * prod(e for scope in extents[: depth + 1] for e in scope)
+        return total
+
+    def buffer(self, node: Node, offset: int) -> int:
+        if (node, offset) not in self.buffers:
+            self.buffers.append((node, offset))
+        return self.buffers.index((node, offset))
+
+    def access(self, node: Node, form: Form, dtype: DType) -> Access:
+        return Access(self.buffer(node, form.offset), self.strides(form), form.offset, dtype)
+
+    def value(self, key: Key) -> int:
+        """The instruction that computes a value, made if need be; iterative, since chains are long."""
+        stack = [key]
+        while stack:
+            top = stack[-1]
+            resolved = self.resolve(top)
+            if resolved in self.made:
+                self.made[top] = self.made[resolved]
+                stack.pop()
+                continue
+            missing = [k for k in self.sources(resolved) if self.resolve(k) not in self.made]
+            if missing:
+                stack.extend(missing)
+                continue
+            self.made[resolved] = self.emit(resolved)
+            self.made[top] = self.made[resolved]
+            stack.pop()
+        return self.made[key]
+
+    def resolve(self, key: Key) -> Key:
+        while key in self.aliases:
+            key = self.aliases[key]
+        return key
+
+    def sources(self, key: Key) -> list[Key]:
+        """Values that must exist before this one, in argument order."""
+        node, index = key
+        if key in self.reads or node.op.kind in (CONST, IOTA) or node is self.group.anchor:
+            return []
+        if node.op.kind == REDUCE:
+            at = self.values[key]
+            assert at is not None
+            return [(node.srcs[0], at)]
+        skip = 1 if node.op.kind == GATHER else 0
+        return [(s, broadcast(index, node.shape, s.shape)) for s in node.srcs[skip:]]
+
+    def emit(self, key: Key) -> int:
+        node, index = key
+        dtype = node.dtype
+        if key in self.reads:
+            access = self.access(node, self.reads[key], dtype)
+            instr = self.placed(Instr("load", dtype, 0, frozenset(), access=access), access.strides)
+        elif node.op.kind == CONST:
+            instr = Instr("uniform", dtype, 0, frozenset(), uniform=self.uniform_of(node))
+        elif node.op.kind == IOTA:
+            form = flatten(index, contiguous_strides(node.shape))
+            access = Access(-1, self.strides(form), form.offset, dtype)
+            instr = self.placed(Instr("index", dtype, 0, frozenset(), access=access), access.strides)
+        elif node is self.group.anchor:
+            instr = Instr("acc", dtype, 0, frozenset(range(len(self.position))))
+        else:
+            args = tuple(self.made[self.resolve(k)] for k in self.sources(key))
+            loops = frozenset().union(*[self.instrs[a].loops for a in args]) if args else frozenset()
+            scope = max((self.instrs[a].scope for a in args), default=0)
+            if node.op.kind == REDUCE:
+                scope = self.reduce_scope(index)
+                inner = {self.position[r] for d in range(scope + 1, len(self.ranges)) for r in self.ranges[d]}
+                instr = Instr("reduce", dtype, scope, loops - inner, node.op, node.attrs, args)
+            elif node.op.kind == GATHER:
+                instr = self.gather(node, index, args, loops, scope)
+            else:
+                instr = Instr("op", dtype, scope, loops, node.op, node.attrs, args)
+        self.instrs.append(instr)
+        return len(self.instrs) - 1
+
+    def strides(self, form: Form) -> tuple[int, ...]:
+        strides = [0] * len(self.position)
+        for r, c in form.terms:
+            strides[self.position[r]] = c
+        return tuple(strides)
+
+    def placed(self, instr: Instr, strides: tuple[int, ...]) -> Instr:
+        """Fill in scope and loops from the strides."""
+        loops = frozenset(i for i, s in enumerate(strides) if s)
+        scopes = [d for d, scope in enumerate(self.ranges) for _ in scope]
+        return replace(instr, scope=max((scopes[i] for i in loops), default=0), loops=loops)
+
+    def reduce_scope(self, index: Index) -> int:
+        return max((self.scope_of[r] for f in index for r, _ in f.terms), default=0)
+
+    def gather(self, node: Node, index: Index, args: tuple[int, ...], loops: frozenset[int], scope: int) -> Instr:
+        """x[..., i(o), ..., j(o), ...]: axes in `axes` come from index values, the others from the output's position."""
+        axes, dims, _ = node.attrs
+        operand = self.gathers[node.srcs[0]]
+        assert operand.source is not None
+        steps = operand.strides()
+        fixed = [(index[dim], steps[axis]) for axis, dim in enumerate(dims) if axis not in axes]
+        form = flatten(tuple(f for f, _ in fixed), [s for _, s in fixed])
+        form = Form(form.offset + operand.form.offset, form.terms)
+        access = self.access(operand.source, form, node.dtype)
+        placed = self.placed(Instr("gather", node.dtype, 0, frozenset()), access.strides)
+        sizes = node.srcs[0].shape
+        return replace(
+            placed,
+            scope=max(scope, placed.scope),
+            loops=loops | placed.loops,
+            op=node.op,
+            args=args,
+            access=access,
+            dynamic=tuple((sizes[a], steps[a]) for a in axes),
+            check=self.check_of(node),
+        )
+
+
+def anchor_of(node: Node) -> Anchor:
+    return Anchor(node.op, node.attrs, tuple(s.meta for s in node.srcs), node.meta)
+
+
+def merge_loops(kernel: Kernel) -> Kernel:
+    """Run adjacent loops of a scope as one where every access allows it, so that kernels serve many shapes."""
+    accesses = [i.access for i in kernel.instrs if i.access is not None] + [a for _, a in kernel.stores]
+    scopes = kernel.loop_scope()
+    extents = [e for scope in kernel.loops for e in scope]
+    kept = list(range(len(extents)))
+    position = len(kept) - 2
+    while position >= 0:
+        a, b = kept[position], kept[position + 1]
+        if scopes[a] == scopes[b] and all(x.strides[a] == x.strides[b] * extents[b] for x in accesses):
+            extents[b] *= extents[a]
+            del kept[position]
+        position -= 1
+    if len(kept) == len(scopes):
+        return kernel
+    renumber = {loop: i for i, loop in enumerate(kept)}
+    for loop in range(len(scopes)):  # a merged loop lives on in the next kept one
+        if loop not in renumber:
+            renumber[loop] = renumber[next(k for k in kept if k > loop)]
+
+    def access(x: Access) -> Access:
+        return replace(x, strides=tuple(x.strides[k] for k in kept))
+
+    instrs = tuple(
+        replace(i, loops=frozenset(renumber[n] for n in i.loops), access=None if i.access is None else access(i.access))
+        for i in kernel.instrs
+    )
+    loops = tuple(tuple(extents[k] for k in kept if scopes[k] == d) for d in range(kernel.depth))
+    return replace(kernel, loops=loops, instrs=instrs, stores=tuple((v, access(a)) for v, a in kernel.stores))

@@ -1,0 +1,160 @@
+"""From Tensors to Nodes and back: how every op of the catalogue becomes a function and a method."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pyflame.autograd import record
+from pyflame.core import knobs
+from pyflame.core.state import state
+from pyflame.engine.evaluate import evaluate
+from pyflame.ir import Node, OpDef
+from pyflame.ir.opdef import OPS
+from pyflame.tensor.tensor import Tensor
+
+_MAX_PENDING = knobs.MAX_PENDING.integer()
+
+
+def unwrap(value: Any) -> Any:
+    """Tensors become Nodes, also inside lists and tuples; arrays become constant tensors."""
+    kind = type(value)
+    if kind is Tensor:
+        return read(value)
+    if kind in (int, float, bool, str) or value is None:
+        return value
+    if isinstance(value, Tensor):
+        return read(value)
+    if kind in (list, tuple):
+        return kind([unwrap(v) for v in value])
+    if isinstance(value, np.ndarray):
+        from pyflame.tensor.creation import tensor
+
+        return tensor(value)._node
+    return value
+
+
+def read(tensor: Tensor) -> Node:
+    """The Node of a cell; a tracer sees which cells a function reads."""
+    if state.tracer is not None:
+        return state.tracer.read(tensor)  # type: ignore[no-any-return]
+    return tensor._node
+
+
+def _entries(value: Any, found: dict[Node, Any]) -> None:
+    if isinstance(value, Tensor):
+        if value._entry is not None:
+            found[read(value)] = value._entry
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            _entries(v, found)
+
+
+def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Apply a function over Nodes to Tensors, recording its tape where a gradient is wanted."""
+    nodes = [unwrap(a) for a in args]
+    named = {k: unwrap(v) for k, v in kwargs.items()} if kwargs else kwargs
+    found: dict[Node, Any] = {}
+    if state.grad_enabled:
+        for a in args:
+            _entries(a, found)
+        for a in kwargs.values():
+            _entries(a, found)
+    if not found:
+        return wrap(fn(*nodes, **named), None)
+    before = state.recorder
+    recorder: list[Node] = []
+    state.recorder = recorder
+    try:
+        out = fn(*nodes, **named)
+    finally:
+        state.recorder = before
+    record(recorder, found)
+    return wrap(out, found)
+
+
+def wrap(out: Any, entries: dict[Node, Any] | None) -> Any:
+    """Nodes become Tensors, also inside lists and tuples."""
+    if isinstance(out, Node):
+        result = Tensor(out, entries.get(out) if entries else None)
+        if state.eager and state.tracer is None:
+            result.numpy() if out.meta.device is not None and out.meta.device.kind == "cpu" else evaluate([out])
+        elif state.pending > _MAX_PENDING and state.tracer is None:
+            evaluate([out])
+        return result
+    if isinstance(out, (list, tuple)):
+        return type(out)([wrap(o, entries) for o in out])
+    return out
+
+
+def public(op: OpDef) -> Callable[..., Any]:
+    """The function of an op, over Tensors."""
+    fn = op.fn
+
+    @functools.wraps(fn)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return call(fn, args, kwargs)
+
+    function.__qualname__ = function.__name__ = op.name
+    function.__module__ = "pyflame"
+    return function
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {name: public(op) for name, op in OPS.items() if op.public}
+
+
+def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
+    fn = OPS[name].fn
+
+    def method(self: Tensor, other: Any) -> Any:
+        kind = type(other)
+        if kind is Tensor:
+            if self._entry is None and other._entry is None and state.tracer is None and not state.eager:
+                out = Tensor(fn(other._node, self._node) if swap else fn(self._node, other._node))
+                return out if state.pending <= _MAX_PENDING else wrap(out._node, None)
+        elif kind is float or kind is int:
+            if self._entry is None and state.tracer is None and not state.eager:
+                out = Tensor(fn(other, self._node) if swap else fn(self._node, other))
+                return out if state.pending <= _MAX_PENDING else wrap(out._node, None)
+        elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool)):
+            return NotImplemented
+        return call(fn, (other, self) if swap else (self, other), {})
+
+    return method
+
+
+OPERATORS = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_div", "mod": "mod", "pow": "pow",
+    "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
+}  # fmt: skip
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        out = call(OPS[name].fn, (self, *args), kwargs)
+        return self._rebind(FUNCTIONS["cast"](out, self.dtype))
+
+    return method
+
+
+def install() -> None:
+    """Give Tensor its methods and operators, from the catalogue."""
+    for name, function in FUNCTIONS.items():
+        if OPS[name].method and not hasattr(Tensor, name):
+            setattr(Tensor, name, function)
+    for symbol, name in OPERATORS.items():
+        if name in OPS:
+            setattr(Tensor, f"__{symbol}__", _binary(name))
+            setattr(Tensor, f"__r{symbol}__", _binary(name, swap=True))
+            setattr(Tensor, f"__i{symbol}__", _in_place(name))
+    for name in COMPARISONS:
+        setattr(Tensor, f"__{name}__", _binary(name))
+    Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
+    Tensor.__neg__ = FUNCTIONS["neg"]  # type: ignore[attr-defined]
+
+
+install()

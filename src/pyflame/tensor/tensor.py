@@ -1,0 +1,199 @@
+"""Tensor: a mutable cell that holds an immutable Node.
+
+Ops build Nodes; nothing runs until a value is needed. Assignment (`x[i] = v`, `x += y`, `add_`) rebinds the cell to a new
+Node: other tensors that were computed from the old value keep it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyflame.autograd import Entry, Leaf
+from pyflame.core.device import DeviceId
+from pyflame.core.dtype import DType
+from pyflame.core.errors import ArgumentError, GradientError, ShapeError
+from pyflame.core.state import state
+from pyflame.engine.evaluate import evaluate
+from pyflame.engine.value import to_numpy
+from pyflame.ir import F, Node, copy_to
+from pyflame.ir.opdef import LEAF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Tensor:
+    """An n-dimensional array on a device. Make one with `pf.tensor`, `pf.zeros`, `pf.randn`, ..."""
+
+    __slots__ = ("__weakref__", "_entry", "_node", "grad")
+    __array_priority__ = 1000
+
+    def __init__(self, node: Node, entry: Entry | Leaf | None = None) -> None:
+        self._node = node
+        self._entry = entry
+        self.grad: Tensor | None = None
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._node.meta.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self._node.meta.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._node.meta.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements. (PyTorch's `numel()` is here too.)"""
+        return self._node.meta.size
+
+    def numel(self) -> int:
+        return self._node.meta.size
+
+    def dim(self) -> int:
+        return len(self._node.meta.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self._node.meta.nbytes
+
+    @property
+    def device(self) -> str:
+        return str(self._node.meta.device or state.device)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("[len] expected a tensor with at least one axis but got a 0-d tensor")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for i in range(len(self)):
+            yield self[i]
+
+    # --- evaluation -------------------------------------------------------------------------------------------------
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a read-only NumPy array that shares memory with the tensor; copy it to write."""
+        if state.tracer is not None:
+            state.tracer.escaped("numpy()")
+        node = self._node
+        if node.meta.device is not None and node.meta.device.kind not in ("cpu", "null"):
+            node = copy_to(node, DeviceId("cpu"))
+        if node.op.kind != LEAF:
+            if node.meta.device is None:
+                node = self._node = F.clone(node)
+            evaluate([node])
+        return to_numpy(node.data, node.meta.shape, node.meta.dtype)
+
+    def item(self) -> Any:
+        """The value of a tensor with one element, as a Python number."""
+        if state.tracer is not None:
+            state.tracer.escaped("item()")
+        if self.size != 1:
+            raise ShapeError(f"[item] expected a tensor with one element but got shape {self.shape}; use .tolist() or .numpy()")
+        value = self.numpy().reshape(()).item()
+        return float(value) if self.dtype.is_float else value
+
+    def tolist(self) -> Any:
+        return (self.numpy().astype(np.float32) if self.dtype.compute is not self.dtype else self.numpy()).tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __bool__(self) -> bool:
+        if state.tracer is not None:
+            state.tracer.escaped("bool()")
+        if self.size != 1:
+            raise ShapeError(f"[bool] expected a tensor with one element but got shape {self.shape}; use .any() or .all()")
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.is_float:
+            raise ArgumentError(f"[index] expected an integer tensor but got {self.dtype.name}")
+        return int(self.item())
+
+    def __repr__(self) -> str:
+        if state.tracer is not None and self._node.op.kind != LEAF:
+            return f"tensor(traced, shape={self.shape}, dtype={self.dtype.name})"
+        from pyflame.tensor.printing import format_tensor
+
+        return format_tensor(self)
+
+    # --- gradients --------------------------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._entry is not None
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    @property
+    def is_leaf(self) -> bool:
+        return not isinstance(self._entry, Entry)
+
+    def requires_grad_(self, wanted: bool = True) -> Tensor:
+        """Ask for gradients with respect to this tensor."""
+        if not wanted:
+            if isinstance(self._entry, Entry):
+                raise GradientError("[requires_grad_] expected a leaf tensor but this one was computed; use .detach()")
+            self._entry = None
+        elif self._entry is None:
+            if not self.dtype.is_float:
+                raise GradientError(f"[requires_grad_] expected a floating-point tensor but got {self.dtype.name}")
+            self._entry = Leaf(self._node.meta, weakref.ref(self))
+        return self
+
+    def detach(self) -> Tensor:
+        """The same value, without its tape."""
+        return Tensor(self._node)
+
+    def backward(self, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
+        """Add the gradient of this tensor to `.grad` of every leaf that requires it.
+
+        >>> x = pf.tensor([1.0, 2.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad
+        tensor([2., 4.])
+        """
+        from pyflame.tensor.gradients import backward_into_leaves
+
+        backward_into_leaves(self, gradient, retain_graph, create_graph)
+
+    # --- rebinding --------------------------------------------------------------------------------------------------
+
+    def _rebind(self, value: Tensor) -> Tensor:
+        """Take over another tensor's value: what in-place ops do."""
+        if state.grad_enabled and isinstance(self._entry, Leaf) and value._entry is not self._entry:
+            raise GradientError(
+                "[in-place] expected a tensor that is not a leaf of the tape but this one requires grad; "
+                "use `with pf.no_grad():` to change it, or make a new tensor"
+            )
+        if value.shape != self.shape:
+            raise ShapeError(f"[in-place] expected a value of shape {self.shape} but got {value.shape}")
+        if state.tracer is not None:
+            state.tracer.rebound(self)
+        self._node = value._node
+        if not isinstance(self._entry, Leaf):
+            self._entry = value._entry
+        return self
+
+

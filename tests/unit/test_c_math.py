@@ -1,0 +1,512 @@
+"""pf_math.h, pf_half.h, pf_philox.h: every function, compiled as a kernel would be, against NumPy, math, ml_dtypes.
+
+One shared object holds a loop per function. Floats are sampled over all of float32, every 997th bit pattern, and the
+special values; errors are counted in ulp of the float32 result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import shutil
+import subprocess
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pyflame.core import philox
+
+INCLUDE = Path(__file__).resolve().parents[2] / "src/pyflame/kernels/include"
+FLAGS = ["-std=gnu11", "-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"]
+CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+pytestmark = pytest.mark.skipif(CC is None, reason="no C compiler")
+
+CTYPE = dict(f4="float", f8="double", i1="int8_t", u1="uint8_t", i2="int16_t", u2="uint16_t", i4="int32_t")
+CTYPE |= dict(u4="uint32_t", i8="int64_t", u8="uint64_t")
+INF, NAN = math.inf, math.nan
+
+
+def sigmoid(x):
+    z = np.exp(-np.abs(x))
+    return np.where(x < 0, z, 1) / (1 + z)
+
+
+def elementwise(function):
+    return lambda x: np.array([function(v) for v in x.tolist()])
+
+
+# name: (bound in ulp, float64 reference, largest |x| or None, smallest |result| held to the bound)
+UNARY = {
+    "exp": (1.1, np.exp, None, 0),
+    "exp2": (1.0, np.exp2, None, 0),
+    "expm1": (1.6, np.expm1, None, 0),
+    "log": (1.0, np.log, None, 0),
+    "log2": (1.0, np.log2, None, 0),
+    "log10": (1.0, np.log10, None, 0),
+    "log1p": (1.6, np.log1p, None, 0),
+    "sin": (1.6, np.sin, 2.0**47, 0),
+    "cos": (1.6, np.cos, 2.0**47, 0),
+    "tan": (2.6, np.tan, 2.0**47, 0),
+    "asin": (2.0, np.arcsin, None, 0),
+    "acos": (1.4, np.arccos, None, 0),
+    "atan": (1.4, np.arctan, None, 0),
+    "sinh": (1.7, np.sinh, None, 0),
+    "cosh": (1.5, np.cosh, None, 0),
+    "tanh": (2.5, np.tanh, None, 0),
+    "asinh": (2.0, np.arcsinh, None, 0),
+    "acosh": (2.0, np.arccosh, None, 0),
+    "atanh": (2.5, np.arctanh, None, 0),
+    "erf": (1.1, elementwise(math.erf), None, 0),
+    "erfc": (4.0, elementwise(math.erfc), None, 0),
+    "sigmoid": (2.5, sigmoid, None, 1.2e-38),
+    "silu": (3.0, lambda x: x * sigmoid(x), None, 1.1e-36),
+    "softplus": (2.0, lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), None, 0),
+    "sqrt": (0.5, np.sqrt, None, 0),
+    "rsqrt": (1.6, lambda x: 1 / np.sqrt(x), None, 0),
+}
+ROUNDING = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "abs": np.abs, "sign": np.sign}
+PREDICATES = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
+HALVES = {
+    "f16": (np.uint16, np.float16),
+    "bf16": (np.uint16, ml_dtypes.bfloat16),
+    "f8e4m3fn": (np.uint8, ml_dtypes.float8_e4m3fn),
+    "f8e4m3fnuz": (np.uint8, ml_dtypes.float8_e4m3fnuz),
+    "f8e5m2": (np.uint8, ml_dtypes.float8_e5m2),
+}
+INTEGERS = ("i1", "u1", "i4", "u4", "i8", "u8")
+CASTS = dict(i8="i1", u8="u1", i16="i2", u16="u2", i32="i4", u32="u4", i64="i8", u64="u8", bool="u1")
+
+
+def loops() -> dict[str, tuple[str, str, str]]:
+    """Loop name -> (C expression in a, b and i, argument types, result type)."""
+    table = {}
+    for name in [*UNARY, *ROUNDING, "gelu_tanh", "lgamma", "digamma"]:
+        for t in ("f4", "f8"):
+            table[f"{name}_{t}"] = (f"pf_{name}(a)", t, t)
+    for name, t in itertools.product(PREDICATES, ("f4", "f8")):
+        table[f"{name}_{t}"] = (f"pf_{name}(a)", t, "u1")
+    for name, t in itertools.product(("pow", "atan2", "fmod", "copysign"), ("f4", "f8")):
+        table[f"{name}_{t}"] = (f"pf_{name}(a, b)", t + t, t)
+    for name, t in itertools.product(("mod", "floordiv", "max", "min"), ("f4", "f8", *INTEGERS)):
+        table[f"{name}_{t}"] = (f"pf_{name}(a, b)", t + t, t)
+    for t in INTEGERS:
+        table[f"ipow_{t}"] = ("pf_ipow(a, b)", t + t, t)
+        table[f"abs_{t}"] = ("pf_abs(a)", t, t)
+        table[f"sign_{t}"] = ("pf_sign(a)", t, t)
+    for (name, to), t in itertools.product(CASTS.items(), ("f4", "f8", "i4", "i8")):
+        table[f"to_{name}_{t}"] = (f"pf_to_{name}(a)", t, to)
+    for name, (unsigned, _) in HALVES.items():
+        u = np.dtype(unsigned).str[1:]
+        table[f"{name}_to_f32"] = (f"pf_{name}_to_f32(a)", u, "f4")
+        table[f"f32_to_{name}"] = (f"pf_f32_to_{name}(a)", "f4", u)
+        table[f"f64_to_{name}"] = (f"pf_f64_to_{name}(a)", "f8", u)
+    table["clamp"] = ("pf_clamp(a, -1.0f, 2.0f)", "f4", "f4")
+    table["chain"] = ("pf_gelu_tanh(a * 1.1f + 0.2f) * pf_sigmoid(a) + 0.3f", "f4", "f4")
+    for name, to in (("u32", "u4"), ("u64", "u8"), ("uniform_f32", "f4"), ("uniform_f64", "f8")):
+        table[f"random_{name}"] = (f"pf_random_{name}(a, b, i)", "u8u8", to)
+    table["random_normal_f32"] = ("pf_random_normal_f32(a, b, i)", "u8u8", "f4")
+    table["random_normal_f64"] = ("pf_random_normal_f64(a, b, i)", "u8u8", "f8")
+    return table
+
+
+LOOPS = loops()
+SCALAR = ("fmod", "mod", "floordiv", "ipow", "lgamma", "digamma")  # may stay scalar, as may all of double
+
+
+def source() -> str:
+    text = [f'#include "{header}"' for header in ("pf_math.h", "pf_half.h", "pf_philox.h")]
+    for name, (expression, args, to) in LOOPS.items():
+        types = [CTYPE[args[k : k + 2]] for k in range(0, len(args), 2)]
+        params = "".join(f"const {t} *restrict p{k}, " for k, t in enumerate(types))
+        loads = " ".join(f"{t} {'ab'[k]} = p{k}[i];" for k, t in enumerate(types))
+        text += [
+            f"void loop_{name}({params}{CTYPE[to]} *restrict y, long n) {{",
+            "#pragma omp simd",
+            f"  for (long i = 0; i < n; ++i) {{ {loads} y[i] = {expression}; }}",
+            "}",
+        ]
+    # The block-wise way must give what the element-wise way gives.
+    text += [
+        "void blocks_uniform(unsigned long seed, unsigned long offset, float *restrict y, long n) {",
+        "  for (long i = 0; i < n / 4; ++i) {",
+        "    pf_philox_block b = pf_philox(seed, offset, i);",
+        "    float *p = y + 4 * i;",
+        "    p[0] = pf_uniform_f32(b.w0), p[1] = pf_uniform_f32(b.w1);",
+        "    pf_normal_pair_f32(b.w2, b.w3, p + 2, p + 3);",
+        "  }",
+        "}",
+    ]
+    return "\n".join(text)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("c_math")
+    (folder / "loops.c").write_text(source())
+    report = ["-fopt-info-vec-optimized"] if b"Free Software" in subprocess.check_output([CC, "--version"]) else []
+    command = [
+        CC,
+        *FLAGS,
+        "-shared",
+        "-fPIC",
+        *report,
+        "-Wall",
+        "-Werror",
+        f"-I{INCLUDE}",
+        "loops.c",
+        "-o",
+        "loops.so",
+        "-lm",
+    ]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:4000]
+    return ctypes.CDLL(str(folder / "loops.so")), done.stderr if report else None
+
+
+@pytest.fixture(scope="module")
+def call(build):
+    def run(name, *arrays):
+        _, args, to = LOOPS[name]
+        arrays = [np.ascontiguousarray(a, args[2 * k : 2 * k + 2]) for k, a in enumerate(arrays)]
+        out = np.empty(arrays[0].shape, to)
+        pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*arrays, out)]
+        getattr(build[0], f"loop_{name}")(*pointers, ctypes.c_long(out.size))
+        return out
+
+    return run
+
+
+SPECIAL = np.array(
+    [
+        0.0,
+        -0.0,
+        1,
+        -1,
+        0.5,
+        -0.5,
+        2,
+        -2,
+        3,
+        -3,
+        1e-45,
+        -1e-45,
+        1e-40,
+        -1e-40,
+        1.1754944e-38,
+        3.4028235e38,
+        -3.4028235e38,
+    ]
+    + [INF, -INF, NAN, 88.7, 88.73, -87.4, -103.9, -104.1, 127.9, 128, -149, -150.1, 9.0, 0.99999994, -0.99999994],
+    np.float32,
+)
+
+
+def sample(step: int = 997) -> np.ndarray:
+    bits = np.arange(0, 1 << 32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    return np.concatenate([SPECIAL, bits, np.linspace(-20, 20, 100_001, dtype=np.float32)])
+
+
+def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """Errors in units of the float32 spacing at `want` (float64); inf and NaN must match, apart from where the
+    rounding of `want` decides between the largest float and inf."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    with np.errstate(all="ignore"):
+        rounded = want.astype(np.float32).astype(np.float64)
+        _, exponent = np.frexp(want)
+        error = np.abs(got - want) / np.ldexp(1.0, np.maximum(exponent - 24, -149))
+    error[(got == rounded) | (np.isnan(got) & np.isnan(want))] = 0
+    error[(np.abs(want) > 3.4028230e38) & (np.abs(got) > 3.4028230e38) & (np.sign(got) == np.sign(want))] = 0
+    return np.where(np.isnan(error), INF, error)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_error_of_float_functions(call, name):
+    bound, reference, limit, smallest = UNARY[name]
+    x = sample(40009 if name in ("erf", "erfc") else 997)
+    if limit is not None:
+        x = x[(np.abs(x) < limit) | ~np.isfinite(x)]
+    with np.errstate(all="ignore"):
+        want = reference(x.astype(np.float64))
+    got = call(f"{name}_f4", x)
+    held = ~(np.abs(want) < smallest)
+    error = np.where(held, ulps(got, want), 0)
+    worst = int(np.argmax(error))
+    assert error[worst] <= bound, f"{name}({x[worst]!r}) = {got[worst]!r}, want {want[worst]!r}: {error[worst]} ulp"
+    assert np.all(np.abs(got[~held]) <= 2 * smallest)
+    zero = (got == 0) & (want == 0)
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_double_functions(call, name):
+    x = sample(400009).astype(np.float64)
+    with np.errstate(all="ignore"):
+        want = UNARY[name][1](x)
+    np.testing.assert_allclose(call(f"{name}_f8", x), want, rtol=4e-15, atol=0)
+
+
+def test_trig_beyond_its_range_is_nan(call):
+    x = np.array([2.0**47, -(2.0**60), 3e38, INF], np.float32)
+    for name in ("sin", "cos", "tan"):
+        assert np.isnan(call(f"{name}_f4", x)).all()
+
+
+def test_gelu_tanh(call):
+    x = np.linspace(-12, 12, 1_000_003).astype(np.float32)
+    wide = x.astype(np.float64)
+    want = wide * sigmoid(2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))
+    np.testing.assert_allclose(call("gelu_tanh_f4", x), want, rtol=3e-5, atol=1e-37)
+    np.testing.assert_allclose(call("gelu_tanh_f4", x[np.abs(x) < 1]), want[np.abs(x) < 1], rtol=4e-7)
+    np.testing.assert_allclose(call("gelu_tanh_f8", wide), want, rtol=1e-13)
+    np.testing.assert_array_equal(call("gelu_tanh_f4", SPECIAL[:2]), SPECIAL[:2])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_gamma_functions(call, dtype):
+    x = np.concatenate([np.linspace(-5.3, 12, 1000), [0.5, 1.0, 1e-5, 1e5, 1e30]]).astype(dtype)
+    rtol = 2e-7 if dtype == "f4" else 1e-13
+    np.testing.assert_allclose(call(f"lgamma_{dtype}", x), elementwise(math.lgamma)(x), rtol=rtol, atol=1e-15)
+    euler = 0.57721566490153286
+    known = {1.0: -euler, 0.5: -euler - 2 * math.log(2), 2.0: 1 - euler, -0.5: 2 - euler - 2 * math.log(2)}
+    known |= {0.25: -math.pi / 2 - 3 * math.log(2) - euler, 1e9: math.log(1e9) - 0.5e-9}
+    np.testing.assert_allclose(call(f"digamma_{dtype}", list(known)), list(known.values()), rtol=rtol)
+    np.testing.assert_array_equal(call(f"digamma_{dtype}", [0.0, -0.0, -3.0, INF, NAN]), [-INF, INF, NAN, INF, NAN])
+
+
+def pairs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    a, b = np.meshgrid(values, values)
+    return a.ravel(), b.ravel()
+
+
+def many_pairs(scale: float) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(7)
+    a = np.exp(rng.uniform(-scale, scale, 2_000_000)).astype(np.float32) * rng.choice([-1, 1], 2_000_000)
+    b = (np.exp(rng.uniform(-5, 4.7, 2_000_000)) * rng.choice([-1, 1], 2_000_000)).astype(np.float32)
+    return a.astype(np.float32), b
+
+
+@pytest.mark.parametrize("name", ["pow", "atan2"])
+def test_two_arguments(call, name):
+    reference, bound = {"pow": (np.power, 0.6), "atan2": (np.arctan2, 2.0)}[name]
+    for a, b in (pairs(SPECIAL), many_pairs(20), many_pairs(0.5), (many_pairs(8)[0], np.rint(many_pairs(1)[1]))):
+        with np.errstate(all="ignore"):
+            want = reference(a.astype(np.float64), b.astype(np.float64))
+        got = call(f"{name}_f4", a, b)
+        error = ulps(got, want)
+        worst = int(np.argmax(error))
+        assert error[worst] <= bound, f"{name}({a[worst]!r}, {b[worst]!r}) = {got[worst]!r}, want {want[worst]!r}"
+        zero = (got == 0) & (want == 0)
+        np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+        np.testing.assert_allclose(call(f"{name}_f8", a[:2000], b[:2000]), want[:2000], rtol=4e-15)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_division_of_floats(call, dtype):
+    torch = pytest.importorskip("torch")
+    a, b = (
+        np.concatenate(both).astype(dtype) for both in zip(pairs(SPECIAL), many_pairs(20), many_pairs(60), strict=True)
+    )
+    ta, tb = torch.from_numpy(a), torch.from_numpy(b)
+    with np.errstate(all="ignore"):
+        rest = np.fmod(a, b)
+        modulo = np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+        near = np.abs(a / b) < 2**20  # torch's vectorised remainder loses bits, or makes NaN, beyond
+    np.testing.assert_array_equal(call(f"fmod_{dtype}", a, b), rest)
+    np.testing.assert_array_equal(call(f"mod_{dtype}", a, b), modulo)
+    np.testing.assert_array_equal(modulo[near], torch.remainder(ta, tb).numpy()[near])
+    np.testing.assert_array_equal(call(f"floordiv_{dtype}", a, b), torch.floor_divide(ta, tb).numpy())
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers(call, dtype):
+    info = np.iinfo(dtype)
+    values = [
+        v for v in (info.min, info.min + 1, -7, -3, -2, -1, 0, 1, 2, 3, 7, 100, info.max - 1, info.max) if v >= info.min
+    ]
+    a, b = pairs(np.array(values, dtype))
+    exact = [(int(x), int(y)) for x, y in zip(a, b, strict=True)]
+
+    def wrapped(results):
+        return np.array([r % (1 << info.bits) for r in results], np.uint64).astype(f"u{info.bits // 8}").view(dtype)
+
+    np.testing.assert_array_equal(call(f"mod_{dtype}", a, b), wrapped(x % y if y else 0 for x, y in exact))
+    np.testing.assert_array_equal(call(f"floordiv_{dtype}", a, b), wrapped(x // y if y else 0 for x, y in exact))
+    np.testing.assert_array_equal(call(f"max_{dtype}", a, b), np.maximum(a, b))
+    np.testing.assert_array_equal(call(f"min_{dtype}", a, b), np.minimum(a, b))
+    np.testing.assert_array_equal(call(f"abs_{dtype}", a), wrapped(abs(x) for x, _ in exact))
+    np.testing.assert_array_equal(call(f"sign_{dtype}", a), np.sign(a))
+
+    def power(x, y):
+        if y < 0:
+            return x**-y if x in (1, -1) else 0
+        return pow(x, y, 1 << 64)
+
+    np.testing.assert_array_equal(call(f"ipow_{dtype}", a, b), wrapped(power(x, y) for x, y in exact))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_rounding_and_comparing(call, dtype):
+    x = np.concatenate([sample(40009), np.arange(-9, 9) / 2, [8388608.5, 2.0**52 + 1]]).astype(dtype)
+    for name, reference in (ROUNDING | PREDICATES).items():
+        got, want = call(f"{name}_{dtype}", x), reference(x)
+        np.testing.assert_array_equal(got, want)
+        if name in ROUNDING:
+            number = ~np.isnan(want)
+            np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(want[number]), err_msg=name)
+    a, b = pairs(SPECIAL.astype(dtype))
+    np.testing.assert_array_equal(call(f"max_{dtype}", a, b), np.maximum(a, b))
+    np.testing.assert_array_equal(call(f"min_{dtype}", a, b), np.minimum(a, b))
+    np.testing.assert_array_equal(call(f"copysign_{dtype}", a, b).view(f"i{dtype[1]}") < 0, np.signbit(b))
+    np.testing.assert_array_equal(call("clamp", x), np.clip(x.astype(np.float32), -1, 2))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_casts_from_float(call, dtype):
+    x = [0, -0.0, 0.9, -0.9, 1.5, -1.5, 300.7, 70000, 2147483520, 2147483647, 2147483648, -2147483648, -2147483649, 3e9]
+    x += [-3e9, 9.2e18, 9.3e18, -9.3e18, 1.8e19, 1.9e19, 1e30, INF, -INF, NAN]
+    x = np.array(x, dtype)
+
+    def truncated(v, bits):
+        inside = math.isfinite(v) and -(1 << (bits - 1)) <= math.trunc(v) < 1 << (bits - 1)
+        return math.trunc(v) if inside else -(1 << (bits - 1))
+
+    for name, to in CASTS.items():
+        if name == "bool":
+            want = [v != 0 for v in x.tolist()]
+        elif name == "u64":
+            want = [math.trunc(v) if 2.0**63 <= v < 2.0**64 else truncated(v, 64) % (1 << 64) for v in x.tolist()]
+        else:
+            size = np.dtype(to).itemsize * 8
+            wide = [truncated(v, 64 if name in ("u32", "i64") else 32) for v in x.tolist()]
+            want = np.array([v % (1 << size) for v in wide], np.uint64).astype(f"u{size // 8}").view(to)
+        np.testing.assert_array_equal(call(f"to_{name}_{dtype}", x), np.array(want, to), err_msg=name)
+    whole = np.array([0, -1, 300, 1 << 20, -(1 << 31)])
+    for name, to in CASTS.items():
+        want = whole != 0 if name == "bool" else whole.astype(to)
+        np.testing.assert_array_equal(call(f"to_{name}_i4", whole), want)
+        np.testing.assert_array_equal(call(f"to_{name}_i8", whole), want)
+
+
+def same_bits(got, want):
+    """Equal bits; NaN of float32 and float16 equal by being NaN."""
+    nan = np.isnan(want) & np.isnan(got)
+    np.testing.assert_array_equal(got.view(f"u{got.itemsize}")[~nan], want.view(f"u{want.itemsize}")[~nan])
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_types(call, name):
+    unsigned, dtype = HALVES[name]
+    codes = np.arange(np.iinfo(unsigned).max + 1).astype(unsigned)
+    values = codes.view(dtype).astype(np.float32)
+    same_bits(call(f"{name}_to_f32", codes), values)
+    # All floats, densely, then every code, the middle between neighbours, and the floats beside it.
+    finite = np.unique(values[np.isfinite(values)])
+    with np.errstate(all="ignore"):
+        middle = ((finite[1:].astype(np.float64) + finite[:-1]) / 2).astype(np.float32)
+        x = np.concatenate([sample(199), values, middle, np.nextafter(middle, INF), np.nextafter(middle, -INF)])
+        got, want = call(f"f32_to_{name}", x), x.astype(np.float32).astype(dtype)
+    if name == "f16":
+        same_bits(got.view(np.float16), want)
+    else:
+        np.testing.assert_array_equal(got, want.view(unsigned))
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_types_from_double_round_once(call, name):
+    unsigned, dtype = HALVES[name]
+    codes = np.arange(np.iinfo(unsigned).max + 1).astype(unsigned)
+    values = codes.view(dtype).astype(np.float64)
+    finite = np.unique(values[np.isfinite(values)])
+    low, high = finite[:-1], finite[1:]
+    middle = (low + high) / 2
+    eps = np.abs(middle) * 2.0**-50
+    back = codes.view(dtype).astype(np.float64)
+    np.testing.assert_array_equal(back[call(f"f64_to_{name}", middle + eps)], high)
+    np.testing.assert_array_equal(back[call(f"f64_to_{name}", middle - eps)], low)
+    np.testing.assert_array_equal(back[call(f"f64_to_{name}", finite)], finite)
+    x = np.array([INF, -INF, NAN, 1e300, -1e300, 1e-300, -1e-300, 3.5e38])
+    with np.errstate(all="ignore"):
+        same_bits(
+            call(f"f64_to_{name}", x).view(dtype).astype(np.float32),
+            x.astype(np.float32).astype(dtype).astype(np.float32),
+        )
+
+
+def test_loops_are_vectorised(build):
+    """What the header promises: a loop over any float function becomes vector code."""
+    if build[1] is None:
+        pytest.skip("only gcc reports")
+    lines = source().splitlines()
+    done = {int(line.split(":")[1]) for line in build[1].splitlines() if "loop vectorized" in line}
+    wanted = {
+        name: lines.index(f"void loop_{name}(" + line.split("(", 1)[1]) + 3
+        for line in lines
+        if (name := line.removeprefix("void loop_").split("(")[0]) in LOOPS and line.startswith("void loop_")
+        if not name.startswith(SCALAR) and "f8" not in LOOPS[name][1] + LOOPS[name][2] and "i" not in LOOPS[name][1]
+    }
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    if "avx512" not in flags:
+        pytest.skip("checked on AVX-512 machines")
+    assert [name for name, line in wanted.items() if line not in done] == []
+
+
+# ---- random numbers
+
+
+def test_philox_known_answers():
+    """The test vectors of Random123 (kat_vectors, philox4x32 10)."""
+    cases = [
+        (0, 0, 0, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        (2**64 - 1, 2**64 - 1, 2**64 - 1, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        (0x299F31D0A4093822, 0x0370734413198A2E, 0x85A308D3243F6A88, "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ]
+    for seed, offset, block, words in cases:
+        got = philox.philox_blocks(seed, offset, block, 1)[0]
+        assert " ".join(f"{int(word):08x}" for word in got) == words
+
+
+@pytest.mark.parametrize(("seed", "offset"), [(0, 0), (1, 2), (2**64 - 1, 2**63 + 12345)])
+def test_random_is_the_same_in_c_and_numpy(call, build, seed, offset):
+    n = 100_003
+    key = np.full(n, seed, np.uint64), np.full(n, offset, np.uint64)
+    for name in ("u32", "u64", "uniform_f32", "uniform_f64"):
+        got, want = call(f"random_{name}", *key), getattr(philox, f"random_{name}")(seed, offset, n)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+    normal = philox.random_normal_f32(seed, offset, n)
+    # The reference rounded once more: 4 ulp of the contract, half a ulp of it already spent.
+    assert ulps(call("random_normal_f32", *key), normal.astype(np.float64)).max() <= 4
+    double = call("random_normal_f64", *key)
+    wide = philox.random_normal_f64(seed, offset, n)
+    assert (np.abs(double - wide) / np.spacing(np.abs(wide))).max() <= 4
+    blocks = np.empty(4096, np.float32)
+    build[0].blocks_uniform(
+        ctypes.c_uint64(seed), ctypes.c_uint64(offset), ctypes.c_void_p(blocks.ctypes.data), ctypes.c_long(4096)
+    )
+    np.testing.assert_array_equal(
+        blocks.reshape(-1, 4)[:, :2], call("random_uniform_f32", *key)[:4096].reshape(-1, 4)[:, :2]
+    )
+    np.testing.assert_array_equal(
+        blocks.reshape(-1, 4)[:, 2:], call("random_normal_f32", *key)[:4096].reshape(-1, 4)[:, 2:]
+    )
+
+
+def test_random_has_the_right_distribution():
+    n = 1 << 20
+    uniform = philox.random_uniform_f32(3, 4, n)
+    assert uniform.min() >= 0
+    assert uniform.max() < 1
+    counts, _ = np.histogram(uniform, 64, (0, 1))
+    assert ((counts - n / 64) ** 2 / (n / 64)).sum() < 110  # chi-square with 63 degrees of freedom, p = 2e-4
+    for normal in (philox.random_normal_f32(3, 4, n), philox.random_normal_f64(3, 4, n)):
+        wide = normal.astype(np.float64)
+        assert abs(wide.mean()) < 4 / math.sqrt(n)
+        assert abs(wide.var() - 1) < 4 * math.sqrt(2 / n)
+        assert abs((wide**4).mean() - 3) < 4 * math.sqrt(96 / n)
+        assert abs((wide[:-1] * wide[1:]).mean()) < 4 / math.sqrt(n)
+    assert not np.array_equal(philox.random_u32(3, 4, 64), philox.random_u32(3, 5, 64))
+    assert not np.array_equal(philox.random_u32(3, 4, 64), philox.random_u32(4, 4, 64))
+    np.testing.assert_array_equal(philox.random_u32(3, 4, 7), philox.random_u32(3, 4, 64)[:7])
