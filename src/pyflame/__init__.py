@@ -2,13 +2,210 @@
 
     >>> import pyflame as pf
     >>> x = pf.randn(3, 4)
-    >>> pf.softmax(x @ x.T, axis=-1)
+    >>> pf.softmax(x @ x.T, axis=-1).shape
+    (3, 3)
+
+Functions of the op catalogue (`pyflame.ops`) appear here by their names. `__init__.pyi` lists them all, with types.
 """
 
 import pyflame.ops as _ops  # noqa: F401  declares the catalogue
-from pyflame.tensor import Tensor
-from pyflame.tensor.creation import full, ones, tensor, zeros
-from pyflame.tensor.dispatch import FUNCTIONS as _functions
+from pyflame.core.dtype import (
+    DType,
+    as_dtype,
+    bfloat16,
+    bool_,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    promote_types,
+    uint8,
+)
+from pyflame.core.errors import (
+    ArgumentError,
+    CompileError,
+    DeviceError,
+    DeviceNameError,
+    DTypeError,
+    GradientError,
+    IndexError,
+    OutOfMemoryError,
+    PyFlameError,
+    ShapeError,
+    TraceError,
+)
+from pyflame.core.generator import Generator
+from pyflame.core.knobs import cache_dir
+from pyflame.engine.services import clear_cache, compile_stats
+from pyflame.schedule.patterns import can_fuse
+from pyflame.tensor import Tensor, autograd
+from pyflame.tensor import methods as _methods  # noqa: F401  completes Tensor
+from pyflame.tensor.creation import (
+    arange,
+    as_tensor,
+    empty,
+    empty_like,
+    eye,
+    from_numpy,
+    full,
+    full_like,
+    linspace,
+    logspace,
+    ones,
+    ones_like,
+    tensor,
+    zeros,
+    zeros_like,
+)
+from pyflame.tensor.devices import (
+    device,
+    device_info,
+    devices,
+    get_device,
+    rocm_device_count,
+    rocm_get_device,
+    rocm_get_device_info,
+    rocm_is_available,
+    rocm_set_device,
+    rocm_synchronize,
+    set_device,
+    synchronize,
+)
+from pyflame.tensor.devices import start_from_environment as _start_from_environment
+from pyflame.tensor.dispatch import FUNCTIONS as _FUNCTIONS
+from pyflame.tensor.gradients import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from pyflame.tensor.indexing import argwhere, masked_select, nonzero
+from pyflame.tensor.interop import from_dlpack
+from pyflame.tensor.modes import deterministic, eager, eval
+from pyflame.tensor.random import (
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    multinomial,
+    normal,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+    seed,
+    set_rng_state,
+)
+from pyflame.transform import explain, grad, jit, value_and_grad
 
-globals().update(_functions)
 __version__ = "0.1.0"
+
+# PyTorch's names for the same dtypes. Those that Python has too are reachable as pf.bool, but not exported by `*`.
+double, half, long, short = float64, float16, int64, int16
+bool, float, int = bool_, float32, int32
+
+__all__ = [
+    "ArgumentError",
+    "CompileError",
+    "DType",
+    "DTypeError",
+    "DeviceError",
+    "DeviceNameError",
+    "Generator",
+    "GradientError",
+    "IndexError",
+    "OutOfMemoryError",
+    "PyFlameError",
+    "ShapeError",
+    "Tensor",
+    "TraceError",
+    "__version__",
+    "arange",
+    "argwhere",
+    "as_dtype",
+    "as_tensor",
+    "autograd",
+    "bfloat16",
+    "bool_",
+    "cache_dir",
+    "can_fuse",
+    "clear_cache",
+    "compile_stats",
+    "deterministic",
+    "device",
+    "device_info",
+    "devices",
+    "double",
+    "eager",
+    "empty",
+    "empty_like",
+    "enable_grad",
+    "eval",
+    "explain",
+    "eye",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float16",
+    "float32",
+    "float64",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "get_device",
+    "get_rng_state",
+    "grad",
+    "half",
+    "initial_seed",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "is_grad_enabled",
+    "jit",
+    "linspace",
+    "logspace",
+    "long",
+    "manual_seed",
+    "masked_select",
+    "multinomial",
+    "no_grad",
+    "nonzero",
+    "normal",
+    "ones",
+    "ones_like",
+    "promote_types",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+    "rocm_device_count",
+    "rocm_get_device",
+    "rocm_get_device_info",
+    "rocm_is_available",
+    "rocm_set_device",
+    "rocm_synchronize",
+    "seed",
+    "set_device",
+    "set_grad_enabled",
+    "set_rng_state",
+    "short",
+    "synchronize",
+    "tensor",
+    "uint8",
+    "value_and_grad",
+    "zeros",
+    "zeros_like",
+]
+globals().update({_name: _function for _name, _function in _FUNCTIONS.items() if _name not in __all__})
+__all__ += [_name for _name in _FUNCTIONS if _name not in __all__]
+__all__.sort()
+
+_start_from_environment()

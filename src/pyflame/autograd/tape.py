@@ -11,21 +11,25 @@ from typing import Any
 
 from pyflame.ir import Meta, Node, OpDef
 
+# Sees a finished gradient on its way back (and the entries of the gradients so far), and may replace it.
+Hook = Callable[[Node, "dict[Node, Entry | Leaf]"], "Node | None"]
+
 
 class Leaf:
     """Where a gradient ends: a tensor that requires it."""
 
-    __slots__ = ("cell", "meta")
+    __slots__ = ("cell", "hooks", "meta")
 
     def __init__(self, meta: Meta, cell: Callable[[], Any]) -> None:
         self.meta = meta
         self.cell = cell  # a weak reference: the tape does not keep its leaves alive
+        self.hooks: list[Hook] | None = None
 
 
 class Entry:
     """One application of an op. `parents` are the entries of its sources, None where no gradient is wanted."""
 
-    __slots__ = ("attrs", "freed", "meta", "metas", "op", "out", "parents", "srcs")
+    __slots__ = ("attrs", "freed", "hooks", "meta", "metas", "op", "out", "parents", "srcs")
 
     def __init__(self, node: Node, parents: tuple[Entry | Leaf | None, ...]) -> None:
         rule = node.op.grad
@@ -40,6 +44,7 @@ class Entry:
         )
         self.out: Node | None = node if rule is not None and rule.keeps_out else None
         self.freed = False
+        self.hooks: list[Hook] | None = None
 
     def free(self) -> None:
         """Let go of the kept values."""

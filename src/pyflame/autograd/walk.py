@@ -43,16 +43,29 @@ def backward(
             )
         g = gradients.pop(entry, None)
         if g is not None:
+            g = _hooked(entry, g, known)
             _step(entry, g, gradients, known, create_graph)
         if not (retain_graph or create_graph):
             entry.free()
-    return {leaf: g for leaf, g in gradients.items() if isinstance(leaf, Leaf)}
+    return {leaf: _hooked(leaf, g, known) for leaf, g in gradients.items() if isinstance(leaf, Leaf)}
 
 
-def _step(entry: Entry, g: Node, gradients: dict[Entry | Leaf, Node], known: dict[Node, Entry | Leaf], create_graph: bool) -> None:
+def _hooked(entry: Entry | Leaf, g: Node, known: dict[Node, Entry | Leaf]) -> Node:
+    """Show a finished gradient to those who asked for it."""
+    for hook in list(entry.hooks or ()):
+        replaced = hook(g, known)
+        g = g if replaced is None else replaced
+    return g
+
+
+def _step(
+    entry: Entry, g: Node, gradients: dict[Entry | Leaf, Node], known: dict[Node, Entry | Leaf], create_graph: bool
+) -> None:
     rule = entry.op.grad
     if rule is None:
-        raise GradientError(f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out")
+        raise GradientError(
+            f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out"
+        )
     recorder: list[Node] | None = [] if create_graph else None
     with mode(recorder=recorder):
         results: Sequence[Any] = rule(g, entry.out, entry.srcs, entry.metas, entry.attrs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyflame.core.dtype import DType
 from pyflame.ir.kernel import Instr
@@ -26,9 +26,9 @@ CTYPE = {
 _SMALL = {
     "float16": "f16",
     "bfloat16": "bf16",
-    "float8_e4m3fn": "e4m3fn",
-    "float8_e4m3fnuz": "e4m3fnuz",
-    "float8_e5m2": "e5m2",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2": "f8e5m2",
 }
 _SHORT = {"uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64"}
 
@@ -56,14 +56,14 @@ def converted(source: DType, target: DType, text: str) -> str:
         return f"(uint8_t)(({text}) != 0)"
     if target.name in _SMALL:
         small = _SMALL[target.name]
-        wide = f"pf_f64_to_{small}" if source.name == "float64" and small in ("f16", "bf16") else f"pf_f32_to_{small}"
+        wide = f"pf_f64_to_{small}" if source.name == "float64" else f"pf_f32_to_{small}"
         return f"pf_{small}_to_f32({wide}({text}))"
     if target.is_int and source.is_float:
         return f"pf_to_{_SHORT[target.name]}({text})"
     return f"({register(target)})({text})"
 
 
-IDENTITY = {
+IDENTITY: dict[str, Callable[[DType], str]] = {
     "zero": lambda d: "0",
     "one": lambda d: "1",
     "lowest": lambda d: "-INFINITY" if d.is_float else _extreme(d, low=True),
@@ -88,6 +88,8 @@ def expression(instr: Instr, args: Sequence[str], dtypes: Sequence[DType]) -> st
     names = dict(zip(op.srcs, args, strict=True))
     names.update({k: str(v) for k, v in zip(op.attrs, instr.attrs, strict=True)})
     text = op.c.format(T=register(instr.dtype), S=register(dtypes[0]) if dtypes else "", **names)
+    if instr.dtype.name == "bool_":
+        return f"(uint8_t)(({text}) != 0)"  # True + True is True
     # C computes small integers as int: wrap back to the width they have.
     return f"({register(instr.dtype)})({text})" if not instr.dtype.is_float else text
 
@@ -101,4 +103,3 @@ def combine(instr: Instr, a: str, b: str) -> str:
 def identity(instr: Instr) -> str:
     assert instr.op is not None and instr.op.identity is not None
     return IDENTITY[instr.op.identity](instr.dtype.compute)
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyflame.core.errors import DeviceError, DeviceNameError, suggest
 
@@ -15,13 +16,21 @@ NOT_SUPPORTED = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DeviceId:
-    """Names a device without opening it: a kind and an index or, for `null`, the target it plans for."""
+    """Names a device without opening it: a kind and an index or, for `null`, the target it plans for. One object each."""
 
     kind: str
     index: int = 0
     target: str = ""
+
+    _all: ClassVar[dict[tuple[str, int, str], DeviceId]] = {}
+
+    def __new__(cls, kind: str, index: int = 0, target: str = "") -> DeviceId:
+        return cls._all.setdefault((kind, index, target), super().__new__(cls))
+
+    def __reduce__(self) -> tuple[type[DeviceId], tuple[str, int, str]]:
+        return DeviceId, (self.kind, self.index, self.target)
 
     def __str__(self) -> str:
         if self.kind == "cpu":
@@ -38,6 +47,7 @@ def parse_device(name: object) -> DeviceId:
     >>> parse_device("rocm:1")
     DeviceId(kind='rocm', index=1, target='')
     """
+    name = getattr(name, "id", name)  # an opened device, or a pf.device
     if isinstance(name, DeviceId):
         return name
     if not isinstance(name, str):

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 __all__ = [
     "philox_blocks",
+    "random_below",
     "random_normal_f32",
     "random_normal_f64",
     "random_u32",
@@ -64,6 +65,18 @@ def random_u64(seed: int, offset: int, n: int) -> npt.NDArray[np.uint64]:
     return (words[:, 0] << np.uint64(32) | words[:, 1])[:n]
 
 
+def random_below(words: npt.NDArray[np.uint64], span: int) -> npt.NDArray[np.uint64]:
+    """Integers in [0, span) from 64-bit words: ``floor(word * span / 2**64)``; span 0 stands for 2**64."""
+    if span == 0:
+        return words
+    c, d = np.uint64(span >> 32), np.uint64(span & 0xFFFFFFFF)
+    a, b = words >> np.uint64(32), words & _U32
+    middle = a * d + (b * d >> np.uint64(32))
+    other = b * c + (middle & _U32)
+    high: npt.NDArray[np.uint64] = a * c + (middle >> np.uint64(32)) + (other >> np.uint64(32))
+    return high
+
+
 def random_uniform_f32(seed: int, offset: int, n: int) -> npt.NDArray[np.float32]:
     """``n`` float32 in [0, 1), multiples of 2**-24."""
     return (random_u32(seed, offset, n) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
@@ -82,7 +95,7 @@ def random_normal_f32(seed: int, offset: int, n: int) -> npt.NDArray[np.float32]
     radius = np.sqrt(-2.0 * np.log(u.astype(np.float64)))
     quadrant = (words[:, 1].astype(np.uint64) + np.uint64(1 << 29)) >> np.uint64(30)
     rest = words[:, 1].astype(np.int64) - (quadrant << np.uint64(30)).astype(np.int64)
-    return _box_muller(radius, quadrant, rest * (2.0 * np.pi / 2.0**32))[:n].astype(np.float32)
+    return _box_muller(radius, quadrant, rest.astype(np.float64) * (2.0 * np.pi / 2.0**32))[:n].astype(np.float32)
 
 
 def random_normal_f64(seed: int, offset: int, n: int) -> npt.NDArray[np.float64]:
@@ -92,7 +105,7 @@ def random_normal_f64(seed: int, offset: int, n: int) -> npt.NDArray[np.float64]
     radius = np.sqrt(-2.0 * np.log(u))
     quadrant = (words[:, 1] + np.uint64(1 << 61)) >> np.uint64(62)  # wraps modulo 4, as it should
     rest = (words[:, 1] - (quadrant << np.uint64(62))).view(np.int64)
-    return _box_muller(radius, quadrant, rest * (2.0 * np.pi / 2.0**64))[:n]
+    return _box_muller(radius, quadrant, rest.astype(np.float64) * (2.0 * np.pi / 2.0**64))[:n]
 
 
 def _box_muller(

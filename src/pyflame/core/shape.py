@@ -9,7 +9,7 @@ from math import prod
 from pyflame.core.errors import ShapeError
 
 Shape = tuple[int, ...]
-MAX_ELEMENTS = 2**62
+MAX_ELEMENTS = 2**59  # of 8 bytes each: byte offsets stay within int64
 
 
 def contiguous_strides(shape: Shape) -> tuple[int, ...]:
@@ -41,13 +41,13 @@ def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:
 def check_shape(op: str, shape: Iterable[object]) -> Shape:
     """Turn what a user wrote as a shape into a tuple of ints, or say what is wrong with it."""
     try:
-        dims = tuple(operator.index(d) for d in shape)  # type: ignore[call-overload]
+        dims = tuple(operator.index(d) for d in shape)  # type: ignore[arg-type]
     except TypeError as error:
         raise ShapeError(f"[{op}] expected a shape of whole numbers but got {shape!r}") from error
     if any(d < 0 for d in dims):
         raise ShapeError(f"[{op}] expected sizes of at least 0 but got {dims}")
     if prod(d for d in dims if d) > MAX_ELEMENTS:
-        raise ShapeError(f"[{op}] expected at most 2**62 elements but got shape {dims}")
+        raise ShapeError(f"[{op}] expected at most 2**59 elements but got shape {dims}")
     return dims
 
 
@@ -95,11 +95,29 @@ def normalize_axes(op: str, axes: object, rank: int) -> tuple[int, ...]:
     return tuple(sorted(a for a in out if a < rank))
 
 
+def drop_axes(shape: Shape, axes: Shape) -> Shape:
+    """The shape of a reduction.
+
+    >>> drop_axes((2, 3, 4), (1,))
+    (2, 4)
+    """
+    return tuple(s for a, s in enumerate(shape) if a not in axes)
+
+
+def keep_axes(shape: Shape, axes: Shape) -> Shape:
+    """The shape of a reduction that keeps its axes, as ones.
+
+    >>> keep_axes((2, 3, 4), (1,))
+    (2, 1, 4)
+    """
+    return tuple(1 if a in axes else s for a, s in enumerate(shape))
+
+
 def resolve_reshape(op: str, shape: Shape, wanted: Iterable[object]) -> Shape:
     """The target of a reshape, with at most one -1 filled in."""
     raw = tuple(wanted)
     try:
-        dims = [operator.index(d) for d in raw]  # type: ignore[call-overload]
+        dims = [operator.index(d) for d in raw]  # type: ignore[arg-type]
     except TypeError as error:
         raise ShapeError(f"[{op}] expected a shape of whole numbers but got {raw!r}") from error
     size = prod(shape)

@@ -22,6 +22,7 @@ class State(threading.local):
         self.recorder: list[Any] | None = None  # autograd replays a composite through this list
         self.tracer: Any = None  # transform.jit
         self.pending = 0  # nodes built since the last evaluation
+        self.line: str | None = None  # the user's line, while a composite is being decomposed
 
 
 # A new thread starts on the device that set_device chose last, in any thread.

@@ -12,7 +12,7 @@ import numpy as np
 from pyflame.codegen import c as codegen_c
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.engine.value import Value
-from pyflame.ir.kernel import Launch, Plan, Source
+from pyflame.ir.kernel import BufferDecl, Launch, Plan, Source
 from pyflame.kernels import SPECS, Epilogue
 from pyflame.runtime.cpu.device import CPUDevice
 
@@ -21,94 +21,109 @@ def launch_source(launch: Launch, device: CPUDevice) -> Source:
     """The text of one launch."""
     if launch.kernel.anchor is None:
         return codegen_c.generate(launch.kernel)
-    spec = SPECS[launch.kernel.anchor.op.name]
+    spec = SPECS[launch.kernel.anchor.op.name, launch.implementation]
     epilogue = None
     if spec.epilogue is not None:
-        text, args = codegen_c.epilogue(launch.kernel, spec.epilogue.layout(launch), spec.epilogue.first_arg, len(launch.operands))
+        slot = spec.epilogue
+        text, args = codegen_c.epilogue(
+            launch.kernel, slot.layout(launch), slot.accumulator(launch), slot.address_arg + 1, len(launch.operands)
+        )
         epilogue = Epilogue(text, args)
     return spec.source(launch, device.target, epilogue)
 
 
+def kernel_texts(sources: Sequence[Source]) -> list[tuple[str, tuple[str, ...]]]:
+    """What to compile: the texts of all launches, then their epilogues."""
+    texts = [(s.text, tuple(p.suffix for p in s.phases)) for s in sources]
+    return texts + [(s.epilogue, ("_epilogue",)) for s in sources if s.epilogue]
+
+
 class Executable:
-    """A compiled plan for the CPU. Safe to run from several threads."""
+    """A compiled plan for the CPU. Safe to run from several threads.
+
+    Kernels find buffers through slots: the inputs, the outputs, the arena and the launches' own scratch, in that order.
+    """
 
     def __init__(self, plan: Plan, device: CPUDevice) -> None:
         self.plan = plan
         self.device = device
         sources = [launch_source(launch, device) for launch in plan.launches]
-        addresses = device.functions([(s.text, tuple(p.suffix for p in s.phases)) for s in sources])
-        self.arena_slot = len(plan.buffers)
-        self.scratch_bytes = max((s.scratch_bytes + s.worker_bytes * device.workers for s in sources), default=0)
+        addresses = device.functions(kernel_texts(sources))
+        epilogues = iter(address for (address,) in addresses[len(sources) :])
+        self._scratch = max((s.scratch_bytes + s.worker_bytes * device.workers for s in sources), default=0)
+        self._slot_of: dict[int, int] = {}
+        for role in ("input", "output"):
+            for number, buffer in enumerate(plan.buffers):
+                if buffer.role == role:
+                    self._slot_of[number] = len(self._slot_of)
+        self._positions = [b.position for b in plan.buffers if b.role == "input"]
+        self._sizes = [device.pool.size_class(b.nbytes) for b in plan.buffers if b.role == "output"]
+        self._workspace = device.pool.size_class(plan.arena_bytes + self._scratch) if plan.arena_bytes + self._scratch else 0
+        self._views = [
+            (self._slot_of[v.buffer], v.offset * _itemsize(plan.buffers[v.buffer]), v.strides) for v in plan.outputs
+        ]
+        self._pack_slots = struct.Struct(f"={len(self._slot_of) + 2}q").pack
+        self._pack_uniforms = struct.Struct("=" + "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms)).pack
+        self._uniforms = [(source == "slot", v) for source, v, _ in plan.uniforms]
         self.seconds = np.zeros(len(plan.launches))
         self._keep: list[Any] = []
         rows: list[list[int]] = []
-        for number, (launch, source, functions) in enumerate(zip(plan.launches, sources, addresses, strict=True)):
+        for number, (launch, source, functions) in enumerate(zip(plan.launches, sources, addresses, strict=False)):
             slots = self._slots(launch, source)
             args = np.array(source.args or (0,), np.int64)
+            if source.epilogue:
+                args[source.epilogue_arg] = next(epilogues)
             self._keep += [slots, args]
+            timer = self.seconds.ctypes.data + 8 * number
             for phase, function in zip(source.phases, functions, strict=True):
-                timer = self.seconds.ctypes.data + 8 * number
                 rows.append([function, phase.iterations, phase.grain, len(slots) // 2, slots.ctypes.data, args.ctypes.data, timer])
-        self.table = np.array(rows, np.int64).reshape(-1, 7)
-        self.untimed = self.table.copy()
-        self.untimed[:, 6] = 0
-        self.count = len(rows)
-        self._addresses = (self.untimed.ctypes.data, self.table.ctypes.data)
-        self._inputs = [(i, b.position) for i, b in enumerate(plan.buffers) if b.role == "input"]
-        self._outputs = [(i, b.nbytes) for i, b in enumerate(plan.buffers) if b.role == "output"]
-        self._slot_type = ctypes.c_int64 * (len(plan.buffers) + 2)
-        self._uniforms = struct.Struct("=" + "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms))
-        self._error_type = ctypes.c_int64 * 3
+        timed = np.array(rows, np.int64).reshape(-1, 7)
+        untimed = timed.copy()
+        untimed[:, 6] = 0
+        self._keep += [timed, untimed]
+        self._tables = (untimed.ctypes.data, timed.ctypes.data)
+        self._count = len(rows)
 
     def _slots(self, launch: Launch, source: Source) -> np.ndarray[Any, Any]:
         """(slot, byte offset) of each kernel buffer; intermediates are offsets in the arena."""
+        arena = len(self._slot_of)
         pairs: list[int] = []
         for buffer, offset in launch.buffers:
             decl = self.plan.buffers[buffer]
-            pairs += [self.arena_slot, decl.offset + offset] if decl.role == "scratch" else [buffer, offset]
-        scratch = [self.arena_slot + 1, 0]
+            pairs += [arena, decl.offset + offset] if decl.role == "scratch" else [self._slot_of[buffer], offset]
         position = len(pairs) if source.scratch_position < 0 else 2 * source.scratch_position
-        pairs[position:position] = scratch
+        pairs[position:position] = [arena + 1, 0]
         return np.array(pairs, np.int64)
 
-    def run(self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False) -> list[Value]:
-        """Run on these inputs and constants; gives the plan's outputs."""
-        plan, device = self.plan, self.device
-        slots = self._slot_type()
-        held: dict[int, tuple[Any, int]] = {}
-        for i, position in self._inputs:
-            value = inputs[position]
-            slots[i] = value.address
-            held[i] = (value.storage, value.offset)
-        for i, nbytes in self._outputs:
-            storage = device.allocate(nbytes)
-            slots[i] = storage.address
-            held[i] = (storage, 0)
-        arena = None
-        if self.count:
-            if plan.arena_bytes or self.scratch_bytes:
-                arena = device.allocate(plan.arena_bytes + self.scratch_bytes)
-                slots[self.arena_slot] = arena.address
-                slots[self.arena_slot + 1] = arena.address + plan.arena_bytes
-            values = [constants[v] if source == "slot" else v for source, v, _ in plan.uniforms]
-            uniforms = self._uniforms.pack(*values)
-            error = self._error_type()
-            device.run(self._addresses[timed], self.count, ctypes.addressof(slots), uniforms, ctypes.addressof(error))  # type: ignore[arg-type]
-            if error[0]:
-                self._bad_index(error)
+    def run(
+        self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False, lines: Sequence[str] = ()
+    ) -> list[Value]:
+        """Run on these inputs and constants; gives the plan's outputs. `lines`: the graph's, where it is not the plan's own."""
+        allocate = self.device.pool.take
+        held = [(v.storage, v.offset) for v in [inputs[p] for p in self._positions]]
+        held += [(allocate(size), 0) for size in self._sizes]
+        if self._count:
+            addresses = [storage.address + offset for storage, offset in held]  # type: ignore[union-attr]
+            workspace = allocate(self._workspace) if self._workspace else None
+            arena = workspace.address if workspace is not None else 0
+            slots = self._pack_slots(*addresses, arena, arena + self.plan.arena_bytes)
+            uniforms = self._pack_uniforms(*[constants[v] if slot else v for slot, v in self._uniforms])
+            error = (ctypes.c_int64 * 3)() if self.plan.checks else None
+            self.device.run(self._tables[timed], self._count, slots, uniforms, error)
+            if error is not None and error[0]:
+                self._bad_index(error, lines)
         out = []
-        for view in plan.outputs:
-            storage, start = held[view.buffer]
-            out.append(Value(storage, start + view.offset * (plan.buffers[view.buffer].dtype or _BYTE).itemsize, view.strides))
+        for slot, offset, strides in self._views:
+            storage, start = held[slot]
+            out.append(Value(storage, start + offset, strides))
         return out
 
-    def _bad_index(self, error: Any) -> None:
+    def _bad_index(self, error: Any, lines: Sequence[str]) -> None:
         name, line = self.plan.checks[error[0] - 1]
+        number = self.plan.check_lines[error[0] - 1]
+        line = lines[number] if lines and number >= 0 else line
         raise PyFlameIndexError(f"[{name}] expected an index in [{-error[2]}, {error[2] - 1}] but got {error[1]}; called at {line}")
 
 
-class _Byte:
-    itemsize = 1
-
-
-_BYTE = _Byte()
+def _itemsize(buffer: BufferDecl) -> int:
+    return buffer.dtype.itemsize if buffer.dtype is not None else 1

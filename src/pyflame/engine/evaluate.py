@@ -17,10 +17,9 @@ from typing import Any
 
 from pyflame.core import knobs
 from pyflame.core.device import CPU
-from pyflame.core.state import state
-from pyflame.engine import reference
-from pyflame.engine.build import Executable
+from pyflame.core.state import mode, state
 from pyflame.engine.devices import get_device
+from pyflame.engine.launch import References, Runner, runner_for
 from pyflame.engine.report import debug_print
 from pyflame.engine.table import implementations
 from pyflame.engine.value import Value
@@ -28,11 +27,12 @@ from pyflame.ir import OPS, Node, signature
 from pyflame.ir.kernel import Plan
 from pyflame.ir.opdef import CONST, COPY, IOTA, LEAF, MOVEMENT
 from pyflame.passes.legalise import legalise
+from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
 from pyflame.schedule.plan import make_plan
 
-# Pairs of plan and its executable (None on the null device), least recently used first.
-_plans: OrderedDict[tuple[Any, ...], tuple[Plan, Executable | None]] = OrderedDict()
+# Plans and what runs them, least recently used first.
+_plans: OrderedDict[tuple[Any, ...], tuple[Plan, Runner]] = OrderedDict()
 _lock = threading.RLock()
 
 
@@ -48,10 +48,14 @@ class PlanStats:
 plan_stats = PlanStats()
 
 
+# What getrefcount says of an object that only a list holds.
+(_LISTED,) = map(sys.getrefcount, [object()])
+
+
 class PendingGraph:
     """The unevaluated nodes under some outputs: their structure as a key, their leaves and constants."""
 
-    __slots__ = ("constants", "inputs", "key", "order", "outputs", "owned")
+    __slots__ = ("constants", "copies", "inputs", "key", "lines", "order", "outputs", "owned")
 
     def __init__(self, outputs: Sequence[Node], keep_held: bool = True) -> None:
         order: list[Node] = []
@@ -59,20 +63,23 @@ class PendingGraph:
         key: list[int] = []
         self.inputs: list[Node] = []
         self.constants: list[Node] = []
+        self.copies: list[Node] = []
+        self.lines: list[str] = []  # where the ops were called whose values are checked
         uses: list[int] = []
         aliasing = False
+        stack: list[Node] = []
         for root in outputs:
-            if root in index:
-                continue
-            stack = [root]
+            stack.append(root)
             while stack:
                 node = stack[-1]
                 if node in index:
                     stack.pop()
                     continue
-                missing = [s for s in node.srcs if s not in index]
-                if missing:
-                    stack.extend(missing)
+                depth = len(stack)
+                for s in node.srcs:
+                    if s not in index:
+                        stack.append(s)
+                if len(stack) > depth:
                     continue
                 stack.pop()
                 index[node] = len(order)
@@ -83,19 +90,25 @@ class PendingGraph:
                     at = index[s]
                     uses[at] += 1
                     key.append(at)
-                kind = node.op.kind
-                if kind == LEAF:
+                op = node.op
+                if op.plain:
+                    continue
+                if op.kind == LEAF:
                     self.inputs.append(node)
-                elif kind == CONST:
+                elif op.kind == CONST:
                     self.constants.append(node)
-                elif node.op.alias is not None:
-                    aliasing = True
+                elif op.kind == COPY:
+                    self.copies.append(node)
+                aliasing = aliasing or op.alias is not None
+                if node.line is not None:
+                    self.lines.append(node.line)
+        s = node = None  # type: ignore[assignment]  # nothing but the graph may hold a node when references are counted
         self.order = order
         wanted = dict.fromkeys(outputs)
         if keep_held:
-            for at, node in enumerate(order):
-                # References of this walk: order, index, the loop variable and getrefcount's argument.
-                if sys.getrefcount(node) > uses[at] + 4 and node.op.kind not in _NEVER_KEPT and node not in wanted:
+            # `order` and `index` hold each node once, and its readers in this graph once per use.
+            for count, used, node in zip(list(map(sys.getrefcount, order)), uses, order, strict=True):
+                if count > used + 1 + _LISTED and node.op.kind not in _NEVER_KEPT:
                     wanted[node] = None
         self.outputs = list(wanted)
         self.owned = [n for n in self.inputs if aliasing and self._owns(n, uses[index[n]])]
@@ -105,8 +118,11 @@ class PendingGraph:
 
     @staticmethod
     def _owns(leaf: Node, uses: int) -> bool:
-        """Whether nobody else can see a leaf's buffer: order, index, inputs, the variable here and the argument refer to it."""
-        return uses == 1 and sys.getrefcount(leaf) <= uses + 6 and sys.getrefcount(leaf.data.storage) <= 2
+        """Whether nobody outside of this graph can see a leaf's buffer: no other holder of the node or of its memory."""
+        if leaf.data.storage is None or leaf.data.storage.read_only:
+            return False
+        # order, index, inputs, the comprehension's variable and this one's argument
+        return sys.getrefcount(leaf) <= uses + 6 and sys.getrefcount(leaf.data.storage) <= 2
 
 
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
@@ -123,26 +139,30 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 def _evaluate(nodes: list[Node]) -> None:
     graph = PendingGraph(nodes)
-    for node in graph.order:
-        if node.op.kind == COPY:
-            _copy(node)
-            return _evaluate([n for n in nodes if n.op.kind != LEAF]) if any(n.op.kind != LEAF for n in nodes) else None
+    if graph.copies:
+        _copy(graph.copies[0])
+        left = [n for n in nodes if n.op.kind != LEAF]
+        if left:
+            _evaluate(left)
+        return
     device = get_device(next((n.meta.device for n in graph.outputs if n.meta.device is not None), state.device))
-    if device.id == CPU and device.compiler is None:
-        values = reference.run(graph.order, graph.outputs, device)
-    else:
-        plan, executable = find_plan(graph, device)
-        if executable is None:
-            values = [Value(None, 0, view.strides) for view in plan.outputs]
-        else:
-            debug = knobs.DEBUG.text() != "0"
-            values = executable.run([n.data for n in graph.inputs], [n.data for n in graph.constants], timed=debug)
-            if debug:
-                debug_print(plan, executable)
+    values = _run(graph, device)
     outputs = graph.outputs
     del graph
     for node, value in zip(outputs, values, strict=True):
         become_leaf(node, value)
+
+
+def _run(graph: PendingGraph, device: Any) -> list[Value]:
+    inputs, constants = [n.data for n in graph.inputs], [n.data for n in graph.constants]
+    if device.id == CPU and device.compiler is None:
+        return References(graph).run(inputs, constants)
+    plan, runner = find_plan(graph, device)
+    debug = knobs.DEBUG.text() != "0"
+    values = runner.run(inputs, constants, debug, graph.lines)
+    if debug:
+        debug_print(plan, runner)
+    return values
 
 
 def become_leaf(node: Node, value: Value) -> None:
@@ -153,10 +173,11 @@ def become_leaf(node: Node, value: Value) -> None:
     node.attrs = ()
     node.sig = signature("leaf", meta, value.strides)
     node.data = value
+    node.line = None
 
 
-def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Executable | None]:
-    """The plan of a graph and its executable, made if this structure is new."""
+def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
+    """The plan of a graph and what runs it, made if this structure is new."""
     key = (device.id, *graph.key)
     found = _plans.get(key)
     if found is not None:
@@ -167,21 +188,27 @@ def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Executable | None
     started = time.perf_counter()
     plan = plan_graph(graph, device.target)
     plan_stats.seconds += time.perf_counter() - started
-    executable = Executable(plan, device) if device.id == CPU else None
-    _plans[key] = (plan, executable)
+    runner = runner_for(graph, plan, device)
+    _plans[key] = (plan, runner)
     while len(_plans) > knobs.PLAN_CACHE.integer():
         _plans.popitem(last=False)
-    return plan, executable
+    return plan, runner
 
 
 def plan_graph(graph: PendingGraph, target: Any) -> Plan:
     """Passes and schedule."""
     table = implementations(target)
-    outputs = legalise(graph.outputs, table, set(graph.owned))
-    outputs = simplify(outputs)
     inputs = {n: i for i, n in enumerate(graph.inputs)}
     constants = {n: i for i, n in enumerate(graph.constants)}
-    return make_plan(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer())
+    # Passes make nodes too: where the graph runs, and on nobody's tape.
+    device = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
+    with mode(recorder=None, tracer=None, device=device):
+        outputs = own(simplify(legalise(graph.outputs, table), constants), set(graph.owned))
+    plan = make_plan(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer())
+    # Lines are no part of a plan's key: one who meets the plan again brings lines of their own, in the same order.
+    numbers = {id(line): i for i, line in enumerate(graph.lines)}
+    plan.check_lines = [numbers.get(id(line), -1) for _, line in plan.checks]
+    return plan
 
 
 def clear_plans() -> None:

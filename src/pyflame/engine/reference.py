@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.errors import IndexError as PyFlameIndexError
-from pyflame.engine.value import Value, share_numpy, to_numpy
+from pyflame.engine.value import to_numpy
 from pyflame.ir import Node
 from pyflame.ir.opdef import CONST, LEAF
 
-
-def run(order: Sequence[Node], outputs: Sequence[Node], device: Any) -> list[Value]:
-    """Compute each node in order; the outputs as Values."""
-    arrays = compute(order)
-    return [share_numpy(np.require(arrays[n], requirements="O")) for n in outputs]
+Arrays = dict[Node, "np.ndarray[Any, Any]"]
 
 
-def compute(order: Sequence[Node]) -> dict[Node, np.ndarray[Any, Any]]:
-    arrays: dict[Node, np.ndarray[Any, Any]] = {}
+def compute(order: Sequence[Node], given: Arrays | None = None) -> Arrays:
+    """Each node in order. `given`: values of leaves and constants, where they are not the nodes' own."""
+    arrays: Arrays = dict(given or {})
     for node in order:
+        if node in arrays:
+            continue
         if node.op.kind == LEAF:
             arrays[node] = to_numpy(node.data, node.shape, node.dtype)
         elif node.op.kind == CONST:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from pyflame.core import knobs
+from pyflame.engine.build import Executable, launch_source
+from pyflame.engine.launch import Runner
 from pyflame.ir.kernel import Plan
 
 
-def debug_print(plan: Plan, executable: Any) -> None:
+def debug_print(plan: Plan, runner: Runner) -> None:
     """PYFLAME_DEBUG=1: a line per plan; 2: a line per launch with its time and GB/s; 4: also the source."""
     level = knobs.DEBUG.integer()
     print(f"*** plan: {len(plan.launches)} launches, arena {plan.arena_bytes:,} B", file=sys.stderr)
     for number, launch in enumerate(plan.launches):
-        seconds = float(executable.seconds[number])
-        executable.seconds[number] = 0
+        seconds = float(runner.seconds[number])
+        runner.seconds[number] = 0
         if level >= 2:
             rate = f"{launch.nbytes / seconds / 1e9:8.2f} GB/s {launch.flops / seconds / 1e9:8.2f} GFLOP/s" if seconds else ""
             print(f"    {seconds * 1e6:10.1f} us {rate}  {launch.name}  {list(launch.output)}", file=sys.stderr)
+        if level >= 4 and isinstance(runner, Executable):
+            print(launch_source(launch, runner.device).text, file=sys.stderr)

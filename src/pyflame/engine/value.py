@@ -32,30 +32,31 @@ class Value:
 class _Exported:
     """Lets NumPy see a Value's memory, and keeps that memory alive for as long as NumPy needs it."""
 
-    def __init__(self, value: Value, shape: Shape, dtype: DType) -> None:
+    def __init__(self, value: Value, shape: Shape, dtype: DType, read_only: bool = True) -> None:
         self.storage = value.storage
         strides = value.strides if value.strides is not None else contiguous_strides(shape)
         self.__array_interface__ = {
             "version": 3,
-            "data": (value.address, True),
+            "data": (value.address, read_only),
             "shape": shape,
             "strides": tuple(s * dtype.itemsize for s in strides),
-            "typestr": f"|V{dtype.itemsize}" if dtype.numpy.kind == "V" else dtype.numpy.str,
+            "typestr": dtype.numpy.str if dtype.numpy.isbuiltin == 1 else f"|V{dtype.itemsize}",
         }
 
 
-def to_numpy(value: Value, shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
-    """A read-only NumPy view of host memory."""
+def to_numpy(value: Value, shape: Shape, dtype: DType, read_only: bool = True) -> np.ndarray[Any, Any]:
+    """A NumPy view of host memory."""
     if 0 in shape:
         return np.empty(shape, dtype.numpy)
-    array = np.asarray(_Exported(value, shape, dtype))
+    array = np.asarray(_Exported(value, shape, dtype, read_only))
     return array if array.dtype == dtype.numpy else array.view(dtype.numpy)
 
 
 class _Held:
-    """Foreign memory as Storage: the owner is kept alive."""
+    """Foreign memory as Storage: the owner is kept alive, and nothing is written to it."""
 
     __slots__ = ("address", "nbytes", "owner")
+    read_only = True
 
     def __init__(self, address: int, nbytes: int, owner: Any) -> None:
         self.address = address
@@ -66,7 +67,7 @@ class _Held:
 def share_numpy(array: np.ndarray[Any, Any]) -> Value:
     """A Value over NumPy's own memory. Strides must be whole elements."""
     itemsize = array.dtype.itemsize
-    if any(s % itemsize for s in array.strides):
+    if any(s % itemsize for s in array.strides) or not array.flags.aligned:
         array = np.ascontiguousarray(array)
     strides = None if array.flags.c_contiguous else tuple(s // itemsize for s in array.strides)
     return Value(_Held(array.ctypes.data, array.nbytes, array), 0, strides)

@@ -104,7 +104,11 @@ def cast(node: Node, dtype: DType) -> Node:
 
 
 def as_node(value: Any, dtype: DType) -> Node:
-    return cast(value, dtype) if isinstance(value, Node) else const(as_number(value), dtype)
+    if isinstance(value, Node):
+        return cast(value, dtype)
+    if not is_number(value):
+        raise DTypeError(f"[tensor] expected a tensor or a number but got {type(value).__name__} {value!r}")
+    return const(as_number(value), dtype)
 
 
 def _result_float(op: str, dtype: DType) -> DType:
@@ -117,11 +121,18 @@ def _result_int(op: str, dtype: DType) -> DType:
     return dtype
 
 
+def _result_number(op: str, dtype: DType) -> DType:
+    if dtype is bool_:
+        raise DTypeError(f"[{op}] expected numbers but got bools; use logical ops, or cast with .to(pf.int64)")
+    return dtype
+
+
 # How an elementwise op turns the common dtype of its arguments into the one it computes in.
 _COMPUTE: dict[str, Callable[[str, DType], DType]] = {
     "same": lambda op, d: d,
     "float": _result_float,
     "int": _result_int,
+    "number": _result_number,
     "compare": lambda op, d: d,
 }
 
@@ -169,15 +180,15 @@ def elementwise(
             return apply(op, tuple([as_node(a, want) for a in args]))
 
         def binary(x: Any, y: Any) -> Node:
-            # The two common cases, without the general machinery: equal dtypes, and tensor with a float.
+            # The two common cases, without the general machinery: equal dtypes, and floats with a number.
             if type(x) is Node:
                 have = x.meta.dtype
                 if type(y) is Node:
                     if y.meta.dtype is have and cache.get(have) is have:
                         return apply(op, (x, y))
-                elif type(y) is float and have.category == "f" and cache.get(have) is have:
+                elif type(y) in (float, int) and have.category == "f" and cache.get(have) is have:
                     return apply(op, (x, const(y, have)))
-                if have not in cache:
+                if have not in cache and have is not bool_:  # a bool may meet a number, and then counts as one
                     cache[have] = compute(name, have)
             return general(x, y)
 
@@ -195,7 +206,7 @@ def elementwise(
                 grad=Rule(grad, names, ()) if grad else None,
                 c=c,
                 srcs=names,
-                differentiable=dtype in ("same", "float"),
+                differentiable=dtype in ("same", "number", "float"),
                 **options,
             )
         )
@@ -262,15 +273,10 @@ def _operator(name: str, swap: bool = False) -> Callable[[Node, Any], Node]:
 
 
 # Rules read as algebra: Nodes take the arithmetic operators (never ==, which stays identity).
-for _name in ("add", "sub", "mul", "pow"):
-    setattr(Node, f"__{_name}__", _operator(_name))
-    setattr(Node, f"__r{_name}__", _operator(_name, swap=True))
-Node.__truediv__ = _operator("div")  # type: ignore[attr-defined]
-Node.__rtruediv__ = _operator("div", swap=True)  # type: ignore[attr-defined]
-Node.__lt__ = _operator("lt")  # type: ignore[attr-defined]
-Node.__le__ = _operator("le")  # type: ignore[attr-defined]
-Node.__gt__ = _operator("gt")  # type: ignore[attr-defined]
-Node.__ge__ = _operator("ge")  # type: ignore[attr-defined]
-Node.__and__ = _operator("bitwise_and")  # type: ignore[attr-defined]
-Node.__or__ = _operator("bitwise_or")  # type: ignore[attr-defined]
-Node.__neg__ = lambda self: OPS["neg"].fn(self)  # type: ignore[attr-defined]
+_SYMBOLS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}
+for _symbol, _name in _SYMBOLS.items():
+    setattr(Node, f"__{_symbol}__", _operator(_name))
+    setattr(Node, f"__r{_symbol}__", _operator(_name, swap=True))
+for _symbol, _name in {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "and": "bitwise_and", "or": "bitwise_or"}.items():
+    setattr(Node, f"__{_symbol}__", _operator(_name))
+setattr(Node, "__neg__", lambda self: OPS["neg"].fn(self))  # noqa: B010  beside its siblings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 
 from pyflame.ir.node import Node
 
@@ -34,16 +35,16 @@ def topological(outputs: Iterable[Node]) -> list[Node]:
 
 def rebuilt(node: Node, srcs: tuple[Node, ...]) -> Node:
     """The node over other sources of the same shapes and dtypes."""
-    if srcs == node.srcs:
+    if all(map(is_, srcs, node.srcs)):
         return node
     out = Node(node.op, srcs, node.attrs, node.meta, node.sig, node.data)
     out.line = node.line
     return out
 
 
-def rewrite(outputs: Sequence[Node], rule: Callable[[Node], Node]) -> list[Node]:
+def rewrite(outputs: Sequence[Node], rule: Callable[[Node], Node], order: Sequence[Node] | None = None) -> list[Node]:
     """Apply a rule to every node, sources first; what a rule returns may be a whole subgraph, which is not visited again."""
     done: dict[Node, Node] = {}
-    for node in topological(outputs):
+    for node in topological(outputs) if order is None else order:
         done[node] = rule(rebuilt(node, tuple([done[s] for s in node.srcs])))
     return [done[o] for o in outputs]

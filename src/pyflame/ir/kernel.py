@@ -50,6 +50,7 @@ class Anchor:
     attrs: tuple[Any, ...]
     srcs: tuple[Meta, ...]
     meta: Meta
+    check: int = -1  # number of its bounds check in the plan
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,33 @@ class Source:
     worker_bytes: int = 0  # scratch per worker
     scratch_bytes: int = 0  # scratch per launch
     scratch_position: int = -1  # kernel buffer number of the scratch; -1: behind all others
+    epilogue: str = ""  # text of PF_KEY_epilogue, compiled apart so that a kernel serves any epilogue
+    epilogue_arg: int = -1  # the argument that holds its address
+
+
+@dataclass(frozen=True)
+class GpuPhase:
+    """One launch of a GPU kernel: its name suffix, its blocks, threads per block, arguments and LDS."""
+
+    suffix: str
+    grid: int
+    block: int
+    args: tuple[int, ...]
+    lds_bytes: int = 0  # declared in the text: nothing to ask for at the launch
+
+
+@dataclass(frozen=True)
+class GpuSource:
+    """A kernel's text for GPUs, in which its name stands as PF_KEY, and what to launch it with, phase after phase.
+
+    A launch takes 8-byte words: `buffers` addresses, scratch, uniforms, error record, then the phase's args.
+    """
+
+    text: str
+    phases: tuple[GpuPhase, ...]
+    buffers: int
+    alignment: tuple[int, ...]  # bytes, by buffer: where an address falls short, take the text made with aligned=False
+    scratch_bytes: int = 0
 
 
 @dataclass
@@ -154,3 +182,4 @@ class Plan:
     arena_bytes: int = 0
     intermediate_bytes: int = 0
     checks: list[tuple[str, str]] = field(default_factory=list)  # (op name, user line) of each bounds check
+    check_lines: list[int] = field(default_factory=list)  # position of that line among those of the graph it was made from

@@ -56,6 +56,10 @@ class OpDef:
     samples: Callable[[], Sequence[Sample]] | None = None
     torch: str | Callable[..., Any] | None = None  # oracle: dotted name below torch, or a function (torch, *args)
     differentiable: bool = True
+    plain: bool = field(init=False)  # nothing about its Nodes needs a second look when a graph is walked
+
+    def __post_init__(self) -> None:
+        self.plain = self.kind not in (LEAF, CONST, COPY) and self.alias is None and not self.checked
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -76,7 +80,7 @@ class Sample:
 class Rule:
     """A gradient rule. Its parameter names say what it needs, and so what the tape must keep:
     `g` the incoming gradient, `out` the result, a source's name that source, `<source>_meta` only its shape and dtype,
-    `srcs`/`metas` all of them, `rest` all sources but the first, and any attribute of the op.
+    `srcs`/`metas` all of them, `rest` those behind the named ones, and any attribute of the op.
     """
 
     def __init__(self, fn: Callable[..., Any], srcs: tuple[str, ...], attrs: tuple[str, ...]) -> None:
@@ -93,10 +97,10 @@ class Rule:
     def keeps(self, position: int) -> bool:
         """Whether the rule needs the value of this source."""
         named = position < len(self.src_names) and self.src_names[position] in self.needs
-        return named or "srcs" in self.needs or ("rest" in self.needs and position > 0)
+        return named or "srcs" in self.needs or ("rest" in self.needs and position >= len(self.src_names))
 
     def __call__(self, g: Node, out: Node | None, srcs: Sequence[Node | None], metas: Sequence[Meta], attrs: tuple[Any, ...]) -> Any:
-        values: dict[str, Any] = {"g": g, "out": out, "srcs": srcs, "metas": metas, "rest": srcs[1:]}
+        values: dict[str, Any] = {"g": g, "out": out, "srcs": srcs, "metas": metas, "rest": srcs[len(self.src_names) :]}
         for name, src, meta in zip(self.src_names, srcs, metas, strict=False):
             values[name] = src
             values[name + "_meta"] = meta
@@ -116,6 +120,7 @@ def register(op: OpDef) -> OpDef:
 
 _signatures: dict[tuple[Any, ...], int] = {}
 _inferred: dict[tuple[Any, ...], tuple[Meta, int] | None] = {}
+_UNKNOWN: Any = object()
 _MAX_INFERRED = 100_000
 
 
@@ -148,10 +153,14 @@ def _infer(op: OpDef, metas: Sequence[Meta], attrs: tuple[Any, ...]) -> tuple[Me
 
 def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Node:
     """Make the Node of an op. Shape, dtype and device errors are raised here, at the user's line."""
-    key = (op, attrs, state.device, *[s.meta for s in srcs])
-    try:
-        found = _inferred[key]
-    except KeyError:
+    here = state.__dict__  # one look-up of the thread's state: this is the hottest function of graph building
+    key: tuple[Any, ...]
+    if len(srcs) == 2:
+        key = (op, attrs, here["device"], srcs[0].meta, srcs[1].meta)
+    else:
+        key = (op, attrs, here["device"], *[s.meta for s in srcs])
+    found = _inferred.get(key, _UNKNOWN)
+    if found is _UNKNOWN:
         if len(_inferred) > _MAX_INFERRED:
             _inferred.clear()
         found = _inferred[key] = _infer(op, [s.meta for s in srcs], attrs)
@@ -159,16 +168,15 @@ def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Nod
         # Uncommitted sources follow the op to where it runs.
         device, _ = _place(op, [s.meta for s in srcs])
         return apply(op, tuple(copy_to(s, device) for s in srcs), attrs)
-    if state.recorder is not None:
-        if op.grad is None and op.decompose is not None:
-            return op.decompose(*srcs, *attrs)
-        node = Node(op, srcs, attrs, found[0], found[1])
-        state.recorder.append(node)
-    else:
-        node = Node(op, srcs, attrs, found[0], found[1])
-    state.pending += 1
+    recorder = here["recorder"]
+    if recorder is not None and op.grad is None and op.decompose is not None:
+        return op.decompose(*srcs, *attrs)
+    node = Node(op, srcs, attrs, found[0], found[1])
+    if recorder is not None:
+        recorder.append(node)
+    here["pending"] += 1
     if op.checked:
-        node.line = user_line()
+        node.line = here["line"] or user_line()
     return node
 
 
@@ -178,6 +186,9 @@ def copy_to(node: Node, device: DeviceId, commit: bool = False) -> Node:
     if meta.device is None or (meta.device == device and meta.committed >= commit):
         return node
     copied = Meta(meta.shape, meta.dtype, device, commit or meta.committed)
+    if node.op.kind != LEAF and all(s.meta.device is None for s in node.srcs):
+        # Positions, empty buffers and what is made of numbers alone: made where it is needed.
+        return Node(node.op, node.srcs, node.attrs, copied, signature(node.op.name, node.attrs, copied))
     out = Node(OPS["copy_to"], (node,), (), copied, signature("copy_to", copied))
     if state.recorder is not None:
         state.recorder.append(out)

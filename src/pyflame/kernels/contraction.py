@@ -1,17 +1,21 @@
-"""Launches of the CPU's matmul: arguments and source text around matmul.c."""
+"""Launches of the CPU's matmul and convolution: arguments and source text around matmul.c and conv.c."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.core.shape import Shape
 from pyflame.ir.kernel import Launch, Phase, Source
+from pyflame.kernels import conv
 from pyflame.kernels.matmul import EPILOGUE_ARG, Isa, gemm_plan
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 
-_ACCUMULATOR = {"float64": "double", "int64": "int64_t", "int32": "int32_t", "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t", "bool_": "uint8_t"}
+# Everything else is summed as float. Bytes are summed in int32 and wrap when they are stored.
+_ACCUMULATOR = {"float64": ("double", 8), "int64": ("int64_t", 8), "int16": ("int16_t", 2)}
+_ACCUMULATOR |= dict.fromkeys(("int32", "int8", "uint8"), ("int32_t", 4))
 MAX_BATCH_AXES = 6
 
 
@@ -24,16 +28,19 @@ def isa_of(target: Target) -> Isa:
     return "avx2" if {"avx2", "fma"} <= set(target.isa) else "plain"
 
 
-def accumulator(dtype: DType) -> str:
-    return _ACCUMULATOR.get(dtype.name, "float")
+def accumulator(dtype: DType) -> tuple[str, int]:
+    """The C type in which products of this dtype are added, and its size."""
+    return _ACCUMULATOR.get(dtype.name, ("float", 4))
 
 
 def merge_axes(shape: Shape, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
-    """Batch axes that both operands step through as one are one."""
+    """Axes that both operands step through as one are one; axes of size 1 are none."""
     extents: list[int] = []
     left: list[int] = []
     right: list[int] = []
     for size, x, y in zip(shape, a, b, strict=True):
+        if size == 1:
+            continue
         if extents and left[-1] == x * size and right[-1] == y * size:
             extents[-1] *= size
             left[-1], right[-1] = x, y
@@ -50,42 +57,124 @@ def _batch_strides(strides: tuple[int, ...], shape: Shape, rank: int) -> tuple[i
     return (*[0] * (rank - len(own)), *own)
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a product and the batch around them."""
+
+    m: int
+    stride: int
+    batch: tuple[int, ...]
+    a_steps: tuple[int, ...]
+    b_steps: tuple[int, ...]
+    joined: bool  # the batch axes are rows: one B serves them all and A steps through them as one
+
+
+def _rows(launch: Launch) -> _Rows:
+    a, b = launch.operands
+    assert launch.kernel.anchor is not None
+    *batch, m, _ = launch.kernel.anchor.meta.shape
+    a_steps, b_steps = (_batch_strides(v.strides, v.shape, len(batch)) for v in (a, b))
+    if not any(b_steps):
+        extents, steps, _ = merge_axes((*batch, m), (*a_steps, a.strides[-2]), (*b_steps, 0))
+        if len(extents) <= 1:
+            return _Rows(prod(extents), steps[0] if steps else 0, (), (), (), True)
+    extents, left, right = merge_axes(tuple(batch), a_steps, b_steps)
+    return _Rows(m, a.strides[-2], tuple(extents), tuple(left), tuple(right), False)
+
+
 def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Source:
     """The text and arguments of one (batched) matrix product."""
     anchor = launch.kernel.anchor
-    assert anchor is not None and epilogue is not None
+    assert anchor is not None
+    assert epilogue is not None
     a, b = launch.operands
-    *batch, m, n = anchor.meta.shape
-    k = a.shape[-1]
-    rank = len(batch)
-    extents, a_steps, b_steps = merge_axes(tuple(batch), _batch_strides(a.strides, a.shape, rank), _batch_strides(b.strides, b.shape, rank))
-    if len(extents) > MAX_BATCH_AXES:
-        raise NotImplementedError(f"[matmul] expected at most {MAX_BATCH_AXES} batch axes that cannot be merged but got {batch}")
-    acc = accumulator(a.dtype)
-    acc_bytes = {"double": 8, "int64_t": 8, "float": 4, "int32_t": 4, "int16_t": 2}.get(acc, 1)
+    rows = _rows(launch)
+    m, n, k = rows.m, b.shape[-1], a.shape[-1]
+    if len(rows.batch) > MAX_BATCH_AXES:
+        raise NotImplementedError(
+            f"[matmul] expected at most {MAX_BATCH_AXES} batch axes that cannot be merged but got {rows.batch}"
+        )
+    a_strides, b_strides = (rows.stride, a.strides[-1]), (b.strides[-2], b.strides[-1])
+    acc, acc_bytes = accumulator(a.dtype)
     plan = gemm_plan(
-        m, n, k, prod(batch), a_dtype=a.dtype.name, b_dtype=b.dtype.name, acc_bytes=acc_bytes,
-        a_shared=not any(a_steps), b_shared=not any(b_steps), a_strides=a.strides[-2:], b_strides=b.strides[-2:],
+        m, n, k, prod(rows.batch), a_dtype=a.dtype.name, b_dtype=b.dtype.name, acc_bytes=acc_bytes,
+        a_shared=not any(rows.a_steps), b_shared=not any(rows.b_steps), a_strides=a_strides, b_strides=b_strides,
         isa=isa_of(target), workers=target.workers,
     )  # fmt: skip
 
-    def padded(values: list[int]) -> list[int]:
-        return values + [0] * (MAX_BATCH_AXES - len(values))
+    def padded(values: tuple[int, ...]) -> list[int]:
+        return [*values, *[0] * (MAX_BATCH_AXES - len(values))]
 
     args = [
-        m, n, k, *a.strides[-2:], *b.strides[-2:], prod(batch), len(extents), *padded(extents), *padded(a_steps), *padded(b_steps),
-        *plan.args, *epilogue.args,
+        m, n, k, *a_strides, *b_strides, prod(rows.batch), len(rows.batch),
+        *padded(rows.batch), *padded(rows.a_steps), *padded(rows.b_steps), *plan.args,
     ]  # fmt: skip
-    text = (
-        f"#define PF_NAME PF_KEY\n#define PF_A_T {a.dtype.name}\n#define PF_B_T {b.dtype.name}\n"
-        f"#define PF_ACC_T {acc}\n#define PF_THIN {plan.thin}\n{epilogue.text}#undef pf_min\n#undef pf_max\n#include \"matmul.c\"\n"
-    )
+    types = {"A": a.dtype, "B": b.dtype}
     phases = tuple(Phase("_" + name, iterations, 1) for name, iterations in plan.phases)
-    return Source(text, phases, tuple(args), scratch_bytes=plan.scratch_bytes, scratch_position=2)
+    text = _text("matmul", types, acc, {"PF_THIN": plan.thin}, EPILOGUE_ARG)
+    return _source(text, phases, args, plan.scratch_bytes, epilogue, EPILOGUE_ARG)
 
 
-def _layout(launch: Launch) -> tuple[int, int]:
-    return len(launch.kernel.loops[0]) - 2, 1
+def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Source:
+    """The text and arguments of one convolution."""
+    anchor = launch.kernel.anchor
+    assert anchor is not None
+    assert epilogue is not None
+    x, w = launch.operands
+    n, groups, c, *size = x.shape
+    stride, pad_lo, out, lhs_dilation, rhs_dilation = anchor.attrs
+    shape = conv.ConvShape(
+        n, groups, c, w.shape[1], (size[0], size[1], size[2]), (w.shape[3], w.shape[4], w.shape[5]), out,
+        stride, pad_lo, lhs_dilation, rhs_dilation,
+    )  # fmt: skip
+    acc, acc_bytes = accumulator(x.dtype)
+    plan = conv.conv_plan(
+        shape,
+        x_dtype=x.dtype.name,
+        w_dtype=w.dtype.name,
+        acc_bytes=acc_bytes,
+        isa=isa_of(target),
+        workers=target.workers,
+    )
+    args = [*shape.args, *x.strides, *w.strides, *plan.args]
+    types = {"X": x.dtype, "W": w.dtype}
+    text = _text("conv", types, acc, {"PF_ALGORITHM": plan.algorithm}, conv.EPILOGUE_ARG)
+    phases = tuple(Phase("_" + name, iterations, 1) for name, iterations in plan.phases)
+    return _source(text, phases, args, plan.scratch_bytes, epilogue, conv.EPILOGUE_ARG)
+
+
+def _text(file: str, types: dict[str, DType], acc: str, choices: dict[str, int], address_arg: int) -> str:
+    """A kernel for these dtypes. It reaches its epilogue by address, so it is compiled once for all of them."""
+    stored = {f"PF_{side}_T": dtype.name for side, dtype in types.items()}
+    call = f"((pf_epilogue)(intptr_t)(arg)[{address_arg}])(buf, arg, __VA_ARGS__)"
+    defines = {"PF_NAME": "PF_KEY", "PF_ACC_T": acc, **stored, **choices, "PF_EPILOGUE(buf, arg, ...)": call}
+    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+    kind = "char *const *, const int64_t *, const pf_word *, int64_t, int64_t, int64_t, int64_t, const PF_ACC_T *"
+    return f'{lines}typedef void (*pf_epilogue)({kind});\n#undef pf_min\n#undef pf_max\n#include "{file}.c"\n'
+
+
+def _source(
+    text: str, phases: tuple[Phase, ...], args: list[int], scratch: int, epilogue: Epilogue, address_arg: int
+) -> Source:
+    assert len(args) == address_arg
+    return Source(
+        text,
+        phases,
+        (*args, 0, *epilogue.args),
+        scratch_bytes=scratch,
+        scratch_position=2,
+        epilogue=epilogue.text,
+        epilogue_arg=address_arg,
+    )
+
+
+def _accumulator(launch: Launch) -> str:
+    return accumulator(launch.operands[0].dtype)[0]
+
+
+def _matmul_layout(launch: Launch) -> tuple[int, int]:
+    loops = len(launch.kernel.loops[0])
+    return (0, loops - 1) if _rows(launch).joined else (loops - 2, 1)
 
 
 kernel(
@@ -94,7 +183,18 @@ kernel(
         "gemm",
         matmul_source,
         why="own packed micro-kernel",
-        epilogue=EpilogueSlot(_layout, EPILOGUE_ARG),
+        epilogue=EpilogueSlot(_matmul_layout, _accumulator, EPILOGUE_ARG),
+        strided=True,
+    )
+)
+kernel(
+    KernelSpec(
+        "conv_general",
+        "conv",
+        conv_source,
+        why="own implicit GEMM",
+        # (N, G, O, P0, P1, P2): images and groups are the batch, output channels the rows, pixels the columns
+        epilogue=EpilogueSlot(lambda launch: (2, 1), _accumulator, conv.EPILOGUE_ARG),
         strided=True,
     )
 )

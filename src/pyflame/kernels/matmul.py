@@ -18,7 +18,10 @@ FIRST_OWN_ARG = 27
 EPILOGUE_ARG = 36
 """PF_GEMM_ARGS: the first arg that belongs to the epilogue."""
 
-_ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1, "uint8": 1, "bool_": 1}
+ITEMSIZE = {
+    **{"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2},
+    **{"int16": 2, "int8": 1, "uint8": 1, "bool_": 1},
+}
 _VECTOR_BYTES = {"amx": 64, "avx512": 64, "avx2": 32, "plain": 16}
 _BYTES = ("int8", "uint8")
 
@@ -43,13 +46,13 @@ class Geometry:
     acc_bytes: int
 
     def words(self, k: int) -> int:
-        return _round_up(k, self.group * self.word_step) // self.group
+        return round_up(k, self.group * self.word_step) // self.group
 
     def height(self, rows: int) -> int:
-        return _round_up(rows, self.row_step)
+        return round_up(rows, self.row_step)
 
     def width(self, cols: int) -> int:
-        return _round_up(cols, self.col_step)
+        return round_up(cols, self.col_step)
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def geometry(a_dtype: str, b_dtype: str, acc_bytes: int, isa: Isa) -> Geometry:
     """The panel geometry of a build, as the macros of pf_gemm.h choose it."""
     lanes = _VECTOR_BYTES[isa] // acc_bytes
     if isa == "amx" and (a_dtype == b_dtype == "bfloat16" or (a_dtype in _BYTES and b_dtype in _BYTES)):
-        return Geometry(32, 2 * lanes, 16, lanes, 4 // _ITEMSIZE[a_dtype], 16, 4, 4)
+        return Geometry(32, 2 * lanes, 16, lanes, 4 // ITEMSIZE[a_dtype], 16, 4, 4)
     return Geometry(14 if _VECTOR_BYTES[isa] == 64 else 6, 2 * lanes, 1, lanes, 1, 1, acc_bytes, acc_bytes)
 
 
@@ -119,15 +122,15 @@ def gemm_plan(
     pack_b = row_blocks * batch // b_copies > 1 and b_bytes <= _PACK_LIMIT
     flags |= _PACKED_A * pack_a | _PACKED_B * pack_b
 
-    b_at = _align(a_bytes) if pack_a else 0
-    partial_at = b_at + (_align(b_bytes) if pack_b else 0)
+    b_at = align(a_bytes) if pack_a else 0
+    partial_at = b_at + (align(b_bytes) if pack_b else 0)
     partials = parts * batch * geo.height(m) * geo.width(n) * acc_bytes if parts > 1 else 0
-    worker_at = partial_at + _align(partials)
+    worker_at = partial_at + align(partials)
     panel = geo.rows * geo.words(depth) * geo.word_bytes
     b_block = 0 if pack_b else cols * geo.words(depth) * geo.word_bytes
     strips = -(-rows // geo.rows) if k > depth else 1
     accumulators = strips * geo.rows * (cols + 64 // acc_bytes) * acc_bytes if parts == 1 else 0
-    worker_bytes = _align(panel + b_block + accumulators)
+    worker_bytes = align(panel + b_block + accumulators)
 
     k_blocks = -(-k // depth)
     a_units = a_copies * k_blocks * -(-m // (_PACK_PANELS * geo.rows)) if pack_a else 0
@@ -140,7 +143,7 @@ def gemm_plan(
 
 
 def _reads_in_place(m: int, n: int, k: int, strides: tuple[int, int] | None, *, few_rows: bool) -> bool:
-    """Whether `thin` fits: few rows or columns, and whole vectors along whichever side of the large matrix is contiguous."""
+    """Whether `thin` fits: few rows or columns, and whole vectors along a contiguous side of the large matrix."""
     if strides is None or min(m, n) > _THIN:
         return False
     along_k, along_lines = strides if few_rows else (strides[1], strides[0])
@@ -149,8 +152,8 @@ def _reads_in_place(m: int, n: int, k: int, strides: tuple[int, int] | None, *, 
 
 def _thin_plan(thin: int, lines: int, k: int, batch: int, flags: int, acc_bytes: int, workers: int) -> GemmPlan:
     """Few rows or columns: each task reads a block of lines of the other operand, once, in place."""
-    block = max(16, min(1024, _round_up(-(-lines * batch // (4 * workers)), 16)))
-    worker_bytes = _align(thin * (k + block) * acc_bytes)
+    block = max(16, min(1024, round_up(-(-lines * batch // (4 * workers)), 16)))
+    worker_bytes = align(thin * (k + block) * acc_bytes)
     args = (flags, block, 0, max(k, 1), max(k, 1), 0, 0, 0, worker_bytes)
     return GemmPlan((("thin", batch * -(-lines // block)),) if batch * thin else (), workers * worker_bytes, args, thin)
 
@@ -159,7 +162,7 @@ def _split(m: int, n: int, k: int, batch: int, depth: int) -> int:
     """The k range of one partial sum. Few outputs with a long k are cut into up to 8 sums, by shape alone."""
     outputs = m * n * batch
     parts = min(8, k // 4096) if outputs <= 1 << 16 else 1
-    return max(1, k) if parts < 2 else _round_up(-(-k // parts), depth)
+    return max(1, k) if parts < 2 else round_up(-(-k // parts), depth)
 
 
 def _depth(k: int, geo: Geometry) -> int:
@@ -167,36 +170,38 @@ def _depth(k: int, geo: Geometry) -> int:
     unit = geo.group * geo.word_step
     most = 384 * geo.group * 4 // geo.word_bytes
     parts = max(1, -(-k // most))
-    return max(unit, _round_up(-(-k // parts), unit))
+    return max(unit, round_up(-(-k // parts), unit))
 
 
 def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int) -> tuple[int, int]:
     """Rows and columns of one task: a B block within L2, and enough tasks that no worker waits long for the last."""
     most_cols = min(_L2_BYTES // (geo.words(depth) * geo.word_bytes), 2048 // geo.acc_bytes)
-    cols = _even(n, max(geo.cols, most_cols), geo.cols)
+    cols = even_block(n, max(geo.cols, most_cols), geo.cols)
     many = batch >= 4 * workers
-    rows = _even(m, (40 if many else 12) * geo.rows, geo.rows)
+    rows = even_block(m, (40 if many else 18) * geo.rows, geo.rows)
     while not many and batch * -(-m // rows) * -(-n // cols) < 4 * workers:
         if rows > 4 * geo.rows and rows * 2 >= cols:
-            rows = _even(m, max(geo.rows, rows // 2), geo.rows)
+            rows = even_block(m, max(geo.rows, rows // 2), geo.rows)
         elif cols > 4 * geo.cols:
-            cols = _even(n, max(geo.cols, cols // 2), geo.cols)
+            cols = even_block(n, max(geo.cols, cols // 2), geo.cols)
         elif rows > geo.rows:
-            rows = _even(m, max(geo.rows, rows // 2), geo.rows)
+            rows = even_block(m, max(geo.rows, rows // 2), geo.rows)
         else:
             break
     return rows, cols
 
 
-def _even(total: int, most: int, unit: int) -> int:
+def even_block(total: int, most: int, unit: int) -> int:
     """The block size, a multiple of unit and about `most`, that cuts total into blocks of equal size."""
     parts = max(1, -(-total // most))
-    return max(unit, _round_up(-(-total // parts), unit))
+    return max(unit, round_up(-(-total // parts), unit))
 
 
-def _round_up(n: int, to: int) -> int:
+def round_up(n: int, to: int) -> int:
+    """n rounded up to a multiple of `to`."""
     return -(-n // to) * to
 
 
-def _align(n: int) -> int:
-    return _round_up(n, 64)
+def align(n: int) -> int:
+    """Bytes rounded up to whole cache lines."""
+    return round_up(n, 64)

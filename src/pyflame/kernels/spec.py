@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyflame.core.device import Target
 from pyflame.ir.kernel import Launch, Source
+from pyflame.ir.node import Node
 
 
 @dataclass(frozen=True)
@@ -19,10 +20,12 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class EpilogueSlot:
-    """That a kernel takes an epilogue: how many loops of its result are `batch` and `i`, and its first free argument."""
+    """That a kernel takes an epilogue: how many loops of its result are `batch` and `i`, the C type of its sums, and the
+    argument that holds the epilogue's address; the epilogue's own arguments follow."""
 
     layout: Callable[[Launch], tuple[int, int]]
-    first_arg: int
+    accumulator: Callable[[Launch], str]
+    address_arg: int
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,13 @@ class KernelSpec:
     why: str = "hand-written kernel"
     epilogue: EpilogueSlot | None = None
     strided: bool = False
+    prior: Callable[[Node, Target], float] = lambda node, target: 1.0  # see ir/implementation.py
 
 
-SPECS: dict[str, KernelSpec] = {}
+SPECS: dict[tuple[str, str], KernelSpec] = {}
 
 
 def kernel(spec: KernelSpec) -> KernelSpec:
-    SPECS[spec.op] = spec
+    """Add a kernel to the candidates for its op."""
+    SPECS[spec.op, spec.name] = spec
     return spec

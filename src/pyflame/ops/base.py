@@ -2,17 +2,121 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pyflame.core.dtype import DType, as_dtype, int64
-from pyflame.core.shape import Shape
-from pyflame.ir import F, Meta, Node, Sample, composite, const, primitive
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import IndexError as PyFlameIndexError
+from pyflame.core.shape import Shape, normalize_axis
+from pyflame.ir import F, Meta, Node, Sample, composite, const, is_number, primitive
 from pyflame.ir import cast as cast_node
-from pyflame.ir.opdef import ASSIGN, CONST, COPY, ELEMENTWISE, IOTA, KERNEL, LEAF, OpDef, register
+from pyflame.ir.opdef import ASSIGN, CONST, COPY, ELEMENTWISE, IOTA, KERNEL, LEAF, OpDef, Rule, copy_to, register
 
 Region = tuple[tuple[int, int, int], ...]  # (start, step, count) per axis
+
+
+def want_tensors(op: str, **args: Any) -> None:
+    """Raise for an argument that is no tensor."""
+    for name, value in args.items():
+        if not isinstance(value, Node):
+            got = type(value).__name__
+            raise DTypeError(f"[{op}] expected a tensor as {name} but got {got}; wrap it in pf.tensor(...)")
+
+
+def want_number(op: str, name: str, value: Any) -> float:
+    """A real number as a float, or an error that names the argument."""
+    if not is_number(value):
+        raise ArgumentError(f"[{op}] expected a number as {name} but got {value!r}")
+    return float(value)
+
+
+def want_whole(op: str, name: str, value: Any) -> int:
+    """A whole number as an int, or an error that names the argument."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"[{op}] expected a whole number as {name} but got {value!r}") from None
+
+
+def per_axis(op: str, name: str, value: Any, rank: int, least: int) -> Shape:
+    """One whole number for all of `rank` axes, or one for each."""
+    listed = list(value) if isinstance(value, (tuple, list)) else [value]
+    try:
+        numbers = tuple(operator.index(v) for v in listed)
+    except TypeError:
+        raise ArgumentError(f"[{op}] expected {name} to be a whole number or {rank} of them but got {value!r}") from None
+    if len(numbers) == 1:
+        numbers *= rank
+    if len(numbers) != rank or any(n < least for n in numbers):
+        raise ArgumentError(f"[{op}] expected {name} of at least {least}, one or {rank} of them, but got {value!r}")
+    return numbers
+
+
+def want_integers(op: str, index: Any) -> None:
+    """Raise for what cannot be an index."""
+    want_tensors(op, index=index)
+    if not index.dtype.is_int:
+        raise DTypeError(f"[{op}] expected an index of integers but got {index.dtype.name}; cast with .to(pf.int64)")
+
+
+def want_elements(op: str, sizes: Shape, axes: Shape, size: int) -> None:
+    """Raise where indices reach into an axis that has no elements: none of them can be right."""
+    if size and any(sizes[a] == 0 for a in axes):
+        raise PyFlameIndexError(f"[{op}] expected elements to index along axes {axes} but got shape {sizes}")
+
+
+def pair_samples(number: float | None = 1.5, integers: bool = True) -> Callable[[], list[Sample]]:
+    """Two tensors that broadcast, are views, have no axes or no elements, are integers, or hold NaN and infinities."""
+
+    def make() -> list[Sample]:
+        rng = np.random.default_rng(5)
+        x, y = rng.uniform(-2.0, 2.0, (5, 7)), rng.uniform(0.3, 2.0, (5, 7))
+        arrays = [
+            (x, y),
+            (x.T[::2], y[:, 0]),
+            (x[:, None, :3], y[:2, :1]),
+            (x[0, 0, ...], y[1, 1, ...]),
+            (x[:0], y[:1]),
+        ]
+        out = [Sample(pair) for pair in arrays]
+        if integers:
+            out.append(Sample((np.arange(-6, 6), np.full(12, 2))))
+        if number is not None:
+            out += [Sample((x, number)), Sample((np.arange(5), number))]
+        odd = np.array([math.nan, math.inf, -math.inf, 1.0, 0.0, -0.0])
+        return [*out, Sample((odd[:, None], odd), grad=False)]
+
+    return make
+
+
+def along_axis(op: str, x: Node, dim: int, index: Node) -> tuple[Node, int, Node]:
+    """Check torch.gather's and torch.scatter's rules of shape; 0-d tensors count as 1-d."""
+    want_integers(op, index)
+    if x.ndim == 0:
+        x = F.reshape(x, (1,))
+    if index.ndim == 0:
+        index = F.reshape(index, (1,))
+    axis = normalize_axis(op, dim, x.ndim)
+    fits = index.ndim == x.ndim and all(a == axis or index.shape[a] <= x.shape[a] for a in range(x.ndim))
+    if index.size and not fits:
+        raise ShapeError(
+            f"[{op}] expected an index with as many axes as the tensor, no larger except along dim {axis}, but got "
+            f"{index.shape} for {x.shape}; use take_along_axis to broadcast"
+        )
+    return x, axis, index
+
+
+def index_arrays(axes: Shape, dims: Shape, shape: Shape, indices: tuple[Any, ...]) -> tuple[Any, ...]:
+    """NumPy index arrays equivalent to (axes, dims, shape). dims[a] = -1: an axis of size 1 that is always at 0."""
+    grid = np.ogrid[tuple(np.s_[0:n] for n in shape)]
+    it = iter(indices)
+    return tuple(next(it) if axis in axes else grid[dim] if dim >= 0 else 0 for axis, dim in enumerate(dims))
+
 
 register(OpDef("leaf", LEAF, lambda: None, "An evaluated buffer.", public=False, differentiable=False))
 register(OpDef("const", CONST, lambda: None, "A number.", public=False, differentiable=False))
@@ -20,6 +124,7 @@ register(
     OpDef(
         "copy_to", COPY, lambda x: x, "The same value on another device.", infer=lambda m: (m.shape, m.dtype),
         reference=lambda x: x, srcs=("x",), public=False,
+        grad=Rule(lambda g, x_meta: (copy_to(g, x_meta.device or g.meta.device),), ("x",), ()),  # the gradient goes back
     )
 )  # fmt: skip
 

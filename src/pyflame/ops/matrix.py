@@ -1,16 +1,27 @@
-"""Matrix products."""
+"""Matrix products: `matmul` is the one primitive, everything else is views around it. `einsum` lives in einsum.py."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType
-from pyflame.core.errors import ShapeError
-from pyflame.core.shape import Shape, broadcast_shapes
-from pyflame.ir import F, Meta, Node, Sample, cast, common_dtype, primitive
+from pyflame.core.dtype import FLOAT8, DType, bool_
+from pyflame.core.errors import DTypeError, ShapeError
+from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
+from pyflame.ir import F, Meta, Node, Sample, as_number, cast, common_dtype, composite, is_number, primitive
 from pyflame.ir.opdef import KERNEL
+from pyflame.ops.base import want_tensors
+
+
+def _ranks(op: str, rank: int, **args: Node) -> None:
+    want_tensors(op, **args)
+    for name, value in args.items():
+        if value.ndim != rank:
+            raise ShapeError(
+                f"[{op}] expected {name} with {rank} axes but got shape {value.shape}; use matmul for other ranks"
+            )
 
 
 def _matmul_infer(x: Meta, y: Meta) -> tuple[Shape, DType]:
@@ -22,17 +33,59 @@ def _transposed(x: Node) -> Node:
     return F.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
+def _is_transposed(x: Node) -> bool:
+    """Whether x is the transpose of a matrix in memory."""
+    return x.op.name == "permute" and x.attrs[0][-1] == x.ndim - 2
+
+
+def _matmul_grad(g: Node, x: Node, y: Node) -> tuple[Node, Node]:
+    # C = AB: dA = dC B^T, dB = A^T dC; batch axes that were broadcast are summed by the walk
+    left = F.matmul(g, _transposed(y))
+    if prod(y.shape[:-2]) != 1:
+        return left, F.matmul(_transposed(x), g)
+    # One B for all rows of A: (B, T, K) -> (B*T, K), so that dB is one product and not a sum of many.
+    rows = prod(x.shape[:-1])
+    x, g = F.reshape(x, (rows, x.shape[-1])), F.reshape(g, (rows, g.shape[-1]))
+    if _is_transposed(y):  # then dB is wanted in the memory order of B: dB^T = dC^T A
+        right = _transposed(F.matmul(_transposed(g), x))
+    else:
+        right = F.matmul(_transposed(x), g)
+    return left, F.reshape(right, y.shape)
+
+
+_GRID = np.arange(12.0).reshape(3, 4) / 7 - 0.8
+
+
+def _matmul_samples() -> list[Sample]:
+    r = np.random.default_rng(0).standard_normal
+    return [
+        Sample((r((3, 4)), r((4, 5)))),
+        Sample((r((2, 1, 3, 4)), r((5, 4, 2)))),
+        Sample((r(4), r(4))),
+        Sample((r(4), r((4, 3)))),
+        Sample((r((2, 3, 4)), r(4))),
+        Sample((r(3), r((2, 3, 1)))),
+        Sample((r((2, 7, 5)), r((5, 3)))),
+        Sample((r((5, 3)).T, r((7, 5)).T)),
+        Sample((r((6, 3, 4))[::2], r((3, 4, 8))[..., ::2])),
+        Sample((r((1, 1)), r((1, 1)))),
+        Sample((r((2, 0, 3)), r((3, 4)))),
+        Sample((r((2, 0)), r((0, 3)))),
+        Sample((r((33, 65)), r((65, 17)))),
+        Sample((np.arange(6).reshape(2, 3), np.arange(12).reshape(3, 4))),
+    ]
+
+
 @primitive(
     KERNEL,
     infer=_matmul_infer,
     srcs=("x", "y"),
     reference=np.matmul,
-    # C = AB: dA = dC B^T, dB = A^T dC; batch axes that were broadcast are summed by the walk
-    grad=lambda g, x, y: (F.matmul(g, _transposed(y)), F.matmul(_transposed(x), g)),
+    grad=_matmul_grad,
     torch="matmul",
     cost=2,
     autocast="low",
-    samples=lambda: [Sample((np.ones((3, 4)), np.ones((4, 5)))), Sample((np.ones((2, 1, 3, 4)), np.ones((5, 4, 2))))],
+    samples=_matmul_samples,
 )
 def matmul(x: Node, y: Node) -> Any:
     """Matrix product with NumPy's broadcasting: vectors count as a row on the left and a column on the right.
@@ -40,19 +93,274 @@ def matmul(x: Node, y: Node) -> Any:
     >>> (pf.ones(2, 3) @ pf.ones(3, 4)).shape
     (2, 4)
     """
+    want_tensors("matmul", x=x, y=y)
     if x.ndim == 0 or y.ndim == 0:
-        raise ShapeError(f"[matmul] expected tensors with at least one axis but got shapes {x.shape} and {y.shape}; use * for scalars")
+        raise ShapeError(
+            f"[matmul] expected at least one axis but got shapes {x.shape} and {y.shape}; use * for scalars"
+        )
     dtype = common_dtype("matmul", (x, y))
+    if dtype is bool_ or dtype in FLOAT8:
+        raise DTypeError(f"[matmul] expected numbers to add up but got {dtype.name}; cast first, x.to(pf.float32)")
     if x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
-        raise ShapeError(f"[matmul] expected inner sizes to match but got {x.shape} @ {y.shape}")
+        raise ShapeError(
+            f"[matmul] expected inner sizes to match but got {x.shape} @ {y.shape}; transpose or reshape one"
+        )
     x, y = cast(x, dtype), cast(y, dtype)
     row, column = x.ndim == 1, y.ndim == 1
     if not row and not column:
         return (x, y), ()
     out = F.matmul(F.reshape(x, (1, *x.shape)) if row else x, F.reshape(y, (*y.shape, 1)) if column else y)
     shape = list(out.shape)
-    if row:
-        del shape[-2]
     if column:
         del shape[-1]
+    if row:
+        del shape[-1 if column else -2]
     return F.reshape(out, tuple(shape))
+
+
+@composite(
+    reference=np.matmul,
+    torch="mm",
+    samples=lambda: [Sample((_GRID, _GRID.T)), Sample((_GRID[::2], np.ones((4, 1))))],
+)
+def mm(x: Node, y: Node) -> Node:
+    """Product of two matrices.
+
+    >>> pf.mm(pf.ones(2, 3), pf.ones(3, 4)).shape
+    (2, 4)
+    """
+    _ranks("mm", 2, x=x, y=y)
+    return F.matmul(x, y)
+
+
+@composite(
+    reference=np.matmul,
+    torch="mv",
+    samples=lambda: [Sample((_GRID, np.array([1.0, -2.0, 0.5, 3.0]))), Sample((_GRID.T, np.array([1.0, -2.0, 0.5])))],
+)
+def mv(x: Node, y: Node) -> Node:
+    """Product of a matrix and a vector.
+
+    >>> pf.mv(pf.ones(2, 3), pf.ones(3))
+    tensor([3., 3.])
+    """
+    _ranks("mv", 2, x=x)
+    _ranks("mv", 1, y=y)
+    return F.matmul(x, y)
+
+
+@composite(
+    reference=np.matmul,
+    torch="bmm",
+    samples=lambda: [
+        Sample((np.arange(24.0).reshape(2, 3, 4) / 9, np.arange(16.0).reshape(2, 4, 2) / 5)),
+        Sample((np.ones((1, 1, 1)), np.ones((1, 1, 1)))),
+        Sample((np.ones((0, 2, 3)), np.ones((0, 3, 2)))),
+    ],
+)
+def bmm(x: Node, y: Node) -> Node:
+    """Product of two stacks of matrices, pair by pair.
+
+    >>> pf.bmm(pf.ones(5, 2, 3), pf.ones(5, 3, 4)).shape
+    (5, 2, 4)
+    """
+    _ranks("bmm", 3, x=x, y=y)
+    if x.shape[0] != y.shape[0]:
+        raise ShapeError(
+            f"[bmm] expected as many matrices on both sides but got {x.shape} and {y.shape}; matmul broadcasts"
+        )
+    return F.matmul(x, y)
+
+
+@composite(
+    reference=np.matmul,
+    torch="matmul",
+    samples=lambda: [Sample((np.arange(24.0).reshape(2, 3, 4) / 9, np.arange(8.0).reshape(4, 2) / 5))],
+)
+def batch_matmul(x: Node, y: Node) -> Node:
+    """Matrix products over leading batch axes, which broadcast: matmul for tensors with at least two axes.
+
+    >>> pf.batch_matmul(pf.ones(5, 2, 3), pf.ones(5, 3, 4)).shape
+    (5, 2, 4)
+    """
+    want_tensors("batch_matmul", x=x, y=y)
+    if x.ndim < 2 or y.ndim < 2:
+        raise ShapeError(
+            f"[batch_matmul] expected at least two axes but got {x.shape} and {y.shape}; use matmul for vectors"
+        )
+    return F.matmul(x, y)
+
+
+@composite(
+    reference=lambda x, weight, bias=None: x @ weight.T if bias is None else x @ weight.T + bias,
+    torch="nn.functional.linear",
+    method=False,
+    samples=lambda: [
+        Sample((_GRID, np.arange(8.0).reshape(2, 4) / 5)),
+        Sample((np.arange(24.0).reshape(2, 3, 4) / 9, np.arange(20.0).reshape(5, 4) / 5, np.arange(5.0))),
+        Sample((np.arange(4.0), np.arange(20.0).reshape(5, 4) / 5, np.arange(5.0))),
+        Sample((np.arange(4.0), np.arange(4.0))),
+        Sample((np.ones((2, 0, 4)), np.ones((5, 4)), np.arange(5.0))),
+    ],
+)
+def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
+    """x @ weight.T + bias, with weight of shape (out, in) or (in,).
+
+    >>> pf.linear(pf.ones(2, 3), pf.ones(4, 3), pf.zeros(4)).shape
+    (2, 4)
+    """
+    want_tensors("linear", x=x, weight=weight)
+    if weight.ndim not in (1, 2) or x.ndim == 0 or x.shape[-1] != weight.shape[-1]:
+        raise ShapeError(f"[linear] expected x (..., in) and weight (out, in) but got {x.shape} and {weight.shape}")
+    out = F.matmul(x, _transposed(weight) if weight.ndim == 2 else weight)
+    if bias is None:
+        return out
+    want_tensors("linear", bias=bias)
+    if bias.shape != weight.shape[:-1]:
+        raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:-1]} but got {bias.shape}")
+    return F.add(out, bias)
+
+
+@composite(
+    reference=np.outer,
+    torch="outer",
+    samples=lambda: [Sample((np.arange(3.0), np.arange(4.0))), Sample((np.ones(1), np.ones(0)))],
+)
+def outer(x: Node, y: Node) -> Node:
+    """All products of an element of x and an element of y.
+
+    >>> pf.outer(pf.ones(2), pf.ones(3)).shape
+    (2, 3)
+    """
+    _ranks("outer", 1, x=x, y=y)
+    return F.mul(F.reshape(x, (x.size, 1)), F.reshape(y, (1, y.size)))
+
+
+_VECTORS = (np.array([1.0, -2.0, 0.5]), np.array([0.25, 3.0, -1.0]))
+
+
+@composite(reference=np.dot, torch="dot", samples=lambda: [Sample(_VECTORS), Sample((np.ones(0), np.ones(0)))])
+def dot(x: Node, y: Node) -> Node:
+    """Inner product of two vectors.
+
+    >>> pf.dot(pf.ones(3), pf.ones(3))
+    tensor(3.)
+    """
+    _ranks("dot", 1, x=x, y=y)
+    return F.matmul(x, y)
+
+
+@composite(reference=np.vdot, torch="vdot", samples=lambda: [Sample(_VECTORS)])
+def vdot(x: Node, y: Node) -> Node:
+    """Inner product of two vectors; the same as dot, since there are no complex dtypes.
+
+    >>> pf.vdot(pf.ones(3), pf.ones(3))
+    tensor(3.)
+    """
+    _ranks("vdot", 1, x=x, y=y)
+    return F.matmul(x, y)
+
+
+@composite(
+    reference=np.inner,
+    torch="inner",
+    samples=lambda: [Sample(_VECTORS), Sample((_GRID, np.arange(8.0).reshape(2, 4))), Sample((np.array(2.0), _GRID))],
+)
+def inner(x: Node, y: Node) -> Node:
+    """Sum of products over the last axis of both.
+
+    >>> pf.inner(pf.ones(2, 3), pf.ones(4, 3)).shape
+    (2, 4)
+    """
+    want_tensors("inner", x=x, y=y)
+    return F.mul(x, y) if x.ndim == 0 or y.ndim == 0 else F.tensordot(x, y, ([x.ndim - 1], [y.ndim - 1]))
+
+
+@composite(
+    reference=lambda x, y, dims=2: np.tensordot(x, y, dims),
+    torch="tensordot",
+    samples=lambda: [
+        Sample((np.arange(24.0).reshape(2, 3, 4) / 9, np.arange(60.0).reshape(3, 4, 5) / 9)),
+        Sample((np.arange(24.0).reshape(2, 3, 4) / 9, np.arange(30.0).reshape(3, 5, 2) / 9, ([1, 0], [0, 2]))),
+        Sample((np.arange(3.0), np.arange(4.0), 0)),
+    ],
+)
+def tensordot(x: Node, y: Node, dims: Any = 2) -> Node:
+    """Sum of products over the last `dims` axes of x and the first of y, or over two lists of axes.
+
+    >>> pf.tensordot(pf.ones(2, 3, 4), pf.ones(3, 4, 5)).shape
+    (2, 5)
+    """
+    want_tensors("tensordot", x=x, y=y)
+    if isinstance(dims, int) and not isinstance(dims, bool):
+        if not 0 <= dims <= min(x.ndim, y.ndim):
+            raise ShapeError(f"[tensordot] expected dims in [0, {min(x.ndim, y.ndim)}] but got {dims}")
+        pairs: Any = (range(x.ndim - dims, x.ndim), range(dims))
+    else:
+        pairs = dims
+    if not isinstance(pairs, (tuple, list)) or len(pairs) != 2:
+        raise ShapeError(f"[tensordot] expected dims to be a number or two lists of axes but got {dims!r}")
+    left, right = ([axes] if isinstance(axes, int) else list(axes) for axes in pairs)
+    left = [normalize_axis("tensordot", a, x.ndim) for a in left]
+    right = [normalize_axis("tensordot", a, y.ndim) for a in right]
+    sizes = [x.shape[a] for a in left], [y.shape[a] for a in right]
+    if sizes[0] != sizes[1] or len(set(left)) != len(left) or len(set(right)) != len(right):
+        raise ShapeError(
+            f"[tensordot] expected pairs of axes of equal size but got {x.shape} over {left} and {y.shape} over {right}"
+        )
+    rows, columns = [a for a in range(x.ndim) if a not in left], [a for a in range(y.ndim) if a not in right]
+    kept = [x.shape[a] for a in rows], [y.shape[a] for a in columns]
+    a = F.reshape(F.permute(x, (*rows, *left)), (prod(kept[0]), prod(sizes[0])))
+    b = F.reshape(F.permute(y, (*right, *columns)), (prod(sizes[0]), prod(kept[1])))
+    return F.reshape(F.matmul(a, b), (*kept[0], *kept[1]))
+
+
+def _scaled(op: str, name: str, x: Node, factor: Any) -> Node:
+    if not is_number(factor):
+        raise DTypeError(f"[{op}] expected a number as {name} but got {type(factor).__name__}")
+    return x if as_number(factor) == 1 else F.mul(x, factor)
+
+
+def _add_product(op: str, rank: int, x: Any, left: Any, right: Any, beta: Any, alpha: Any) -> Node:
+    want_tensors(op, input=x)
+    _ranks(op, rank, left=left, right=right)
+    product = _scaled(op, "alpha", F.matmul(left, right), alpha)
+    if broadcast_shapes(op, x.shape, product.shape) != product.shape:
+        raise ShapeError(f"[{op}] expected an input that broadcasts to {product.shape} but got {x.shape}")
+    # beta = 0 leaves the input out, NaN and all, as BLAS does.
+    return product if as_number(beta) == 0 else F.add(_scaled(op, "beta", x, beta), product)
+
+
+@composite(
+    reference=lambda input, mat1, mat2, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2),
+    torch="addmm",
+    samples=lambda: [
+        Sample((np.arange(9.0).reshape(3, 3), _GRID, _GRID.T)),
+        Sample((np.arange(3.0), _GRID, _GRID.T), {"beta": 0.5, "alpha": 2.0}),
+    ],
+)
+def addmm(input: Node, mat1: Node, mat2: Node, beta: float = 1, alpha: float = 1) -> Node:
+    """beta * input + alpha * (mat1 @ mat2).
+
+    >>> pf.addmm(pf.ones(4), pf.ones(2, 3), pf.ones(3, 4)).shape
+    (2, 4)
+    """
+    return _add_product("addmm", 2, input, mat1, mat2, beta, alpha)
+
+
+@composite(
+    reference=lambda input, batch1, batch2, beta=1, alpha=1: beta * input + alpha * (batch1 @ batch2),
+    torch="baddbmm",
+    samples=lambda: [
+        Sample(
+            (np.ones((2, 3, 2)), np.arange(24.0).reshape(2, 3, 4) / 9, np.arange(16.0).reshape(2, 4, 2)), {"alpha": 0.5}
+        )
+    ],
+)
+def baddbmm(input: Node, batch1: Node, batch2: Node, beta: float = 1, alpha: float = 1) -> Node:
+    """beta * input + alpha * (batch1 @ batch2), over stacks of matrices.
+
+    >>> pf.baddbmm(pf.ones(5, 2, 4), pf.ones(5, 2, 3), pf.ones(5, 3, 4)).shape
+    (5, 2, 4)
+    """
+    return _add_product("baddbmm", 3, input, batch1, batch2, beta, alpha)

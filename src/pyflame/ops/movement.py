@@ -1,21 +1,38 @@
-"""Ops that only move elements: index maps, free until someone needs the result in memory."""
+"""Ops that only move elements: index maps, free until someone needs the result in memory.
+
+Four primitives (reshape, permute, expand, slice) are all that the compiler knows; the others are written with them.
+"""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
+from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.errors import ShapeError
-from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis, resolve_reshape
-from pyflame.ir import F, Meta, Node, Sample, primitive
+from pyflame.core.shape import (
+    Shape,
+    broadcast_shapes,
+    check_shape,
+    normalize_axes,
+    normalize_axis,
+    resolve_reshape,
+)
+from pyflame.ir import F, Meta, Node, Sample, composite, primitive
 from pyflame.ir.opdef import MOVEMENT
-from pyflame.ops.base import Region, _slices
+from pyflame.ops.base import Region, _slices, want_tensors
+
+_CUBE = np.linspace(-1.0, 1.0, 24).reshape(2, 3, 4)
 
 
-def _flat(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+def _flat(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """reshape(2, 3) and reshape((2, 3)) are the same."""
-    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], (tuple, list)) else values
+
+
+# --- primitives -----------------------------------------------------------------------------------------------------
 
 
 @primitive(
@@ -25,7 +42,13 @@ def _flat(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     reference=lambda x, shape: x.reshape(shape),
     grad=lambda g, x_meta: (F.reshape(g, x_meta.shape),),
     torch=lambda torch, x, *shape: x.reshape(*shape),
-    samples=lambda: [Sample((np.arange(12.0).reshape(3, 4), (2, -1))), Sample((np.arange(6.0), (3, 2)))],
+    samples=lambda: [
+        Sample((np.arange(12.0).reshape(3, 4), (2, -1))),
+        Sample((np.arange(12.0).reshape(3, 4).T, (2, 6))),
+        Sample((np.arange(6.0), 3, 2)),
+        Sample((np.array(2.0), (1, 1))),
+        Sample((np.zeros((0, 3)), (3, 0, 2))),
+    ],
 )
 def reshape(x: Node, *shape: Any) -> Any:
     """The same elements, in row-major order, under another shape. One size may be -1.
@@ -33,6 +56,7 @@ def reshape(x: Node, *shape: Any) -> Any:
     >>> pf.arange(6).reshape(2, -1).shape
     (2, 3)
     """
+    want_tensors("reshape", x=x)
     wanted = resolve_reshape("reshape", x.shape, _flat(shape))
     return x if wanted == x.shape else ((x,), (wanted,))
 
@@ -48,7 +72,7 @@ def _permute_grad(g: Node, axes: Shape) -> tuple[Node]:
     reference=lambda x, axes: x.transpose(axes),
     grad=_permute_grad,
     torch=lambda torch, x, *axes: x.permute(*axes),
-    samples=lambda: [Sample((np.arange(24.0).reshape(2, 3, 4), (2, 0, 1)))],
+    samples=lambda: [Sample((_CUBE, (2, 0, 1))), Sample((_CUBE[:, ::2], 0, -1, 1)), Sample((np.array(1.0), ()))],
 )
 def permute(x: Node, *axes: Any) -> Any:
     """Reorder the axes.
@@ -56,6 +80,7 @@ def permute(x: Node, *axes: Any) -> Any:
     >>> pf.zeros(2, 3, 4).permute(2, 0, 1).shape
     (4, 2, 3)
     """
+    want_tensors("permute", x=x)
     order = tuple(normalize_axis("permute", a, x.ndim) for a in _flat(axes))
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(f"[permute] expected each of {x.ndim} axes once but got {_flat(axes)}")
@@ -69,7 +94,12 @@ def permute(x: Node, *axes: Any) -> Any:
     reference=lambda x, shape: np.broadcast_to(x, shape),
     grad=lambda g: (g,),  # the walk sums the gradient back to the source's shape
     torch=lambda torch, x, *shape: x.expand(*shape),
-    samples=lambda: [Sample((np.arange(3.0).reshape(3, 1), (2, 3, 4)))],
+    samples=lambda: [
+        Sample((np.arange(3.0).reshape(3, 1), (2, 3, 4))),
+        Sample((np.arange(3.0).reshape(3, 1), -1, 5)),
+        Sample((np.array(2.0), (2, 2))),
+        Sample((np.ones((1, 3)), (0, 3))),
+    ],
 )
 def expand(x: Node, *shape: Any) -> Any:
     """Repeat axes of size 1 without copying; -1 keeps a size.
@@ -77,13 +107,14 @@ def expand(x: Node, *shape: Any) -> Any:
     >>> pf.ones(3, 1).expand(3, 4).shape
     (3, 4)
     """
+    want_tensors("expand", x=x)
     wanted = list(_flat(shape))
     skip = len(wanted) - x.ndim
     for axis, size in enumerate(wanted):
         if size == -1 and axis >= skip:
             wanted[axis] = x.shape[axis - skip]
-    target = tuple(int(s) for s in wanted)
-    if broadcast_shapes("expand", x.shape, target) != target:
+    target = check_shape("expand", wanted)
+    if skip < 0 or broadcast_shapes("expand", x.shape, target) != target:
         raise ShapeError(f"[expand] expected a shape that {x.shape} broadcasts to but got {target}")
     return x if target == x.shape else ((x,), (target,))
 
@@ -105,3 +136,349 @@ def slice(x: Node, region: Region) -> Any:
     """A strided region: (start, step, count) per axis; steps may be negative."""
     whole = tuple((0, 1, size) for size in x.shape)
     return x if region == whole else ((x,), (region,))
+
+
+def _whole_but(x: Node, axis: int, part: tuple[int, int, int]) -> Region:
+    """The region that is all of x but for one axis."""
+    return tuple(part if a == axis else (0, 1, size) for a, size in enumerate(x.shape))
+
+
+# --- shapes ---------------------------------------------------------------------------------------------------------
+
+
+@composite(
+    reference=lambda x, *shape: x.reshape(_flat(shape)),
+    torch=lambda torch, x, *shape: x.reshape(*shape),
+    samples=lambda: [Sample((_CUBE, 6, -1)), Sample((_CUBE, (4, 6)))],
+)
+def view(x: Node, *shape: Any) -> Node:
+    """As reshape: the same elements under another shape. Where that needs a copy, one is made.
+
+    >>> pf.zeros(2, 3).view(-1).shape
+    (6,)
+    """
+    return F.reshape(x, *shape)
+
+
+@composite(
+    reference=lambda x, other: x.reshape(other.shape),
+    torch=lambda torch, x, other: x.reshape(other.shape),
+    samples=lambda: [Sample((_CUBE, np.zeros((4, 6), np.int64)))],
+)
+def reshape_as(x: Node, other: Node) -> Node:
+    """x under the shape of another tensor.
+
+    >>> pf.zeros(6).reshape_as(pf.ones(2, 3)).shape
+    (2, 3)
+    """
+    want_tensors("reshape_as", other=other)
+    return F.reshape(x, other.shape)
+
+
+@composite(
+    reference=lambda x, other: x.reshape(other.shape),
+    torch=lambda torch, x, other: x.reshape(other.shape),
+    samples=lambda: [Sample((_CUBE, np.zeros((4, 6), np.int64)))],
+)
+def view_as(x: Node, other: Node) -> Node:
+    """x under the shape of another tensor.
+
+    >>> pf.zeros(6).view_as(pf.ones(2, 3)).shape
+    (2, 3)
+    """
+    return F.reshape_as(x, other)
+
+
+def _numpy_flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    if x.ndim == 0:
+        return x.reshape(1)
+    first, last = start_dim % x.ndim, end_dim % x.ndim
+    return x.reshape(*x.shape[:first], int(np.prod(x.shape[first : last + 1])), *x.shape[last + 1 :])
+
+
+@composite(
+    reference=_numpy_flatten,
+    torch="flatten",
+    samples=lambda: [
+        Sample((_CUBE,)),
+        Sample((_CUBE, 1)),
+        Sample((_CUBE.T, 0, 1)),
+        Sample((np.array(1.0),)),
+        Sample((np.zeros((2, 0)),)),
+    ],
+)
+def flatten(x: Node, start_dim: int = 0, end_dim: int = -1) -> Node:
+    """Make one axis of the axes from start_dim to end_dim.
+
+    >>> pf.zeros(2, 3, 4).flatten(1).shape
+    (2, 12)
+    """
+    want_tensors("flatten", x=x)
+    first, last = normalize_axis("flatten", start_dim, x.ndim), normalize_axis("flatten", end_dim, x.ndim)
+    if first > last:
+        raise ShapeError(
+            f"[flatten] expected start_dim before end_dim but got {start_dim} and {end_dim} for shape {x.shape}"
+        )
+    size = int(np.prod(x.shape[first : last + 1], dtype=np.int64))
+    return F.reshape(x, (*x.shape[:first], size, *x.shape[last + 1 :]))
+
+
+@composite(
+    reference=lambda x, dim, sizes: x.reshape(*x.shape[: dim % x.ndim], *sizes, *x.shape[dim % x.ndim + 1 :]),
+    torch="unflatten",
+    samples=lambda: [Sample((_CUBE, -1, (2, 2))), Sample((_CUBE, 0, (1, -1)))],
+)
+def unflatten(x: Node, dim: int, sizes: Any) -> Node:
+    """Cut one axis into several; one of the sizes may be -1.
+
+    >>> pf.zeros(2, 6).unflatten(1, (3, -1)).shape
+    (2, 3, 2)
+    """
+    want_tensors("unflatten", x=x)
+    axis = normalize_axis("unflatten", dim, x.ndim)
+    parts = resolve_reshape("unflatten", x.shape[axis : axis + 1], sizes)
+    return F.reshape(x, (*x.shape[:axis], *parts, *x.shape[axis + 1 :]))
+
+
+def _numpy_squeeze(x: Any, axis: Any = None) -> Any:
+    wanted = (
+        range(x.ndim) if axis is None else [a % max(x.ndim, 1) for a in (axis if isinstance(axis, tuple) else (axis,))]
+    )
+    return x.reshape([n for a, n in enumerate(x.shape) if n != 1 or a not in wanted])
+
+
+@composite(
+    reference=_numpy_squeeze,
+    torch=lambda torch, x, axis=None: x.squeeze() if axis is None else x.squeeze(axis),
+    samples=lambda: [
+        Sample((np.ones((1, 3, 1)),)),
+        Sample((np.ones((1, 3, 1)), 0)),
+        Sample((np.ones((1, 3, 1)), 1)),
+        Sample((np.ones((1, 3, 1)), (0, -1))),
+        Sample((np.array(1.0),)),
+    ],
+)
+def squeeze(x: Node, axis: Any = None) -> Node:
+    """Drop axes of size 1: all, one, or several. Axes of another size stay.
+
+    >>> pf.zeros(1, 3, 1).squeeze().shape
+    (3,)
+    """
+    want_tensors("squeeze", x=x)
+    axes = normalize_axes("squeeze", axis, x.ndim)
+    return F.reshape(x, tuple(n for a, n in enumerate(x.shape) if n != 1 or a not in axes))
+
+
+@composite(
+    reference=np.expand_dims,
+    torch="unsqueeze",
+    samples=lambda: [Sample((_CUBE, 0)), Sample((_CUBE, -1)), Sample((_CUBE.T, 2)), Sample((np.array(1.0), 0))],
+)
+def unsqueeze(x: Node, axis: int) -> Node:
+    """A new axis of size 1 at this place.
+
+    >>> pf.zeros(3).unsqueeze(-1).shape
+    (3, 1)
+    """
+    want_tensors("unsqueeze", x=x)
+    at = normalize_axis("unsqueeze", axis, x.ndim + 1)
+    return F.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+
+
+# --- order of axes --------------------------------------------------------------------------------------------------
+
+
+def _swap(op: str, x: Node, dim0: int, dim1: int) -> Node:
+    want_tensors(op, x=x)
+    a, b = normalize_axis(op, dim0, x.ndim), normalize_axis(op, dim1, x.ndim)
+    order = list(range(x.ndim))
+    if x.ndim:
+        order[a], order[b] = order[b], order[a]
+    return F.permute(x, tuple(order))
+
+
+def _swap_samples() -> list[Sample]:
+    return [Sample((_CUBE, 0, 2)), Sample((_CUBE, -1, 1)), Sample((_CUBE.T, 1, 1))]
+
+
+@composite(reference=np.swapaxes, torch="transpose", samples=_swap_samples)
+def transpose(x: Node, dim0: int, dim1: int) -> Node:
+    """Exchange two axes.
+
+    >>> pf.zeros(2, 3, 4).transpose(0, 2).shape
+    (4, 3, 2)
+    """
+    return _swap("transpose", x, dim0, dim1)
+
+
+@composite(reference=np.swapaxes, torch="swapaxes", samples=_swap_samples)
+def swapaxes(x: Node, axis0: int, axis1: int) -> Node:
+    """Exchange two axes.
+
+    >>> pf.zeros(2, 3, 4).swapaxes(0, 2).shape
+    (4, 3, 2)
+    """
+    return _swap("swapaxes", x, axis0, axis1)
+
+
+def _move(op: str, x: Node, source: Any, destination: Any) -> Node:
+    want_tensors(op, x=x)
+    froms, tos = ([a] if not isinstance(a, (tuple, list)) else list(a) for a in (source, destination))
+    from_axes = [normalize_axis(op, a, x.ndim) for a in froms]
+    to_axes = [normalize_axis(op, a, x.ndim) for a in tos]
+    if len(from_axes) != len(to_axes) or len(set(from_axes)) != len(from_axes) or len(set(to_axes)) != len(to_axes):
+        raise ShapeError(
+            f"[{op}] expected as many different sources as destinations but got {source} and {destination}"
+        )
+    order = [a for a in range(x.ndim) if a not in from_axes]
+    for to, a in sorted(zip(to_axes, from_axes, strict=True)):
+        order.insert(to, a)
+    return F.permute(x, tuple(order)) if x.ndim else x
+
+
+def _move_samples() -> list[Sample]:
+    return [Sample((_CUBE, 0, -1)), Sample((_CUBE, (0, 1), (2, 0))), Sample((_CUBE, (-1, 0), (0, 1)))]
+
+
+@composite(reference=np.moveaxis, torch="movedim", samples=_move_samples)
+def movedim(x: Node, source: Any, destination: Any) -> Node:
+    """Move axes to other places; the rest keep their order.
+
+    >>> pf.zeros(2, 3, 4).movedim(0, -1).shape
+    (3, 4, 2)
+    """
+    return _move("movedim", x, source, destination)
+
+
+@composite(reference=np.moveaxis, torch="moveaxis", samples=_move_samples)
+def moveaxis(x: Node, source: Any, destination: Any) -> Node:
+    """Move axes to other places; the rest keep their order.
+
+    >>> pf.zeros(2, 3, 4).moveaxis(0, -1).shape
+    (3, 4, 2)
+    """
+    return _move("moveaxis", x, source, destination)
+
+
+# --- repeats without a copy -----------------------------------------------------------------------------------------
+
+
+@composite(
+    reference=lambda x, *shape: np.broadcast_to(x, _flat(shape)),
+    torch="broadcast_to",
+    samples=lambda: [Sample((np.arange(3.0).reshape(3, 1), (2, 3, 4))), Sample((np.array(1.0), (0,)))],
+)
+def broadcast_to(x: Node, *shape: Any) -> Node:
+    """x repeated along axes of size 1 to a shape, without copying.
+
+    >>> pf.broadcast_to(pf.ones(3, 1), (3, 4)).shape
+    (3, 4)
+    """
+    return F.expand(x, *shape)
+
+
+@composite(
+    reference=lambda x, other: np.broadcast_to(x, other.shape),
+    torch=lambda torch, x, other: x.expand_as(other),
+    samples=lambda: [Sample((np.arange(3.0).reshape(3, 1), np.zeros((2, 3, 4), np.int64)))],
+)
+def expand_as(x: Node, other: Node) -> Node:
+    """x expanded to the shape of another tensor.
+
+    >>> pf.ones(3, 1).expand_as(pf.zeros(3, 4)).shape
+    (3, 4)
+    """
+    want_tensors("expand_as", other=other)
+    return F.expand(x, other.shape)
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+@composite(
+    reference=lambda x, dim, start, length: np.take(x, np.arange(start, start + length) % max(x.shape[dim], 1), dim),
+    torch="narrow",
+    samples=lambda: [Sample((_CUBE, 1, 1, 2)), Sample((_CUBE.T, -1, 0, 1)), Sample((_CUBE, 0, 1, 0))],
+)
+def narrow(x: Node, dim: int, start: int, length: int) -> Node:
+    """`length` positions of one axis, from `start` on.
+
+    >>> pf.arange(5).narrow(0, 1, 3)
+    tensor([1, 2, 3])
+    """
+    want_tensors("narrow", x=x)
+    axis = normalize_axis("narrow", dim, x.ndim)
+    size = x.shape[axis] if x.ndim else 0
+    first = start + size if start < 0 else start
+    if first < 0 or length < 0 or first + length > size:
+        raise PyFlameIndexError(
+            f"[narrow] expected a range within an axis of size {size} but got start {start} and length {length}"
+        )
+    return F.slice(x, _whole_but(x, axis, (first, 1, length)))
+
+
+@composite(
+    reference=lambda x, dim, index: np.take(x, index, dim),
+    torch="select",
+    samples=lambda: [Sample((_CUBE, 1, 2)), Sample((_CUBE.T, -1, -2)), Sample((np.arange(3.0), 0, 0))],
+)
+def select(x: Node, dim: int, index: int) -> Node:
+    """One position of an axis; the axis is dropped.
+
+    >>> pf.tensor([[1, 2], [3, 4]]).select(1, -1)
+    tensor([2, 4])
+    """
+    want_tensors("select", x=x)
+    axis = normalize_axis("select", dim, x.ndim)
+    size = x.shape[axis] if x.ndim else 0
+    at = operator.index(index)
+    if not -size <= at < size:
+        raise PyFlameIndexError(f"[select] expected an index in [{-size}, {size - 1}] but got {at}")
+    return F.reshape(F.slice(x, _whole_but(x, axis, (at % size, 1, 1))), (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+@composite(
+    reference=lambda x, axis=None: np.flip(x, axis),
+    torch=lambda torch, x, axis=None: x.flip(tuple(range(x.ndim)) if axis is None else axis),
+    samples=lambda: [Sample((_CUBE, (0, 2))), Sample((_CUBE.T, -1)), Sample((_CUBE,)), Sample((np.zeros((0, 2)), 0))],
+)
+def flip(x: Node, axis: Any = None) -> Node:
+    """The elements in reverse order along axes; along all of them by default.
+
+    >>> pf.tensor([1, 2, 3]).flip(0)
+    tensor([3, 2, 1])
+    """
+    want_tensors("flip", x=x)
+    axes = normalize_axes("flip", axis, x.ndim)
+    return F.slice(x, tuple((n - 1, -1, n) if a in axes and n else (0, 1, n) for a, n in enumerate(x.shape)))
+
+
+@composite(
+    reference=lambda x, offset=0, dim1=0, dim2=1: np.diagonal(x, offset, dim1, dim2),
+    torch=lambda torch, x, offset=0, dim1=0, dim2=1: torch.diagonal(x, offset, dim1, dim2),
+    samples=lambda: [
+        Sample((_CUBE[0],)),
+        Sample((_CUBE[0], 2)),
+        Sample((_CUBE[0].T, -1)),
+        Sample((_CUBE, 1, -1, 0)),
+        Sample((_CUBE, -5, 1, 2)),
+    ],
+)
+def diagonal(x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
+    """The diagonal of two axes, as a last axis; above the main one where the offset is positive.
+
+    >>> pf.tensor([[1, 2], [3, 4]]).diagonal()
+    tensor([1, 4])
+    """
+    want_tensors("diagonal", x=x)
+    a, b = normalize_axis("diagonal", dim1, x.ndim), normalize_axis("diagonal", dim2, x.ndim)
+    if x.ndim < 2 or a == b:
+        raise ShapeError(f"[diagonal] expected two different axes but got {dim1} and {dim2} for shape {x.shape}")
+    others = [d for d in range(x.ndim) if d not in (a, b)]
+    rows, columns = x.shape[a], x.shape[b]
+    length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+    kept = tuple(x.shape[d] for d in others)
+    flat = F.reshape(F.permute(x, (*others, a, b)), (*kept, rows * columns))
+    # (row, column) lies at row * columns + column: along the diagonal each step is columns + 1
+    start = (offset if offset >= 0 else -offset * columns) if length else 0
+    return F.slice(flat, (*((0, 1, n) for n in kept), (start, columns + 1, length)))

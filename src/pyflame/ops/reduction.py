@@ -1,65 +1,164 @@
-"""Reductions over any axes."""
+"""Reductions over any axes.
+
+The primitives (`reduce_sum`, ...) take normalised axes and drop them; the public functions add keepdims and dtype.
+Sums of 16-bit floats are kept in float32 until the result is stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
+from math import prod as product
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType, as_dtype
-from pyflame.core.shape import Shape, normalize_axes
+from pyflame.core.dtype import DType, as_dtype, bool_, int32, int64
+from pyflame.core.errors import DTypeError, ShapeError
+from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
-from pyflame.ir.opdef import REDUCE
+from pyflame.ir.opdef import COMPOSITE, REDUCE
+from pyflame.ops.base import want_number, want_tensors
 
 
-def _kept(shape: Shape, axes: Shape) -> Shape:
-    return tuple(s for a, s in enumerate(shape) if a not in axes)
+def _count(shape: Shape, axes: Shape) -> int:
+    return product(shape[a] for a in axes)
 
 
-def _with_ones(shape: Shape, axes: Shape) -> Shape:
-    return tuple(1 if a in axes else s for a, s in enumerate(shape))
+def _axes(op: str, x: Node, axis: Any) -> Shape:
+    want_tensors(op, x=x)
+    return normalize_axes(op, axis, x.ndim)
 
 
-def _reduce(name: str, c: str, identity: str, reference: Callable[..., Any], grad: Callable[..., Any] | None) -> Callable[..., Node]:
+def _shaped(out: Node, shape: Shape, axes: Shape, keepdims: bool) -> Node:
+    return F.reshape(out, keep_axes(shape, axes)) if keepdims else out
+
+
+def _expand_back(g: Node, x_meta: Meta, axes: Shape) -> Node:
+    return F.expand(F.reshape(g, keep_axes(x_meta.shape, axes)), x_meta.shape)
+
+
+def _float_only(op: str, dtype: DType) -> None:
+    if not dtype.is_float:
+        raise DTypeError(f"[{op}] expected floating-point values but got {dtype.name}; cast with .to(pf.float32)")
+
+
+def _not_empty(op: str, shape: Shape, axes: Shape) -> None:
+    if 0 in [shape[a] for a in axes]:
+        raise ShapeError(f"[{op}] expected at least one element to choose from but got shape {shape} over axes {axes}")
+
+
+# --- primitives -----------------------------------------------------------------------------------------------------
+
+
+def _reduce(name: str, c: str, identity: str, reference: Callable[..., Any], grad: Callable[..., Any] | None) -> None:
     """Declare the primitive behind a public reduction: axes are normalised and dropped."""
 
     @primitive(
         REDUCE,
-        infer=lambda m, axes: (_kept(m.shape, axes), m.dtype),
+        infer=lambda m, axes: (drop_axes(m.shape, axes), m.dtype),
         attrs=("axes",),
         reference=reference,
         grad=grad,
         name=name,
         c=c,
         identity=identity,
+        differentiable=grad is not None,
         public=False,
     )
     def fn(x: Node, axes: Shape) -> Any:
         return (x,), (axes,)
 
-    return fn  # type: ignore[return-value]
-
-
-def _expand_back(g: Node, x_meta: Meta, axes: Shape) -> Node:
-    return F.expand(F.reshape(g, _with_ones(x_meta.shape, axes)), x_meta.shape)
-
 
 def _extreme_grad(g: Node, x: Node, out: Node, axes: Shape) -> tuple[Node]:
-    # Equal extremes share the gradient evenly, as PyTorch's amax does.
+    # equal extremes share the gradient evenly, as PyTorch's amax does
     chosen = cast(F.eq(x, _expand_back(out, x.meta, axes)), g.dtype)
     count = F.reduce_sum(chosen, axes)
     return (chosen * _expand_back(g / count, x.meta, axes),)
 
 
-_reduce("reduce_sum", "{a} + {b}", "zero", lambda x, axes: x.sum(axis=axes, dtype=x.dtype), lambda g, x_meta, axes: (_expand_back(g, x_meta, axes),))
-_reduce("reduce_max", "pf_max({a}, {b})", "lowest", lambda x, axes: np.max(x, axis=axes), _extreme_grad)
+def _prod_grad(g: Node, x: Node, out: Node, axes: Shape) -> tuple[Node]:
+    # dP/dx_i is the product of the others: P / x_i without zeros; with one zero only that element has any
+    zero = F.eq(x, 0.0)
+    zeros = F.reduce_sum(cast(zero, g.dtype), axes)
+    others = F.reduce_prod(F.where(zero, 1.0, x), axes)
+    alone = F.where(zero, _expand_back(F.where(F.eq(zeros, 1.0), g * others, 0.0), x.meta, axes), 0.0)
+    return (F.where(_expand_back(F.eq(zeros, 0.0), x.meta, axes), _expand_back(g * out, x.meta, axes) / x, alone),)
+
+
+_reduce(
+    "reduce_sum",
+    "{a} + {b}",
+    "zero",
+    lambda x, axes: x.sum(axis=axes, dtype=x.dtype),
+    lambda g, x_meta, axes: (_expand_back(g, x_meta, axes),),
+)
+_reduce(
+    "reduce_max", "pf_max({a}, {b})", "lowest", lambda x, axes: np.max(x, axis=axes, initial=_lowest(x)), _extreme_grad
+)
+_reduce(
+    "reduce_min",
+    "pf_min({a}, {b})",
+    "highest",
+    lambda x, axes: np.min(x, axis=axes, initial=_highest(x)),
+    _extreme_grad,
+)
+_reduce("reduce_prod", "{a} * {b}", "one", lambda x, axes: x.prod(axis=axes, dtype=x.dtype), _prod_grad)
+_reduce("reduce_any", "{a} | {b}", "zero", lambda x, axes: x.any(axis=axes), None)
+_reduce("reduce_all", "{a} & {b}", "one", lambda x, axes: x.all(axis=axes), None)
+
+
+def _lowest(x: Any) -> Any:
+    return -inf if x.dtype.kind == "f" else False if x.dtype.kind == "b" else np.iinfo(x.dtype).min
+
+
+def _highest(x: Any) -> Any:
+    return inf if x.dtype.kind == "f" else True if x.dtype.kind == "b" else np.iinfo(x.dtype).max
+
+
+# --- sums -----------------------------------------------------------------------------------------------------------
+
+
+def _accumulated(x: Node, dtype: object) -> Node:
+    """The values to sum or multiply: in the wanted dtype, else integers and bools as int64."""
+    return cast(x, as_dtype(dtype) if dtype is not None else (x.dtype if x.dtype.is_float else x.dtype.accumulate))
+
+
+_CUBE = np.linspace(-2.0, 2.5, 24).reshape(2, 3, 4)
+_NAN = np.array([[1.0, np.nan, 3.0], [np.inf, -np.inf, 2.0]])
+
+
+def _axes_samples() -> list[Sample]:
+    return [
+        Sample((_CUBE, 1)),
+        Sample((_CUBE,)),
+        Sample((_CUBE[:, ::2].T, (0, 2), True)),
+        Sample((np.array(3.0),)),
+        Sample((np.linspace(0.1, 1.0, 7 * 131).reshape(7, 131), 0)),
+        Sample((np.linspace(0.1, 1.0, 7 * 131).reshape(7, 131), -1)),
+        Sample((np.ones((3, 1, 5)), 1)),
+    ]
+
+
+def _torch_reduce(name: str, **fixed: Any) -> Callable[..., Any]:
+    """Torch's function of this name, with our argument names; over all axes where none is given."""
+
+    def oracle(torch: Any, x: Any, axis: Any = None, keepdims: bool = False, **rest: Any) -> Any:
+        axes = tuple(range(x.ndim)) if axis is None else axis
+        return getattr(torch, name)(x, dim=axes, keepdim=keepdims, **fixed, **rest)
+
+    return oracle
 
 
 @composite(
-    reference=lambda x, axis=None, keepdims=False: x.sum(axis=axis, keepdims=keepdims),
-    torch="sum",
-    samples=lambda: [Sample((np.arange(24.0).reshape(2, 3, 4), 1)), Sample((np.arange(6.0),)), Sample((np.ones((3, 1, 5)), (0, 2), True))],
+    reference=lambda x, axis=None, keepdims=False, dtype=None: x.sum(axis=axis, keepdims=keepdims),
+    torch=_torch_reduce("sum"),
+    samples=lambda: [
+        *_axes_samples(),
+        Sample((np.ones((0, 3)), 0)),
+        Sample((np.array([[True, False], [True, True]]), 1)),
+        Sample((_NAN, 1), grad=False),
+    ],
 )
 def sum(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None) -> Node:
     """Sum over axes; integers and bools are summed as int64.
@@ -67,15 +166,413 @@ def sum(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None)
     >>> pf.ones(2, 3).sum(axis=1)
     tensor([3., 3.])
     """
-    axes = normalize_axes("sum", axis, x.ndim)
-    result: DType = as_dtype(dtype) if dtype is not None else (x.dtype if x.dtype.is_float else x.dtype.accumulate)
-    out = F.reduce_sum(cast(x, result), axes)
-    return F.reshape(out, _with_ones(x.shape, axes)) if keepdims else out
+    axes = _axes("sum", x, axis)
+    return _shaped(F.reduce_sum(_accumulated(x, dtype), axes), x.shape, axes, keepdims)
 
 
-@composite(torch="amax", reference=lambda x, axis=None, keepdims=False: x.max(axis=axis, keepdims=keepdims))
+@composite(
+    reference=lambda x, axis=None, keepdims=False, dtype=None: np.nansum(x, axis=axis, keepdims=keepdims),
+    torch=_torch_reduce("nansum"),
+    samples=lambda: [Sample((_NAN, 0), grad=False), Sample((_NAN[:1],)), Sample((np.zeros((2, 0)), 1))],
+)
+def nansum(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None) -> Node:
+    """Sum over axes that takes NaN as 0.
+
+    >>> pf.nansum(pf.tensor([1.0, float("nan"), 2.0]))
+    tensor(3.)
+    """
+    return F.sum(F.where(F.isnan(x), 0.0, x) if x.dtype.is_float else x, axis, keepdims, dtype)
+
+
+@composite(
+    reference=lambda x, axis=None, keepdims=False, dtype=None: x.mean(axis=axis, keepdims=keepdims),
+    torch=_torch_reduce("mean"),
+    samples=lambda: [*_axes_samples(), Sample((np.ones((0, 3)), 0), grad=False), Sample((_NAN, 1), grad=False)],
+)
+def mean(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None) -> Node:
+    """The mean over axes.
+
+    >>> pf.tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=0)
+    tensor([2.0000, 3.5000])
+    """
+    axes = _axes("mean", x, axis)
+    result = x.dtype if dtype is None else as_dtype(dtype)
+    _float_only("mean", result)
+    total = F.reduce_sum(cast(cast(x, result), result.compute), axes)
+    return _shaped(cast(total / float(_count(x.shape, axes)), result), x.shape, axes, keepdims)
+
+
+@composite(
+    reference=lambda x, axis=None, keepdims=False, dtype=None: x.prod(axis=axis, keepdims=keepdims),
+    torch=lambda torch, x, axis=None, keepdims=False: x.prod() if axis is None else x.prod(axis, keepdims),
+    samples=lambda: [
+        Sample((_CUBE, 1)),
+        Sample((_CUBE[:, :2],)),
+        Sample((np.array([[2.0, 0.0, 3.0], [0.0, 0.0, 4.0], [1.0, -2.0, 0.5]]), 1, True)),
+        Sample((np.ones((2, 0)), 1)),
+        Sample((np.array(3.0),)),
+        Sample((np.arange(1, 7).reshape(2, 3), 0)),
+    ],
+)
+def prod(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None) -> Node:
+    """The product over axes; integers and bools are multiplied as int64.
+
+    >>> pf.tensor([2.0, 3.0, 4.0]).prod()
+    tensor(24.)
+    """
+    axes = _axes("prod", x, axis)
+    return _shaped(F.reduce_prod(_accumulated(x, dtype), axes), x.shape, axes, keepdims)
+
+
+@composite(
+    reference=lambda x, axis=None, keepdims=False: np.asarray(np.count_nonzero(x, axis=axis, keepdims=keepdims)),
+    torch=lambda torch, x, axis=None: torch.count_nonzero(x, dim=axis),
+    samples=lambda: [
+        Sample((np.array([[0.0, 1.0, 2.0], [0.0, 0.0, np.nan]]), 1)),
+        Sample((np.array([0, 3, 0, 4]),)),
+        Sample((np.zeros((0, 2)), 0)),
+    ],
+)
+def count_nonzero(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """How many elements over axes are not 0.
+
+    >>> pf.count_nonzero(pf.tensor([0, 3, 0, 4]))
+    tensor(2)
+    """
+    return F.sum(F.ne(x, 0), axis, keepdims)
+
+
+# --- variance -------------------------------------------------------------------------------------------------------
+
+
+def _var(x: Node, axes: Shape, correction: float) -> Node:
+    """sum((x - mean)^2) / (n - correction), in two passes: no cancellation."""
+    wide = cast(x, x.dtype.compute)
+    count = float(_count(x.shape, axes))
+    off = wide - _expand_back(F.reduce_sum(wide, axes) / count, x.meta, axes)
+    return cast(F.reduce_sum(off * off, axes) / _freedom(x.shape, axes, correction), x.dtype)
+
+
+def _freedom(shape: Shape, axes: Shape, correction: float) -> float:
+    """What the sum of squares is divided by; never below 0, so that one element has a variance of 0/0."""
+    left = _count(shape, axes) - correction
+    return left if left > 0 else 0.0
+
+
+def _var_grad(g: Node, x: Node, axes: Shape, correction: float) -> Node:
+    # d var/dx_i = 2 (x_i - mean) / (n - correction): the mean's own share sums to zero
+    wide = cast(x, x.dtype.compute)
+    count = float(_count(x.shape, axes))
+    off = wide - _expand_back(F.reduce_sum(wide, axes) / count, x.meta, axes)
+    return off * _expand_back(cast(g, wide.dtype) * 2.0 / _freedom(x.shape, axes, correction), x.meta, axes)
+
+
+def _numpy_var(x: Any, axes: Shape, correction: float) -> Any:
+    off = x - x.mean(axis=axes, keepdims=True)
+    return np.sum(off * off, axis=axes) / np.float64(_freedom(x.shape, axes, correction))
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda m, axes, correction: (drop_axes(m.shape, axes), m.dtype),
+    attrs=("axes", "correction"),
+    reference=_numpy_var,
+    decompose=_var,
+    grad=lambda g, x, axes, correction: (_var_grad(g, x, axes, correction),),
+    public=False,
+)
+def reduce_var(x: Node, axes: Shape, correction: float) -> Any:
+    """The variance over normalised axes, which are dropped."""
+    return (x,), (axes, correction)
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda m, axes, correction: (drop_axes(m.shape, axes), m.dtype),
+    attrs=("axes", "correction"),
+    reference=lambda x, axes, correction: np.sqrt(_numpy_var(x, axes, correction)),
+    decompose=lambda x, axes, correction: F.sqrt(_var(x, axes, correction)),
+    # d std = d var / (2 std); a std of 0 has gradient 0, as in PyTorch
+    grad=lambda g, x, out, axes, correction: (
+        _var_grad(F.where(F.eq(out, 0.0), 0.0, g * 0.5 / out), x, axes, correction),
+    ),
+    public=False,
+)
+def reduce_std(x: Node, axes: Shape, correction: float) -> Any:
+    """The standard deviation over normalised axes, which are dropped."""
+    return (x,), (axes, correction)
+
+
+def _spread_arguments(op: str, x: Node, axis: Any, unbiased: Any, correction: Any, ddof: Any) -> tuple[Shape, float]:
+    """Axes and correction from the ways NumPy and PyTorch write them."""
+    if isinstance(axis, bool):  # torch: var(x, False)
+        axis, unbiased = None, axis
+    given = [want_number(op, "correction", v) for v in (correction, ddof, unbiased) if v is not None]
+    axes = _axes(op, x, axis)
+    _float_only(op, x.dtype)
+    return axes, given[0] if given else 1.0
+
+
+def _spread_samples() -> list[Sample]:
+    return [
+        *[s for s in _axes_samples() if s.args[0].ndim and s.args[0].shape != (3, 1, 5)],
+        Sample((_CUBE, 2), {"correction": 0}),
+        Sample((_CUBE, (0, 1)), {"correction": 2, "keepdims": True}),
+        Sample((np.ones((3, 1)), 1), grad=False),
+        Sample((np.array([1e4, 1e4 + 1, 1e4 + 2]),)),
+    ]
+
+
+def _numpy_spread(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def reference(x: Any, axis: Any = None, keepdims: bool = False, correction: float = 1) -> Any:
+        axes = normalize_axes("var", axis, x.ndim)
+        return fn(_numpy_var(x, axes, correction)).reshape(
+            keep_axes(x.shape, axes) if keepdims else drop_axes(x.shape, axes)
+        )
+
+    return reference
+
+
+@composite(reference=_numpy_spread(np.asarray), torch=_torch_reduce("var"), samples=_spread_samples)
+def var(
+    x: Node,
+    axis: Any = None,
+    keepdims: bool = False,
+    unbiased: bool | None = None,
+    correction: Any = None,
+    ddof: Any = None,
+) -> Node:
+    """The variance over axes: squares summed and divided by n - correction (or `ddof`; 1 unless given).
+
+    >>> pf.tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0)
+    tensor(1.2500)
+    """
+    axes, taken = _spread_arguments("var", x, axis, unbiased, correction, ddof)
+    return _shaped(F.reduce_var(x, axes, taken), x.shape, axes, keepdims)
+
+
+@composite(
+    reference=_numpy_spread(np.sqrt),
+    torch=_torch_reduce("std"),
+    samples=lambda: [*_spread_samples(), Sample((np.full((2, 3), 0.5), 1))],
+)
+def std(
+    x: Node,
+    axis: Any = None,
+    keepdims: bool = False,
+    unbiased: bool | None = None,
+    correction: Any = None,
+    ddof: Any = None,
+) -> Node:
+    """The standard deviation over axes: the square root of `var`.
+
+    >>> pf.tensor([1.0, 3.0]).std(ddof=0)
+    tensor(1.)
+    """
+    axes, taken = _spread_arguments("std", x, axis, unbiased, correction, ddof)
+    return _shaped(F.reduce_std(x, axes, taken), x.shape, axes, keepdims)
+
+
+@composite(
+    reference=lambda x, axis=None: (x.var(axis=axis, ddof=1), x.mean(axis=axis)),
+    torch=lambda torch, x, axis=None: torch.var_mean(x, dim=axis),
+    samples=lambda: [Sample((_CUBE, 1)), Sample((_CUBE,))],
+)
+def var_mean(
+    x: Node,
+    axis: Any = None,
+    keepdims: bool = False,
+    unbiased: bool | None = None,
+    correction: Any = None,
+    ddof: Any = None,
+) -> tuple[Node, Node]:
+    """The variance and the mean over axes.
+
+    >>> pf.var_mean(pf.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
+    return F.var(x, axis, keepdims, unbiased, correction, ddof), F.mean(x, axis, keepdims)
+
+
+# --- extremes -------------------------------------------------------------------------------------------------------
+
+
+def _extreme(op: str, x: Node, axis: Any, keepdims: bool) -> Node:
+    axes = _axes(op, x, axis)
+    _not_empty(op, x.shape, axes)
+    return _shaped(getattr(F, "reduce_" + op)(x, axes), x.shape, axes, keepdims)
+
+
+def _extreme_samples() -> list[Sample]:
+    return [
+        *_axes_samples(),
+        Sample((_NAN, 0), grad=False),
+        Sample((np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]]), 1)),
+        Sample((np.ones((0, 3)), 1)),
+        Sample((np.array([[3, -7], [5, 2]]), 0)),
+    ]
+
+
+@composite(
+    reference=lambda x, axis=None, keepdims=False: x.max(axis=axis, keepdims=keepdims),
+    torch=_torch_reduce("amax"),
+    samples=_extreme_samples,
+)
 def max(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """The largest element over axes; NaN where there is one."""
-    axes = normalize_axes("max", axis, x.ndim)
-    out = F.reduce_max(x, axes)
-    return F.reshape(out, _with_ones(x.shape, axes)) if keepdims else out
+    """The largest element over axes, NaN where there is one; with a second tensor the elementwise `maximum`.
+
+    Unlike PyTorch's it gives values only: positions come from `argmax`.
+
+    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).max(axis=1)
+    tensor([5., 7.])
+    """
+    return F.maximum(x, axis) if isinstance(axis, Node) else _extreme("max", x, axis, keepdims)
+
+
+@composite(
+    reference=lambda x, axis=None, keepdims=False: x.min(axis=axis, keepdims=keepdims),
+    torch=_torch_reduce("amin"),
+    samples=_extreme_samples,
+)
+def min(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """The smallest element over axes, NaN where there is one; with a second tensor the elementwise `minimum`.
+
+    Unlike PyTorch's it gives values only: positions come from `argmin`.
+
+    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).min(axis=1)
+    tensor([1., 2.])
+    """
+    return F.minimum(x, axis) if isinstance(axis, Node) else _extreme("min", x, axis, keepdims)
+
+
+@composite(
+    reference=lambda x, axis=None, keepdims=False: x.max(axis=axis, keepdims=keepdims),
+    torch=_torch_reduce("amax"),
+    samples=lambda: [Sample((_CUBE, (0, 1)))],
+)
+def amax(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """The largest element over axes: PyTorch's name of `max` over several axes.
+
+    >>> pf.amax(pf.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=0)
+    tensor([7., 5.])
+    """
+    return _extreme("max", x, axis, keepdims)
+
+
+@composite(
+    reference=lambda x, axis=None, keepdims=False: x.min(axis=axis, keepdims=keepdims),
+    torch=_torch_reduce("amin"),
+    samples=lambda: [Sample((_CUBE, (0, 1)))],
+)
+def amin(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """The smallest element over axes: PyTorch's name of `min` over several axes.
+
+    >>> pf.amin(pf.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=0)
+    tensor([1., 2.])
+    """
+    return _extreme("min", x, axis, keepdims)
+
+
+def _position(op: str, x: Node, axis: Any, keepdims: bool) -> Node:
+    """The first position along an axis that holds its extreme; NaN counts as the extreme."""
+    want_tensors(op, x=x)
+    at = 0 if axis is None else normalize_axis(op, axis, x.ndim)
+    flat = F.reshape(x, (x.size,)) if axis is None or x.ndim == 0 else x
+    _not_empty(op, flat.shape, (at,))
+    size = flat.shape[at]
+    flat = cast(flat, flat.dtype.compute)
+    best = _expand_back(getattr(F, "reduce_max" if op == "argmax" else "reduce_min")(flat, (at,)), flat.meta, (at,))
+    found = F.eq(flat, best)
+    if flat.dtype.is_float:
+        found = F.logical_or(found, F.ne(flat, flat))
+    index_dtype = int32 if size < 2**31 else int64
+    place = F.reshape(cast(F.iota((size,)), index_dtype), (size, *[1] * (flat.ndim - 1 - at)))
+    out = cast(F.reduce_min(F.where(found, place, size - 1), (at,)), int64)
+    if not keepdims:
+        return out
+    return F.reshape(out, [1] * x.ndim if axis is None else keep_axes(x.shape, (at,)))
+
+
+def _position_samples() -> list[Sample]:
+    return [
+        Sample((_CUBE, 1)),
+        Sample((_CUBE,)),
+        Sample((np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]]), 1)),
+        Sample((np.array([[1.0, np.nan, 3.0, np.nan], [np.inf, -np.inf, 2.0, 1.0]]), -1, True)),
+        Sample((np.sin(np.arange(5 * 257.0)).reshape(5, 257).T, 0)),
+        Sample((np.array(2.0),)),
+        Sample((np.array([3, 9, 9, 1, 1]), 0)),
+        Sample((np.ones((0, 4)), 1)),
+    ]
+
+
+def _numpy_position(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, axis=None, keepdims=False: np.asarray(fn(x, axis=axis, keepdims=keepdims))
+
+
+@composite(reference=_numpy_position(np.argmax), torch="argmax", samples=_position_samples, differentiable=False)
+def argmax(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """Where the largest element lies along an axis, or in the flattened tensor; the first of equals or NaNs.
+
+    >>> pf.tensor([1.0, 5.0, 5.0]).argmax()
+    tensor(1)
+    """
+    return _position("argmax", x, axis, keepdims)
+
+
+@composite(reference=_numpy_position(np.argmin), torch="argmin", samples=_position_samples, differentiable=False)
+def argmin(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """Where the smallest element lies along an axis, or in the flattened tensor; the first of equals or NaNs.
+
+    >>> pf.tensor([4.0, 1.0, 1.0]).argmin()
+    tensor(1)
+    """
+    return _position("argmin", x, axis, keepdims)
+
+
+# --- logic ----------------------------------------------------------------------------------------------------------
+
+
+def _logic_samples() -> list[Sample]:
+    mixed = np.array([[0.0, 1.0, np.nan], [0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
+    return [
+        Sample((mixed, 1)),
+        Sample((mixed,)),
+        Sample((mixed > 0, (0, 1), True)),
+        Sample((np.zeros((0, 2)), 0)),
+        Sample((np.array(0),)),
+    ]
+
+
+@composite(
+    reference=lambda x, axis=None, keepdims=False: np.asarray(x.any(axis=axis, keepdims=keepdims)),
+    torch=lambda torch, x, axis=None, keepdims=False: (
+        torch.any(x, axis, keepdims) if axis is not None else torch.any(x)
+    ),
+    samples=_logic_samples,
+)
+def any(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """Whether any element over axes is not 0.
+
+    >>> pf.tensor([0.0, 2.0]).any()
+    tensor(True)
+    """
+    axes = _axes("any", x, axis)
+    return _shaped(F.reduce_any(cast(x, bool_), axes), x.shape, axes, keepdims)
+
+
+@composite(
+    reference=lambda x, axis=None, keepdims=False: np.asarray(x.all(axis=axis, keepdims=keepdims)),
+    torch=lambda torch, x, axis=None, keepdims=False: (
+        torch.all(x, axis, keepdims) if axis is not None else torch.all(x)
+    ),
+    samples=_logic_samples,
+)
+def all(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """Whether no element over axes is 0.
+
+    >>> pf.tensor([0.0, 2.0]).all()
+    tensor(False)
+    """
+    axes = _axes("all", x, axis)
+    return _shaped(F.reduce_all(cast(x, bool_), axes), x.shape, axes, keepdims)

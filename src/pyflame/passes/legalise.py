@@ -2,34 +2,36 @@
 
 - A composite that no implementation takes whole becomes its decomposition, over and over until none is left.
 - Values without elements vanish: nothing is computed for them, and reductions over nothing become their identity.
-- An assignment overwrites its base, so the base must be a buffer of its own: where anyone else reads it, it is cloned.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Sequence
 
 from pyflame.core.state import mode
 from pyflame.ir import OPS, F, Node, apply, const
 from pyflame.ir.graph import rebuilt, rewrite, topological
-from pyflame.ir.opdef import COMPOSITE, CONST, IOTA, LEAF, MOVEMENT, REDUCE
+from pyflame.ir.opdef import COMPOSITE, LEAF, REDUCE
 
 
-def legalise(outputs: Sequence[Node], implemented: Container[str], owned: Container[Node]) -> list[Node]:
-    """`implemented`: ops with a kernel on the target; `owned`: leaves whose buffer the plan may overwrite."""
-    device = next((n.meta.device for n in topological(outputs) if n.meta.device is not None), None)
-    with mode(recorder=None, **({} if device is None else {"device": device})):
-        result = rewrite(outputs, lambda n: _expand_composite(n, implemented))
-        result = rewrite(result, _drop_empty)
-        return _own_assigned(result, owned)
+def legalise(outputs: Sequence[Node], implemented: Container[str]) -> list[Node]:
+    """`implemented`: ops with a kernel on the target."""
+    order = topological(outputs)
+    result = list(outputs)
+    if any(n.op.kind == COMPOSITE for n in order):
+        result = rewrite(result, lambda n: _expand_composite(n, implemented), order)
+        order = topological(result)
+    if any(n.size == 0 for n in order):
+        result = rewrite(result, _drop_empty, order)
+    return result
 
 
 def _expand_composite(node: Node, implemented: Container[str]) -> Node:
     if node.op.kind != COMPOSITE or node.op.name in implemented:
         return node
     assert node.op.decompose is not None
-    inner = node.op.decompose(*node.srcs, *node.attrs)
+    with mode(line=node.line):
+        inner = node.op.decompose(*node.srcs, *node.attrs)
     # The decomposition may hold composites of its own, above sources that are done already.
     return _rewrite_above(inner, set(node.srcs), implemented)
 
@@ -63,26 +65,8 @@ def _drop_empty(node: Node) -> Node:
         return F.expand(const(_IDENTITY[node.op.identity or "zero"], node.dtype), node.shape)
     if node.size == 0 and node.op.kind != LEAF and node.srcs:
         return apply(OPS["uninitialized"], (), (node.shape, node.dtype))
-    if node.op.name == "matmul" and node.srcs[0].shape[-1] == 0:
+    if node.op.name in ("matmul", "conv_general") and any(s.size == 0 for s in node.srcs):
         return F.expand(const(0, node.dtype), node.shape)
     if node.op.name == "assign" and node.srcs[1].size == 0:
         return node.srcs[0]
     return node
-
-
-def _own_assigned(outputs: Sequence[Node], owned: Container[Node]) -> list[Node]:
-    order = topological(outputs)
-    readers = Counter(s for n in order for s in n.srcs)
-    readers.update(outputs)
-    if not any(n.op.alias is not None for n in order):
-        return list(outputs)
-    shared = {s for s in readers if readers[s] > 1 or s.op.kind in (CONST, IOTA, MOVEMENT) or (s.op.kind == LEAF and s not in owned)}
-
-    done: dict[Node, Node] = {}
-    for node in order:
-        srcs = [done[s] for s in node.srcs]
-        alias = node.op.alias
-        if alias is not None and node.srcs[alias] in shared:
-            srcs[alias] = F.clone(srcs[alias])
-        done[node] = rebuilt(node, tuple(srcs))
-    return [done[o] for o in outputs]

@@ -1,21 +1,30 @@
-"""Merge equal nodes and chains of movement ops. Constants are data, so no rule looks at their value."""
+"""Merge equal nodes and chains of movement ops.
+
+Constants of the graph are data, so no rule looks at their value; those that decompositions brought along belong to the
+structure, and equal ones are one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
-from pyflame.ir import F, Node
+from pyflame.ir import F, Node, apply
 from pyflame.ir.graph import rewrite
-from pyflame.ir.opdef import CONST, LEAF
+from pyflame.ir.opdef import CONST, ELEMENTWISE, GATHER, LEAF, REDUCE
 
 
-def simplify(outputs: Sequence[Node]) -> list[Node]:
-    """Common subexpressions once; reshape of reshape, permute of permute and expand of expand as one."""
+def simplify(outputs: Sequence[Node], data: Container[Node] = ()) -> list[Node]:
+    """Common subexpressions once; reshape of reshape, permute of permute and expand of expand as one; gathers first.
+
+    `data`: constants whose value may change from run to run.
+    """
     known: dict[tuple[Any, ...], Node] = {}
 
     def rule(node: Node) -> Node:
-        node = _merge_movement(node)
+        node = _sink_gather(_merge_movement(node))
+        if node.op.kind == CONST and node not in data:
+            return known.setdefault((node.sig, repr(node.data)), node)  # repr tells 0.0 from -0.0
         if node.op.kind in (LEAF, CONST) or node.op.alias is not None or node.op.name == "uninitialized":
             return node
         return known.setdefault((node.sig, *node.srcs), node)
@@ -26,6 +35,10 @@ def simplify(outputs: Sequence[Node]) -> list[Node]:
 def _merge_movement(node: Node) -> Node:
     if not node.srcs:
         return node
+    if node.op.kind == REDUCE and node.size == node.srcs[0].size:
+        node = F.reshape(node.srcs[0], node.shape)  # over axes of size 1: nothing to reduce
+        if not node.srcs:
+            return node
     source = node.srcs[0]
     name = node.op.name
     if name == "reshape" and source.op.name == "reshape":
@@ -38,3 +51,24 @@ def _merge_movement(node: Node) -> Node:
     if name in ("clone", "contiguous") and source.op.name in ("clone", "contiguous"):
         return source
     return node
+
+
+def _sink_gather(node: Node) -> Node:
+    """gather(f(x)) = f(gather(x)): what is gathered must lie in memory, and x often does while f(x) would be stored."""
+    if node.op.kind != GATHER:
+        return node
+    chain: list[Node] = []
+    source = node.srcs[0]
+    while source.op.kind == ELEMENTWISE and node.size <= source.size:
+        wide = [s for s in source.srcs if s.op.kind != CONST]
+        if len(wide) != 1 or wide[0].shape != source.shape:
+            break
+        chain.append(source)
+        source = wide[0]
+    if not chain:
+        return node
+    out = apply(node.op, (source, *node.srcs[1:]), node.attrs)
+    out.line = node.line
+    for f in reversed(chain):
+        out = apply(f.op, tuple([s if s.op.kind == CONST else out for s in f.srcs]), f.attrs)
+    return out

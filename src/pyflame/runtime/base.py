@@ -13,6 +13,7 @@ class Storage(Protocol):
 
     address: int
     nbytes: int
+    read_only: bool  # foreign memory: no plan may write to it
 
 
 class Device(Protocol):

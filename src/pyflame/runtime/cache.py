@@ -88,7 +88,7 @@ class DiskCache:
         return body
 
     def write(self, name: str, data: bytes) -> Path:
-        """Add an entry: written aside, flushed and renamed, so that no reader ever sees half of it."""
+        """Add an entry: written aside and renamed. One torn by a power cut fails its check and is made anew."""
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
@@ -96,8 +96,6 @@ class DiskCache:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.write(hashlib.sha256(data).digest())
-                file.flush()
-                os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -34,6 +34,7 @@ class Block:
     """Memory at `address`, returned to its pool when nothing refers to it any more."""
 
     __slots__ = ("__weakref__", "_memory", "_pool", "address", "nbytes")
+    read_only = False
 
     def __init__(self, address: int, nbytes: int, memory: Any, pool: HostPool | None) -> None:
         self.address = address
@@ -63,24 +64,29 @@ class HostPool:
         return -(-nbytes // step) * step
 
     def allocate(self, nbytes: int) -> Block:
-        size = self.size_class(nbytes)
+        return self.take(self.size_class(nbytes))
+
+    def take(self, size: int) -> Block:
+        """A block of exactly a size class."""
         stats = self.stats
         with self._lock:
             stats.allocations += 1
+            stats.allocated += size
+            if stats.allocated > stats.peak:
+                stats.peak = stats.allocated
             free = self._free.get(size)
             if free:
-                address, memory = free.pop()
                 stats.hits += 1
                 stats.cached -= size
-                stats.allocated += size
-                stats.peak = max(stats.peak, stats.allocated)
+                address, memory = free.pop()
                 return Block(address, size, memory, self)
-        memory = self._fresh(size)
-        address = -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT
-        with self._lock:
-            stats.allocated += size
-            stats.peak = max(stats.peak, stats.allocated)
-        return Block(address, size, memory, self)
+        try:
+            memory = self._fresh(size)
+        except OutOfMemoryError:
+            with self._lock:
+                stats.allocated -= size
+            raise
+        return Block(-(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT, size, memory, self)
 
     def _fresh(self, size: int) -> Any:
         for attempt in range(2):
@@ -90,7 +96,7 @@ class HostPool:
                 if attempt:
                     s = self.stats
                     raise OutOfMemoryError(
-                        f"[memory] expected to allocate {size:,} bytes on the CPU but the system has no more; held {s.allocated:,}, "
+                        f"[memory] expected to allocate {size:,} bytes on the CPU but the system has no more; held {s.allocated - size:,}, "
                         f"cached {s.cached:,}. Delete tensors you no longer need, or use a smaller batch or dtype"
                     ) from None
                 self.empty_cache()

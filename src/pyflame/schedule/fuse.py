@@ -16,7 +16,7 @@ from math import prod
 from pyflame.core.device import Target
 from pyflame.core.shape import contiguous_strides
 from pyflame.ir import Node
-from pyflame.ir.implementation import Implementation
+from pyflame.ir.implementation import Implementation, Table, choose
 from pyflame.ir.opdef import ASSIGN, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
 from pyflame.schedule.index import ZERO, Form, Index, Range, broadcast, covers, flatten, move, normalize, of_range, unify
 
@@ -26,13 +26,15 @@ CHEAP = 4  # flops per element below which computing twice beats storing
 class Group:
     """What will be one launch. `scopes[0]` are the loops over independent rows, `scopes[1]` the loops inside a row, ..."""
 
-    __slots__ = ("anchor", "assign", "aliases", "level", "nodes", "operands", "reads", "scopes", "stores", "values")
+    __slots__ = ("aliases", "anchor", "assign", "implementation", "level", "merged", "nodes", "operands", "reads", "scopes", "stores", "values")
 
     def __init__(self, level: int) -> None:
         self.level = level
         self.scopes: list[list[Range]] = [[]]
         self.anchor: Node | None = None  # a kernel op whose epilogue this group is, or that it consists of
+        self.implementation: Implementation | None = None  # of the anchor
         self.assign: Node | None = None
+        self.merged: Group | None = None  # the group that took this one in
         self.values: dict[tuple[Node, Index], Index | None] = {}  # computed here; for a reduction: index of its source
         self.reads: dict[tuple[Node, Index], Form] = {}  # loaded from memory at this address
         self.aliases: dict[tuple[Node, Index], tuple[Node, Index]] = {}  # movement op -> what it stands for
@@ -80,7 +82,7 @@ class Fuser:
     """Builds groups for one graph: `order` is topological and ends in `outputs`."""
 
     def __init__(
-        self, order: Sequence[Node], outputs: Sequence[Node], target: Target, table: dict[str, Implementation], max_ops: int
+        self, order: Sequence[Node], outputs: Sequence[Node], target: Target, table: Table, max_ops: int
     ) -> None:
         self.order = order
         self.target = target
@@ -109,6 +111,7 @@ class Fuser:
     # --- one node ---------------------------------------------------------------------------------------------------
 
     def place(self, node: Node, requests: list[Request]) -> None:
+        requests = [(_live(reader), index, flat) for reader, index, flat in requests]
         kind = node.op.kind
         if kind == LEAF:
             self.place_leaf(node, requests)
@@ -186,7 +189,7 @@ class Fuser:
         host.stores.append((node, index))
         self.stored[node] = host
         for reader, at, flat in requests:
-            if reader is not host:
+            if _live(reader) is not host:
                 self.load(node, reader, at, flat, contiguous_strides(node.shape))
 
     def inline(self, node: Node, groups: dict[Group, set[Index]]) -> bool:
@@ -224,12 +227,15 @@ class Fuser:
         if not groups:
             return None
         best = max(groups, key=lambda g: g.level)
-        others = [g for g in groups if g is not best]
-        if len(groups[best]) != 1 or self.full(best):
+        if self.full(best) or any(reader.level >= best.level for reader, _, _ in memory):
             return None
-        if any(reader.level >= best.level for reader, _, _ in memory):
-            return None
-        if any(g.level >= best.level for g in others) and not self.merge(best, others):
+        for group in [g for g in groups if g is not best and g.level == best.level]:
+            if not self.alike(best, group):
+                return None
+            self.absorb(best, group)
+            groups[best] |= groups.pop(group)
+        groups[best] = {tuple(normalize(f) for f in index) for index in groups[best]}
+        if len(groups[best]) != 1:
             return None
         (index,) = groups[best]
         if node.op.kind == REDUCE:
@@ -238,9 +244,28 @@ class Fuser:
         ranges = [r for scope in best.scopes[: depth + 1] for r in scope]
         return best if covers(index, ranges, node.size) else None
 
-    def merge(self, best: Group, others: list[Group]) -> bool:
-        """Horizontal fusion is left to the launch table; groups stay apart."""
-        return False
+    def alike(self, a: Group, b: Group) -> bool:
+        """Whether two groups of one level, which cannot depend on each other, run over the same elements."""
+        plain = all(len(g.scopes) == 1 and g.anchor is None and g.assign is None for g in (a, b))
+        fits = len(a.nodes) + len(b.nodes) <= self.max_ops
+        return plain and fits and [r.extent for r in a.ranges()] == [r.extent for r in b.ranges()]
+
+    def absorb(self, best: Group, other: Group) -> None:
+        """Let one group do the work of two, so that what both need is computed once."""
+        for theirs, ours in zip(other.ranges(), best.ranges(), strict=True):
+            theirs.parts = ((ours, 1),)
+        best.values.update(other.values)
+        best.reads.update(other.reads)
+        best.aliases.update(other.aliases)
+        best.operands += other.operands
+        best.stores += other.stores
+        best.nodes += other.nodes
+        other.merged = best
+        for operand in other.operands:
+            operand.group = best
+        for node, _ in other.stores:
+            self.stored[node] = best
+        self.groups.remove(other)
 
     def realize(self, node: Node, requests: list[Request]) -> None:
         """Give the node a group and a buffer of its own; the readers load it."""
@@ -342,6 +367,8 @@ class Fuser:
             last = depth == len(scopes) - 1
             if last and (self.target.is_gpu or len(scopes) > 2):
                 return False
+            if not last and not self.worth_a_row(above, scopes[depth + 1]) and self.feeds_row(node, group):
+                return False
             forms = self.row(extents, [] if last else scopes[depth + 1])
             if forms is None:
                 return False
@@ -357,6 +384,20 @@ class Fuser:
         group.nodes.append(node)
         self.ask(source, group, at)
         return True
+
+    def feeds_row(self, node: Node, group: Group) -> bool:
+        """Whether the inside of a group's rows waits for this reduction: then one long row cannot be cut into chunks."""
+        waiting = {node}
+        changed = True
+        while changed:
+            changed = False
+            for reader, index in [*group.values, *group.aliases]:
+                if reader not in waiting and any(s in waiting for s in reader.srcs):
+                    if self.depth(group, index) > 0:
+                        return True
+                    waiting.add(reader)
+                    changed = True
+        return False
 
     def row(self, extents: list[int], ranges: Sequence[Range]) -> tuple[Index, list[list[Range]]] | None:
         """Forms for the reduced axes, over the row's loops where they exist already, else over new ones."""
@@ -374,7 +415,7 @@ class Fuser:
     # --- kernels and assignments ------------------------------------------------------------------------------------
 
     def place_kernel(self, node: Node, requests: list[Request]) -> None:
-        implementation = self.table[node.op.name]
+        implementation = choose(self.table[node.op.name], node)
         group = self.epilogue_of(node, requests) if implementation.epilogue else None
         if group is None:
             group = Group(1 + max(reader.level for reader, _, _ in requests))
@@ -390,6 +431,7 @@ class Fuser:
                 group.stores.append((node, index))
                 self.stored[node] = group
         group.anchor = node
+        group.implementation = implementation
         group.values[(node, index)] = None
         group.nodes.append(node)
         for position, source in enumerate(node.srcs):
@@ -416,15 +458,13 @@ class Fuser:
         if len(indices) != 1 or None in indices:
             return None
         index = tuple(normalize(f) for f in next(iter(indices)) or ())
-        # The epilogue's loops must be exactly the axes of the result, in order.
-        expected = [r for r in best.scopes[0] if r.extent != 1]
-        if any(r.parts is not None for r in expected):
-            return None
+        # The epilogue's loops must be exactly the axes of the result, in order; only those of size 1 may be missing.
+        expected = [leaf for r in best.scopes[0] for leaf in r.leaves() if leaf.extent != 1]
         axes = [f for f, size in zip(index, node.shape, strict=True) if size != 1]
         if [f.terms for f in axes] != [((r, 1),) for r in expected] or any(f.offset for f in axes):
             return None
-        if len(best.scopes[0]) != len(node.shape):
-            return None
+        loops = iter(expected)
+        best.scopes = [[Range(1) if size == 1 else next(loops) for size in node.shape]]
         return best
 
     def place_assign(self, node: Node, requests: list[Request]) -> None:
@@ -450,6 +490,13 @@ class Fuser:
         self.ask(value, group, at)
         for reader, where, flat in requests:
             self.load(node, reader, where, flat, contiguous_strides(node.shape))
+
+
+def _live(reader: Reader) -> Reader:
+    """The group that a merged group became part of."""
+    while isinstance(reader, Group) and reader.merged is not None:
+        reader = reader.merged
+    return reader
 
 
 def _cheap(node: Node) -> bool:

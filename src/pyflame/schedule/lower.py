@@ -67,7 +67,7 @@ class Lowering:
             tuple(self.instrs),
             tuple(stores),
             tuple(n.op.name for n in reversed(group.nodes)),
-            None if group.anchor is None else anchor_of(group.anchor),
+            None if group.anchor is None else self.anchor(group.anchor),
             self.flops(),
         )
         return kernel if group.anchor is not None else merge_loops(kernel)
@@ -192,9 +192,9 @@ class Lowering:
             check=self.check_of(node),
         )
 
-
-def anchor_of(node: Node) -> Anchor:
-    return Anchor(node.op, node.attrs, tuple(s.meta for s in node.srcs), node.meta)
+    def anchor(self, node: Node) -> Anchor:
+        check = self.check_of(node) if node.op.checked else -1
+        return Anchor(node.op, node.attrs, tuple(s.meta for s in node.srcs), node.meta, check)
 
 
 def merge_loops(kernel: Kernel) -> Kernel:

@@ -10,7 +10,7 @@ from pyflame.core.device import Target
 from pyflame.core.shape import is_contiguous
 from pyflame.ir import Node
 from pyflame.ir.graph import topological
-from pyflame.ir.implementation import Implementation
+from pyflame.ir.implementation import Table
 from pyflame.ir.kernel import BufferDecl, Kernel, Launch, OperandView, OutputView, Plan
 from pyflame.schedule.fuse import Fuser, Group
 from pyflame.schedule.lower import Lowering
@@ -23,13 +23,16 @@ def make_plan(
     inputs: dict[Node, int],
     constants: dict[Node, int],
     target: Target,
-    table: dict[str, Implementation],
+    table: Table,
     max_ops: int,
 ) -> Plan:
     """`inputs` and `constants` number the graph's leaves and constants as the caller will supply them."""
     fuser = Fuser(topological(outputs), outputs, target, table, max_ops)
     fuser.run()
-    return _Planner(fuser, inputs, constants, outputs).run()
+    plan = _Planner(fuser, inputs, constants, outputs).run()
+    for group in fuser.groups:
+        group.operands.clear()  # they point back to it: the circle would hold nodes until a collection
+    return plan
 
 
 class _Planner:
@@ -121,7 +124,7 @@ class _Planner:
     def check(self, node: Node) -> int:
         if node not in self.checks:
             self.checks[node] = len(self.plan.checks)
-            self.plan.checks.append((node.op.name, node.line or ""))
+            self.plan.checks.append((node.op.name.removesuffix("_at"), node.line or ""))
         return self.checks[node]
 
     def launch(self, group: Group) -> Launch | None:
@@ -134,7 +137,7 @@ class _Planner:
         operands = []
         if anchor is not None:
             operands = [OperandView(i, o.node.shape, o.strides(), o.node.dtype) for i, o in enumerate(group.operands)]
-        implementation = self.fuser.table[anchor.op.name] if anchor is not None else None
+        implementation = group.implementation
         root = group.stores[0][0]
         nbytes, flops = _cost(kernel, operands)
         return Launch(
@@ -181,7 +184,10 @@ def _cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     for view in operands:
         nbytes += prod(s for s, step in zip(view.shape, view.strides, strict=True) if step) * view.dtype.itemsize
     flops = kernel.flops
-    if kernel.anchor is not None and kernel.anchor.op.name == "matmul":
-        flops += 2 * kernel.anchor.meta.size * kernel.anchor.srcs[0].shape[-1]
+    anchor = kernel.anchor
+    if anchor is not None and anchor.op.name == "matmul":
+        flops += 2 * anchor.meta.size * anchor.srcs[0].shape[-1]
+    elif anchor is not None and anchor.op.name == "conv_general":
+        flops += 2 * anchor.meta.size * prod(anchor.srcs[1].shape[2:])  # channels and taps
     return nbytes, flops
 

@@ -1,35 +1,97 @@
-"""Functions that make tensors."""
+"""Functions that make tensors from numbers, lists, arrays and rules.
+
+`device=` commits a tensor to that device; without it the tensor is uncommitted and follows the ops that use it.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.device import parse_device
-from pyflame.core.dtype import as_dtype, bool_, float32, int64
+from pyflame.core.device import CPU, DeviceId, parse_device
+from pyflame.core.dtype import DType, as_dtype, bool_, float32, float64, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
-from pyflame.core.shape import check_shape
+from pyflame.core.shape import Shape, check_shape
 from pyflame.core.state import state
-from pyflame.engine.devices import cpu
+from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.value import Value, share_numpy
-from pyflame.ir import OPS, F, Meta, Node, const, copy_to, signature
-from pyflame.core.device import CPU
+from pyflame.ir import OPS, F, Meta, Node, as_number, cast, const, copy_to, is_number, signature
 from pyflame.tensor.tensor import Tensor
 
+# --- nodes without sources --------------------------------------------------------------------------------------------
 
-def leaf(value: Value, shape: tuple[int, ...], dtype: Any, device: Any, committed: bool) -> Node:
+
+def leaf(value: Value, shape: Shape, dtype: DType, device: DeviceId | None, committed: bool) -> Node:
     """A Node over evaluated data."""
     meta = Meta(shape, dtype, device, committed)
     return Node(OPS["leaf"], (), (), meta, signature("leaf", meta, value.strides), value)
 
 
+def target_of(device: object) -> DeviceId:
+    """The device that `device=` names, opened; the current one for None."""
+    if device is None:
+        return state.device
+    target = parse_device(device)
+    get_device(target)
+    return target
+
+
+def _source(
+    name: str, srcs: tuple[Node, ...], attrs: tuple[Any, ...], shape: Shape, dtype: DType, device: object
+) -> Node:
+    """A Node that computes from nothing, on a device that it may be committed to: what is computed from it follows."""
+    meta = Meta(shape, dtype, target_of(device), device is not None)
+    state.pending += 1
+    return Node(OPS[name], srcs, attrs, meta, signature(name, attrs, meta))
+
+
+def positions(shape: Shape, device: object) -> Node:
+    """The row-major position of each element, as int64."""
+    return _source("iota", (), (shape,), shape, int64, device)
+
+
+def constant(value: float | int | bool, dtype: DType, shape: Shape, device: object) -> Node:
+    """One number under a shape."""
+    # A constant is at home anywhere; the clone gives it a device.
+    return F.expand(_source("clone", (const(value, dtype),), (), (), dtype, device), shape)
+
+
+def shape_of(op: str, shape: tuple[Any, ...]) -> Shape:
+    """zeros(2, 3) and zeros((2, 3)) are the same."""
+    return check_shape(op, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
+
+
+def finish(node: Node, requires_grad: bool) -> Tensor:
+    out = Tensor(node)
+    return out.requires_grad_() if requires_grad else out
+
+
+def number_for(op: str, value: Any, dtype: DType) -> float | int | bool:
+    """A number that this dtype can hold, or an error that says why it cannot."""
+    if isinstance(value, Tensor):
+        value = value.item()
+    if not is_number(value):
+        raise DTypeError(f"[{op}] expected a real number but got {value!r}")
+    number = as_number(value)
+    if dtype.is_int:
+        _check_integer(op, np.asarray(number), dtype)
+        return int(number)
+    return number
+
+
+# --- from data --------------------------------------------------------------------------------------------------------
+
+
 def _array(data: Any) -> np.ndarray[Any, Any]:
     """What a user gave as data, as an array with the dtype PyTorch would choose."""
-    if isinstance(data, np.ndarray):
-        array = data
-    elif isinstance(data, np.generic):
+    if isinstance(data, (np.ndarray, np.generic)):
         array = np.asarray(data)
+    elif hasattr(data, "__dlpack__"):
+        from pyflame.tensor.interop import array_from_dlpack  # here: interop makes tensors with this module
+
+        array = array_from_dlpack(data)
     else:
         try:
             array = np.array(data)
@@ -39,69 +101,289 @@ def _array(data: Any) -> np.ndarray[Any, Any]:
             raise ArgumentError("[tensor] expected integers that fit in 64 bits but got a larger one") from None
         if array.dtype == np.float64:
             array = array.astype(np.float32)
-        if array.size == 0 and array.dtype == np.float64:
-            array = array.astype(np.float32)
-    if array.dtype == object or array.dtype.kind in "USMm":
-        raise DTypeError(f"[tensor] expected numbers but got an array of {array.dtype}; ragged lists and strings have no tensor form")
-    return array
+    if array.dtype.kind == "O" or array.dtype.kind in "USMm":
+        raise DTypeError(
+            f"[tensor] expected numbers but got an array of {array.dtype}: {_short(data)}; convert it to a numeric "
+            "dtype first"
+        )
+    if array.dtype.kind == "c":
+        raise DTypeError(f"[tensor] expected real numbers but got {array.dtype}; make tensors of .real and .imag")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor with a copy of the data: a number, nested lists, a NumPy array or another tensor.
+def _short(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _check_integer(op: str, array: np.ndarray[Any, Any], dtype: DType) -> None:
+    """Refuse what an integer dtype cannot hold: NaN, infinity and numbers out of range."""
+    if array.size == 0 or array.dtype.kind == "b":
+        return
+    if array.dtype.kind not in "iu" and not np.isfinite(array).all():
+        raise ArgumentError(f"[{op}] expected finite numbers for {dtype.name} but got NaN or infinity")
+    limits = np.iinfo(dtype.numpy)
+    low, high = array.min(), array.max()
+    if int(low) < limits.min or int(high) > limits.max:
+        raise ArgumentError(
+            f"[{op}] expected numbers in [{limits.min}, {limits.max}] for {dtype.name} but got {int(low)} to "
+            f"{int(high)}"
+        )
+
+
+def tensor(data: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
+    """A tensor with a copy of the data: a number, nested lists, a NumPy array, another tensor (a torch one too).
 
     >>> pf.tensor([[1, 2], [3, 4]], dtype=pf.float32)
     tensor([[1., 2.],
             [3., 4.]])
     """
     if isinstance(data, Tensor):
-        node = F.clone(data._node)
-        if dtype is not None:
-            node = F.cast(node, as_dtype(dtype))
+        node = cast(F.clone(data._node), as_dtype(dtype) if dtype is not None else data.dtype)
+        return finish(copy_to(node, target_of(device), commit=True) if device is not None else node, requires_grad)
+    array = _array(data)
+    wanted = as_dtype(dtype) if dtype is not None else as_dtype(array.dtype)
+    if wanted.is_int and array.dtype != wanted.numpy:
+        _check_integer("tensor", array, wanted)
+    block = cpu().allocate(array.size * wanted.itemsize)
+    flat: np.ndarray[Any, Any] = np.ndarray(
+        array.shape, wanted.numpy, buffer=block._memory, offset=block.address - block._memory.ctypes.data
+    )
+    with np.errstate(all="ignore"):
+        flat[...] = array
+    return on_device(Value(block), array.shape, wanted, device, requires_grad)
+
+
+def on_device(value: Value, shape: Shape, dtype: DType, device: object, requires_grad: bool) -> Tensor:
+    """A tensor over host memory, moved to where it is wanted."""
+    target = target_of(device)
+    node = leaf(value, shape, dtype, CPU, device is not None and target == CPU)
+    return finish(copy_to(node, target, commit=device is not None), requires_grad)
+
+
+def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor over the array's own memory, without a copy. It is never written to: an in-place op copies.
+
+    >>> pf.from_numpy(np.arange(3, dtype=np.float32))
+    tensor([0., 1., 2.])
+    """
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(f"[from_numpy] expected a NumPy array but got {type(array).__name__}; use pf.tensor")
+    array = _array(array)
+    return on_device(share_numpy(array), array.shape, as_dtype(array.dtype), None, False)
+
+
+def as_tensor(data: Any, dtype: object = None, device: object = None) -> Tensor:
+    """The data as a tensor, copied only where it must be: a tensor of that dtype is returned as it is.
+
+    >>> pf.as_tensor([1, 2, 3])
+    tensor([1, 2, 3])
+    """
+    if isinstance(data, Tensor):
+        out = data
+    elif isinstance(data, np.ndarray):
+        out = from_numpy(data)
+    elif hasattr(data, "__dlpack__") and not isinstance(data, np.generic):
+        out = from_numpy(_array(data))
     else:
-        array = _array(data)
-        wanted = as_dtype(dtype) if dtype is not None else as_dtype(array.dtype)
-        block = cpu().allocate(array.size * wanted.itemsize)
-        flat = np.ndarray(array.shape, wanted.numpy, buffer=block._memory, offset=block.address - block._memory.ctypes.data)
-        with np.errstate(all="ignore"):
-            flat[...] = array
-        node = leaf(Value(block), array.shape, wanted, CPU, False)
-    target = parse_device(device) if device is not None else state.device
-    node = copy_to(node, target, commit=device is not None)
-    out = Tensor(node)
-    return out.requires_grad_() if requires_grad else out
+        return tensor(data, dtype, device)
+    if dtype is not None or device is not None:
+        out = out.to(device=device, dtype=dtype)
+    return out
 
 
-def full(*shape: Any, fill_value: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor filled with one number: full((2, 3), 7.0).
+# --- filled -----------------------------------------------------------------------------------------------------------
+
+
+def full(
+    size: Any, fill_value: Any, *, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor filled with one number.
 
     >>> pf.full((2,), 7.0)
     tensor([7., 7.])
     """
-    if fill_value is None:
-        *shape, fill_value = shape  # type: ignore[assignment]
-    return _filled("full", tuple(shape), fill_value, dtype, device, requires_grad)
+    shape = shape_of("full", (size,))
+    if dtype is not None:
+        wanted = as_dtype(dtype)
+    elif isinstance(fill_value, Tensor):
+        wanted = fill_value.dtype
+    else:
+        wanted = (
+            bool_
+            if isinstance(fill_value, (bool, np.bool_))
+            else int64
+            if isinstance(fill_value, (int, np.integer))
+            else float32
+        )
+    return finish(constant(number_for("full", fill_value, wanted), wanted, shape, device), requires_grad)
 
 
-def _filled(op: str, shape: tuple[Any, ...], value: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
-    dims = check_shape(op, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
-    default = bool_ if isinstance(value, bool) else int64 if isinstance(value, int) else float32
-    target = parse_device(device) if device is not None else state.device
-    node = const(value, as_dtype(dtype) if dtype is not None else default)
-    # A constant is at home anywhere; the clone gives it a device.
-    node = F.expand(F.clone(node), dims) if device is None else F.expand(copy_to(F.clone(node), target, commit=True), dims)
-    out = Tensor(node)
-    return out.requires_grad_() if requires_grad else out
-
-
-def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def zeros(*size: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
     """A tensor of zeros.
 
     >>> pf.zeros(2, 3).shape
     (2, 3)
     """
-    return _filled("zeros", shape, 0.0, dtype, device, requires_grad)
+    return full(shape_of("zeros", size), 0, dtype=dtype or float32, device=device, requires_grad=requires_grad)
 
 
-def ones(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of ones."""
-    return _filled("ones", shape, 1.0, dtype, device, requires_grad)
+def ones(*size: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of ones.
+
+    >>> pf.ones(2)
+    tensor([1., 1.])
+    """
+    return full(shape_of("ones", size), 1, dtype=dtype or float32, device=device, requires_grad=requires_grad)
+
+
+def empty(*size: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
+    """A tensor whose values are whatever was in memory.
+
+    >>> pf.empty(2, 3).shape
+    (2, 3)
+    """
+    shape = shape_of("empty", size)
+    wanted = as_dtype(dtype or float32)
+    return finish(_source("uninitialized", (), (shape, wanted), shape, wanted, device), requires_grad)
+
+
+def place_of(input: Tensor, device: object) -> object:
+    """`device=` of a tensor made like another: where that one is committed to, unless another is named."""
+    if not isinstance(input, Tensor):
+        raise DTypeError(f"[like] expected a tensor but got {type(input).__name__}")
+    meta = input._node.meta
+    return meta.device if device is None and meta.committed else device
+
+
+def full_like(
+    input: Tensor, fill_value: Any, *, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """One number, with the shape, dtype and device of another tensor.
+
+    >>> pf.full_like(pf.zeros(2), 3)
+    tensor([3., 3.])
+    """
+    place = place_of(input, device)
+    return full(input.shape, fill_value, dtype=dtype or input.dtype, device=place, requires_grad=requires_grad)
+
+
+def zeros_like(input: Tensor, *, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
+    """Zeros with the shape, dtype and device of another tensor."""
+    return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(input: Tensor, *, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
+    """Ones with the shape, dtype and device of another tensor."""
+    return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def empty_like(input: Tensor, *, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
+    """Uninitialised memory with the shape, dtype and device of another tensor."""
+    place = place_of(input, device)
+    return empty(input.shape, dtype=dtype or input.dtype, device=place, requires_grad=requires_grad)
+
+
+# --- by rule ----------------------------------------------------------------------------------------------------------
+
+
+def _bound(op: str, value: Any) -> float | int:
+    if isinstance(value, Tensor):
+        value = value.item()
+    if not is_number(value):
+        raise DTypeError(f"[{op}] expected real numbers but got {value!r}")
+    number = as_number(value)
+    if not math.isfinite(number):
+        raise ArgumentError(f"[{op}] expected finite numbers but got {number}")
+    return int(number) if isinstance(number, bool) else number
+
+
+def _line(at: Node, start: float | int, step: float | int) -> Node:
+    """start + step * position. In float64 for floats, so that 1e6 steps of 0.1 end where they should."""
+    kind = int64 if isinstance(start, int) and isinstance(step, int) else float64
+    return cast(at, kind) * const(step, kind) + const(start, kind)
+
+
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: object = None,
+    device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Numbers from start (0) up to but without end, a step apart. int64 if all three are integers, else float32.
+
+    >>> pf.arange(5, 0, -2)
+    tensor([5, 3, 1])
+    """
+    if end is None:
+        start, end = 0, start
+    first, last, by = (_bound("arange", v) for v in (start, end, step))
+    if by == 0:
+        raise ArgumentError("[arange] expected a step other than 0 but got 0")
+    if (last - first) * by < 0:
+        raise ArgumentError(
+            f"[arange] expected an end that the step leads to but got start={first}, end={last}, step={by}"
+        )
+    integers = all(isinstance(v, int) for v in (first, last, by))
+    count = -((first - last) // by) if integers else math.ceil((last - first) / by)
+    if integers and any(not -(1 << 63) <= v < (1 << 63) for v in (first, last, by)):
+        raise ArgumentError(f"[arange] expected integers of 64 bits but got start={first}, end={last}, step={by}")
+    shape = check_shape("arange", (int(count),))
+    wanted = as_dtype(dtype) if dtype is not None else int64 if integers else float32
+    return finish(cast(_line(positions(shape, device), first, by), wanted), requires_grad)
+
+
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """`steps` numbers from start to end, both included, evenly apart.
+
+    >>> pf.linspace(0, 1, 5)
+    tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
+    """
+    first, last = float(_bound("linspace", start)), float(_bound("linspace", end))
+    (n,) = check_shape("linspace", (steps,))
+    step = (last - first) / (n - 1) if n > 1 else 0.0
+    at = positions((n,), device)
+    # The second half counts from the end, so that the last number is exactly `end`.
+    back = last - (n - 1.0 - cast(at, float64)) * step
+    values = F.where(at < (n + 1) // 2, _line(at, first, step), back)
+    return finish(cast(values, as_dtype(dtype or float32)), requires_grad)
+
+
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: object = None,
+    device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` numbers from base**start to base**end, a constant factor apart.
+
+    >>> pf.logspace(0, 2, 3)
+    tensor([  1.,  10., 100.])
+    """
+    exponents = linspace(start, end, steps, dtype=float64, device=device)
+    return finish(
+        cast(F.pow(float(_bound("logspace", base)), exponents._node), as_dtype(dtype or float32)), requires_grad
+    )
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """Ones on the diagonal, zeros elsewhere.
+
+    >>> pf.eye(2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    rows, columns = check_shape("eye", (n, n if m is None else m))
+    row = F.reshape(positions((rows,), device), (rows, 1))
+    return finish(cast(F.eq(row, positions((columns,), device)), as_dtype(dtype or float32)), requires_grad)

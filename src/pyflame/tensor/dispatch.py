@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from pyflame.autograd import record
 from pyflame.core import knobs
+from pyflame.core.errors import DTypeError
 from pyflame.core.state import state
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import OPS
-from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.tensor import Tensor, alias
 
 _MAX_PENDING = knobs.MAX_PENDING.integer()
 
@@ -64,7 +66,7 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         for a in kwargs.values():
             _entries(a, found)
     if not found:
-        return wrap(fn(*nodes, **named), None)
+        return wrap(fn(*nodes, **named), None, nodes)
     before = state.recorder
     recorder: list[Node] = []
     state.recorder = recorder
@@ -73,29 +75,53 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     finally:
         state.recorder = before
     record(recorder, found)
-    return wrap(out, found)
+    return wrap(out, found, nodes)
 
 
-def wrap(out: Any, entries: dict[Node, Any] | None) -> Any:
-    """Nodes become Tensors, also inside lists and tuples."""
+def _among(node: Node, values: Any) -> bool:
+    return any(v is node or (isinstance(v, (list, tuple)) and _among(node, v)) for v in values)
+
+
+def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = ()) -> Any:
+    """Nodes become Tensors, also inside lists and tuples. `given`: arguments of the op, which it may return."""
     if isinstance(out, Node):
-        result = Tensor(out, entries.get(out) if entries else None)
+        entry = entries.get(out) if entries else None
+        if entry is None and _among(out, given):
+            out = alias(out)
+        result = Tensor(out, entry)
         if state.eager and state.tracer is None:
             result.numpy() if out.meta.device is not None and out.meta.device.kind == "cpu" else evaluate([out])
         elif state.pending > _MAX_PENDING and state.tracer is None:
             evaluate([out])
         return result
     if isinstance(out, (list, tuple)):
-        return type(out)([wrap(o, entries) for o in out])
+        values = [wrap(o, entries, given) for o in out]
+        return type(out)(*values) if hasattr(out, "_fields") else type(out)(values)
     return out
+
+
+# NumPy's and PyTorch's names of one argument: an op is declared with one of them and takes any.
+_SYNONYMS = (
+    ("axis", "dim"), ("axis", "dims"), ("axes", "dims"), ("keepdims", "keepdim"), ("x", "input"), ("y", "other"),
+)  # fmt: skip
+
+
+def torch_names(fn: Callable[..., Any]) -> dict[str, str]:
+    """Keyword -> the parameter of fn that it means, for keywords that fn itself does not have."""
+    have = inspect.signature(fn).parameters
+    pairs = [pair for a, b in _SYNONYMS for pair in ((a, b), (b, a))]
+    return {word: name for name, word in pairs if name in have and word not in have}
 
 
 def public(op: OpDef) -> Callable[..., Any]:
     """The function of an op, over Tensors."""
     fn = op.fn
+    names = torch_names(fn)
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and names:
+            kwargs = {names.get(k, k): v for k, v in kwargs.items()}
         return call(fn, args, kwargs)
 
     function.__qualname__ = function.__name__ = op.name
@@ -128,15 +154,25 @@ def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
 
 OPERATORS = {
     "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_div", "mod": "mod", "pow": "pow",
-    "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
+    "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "left_shift", "rshift": "right_shift",
 }  # fmt: skip
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def _in_place(name: str) -> Callable[[Any, Any], Any]:
+def in_place(name: str) -> Callable[..., Any]:
+    """The method that replaces a tensor's value by the result of an op, in the tensor's dtype."""
+    fn = OPS[name].fn
+
+    @functools.wraps(fn)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        out = call(OPS[name].fn, (self, *args), kwargs)
-        return self._rebind(FUNCTIONS["cast"](out, self.dtype))
+        out = call(fn, (self, *args), kwargs)
+        if "bif".index(out.dtype.category) > "bif".index(self.dtype.category):
+            raise DTypeError(
+                f"[{name}_] expected a result that {self.dtype.name} can hold but got {out.dtype.name}; "
+                f"cast the tensor first, or use {name} without the underscore"
+            )
+        return self._rebind(out if out.dtype is self.dtype else FUNCTIONS["cast"](out, self.dtype))
 
     return method
 
@@ -150,11 +186,11 @@ def install() -> None:
         if name in OPS:
             setattr(Tensor, f"__{symbol}__", _binary(name))
             setattr(Tensor, f"__r{symbol}__", _binary(name, swap=True))
-            setattr(Tensor, f"__i{symbol}__", _in_place(name))
+            setattr(Tensor, f"__i{symbol}__", in_place(name))
     for name in COMPARISONS:
         setattr(Tensor, f"__{name}__", _binary(name))
     Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
-    Tensor.__neg__ = FUNCTIONS["neg"]  # type: ignore[attr-defined]
+    Tensor.__neg__ = FUNCTIONS["neg"]  # type: ignore[method-assign]
 
 
 install()

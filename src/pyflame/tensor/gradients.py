@@ -1,41 +1,294 @@
-"""Tensor.backward, pf.no_grad and friends."""
+"""Gradient recording on and off, Tensor.backward, and gradients of tensors with respect to tensors."""
 
 from __future__ import annotations
 
-from pyflame.autograd import backward
-from pyflame.autograd.tape import Entry, Leaf
-from pyflame.core.errors import GradientError, ShapeError
-from pyflame.ir import F, Node
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from pyflame.autograd import Entry, Hook, Leaf, backward
+from pyflame.core.errors import ArgumentError, GradientError, ShapeError
+from pyflame.core.state import state
+from pyflame.ir import F, Node, cast
 from pyflame.tensor.tensor import Tensor
 
+Fn = TypeVar("Fn", bound=Callable[..., Any])
 
-def seed_of(tensor: Tensor, gradient: Tensor | None) -> Node:
-    """The gradient a backward pass starts with."""
-    if gradient is None:
-        if tensor.size != 1:
-            raise GradientError(
-                f"[backward] expected a tensor with one element but got shape {tensor.shape}; reduce it with .sum() or .mean(), or pass a gradient"
-            )
-        return F.full_const(1, tensor.dtype, tensor.shape)
-    if gradient.shape != tensor.shape:
-        raise ShapeError(f"[backward] expected a gradient of shape {tensor.shape} but got {gradient.shape}")
-    return F.cast(gradient._node, tensor.dtype)
+# --- recording on and off ---------------------------------------------------------------------------------------------
 
 
-def backward_into_leaves(tensor: Tensor, gradient: Tensor | None, retain_graph: bool, create_graph: bool) -> None:
-    """Accumulate into `.grad` of every leaf tensor."""
+class set_grad_enabled:
+    """Record gradients or not: at once when called, and back again at the end of a `with` block. Also a decorator.
+
+    >>> with pf.set_grad_enabled(False):
+    ...     pf.is_grad_enabled()
+    False
+    """
+
+    def __init__(self, mode: bool) -> None:
+        self.wanted = bool(mode)
+        self._before = [state.grad_enabled]
+        state.grad_enabled = self.wanted
+
+    def __enter__(self) -> None:
+        state.grad_enabled = self.wanted
+
+    def __exit__(self, *exc: object) -> None:
+        state.grad_enabled = self._before[0]
+
+    def __call__(self, fn: Fn) -> Fn:
+        state.grad_enabled = self._before[0]
+        return _decorated(fn, self.wanted)
+
+
+class _GradMode:
+    """Base of no_grad and enable_grad: `with no_grad():`, `@no_grad()` and `@no_grad`."""
+
+    wanted: bool
+
+    def __new__(cls, fn: Callable[..., Any] | None = None) -> Any:
+        return super().__new__(cls) if fn is None else _decorated(fn, cls.wanted)
+
+    def __init__(self, fn: Callable[..., Any] | None = None) -> None:
+        self._before: list[bool] = []  # a stack: one object may be entered again
+
+    def __enter__(self) -> None:
+        self._before.append(state.grad_enabled)
+        state.grad_enabled = self.wanted
+
+    def __exit__(self, *exc: object) -> None:
+        state.grad_enabled = self._before.pop()
+
+    def __call__(self, fn: Fn) -> Fn:
+        return _decorated(fn, self.wanted)
+
+
+class no_grad(_GradMode):
+    """Ops inside are not recorded, so nothing is kept for a backward pass.
+
+    >>> with pf.no_grad():
+    ...     pf.is_grad_enabled()
+    False
+    """
+
+    wanted = False
+
+
+class enable_grad(_GradMode):
+    """Ops inside are recorded again, within a no_grad block."""
+
+    wanted = True
+
+
+def _decorated(fn: Fn, wanted: bool) -> Fn:
+    if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
+        raise ArgumentError(
+            f"[no_grad] expected a plain function but got {fn.__name__}, which pauses; use a with block inside of it"
+        )
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = state.grad_enabled
+        state.grad_enabled = wanted
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            state.grad_enabled = before
+
+    return call  # type: ignore[return-value]
+
+
+def is_grad_enabled() -> bool:
+    """Whether ops are recorded for a backward pass."""
+    return state.grad_enabled
+
+
+# --- backward ---------------------------------------------------------------------------------------------------------
+
+
+def _seed(op: str, tensor: Tensor, gradient: Tensor | None) -> tuple[Entry | Leaf, Node]:
+    """Where a backward pass starts, and with which gradient."""
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"[{op}] expected a tensor but got {type(tensor).__name__}")
     if tensor._entry is None:
-        raise GradientError("[backward] expected a tensor computed from one that requires grad but this one is not; call requires_grad_() first")
-    entries: dict[Node, Entry | Leaf] = {}
-    gradients = backward(
-        [(tensor._entry, seed_of(tensor, gradient))], retain_graph=retain_graph, create_graph=create_graph, entries=entries
-    )
-    for leaf, node in gradients.items():
+        raise GradientError(
+            f"[{op}] expected a tensor computed from one that requires grad but got one that is not; call "
+            "requires_grad_() first"
+        )
+    if gradient is None:
+        if tensor.numel() != 1:
+            raise GradientError(
+                f"[{op}] expected a tensor with one element but got shape {tensor.shape}; reduce it with .sum() or "
+                ".mean(), or pass a gradient"
+            )
+        return tensor._entry, F.full_const(1, tensor.dtype, tensor.shape)
+    if not isinstance(gradient, Tensor):
+        raise ArgumentError(f"[{op}] expected a tensor as gradient but got {type(gradient).__name__}")
+    if gradient.shape != tensor.shape:
+        raise ShapeError(f"[{op}] expected a gradient of shape {tensor.shape} but got {gradient.shape}")
+    return tensor._entry, cast(_node_of(gradient), tensor.dtype)
+
+
+def _node_of(tensor: Tensor) -> Node:
+    return tensor._node if state.tracer is None else state.tracer.read(tensor)
+
+
+def accumulate(cell: Tensor, node: Node, entry: Entry | Leaf | None) -> None:
+    """Add to a tensor's .grad."""
+    if cell.grad is None:
+        cell.grad = Tensor(node, entry)
+    elif entry is None and cell.grad._entry is None:
+        cell.grad = Tensor(F.add(_node_of(cell.grad), node))
+    else:
+        cell.grad = cell.grad + Tensor(node, entry)
+
+
+def _roots(
+    op: str, tensors: Tensor | Sequence[Tensor], gradients: Tensor | Sequence[Tensor | None] | None
+) -> tuple[list[tuple[Entry | Leaf, Node]], dict[Node, Entry | Leaf]]:
+    """Where a backward pass starts, and the tape of the gradients it starts with."""
+    outs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    seeds: list[Tensor | None] = [None] * len(outs)
+    if gradients is not None:
+        seeds = list(gradients) if isinstance(gradients, (list, tuple)) else [gradients]  # type: ignore[list-item]
+    if len(seeds) != len(outs):
+        raise ArgumentError(f"[{op}] expected one gradient per output ({len(outs)}) but got {len(seeds)}")
+    roots = [_seed(op, o, s) for o, s in zip(outs, seeds, strict=True)]
+    return roots, {_node_of(g): g._entry for g in seeds if g is not None and g._entry is not None}
+
+
+def backward_into_leaves(
+    tensors: Tensor | Sequence[Tensor],
+    gradients: Tensor | Sequence[Tensor | None] | None,
+    retain_graph: bool | None,
+    create_graph: bool,
+) -> None:
+    """Accumulate into `.grad` of every leaf tensor."""
+    roots, entries = _roots("backward", tensors, gradients)
+    keep = create_graph if retain_graph is None else retain_graph
+    found = backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries)
+    for leaf, node in found.items():
         cell = leaf.cell()
-        if cell is None:
-            continue
-        new = Tensor(node, entries.get(node) if create_graph else None)
-        if cell.grad is None:
-            cell.grad = new
-        else:
-            cell.grad = cell.grad + new if create_graph else Tensor(F.add(cell.grad._node, node))
+        if cell is not None:
+            accumulate(cell, node, entries.get(node) if create_graph else None)
+
+
+def grad_of(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the sum of outputs with respect to inputs, which need not be leaves; `.grad` stays as it is.
+
+    >>> x = pf.tensor([1.0, 2.0], requires_grad=True)
+    >>> pf.autograd.grad((x * x).sum(), x)
+    (tensor([2., 4.]),)
+    """
+    ins = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for position, t in enumerate(ins):
+        if not isinstance(t, Tensor) or t._entry is None:
+            raise GradientError(
+                f"[grad] expected inputs that require grad but number {position} does not; call requires_grad_() first"
+            )
+    found: dict[Entry | Leaf, Node] = {}
+    hooks = [(t._entry, _catch(t._entry, found)) for t in ins if t._entry is not None]
+    roots, entries = _roots("grad", outputs, grad_outputs)
+    try:
+        for entry, hook in hooks:
+            _add_hook(entry, hook)
+        keep = create_graph if retain_graph is None else retain_graph
+        backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries)
+    finally:
+        for entry, hook in hooks:
+            _remove_hook(entry, hook)
+    out: list[Tensor | None] = []
+    for position, t in enumerate(ins):
+        assert t._entry is not None
+        node = found.get(t._entry)
+        if node is None and not allow_unused:
+            raise GradientError(
+                f"[grad] expected inputs that the outputs depend on but number {position} is unused; pass "
+                "allow_unused=True"
+            )
+        out.append(None if node is None else Tensor(node, entries.get(node) if create_graph else None))
+    return tuple(out)
+
+
+# --- hooks ------------------------------------------------------------------------------------------------------------
+
+
+def _catch(entry: Entry | Leaf, found: dict[Entry | Leaf, Node]) -> Hook:
+    def hook(g: Node, entries: dict[Node, Entry | Leaf]) -> None:
+        found[entry] = g
+
+    return hook
+
+
+def _add_hook(entry: Entry | Leaf, hook: Hook) -> None:
+    entry.hooks = [*(entry.hooks or ()), hook]
+
+
+def _remove_hook(entry: Entry | Leaf, hook: Hook) -> None:
+    entry.hooks = [h for h in entry.hooks or () if h is not hook] or None
+
+
+class HookHandle:
+    """Returned by register_hook; `remove()` takes the hook away again."""
+
+    def __init__(self, entry: Entry | Leaf, hook: Hook) -> None:
+        self._entry = entry
+        self._hook = hook
+
+    def remove(self) -> None:
+        _remove_hook(self._entry, self._hook)
+
+
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+    """Call `hook(gradient)` in each backward pass, when this tensor's gradient is known; what it returns replaces it.
+
+    >>> x = pf.tensor([1.0], requires_grad=True)
+    >>> handle = x.register_hook(lambda g: g * 2)
+    >>> (x * 3).sum().backward(); x.grad
+    tensor([6.])
+    """
+    if self._entry is None:
+        raise GradientError(
+            "[register_hook] expected a tensor that requires grad but got one that does not; call requires_grad_() "
+            "first"
+        )
+
+    def call(g: Node, entries: dict[Node, Entry | Leaf]) -> Node | None:
+        result = hook(Tensor(g, entries.get(g)))
+        if result is None:
+            return None
+        if not isinstance(result, Tensor) or result.shape != g.shape:
+            raise GradientError(
+                f"[register_hook] expected a gradient of shape {g.shape} or None from the hook but got {result!r}"
+            )
+        if result._entry is not None:
+            entries[result._node] = result._entry
+        return result._node
+
+    _add_hook(self._entry, call)
+    return HookHandle(self._entry, call)
+
+
+def retain_grad(self: Tensor) -> None:
+    """Keep the gradient of a tensor that was computed in its .grad, as leaves do."""
+    if self._entry is None:
+        raise GradientError("[retain_grad] expected a tensor that requires grad but got one that does not")
+    if isinstance(self._entry, Leaf):
+        return
+    cell = weakref.ref(self)
+
+    def keep(g: Node, entries: dict[Node, Entry | Leaf]) -> None:
+        tensor = cell()
+        if tensor is not None:
+            accumulate(tensor, g, entries.get(g))
+
+    _add_hook(self._entry, keep)

@@ -21,7 +21,7 @@ def format_tensor(tensor: Tensor) -> str:
     notes = []
     if tensor.dtype.name not in ("float32", "int64", "bool_"):
         notes.append(f"dtype={tensor.dtype.name}")
-    if tensor.size == 0:
+    if tensor.numel() == 0:
         notes.append(f"shape={tensor.shape}")
     if tensor.device != "cpu":
         notes.append(f"device={tensor.device!r}")

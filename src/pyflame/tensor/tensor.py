@@ -1,7 +1,7 @@
 """Tensor: a mutable cell that holds an immutable Node.
 
-Ops build Nodes; nothing runs until a value is needed. Assignment (`x[i] = v`, `x += y`, `add_`) rebinds the cell to a new
-Node: other tensors that were computed from the old value keep it.
+Ops build Nodes; nothing runs until a value is needed. Assignment (`x[i] = v`, `x += y`, `add_`) rebinds the cell to a
+new Node: other tensors that were computed from the old value keep it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,31 @@ import numpy as np
 from pyflame.autograd import Entry, Leaf
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType
-from pyflame.core.errors import ArgumentError, GradientError, ShapeError
-from pyflame.core.state import state
+from pyflame.core.errors import DTypeError, GradientError, ShapeError
+from pyflame.core.state import mode, state
 from pyflame.engine.evaluate import evaluate
-from pyflame.engine.value import to_numpy
-from pyflame.ir import F, Node, copy_to
+from pyflame.engine.value import Value, to_numpy
+from pyflame.ir import OPS, F, Node, apply, copy_to
 from pyflame.ir.opdef import LEAF
+from pyflame.tensor.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Tensor:
+def alias(node: Node) -> Node:
+    """Another Node with the same value and memory.
+
+    The tape knows values by their Node, so a tensor that shares another's value but not its gradient needs its own.
+    """
+    if node.op.kind != LEAF or state.tracer is not None:  # a traced leaf has no memory yet
+        with mode(recorder=None):
+            return apply(OPS["reshape"], (node,), (node.shape,))
+    data = node.data
+    return Node(node.op, (), (), node.meta, node.sig, Value(data.storage, data.offset, data.strides))
+
+
+class Tensor(Catalogue):
     """An n-dimensional array on a device. Make one with `pf.tensor`, `pf.zeros`, `pf.randn`, ..."""
 
     __slots__ = ("__weakref__", "_entry", "_node", "grad")
@@ -35,6 +48,41 @@ class Tensor:
         self._node = node
         self._entry = entry
         self.grad: Tensor | None = None
+        if state.tracer is not None:
+            state.tracer.known.add(node)
+
+    if TYPE_CHECKING:  # dispatch, methods and indexing install these, from the catalogue
+
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __floordiv__(self, other: Any) -> Tensor: ...
+        def __rfloordiv__(self, other: Any) -> Tensor: ...
+        def __mod__(self, other: Any) -> Tensor: ...
+        def __rmod__(self, other: Any) -> Tensor: ...
+        def __pow__(self, other: Any) -> Tensor: ...
+        def __rpow__(self, other: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __rmatmul__(self, other: Any) -> Tensor: ...
+        def __and__(self, other: Any) -> Tensor: ...
+        def __rand__(self, other: Any) -> Tensor: ...
+        def __or__(self, other: Any) -> Tensor: ...
+        def __ror__(self, other: Any) -> Tensor: ...
+        def __xor__(self, other: Any) -> Tensor: ...
+        def __rxor__(self, other: Any) -> Tensor: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+        def __setitem__(self, index: Any, value: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
@@ -50,16 +98,9 @@ class Tensor:
     def ndim(self) -> int:
         return len(self._node.meta.shape)
 
-    @property
-    def size(self) -> int:
-        """Number of elements. (PyTorch's `numel()` is here too.)"""
-        return self._node.meta.size
-
     def numel(self) -> int:
+        """Number of elements."""
         return self._node.meta.size
-
-    def dim(self) -> int:
-        return len(self._node.meta.shape)
 
     @property
     def nbytes(self) -> int:
@@ -80,10 +121,10 @@ class Tensor:
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """The values as a read-only NumPy array that shares memory with the tensor; copy it to write."""
+    def _evaluated(self, why: str) -> Node:
+        """The Node on the host, computed."""
         if state.tracer is not None:
-            state.tracer.escaped("numpy()")
+            state.tracer.escaped(why)
         node = self._node
         if node.meta.device is not None and node.meta.device.kind not in ("cpu", "null"):
             node = copy_to(node, DeviceId("cpu"))
@@ -91,14 +132,21 @@ class Tensor:
             if node.meta.device is None:
                 node = self._node = F.clone(node)
             evaluate([node])
+        return node
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a read-only NumPy array that shares memory with the tensor; copy it to write."""
+        node = self._evaluated("numpy()")
         return to_numpy(node.data, node.meta.shape, node.meta.dtype)
 
     def item(self) -> Any:
         """The value of a tensor with one element, as a Python number."""
         if state.tracer is not None:
             state.tracer.escaped("item()")
-        if self.size != 1:
-            raise ShapeError(f"[item] expected a tensor with one element but got shape {self.shape}; use .tolist() or .numpy()")
+        if self.numel() != 1:
+            raise ShapeError(
+                f"[item] expected a tensor with one element but got shape {self.shape}; use .tolist() or .numpy()"
+            )
         value = self.numpy().reshape(()).item()
         return float(value) if self.dtype.is_float else value
 
@@ -108,14 +156,20 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(
+                    f"[array] expected a dtype that needs no copy ({array.dtype}) but got {np.dtype(dtype)}"
+                )
             return array.astype(dtype)
         return array.copy() if copy else array
 
     def __bool__(self) -> bool:
         if state.tracer is not None:
             state.tracer.escaped("bool()")
-        if self.size != 1:
-            raise ShapeError(f"[bool] expected a tensor with one element but got shape {self.shape}; use .any() or .all()")
+        if self.numel() != 1:
+            raise ShapeError(
+                f"[bool] expected a tensor with one element but got shape {self.shape}; use .any() or .all()"
+            )
         return bool(self.item())
 
     def __float__(self) -> float:
@@ -126,7 +180,7 @@ class Tensor:
 
     def __index__(self) -> int:
         if self.dtype.is_float:
-            raise ArgumentError(f"[index] expected an integer tensor but got {self.dtype.name}")
+            raise DTypeError(f"[index] expected an integer tensor but got {self.dtype.name}")
         return int(self.item())
 
     def __repr__(self) -> str:
@@ -164,9 +218,11 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same value, without its tape."""
-        return Tensor(self._node)
+        return Tensor(alias(self._node if state.tracer is None else state.tracer.read(self)))
 
-    def backward(self, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> None:
         """Add the gradient of this tensor to `.grad` of every leaf that requires it.
 
         >>> x = pf.tensor([1.0, 2.0], requires_grad=True)
@@ -192,8 +248,6 @@ class Tensor:
         if state.tracer is not None:
             state.tracer.rebound(self)
         self._node = value._node
-        if not isinstance(self._entry, Leaf):
+        if state.grad_enabled:  # without it the tape does not see the change
             self._entry = value._entry
         return self
-
-

@@ -90,6 +90,8 @@ typedef PF_GLUE(pf_store_, PF_A_T) pf_a_t;
 typedef PF_GLUE(pf_store_, PF_B_T) pf_b_t;
 #define PF_LOAD_A(p) ((PF_ACC_T)PF_GLUE(pf_load_, PF_A_T)(p))
 #define PF_LOAD_B(p) ((PF_ACC_T)PF_GLUE(pf_load_, PF_B_T)(p))
+/* Elements that are accumulators as they stand; conversions are left out. */
+#define PF_B_PLAIN __builtin_types_compatible_p(pf_b_t, PF_ACC_T)
 #define PF_A_TAG PF_GLUE(PF_TAG_, PF_A_T)
 #define PF_B_TAG PF_GLUE(PF_TAG_, PF_B_T)
 #define PF_IS_BYTE(tag) ((tag) == PF_TAG_int8 || (tag) == PF_TAG_uint8)
@@ -253,7 +255,7 @@ PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, co
     pf_vec column[PF_NV];
     /* B comes from L2: ask for it a few hundred cycles ahead (a prefetch past the panel's end is harmless). */
 #pragma GCC unroll 2
-    for (int v = 0; v < vecs; v++) __builtin_prefetch(b + (8 * vecs + v) * PF_LANES);
+    for (int v = 0; v < vecs; v++) __builtin_prefetch(b + (24 * vecs + v) * PF_LANES);
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) column[v] = *(const pf_vec *)(b + v * PF_LANES);
 #pragma GCC unroll 16

@@ -44,8 +44,8 @@ PF_FN float pf_f64_to_f32_odd(double x) {
   return pf_from_bits_f32(inexact ? u | 1u : u);
 }
 
-/* _Float16 where the compiler turns a loop over it into conversion instructions: clang does, gcc 12 leaves it scalar. */
-#if defined(__clang__) && (defined(__F16C__) || defined(__ARM_FP16_FORMAT_IEEE))
+/* _Float16 where a loop over it becomes conversion instructions: clang does that, gcc 12 leaves it scalar. */
+#if defined(__clang__) && (defined(__F16C__) || defined(__ARM_FP16_FORMAT_IEEE) || defined(__AMDGCN__))
 PF_FN float pf_f16_to_f32(uint16_t h) {
   _Float16 x;
   __builtin_memcpy(&x, &h, 2);

@@ -54,7 +54,9 @@ PF_FN double pf_gelu_tanh_f64(double x) {
 PF_FN double pf_softplus_f64(double x) { return (x < 0.0 ? 0.0 : x) + log1p(exp(-fabs(x))); }
 
 /* The reentrant form: lgamma itself writes a global. */
+#ifndef PF_GPU_H
 double lgamma_r(double x, int *sign);
+#endif
 PF_FN double pf_lgamma_f64(double x) {
   int sign;
   return lgamma_r(x, &sign);
@@ -201,6 +203,7 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 
 /* ---- generic names ----------------------------------------------------------------------------------------- */
 
+#ifndef PF_GPU_H /* C++ overloads there */
 #define PF_OF_FLOAT(name, x) _Generic((x), float: pf_##name##_f32, double: pf_##name##_f64)
 #define PF_OF_NUMBER(name, x)                                                                                  \
   _Generic((x), float: pf_##name##_f32, double: pf_##name##_f64, int: pf_##name##_i32,                         \
@@ -270,5 +273,6 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_to_i64(x) PF_OF_CAST(to_i64, x)(x)
 #define pf_to_u64(x) PF_OF_CAST(to_u64, x)(x)
 #define pf_to_bool(x) PF_OF_CAST(to_bool, x)(x)
+#endif
 
 #endif

@@ -72,10 +72,10 @@ PF_UNUSED static void PF_PACK_COLUMNS(pf_word_t *dst, int64_t width, const PF_PA
 /* PF_LANES neighbouring elements in the accumulator's type, for the kernels that read an operand where it lies.
  * Intrinsics where gcc 12 takes __builtin_convertvector apart into scalars. */
 PF_ALWAYS_INLINE pf_vec PF_PACK_VECTOR(const PF_PACK_T *src) {
-  typedef PF_PACK_T narrow __attribute__((vector_size(PF_LANES * sizeof(PF_PACK_T)), aligned(sizeof(PF_PACK_T)), may_alias));
 #if PF_PACK_TAG == PF_TAG_bfloat16 && PF_VECTOR_BYTES == 64
   return (pf_vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)src)), 16);
 #elif PF_PACK_TAG == PF_TAG_bfloat16
+  typedef uint16_t narrow __attribute__((vector_size(PF_LANES * 2), aligned(2), may_alias));
   typedef uint32_t wide __attribute__((vector_size(PF_LANES * 4)));
   return (pf_vec)(__builtin_convertvector(*(const narrow *)src, wide) << 16);
 #elif PF_PACK_TAG == PF_TAG_float16 && PF_VECTOR_BYTES == 64
@@ -91,6 +91,7 @@ PF_ALWAYS_INLINE pf_vec PF_PACK_VECTOR(const PF_PACK_T *src) {
 #elif PF_PACK_TAG == PF_TAG_uint8 && PF_VECTOR_BYTES == 64
   return (pf_vec)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)src));
 #else
+  typedef PF_PACK_T narrow __attribute__((vector_size(PF_LANES * sizeof(PF_PACK_T)), aligned(sizeof(PF_PACK_T)), may_alias));
   return __builtin_convertvector(*(const narrow *)src, pf_vec);
 #endif
 }

@@ -38,7 +38,8 @@ PF_FN pf_philox_block pf_philox(uint64_t seed, uint64_t offset, uint64_t block) 
     k0 += 0x9e3779b9u;
     k1 += 0xbb67ae85u;
   }
-  return (pf_philox_block){c0, c1, c2, c3};
+  pf_philox_block out = {c0, c1, c2, c3};
+  return out;
 }
 
 PF_FN uint32_t pf_random_u32(uint64_t seed, uint64_t offset, uint64_t i) {
@@ -50,6 +51,13 @@ PF_FN uint64_t pf_random_u64(uint64_t seed, uint64_t offset, uint64_t i) {
   pf_philox_block b = pf_philox(seed, offset, i >> 1);
   uint32_t high = i & 1u ? b.w2 : b.w0, low = i & 1u ? b.w3 : b.w1;
   return (uint64_t)high << 32 | low;
+}
+
+/* An integer in [0, span) from a 64-bit word: floor(word * span / 2^64), by 32-bit products. span 0 stands for 2^64. */
+PF_FN uint64_t pf_random_below(uint64_t word, uint64_t span) {
+  uint64_t a = word >> 32, b = (uint32_t)word, c = span >> 32, d = (uint32_t)span;
+  uint64_t middle = a * d + (b * d >> 32), other = b * c + (uint32_t)middle;
+  return span == 0 ? word : a * c + (middle >> 32) + (other >> 32);
 }
 
 PF_FN float pf_uniform_f32(uint32_t w) { return (float)(int32_t)(w >> 8) * 0x1p-24f; }
@@ -69,7 +77,8 @@ PF_FN float pf_normal_radius_f32(uint32_t a) {
 }
 PF_FN float pf_normal_angle_f32(uint32_t b, uint32_t *quadrant) {
   *quadrant = (b + 0x20000000u) >> 30;
-  return (float)(int32_t)(b - (*quadrant << 30)) * 1.46291812e-09f; /* 2 pi / 2^32 */
+  float r = (float)(int32_t)(b - (*quadrant << 30));
+  return PF_FMA(r, 1.46291812e-09f, r * -4.07094027e-17f); /* 2 pi / 2^32 in two parts */
 }
 /* The normals of elements 2p and 2p + 1 from words 2p and 2p + 1. */
 PF_FN void pf_normal_pair_f32(uint32_t a, uint32_t b, float *even, float *odd) {

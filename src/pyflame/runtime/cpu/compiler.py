@@ -27,8 +27,8 @@ from pyflame.runtime.cache import DiskCache, digest, stats
 BATCH = 24
 # No -ffast-math: it flushes denormals for the whole process. -fwrapv: integer overflow wraps, as in NumPy.
 BASE_FLAGS = (
-    "-O3", "-std=gnu11", "-shared", "-fPIC", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
-    "-fwrapv", "-fno-semantic-interposition", "-fvisibility=default", "-w",
+    "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-std=gnu11", "-shared", "-fPIC", "-fopenmp-simd",
+    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fwrapv", "-fno-semantic-interposition", "-w",
 )  # fmt: skip
 _ISA_FLAGS = {
     "avx2": "-mavx2", "fma": "-mfma", "f16c": "-mf16c", "bmi2": "-mbmi2", "avx512f": "-mavx512f", "avx512bw": "-mavx512bw",
@@ -118,7 +118,9 @@ class CompilerC:
             for key, (text, suffixes) in zip(keys, texts, strict=True):
                 if all(key + s in self._functions for s in suffixes):
                     stats.memory_hits += 1
-                elif key not in missing:
+                elif key in missing:  # the same text again, perhaps with other functions of it
+                    missing[key] = (text, tuple(dict.fromkeys((*missing[key][1], *suffixes))))
+                else:
                     if self._from_disk(key, suffixes):
                         stats.disk_hits += 1
                     else:
@@ -126,6 +128,12 @@ class CompilerC:
                         missing[key] = (text, suffixes)
             self._compile_missing(missing)
             return [[self._functions[key + s] for s in suffixes] for key, (_, suffixes) in zip(keys, texts, strict=True)]
+
+    def forget(self) -> int:
+        """Forget every kernel, in memory and on disk; gives the bytes freed. Code stays loaded: a plan may be running it."""
+        with self._lock:
+            self._functions.clear()
+            return self.cache.clear()
 
     def _from_disk(self, key: str, suffixes: Sequence[str]) -> bool:
         entry = self.cache.read(key + ".kernel")
@@ -165,7 +173,7 @@ class CompilerC:
         stats.compile_seconds += time.perf_counter() - started
 
     def _compile_batch(self, keys: Sequence[str], missing: dict[str, tuple[str, Sequence[str]]]) -> None:
-        parts = ['#include "pf_abi.h"\n#include "pf_math.h"\n']
+        parts = ['#include "pf_abi.h"\n#include "pf_math.h"\n#include "pf_half.h"\n#include "pf_philox.h"\n']
         parts += [missing[key][0].replace("PF_KEY", "k" + key) for key in keys]
         library = digest(*sorted(keys)) + ".so"
         path = self.cache.write(library, self.build("\n".join(parts)))
@@ -179,7 +187,10 @@ class CompilerC:
             file = Path(folder) / "kernels.c"
             out = Path(folder) / "kernels.so"
             file.write_text(source)
-            command = [self.path, *self.flags, f"-I{include_dir()}", f"-I{include_dir().parent}", str(file), "-o", str(out), "-lm"]
+            # Hand-written templates bring macros and gain from -O3; generated loops vectorise without, in 3/4 of the time.
+            level = ["-O3"] if "#define" in source else []
+            folders = [f"-I{include_dir()}", f"-I{include_dir().parent}"]
+            command = [self.path, *self.flags, *level, *folders, str(file), "-o", str(out), "-lm"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise CompileError(f"[compile] {self.path} refused a kernel:\n{explain_failure(done.stderr, source)}")

@@ -60,8 +60,8 @@ class CPUDevice:
         assert self.compiler is not None
         return self.compiler.functions(texts)
 
-    def run(self, launches: int, count: int, slots: int, uniforms: int, error: int) -> None:
-        """Run a table of launches; all arguments are addresses but `count`. Blocks until done; the GIL is released."""
+    def run(self, launches: int, count: int, slots: bytes, uniforms: bytes, error: Any) -> None:
+        """Run a table of launches. Blocks until done; the GIL is released meanwhile."""
         status = self.runner(launches, count, slots, uniforms, error, self.workers)
         if status:
             raise RuntimeError("[cpu] expected at most 512 buffers in one launch")

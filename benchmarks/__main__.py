@@ -1,0 +1,27 @@
+"""Runs the benchmarks named on the command line, or all of them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from benchmarks.timing import show
+
+NAMES = ("elementwise", "rows", "matmul", "overhead", "graphs")
+
+
+def main(names: list[str]) -> int:
+    unknown = [n for n in names if n not in NAMES]
+    if unknown:
+        print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
+        return 2
+    results = []
+    for name in names or NAMES:
+        print(f"running {name} ...", file=sys.stderr)
+        results += importlib.import_module(f"benchmarks.{name}").run()
+    show(results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

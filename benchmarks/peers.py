@@ -1,0 +1,56 @@
+"""The peers, where they are installed: torch (eager and compiled), jax and onnxruntime."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def have(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def torch_contenders(fn: Callable[..., Any], *arrays: Any, compiled: bool = True) -> dict[str, Callable[[], Any]]:
+    """fn(torch, *tensors) eager and through torch.compile."""
+    if not have("torch"):
+        return {}
+    import torch
+
+    tensors = [torch.from_numpy(np.array(a)) for a in arrays]
+    out: dict[str, Callable[[], Any]] = {"torch": lambda: fn(torch, *tensors)}
+    if compiled:
+        fused = torch.compile(lambda *t: fn(torch, *t))
+        out["torch.compile"] = lambda: fused(*tensors)
+    return out
+
+
+def jax_contender(fn: Callable[..., Any], *arrays: Any) -> dict[str, Callable[[], Any]]:
+    """fn(jax, jnp, *arrays) through jax.jit."""
+    if not have("jax"):
+        return {}
+    import jax
+    import jax.numpy as jnp
+
+    values = [jnp.asarray(a) for a in arrays]
+    jitted = jax.jit(lambda *v: fn(jax, jnp, *v))
+    return {"jax.jit": lambda: jitted(*values).block_until_ready()}
+
+
+def onnx_contender(nodes: list[Any], inputs: dict[str, Any], constants: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """ONNX nodes over inputs 'x', ... to output 'y', run by onnxruntime on all cores."""
+    if not (have("onnx") and have("onnxruntime")):
+        return {}
+    import onnx
+    import onnxruntime
+
+    value = [onnx.helper.make_tensor_value_info(k, onnx.TensorProto.FLOAT, list(v.shape)) for k, v in inputs.items()]
+    result = [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    initial = [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = onnx.helper.make_graph(nodes, "bench", value, result, initial)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    options = onnxruntime.SessionOptions()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return {"onnxruntime": lambda: session.run(None, inputs)}

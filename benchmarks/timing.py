@@ -1,0 +1,77 @@
+"""Fair timing: contenders take turns in short rounds, so that a busy moment of the machine hits all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Result:
+    """One line of a benchmark: what was done, how much of it, and seconds per contender."""
+
+    work: str
+    amount: float  # bytes or flops of one call
+    unit: str  # "GB/s", "GFLOP/s" or "us"
+    seconds: dict[str, float]
+    reach: float | None = None  # wanted ratio of the best peer's time to ours
+    notes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> float:
+        return self.seconds["pyflame"]
+
+    @property
+    def best_peer(self) -> tuple[str, float] | None:
+        peers = {k: v for k, v in self.seconds.items() if not k.startswith("pyflame")}
+        return min(peers.items(), key=lambda p: p[1]) if peers else None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster we are than the best peer."""
+        return self.best_peer[1] / self.ours if self.best_peer else None
+
+    def rate(self, name: str) -> float:
+        seconds = self.seconds[name]
+        return seconds * 1e6 if self.unit == "us" else self.amount / seconds / 1e9
+
+
+def measure(contenders: dict[str, Callable[[], object]], *, rounds: int = 7, budget: float = 0.25) -> dict[str, float]:
+    """Median seconds per call of each contender. Every round gives each of them about `budget` / rounds seconds."""
+    repeats = {}
+    for name, fn in contenders.items():
+        for _ in range(3):
+            fn()
+        started = time.perf_counter()
+        fn()
+        once = max(time.perf_counter() - started, 1e-7)
+        repeats[name] = max(1, int(budget / rounds / once))
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, fn in contenders.items():
+            started = time.perf_counter()
+            for _ in range(repeats[name]):
+                fn()
+            times[name].append((time.perf_counter() - started) / repeats[name])
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def show(results: list[Result]) -> None:
+    """Print a table: rates of all, and our ratio to the best peer."""
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(dict.fromkeys(n for r in results for n in r.seconds))
+    table = Table()
+    table.add_column("work")
+    for name in names:
+        table.add_column(name, justify="right")
+    table.add_column("ratio to best", justify="right")
+    table.add_column("reach", justify="right")
+    for r in results:
+        cells = [f"{r.rate(n):.4g}" if n in r.seconds else "-" for n in names]
+        ratio = f"{r.ratio:.2f}x ({r.best_peer[0]})" if r.ratio is not None and r.best_peer is not None else "-"
+        table.add_row(f"{r.work} [{r.unit}]", *cells, ratio, f"{r.reach:.2f}x" if r.reach else "-")
+    Console(width=160).print(table)

@@ -1,0 +1,2351 @@
+# ruff: noqa: E501, RUF022, RUF100
+"""Written by tools/make_stubs.py. Do not edit."""
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pyflame.core.dtype import DType as DType
+from pyflame.core.dtype import as_dtype as as_dtype
+from pyflame.core.dtype import bfloat16 as bfloat16
+from pyflame.core.dtype import bool_ as bool_
+from pyflame.core.dtype import float8_e4m3fn as float8_e4m3fn
+from pyflame.core.dtype import float8_e4m3fnuz as float8_e4m3fnuz
+from pyflame.core.dtype import float8_e5m2 as float8_e5m2
+from pyflame.core.dtype import float16 as float16
+from pyflame.core.dtype import float32 as float32
+from pyflame.core.dtype import float64 as float64
+from pyflame.core.dtype import int8 as int8
+from pyflame.core.dtype import int16 as int16
+from pyflame.core.dtype import int32 as int32
+from pyflame.core.dtype import int64 as int64
+from pyflame.core.dtype import promote_types as promote_types
+from pyflame.core.dtype import uint8 as uint8
+from pyflame.core.errors import ArgumentError as ArgumentError
+from pyflame.core.errors import CompileError as CompileError
+from pyflame.core.errors import DeviceError as DeviceError
+from pyflame.core.errors import DeviceNameError as DeviceNameError
+from pyflame.core.errors import DTypeError as DTypeError
+from pyflame.core.errors import GradientError as GradientError
+from pyflame.core.errors import IndexError as IndexError
+from pyflame.core.errors import OutOfMemoryError as OutOfMemoryError
+from pyflame.core.errors import PyFlameError as PyFlameError
+from pyflame.core.errors import ShapeError as ShapeError
+from pyflame.core.errors import TraceError as TraceError
+from pyflame.core.generator import Generator as Generator
+from pyflame.core.knobs import cache_dir as cache_dir
+from pyflame.engine.services import clear_cache as clear_cache
+from pyflame.engine.services import compile_stats as compile_stats
+from pyflame.schedule.patterns import can_fuse as can_fuse
+from pyflame.tensor import Tensor as Tensor
+from pyflame.tensor import autograd as autograd
+from pyflame.tensor.creation import arange as arange
+from pyflame.tensor.creation import as_tensor as as_tensor
+from pyflame.tensor.creation import empty as empty
+from pyflame.tensor.creation import empty_like as empty_like
+from pyflame.tensor.creation import eye as eye
+from pyflame.tensor.creation import from_numpy as from_numpy
+from pyflame.tensor.creation import full as full
+from pyflame.tensor.creation import full_like as full_like
+from pyflame.tensor.creation import linspace as linspace
+from pyflame.tensor.creation import logspace as logspace
+from pyflame.tensor.creation import ones as ones
+from pyflame.tensor.creation import ones_like as ones_like
+from pyflame.tensor.creation import tensor as tensor
+from pyflame.tensor.creation import zeros as zeros
+from pyflame.tensor.creation import zeros_like as zeros_like
+from pyflame.tensor.devices import device as device
+from pyflame.tensor.devices import device_info as device_info
+from pyflame.tensor.devices import devices as devices
+from pyflame.tensor.devices import get_device as get_device
+from pyflame.tensor.devices import rocm_device_count as rocm_device_count
+from pyflame.tensor.devices import rocm_get_device as rocm_get_device
+from pyflame.tensor.devices import rocm_get_device_info as rocm_get_device_info
+from pyflame.tensor.devices import rocm_is_available as rocm_is_available
+from pyflame.tensor.devices import rocm_set_device as rocm_set_device
+from pyflame.tensor.devices import rocm_synchronize as rocm_synchronize
+from pyflame.tensor.devices import set_device as set_device
+from pyflame.tensor.devices import synchronize as synchronize
+from pyflame.tensor.gradients import enable_grad as enable_grad
+from pyflame.tensor.gradients import is_grad_enabled as is_grad_enabled
+from pyflame.tensor.gradients import no_grad as no_grad
+from pyflame.tensor.gradients import set_grad_enabled as set_grad_enabled
+from pyflame.tensor.indexing import argwhere as argwhere
+from pyflame.tensor.indexing import masked_select as masked_select
+from pyflame.tensor.indexing import nonzero as nonzero
+from pyflame.tensor.interop import from_dlpack as from_dlpack
+from pyflame.tensor.modes import deterministic as deterministic
+from pyflame.tensor.modes import eager as eager
+from pyflame.tensor.modes import eval as eval
+from pyflame.tensor.random import get_rng_state as get_rng_state
+from pyflame.tensor.random import initial_seed as initial_seed
+from pyflame.tensor.random import manual_seed as manual_seed
+from pyflame.tensor.random import multinomial as multinomial
+from pyflame.tensor.random import normal as normal
+from pyflame.tensor.random import rand as rand
+from pyflame.tensor.random import rand_like as rand_like
+from pyflame.tensor.random import randint as randint
+from pyflame.tensor.random import randint_like as randint_like
+from pyflame.tensor.random import randn as randn
+from pyflame.tensor.random import randn_like as randn_like
+from pyflame.tensor.random import randperm as randperm
+from pyflame.tensor.random import seed as seed
+from pyflame.tensor.random import set_rng_state as set_rng_state
+from pyflame.transform import explain as explain
+from pyflame.transform import grad as grad
+from pyflame.transform import jit as jit
+from pyflame.transform import value_and_grad as value_and_grad
+
+TensorLike: TypeAlias = Tensor | np.ndarray[Any, Any] | builtins.float
+
+__version__: str
+double: DType
+half: DType
+long: DType
+short: DType
+bool: DType
+float: DType
+int: DType
+
+__all__ = [
+    "ArgumentError",
+    "CompileError",
+    "DType",
+    "DTypeError",
+    "DeviceError",
+    "DeviceNameError",
+    "Generator",
+    "GradientError",
+    "IndexError",
+    "OutOfMemoryError",
+    "PyFlameError",
+    "ShapeError",
+    "Tensor",
+    "TraceError",
+    "__version__",
+    "abs",
+    "acos",
+    "acosh",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "add",
+    "addcdiv",
+    "addcmul",
+    "addmm",
+    "all",
+    "allclose",
+    "amax",
+    "amin",
+    "any",
+    "arange",
+    "argmax",
+    "argmin",
+    "argsort",
+    "argwhere",
+    "as_dtype",
+    "as_tensor",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "autograd",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "baddbmm",
+    "batch_matmul",
+    "batch_norm",
+    "batch_norm_stats",
+    "bce_loss",
+    "bce_with_logits",
+    "bernoulli",
+    "bfloat16",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "bmm",
+    "bool_",
+    "broadcast_to",
+    "bucketize",
+    "cache_dir",
+    "can_fuse",
+    "cast",
+    "cat",
+    "ceil",
+    "chunk",
+    "clamp",
+    "clear_cache",
+    "clone",
+    "compile_stats",
+    "concat",
+    "concatenate",
+    "contiguous",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "cos",
+    "cosh",
+    "cosine_similarity",
+    "count_nonzero",
+    "cross_entropy",
+    "cumprod",
+    "cumsum",
+    "deterministic",
+    "device",
+    "device_info",
+    "devices",
+    "diag",
+    "diagonal",
+    "div",
+    "dot",
+    "double",
+    "dropout",
+    "eager",
+    "einsum",
+    "elu",
+    "embedding",
+    "empty",
+    "empty_like",
+    "enable_grad",
+    "eq",
+    "erf",
+    "erfc",
+    "eval",
+    "exp",
+    "exp2",
+    "expand",
+    "expand_as",
+    "explain",
+    "expm1",
+    "eye",
+    "flatten",
+    "flip",
+    "float16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "floor",
+    "floor_div",
+    "fmod",
+    "fold",
+    "frac",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "gather",
+    "ge",
+    "gelu",
+    "get_device",
+    "get_rng_state",
+    "glu",
+    "grad",
+    "group_norm",
+    "gt",
+    "half",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hstack",
+    "huber_loss",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_select",
+    "initial_seed",
+    "inner",
+    "instance_norm",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "is_grad_enabled",
+    "isclose",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "jit",
+    "kl_div",
+    "kthvalue",
+    "l1_loss",
+    "layer_norm",
+    "le",
+    "leaky_relu",
+    "left_shift",
+    "lerp",
+    "linear",
+    "linspace",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "log_softmax",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "logsigmoid",
+    "logspace",
+    "logsumexp",
+    "long",
+    "lt",
+    "manual_seed",
+    "masked_fill",
+    "masked_scatter",
+    "masked_select",
+    "matmul",
+    "max",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "maximum",
+    "mean",
+    "median",
+    "meshgrid",
+    "min",
+    "minimum",
+    "mish",
+    "mm",
+    "mod",
+    "moveaxis",
+    "movedim",
+    "mse_loss",
+    "mul",
+    "multinomial",
+    "mv",
+    "nan_to_num",
+    "nansum",
+    "narrow",
+    "ne",
+    "neg",
+    "nll_loss",
+    "no_grad",
+    "nonzero",
+    "norm",
+    "normal",
+    "one_hot",
+    "ones",
+    "ones_like",
+    "outer",
+    "pad",
+    "permute",
+    "pow",
+    "prelu",
+    "prod",
+    "promote_types",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+    "reciprocal",
+    "relu",
+    "relu6",
+    "repeat",
+    "repeat_interleave",
+    "reshape",
+    "reshape_as",
+    "right_shift",
+    "rms_norm",
+    "rocm_device_count",
+    "rocm_get_device",
+    "rocm_get_device_info",
+    "rocm_is_available",
+    "rocm_set_device",
+    "rocm_synchronize",
+    "roll",
+    "rope",
+    "rot90",
+    "round",
+    "rsqrt",
+    "scaled_dot_product_attention",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "searchsorted",
+    "seed",
+    "select",
+    "selu",
+    "set_device",
+    "set_grad_enabled",
+    "set_rng_state",
+    "short",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "sinh",
+    "smooth_l1_loss",
+    "softmax",
+    "softplus",
+    "softsign",
+    "sort",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "sub",
+    "sum",
+    "swapaxes",
+    "swiglu",
+    "synchronize",
+    "take",
+    "take_along_axis",
+    "tan",
+    "tanh",
+    "tensor",
+    "tensordot",
+    "tile",
+    "topk",
+    "trace",
+    "transpose",
+    "tril",
+    "triu",
+    "true_divide",
+    "trunc",
+    "uint8",
+    "unbind",
+    "unflatten",
+    "unfold",
+    "unfold2d",
+    "unsqueeze",
+    "value_and_grad",
+    "var",
+    "var_mean",
+    "vdot",
+    "view",
+    "view_as",
+    "vstack",
+    "where",
+    "zeros",
+    "zeros_like",
+]
+
+def abs(x: TensorLike) -> Tensor:
+    """The absolute value.
+
+    >>> pf.abs(pf.tensor([1.0, -2.0]))
+    tensor([1., 2.])
+    """
+
+def acos(x: TensorLike) -> Tensor:
+    """The angle in [0, pi] whose cosine is x.
+
+    >>> pf.acos(pf.tensor([0.0, 1.0]))
+    tensor([1.5708, 0.    ])
+    """
+
+def acosh(x: TensorLike) -> Tensor:
+    """Inverse hyperbolic cosine; NaN below 1.
+
+    >>> pf.acosh(pf.tensor([1.0, 2.0]))
+    tensor([0.   , 1.317])
+    """
+
+def adaptive_avg_pool1d(input: TensorLike, output_size: Any) -> Tensor:
+    """Means over windows that share the axis evenly among `output_size` outputs.
+
+    >>> pf.adaptive_avg_pool1d(pf.ones(1, 2, 7), 3).shape
+    (1, 2, 3)
+    """
+
+def adaptive_avg_pool2d(input: TensorLike, output_size: Any) -> Tensor:
+    """Means over windows that share both axes evenly among `output_size` outputs; None keeps a size.
+
+    >>> pf.adaptive_avg_pool2d(pf.ones(1, 2, 7, 9), (1, None)).shape
+    (1, 2, 1, 9)
+    """
+
+def adaptive_avg_pool3d(input: TensorLike, output_size: Any) -> Tensor:
+    """Means over windows that share three axes evenly among `output_size` outputs; None keeps a size.
+
+    >>> pf.adaptive_avg_pool3d(pf.ones(1, 2, 4, 7, 9), 2).shape
+    (1, 2, 2, 2, 2)
+    """
+
+def adaptive_max_pool1d(input: TensorLike, output_size: Any, return_indices: builtins.bool = False) -> Tensor:
+    """Maxima over windows that share the axis evenly among `output_size` outputs.
+
+    >>> pf.adaptive_max_pool1d(pf.ones(1, 2, 7), 3).shape
+    (1, 2, 3)
+    """
+
+def adaptive_max_pool2d(input: TensorLike, output_size: Any, return_indices: builtins.bool = False) -> Tensor:
+    """Maxima over windows that share both axes evenly among `output_size` outputs; None keeps a size.
+
+    >>> pf.adaptive_max_pool2d(pf.ones(1, 2, 7, 9), 3).shape
+    (1, 2, 3, 3)
+    """
+
+def adaptive_max_pool3d(input: TensorLike, output_size: Any, return_indices: builtins.bool = False) -> Tensor:
+    """Maxima over windows that share three axes evenly among `output_size` outputs; None keeps a size.
+
+    >>> pf.adaptive_max_pool3d(pf.ones(1, 2, 4, 7, 9), 2).shape
+    (1, 2, 2, 2, 2)
+    """
+
+def add(x: TensorLike, y: TensorLike) -> Tensor:
+    """x + y; `or` for bools.
+
+    >>> pf.add(pf.tensor([1.0, 2.0]), 0.5)
+    tensor([1.5, 2.5])
+    """
+
+def addcdiv(x: TensorLike, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
+    """x + value * y / z.
+
+    >>> pf.addcdiv(pf.tensor([1.0]), pf.tensor([6.0]), pf.tensor([2.0]), value=0.5)
+    tensor([2.5])
+    """
+
+def addcmul(x: TensorLike, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
+    """x + value * y * z.
+
+    >>> pf.addcmul(pf.tensor([1.0]), pf.tensor([2.0]), pf.tensor([3.0]), value=0.5)
+    tensor([4.])
+    """
+
+def addmm(
+    input: TensorLike, mat1: TensorLike, mat2: TensorLike, beta: builtins.float = 1, alpha: builtins.float = 1
+) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2).
+
+    >>> pf.addmm(pf.ones(4), pf.ones(2, 3), pf.ones(3, 4)).shape
+    (2, 4)
+    """
+
+def all(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """Whether no element over axes is 0.
+
+    >>> pf.tensor([0.0, 2.0]).all()
+    tensor(False)
+    """
+
+def allclose(
+    x: TensorLike,
+    y: TensorLike,
+    rtol: builtins.float = 1e-05,
+    atol: builtins.float = 1e-08,
+    equal_nan: builtins.bool = False,
+) -> Tensor:
+    """Whether all elements are close, as a tensor that `if` takes.
+
+    >>> bool(pf.allclose(pf.tensor([1.0]), pf.tensor([1.000001])))
+    True
+    """
+
+def amax(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """The largest element over axes: PyTorch's name of `max` over several axes.
+
+    >>> pf.amax(pf.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=0)
+    tensor([7., 5.])
+    """
+
+def amin(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """The smallest element over axes: PyTorch's name of `min` over several axes.
+
+    >>> pf.amin(pf.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=0)
+    tensor([1., 2.])
+    """
+
+def any(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """Whether any element over axes is not 0.
+
+    >>> pf.tensor([0.0, 2.0]).any()
+    tensor(True)
+    """
+
+def argmax(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """Where the largest element lies along an axis, or in the flattened tensor; the first of equals or NaNs.
+
+    >>> pf.tensor([1.0, 5.0, 5.0]).argmax()
+    tensor(1)
+    """
+
+def argmin(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """Where the smallest element lies along an axis, or in the flattened tensor; the first of equals or NaNs.
+
+    >>> pf.tensor([4.0, 1.0, 1.0]).argmin()
+    tensor(1)
+    """
+
+def argsort(x: TensorLike, axis: Any = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
+    """Where the elements along an axis lie, in sorted order. Equals keep their order; NaN counts as the largest.
+
+    >>> pf.argsort(pf.tensor([3.0, 1.0, 2.0]))
+    tensor([1, 2, 0])
+    """
+
+def asin(x: TensorLike) -> Tensor:
+    """The angle in [-pi/2, pi/2] whose sine is x.
+
+    >>> pf.asin(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 1.5708])
+    """
+
+def asinh(x: TensorLike) -> Tensor:
+    """Inverse hyperbolic sine.
+
+    >>> pf.asinh(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 0.8814])
+    """
+
+def atan(x: TensorLike) -> Tensor:
+    """The angle in (-pi/2, pi/2) whose tangent is x.
+
+    >>> pf.atan(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 0.7854])
+    """
+
+def atan2(y: TensorLike, x: TensorLike) -> Tensor:
+    """The angle of the point (x, y), in [-pi, pi].
+
+    >>> pf.atan2(pf.tensor([1.0]), pf.tensor([-1.0]))
+    tensor([2.3562])
+    """
+
+def atanh(x: TensorLike) -> Tensor:
+    """Inverse hyperbolic tangent; NaN outside of [-1, 1].
+
+    >>> pf.atanh(pf.tensor([0.0, 0.5]))
+    tensor([0.    , 0.5493])
+    """
+
+def avg_pool1d(
+    input: TensorLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: builtins.bool = False,
+    count_include_pad: builtins.bool = True,
+) -> Tensor:
+    """The mean of each window of ([N,] C, L).
+
+    >>> pf.avg_pool1d(pf.ones(1, 2, 8), 2).shape
+    (1, 2, 4)
+    """
+
+def avg_pool2d(
+    input: TensorLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: builtins.bool = False,
+    count_include_pad: builtins.bool = True,
+    divisor_override: builtins.int | None = None,
+) -> Tensor:
+    """The mean of each window of ([N,] C, H, W); divisor_override replaces the number of elements.
+
+    >>> pf.avg_pool2d(pf.ones(1, 2, 8, 8), 2).shape
+    (1, 2, 4, 4)
+    """
+
+def avg_pool3d(
+    input: TensorLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: builtins.bool = False,
+    count_include_pad: builtins.bool = True,
+    divisor_override: builtins.int | None = None,
+) -> Tensor:
+    """The mean of each window of ([N,] C, D, H, W); divisor_override replaces the number of elements.
+
+    >>> pf.avg_pool3d(pf.ones(1, 2, 4, 8, 8), 2).shape
+    (1, 2, 2, 4, 4)
+    """
+
+def baddbmm(
+    input: TensorLike, batch1: TensorLike, batch2: TensorLike, beta: builtins.float = 1, alpha: builtins.float = 1
+) -> Tensor:
+    """beta * input + alpha * (batch1 @ batch2), over stacks of matrices.
+
+    >>> pf.baddbmm(pf.ones(5, 2, 4), pf.ones(5, 2, 3), pf.ones(5, 3, 4)).shape
+    (5, 2, 4)
+    """
+
+def batch_matmul(x: TensorLike, y: TensorLike) -> Tensor:
+    """Matrix products over leading batch axes, which broadcast: matmul for tensors with at least two axes.
+
+    >>> pf.batch_matmul(pf.ones(5, 2, 3), pf.ones(5, 3, 4)).shape
+    (5, 2, 4)
+    """
+
+def batch_norm(
+    x: TensorLike,
+    running_mean: TensorLike | None = None,
+    running_var: TensorLike | None = None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    training: builtins.bool = False,
+    momentum: builtins.float = 0.1,
+    eps: builtins.float = 1e-05,
+) -> Tensor:
+    """Mean 0 and variance 1 per channel of (N, C, ...), then scaled and shifted.
+
+    Training goes by the batch's own statistics, inference by the running ones. These are not changed here:
+    `batch_norm_stats` gives their next values.
+
+    >>> pf.batch_norm(pf.randn(8, 3, 4, 4), training=True).shape
+    (8, 3, 4, 4)
+    """
+
+def batch_norm_stats(
+    x: TensorLike,
+    running_mean: TensorLike | None = None,
+    running_var: TensorLike | None = None,
+    momentum: builtins.float = 0.1,
+) -> builtins.tuple[Tensor, Tensor]:
+    """The mean and unbiased variance per channel of (N, C, ...); with running statistics, what these become:
+    (1 - momentum) * running + momentum * batch.
+
+    >>> mean, var = pf.batch_norm_stats(pf.randn(8, 3, 4, 4))
+    >>> mean.shape
+    (3,)
+    """
+
+def bce_loss(
+    input: TensorLike, target: TensorLike, weight: TensorLike | None = None, reduction: builtins.str = "mean"
+) -> Tensor:
+    """binary_cross_entropy by its short name.
+
+    >>> pf.bce_loss(pf.tensor([0.5, 0.9]), pf.tensor([1.0, 1.0]))
+    tensor(0.3993)
+    """
+
+def bce_with_logits(
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    reduction: builtins.str = "mean",
+    pos_weight: TensorLike | None = None,
+) -> Tensor:
+    """binary_cross_entropy_with_logits by its short name.
+
+    >>> pf.bce_with_logits(pf.tensor([0.0, 2.0]), pf.tensor([1.0, 1.0]))
+    tensor(0.41)
+    """
+
+def bernoulli(input: TensorLike, p: builtins.float | None = None, generator: Generator | None = None) -> Tensor:
+    """1 with a probability given by each element of the input, or by `p`, else 0; in the input's dtype.
+
+    >>> pf.bernoulli(pf.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
+
+def binary_cross_entropy(
+    input: TensorLike, target: TensorLike, weight: TensorLike | None = None, reduction: builtins.str = "mean"
+) -> Tensor:
+    """-(target * log(input) + (1 - target) * log(1 - input)), averaged; logarithms are held above -100.
+
+    >>> pf.binary_cross_entropy(pf.tensor([0.5, 0.9]), pf.tensor([1.0, 1.0]))
+    tensor(0.3993)
+    """
+
+def binary_cross_entropy_with_logits(
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    reduction: builtins.str = "mean",
+    pos_weight: TensorLike | None = None,
+) -> Tensor:
+    """binary_cross_entropy(sigmoid(input), target) without its overflows; pos_weight scales the loss of positives.
+
+    >>> pf.binary_cross_entropy_with_logits(pf.tensor([0.0, 2.0]), pf.tensor([1.0, 1.0]))
+    tensor(0.41)
+    """
+
+def bitwise_and(x: TensorLike, y: TensorLike) -> Tensor:
+    """x & y, bit by bit.
+
+    >>> pf.bitwise_and(pf.tensor([6, 5]), 3)
+    tensor([2, 1])
+    """
+
+def bitwise_not(x: TensorLike) -> Tensor:
+    """Every bit of an integer turned over; `not` for bools.
+
+    >>> pf.bitwise_not(pf.tensor([0, 5]))
+    tensor([-1, -6])
+    """
+
+def bitwise_or(x: TensorLike, y: TensorLike) -> Tensor:
+    """x | y, bit by bit.
+
+    >>> pf.bitwise_or(pf.tensor([6, 5]), 3)
+    tensor([7, 7])
+    """
+
+def bitwise_xor(x: TensorLike, y: TensorLike) -> Tensor:
+    """x ^ y, bit by bit.
+
+    >>> pf.bitwise_xor(pf.tensor([6, 5]), 3)
+    tensor([5, 6])
+    """
+
+def bmm(x: TensorLike, y: TensorLike) -> Tensor:
+    """Product of two stacks of matrices, pair by pair.
+
+    >>> pf.bmm(pf.ones(5, 2, 3), pf.ones(5, 3, 4)).shape
+    (5, 2, 4)
+    """
+
+def broadcast_to(x: TensorLike, *shape: Any) -> Tensor:
+    """x repeated along axes of size 1 to a shape, without copying.
+
+    >>> pf.broadcast_to(pf.ones(3, 1), (3, 4)).shape
+    (3, 4)
+    """
+
+def bucketize(x: TensorLike, boundaries: TensorLike, right: builtins.bool = False) -> Tensor:
+    """The number of the bucket between sorted boundaries that each element falls in.
+
+    >>> pf.bucketize(pf.tensor([1.0, 5.0]), pf.tensor([0.0, 2.0]))
+    tensor([1, 2])
+    """
+
+def cast(x: TensorLike, dtype: builtins.object) -> Tensor:
+    """Convert to another dtype.
+
+    >>> pf.cast(pf.tensor([1.5, 2.5]), pf.int32)
+    tensor([1, 2], dtype=int32)
+    """
+
+def cat(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
+    """Tensors one behind the other along an existing axis.
+
+    >>> pf.cat([pf.tensor([1, 2]), pf.tensor([3])])
+    tensor([1, 2, 3])
+    """
+
+def ceil(x: TensorLike) -> Tensor:
+    """The smallest whole number that is not below x.
+
+    >>> pf.ceil(pf.tensor([1.2, -1.7]))
+    tensor([ 2., -1.])
+    """
+
+def chunk(x: TensorLike, chunks: builtins.int, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+    """At most `chunks` parts of equal size along an axis; the last may be smaller. No copies.
+
+    >>> [p.shape for p in pf.zeros(5).chunk(2)]
+    [(3,), (2,)]
+    """
+
+def clamp(x: TensorLike, min: Any = None, max: Any = None) -> Tensor:
+    """x, but no less than min and no more than max: numbers, tensors or None.
+
+    >>> pf.clamp(pf.tensor([-2.0, 0.5, 3.0]), min=0.0, max=1.0)
+    tensor([0. , 0.5, 1. ])
+    """
+
+def clone(x: TensorLike) -> Tensor:
+    """A copy with memory of its own."""
+
+def concat(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
+    """As cat.
+
+    >>> pf.concat([pf.tensor([1, 2]), pf.tensor([3])])
+    tensor([1, 2, 3])
+    """
+
+def concatenate(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
+    """As cat.
+
+    >>> pf.concatenate([pf.tensor([1, 2]), pf.tensor([3])])
+    tensor([1, 2, 3])
+    """
+
+def contiguous(x: TensorLike) -> Tensor:
+    """The same values in row-major memory.
+
+    >>> pf.ones(2, 3).T.contiguous().shape
+    (3, 2)
+    """
+
+def conv1d(
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: builtins.int = 1,
+) -> Tensor:
+    """Convolution over one axis: input ([N,] C, L), weight (O, C/groups, K). padding: numbers, "same" or "valid".
+
+    >>> pf.conv1d(pf.ones(2, 3, 8), pf.ones(4, 3, 3), padding=1).shape
+    (2, 4, 8)
+    """
+
+def conv2d(
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: builtins.int = 1,
+) -> Tensor:
+    """Convolution over two axes: input ([N,] C, H, W), weight (O, C/groups, KH, KW). padding as in conv1d.
+
+    >>> pf.conv2d(pf.ones(1, 3, 224, 224), pf.ones(64, 3, 7, 7), stride=2, padding=3).shape
+    (1, 64, 112, 112)
+    """
+
+def conv3d(
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: builtins.int = 1,
+) -> Tensor:
+    """Convolution over three axes: input ([N,] C, D, H, W), weight (O, C/groups, KD, KH, KW).
+
+    >>> pf.conv3d(pf.ones(1, 2, 4, 8, 8), pf.ones(3, 2, 3, 3, 3), padding="same").shape
+    (1, 3, 4, 8, 8)
+    """
+
+def conv_transpose1d(
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: builtins.int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """Transposed convolution over one axis, the gradient of conv1d for its input: weight (C, O/groups, K).
+
+    >>> pf.conv_transpose1d(pf.ones(2, 3, 8), pf.ones(3, 4, 2), stride=2).shape
+    (2, 4, 16)
+    """
+
+def conv_transpose2d(
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: builtins.int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """Transposed convolution over two axes, the gradient of conv2d for its input: weight (C, O/groups, KH, KW).
+
+    >>> pf.conv_transpose2d(pf.ones(2, 3, 8, 8), pf.ones(3, 4, 3, 3), stride=2, padding=1, output_padding=1).shape
+    (2, 4, 16, 16)
+    """
+
+def conv_transpose3d(
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: builtins.int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """Transposed convolution over three axes, the gradient of conv3d for its input: weight (C, O/groups, KD, KH, KW).
+
+    >>> pf.conv_transpose3d(pf.ones(1, 2, 4, 4, 4), pf.ones(2, 3, 2, 2, 2), stride=2).shape
+    (1, 3, 8, 8, 8)
+    """
+
+def cos(x: TensorLike) -> Tensor:
+    """Cosine of an angle in radians.
+
+    >>> pf.cos(pf.tensor([0.0, 1.0]))
+    tensor([1.    , 0.5403])
+    """
+
+def cosh(x: TensorLike) -> Tensor:
+    """Hyperbolic cosine.
+
+    >>> pf.cosh(pf.tensor([0.0, 1.0]))
+    tensor([1.    , 1.5431])
+    """
+
+def cosine_similarity(x1: TensorLike, x2: TensorLike, axis: Any = 1, eps: builtins.float = 1e-08) -> Tensor:
+    """The cosine of the angle between vectors along an axis; norms below eps count as eps.
+
+    >>> pf.cosine_similarity(pf.tensor([[1.0, 0.0]]), pf.tensor([[1.0, 1.0]]))
+    tensor([0.7071])
+    """
+
+def count_nonzero(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """How many elements over axes are not 0.
+
+    >>> pf.count_nonzero(pf.tensor([0, 3, 0, 4]))
+    tensor(2)
+    """
+
+def cross_entropy(
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    ignore_index: builtins.int = -100,
+    reduction: builtins.str = "mean",
+    label_smoothing: builtins.float = 0.0,
+) -> Tensor:
+    """-log(softmax(input)[target]), averaged. The input holds logits, (C,), (N, C) or (N, C, d1, ...); the target class
+    indices, or probabilities of the input's shape.
+
+    >>> pf.cross_entropy(pf.tensor([[2.0, 0.0], [0.0, 2.0]]), pf.tensor([0, 1]))
+    tensor(0.1269)
+    """
+
+def cumprod(x: TensorLike, axis: Any, dtype: builtins.object = None) -> Tensor:
+    """Running products along an axis; integers and bools are multiplied as int64.
+
+    >>> pf.cumprod(pf.tensor([1.0, 2.0, 3.0]), 0)
+    tensor([1., 2., 6.])
+    """
+
+def cumsum(x: TensorLike, axis: Any, dtype: builtins.object = None) -> Tensor:
+    """Running sums along an axis; integers and bools are summed as int64.
+
+    >>> pf.cumsum(pf.tensor([1.0, 2.0, 3.0]), 0)
+    tensor([1., 3., 6.])
+    """
+
+def diag(x: TensorLike, diagonal: builtins.int = 0) -> Tensor:
+    """A vector as the diagonal of a matrix of zeros, or the diagonal of a matrix as a vector.
+
+    >>> pf.diag(pf.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
+
+def diagonal(x: TensorLike, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
+    """The diagonal of two axes, as a last axis; above the main one where the offset is positive.
+
+    >>> pf.tensor([[1, 2], [3, 4]]).diagonal()
+    tensor([1, 4])
+    """
+
+def div(x: TensorLike, y: TensorLike, rounding_mode: builtins.str | None = None) -> Tensor:
+    """x / y in floating point; with rounding_mode "floor" or "trunc" rounded, and then integers stay integers.
+
+    >>> pf.div(pf.tensor([-7, 7]), 2, rounding_mode="trunc")
+    tensor([-3,  3])
+    """
+
+def dot(x: TensorLike, y: TensorLike) -> Tensor:
+    """Inner product of two vectors.
+
+    >>> pf.dot(pf.ones(3), pf.ones(3))
+    tensor(3.)
+    """
+
+def dropout(
+    x: TensorLike, p: builtins.float = 0.5, training: builtins.bool = True, generator: Generator | None = None
+) -> Tensor:
+    """Each element becomes 0 with probability p; the others are divided by 1 - p. Without `training`, x itself.
+
+    >>> pf.dropout(pf.ones(3), 0.5, training=False)
+    tensor([1., 1., 1.])
+    """
+
+def einsum(equation: builtins.str, *operands: Any) -> Tensor:
+    """Sum of products over named axes.
+
+    >>> pf.einsum("bqhd,bkhd->bhqk", pf.ones(2, 3, 4, 5), pf.ones(2, 6, 4, 5)).shape
+    (2, 4, 3, 6)
+    """
+
+def elu(x: TensorLike, alpha: builtins.float = 1.0) -> Tensor:
+    """x where it is positive, else alpha * (exp(x) - 1).
+
+    >>> pf.elu(pf.tensor([-1.0, 2.0]))
+    tensor([-0.6321,  2.    ])
+    """
+
+def embedding(weight: TensorLike, indices: TensorLike, padding_idx: builtins.int | None = None) -> Tensor:
+    """Rows of `weight` at `indices`. The row at `padding_idx` gets no gradient.
+
+    >>> pf.embedding(pf.tensor([[1.0, 2.0], [3.0, 4.0]]), pf.tensor([1, 0]))
+    tensor([[3., 4.],
+            [1., 2.]])
+    """
+
+def eq(x: TensorLike, y: TensorLike) -> Tensor:
+    """x == y.
+
+    >>> pf.eq(pf.tensor([1.0, 2.0]), 2.0)
+    tensor([False,  True])
+    """
+
+def erf(x: TensorLike) -> Tensor:
+    """The error function.
+
+    >>> pf.erf(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 0.8427])
+    """
+
+def erfc(x: TensorLike) -> Tensor:
+    """1 - erf(x), exact where that is tiny.
+
+    >>> pf.erfc(pf.tensor([0.0, 1.0]))
+    tensor([1.    , 0.1573])
+    """
+
+def exp(x: TensorLike) -> Tensor:
+    """e to the power x.
+
+    >>> pf.exp(pf.tensor([0.0, 1.0]))
+    tensor([1.    , 2.7183])
+    """
+
+def exp2(x: TensorLike) -> Tensor:
+    """2 to the power x.
+
+    >>> pf.exp2(pf.tensor([0.0, 3.0]))
+    tensor([1., 8.])
+    """
+
+def expand(x: TensorLike, *shape: Any) -> Tensor:
+    """Repeat axes of size 1 without copying; -1 keeps a size.
+
+    >>> pf.ones(3, 1).expand(3, 4).shape
+    (3, 4)
+    """
+
+def expand_as(x: TensorLike, other: TensorLike) -> Tensor:
+    """x expanded to the shape of another tensor.
+
+    >>> pf.ones(3, 1).expand_as(pf.zeros(3, 4)).shape
+    (3, 4)
+    """
+
+def expm1(x: TensorLike) -> Tensor:
+    """exp(x) - 1, exact near 0.
+
+    >>> pf.expm1(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 1.7183])
+    """
+
+def flatten(x: TensorLike, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
+    """Make one axis of the axes from start_dim to end_dim.
+
+    >>> pf.zeros(2, 3, 4).flatten(1).shape
+    (2, 12)
+    """
+
+def flip(x: TensorLike, axis: Any = None) -> Tensor:
+    """The elements in reverse order along axes; along all of them by default.
+
+    >>> pf.tensor([1, 2, 3]).flip(0)
+    tensor([3, 2, 1])
+    """
+
+def floor(x: TensorLike) -> Tensor:
+    """The largest whole number that is not above x.
+
+    >>> pf.floor(pf.tensor([1.7, -1.2]))
+    tensor([ 1., -2.])
+    """
+
+def floor_div(x: TensorLike, y: TensorLike) -> Tensor:
+    """x / y rounded down; 0 where integers are divided by 0.
+
+    >>> pf.floor_div(pf.tensor([-7, 7]), 2)
+    tensor([-4,  3])
+    """
+
+def fmod(x: TensorLike, y: TensorLike) -> Tensor:
+    """The rest of x / y, with x's sign (C's fmod).
+
+    >>> pf.fmod(pf.tensor([-7, 7]), 3)
+    tensor([-1,  1])
+    """
+
+def fold(
+    x: TensorLike, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Tensor:
+    """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W), the other direction of unfold2d.
+
+    >>> pf.fold(pf.ones(1, 4, 4), (3, 3), 2)[0, 0, 1, 1]
+    tensor(4.)
+    """
+
+def frac(x: TensorLike) -> Tensor:
+    """The fraction of x, with x's sign.
+
+    >>> pf.frac(pf.tensor([1.5, -2.25]))
+    tensor([ 0.5 , -0.25])
+    """
+
+def gather(x: TensorLike, dim: builtins.int, index: TensorLike) -> Tensor:
+    """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes.
+
+    >>> pf.gather(pf.tensor([[1, 2], [3, 4]]), 1, pf.tensor([[0, 0], [1, 0]]))
+    tensor([[1, 1],
+            [4, 3]])
+    """
+
+def ge(x: TensorLike, y: TensorLike) -> Tensor:
+    """x >= y.
+
+    >>> pf.ge(pf.tensor([1.0, 2.0]), 2.0)
+    tensor([False,  True])
+    """
+
+def gelu(x: TensorLike, approximate: builtins.str = "none") -> Tensor:
+    """x times the share of a normal distribution that lies below x; approximate="tanh" is the formula of GPT-2.
+
+    >>> pf.gelu(pf.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.    ,  0.8413])
+    """
+
+def glu(x: TensorLike, axis: builtins.int = -1, *, dim: builtins.int | None = None) -> Tensor:
+    """a * sigmoid(b), where a and b are the halves of x along an axis.
+
+    >>> pf.glu(pf.tensor([1.0, 2.0, 0.0, 0.0]))
+    tensor([0.5, 1. ])
+    """
+
+def group_norm(
+    x: TensorLike,
+    num_groups: builtins.int,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: builtins.float = 1e-05,
+) -> Tensor:
+    """Mean 0 and variance 1 over each group of channels of (N, C, ...), then scaled and shifted per channel.
+
+    >>> pf.group_norm(pf.randn(2, 6, 4, 4), 3).shape
+    (2, 6, 4, 4)
+    """
+
+def gt(x: TensorLike, y: TensorLike) -> Tensor:
+    """x > y.
+
+    >>> pf.gt(pf.tensor([1.0, 3.0]), 2.0)
+    tensor([False,  True])
+    """
+
+def hardsigmoid(x: TensorLike) -> Tensor:
+    """relu6(x + 3) / 6: three straight pieces near sigmoid.
+
+    >>> pf.hardsigmoid(pf.tensor([-4.0, 0.0, 4.0]))
+    tensor([0. , 0.5, 1. ])
+    """
+
+def hardswish(x: TensorLike) -> Tensor:
+    """x * hardsigmoid(x).
+
+    >>> pf.hardswish(pf.tensor([-4.0, 3.0]))
+    tensor([-0.,  3.])
+    """
+
+def hardtanh(x: TensorLike, min_val: builtins.float = -1.0, max_val: builtins.float = 1.0) -> Tensor:
+    """x, held between min_val and max_val.
+
+    >>> pf.hardtanh(pf.tensor([-3.0, 0.5, 3.0]))
+    tensor([-1. ,  0.5,  1. ])
+    """
+
+def hstack(tensors: Sequence[TensorLike]) -> Tensor:
+    """Tensors one behind the other along the second axis, vectors along their only one.
+
+    >>> pf.hstack([pf.tensor([1, 2]), pf.tensor([3])])
+    tensor([1, 2, 3])
+    """
+
+def huber_loss(
+    input: TensorLike, target: TensorLike, reduction: builtins.str = "mean", delta: builtins.float = 1.0
+) -> Tensor:
+    """d^2 / 2 for differences d up to delta, else delta * (|d| - delta / 2); averaged.
+
+    >>> pf.huber_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
+    tensor(0.75)
+    """
+
+def index_add(x: TensorLike, dim: builtins.int, index: TensorLike, source: TensorLike, alpha: Any = 1) -> Tensor:
+    """x with slices of `source`, times alpha, added at these positions of one axis.
+
+    >>> pf.index_add(pf.zeros(3), 0, pf.tensor([1, 1]), pf.tensor([1.0, 2.0]))
+    tensor([0., 3., 0.])
+    """
+
+def index_copy(x: TensorLike, dim: builtins.int, index: TensorLike, source: TensorLike) -> Tensor:
+    """x with the slices at these positions of one axis replaced.
+
+    >>> pf.index_copy(pf.zeros(3), 0, pf.tensor([2]), pf.tensor([5.0]))
+    tensor([0., 0., 5.])
+    """
+
+def index_fill(x: TensorLike, dim: builtins.int, index: TensorLike, value: Any) -> Tensor:
+    """x with one number at these positions of an axis.
+
+    >>> pf.index_fill(pf.zeros(3), 0, pf.tensor([2]), 7.0)
+    tensor([0., 0., 7.])
+    """
+
+def index_select(x: TensorLike, dim: builtins.int, index: TensorLike) -> Tensor:
+    """The slices of x at these positions of one axis.
+
+    >>> pf.index_select(pf.tensor([[1, 2], [3, 4]]), 0, pf.tensor([1, 1]))
+    tensor([[3, 4],
+            [3, 4]])
+    """
+
+def inner(x: TensorLike, y: TensorLike) -> Tensor:
+    """Sum of products over the last axis of both.
+
+    >>> pf.inner(pf.ones(2, 3), pf.ones(4, 3)).shape
+    (2, 4)
+    """
+
+def instance_norm(
+    x: TensorLike,
+    running_mean: TensorLike | None = None,
+    running_var: TensorLike | None = None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    use_input_stats: builtins.bool = True,
+    momentum: builtins.float = 0.1,
+    eps: builtins.float = 1e-05,
+) -> Tensor:
+    """Mean 0 and variance 1 over each channel of each sample of (N, C, ...); else by running statistics.
+
+    >>> pf.instance_norm(pf.randn(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
+
+def isclose(
+    x: TensorLike,
+    y: TensorLike,
+    rtol: builtins.float = 1e-05,
+    atol: builtins.float = 1e-08,
+    equal_nan: builtins.bool = False,
+) -> Tensor:
+    """Whether |x - y| <= atol + rtol * |y|; infinities are close when they are equal.
+
+    >>> pf.isclose(pf.tensor([1.0, 2.0]), pf.tensor([1.000001, 2.1]))
+    tensor([ True, False])
+    """
+
+def isfinite(x: TensorLike) -> Tensor:
+    """Whether x is neither NaN nor infinite.
+
+    >>> pf.isfinite(pf.tensor([1.0, float("nan")]))
+    tensor([ True, False])
+    """
+
+def isinf(x: TensorLike) -> Tensor:
+    """Whether x is infinite.
+
+    >>> pf.isinf(pf.tensor([1.0, float("-inf")]))
+    tensor([False,  True])
+    """
+
+def isnan(x: TensorLike) -> Tensor:
+    """Whether x is NaN.
+
+    >>> pf.isnan(pf.tensor([1.0, float("nan")]))
+    tensor([False,  True])
+    """
+
+def kl_div(
+    input: TensorLike, target: TensorLike, reduction: builtins.str = "mean", log_target: builtins.bool = False
+) -> Tensor:
+    """target * (log(target) - input), averaged: the input holds log-probabilities, the target probabilities or, with
+    log_target, their logarithms. "batchmean" divides the sum by the first axis, as the definition does.
+
+    >>> pf.kl_div(pf.tensor([[-0.7, -0.7]]), pf.tensor([[0.5, 0.5]]), reduction="batchmean")
+    tensor(0.0069)
+    """
+
+def kthvalue(x: TensorLike, k: builtins.int, axis: Any = -1, keepdims: builtins.bool = False) -> Any:
+    """The k-th smallest element along an axis (counted from 1), and where it lies.
+
+    >>> pf.kthvalue(pf.tensor([3.0, 1.0, 2.0]), 2).values
+    tensor(2.)
+    """
+
+def l1_loss(input: TensorLike, target: TensorLike, reduction: builtins.str = "mean") -> Tensor:
+    """|input - target|, averaged.
+
+    >>> pf.l1_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
+    tensor(1.)
+    """
+
+def layer_norm(
+    x: TensorLike,
+    normalized_shape: Any,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: builtins.float = 1e-05,
+) -> Tensor:
+    """Mean 0 and variance 1 over the last axes, then scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias.
+
+    >>> pf.layer_norm(pf.tensor([[1.0, 3.0]]), (2,))
+    tensor([[-1.0000,  1.0000]])
+    """
+
+def le(x: TensorLike, y: TensorLike) -> Tensor:
+    """x <= y.
+
+    >>> pf.le(pf.tensor([1.0, 3.0]), 2.0)
+    tensor([ True, False])
+    """
+
+def leaky_relu(x: TensorLike, negative_slope: Any = 0.01) -> Tensor:
+    """x where it is positive, else negative_slope * x.
+
+    >>> pf.leaky_relu(pf.tensor([-1.0, 2.0]), negative_slope=0.1)
+    tensor([-0.1,  2. ])
+    """
+
+def left_shift(x: TensorLike, y: TensorLike) -> Tensor:
+    """x << y; 0 where y is negative or all bits are shifted out.
+
+    >>> pf.left_shift(pf.tensor([1, 3]), 2)
+    tensor([ 4, 12])
+    """
+
+def lerp(x: TensorLike, end: TensorLike, weight: TensorLike) -> Tensor:
+    """x + weight * (end - x): from x to end as the weight goes from 0 to 1.
+
+    >>> pf.lerp(pf.tensor([0.0, 2.0]), pf.tensor([10.0, 10.0]), 0.5)
+    tensor([5., 6.])
+    """
+
+def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Tensor:
+    """x @ weight.T + bias, with weight of shape (out, in) or (in,).
+
+    >>> pf.linear(pf.ones(2, 3), pf.ones(4, 3), pf.zeros(4)).shape
+    (2, 4)
+    """
+
+def log(x: TensorLike) -> Tensor:
+    """Natural logarithm; -inf at 0, NaN below.
+
+    >>> pf.log(pf.tensor([1.0, 10.0]))
+    tensor([0.    , 2.3026])
+    """
+
+def log10(x: TensorLike) -> Tensor:
+    """Logarithm to base 10.
+
+    >>> pf.log10(pf.tensor([1.0, 100.0]))
+    tensor([0., 2.])
+    """
+
+def log1p(x: TensorLike) -> Tensor:
+    """log(1 + x), exact near 0.
+
+    >>> pf.log1p(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 0.6931])
+    """
+
+def log2(x: TensorLike) -> Tensor:
+    """Logarithm to base 2.
+
+    >>> pf.log2(pf.tensor([1.0, 8.0]))
+    tensor([0., 3.])
+    """
+
+def log_softmax(
+    x: TensorLike, axis: builtins.int = -1, dtype: builtins.object = None, *, dim: builtins.int | None = None
+) -> Tensor:
+    """log(softmax(x)) along an axis, exact where the softmax is tiny.
+
+    >>> pf.log_softmax(pf.tensor([1.0, 2.0, 3.0]))
+    tensor([-2.4076, -1.4076, -0.4076])
+    """
+
+def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
+    """Whether both are true (not 0).
+
+    >>> pf.logical_and(pf.tensor([True, True]), pf.tensor([True, False]))
+    tensor([ True, False])
+    """
+
+def logical_not(x: TensorLike) -> Tensor:
+    """Whether x is 0 or False.
+
+    >>> pf.logical_not(pf.tensor([True, False]))
+    tensor([False,  True])
+    """
+
+def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
+    """Whether one of them is true (not 0).
+
+    >>> pf.logical_or(pf.tensor([False, True]), pf.tensor([False, False]))
+    tensor([False,  True])
+    """
+
+def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
+    """Whether exactly one of them is true (not 0).
+
+    >>> pf.logical_xor(pf.tensor([True, True]), pf.tensor([True, False]))
+    tensor([False,  True])
+    """
+
+def logsigmoid(x: TensorLike) -> Tensor:
+    """log(sigmoid(x)), exact for large |x|.
+
+    >>> pf.logsigmoid(pf.tensor([0.0, -50.0]))
+    tensor([ -0.6931, -50.    ])
+    """
+
+def logsumexp(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """log(sum(exp(x))) over axes, without overflow.
+
+    >>> pf.logsumexp(pf.tensor([1000.0, 1000.0]))
+    tensor(1000.6931)
+    """
+
+def lt(x: TensorLike, y: TensorLike) -> Tensor:
+    """x < y.
+
+    >>> pf.lt(pf.tensor([1.0, 2.0]), 2.0)
+    tensor([ True, False])
+    """
+
+def masked_fill(x: TensorLike, mask: TensorLike, value: Any) -> Tensor:
+    """x with `value` where the mask holds, in x's dtype.
+
+    >>> pf.masked_fill(pf.tensor([1.0, 2.0]), pf.tensor([True, False]), 0.0)
+    tensor([0., 2.])
+    """
+
+def masked_scatter(x: TensorLike, mask: TensorLike, source: TensorLike) -> Tensor:
+    """x with the elements where a mask holds replaced, in order, by those of a source.
+
+    >>> pf.masked_scatter(pf.zeros(3), pf.tensor([True, False, True]), pf.tensor([1.0, 2.0]))
+    tensor([1., 0., 2.])
+    """
+
+def matmul(x: TensorLike, y: TensorLike) -> Tensor:
+    """Matrix product with NumPy's broadcasting: vectors count as a row on the left and a column on the right.
+
+    >>> (pf.ones(2, 3) @ pf.ones(3, 4)).shape
+    (2, 4)
+    """
+
+def max(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """The largest element over axes, NaN where there is one; with a second tensor the elementwise `maximum`.
+
+    Unlike PyTorch's it gives values only: positions come from `argmax`.
+
+    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).max(axis=1)
+    tensor([5., 7.])
+    """
+
+def max_pool1d(
+    input: TensorLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: builtins.bool = False,
+    return_indices: builtins.bool = False,
+) -> Tensor:
+    """The largest element of each window of ([N,] C, L); with return_indices also where it was found.
+
+    >>> pf.max_pool1d(pf.ones(1, 2, 8), 2).shape
+    (1, 2, 4)
+    """
+
+def max_pool2d(
+    input: TensorLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: builtins.bool = False,
+    return_indices: builtins.bool = False,
+) -> Tensor:
+    """The largest element of each window of ([N,] C, H, W); with return_indices also where in its plane it was found.
+
+    >>> pf.max_pool2d(pf.ones(1, 2, 8, 8), 3, stride=2, padding=1).shape
+    (1, 2, 4, 4)
+    """
+
+def max_pool3d(
+    input: TensorLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: builtins.bool = False,
+    return_indices: builtins.bool = False,
+) -> Tensor:
+    """The largest element of each window of ([N,] C, D, H, W); with return_indices also where it was found.
+
+    >>> pf.max_pool3d(pf.ones(1, 2, 4, 8, 8), 2).shape
+    (1, 2, 2, 4, 4)
+    """
+
+def maximum(x: TensorLike, y: TensorLike) -> Tensor:
+    """The larger of x and y; NaN where either is NaN.
+
+    >>> pf.maximum(pf.tensor([1.0, 4.0]), pf.tensor([2.0, 3.0]))
+    tensor([2., 4.])
+    """
+
+def mean(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+    """The mean over axes.
+
+    >>> pf.tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=0)
+    tensor([2.0000, 3.5000])
+    """
+
+def median(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """The middle element along an axis, or of all elements: the lower of two, NaN where there is one. Values only.
+
+    >>> pf.median(pf.tensor([3.0, 1.0, 2.0, 9.0]))
+    tensor(2.)
+    """
+
+def meshgrid(*tensors: Any, indexing: builtins.str = "ij") -> builtins.tuple[Tensor, ...]:
+    """Coordinates of a grid over vectors, one tensor per vector, without copies. "xy" swaps the first two axes.
+
+    >>> [g.shape for g in pf.meshgrid(pf.arange(3), pf.arange(2))]
+    [(3, 2), (3, 2)]
+    """
+
+def min(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """The smallest element over axes, NaN where there is one; with a second tensor the elementwise `minimum`.
+
+    Unlike PyTorch's it gives values only: positions come from `argmin`.
+
+    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).min(axis=1)
+    tensor([1., 2.])
+    """
+
+def minimum(x: TensorLike, y: TensorLike) -> Tensor:
+    """The smaller of x and y; NaN where either is NaN.
+
+    >>> pf.minimum(pf.tensor([1.0, 4.0]), pf.tensor([2.0, 3.0]))
+    tensor([1., 3.])
+    """
+
+def mish(x: TensorLike) -> Tensor:
+    """x * tanh(softplus(x)).
+
+    >>> pf.mish(pf.tensor([0.0, 2.0]))
+    tensor([0.   , 1.944])
+    """
+
+def mm(x: TensorLike, y: TensorLike) -> Tensor:
+    """Product of two matrices.
+
+    >>> pf.mm(pf.ones(2, 3), pf.ones(3, 4)).shape
+    (2, 4)
+    """
+
+def mod(x: TensorLike, y: TensorLike) -> Tensor:
+    """The rest of x / y, with y's sign (Python's %, torch.remainder); 0 where integers are divided by 0.
+
+    >>> pf.mod(pf.tensor([-7, 7]), 3)
+    tensor([2, 1])
+    """
+
+def moveaxis(x: TensorLike, source: Any, destination: Any) -> Tensor:
+    """Move axes to other places; the rest keep their order.
+
+    >>> pf.zeros(2, 3, 4).moveaxis(0, -1).shape
+    (3, 4, 2)
+    """
+
+def movedim(x: TensorLike, source: Any, destination: Any) -> Tensor:
+    """Move axes to other places; the rest keep their order.
+
+    >>> pf.zeros(2, 3, 4).movedim(0, -1).shape
+    (3, 4, 2)
+    """
+
+def mse_loss(input: TensorLike, target: TensorLike, reduction: builtins.str = "mean") -> Tensor:
+    """(input - target)^2, averaged.
+
+    >>> pf.mse_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
+    tensor(2.)
+    """
+
+def mul(x: TensorLike, y: TensorLike) -> Tensor:
+    """x * y; `and` for bools.
+
+    >>> pf.mul(pf.tensor([1.0, 2.0]), 1.5)
+    tensor([1.5, 3. ])
+    """
+
+def mv(x: TensorLike, y: TensorLike) -> Tensor:
+    """Product of a matrix and a vector.
+
+    >>> pf.mv(pf.ones(2, 3), pf.ones(3))
+    tensor([3., 3.])
+    """
+
+def nan_to_num(
+    x: TensorLike, nan: builtins.float = 0.0, posinf: builtins.float | None = None, neginf: builtins.float | None = None
+) -> Tensor:
+    """x with NaN and the infinities replaced; None stands for the largest and smallest number of x's dtype.
+
+    >>> pf.nan_to_num(pf.tensor([1.0, float("nan")]))
+    tensor([1., 0.])
+    """
+
+def nansum(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+    """Sum over axes that takes NaN as 0.
+
+    >>> pf.nansum(pf.tensor([1.0, float("nan"), 2.0]))
+    tensor(3.)
+    """
+
+def narrow(x: TensorLike, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
+    """`length` positions of one axis, from `start` on.
+
+    >>> pf.arange(5).narrow(0, 1, 3)
+    tensor([1, 2, 3])
+    """
+
+def ne(x: TensorLike, y: TensorLike) -> Tensor:
+    """x != y.
+
+    >>> pf.ne(pf.tensor([1.0, 2.0]), 2.0)
+    tensor([ True, False])
+    """
+
+def neg(x: TensorLike) -> Tensor:
+    """-x.
+
+    >>> pf.neg(pf.tensor([1.0, -2.0]))
+    tensor([-1.,  2.])
+    """
+
+def nll_loss(
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    ignore_index: builtins.int = -100,
+    reduction: builtins.str = "mean",
+) -> Tensor:
+    """-input[target], averaged: the input holds log-probabilities, (C,), (N, C) or (N, C, d1, ...).
+
+    >>> pf.nll_loss(pf.tensor([[-0.5, -1.0], [-2.0, -0.1]]), pf.tensor([0, 1]))
+    tensor(0.3)
+    """
+
+def norm(
+    x: TensorLike, p: Any = 2, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None
+) -> Tensor:
+    """The p-norm of the vectors along axes: (sum |x|^p)^(1/p), with its limits at p = 0, inf and -inf. "fro": p = 2.
+
+    >>> pf.norm(pf.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
+
+def one_hot(x: TensorLike, num_classes: builtins.int = -1) -> Tensor:
+    """1 at the position that each index names, 0 elsewhere, along a new last axis; an index outside gives zeros.
+
+    >>> pf.one_hot(pf.tensor([0, 2]), 3)
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
+    """
+
+def outer(x: TensorLike, y: TensorLike) -> Tensor:
+    """All products of an element of x and an element of y.
+
+    >>> pf.outer(pf.ones(2), pf.ones(3)).shape
+    (2, 3)
+    """
+
+def pad(x: TensorLike, pad: Any, mode: builtins.str = "constant", value: Any = 0.0) -> Tensor:
+    """Put elements before and behind axes: pad = (last axis before, last axis behind, axis before it before, ...).
+
+    They are `value` ("constant"), the elements inside mirrored ("reflect"), the outermost one ("replicate") or those of
+    the other end ("circular"). Negative numbers take elements away.
+
+    >>> pf.pad(pf.tensor([1, 2, 3]), (2, 1), mode="reflect")
+    tensor([3, 2, 1, 2, 3, 2])
+    """
+
+def permute(x: TensorLike, *axes: Any) -> Tensor:
+    """Reorder the axes.
+
+    >>> pf.zeros(2, 3, 4).permute(2, 0, 1).shape
+    (4, 2, 3)
+    """
+
+def pow(x: Any, exponent: Any) -> Tensor:
+    """x to the power of the exponent.
+
+    >>> pf.pow(pf.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([1., 4., 9.])
+    """
+
+def prelu(x: TensorLike, weight: TensorLike) -> Tensor:
+    """leaky_relu with learned slopes: one for all, or one per channel (axis 1).
+
+    >>> pf.prelu(pf.tensor([-1.0, 2.0]), pf.tensor([0.25]))
+    tensor([-0.25,  2.  ])
+    """
+
+def prod(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+    """The product over axes; integers and bools are multiplied as int64.
+
+    >>> pf.tensor([2.0, 3.0, 4.0]).prod()
+    tensor(24.)
+    """
+
+def reciprocal(x: TensorLike) -> Tensor:
+    """1 / x.
+
+    >>> pf.reciprocal(pf.tensor([4.0, -2.0]))
+    tensor([ 0.25, -0.5 ])
+    """
+
+def relu(x: TensorLike) -> Tensor:
+    """max(x, 0).
+
+    >>> pf.relu(pf.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
+
+def relu6(x: TensorLike) -> Tensor:
+    """min(max(x, 0), 6).
+
+    >>> pf.relu6(pf.tensor([-1.0, 2.0, 9.0]))
+    tensor([0., 2., 6.])
+    """
+
+def repeat(x: TensorLike, *sizes: Any) -> Tensor:
+    """x repeated as a whole along its axes; more sizes than axes make new ones in front.
+
+    >>> pf.tensor([1, 2]).repeat(2, 2)
+    tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]])
+    """
+
+def repeat_interleave(x: TensorLike, repeats: builtins.int, axis: builtins.int | None = None) -> Tensor:
+    """Each element `repeats` times in place, along an axis or of the flattened tensor.
+
+    >>> pf.tensor([1, 2]).repeat_interleave(2)
+    tensor([1, 1, 2, 2])
+    """
+
+def reshape(x: TensorLike, *shape: Any) -> Tensor:
+    """The same elements, in row-major order, under another shape. One size may be -1.
+
+    >>> pf.arange(6).reshape(2, -1).shape
+    (2, 3)
+    """
+
+def reshape_as(x: TensorLike, other: TensorLike) -> Tensor:
+    """x under the shape of another tensor.
+
+    >>> pf.zeros(6).reshape_as(pf.ones(2, 3)).shape
+    (2, 3)
+    """
+
+def right_shift(x: TensorLike, y: TensorLike) -> Tensor:
+    """x >> y, keeping the sign; 0 or -1 where y is negative or all bits are shifted out.
+
+    >>> pf.right_shift(pf.tensor([4, -8]), 2)
+    tensor([ 1, -2])
+    """
+
+def rms_norm(
+    x: TensorLike, normalized_shape: Any, weight: TensorLike | None = None, eps: builtins.float | None = None
+) -> Tensor:
+    """Mean square 1 over the last axes, then scaled: x / sqrt(mean(x^2) + eps) * weight. eps: the dtype's unless given.
+
+    >>> pf.rms_norm(pf.tensor([[3.0, 4.0]]), (2,))
+    tensor([[0.8485, 1.1314]])
+    """
+
+def roll(x: TensorLike, shifts: Any, axis: Any = None) -> Tensor:
+    """Move elements along axes; those that leave at the end come in at the start. Without an axis x counts as flat.
+
+    >>> pf.tensor([1, 2, 3]).roll(1)
+    tensor([3, 1, 2])
+    """
+
+def rope(
+    x: TensorLike,
+    positions: TensorLike,
+    base: builtins.float = 10000.0,
+    interleaved: builtins.bool = False,
+    rotary_dim: builtins.int | None = None,
+    frequencies: TensorLike | None = None,
+) -> Tensor:
+    """Rotary position embedding of x (..., T, D): pairs of elements turn by position * base^(-2i/D).
+
+    Pairs are (i, i + D/2), as in Llama and GPT-NeoX, or neighbours when interleaved. `positions` is (T) or (B, T), a
+    tensor, so that decoding at another position uses the same plan. `rotary_dim`: only the first so many of D turn.
+    `frequencies` (rotary_dim/2) replace base^(-2i/D); positions and frequencies get no gradient.
+
+    >>> pf.rope(pf.ones(1, 2, 3, 4), pf.arange(3)).shape
+    (1, 2, 3, 4)
+    """
+
+def rot90(x: TensorLike, k: builtins.int = 1, axis: Any = ...) -> Tensor:
+    """Turn the plane of two axes by k quarters, from the first axis towards the second.
+
+    >>> pf.tensor([[1, 2], [3, 4]]).rot90()
+    tensor([[2, 4],
+            [1, 3]])
+    """
+
+def round(x: TensorLike, decimals: builtins.int = 0) -> Tensor:
+    """The nearest whole number, halves to the even one; or to this many decimals.
+
+    >>> pf.round(pf.tensor([0.5, 1.5, 2.4]))
+    tensor([0., 2., 2.])
+    """
+
+def rsqrt(x: TensorLike) -> Tensor:
+    """1 / sqrt(x).
+
+    >>> pf.rsqrt(pf.tensor([4.0, 16.0]))
+    tensor([0.5 , 0.25])
+    """
+
+def scaled_dot_product_attention(
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    attn_mask: TensorLike | None = None,
+    dropout_p: builtins.float = 0.0,
+    is_causal: builtins.bool = False,
+    scale: builtins.float | None = None,
+    enable_gqa: builtins.bool = False,
+) -> Tensor:
+    """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
+
+    A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. Fewer heads in key and value
+    than in query are shared by groups of query heads. A query that sees nothing gets 0.
+
+    >>> q = pf.randn(1, 8, 16, 64); k = v = pf.randn(1, 2, 16, 64)
+    >>> pf.scaled_dot_product_attention(q, k, v, is_causal=True).shape
+    (1, 8, 16, 64)
+    """
+
+def scatter(
+    x: TensorLike, dim: builtins.int, index: TensorLike, src: Any, reduce: builtins.str | None = None
+) -> Tensor:
+    """x with out[i][index[i][j]] = src[i][j] for dim=1, and alike for other axes; reduce: "add", "multiply".
+
+    >>> pf.scatter(pf.zeros(2, 3), 1, pf.tensor([[0], [2]]), 1.0)
+    tensor([[1., 0., 0.],
+            [0., 0., 1.]])
+    """
+
+def scatter_add(x: TensorLike, dim: builtins.int, index: TensorLike, src: Any) -> Tensor:
+    """x with src[i][j] added to out[i][index[i][j]] for dim=1, and alike for other axes.
+
+    >>> pf.scatter_add(pf.zeros(3), 0, pf.tensor([1, 1, 2]), pf.tensor([1.0, 2.0, 3.0]))
+    tensor([0., 3., 3.])
+    """
+
+def scatter_reduce(
+    x: TensorLike,
+    dim: builtins.int,
+    index: TensorLike,
+    src: TensorLike,
+    reduce: builtins.str,
+    include_self: builtins.bool = True,
+) -> Tensor:
+    """As scatter, with values that meet combined: "sum", "prod", "mean", "amax" or "amin", with x's own or without.
+
+    >>> pf.scatter_reduce(pf.zeros(2), 0, pf.tensor([0, 0]), pf.tensor([1.0, 5.0]), "amax")
+    tensor([5., 0.])
+    """
+
+def searchsorted(sorted_sequence: TensorLike, values: TensorLike, right: builtins.bool = False) -> Tensor:
+    """Where each value would be inserted to keep the last axis sorted: before equal ones, or behind them if `right`.
+
+    >>> pf.searchsorted(pf.tensor([1, 3, 5]), pf.tensor([0, 3, 9]))
+    tensor([0, 1, 3])
+    """
+
+def select(x: TensorLike, dim: builtins.int, index: builtins.int) -> Tensor:
+    """One position of an axis; the axis is dropped.
+
+    >>> pf.tensor([[1, 2], [3, 4]]).select(1, -1)
+    tensor([2, 4])
+    """
+
+def selu(x: TensorLike) -> Tensor:
+    """The elu whose outputs keep mean 0 and variance 1 through deep networks.
+
+    >>> pf.selu(pf.tensor([-1.0, 2.0]))
+    tensor([-1.1113,  2.1014])
+    """
+
+def sigmoid(x: TensorLike) -> Tensor:
+    """1 / (1 + exp(-x)).
+
+    >>> pf.sigmoid(pf.tensor([0.0, 2.0]))
+    tensor([0.5   , 0.8808])
+    """
+
+def sign(x: TensorLike) -> Tensor:
+    """-1, 0 or 1; 0 for NaN.
+
+    >>> pf.sign(pf.tensor([3.0, 0.0, -2.0]))
+    tensor([ 1.,  0., -1.])
+    """
+
+def silu(x: TensorLike) -> Tensor:
+    """x * sigmoid(x), also called swish.
+
+    >>> pf.silu(pf.tensor([0.0, 2.0]))
+    tensor([0.    , 1.7616])
+    """
+
+def sin(x: TensorLike) -> Tensor:
+    """Sine of an angle in radians.
+
+    >>> pf.sin(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 0.8415])
+    """
+
+def sinh(x: TensorLike) -> Tensor:
+    """Hyperbolic sine.
+
+    >>> pf.sinh(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 1.1752])
+    """
+
+def smooth_l1_loss(
+    input: TensorLike, target: TensorLike, reduction: builtins.str = "mean", beta: builtins.float = 1.0
+) -> Tensor:
+    """d^2 / (2 beta) for differences d below beta, else |d| - beta / 2; averaged.
+
+    >>> pf.smooth_l1_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
+    tensor(0.75)
+    """
+
+def softmax(
+    x: TensorLike, axis: builtins.int = -1, dtype: builtins.object = None, *, dim: builtins.int | None = None
+) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis, computed without overflow.
+
+    >>> pf.softmax(pf.tensor([1.0, 2.0, 3.0]))
+    tensor([0.09  , 0.2447, 0.6652])
+    """
+
+def softplus(x: TensorLike, beta: builtins.float = 1.0, threshold: builtins.float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta, and x itself where beta * x is above the threshold.
+
+    >>> pf.softplus(pf.tensor([0.0, 30.0]))
+    tensor([ 0.6931, 30.    ])
+    """
+
+def softsign(x: TensorLike) -> Tensor:
+    """x / (1 + |x|).
+
+    >>> pf.softsign(pf.tensor([-1.0, 3.0]))
+    tensor([-0.5 ,  0.75])
+    """
+
+def sort(x: TensorLike, axis: Any = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Any:
+    """The elements along an axis in order, and where they lay. Equals keep their order; NaN counts as the largest.
+
+    >>> pf.sort(pf.tensor([3.0, 1.0, 2.0])).values
+    tensor([1., 2., 3.])
+    """
+
+def split(x: TensorLike, split_size_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+    """Parts of an axis: of one size (the last may be smaller), or of the sizes in a list. No copies.
+
+    >>> [p.shape for p in pf.zeros(5).split(2)]
+    [(2,), (2,), (1,)]
+    """
+
+def sqrt(x: TensorLike) -> Tensor:
+    """The square root; NaN below 0.
+
+    >>> pf.sqrt(pf.tensor([4.0, 9.0]))
+    tensor([2., 3.])
+    """
+
+def square(x: TensorLike) -> Tensor:
+    """x * x.
+
+    >>> pf.square(pf.tensor([3.0, -2.0]))
+    tensor([9., 4.])
+    """
+
+def squeeze(x: TensorLike, axis: Any = None) -> Tensor:
+    """Drop axes of size 1: all, one, or several. Axes of another size stay.
+
+    >>> pf.zeros(1, 3, 1).squeeze().shape
+    (3,)
+    """
+
+def stack(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
+    """Tensors of one shape side by side along a new axis.
+
+    >>> pf.stack([pf.tensor([1, 2]), pf.tensor([3, 4])])
+    tensor([[1, 2],
+            [3, 4]])
+    """
+
+def std(
+    x: TensorLike,
+    axis: Any = None,
+    keepdims: builtins.bool = False,
+    unbiased: builtins.bool | None = None,
+    correction: Any = None,
+    ddof: Any = None,
+) -> Tensor:
+    """The standard deviation over axes: the square root of `var`.
+
+    >>> pf.tensor([1.0, 3.0]).std(ddof=0)
+    tensor(1.)
+    """
+
+def sub(x: TensorLike, y: TensorLike) -> Tensor:
+    """x - y.
+
+    >>> pf.sub(pf.tensor([1.0, 2.0]), 0.5)
+    tensor([0.5, 1.5])
+    """
+
+def sum(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+    """Sum over axes; integers and bools are summed as int64.
+
+    >>> pf.ones(2, 3).sum(axis=1)
+    tensor([3., 3.])
+    """
+
+def swapaxes(x: TensorLike, axis0: builtins.int, axis1: builtins.int) -> Tensor:
+    """Exchange two axes.
+
+    >>> pf.zeros(2, 3, 4).swapaxes(0, 2).shape
+    (4, 3, 2)
+    """
+
+def swiglu(x: TensorLike, gate: TensorLike | None = None) -> Tensor:
+    """x * silu(gate); with one argument its last axis holds x and then the gate, as in `glu`.
+
+    >>> pf.swiglu(pf.tensor([[2.0, 0.0]]))
+    tensor([[0.]])
+    """
+
+def take(x: TensorLike, index: TensorLike, axis: builtins.int | None = None) -> Tensor:
+    """Elements at these positions of the flattened tensor, or of one axis.
+
+    >>> pf.take(pf.tensor([[1, 2], [3, 4]]), pf.tensor([3, 0]))
+    tensor([4, 1])
+    """
+
+def take_along_axis(x: TensorLike, indices: TensorLike, axis: builtins.int | None = None) -> Tensor:
+    """Take elements along an axis by an index per position; the other axes broadcast. Without an axis x is flattened.
+
+    >>> x = pf.tensor([[3, 1, 2]])
+    >>> pf.take_along_axis(x, pf.tensor([[1, 2, 0]]), axis=1)
+    tensor([[1, 2, 3]])
+    """
+
+def tan(x: TensorLike) -> Tensor:
+    """Tangent of an angle in radians.
+
+    >>> pf.tan(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 1.5574])
+    """
+
+def tanh(x: TensorLike) -> Tensor:
+    """Hyperbolic tangent.
+
+    >>> pf.tanh(pf.tensor([0.0, 1.0]))
+    tensor([0.    , 0.7616])
+    """
+
+def tensordot(x: TensorLike, y: TensorLike, dims: Any = 2) -> Tensor:
+    """Sum of products over the last `dims` axes of x and the first of y, or over two lists of axes.
+
+    >>> pf.tensordot(pf.ones(2, 3, 4), pf.ones(3, 4, 5)).shape
+    (2, 5)
+    """
+
+def tile(x: TensorLike, *reps: Any) -> Tensor:
+    """As repeat, with the counts meant for the last axes where they are fewer.
+
+    >>> pf.tensor([[1], [2]]).tile(2)
+    tensor([[1, 1],
+            [2, 2]])
+    """
+
+def topk(
+    x: TensorLike, k: builtins.int, axis: Any = -1, largest: builtins.bool = True, sorted: builtins.bool = True
+) -> Any:
+    """The k largest (or smallest) elements along an axis in order, and where they lie; of equals the first ones.
+
+    >>> pf.topk(pf.tensor([3.0, 1.0, 2.0]), 2).indices
+    tensor([0, 2])
+    """
+
+def trace(x: TensorLike) -> Tensor:
+    """The sum of a matrix's diagonal.
+
+    >>> pf.trace(pf.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(5.)
+    """
+
+def transpose(x: TensorLike, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+    """Exchange two axes.
+
+    >>> pf.zeros(2, 3, 4).transpose(0, 2).shape
+    (4, 3, 2)
+    """
+
+def tril(x: TensorLike, diagonal: builtins.int = 0) -> Tensor:
+    """The lower triangle of matrices, up to a diagonal; 0 above.
+
+    >>> pf.tril(pf.ones(2, 2))
+    tensor([[1., 0.],
+            [1., 1.]])
+    """
+
+def triu(x: TensorLike, diagonal: builtins.int = 0) -> Tensor:
+    """The upper triangle of matrices, from a diagonal on; 0 below.
+
+    >>> pf.triu(pf.ones(2, 2))
+    tensor([[1., 1.],
+            [0., 1.]])
+    """
+
+def true_divide(x: TensorLike, y: TensorLike) -> Tensor:
+    """x / y, always in floating point.
+
+    >>> pf.true_divide(pf.tensor([1, 2]), 4)
+    tensor([0.25, 0.5 ])
+    """
+
+def trunc(x: TensorLike) -> Tensor:
+    """x without its fraction.
+
+    >>> pf.trunc(pf.tensor([1.7, -1.7]))
+    tensor([ 1., -1.])
+    """
+
+def unbind(x: TensorLike, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+    """The slices along an axis, without that axis. No copies.
+
+    >>> [p.shape for p in pf.zeros(2, 3).unbind(1)]
+    [(2,), (2,), (2,)]
+    """
+
+def unflatten(x: TensorLike, dim: builtins.int, sizes: Any) -> Tensor:
+    """Cut one axis into several; one of the sizes may be -1.
+
+    >>> pf.zeros(2, 6).unflatten(1, (3, -1)).shape
+    (2, 3, 2)
+    """
+
+def unfold(x: TensorLike, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
+    """Windows of `size` along an axis, every `step`, as a new last axis.
+
+    >>> pf.tensor([1, 2, 3, 4]).unfold(0, 2, 1)
+    tensor([[1, 2],
+            [2, 3],
+            [3, 4]])
+    """
+
+def unfold2d(x: TensorLike, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """Sliding windows of images as columns: (N, C, H, W) -> (N, C*kh*kw, windows). torch.nn.functional.unfold.
+
+    >>> pf.unfold2d(pf.zeros(1, 3, 4, 4), 2).shape
+    (1, 12, 9)
+    """
+
+def unsqueeze(x: TensorLike, axis: builtins.int) -> Tensor:
+    """A new axis of size 1 at this place.
+
+    >>> pf.zeros(3).unsqueeze(-1).shape
+    (3, 1)
+    """
+
+def var(
+    x: TensorLike,
+    axis: Any = None,
+    keepdims: builtins.bool = False,
+    unbiased: builtins.bool | None = None,
+    correction: Any = None,
+    ddof: Any = None,
+) -> Tensor:
+    """The variance over axes: squares summed and divided by n - correction (or `ddof`; 1 unless given).
+
+    >>> pf.tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0)
+    tensor(1.2500)
+    """
+
+def var_mean(
+    x: TensorLike,
+    axis: Any = None,
+    keepdims: builtins.bool = False,
+    unbiased: builtins.bool | None = None,
+    correction: Any = None,
+    ddof: Any = None,
+) -> builtins.tuple[Tensor, Tensor]:
+    """The variance and the mean over axes.
+
+    >>> pf.var_mean(pf.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
+
+def vdot(x: TensorLike, y: TensorLike) -> Tensor:
+    """Inner product of two vectors; the same as dot, since there are no complex dtypes.
+
+    >>> pf.vdot(pf.ones(3), pf.ones(3))
+    tensor(3.)
+    """
+
+def view(x: TensorLike, *shape: Any) -> Tensor:
+    """As reshape: the same elements under another shape. Where that needs a copy, one is made.
+
+    >>> pf.zeros(2, 3).view(-1).shape
+    (6,)
+    """
+
+def view_as(x: TensorLike, other: TensorLike) -> Tensor:
+    """x under the shape of another tensor.
+
+    >>> pf.zeros(6).view_as(pf.ones(2, 3)).shape
+    (2, 3)
+    """
+
+def vstack(tensors: Sequence[TensorLike]) -> Tensor:
+    """Tensors below each other: along the first axis, with vectors as rows.
+
+    >>> pf.vstack([pf.tensor([1, 2]), pf.tensor([3, 4])]).shape
+    (2, 2)
+    """
+
+def where(condition: TensorLike, x: Any, y: Any) -> Tensor:
+    """x where the condition holds, else y.
+
+    >>> pf.where(pf.tensor([True, False]), pf.tensor([1.0, 2.0]), 0.0)
+    tensor([1., 0.])
+    """

@@ -1,0 +1,1 @@
+"""Historical import paths. Nothing is defined here; see `pyflame.backend.rocm`."""

@@ -1,0 +1,28 @@
+"""The command line. One file per command, imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+COMMANDS = {
+    "demo": "run a fused computation, show its plan, its speed against NumPy and where the cache went",
+    "devices": "list the devices of this machine",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`pyflame COMMAND ...`: hand over to the command's own file."""
+    args = sys.argv[1:] if argv is None else argv
+    if not args or args[0] in ("-h", "--help", "help"):
+        print("usage: pyflame COMMAND [options]\n")
+        for name, doc in COMMANDS.items():
+            print(f"  {name:10} {doc}")
+        return 0
+    if args[0] not in COMMANDS:
+        from pyflame.core.errors import suggest
+
+        print(f"pyflame: no command {args[0]!r}{suggest(args[0], COMMANDS)}; see pyflame --help", file=sys.stderr)
+        return 2
+    command = importlib.import_module(f"pyflame.cli.{args[0]}")
+    return int(command.run(args[1:]))

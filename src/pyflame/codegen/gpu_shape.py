@@ -1,0 +1,78 @@
+"""How rows are laid over the threads of a GPU: launch geometry from shape and target, as plain numbers."""
+
+from __future__ import annotations
+
+FLAT_BLOCK = 256
+MAX_BLOCK = 1024
+MAX_CHUNKS = 1024
+
+
+class RowShape:
+    """How rows are laid over threads: `members` threads share a row, `rows` rows share a block."""
+
+    def __init__(self, kind: str, members: int, rows: int, count: int) -> None:
+        self.kind = kind
+        self.members = members
+        self.rows = rows
+        self.block = members * rows
+        self.blocks = -(-count // rows)
+        self.guard = "" if kind == "block" else "if (live) "  # before a store: a thread may have no row
+        # For what one thread of a row does alone.
+        self.first = (
+            "if (live)" if members == 1 else "if (member == 0)" if kind == "block" else "if (member == 0 && live)"
+        )
+
+    @staticmethod
+    def along(items: int, count: int, wave: int) -> RowShape:
+        """For `count` rows of `items` vectors each that run along memory."""
+        if items <= wave * 4:
+            members = min(power(items), wave)
+            return RowShape("lanes", members, _rows_of(members, count, wave), count)
+        # The waves of a block meet inside one wave, so there are at most as many as a wave has lanes.
+        return RowShape("block", min(max(power(-(-items // 4)), 2 * wave), MAX_BLOCK, wave * wave), 1, count)
+
+    @staticmethod
+    def across(items: int, count: int, wave: int, workers: int, most: int) -> RowShape:
+        """For rows that lie beside each other in memory; a block's LDS holds `most` partial results."""
+        rows = min(wave, power(count))
+        members = min(power(-(-items // 8)), MAX_BLOCK // rows)
+        # With many rows there are threads enough: fewer partial results then.
+        while members > 1 and (members * rows > most or (members > 4 and count // rows * members > 128 * workers)):
+            members //= 2
+        return RowShape("tile", members, max(rows, wave // members), count)
+
+    def place(self) -> tuple[str, str]:
+        """Row inside the block and member inside the row of thread `tid`."""
+        if self.kind == "tile":
+            return f"tid % {self.rows}", f"tid / {self.rows}"
+        return f"tid / {self.members}", f"tid % {self.members}"
+
+    def chunks(self, items: int, workers: int) -> int:
+        """Into how many pieces to cut each row so that every compute unit has some; 1 where there are rows enough."""
+        if self.kind == "lanes" or self.blocks >= 2 * workers:
+            return 1
+        return max(1, min(-(-4 * workers // self.blocks), items // (self.members * 8), MAX_CHUNKS))
+
+    def finish(self, count: int, chunks: int, wave: int) -> RowShape:
+        """The shape of the launch that combines the chunks."""
+        if self.kind == "tile":
+            members = min(power(chunks), self.members, 8)
+            return RowShape("tile", members, max(self.rows, wave // members), count)
+        members = min(power(chunks), wave)
+        return RowShape("lanes", members, _rows_of(members, count, wave), count)
+
+
+def _rows_of(members: int, count: int, wave: int) -> int:
+    """Rows of a block whose rows take `members` lanes each."""
+    return max(wave, min(FLAT_BLOCK, power(count * members))) // members
+
+
+def power(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def magic(d: int) -> int:
+    """Multiplier (low word) and shift (high word) with which pf_divide divides numbers below 2^31 by d."""
+    shift = (d - 1).bit_length()
+    return shift << 32 | ((1 << 32) * ((1 << shift) - d) // d + 1)

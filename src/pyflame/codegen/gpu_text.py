@@ -1,0 +1,321 @@
+"""The text of GPU kernels short of the question how rows are laid over threads: parameters, positions, values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from pyflame.codegen.expr import combine, expression, loaded, register, storage, stored
+from pyflame.codegen.gpu_shape import MAX_BLOCK, magic
+from pyflame.core.device import Target
+from pyflame.core.errors import CompileError
+from pyflame.ir.kernel import Access, GpuPhase, GpuSource, Instr, Kernel
+
+VECTOR_BYTES = 16
+MAX_VECTOR = 8
+MAX_WORDS = 512  # 4 KiB: what any driver takes as parameters of a launch
+MAX_THREADS = 1 << 32  # of a launch, by HIP's rules
+
+
+class GpuText:
+    """A kernel on its way to text: what is known of it, and one value or vector of values after another."""
+
+    def __init__(self, kernel: Kernel, target: Target, aligned: bool) -> None:
+        self.kernel = kernel
+        self.instrs = kernel.instrs
+        self.target = target
+        self.aligned = aligned
+        self.extents = [e for scope in kernel.loops for e in scope]
+        scopes = kernel.loop_scope()
+        self.order = [self.along_memory([n for n, s in enumerate(scopes) if s == d]) for d in range(kernel.depth)]
+        self.store_scope = [
+            max([scopes[n] for n, s in enumerate(a.strides) if s] + [self.instrs[v].scope]) for v, a in kernel.stores
+        ]
+        read = [i.access for i in self.instrs if i.access is not None and i.access.buffer >= 0]
+        self.accesses = read + [a for _, a in kernel.stores]
+        self.count = 1 + max(a.buffer for a in self.accesses)
+        self.index = "int" if self.small() else "int64_t"
+        self.stage = self.stages()
+        self.tile = kernel.depth == 2 and self.prefers_tile()
+        inner = self.order[-1]
+        self.lane = -1 if self.tile or not inner else inner[-1]  # the loop that vectors run along
+        self.width = self.choose_width()
+        self.items = prod(self.extents[n] for n in inner) // self.width  # vectors in a row, or in all
+        self.texts: list[str] = []
+        self.phases: list[GpuPhase] = []
+        self.kept: set[int] = set()  # values of a row that stay in registers from one pass to the next
+        self.begin()
+
+    # --- facts about the kernel -------------------------------------------------------------------------------------
+
+    def along_memory(self, loops: list[int]) -> list[int]:
+        """Loops of a scope, the one that most accesses follow along memory last; stores count twice."""
+
+        def score(n: int) -> tuple[int, int]:
+            reads = sum(i.access.strides[n] == 1 for i in self.instrs if i.access is not None and i.kind != "index")
+            return reads + 2 * sum(a.strides[n] == 1 for _, a in self.kernel.stores), n
+
+        best = max(loops, key=score, default=-1)
+        return [n for n in loops if n != best] + [n for n in loops if n == best]
+
+    def small(self) -> bool:
+        """Whether every position fits in 31 bits."""
+        reach = max(sum(abs(s) * (e - 1) for s, e in zip(a.strides, self.extents, strict=True)) for a in self.accesses)
+        gathered = sum(size * abs(stride) for i in self.instrs for size, stride in i.dynamic)
+        # A loop over threads may step past the end by one block.
+        return max(prod(self.extents) + MAX_BLOCK * MAX_VECTOR, reach + gathered) < 1 << 31
+
+    def stages(self) -> list[int]:
+        """For each value how many passes over the row must have run before it is known."""
+        out: list[int] = []
+        for i in self.instrs:
+            out.append(max((out[a] for a in i.args), default=0) + (i.kind == "reduce"))
+        return out
+
+    def prefers_tile(self) -> bool:
+        """Whether memory runs along the rows' last loop rather than along the reduction."""
+        if not self.order[0] or not self.order[1]:
+            return False
+        outer, inner = self.order[0][-1], self.order[1][-1]
+        reads = [i.access for i in self.instrs if i.kind == "load" and i.access is not None and i.scope == 1]
+        return sum(abs(a.strides[outer]) == 1 for a in reads) > sum(abs(a.strides[inner]) == 1 for a in reads)
+
+    def choose_width(self) -> int:
+        """Elements that a thread takes at once: up to 16 bytes of the widest access along memory."""
+        along = [a for a in self.accesses if self.lane >= 0 and a.strides[self.lane] == 1]
+        if not self.aligned or not along:
+            return 1
+        width = min(MAX_VECTOR, VECTOR_BYTES // max(a.dtype.itemsize for a in along))
+        while width > 1 and (self.extents[self.lane] % width or not any(self.is_vector(a, width) for a in along)):
+            width //= 2
+        return width
+
+    def is_vector(self, access: Access, width: int) -> bool:
+        """Whether `width` neighbours of this access are one aligned vector."""
+        others = [s for n, s in enumerate(access.strides) if n != self.lane]
+        return width > 1 and access.strides[self.lane] == 1 and all(s % width == 0 for s in (*others, access.offset))
+
+    def alignment(self) -> tuple[int, ...]:
+        """Bytes to which each buffer must be aligned."""
+        out = [1] * self.count
+        for a in self.accesses:
+            vector = self.is_vector(a, self.width)
+            out[a.buffer] = max(out[a.buffer], a.dtype.itemsize * (self.width if vector else 1))
+        return tuple(out)
+
+    def cone(self, targets: Iterable[int], stop: Iterable[int] = ()) -> list[int]:
+        """Values inside the row that the targets need, in order; what is in `stop` is there already."""
+        done = set(stop)
+        stack = list(targets)
+        seen: set[int] = set()
+        while stack:
+            v = stack.pop()
+            inside = self.kernel.depth == 1 or self.instrs[v].scope == 1
+            if v not in seen and v not in done and inside:
+                seen.add(v)
+                stack.extend(self.instrs[v].args)
+        return sorted(seen)
+
+    def targets(self, reductions: Iterable[int], stores: Iterable[int]) -> list[int]:
+        """What a pass over the row must compute to feed these."""
+        return [self.instrs[v].args[0] for v in reductions] + [self.kernel.stores[n][0] for n in stores]
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start the text of a phase."""
+        self.lines: list[str] = []
+        self.indent = 1
+        self.args: list[int] = []
+        self.named: dict[tuple[object, ...], str] = {}
+        self.lds = 0
+
+    def put(self, line: str) -> None:
+        self.lines.append("  " * self.indent + line)
+
+    def open(self, line: str) -> None:
+        self.put(f"{line} {{".lstrip())
+        self.indent += 1
+
+    def close(self) -> None:
+        self.indent -= 1
+        self.put("}")
+
+    def arg(self, value: int, key: tuple[object, ...] | None = None) -> str:
+        """A parameter; values with one key share it."""
+        if key is not None and key in self.named:
+            return self.named[key]
+        self.args.append(value)
+        name = f"a{len(self.args) - 1}"
+        if key is not None:
+            self.named[key] = name
+        return name
+
+    def position(self, value: int, key: tuple[object, ...] | None = None) -> str:
+        """A parameter as a position."""
+        name = self.arg(value, key)
+        return f"(int){name}" if self.index == "int" else name
+
+    def end(self, suffix: str, grid: int, block: int) -> None:
+        """Wrap the lines into a function."""
+        types: dict[int, tuple[str, bool]] = {}
+        written = {a.buffer for _, a in self.kernel.stores}
+        for a in self.accesses:
+            types[a.buffer] = (storage(a.dtype), a.buffer in written)
+        params = []
+        for n in range(self.count):
+            kind, writable = types.get(n, ("void", False))
+            params.append(f"{'' if writable else 'const '}{kind} *PF_RESTRICT b{n}")
+        params += ["char *PF_RESTRICT scratch", "const pf_word *PF_RESTRICT uni", "int64_t *PF_RESTRICT err"]
+        params += [f"int64_t a{n}" for n in range(len(self.args))]
+        if len(params) > MAX_WORDS:
+            raise CompileError(
+                f"[codegen] expected at most {MAX_WORDS} parameters but got {len(params)}; lower PYFLAME_MAX_FUSED"
+            )
+        if grid * block >= MAX_THREADS:
+            raise CompileError(
+                f"[codegen] expected below {MAX_THREADS} threads but got {grid} blocks of {block}; split the tensor"
+            )
+        head = f"PF_GLOBAL({block}) PF_KEY{suffix}({', '.join(params)}) {{"
+        self.texts.append("\n".join([head, *self.lines, "}"]))
+        self.phases.append(GpuPhase(suffix, grid, block, tuple(self.args), self.lds))
+        self.begin()
+
+    def source(self, scratch_bytes: int = 0) -> GpuSource:
+        return GpuSource("\n".join(self.texts) + "\n", tuple(self.phases), self.count, self.alignment(), scratch_bytes)
+
+    def divided(self, a: str, extent: int, key: tuple[object, ...] | None = None) -> str:
+        """a / extent, where 32 bits suffice by multiplication."""
+        if self.index == "int64_t":
+            return f"{a} / {self.arg(extent, key)}"
+        return f"pf_divide({a}, {self.arg(magic(extent), None if key is None else (*key, 'magic'))})"
+
+    def decode(self, flat: str, loops: Sequence[int]) -> None:
+        """Loop variables from a flat position in which the last loop counts in vectors."""
+        at = flat
+        for n in reversed(loops[1:]):
+            extent = self.extents[n] // (self.width if n == self.lane else 1)
+            self.put(f"const {self.index} d{n} = {self.divided(at, extent, ('extent', n))};")
+            self.loop_variable(n, f"{at} - d{n} * {self.position(extent, ('extent', n))}")
+            at = f"d{n}"
+        if loops:
+            self.loop_variable(loops[0], at)
+
+    def loop_variable(self, n: int, value: str) -> None:
+        wide = self.width > 1 and n == self.lane
+        value = f"({value})" if wide and " " in value else value
+        self.put(f"const {self.index} i{n} = {value}{f' * {self.width}' if wide else ''};")
+
+    # --- one value --------------------------------------------------------------------------------------------------
+
+    def offset(self, access: Access, k: str = "") -> str:
+        """The element's position; `k` counts the elements of a vector."""
+        terms = []
+        for n, s in enumerate(access.strides):
+            if s:
+                i = f"(i{n} + {k})" if k and n == self.lane else f"i{n}"
+                terms.append(i if s == 1 else f"{i} * {self.position(s, (access.strides, n))}")
+        return " + ".join(terms) or "0"
+
+    def element(self, access: Access, k: str) -> str:
+        return f"b{access.buffer}[{self.offset(access, k)}]"
+
+    def statement(self, v: int, k: str = "") -> None:
+        instr = self.instrs[v]
+        if instr.kind == "gather":
+            self.gather(v, k)
+        else:
+            self.put(f"const {register(instr.dtype)} v{v} = {self.rhs(v, instr, k)};")
+
+    def rhs(self, v: int, instr: Instr, k: str) -> str:
+        if instr.kind == "load":
+            assert instr.access is not None
+            vector = k and self.is_vector(instr.access, self.width)
+            return loaded(instr.access.dtype, f"q{v}.at[{k}]" if vector else self.element(instr.access, k))
+        if instr.kind == "uniform":
+            return f"({register(instr.dtype)})uni[{self.arg(instr.uniform)}].{'f' if instr.dtype.is_float else 'i'}"
+        if instr.kind == "index":
+            assert instr.access is not None
+            terms = [self.arg(instr.access.offset)]
+            for n, s in enumerate(instr.access.strides):
+                if s:
+                    i = f"(i{n} + {k})" if k and n == self.lane else f"i{n}"
+                    terms.append(f"(int64_t){i} * {self.arg(s)}")
+            return f"({register(instr.dtype)})({' + '.join(terms)})"
+        return expression(instr, [f"v{a}" for a in instr.args], [self.instrs[a].dtype for a in instr.args])
+
+    def gather(self, v: int, k: str) -> None:
+        """A load at a computed position, checked: a bad index is reported once and read as 0."""
+        instr = self.instrs[v]
+        assert instr.access is not None
+        terms = [self.offset(instr.access, k)]
+        for d, (a, (size, stride)) in enumerate(zip(instr.args, instr.dynamic, strict=True)):
+            limits = f"{self.arg(size)}, err, {self.arg(instr.check)}"
+            self.put(f"const {self.index} x{v}_{d} = ({self.index})pf_checked((int64_t)v{a}, {limits});")
+            terms.append(f"x{v}_{d} * {self.position(stride)}")
+        text = loaded(instr.access.dtype, f"b{instr.access.buffer}[{' + '.join(terms)}]")
+        self.put(f"const {register(instr.dtype)} v{v} = {text};")
+
+    def store(self, n: int) -> None:
+        value, access = self.kernel.stores[n]
+        self.put(f"{self.element(access, '')} = {stored(access.dtype, f'v{value}')};")
+
+    # --- one vector of a row ----------------------------------------------------------------------------------------
+
+    def body(self, reductions: Sequence[int], stores: Sequence[int], guard: str, slot: str, ready: set[int]) -> None:
+        """What one thread does at the loops' present position: feeds reductions and stores.
+
+        `slot`: first place of this vector in the arrays of kept values. Those in `ready` are read from there, others
+        that are kept are put there. `guard` stands before every store.
+        """
+        targets = self.targets(reductions, stores)
+        values = self.cone(targets, ready)
+        used = [u for u in sorted(ready) if u in targets or any(u in self.instrs[v].args for v in values)]
+        k = "k" if self.width > 1 else ""
+        at = f"{slot} + k" if k else slot
+        if k:
+            fixed = self.fixed(values, ready)
+            for v in fixed:
+                self.statement(v)
+            values = [v for v in values if v not in fixed]
+            for v in values:
+                access = self.instrs[v].access
+                if self.instrs[v].kind == "load" and access is not None and self.is_vector(access, self.width):
+                    kind = f"pf_vector<{storage(access.dtype)}, {self.width}>"
+                    self.put(f"const {kind} q{v} = *(const {kind} *)(b{access.buffer} + {self.offset(access)});")
+        vectors = [n for n in stores if k and self.is_vector(self.kernel.stores[n][1], self.width)]
+        for n in vectors:
+            self.put(f"pf_vector<{storage(self.kernel.stores[n][1].dtype)}, {self.width}> s{n};")
+        if k:
+            self.put("PF_UNROLL")
+            self.open(f"for (int k = 0; k < {self.width}; k++)")
+        for u in used:
+            self.put(f"const {register(self.instrs[u].dtype)} v{u} = r{u}[{at}];")
+        for v in values:
+            self.statement(v, k)
+            if v in self.kept:
+                self.put(f"r{v}[{at}] = v{v};")
+        for v in reductions:
+            name = f"c{v}[k]" if k else f"c{v}"
+            self.put(f"{name} = {combine(self.instrs[v], name, f'v{self.instrs[v].args[0]}')};")
+        for n in stores:
+            value, access = self.kernel.stores[n]
+            if n in vectors:
+                self.put(f"s{n}.at[k] = {stored(access.dtype, f'v{value}')};")
+            else:
+                self.put(f"{guard}{self.element(access, k)} = {stored(access.dtype, f'v{value}')};")
+        if k:
+            self.close()
+        for n in vectors:
+            access = self.kernel.stores[n][1]
+            kind = f"pf_vector<{storage(access.dtype)}, {self.width}>"
+            self.put(f"{guard}*({kind} *)(b{access.buffer} + {self.offset(access)}) = s{n};")
+
+    def fixed(self, values: Sequence[int], ready: set[int]) -> list[int]:
+        """Values that are the same for all elements of a vector, and known before its loop."""
+        out: list[int] = []
+        for v in values:
+            inside = [a for a in self.instrs[v].args if a in values or a in ready]
+            if self.lane not in self.instrs[v].loops and v not in self.kept and all(a in out for a in inside):
+                out.append(v)
+        return out

@@ -1,0 +1,109 @@
+"""Loops of a Kernel rearranged for code generation: none missing, and the one that runs along memory innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyflame.core.shape import contiguous_strides
+from pyflame.ir.kernel import Access, Instr, Kernel
+
+SHORT = 8  # a loop of fewer iterations is not worth vectorising when a longer one is there
+
+
+def join_columns(kernel: Kernel, first: int) -> Kernel:
+    """Run the column loops of an anchored kernel, those from `first` on, as one where its accesses allow that."""
+    (extents,) = kernel.loops
+    while len(extents) > first + 1:
+        outer, last = extents[-2:]
+        accesses = [i.access for i in kernel.instrs if i.access is not None] + [a for _, a in kernel.stores]
+        if outer != 1 and last != 1 and any(a.strides[-2] != a.strides[-1] * last for a in accesses):
+            break
+        extents = (*extents[:-2], outer * last)
+        renumber = {n: min(n, len(extents) - 1) for n in range(len(extents) + 1)}
+        kernel = _map_access(kernel, (extents,), _without(-1 if last == 1 else -2), renumber)
+    return _full_strides(kernel)
+
+
+def _without(axis: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    return lambda s: (*s[:axis], *(s[axis + 1 :] if axis != -1 else ()))
+
+
+def _full_strides(kernel: Kernel) -> Kernel:
+    """Let loops of extent 1 step as longer ones would in contiguous accesses, so that the text is the same."""
+    (extents,) = kernel.loops
+    dense = contiguous_strides(extents)
+
+    def full(access: Access) -> Access:
+        fits = all(s == d for s, d, e in zip(access.strides, dense, extents, strict=True) if e != 1)
+        return replace(access, strides=dense) if fits else access
+
+    instrs: list[Instr] = []
+    for i in kernel.instrs:
+        access = None if i.access is None else full(i.access)
+        own = frozenset() if access is None else frozenset(n for n, s in enumerate(access.strides) if s)
+        instrs.append(replace(i, access=access, loops=i.loops.union(own, *(instrs[a].loops for a in i.args))))
+    return replace(kernel, instrs=tuple(instrs), stores=tuple((v, full(a)) for v, a in kernel.stores))
+
+
+def prepare(kernel: Kernel) -> Kernel:
+    """Give every scope a loop, and put the loop that runs along memory last in its scope."""
+    if kernel.loops[-1] == ():
+        kernel = _insert_loop(kernel, len([e for s in kernel.loops for e in s]), kernel.depth - 1)
+    start = 0
+    order: list[int] = []
+    extents = [e for scope in kernel.loops for e in scope]
+    for scope in kernel.loops:
+        loops = list(range(start, start + len(scope)))
+        start += len(scope)
+        if len(loops) > 1:
+            # A short loop is not worth vectorising when a long one is there.
+            best = max(
+                loops, key=lambda n: (extents[n] >= SHORT or extents[n] == max(extents), _contiguous(kernel, n), n)
+            )
+            loops = [n for n in loops if n != best] + [best]
+        order += loops
+    return kernel if order == sorted(order) else _reorder(kernel, order)
+
+
+def _contiguous(kernel: Kernel, loop: int) -> int:
+    """How many accesses run along memory with this loop; stores count twice."""
+    reads = sum(i.access.strides[loop] == 1 for i in kernel.instrs if i.access is not None and i.kind != "index")
+    return reads + 2 * sum(a.strides[loop] == 1 for _, a in kernel.stores)
+
+
+def _map_access(
+    kernel: Kernel,
+    loops: tuple[tuple[int, ...], ...],
+    strides: Callable[[tuple[int, ...]], tuple[int, ...]],
+    renumber: dict[int, int],
+) -> Kernel:
+    instrs = tuple(
+        replace(
+            i,
+            loops=frozenset(renumber[n] for n in i.loops),
+            access=None if i.access is None else replace(i.access, strides=strides(i.access.strides)),
+        )
+        for i in kernel.instrs
+    )
+    stores = tuple((v, replace(a, strides=strides(a.strides))) for v, a in kernel.stores)
+    return replace(kernel, loops=loops, instrs=instrs, stores=stores)
+
+
+def _insert_loop(kernel: Kernel, position: int, scope: int) -> Kernel:
+    """A loop of extent 1 at this position."""
+    loops = tuple((*s, 1) if d == scope else s for d, s in enumerate(kernel.loops))
+    total = sum(len(s) for s in kernel.loops)
+    renumber = {n: n + (n >= position) for n in range(total)}
+    return _map_access(kernel, loops, lambda s: (*s[:position], 0, *s[position:]), renumber)
+
+
+def _reorder(kernel: Kernel, order: list[int]) -> Kernel:
+    extents = [e for s in kernel.loops for e in s]
+    loops = []
+    start = 0
+    for scope in kernel.loops:
+        loops.append(tuple(extents[n] for n in order[start : start + len(scope)]))
+        start += len(scope)
+    renumber = {old: new for new, old in enumerate(order)}
+    return _map_access(kernel, tuple(loops), lambda s: tuple(s[n] for n in order), renumber)

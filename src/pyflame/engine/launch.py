@@ -1,0 +1,71 @@
+"""From a plan to something that runs: compiled kernels, NumPy references where there is no compiler, or nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pyflame.core.device import CPU
+from pyflame.engine import reference
+from pyflame.engine.build import Executable
+from pyflame.engine.value import Value, share_numpy, to_numpy
+from pyflame.ir import Node
+from pyflame.ir.kernel import Plan
+
+
+class Graph(Protocol):
+    """What a runner may need of the graph that was planned."""
+
+    order: list[Node]
+    inputs: list[Node]
+    constants: list[Node]
+    outputs: list[Node]
+
+
+class Runner(Protocol):
+    """Runs a plan. `seconds` adds up the time of each launch when `timed`."""
+
+    seconds: np.ndarray[Any, Any]
+
+    def run(
+        self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False, lines: Sequence[str] = ()
+    ) -> list[Value]: ...
+
+
+class References:
+    """Runs a graph as the NumPy references of its ops, one by one."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.seconds = np.zeros(0)
+
+    def run(
+        self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False, lines: Sequence[str] = ()
+    ) -> list[Value]:
+        graph = self.graph
+        given = {n: to_numpy(v, n.shape, n.dtype) for n, v in zip(graph.inputs, inputs, strict=True)}
+        given |= {n: np.asarray(v, n.dtype.numpy) for n, v in zip(graph.constants, constants, strict=True)}
+        arrays = reference.compute(graph.order, given)
+        return [share_numpy(np.require(arrays[n], requirements="O")) for n in graph.outputs]
+
+
+class Nothing:
+    """The null device: outputs without data."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.seconds = np.zeros(len(plan.launches))
+
+    def run(
+        self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False, lines: Sequence[str] = ()
+    ) -> list[Value]:
+        return [Value(None, 0, view.strides) for view in self.plan.outputs]
+
+
+def runner_for(graph: Graph, plan: Plan, device: Any) -> Runner:
+    """What runs a plan on a device."""
+    if device.id != CPU:
+        return Nothing(plan)
+    return References(graph) if device.compiler is None else Executable(plan, device)

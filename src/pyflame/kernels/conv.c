@@ -1,0 +1,385 @@
+/* Grouped convolution in 1, 2 or 3 dimensions, with a generated epilogue (XLA's conv_general_dilated).
+ *
+ *   acc[n, g, o, p] = sum_{c, k} x[n, g, c, (p * stride + k * rhs_dilation - pad_lo) / lhs_dilation] * w[g, o, c, k]
+ *   PF_EPILOGUE(batch = n * G + g, i = o, j = flat pixel p.., acc)
+ *
+ * Forward, backward-data, backward-weight and transposed convolution are this one sum under other strides. 2*N*G*O*C*
+ * |P|*|K| flops; x, w and the output are each read or written about once from memory. PF_ALGORITHM picks one of three:
+ *
+ *   0 gemm    w packed once as A panels; the patches of a block of output pixels (of all images: columns are n * |P| + p)
+ *             are packed into B panels by the task that needs them, stay in L2 and meet every row of w there.
+ *   1 dot     few outputs, long reduction (backward-weight): vectors run along the taps. Per image, x and w are copied
+ *             into padded planes of one pitch, so each (o, n, p) is one contiguous dot product over all taps. A fixed
+ *             number of partial sums; `finish` adds them in order, so threads do not change the result.
+ *   2 direct  C == 1 (depthwise): vectors run along output pixels over a padded plane; |K| multiply-adds per load pair.
+ *
+ * Before including this file define PF_NAME, PF_X_T, PF_W_T, PF_ACC_T, PF_EPILOGUE and PF_ALGORITHM; conv.py plans.
+ */
+#include "pf_conv.h"
+
+#if PF_ALGORITHM == 0
+
+/* Tap (c, k0, k1, k2) that reduction index kk stands for. */
+typedef struct {
+  int64_t c, k[3];
+} pf_tap;
+
+static pf_tap pf_tap_of(const int64_t *arg, int64_t kk) {
+  const int64_t *taps = arg + PF_TAPS;
+  return (pf_tap){kk / pf_volume(taps), {kk / (taps[1] * taps[2]) % taps[0], kk / taps[2] % taps[1], kk % taps[2]}};
+}
+
+/* ---- pack: one iteration is one panel of w for one k block ---- */
+
+PF_KERNEL(PF_GLUE(PF_NAME, _pack)) {
+  (void)uni, (void)worker;
+  const int64_t total = arg[PF_C] * pf_volume(arg + PF_TAPS), depth = arg[PF_DEPTH], rows = arg[PF_O];
+  const int64_t blocks = pf_div_up(total, depth), panels = pf_div_up(rows, PF_MR);
+  for (int64_t unit = begin; unit < end; unit++) {
+    const int64_t o = unit % panels * PF_MR, kk0 = unit / panels % blocks * depth, g = unit / (panels * blocks);
+    const int64_t count = pf_min(PF_MR, rows - o), height = pf_height(count), kc = pf_min(depth, total - kk0);
+    pf_word_t *dst = (pf_word_t *)buf[2] + pf_height(rows) * (g * pf_words(total) + pf_words(kk0)) + o * pf_words(kc);
+    enum { step = PF_GROUP * PF_WORD_STEP };
+    for (int64_t at = 0; at < kc; at += step) {
+      pf_a_t square[PF_MR][step]; /* the taps of one step, made contiguous */
+      const int64_t here = pf_min(step, kc - at);
+      for (int64_t i = 0; i < here; i++) {
+        const pf_tap tap = pf_tap_of(arg, kk0 + at + i);
+        const pf_a_t *w = pf_w_at(buf, arg, g, o, tap.c) + tap.k[0] * arg[PF_W_K] + tap.k[1] * arg[PF_W_K + 1] + tap.k[2] * arg[PF_W_K + 2];
+        for (int64_t r = 0; r < count; r++) square[r][i] = w[r * arg[PF_W_O]];
+      }
+      pf_pack_left(dst + at / PF_GROUP * height, height, &square[0][0], count, here, step, 1);
+    }
+  }
+}
+
+/* ---- mul: one iteration is a block of output channels x output pixels of one group ---- */
+
+/* Reads one run of neighbouring columns for one tap after another. What the innermost axis contributes is the same for
+ * all channels and outer taps, so it is worked out once per run, for the first PF_PLANNED innermost taps. */
+enum { PF_PLANNED = 16 };
+
+typedef struct {
+  int64_t first; /* offset of the first element read */
+  uint32_t lanes; /* which of the columns are not zero */
+} pf_tap_read;
+
+typedef struct {
+  enum { PF_READ_SLOWLY, PF_READ_NEIGHBOURS, PF_READ_SPREAD, PF_READ_GATHER } how;
+  int64_t hop; /* distance between two elements that are read */
+  pf_tap_read tap[PF_PLANNED];
+} pf_run;
+
+static void pf_plan_run(pf_run *run, const int64_t *arg, int64_t u, int64_t count) {
+  const int64_t step = arg[PF_STRIDE + 2], lhs = arg[PF_LHS + 2], extent = arg[PF_IN + 2], x_stride = arg[PF_X_S + 2];
+  run->how = PF_READ_SLOWLY;
+  if (PF_VECTOR_BYTES != 64 || sizeof(pf_b_t) != 4 || count > 32 || arg[PF_TAPS + 2] > PF_PLANNED) return;
+  run->hop = step * x_stride;
+  if (lhs == 1)
+    run->how = run->hop == 1 ? PF_READ_NEIGHBOURS : PF_READ_GATHER;
+  else if (step == 1 && x_stride == 1)
+    run->how = PF_READ_SPREAD;
+  if (run->hop > INT32_MAX / 32 || run->hop < INT32_MIN / 32) run->how = PF_READ_SLOWLY;
+  if (run->how == PF_READ_SLOWLY) return;
+  for (int64_t k = 0; k < arg[PF_TAPS + 2]; k++) {
+    pf_tap_read *tap = run->tap + k;
+    const int64_t start = u + k * arg[PF_RHS + 2];
+    tap->first = start * x_stride, tap->lanes = 0;
+    for (int64_t i = count - 1; i >= 0; i--) {
+      const int64_t at = pf_source(start + i * step, lhs, extent);
+      tap->lanes = tap->lanes << 1 | (at >= 0);
+      if (at >= 0 && run->how == PF_READ_SPREAD) tap->first = at;
+    }
+  }
+}
+
+#if PF_VECTOR_BYTES == 64
+PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
+  const uint32_t lanes = run->tap[k].lanes, keep = count >= 32 ? ~0u : (1u << count) - 1;
+  const pf_b_t *src = line + run->tap[k].first;
+  __m512i low, high;
+  if (run->how == PF_READ_NEIGHBOURS) {
+    low = _mm512_maskz_loadu_epi32(lanes, src), high = _mm512_maskz_loadu_epi32(lanes >> 16, src + 16);
+  } else if (run->how == PF_READ_SPREAD) {
+    low = _mm512_maskz_expandloadu_epi32(lanes, src);
+    high = _mm512_maskz_expandloadu_epi32(lanes >> 16, src + __builtin_popcount(lanes & 0xffff));
+  } else {
+    const __m512i each = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i at = _mm512_mullo_epi32(each, _mm512_set1_epi32((int)run->hop));
+    low = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, at, src, 4);
+    high = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes >> 16, at, src + 16 * run->hop, 4);
+  }
+  _mm512_mask_storeu_epi32(dst, keep, low);
+  if (count > 16) _mm512_mask_storeu_epi32(dst + 16, keep >> 16, high);
+}
+#else
+PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
+  (void)dst, (void)line, (void)run, (void)k, (void)count;
+}
+#endif
+
+/* Patches of columns [q, q + count) for taps [kk0, kk0 + kc): dst[kk * pitch + column], raw elements. */
+static void pf_patches(pf_b_t *dst, int64_t pitch, char *const *buf, const int64_t *arg, int64_t g, int64_t q, int64_t count,
+                       int64_t kk0, int64_t kc) {
+  const int64_t *out = arg + PF_OUT, *taps = arg + PF_TAPS, pixels = pf_volume(out);
+  const pf_tap start = pf_tap_of(arg, kk0);
+  for (int64_t column = 0, length; column < count; column += length) {
+    const int64_t n = (q + column) / pixels, p = (q + column) % pixels;
+    const int64_t p2 = p % out[2];
+    length = pf_min(count - column, out[2] - p2);
+    int64_t u[3] = {p / (out[1] * out[2]), p / out[2] % out[1], p2};
+    for (int d = 0; d < 3; d++) u[d] = u[d] * arg[PF_STRIDE + d] - arg[PF_PAD + d];
+    pf_run run;
+    pf_plan_run(&run, arg, u[2], length);
+    const pf_b_t *x = pf_x_at(buf, arg, n, g, 0);
+    pf_tap tap = start;
+    pf_b_t *to = dst + column;
+    for (int64_t left = kc; left > 0;) {
+      const int64_t i0 = pf_source(u[0] + tap.k[0] * arg[PF_RHS], arg[PF_LHS], arg[PF_IN]);
+      const int64_t i1 = pf_source(u[1] + tap.k[1] * arg[PF_RHS + 1], arg[PF_LHS + 1], arg[PF_IN + 1]);
+      const pf_b_t *line = x + tap.c * arg[PF_X_C] + i0 * arg[PF_X_S] + i1 * arg[PF_X_S + 1];
+      const int64_t last = pf_min(taps[2], tap.k[2] + left);
+      left -= last - tap.k[2];
+      if (i0 < 0 || i1 < 0)
+        for (; tap.k[2] < last; tap.k[2]++, to += pitch)
+          for (int64_t i = 0; i < length; i++) to[i] = 0;
+      else if (run.how != PF_READ_SLOWLY)
+        for (; tap.k[2] < last; tap.k[2]++, to += pitch) pf_read_run(to, line, &run, tap.k[2], length);
+      else
+        for (; tap.k[2] < last; tap.k[2]++, to += pitch)
+          pf_read_line(to, line, length, u[2] + tap.k[2] * arg[PF_RHS + 2], arg[PF_STRIDE + 2], arg[PF_LHS + 2], arg[PF_IN + 2],
+                       arg[PF_X_S + 2]);
+      tap.k[2] = 0;
+      if (++tap.k[1] == taps[1]) {
+        tap.k[1] = 0;
+        if (++tap.k[0] == taps[0]) tap.k[0] = 0, tap.c++;
+      }
+    }
+  }
+}
+
+PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
+  const int64_t rows = arg[PF_O], pixels = pf_volume(arg + PF_OUT), columns = arg[PF_N] * pixels;
+  const int64_t total = arg[PF_C] * pf_volume(arg + PF_TAPS), depth = arg[PF_DEPTH];
+  const int64_t row_blocks = pf_div_up(rows, arg[PF_ROWS]), col_blocks = pf_div_up(columns, arg[PF_COLS]);
+  char *scratch = buf[2] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
+  pf_b_t *raw = (pf_b_t *)scratch;
+  pf_word_t *b_panels = (pf_word_t *)(scratch + pf_round_up(PF_NR * depth * (int64_t)sizeof(pf_b_t), 64));
+  PF_ACC_T *c = (PF_ACC_T *)(b_panels + arg[PF_COLS] * pf_words(depth));
+  const int64_t ldc = arg[PF_COLS] + 64 / (int64_t)sizeof(PF_ACC_T), strip_stride = total > depth ? PF_MR * ldc : 0;
+  pf_kernel_begin();
+  for (int64_t task = begin; task < end; task++) {
+    const int64_t o0 = task % row_blocks * arg[PF_ROWS], height = pf_min(arg[PF_ROWS], rows - o0);
+    const int64_t q0 = task / row_blocks % col_blocks * arg[PF_COLS], cols = pf_min(arg[PF_COLS], columns - q0);
+    const int64_t g = task / (row_blocks * col_blocks);
+    int64_t kk0 = 0;
+    do { /* runs once for an empty sum, which gives zeros */
+      const int64_t kc = pf_min(depth, total - kk0), words = pf_words(kc);
+      for (int64_t j = 0; j < cols; j += PF_NR) {
+        const int64_t count = pf_min(PF_NR, cols - j);
+        pf_word_t *panel = b_panels + j * words;
+        if (PF_B_PLAIN && count == PF_NR) { /* the raw patches are the panel */
+          pf_patches((pf_b_t *)panel, PF_NR, buf, arg, g, q0 + j, count, kk0, kc);
+        } else {
+          pf_patches(raw, PF_NR, buf, arg, g, q0 + j, count, kk0, kc);
+          pf_pack_right(panel, pf_width(count), raw, count, kc, 1, PF_NR);
+        }
+      }
+      const pf_word_t *a_panels = (pf_word_t *)buf[2] + pf_height(rows) * (g * pf_words(total) + pf_words(kk0));
+      for (int64_t o = 0; o < height; o += PF_MR) {
+        const int64_t count = pf_min(PF_MR, height - o);
+        PF_ACC_T *strip = c + o / PF_MR * strip_stride;
+        pf_strip(pf_height(count), cols, words, a_panels + (o0 + o) * words, b_panels, strip, ldc, kk0 > 0);
+        if (kk0 + kc < total) continue;
+        for (int64_t r = 0; r < count; r++)
+          for (int64_t j = 0, run; j < cols; j += run) { /* columns of one image at a time */
+            const int64_t n = (q0 + j) / pixels, p = (q0 + j) % pixels;
+            run = pf_min(cols - j, pixels - p);
+            PF_EPILOGUE(buf, arg, uni, n * arg[PF_G] + g, o0 + o + r, p, run, strip + r * ldc + j);
+          }
+      }
+      kk0 += depth;
+    } while (kk0 < total);
+  }
+  pf_kernel_end();
+}
+
+#elif PF_ALGORITHM == 1
+
+/* ---- dot: one iteration is one partial sum of one group. Outputs are o x column, column = n * |P| + p; while a
+ * partial sum grows each output is a whole vector, which `finish` adds up. One unit of the reduction is
+ * (c, k0, up to PF_DEPTH rows of taps); arg[PF_ROWS] units are copied at a time and stay in L2. ---- */
+
+enum { PF_DOT_ROWS = PF_VECTOR_BYTES == 64 ? 4 : 2, PF_DOT_COLS = PF_VECTOR_BYTES == 64 ? 6 : 4 };
+
+typedef struct {
+  int64_t units, length;           /* length is a whole number of vectors */
+  int64_t x_unit, w_unit, w_row;   /* distances in the copies */
+  int64_t sum_row;                 /* distance of two rows of sums */
+} pf_dot_shape;
+
+/* sums[r][c] += w_r . window_c over all units. */
+PF_ALWAYS_INLINE void pf_dots(const int rows, const int cols, const pf_dot_shape *shape, const PF_ACC_T *w,
+                              const PF_ACC_T *const *window, PF_ACC_T *sums) {
+  pf_vec acc[PF_DOT_ROWS][PF_DOT_COLS];
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 6
+    for (int c = 0; c < cols; c++) acc[r][c] = *(pf_vec *)(sums + r * shape->sum_row + c * PF_LANES);
+  for (int64_t unit = 0; unit < shape->units; unit++, w += shape->w_unit)
+    for (int64_t at = 0; at < shape->length; at += PF_LANES) {
+      pf_vec left[PF_DOT_ROWS];
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; r++) left[r] = *(const pf_vec *)(w + r * shape->w_row + at);
+#pragma GCC unroll 6
+      for (int c = 0; c < cols; c++) {
+        const pf_vec right = *(const pf_vec *)(window[c] + unit * shape->x_unit + at);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) acc[r][c] += left[r] * right;
+      }
+    }
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 6
+    for (int c = 0; c < cols; c++) *(pf_vec *)(sums + r * shape->sum_row + c * PF_LANES) = acc[r][c];
+}
+
+/* dst[row * pitch + k2] = w at tap (row, k2), zeros elsewhere up to size. */
+static void pf_fill_weights(PF_ACC_T *dst, int64_t size, const pf_a_t *w, const int64_t *arg, int64_t rows, int64_t pitch) {
+  const int64_t taps = arg[PF_TAPS + 2], stride = arg[PF_W_K + 2];
+  for (int64_t i = 0; i < size; i++) dst[i] = 0;
+  for (int64_t row = 0; row < rows; row++, dst += pitch, w += arg[PF_W_K + 1])
+    if (stride == 1)
+      for (int64_t k2 = 0; k2 < taps; k2++) dst[k2] = PF_LOAD_A(w + k2);
+    else
+      for (int64_t k2 = 0; k2 < taps; k2++) dst[k2] = PF_LOAD_A(w + k2 * stride);
+}
+
+PF_KERNEL(PF_GLUE(PF_NAME, _dot)) {
+  (void)uni;
+  const int64_t *out = arg + PF_OUT, *taps = arg + PF_TAPS, *stride = arg + PF_STRIDE, *rhs = arg + PF_RHS, *pad = arg + PF_PAD;
+  const int64_t rows = arg[PF_O], pixels = pf_volume(out), columns = arg[PF_N] * pixels, deep = arg[PF_DEPTH];
+  const int64_t chunks = pf_div_up(taps[1], deep), units = arg[PF_C] * taps[0] * chunks, parts = arg[PF_PARTS];
+  /* Steps of k are neighbours in the plane, so a run over (k1, k2) is contiguous; w takes the same pitch. */
+  const int64_t pitch = (out[2] - 1) * stride[2] / rhs[2] + taps[2];
+  const pf_plane plane = {{rhs[1], rhs[2]}, {(out[1] - 1) * stride[1] / rhs[1] + deep, pitch}, pitch + PF_LANES};
+  const int64_t plane_size = pf_plane_size(&plane), w_size = pf_round_up(deep * pitch, PF_LANES);
+  pf_dot_shape shape = {0, w_size, arg[PF_N] * out[0] * plane_size, rows * w_size, w_size, columns * PF_LANES};
+  PF_ACC_T *x_planes = (PF_ACC_T *)(buf[2] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES]);
+  PF_ACC_T *w_planes = x_planes + arg[PF_ROWS] * shape.x_unit;
+  pf_b_t *line = (pf_b_t *)(w_planes + arg[PF_ROWS] * shape.w_unit);
+  for (int64_t task = begin; task < end; task++) {
+    const int64_t part = task % parts, g = task / parts, end_unit = units * (part + 1) / parts;
+    PF_ACC_T *sums = (PF_ACC_T *)buf[2] + task * rows * columns * PF_LANES;
+    for (int64_t i = 0; i < rows * columns * PF_LANES; i++) sums[i] = 0;
+    for (int64_t first = units * part / parts; first < end_unit; first += shape.units) {
+      shape.units = pf_min(arg[PF_ROWS], end_unit - first);
+      for (int64_t i = 0; i < shape.units; i++) {
+        const int64_t unit = first + i, c = unit / (taps[0] * chunks), k0 = unit / chunks % taps[0], k1 = unit % chunks * deep;
+        for (int64_t image = 0; image < arg[PF_N] * out[0]; image++)
+          pf_fill_plane(x_planes + i * shape.x_unit + image * plane_size, &plane, pf_x_at(buf, arg, image / out[0], g, c), arg,
+                        image % out[0] * stride[0] + k0 * rhs[0] - pad[0], k1 * rhs[1] - pad[1], -pad[2], line);
+        for (int64_t o = 0; o < rows; o++)
+          pf_fill_weights(w_planes + i * shape.w_unit + o * w_size, w_size,
+                          pf_w_at(buf, arg, g, o, c) + k0 * arg[PF_W_K] + k1 * arg[PF_W_K + 1], arg, pf_min(deep, taps[1] - k1), pitch);
+      }
+      for (int64_t column = 0; column < columns; column += PF_DOT_COLS) {
+        const int64_t count = pf_min(PF_DOT_COLS, columns - column), whole = rows / PF_DOT_ROWS * PF_DOT_ROWS;
+        const PF_ACC_T *windows[PF_DOT_COLS];
+        for (int64_t i = 0; i < count; i++) {
+          const int64_t n = (column + i) / pixels, p = (column + i) % pixels;
+          windows[i] = x_planes + (n * out[0] + p / (out[1] * out[2])) * plane_size +
+                       pf_plane_at(&plane, p / out[2] % out[1] * stride[1], p % out[2] * stride[2]);
+        }
+        PF_ACC_T *sum = sums + column * PF_LANES;
+        for (int64_t o = 0; o < whole; o += PF_DOT_ROWS)
+          if (count == PF_DOT_COLS)
+            pf_dots(PF_DOT_ROWS, PF_DOT_COLS, &shape, w_planes + o * w_size, windows, sum + o * shape.sum_row);
+          else
+            for (int64_t i = 0; i < count; i++)
+              pf_dots(PF_DOT_ROWS, 1, &shape, w_planes + o * w_size, windows + i, sum + o * shape.sum_row + i * PF_LANES);
+        for (int64_t o = whole; o < rows; o++)
+          if (count == PF_DOT_COLS)
+            pf_dots(1, PF_DOT_COLS, &shape, w_planes + o * w_size, windows, sum + o * shape.sum_row);
+          else
+            for (int64_t i = 0; i < count; i++)
+              pf_dots(1, 1, &shape, w_planes + o * w_size, windows + i, sum + o * shape.sum_row + i * PF_LANES);
+      }
+    }
+  }
+}
+
+/* ---- finish: one iteration is one row of one image: adds the lanes and the partial sums, in order ---- */
+
+PF_KERNEL(PF_GLUE(PF_NAME, _finish)) {
+  (void)worker;
+  const int64_t rows = arg[PF_O], pixels = pf_volume(arg + PF_OUT), columns = arg[PF_N] * pixels, parts = arg[PF_PARTS];
+  enum { chunk = 64 };
+  for (int64_t item = begin; item < end; item++) {
+    const int64_t o = item % rows, g = item / rows % arg[PF_G], n = item / (rows * arg[PF_G]);
+    for (int64_t p = 0; p < pixels; p += chunk) {
+      const int64_t count = pf_min(chunk, pixels - p);
+      PF_ACC_T total[chunk];
+      for (int64_t i = 0; i < count; i++) {
+        pf_vec lanes = {0};
+        for (int64_t part = 0; part < parts; part++)
+          lanes += *(const pf_vec *)((PF_ACC_T *)buf[2] + (((g * parts + part) * rows + o) * columns + n * pixels + p + i) * PF_LANES);
+        total[i] = 0;
+        for (int64_t lane = 0; lane < PF_LANES; lane++) total[i] += lanes[lane];
+      }
+      PF_EPILOGUE(buf, arg, uni, n * arg[PF_G] + g, o, p, count, total);
+    }
+  }
+}
+
+#else
+
+/* ---- direct: C == 1; one iteration is the block of arg[PF_ROWS] output rows of one image and group ---- */
+
+PF_KERNEL(PF_GLUE(PF_NAME, _direct)) {
+  const int64_t *out = arg + PF_OUT, *taps = arg + PF_TAPS, *stride = arg + PF_STRIDE, *rhs = arg + PF_RHS, *pad = arg + PF_PAD;
+  const int64_t rows = arg[PF_ROWS], blocks = pf_div_up(out[1], rows), volume = pf_volume(taps);
+  const int64_t pitch = (taps[2] - 1) * rhs[2] / stride[2] + out[2];
+  enum { width = 4 * PF_LANES };
+  const pf_plane plane = {{stride[1], stride[2]}, {(taps[1] - 1) * rhs[1] / stride[1] + rows, pitch}, pitch + width};
+  const int64_t plane_size = pf_plane_size(&plane), length = pf_round_up(rows * pitch, width);
+  int64_t *shift = (int64_t *)(buf[2] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES]);
+  PF_ACC_T *planes = (PF_ACC_T *)(shift + volume), *sums = planes + taps[0] * plane_size, *weights = sums + length;
+  pf_b_t *line = (pf_b_t *)(weights + volume);
+  for (int64_t k = 0; k < volume; k++)
+    shift[k] = k / (taps[1] * taps[2]) * plane_size + pf_plane_at(&plane, k / taps[2] % taps[1] * rhs[1], k % taps[2] * rhs[2]);
+  for (int64_t item = begin; item < end; item++) {
+    const int64_t p1 = item % blocks * rows, count = pf_min(rows, out[1] - p1), p0 = item / blocks % out[0];
+    const int64_t g = item / (blocks * out[0]) % arg[PF_G], n = item / (blocks * out[0] * arg[PF_G]);
+    for (int64_t k0 = 0; k0 < taps[0]; k0++)
+      pf_fill_plane(planes + k0 * plane_size, &plane, pf_x_at(buf, arg, n, g, 0), arg, p0 * stride[0] + k0 * rhs[0] - pad[0],
+                    p1 * stride[1] - pad[1], -pad[2], line);
+    for (int64_t o = 0; o < arg[PF_O]; o++) {
+      PF_ACC_T *weight = weights;
+      for (int64_t k0 = 0; k0 < taps[0]; k0++)
+        for (int64_t k1 = 0; k1 < taps[1]; k1++)
+          for (int64_t k2 = 0; k2 < taps[2]; k2++)
+            *weight++ = PF_LOAD_A(pf_w_at(buf, arg, g, o, 0) + k0 * arg[PF_W_K] + k1 * arg[PF_W_K + 1] + k2 * arg[PF_W_K + 2]);
+      for (int64_t at = 0; at < count * pitch; at += width) {
+        pf_vec acc[4] = {{0}};
+        for (int64_t k = 0; k < volume; k++) {
+          const PF_ACC_T *window = planes + shift[k] + at;
+#pragma GCC unroll 4
+          for (int v = 0; v < 4; v++) acc[v] += weights[k] * *(const pf_vec *)(window + v * PF_LANES);
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++) *(pf_vec *)(sums + at + v * PF_LANES) = acc[v];
+      }
+      /* Close the gaps between rows in place, front to back, then hand over the block as one run of pixels. */
+      for (int64_t row = 1; row < count && pitch > out[2]; row++)
+        for (int64_t i = 0; i < out[2]; i++) sums[row * out[2] + i] = sums[row * pitch + i];
+      PF_EPILOGUE(buf, arg, uni, n * arg[PF_G] + g, o, (p0 * out[1] + p1) * out[2], count * out[2], sums);
+    }
+  }
+}
+
+#endif
+
+/* ---- the tile permission of AMX builds, asked for once per process; 0: granted or not needed ---- */
+
+int64_t PF_GLUE(PF_NAME, _permit)(void) { return pf_kernel_permit(); }

@@ -1,0 +1,314 @@
+/* What GPU kernels are written against: one text for AMD (clang, hiprtc) and NVIDIA (NVRTC), with no system header.
+ *
+ * The functions of pf_math.h, pf_half.h and pf_philox.h are the CPU's own text, so a value is computed the same way on
+ * every device; here they get C++ overloads for their generic names. Besides those:
+ *   PF_GLOBAL(threads) name(...)   a kernel with at most that many threads per block      PF_SHARED   LDS
+ *   pf_thread(), pf_block()        position in the one-dimensional block and grid         pf_barrier()
+ *   pf_shuffle_xor(x, mask)        x of the lane whose number differs by mask, any type of 1, 2, 4 or 8 bytes
+ *   pf_vector<T, N>                N neighbours that are loaded and stored as one
+ *   pf_divide(n, magic)            0 <= n < 2^31 divided by what codegen/gpu.py made the magic of
+ *   pf_checked(i, size, err, no)   an index, wrapped once; outside of the axis it is reported in err and read as 0
+ *   pf_put, pf_get                 partial results in scratch, 8 bytes each
+ * PF_WAVE, the lanes of a wave, comes from the compiler's command line. All threads of a block are full waves.
+ * A test on the host defines PF_EMULATE and brings thread, block, barrier and shuffle itself.
+ */
+#ifndef PF_GPU_H
+#define PF_GPU_H
+
+#ifndef PF_WAVE
+#error "PF_WAVE must be defined: the target's wave size"
+#endif
+
+typedef signed char pf_i8;
+typedef unsigned char pf_u8;
+typedef short pf_i16;
+typedef unsigned short pf_u16;
+typedef int pf_i32;
+typedef unsigned int pf_u32;
+typedef long long pf_i64;
+typedef unsigned long long pf_u64;
+/* Macros, since a compiler may have typedefs of these names already, and int64_t is long for some. */
+#define int8_t pf_i8
+#define uint8_t pf_u8
+#define int16_t pf_i16
+#define uint16_t pf_u16
+#define int32_t pf_i32
+#define uint32_t pf_u32
+#define int64_t pf_i64
+#define uint64_t pf_u64
+#ifndef INT8_MIN
+#define INT8_MIN (-128)
+#define INT8_MAX 127
+#define INT16_MIN (-32768)
+#define INT16_MAX 32767
+#define INT32_MIN (-2147483647 - 1)
+#define INT32_MAX 2147483647
+#define INT64_MIN (-9223372036854775807ll - 1)
+#define INT64_MAX 9223372036854775807ll
+#endif
+#ifndef INFINITY
+#define INFINITY PF_INF
+#define NAN PF_NAN
+#endif
+#ifndef M_PI
+#define M_PI 3.14159265358979323846
+#endif
+
+typedef union {
+  double f;
+  pf_i64 i;
+} pf_word;
+
+#define PF_RESTRICT __restrict__
+#define PF_HAS_FMA 1
+#define PF_TRIG_LIMIT 0x1p47f
+
+/* ---- what differs between compilers ------------------------------------------------------------------------ */
+
+#if defined(PF_EMULATE)
+#define PF_FN static inline __attribute__((always_inline, unused))
+#define PF_UNROLL
+#define PF_OWN_LIBM 1
+#elif defined(__CUDACC__)
+#define PF_FN static __device__ __forceinline__
+#define PF_GLOBAL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define PF_SHARED __shared__
+#define PF_UNROLL _Pragma("unroll")
+#define PF_OWN_LIBM 0
+#define __builtin_memcpy memcpy
+#define __builtin_fmaf fmaf
+#define __builtin_fma fma
+#define __builtin_sqrtf sqrtf
+#define __builtin_sqrt sqrt
+#define __builtin_floorf floorf
+#define __builtin_floor floor
+#define __builtin_ceilf ceilf
+#define __builtin_ceil ceil
+#define __builtin_rintf rintf
+#define __builtin_rint rint
+#define __builtin_truncf truncf
+#define __builtin_trunc trunc
+#define __builtin_fabsf fabsf
+#define __builtin_fabs fabs
+#define __builtin_copysignf copysignf
+#define __builtin_copysign copysign
+#define __builtin_inff() __int_as_float(0x7f800000)
+#define __builtin_nanf(text) __int_as_float(0x7fc00000)
+PF_FN int pf_thread() { return threadIdx.x; }
+PF_FN int pf_block() { return blockIdx.x; }
+PF_FN void pf_barrier() { __syncthreads(); }
+PF_FN int pf_shuffle_xor_word(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+PF_FN pf_u32 pf_mul_high(pf_u32 a, pf_u32 b) { return __umulhi(a, b); }
+PF_FN int pf_first(pf_i64 *record, pf_i64 value) {
+  return atomicCAS((pf_u64 *)record, 0ull, (pf_u64)value) == 0ull;
+}
+#else
+#define PF_FN static inline __attribute__((device, always_inline, unused))
+#define PF_GLOBAL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
+#define PF_SHARED static __attribute__((shared))
+#define PF_UNROLL _Pragma("unroll")
+#define PF_OWN_LIBM 1
+PF_FN int pf_thread() { return (int)__builtin_amdgcn_workitem_id_x(); }
+PF_FN int pf_block() { return (int)__builtin_amdgcn_workgroup_id_x(); }
+PF_FN void pf_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+PF_FN int pf_shuffle_xor_word(int x, int mask) {
+  return __builtin_amdgcn_ds_bpermute(((pf_thread() % PF_WAVE) ^ mask) << 2, x);
+}
+PF_FN pf_u32 pf_mul_high(pf_u32 a, pf_u32 b) { return (pf_u32)(((pf_u64)a * b) >> 32); }
+/* The record lies in the device's own memory: an atomic over the bus needs a root complex that knows them. */
+PF_FN int pf_first(pf_i64 *record, pf_i64 value) {
+  pf_i64 none = 0;
+  return __hip_atomic_compare_exchange_strong(record, &none, value, __ATOMIC_RELAXED, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+#endif
+
+/* ---- functions: the CPU's text, libm aside ----------------------------------------------------------------- */
+
+#define PF_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define PF_FMAD(a, b, c) __builtin_fma(a, b, c)
+#if PF_OWN_LIBM
+#define fabsf(x) __builtin_fabsf(x)
+#define fabs(x) __builtin_fabs(x)
+#define floor(x) __builtin_floor(x)
+#define copysign(x, y) __builtin_copysign(x, y)
+#define fmod(x, y) __builtin_fmod(x, y)
+#define fmodf(x, y) __builtin_fmodf(x, y)
+#define exp(x) pf_libm_exp(x)
+#define exp2(x) pf_libm_exp2(x)
+#define expm1(x) pf_libm_expm1(x)
+#define log(x) pf_libm_log(x)
+#define log2(x) pf_libm_log2(x)
+#define log10(x) pf_libm_log10(x)
+#define log1p(x) pf_libm_log1p(x)
+#define sin(x) pf_libm_sin(x)
+#define cos(x) pf_libm_cos(x)
+#define tan(x) pf_libm_tan(x)
+#define asin(x) pf_libm_asin(x)
+#define acos(x) pf_libm_acos(x)
+#define atan(x) pf_libm_atan(x)
+#define atan2(y, x) pf_libm_atan2(y, x)
+#define sinh(x) pf_libm_sinh(x)
+#define cosh(x) pf_libm_cosh(x)
+#define tanh(x) pf_libm_tanh(x)
+#define asinh(x) pf_libm_asinh(x)
+#define acosh(x) pf_libm_acosh(x)
+#define atanh(x) pf_libm_atanh(x)
+#define erf(x) pf_libm_erf(x)
+#define erfc(x) pf_libm_erfc(x)
+#define pow(x, y) pf_libm_pow(x, y)
+#define lgamma_r(x, sign) pf_libm_lgamma_r(x, sign)
+#include "pf_math_f32.h"
+#include "pf_gpu_f64.h"
+#else
+PF_FN double pf_cuda_lgamma_r(double x, int *sign) {
+  *sign = 1;
+  return lgamma(x);
+}
+#define lgamma_r(x, sign) pf_cuda_lgamma_r(x, sign)
+#endif
+#include "pf_math.h"
+#include "pf_half.h"
+#include "pf_philox.h"
+
+/* ---- generic names ----------------------------------------------------------------------------------------- */
+
+#define PF_UNARY(name, R32, R64)                          \
+  PF_FN R32 pf_##name(float x) { return pf_##name##_f32(x); } \
+  PF_FN R64 pf_##name(double x) { return pf_##name##_f64(x); }
+#define PF_UNARY_FLOAT(name) PF_UNARY(name, float, double)
+PF_UNARY_FLOAT(exp)
+PF_UNARY_FLOAT(exp2)
+PF_UNARY_FLOAT(expm1)
+PF_UNARY_FLOAT(log)
+PF_UNARY_FLOAT(log2)
+PF_UNARY_FLOAT(log10)
+PF_UNARY_FLOAT(log1p)
+PF_UNARY_FLOAT(sin)
+PF_UNARY_FLOAT(cos)
+PF_UNARY_FLOAT(tan)
+PF_UNARY_FLOAT(asin)
+PF_UNARY_FLOAT(acos)
+PF_UNARY_FLOAT(atan)
+PF_UNARY_FLOAT(sinh)
+PF_UNARY_FLOAT(cosh)
+PF_UNARY_FLOAT(tanh)
+PF_UNARY_FLOAT(asinh)
+PF_UNARY_FLOAT(acosh)
+PF_UNARY_FLOAT(atanh)
+PF_UNARY_FLOAT(erf)
+PF_UNARY_FLOAT(erfc)
+PF_UNARY_FLOAT(lgamma)
+PF_UNARY_FLOAT(digamma)
+PF_UNARY_FLOAT(sigmoid)
+PF_UNARY_FLOAT(silu)
+PF_UNARY_FLOAT(gelu_tanh)
+PF_UNARY_FLOAT(softplus)
+PF_UNARY_FLOAT(sqrt)
+PF_UNARY_FLOAT(rsqrt)
+PF_UNARY_FLOAT(floor)
+PF_UNARY_FLOAT(ceil)
+PF_UNARY_FLOAT(round)
+PF_UNARY_FLOAT(trunc)
+PF_UNARY(isnan, int, int)
+PF_UNARY(isinf, int, int)
+PF_UNARY(isfinite, int, int)
+#define PF_INTEGERS(name)                                       \
+  PF_FN int32_t pf_##name(int32_t x) { return pf_##name##_i32(x); } \
+  PF_FN uint32_t pf_##name(uint32_t x) { return pf_##name##_u32(x); } \
+  PF_FN int64_t pf_##name(int64_t x) { return pf_##name##_i64(x); } \
+  PF_FN uint64_t pf_##name(uint64_t x) { return pf_##name##_u64(x); }
+PF_UNARY_FLOAT(abs)
+PF_UNARY_FLOAT(sign)
+PF_INTEGERS(abs)
+PF_INTEGERS(sign)
+
+/* Two arguments meet in the type of their sum, as in C. */
+#define PF_TWO_OF(name, T, S) \
+  PF_FN T pf_##name##_of(T a, T b) { return pf_##name##_##S(a, b); }
+#define PF_TWO(name)                                                                                              \
+  template <class A, class B> PF_FN auto pf_##name(A a, B b) -> decltype(a + b) {                                 \
+    return pf_##name##_of((decltype(a + b))a, (decltype(a + b))b);                                                \
+  }
+#define PF_TWO_FLOAT(name)     \
+  PF_TWO_OF(name, float, f32)  \
+  PF_TWO_OF(name, double, f64)
+#define PF_TWO_NUMBER(name)       \
+  PF_TWO_FLOAT(name)              \
+  PF_TWO_OF(name, int32_t, i32)   \
+  PF_TWO_OF(name, uint32_t, u32)  \
+  PF_TWO_OF(name, int64_t, i64)   \
+  PF_TWO_OF(name, uint64_t, u64)  \
+  PF_TWO(name)
+PF_TWO_FLOAT(pow)
+PF_TWO(pow)
+PF_TWO_FLOAT(atan2)
+PF_TWO(atan2)
+PF_TWO_FLOAT(fmod)
+PF_TWO(fmod)
+PF_TWO_FLOAT(copysign)
+PF_TWO(copysign)
+PF_TWO_NUMBER(max)
+PF_TWO_NUMBER(min)
+PF_TWO_NUMBER(mod)
+PF_TWO_NUMBER(floordiv)
+#define pf_clamp(x, low, high) pf_min(pf_max(x, low), high)
+PF_FN uint64_t pf_ipow_of(uint64_t a, uint64_t b) { return pf_ipow_u64(a, b); }
+PF_FN int64_t pf_ipow_of(int64_t a, int64_t b) { return pf_ipow_i64(a, b); }
+PF_FN int64_t pf_ipow_of(int32_t a, int32_t b) { return pf_ipow_i64(a, b); }
+PF_FN int64_t pf_ipow_of(uint32_t a, uint32_t b) { return pf_ipow_i64(a, b); }
+template <class A, class B> PF_FN auto pf_ipow(A a, B b) -> decltype(pf_ipow_of(a + b, a + b)) {
+  return pf_ipow_of((decltype(a + b))a, (decltype(a + b))b);
+}
+
+#define PF_CAST(T, S)                                           \
+  PF_FN T pf_to_##S(float x) { return pf_to_##S##_f32(x); }     \
+  PF_FN T pf_to_##S(double x) { return pf_to_##S##_f64(x); }    \
+  template <class A> PF_FN T pf_to_##S(A x) { return pf_to_##S##_int((int64_t)x); }
+PF_CAST(int8_t, i8)
+PF_CAST(uint8_t, u8)
+PF_CAST(int16_t, i16)
+PF_CAST(uint16_t, u16)
+PF_CAST(int32_t, i32)
+PF_CAST(uint32_t, u32)
+PF_CAST(int64_t, i64)
+PF_CAST(uint64_t, u64)
+PF_CAST(uint8_t, bool)
+
+/* ---- threads and memory ------------------------------------------------------------------------------------ */
+
+template <class T, int N> struct alignas(sizeof(T) * N) pf_vector {
+  T at[N];
+};
+
+template <class T> PF_FN T pf_shuffle_xor(T x, int mask) {
+  int words[sizeof(T) > 4 ? 2 : 1] = {0};
+  __builtin_memcpy(words, &x, sizeof(T));
+  PF_UNROLL
+  for (int n = 0; n < (sizeof(T) > 4 ? 2 : 1); n++) words[n] = pf_shuffle_xor_word(words[n], mask);
+  __builtin_memcpy(&x, words, sizeof(T));
+  return x;
+}
+
+PF_FN int pf_divide(int n, int64_t magic) {
+  return (int)((pf_mul_high((uint32_t)magic, (uint32_t)n) + (uint32_t)n) >> (int)(magic >> 32));
+}
+
+/* The first bad index wins: {1 + number of the check, index, size}. */
+PF_FN int64_t pf_checked(int64_t index, int64_t size, int64_t *record, int64_t check) {
+  int64_t i = index + (index < 0 ? size : 0);
+  if ((uint64_t)i < (uint64_t)size) return i;
+  if (pf_first(record, check + 1)) {
+    record[1] = index;
+    record[2] = size;
+  }
+  return 0;
+}
+
+template <class T> PF_FN void pf_put(char *scratch, int64_t slot, T x) { *(T *)(scratch + 8 * slot) = x; }
+template <class T> PF_FN T pf_get(const char *scratch, int64_t slot) { return *(const T *)(scratch + 8 * slot); }
+
+#endif

@@ -1,0 +1,63 @@
+"""Launches of pool.c: the windows of every axis as a table, and how the work is cut into tasks."""
+
+from __future__ import annotations
+
+from math import prod
+
+from pyflame.core.device import Target
+from pyflame.core.window import Windows
+from pyflame.ir.kernel import Launch, Phase, Source
+from pyflame.kernels.ctype import loaded, stored, stored_type
+from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+
+GRAIN = 32768  # elements worth waking a thread for
+
+_MODES = ("max_pool", "max_pool_indices", "max_pool_backward", "avg_pool", "avg_pool_backward")  # PF_MODE
+
+
+def pool_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Source:
+    """The text and arguments of one pooling or its gradient."""
+    anchor = launch.kernel.anchor
+    assert anchor is not None
+    name = anchor.op.name
+    windows: Windows = anchor.attrs[0]
+    include_pad, divisor = anchor.attrs[1:] if name.startswith("avg") else (True, 0)
+    dtype = anchor.srcs[0].dtype
+    inner = windows[2]
+    sizes, outs = [w.size for w in windows], [w.out for w in windows]
+    planes = prod(anchor.meta.shape[:2])
+    backward = name.endswith("backward")
+    # From the padding in front to the last element that a window reaches for.
+    width = max(inner.pad + inner.size, (inner.out - 1) * inner.stride + (inner.kernel - 1) * inner.dilation + 1)
+    wide = dtype.compute.itemsize
+    own_plane = prod(sizes) if backward and dtype.compute is not dtype else 0
+    worker_bytes = -(-((width + inner.out + own_plane) * wide + (width + inner.out) * 4) // 64) * 64
+    spans = [span for w in windows for span in w.spans()]
+    table = [n for first, end, count in spans for n in (first, end, count if include_pad else end - first)]
+    last = [inner.kernel, inner.stride, inner.pad]
+    args = [*sizes, *outs, *(w.dilation for w in windows), *last, divisor, width, worker_bytes, *table]
+    per_row = inner.size * prod(w.kernel or -(-w.size // max(w.out, 1)) for w in windows[:2])
+    if backward:
+        phase = Phase("_0", planes, max(1, GRAIN // max(1, per_row * outs[0] * outs[1])))
+    else:
+        phase = Phase("_0", planes * outs[0] * outs[1], max(1, GRAIN // max(1, per_row)))
+    defines = {
+        "PF_NAME": "PF_KEY_0",
+        "PF_MODE": _MODES.index(name),
+        "PF_T": stored_type(dtype),
+        "PF_ACC_T": stored_type(dtype.compute),
+        "PF_DIRECT": int(dtype.compute is dtype),
+        "PF_LOAD(x)": loaded(dtype, "x"),
+        "PF_STORE(v)": stored(dtype, "v"),
+        "PF_LOWEST": _lowest(dtype.compute.name, dtype.is_float),
+    }
+    text = "".join(f"#define {key} {value}\n" for key, value in defines.items()) + '#include "pool.c"\n'
+    return Source(text, (phase,), tuple(args), worker_bytes=worker_bytes)
+
+
+def _lowest(name: str, is_float: bool) -> str:
+    return "-PF_INF" if is_float else "0" if name == "uint8" else f"{name.upper()}_MIN"
+
+
+for _name in _MODES:
+    kernel(KernelSpec(_name, "pool", pool_source, why="own separable windows"))

@@ -1,0 +1,1 @@
+"""Vendor libraries: found, loaded and called through pointers. Knows no graph."""

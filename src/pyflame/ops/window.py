@@ -1,0 +1,237 @@
+"""Padding and sliding windows: reads at positions that follow from the element's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.shape import Shape, normalize_axis
+from pyflame.ir import F, Node, Sample, composite
+from pyflame.ops.base import per_axis, want_tensors
+
+_X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
+_CUBE = np.linspace(-1.0, 1.0, 24).reshape(2, 3, 4)
+_IMAGE = np.linspace(-1.0, 1.0, 2 * 3 * 5 * 6).reshape(2, 3, 5, 6)
+
+
+# --- padding --------------------------------------------------------------------------------------------------------
+
+
+def _reflect(p: Node, n: int) -> Node:
+    p = F.where(p < 0, -p, p)
+    return F.where(p >= n, 2 * (n - 1) - p, p)
+
+
+def _replicate(p: Node, n: int) -> Node:
+    return F.where(p < 0, 0, F.where(p >= n, n - 1, p))
+
+
+def _circular(p: Node, n: int) -> Node:
+    return F.where(p < 0, p + n, F.where(p >= n, p - n, p))
+
+
+# mode: (position before padding -> position that is read, the largest padding of an axis of size n)
+_MODES: dict[str, tuple[Callable[[Node, int], Node], Callable[[int], float]]] = {
+    "reflect": (_reflect, lambda n: n - 1),
+    "replicate": (_replicate, lambda n: float("inf") if n else 0),
+    "circular": (_circular, lambda n: n),
+}
+_NUMPY_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def _numpy_pad(x: Any, pad: Any, mode: str = "constant", value: float = 0.0) -> Any:
+    pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
+    cropped = x[tuple(np.s_[max(-a, 0) : n - max(-b, 0)] for (a, b), n in zip(pairs, x.shape, strict=True))]
+    fill = {"constant_values": value} if mode == "constant" else {}
+    return np.pad(cropped, [(max(a, 0), max(b, 0)) for a, b in pairs], mode=_NUMPY_MODES[mode], **fill)  # type: ignore[call-overload]
+
+
+@composite(
+    name="pad",
+    reference=_numpy_pad,
+    torch="nn.functional.pad",
+    samples=lambda: [
+        Sample((_X, (1, 2))),
+        Sample((_X, (1, 0, 2, 1), "constant", -3.0)),
+        Sample((_CUBE.T, (-1, 1, 0, -2))),
+        Sample((_CUBE, (1, 2), "reflect")),
+        Sample((_IMAGE, (2, 1, 0, 3), "reflect")),
+        Sample((_IMAGE, (2, 0, 7, 1), "replicate")),
+        Sample((_IMAGE, (6, 1, 0, 3), "circular")),
+        Sample((np.zeros((0, 2)), (1, 1, 1, 0))),
+        Sample((np.arange(3), (1, 1))),
+    ],
+)
+def pad(x: Node, pad: Any, mode: str = "constant", value: Any = 0.0) -> Node:
+    """Put elements before and behind axes: pad = (last axis before, last axis behind, axis before it before, ...).
+
+    They are `value` ("constant"), the elements inside mirrored ("reflect"), the outermost one ("replicate") or those of
+    the other end ("circular"). Negative numbers take elements away.
+
+    >>> pf.pad(pf.tensor([1, 2, 3]), (2, 1), mode="reflect")
+    tensor([3, 2, 1, 2, 3, 2])
+    """
+    want_tensors("pad", x=x)
+    given = tuple(int(p) for p in pad)
+    if len(given) % 2 or len(given) > 2 * x.ndim:
+        raise ArgumentError(
+            f"[pad] expected two numbers for each of at most {x.ndim} axes, last axis first, but got {given}"
+        )
+    if mode != "constant" and mode not in _MODES:
+        raise ArgumentError(f"[pad] expected mode to be one of {['constant', *_MODES]} but got {mode!r}")
+    pairs = [(0, 0)] * (x.ndim - len(given) // 2) + [(given[i], given[i + 1]) for i in range(len(given) - 2, -1, -2)]
+    shape = tuple(a + n + b for (a, b), n in zip(pairs, x.shape, strict=True))
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"[pad] expected sizes of at least 0 but {given} makes {shape} of {x.shape}")
+    if mode == "constant":
+        return _pad_constant(x, pairs, shape, value)
+    for n, both in zip(x.shape, pairs, strict=True):
+        if max(both) > _MODES[mode][1](n):
+            raise ShapeError(
+                f"[pad] expected a padding of at most {_MODES[mode][1](n)} for {mode!r} on an axis of size {n} "
+                f"but got {both}"
+            )
+    axes = tuple(a for a, both in enumerate(pairs) if both != (0, 0))
+    if not axes:
+        return x
+    indices = tuple(
+        F.reshape(_MODES[mode][0](F.iota_like(x, (shape[a],)) - pairs[a][0], x.shape[a]), (-1, *[1] * (x.ndim - a - 1)))
+        for a in axes
+    )
+    return F.gather_at(x, indices, axes, tuple(range(x.ndim)), shape)
+
+
+def _pad_constant(x: Node, pairs: list[tuple[int, int]], shape: Shape, value: Any) -> Node:
+    inside = F.slice(
+        x, tuple((max(-a, 0), 1, max(0, n + min(a, 0) + min(b, 0))) for (a, b), n in zip(pairs, x.shape, strict=True))
+    )
+    if inside.shape == shape:
+        return inside
+    region = tuple((max(a, 0), 1, n) for (a, _), n in zip(pairs, inside.shape, strict=True))
+    return F.assign(F.full_const(value, x.dtype, shape), inside, region)
+
+
+# --- windows --------------------------------------------------------------------------------------------------------
+
+
+def _numpy_unfold(x: Any, dimension: int, size: int, step: int) -> Any:
+    axis = dimension % x.ndim
+    windows = np.lib.stride_tricks.sliding_window_view(x, size, axis)
+    return windows[(np.s_[:],) * axis + (np.s_[::step],)]
+
+
+@composite(
+    reference=_numpy_unfold,
+    torch=lambda torch, x, dimension, size, step: x.unfold(dimension, size, step),
+    samples=lambda: [
+        Sample((np.arange(7.0), 0, 3, 1)),
+        Sample((np.arange(7.0), 0, 2, 3)),
+        Sample((_CUBE, 1, 2, 1)),
+        Sample((_CUBE.T, -3, 2, 2)),
+        Sample((_X, 1, 4, 5)),
+    ],
+)
+def unfold(x: Node, dimension: int, size: int, step: int) -> Node:
+    """Windows of `size` along an axis, every `step`, as a new last axis.
+
+    >>> pf.tensor([1, 2, 3, 4]).unfold(0, 2, 1)
+    tensor([[1, 2],
+            [2, 3],
+            [3, 4]])
+    """
+    want_tensors("unfold", x=x)
+    axis = normalize_axis("unfold", dimension, x.ndim)
+    if x.ndim == 0 or not 0 <= size <= x.shape[axis] or step < 1:
+        raise ShapeError(
+            f"[unfold] expected a size within the axis and a step of at least 1 but got size {size}, step {step} "
+            f"for {x.shape}"
+        )
+    count = (x.shape[axis] - size) // step + 1
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    if size == step:  # windows that do not overlap are a view
+        part = F.slice(x, tuple((0, 1, count * size if a == axis else n) for a, n in enumerate(x.shape)))
+        return F.movedim(F.reshape(part, (*before, count, size, *after)), axis + 1, -1)
+    index = F.iota_like(x, (count, *[1] * (len(after) + 1))) * step + F.iota_like(x, (size,))
+    return F.gather_at(x, (index,), (axis,), tuple(range(x.ndim)), (*before, count, *after, size))
+
+
+class _Windows:
+    """The windows of an image: kernel, dilation, padding and stride per axis, and how many there are."""
+
+    def __init__(self, op: str, size: Shape, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> None:
+        self.kernel, self.dilation, self.stride = (
+            per_axis(op, name, value, 2, 1)
+            for name, value in (("kernel_size", kernel_size), ("dilation", dilation), ("stride", stride))
+        )
+        self.padding = per_axis(op, "padding", padding, 2, 0)
+        self.padded = tuple(n + 2 * p for n, p in zip(size, self.padding, strict=True))
+        span = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
+        self.counts = tuple((n - s) // step + 1 for n, s, step in zip(self.padded, span, self.stride, strict=True))
+        if min(self.counts) < 1:
+            raise ShapeError(
+                f"[{op}] expected windows of {tuple(span)} that fit into the padded image but got {self.padded}"
+            )
+
+    def indices(self, x: Node) -> tuple[Node, Node]:
+        """Row and column of the padded image for (kernel row, kernel column, window row, window column)."""
+        (kh, kw), (lh, lw) = self.kernel, self.counts
+        row = F.iota_like(x, (kh, 1, 1, 1)) * self.dilation[0] + F.iota_like(x, (lh, 1)) * self.stride[0]
+        column = F.iota_like(x, (kw, 1, 1)) * self.dilation[1] + F.iota_like(x, (lw,)) * self.stride[1]
+        return row, column
+
+
+@composite(
+    torch=lambda torch, x, *args: torch.nn.functional.unfold(x, *args),
+    samples=lambda: [
+        Sample((_IMAGE, 2)),
+        Sample((_IMAGE, (2, 3), (2, 1), (0, 1), (1, 2))),
+        Sample((_IMAGE[:1, :1], 5)),
+    ],
+)
+def unfold2d(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
+    """Sliding windows of images as columns: (N, C, H, W) -> (N, C*kh*kw, windows). torch.nn.functional.unfold.
+
+    >>> pf.unfold2d(pf.zeros(1, 3, 4, 4), 2).shape
+    (1, 12, 9)
+    """
+    want_tensors("unfold2d", x=x)
+    if x.ndim != 4:
+        raise ShapeError(f"[unfold2d] expected images of shape (N, C, H, W) but got {x.shape}")
+    n, c, h, w = x.shape
+    windows = _Windows("unfold2d", (h, w), kernel_size, dilation, padding, stride)
+    (top, left), shape = windows.padding, (n, c, *windows.kernel, *windows.counts)
+    padded = F.pad(x, (left, left, top, top))
+    columns = F.gather_at(padded, windows.indices(x), (2, 3), (0, 1, -1, -1), shape)
+    return F.reshape(columns, (n, c * prod(windows.kernel), prod(windows.counts)))
+
+
+@composite(
+    torch=lambda torch, x, *args: torch.nn.functional.fold(x, *args),
+    samples=lambda: [
+        Sample((np.linspace(-1.0, 1.0, 2 * 8 * 12).reshape(2, 8, 12), (4, 5), 2)),
+        Sample((np.linspace(-1.0, 1.0, 12 * 6).reshape(1, 12, 6), (4, 5), (2, 3), (2, 1), (0, 1), (1, 2))),
+    ],
+)
+def fold(x: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
+    """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W), the other direction of unfold2d.
+
+    >>> pf.fold(pf.ones(1, 4, 4), (3, 3), 2)[0, 0, 1, 1]
+    tensor(4.)
+    """
+    want_tensors("fold", x=x)
+    h, w = per_axis("fold", "output_size", output_size, 2, 0)
+    windows = _Windows("fold", (h, w), kernel_size, dilation, padding, stride)
+    taps = prod(windows.kernel)
+    if x.ndim != 3 or x.shape[1] % taps or x.shape[2] != prod(windows.counts):
+        expected = f"(N, C*{taps}, {prod(windows.counts)})"
+        raise ShapeError(f"[fold] expected windows of shape {expected} but got {x.shape}")
+    n, c = x.shape[0], x.shape[1] // taps
+    values = F.reshape(x, (n, c, *windows.kernel, *windows.counts))
+    zero = F.full_const(0, x.dtype, (n, c, *windows.padded))
+    image = F.scatter_at(zero, values, windows.indices(x), (2, 3), (0, 1, -1, -1), "add")
+    (top, left) = windows.padding
+    return F.slice(image, ((0, 1, n), (0, 1, c), (top, 1, h), (left, 1, w)))

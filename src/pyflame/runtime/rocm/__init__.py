@@ -1,0 +1,1 @@
+"""AMD GPUs. `clang.py` builds code objects for any gfx target without a GPU, a driver or ROCm."""

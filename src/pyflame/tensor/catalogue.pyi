@@ -1,0 +1,1212 @@
+# ruff: noqa: E501, RUF022, RUF100
+"""Written by tools/make_stubs.py. Do not edit."""
+
+import builtins
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pyflame.core.generator import Generator
+from pyflame.tensor.tensor import Tensor
+
+TensorLike: TypeAlias = Tensor | np.ndarray[Any, Any] | builtins.float
+
+class Catalogue:
+    __slots__ = ()
+    @property
+    def T(self) -> Tensor: ...
+    def __abs__(self) -> Tensor:
+        """The absolute value."""
+
+    def __add__(self, other: TensorLike) -> Tensor: ...
+    def __and__(self, other: TensorLike) -> Tensor: ...
+    def __contains__(self, value: Any) -> builtins.bool: ...
+    def __copy__(self) -> Tensor:
+        """Another cell with the same value: part of the same tape, or a leaf of its own."""
+
+    def __deepcopy__(self, memo: builtins.dict[builtins.int, Any]) -> Tensor:
+        """An independent tensor. It may share memory until one of both is changed in place."""
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: builtins.bool | None = None
+    ) -> Any:
+        """A DLPack capsule over the tensor's memory, without a copy. Whoever takes it must not write to it."""
+
+    def __dlpack_device__(self) -> builtins.tuple[builtins.int, builtins.int]:
+        """(device type, number) in DLPack's terms."""
+
+    def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+    def __floordiv__(self, other: TensorLike) -> Tensor: ...
+    def __format__(self, spec: builtins.str) -> builtins.str: ...
+    def __ge__(self, other: Any) -> Tensor: ...
+    def __getitem__(self, key: Any) -> Tensor:
+        """x[key], as NumPy reads it; basic indices make a view without copying."""
+
+    def __gt__(self, other: Any) -> Tensor: ...
+    def __iadd__(self, other: TensorLike) -> Tensor: ...
+    def __iand__(self, other: TensorLike) -> Tensor: ...
+    def __ifloordiv__(self, other: TensorLike) -> Tensor: ...
+    def __ilshift__(self, other: TensorLike) -> Tensor: ...
+    def __imatmul__(self, other: TensorLike) -> Tensor: ...
+    def __imod__(self, other: TensorLike) -> Tensor: ...
+    def __imul__(self, other: TensorLike) -> Tensor: ...
+    def __invert__(self) -> Tensor:
+        """Every bit of an integer turned over; `not` for bools."""
+
+    def __ior__(self, other: TensorLike) -> Tensor: ...
+    def __ipow__(self, other: TensorLike) -> Tensor: ...
+    def __irshift__(self, other: TensorLike) -> Tensor: ...
+    def __isub__(self, other: TensorLike) -> Tensor: ...
+    def __itruediv__(self, other: TensorLike) -> Tensor: ...
+    def __ixor__(self, other: TensorLike) -> Tensor: ...
+    def __le__(self, other: Any) -> Tensor: ...
+    def __lshift__(self, other: TensorLike) -> Tensor: ...
+    def __lt__(self, other: Any) -> Tensor: ...
+    def __matmul__(self, other: TensorLike) -> Tensor: ...
+    def __mod__(self, other: TensorLike) -> Tensor: ...
+    def __mul__(self, other: TensorLike) -> Tensor: ...
+    def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+    def __neg__(self) -> Tensor:
+        """-x."""
+
+    def __or__(self, other: TensorLike) -> Tensor: ...
+    def __pos__(self) -> Tensor: ...
+    def __pow__(self, other: TensorLike) -> Tensor: ...
+    def __radd__(self, other: TensorLike) -> Tensor: ...
+    def __rand__(self, other: TensorLike) -> Tensor: ...
+    def __reduce__(self) -> builtins.tuple[Any, ...]:
+        """Pickle: the values, and the device it is committed to."""
+
+    def __reversed__(self) -> Iterator[Tensor]: ...
+    def __rfloordiv__(self, other: TensorLike) -> Tensor: ...
+    def __rlshift__(self, other: TensorLike) -> Tensor: ...
+    def __rmatmul__(self, other: TensorLike) -> Tensor: ...
+    def __rmod__(self, other: TensorLike) -> Tensor: ...
+    def __rmul__(self, other: TensorLike) -> Tensor: ...
+    def __ror__(self, other: TensorLike) -> Tensor: ...
+    def __round__(self, digits: builtins.int | None = None) -> Tensor: ...
+    def __rpow__(self, other: TensorLike) -> Tensor: ...
+    def __rrshift__(self, other: TensorLike) -> Tensor: ...
+    def __rshift__(self, other: TensorLike) -> Tensor: ...
+    def __rsub__(self, other: TensorLike) -> Tensor: ...
+    def __rtruediv__(self, other: TensorLike) -> Tensor: ...
+    def __rxor__(self, other: TensorLike) -> Tensor: ...
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """x[key] = value. The value broadcasts and is converted; where an index repeats, the last one wins."""
+
+    def __sub__(self, other: TensorLike) -> Tensor: ...
+    def __truediv__(self, other: TensorLike) -> Tensor: ...
+    def __xor__(self, other: TensorLike) -> Tensor: ...
+    def abs(self) -> Tensor:
+        """The absolute value."""
+
+    def abs_(self) -> Tensor:
+        """The absolute value."""
+
+    def acos(self) -> Tensor:
+        """The angle in [0, pi] whose cosine is x."""
+
+    def acos_(self) -> Tensor:
+        """The angle in [0, pi] whose cosine is x."""
+
+    def acosh(self) -> Tensor:
+        """Inverse hyperbolic cosine; NaN below 1."""
+
+    def acosh_(self) -> Tensor:
+        """Inverse hyperbolic cosine; NaN below 1."""
+
+    def add(self, y: TensorLike) -> Tensor:
+        """x + y; `or` for bools."""
+
+    def add_(self, y: TensorLike) -> Tensor:
+        """x + y; `or` for bools."""
+
+    def addcdiv(self, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
+        """x + value * y / z."""
+
+    def addcmul(self, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
+        """x + value * y * z."""
+
+    def addmm(self, mat1: TensorLike, mat2: TensorLike, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """beta * input + alpha * (mat1 @ mat2)."""
+
+    def all(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """Whether no element over axes is 0."""
+
+    def allclose(
+        self,
+        y: TensorLike,
+        rtol: builtins.float = 1e-05,
+        atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False,
+    ) -> Tensor:
+        """Whether all elements are close, as a tensor that `if` takes."""
+
+    def amax(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """The largest element over axes: PyTorch's name of `max` over several axes."""
+
+    def amin(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """The smallest element over axes: PyTorch's name of `min` over several axes."""
+
+    def any(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """Whether any element over axes is not 0."""
+
+    def argmax(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """Where the largest element lies along an axis, or in the flattened tensor; the first of equals or NaNs."""
+
+    def argmin(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """Where the smallest element lies along an axis, or in the flattened tensor; the first of equals or NaNs."""
+
+    def argsort(self, axis: Any = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
+        """Where the elements along an axis lie, in sorted order. Equals keep their order; NaN counts as the largest."""
+
+    def argwhere(self) -> Tensor:
+        """Positions of the elements that are not 0, as rows. Evaluates x."""
+
+    def asin(self) -> Tensor:
+        """The angle in [-pi/2, pi/2] whose sine is x."""
+
+    def asin_(self) -> Tensor:
+        """The angle in [-pi/2, pi/2] whose sine is x."""
+
+    def asinh(self) -> Tensor:
+        """Inverse hyperbolic sine."""
+
+    def asinh_(self) -> Tensor:
+        """Inverse hyperbolic sine."""
+
+    def atan(self) -> Tensor:
+        """The angle in (-pi/2, pi/2) whose tangent is x."""
+
+    def atan2(self, x: TensorLike) -> Tensor:
+        """The angle of the point (x, y), in [-pi, pi]."""
+
+    def atan2_(self, x: TensorLike) -> Tensor:
+        """The angle of the point (x, y), in [-pi, pi]."""
+
+    def atan_(self) -> Tensor:
+        """The angle in (-pi/2, pi/2) whose tangent is x."""
+
+    def atanh(self) -> Tensor:
+        """Inverse hyperbolic tangent; NaN outside of [-1, 1]."""
+
+    def atanh_(self) -> Tensor:
+        """Inverse hyperbolic tangent; NaN outside of [-1, 1]."""
+
+    def baddbmm(
+        self, batch1: TensorLike, batch2: TensorLike, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Tensor:
+        """beta * input + alpha * (batch1 @ batch2), over stacks of matrices."""
+
+    def batch_matmul(self, y: TensorLike) -> Tensor:
+        """Matrix products over leading batch axes, which broadcast: matmul for tensors with at least two axes."""
+
+    def batch_norm(
+        self,
+        running_mean: TensorLike | None = None,
+        running_var: TensorLike | None = None,
+        weight: TensorLike | None = None,
+        bias: TensorLike | None = None,
+        training: builtins.bool = False,
+        momentum: builtins.float = 0.1,
+        eps: builtins.float = 1e-05,
+    ) -> Tensor:
+        """Mean 0 and variance 1 per channel of (N, C, ...), then scaled and shifted."""
+
+    def bernoulli(self, p: builtins.float | None = None, generator: Generator | None = None) -> Tensor:
+        """1 with a probability given by each element of the input, or by `p`, else 0; in the input's dtype."""
+
+    def bernoulli_(self, p: builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
+        """Fill with 1 with probability p, else 0."""
+
+    def bfloat16(self) -> Tensor:
+        """A conversion to bfloat16."""
+
+    def bitwise_and(self, y: TensorLike) -> Tensor:
+        """x & y, bit by bit."""
+
+    def bitwise_and_(self, y: TensorLike) -> Tensor:
+        """x & y, bit by bit."""
+
+    def bitwise_not(self) -> Tensor:
+        """Every bit of an integer turned over; `not` for bools."""
+
+    def bitwise_not_(self) -> Tensor:
+        """Every bit of an integer turned over; `not` for bools."""
+
+    def bitwise_or(self, y: TensorLike) -> Tensor:
+        """x | y, bit by bit."""
+
+    def bitwise_or_(self, y: TensorLike) -> Tensor:
+        """x | y, bit by bit."""
+
+    def bitwise_xor(self, y: TensorLike) -> Tensor:
+        """x ^ y, bit by bit."""
+
+    def bitwise_xor_(self, y: TensorLike) -> Tensor:
+        """x ^ y, bit by bit."""
+
+    def bmm(self, y: TensorLike) -> Tensor:
+        """Product of two stacks of matrices, pair by pair."""
+
+    def bool(self) -> Tensor:
+        """A conversion to bool_."""
+
+    def broadcast_to(self, *shape: Any) -> Tensor:
+        """x repeated along axes of size 1 to a shape, without copying."""
+
+    def bucketize(self, boundaries: TensorLike, right: builtins.bool = False) -> Tensor:
+        """The number of the bucket between sorted boundaries that each element falls in."""
+
+    def byte(self) -> Tensor:
+        """A conversion to uint8."""
+
+    def cast(self, dtype: builtins.object) -> Tensor:
+        """Convert to another dtype."""
+
+    def ceil(self) -> Tensor:
+        """The smallest whole number that is not below x."""
+
+    def ceil_(self) -> Tensor:
+        """The smallest whole number that is not below x."""
+
+    def char(self) -> Tensor:
+        """A conversion to int8."""
+
+    def chunk(self, chunks: builtins.int, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+        """At most `chunks` parts of equal size along an axis; the last may be smaller. No copies."""
+
+    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
+        """x, but no less than min and no more than max: numbers, tensors or None."""
+
+    def clamp_(self, min: Any = None, max: Any = None) -> Tensor:
+        """x, but no less than min and no more than max: numbers, tensors or None."""
+
+    def clone(self) -> Tensor:
+        """A copy with memory of its own."""
+
+    def contiguous(self) -> Tensor:
+        """The same values in row-major memory."""
+
+    def copy_(self, src: Any) -> Tensor:
+        """Take the values of another tensor, which broadcasts and is converted."""
+
+    def cos(self) -> Tensor:
+        """Cosine of an angle in radians."""
+
+    def cos_(self) -> Tensor:
+        """Cosine of an angle in radians."""
+
+    def cosh(self) -> Tensor:
+        """Hyperbolic cosine."""
+
+    def cosh_(self) -> Tensor:
+        """Hyperbolic cosine."""
+
+    def cosine_similarity(self, x2: TensorLike, axis: Any = 1, eps: builtins.float = 1e-08) -> Tensor:
+        """The cosine of the angle between vectors along an axis; norms below eps count as eps."""
+
+    def count_nonzero(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """How many elements over axes are not 0."""
+
+    def cpu(self) -> Tensor:
+        """The same values on the host."""
+
+    def cuda(self, index: builtins.int = 0) -> Tensor:
+        """The same values on an NVIDIA GPU."""
+
+    def cumprod(self, axis: Any, dtype: builtins.object = None) -> Tensor:
+        """Running products along an axis; integers and bools are multiplied as int64."""
+
+    def cumprod_(self, axis: Any, dtype: builtins.object = None) -> Tensor:
+        """Running products along an axis; integers and bools are multiplied as int64."""
+
+    def cumsum(self, axis: Any, dtype: builtins.object = None) -> Tensor:
+        """Running sums along an axis; integers and bools are summed as int64."""
+
+    def cumsum_(self, axis: Any, dtype: builtins.object = None) -> Tensor:
+        """Running sums along an axis; integers and bools are summed as int64."""
+
+    @property
+    def data(self) -> Tensor: ...
+    @data.setter
+    def data(self, value: Tensor) -> None: ...
+    def detach_(self) -> Tensor:
+        """Leave the tape."""
+
+    def diag(self, diagonal: builtins.int = 0) -> Tensor:
+        """A vector as the diagonal of a matrix of zeros, or the diagonal of a matrix as a vector."""
+
+    def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
+        """The diagonal of two axes, as a last axis; above the main one where the offset is positive."""
+
+    def dim(self) -> builtins.int:
+        """Number of axes."""
+
+    def div(self, y: TensorLike, rounding_mode: builtins.str | None = None) -> Tensor:
+        """x / y in floating point; with rounding_mode "floor" or "trunc" rounded, and then integers stay integers."""
+
+    def dot(self, y: TensorLike) -> Tensor:
+        """Inner product of two vectors."""
+
+    def double(self) -> Tensor:
+        """A conversion to float64."""
+
+    def dropout(
+        self, p: builtins.float = 0.5, training: builtins.bool = True, generator: Generator | None = None
+    ) -> Tensor:
+        """Each element becomes 0 with probability p; the others are divided by 1 - p. Without `training`, x itself."""
+
+    def element_size(self) -> builtins.int:
+        """Bytes of one element."""
+
+    def elu(self, alpha: builtins.float = 1.0) -> Tensor:
+        """x where it is positive, else alpha * (exp(x) - 1)."""
+
+    def elu_(self, alpha: builtins.float = 1.0) -> Tensor:
+        """x where it is positive, else alpha * (exp(x) - 1)."""
+
+    def embedding(self, indices: TensorLike, padding_idx: builtins.int | None = None) -> Tensor:
+        """Rows of `weight` at `indices`. The row at `padding_idx` gets no gradient."""
+
+    def eq(self, y: TensorLike) -> Tensor:
+        """x == y."""
+
+    def eq_(self, y: TensorLike) -> Tensor:
+        """x == y."""
+
+    def erf(self) -> Tensor:
+        """The error function."""
+
+    def erf_(self) -> Tensor:
+        """The error function."""
+
+    def erfc(self) -> Tensor:
+        """1 - erf(x), exact where that is tiny."""
+
+    def erfc_(self) -> Tensor:
+        """1 - erf(x), exact where that is tiny."""
+
+    def exp(self) -> Tensor:
+        """e to the power x."""
+
+    def exp2(self) -> Tensor:
+        """2 to the power x."""
+
+    def exp2_(self) -> Tensor:
+        """2 to the power x."""
+
+    def exp_(self) -> Tensor:
+        """e to the power x."""
+
+    def expand(self, *shape: Any) -> Tensor:
+        """Repeat axes of size 1 without copying; -1 keeps a size."""
+
+    def expand_as(self, other: TensorLike) -> Tensor:
+        """x expanded to the shape of another tensor."""
+
+    def expm1(self) -> Tensor:
+        """exp(x) - 1, exact near 0."""
+
+    def expm1_(self) -> Tensor:
+        """exp(x) - 1, exact near 0."""
+
+    def exponential_(self, lambd: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
+        """Fill with exponentially distributed numbers of this rate."""
+
+    def fill_(self, value: Any) -> Tensor:
+        """Make every element this number."""
+
+    def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
+        """Make one axis of the axes from start_dim to end_dim."""
+
+    def flip(self, axis: Any = None) -> Tensor:
+        """The elements in reverse order along axes; along all of them by default."""
+
+    def float(self) -> Tensor:
+        """A conversion to float32."""
+
+    def floor(self) -> Tensor:
+        """The largest whole number that is not above x."""
+
+    def floor_(self) -> Tensor:
+        """The largest whole number that is not above x."""
+
+    def floor_div(self, y: TensorLike) -> Tensor:
+        """x / y rounded down; 0 where integers are divided by 0."""
+
+    def floor_div_(self, y: TensorLike) -> Tensor:
+        """x / y rounded down; 0 where integers are divided by 0."""
+
+    def fmod(self, y: TensorLike) -> Tensor:
+        """The rest of x / y, with x's sign (C's fmod)."""
+
+    def fmod_(self, y: TensorLike) -> Tensor:
+        """The rest of x / y, with x's sign (C's fmod)."""
+
+    def fold(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+        """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W), the other direction of unfold2d."""
+
+    def frac(self) -> Tensor:
+        """The fraction of x, with x's sign."""
+
+    def gather(self, dim: builtins.int, index: TensorLike) -> Tensor:
+        """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes."""
+
+    def ge(self, y: TensorLike) -> Tensor:
+        """x >= y."""
+
+    def ge_(self, y: TensorLike) -> Tensor:
+        """x >= y."""
+
+    def gelu(self, approximate: builtins.str = "none") -> Tensor:
+        """x times the share of a normal distribution that lies below x; approximate="tanh" is the formula of GPT-2."""
+
+    def gelu_(self, approximate: builtins.str = "none") -> Tensor:
+        """x times the share of a normal distribution that lies below x; approximate="tanh" is the formula of GPT-2."""
+
+    def glu(self, axis: builtins.int = -1, *, dim: builtins.int | None = None) -> Tensor:
+        """a * sigmoid(b), where a and b are the halves of x along an axis."""
+
+    def group_norm(
+        self,
+        num_groups: builtins.int,
+        weight: TensorLike | None = None,
+        bias: TensorLike | None = None,
+        eps: builtins.float = 1e-05,
+    ) -> Tensor:
+        """Mean 0 and variance 1 over each group of channels of (N, C, ...), then scaled and shifted per channel."""
+
+    def gt(self, y: TensorLike) -> Tensor:
+        """x > y."""
+
+    def gt_(self, y: TensorLike) -> Tensor:
+        """x > y."""
+
+    def half(self) -> Tensor:
+        """A conversion to float16."""
+
+    def hardsigmoid(self) -> Tensor:
+        """relu6(x + 3) / 6: three straight pieces near sigmoid."""
+
+    def hardsigmoid_(self) -> Tensor:
+        """relu6(x + 3) / 6: three straight pieces near sigmoid."""
+
+    def hardswish(self) -> Tensor:
+        """x * hardsigmoid(x)."""
+
+    def hardswish_(self) -> Tensor:
+        """x * hardsigmoid(x)."""
+
+    def hardtanh(self, min_val: builtins.float = -1.0, max_val: builtins.float = 1.0) -> Tensor:
+        """x, held between min_val and max_val."""
+
+    def hardtanh_(self, min_val: builtins.float = -1.0, max_val: builtins.float = 1.0) -> Tensor:
+        """x, held between min_val and max_val."""
+
+    def index_add(self, dim: builtins.int, index: TensorLike, source: TensorLike, alpha: Any = 1) -> Tensor:
+        """x with slices of `source`, times alpha, added at these positions of one axis."""
+
+    def index_add_(self, dim: builtins.int, index: TensorLike, source: TensorLike, alpha: Any = 1) -> Tensor:
+        """x with slices of `source`, times alpha, added at these positions of one axis."""
+
+    def index_copy(self, dim: builtins.int, index: TensorLike, source: TensorLike) -> Tensor:
+        """x with the slices at these positions of one axis replaced."""
+
+    def index_copy_(self, dim: builtins.int, index: TensorLike, source: TensorLike) -> Tensor:
+        """x with the slices at these positions of one axis replaced."""
+
+    def index_fill(self, dim: builtins.int, index: TensorLike, value: Any) -> Tensor:
+        """x with one number at these positions of an axis."""
+
+    def index_fill_(self, dim: builtins.int, index: TensorLike, value: Any) -> Tensor:
+        """x with one number at these positions of an axis."""
+
+    def index_select(self, dim: builtins.int, index: TensorLike) -> Tensor:
+        """The slices of x at these positions of one axis."""
+
+    def inner(self, y: TensorLike) -> Tensor:
+        """Sum of products over the last axis of both."""
+
+    def instance_norm(
+        self,
+        running_mean: TensorLike | None = None,
+        running_var: TensorLike | None = None,
+        weight: TensorLike | None = None,
+        bias: TensorLike | None = None,
+        use_input_stats: builtins.bool = True,
+        momentum: builtins.float = 0.1,
+        eps: builtins.float = 1e-05,
+    ) -> Tensor:
+        """Mean 0 and variance 1 over each channel of each sample of (N, C, ...); else by running statistics."""
+
+    def int(self) -> Tensor:
+        """A conversion to int32."""
+
+    def is_contiguous(self) -> builtins.bool:
+        """Whether the elements lie in row-major order without gaps. Evaluates the tensor."""
+
+    def is_floating_point(self) -> builtins.bool:
+        """Whether the elements are floats."""
+
+    def isclose(
+        self,
+        y: TensorLike,
+        rtol: builtins.float = 1e-05,
+        atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False,
+    ) -> Tensor:
+        """Whether |x - y| <= atol + rtol * |y|; infinities are close when they are equal."""
+
+    def isfinite(self) -> Tensor:
+        """Whether x is neither NaN nor infinite."""
+
+    def isinf(self) -> Tensor:
+        """Whether x is infinite."""
+
+    def isnan(self) -> Tensor:
+        """Whether x is NaN."""
+
+    def kthvalue(self, k: builtins.int, axis: Any = -1, keepdims: builtins.bool = False) -> Any:
+        """The k-th smallest element along an axis (counted from 1), and where it lies."""
+
+    def layer_norm(
+        self,
+        normalized_shape: Any,
+        weight: TensorLike | None = None,
+        bias: TensorLike | None = None,
+        eps: builtins.float = 1e-05,
+    ) -> Tensor:
+        """Mean 0 and variance 1 over the last axes, then scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias."""
+
+    def le(self, y: TensorLike) -> Tensor:
+        """x <= y."""
+
+    def le_(self, y: TensorLike) -> Tensor:
+        """x <= y."""
+
+    def leaky_relu(self, negative_slope: Any = 0.01) -> Tensor:
+        """x where it is positive, else negative_slope * x."""
+
+    def leaky_relu_(self, negative_slope: Any = 0.01) -> Tensor:
+        """x where it is positive, else negative_slope * x."""
+
+    def left_shift(self, y: TensorLike) -> Tensor:
+        """x << y; 0 where y is negative or all bits are shifted out."""
+
+    def left_shift_(self, y: TensorLike) -> Tensor:
+        """x << y; 0 where y is negative or all bits are shifted out."""
+
+    def lerp(self, end: TensorLike, weight: TensorLike) -> Tensor:
+        """x + weight * (end - x): from x to end as the weight goes from 0 to 1."""
+
+    def lerp_(self, end: TensorLike, weight: TensorLike) -> Tensor:
+        """x + weight * (end - x): from x to end as the weight goes from 0 to 1."""
+
+    def log(self) -> Tensor:
+        """Natural logarithm; -inf at 0, NaN below."""
+
+    def log10(self) -> Tensor:
+        """Logarithm to base 10."""
+
+    def log10_(self) -> Tensor:
+        """Logarithm to base 10."""
+
+    def log1p(self) -> Tensor:
+        """log(1 + x), exact near 0."""
+
+    def log1p_(self) -> Tensor:
+        """log(1 + x), exact near 0."""
+
+    def log2(self) -> Tensor:
+        """Logarithm to base 2."""
+
+    def log2_(self) -> Tensor:
+        """Logarithm to base 2."""
+
+    def log_(self) -> Tensor:
+        """Natural logarithm; -inf at 0, NaN below."""
+
+    def log_softmax(
+        self, axis: builtins.int = -1, dtype: builtins.object = None, *, dim: builtins.int | None = None
+    ) -> Tensor:
+        """log(softmax(x)) along an axis, exact where the softmax is tiny."""
+
+    def logical_and(self, y: TensorLike) -> Tensor:
+        """Whether both are true (not 0)."""
+
+    def logical_and_(self, y: TensorLike) -> Tensor:
+        """Whether both are true (not 0)."""
+
+    def logical_not(self) -> Tensor:
+        """Whether x is 0 or False."""
+
+    def logical_not_(self) -> Tensor:
+        """Whether x is 0 or False."""
+
+    def logical_or(self, y: TensorLike) -> Tensor:
+        """Whether one of them is true (not 0)."""
+
+    def logical_or_(self, y: TensorLike) -> Tensor:
+        """Whether one of them is true (not 0)."""
+
+    def logical_xor(self, y: TensorLike) -> Tensor:
+        """Whether exactly one of them is true (not 0)."""
+
+    def logical_xor_(self, y: TensorLike) -> Tensor:
+        """Whether exactly one of them is true (not 0)."""
+
+    def logsigmoid(self) -> Tensor:
+        """log(sigmoid(x)), exact for large |x|."""
+
+    def logsumexp(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """log(sum(exp(x))) over axes, without overflow."""
+
+    def long(self) -> Tensor:
+        """A conversion to int64."""
+
+    def lt(self, y: TensorLike) -> Tensor:
+        """x < y."""
+
+    def lt_(self, y: TensorLike) -> Tensor:
+        """x < y."""
+
+    @property
+    def mT(self) -> Tensor: ...
+    def masked_fill(self, mask: TensorLike, value: Any) -> Tensor:
+        """x with `value` where the mask holds, in x's dtype."""
+
+    def masked_fill_(self, mask: TensorLike, value: Any) -> Tensor:
+        """x with `value` where the mask holds, in x's dtype."""
+
+    def masked_scatter(self, mask: TensorLike, source: TensorLike) -> Tensor:
+        """x with the elements where a mask holds replaced, in order, by those of a source."""
+
+    def masked_scatter_(self, mask: TensorLike, source: TensorLike) -> Tensor:
+        """x with the elements where a mask holds replaced, in order, by those of a source."""
+
+    def masked_select(self, mask: Tensor) -> Tensor:
+        """The elements where a mask holds, as a vector; x and mask broadcast. Evaluates the mask."""
+
+    def matmul(self, y: TensorLike) -> Tensor:
+        """Matrix product with NumPy's broadcasting: vectors count as a row on the left and a column on the right."""
+
+    def max(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """The largest element over axes, NaN where there is one; with a second tensor the elementwise `maximum`."""
+
+    def maximum(self, y: TensorLike) -> Tensor:
+        """The larger of x and y; NaN where either is NaN."""
+
+    def maximum_(self, y: TensorLike) -> Tensor:
+        """The larger of x and y; NaN where either is NaN."""
+
+    def mean(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+        """The mean over axes."""
+
+    def median(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """The middle element along an axis, or of all elements: the lower of two, NaN where there is one. Values only."""
+
+    def min(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """The smallest element over axes, NaN where there is one; with a second tensor the elementwise `minimum`."""
+
+    def minimum(self, y: TensorLike) -> Tensor:
+        """The smaller of x and y; NaN where either is NaN."""
+
+    def minimum_(self, y: TensorLike) -> Tensor:
+        """The smaller of x and y; NaN where either is NaN."""
+
+    def mish(self) -> Tensor:
+        """x * tanh(softplus(x))."""
+
+    def mish_(self) -> Tensor:
+        """x * tanh(softplus(x))."""
+
+    def mm(self, y: TensorLike) -> Tensor:
+        """Product of two matrices."""
+
+    def mod(self, y: TensorLike) -> Tensor:
+        """The rest of x / y, with y's sign (Python's %, torch.remainder); 0 where integers are divided by 0."""
+
+    def mod_(self, y: TensorLike) -> Tensor:
+        """The rest of x / y, with y's sign (Python's %, torch.remainder); 0 where integers are divided by 0."""
+
+    def moveaxis(self, source: Any, destination: Any) -> Tensor:
+        """Move axes to other places; the rest keep their order."""
+
+    def movedim(self, source: Any, destination: Any) -> Tensor:
+        """Move axes to other places; the rest keep their order."""
+
+    def mul(self, y: TensorLike) -> Tensor:
+        """x * y; `and` for bools."""
+
+    def mul_(self, y: TensorLike) -> Tensor:
+        """x * y; `and` for bools."""
+
+    def multinomial(
+        self, num_samples: builtins.int, replacement: builtins.bool = False, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Indices drawn with the probabilities of each row, which need not sum to 1. (n,) -> (k,), (rows, n) -> (rows, k)."""
+
+    def mv(self, y: TensorLike) -> Tensor:
+        """Product of a matrix and a vector."""
+
+    def nan_to_num(
+        self, nan: builtins.float = 0.0, posinf: builtins.float | None = None, neginf: builtins.float | None = None
+    ) -> Tensor:
+        """x with NaN and the infinities replaced; None stands for the largest and smallest number of x's dtype."""
+
+    def nan_to_num_(
+        self, nan: builtins.float = 0.0, posinf: builtins.float | None = None, neginf: builtins.float | None = None
+    ) -> Tensor:
+        """x with NaN and the infinities replaced; None stands for the largest and smallest number of x's dtype."""
+
+    def nansum(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+        """Sum over axes that takes NaN as 0."""
+
+    def narrow(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
+        """`length` positions of one axis, from `start` on."""
+
+    def ndimension(self) -> builtins.int:
+        """Number of axes."""
+
+    def ne(self, y: TensorLike) -> Tensor:
+        """x != y."""
+
+    def ne_(self, y: TensorLike) -> Tensor:
+        """x != y."""
+
+    def neg(self) -> Tensor:
+        """-x."""
+
+    def neg_(self) -> Tensor:
+        """-x."""
+
+    def nelement(self) -> builtins.int:
+        """Number of elements."""
+
+    def new_empty(
+        self,
+        *size: Any,
+        dtype: builtins.object = None,
+        device: builtins.object = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """Uninitialised memory under another shape, with the dtype and device of this tensor."""
+
+    def new_full(
+        self,
+        size: Any,
+        fill_value: Any,
+        *,
+        dtype: builtins.object = None,
+        device: builtins.object = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """One number under another shape, with the dtype and device of this tensor."""
+
+    def new_ones(
+        self,
+        *size: Any,
+        dtype: builtins.object = None,
+        device: builtins.object = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """Ones under another shape, with the dtype and device of this tensor."""
+
+    def new_tensor(
+        self,
+        data: Any,
+        *,
+        dtype: builtins.object = None,
+        device: builtins.object = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """A tensor of this data with the dtype and device of this one."""
+
+    def new_zeros(
+        self,
+        *size: Any,
+        dtype: builtins.object = None,
+        device: builtins.object = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """Zeros under another shape, with the dtype and device of this tensor."""
+
+    def nonzero(self, as_tuple: builtins.bool = False) -> Any:
+        """Positions of the elements that are not 0, as rows; or one tensor per axis. Evaluates x."""
+
+    def norm(
+        self, p: Any = 2, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None
+    ) -> Tensor:
+        """The p-norm of the vectors along axes: (sum |x|^p)^(1/p), with its limits at p = 0, inf and -inf. "fro": p = 2."""
+
+    def normal_(
+        self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Fill with normal numbers."""
+
+    def one_hot(self, num_classes: builtins.int = -1) -> Tensor:
+        """1 at the position that each index names, 0 elsewhere, along a new last axis; an index outside gives zeros."""
+
+    def outer(self, y: TensorLike) -> Tensor:
+        """All products of an element of x and an element of y."""
+
+    def pad(self, pad: Any, mode: builtins.str = "constant", value: Any = 0.0) -> Tensor:
+        """Put elements before and behind axes: pad = (last axis before, last axis behind, axis before it before, ...)."""
+
+    def permute(self, *axes: Any) -> Tensor:
+        """Reorder the axes."""
+
+    def pow(self, exponent: Any) -> Tensor:
+        """x to the power of the exponent."""
+
+    def pow_(self, exponent: Any) -> Tensor:
+        """x to the power of the exponent."""
+
+    def prelu(self, weight: TensorLike) -> Tensor:
+        """leaky_relu with learned slopes: one for all, or one per channel (axis 1)."""
+
+    def prod(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+        """The product over axes; integers and bools are multiplied as int64."""
+
+    def random_(
+        self, low: builtins.int = 0, high: builtins.int | None = None, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Fill with whole numbers in [low, high); without bounds, all that the dtype holds exactly from 0 on."""
+
+    def reciprocal(self) -> Tensor:
+        """1 / x."""
+
+    def reciprocal_(self) -> Tensor:
+        """1 / x."""
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
+        """Call `hook(gradient)` in each backward pass, when this tensor's gradient is known; what it returns replaces it."""
+
+    def relu(self) -> Tensor:
+        """max(x, 0)."""
+
+    def relu6(self) -> Tensor:
+        """min(max(x, 0), 6)."""
+
+    def relu_(self) -> Tensor:
+        """max(x, 0)."""
+
+    def repeat(self, *sizes: Any) -> Tensor:
+        """x repeated as a whole along its axes; more sizes than axes make new ones in front."""
+
+    def repeat_interleave(self, repeats: builtins.int, axis: builtins.int | None = None) -> Tensor:
+        """Each element `repeats` times in place, along an axis or of the flattened tensor."""
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements, in row-major order, under another shape. One size may be -1."""
+
+    def reshape_as(self, other: TensorLike) -> Tensor:
+        """x under the shape of another tensor."""
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of a tensor that was computed in its .grad, as leaves do."""
+
+    def right_shift(self, y: TensorLike) -> Tensor:
+        """x >> y, keeping the sign; 0 or -1 where y is negative or all bits are shifted out."""
+
+    def right_shift_(self, y: TensorLike) -> Tensor:
+        """x >> y, keeping the sign; 0 or -1 where y is negative or all bits are shifted out."""
+
+    def rms_norm(
+        self, normalized_shape: Any, weight: TensorLike | None = None, eps: builtins.float | None = None
+    ) -> Tensor:
+        """Mean square 1 over the last axes, then scaled: x / sqrt(mean(x^2) + eps) * weight. eps: the dtype's unless given."""
+
+    def rocm(self, index: builtins.int = 0) -> Tensor:
+        """The same values on an AMD GPU."""
+
+    def roll(self, shifts: Any, axis: Any = None) -> Tensor:
+        """Move elements along axes; those that leave at the end come in at the start. Without an axis x counts as flat."""
+
+    def rot90(self, k: builtins.int = 1, axis: Any = ...) -> Tensor:
+        """Turn the plane of two axes by k quarters, from the first axis towards the second."""
+
+    def round(self, decimals: builtins.int = 0) -> Tensor:
+        """The nearest whole number, halves to the even one; or to this many decimals."""
+
+    def round_(self, decimals: builtins.int = 0) -> Tensor:
+        """The nearest whole number, halves to the even one; or to this many decimals."""
+
+    def rsqrt(self) -> Tensor:
+        """1 / sqrt(x)."""
+
+    def rsqrt_(self) -> Tensor:
+        """1 / sqrt(x)."""
+
+    def scatter(self, dim: builtins.int, index: TensorLike, src: Any, reduce: builtins.str | None = None) -> Tensor:
+        """x with out[i][index[i][j]] = src[i][j] for dim=1, and alike for other axes; reduce: "add", "multiply"."""
+
+    def scatter_(self, dim: builtins.int, index: TensorLike, src: Any, reduce: builtins.str | None = None) -> Tensor:
+        """x with out[i][index[i][j]] = src[i][j] for dim=1, and alike for other axes; reduce: "add", "multiply"."""
+
+    def scatter_add(self, dim: builtins.int, index: TensorLike, src: Any) -> Tensor:
+        """x with src[i][j] added to out[i][index[i][j]] for dim=1, and alike for other axes."""
+
+    def scatter_add_(self, dim: builtins.int, index: TensorLike, src: Any) -> Tensor:
+        """x with src[i][j] added to out[i][index[i][j]] for dim=1, and alike for other axes."""
+
+    def scatter_reduce(
+        self,
+        dim: builtins.int,
+        index: TensorLike,
+        src: TensorLike,
+        reduce: builtins.str,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """As scatter, with values that meet combined: "sum", "prod", "mean", "amax" or "amin", with x's own or without."""
+
+    def scatter_reduce_(
+        self,
+        dim: builtins.int,
+        index: TensorLike,
+        src: TensorLike,
+        reduce: builtins.str,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """As scatter, with values that meet combined: "sum", "prod", "mean", "amax" or "amin", with x's own or without."""
+
+    def searchsorted(self, values: TensorLike, right: builtins.bool = False) -> Tensor:
+        """Where each value would be inserted to keep the last axis sorted: before equal ones, or behind them if `right`."""
+
+    def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
+        """One position of an axis; the axis is dropped."""
+
+    def selu(self) -> Tensor:
+        """The elu whose outputs keep mean 0 and variance 1 through deep networks."""
+
+    def selu_(self) -> Tensor:
+        """The elu whose outputs keep mean 0 and variance 1 through deep networks."""
+
+    def short(self) -> Tensor:
+        """A conversion to int16."""
+
+    def sigmoid(self) -> Tensor:
+        """1 / (1 + exp(-x))."""
+
+    def sigmoid_(self) -> Tensor:
+        """1 / (1 + exp(-x))."""
+
+    def sign(self) -> Tensor:
+        """-1, 0 or 1; 0 for NaN."""
+
+    def sign_(self) -> Tensor:
+        """-1, 0 or 1; 0 for NaN."""
+
+    def silu(self) -> Tensor:
+        """x * sigmoid(x), also called swish."""
+
+    def silu_(self) -> Tensor:
+        """x * sigmoid(x), also called swish."""
+
+    def sin(self) -> Tensor:
+        """Sine of an angle in radians."""
+
+    def sin_(self) -> Tensor:
+        """Sine of an angle in radians."""
+
+    def sinh(self) -> Tensor:
+        """Hyperbolic sine."""
+
+    def sinh_(self) -> Tensor:
+        """Hyperbolic sine."""
+
+    def size(self, dim: builtins.int | None = None) -> Any:
+        """The shape, or the size of one axis. (`numel()` counts elements.)"""
+
+    def softmax(
+        self, axis: builtins.int = -1, dtype: builtins.object = None, *, dim: builtins.int | None = None
+    ) -> Tensor:
+        """exp(x) / sum(exp(x)) along an axis, computed without overflow."""
+
+    def softplus(self, beta: builtins.float = 1.0, threshold: builtins.float = 20.0) -> Tensor:
+        """log(1 + exp(beta * x)) / beta, and x itself where beta * x is above the threshold."""
+
+    def softplus_(self, beta: builtins.float = 1.0, threshold: builtins.float = 20.0) -> Tensor:
+        """log(1 + exp(beta * x)) / beta, and x itself where beta * x is above the threshold."""
+
+    def softsign(self) -> Tensor:
+        """x / (1 + |x|)."""
+
+    def sort(self, axis: Any = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Any:
+        """The elements along an axis in order, and where they lay. Equals keep their order; NaN counts as the largest."""
+
+    def split(self, split_size_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+        """Parts of an axis: of one size (the last may be smaller), or of the sizes in a list. No copies."""
+
+    def sqrt(self) -> Tensor:
+        """The square root; NaN below 0."""
+
+    def sqrt_(self) -> Tensor:
+        """The square root; NaN below 0."""
+
+    def square(self) -> Tensor:
+        """x * x."""
+
+    def square_(self) -> Tensor:
+        """x * x."""
+
+    def squeeze(self, axis: Any = None) -> Tensor:
+        """Drop axes of size 1: all, one, or several. Axes of another size stay."""
+
+    def std(
+        self,
+        axis: Any = None,
+        keepdims: builtins.bool = False,
+        unbiased: builtins.bool | None = None,
+        correction: Any = None,
+        ddof: Any = None,
+    ) -> Tensor:
+        """The standard deviation over axes: the square root of `var`."""
+
+    def stride(self, dim: builtins.int | None = None) -> Any:
+        """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
+
+    def sub(self, y: TensorLike) -> Tensor:
+        """x - y."""
+
+    def sub_(self, y: TensorLike) -> Tensor:
+        """x - y."""
+
+    def sum(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+        """Sum over axes; integers and bools are summed as int64."""
+
+    def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
+        """Exchange two axes."""
+
+    def swiglu(self, gate: TensorLike | None = None) -> Tensor:
+        """x * silu(gate); with one argument its last axis holds x and then the gate, as in `glu`."""
+
+    def take(self, index: TensorLike, axis: builtins.int | None = None) -> Tensor:
+        """Elements at these positions of the flattened tensor, or of one axis."""
+
+    def take_along_axis(self, indices: TensorLike, axis: builtins.int | None = None) -> Tensor:
+        """Take elements along an axis by an index per position; the other axes broadcast. Without an axis x is flattened."""
+
+    def tan(self) -> Tensor:
+        """Tangent of an angle in radians."""
+
+    def tan_(self) -> Tensor:
+        """Tangent of an angle in radians."""
+
+    def tanh(self) -> Tensor:
+        """Hyperbolic tangent."""
+
+    def tanh_(self) -> Tensor:
+        """Hyperbolic tangent."""
+
+    def tensordot(self, y: TensorLike, dims: Any = 2) -> Tensor:
+        """Sum of products over the last `dims` axes of x and the first of y, or over two lists of axes."""
+
+    def tile(self, *reps: Any) -> Tensor:
+        """As repeat, with the counts meant for the last axes where they are fewer."""
+
+    def to(
+        self,
+        *args: Any,
+        dtype: builtins.object = None,
+        device: builtins.object = None,
+        copy: builtins.bool = False,
+        non_blocking: builtins.bool = False,
+    ) -> Tensor:
+        """Another dtype or device: to(pf.float16), to("cpu"), to(other). The tensor itself where nothing changes."""
+
+    def topk(self, k: builtins.int, axis: Any = -1, largest: builtins.bool = True, sorted: builtins.bool = True) -> Any:
+        """The k largest (or smallest) elements along an axis in order, and where they lie; of equals the first ones."""
+
+    def trace(self) -> Tensor:
+        """The sum of a matrix's diagonal."""
+
+    def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Exchange two axes."""
+
+    def tril(self, diagonal: builtins.int = 0) -> Tensor:
+        """The lower triangle of matrices, up to a diagonal; 0 above."""
+
+    def tril_(self, diagonal: builtins.int = 0) -> Tensor:
+        """The lower triangle of matrices, up to a diagonal; 0 above."""
+
+    def triu(self, diagonal: builtins.int = 0) -> Tensor:
+        """The upper triangle of matrices, from a diagonal on; 0 below."""
+
+    def triu_(self, diagonal: builtins.int = 0) -> Tensor:
+        """The upper triangle of matrices, from a diagonal on; 0 below."""
+
+    def true_divide(self, y: TensorLike) -> Tensor:
+        """x / y, always in floating point."""
+
+    def true_divide_(self, y: TensorLike) -> Tensor:
+        """x / y, always in floating point."""
+
+    def trunc(self) -> Tensor:
+        """x without its fraction."""
+
+    def trunc_(self) -> Tensor:
+        """x without its fraction."""
+
+    def type(self, dtype: builtins.object = None) -> Any:
+        """The name of the dtype, or a conversion to another."""
+
+    def type_as(self, other: Tensor) -> Tensor:
+        """A conversion to another tensor's dtype."""
+
+    def unbind(self, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+        """The slices along an axis, without that axis. No copies."""
+
+    def unflatten(self, dim: builtins.int, sizes: Any) -> Tensor:
+        """Cut one axis into several; one of the sizes may be -1."""
+
+    def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
+        """Windows of `size` along an axis, every `step`, as a new last axis."""
+
+    def unfold2d(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+        """Sliding windows of images as columns: (N, C, H, W) -> (N, C*kh*kw, windows). torch.nn.functional.unfold."""
+
+    def uniform_(
+        self, a: builtins.float = 0.0, b: builtins.float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Fill with uniform numbers in [a, b)."""
+
+    def unsqueeze(self, axis: builtins.int) -> Tensor:
+        """A new axis of size 1 at this place."""
+
+    def var(
+        self,
+        axis: Any = None,
+        keepdims: builtins.bool = False,
+        unbiased: builtins.bool | None = None,
+        correction: Any = None,
+        ddof: Any = None,
+    ) -> Tensor:
+        """The variance over axes: squares summed and divided by n - correction (or `ddof`; 1 unless given)."""
+
+    def var_mean(
+        self,
+        axis: Any = None,
+        keepdims: builtins.bool = False,
+        unbiased: builtins.bool | None = None,
+        correction: Any = None,
+        ddof: Any = None,
+    ) -> builtins.tuple[Tensor, Tensor]:
+        """The variance and the mean over axes."""
+
+    def vdot(self, y: TensorLike) -> Tensor:
+        """Inner product of two vectors; the same as dot, since there are no complex dtypes."""
+
+    def view(self, *shape: Any) -> Tensor:
+        """As reshape: the same elements under another shape. Where that needs a copy, one is made."""
+
+    def view_as(self, other: TensorLike) -> Tensor:
+        """x under the shape of another tensor."""
+
+    def where(self, x: Any, y: Any) -> Tensor:
+        """x where the condition holds, else y."""
+
+    def zero_(self) -> Tensor:
+        """Make every element 0."""

@@ -1,0 +1,327 @@
+"""Methods of Tensor that are not ops: what it is, conversions, in-place forms and Python's protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyflame.autograd import Entry
+from pyflame.core import dtype as dt
+from pyflame.core.device import DeviceId
+from pyflame.core.dtype import DType, as_dtype
+from pyflame.core.errors import ArgumentError, GradientError
+from pyflame.core.shape import contiguous_strides, is_contiguous, normalize_axis
+from pyflame.core.state import mode
+from pyflame.engine.evaluate import evaluate
+from pyflame.ir import OPS, F, cast, copy_to
+from pyflame.ir.opdef import ELEMENTWISE, LEAF
+from pyflame.tensor import creation, gradients, indexing, interop, random
+from pyflame.tensor.devices import device as device_context
+from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
+from pyflame.tensor.tensor import Tensor
+
+# --- what it is -------------------------------------------------------------------------------------------------------
+
+
+def size(self: Tensor, dim: int | None = None) -> Any:
+    """The shape, or the size of one axis. (`numel()` counts elements.)"""
+    return self.shape if dim is None else self.shape[_axis("size", dim, self)]
+
+
+def dim(self: Tensor) -> int:
+    """Number of axes."""
+    return self.ndim
+
+
+def element_size(self: Tensor) -> int:
+    """Bytes of one element."""
+    return self.dtype.itemsize
+
+
+def is_floating_point(self: Tensor) -> bool:
+    """Whether the elements are floats."""
+    return self.dtype.is_float
+
+
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
+    node = self._node
+    if node.op.kind != LEAF:
+        node = self._node = F.clone(node) if node.meta.device is None else node
+        evaluate([node])
+    strides = node.data.strides or contiguous_strides(self.shape)
+    return strides if dim is None else strides[_axis("stride", dim, self)]
+
+
+def contiguous_memory(self: Tensor) -> bool:
+    """Whether the elements lie in row-major order without gaps. Evaluates the tensor."""
+    return is_contiguous(self.shape, stride(self))
+
+
+def _axis(op: str, dim: int, tensor: Tensor) -> int:
+    axis = normalize_axis(op, dim, tensor.ndim)
+    if not tensor.ndim:
+        raise ArgumentError(f"[{op}] expected a tensor with axes but got a 0-d tensor")
+    return axis
+
+
+# --- conversions ------------------------------------------------------------------------------------------------------
+
+
+def to(
+    self: Tensor,
+    *args: Any,
+    dtype: object = None,
+    device: object = None,
+    copy: bool = False,
+    non_blocking: bool = False,
+) -> Tensor:
+    """Another dtype or device: to(pf.float16), to("cpu"), to(other). The tensor itself where nothing changes.
+
+    >>> pf.tensor([1.5]).to(pf.int32)
+    tensor([1], dtype=int32)
+    """
+    for arg in args:
+        if isinstance(arg, Tensor):
+            dtype, device = arg.dtype, arg._node.meta.device if arg._node.meta.committed else device
+        elif isinstance(arg, (DeviceId, device_context)) or (isinstance(arg, str) and arg not in DTYPE_NAMES):
+            device = arg
+        else:
+            dtype = arg
+    out = self
+    if dtype is not None and as_dtype(dtype) is not self.dtype:
+        out = FUNCTIONS["cast"](out, as_dtype(dtype))
+    if device is not None:
+        target = creation.target_of(device)
+        meta = out._node.meta
+        if meta.device != target or not meta.committed:
+            out = call(lambda x: copy_to(x, target, commit=True), (out,), {})
+    return FUNCTIONS["clone"](out) if copy and out is self else out
+
+
+DTYPE_NAMES = frozenset(d.name for d in dt.ALL) | {"bool", "float", "double", "half", "int", "long"}
+
+
+def cpu(self: Tensor) -> Tensor:
+    """The same values on the host."""
+    return to(self, device="cpu")
+
+
+def cuda(self: Tensor, index: int = 0) -> Tensor:
+    """The same values on an NVIDIA GPU."""
+    return to(self, device=f"cuda:{index}")
+
+
+def rocm(self: Tensor, index: int = 0) -> Tensor:
+    """The same values on an AMD GPU."""
+    return to(self, device=f"rocm:{index}")
+
+
+def type_(self: Tensor, dtype: object = None) -> Any:
+    """The name of the dtype, or a conversion to another."""
+    return f"pyflame.{self.dtype.name}" if dtype is None else to(self, dtype=dtype)
+
+
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """A conversion to another tensor's dtype."""
+    return to(self, dtype=other.dtype)
+
+
+def _caster(dtype: DType) -> Callable[[Tensor], Tensor]:
+    def convert(self: Tensor) -> Tensor:
+        return to(self, dtype=dtype)
+
+    convert.__doc__ = f"A conversion to {dtype.name}."
+    return convert
+
+
+_CASTS = {
+    "float": dt.float32, "double": dt.float64, "half": dt.float16, "bfloat16": dt.bfloat16, "int": dt.int32,
+    "long": dt.int64, "short": dt.int16, "char": dt.int8, "byte": dt.uint8, "bool": dt.bool_,
+}  # fmt: skip
+
+
+# --- made like this one -----------------------------------------------------------------------------------------------
+
+
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of this data with the dtype and device of this one."""
+    return creation.tensor(data, dtype or self.dtype, creation.place_of(self, device), requires_grad)
+
+
+def new_full(
+    self: Tensor,
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: object = None,
+    device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """One number under another shape, with the dtype and device of this tensor."""
+    place = creation.place_of(self, device)
+    return creation.full(size, fill_value, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
+
+
+def new_zeros(
+    self: Tensor, *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """Zeros under another shape, with the dtype and device of this tensor."""
+    return new_full(
+        self, creation.shape_of("new_zeros", size), 0, dtype=dtype, device=device, requires_grad=requires_grad
+    )
+
+
+def new_ones(
+    self: Tensor, *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """Ones under another shape, with the dtype and device of this tensor."""
+    return new_full(
+        self, creation.shape_of("new_ones", size), 1, dtype=dtype, device=device, requires_grad=requires_grad
+    )
+
+
+def new_empty(
+    self: Tensor, *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """Uninitialised memory under another shape, with the dtype and device of this tensor."""
+    place = creation.place_of(self, device)
+    return creation.empty(*size, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
+
+
+# --- in place ---------------------------------------------------------------------------------------------------------
+
+
+def copy_(self: Tensor, src: Any) -> Tensor:
+    """Take the values of another tensor, which broadcasts and is converted."""
+    value = src if isinstance(src, Tensor) else creation.tensor(src, dtype=self.dtype)
+    home = self._node.meta
+
+    def converted(x: Any) -> Any:
+        x = F.expand(cast(x, self.dtype), self.shape)
+        return copy_to(x, home.device, commit=home.committed) if home.device is not None else x
+
+    return self._rebind(call(converted, (value,), {}))
+
+
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Make every element this number."""
+    if isinstance(value, Tensor):
+        return copy_(self, value)
+    return self._rebind(creation.full_like(self, value))
+
+
+def zero_(self: Tensor) -> Tensor:
+    """Make every element 0."""
+    return fill_(self, 0)
+
+
+def detach_(self: Tensor) -> Tensor:
+    """Leave the tape."""
+    self._entry = None
+    return self
+
+
+def _get_data(self: Tensor) -> Tensor:
+    return self.detach()
+
+
+def _set_data(self: Tensor, value: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise ArgumentError(f"[data] expected a tensor but got {type(value).__name__}")
+    if isinstance(self._entry, Entry):
+        raise GradientError("[data] expected a leaf tensor but this one was computed; use copy_")
+    with mode(grad_enabled=False):
+        self._rebind(value.detach())
+
+
+# Composites with an in-place form in PyTorch, beside the elementwise ops, which all have one.
+_ALSO_IN_PLACE = (
+    "celu", "clamp", "clip", "cumprod", "cumsum", "elu", "floor_divide", "gelu", "hardsigmoid", "hardswish", "hardtanh",
+    "index_add", "index_copy", "index_fill", "leaky_relu", "lerp", "logit", "masked_fill", "masked_scatter", "mish",
+    "nan_to_num", "remainder", "scatter", "scatter_add", "scatter_reduce", "selu", "sigmoid", "silu", "softplus",
+    "square", "tril", "triu",
+)  # fmt: skip
+_NOT_IN_PLACE = ("cast", "clone", "contiguous", "isfinite", "isinf", "isnan", "where")
+
+
+def in_place_names() -> list[str]:
+    """Ops that get a form with an underscore."""
+    names = [
+        n for n, op in OPS.items() if op.public and op.method and op.kind == ELEMENTWISE and n not in _NOT_IN_PLACE
+    ]
+    return sorted({*names, *(n for n in _ALSO_IN_PLACE if n in OPS)})
+
+
+# --- Python's protocols -----------------------------------------------------------------------------------------------
+
+
+def _contains(self: Tensor, value: Any) -> bool:
+    return bool(FUNCTIONS["any"](FUNCTIONS["eq"](self, value)))
+
+
+def _format(self: Tensor, spec: str) -> str:
+    return format(self.item(), spec) if spec and self.ndim == 0 else format(str(self), spec)
+
+
+def _reversed(self: Tensor) -> Iterator[Tensor]:
+    return (self[i] for i in range(len(self) - 1, -1, -1))
+
+
+def _positive(self: Tensor) -> Tensor:
+    return self
+
+
+def _round(self: Tensor, digits: int | None = None) -> Tensor:
+    if not digits:
+        return FUNCTIONS["round"](self)  # type: ignore[no-any-return]
+    scale = 10.0**digits
+    return FUNCTIONS["round"](self * scale) / scale  # type: ignore[no-any-return]
+
+
+def _transposed(self: Tensor) -> Tensor:
+    return FUNCTIONS["permute"](self, tuple(range(self.ndim))[::-1])  # type: ignore[no-any-return]
+
+
+def _matrix_transposed(self: Tensor) -> Tensor:
+    if self.ndim < 2:
+        raise ArgumentError(f"[mT] expected at least 2 axes but got shape {self.shape}")
+    n = self.ndim
+    return FUNCTIONS["permute"](self, (*range(n - 2), n - 1, n - 2))  # type: ignore[no-any-return]
+
+
+METHODS: dict[str, Any] = {
+    "size": size, "dim": dim, "ndimension": dim, "nelement": Tensor.numel, "element_size": element_size,
+    "stride": stride, "is_floating_point": is_floating_point, "is_contiguous": contiguous_memory,
+    "to": to, "cpu": cpu, "cuda": cuda, "rocm": rocm, "type": type_, "type_as": type_as,
+    "new_tensor": new_tensor, "new_full": new_full, "new_zeros": new_zeros, "new_ones": new_ones,
+    "new_empty": new_empty,
+    "copy_": copy_, "fill_": fill_, "zero_": zero_, "detach_": detach_,
+    "register_hook": gradients.register_hook, "retain_grad": gradients.retain_grad,
+    "__contains__": _contains, "__format__": _format, "__reversed__": _reversed, "__pos__": _positive,
+    "__round__": _round,
+    "data": property(_get_data, _set_data, doc="The value without its tape; assigning replaces it."),
+    "T": property(_transposed, doc="All axes in reverse order."),
+    "mT": property(_matrix_transposed, doc="The last two axes swapped."),
+    **{name: _caster(dtype) for name, dtype in _CASTS.items()},
+    **indexing.METHODS,
+    **interop.METHODS,
+    **random.METHODS,
+}  # fmt: skip
+
+
+def install() -> None:
+    """Give Tensor these methods, and an in-place form of every op that has one."""
+    for name, method in METHODS.items():
+        setattr(Tensor, name, method)
+    for name in in_place_names():
+        if not hasattr(Tensor, name + "_"):
+            setattr(Tensor, name + "_", in_place(name))
+    for symbol, name in (("abs", "abs"), ("invert", "bitwise_not")):
+        if name in FUNCTIONS:
+            setattr(Tensor, f"__{symbol}__", FUNCTIONS[name])
+
+
+install()

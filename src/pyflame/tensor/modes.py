@@ -1,0 +1,55 @@
+"""When ops run: `pf.eval` now, `pf.eager()` one by one, and `pf.deterministic()`."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from pyflame.core.state import mode, state
+from pyflame.engine.evaluate import evaluate
+from pyflame.ir import F, Node
+from pyflame.tensor.tensor import Tensor
+
+
+def eager() -> AbstractContextManager[None]:
+    """Evaluate every op when it is called, within a `with` block: for debugging, since an error then shows at its op.
+
+    >>> with pf.eager():
+    ...     y = pf.ones(3) * 2
+    """
+    return mode(eager=True)
+
+
+def deterministic() -> AbstractContextManager[None]:
+    """Use only implementations that give the same bits in every run, within a `with` block.
+
+    On the CPU all do: the order of sums depends on shapes, not on threads.
+
+    >>> with pf.deterministic():
+    ...     y = pf.ones(3).sum()
+    """
+    return mode(deterministic=True)
+
+
+def eval(*values: Any) -> None:
+    """Compute these tensors now, together: tensors, or lists, tuples and dicts of them.
+
+    >>> x = pf.ones(3) + 1
+    >>> pf.eval(x)
+    """
+    if state.tracer is not None:
+        state.tracer.escaped("eval()")
+    nodes: list[Node] = []
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Tensor):
+            if value._node.meta.device is None:
+                value._node = F.clone(value._node)
+            nodes.append(value._node)
+        elif isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            stack.extend(value)
+    if nodes:
+        evaluate(nodes)

@@ -1,0 +1,99 @@
+/* Runs GPU kernel text on the host, one block after another: to know that it computes the right thing without a GPU.
+ *
+ * The threads of a block are fibers. Each runs until it meets a barrier or a shuffle, then the next one runs; when all
+ * have met, the round begins anew. So a missing barrier shows: under one of the two orders (`reverse`) a thread reads
+ * what another has not written yet. Threads that do not all meet at the same place are an error, as on a real GPU.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <utility>
+
+#define PF_EMULATE 1
+#define PF_GLOBAL(threads) static void
+#define PF_SHARED static
+
+enum { EMU_THREADS = 1024, EMU_STACK = 65536, EMU_RUNNING, EMU_BARRIER, EMU_SHUFFLE, EMU_DONE };
+
+static struct {
+  ucontext_t scheduler, fiber[EMU_THREADS];
+  char *stacks;
+  int state[EMU_THREADS], parity[EMU_THREADS], slot[2][EMU_THREADS];
+  int thread, block;
+  void (*call)(const long long *words);
+  const long long *words;
+} emu;
+
+static void emu_yield(int state) {
+  emu.state[emu.thread] = state;
+  swapcontext(&emu.fiber[emu.thread], &emu.scheduler);
+}
+static void emu_main() {
+  emu.call(emu.words);
+  emu.state[emu.thread] = EMU_DONE;
+}
+
+static inline int pf_thread() { return emu.thread; }
+static inline int pf_block() { return emu.block; }
+static inline void pf_barrier() { emu_yield(EMU_BARRIER); }
+static inline int pf_shuffle_xor_word(int x, int mask) {
+  const int me = emu.thread;
+  /* Two sets of slots: a fast lane may be at its next shuffle before a slow one has read. */
+  const int set = emu.parity[me] ^= 1;
+  emu.slot[set][me] = x;
+  emu_yield(EMU_SHUFFLE);
+  return mask > 0 && mask < PF_WAVE ? emu.slot[set][me ^ mask] : 0x7fbadbad;
+}
+static inline unsigned pf_mul_high(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+static inline int pf_first(long long *record, long long value) {
+  if (*record) return 0;
+  *record = value;
+  return 1;
+}
+
+/* Gives 0, or 1 + the state in which the threads of a block parted ways. */
+static int emu_launch(void (*call)(const long long *), const long long *words, long long grid, int block, int reverse) {
+  if (!emu.stacks) emu.stacks = (char *)malloc((size_t)EMU_THREADS * EMU_STACK);
+  emu.call = call;
+  emu.words = words;
+  for (long long b = 0; b < grid; b++) {
+    emu.block = (int)(reverse ? grid - 1 - b : b);
+    for (int t = 0; t < block; t++) {
+      getcontext(&emu.fiber[t]);
+      emu.fiber[t].uc_stack.ss_sp = emu.stacks + (size_t)t * EMU_STACK;
+      emu.fiber[t].uc_stack.ss_size = EMU_STACK;
+      emu.fiber[t].uc_link = &emu.scheduler;
+      makecontext(&emu.fiber[t], emu_main, 0);
+      emu.parity[t] = 0;
+    }
+    for (int state = EMU_RUNNING; state != EMU_DONE;) {
+      for (int n = 0; n < block; n++) {
+        emu.thread = reverse ? block - 1 - n : n;
+        emu.state[emu.thread] = EMU_RUNNING;
+        swapcontext(&emu.scheduler, &emu.fiber[emu.thread]);
+      }
+      state = emu.state[0];
+      for (int t = 0; t < block; t++)
+        if (emu.state[t] != state) return 1 + state;
+    }
+  }
+  return 0;
+}
+
+template <auto kernel, class... A, size_t... I>
+static void emu_spread(const long long *words, void (*)(A...), std::index_sequence<I...>) {
+  kernel((A)words[I]...);
+}
+template <class... A> static auto emu_sequence(void (*)(A...)) { return std::index_sequence_for<A...>(); }
+template <auto kernel> static void emu_call(const long long *words) { emu_spread<kernel>(words, kernel, emu_sequence(kernel)); }
+
+/* One entry point per kernel: words as on a GPU. */
+#define EMU_EXPORT(name)                                                                                           \
+  extern "C" int run_##name(const long long *words, long long grid, int block, int reverse) {                      \
+    return emu_launch(emu_call<name>, words, grid, block, reverse);                                                \
+  }
+
+#include "pf_gpu.h"

@@ -1,0 +1,567 @@
+"""Indexing, reading and assigning: every kind of NumPy index against NumPy, gradients against NumPy and torch."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import pyflame as pf
+from pyflame.core.targets import TARGETS
+from pyflame.engine.evaluate import PendingGraph, plan_graph
+
+Key = tuple[Any, ...]
+EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)
+
+
+# --- random indices -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def slices(draw: Any, size: int) -> slice:
+    edge = st.none() | st.integers(-size - 2, size + 2)
+    return slice(draw(edge), draw(edge), draw(st.none() | st.sampled_from([1, 2, 3, -1, -2])))
+
+
+@st.composite
+def index_arrays(draw: Any, size: int, shared: tuple[int, ...]) -> np.ndarray:
+    """Integers that broadcast to a common shape."""
+    skip = draw(st.integers(0, len(shared)))
+    shape = tuple(draw(st.sampled_from([n, 1])) for n in shared[skip:])
+    count = int(np.prod(shape))
+    values = draw(st.lists(st.integers(-size, size - 1), min_size=count, max_size=count)) if size else []
+    assume(len(values) == count)
+    return np.array(values, np.int64).reshape(shape)
+
+
+@st.composite
+def keys(draw: Any, shape: tuple[int, ...]) -> Key:
+    """Any index NumPy takes: integers, slices, None, Ellipsis, bools, masks and index arrays, mixed."""
+    shared = draw(st.sampled_from([(), (1,), (2,), (3,), (2, 2), (0,)]))
+    items: list[Any] = []
+    axis = 0
+    dots = False
+    while axis < len(shape):
+        size = shape[axis]
+        kind = draw(
+            st.sampled_from(["slice"] * 3 + ["int"] * 2 + ["array"] * 3 + ["none", "dots", "mask", "stop", "flag"])
+        )
+        if kind == "none":
+            items.append(None)
+        elif kind == "flag":
+            items.append(draw(st.booleans()))
+        elif kind == "dots" and not dots:
+            dots = True
+            items.append(Ellipsis)
+            axis += draw(st.integers(0, len(shape) - axis))
+        elif kind == "stop":
+            break
+        elif kind == "mask":
+            rank = draw(st.integers(1, len(shape) - axis))
+            area = shape[axis : axis + rank]
+            bits = draw(st.lists(st.booleans(), min_size=int(np.prod(area)), max_size=int(np.prod(area))))
+            items.append(np.array(bits, bool).reshape(area))
+            axis += rank
+        elif kind == "int" and size:
+            items.append(draw(st.integers(-size, size - 1)))
+            axis += 1
+        elif kind == "array":
+            items.append(draw(index_arrays(size, shared)))
+            axis += 1
+        else:
+            items.append(draw(slices(size)))
+            axis += 1
+    return tuple(items)
+
+
+shapes = st.lists(st.sampled_from([1, 2, 3, 4, 5, 0]), max_size=4).map(tuple)
+cases = shapes.flatmap(
+    lambda shape: st.tuples(st.just(shape), keys(shape), st.sampled_from(["tensor", "array", "list"]))
+)
+
+
+def ours(key: Key, form: str) -> Any:
+    """The key with its arrays as tensors, arrays or lists."""
+    made = {"tensor": pf.tensor, "array": lambda a: a, "list": lambda a: a.tolist() if a.size and a.ndim else a}[form]
+    items = tuple(made(item) if isinstance(item, np.ndarray) else item for item in key)
+    return items[0] if len(items) == 1 and not isinstance(items[0], list) else items
+
+
+def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def read(array: np.ndarray, key: Key) -> np.ndarray | None:
+    """What NumPy reads; None where it refuses."""
+    try:
+        return array[key].copy()
+    except IndexError:
+        return None
+
+
+def advanced(key: Key) -> bool:
+    return any(isinstance(item, (np.ndarray, bool)) for item in key)
+
+
+# --- against NumPy --------------------------------------------------------------------------------------------------
+
+
+@EXAMPLES
+@given(cases)
+def test_read(case: tuple[tuple[int, ...], Key, str]) -> None:
+    shape, key, form = case
+    array = numbers(shape)
+    want = read(array, key)
+    if want is None:
+        with pytest.raises((IndexError, ValueError)):
+            pf.tensor(array)[ours(key, form)].numpy()
+        return
+    got = pf.tensor(array)[ours(key, form)]
+    np.testing.assert_array_equal(got.numpy(), want)
+    assert got.shape == want.shape
+
+
+@st.composite
+def assignments(draw: Any) -> tuple[tuple[int, ...], Key, str, np.ndarray | float]:
+    shape, key, form = draw(cases)
+    want = read(numbers(shape), key)
+    assume(want is not None)
+    assert want is not None
+    skip = draw(st.integers(0, want.ndim))
+    sizes = tuple(draw(st.sampled_from([n, 1])) for n in want.shape[skip:])
+    value = draw(
+        st.sampled_from(
+            [numbers(sizes, 1), numbers((1, *sizes), 2) if skip == 0 and want.ndim else numbers(sizes, 1), 2.5]
+        )
+    )
+    return shape, key, form, value
+
+
+@EXAMPLES
+@given(assignments())
+def test_assign(case: tuple[tuple[int, ...], Key, str, Any]) -> None:
+    shape, key, form, value = case
+    want = numbers(shape)
+    x = pf.tensor(want)
+    before = x * 1.0
+    try:
+        want[key] = value
+    except TypeError:
+        assume(False)  # NumPy takes no value with more axes than the result for a mask
+    x[ours(key, form)] = pf.tensor(value) if isinstance(value, np.ndarray) and form == "tensor" else value
+    np.testing.assert_array_equal(x.numpy(), want)
+    np.testing.assert_array_equal(before.numpy(), numbers(shape))  # earlier readers keep the old value
+
+
+@EXAMPLES
+@given(cases)
+def test_update(case: tuple[tuple[int, ...], Key, str]) -> None:
+    """x[i] += 1 and the like, on memory that may be overwritten and on memory that may not."""
+    shape, key, form = case
+    want = numbers(shape)
+    taken = read(want, key)
+    assume(taken is not None)
+    assert taken is not None
+    x, y = pf.tensor(want), pf.tensor(want) * 1.0
+    total = y.sum()
+    weight = numbers(taken.shape, 1)
+    for tensor in (x, y):
+        tensor[ours(key, form)] += pf.tensor(weight)
+        tensor[...] *= 2.0
+        tensor[ours(key, form)] = tensor[ours(key, form)] * 3.0
+    start = want.sum()
+    want[key] += weight
+    want *= 2
+    want[key] = want[key] * 3.0
+    np.testing.assert_allclose(x.numpy(), want)
+    np.testing.assert_allclose(y.numpy(), want)
+    np.testing.assert_allclose(total.numpy(), start)
+
+
+def test_update_that_reads_other_elements() -> None:
+    want = np.arange(12.0).reshape(3, 4)
+    x = pf.tensor(want)
+    x[1:] = x[:-1] + 1.0
+    x[:, 1:3] = x[:, 2:0:-1]
+    x[:3, :3] += x[:3, :3].T
+    x[:, 0] = x.sum(1)
+    x[pf.tensor([0, 1])] = x[pf.tensor([1, 0])]
+    x[pf.tensor([0, 2])] = x[1:]
+    want[1:] = want[:-1] + 1.0
+    want[:, 1:3] = want[:, 2:0:-1].copy()
+    want[:3, :3] += want[:3, :3].T.copy()
+    want[:, 0] = want.sum(1)
+    want[[0, 1]] = want[[1, 0]]
+    want[[0, 2]] = want[1:].copy()
+    np.testing.assert_array_equal(x.numpy(), want)
+
+
+@EXAMPLES
+@given(cases)
+def test_read_gradient(case: tuple[tuple[int, ...], Key, str]) -> None:
+    shape, key, form = case
+    array = numbers(shape)
+    want = read(array, key)
+    assume(want is not None)
+    assert want is not None
+    x = pf.tensor(array, requires_grad=True)
+    weight = numbers(want.shape, 3)
+    (x[ours(key, form)] * pf.tensor(weight)).sum().backward()
+    expected = np.zeros(shape)
+    np.add.at(expected, key, weight)
+    np.testing.assert_allclose(np.zeros(shape) if x.grad is None else x.grad.numpy(), expected, atol=1e-12)
+
+
+@EXAMPLES
+@given(assignments())
+def test_assign_gradient(case: tuple[tuple[int, ...], Key, str, Any]) -> None:
+    shape, key, form, value = case
+    positions = np.arange(int(np.prod(shape))).reshape(shape)[key]
+    assume(len(np.unique(positions)) == positions.size)
+    start = pf.tensor(numbers(shape), requires_grad=True)
+    source = pf.tensor(np.asarray(value), requires_grad=True)
+    x = start * 1.0
+    x[ours(key, form)] = source
+    weight = numbers(shape, 3)
+    (x * pf.tensor(weight)).sum().backward()
+    base = weight.copy()
+    base[key] = 0
+    np.testing.assert_allclose(start.grad.numpy(), base, atol=1e-12)
+    taken = weight[key]
+    have = np.shape(value)[np.ndim(value) - min(np.ndim(value), taken.ndim) :]
+    axes = tuple(a for a in range(taken.ndim) if a < taken.ndim - len(have) or have[a - taken.ndim] == 1)
+    expected = taken.sum(axis=axes, keepdims=True).reshape(np.shape(value))
+    np.testing.assert_allclose(
+        np.zeros(np.shape(value)) if source.grad is None else source.grad.numpy(), expected, atol=1e-12
+    )
+
+
+@EXAMPLES
+@given(cases)
+def test_against_torch(case: tuple[tuple[int, ...], Key, str]) -> None:
+    """Where torch takes an index it means the same, but for an integer beside index arrays, which it applies first."""
+    shape, key, _ = case
+    assume(not any(isinstance(item, slice) and (item.step or 1) < 0 for item in key))
+    assume(not (advanced(key) and any(isinstance(item, int) for item in key)))
+    array = numbers(shape)
+    assume(read(array, key) is not None)
+    theirs = torch.tensor(array, requires_grad=True)
+    try:
+        want = theirs[tuple(torch.from_numpy(item) if isinstance(item, np.ndarray) else item for item in key)]
+    except (IndexError, ValueError):
+        assume(False)
+    x = pf.tensor(array, requires_grad=True)
+    got = x[ours(key, "tensor")]
+    assume(got.shape == tuple(want.shape))  # a mask that chooses nothing, and the like
+    np.testing.assert_array_equal(got.detach().numpy(), want.detach().numpy())
+    (got * got).sum().backward()
+    (want * want).sum().backward()
+    np.testing.assert_allclose(np.zeros(shape) if x.grad is None else x.grad.numpy(), theirs.grad.numpy(), atol=1e-12)
+
+
+# --- known cases ----------------------------------------------------------------------------------------------------
+
+X = np.arange(60.0).reshape(3, 4, 5)
+LISTED: list[Any] = [
+    0,
+    -1,
+    np.int64(1),
+    slice(None, None, -1),
+    None,
+    ...,
+    (..., 0),
+    (0, ..., None),
+    (1, 2, 3),
+    (slice(2, 0, -1), slice(None), slice(4, None, -3)),
+    [0, 2],
+    [[0, 1], [2, 0]],
+    ([0, 1], [1, 3]),
+    ([[0], [2]], [1, 3, 0]),
+    (slice(None), [0, 1], [3, 4]),
+    ([0, 1], slice(None), [3, 4]),
+    (0, slice(None), [3, 4]),
+    (slice(None), 2, [0, 1]),
+    (None, [0, 1], None, [1, 2]),
+    ([0, 1], None, [1, 2]),
+    X > 30,
+    (X[:, :, 0] > 20),
+    (slice(None), np.array([True, False, True, True])),
+    (np.array([True, False, True]), slice(1, 3), [0, 1]),
+    (np.array([True, False, True]), [1, 3]),
+    True,
+    False,
+    (True, 0),
+    (slice(0, 0), [1]),
+    [],
+    np.zeros((0, 2), np.int64),
+    range(2),
+    (np.array(1), np.array(2)),
+    ((0, 2),),
+    np.array([1, 0], np.uint8),
+]
+
+
+@pytest.mark.parametrize("key", LISTED, ids=str)
+def test_listed(key: Any) -> None:
+    x = pf.tensor(X)
+    index = (list(key),) if isinstance(key, range) else key
+    np.testing.assert_array_equal(x[key].numpy(), X[index])
+    want = X.copy()
+    want[index] = -1.0
+    x[key] = -1.0
+    np.testing.assert_array_equal(x.numpy(), want)
+
+
+def test_zero_dimensional() -> None:
+    x = pf.tensor(5.0)
+    assert x[...].shape == () and x[()].item() == 5.0 and x[None].shape == (1,) and x[True].shape == (1,)
+    x[()] = 2.0
+    assert x.item() == 2.0
+    x[...] = pf.tensor([3.0])
+    assert x.item() == 3.0
+    with pytest.raises(IndexError):
+        x[0]
+
+
+def test_index_tensor_of_any_integer_dtype() -> None:
+    x = pf.tensor(X)
+    for dtype in (pf.int32, pf.int16, pf.int8, pf.uint8, pf.int64):
+        index = pf.tensor([2, 0], dtype=dtype)
+        np.testing.assert_array_equal(x[index].numpy(), X[[2, 0]])
+        y = pf.zeros(3)
+        y[index] = pf.tensor([1.0, 2.0])
+        np.testing.assert_array_equal(y.numpy(), [2, 0, 1])
+    at = pf.tensor(1)
+    np.testing.assert_array_equal(x[at].numpy(), X[1])
+    np.testing.assert_array_equal(x[:, at].numpy(), X[:, 1])
+
+
+def test_in_place_arithmetic() -> None:
+    x, want = pf.tensor(X), X.copy()
+    x[1] += 1
+    x[:, [0, 2]] *= 2.0
+    x[x > 50] -= 50.0
+    want[1] += 1
+    want[:, [0, 2]] *= 2
+    want[want > 50] -= 50
+    np.testing.assert_array_equal(x.numpy(), want)
+
+
+def test_last_write_wins() -> None:
+    for count in (5, 200_000):
+        index = np.random.default_rng(0).integers(0, 7, count)
+        values = np.arange(count, dtype=np.float32)
+        want = np.zeros(7, np.float32)
+        want[index] = values
+        x = pf.zeros(7)
+        x[pf.tensor(index)] = pf.tensor(values)
+        np.testing.assert_array_equal(x.numpy(), want)
+
+
+def test_value_is_converted() -> None:
+    x = pf.zeros(4, dtype=pf.int32)
+    x[1:3] = pf.tensor([1.7, -2.7])
+    x[[0, 3]] = 9.9
+    assert x.tolist() == [9, 1, -2, 9]
+
+
+def test_unbound_base_is_written_in_place_and_shared_one_is_not() -> None:
+    a = pf.tensor([1.0, 2.0, 3.0])
+    y, z = a * 2.0, a * 2.0  # equal values, then different assignments
+    y[0] = 0.0
+    z[[1]] = 9.0
+    total = y + z
+    assert total.tolist() == [2.0, 13.0, 12.0]
+    assert y.tolist() == [0.0, 4.0, 6.0] and z.tolist() == [2.0, 9.0, 6.0]
+
+
+# --- masks, nonzero -------------------------------------------------------------------------------------------------
+
+
+def test_nonzero_and_masked_select() -> None:
+    x = pf.tensor(X - 30)
+    np.testing.assert_array_equal(x.nonzero().numpy(), np.argwhere(X - 30))
+    for got, want in zip(x.nonzero(as_tuple=True), np.nonzero(X - 30), strict=True):
+        np.testing.assert_array_equal(got.numpy(), want)
+    mask = pf.tensor(X[0, 0] > 2)
+    np.testing.assert_array_equal(
+        x.masked_select(mask).numpy(), torch.masked_select(torch.tensor(X - 30), torch.tensor(X[0, 0] > 2))
+    )
+    assert pf.tensor(3.0).nonzero().shape == (1, 0)
+    assert pf.tensor(3.0).masked_select(pf.tensor(False)).shape == (0,)
+
+
+def test_mask_assignment_needs_no_evaluation() -> None:
+    """On the null device nothing has a value, so a mask cannot be read there."""
+    x = pf.zeros(4, 3, device="null:gfx942")
+    x[x > 0] = 1.0
+    x[(x > 0).sum(1) > 0] = pf.zeros(3, device="null:gfx942")
+    assert x.shape == (4, 3)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        3,
+        -4,
+        (0, 0, 0, 0),
+        (..., ...),
+        [0, 3],
+        [-4],
+        np.array([True, False]),
+        (slice(None), np.ones(3, bool)),
+        "a",
+        1.5,
+        [0.5],
+        slice(None, None, 0),
+        slice(0.5, 1),
+    ],
+    ids=str,
+)
+def test_bad_index_raises_at_the_call(key: Any) -> None:
+    with pytest.raises((pf.IndexError, pf.DTypeError, pf.ArgumentError)) as caught:
+        pf.tensor(X)[key]
+    assert "[index]" in str(caught.value)
+    with pytest.raises((pf.IndexError, pf.DTypeError, pf.ArgumentError)):
+        pf.tensor(X)[key] = 0.0
+
+
+def test_bad_value_shape() -> None:
+    with pytest.raises(pf.ShapeError, match=r"broadcasts to \(4, 5\) but got \(3,\)"):
+        pf.tensor(X)[0] = pf.zeros(3)
+
+
+def test_bad_index_tensor_names_the_line() -> None:
+    x = pf.tensor(X)
+    for index in (3, -4):
+        y = x[pf.tensor([0, index])]  # the line to be named
+        line = _here() - 1
+        with pytest.raises(pf.IndexError, match=rf"\[-3, 2\] but got {index}; called at .*test_indexing.py:{line}"):
+            y.numpy()
+        z = pf.tensor(X)
+        z[pf.tensor([0, index])] = 1.0  # and this one
+        line = _here() - 1
+        with pytest.raises(pf.IndexError, match=rf"\[-3, 2\] but got {index}; called at .*test_indexing.py:{line}"):
+            z.numpy()
+
+
+def _here() -> int:
+    return sys._getframe(1).f_lineno
+
+
+def test_embedding_names_the_line() -> None:
+    weight = pf.zeros(4, 2)
+    y = pf.embedding(weight, pf.tensor([0, 9]), padding_idx=1)
+    line = _here() - 1
+    with pytest.raises(pf.IndexError, match=rf"got 9; called at .*:{line}"):
+        (y + 1.0).numpy()
+
+
+# --- plans ----------------------------------------------------------------------------------------------------------
+
+
+def launches(*tensors: pf.Tensor) -> list[str]:
+    plan = plan_graph(PendingGraph([t._node for t in tensors], keep_held=False), TARGETS["cpu"])
+    return [launch.name for launch in plan.launches]
+
+
+def leaf(*shape: int) -> pf.Tensor:
+    return pf.tensor(np.ones(shape, np.float32))
+
+
+def test_views_cost_nothing() -> None:
+    x = leaf(4, 6, 8)
+    assert (
+        launches(x[1:3, ::2, -1], x[:, None, 0], x[..., ::-1], x.T, x.flip(0), x.split(2)[1], leaf(4, 6).diagonal())
+        == []
+    )
+    assert launches(x.unfold(0, 2, 2), x.unflatten(2, (2, 4)), x.narrow(0, 1, 2), x.movedim(0, -1)) == []
+
+
+def test_cat_writes_straight_into_the_result() -> None:
+    x = leaf(5, 7)
+    assert len(launches(pf.cat([x + 1.0, x.exp() * 2.0, x[:, ::-1] - 1.0]))) == 3
+    assert len(launches(pf.stack([x + 1.0, x * 2.0], -1))) == 2
+    assert len(launches(x.roll((1, 2), (0, 1)))) == 4
+
+
+def test_gathers_fuse() -> None:
+    weight, index = leaf(10, 6), pf.tensor([1, 2, 3])
+    assert len(launches(pf.embedding(weight, index))) == 1
+    assert len(launches(pf.embedding(weight, index, padding_idx=0) * 2.0 + 1.0)) == 1
+    assert len(launches(weight[index, 1:3].exp().sum(0))) == 1
+    picked = pf.take_along_axis(weight, pf.tensor([[1], [2], [0], [3], [1], [2], [0], [3], [1], [2]]), 1)
+    assert len(launches((picked * 2.0).sum())) == 1
+    assert len(launches(pf.pad(weight, (1, 2), mode="reflect") + 1.0)) == 1
+    assert len(launches(pf.searchsorted(leaf(100), leaf(7)))) == 1
+
+
+def test_assignment_is_in_place() -> None:
+    x = leaf(10, 6) * 2.0
+    x[1:3] = 0.0
+    x[pf.tensor([5, 6])] = leaf(2, 6) + 1.0
+    # the product, the region, the values, the scatter
+    assert len(launches(x)) == 4
+    y = leaf(10, 6) * 2.0
+    y[2:5] += 1.0
+    y[pf.tensor([5, 6])] *= 2.0
+    # the product, the region in place, the new values, the scatter
+    assert len(launches(y)) == 4
+
+
+def test_embedding_gradient_is_two_launches() -> None:
+    weight = leaf(10, 6).requires_grad_()
+    pf.embedding(weight, pf.tensor([1, 2, 2])).backward(leaf(3, 6))
+    assert len(launches(weight.grad)) == 2  # zeros, then the sums
+
+
+# --- the scatter kernel ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool_"]
+)
+@pytest.mark.parametrize(("rows", "columns"), [(300, 1), (300_000, 1), (5_000, 64), (40, 5_000), (3_000, 3)])
+def test_scatter_add_of_every_dtype(dtype: str, rows: int, columns: int) -> None:
+    rng = np.random.default_rng(0)
+    index = rng.integers(0, 11, rows)
+    kind = getattr(pf, dtype)
+    values = rng.integers(0, 2, (rows, columns)).astype(kind.numpy)
+    want = np.zeros((11, columns), np.float64 if kind.is_float else kind.numpy)
+    np.add.at(want, index, values.astype(want.dtype))
+    got = pf.index_add(pf.zeros(11, columns, dtype=kind), 0, pf.tensor(index), pf.tensor(values))
+    assert got.dtype is kind
+    if kind.is_float:
+        np.testing.assert_allclose(np.asarray(got.numpy(), np.float64), want, rtol=1e-2 if kind.itemsize < 4 else 1e-6)
+    else:
+        np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_scatter_of_views(dim: int) -> None:
+    rng = np.random.default_rng(1)
+    base, src = rng.standard_normal((6, 7, 8)), rng.standard_normal((8, 7, 6)).T
+    index = rng.integers(0, (6, 7, 8)[dim], (6, 7, 8))
+    got = pf.scatter_add(pf.tensor(base), dim, pf.tensor(index), pf.tensor(np.ascontiguousarray(src.T)).T)
+    want = torch.scatter_add(torch.tensor(base), dim, torch.tensor(index), torch.tensor(src.copy()))
+    np.testing.assert_allclose(got.numpy(), want.numpy(), atol=1e-12)
+
+
+def test_second_derivative_through_indexing() -> None:
+    x = pf.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    index = pf.tensor([0, 2, 2])
+    y = x * x
+    y[pf.tensor([1])] = x[pf.tensor([0])] ** 3
+    (y[index] * x[index]).sum().backward(create_graph=True)  # x0^3 + 2 x2^3
+    first, x.grad = x.grad, None
+    np.testing.assert_allclose(first.detach().numpy(), [3.0, 0.0, 54.0])
+    first.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [6.0, 0.0, 36.0])

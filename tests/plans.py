@@ -1,0 +1,16 @@
+"""Plans without a device: what a tensor would launch on a target."""
+
+from __future__ import annotations
+
+import pyflame as pf
+from pyflame.core.targets import TARGETS
+from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.ir.kernel import Plan
+
+
+def plan_of(*tensors: pf.Tensor, target: str = "cpu") -> Plan:
+    return plan_graph(PendingGraph([t._node for t in tensors], keep_held=False), TARGETS[target])
+
+
+def launches(*tensors: pf.Tensor, target: str = "cpu") -> int:
+    return len(plan_of(*tensors, target=target).launches)

@@ -1,0 +1,75 @@
+"""Compiles the kernels of the op tests in batches, so that the tests find them in the disk cache.
+
+    python -m tests.warm
+
+A kernel alone costs about 60 ms, one of many in a file a few: this is what keeps the suite short on a fresh machine.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+import pyflame as pf
+from pyflame.core.errors import PyFlameError
+from pyflame.engine.build import kernel_texts, launch_source
+from pyflame.engine.devices import cpu
+from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.tensor import Tensor
+from tests.oracle import as_float, cases, map_arrays, outputs_of, run_op, transposed_tensor
+
+
+def texts_of(tensors: list[Tensor], found: dict[str, tuple[str, ...]]) -> None:
+    device = cpu()
+    nodes = [t._node for t in tensors if t._node.op.kind != "leaf"]
+    if not nodes:
+        return
+    for node in nodes:
+        plan = plan_graph(PendingGraph([node], keep_held=False), device.target)
+        found.update(kernel_texts([launch_source(launch, device) for launch in plan.launches]))
+
+
+def sample_texts(op: Any, sample: Any, found: dict[str, tuple[str, ...]]) -> None:
+    for dtype, make in ((pf.float64, pf.tensor), (pf.float32, pf.tensor), (pf.float32, transposed_tensor)):
+        args, kwargs = map_arrays([sample.args, sample.kwargs], lambda a, d=dtype, m=make: m(as_float(a, d)))
+        texts_of(outputs_of(run_op(op, args, kwargs)), found)
+    if not sample.grad:
+        return
+    leaves: list[Tensor] = []
+
+    def leaf(array: np.ndarray) -> Tensor:
+        out = pf.tensor(as_float(array, pf.float64))
+        if out.dtype.is_float:
+            leaves.append(out.requires_grad_())
+        return out
+
+    args, kwargs = map_arrays([sample.args, sample.kwargs], leaf)
+    out = [o for o in outputs_of(run_op(op, args, kwargs)) if o.dtype.is_float and o.requires_grad]
+    if out and leaves:
+        loss = sum(((o * pf.tensor(np.ones(o.shape))).sum() for o in out), pf.tensor(0.0, dtype=pf.float64))
+        loss.backward()
+        texts_of([t.grad for t in leaves if t.grad is not None], found)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    started = time.perf_counter()
+    found: dict[str, tuple[str, ...]] = {}
+    for op, _, sample in cases():
+        try:
+            sample_texts(op, sample, found)
+        except PyFlameError:
+            continue  # the test will say what is wrong
+    planned = time.perf_counter()
+    cpu().functions(list(found.items()))
+    stats = pf.compile_stats()
+    print(
+        f"{len(found)} kernels planned in {planned - started:.1f} s, {stats.compiles} compiled in {stats.compile_seconds:.1f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
