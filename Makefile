@@ -28,7 +28,8 @@ setup: $(DEV) ## install the package and the development tools into .venv
 demo: $(BASE) ## run the demonstration (installs the base package only)
 	$(BIN)/python -m pyflame demo $(ARGS)
 
-test: $(DEV) ## run the tests on two workers
+test: $(DEV) ## run the tests on two workers (all of them: kernels are compiled in batches first)
+	$(if $(ARGS),,$(BIN)/python -m tests.warm)
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 bench: $(DEV) ## run the benchmarks

@@ -23,6 +23,10 @@ def run() -> list[Result]:
             built = time.perf_counter()
             pf.eval(y)
             planned = time.perf_counter()
-            per_node = {"pyflame build": (built - started) / nodes, "pyflame plan": (planned - built) / nodes, "pyflame": (planned - started) / nodes}
+            per_node = {
+                "pyflame build": (built - started) / nodes,
+                "pyflame plan": (planned - built) / nodes,
+                "pyflame": (planned - started) / nodes,
+            }
             results.append(Result(f"{nodes:,} nodes, per node", 0, "us", per_node))
     return results

@@ -59,7 +59,9 @@ def as_float(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 def transposed_tensor(array: np.ndarray[Any, Any]) -> Tensor:
     """A tensor with this array's values whose memory runs the other way round."""
     order = tuple(reversed(range(array.ndim)))
-    return pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(order) if array.ndim > 1 else pf.tensor(array)
+    return (
+        pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(order) if array.ndim > 1 else pf.tensor(array)
+    )
 
 
 def run_op(op: OpDef, args: Any, kwargs: Any) -> Any:
@@ -105,7 +107,12 @@ def assert_close(got: Any, want: Any, dtype: DType, what: str, scale: float = 1.
         return
     rtol, atol = TOLERANCE[dtype.name]
     np.testing.assert_allclose(
-        left.astype(np.float64), right.astype(np.float64), rtol=rtol * scale, atol=atol * scale, err_msg=what, equal_nan=True
+        left.astype(np.float64),
+        right.astype(np.float64),
+        rtol=rtol * scale,
+        atol=atol * scale,
+        err_msg=what,
+        equal_nan=True,
     )
 
 

@@ -67,7 +67,8 @@ def main() -> None:
     cpu().functions(list(found.items()))
     stats = pf.compile_stats()
     print(
-        f"{len(found)} kernels planned in {planned - started:.1f} s, {stats.compiles} compiled in {stats.compile_seconds:.1f} s"
+        f"{len(found)} kernels planned in {planned - started:.1f} s, "
+        f"{stats.compiles} compiled in {stats.compile_seconds:.1f} s"
     )
 
 

@@ -36,8 +36,8 @@ from pyflame.ir import Node
 from pyflame.ir.kernel import GpuSource, Plan
 from pyflame.ir.opdef import LEAF
 from pyflame.runtime.cache import digest
-from pyflame.runtime.cpu.compiler import include_dir
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
+from pyflame.runtime.sources import include_dir
 from tests import oracle
 
 Build = Callable[[], list[Any]]

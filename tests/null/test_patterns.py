@@ -25,7 +25,9 @@ GRAPHS = {
     FusedOpType.MATMUL_BIAS_GELU: lambda: pf.gelu(leaf(8, 16) @ leaf(16, 32) + leaf(32)),
     FusedOpType.CONV_BIAS: lambda: conv() + leaf(4, 1, 1),
     FusedOpType.CONV_BIAS_RELU: lambda: pf.relu(conv() + leaf(4, 1, 1)),
-    FusedOpType.CONV_BN_RELU: lambda: pf.relu(pf.batch_norm(conv(), leaf(4), leaf(4), leaf(4), leaf(4), training=False)),
+    FusedOpType.CONV_BN_RELU: lambda: pf.relu(
+        pf.batch_norm(conv(), leaf(4), leaf(4), leaf(4), leaf(4), training=False)
+    ),
     FusedOpType.ADD_RELU: lambda: pf.relu(leaf(8, 16) + leaf(16)),
     FusedOpType.MUL_ADD: lambda: leaf(8, 16) * leaf(16) + leaf(8, 1),
 }

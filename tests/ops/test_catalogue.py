@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.core.errors import PyFlameError
 from pyflame.ir import OPS, OpDef, Sample
 from pyflame.ir.opdef import ELEMENTWISE
 from tests.oracle import arrays_of, cases, check_forward, check_gradient, run_op, torch_call, torch_tensor
@@ -33,16 +36,25 @@ DTYPES = (pf.bool_, pf.uint8, pf.int8, pf.int16, pf.int32, pf.int64, pf.float16,
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
-@pytest.mark.parametrize("op", [op for op in OPS.values() if op.kind == ELEMENTWISE and op.torch and op.public and not op.attrs], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "op",
+    [op for op in OPS.values() if op.kind == ELEMENTWISE and op.torch and op.public and not op.attrs],
+    ids=lambda op: op.name,
+)
 def test_elementwise_dtypes(op: OpDef, dtype: pf.DType) -> None:
     """Where torch takes a dtype we give the same values and the same dtype."""
     rng = np.random.default_rng(7)
     values = [rng.integers(-3, 4, (3, 5)) for _ in op.srcs]
-    arrays = [np.abs(v).astype(dtype.numpy) if dtype.name in ("uint8", "bool_") else v.astype(dtype.numpy) for v in values]
+    arrays = [
+        np.abs(v).astype(dtype.numpy) if dtype.name in ("uint8", "bool_") else v.astype(dtype.numpy) for v in values
+    ]
     try:
         want = torch_call(op, [torch_tensor(a) for a in arrays], {})
     except (RuntimeError, TypeError, NotImplementedError):
-        pytest.skip(f"torch does not take {dtype.name} here")
+        # No oracle: a result or a typed error, and no crash.
+        with contextlib.suppress(PyFlameError):
+            run_op(op, [pf.tensor(a) for a in arrays], {}).numpy()
+        return
     got = run_op(op, [pf.tensor(a) for a in arrays], {})
     assert got.dtype is pf.as_dtype(want.dtype)
     left, right = np.asarray(got.numpy(), np.float64), np.asarray(want.float(), np.float64)

@@ -12,7 +12,22 @@ import pyflame as pf
 from pyflame.engine import reference
 from pyflame.ir.graph import topological
 
-SHAPES = [(), (1,), (5,), (12,), (3, 4), (1, 4), (3, 1), (2, 3, 4), (4, 3, 2), (7, 1, 5), (2, 6), (6, 2), (4, 6), (3, 8)]
+SHAPES = [
+    (),
+    (1,),
+    (5,),
+    (12,),
+    (3, 4),
+    (1, 4),
+    (3, 1),
+    (2, 3, 4),
+    (4, 3, 2),
+    (7, 1, 5),
+    (2, 6),
+    (6, 2),
+    (4, 6),
+    (3, 8),
+]
 UNARY = ["tanh", "relu", "neg", "square", "sigmoid", "abs"]
 BINARY = ["add", "sub", "mul", "maximum"]
 
@@ -39,7 +54,25 @@ def _views(data: st.DataObject, x: pf.Tensor) -> pf.Tensor:
 
 def _step(data: st.DataObject, pool: list[pf.Tensor]) -> pf.Tensor:
     x = data.draw(st.sampled_from(pool))
-    kind = data.draw(st.sampled_from(["unary", "unary", "binary", "binary", "view", "view", "reduce", "matmul", "softmax", "cast", "take", "cat", "assign"]))
+    kind = data.draw(
+        st.sampled_from(
+            [
+                "unary",
+                "unary",
+                "binary",
+                "binary",
+                "view",
+                "view",
+                "reduce",
+                "matmul",
+                "softmax",
+                "cast",
+                "take",
+                "cat",
+                "assign",
+            ]
+        )
+    )
     if kind == "unary":
         return getattr(pf, data.draw(st.sampled_from(UNARY)))(x)
     if kind == "binary":

@@ -22,14 +22,18 @@ def test_numbers_are_data_not_structure() -> None:
     (x * 0.1 + 5.0).numpy()
     plans, compiles = plan_stats.misses, stats.compiles
     for rate in (0.2, 0.3, -7.5):
-        np.testing.assert_allclose((x * rate + 1.5).numpy(), np.array([1, 2, 3], np.float32) * np.float32(rate) + 1.5, rtol=1e-6)
+        np.testing.assert_allclose(
+            (x * rate + 1.5).numpy(), np.array([1, 2, 3], np.float32) * np.float32(rate) + 1.5, rtol=1e-6
+        )
     assert (plan_stats.misses, stats.compiles) == (plans, compiles)
 
 
 def test_one_kernel_serves_many_shapes() -> None:
     def run(rows: int, columns: int) -> None:
         a = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
-        np.testing.assert_allclose(pf.tanh(pf.tensor(a) * 3.0).sum(axis=1).numpy(), np.tanh(a * 3).sum(1), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            pf.tanh(pf.tensor(a) * 3.0).sum(axis=1).numpy(), np.tanh(a * 3).sum(1), rtol=1e-4, atol=1e-4
+        )
 
     run(64, 100)
     compiled = stats.compiles
@@ -129,7 +133,11 @@ print(float((pf.exp(x * 0.01) + 1.0).sum().item()), pf.compile_stats().compiles)
 
 def _run(script: str, cache: Path, **env: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "PYFLAME_CACHE_DIR": str(cache), **env}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYFLAME_CACHE_DIR": str(cache), **env},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.strip() + done.stderr.strip()
 
@@ -150,7 +158,9 @@ def test_second_process_compiles_nothing_and_damage_is_mended(tmp_path: Path) ->
 
 def test_many_processes_share_one_cold_cache(tmp_path: Path) -> None:
     env = {**os.environ, "PYFLAME_CACHE_DIR": str(tmp_path)}
-    running = [subprocess.Popen([sys.executable, "-c", SCRIPT], env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", SCRIPT], env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
     values = {p.communicate(timeout=120)[0].split()[0] for p in running}
     assert len(values) == 1
     assert all(p.returncode == 0 for p in running)

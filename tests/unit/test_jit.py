@@ -51,7 +51,10 @@ def test_structures_in_and_out() -> None:
 
 def test_training_step_is_one_plan_and_state_moves_on() -> None:
     rng = np.random.default_rng(1)
-    x, y = pf.tensor(rng.standard_normal((16, 8)).astype(np.float32)), pf.tensor(rng.standard_normal((16, 4)).astype(np.float32))
+    x, y = (
+        pf.tensor(rng.standard_normal((16, 8)).astype(np.float32)),
+        pf.tensor(rng.standard_normal((16, 4)).astype(np.float32)),
+    )
     start = rng.standard_normal((8, 4)).astype(np.float32)
 
     def train(jitted: bool) -> tuple[list[float], np.ndarray]:

@@ -64,7 +64,10 @@ def run(argv: list[str]) -> int:
     ours, theirs = seconds_per_call(lambda: pf.eval(jitted(v))), seconds_per_call(plain)
     worst = float(np.abs(jitted(v).numpy() - plain()).max())
     nbytes = 2 * array.nbytes
-    print(f"   PyFlame {nbytes / ours / 1e9:6.2f} GB/s   NumPy {nbytes / theirs / 1e9:6.2f} GB/s   {theirs / ours:.1f}x, largest difference {worst:.1e}\n")
+    print(
+        f"   PyFlame {nbytes / ours / 1e9:6.2f} GB/s   NumPy {nbytes / theirs / 1e9:6.2f} GB/s   {theirs / ours:.1f}x, "
+        f"largest difference {worst:.1e}\n"
+    )
 
     print("3. Gradients: d/dw of the block's mean square, in one plan\n")
     w.requires_grad_()
@@ -79,6 +82,9 @@ def run(argv: list[str]) -> int:
     print(f"   {len(report.launches)} launches, arena {report.arena_bytes / 1e6:.1f} MB\n")
 
     stats = pf.compile_stats()
-    print(f"4. Kernels: {stats.compiles} compiled in {stats.compile_seconds:.2f} s, {stats.disk_hits} from disk, {stats.memory_hits} from memory")
+    print(
+        f"4. Kernels: {stats.compiles} compiled in {stats.compile_seconds:.2f} s, {stats.disk_hits} from disk, "
+        f"{stats.memory_hits} from memory"
+    )
     print(f"   cache: {pf.cache_dir()}")
     return 0

@@ -417,7 +417,7 @@ class _Emitter(Values):
         stop = self.defined | {u for u in self.cached if u in self.filled}
         body = self.cone(targets, stop)
         row_values = [u for u in self.cone(targets, self.defined) if u in self.filled]
-        hoisted = [v for v in body if self.simd not in instrs[v].loops and v not in self.cached]
+        hoisted = [v for v in body if self.simd not in instrs[v].loops and v not in self.cached and v not in self.laned]
         inside = sorted([v for v in body if v not in hoisted])
         saved = set(self.defined)
         for v in hoisted:
@@ -429,7 +429,9 @@ class _Emitter(Values):
         for v in inside:
             # A gather whose indices stay the same along this loop is a plain load from a place found once.
             args = instrs[v].args
-            if instrs[v].kind == "gather" and all(a in self.defined and self.simd not in instrs[a].loops for a in args):
+            if instrs[v].kind == "gather" and all(
+                a in self.defined and self.simd not in instrs[a].loops and a not in self.laned for a in args
+            ):
                 self.put(f"q{v} += {' + '.join(self.gathered(v))};")
                 self.placed.add(v)
         rows = {u: self.cached_row(u, start) for u in [*row_values, *(v for v in inside if v in self.cached)]}

@@ -35,6 +35,7 @@ class Values(Writer):
         self.tile = self.last == 1 and self.prefers_tile()
         self.simd = self.loops_of[0][-1] if self.tile else self.loops_of[self.last][-1]
         self.lanes = TILE if self.tile else LANES
+        self.laned = self.find_laned() if self.tile else set()  # values of a tile that differ from lane to lane
 
     def prefers_tile(self) -> bool:
         """Whether memory runs along the rows' last loop rather than along the reduction."""
@@ -45,6 +46,14 @@ class Values(Writer):
         along = sum(abs(a.strides[inner]) == 1 for a in reads)
         across = sum(abs(a.strides[outer]) == 1 for a in reads)
         return across > along and self.extents[outer] > 1
+
+    def find_laned(self) -> set[int]:
+        """In a tile every reduction is an array over the lanes, and so is what follows from one."""
+        found: set[int] = set()
+        for v, instr in enumerate(self.kernel.instrs):
+            if instr.kind == "reduce" or self.simd in instr.loops or any(a in found for a in instr.args):
+                found.add(v)
+        return found
 
     # --- arguments and buffers --------------------------------------------------------------------------------------
 
@@ -114,7 +123,7 @@ class Values(Writer):
 
     def statements(self, values: list[int]) -> None:
         """Values of the current scope; in a tile each is computed for all lanes."""
-        lanes = [v for v in values if self.tile and self.simd in self.kernel.instrs[v].loops]
+        lanes = [v for v in values if v in self.laned]
         for v in values:
             if v not in lanes:
                 self.statement(v)
@@ -157,13 +166,7 @@ class Values(Writer):
 
     def use(self, v: int, lane: str) -> str:
         """A value by name; row values of a tile are arrays over its lanes."""
-        instr = self.kernel.instrs[v]
-        if self.tile and instr.scope == 0 and (instr.kind == "reduce" or self.simd in instr.loops) and not self.top(v):
-            return f"v{v}[{lane}]"
-        return f"v{v}"
-
-    def top(self, v: int) -> bool:
-        return not self.kernel.instrs[v].loops and self.kernel.instrs[v].kind != "reduce"
+        return f"v{v}[{lane}]" if v in self.laned and self.kernel.instrs[v].scope == 0 else f"v{v}"
 
     def statement(self, v: int, at: str = "0", pointer: tuple[str, str] | None = None, start: str = "0") -> None:
         instr = self.kernel.instrs[v]

@@ -7,6 +7,7 @@ from math import prod
 
 from pyflame.codegen.expr import combine, expression, loaded, register, storage, stored
 from pyflame.codegen.gpu_shape import MAX_BLOCK, magic
+from pyflame.codegen.text import Writer
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
 from pyflame.ir.kernel import Access, GpuPhase, GpuSource, Instr, Kernel
@@ -17,7 +18,7 @@ MAX_WORDS = 512  # 4 KiB: what any driver takes as parameters of a launch
 MAX_THREADS = 1 << 32  # of a launch, by HIP's rules
 
 
-class GpuText:
+class GpuText(Writer):
     """A kernel on its way to text: what is known of it, and one value or vector of values after another."""
 
     def __init__(self, kernel: Kernel, target: Target, aligned: bool) -> None:
@@ -124,22 +125,10 @@ class GpuText:
 
     def begin(self) -> None:
         """Start the text of a phase."""
-        self.lines: list[str] = []
-        self.indent = 1
+        super().__init__()
         self.args: list[int] = []
         self.named: dict[tuple[object, ...], str] = {}
         self.lds = 0
-
-    def put(self, line: str) -> None:
-        self.lines.append("  " * self.indent + line)
-
-    def open(self, line: str) -> None:
-        self.put(f"{line} {{".lstrip())
-        self.indent += 1
-
-    def close(self) -> None:
-        self.indent -= 1
-        self.put("}")
 
     def arg(self, value: int, key: tuple[object, ...] | None = None) -> str:
         """A parameter; values with one key share it."""

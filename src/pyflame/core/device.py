@@ -18,7 +18,7 @@ NOT_SUPPORTED = {
 
 @dataclass(frozen=True, eq=False)
 class DeviceId:
-    """Names a device without opening it: a kind and an index or, for `null`, the target it plans for. One object each."""
+    """Names a device without opening it: a kind and an index or, for `null`, its target. One object each."""
 
     kind: str
     index: int = 0
@@ -61,7 +61,7 @@ def parse_device(name: object) -> DeviceId:
         )
     if kind == "null":
         return DeviceId("null", 0, rest)
-    if rest and (not rest.isdecimal() or kind == "cpu" and rest != "0"):
+    if rest and (not rest.isdecimal() or (kind == "cpu" and rest != "0")):
         raise DeviceNameError(f"[device] expected a device number after '{kind}:' but got {name!r}")
     return DeviceId(kind, int(rest or 0))
 

@@ -71,7 +71,14 @@ float64 = _declare("float64", "f", np.float64)
 
 FLOAT8 = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2)
 ALL = (bool_, uint8, int8, int16, int32, int64, *FLOAT8, float16, bfloat16, float32, float64)
-_BY_NAME = {d.name: d for d in ALL} | {"bool": bool_, "float": float32, "double": float64, "half": float16, "int": int32, "long": int64}
+_BY_NAME = {d.name: d for d in ALL} | {
+    "bool": bool_,
+    "float": float32,
+    "double": float64,
+    "half": float16,
+    "int": int32,
+    "long": int64,
+}
 _BY_NUMPY = {d.numpy: d for d in ALL}
 _PYTHON = {bool: bool_, int: int64, float: float32}
 
@@ -95,7 +102,7 @@ def as_dtype(value: object) -> DType:
         return _BY_NAME[name[6:]]
     try:
         found = _BY_NUMPY.get(np.dtype(value))  # type: ignore[call-overload]
-    except TypeError:
+    except (TypeError, ValueError):
         found = None
     if found is None:
         raise DTypeError(f"[dtype] expected one of {', '.join(d.name for d in ALL)} but got {value!r}")
@@ -116,7 +123,8 @@ def promote_types(a: DType, b: DType) -> DType:
         return a
     if (a in FLOAT8) or (b in FLOAT8):
         raise DTypeError(
-            f"[promote] expected dtypes that mix but got {a.name} and {b.name}; fp8 is for storage: cast it first, x.to(pf.float32)"
+            f"[promote] expected dtypes that mix but got {a.name} and {b.name}; fp8 is for storage: "
+            "cast it first, x.to(pf.float32)"
         )
     if a.category != b.category:
         return a if _CATEGORY_ORDER[a.category] > _CATEGORY_ORDER[b.category] else b
@@ -129,7 +137,7 @@ def promote_types(a: DType, b: DType) -> DType:
 
 def of_scalar(value: bool | int | float) -> DType:
     """The default dtype of a Python number."""
-    return _PYTHON[type(value)] if type(value) in _PYTHON else float32
+    return _PYTHON.get(type(value), float32)
 
 
 def promote_scalar(tensor: DType, value: bool | int | float) -> DType:

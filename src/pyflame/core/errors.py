@@ -26,6 +26,10 @@ class ArgumentError(PyFlameError, ValueError):
     """An argument with the right type and a value that has no meaning."""
 
 
+class ArgumentTypeError(PyFlameError, TypeError):
+    """An argument of a type that an operation cannot use, or too many or too few of them."""
+
+
 class DeviceError(PyFlameError, RuntimeError):
     """A device that is absent, not supported, or not the one the data lives on."""
 

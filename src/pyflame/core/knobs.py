@@ -25,11 +25,15 @@ class Knob:
         try:
             return int(value)
         except ValueError:
-            raise ArgumentError(f"[{self.name}] expected a whole number but got {value!r}; unset it for {self.default}") from None
+            raise ArgumentError(
+                f"[{self.name}] expected a whole number but got {value!r}; unset it for {self.default}"
+            ) from None
 
 
 DEVICE = Knob("PYFLAME_DEVICE", "", "device to start on, such as cpu or rocm:0; empty: the best that is present")
-DEBUG = Knob("PYFLAME_DEBUG", "0", "1 prints each plan, 2 each launch with its time and GB/s, 4 also the generated source")
+DEBUG = Knob(
+    "PYFLAME_DEBUG", "0", "1 prints each plan, 2 each launch with its time and GB/s, 4 also the generated source"
+)
 CACHE_DIR = Knob("PYFLAME_CACHE_DIR", "", "folder of compiled kernels; empty: the user's cache folder")
 CACHE_MB = Knob("PYFLAME_CACHE_MB", "1024", "size in MB above which the least recently used kernels are removed")
 CC = Knob("PYFLAME_CC", "", "C compiler for CPU kernels; empty: cc, gcc or clang, whichever is found first")

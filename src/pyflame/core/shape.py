@@ -80,7 +80,9 @@ def normalize_axis(op: str, axis: object, rank: int) -> int:
         raise ShapeError(f"[{op}] expected a whole number as axis but got {axis!r}") from error
     span = max(rank, 1)
     if not -span <= value < span:
-        raise ShapeError(f"[{op}] expected an axis in [{-span}, {span - 1}] for a tensor of rank {rank} but got {value}")
+        raise ShapeError(
+            f"[{op}] expected an axis in [{-span}, {span - 1}] for a tensor of rank {rank} but got {value}"
+        )
     return value % span
 
 

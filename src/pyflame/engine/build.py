@@ -58,12 +58,16 @@ class Executable:
                     self._slot_of[number] = len(self._slot_of)
         self._positions = [b.position for b in plan.buffers if b.role == "input"]
         self._sizes = [device.pool.size_class(b.nbytes) for b in plan.buffers if b.role == "output"]
-        self._workspace = device.pool.size_class(plan.arena_bytes + self._scratch) if plan.arena_bytes + self._scratch else 0
+        self._workspace = (
+            device.pool.size_class(plan.arena_bytes + self._scratch) if plan.arena_bytes + self._scratch else 0
+        )
         self._views = [
             (self._slot_of[v.buffer], v.offset * _itemsize(plan.buffers[v.buffer]), v.strides) for v in plan.outputs
         ]
         self._pack_slots = struct.Struct(f"={len(self._slot_of) + 2}q").pack
-        self._pack_uniforms = struct.Struct("=" + "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms)).pack
+        self._pack_uniforms = struct.Struct(
+            "=" + "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms)
+        ).pack
         self._uniforms = [(source == "slot", v) for source, v, _ in plan.uniforms]
         self.seconds = np.zeros(len(plan.launches))
         self._keep: list[Any] = []
@@ -76,7 +80,17 @@ class Executable:
             self._keep += [slots, args]
             timer = self.seconds.ctypes.data + 8 * number
             for phase, function in zip(source.phases, functions, strict=True):
-                rows.append([function, phase.iterations, phase.grain, len(slots) // 2, slots.ctypes.data, args.ctypes.data, timer])
+                rows.append(
+                    [
+                        function,
+                        phase.iterations,
+                        phase.grain,
+                        len(slots) // 2,
+                        slots.ctypes.data,
+                        args.ctypes.data,
+                        timer,
+                    ]
+                )
         timed = np.array(rows, np.int64).reshape(-1, 7)
         untimed = timed.copy()
         untimed[:, 6] = 0
@@ -98,7 +112,7 @@ class Executable:
     def run(
         self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False, lines: Sequence[str] = ()
     ) -> list[Value]:
-        """Run on these inputs and constants; gives the plan's outputs. `lines`: the graph's, where it is not the plan's own."""
+        """Run on these inputs and constants; gives the plan's outputs. `lines`: where this graph's ops were called."""
         allocate = self.device.pool.take
         held = [(v.storage, v.offset) for v in [inputs[p] for p in self._positions]]
         held += [(allocate(size), 0) for size in self._sizes]
@@ -122,7 +136,9 @@ class Executable:
         name, line = self.plan.checks[error[0] - 1]
         number = self.plan.check_lines[error[0] - 1]
         line = lines[number] if lines and number >= 0 else line
-        raise PyFlameIndexError(f"[{name}] expected an index in [{-error[2]}, {error[2] - 1}] but got {error[1]}; called at {line}")
+        raise PyFlameIndexError(
+            f"[{name}] expected an index in [{-error[2]}, {error[2] - 1}] but got {error[1]}; called at {line}"
+        )
 
 
 def _itemsize(buffer: BufferDecl) -> int:

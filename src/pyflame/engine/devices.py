@@ -32,7 +32,8 @@ def _make(device: DeviceId) -> Any:
         return NullDevice(device.target)
     if device.kind == "rocm":
         raise DeviceError(
-            f"[device] {device} is not available: PyFlame has no ROCm runtime yet. Its kernels can be planned and built without a GPU: "
+            f"[device] {device} is not available: PyFlame has no ROCm runtime yet. Its kernels can be planned and "
+            "built without a GPU: "
             "set_device('null:gfx942')"
         )
     raise DeviceError(f"[device] {device} is not available: PyFlame has no CUDA runtime yet; use 'cpu'")

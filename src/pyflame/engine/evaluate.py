@@ -1,8 +1,8 @@
 """Evaluation: from pending Nodes to Values, through the cache of plans.
 
-The key of a plan is the structure of the graph: per node its signature and the positions of its sources. Numbers are not
-part of it, so a changing learning rate neither plans nor compiles anything. Nodes that something outside of the graph
-still holds (a Tensor, the tape, another pending graph) are computed along, so nothing is computed twice.
+The key of a plan is the structure of the graph: per node its signature and the positions of its sources. Numbers are
+no part of it, so a changing learning rate neither plans nor compiles anything. Nodes that something outside of the
+graph still holds (a Tensor, the tape, another pending graph) are computed along, so nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class PendingGraph:
 
     @staticmethod
     def _owns(leaf: Node, uses: int) -> bool:
-        """Whether nobody outside of this graph can see a leaf's buffer: no other holder of the node or of its memory."""
+        """Whether nobody outside of this graph can see a leaf's buffer: no other holder of node or memory."""
         if leaf.data.storage is None or leaf.data.storage.read_only:
             return False
         # order, index, inputs, the comprehension's variable and this one's argument
@@ -222,6 +222,9 @@ def _copy(node: Node) -> None:
     source = node.srcs[0]
     if source.op.kind != LEAF:
         _evaluate([source])
-    kinds = {source.meta.device.kind if source.meta.device else "cpu", node.meta.device.kind if node.meta.device else "cpu"}
+    kinds = {
+        source.meta.device.kind if source.meta.device else "cpu",
+        node.meta.device.kind if node.meta.device else "cpu",
+    }
     value: Value = source.data
     become_leaf(node, Value(None, 0, value.strides) if "null" in kinds else value)

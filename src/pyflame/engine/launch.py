@@ -1,4 +1,4 @@
-"""From a plan to something that runs: compiled kernels, NumPy references where there is no compiler, or nothing at all."""
+"""From a plan to what runs it: compiled kernels, NumPy references where there is no compiler, or nothing."""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ def compute(order: Sequence[Node], given: Arrays | None = None) -> Arrays:
 def _one(node: Node, sources: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """One op. Small floats are computed in float32, as kernels do."""
     assert node.op.reference is not None, node.op.name
-    wide = [s.astype(np.float32) if d.dtype.compute is not d.dtype else s for s, d in zip(sources, node.srcs, strict=True)]
+    wide = [
+        s.astype(np.float32) if d.dtype.compute is not d.dtype else s for s, d in zip(sources, node.srcs, strict=True)
+    ]
     try:
         with np.errstate(all="ignore"):
             result = np.asarray(node.op.reference(*wide, *node.attrs))

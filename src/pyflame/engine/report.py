@@ -18,7 +18,11 @@ def debug_print(plan: Plan, runner: Runner) -> None:
         seconds = float(runner.seconds[number])
         runner.seconds[number] = 0
         if level >= 2:
-            rate = f"{launch.nbytes / seconds / 1e9:8.2f} GB/s {launch.flops / seconds / 1e9:8.2f} GFLOP/s" if seconds else ""
+            rate = (
+                f"{launch.nbytes / seconds / 1e9:8.2f} GB/s {launch.flops / seconds / 1e9:8.2f} GFLOP/s"
+                if seconds
+                else ""
+            )
             print(f"    {seconds * 1e6:10.1f} us {rate}  {launch.name}  {list(launch.output)}", file=sys.stderr)
         if level >= 4 and isinstance(runner, Executable):
             print(launch_source(launch, runner.device).text, file=sys.stderr)

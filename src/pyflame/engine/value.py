@@ -25,7 +25,9 @@ class Value:
     @property
     def address(self) -> int:
         if self.storage is None:
-            raise DeviceError("[numpy] expected a tensor with data but got one of the null device, which computes nothing")
+            raise DeviceError(
+                "[numpy] expected a tensor with data but got one of the null device, which computes nothing"
+            )
         return self.storage.address + self.offset
 
 

@@ -1,6 +1,16 @@
 """The graph: Nodes, op declarations and Plans. Immutable; knows no device driver and no Tensor."""
 
-from pyflame.ir.declare import as_node, as_number, cast, common_dtype, composite, const, elementwise, is_number, primitive
+from pyflame.ir.declare import (
+    as_node,
+    as_number,
+    cast,
+    common_dtype,
+    composite,
+    const,
+    elementwise,
+    is_number,
+    primitive,
+)
 from pyflame.ir.node import Meta, Node
 from pyflame.ir.opdef import OPS, F, OpDef, Sample, apply, copy_to, signature
 

@@ -89,7 +89,11 @@ def common_dtype(op: str, args: tuple[Any, ...]) -> DType:
     if dims is not None and zero is not None and "bif".index(zero.category) > "bif".index(dims.category):
         result = zero
     for value in scalars:
-        result = (float32 if isinstance(value, float) else promote_scalar(bool_, value)) if result is None else promote_scalar(result, value)
+        result = (
+            (float32 if isinstance(value, float) else promote_scalar(bool_, value))
+            if result is None
+            else promote_scalar(result, value)
+        )
     assert result is not None
     return result
 
@@ -207,6 +211,7 @@ def elementwise(
                 c=c,
                 srcs=names,
                 differentiable=dtype in ("same", "number", "float"),
+                takes_numbers=True,
                 **options,
             )
         )
@@ -228,7 +233,7 @@ def primitive(
 
     def decorate(fn: Fn) -> Fn:
         name = options.pop("name", fn.__name__)
-        names = srcs if srcs is not None else tuple(inspect.signature(fn).parameters)[: 1]
+        names = srcs if srcs is not None else tuple(inspect.signature(fn).parameters)[:1]
 
         @functools.wraps(fn)
         def call(*args: Any, **kwargs: Any) -> Node:
@@ -258,7 +263,17 @@ def composite(*, reference: Callable[..., Any] | None = None, **options: Any) ->
 
     def decorate(fn: Fn) -> Fn:
         name = options.pop("name", fn.__name__)
-        register(OpDef(name, INLINE, fn, fn.__doc__ or "", reference=reference, srcs=tuple(inspect.signature(fn).parameters), **options))
+        register(
+            OpDef(
+                name,
+                INLINE,
+                fn,
+                fn.__doc__ or "",
+                reference=reference,
+                srcs=tuple(inspect.signature(fn).parameters),
+                **options,
+            )
+        )
         return fn
 
     return decorate
@@ -277,6 +292,13 @@ _SYMBOLS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "
 for _symbol, _name in _SYMBOLS.items():
     setattr(Node, f"__{_symbol}__", _operator(_name))
     setattr(Node, f"__r{_symbol}__", _operator(_name, swap=True))
-for _symbol, _name in {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "and": "bitwise_and", "or": "bitwise_or"}.items():
+for _symbol, _name in {
+    "lt": "lt",
+    "le": "le",
+    "gt": "gt",
+    "ge": "ge",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+}.items():
     setattr(Node, f"__{_symbol}__", _operator(_name))
 setattr(Node, "__neg__", lambda self: OPS["neg"].fn(self))  # noqa: B010  beside its siblings

@@ -43,7 +43,7 @@ def rebuilt(node: Node, srcs: tuple[Node, ...]) -> Node:
 
 
 def rewrite(outputs: Sequence[Node], rule: Callable[[Node], Node], order: Sequence[Node] | None = None) -> list[Node]:
-    """Apply a rule to every node, sources first; what a rule returns may be a whole subgraph, which is not visited again."""
+    """Apply a rule to every node, sources first; what it returns may be a subgraph, which is not visited again."""
     done: dict[Node, Node] = {}
     for node in topological(outputs) if order is None else order:
         done[node] = rule(rebuilt(node, tuple([done[s] for s in node.srcs])))

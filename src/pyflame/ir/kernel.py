@@ -182,4 +182,6 @@ class Plan:
     arena_bytes: int = 0
     intermediate_bytes: int = 0
     checks: list[tuple[str, str]] = field(default_factory=list)  # (op name, user line) of each bounds check
-    check_lines: list[int] = field(default_factory=list)  # position of that line among those of the graph it was made from
+    check_lines: list[int] = field(
+        default_factory=list
+    )  # position of that line among those of the graph it was made from

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Meta:
-    """Shape, dtype and place of a value. Interned: equal metas are one object. `device` None: a constant, at home anywhere."""
+    """Shape, dtype and place of a value; equal ones are one object. `device` None: a constant, at home anywhere."""
 
     __slots__ = ("committed", "device", "dtype", "shape", "size")
-    _all: dict[tuple[Any, ...], Meta] = {}
+    _all: ClassVar[dict[tuple[Any, ...], Meta]] = {}
 
     shape: Shape
     dtype: DType
@@ -49,11 +49,13 @@ class Meta:
 
 
 class Node:
-    """`op` applied to `srcs` with `attrs`; `data` holds the number of a constant or the evaluated buffer of anything else."""
+    """`op` applied to `srcs` with `attrs`; `data`: a constant's number, or the evaluated buffer of anything else."""
 
     __slots__ = ("__weakref__", "attrs", "data", "line", "meta", "op", "sig", "srcs")
 
-    def __init__(self, op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...], meta: Meta, sig: int, data: Any = None) -> None:
+    def __init__(
+        self, op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...], meta: Meta, sig: int, data: Any = None
+    ) -> None:
         self.op = op
         self.srcs = srcs
         self.attrs = attrs

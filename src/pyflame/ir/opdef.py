@@ -56,6 +56,7 @@ class OpDef:
     samples: Callable[[], Sequence[Sample]] | None = None
     torch: str | Callable[..., Any] | None = None  # oracle: dotted name below torch, or a function (torch, *args)
     differentiable: bool = True
+    takes_numbers: bool = False  # Python numbers may stand where tensors do
     plain: bool = field(init=False)  # nothing about its Nodes needs a second look when a graph is walked
 
     def __post_init__(self) -> None:
@@ -99,7 +100,9 @@ class Rule:
         named = position < len(self.src_names) and self.src_names[position] in self.needs
         return named or "srcs" in self.needs or ("rest" in self.needs and position >= len(self.src_names))
 
-    def __call__(self, g: Node, out: Node | None, srcs: Sequence[Node | None], metas: Sequence[Meta], attrs: tuple[Any, ...]) -> Any:
+    def __call__(
+        self, g: Node, out: Node | None, srcs: Sequence[Node | None], metas: Sequence[Meta], attrs: tuple[Any, ...]
+    ) -> Any:
         values: dict[str, Any] = {"g": g, "out": out, "srcs": srcs, "metas": metas, "rest": srcs[len(self.src_names) :]}
         for name, src, meta in zip(self.src_names, srcs, metas, strict=False):
             values[name] = src

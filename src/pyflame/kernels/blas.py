@@ -1,7 +1,7 @@
 """matmul through a BLAS library: a candidate beside the own GEMM, without epilogues.
 
-The own micro-kernel reaches about what OpenBLAS does where the CPU has AVX2 or more, and fuses what follows; on older CPUs
-its plain C does not, and the library wins.
+The own micro-kernel reaches about what OpenBLAS does where the CPU has AVX2 or more, and fuses what follows; on older
+CPUs its plain C does not, and the library wins.
 """
 
 from __future__ import annotations

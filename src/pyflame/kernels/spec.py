@@ -20,8 +20,11 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class EpilogueSlot:
-    """That a kernel takes an epilogue: how many loops of its result are `batch` and `i`, the C type of its sums, and the
-    argument that holds the epilogue's address; the epilogue's own arguments follow."""
+    """That a kernel takes an epilogue.
+
+    How many loops of its result are `batch` and `i`, the C type of its sums, and the argument that holds the epilogue's
+    address; the epilogue's own arguments follow.
+    """
 
     layout: Callable[[Launch], tuple[int, int]]
     accumulator: Callable[[Launch], str]

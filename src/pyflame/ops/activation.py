@@ -13,7 +13,6 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, keep_axes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, as_node, cast, composite, elementwise, primitive
 from pyflame.ir.opdef import COMPOSITE, ELEMENTWISE
-from pyflame.ops.base import want_tensors
 
 
 def _samples(*settings: dict[str, Any]) -> Callable[[], list[Sample]]:
@@ -30,7 +29,6 @@ def _samples(*settings: dict[str, Any]) -> Callable[[], list[Sample]]:
 
 def _floating(op: str, x: Node) -> Node:
     """An activation's input: integers count as float32."""
-    want_tensors(op, x=x)
     return x if x.dtype.is_float else cast(x, float32)
 
 
@@ -101,7 +99,6 @@ def prelu(x: Node, weight: Node) -> Node:
     >>> pf.prelu(pf.tensor([-1.0, 2.0]), pf.tensor([0.25]))
     tensor([-0.25,  2.  ])
     """
-    want_tensors("prelu", x=x, weight=weight)
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size not in (1, channels):
         raise ShapeError(
@@ -130,7 +127,6 @@ def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """
     if min_val > max_val:
         raise ArgumentError(f"[hardtanh] expected min_val <= max_val but got {min_val} and {max_val}")
-    want_tensors("hardtanh", x=x)
     return (x, as_node(min_val, x.dtype), as_node(max_val, x.dtype)), ()
 
 
@@ -383,7 +379,6 @@ def _axis_samples(*more: Sample) -> list[Sample]:
 
 
 def _over_axis(op: str, x: Node, axis: int, dim: int | None, dtype: object) -> Any:
-    want_tensors(op, x=x)
     axis = normalize_axis(op, axis if dim is None else dim, x.ndim)
     x = cast(x, as_dtype(dtype)) if dtype is not None else _floating(op, x)
     return F.reshape(getattr(F, op)(F.reshape(x, (1,))), ()) if x.ndim == 0 else ((x,), (axis,))
@@ -476,7 +471,6 @@ def glu(x: Node, axis: int = -1, *, dim: int | None = None) -> Node:
     >>> pf.glu(pf.tensor([1.0, 2.0, 0.0, 0.0]))
     tensor([0.5, 1. ])
     """
-    want_tensors("glu", x=x)
     axis = normalize_axis("glu", axis if dim is None else dim, x.ndim)
     if x.ndim == 0 or x.shape[axis] % 2:
         raise ShapeError(f"[glu] expected an even size on axis {axis} but got shape {x.shape}")

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from pyflame.core.errors import ArgumentError
 from pyflame.core.shape import Shape
 from pyflame.core.window import Window, adaptive_window
 from pyflame.ir import F, Node, Sample, composite
 from pyflame.ops.base import per_axis
+
+MOST_WINDOWS = 1 << 24  # each window is two numbers of the launch
 
 
 def _windows(op: str, sizes: Shape, output_size: Any) -> tuple[Window, ...]:
@@ -20,6 +23,8 @@ def _windows(op: str, sizes: Shape, output_size: Any) -> tuple[Window, ...]:
     if len(listed) == len(sizes):
         listed = [size if wanted is None else wanted for size, wanted in zip(sizes, listed, strict=True)]
     outs = per_axis(op, "output_size", listed, len(sizes), 0)
+    if max(outs) >= MOST_WINDOWS:
+        raise ArgumentError(f"[{op}] expected output sizes below {MOST_WINDOWS} but got {output_size!r}")
     return tuple(adaptive_window(size, out) for size, out in zip(sizes, outs, strict=True))
 
 

@@ -105,7 +105,6 @@ def rope(
     >>> pf.rope(pf.ones(1, 2, 3, 4), pf.arange(3)).shape
     (1, 2, 3, 4)
     """
-    want_tensors("rope", x=x, positions=positions)
     if x.ndim < 1 or not x.dtype.is_float:
         raise DTypeError(
             f"[rope] expected a floating-point tensor (..., T, D) but got {x.dtype.name} of shape {x.shape}"
@@ -274,7 +273,6 @@ def scaled_dot_product_attention(
     (1, 8, 16, 64)
     """
     op = "scaled_dot_product_attention"
-    want_tensors(op, query=query, key=key, value=value)
     dtype = common_dtype(op, (query, key, value))
     shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
     if not dtype.is_float:
@@ -343,12 +341,10 @@ def swiglu(x: Node, gate: Node | None = None) -> Node:
     >>> pf.swiglu(pf.tensor([[2.0, 0.0]]))
     tensor([[0.]])
     """
-    want_tensors("swiglu", x=x)
     if gate is None:
         if x.ndim == 0 or x.shape[-1] % 2:
             raise ShapeError(f"[swiglu] expected an even last axis to split but got shape {x.shape}; or pass the gate")
         half = x.shape[-1] // 2
         outer = tuple((0, 1, n) for n in x.shape[:-1])
         x, gate = (F.slice(x, (*outer, (start, 1, half))) for start in (0, half))
-    want_tensors("swiglu", gate=gate)
     return x * F.silu(gate)

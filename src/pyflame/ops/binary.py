@@ -13,7 +13,7 @@ from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.ir import F, Node, Sample, as_node, as_number, common_dtype, composite, elementwise, is_number, primitive
 from pyflame.ir.declare import broadcast_infer
 from pyflame.ir.opdef import CONST, ELEMENTWISE
-from pyflame.ops.base import pair_samples, want_tensors
+from pyflame.ops.base import pair_samples
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------
 
@@ -365,7 +365,6 @@ def addcmul(x: Node, y: Node, z: Node, value: float = 1) -> Node:
     >>> pf.addcmul(pf.tensor([1.0]), pf.tensor([2.0]), pf.tensor([3.0]), value=0.5)
     tensor([4.])
     """
-    want_tensors("addcmul", x=x, y=y, z=z)
     return x + (y * z if value == 1 else y * z * value)
 
 
@@ -383,5 +382,4 @@ def addcdiv(x: Node, y: Node, z: Node, value: float = 1) -> Node:
     >>> pf.addcdiv(pf.tensor([1.0]), pf.tensor([6.0]), pf.tensor([2.0]), value=0.5)
     tensor([2.5])
     """
-    want_tensors("addcdiv", x=x, y=y, z=z)
     return x + (y / z if value == 1 else y / z * value)

@@ -14,7 +14,7 @@ from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.core.shape import broadcast_shapes
 from pyflame.ir import F, Node, Sample, as_node, common_dtype, composite, elementwise, primitive
 from pyflame.ir.opdef import ELEMENTWISE
-from pyflame.ops.base import pair_samples, want_tensors
+from pyflame.ops.base import pair_samples
 
 
 def _integer_pairs() -> list[Sample]:
@@ -101,7 +101,6 @@ def isclose(x: Node, y: Node, rtol: float = 1e-5, atol: float = 1e-8, equal_nan:
     >>> pf.isclose(pf.tensor([1.0, 2.0]), pf.tensor([1.000001, 2.1]))
     tensor([ True, False])
     """
-    want_tensors("isclose", x=x, y=y)
     near = F.logical_and(F.abs(x - y) <= F.abs(y) * rtol + atol, F.isfinite(y))
     close = F.logical_or(near, F.eq(x, y))
     return F.logical_or(close, F.logical_and(F.isnan(x), F.isnan(y))) if equal_nan else close
@@ -348,7 +347,6 @@ def masked_fill(x: Node, mask: Node, value: Any) -> Node:
     >>> pf.masked_fill(pf.tensor([1.0, 2.0]), pf.tensor([True, False]), 0.0)
     tensor([0., 2.])
     """
-    want_tensors("masked_fill", x=x, mask=mask)
     if mask.dtype is not bool_:
         raise DTypeError(
             f"[masked_fill] expected a mask of bools but got {mask.dtype.name}; compare it, e.g. mask != 0"
@@ -371,7 +369,6 @@ def nan_to_num(x: Node, nan: float = 0.0, posinf: float | None = None, neginf: f
     >>> pf.nan_to_num(pf.tensor([1.0, float("nan")]))
     tensor([1., 0.])
     """
-    want_tensors("nan_to_num", x=x)
     if not x.dtype.is_float:
         return x
     limit = float(ml_dtypes.finfo(x.dtype.numpy).max)  # type: ignore[no-untyped-call]

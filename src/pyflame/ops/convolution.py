@@ -21,7 +21,7 @@ from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Shape
 from pyflame.ir import F, Node, Sample, cast, common_dtype, composite, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import per_axis, want_tensors
+from pyflame.ops.base import per_axis
 
 Triple = tuple[int, int, int]
 _AXES = ("width", "height", "depth")
@@ -121,7 +121,6 @@ def _check(
     op: str, rank: int, x: Any, weight: Any, bias: Any, groups: Any, transposed: bool
 ) -> tuple[Node, Node, Node | None]:
     """Shapes and dtypes of the tensors: x gets a batch axis, all get one dtype."""
-    want_tensors(op, input=x, weight=weight)
     spatial = ", ".join(reversed(_AXES[:rank]))
     if x.ndim not in (rank + 1, rank + 2):
         raise ShapeError(f"[{op}] expected input ([batch,] channels, {spatial}) but got shape {x.shape}")
@@ -140,10 +139,8 @@ def _check(
     if weight.shape[0] % groups:
         raise ShapeError(f"[{op}] expected weight.shape[0] to be a multiple of groups={groups} but got {weight.shape}")
     outputs = weight.shape[1] * groups if transposed else weight.shape[0]
-    if bias is not None:
-        want_tensors(op, bias=bias)
-        if bias.shape != (outputs,):
-            raise ShapeError(f"[{op}] expected a bias of shape ({outputs},) but got {bias.shape}")
+    if bias is not None and bias.shape != (outputs,):
+        raise ShapeError(f"[{op}] expected a bias of shape ({outputs},) but got {bias.shape}")
     dtype = common_dtype(op, (x, weight))
     if dtype is bool_ or dtype in FLOAT8:
         raise DTypeError(f"[{op}] expected numbers to add up but got {dtype.name}; cast first, x.to(pf.float32)")

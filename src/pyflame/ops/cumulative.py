@@ -11,7 +11,6 @@ from pyflame.core.dtype import as_dtype
 from pyflame.core.shape import normalize_axis
 from pyflame.ir import F, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import want_tensors
 
 
 def _numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +63,6 @@ def running_product(x: Node, axis: int, reverse: bool) -> Any:
 
 
 def _run(op: str, x: Node, axis: Any, dtype: object, run: Callable[..., Node]) -> Node:
-    want_tensors(op, x=x)
     at = normalize_axis(op, axis, x.ndim)
     # integers and bools run as int64, as they do in sums
     x = cast(x, as_dtype(dtype) if dtype is not None else (x.dtype if x.dtype.is_float else x.dtype.accumulate))

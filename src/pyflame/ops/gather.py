@@ -16,7 +16,7 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, copy_to, primitive
 from pyflame.ir.opdef import COMPOSITE, GATHER
-from pyflame.ops.base import Region, along_axis, index_arrays, want_elements, want_integers, want_tensors
+from pyflame.ops.base import Region, along_axis, index_arrays, want_elements, want_integers, want_whole
 
 
 @primitive(
@@ -99,7 +99,6 @@ def gather(x: Node, dim: int, index: Node) -> Node:
     tensor([[1, 1],
             [4, 3]])
     """
-    want_tensors("gather", x=x)
     shape = index.shape
     x, axis, index = along_axis("gather", x, dim, index)
     return F.reshape(F.gather_at(x, (index,), (axis,), tuple(range(x.ndim)), index.shape), shape)
@@ -122,7 +121,6 @@ def take_along_axis(x: Node, indices: Node, axis: int | None = None) -> Node:
     >>> pf.take_along_axis(x, pf.tensor([[1, 2, 0]]), axis=1)
     tensor([[1, 2, 3]])
     """
-    want_tensors("take_along_axis", x=x)
     want_integers("take_along_axis", indices)
     if axis is None:
         return F.gather(F.reshape(x, (-1,)), 0, F.reshape(indices, (-1,)))
@@ -155,7 +153,6 @@ def index_select(x: Node, dim: int, index: Node) -> Node:
     tensor([[3, 4],
             [3, 4]])
     """
-    want_tensors("index_select", x=x)
     want_integers("index_select", index)
     if index.ndim > 1:
         raise ShapeError(
@@ -181,7 +178,6 @@ def take(x: Node, index: Node, axis: int | None = None) -> Node:
     >>> pf.take(pf.tensor([[1, 2], [3, 4]]), pf.tensor([3, 0]))
     tensor([4, 1])
     """
-    want_tensors("take", x=x)
     if axis is None:
         return _take("take", F.reshape(x, (-1,)), index, 0)
     return _take("take", x, index, normalize_axis("take", axis, x.ndim))
@@ -220,7 +216,6 @@ def embedding(weight: Node, indices: Node, padding_idx: int | None = None) -> An
     tensor([[3., 4.],
             [1., 2.]])
     """
-    want_tensors("embedding", weight=weight)
     want_integers("embedding", indices)
     if weight.ndim != 2:
         raise ShapeError(f"[embedding] expected a weight with two axes but got shape {weight.shape}")
@@ -248,6 +243,7 @@ def one_hot(x: Node, num_classes: int = -1) -> Node:
             [0, 0, 1]])
     """
     want_integers("one_hot", x)
+    num_classes = want_whole("one_hot", "num_classes", num_classes)
     if num_classes < 1:
         raise ArgumentError(
             f"[one_hot] expected num_classes of at least 1 but got {num_classes}; "
@@ -283,7 +279,6 @@ def searchsorted(sorted_sequence: Node, values: Node, right: bool = False) -> No
     >>> pf.searchsorted(pf.tensor([1, 3, 5]), pf.tensor([0, 3, 9]))
     tensor([0, 1, 3])
     """
-    want_tensors("searchsorted", sorted_sequence=sorted_sequence, values=values)
     batched = sorted_sequence.ndim > 1
     if sorted_sequence.ndim == 0 or (batched and sorted_sequence.shape[:-1] != values.shape[:-1]):
         raise ShapeError(
@@ -317,5 +312,4 @@ def bucketize(x: Node, boundaries: Node, right: bool = False) -> Node:
     >>> pf.bucketize(pf.tensor([1.0, 5.0]), pf.tensor([0.0, 2.0]))
     tensor([1, 2])
     """
-    want_tensors("bucketize", x=x, boundaries=boundaries)
     return F.searchsorted(boundaries, x, right)

@@ -93,7 +93,6 @@ def matmul(x: Node, y: Node) -> Any:
     >>> (pf.ones(2, 3) @ pf.ones(3, 4)).shape
     (2, 4)
     """
-    want_tensors("matmul", x=x, y=y)
     if x.ndim == 0 or y.ndim == 0:
         raise ShapeError(
             f"[matmul] expected at least one axis but got shapes {x.shape} and {y.shape}; use * for scalars"
@@ -183,7 +182,6 @@ def batch_matmul(x: Node, y: Node) -> Node:
     >>> pf.batch_matmul(pf.ones(5, 2, 3), pf.ones(5, 3, 4)).shape
     (5, 2, 4)
     """
-    want_tensors("batch_matmul", x=x, y=y)
     if x.ndim < 2 or y.ndim < 2:
         raise ShapeError(
             f"[batch_matmul] expected at least two axes but got {x.shape} and {y.shape}; use matmul for vectors"
@@ -209,13 +207,11 @@ def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
     >>> pf.linear(pf.ones(2, 3), pf.ones(4, 3), pf.zeros(4)).shape
     (2, 4)
     """
-    want_tensors("linear", x=x, weight=weight)
     if weight.ndim not in (1, 2) or x.ndim == 0 or x.shape[-1] != weight.shape[-1]:
         raise ShapeError(f"[linear] expected x (..., in) and weight (out, in) but got {x.shape} and {weight.shape}")
     out = F.matmul(x, _transposed(weight) if weight.ndim == 2 else weight)
     if bias is None:
         return out
-    want_tensors("linear", bias=bias)
     if bias.shape != weight.shape[:-1]:
         raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:-1]} but got {bias.shape}")
     return F.add(out, bias)
@@ -272,7 +268,6 @@ def inner(x: Node, y: Node) -> Node:
     >>> pf.inner(pf.ones(2, 3), pf.ones(4, 3)).shape
     (2, 4)
     """
-    want_tensors("inner", x=x, y=y)
     return F.mul(x, y) if x.ndim == 0 or y.ndim == 0 else F.tensordot(x, y, ([x.ndim - 1], [y.ndim - 1]))
 
 
@@ -291,7 +286,6 @@ def tensordot(x: Node, y: Node, dims: Any = 2) -> Node:
     >>> pf.tensordot(pf.ones(2, 3, 4), pf.ones(3, 4, 5)).shape
     (2, 5)
     """
-    want_tensors("tensordot", x=x, y=y)
     if isinstance(dims, int) and not isinstance(dims, bool):
         if not 0 <= dims <= min(x.ndim, y.ndim):
             raise ShapeError(f"[tensordot] expected dims in [0, {min(x.ndim, y.ndim)}] but got {dims}")
@@ -322,7 +316,6 @@ def _scaled(op: str, name: str, x: Node, factor: Any) -> Node:
 
 
 def _add_product(op: str, rank: int, x: Any, left: Any, right: Any, beta: Any, alpha: Any) -> Node:
-    want_tensors(op, input=x)
     _ranks(op, rank, left=left, right=right)
     product = _scaled(op, "alpha", F.matmul(left, right), alpha)
     if broadcast_shapes(op, x.shape, product.shape) != product.shape:

@@ -22,7 +22,7 @@ from pyflame.core.shape import (
 )
 from pyflame.ir import F, Meta, Node, Sample, composite, primitive
 from pyflame.ir.opdef import MOVEMENT
-from pyflame.ops.base import Region, _slices, want_tensors
+from pyflame.ops.base import Region, _slices, want_whole
 
 _CUBE = np.linspace(-1.0, 1.0, 24).reshape(2, 3, 4)
 
@@ -56,7 +56,6 @@ def reshape(x: Node, *shape: Any) -> Any:
     >>> pf.arange(6).reshape(2, -1).shape
     (2, 3)
     """
-    want_tensors("reshape", x=x)
     wanted = resolve_reshape("reshape", x.shape, _flat(shape))
     return x if wanted == x.shape else ((x,), (wanted,))
 
@@ -80,7 +79,6 @@ def permute(x: Node, *axes: Any) -> Any:
     >>> pf.zeros(2, 3, 4).permute(2, 0, 1).shape
     (4, 2, 3)
     """
-    want_tensors("permute", x=x)
     order = tuple(normalize_axis("permute", a, x.ndim) for a in _flat(axes))
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(f"[permute] expected each of {x.ndim} axes once but got {_flat(axes)}")
@@ -107,7 +105,6 @@ def expand(x: Node, *shape: Any) -> Any:
     >>> pf.ones(3, 1).expand(3, 4).shape
     (3, 4)
     """
-    want_tensors("expand", x=x)
     wanted = list(_flat(shape))
     skip = len(wanted) - x.ndim
     for axis, size in enumerate(wanted):
@@ -171,7 +168,6 @@ def reshape_as(x: Node, other: Node) -> Node:
     >>> pf.zeros(6).reshape_as(pf.ones(2, 3)).shape
     (2, 3)
     """
-    want_tensors("reshape_as", other=other)
     return F.reshape(x, other.shape)
 
 
@@ -213,7 +209,6 @@ def flatten(x: Node, start_dim: int = 0, end_dim: int = -1) -> Node:
     >>> pf.zeros(2, 3, 4).flatten(1).shape
     (2, 12)
     """
-    want_tensors("flatten", x=x)
     first, last = normalize_axis("flatten", start_dim, x.ndim), normalize_axis("flatten", end_dim, x.ndim)
     if first > last:
         raise ShapeError(
@@ -234,7 +229,6 @@ def unflatten(x: Node, dim: int, sizes: Any) -> Node:
     >>> pf.zeros(2, 6).unflatten(1, (3, -1)).shape
     (2, 3, 2)
     """
-    want_tensors("unflatten", x=x)
     axis = normalize_axis("unflatten", dim, x.ndim)
     parts = resolve_reshape("unflatten", x.shape[axis : axis + 1], sizes)
     return F.reshape(x, (*x.shape[:axis], *parts, *x.shape[axis + 1 :]))
@@ -264,7 +258,6 @@ def squeeze(x: Node, axis: Any = None) -> Node:
     >>> pf.zeros(1, 3, 1).squeeze().shape
     (3,)
     """
-    want_tensors("squeeze", x=x)
     axes = normalize_axes("squeeze", axis, x.ndim)
     return F.reshape(x, tuple(n for a, n in enumerate(x.shape) if n != 1 or a not in axes))
 
@@ -280,7 +273,6 @@ def unsqueeze(x: Node, axis: int) -> Node:
     >>> pf.zeros(3).unsqueeze(-1).shape
     (3, 1)
     """
-    want_tensors("unsqueeze", x=x)
     at = normalize_axis("unsqueeze", axis, x.ndim + 1)
     return F.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
@@ -289,7 +281,6 @@ def unsqueeze(x: Node, axis: int) -> Node:
 
 
 def _swap(op: str, x: Node, dim0: int, dim1: int) -> Node:
-    want_tensors(op, x=x)
     a, b = normalize_axis(op, dim0, x.ndim), normalize_axis(op, dim1, x.ndim)
     order = list(range(x.ndim))
     if x.ndim:
@@ -322,7 +313,6 @@ def swapaxes(x: Node, axis0: int, axis1: int) -> Node:
 
 
 def _move(op: str, x: Node, source: Any, destination: Any) -> Node:
-    want_tensors(op, x=x)
     froms, tos = ([a] if not isinstance(a, (tuple, list)) else list(a) for a in (source, destination))
     from_axes = [normalize_axis(op, a, x.ndim) for a in froms]
     to_axes = [normalize_axis(op, a, x.ndim) for a in tos]
@@ -388,7 +378,6 @@ def expand_as(x: Node, other: Node) -> Node:
     >>> pf.ones(3, 1).expand_as(pf.zeros(3, 4)).shape
     (3, 4)
     """
-    want_tensors("expand_as", other=other)
     return F.expand(x, other.shape)
 
 
@@ -406,8 +395,8 @@ def narrow(x: Node, dim: int, start: int, length: int) -> Node:
     >>> pf.arange(5).narrow(0, 1, 3)
     tensor([1, 2, 3])
     """
-    want_tensors("narrow", x=x)
     axis = normalize_axis("narrow", dim, x.ndim)
+    start, length = want_whole("narrow", "start", start), want_whole("narrow", "length", length)
     size = x.shape[axis] if x.ndim else 0
     first = start + size if start < 0 else start
     if first < 0 or length < 0 or first + length > size:
@@ -428,7 +417,6 @@ def select(x: Node, dim: int, index: int) -> Node:
     >>> pf.tensor([[1, 2], [3, 4]]).select(1, -1)
     tensor([2, 4])
     """
-    want_tensors("select", x=x)
     axis = normalize_axis("select", dim, x.ndim)
     size = x.shape[axis] if x.ndim else 0
     at = operator.index(index)
@@ -448,7 +436,6 @@ def flip(x: Node, axis: Any = None) -> Node:
     >>> pf.tensor([1, 2, 3]).flip(0)
     tensor([3, 2, 1])
     """
-    want_tensors("flip", x=x)
     axes = normalize_axes("flip", axis, x.ndim)
     return F.slice(x, tuple((n - 1, -1, n) if a in axes and n else (0, 1, n) for a, n in enumerate(x.shape)))
 
@@ -470,8 +457,8 @@ def diagonal(x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
     >>> pf.tensor([[1, 2], [3, 4]]).diagonal()
     tensor([1, 4])
     """
-    want_tensors("diagonal", x=x)
     a, b = normalize_axis("diagonal", dim1, x.ndim), normalize_axis("diagonal", dim2, x.ndim)
+    offset = want_whole("diagonal", "offset", offset)
     if x.ndim < 2 or a == b:
         raise ShapeError(f"[diagonal] expected two different axes but got {dim1} and {dim2} for shape {x.shape}")
     others = [d for d in range(x.ndim) if d not in (a, b)]

@@ -98,7 +98,6 @@ _B = np.linspace(-0.3, 0.2, 6)
 
 
 def _last_axes(op: str, x: Node, normalized_shape: Any) -> Shape:
-    want_tensors(op, x=x)
     sizes = tuple(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
     if not sizes or len(sizes) > x.ndim or x.shape[x.ndim - len(sizes) :] != sizes:
         raise ShapeError(
@@ -255,7 +254,6 @@ def group_norm(
     >>> pf.group_norm(pf.randn(2, 6, 4, 4), 3).shape
     (2, 6, 4, 4)
     """
-    want_tensors("group_norm", x=x)
     groups = want_whole("group_norm", "num_groups", num_groups)
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
         raise ShapeError(
@@ -269,7 +267,6 @@ def group_norm(
 
 def _batch_axes(op: str, x: Node) -> tuple[Shape, Shape]:
     """The axes of (N, C, ...) that a batch norm runs over, and the shape in which a channel's value meets x."""
-    want_tensors(op, x=x)
     if x.ndim < 2:
         raise ShapeError(f"[{op}] expected (N, C, ...) but got shape {x.shape}")
     return tuple(a for a in range(x.ndim) if a != 1), (x.shape[1], *[1] * (x.ndim - 2))
@@ -370,7 +367,6 @@ def batch_norm(
             "[batch_norm] expected running_mean and running_var but got None; pass them, or training=True"
         )
     srcs = _sources("batch_norm", x, weight, bias, (x.shape[1],))
-    want_tensors("batch_norm", running_mean=running_mean, running_var=running_var)
     if running_mean.shape != (x.shape[1],) or running_var.shape != (x.shape[1],):
         raise ShapeError(
             f"[batch_norm] expected running statistics of shape {(x.shape[1],)} but got {running_mean.shape}"

@@ -21,7 +21,7 @@ from pyflame.core.shape import Shape
 from pyflame.core.window import Window, Windows, three
 from pyflame.ir import F, Meta, Node, Sample, composite, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import per_axis, want_tensors
+from pyflame.ops.base import per_axis
 
 
 def _infer(x: Meta, windows: Windows) -> tuple[Shape, DType]:
@@ -170,7 +170,6 @@ def avg_pool_backward(dy: Node, windows: Windows, include_pad: bool, divisor: in
 
 def _checked(op: str, rank: int, x: Any, floats: bool) -> Shape:
     """The spatial sizes of an input ([N,] C, *sizes)."""
-    want_tensors(op, input=x)
     if x.ndim not in (rank + 1, rank + 2) or 0 in x.shape[x.ndim - rank :]:
         raise ShapeError(f"[{op}] expected input ([batch,] channels, {rank} axes of at least 1) but got {x.shape}")
     if x.dtype is bool_ or x.dtype in FLOAT8 or (floats and not x.dtype.is_float):

@@ -177,7 +177,16 @@ def dropout(x: Node, p: float = 0.5, training: bool = True, generator: Generator
     return F.dropout_at(x, F.iota(x.shape), *stream(generator), *numbers)
 
 
-@composite(differentiable=False, torch=None)
+# Only certain outcomes can be compared: probabilities of 0 and 1.
+_CERTAIN = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+@composite(
+    differentiable=False,
+    torch="bernoulli",
+    reference=lambda x: x,
+    samples=lambda: [Sample((_CERTAIN,)), Sample((_CERTAIN[:, 0],)), Sample((np.ones((0, 3)),))],
+)
 def bernoulli(input: Node, p: float | None = None, generator: Generator | None = None) -> Node:
     """1 with a probability given by each element of the input, or by `p`, else 0; in the input's dtype.
 
@@ -192,7 +201,12 @@ def bernoulli(input: Node, p: float | None = None, generator: Generator | None =
     return cast(drawn, input.dtype)
 
 
-@composite(differentiable=False)
+@composite(
+    differentiable=False,
+    torch="multinomial",
+    reference=lambda x, n, replacement=False: x.argmax(-1)[..., None].repeat(n, -1),
+    samples=lambda: [Sample((_CERTAIN, 1)), Sample((_CERTAIN, 4, True)), Sample((_CERTAIN[1], 1))],
+)
 def multinomial(input: Node, num_samples: int, replacement: bool = False, generator: Generator | None = None) -> Node:
     """Indices drawn with the probabilities of each row, which need not sum to 1. (n,) -> (k,), (rows, n) -> (rows, k).
 

@@ -18,7 +18,7 @@ from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE, REDUCE
-from pyflame.ops.base import want_number, want_tensors
+from pyflame.ops.base import want_number
 
 
 def _count(shape: Shape, axes: Shape) -> int:
@@ -26,7 +26,6 @@ def _count(shape: Shape, axes: Shape) -> int:
 
 
 def _axes(op: str, x: Node, axis: Any) -> Shape:
-    want_tensors(op, x=x)
     return normalize_axes(op, axis, x.ndim)
 
 
@@ -475,7 +474,6 @@ def amin(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
 
 def _position(op: str, x: Node, axis: Any, keepdims: bool) -> Node:
     """The first position along an axis that holds its extreme; NaN counts as the extreme."""
-    want_tensors(op, x=x)
     at = 0 if axis is None else normalize_axis(op, axis, x.ndim)
     flat = F.reshape(x, (x.size,)) if axis is None or x.ndim == 0 else x
     _not_empty(op, flat.shape, (at,))

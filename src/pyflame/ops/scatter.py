@@ -17,7 +17,7 @@ from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, is_number, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import Region, _slices, along_axis, index_arrays, want_elements, want_integers, want_tensors
+from pyflame.ops.base import Region, _slices, along_axis, index_arrays, want_elements, want_integers
 
 _X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
 _CUBE = np.linspace(-1.0, 1.0, 30).reshape(2, 5, 3)
@@ -145,7 +145,6 @@ def _write(base: Node, values: Node, indices: tuple[Node, ...], axes: Shape, dim
 
 
 def _scatter_along(op: str, x: Node, dim: int, index: Node, src: Any, mode: str) -> Node:
-    want_tensors(op, x=x)
     shape = x.shape
     x, axis, index = along_axis(op, x, dim, index)
     if isinstance(src, Node) and src.ndim:
@@ -275,8 +274,9 @@ def scatter_reduce(x: Node, dim: int, index: Node, src: Node, reduce: str, inclu
 
 
 def _index_write(op: str, x: Node, dim: int, index: Node, source: Node, mode: str) -> Node:
-    want_tensors(op, x=x)
     want_integers(op, index)
+    if x.ndim == 0:
+        return F.reshape(_index_write(op, F.reshape(x, (1,)), dim, index, source, mode), ())
     axis = normalize_axis(op, dim, x.ndim)
     index = F.reshape(index, (-1,))
     shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
@@ -312,7 +312,6 @@ def index_add(x: Node, dim: int, index: Node, source: Node, alpha: Any = 1) -> N
     >>> pf.index_add(pf.zeros(3), 0, pf.tensor([1, 1]), pf.tensor([1.0, 2.0]))
     tensor([0., 3., 0.])
     """
-    want_tensors("index_add", source=source)
     return _index_write("index_add", x, dim, index, source if alpha == 1 else source * alpha, "add")
 
 
@@ -327,7 +326,6 @@ def index_copy(x: Node, dim: int, index: Node, source: Node) -> Node:
     >>> pf.index_copy(pf.zeros(3), 0, pf.tensor([2]), pf.tensor([5.0]))
     tensor([0., 0., 5.])
     """
-    want_tensors("index_copy", source=source)
     return _index_write("index_copy", x, dim, index, source, "assign")
 
 
@@ -368,7 +366,6 @@ def masked_scatter(x: Node, mask: Node, source: Node) -> Node:
     >>> pf.masked_scatter(pf.zeros(3), pf.tensor([True, False, True]), pf.tensor([1.0, 2.0]))
     tensor([1., 0., 2.])
     """
-    want_tensors("masked_scatter", x=x, mask=mask, source=source)
     shape = broadcast_shapes("masked_scatter", x.shape, mask.shape)
     chosen = F.expand(mask, shape)
     # the number of chosen elements before each one is where its value lies in the source

@@ -14,7 +14,7 @@ from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Shape, check_shape, normalize_axes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
-from pyflame.ops.base import Region, want_tensors
+from pyflame.ops.base import Region, want_tensors, want_whole
 
 _X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
 _CUBE = np.linspace(-1.0, 1.0, 24).reshape(2, 3, 4)
@@ -273,7 +273,6 @@ def split(x: Node, split_size_or_sections: Any, axis: int = 0) -> tuple[Node, ..
     >>> [p.shape for p in pf.zeros(5).split(2)]
     [(2,), (2,), (1,)]
     """
-    want_tensors("split", x=x)
     if x.ndim == 0:
         raise ShapeError("[split] expected a tensor with at least one axis but got a 0-d tensor")
     at = normalize_axis("split", axis, x.ndim)
@@ -302,7 +301,6 @@ def chunk(x: Node, chunks: int, axis: int = 0) -> tuple[Node, ...]:
     >>> [p.shape for p in pf.zeros(5).chunk(2)]
     [(3,), (2,)]
     """
-    want_tensors("chunk", x=x)
     if chunks < 1:
         raise ArgumentError(f"[chunk] expected at least 1 chunk but got {chunks}")
     if x.ndim == 0:
@@ -323,7 +321,6 @@ def unbind(x: Node, axis: int = 0) -> tuple[Node, ...]:
     >>> [p.shape for p in pf.zeros(2, 3).unbind(1)]
     [(2,), (2,), (2,)]
     """
-    want_tensors("unbind", x=x)
     if x.ndim == 0:
         raise ShapeError("[unbind] expected a tensor with at least one axis but got a 0-d tensor")
     at = normalize_axis("unbind", axis, x.ndim)
@@ -359,7 +356,6 @@ def repeat(x: Node, *sizes: Any) -> Node:
     tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]])
     """
-    want_tensors("repeat", x=x)
     times = check_shape("repeat", _tuple(sizes[0]) if len(sizes) == 1 else sizes)
     if len(times) < x.ndim:
         raise ShapeError(
@@ -381,7 +377,6 @@ def tile(x: Node, *reps: Any) -> Node:
     tensor([[1, 1],
             [2, 2]])
     """
-    want_tensors("tile", x=x)
     times = check_shape("tile", _tuple(reps[0]) if len(reps) == 1 else reps)
     return _repeated(x, (*[1] * (x.ndim - len(times)), *times))
 
@@ -397,7 +392,6 @@ def repeat_interleave(x: Node, repeats: int, axis: int | None = None) -> Node:
     >>> pf.tensor([1, 2]).repeat_interleave(2)
     tensor([1, 1, 2, 2])
     """
-    want_tensors("repeat_interleave", x=x)
     if isinstance(repeats, (Node, tuple, list)):
         raise ArgumentError(
             "[repeat_interleave] expected one number of repeats but got several; index with the repeated positions"
@@ -450,7 +444,6 @@ def roll(x: Node, shifts: Any, axis: Any = None) -> Any:
     >>> pf.tensor([1, 2, 3]).roll(1)
     tensor([3, 1, 2])
     """
-    want_tensors("roll", x=x)
     if axis is None:
         return F.reshape(F.roll(F.reshape(x, (-1,)), shifts, 0), x.shape)
     steps, axes = _tuple(shifts), _tuple(axis)
@@ -476,7 +469,6 @@ def rot90(x: Node, k: int = 1, axis: Any = (0, 1)) -> Node:
     tensor([[2, 4],
             [1, 3]])
     """
-    want_tensors("rot90", x=x)
     axes = normalize_axes("rot90", axis, x.ndim)
     if len(axes) != 2:
         raise ShapeError(f"[rot90] expected two different axes but got {axis} for shape {x.shape}")
@@ -492,7 +484,6 @@ def rot90(x: Node, k: int = 1, axis: Any = (0, 1)) -> Node:
 
 
 def _triangle(op: str, x: Node, diagonal: int, lower: bool) -> Node:
-    want_tensors(op, x=x)
     if x.ndim < 2:
         raise ShapeError(f"[{op}] expected a tensor with at least two axes but got shape {x.shape}")
     rows, columns = x.shape[-2:]
@@ -551,7 +542,7 @@ def diag(x: Node, diagonal: int = 0) -> Node:
     tensor([[1, 0],
             [0, 2]])
     """
-    want_tensors("diag", x=x)
+    diagonal = want_whole("diag", "diagonal", diagonal)
     if x.ndim == 2:
         return F.diagonal(x, diagonal)
     if x.ndim != 1:
@@ -573,7 +564,6 @@ def trace(x: Node) -> Node:
     >>> pf.trace(pf.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor(5.)
     """
-    want_tensors("trace", x=x)
     if x.ndim != 2:
         raise ShapeError(f"[trace] expected a matrix but got shape {x.shape}")
     return F.sum(F.diagonal(x))

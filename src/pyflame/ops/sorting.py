@@ -11,7 +11,7 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.ir import F, Node, Sample, composite, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import want_tensors, want_whole
+from pyflame.ops.base import want_whole
 
 
 class Ordered(NamedTuple):
@@ -44,7 +44,6 @@ def sort_positions(x: Node, take: int, descending: bool) -> Any:
 
 def _positions(op: str, x: Node, axis: Any, take: int | None, descending: bool) -> tuple[Node, int]:
     """Positions along any axis, and that axis; a stable sort in which NaN is the largest."""
-    want_tensors(op, x=x)
     at = normalize_axis(op, axis, x.ndim)
     size = x.shape[at] if x.ndim else 1
     take = size if take is None else take
@@ -143,7 +142,6 @@ def topk(x: Node, k: int, axis: Any = -1, largest: bool = True, sorted: bool = T
     >>> pf.topk(pf.tensor([3.0, 1.0, 2.0]), 2).indices
     tensor([0, 2])
     """
-    want_tensors("topk", x=x)
     size = x.shape[normalize_axis("topk", axis, x.ndim)] if x.ndim else 1
     k = want_whole("topk", "k", k)
     if not 0 <= k <= size:
@@ -163,7 +161,6 @@ def kthvalue(x: Node, k: int, axis: Any = -1, keepdims: bool = False) -> Ordered
     >>> pf.kthvalue(pf.tensor([3.0, 1.0, 2.0]), 2).values
     tensor(2.)
     """
-    want_tensors("kthvalue", x=x)
     k = want_whole("kthvalue", "k", k)
     if x.ndim and not 1 <= k <= x.shape[normalize_axis("kthvalue", axis, x.ndim)]:
         raise ArgumentError(f"[kthvalue] expected k in [1, {x.shape[axis]}] for shape {x.shape} but got {k!r}")
@@ -207,7 +204,6 @@ def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     >>> pf.median(pf.tensor([3.0, 1.0, 2.0, 9.0]))
     tensor(2.)
     """
-    want_tensors("median", x=x)
     flat = F.reshape(x, (x.size,)) if axis is None else x
     at = 0 if axis is None else normalize_axis("median", axis, x.ndim)
     if flat.ndim and flat.shape[at] == 0:

@@ -12,7 +12,6 @@ from pyflame.core.dtype import bool_, int64
 from pyflame.core.errors import DTypeError
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, elementwise, primitive
 from pyflame.ir.opdef import ELEMENTWISE
-from pyflame.ops.base import want_tensors
 
 _SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 2.5, -0.5)
 
@@ -107,7 +106,6 @@ def square(x: Node) -> Any:
     >>> pf.square(pf.tensor([3.0, -2.0]))
     tensor([9., 4.])
     """
-    want_tensors("square", x=x)
     return (cast(x, int64) if x.dtype is bool_ else x,), ()
 
 
@@ -353,7 +351,6 @@ def erfc(x: Node) -> Node:
 
 def _whole(op: str, x: Node) -> Any:
     """Integers are whole already."""
-    want_tensors(op, x=x)
     if x.dtype is bool_:
         raise DTypeError(f"[{op}] expected numbers but got bools; cast with .to(pf.int64)")
     return ((x,), ()) if x.dtype.is_float else x
@@ -417,7 +414,6 @@ def round(x: Node, decimals: int = 0) -> Any:
     """
     if decimals == 0:
         return _whole("round", x)
-    want_tensors("round", x=x)
     if not x.dtype.is_float:
         raise DTypeError(
             f"[round] expected floating point for decimals={decimals} but got {x.dtype.name}; cast it first"
@@ -433,7 +429,6 @@ def frac(x: Node) -> Node:
     >>> pf.frac(pf.tensor([1.5, -2.25]))
     tensor([ 0.5 , -0.25])
     """
-    want_tensors("frac", x=x)
     return x - F.trunc(x)
 
 
@@ -494,7 +489,6 @@ def bitwise_not(x: Node) -> Any:
     >>> pf.bitwise_not(pf.tensor([0, 5]))
     tensor([-1, -6])
     """
-    want_tensors("bitwise_not", x=x)
     if x.dtype.is_float:
         raise DTypeError(f"[bitwise_not] expected integers or bools but got {x.dtype.name}; cast with .to(pf.int64)")
     return F.logical_not(x) if x.dtype is bool_ else ((x,), ())

@@ -11,7 +11,7 @@ import numpy as np
 from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import Shape, normalize_axis
 from pyflame.ir import F, Node, Sample, composite
-from pyflame.ops.base import per_axis, want_tensors
+from pyflame.ops.base import per_axis, want_whole
 
 _X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
 _CUBE = np.linspace(-1.0, 1.0, 24).reshape(2, 3, 4)
@@ -75,7 +75,6 @@ def pad(x: Node, pad: Any, mode: str = "constant", value: Any = 0.0) -> Node:
     >>> pf.pad(pf.tensor([1, 2, 3]), (2, 1), mode="reflect")
     tensor([3, 2, 1, 2, 3, 2])
     """
-    want_tensors("pad", x=x)
     given = tuple(int(p) for p in pad)
     if len(given) % 2 or len(given) > 2 * x.ndim:
         raise ArgumentError(
@@ -143,8 +142,8 @@ def unfold(x: Node, dimension: int, size: int, step: int) -> Node:
             [2, 3],
             [3, 4]])
     """
-    want_tensors("unfold", x=x)
     axis = normalize_axis("unfold", dimension, x.ndim)
+    size, step = want_whole("unfold", "size", size), want_whole("unfold", "step", step)
     if x.ndim == 0 or not 0 <= size <= x.shape[axis] or step < 1:
         raise ShapeError(
             f"[unfold] expected a size within the axis and a step of at least 1 but got size {size}, step {step} "
@@ -198,7 +197,6 @@ def unfold2d(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, str
     >>> pf.unfold2d(pf.zeros(1, 3, 4, 4), 2).shape
     (1, 12, 9)
     """
-    want_tensors("unfold2d", x=x)
     if x.ndim != 4:
         raise ShapeError(f"[unfold2d] expected images of shape (N, C, H, W) but got {x.shape}")
     n, c, h, w = x.shape
@@ -222,7 +220,6 @@ def fold(x: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding
     >>> pf.fold(pf.ones(1, 4, 4), (3, 3), 2)[0, 0, 1, 1]
     tensor(4.)
     """
-    want_tensors("fold", x=x)
     h, w = per_axis("fold", "output_size", output_size, 2, 0)
     windows = _Windows("fold", (h, w), kernel_size, dilation, padding, stride)
     taps = prod(windows.kernel)

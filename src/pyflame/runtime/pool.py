@@ -1,8 +1,8 @@
 """A caching pool of host memory.
 
 Fresh pages cost more than the kernels that fill them, so freed blocks are kept and handed out again. Sizes are rounded
-up to a class (eight steps per power of two), which wastes at most 1/8 and lets blocks of similar sizes stand in for each
-other. A block returns to the pool when the last object that holds it is gone.
+up to a class (eight steps per power of two), which wastes at most 1/8 and lets blocks of similar sizes stand in for
+each other. A block returns to the pool when the last object that holds it is gone.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class HostPool:
                 if attempt:
                     s = self.stats
                     raise OutOfMemoryError(
-                        f"[memory] expected to allocate {size:,} bytes on the CPU but the system has no more; held {s.allocated - size:,}, "
+                        f"[memory] expected to allocate {size:,} bytes on the CPU but the system has no more; "
+                        f"held {s.allocated - size:,}, "
                         f"cached {s.cached:,}. Delete tensors you no longer need, or use a smaller batch or dtype"
                     ) from None
                 self.empty_cache()

@@ -18,15 +18,40 @@ from pyflame.core.shape import contiguous_strides
 from pyflame.ir import Node
 from pyflame.ir.implementation import Implementation, Table, choose
 from pyflame.ir.opdef import ASSIGN, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
-from pyflame.schedule.index import ZERO, Form, Index, Range, broadcast, covers, flatten, move, normalize, of_range, unify
+from pyflame.schedule.index import (
+    ZERO,
+    Form,
+    Index,
+    Range,
+    broadcast,
+    covers,
+    flatten,
+    move,
+    normalize,
+    of_range,
+    unify,
+)
 
 CHEAP = 4  # flops per element below which computing twice beats storing
 
 
 class Group:
-    """What will be one launch. `scopes[0]` are the loops over independent rows, `scopes[1]` the loops inside a row, ..."""
+    """What will be one launch. `scopes[0]` are loops over independent rows, `scopes[1]` loops inside a row, ..."""
 
-    __slots__ = ("aliases", "anchor", "assign", "implementation", "level", "merged", "nodes", "operands", "reads", "scopes", "stores", "values")
+    __slots__ = (
+        "aliases",
+        "anchor",
+        "assign",
+        "implementation",
+        "level",
+        "merged",
+        "nodes",
+        "operands",
+        "reads",
+        "scopes",
+        "stores",
+        "values",
+    )
 
     def __init__(self, level: int) -> None:
         self.level = level
@@ -75,7 +100,9 @@ class Operand:
 
 
 Reader = Group | Operand
-Request = tuple[Reader, Index | None, Form | None]  # index, or the address of a source that must be contiguous in memory
+Request = tuple[
+    Reader, Index | None, Form | None
+]  # index, or the address of a source that must be contiguous in memory
 
 
 class Fuser:
@@ -339,7 +366,7 @@ class Fuser:
         return 0
 
     def join(self, node: Node, group: Group, index: Index, dry: bool = False) -> bool:
-        """Compute a reduction inside a group, opening or reusing the loops of a row. `dry` only asks whether it fits."""
+        """Compute a reduction inside a group, opening or reusing the loops of a row. `dry` only asks if it fits."""
         if group.anchor is not None or group.assign is not None or self.full(group):
             return False
         axes = node.attrs[0]
@@ -386,7 +413,7 @@ class Fuser:
         return True
 
     def feeds_row(self, node: Node, group: Group) -> bool:
-        """Whether the inside of a group's rows waits for this reduction: then one long row cannot be cut into chunks."""
+        """Whether the inside of a group's rows waits for this reduction: then a long row cannot be cut in chunks."""
         waiting = {node}
         changed = True
         while changed:

@@ -203,7 +203,9 @@ def covers(index: Index, ranges: Sequence[Range], size: int) -> bool:
     """Whether the index visits each of `size` elements exactly once as the ranges run."""
     used = {r for form in index for r, _ in normalize(form).terms}
     leaves = [leaf for r in ranges for leaf in r.leaves() if leaf.extent != 1]
-    return used == set(leaves) and prod(r.extent for r in leaves) == size and all(normalize(f).offset == 0 for f in index)
+    return (
+        used == set(leaves) and prod(r.extent for r in leaves) == size and all(normalize(f).offset == 0 for f in index)
+    )
 
 
 def unify(extents: Sequence[int], ranges: Sequence[Range], may_split: bool) -> Index | None:

@@ -34,7 +34,9 @@ class Lowering:
         self.position = {r: i for i, r in enumerate(r for scope in self.ranges for r in scope)}
         self.scope_of = {r: d for d, scope in enumerate(self.ranges) for r in scope}
         # Keys were made before later splits; look values up in their final form.
-        self.values = {self.final(k): (None if v is None else tuple(normalize(f) for f in v)) for k, v in group.values.items()}
+        self.values = {
+            self.final(k): (None if v is None else tuple(normalize(f) for f in v)) for k, v in group.values.items()
+        }
         self.reads = {self.final(k): normalize(v) for k, v in group.reads.items()}
         self.aliases = {self.final(k): self.final(v) for k, v in group.aliases.items()}
         self.gathers: dict[Node, Operand] = {}
@@ -57,7 +59,9 @@ class Lowering:
                 region = node.attrs[0]
                 strides = contiguous_strides(node.shape)
                 form = flatten(index, [s * step for s, (_, step, _) in zip(strides, region, strict=True)])
-                form = Form(form.offset + sum(s * start for s, (start, _, _) in zip(strides, region, strict=True)), form.terms)
+                form = Form(
+                    form.offset + sum(s * start for s, (start, _, _) in zip(strides, region, strict=True)), form.terms
+                )
             else:
                 form = flatten(index, contiguous_strides(node.shape))
             key = self.final((node, index))
@@ -170,7 +174,7 @@ class Lowering:
         return max((self.scope_of[r] for f in index for r, _ in f.terms), default=0)
 
     def gather(self, node: Node, index: Index, args: tuple[int, ...], loops: frozenset[int], scope: int) -> Instr:
-        """x[..., i(o), ..., j(o), ...]: axes in `axes` come from index values, the others from the output's position."""
+        """x[..., i(o), ..., j(o), ...]: axes in `axes` come from index values, others from the output's position."""
         axes, dims, _ = node.attrs
         operand = self.gathers[node.srcs[0]]
         assert operand.source is not None

@@ -25,7 +25,15 @@ class FusedOpType(Enum):
     MUL_ADD = ("mul", "add")
 
 
-_SAME = {"conv1d": "conv", "conv2d": "conv", "conv3d": "conv", "batch_matmul": "matmul", "bmm": "matmul", "mm": "matmul", "bias": "add"}
+_SAME = {
+    "conv1d": "conv",
+    "conv2d": "conv",
+    "conv3d": "conv",
+    "batch_matmul": "matmul",
+    "bmm": "matmul",
+    "mm": "matmul",
+    "bias": "add",
+}
 _KNOWN = {"conv", *_SAME}
 
 

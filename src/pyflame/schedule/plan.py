@@ -36,7 +36,9 @@ def make_plan(
 
 
 class _Planner:
-    def __init__(self, fuser: Fuser, inputs: dict[Node, int], constants: dict[Node, int], outputs: Sequence[Node]) -> None:
+    def __init__(
+        self, fuser: Fuser, inputs: dict[Node, int], constants: dict[Node, int], outputs: Sequence[Node]
+    ) -> None:
         self.fuser = fuser
         self.inputs = inputs
         self.constants = constants
@@ -177,7 +179,9 @@ def _cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     """Bytes that must move (each element of each access once) and floating-point operations."""
     extents = [e for scope in kernel.loops for e in scope]
     seen: dict[tuple[int, tuple[int, ...]], int] = {}
-    for access in [i.access for i in kernel.instrs if i.access is not None and i.access.buffer >= 0] + [a for _, a in kernel.stores]:
+    for access in [i.access for i in kernel.instrs if i.access is not None and i.access.buffer >= 0] + [
+        a for _, a in kernel.stores
+    ]:
         count = prod(e for e, s in zip(extents, access.strides, strict=True) if s)
         seen[(access.buffer, access.strides)] = count * access.dtype.itemsize
     nbytes = sum(seen.values())
@@ -190,4 +194,3 @@ def _cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     elif anchor is not None and anchor.op.name == "conv_general":
         flops += 2 * anchor.meta.size * prod(anchor.srcs[1].shape[2:])  # channels and taps
     return nbytes, flops
-

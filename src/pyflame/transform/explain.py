@@ -100,7 +100,14 @@ def report(plan: Plan, device: str, seconds: list[float] | None) -> Report:
     """A plan in words."""
     launches = [
         LaunchReport(
-            x.name, x.ops, x.output, x.nbytes, x.flops, x.implementation, x.why, seconds[i] if seconds is not None else None
+            x.name,
+            x.ops,
+            x.output,
+            x.nbytes,
+            x.flops,
+            x.implementation,
+            x.why,
+            seconds[i] if seconds is not None else None,
         )
         for i, x in enumerate(plan.launches)
     ]

@@ -33,7 +33,16 @@ def _rows(report: Report) -> list[list[str]]:
         rate = f"{launch.gb_per_second:.1f}" if launch.gb_per_second is not None else ""
         shape = "x".join(map(str, launch.shape)) or "1"
         rows.append(
-            [str(number), _ops(launch), shape, human(launch.bytes) + "B", human(launch.flops), time, rate, f"{launch.implementation}: {launch.why}"]
+            [
+                str(number),
+                _ops(launch),
+                shape,
+                human(launch.bytes) + "B",
+                human(launch.flops),
+                time,
+                rate,
+                f"{launch.implementation}: {launch.why}",
+            ]
         )
     return rows
 
@@ -44,8 +53,8 @@ HEADINGS = ("#", "ops", "result", "bytes", "flops", "us", "GB/s", "implementatio
 def summary(report: Report) -> str:
     moved = sum(x.bytes for x in report.launches)
     return (
-        f"{len(report.launches)} launches on {report.device}, {human(moved)}B moved; arena {human(report.arena_bytes)}B "
-        f"for {human(report.intermediate_bytes)}B of intermediates"
+        f"{len(report.launches)} launches on {report.device}, {human(moved)}B moved; "
+        f"arena {human(report.arena_bytes)}B for {human(report.intermediate_bytes)}B of intermediates"
     )
 
 
@@ -56,7 +65,9 @@ def table(report: Report) -> str:
 
     out = Table(title=summary(report), title_justify="left")
     for heading in HEADINGS:
-        out.add_column(heading, justify="right" if heading in ("#", "bytes", "flops", "us", "GB/s") else "left", overflow="fold")
+        out.add_column(
+            heading, justify="right" if heading in ("#", "bytes", "flops", "us", "GB/s") else "left", overflow="fold"
+        )
     for row in _rows(report):
         out.add_row(*row)
     text = io.StringIO()
@@ -70,9 +81,10 @@ def page(report: Report) -> str:
     heads = "".join(f"<th>{html.escape(h)}</th>" for h in HEADINGS)
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>pyflame.explain</title><style>"
-        "body{font:14px system-ui;margin:2em;color:#222}table{border-collapse:collapse}td,th{border-bottom:1px solid #ddd;"
-        "padding:.35em .7em;text-align:left;vertical-align:top}td:nth-child(n+4):nth-child(-n+7){text-align:right;"
-        "font-variant-numeric:tabular-nums}svg text{font:12px system-ui}</style>"
+        "body{font:14px system-ui;margin:2em;color:#222}table{border-collapse:collapse}"
+        "td,th{border-bottom:1px solid #ddd;padding:.35em .7em;text-align:left;vertical-align:top}"
+        "td:nth-child(n+4):nth-child(-n+7){text-align:right;font-variant-numeric:tabular-nums}"
+        "svg text{font:12px system-ui}</style>"
         f"<h1>{html.escape(summary(report))}</h1>{_drawing(report)}<table><tr>{heads}</tr>{cells}</table></html>"
     )
 
@@ -98,7 +110,8 @@ def _drawing(report: Report) -> str:
         label = html.escape(_ops(launch))
         short = label if len(label) < 34 else label[:32] + "…"
         parts.append(
-            f'<g><title>{label}</title><rect x="{x}" y="{y}" width="210" height="36" rx="5" fill="#fff3e6" stroke="#d9730d"/>'
+            f"<g><title>{label}</title>"
+            f'<rect x="{x}" y="{y}" width="210" height="36" rx="5" fill="#fff3e6" stroke="#d9730d"/>'
             f'<text x="{x + 8}" y="{y + 22}">{i}: {short}</text></g>'
         )
     width = max(used.values(), default=1) * wide + 10

@@ -86,7 +86,8 @@ class Tracer:
 
     def escaped(self, what: str) -> None:
         raise TraceError(
-            f"[jit] expected a function of tensors but {what} asks for a value that exists only when the plan runs, at {user_line()}; "
+            f"[jit] expected a function of tensors but {what} asks for a value that exists only when the plan runs, "
+            f"at {user_line()}; "
             "return the tensor instead, use pf.where for a choice, or name the argument in static_argnums"
         )
 
@@ -99,7 +100,9 @@ class Tracer:
 class Traced:
     """One signature's plan and where its inputs and outputs live."""
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+    ) -> None:
         tracer = Tracer()
         feeds: list[Node] = []
         tensors: list[Any] = []
@@ -128,7 +131,11 @@ class Traced:
             nodes = [t._node if t._node.meta.device is not None else F.clone(t._node) for t in returned]
             cells = [(t, made) for t, _, made in tracer.cells.values() if id(t) not in tracer.owner_of_grad]
             self.cells = [t for t, _ in cells]
-            self.grad_cells = [(tracer.owner_of_grad[id(t)], made) for t, _, made in tracer.cells.values() if id(t) in tracer.owner_of_grad]
+            self.grad_cells = [
+                (tracer.owner_of_grad[id(t)], made)
+                for t, _, made in tracer.cells.values()
+                if id(t) in tracer.owner_of_grad
+            ]
             self.rebound = [t for t, made in cells if t._node is not made]
             self.new_grads = [t for t, _ in cells if t.grad is not tracer.grads_before[id(t)]]
             nodes += [t._node for t in self.rebound]
@@ -187,7 +194,9 @@ class Traced:
             else:
                 values.append(at)
         draws = [wrap_int(n, int64) for generator in self.generators for n in generator.next_stream()]
-        constants = [leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants]
+        constants = [
+            leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants
+        ]
         out = self.runner.run(values, constants, timed)
         made = OPS["leaf"]
         nodes = [Node(made, (), (), meta, sig, out[at]) for at, meta, sig in self.outputs]
@@ -263,7 +272,10 @@ class Jitted:
         for number, (a, b) in enumerate(zip(got, want, strict=True)):
             left, right = np.asarray(a.numpy(), np.float64), np.asarray(b, np.float64)
             if not np.allclose(left, right, rtol=1e-3, atol=1e-5, equal_nan=True):
-                raise TraceError(f"[jit] expected the plan to agree with eager execution but result {number} differs by {np.abs(left - right).max()}")
+                raise TraceError(
+                    f"[jit] expected the plan to agree with eager execution but result {number} differs by "
+                    f"{np.abs(left - right).max()}"
+                )
 
 
 class _Static:

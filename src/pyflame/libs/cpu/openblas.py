@@ -1,4 +1,4 @@
-"""The OpenBLAS that NumPy's wheels bring along: addresses of its GEMMs, with 64-bit integers and their own name prefix."""
+"""The OpenBLAS in NumPy's wheels: addresses of its GEMMs, which take 64-bit integers and have a prefix of their own."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from pathlib import Path
 
 from pyflame.core import knobs
 from pyflame.core.errors import CompileError
 from pyflame.runtime.cache import DiskCache, digest, stats
+from pyflame.runtime.sources import explain_failure, include_dir
 
 BATCH = 24
 # No -ffast-math: it flushes denormals for the whole process. -fwrapv: integer overflow wraps, as in NumPy.
@@ -31,9 +31,10 @@ BASE_FLAGS = (
     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fwrapv", "-fno-semantic-interposition", "-w",
 )  # fmt: skip
 _ISA_FLAGS = {
-    "avx2": "-mavx2", "fma": "-mfma", "f16c": "-mf16c", "bmi2": "-mbmi2", "avx512f": "-mavx512f", "avx512bw": "-mavx512bw",
-    "avx512dq": "-mavx512dq", "avx512vl": "-mavx512vl", "avx512_bf16": "-mavx512bf16", "avx512_fp16": "-mavx512fp16",
-    "avx512_vnni": "-mavx512vnni", "amx_tile": "-mamx-tile", "amx_bf16": "-mamx-bf16", "amx_int8": "-mamx-int8",
+    "avx2": "-mavx2", "fma": "-mfma", "f16c": "-mf16c", "bmi2": "-mbmi2", "avx512f": "-mavx512f",
+    "avx512bw": "-mavx512bw", "avx512dq": "-mavx512dq", "avx512vl": "-mavx512vl", "avx512_bf16": "-mavx512bf16",
+    "avx512_fp16": "-mavx512fp16", "avx512_vnni": "-mavx512vnni", "amx_tile": "-mamx-tile", "amx_bf16": "-mamx-bf16",
+    "amx_int8": "-mamx-int8",
 }  # fmt: skip
 
 
@@ -60,10 +61,6 @@ def find_compiler() -> str | None:
     return None
 
 
-def include_dir() -> Path:
-    return Path(str(resources.files("pyflame") / "kernels" / "include"))
-
-
 class CompilerC:
     """A C compiler and the kernels it has made, in memory and on disk."""
 
@@ -82,7 +79,9 @@ class CompilerC:
         """The compiler's version and which of the wanted flags it knows; remembered on disk for this very binary."""
         real = os.path.realpath(self.path)
         status = os.stat(real)
-        name = digest("probe", real, str(status.st_mtime_ns), str(status.st_size), " ".join(cpu_flags()), " ".join(BASE_FLAGS))
+        name = digest(
+            "probe", real, str(status.st_mtime_ns), str(status.st_size), " ".join(cpu_flags()), " ".join(BASE_FLAGS)
+        )
         known = self.cache.read(name)
         if known is not None:
             version, flags = json.loads(known)
@@ -127,10 +126,12 @@ class CompilerC:
                         stats.misses += 1
                         missing[key] = (text, suffixes)
             self._compile_missing(missing)
-            return [[self._functions[key + s] for s in suffixes] for key, (_, suffixes) in zip(keys, texts, strict=True)]
+            return [
+                [self._functions[key + s] for s in suffixes] for key, (_, suffixes) in zip(keys, texts, strict=True)
+            ]
 
     def forget(self) -> int:
-        """Forget every kernel, in memory and on disk; gives the bytes freed. Code stays loaded: a plan may be running it."""
+        """Forget every kernel, in memory and on disk; gives the bytes freed. Code stays loaded: a plan may run it."""
         with self._lock:
             self._functions.clear()
             return self.cache.clear()
@@ -187,7 +188,7 @@ class CompilerC:
             file = Path(folder) / "kernels.c"
             out = Path(folder) / "kernels.so"
             file.write_text(source)
-            # Hand-written templates bring macros and gain from -O3; generated loops vectorise without, in 3/4 of the time.
+            # Hand-written templates bring macros and gain from -O3; generated loops vectorise as well without it.
             level = ["-O3"] if "#define" in source else []
             folders = [f"-I{include_dir()}", f"-I{include_dir().parent}"]
             command = [self.path, *self.flags, *level, *folders, str(file), "-o", str(out), "-lm"]
@@ -195,15 +196,3 @@ class CompilerC:
             if done.returncode:
                 raise CompileError(f"[compile] {self.path} refused a kernel:\n{explain_failure(done.stderr, source)}")
             return out.read_bytes()
-
-
-def explain_failure(stderr: str, source: str, context: int = 3) -> str:
-    """The compiler's first words and the numbered source around the line they name."""
-    lines = source.splitlines()
-    shown = stderr.strip()[:2000]
-    for word in stderr.replace(":", " ").split():
-        if word.isdecimal() and 1 <= int(word) <= len(lines):
-            at = int(word)
-            rows = range(max(1, at - context), min(len(lines), at + context) + 1)
-            return shown + "\n" + "\n".join(f"{'>' if n == at else ' '}{n:5d} | {lines[n - 1]}" for n in rows)
-    return shown

@@ -34,7 +34,7 @@ class CPUDevice:
         path = find_compiler()
         if path is None:
             warnings.warn(
-                "PyFlame found no C compiler (cc, gcc or clang), so every op runs as its NumPy reference, many times slower. "
+                "PyFlame found no C compiler (cc, gcc or clang), so every op runs as its NumPy reference, much slower. "
                 "Install one (apt-get install gcc) or point PYFLAME_CC at it.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -49,7 +49,13 @@ class CPUDevice:
         source = (Path(__file__).with_name("runner.c")).read_text()
         ((address,),) = self.compiler.functions([(source.replace("pf_run", "PF_KEY_run"), ("_run",))])
         kind = ctypes.CFUNCTYPE(
-            ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
+            ctypes.c_int,
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_int,
         )
         return kind(address)
 

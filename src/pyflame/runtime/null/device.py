@@ -15,7 +15,10 @@ class NullDevice:
     def __init__(self, name: str = "") -> None:
         self.id = DeviceId("null", 0, name)
         if name and name not in TARGETS:
-            raise DeviceError(f"[device] expected null:<target> with one of {', '.join(TARGETS)} but got {name!r}{suggest(name, TARGETS)}")
+            raise DeviceError(
+                f"[device] expected null:<target> with one of {', '.join(TARGETS)} but got {name!r}"
+                f"{suggest(name, TARGETS)}"
+            )
         self.target: Target = TARGETS[name or "cpu"]
 
     def info(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pyflame.core import knobs
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
 from pyflame.runtime.cache import DiskCache, digest, stats
-from pyflame.runtime.cpu.compiler import explain_failure, include_dir
+from pyflame.runtime.sources import explain_failure, include_dir
 
 # Device code only, as a bare ELF; neither HIP's headers nor its device libraries. -fwrapv: integers wrap, as in NumPy.
 FLAGS = (

@@ -1,0 +1,58 @@
+"""Generated C: the shapes of text that samples of single ops do not reach."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.engine.build import launch_source
+from pyflame.engine.devices import cpu
+from tests.plans import plan_of
+
+
+def test_tile_with_a_reduction_that_is_the_same_in_every_lane() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((5, 1)), rng.random((5, 300))
+    a, b = pf.tensor(x), pf.tensor(y)
+    got = b.sum(axis=0) * pf.sqrt((a * a).expand(5, 300).sum(axis=0)) + pf.exp(a).sum()
+    np.testing.assert_allclose(got.numpy(), y.sum(0) * np.sqrt((x * x).sum()) + np.exp(x).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (17, 1), (64, 65), (257, 3), (2, 70_000), (70_000, 2), (300, 300)])
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_reductions_of_every_layout(shape: tuple[int, int], axis: int | None) -> None:
+    """Rows, tiles and chunks, with producers, consumers and a second reduction of the first."""
+    array = np.random.default_rng(1).standard_normal(shape)
+    for data, t in ((array, pf.tensor(array)), (array.T, pf.tensor(array).T)):
+        centred = t - t.mean(axis=axis, keepdims=True)
+        got = pf.sqrt((centred * centred).sum(axis=axis)) + t.max(axis=axis)
+        want = np.sqrt(((data - data.mean(axis=axis, keepdims=True)) ** 2).sum(axis=axis)) + data.max(axis=axis)
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(40, 50, 60), (7, 130, 9), (300, 2, 200)])
+def test_copies_in_every_order(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(2).standard_normal(shape)
+    for order in ((0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
+        got = pf.tensor(array).permute(order).contiguous() * 2.0
+        np.testing.assert_array_equal(got.numpy(), array.transpose(order) * 2)
+
+
+def test_text_does_not_depend_on_sizes() -> None:
+    def texts(rows: int, columns: int) -> list[str]:
+        x = pf.tensor(np.ones((rows, columns), np.float32))
+        plan = plan_of(pf.softmax(x, axis=-1), x.sum(axis=0), x * 2.0 + x.T.sum())
+        return [launch_source(launch, cpu()).text for launch in plan.launches]
+
+    assert texts(100, 200) == texts(77, 233)
+
+
+def test_argmax_of_a_fused_chain_finds_its_own_maximum() -> None:
+    """Equality with the maximum must hold although the compared values never were in memory."""
+    array = np.random.default_rng(3).standard_normal((64, 1001)).astype(np.float32)
+    t = pf.tensor(array)
+    chain = pf.tanh(t * 1.7 + 0.3) * t - t * 0.1
+    index = pf.argmax(chain, axis=1).numpy()
+    values = chain.numpy()
+    np.testing.assert_array_equal(values[np.arange(64), index], values.max(axis=1))
