@@ -54,8 +54,10 @@ def per_axis(op: str, name: str, value: Any, rank: int, least: int) -> Shape:
         ) from None
     if len(numbers) == 1:
         numbers *= rank
-    if len(numbers) != rank or any(not least <= n < 1 << 40 for n in numbers):
-        raise ArgumentError(f"[{op}] expected {name} in [{least}, 2**40), one or {rank} of them, but got {value!r}")
+    if len(numbers) != rank or any(n < least for n in numbers):
+        raise ArgumentError(f"[{op}] expected {name} of at least {least}, one or {rank} of them, but got {value!r}")
+    if max(numbers) >= 1 << 40:
+        raise ArgumentError(f"[{op}] expected {name} below 2**40 but got {value!r}")
     return numbers
 
 
