@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
+SETTLE = 0.1
+
+
 @dataclass
 class Result:
     """One line of a benchmark: what was done, how much of it, and seconds per contender."""
@@ -51,6 +54,9 @@ def measure(contenders: dict[str, Callable[[], object]], *, rounds: int = 7, bud
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, fn in contenders.items():
+            # Thread pools spin for a while after their last job: let the one before come to rest, wake the own one.
+            time.sleep(SETTLE)
+            fn()
             started = time.perf_counter()
             for _ in range(repeats[name]):
                 fn()

@@ -198,3 +198,13 @@ def test_memory_goes_back_to_the_pool() -> None:
     assert cpu().pool.stats.allocated > before
     del x
     assert cpu().pool.stats.allocated == before
+
+
+def test_a_copy_between_devices_does_not_make_nodes_look_held() -> None:
+    x = pf.tensor(np.ones(8, np.float32))
+    with pf.device("null"):
+        y = (x * 2.0 + 1.0) * 3.0
+        pf.eval(y)
+        report = pf.explain(pf.exp(x * 2.0) + 1.0)
+    assert len(report.launches) == 1
+    assert report.launches[0].bytes == 2 * x.nbytes

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from math import prod
 
 from pyflame.codegen.c_values import Values
-from pyflame.codegen.expr import combine, identity, register, stored
+from pyflame.codegen.expr import combine, identity, register, storage, stored
 from pyflame.codegen.loops import join_columns, prepare
 from pyflame.ir.kernel import Kernel, Phase, Source
 
@@ -46,8 +46,9 @@ def epilogue(
 class _Emitter(Values):
     def __init__(self, kernel: Kernel, first_arg: int = 0, scratch: int | None = None) -> None:
         super().__init__(kernel, first_arg, scratch)
-        self.cached: dict[int, int] = {}  # value -> number of its row in scratch
+        self.cached: dict[int, int] = {}  # value -> number of its row in scratch, or -1 - a store whose row it uses
         self.filled: set[int] = set()  # cached values whose row has been written
+        self.passes = 0  # loops over a row so far
         self.chunks = 1
         self.chunk_loop = -1
         scopes = kernel.loop_scope()
@@ -215,7 +216,7 @@ class _Emitter(Values):
     def source(self, phases: list[Phase], scratch_bytes: int = 0) -> Source:
         row = prod(self.extents[n] for n in self.loops_of[self.last]) if self.cached else 0
         return Source(
-            "\n".join(self.lines) + "\n", tuple(phases), tuple(self.args), row * 8 * len(self.cached), scratch_bytes
+            "\n".join(self.lines) + "\n", tuple(phases), tuple(self.args), row * 8 * self.scratch_rows(), scratch_bytes
         )
 
     def row_loop(self, outer: list[int], tiles: int, row: str) -> None:
@@ -265,12 +266,13 @@ class _Emitter(Values):
             if instr.kind == "reduce":
                 for u in self.cone(instr.args, set()):
                     uses.setdefault(u, set()).add(levels.get(i, 0))
-        for (v, _), scope in zip(self.kernel.stores, self.store_scope, strict=True):
-            if scope == 1:
+        written: dict[int, int] = {}  # store -> the loop that writes it
+        for n, (v, _) in enumerate(self.kernel.stores):
+            if self.store_scope[n] == 1:
                 cone = self.cone([v], set())
-                level = 1 + max((levels.get(u, 0) for u in cone if instrs[u].scope == 0), default=0)
+                written[n] = 1 + max((levels.get(u, 0) for u in cone if instrs[u].scope == 0), default=0)
                 for u in cone:
-                    uses.setdefault(u, set()).add(level)
+                    uses.setdefault(u, set()).add(written[n])
         # What is compared for equality must not be computed twice: the compiler may round it differently.
         compared = {a for i in instrs if i.op is not None and i.op.name in ("eq", "ne") for a in i.args}
         for u, where in sorted(uses.items()):
@@ -282,7 +284,17 @@ class _Emitter(Values):
                 and op is not None
                 and (op.cost > COSTLY or (u in compared and instrs[u].dtype.is_float))
             ):
-                self.cached[u] = len(self.cached)
+                self.cached[u] = self.cache_place(u, [n for n, at in written.items() if at >= max(where)])
+
+    def cache_place(self, u: int, late: list[int]) -> int:
+        """Where a cached value's row is kept: in the row of a store behind its last use, or else in scratch."""
+        dtype = self.kernel.instrs[u].dtype.compute
+        for n in late:
+            access = self.kernel.stores[n][1]
+            whole = len(self.loops_of[1]) == 1 and access.strides[self.simd] == 1
+            if whole and access.dtype is dtype and -1 - n not in self.cached.values():
+                return -1 - n
+        return self.scratch_rows()
 
     def invariants(self) -> None:
         """Values that no loop changes."""
@@ -437,8 +449,12 @@ class _Emitter(Values):
         rows = {u: self.cached_row(u, start) for u in [*row_values, *(v for v in inside if v in self.cached)]}
         blocked = bool(reductions) and not self.tile
         if blocked:
+            ahead = self.prefetches()
+            self.passes += 1
             self.open(f"for (int64_t base = 0, total = {count}; base < total; base += {self.lanes})")
             self.put(f"const int64_t lanes = total - base < {self.lanes} ? total - base : {self.lanes};")
+            for line in ahead:
+                self.put(line)
             count = "lanes"
         at = "(base + l)" if blocked else "l"
         self.put("#pragma omp simd")
@@ -463,8 +479,37 @@ class _Emitter(Values):
         self.defined = saved
         self.placed.clear()
 
+    def scratch_rows(self) -> int:
+        return sum(place >= 0 for place in self.cached.values())
+
+    def prefetches(self) -> list[str]:
+        """Keep memory busy while a row is worked on: its first pass fetches what the stores will write, the later ones,
+        which find the row in cache, fetch the next row."""
+        if self.last != 1 or len(self.loops_of[1]) != 1 or not self.loops_of[0]:
+            return []
+        waiting = [a for n, (_, a) in enumerate(self.kernel.stores) if n not in self.stored]
+        loads = [i.access for i in self.kernel.instrs if i.kind == "load" and i.access is not None]
+        row = self.loops_of[0][-1]
+        lines: list[str] = []
+        for access in loads if self.passes else waiting:
+            if access.strides[self.simd] != 1 or not access.strides[row]:
+                continue
+            store = not self.passes
+            at = f"f{len(lines)}"
+            terms = [f"i{n} * {self.arg(t)}" for n, t in enumerate(access.strides) if t and n != self.simd]
+            if not store:
+                terms.append(self.arg(access.strides[row]))
+            self.put(f"const {storage(access.dtype)} *{at} = ({storage(access.dtype)} *){self.buffer(access.buffer)}")
+            self.put(f"    + {' + '.join(terms)};")
+            step = 64 // access.dtype.itemsize
+            lines += [f"__builtin_prefetch({at} + base + {k}, {int(store)}, 2);" for k in range(0, self.lanes, step)]
+        return lines
+
     def cached_row(self, v: int, start: str) -> str:
-        """Pointer to the scratch row of a cached value, at the start of the innermost loop."""
+        """Pointer to the row of a cached value, at the start of the innermost loop."""
+        place = self.cached[v]
+        if place < 0:
+            return self.pointer(self.kernel.stores[-1 - place][1], f"c{v}", start, const=False)[0]
         loops = self.loops_of[self.last]
         kind = register(self.kernel.instrs[v].dtype)
         flat = "0"
@@ -473,6 +518,6 @@ class _Emitter(Values):
         row = self.arg(prod(self.extents[n] for n in loops))
         inner = self.arg(self.extents[loops[-1]])
         scratch = len(self.buffers())
-        rows = f"(double *)buf[{scratch}] + (worker * {len(self.cached)} + {self.cached[v]}) * {row}"
+        rows = f"(double *)buf[{scratch}] + (worker * {self.scratch_rows()} + {place}) * {row}"
         self.put(f"{kind} *c{v} = ({kind} *)({rows}) + {flat} * {inner} + {start};")
         return f"c{v}"

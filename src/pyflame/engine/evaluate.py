@@ -140,7 +140,9 @@ def evaluate(nodes: Sequence[Node]) -> None:
 def _evaluate(nodes: list[Node]) -> None:
     graph = PendingGraph(nodes)
     if graph.copies:
-        _copy(graph.copies[0])
+        copied = graph.copies[0]
+        del graph  # it holds every node, and so would make them all look held
+        _copy(copied)
         left = [n for n in nodes if n.op.kind != LEAF]
         if left:
             _evaluate(left)

@@ -393,7 +393,7 @@ def _shifted(x: Node, axis: int) -> tuple[Node, Node]:
 
 def _softmax(x: Node, axis: int) -> Node:
     shifted, total = _shifted(x, axis)
-    return F.exp(shifted) / total
+    return F.exp(shifted) * F.reciprocal(total)  # one division a row
 
 
 def _log_softmax(x: Node, axis: int) -> Node:

@@ -150,7 +150,7 @@ def _decomposed_weights(*args: Any) -> Node:
     top = F.reshape(F.reduce_max(scores, (last,)), (*scores.shape[:-1], 1))
     raised = F.exp(scores - F.where(F.eq(top, float("-inf")), 0.0, top))
     total = F.reshape(F.reduce_sum(raised, (last,)), (*scores.shape[:-1], 1))
-    return cast(raised / F.where(F.eq(total, 0.0), 1.0, total), query.dtype)
+    return cast(raised * F.reciprocal(F.where(F.eq(total, 0.0), 1.0, total)), query.dtype)
 
 
 def _weights_reference(*args: Any) -> Any:
