@@ -15,6 +15,7 @@ PIP  = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS)
 # A stamp is newer than pyproject.toml as long as .venv holds what it asks for.
 BASE := .venv/.stamp-base
 DEV  := .venv/.stamp-dev
+BENCH := .venv/.stamp-bench
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -32,7 +33,7 @@ test: $(DEV) ## run the tests on two workers (all of them: kernels are compiled 
 	$(if $(ARGS),,$(BIN)/python -m tests.warm)
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
-bench: $(DEV) ## run the benchmarks
+bench: $(BENCH) ## run the benchmarks beside torch, jax and onnxruntime
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lint: $(DEV) ## check style, formatting, types and the import rules
@@ -62,3 +63,7 @@ $(BASE): pyproject.toml | $(BIN)/pip
 $(DEV): pyproject.toml | $(BIN)/pip
 	$(PIP) -e '.[dev]'
 	@touch $(BASE) $@
+
+$(BENCH): $(DEV)
+	$(PIP) -e '.[dev,bench]'
+	@touch $(BASE) $(DEV) $@

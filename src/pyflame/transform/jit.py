@@ -182,7 +182,8 @@ class Traced:
                 return False
         return True
 
-    def replay(self, leaves: list[Any], timed: bool = False) -> Any:
+    def feed(self, leaves: list[Any]) -> tuple[list[Value], list[Any]]:
+        """Inputs and constants of the plan, as arguments, cells and generators have them now."""
         values = []
         for source, at in self.inputs:
             if source == "arg":
@@ -197,7 +198,11 @@ class Traced:
         constants = [
             leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants
         ]
-        out = self.runner.run(values, constants, timed)
+        return values, constants
+
+    def replay(self, leaves: list[Any]) -> Any:
+        """Run the plan; cells take their new values."""
+        out = self.runner.run(*self.feed(leaves))
         made = OPS["leaf"]
         nodes = [Node(made, (), (), meta, sig, out[at]) for at, meta, sig in self.outputs]
         n = self.returned

@@ -1,0 +1,34 @@
+"""Other C compilers than the default: clang builds the same kernels."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import numpy as np, pyflame as pf
+rng = np.random.default_rng(0)
+x, w = rng.standard_normal((33, 70)).astype(np.float32), rng.standard_normal((70, 40)).astype(np.float32)
+got = pf.softmax(pf.gelu(pf.tensor(x) @ pf.tensor(w)), axis=-1).sum(axis=0).numpy()
+from math import erf
+g = x @ w
+g = g * 0.5 * (1 + np.vectorize(erf)(g / 2**0.5))
+e = np.exp(g - g.max(-1, keepdims=True))
+np.testing.assert_allclose(got, (e / e.sum(-1, keepdims=True)).sum(0), rtol=1e-4, atol=1e-5)
+print("clang" in pf.device_info()["compiler"])
+"""
+
+
+def test_clang_builds_the_kernels(tmp_path: Path) -> None:
+    clang = shutil.which("clang-22") or shutil.which("clang")
+    if clang is None:
+        assert not os.environ.get("CI"), "CI must have clang"
+        pytest.skip("no clang on this machine")
+    env = {**os.environ, "PYFLAME_CC": clang, "PYFLAME_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "True", done.stderr
