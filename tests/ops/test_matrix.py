@@ -127,3 +127,13 @@ BAD: list[tuple[type[Exception], str, Callable[[], Any]]] = [
 def test_errors_name_what_is_wrong(error: type[Exception], words: str, call: Callable[[], Any]) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+def test_matmul_of_many_batch_axes() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 1, 2, 1, 2, 1, 2, 3, 4)), rng.standard_normal((1, 2, 1, 2, 1, 2, 1, 4, 5))
+    a, b = pf.tensor(x, requires_grad=True), pf.tensor(y, requires_grad=True)
+    out = a @ b
+    np.testing.assert_allclose(out.numpy(), x @ y, rtol=1e-12)
+    out.sum().backward()
+    np.testing.assert_allclose(a.grad.numpy().sum(), (np.ones_like(x @ y) @ y.swapaxes(-1, -2)).sum(), rtol=1e-10)

@@ -90,10 +90,7 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> 
     a, b = launch.operands
     rows = _rows(launch)
     m, n, k = rows.m, b.shape[-1], a.shape[-1]
-    if len(rows.batch) > MAX_BATCH_AXES:
-        raise NotImplementedError(
-            f"[matmul] expected at most {MAX_BATCH_AXES} batch axes that cannot be merged but got {rows.batch}"
-        )
+    assert len(rows.batch) <= MAX_BATCH_AXES, "ops/matrix.py joins more axes than that"
     a_strides, b_strides = (rows.stride, a.strides[-1]), (b.strides[-2], b.strides[-1])
     acc, acc_bytes = accumulator(a.dtype)
     plan = gemm_plan(

@@ -76,6 +76,16 @@ def _matmul_samples() -> list[Sample]:
     ]
 
 
+MAX_RANK = 8  # kernels step through at most six batch axes
+
+
+def _one_batch_axis(x: Node, y: Node) -> Node:
+    """A product whose many batch axes are run as one."""
+    batch = broadcast_shapes("matmul", x.shape[:-2], y.shape[:-2])
+    flat = [F.reshape(F.expand(v, (*batch, *v.shape[-2:])), (prod(batch), *v.shape[-2:])) for v in (x, y)]
+    return F.reshape(F.matmul(*flat), (*batch, x.shape[-2], y.shape[-1]))
+
+
 @primitive(
     KERNEL,
     infer=_matmul_infer,
@@ -106,6 +116,8 @@ def matmul(x: Node, y: Node) -> Any:
         )
     x, y = cast(x, dtype), cast(y, dtype)
     row, column = x.ndim == 1, y.ndim == 1
+    if max(x.ndim, y.ndim) > MAX_RANK and not row and not column:
+        return _one_batch_axis(x, y)
     if not row and not column:
         return (x, y), ()
     out = F.matmul(F.reshape(x, (1, *x.shape)) if row else x, F.reshape(y, (*y.shape, 1)) if column else y)

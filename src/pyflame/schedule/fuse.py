@@ -479,7 +479,7 @@ class Fuser:
         best = max(groups, key=lambda g: g.level)
         if any(reader.level >= best.level for reader, _, _ in requests if reader is not best):
             return None
-        if best.rigid or best.assign is not None or len(best.scopes) != 1 or any(True for _ in best.operands):
+        if best.rigid or best.assign is not None or len(best.scopes) != 1 or best.operands:
             return None
         indices = {index for reader, index, _ in requests if reader is best}
         if len(indices) != 1 or None in indices:

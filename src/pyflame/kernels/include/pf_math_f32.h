@@ -475,6 +475,11 @@ PF_FN float pf_rsqrt_f32(float x) { return 1.0f / __builtin_sqrtf(x); }
 
 /* 2^(y log2|x|) in double: log2 by the atanh series (2^-35.5), exp2 of degree 7 (2^-32); then C's special values. */
 PF_FN float pf_pow_f32(float x, float y) {
+  /* Zero, but from x: where y is the same for a whole loop gcc turns what depends on y alone into branches, and then
+   * does not vectorise. */
+  float near = x >= -1.0f ? x : -1.0f;
+  near = near <= 1.0f ? near : 1.0f;
+  y += near - near;
   float a = fabsf(x), e, f = pf_log_split_f32(a, &e);
   double d = (double)f + 2.0, r0 = (double)(1.0f / (float)d);
   double s = (double)f * (r0 * PF_FMAD(-d, r0, 2.0)), t = s * s; /* f / (f + 2), to 2^-47 */
