@@ -24,6 +24,7 @@ from pyflame.ir.opdef import KERNEL
 from pyflame.ops.base import per_axis
 
 Triple = tuple[int, int, int]
+_ONES: Triple = (1, 1, 1)
 _AXES = ("width", "height", "depth")
 
 
@@ -75,11 +76,35 @@ def _grad(
     dx = F.conv_general(g, F.permute(_flip_taps(w), (0, 2, 1, 3, 4, 5)), *back)
     # dw[k] = sum over n, p of x[(k*rhs + p*stride - lo) / lhs] * g[p]: k and p, and with them stride and rhs_dilation,
     # have changed places; the batch is summed over. (C, G, N, S) * (G, O, N, P) -> (C, G, O, K) -> (G, O, C, K)
-    if taps == stride == lhs_dilation == (1, 1, 1) and pad_lo == (0, 0, 0):
+    if taps == stride == lhs_dilation == _ONES and pad_lo == (0, 0, 0) and g.shape[3:] == extents:
         return dx, _pointwise_weight_grad(g, x)
     weight = Geometry(rhs_dilation, pad_lo, taps, lhs_dilation, stride)
     dw = F.conv_general(F.permute(x, (2, 1, 0, 3, 4, 5)), F.permute(g, (1, 2, 0, 3, 4, 5)), *weight)
     return dx, F.permute(dw, (1, 2, 0, 3, 4, 5))
+
+
+def _by_phases(x: Node, w: Node, pad_lo: Triple, out: Triple, dilation: Triple) -> Node:
+    """A convolution of a dilated input, without multiplying the zeros between its elements.
+
+    An output position p = D*q + r meets only taps k = D*j + k0 with k0 = (lo - r) mod D, and those at position
+    q + j - (lo - r - k0)/D of the input: for each r an ordinary convolution by every D-th tap gives every D-th output.
+    """
+    whole = tuple((0, 1, size) for size in (x.shape[0], x.shape[1], w.shape[1]))
+    result = F.uninitialized((*x.shape[:2], w.shape[1], *out), x.dtype)
+    spans = [range(min(d, size)) for d, size in zip(dilation, out, strict=True)]
+    for phase in product(spans[0], spans[1], spans[2]):
+        first = _zip(lambda lo, r, d: (lo - r) % d, pad_lo, phase, dilation)
+        low = _zip(lambda lo, r, k, d: (lo - r - k) // d, pad_lo, phase, first, dilation)
+        size = _zip(lambda n, r, d: -(-(n - r) // d), out, phase, dilation)
+        taps = tuple((k, d, max(0, -(-(n - k) // d))) for k, d, n in zip(first, dilation, w.shape[3:], strict=True))
+        if all(count for _, _, count in taps):
+            part = F.slice(w, (*((0, 1, n) for n in w.shape[:3]), *taps))
+            value = F.conv_general(x, part, _ONES, low, size, _ONES, _ONES)
+        else:
+            value = F.full_const(0, x.dtype)
+        region = tuple((r, d, n) for r, d, n in zip(phase, dilation, size, strict=True))
+        result = F.assign(result, value, (*whole, *region))
+    return result
 
 
 def _pointwise_weight_grad(g: Node, x: Node) -> Node:
@@ -105,6 +130,8 @@ def conv_general(
     x: Node, w: Node, stride: Triple, pad_lo: Triple, out: Triple, lhs_dilation: Triple, rhs_dilation: Triple
 ) -> Any:
     """x (N, G, C, S0, S1, S2) convolved with w (G, O, C, K0, K1, K2): (N, G, O, P0, P1, P2)."""
+    if lhs_dilation != _ONES and stride == rhs_dilation == _ONES and x.size and w.size and prod(out):
+        return _by_phases(x, w, pad_lo, out, lhs_dilation)
     return (x, w), (stride, pad_lo, out, lhs_dilation, rhs_dilation)
 
 
