@@ -157,3 +157,12 @@ def test_check_compares_with_eager() -> None:
 
     with pytest.raises(TraceError, match="agree with eager"):
         pf.jit(impure, check=True)(pf.zeros(2))
+
+
+def test_traces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYFLAME_PLAN_CACHE", "3")
+    f = pf.jit(lambda x: x * 2.0)
+    for n in range(1, 7):
+        f(pf.ones(n))
+    assert len(f.cache) == 3
+    np.testing.assert_array_equal(f(pf.ones(1)).numpy(), [2])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.autograd import Leaf
+from pyflame.core import knobs
 from pyflame.core.dtype import float32, int64
 from pyflame.core.errors import TraceError
 from pyflame.core.generator import Generator
@@ -254,6 +255,8 @@ class Jitted:
                 dynamic = [a if n not in self.static else _Static(a) for n, a in enumerate(args)]
                 traced = Traced(self._call_static, tuple(dynamic), kwargs, leaves)
                 self.cache[key] = traced
+                if len(self.cache) > knobs.PLAN_CACHE.integer():
+                    del self.cache[next(iter(self.cache))]  # the oldest
                 self.traces += 1
                 if self.check:
                     self._check(args, kwargs, traced, leaves)
