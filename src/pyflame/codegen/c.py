@@ -16,8 +16,9 @@ from collections.abc import Iterable
 from math import prod
 
 from pyflame.codegen.c_values import Values
-from pyflame.codegen.expr import combine, identity, register, storage, stored
+from pyflame.codegen.expr import combine, identity, register, stored
 from pyflame.codegen.loops import join_columns, prepare
+from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Kernel, Phase, Source
 
 BLOCK = 16384  # elements of the innermost loop that one iteration of a flat kernel takes

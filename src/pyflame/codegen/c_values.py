@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyflame.codegen.expr import expression, loaded, register, storage, stored
+from pyflame.codegen.expr import expression, loaded, register, stored
 from pyflame.codegen.text import Writer
+from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Access, Kernel
 
 LANES = 64  # partial results of a reduction along memory

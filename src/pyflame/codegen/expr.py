@@ -5,57 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pyflame.core.dtype import DType
+from pyflame.ir.c_types import small_float, storage
 from pyflame.ir.kernel import Instr
 
-CTYPE = {
-    "bool_": "uint8_t",
-    "uint8": "uint8_t",
-    "int8": "int8_t",
-    "int16": "int16_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "float8_e4m3fn": "uint8_t",
-    "float8_e4m3fnuz": "uint8_t",
-    "float8_e5m2": "uint8_t",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "float32": "float",
-    "float64": "double",
-}
-# Names of conversion functions between a stored small float and float.
-_SMALL = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "f8e4m3fn",
-    "float8_e4m3fnuz": "f8e4m3fnuz",
-    "float8_e5m2": "f8e5m2",
-}
 _SHORT = {"uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64"}
-
-
-def storage(dtype: DType) -> str:
-    return CTYPE[dtype.name]
 
 
 def register(dtype: DType) -> str:
     """The C type in which a value is held."""
-    return CTYPE[dtype.compute.name]
+    return storage(dtype.compute)
 
 
 def loaded(dtype: DType, text: str) -> str:
-    return f"pf_{_SMALL[dtype.name]}_to_f32({text})" if dtype.name in _SMALL else text
+    small = small_float(dtype)
+    return f"pf_{small}_to_f32({text})" if small else text
 
 
 def stored(dtype: DType, text: str) -> str:
-    return f"pf_f32_to_{_SMALL[dtype.name]}({text})" if dtype.name in _SMALL else text
+    small = small_float(dtype)
+    return f"pf_f32_to_{small}({text})" if small else text
 
 
 def converted(source: DType, target: DType, text: str) -> str:
     """A cast. To a small float it rounds through storage, so that an explicit cast is seen by later ops."""
     if target.name == "bool_":
         return f"(uint8_t)(({text}) != 0)"
-    if target.name in _SMALL:
-        small = _SMALL[target.name]
+    small = small_float(target)
+    if small:
         wide = f"pf_f64_to_{small}" if source.name == "float64" else f"pf_f32_to_{small}"
         return f"pf_{small}_to_f32({wide}({text}))"
     if target.is_int and source.is_float:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from pyflame.codegen.expr import combine, expression, loaded, register, storage, stored
+from pyflame.codegen.expr import combine, expression, loaded, register, stored
 from pyflame.codegen.gpu_shape import MAX_BLOCK, magic
 from pyflame.codegen.text import Writer
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
+from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Access, GpuPhase, GpuSource, Instr, Kernel
 
 VECTOR_BYTES = 16

@@ -147,8 +147,6 @@ class Launch:
     implementation: str
     why: str
     output: Shape = ()
-    code: Any = None  # filled by the engine
-    scratch: int = -1  # plan buffer
 
 
 @dataclass(frozen=True)

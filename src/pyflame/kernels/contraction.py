@@ -124,6 +124,7 @@ def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
         n, groups, c, w.shape[1], (size[0], size[1], size[2]), (w.shape[3], w.shape[4], w.shape[5]), out,
         stride, pad_lo, lhs_dilation, rhs_dilation,
     )  # fmt: skip
+    shape, x_strides = conv.merge_axes(shape, x.strides)
     acc, acc_bytes = accumulator(x.dtype)
     plan = conv.conv_plan(
         shape,
@@ -133,7 +134,7 @@ def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
         isa=isa_of(target),
         workers=target.workers,
     )
-    args = [*shape.args, *x.strides, *w.strides, *plan.args]
+    args = [*shape.args, *x_strides, *w.strides, *plan.args]
     types = {"X": x.dtype, "W": w.dtype}
     text = _text("conv", types, acc, {"PF_ALGORITHM": plan.algorithm}, conv.EPILOGUE_ARG)
     phases = tuple(Phase("_" + name, iterations, 1) for name, iterations in plan.phases)

@@ -11,9 +11,6 @@ from math import prod
 
 from pyflame.kernels.matmul import ITEMSIZE, Geometry, Isa, align, even_block, geometry, round_up
 
-FIRST_OWN_ARG = 37
-"""arg[0:37] describe the operands (pf_conv.h lists them); the plan's `args` follow."""
-
 EPILOGUE_ARG = 43
 """PF_CONV_ARGS: the first arg that belongs to the epilogue."""
 

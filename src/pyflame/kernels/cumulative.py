@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from pyflame.core.device import Target
+from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, Phase, Source
-from pyflame.kernels.ctype import loaded, stored, stored_type
+from pyflame.kernels.ctype import loaded, stored
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 GRAIN = 32768  # elements worth waking a thread for
@@ -31,7 +32,7 @@ def cumulative_source(launch: Launch, target: Target, epilogue: Epilogue | None)
     defines = {
         "PF_TOTAL": "PF_KEY_total",
         "PF_SCAN": "PF_KEY_scan",
-        "PF_T": stored_type(dtype),
+        "PF_T": storage(dtype),
         "PF_ACC": "double" if dtype.is_float else "int64_t",
         "PF_LOAD(x)": loaded(dtype, "x"),
         "PF_STORE(v)": stored(dtype, "v"),

@@ -12,9 +12,6 @@ from typing import Literal
 
 Isa = Literal["amx", "avx512", "avx2", "plain"]
 
-FIRST_OWN_ARG = 27
-"""arg[0:27] describe the operands (matmul.c lists them); the plan's `args` follow."""
-
 EPILOGUE_ARG = 36
 """PF_GEMM_ARGS: the first arg that belongs to the epilogue."""
 

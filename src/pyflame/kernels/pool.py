@@ -6,8 +6,9 @@ from math import prod
 
 from pyflame.core.device import Target
 from pyflame.core.window import Windows
+from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, Phase, Source
-from pyflame.kernels.ctype import loaded, stored, stored_type
+from pyflame.kernels.ctype import loaded, stored
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 GRAIN = 32768  # elements worth waking a thread for
@@ -44,8 +45,8 @@ def pool_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
     defines = {
         "PF_NAME": "PF_KEY_0",
         "PF_MODE": _MODES.index(name),
-        "PF_T": stored_type(dtype),
-        "PF_ACC_T": stored_type(dtype.compute),
+        "PF_T": storage(dtype),
+        "PF_ACC_T": storage(dtype.compute),
         "PF_DIRECT": int(dtype.compute is dtype),
         "PF_LOAD(x)": loaded(dtype, "x"),
         "PF_STORE(v)": stored(dtype, "v"),

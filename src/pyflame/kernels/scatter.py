@@ -8,6 +8,7 @@ from math import prod
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.core.shape import contiguous_strides
+from pyflame.ir.c_types import small_float, storage
 from pyflame.ir.kernel import Launch, OperandView, Phase, Source
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
@@ -40,29 +41,18 @@ def merge(axes: list[Axis], streams: int) -> list[Axis]:
     return out or [Axis(1, (0,) * streams)]
 
 
-def _stored(dtype: DType) -> str:
-    if dtype.is_float and dtype.itemsize < 4:
-        return f"uint{8 * dtype.itemsize}_t"
-    return {"float32": "float", "float64": "double", "bool_": "uint8_t"}.get(dtype.name, f"{dtype.name}_t")
-
-
-def _small(dtype: DType) -> str | None:
-    """The name in pf_half.h's conversions, for floats that are computed in float32."""
-    return None if dtype.compute is dtype else dtype.name.replace("float", "f").replace("_", "")
-
-
 def _text(base: DType, values: DType, mode: str, indices: int) -> str:
-    small, small_value = _small(base), _small(values)
+    small, small_value = small_float(base), small_float(values)
     op = f"(({_OP[mode]}) != 0)" if base.name == "bool_" else f"({_OP[mode]})"
     if mode == "assign" and base is values:
         small = small_value = None  # bits are moved, not numbers
     defines = {
         "PF_NAME": "PF_KEY_0",
         "PF_INDICES": str(indices),
-        "PF_T": _stored(base),
+        "PF_T": storage(base),
         "PF_LOAD(x)": f"pf_{small}_to_f32(x)" if small else "(x)",
-        "PF_STORE(x, v)": f"(x) = pf_f32_to_{small}(v)" if small else f"(x) = ({_stored(base)})(v)",
-        "PF_VALUE_T": _stored(values),
+        "PF_STORE(x, v)": f"(x) = pf_f32_to_{small}(v)" if small else f"(x) = ({storage(base)})(v)",
+        "PF_VALUE_T": storage(values),
         "PF_VALUE(x)": f"pf_{small_value}_to_f32(x)" if small_value else "(x)",
         "PF_OP(a, b)": op,
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from pyflame.core.device import Target
+from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, Phase, Source
-from pyflame.kernels.ctype import loaded, stored_type
+from pyflame.kernels.ctype import loaded
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 GRAIN = 4096  # elements worth waking a thread for: each is moved several times
@@ -25,7 +26,7 @@ def sort_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
     worker_bytes = 2 * length * (16 if wide else 8)
     defines = {
         "PF_NAME": "PF_KEY_0",
-        "PF_T": stored_type(dtype),
+        "PF_T": storage(dtype),
         "PF_LOAD(x)": loaded(dtype, "x"),
         "PF_FLOAT": int(dtype.is_float),
         "PF_WIDE": int(wide),

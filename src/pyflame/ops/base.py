@@ -244,7 +244,7 @@ def _slices(region: Region) -> list[slice]:
     return out
 
 
-def _assign_grad(g: Node, base_meta: Meta, value_meta: Meta, region: Region) -> tuple[Node, Node]:
+def _assign_grad(g: Node, region: Region) -> tuple[Node, Node]:
     # out = base outside of the region, value inside of it
     inside = F.slice(g, region)
     zero = F.full_const(0, g.dtype)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from pyflame.core.shape import Shape
-from pyflame.core.state import mode
 from pyflame.ir import F, Node
 from pyflame.ir.graph import rebuilt, topological
 from pyflame.ir.opdef import ASSIGN, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
@@ -36,8 +35,7 @@ def own(outputs: Sequence[Node], owned: Container[Node]) -> list[Node]:
             base = node.srcs[alias]
             foreign = base.op.kind in (CONST, IOTA, MOVEMENT) or (base.op.kind == LEAF and base not in owned)
             if foreign or base in kept or not _only_feeds(node, base, readers, kept):
-                with mode(recorder=None, device=node.meta.device):
-                    srcs[alias] = F.clone(srcs[alias])
+                srcs[alias] = F.clone(srcs[alias])
         done[node] = rebuilt(node, tuple(srcs))
     return [done[o] for o in outputs]
 

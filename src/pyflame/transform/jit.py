@@ -53,7 +53,7 @@ class Tracer:
 
     def __init__(self) -> None:
         self.known: set[Node] = set()  # nodes made by the trace
-        self.cells: dict[int, tuple[Tensor, Node, Node]] = {}  # id -> cell, its node before, its placeholder (or None)
+        self.cells: dict[int, tuple[Tensor, Node, Node]] = {}  # id -> cell, its node before, its placeholder
         self.grads_before: dict[int, Tensor | None] = {}
         self.owner_of_grad: dict[int, Tensor] = {}
         self.draws: list[tuple[Generator, Node, Node]] = []  # random streams: generator, constants of seed and offset

@@ -8,15 +8,6 @@ from typing import Any
 from pyflame.tensor import Tensor
 
 
-class Slot:
-    """Stands for the n-th leaf in the structure of a tree."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
 def flatten(value: Any, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Any:
     """Collect the leaves; gives a hashable key of the structure with everything that is no leaf."""
     if is_leaf(value):
