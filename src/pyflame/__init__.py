@@ -99,7 +99,8 @@ from pyflame.tensor.random import (
     seed,
     set_rng_state,
 )
-from pyflame.transform import explain, grad, jit, value_and_grad
+from pyflame.tensor.custom import custom_gradient
+from pyflame.transform import autocast, checkpoint, explain, grad, jit, value_and_grad
 
 __version__ = "0.1.0"
 
@@ -127,13 +128,16 @@ __all__ = [
     "argwhere",
     "as_dtype",
     "as_tensor",
+    "autocast",
     "autograd",
     "bfloat16",
     "bool_",
     "cache_dir",
     "can_fuse",
+    "checkpoint",
     "clear_cache",
     "compile_stats",
+    "custom_gradient",
     "deterministic",
     "device",
     "device_info",

@@ -56,6 +56,7 @@ from pyflame.tensor.creation import ones_like as ones_like
 from pyflame.tensor.creation import tensor as tensor
 from pyflame.tensor.creation import zeros as zeros
 from pyflame.tensor.creation import zeros_like as zeros_like
+from pyflame.tensor.custom import custom_gradient as custom_gradient
 from pyflame.tensor.devices import device as device
 from pyflame.tensor.devices import device_info as device_info
 from pyflame.tensor.devices import devices as devices
@@ -93,6 +94,8 @@ from pyflame.tensor.random import randn_like as randn_like
 from pyflame.tensor.random import randperm as randperm
 from pyflame.tensor.random import seed as seed
 from pyflame.tensor.random import set_rng_state as set_rng_state
+from pyflame.transform import autocast as autocast
+from pyflame.transform import checkpoint as checkpoint
 from pyflame.transform import explain as explain
 from pyflame.transform import grad as grad
 from pyflame.transform import jit as jit
@@ -155,6 +158,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "autocast",
     "autograd",
     "avg_pool1d",
     "avg_pool2d",
@@ -182,6 +186,7 @@ __all__ = [
     "cast",
     "cat",
     "ceil",
+    "checkpoint",
     "chunk",
     "clamp",
     "clear_cache",
@@ -203,6 +208,7 @@ __all__ = [
     "cross_entropy",
     "cumprod",
     "cumsum",
+    "custom_gradient",
     "deterministic",
     "device",
     "device_info",

@@ -6,6 +6,7 @@ Node: evaluated nodes forget their sources while the tape lives on.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,17 @@ from pyflame.ir import Meta, Node, OpDef
 
 # Sees a finished gradient on its way back (and the entries of the gradients so far), and may replace it.
 Hook = Callable[[Node, "dict[Node, Entry | Leaf]"], "Node | None"]
+
+
+# What a function with a gradient of its own gives back for the gradients of its results: one per parent.
+JointRule = Callable[["list[Node | None]", "dict[Node, Entry | Leaf]", bool], "Sequence[Node | None]"]
+
+_ages = itertools.count()
+
+
+def now() -> int:
+    """An age that divides the entries made so far from those to come."""
+    return next(_ages)
 
 
 class Leaf:
@@ -27,12 +39,16 @@ class Leaf:
 
 
 class Entry:
-    """One application of an op. `parents` are the entries of its sources, None where no gradient is wanted."""
+    """One application of an op. `parents` are the entries of its sources, None where no gradient is wanted.
 
-    __slots__ = ("attrs", "freed", "hooks", "meta", "metas", "op", "out", "parents", "srcs")
+    `age` counts upwards: an entry made later has a greater one.
+    """
+
+    __slots__ = ("age", "attrs", "freed", "hooks", "meta", "metas", "op", "out", "parents", "srcs")
 
     def __init__(self, node: Node, parents: tuple[Entry | Leaf | None, ...]) -> None:
         rule = node.op.grad
+        self.age = next(_ages)
         self.op: OpDef = node.op
         self.attrs = node.attrs
         self.parents = parents
@@ -52,6 +68,44 @@ class Entry:
         self.out = None
         self.parents = ()
         self.freed = True
+
+
+class Joint(Entry):
+    """A function with a gradient of its own: its rule sees the gradients of all results at once."""
+
+    __slots__ = ("collected", "rule")
+
+    def __init__(self, rule: JointRule, parents: tuple[Entry | Leaf | None, ...], metas: tuple[Meta, ...]) -> None:
+        self.age = next(_ages)
+        self.rule = rule
+        self.parents = parents
+        self.metas = metas
+        self.collected: list[Node | None] = []
+        self.srcs = ()
+        self.out = None
+        self.freed = False
+        self.hooks = None
+
+    def part(self, meta: Meta) -> Part:
+        """The entry of its next result."""
+        self.collected.append(None)
+        return Part(self, len(self.collected) - 1, meta)
+
+
+class Part(Entry):
+    """One result of a function with a gradient of its own."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, joint: Joint, position: int, meta: Meta) -> None:
+        self.age = next(_ages)
+        self.parents = (joint,)
+        self.position = position
+        self.meta = meta
+        self.srcs = ()
+        self.out = None
+        self.freed = False
+        self.hooks = None
 
 
 def record(nodes: Sequence[Node], entries: dict[Node, Entry | Leaf]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from pyflame.autograd.tape import Entry, Leaf, record
+from pyflame.autograd.tape import Entry, Joint, Leaf, Part, record
 from pyflame.core.errors import GradientError
 from pyflame.core.state import mode
 from pyflame.ir import F, Meta, Node, cast
@@ -26,15 +26,19 @@ def backward(
     retain_graph: bool = False,
     create_graph: bool = False,
     entries: dict[Node, Entry | Leaf] | None = None,
-) -> dict[Leaf, Node]:
-    """Gradients of sum(root * seed) for each leaf. With create_graph `entries` gets the entries of the gradients."""
+    stop: Collection[Entry | Leaf] = (),
+) -> dict[Entry | Leaf, Node]:
+    """Gradients of sum(root * seed) for each leaf, and for each entry in `stop`, beyond which the walk does not go.
+
+    With create_graph `entries` gets the entries of the gradients.
+    """
     gradients: dict[Entry | Leaf, Node] = {}
     for root, seed in roots:
         gradients[root] = gradients[root] + seed if root in gradients else seed
-    order = _order([root for root, _ in roots])
+    order = _order([root for root, _ in roots], stop)
     known: dict[Node, Entry | Leaf] = entries if entries is not None else {}
     for entry in reversed(order):
-        if isinstance(entry, Leaf):
+        if isinstance(entry, Leaf) or entry in stop:
             continue
         if entry.freed:
             raise GradientError(
@@ -47,7 +51,7 @@ def backward(
             _step(entry, g, gradients, known, create_graph)
         if not (retain_graph or create_graph):
             entry.free()
-    return {leaf: _hooked(leaf, g, known) for leaf, g in gradients.items() if isinstance(leaf, Leaf)}
+    return {leaf: g if leaf in stop else _hooked(leaf, g, known) for leaf, g in gradients.items()}
 
 
 def _hooked(entry: Entry | Leaf, g: Node, known: dict[Node, Entry | Leaf]) -> Node:
@@ -61,20 +65,23 @@ def _hooked(entry: Entry | Leaf, g: Node, known: dict[Node, Entry | Leaf]) -> No
 def _step(
     entry: Entry, g: Node, gradients: dict[Entry | Leaf, Node], known: dict[Node, Entry | Leaf], create_graph: bool
 ) -> None:
+    if isinstance(entry, Part):
+        joint = entry.parents[0]
+        assert isinstance(joint, Joint)
+        joint.collected[entry.position] = gradients[joint] = g
+        return
+    if isinstance(entry, Joint):
+        given, entry.collected = entry.collected, [None] * len(entry.collected)
+        _hand_on(entry, entry.rule(given, known, create_graph), gradients)
+        return
     rule = entry.op.grad
     if rule is None:
         raise GradientError(
             f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out"
         )
     recorder: list[Node] | None = [] if create_graph else None
-    with mode(recorder=recorder):
-        results: Sequence[Any] = rule(g, entry.out, entry.srcs, entry.metas, entry.attrs)
-        for parent, meta, result in zip(entry.parents, entry.metas, results, strict=True):
-            if parent is None or result is None:
-                continue
-            result = sum_to(result, meta)
-            before = gradients.get(parent)
-            gradients[parent] = result if before is None else before + result
+    with mode(recorder=recorder, autocast=None):
+        _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs), gradients)
     if recorder is not None:
         if entry.out is not None:
             known[entry.out] = entry
@@ -84,7 +91,17 @@ def _step(
         record(recorder, known)
 
 
-def _order(roots: Sequence[Entry | Leaf]) -> list[Entry | Leaf]:
+def _hand_on(entry: Entry, results: Sequence[Any], gradients: dict[Entry | Leaf, Node]) -> None:
+    """Add what a rule gave to the gradients of the entry's parents."""
+    for parent, meta, result in zip(entry.parents, entry.metas, results, strict=True):
+        if parent is None or result is None:
+            continue
+        result = sum_to(result, meta)
+        before = gradients.get(parent)
+        gradients[parent] = result if before is None else before + result
+
+
+def _order(roots: Sequence[Entry | Leaf], stop: Collection[Entry | Leaf]) -> list[Entry | Leaf]:
     """Entries reachable from the roots, parents first."""
     order: list[Entry | Leaf] = []
     seen: set[Entry | Leaf] = set()
@@ -101,6 +118,6 @@ def _order(roots: Sequence[Entry | Leaf]) -> list[Entry | Leaf]:
                 continue
             seen.add(entry)
             stack.append((entry, True))
-            if isinstance(entry, Entry):
+            if isinstance(entry, Entry) and entry not in stop:
                 stack.extend((p, False) for p in entry.parents if p is not None and p not in seen)
     return order

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from pyflame.core.errors import ArgumentError
 
@@ -84,3 +86,24 @@ def _restored(seed: int, offset: int) -> Generator:
 
 # Used where no generator is given. Its first seed is drawn by the operating system, as PyTorch's is.
 default_generator = Generator()
+
+
+class Streams:
+    """The random streams that a function drew, so that it can be run again on the same ones."""
+
+    def __init__(self, outer: Streams | None) -> None:
+        self._outer = outer
+        self._drawn: list[Any] = []
+        self._again: Iterator[Any] | None = None
+
+    def take(self, draw: Callable[[], Any]) -> Any:
+        """The next stream: drawn, or the one that was drawn at this place before."""
+        if self._again is not None:
+            return next(self._again)
+        self._drawn.append(draw() if self._outer is None else self._outer.take(draw))
+        return self._drawn[-1]
+
+    def repeat(self) -> Streams:
+        """Hand out the same streams once more."""
+        self._again = iter(self._drawn)
+        return self

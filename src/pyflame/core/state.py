@@ -21,6 +21,8 @@ class State(threading.local):
         self.autocast: Any = None  # the 16-bit DType inside pf.autocast
         self.recorder: list[Any] | None = None  # autograd replays a composite through this list
         self.tracer: Any = None  # transform.jit
+        self.streams: Any = None  # core.generator.Streams: random streams that a checkpoint records or repeats
+        self.rebinds: list[Any] | None = None  # what a checkpoint undoes: cells rebound while it computes again
         self.pending = 0  # nodes built since the last evaluation
         self.line: str | None = None  # the user's line, while a composite is being decomposed
 

@@ -110,12 +110,23 @@ class Executable:
         return np.array(pairs, np.int64)
 
     def run(
-        self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False, lines: Sequence[str] = ()
+        self,
+        inputs: Sequence[Value],
+        constants: Sequence[Any],
+        timed: bool = False,
+        lines: Sequence[str] = (),
+        given: Sequence[int] = (),
     ) -> list[Value]:
-        """Run on these inputs and constants; gives the plan's outputs. `lines`: where this graph's ops were called."""
+        """Run on these inputs and constants; gives the plan's outputs. `lines`: where this graph's ops were called.
+
+        Outputs that are heirs of the inputs in `given` are written where those inputs lie.
+        """
         allocate = self.device.pool.take
         held = [(v.storage, v.offset) for v in [inputs[p] for p in self._positions]]
-        held += [(allocate(size), 0) for size in self._sizes]
+        heir_of = {self._slot_of[self.plan.heirs[p]] - len(held): inputs[p] for p in given}
+        for number, size in enumerate(self._sizes):
+            own = heir_of.get(number)
+            held.append((allocate(size), 0) if own is None else (own.storage, own.offset))
         if self._count:
             addresses = [storage.address + offset for storage, offset in held]  # type: ignore[union-attr]
             workspace = allocate(self._workspace) if self._workspace else None

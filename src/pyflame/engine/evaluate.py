@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -197,16 +197,17 @@ def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
     return plan, runner
 
 
-def plan_graph(graph: PendingGraph, target: Any) -> Plan:
-    """Passes and schedule."""
+def plan_graph(graph: PendingGraph, target: Any, heirs: Mapping[int, int] | None = None) -> Plan:
+    """Passes and schedule. `heirs`: positions of inputs whose buffer the output at that position may take over."""
     table = implementations(target)
     inputs = {n: i for i, n in enumerate(graph.inputs)}
     constants = {n: i for i, n in enumerate(graph.constants)}
     # Passes make nodes too: where the graph runs, and on nobody's tape.
     device = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
-    with mode(recorder=None, tracer=None, device=device):
+    with mode(recorder=None, tracer=None, autocast=None, device=device):
         outputs = own(simplify(legalise(graph.outputs, table), constants), set(graph.owned))
-    plan = make_plan(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer())
+    successors = {graph.inputs[i]: outputs[o] for i, o in (heirs or {}).items()}
+    plan = make_plan(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
     # Lines are no part of a plan's key: one who meets the plan again brings lines of their own, in the same order.
     numbers = {id(line): i for i, line in enumerate(graph.lines)}
     plan.check_lines = [numbers.get(id(line), -1) for _, line in plan.checks]

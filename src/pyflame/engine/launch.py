@@ -25,12 +25,21 @@ class Graph(Protocol):
 
 
 class Runner(Protocol):
-    """Runs a plan. `seconds` adds up the time of each launch when `timed`."""
+    """Runs a plan.
+
+    `seconds` adds up the time of each launch when `timed`; `given`: positions of inputs whose heirs may have their
+    buffers.
+    """
 
     seconds: np.ndarray[Any, Any]
 
     def run(
-        self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False, lines: Sequence[str] = ()
+        self,
+        inputs: Sequence[Value],
+        constants: Sequence[Any],
+        timed: bool = False,
+        lines: Sequence[str] = (),
+        given: Sequence[int] = (),
     ) -> list[Value]: ...
 
 
@@ -42,7 +51,12 @@ class References:
         self.seconds = np.zeros(0)
 
     def run(
-        self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False, lines: Sequence[str] = ()
+        self,
+        inputs: Sequence[Value],
+        constants: Sequence[Any],
+        timed: bool = False,
+        lines: Sequence[str] = (),
+        given: Sequence[int] = (),
     ) -> list[Value]:
         graph = self.graph
         given = {n: to_numpy(v, n.shape, n.dtype) for n, v in zip(graph.inputs, inputs, strict=True)}
@@ -59,7 +73,12 @@ class Nothing:
         self.seconds = np.zeros(len(plan.launches))
 
     def run(
-        self, inputs: Sequence[Value], constants: Sequence[Any], timed: bool = False, lines: Sequence[str] = ()
+        self,
+        inputs: Sequence[Value],
+        constants: Sequence[Any],
+        timed: bool = False,
+        lines: Sequence[str] = (),
+        given: Sequence[int] = (),
     ) -> list[Value]:
         return [Value(None, 0, view.strides) for view in self.plan.outputs]
 

@@ -26,6 +26,7 @@ from pyflame.core.dtype import (
 )
 from pyflame.core.errors import DTypeError
 from pyflame.core.shape import broadcast_shapes
+from pyflame.core.state import state
 from pyflame.ir.node import Meta, Node
 from pyflame.ir.opdef import CONST, ELEMENTWISE, INLINE, OPS, OpDef, Rule, apply, register, signature
 
@@ -220,6 +221,27 @@ def elementwise(
     return decorate
 
 
+def _following_autocast(fn: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    """The function, its float tensors cast first while pf.autocast is on: 16-bit for "low" ops, float32 for "high"."""
+
+    def fitted(value: Any, low: DType) -> Any:
+        if isinstance(value, Node):
+            have = value.meta.dtype
+            if kind == "low" and have in (float32, low):
+                return cast(value, low)
+            return cast(value, float32) if kind == "high" and have.is_float and have.itemsize < 4 else value
+        return type(value)([fitted(v, low) for v in value]) if type(value) in (list, tuple) else value
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        low = state.autocast
+        if low is None:
+            return fn(*args, **kwargs)
+        return fn(*[fitted(a, low) for a in args], **{k: fitted(v, low) for k, v in kwargs.items()})
+
+    return call
+
+
 def primitive(
     kind: str,
     *,
@@ -235,9 +257,11 @@ def primitive(
         name = options.pop("name", fn.__name__)
         names = srcs if srcs is not None else tuple(inspect.signature(fn).parameters)[:1]
 
+        prepare = _following_autocast(fn, options["autocast"]) if options.get("autocast") else fn
+
         @functools.wraps(fn)
         def call(*args: Any, **kwargs: Any) -> Node:
-            prepared = fn(*args, **kwargs)
+            prepared = prepare(*args, **kwargs)
             return prepared if isinstance(prepared, Node) else apply(op, *prepared)
 
         op = register(
@@ -263,18 +287,19 @@ def composite(*, reference: Callable[..., Any] | None = None, **options: Any) ->
 
     def decorate(fn: Fn) -> Fn:
         name = options.pop("name", fn.__name__)
+        call = _following_autocast(fn, options["autocast"]) if options.get("autocast") else fn
         register(
             OpDef(
                 name,
                 INLINE,
-                fn,
+                call,
                 fn.__doc__ or "",
                 reference=reference,
                 srcs=tuple(inspect.signature(fn).parameters),
                 **options,
             )
         )
-        return fn
+        return call  # type: ignore[return-value]
 
     return decorate
 

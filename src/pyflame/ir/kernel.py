@@ -68,6 +68,11 @@ class Kernel:
     def depth(self) -> int:
         return len(self.loops)
 
+    @property
+    def checked(self) -> bool:
+        """Whether it may find an index out of range."""
+        return (self.anchor is not None and self.anchor.check >= 0) or any(i.check >= 0 for i in self.instrs)
+
     def loop_scope(self) -> list[int]:
         """Scope of each loop, loops numbered across scopes."""
         return [d for d, extents in enumerate(self.loops) for _ in extents]
@@ -148,6 +153,26 @@ class Launch:
     why: str
     output: Shape = ()
 
+    def reads_where_it_writes(self, source: int, target: int) -> bool:
+        """Whether each element of one plan buffer is read only where the same element of the other is written next."""
+        kernel = self.kernel
+        if any(self.buffers[o.buffer][0] == source for o in self.operands):
+            return False
+        written = [a.strides for _, a in kernel.stores if self.buffers[a.buffer] == (target, 0)]
+        if len(written) != 1:
+            return False
+        reads = [
+            i for i in kernel.instrs if i.access and i.access.buffer >= 0 and self.buffers[i.access.buffer][0] == source
+        ]
+        return all(
+            i.kind == "load"
+            and i.scope == 0  # inside a row it might be read again after it is written
+            and i.access
+            and i.access.strides == written[0]
+            and self.buffers[i.access.buffer][1] == 0
+            for i in reads
+        )
+
 
 @dataclass(frozen=True)
 class OperandView:
@@ -183,3 +208,4 @@ class Plan:
     check_lines: list[int] = field(
         default_factory=list
     )  # position of that line among those of the graph it was made from
+    heirs: dict[int, int] = field(default_factory=dict)  # input position -> the output buffer that may take its place

@@ -87,7 +87,9 @@ def _samples() -> list[Sample]:
     ]
 
 
-@composite(reference=lambda x, axis: np.cumsum(x, axis) if x.ndim else x, torch="cumsum", samples=_samples)
+@composite(
+    reference=lambda x, axis: np.cumsum(x, axis) if x.ndim else x, torch="cumsum", samples=_samples, autocast="high"
+)
 def cumsum(x: Node, axis: Any, dtype: object = None) -> Node:
     """Running sums along an axis; integers and bools are summed as int64.
 
@@ -104,6 +106,7 @@ def cumsum(x: Node, axis: Any, dtype: object = None) -> Node:
         *_samples(),
         Sample((np.array([[2.0, 0.0, 3.0, 4.0], [1.0, 0.0, 0.0, 2.0], [0.0, 3.0, 2.0, 0.0]]), 1)),
     ],
+    autocast="high",
 )
 def cumprod(x: Node, axis: Any, dtype: object = None) -> Node:
     """Running products along an axis; integers and bools are multiplied as int64.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from pyflame.ir import F, Meta, Node, Sample, cast, composite, elementwise, prim
 from pyflame.ir.opdef import COMPOSITE
 
 _REDUCTIONS = ("mean", "sum", "none")
+_loss = functools.partial(composite, method=False, autocast="high")
 
 
 def _reduce(op: str, loss: Node, reduction: str) -> Node:
@@ -57,10 +59,9 @@ def _pairs(low: float, high: float, *settings: dict[str, Any]) -> Callable[[], l
 # --- distances ------------------------------------------------------------------------------------------------------
 
 
-@composite(
+@_loss(
     reference=_by_element(lambda x, y: (x - y) ** 2),
     torch="nn.functional.mse_loss",
-    method=False,
     samples=_pairs(-2, 2),
 )
 def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
@@ -72,10 +73,9 @@ def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
     return _reduce("mse_loss", F.square(input - target), reduction)
 
 
-@composite(
+@_loss(
     reference=_by_element(lambda x, y: np.abs(x - y)),
     torch="nn.functional.l1_loss",
-    method=False,
     samples=_pairs(-2, 2),
 )
 def l1_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
@@ -92,10 +92,9 @@ def _huber(x: Any, y: Any, delta: float = 1.0) -> Any:
     return np.where(d < delta, 0.5 * d * d, delta * (d - 0.5 * delta))
 
 
-@composite(
+@_loss(
     reference=_by_element(lambda x, y, beta=1.0: _huber(x, y, beta) / beta if beta else np.abs(x - y)),
     torch="nn.functional.smooth_l1_loss",
-    method=False,
     samples=_pairs(-2, 2, {}, {"beta": 0.4}, {"beta": 0.0}),
 )
 def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: float = 1.0) -> Node:
@@ -112,10 +111,9 @@ def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: flo
     return _reduce("smooth_l1_loss", F.where(d < beta, F.square(d) * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
-@composite(
+@_loss(
     reference=_by_element(_huber),
     torch="nn.functional.huber_loss",
-    method=False,
     samples=_pairs(-2, 2, {}, {"delta": 0.4}),
 )
 def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Node:
@@ -174,10 +172,9 @@ def _bce_oracle(torch: Any, input: Any, target: Any, weight: Any = None, reducti
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 
-@composite(
+@_loss(
     reference=_by_element(_bce),
     torch=_bce_oracle,
-    method=False,
     samples=_bce_samples,
 )
 def binary_cross_entropy(input: Node, target: Node, weight: Node | None = None, reduction: str = "mean") -> Node:
@@ -191,10 +188,9 @@ def binary_cross_entropy(input: Node, target: Node, weight: Node | None = None, 
     return _reduce("binary_cross_entropy", loss if weight is None else loss * weight, reduction)
 
 
-@composite(
+@_loss(
     reference=_by_element(_bce),
     torch="nn.functional.binary_cross_entropy",
-    method=False,
     samples=lambda: _bce_samples()[:3],
 )
 def bce_loss(input: Node, target: Node, weight: Node | None = None, reduction: str = "mean") -> Node:
@@ -234,10 +230,9 @@ def _logits_samples() -> list[Sample]:
     ]
 
 
-@composite(
+@_loss(
     reference=_by_element(_logits),
     torch=_logits_oracle,
-    method=False,
     samples=_logits_samples,
 )
 def binary_cross_entropy_with_logits(
@@ -258,10 +253,9 @@ def binary_cross_entropy_with_logits(
     return _reduce(op, loss if weight is None else loss * weight, reduction)
 
 
-@composite(
+@_loss(
     reference=_by_element(_logits),
     torch="nn.functional.binary_cross_entropy_with_logits",
-    method=False,
     samples=lambda: _logits_samples()[:3],
 )
 def bce_with_logits(
@@ -408,7 +402,7 @@ def _class_samples(*settings: dict[str, Any]) -> list[Sample]:
     )
 
 
-@composite(reference=_nll_reference, torch=_constant_weight("nll_loss"), method=False, samples=_class_samples)
+@_loss(reference=_nll_reference, torch=_constant_weight("nll_loss"), samples=_class_samples)
 def nll_loss(
     input: Node, target: Node, weight: Node | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Node:
@@ -519,10 +513,9 @@ def _cross_entropy_samples() -> list[Sample]:
     return [*_class_samples(*smooth), *soft, Sample((x * 300, np.arange(6) % 5))]
 
 
-@composite(
+@_loss(
     reference=_cross_entropy_reference,
     torch=_constant_weight("cross_entropy"),
-    method=False,
     samples=_cross_entropy_samples,
 )
 def cross_entropy(
@@ -580,7 +573,7 @@ def _kl_samples() -> list[Sample]:
     ]
 
 
-@composite(reference=_kl_reference, torch="nn.functional.kl_div", method=False, samples=_kl_samples)
+@_loss(reference=_kl_reference, torch="nn.functional.kl_div", samples=_kl_samples)
 def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Node:
     """target * (log(target) - input), averaged: the input holds log-probabilities, the target probabilities or, with
     log_target, their logarithms. "batchmean" divides the sum by the first axis, as the definition does.

@@ -82,6 +82,7 @@ _MATRIX = np.linspace(-3.0, 4.0, 28).reshape(4, 7)
         Sample((np.zeros((2, 0)), 1), grad=False),
         Sample((np.array(0.5), 0)),
     ],
+    autocast="high",
 )
 def logsumexp(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """log(sum(exp(x))) over axes, without overflow.
@@ -180,6 +181,7 @@ def _torch_norm(torch: Any, x: Any, p: Any = 2, axis: Any = None, keepdims: bool
         Sample((np.array([[1.0, np.nan], [inf, 2.0]]), 2, 1), grad=False),
         Sample((np.array(-2.0), 3)),
     ],
+    autocast="high",
 )
 def norm(x: Node, p: Any = 2, axis: Any = None, keepdims: bool = False, dtype: object = None) -> Node:
     """The p-norm of the vectors along axes: (sum |x|^p)^(1/p), with its limits at p = 0, inf and -inf. "fro": p = 2.
@@ -208,6 +210,7 @@ def norm(x: Node, p: Any = 2, axis: Any = None, keepdims: bool = False, dtype: o
     ),
     torch=lambda torch, x1, x2, axis=1, eps=1e-8: torch.nn.functional.cosine_similarity(x1, x2, axis, eps),
     samples=lambda: [Sample((_MATRIX, _MATRIX[::-1] * 2 + 1)), Sample((_MATRIX[0], _MATRIX + 0.3, -1))],
+    autocast="high",
 )
 def cosine_similarity(x1: Node, x2: Node, axis: Any = 1, eps: float = 1e-8) -> Node:
     """The cosine of the angle between vectors along an axis; norms below eps count as eps.

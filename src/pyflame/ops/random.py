@@ -28,6 +28,12 @@ def stream(generator: Generator | None) -> tuple[Node, Node]:
     generator = default_generator if generator is None else generator
     if not isinstance(generator, Generator):
         raise ArgumentError(f"[random] expected a pf.Generator but got {generator!r}")
+    if state.streams is not None:
+        return state.streams.take(lambda: _draw(generator))  # type: ignore[no-any-return]
+    return _draw(generator)
+
+
+def _draw(generator: Generator) -> tuple[Node, Node]:
     if state.tracer is not None:
         seed, offset = const(0, int64), const(0, int64)
         state.tracer.drew(generator, seed, offset)

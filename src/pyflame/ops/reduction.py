@@ -158,6 +158,7 @@ def _torch_reduce(name: str, **fixed: Any) -> Callable[..., Any]:
         Sample((np.array([[True, False], [True, True]]), 1)),
         Sample((_NAN, 1), grad=False),
     ],
+    autocast="high",
 )
 def sum(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None) -> Node:
     """Sum over axes; integers and bools are summed as int64.
@@ -173,6 +174,7 @@ def sum(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None)
     reference=lambda x, axis=None, keepdims=False, dtype=None: np.nansum(x, axis=axis, keepdims=keepdims),
     torch=_torch_reduce("nansum"),
     samples=lambda: [Sample((_NAN, 0), grad=False), Sample((_NAN[:1],)), Sample((np.zeros((2, 0)), 1))],
+    autocast="high",
 )
 def nansum(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None) -> Node:
     """Sum over axes that takes NaN as 0.
@@ -187,6 +189,7 @@ def nansum(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = No
     reference=lambda x, axis=None, keepdims=False, dtype=None: x.mean(axis=axis, keepdims=keepdims),
     torch=_torch_reduce("mean"),
     samples=lambda: [*_axes_samples(), Sample((np.ones((0, 3)), 0), grad=False), Sample((_NAN, 1), grad=False)],
+    autocast="high",
 )
 def mean(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None) -> Node:
     """The mean over axes.
@@ -212,6 +215,7 @@ def mean(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None
         Sample((np.array(3.0),)),
         Sample((np.arange(1, 7).reshape(2, 3), 0)),
     ],
+    autocast="high",
 )
 def prod(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None) -> Node:
     """The product over axes; integers and bools are multiplied as int64.
@@ -332,7 +336,7 @@ def _numpy_spread(fn: Callable[..., Any]) -> Callable[..., Any]:
     return reference
 
 
-@composite(reference=_numpy_spread(np.asarray), torch=_torch_reduce("var"), samples=_spread_samples)
+@composite(reference=_numpy_spread(np.asarray), torch=_torch_reduce("var"), samples=_spread_samples, autocast="high")
 def var(
     x: Node,
     axis: Any = None,
@@ -354,6 +358,7 @@ def var(
     reference=_numpy_spread(np.sqrt),
     torch=_torch_reduce("std"),
     samples=lambda: [*_spread_samples(), Sample((np.full((2, 3), 0.5), 1))],
+    autocast="high",
 )
 def std(
     x: Node,
@@ -376,6 +381,7 @@ def std(
     reference=lambda x, axis=None: (x.var(axis=axis, ddof=1), x.mean(axis=axis)),
     torch=lambda torch, x, axis=None: torch.var_mean(x, dim=axis),
     samples=lambda: [Sample((_CUBE, 1)), Sample((_CUBE,))],
+    autocast="high",
 )
 def var_mean(
     x: Node,

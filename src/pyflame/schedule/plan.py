@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from pyflame.core.device import Target
@@ -14,6 +13,7 @@ from pyflame.ir.implementation import Table
 from pyflame.ir.kernel import BufferDecl, Kernel, Launch, OperandView, OutputView, Plan
 from pyflame.schedule.fuse import Fuser, Group
 from pyflame.schedule.lower import Lowering
+from pyflame.schedule.order import Order
 
 ALIGNMENT = 64
 
@@ -25,11 +25,15 @@ def make_plan(
     target: Target,
     table: Table,
     max_ops: int,
+    heirs: Mapping[Node, Node] | None = None,
 ) -> Plan:
-    """`inputs` and `constants` number the graph's leaves and constants as the caller will supply them."""
+    """`inputs` and `constants` number the graph's leaves and constants as the caller will supply them.
+
+    `heirs`: inputs whose buffer an output may take over, if the caller lets it when the plan runs.
+    """
     fuser = Fuser(topological(outputs), outputs, target, table, max_ops)
     fuser.run()
-    plan = _Planner(fuser, inputs, constants, outputs).run()
+    plan = _Planner(fuser, inputs, constants, outputs, heirs or {}).run()
     for group in fuser.groups:
         group.operands.clear()  # they point back to it: the circle would hold nodes until a collection
     return plan
@@ -37,12 +41,24 @@ def make_plan(
 
 class _Planner:
     def __init__(
-        self, fuser: Fuser, inputs: dict[Node, int], constants: dict[Node, int], outputs: Sequence[Node]
+        self,
+        fuser: Fuser,
+        inputs: dict[Node, int],
+        constants: dict[Node, int],
+        outputs: Sequence[Node],
+        heirs: Mapping[Node, Node],
     ) -> None:
         self.fuser = fuser
         self.inputs = inputs
         self.constants = constants
         self.outputs = outputs
+        source_of = {operand.node: operand.source for operand in fuser.outputs}
+        # input -> the stored node that takes its buffer over
+        self.heirs = {
+            leaf: heir
+            for leaf, node in heirs.items()
+            if (heir := source_of[node]) is not None and heir in fuser.stored and _same_layout(leaf, heir)
+        }
         self.plan = Plan([], [], [], [])
         self.buffer_of: dict[Node, int] = {}
         self.uniforms: dict[Node, int] = {}
@@ -52,7 +68,8 @@ class _Planner:
 
     def run(self) -> Plan:
         plan = self.plan
-        groups = self.ordered()
+        kept = {operand.source for operand in self.fuser.outputs if operand.source is not None}
+        groups = Order(self.fuser.groups, self.fuser.stored, self.heirs, kept).run()
         for node, position in self.inputs.items():
             self.buffer_of[node] = len(plan.buffers)
             plan.buffers.append(BufferDecl(node.meta.nbytes, "input", position, dtype=node.dtype, shape=node.shape))
@@ -77,34 +94,9 @@ class _Planner:
             strides = operand.strides()
             contiguous = is_contiguous(node.shape, strides) and operand.form.offset == 0
             plan.outputs.append(OutputView(buffer, operand.form.offset, None if contiguous else strides))
+        self.hand_down()
         self.place_scratch()
         return plan
-
-    def ordered(self) -> list[Group]:
-        """Groups so that what is read has been stored, the one that came first in the graph first."""
-        groups = self.fuser.groups
-        number = {g: i for i, g in enumerate(groups)}
-        needs: dict[Group, set[Group]] = {}
-        users: dict[Group, list[Group]] = {g: [] for g in groups}
-        for group in groups:
-            nodes = {n for n, _ in group.reads} | {o.source for o in group.operands if o.source is not None}
-            deps = {self.fuser.stored[n] for n in nodes if n in self.fuser.stored} - {group}
-            needs[group] = deps
-            for d in deps:
-                users[d].append(group)
-        ready = [(-number[g], number[g]) for g in groups if not needs[g]]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            _, i = heapq.heappop(ready)
-            group = groups[i]
-            order.append(group)
-            for user in users[group]:
-                needs[user].discard(group)
-                if not needs[user]:
-                    heapq.heappush(ready, (-number[user], number[user]))
-        assert len(order) == len(groups), "the groups of a plan depend on each other in a circle"
-        return order
 
     def allocate(self, node: Node, group: Group) -> None:
         """A buffer for a stored node; an assignment takes over its base's."""
@@ -155,6 +147,21 @@ class _Planner:
             output=root.shape,
         )
 
+    def hand_down(self) -> None:
+        """Let heirs take over an input's buffer, where all others have read it before, or read what they overwrite."""
+        plan = self.plan
+        kept = {view.buffer for view in plan.outputs}
+        checking = [i for i, launch in enumerate(plan.launches) if launch.kernel.checked]
+        for leaf, node in self.heirs.items():
+            given, taken = self.buffer_of[leaf], self.buffer_of[node]
+            first, last = self.first_use.get(taken), self.last_use.get(given, -1)
+            if first is None or given in kept or plan.buffers[taken].role != "output" or last > first:
+                continue
+            if any(i >= first for i in checking):
+                continue
+            if last < first or plan.launches[first].reads_where_it_writes(given, taken):
+                plan.heirs[plan.buffers[given].position] = taken
+
     def place_scratch(self) -> None:
         """Offsets in the arena: a buffer may lie where another lay that is no longer needed; big ones choose first."""
         plan = self.plan
@@ -173,6 +180,11 @@ class _Planner:
             plan.buffers[i].offset = offset
             placed.append((first, last, offset, offset + size))
             plan.arena_bytes = max(plan.arena_bytes, offset + size)
+
+
+def _same_layout(leaf: Node, node: Node) -> bool:
+    """Whether a value fits the bytes of a leaf's buffer exactly."""
+    return leaf.meta.nbytes == node.meta.nbytes and leaf.data.strides is None
 
 
 def _cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyflame.tensor.custom import Function
 from pyflame.tensor.gradients import (
     backward_into_leaves,
     enable_grad,
@@ -14,7 +15,7 @@ from pyflame.tensor.gradients import (
 )
 from pyflame.tensor.tensor import Tensor
 
-__all__ = ["backward", "enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+__all__ = ["Function", "backward", "enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
 
 grad = grad_of
 

@@ -84,8 +84,8 @@ def number_for(op: str, value: Any, dtype: DType) -> float | int | bool:
 # --- from data --------------------------------------------------------------------------------------------------------
 
 
-def _array(data: Any) -> np.ndarray[Any, Any]:
-    """What a user gave as data, as an array with the dtype PyTorch would choose."""
+def _array(data: Any, dtype: object = None) -> np.ndarray[Any, Any]:
+    """What a user gave as data, as an array with the dtype PyTorch would choose if none is asked for."""
     if isinstance(data, (np.ndarray, np.generic)):
         array = np.asarray(data)
     elif hasattr(data, "__dlpack__"):
@@ -99,7 +99,7 @@ def _array(data: Any) -> np.ndarray[Any, Any]:
             raise ShapeError(f"[tensor] expected nested lists of equal lengths but got ragged data: {error}") from None
         except OverflowError:
             raise ArgumentError("[tensor] expected integers that fit in 64 bits but got a larger one") from None
-        if array.dtype == np.float64:
+        if array.dtype == np.float64 and dtype is None:
             array = array.astype(np.float32)
     if array.dtype.kind == "O" or array.dtype.kind in "USMm":
         raise DTypeError(
@@ -141,7 +141,7 @@ def tensor(data: Any, dtype: object = None, device: object = None, requires_grad
     if isinstance(data, Tensor):
         node = cast(F.clone(data._node), as_dtype(dtype) if dtype is not None else data.dtype)
         return finish(copy_to(node, target_of(device), commit=True) if device is not None else node, requires_grad)
-    array = _array(data)
+    array = _array(data, dtype)
     wanted = as_dtype(dtype) if dtype is not None else as_dtype(array.dtype)
     if wanted.is_int and array.dtype != wanted.numpy:
         _check_integer("tensor", array, wanted)

@@ -12,6 +12,7 @@ from pyflame.autograd import Entry, Hook, Leaf, backward
 from pyflame.core.errors import ArgumentError, GradientError, ShapeError
 from pyflame.core.state import state
 from pyflame.ir import F, Node, cast
+from pyflame.tensor.dispatch import read
 from pyflame.tensor.tensor import Tensor
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -128,11 +129,7 @@ def _seed(op: str, tensor: Tensor, gradient: Tensor | None) -> tuple[Entry | Lea
         raise ArgumentError(f"[{op}] expected a tensor as gradient but got {type(gradient).__name__}")
     if gradient.shape != tensor.shape:
         raise ShapeError(f"[{op}] expected a gradient of shape {tensor.shape} but got {gradient.shape}")
-    return tensor._entry, cast(_node_of(gradient), tensor.dtype)
-
-
-def _node_of(tensor: Tensor) -> Node:
-    return tensor._node if state.tracer is None else state.tracer.read(tensor)
+    return tensor._entry, cast(read(gradient), tensor.dtype)
 
 
 def accumulate(cell: Tensor, node: Node, entry: Entry | Leaf | None) -> None:
@@ -140,7 +137,7 @@ def accumulate(cell: Tensor, node: Node, entry: Entry | Leaf | None) -> None:
     if cell.grad is None:
         cell.grad = Tensor(node, entry)
     elif entry is None and cell.grad._entry is None:
-        cell.grad = Tensor(F.add(_node_of(cell.grad), node))
+        cell.grad = Tensor(F.add(read(cell.grad), node))
     else:
         cell.grad = cell.grad + Tensor(node, entry)
 
@@ -156,7 +153,7 @@ def _roots(
     if len(seeds) != len(outs):
         raise ArgumentError(f"[{op}] expected one gradient per output ({len(outs)}) but got {len(seeds)}")
     roots = [_seed(op, o, s) for o, s in zip(outs, seeds, strict=True)]
-    return roots, {_node_of(g): g._entry for g in seeds if g is not None and g._entry is not None}
+    return roots, {read(g): g._entry for g in seeds if g is not None and g._entry is not None}
 
 
 def backward_into_leaves(
@@ -170,7 +167,7 @@ def backward_into_leaves(
     keep = create_graph if retain_graph is None else retain_graph
     found = backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries)
     for leaf, node in found.items():
-        cell = leaf.cell()
+        cell = leaf.cell() if isinstance(leaf, Leaf) else None
         if cell is not None:
             accumulate(cell, node, entries.get(node) if create_graph else None)
 

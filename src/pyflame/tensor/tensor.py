@@ -247,6 +247,8 @@ class Tensor(Catalogue):
             raise ShapeError(f"[in-place] expected a value of shape {self.shape} but got {value.shape}")
         if state.tracer is not None:
             state.tracer.rebound(self)
+        if state.rebinds is not None:
+            state.rebinds.append((self, self._node, self._entry))
         self._node = value._node
         if state.grad_enabled:  # without it the tape does not see the change
             self._entry = value._entry

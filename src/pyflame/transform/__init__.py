@@ -1,7 +1,9 @@
-"""Functions of functions: jit, grad and explain."""
+"""Functions of functions: jit, grad, checkpoint, autocast and explain."""
 
+from pyflame.transform.autocast import autocast
+from pyflame.transform.checkpoint import checkpoint
 from pyflame.transform.explain import explain
 from pyflame.transform.grad import grad, value_and_grad
 from pyflame.transform.jit import jit
 
-__all__ = ["explain", "grad", "jit", "value_and_grad"]
+__all__ = ["autocast", "checkpoint", "explain", "grad", "jit", "value_and_grad"]

@@ -1,234 +1,55 @@
 """jit: trace a function once per signature, then replay its plan.
 
-While a function is traced every tensor cell that it reads becomes an input of the plan and every cell that it rebinds
-becomes an output, so a whole training step (parameters, optimiser state, gradients) is one plan. Floats among the
-arguments are data; other values that are no tensors are part of the signature.
+Floats among the arguments are data of the plan; other values that are no tensors are part of the signature. A whole
+training step (parameters, gradients, optimiser state) is one plan.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from pyflame.autograd import Leaf
 from pyflame.core import knobs
-from pyflame.core.dtype import float32, int64
 from pyflame.core.errors import TraceError
-from pyflame.core.generator import Generator
-from pyflame.core.state import mode, state
-from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import PendingGraph, evaluate, plan_graph
-from pyflame.engine.launch import runner_for
-from pyflame.engine.value import Value
-from pyflame.ir import OPS, F, Node, const, signature
-from pyflame.ir.declare import wrap_int
-from pyflame.ir.node import user_line
-from pyflame.ir.opdef import LEAF
+from pyflame.core.state import state
 from pyflame.tensor import Tensor
-from pyflame.transform.tree import flatten, is_tensor, is_traced, rebuild
+from pyflame.transform.trace import Traced, evaluated
+from pyflame.transform.tree import flatten, is_tensor, is_traced
 
+MANY = 16  # traces of one function after which a warning says what keeps changing
 
-def placeholder(node: Node) -> Node:
-    """A leaf of the same shape, dtype, device and strides, whose value comes when the plan runs."""
-    strides = node.data.strides
-    return Node(OPS["leaf"], (), (), node.meta, signature("leaf", node.meta, strides), Value(None, 0, strides))
-
-
-def evaluated(tensor: Tensor) -> Node:
-    """The tensor's node as a leaf."""
-    node = tensor._node
-    if node.op.kind != LEAF:
-        if node.meta.device is None:
-            node = tensor._node = F.clone(node)
-        evaluate([node])
-    return node
-
-
-class Tracer:
-    """Watches the cells that a function touches."""
-
-    def __init__(self) -> None:
-        self.known: set[Node] = set()  # nodes made by the trace
-        self.cells: dict[int, tuple[Tensor, Node, Node]] = {}  # id -> cell, its node before, its placeholder
-        self.grads_before: dict[int, Tensor | None] = {}
-        self.owner_of_grad: dict[int, Tensor] = {}
-        self.draws: list[tuple[Generator, Node, Node]] = []  # random streams: generator, constants of seed and offset
-
-    def read(self, tensor: Tensor) -> Node:
-        node = tensor._node
-        if node in self.known:
-            return node
-        with mode(tracer=None, recorder=None):
-            before = evaluated(tensor)
-        made = placeholder(before)
-        self._remember(tensor, before, made)
-        tensor._node = made
-        self.known.add(made)
-        return made
-
-    def _remember(self, tensor: Tensor, before: Node, made: Node) -> None:
-        self.cells[id(tensor)] = (tensor, before, made)
-        self.grads_before[id(tensor)] = tensor.grad
-        if tensor.grad is not None:
-            self.owner_of_grad[id(tensor.grad)] = tensor
-
-    def rebound(self, tensor: Tensor) -> None:
-        """A cell is about to take another value."""
-        if tensor._node not in self.known:
-            self.read(tensor)
-
-    def drew(self, generator: Generator, seed: Node, offset: Node) -> None:
-        """A random stream was taken: each replay takes a new one."""
-        self.draws.append((generator, seed, offset))
-
-    def escaped(self, what: str) -> None:
-        raise TraceError(
-            f"[jit] expected a function of tensors but {what} asks for a value that exists only when the plan runs, "
-            f"at {user_line()}; "
-            "return the tensor instead, use pf.where for a choice, or name the argument in static_argnums"
-        )
-
-    def restore(self) -> None:
-        for key, (tensor, before, _) in self.cells.items():
-            tensor._node = before
-            tensor.grad = self.grads_before[key]
-
-
-class Traced:
-    """One signature's plan and where its inputs and outputs live."""
-
-    def __init__(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
-    ) -> None:
-        tracer = Tracer()
-        feeds: list[Node] = []
-        tensors: list[Any] = []
-        for value in leaves:
-            node = const(value, float32) if type(value) is float else placeholder(evaluated(value))
-            tracer.known.add(node)
-            feeds.append(node)
-            cell = Tensor(node)
-            if isinstance(value, Tensor) and isinstance(value._entry, Leaf):
-                cell.requires_grad_()
-            tensors.append(cell)
-        it = iter(tensors)
-        traced_args = tuple(rebuild(a, is_traced, it) for a in args)
-        traced_kwargs = {k: rebuild(v, is_traced, it) for k, v in kwargs.items()}
-        try:
-            with mode(tracer=tracer, eager=False):
-                self.result = fn(*traced_args, **traced_kwargs)
-            self._collect(tracer, feeds)
-        finally:
-            tracer.restore()
-
-    def _collect(self, tracer: Tracer, feeds: list[Node]) -> None:
-        returned: list[Tensor] = []
-        flatten(self.result, returned, is_tensor)
-        with mode(tracer=None):
-            nodes = [t._node if t._node.meta.device is not None else F.clone(t._node) for t in returned]
-            cells = [(t, made) for t, _, made in tracer.cells.values() if id(t) not in tracer.owner_of_grad]
-            self.cells = [t for t, _ in cells]
-            self.grad_cells = [
-                (tracer.owner_of_grad[id(t)], made)
-                for t, _, made in tracer.cells.values()
-                if id(t) in tracer.owner_of_grad
-            ]
-            self.rebound = [t for t, made in cells if t._node is not made]
-            self.new_grads = [t for t, _ in cells if t.grad is not tracer.grads_before[id(t)]]
-            nodes += [t._node for t in self.rebound]
-            nodes += [t.grad._node for t in self.new_grads if t.grad is not None]
-            self.cleared = [t for t in self.new_grads if t.grad is None]
-            self.new_grads = [t for t in self.new_grads if t.grad is not None]
-            self.had_grad = [tracer.grads_before[id(t)] is not None for t in self.cells]
-            self.cell_sigs = [made.sig for _, made in cells]
-            graph = PendingGraph(nodes, keep_held=False)
-        device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
-        self.plan = plan_graph(graph, device.target)
-        self.runner = runner_for(graph, self.plan, device)
-        position = {n: i for i, n in enumerate(graph.outputs)}
-        strides = [view.strides for view in self.plan.outputs]
-        self.outputs = [(position[n], n.meta, signature("leaf", n.meta, strides[position[n]])) for n in nodes]
-        feed_at = {n: i for i, n in enumerate(feeds)}
-        cell_at = {made: i for i, (_, made) in enumerate(cells)}
-        grad_at = {made: i for i, (_, made) in enumerate(self.grad_cells)}
-        self.inputs: list[tuple[str, Any]] = []
-        for n in graph.inputs:
-            if n in feed_at:
-                self.inputs.append(("arg", feed_at[n]))
-            elif n in cell_at:
-                self.inputs.append(("cell", cell_at[n]))
-            elif n in grad_at:
-                self.inputs.append(("grad", grad_at[n]))
-            else:
-                self.inputs.append(("value", n.data))
-        self.generators = [generator for generator, _, _ in tracer.draws]
-        drawn = {n: 2 * i + k for i, (_, *pair) in enumerate(tracer.draws) for k, n in enumerate(pair)}
-        self.constants: list[tuple[str, Any]] = [
-            ("arg", feed_at[n]) if n in feed_at else ("draw", drawn[n]) if n in drawn else ("value", n.data)
-            for n in graph.constants
-        ]
-        self.returned = len(returned)
-
-    def fits(self) -> bool:
-        """Whether the cells still look as they did when traced."""
-        for cell, sig, had in zip(self.cells, self.cell_sigs, self.had_grad, strict=True):
-            node = cell._node
-            if node.op.kind != LEAF:
-                node = evaluated(cell)
-            if node.sig != sig or (cell.grad is not None) != had:
-                return False
-        return True
-
-    def feed(self, leaves: list[Any]) -> tuple[list[Value], list[Any]]:
-        """Inputs and constants of the plan, as arguments, cells and generators have them now."""
-        values = []
-        for source, at in self.inputs:
-            if source == "arg":
-                values.append(evaluated(leaves[at]).data)
-            elif source == "cell":
-                values.append(self.cells[at]._node.data)
-            elif source == "grad":
-                values.append(evaluated(self.grad_cells[at][0].grad).data)
-            else:
-                values.append(at)
-        draws = [wrap_int(n, int64) for generator in self.generators for n in generator.next_stream()]
-        constants = [
-            leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants
-        ]
-        return values, constants
-
-    def replay(self, leaves: list[Any]) -> Any:
-        """Run the plan; cells take their new values."""
-        out = self.runner.run(*self.feed(leaves))
-        made = OPS["leaf"]
-        nodes = [Node(made, (), (), meta, sig, out[at]) for at, meta, sig in self.outputs]
-        n = self.returned
-        for cell, node in zip(self.rebound, nodes[n:], strict=False):
-            cell._node = node
-        for cell, node in zip(self.new_grads, nodes[n + len(self.rebound) :], strict=True):
-            cell.grad = Tensor(node)
-        for cell in self.cleared:
-            cell.grad = None
-        if n == 1 and type(self.result) is Tensor:
-            return Tensor(nodes[0])
-        return rebuild(self.result, is_tensor, iter([Tensor(node) for node in nodes[:n]]))
+# What a key is made of, in its order: what to say when it differs.
+_PARTS = ("structure or static arguments", "tensor arguments", "gradient mode", "autocast", "current device")
 
 
 class Jitted:
-    """A function and its traces. Call it like the function; `traces` counts how often it was traced."""
+    """A function and its traces. Call it like the function.
 
-    def __init__(self, fn: Callable[..., Any], static_argnums: tuple[int, ...], check: bool) -> None:
+    `traces` counts how often it was traced, and `reasons` says why, one line per trace.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], static_argnums: Iterable[int], static_argnames: Iterable[str], check: bool
+    ) -> None:
         self.fn = fn
-        self.static = static_argnums
+        self.static = frozenset(static_argnums)
+        self.static_names = frozenset(static_argnames)
         self.check = check
-        self.cache: dict[Any, Traced] = {}
+        self.cache: dict[Any, list[Traced]] = {}
         self.traces = 0
+        self.reasons: list[str] = []
+        self._last_key: Any = None
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As a method: the object is an argument like any other, known by its identity."""
+        return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.tracer is not None:
@@ -239,62 +60,126 @@ class Jitted:
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[Any]]:
         """The trace for these arguments, made if need be, and what to feed it."""
         leaves: list[Any] = []
-        shape: Any = tuple(
-            ("static", a) if n in self.static else flatten(a, leaves, is_traced) for n, a in enumerate(args)
-        )
+        if self.static:
+            args = tuple([_Static(a) if n in self.static else a for n, a in enumerate(args)])
+        if self.static_names:
+            kwargs = {k: _Static(v) if k in self.static_names else v for k, v in kwargs.items()}
+        shape: Any = tuple([flatten(a, leaves, is_traced) for a in args])
         if kwargs:
             shape = (shape, flatten(kwargs, leaves, is_traced))
         sigs = tuple([float if type(v) is float else (evaluated(v).sig, v._entry is not None) for v in leaves])
         key = (shape, sigs, state.grad_enabled, state.autocast, state.device)
         try:
-            traced = self.cache.get(key)
+            variants = self.cache.get(key, [])
         except TypeError as error:
             raise TraceError(f"[jit] expected arguments that are tensors or can be hashed but got {error}") from None
-        if traced is None or not traced.fits():
-            with self._lock:
-                dynamic = [a if n not in self.static else _Static(a) for n, a in enumerate(args)]
-                traced = Traced(self._call_static, tuple(dynamic), kwargs, leaves)
-                self.cache[key] = traced
-                if len(self.cache) > knobs.PLAN_CACHE.integer():
-                    del self.cache[next(iter(self.cache))]  # the oldest
-                self.traces += 1
-                if self.check:
-                    self._check(args, kwargs, traced, leaves)
+        reason = ""
+        for traced in variants:
+            misfit = traced.misfit()
+            if misfit is None:
+                return traced, leaves
+            reason = reason or misfit
+        with self._lock:
+            traced = self._trace(args, kwargs, leaves)
+            self._keep(key, traced, reason or self._difference(key, leaves))
+            if self.check:
+                self._check(args, kwargs, traced, leaves)
         return traced, leaves
 
-    def _call_static(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fn(*[a.value if isinstance(a, _Static) else a for a in args], **kwargs)
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> Traced:
+        return Traced(self._call, args, kwargs, leaves, getattr(self.fn, "__name__", "a function"))
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, its static arguments unpacked."""
+        given = [a.value if isinstance(a, _Static) else a for a in args]
+        return self.fn(*given, **{k: v.value if isinstance(v, _Static) else v for k, v in kwargs.items()})
+
+    def _keep(self, key: Any, traced: Traced, reason: str) -> None:
+        self.cache.setdefault(key, []).insert(0, traced)
+        while sum(map(len, self.cache.values())) > knobs.PLAN_CACHE.integer():
+            oldest = next(iter(self.cache))
+            self.cache[oldest].pop()
+            if not self.cache[oldest]:
+                del self.cache[oldest]
+        self.traces += 1
+        self.reasons.append(reason)
+        self._last_key = key
+        if self.traces == MANY:
+            warnings.warn(
+                f"[jit] {getattr(self, '__name__', 'a function')} was traced {MANY} times, the last time because "
+                f"{reason}; pad tensors to few shapes, or pass numbers that change as floats or tensors "
+                "(all reasons: fn.reasons)",
+                stacklevel=5,
+            )
+
+    def _difference(self, key: Any, leaves: list[Any]) -> str:
+        """What sets this key apart from the last one's."""
+        if self._last_key is None:
+            return "first call"
+        parts = [name for name, a, b in zip(_PARTS, key, self._last_key, strict=True) if a != b]
+        if parts == ["tensor arguments"] and len(key[1]) == len(self._last_key[1]):
+            changed = [n for n, (a, b) in enumerate(zip(key[1], self._last_key[1], strict=True)) if a != b]
+            now = [v._node.meta if isinstance(v, Tensor) else v for v in (leaves[n] for n in changed)]
+            return "new tensor arguments: " + ", ".join(f"number {n} is {v}" for n, v in zip(changed, now, strict=True))
+        return "another " + ", ".join(parts) if parts else "the trace for this signature was dropped"
 
     def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any], traced: Traced, leaves: list[Any]) -> None:
-        """Run both ways on the same state and compare."""
+        """Trace again, run both ways on the same state, and compare: results, state and gradients."""
+        name = getattr(self, "__name__", "the function")
+        if self._trace(args, kwargs, leaves).key != traced.key:
+            raise TraceError(
+                f"[jit] expected {name} to do the same when traced again but its graph differs; it depends on "
+                "something that is neither an argument nor a tensor"
+            )
         before = [(cell, cell._node, cell.grad) for cell in traced.cells]
-        eager: list[Tensor] = []
-        flatten(self.fn(*args, **kwargs), eager, is_tensor)
-        want = [t.numpy() for t in eager]
-        for cell, node, grad in before:
-            cell._node, cell.grad = node, grad
-        got: list[Tensor] = []
-        flatten(traced.replay(leaves), got, is_tensor)
-        for cell, node, grad in before:
-            cell._node, cell.grad = node, grad
-        for number, (a, b) in enumerate(zip(got, want, strict=True)):
-            left, right = np.asarray(a.numpy(), np.float64), np.asarray(b, np.float64)
-            if not np.allclose(left, right, rtol=1e-3, atol=1e-5, equal_nan=True):
-                raise TraceError(
-                    f"[jit] expected the plan to agree with eager execution but result {number} differs by "
-                    f"{np.abs(left - right).max()}"
-                )
+        streams = [(g, g.get_state()) for g in traced.generators]
+
+        def values(result: Any) -> list[tuple[str, Any]]:
+            tensors: list[Tensor] = []
+            flatten(result, tensors, is_tensor)
+            out = [(f"result {n}", t.numpy()) for n, t in enumerate(tensors)]
+            out += [(f"state {c._node.meta}", c.numpy()) for c in traced.cells]
+            out += [(f"gradient {c._node.meta}", c.grad.numpy()) for c in traced.cells if c.grad is not None]
+            for cell, node, grad in before:
+                cell._node, cell.grad = node, grad
+            for generator, numbers in streams:
+                generator.set_state(numbers)
+            return [(what, np.array(a, np.float64)) for what, a in out]
+
+        want = values(self._call(*args, **kwargs))
+        got = values(traced.replay(leaves))
+        for (what, left), (_, right) in zip(got, want, strict=True):
+            if left.shape != right.shape or not np.allclose(left, right, rtol=1e-3, atol=1e-5, equal_nan=True):
+                far = np.abs(left - right).max() if left.shape == right.shape else "its shape"
+                raise TraceError(f"[jit] expected {name} to agree with eager execution but {what} differs by {far}")
 
 
 class _Static:
     """An argument that is part of the signature, hidden from tracing."""
 
+    __slots__ = ("value",)
+
     def __init__(self, value: Any) -> None:
         self.value = value
 
+    def __hash__(self) -> int:
+        return hash(self.value)
 
-def jit(fn: Callable[..., Any] | None = None, *, static_argnums: tuple[int, ...] = (), check: bool = False) -> Any:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and type(other.value) is type(self.value) and bool(other.value == self.value)
+
+
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
+    check: bool = False,
+) -> Any:
     """Trace once per signature (shapes, dtypes, devices, structure), then replay as one plan.
+
+    `static_argnums` and `static_argnames` name arguments that are part of the signature. `check` traces twice at each
+    new signature and compares with eager execution.
 
     >>> @pf.jit
     ... def f(x, scale):
@@ -303,5 +188,7 @@ def jit(fn: Callable[..., Any] | None = None, *, static_argnums: tuple[int, ...]
     tensor([1.5232, 1.5232, 1.5232])
     """
     if fn is None:
-        return lambda f: jit(f, static_argnums=static_argnums, check=check)
-    return Jitted(fn, tuple(static_argnums), check)
+        return lambda f: jit(f, static_argnums=static_argnums, static_argnames=static_argnames, check=check)
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
+    names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
+    return Jitted(fn, numbers, names, check)

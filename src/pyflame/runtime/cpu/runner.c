@@ -153,6 +153,7 @@ int pf_run(const pf_launch *launches, int64_t count, char *const *slots, const p
     const double before = l->seconds ? now() : 0;
     parallel(l, buf + 1, uni, workers < MAX_WORKERS ? workers : MAX_WORKERS);
     if (l->seconds) *l->seconds += now() - before;
+    if (error && *error) break; /* what comes later may overwrite its inputs */
   }
   pthread_mutex_unlock(&pool.run);
   return 0;

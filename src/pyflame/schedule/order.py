@@ -1,0 +1,116 @@
+"""The order of launches: what is read has been stored, memory is let go of early, and heirs wait for other readers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping, Sequence
+
+from pyflame.ir import Node
+from pyflame.ir.opdef import GATHER
+from pyflame.schedule.fuse import Group
+
+
+def sources(group: Group) -> set[Node]:
+    """What a group reads from memory."""
+    return {n for n, _ in group.reads} | {o.source for o in group.operands if o.source is not None}
+
+
+class Order:
+    """Orders the groups of a plan.
+
+    Of those that may run, one that lets go of at least as much memory as it takes comes first (a weight's gradient, as
+    soon as its activations are there); otherwise the one that came first in the graph. `heirs`: inputs and the stored
+    nodes that would like their buffers; `kept`: nodes whose memory is the caller's.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        stored: Mapping[Node, Group],
+        heirs: Mapping[Node, Node],
+        kept: Collection[Node],
+    ) -> None:
+        self.groups = groups
+        self.number = {g: -i for i, g in enumerate(groups)}  # groups were made from the outputs to the inputs
+        self.reads = {g: sources(g) for g in groups}
+        self.needs = {g: {stored[n] for n in self.reads[g] if n in stored} - {g} for g in groups}
+        self.soft = self.waits_for(stored, heirs)
+        self.users: dict[Group, list[Group]] = {g: [] for g in groups}
+        for group in groups:
+            self.needs[group] |= self.soft.get(group, set())
+            for other in self.needs[group]:
+                self.users[other].append(group)
+        self.readers: dict[Node, set[Group]] = {n: set() for n in stored if n not in kept}
+        for group in groups:
+            for node in self.reads[group]:
+                if node in self.readers:
+                    self.readers[node].add(group)
+        # bytes that a group takes, less those that it alone still needs
+        self.growth = {g: sum(n.meta.nbytes for n, _ in g.stores if n in self.readers) for g in groups}
+        for node, readers in self.readers.items():
+            self.last_reader(node, readers)
+        self.ready: list[tuple[int, Group]] = []
+        self.freeing: list[tuple[int, int, Group]] = []
+
+    def waits_for(self, stored: Mapping[Node, Group], heirs: Mapping[Node, Node]) -> dict[Group, set[Group]]:
+        """Who should wait for whom so that heirs can take over: for all other readers of the buffer, and for all that
+        may find a bad index, which must leave every input as it was."""
+        if not heirs:
+            return {}
+        readers: dict[Node, set[Group]] = {leaf: set() for leaf in heirs}
+        checking = {g for g in self.groups if any(n.op.kind == GATHER or n.op.checked for n in g.nodes)}
+        for group in self.groups:
+            for node in self.reads[group]:
+                if node in readers:
+                    readers[node].add(group)
+        found: dict[Group, set[Group]] = {}
+        for leaf, heir in heirs.items():
+            writer = stored[heir]
+            found.setdefault(writer, set()).update((readers[leaf] | checking) - {writer} - self.needs[writer])
+        return found
+
+    def last_reader(self, node: Node, readers: set[Group]) -> None:
+        """A buffer that one group alone still needs is free when that group is done."""
+        if len(readers) == 1:
+            (last,) = readers
+            self.growth[last] -= node.meta.nbytes
+
+    def run(self) -> list[Group]:
+        done: dict[Group, None] = {}
+        for group in self.groups:
+            if not self.needs[group]:
+                self.offer(group)
+        while len(done) < len(self.groups):
+            group = self.next(done)
+            done[group] = None
+            for user in self.users[group]:
+                if group in self.needs[user]:
+                    self.needs[user].discard(group)
+                    if not self.needs[user]:
+                        self.offer(user)
+            for node in self.reads[group]:
+                readers = self.readers.get(node)
+                if readers is not None and group in readers:
+                    readers.discard(group)
+                    self.last_reader(node, readers)
+                    if len(readers) == 1 and not self.needs[next(iter(readers))]:
+                        self.offer(next(iter(readers)))
+        return list(done)
+
+    def offer(self, group: Group) -> None:
+        """A group may run now."""
+        heapq.heappush(self.ready, (self.number[group], group))
+        if self.growth[group] <= 0:
+            heapq.heappush(self.freeing, (self.growth[group], self.number[group], group))
+
+    def next(self, done: Mapping[Group, None]) -> Group:
+        for queue in (self.freeing, self.ready):
+            while queue:
+                group: Group = heapq.heappop(queue)[-1]  # type: ignore[attr-defined]
+                if group not in done:
+                    return group
+        # Two heirs wait for each other: one goes ahead, with a buffer of its own.
+        stuck = (g for g in self.groups if g not in done and self.needs[g] <= self.soft.get(g, set()))
+        group = next(stuck)
+        self.needs[group].clear()
+        return group

@@ -1,0 +1,106 @@
+"""pf.checkpoint: keep a function's arguments instead of its intermediate values, and compute these again for gradients.
+
+The second computation starts from `after(argument, gradient)`: a value that equals the argument, yet is not the same
+node, so nothing of the first one is found again; and that cannot be had before the gradient is there, so memory is
+taken late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyflame.autograd import Entry, Joint, Leaf, backward, now
+from pyflame.core.errors import ArgumentError
+from pyflame.core.generator import Streams
+from pyflame.core.state import mode, state
+from pyflame.ir import F, Node
+from pyflame.tensor import Tensor
+from pyflame.tensor.dispatch import call, read
+from pyflame.tensor.tensor import alias
+from pyflame.transform.tree import flatten, is_tensor, rebuild
+
+
+def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """fn(*args, **kwargs), whose intermediate values are computed again in the backward pass instead of being kept.
+
+    Random numbers are the same in both runs, and tensors that fn assigns to are assigned once.
+
+    >>> x = pf.ones(3, requires_grad=True)
+    >>> pf.checkpoint(lambda x: pf.exp(x).sin(), x).sum().backward()
+    >>> x.grad
+    tensor([-2.4783, -2.4783, -2.4783])
+    """
+    if not callable(fn):
+        raise ArgumentError(f"[checkpoint] expected a function but got {type(fn).__name__}")
+    given: list[Tensor] = []
+    flatten([args, kwargs], given, is_tensor)
+    if not state.grad_enabled:
+        return fn(*args, **kwargs)
+    streams = Streams(state.streams)
+    cast_to = state.autocast
+
+    def run(tensors: list[Tensor]) -> tuple[Any, list[Tensor]]:
+        new_args, new_kwargs = rebuild([args, kwargs], is_tensor, iter(tensors))
+        with mode(streams=streams, autocast=cast_to):
+            result = fn(*new_args, **new_kwargs)
+        results: list[Tensor] = []
+        flatten(result, results, is_tensor)
+        return result, results
+
+    nodes = [read(t) for t in given]
+    fresh = [Tensor(alias(n)) for n in nodes]
+    for made, t in zip(fresh, given, strict=True):
+        if t._entry is not None:
+            made.requires_grad_()
+    start = now()
+    result, results = run(fresh)
+    wanted = [r._entry for r in results if r._entry is not None]
+    if not wanted:
+        return result
+    outside = _outside(wanted, {t._entry for t in fresh if t._entry is not None}, start)
+    metas = [n.meta for n in nodes]
+
+    def rule(grads: list[Node | None], known: dict[Node, Entry | Leaf], create_graph: bool) -> list[Node | None]:
+        token = next(g for g in grads if g is not None)
+        first = F.slice(token, tuple((0, 1, 1) for _ in token.shape))
+        undo: list[Any] = []
+        with mode(grad_enabled=True, recorder=None, rebinds=undo, streams=None):
+            again = [
+                call(F.after, (Tensor(node, entry), Tensor(F.reshape(first, (1,) * node.ndim))), {})
+                for node, entry in zip(nodes, parents, strict=True)
+            ]
+            streams.repeat()
+            _, repeated = run(again)
+        for cell, node, entry in reversed(undo):
+            cell._node, cell._entry = node, entry
+        leaves = [t._entry for t in again]
+        stop = {e for e in [*leaves, *outside] if e is not None}
+        roots = [(r._entry, g) for r, g in zip(repeated, grads, strict=True) if r._entry is not None and g is not None]
+        found = backward(roots, create_graph=create_graph, entries=known, stop=stop)
+        return [None if e is None else found.get(e) for e in [*leaves, *outside]]
+
+    parents = [t._entry for t in given]
+    joint = Joint(rule, (*parents, *outside), (*metas, *[e.meta for e in outside]))
+    out = []
+    for r in results:
+        part = joint.part(r._node.meta)
+        out.append(Tensor(r._node, part) if r._entry is not None else r)
+    return rebuild(result, is_tensor, iter(out))
+
+
+def _outside(roots: list[Entry | Leaf], inputs: set[Entry | Leaf], start: int) -> list[Entry | Leaf]:
+    """What a function's results depend on besides its arguments: leaves, and entries from before it ran."""
+    found: dict[Entry | Leaf, None] = {}
+    seen: set[Entry | Leaf] = set()
+    stack = list(roots)
+    while stack:
+        entry = stack.pop()
+        if entry in seen or entry in inputs:
+            continue
+        seen.add(entry)
+        if isinstance(entry, Leaf) or entry.age < start:
+            found[entry] = None
+        else:
+            stack.extend(p for p in entry.parents if p is not None)
+    return list(found)
