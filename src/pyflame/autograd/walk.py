@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from pyflame.autograd import parts
 from pyflame.autograd.tape import Entry, Joint, Leaf, Part, record
 from pyflame.core.errors import GradientError
 from pyflame.core.state import mode
@@ -47,10 +48,12 @@ def backward(
             )
         g = gradients.pop(entry, None)
         if g is not None:
-            g = _hooked(entry, g, known)
+            g = _hooked(entry, g if create_graph else parts.filled(g), known)
             _step(entry, g, gradients, known, create_graph)
         if not (retain_graph or create_graph):
             entry.free()
+    if not create_graph:
+        gradients = {leaf: parts.filled(g) for leaf, g in gradients.items()}
     return {leaf: g if leaf in stop else _hooked(leaf, g, known) for leaf, g in gradients.items()}
 
 
@@ -98,7 +101,7 @@ def _hand_on(entry: Entry, results: Sequence[Any], gradients: dict[Entry | Leaf,
             continue
         result = sum_to(result, meta)
         before = gradients.get(parent)
-        gradients[parent] = result if before is None else before + result
+        gradients[parent] = result if before is None else parts.added(before, result)
 
 
 def _order(roots: Sequence[Entry | Leaf], stop: Collection[Entry | Leaf]) -> list[Entry | Leaf]:

@@ -1,0 +1,65 @@
+"""Sums of gradients that fill different parts of one tensor.
+
+The gradient of a slice is zero outside of it. Where a tensor was cut up (q, k, v of one projection, the time steps of a
+sequence) adding such gradients would move whole tensors for each piece; here the pieces are assigned to one buffer.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from pyflame.ir import F, Node
+from pyflame.ir.opdef import CONST, MOVEMENT
+
+Region = tuple[tuple[int, int, int], ...]  # (start, step, count) per axis
+Piece = tuple[Node, Region]
+
+
+def added(before: Node, more: Node) -> Node:
+    """before + more, as assignments where both are zero but for parts that do not overlap."""
+    if before.op.name != "assign" or more.op.name != "assign" or before.meta is not more.meta:
+        return before + more
+    ours, theirs = _pieces(before), _pieces(more)
+    if ours is None or theirs is None or not all(_apart(p, q) for _, p in ours for _, q in theirs):
+        return before + more
+    for value, region in theirs:
+        before = F.assign(before, value, region)
+    return before
+
+
+def filled(g: Node) -> Node:
+    """The gradient; where its parts leave nothing at zero, without the zeros below."""
+    if g.op.name != "assign":
+        return g
+    pieces = _pieces(g)
+    if pieces is None or sum(prod(count for _, _, count in region) for _, region in pieces) != g.size:
+        return g
+    out = F.uninitialized(g.shape, g.dtype)
+    for value, region in pieces:
+        out = F.assign(out, value, region)
+    return out
+
+
+def _pieces(node: Node) -> list[Piece] | None:
+    """What was assigned to a tensor of zeros, in order; None where there was something else below."""
+    found: list[Piece] = []
+    while node.op.name == "assign":
+        base, value = node.srcs
+        found.append((value, node.attrs[0]))
+        node = base
+    while node.op.kind == MOVEMENT:
+        node = node.srcs[0]
+    return found[::-1] if node.op.kind == CONST and node.data == 0 else None
+
+
+def _apart(one: Region, other: Region) -> bool:
+    """Whether two regions share no element, seen along one axis."""
+    return any(_apart_along(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _apart_along(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    (start, step, count), (begin, stride, length) = one, other
+    low, high = sorted((start, start + step * (count - 1)))
+    floor, ceiling = sorted((begin, begin + stride * (length - 1)))
+    interleaved = step == stride and (start - begin) % abs(step) != 0
+    return high < floor or ceiling < low or interleaved
