@@ -532,6 +532,5 @@ def test_pieces_of_a_whole_are_written_once():
     x = pf.ones(3, 100, requires_grad=True)
     a, b, c = x.unbind(0)
     (a * b.exp() * c.sin()).sum().backward()
-    names = [launch.name for launch in plan_of(x.grad).launches]
-    assert not any("full" in name or "clone" in name for name in names), names
-    assert sum("assign" in name for name in names) <= 3
+    launches = plan_of(x.grad).launches  # one per piece: no zeros below, no sums above
+    assert len(launches) == 3 and all(launch.output == (3, 100) for launch in launches)

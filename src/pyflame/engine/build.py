@@ -11,6 +11,7 @@ import numpy as np
 
 from pyflame.codegen import c as codegen_c
 from pyflame.core.errors import IndexError as PyFlameIndexError
+from pyflame.engine.merge import merge
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import BufferDecl, Launch, Plan, Source
 from pyflame.kernels import SPECS, Epilogue
@@ -47,7 +48,7 @@ class Executable:
     def __init__(self, plan: Plan, device: CPUDevice) -> None:
         self.plan = plan
         self.device = device
-        sources = [launch_source(launch, device) for launch in plan.launches]
+        sources = merge(plan, [launch_source(launch, device) for launch in plan.launches])
         addresses = device.functions(kernel_texts(sources))
         epilogues = iter(address for (address,) in addresses[len(sources) :])
         self._scratch = max((s.scratch_bytes + s.worker_bytes * device.workers for s in sources), default=0)

@@ -70,6 +70,6 @@ def share_numpy(array: np.ndarray[Any, Any]) -> Value:
     """A Value over NumPy's own memory. Strides must be whole elements."""
     itemsize = array.dtype.itemsize
     if any(s % itemsize for s in array.strides) or not array.flags.aligned:
-        array = np.ascontiguousarray(array)
+        array = array.copy()
     strides = None if array.flags.c_contiguous else tuple(s // itemsize for s in array.strides)
     return Value(_Held(array.ctypes.data, array.nbytes, array), 0, strides)

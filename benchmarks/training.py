@@ -1,0 +1,107 @@
+"""Whole training steps with Adam: MLP, CNN and GPT in float32, GPT in bfloat16 autocast; each beside its peers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import pyflame as pf
+from benchmarks import jax_models, torch_models
+from benchmarks.peers import have
+from benchmarks.timing import Result, measure
+from pyflame import nn, optim
+
+GPT = dict(vocab=8192, context=256, layers=6, heads=6, width=384)
+BATCH = 8
+
+
+def jitted_step(model: Any, x: Any, y: Any, low: bool = False) -> tuple[Any, Callable[[], Any]]:
+    """Our training step, and a call of it that waits for the result."""
+    optimizer = optim.Adam(model.parameters())
+
+    @pf.jit
+    def step(x: Any, y: Any) -> Any:
+        with pf.autocast(pf.bfloat16) if low else contextlib.nullcontext():
+            out = model(x)
+            loss = pf.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    ours = pf.tensor(x), pf.tensor(y)
+    return step, lambda: pf.eval(step(*ours))
+
+
+def mlp() -> tuple[Any, Any, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    layers = [nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)]
+    x = rng.standard_normal((256, 784), dtype=np.float32)
+    return nn.Sequential(*layers), jax_models.mlp, x, rng.integers(0, 10, 256)
+
+
+def cnn() -> tuple[Any, Any, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    layers = [nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1)]
+    layers += [nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4096, 10)]
+    x = rng.standard_normal((64, 3, 32, 32), dtype=np.float32)
+    return nn.Sequential(*layers), jax_models.cnn, x, rng.integers(0, 10, 64)
+
+
+def gpt() -> tuple[Any, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    sizes = {k: v for k, v in GPT.items() if k != "vocab"}
+    model = nn.GPT(nn.GPTConfig(vocab_size=GPT["vocab"], **sizes))
+    x, y = (rng.integers(0, GPT["vocab"], (BATCH, GPT["context"])) for _ in range(2))
+    return model, x, y
+
+
+def peers(torch_model: Callable[[], Any], jax_model: Callable[[], Any], x: Any, y: Any, low: bool) -> dict[str, Any]:
+    """torch eager and compiled, jax.jit, where they are installed."""
+    found: dict[str, Any] = {}
+    if have("torch"):
+        import torch
+
+        given = torch.tensor(x), torch.tensor(y)
+        found["torch"] = torch_models.step(torch_model(), *given, low)
+        found["torch.compile"] = torch_models.step(torch.compile(torch_model()), *given, low)
+    if have("jax"):
+        import jax.numpy as jnp
+
+        parameters, loss = jax_model()
+        found["jax.jit"] = jax_models.adam_step(loss, parameters, jnp.asarray(x), jnp.asarray(y))
+    return found
+
+
+def kernel_share(step: Any, x: Any, y: Any) -> str:
+    """How much of a step's time its kernels take."""
+    traced, leaves = step.find((pf.tensor(x), pf.tensor(y)), {})
+    seconds = measure({"step": lambda: traced.replay(leaves)}, rounds=5, budget=1.0)["step"]
+    rounds = 5
+    traced.runner.seconds[:] = 0
+    for _ in range(rounds):
+        traced.runner.run(*traced.feed(leaves), timed=True)
+    return f"{float(traced.runner.seconds.sum()) / rounds / seconds:.3f}"
+
+
+def run() -> list[Result]:
+    results = []
+    for name, reach, (model, jax_model, x, y) in (("mlp", 1.05, mlp()), ("cnn", 0.8, cnn())):
+        step, ours = jitted_step(model, x, y)
+        arguments = ((784, 1024, 1024, 10),) if name == "mlp" else ()
+        rivals = peers(lambda n=name: torch_models.sequential(n), lambda f=jax_model, a=arguments: f(*a), x, y, False)
+        seconds = measure({"pyflame": ours, **rivals}, budget=2.0)
+        results.append(
+            Result(f"train {name}, steps", 1, "steps/s", seconds, reach, {"kernels": kernel_share(step, x, y)})
+        )
+    for low, reach in ((False, 1.1), (True, 0.8)):
+        model, x, y = gpt()
+        step, ours = jitted_step(model, x, y, low)
+        rivals = peers(lambda: torch_models.gpt(**GPT), lambda low=low: jax_models.gpt(**GPT, low=low), x, y, low)
+        seconds = measure({"pyflame": ours, **rivals}, rounds=5, budget=5.0)
+        name = f"train gpt {'bf16' if low else 'f32'}, tokens"
+        results.append(Result(name, x.size, "tokens/s", seconds, reach, {"kernels": kernel_share(step, x, y)}))
+    return results
