@@ -7,7 +7,7 @@ import sys
 
 from benchmarks.timing import show
 
-NAMES = ("elementwise", "rows", "matmul", "conv", "overhead", "graphs")
+NAMES = ("elementwise", "rows", "matmul", "conv", "overhead", "graphs", "training", "data")
 
 
 def main(names: list[str]) -> int:

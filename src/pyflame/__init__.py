@@ -8,6 +8,8 @@
 Functions of the op catalogue (`pyflame.ops`) appear here by their names. `__init__.pyi` lists them all, with types.
 """
 
+import importlib as _importlib
+
 import pyflame.ops as _ops  # noqa: F401  declares the catalogue
 from pyflame.core.dtype import (
     DType,
@@ -33,13 +35,16 @@ from pyflame.core.errors import (
     DeviceError,
     DeviceNameError,
     DTypeError,
+    FileFormatError,
     GradientError,
     IndexError,
     OutOfMemoryError,
     PyFlameError,
     ShapeError,
+    StateDictError,
     TraceError,
 )
+from pyflame.core.errors import suggest as _suggest
 from pyflame.core.generator import Generator
 from pyflame.core.knobs import cache_dir
 from pyflame.engine.services import clear_cache, compile_stats
@@ -63,6 +68,7 @@ from pyflame.tensor.creation import (
     zeros,
     zeros_like,
 )
+from pyflame.tensor.custom import custom_gradient
 from pyflame.tensor.devices import (
     device,
     device_info,
@@ -99,7 +105,6 @@ from pyflame.tensor.random import (
     seed,
     set_rng_state,
 )
-from pyflame.tensor.custom import custom_gradient
 from pyflame.transform import autocast, checkpoint, explain, grad, jit, value_and_grad
 
 __version__ = "0.1.0"
@@ -115,12 +120,14 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DeviceNameError",
+    "FileFormatError",
     "Generator",
     "GradientError",
     "IndexError",
     "OutOfMemoryError",
     "PyFlameError",
     "ShapeError",
+    "StateDictError",
     "Tensor",
     "TraceError",
     "__version__",
@@ -208,6 +215,24 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+# Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
+_LATER = {
+    **{room: (room, None) for room in ("data", "io", "nn", "optim", "profiling", "train")},
+    "GradScaler": ("optim", "GradScaler"),
+    "load": ("io", "load"),
+    "save": ("io", "save"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'pyflame' has no attribute {name!r}{_suggest(name, __all__)}")
+    room, member = _LATER[name]
+    module = _importlib.import_module(f"pyflame.{room}")
+    return module if member is None else getattr(module, member)
+
+
+__all__ += _LATER
 globals().update({_name: _function for _name, _function in _FUNCTIONS.items() if _name not in __all__})
 __all__ += [_name for _name in _FUNCTIONS if _name not in __all__]
 __all__.sort()

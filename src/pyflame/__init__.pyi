@@ -7,6 +7,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pyflame import data as data
+from pyflame import io as io
+from pyflame import nn as nn
+from pyflame import optim as optim
+from pyflame import profiling as profiling
+from pyflame import train as train
 from pyflame.core.dtype import DType as DType
 from pyflame.core.dtype import as_dtype as as_dtype
 from pyflame.core.dtype import bfloat16 as bfloat16
@@ -28,16 +34,21 @@ from pyflame.core.errors import CompileError as CompileError
 from pyflame.core.errors import DeviceError as DeviceError
 from pyflame.core.errors import DeviceNameError as DeviceNameError
 from pyflame.core.errors import DTypeError as DTypeError
+from pyflame.core.errors import FileFormatError as FileFormatError
 from pyflame.core.errors import GradientError as GradientError
 from pyflame.core.errors import IndexError as IndexError
 from pyflame.core.errors import OutOfMemoryError as OutOfMemoryError
 from pyflame.core.errors import PyFlameError as PyFlameError
 from pyflame.core.errors import ShapeError as ShapeError
+from pyflame.core.errors import StateDictError as StateDictError
 from pyflame.core.errors import TraceError as TraceError
 from pyflame.core.generator import Generator as Generator
 from pyflame.core.knobs import cache_dir as cache_dir
 from pyflame.engine.services import clear_cache as clear_cache
 from pyflame.engine.services import compile_stats as compile_stats
+from pyflame.io import load as load
+from pyflame.io import save as save
+from pyflame.optim import GradScaler as GradScaler
 from pyflame.schedule.patterns import can_fuse as can_fuse
 from pyflame.tensor import Tensor as Tensor
 from pyflame.tensor import autograd as autograd
@@ -119,12 +130,15 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DeviceNameError",
+    "FileFormatError",
     "Generator",
+    "GradScaler",
     "GradientError",
     "IndexError",
     "OutOfMemoryError",
     "PyFlameError",
     "ShapeError",
+    "StateDictError",
     "Tensor",
     "TraceError",
     "__version__",
@@ -209,6 +223,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "custom_gradient",
+    "data",
     "deterministic",
     "device",
     "device_info",
@@ -280,6 +295,7 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "io",
     "is_grad_enabled",
     "isclose",
     "isfinite",
@@ -296,6 +312,7 @@ __all__ = [
     "lerp",
     "linear",
     "linspace",
+    "load",
     "log",
     "log10",
     "log1p",
@@ -340,6 +357,7 @@ __all__ = [
     "ne",
     "neg",
     "nll_loss",
+    "nn",
     "no_grad",
     "nonzero",
     "norm",
@@ -347,12 +365,14 @@ __all__ = [
     "one_hot",
     "ones",
     "ones_like",
+    "optim",
     "outer",
     "pad",
     "permute",
     "pow",
     "prelu",
     "prod",
+    "profiling",
     "promote_types",
     "rand",
     "rand_like",
@@ -381,6 +401,7 @@ __all__ = [
     "rot90",
     "round",
     "rsqrt",
+    "save",
     "scaled_dot_product_attention",
     "scatter",
     "scatter_add",
@@ -423,6 +444,7 @@ __all__ = [
     "tile",
     "topk",
     "trace",
+    "train",
     "transpose",
     "tril",
     "triu",
@@ -1053,7 +1075,9 @@ def diagonal(x: TensorLike, offset: builtins.int = 0, dim1: builtins.int = 0, di
     tensor([1, 4])
     """
 
-def div(x: TensorLike, y: TensorLike, rounding_mode: builtins.str | None = None) -> Tensor:
+def div(
+    x: TensorLike | builtins.float, y: TensorLike | builtins.float, rounding_mode: builtins.str | None = None
+) -> Tensor:
     """x / y in floating point; with rounding_mode "floor" or "trunc" rounded, and then integers stay integers.
 
     >>> pf.div(pf.tensor([-7, 7]), 2, rounding_mode="trunc")
@@ -1182,7 +1206,7 @@ def floor_div(x: TensorLike, y: TensorLike) -> Tensor:
     tensor([-4,  3])
     """
 
-def fmod(x: TensorLike, y: TensorLike) -> Tensor:
+def fmod(x: TensorLike | builtins.float, y: TensorLike | builtins.float) -> Tensor:
     """The rest of x / y, with x's sign (C's fmod).
 
     >>> pf.fmod(pf.tensor([-7, 7]), 3)
@@ -1411,7 +1435,7 @@ def layer_norm(
     """Mean 0 and variance 1 over the last axes, then scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias.
 
     >>> pf.layer_norm(pf.tensor([[1.0, 3.0]]), (2,))
-    tensor([[-1.0000,  1.0000]])
+    tensor([[-1.,  1.]])
     """
 
 def le(x: TensorLike, y: TensorLike) -> Tensor:
@@ -1525,7 +1549,7 @@ def logsumexp(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) 
     """log(sum(exp(x))) over axes, without overflow.
 
     >>> pf.logsumexp(pf.tensor([1000.0, 1000.0]))
-    tensor(1000.6931)
+    tensor(1000.6932)
     """
 
 def lt(x: TensorLike, y: TensorLike) -> Tensor:
@@ -1621,7 +1645,7 @@ def mean(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype
     """The mean over axes.
 
     >>> pf.tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=0)
-    tensor([2.0000, 3.5000])
+    tensor([2. , 3.5])
     """
 
 def median(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
@@ -2304,7 +2328,7 @@ def var(
     """The variance over axes: squares summed and divided by n - correction (or `ddof`; 1 unless given).
 
     >>> pf.tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0)
-    tensor(1.2500)
+    tensor(1.25)
     """
 
 def var_mean(

@@ -57,6 +57,7 @@ def test_tensor_of_tensor_list_and_scalar() -> None:
     assert pf.tensor(x, dtype=pf.int32).tolist() == [1, 2]
     assert pf.tensor([x, x]).shape == (2, 2)
     assert pf.tensor(np.float64(2.5)).dtype is pf.float64
+    assert pf.tensor(0.1, dtype=pf.float64).item() == 0.1
     assert pf.tensor(torch.ones(2, dtype=torch.bfloat16)).dtype is pf.bfloat16
 
 

@@ -208,3 +208,11 @@ def test_a_copy_between_devices_does_not_make_nodes_look_held() -> None:
         report = pf.explain(pf.exp(x * 2.0) + 1.0)
     assert len(report.launches) == 1
     assert report.launches[0].bytes == 2 * x.nbytes
+
+
+def test_scalars_that_read_one_vector_at_different_places() -> None:
+    """Their launches merge while a home for the vector is looked for; the merged one must get to read it."""
+    powers = pf.tensor(2.0) ** pf.tensor([1.0, 2.0])
+    out = [pf.tensor(10.0) * powers[0], pf.tensor([10.0]) * powers[1]]
+    pf.eval(out)
+    assert [t.item() for t in out] == [20.0, 40.0]

@@ -96,6 +96,22 @@ def test_gradients_left_on_parameters_accumulate() -> None:
         np.testing.assert_allclose(w.grad.numpy(), np.array([1, 2, 3]) * n)
 
 
+def test_a_gradient_changed_in_place() -> None:
+    w = pf.ones(2, requires_grad=True)
+    w.grad = pf.tensor([4.0, 8.0])
+
+    @pf.jit
+    def halve() -> None:
+        with pf.no_grad():
+            w.add_(1.0)
+            w.grad.mul_(0.5)
+
+    halve()
+    halve()
+    np.testing.assert_array_equal(w.grad.numpy(), [1, 2])
+    np.testing.assert_array_equal(w.detach().numpy(), [3, 3])
+
+
 def test_each_replay_draws_new_random_numbers() -> None:
     f = pf.jit(lambda x: x + pf.rand(4))
     x = pf.zeros(4)

@@ -102,6 +102,28 @@ def test_layout_of_state_is_no_reason_to_trace_again() -> None:
     np.testing.assert_array_equal(cell.numpy(), np.full((3, 4), 2))
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_gradients_may_be_cleared_first_or_last(first: bool) -> None:
+    w = pf.ones(3, requires_grad=True)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        if first:
+            w.grad = None
+        loss = (w * x).sum()
+        loss.backward()
+        with pf.no_grad():
+            w._rebind(w - w.grad)
+        if not first:
+            w.grad = None
+        return loss
+
+    for n in range(3):
+        assert step(pf.ones(3)).item() == 3 - 3 * n
+    assert step.traces == 1
+    assert (w.grad is not None) == first
+
+
 # --- guards and reasons -----------------------------------------------------------------------------------------------
 
 

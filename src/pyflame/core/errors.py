@@ -58,6 +58,14 @@ class GradientError(PyFlameError, RuntimeError):
     """A backward pass that cannot be done."""
 
 
+class FileFormatError(PyFlameError, ValueError):
+    """A file that is damaged, cut off or of another format; the message names it."""
+
+
+class StateDictError(PyFlameError, RuntimeError):
+    """Saved state whose names or shapes are not those of the object it should go into."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """'; did you mean ...?' for the nearest known name, or nothing."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

@@ -30,7 +30,7 @@ class Knob:
             ) from None
 
 
-DEVICE = Knob("PYFLAME_DEVICE", "", "device to start on, such as cpu or rocm:0; empty: the best that is present")
+DEVICE = Knob("PYFLAME_DEVICE", "", "device to start on, such as cpu or rocm:0; empty: cpu")
 DEBUG = Knob(
     "PYFLAME_DEBUG", "0", "1 prints each plan, 2 each launch with its time and GB/s, 4 also the generated source"
 )

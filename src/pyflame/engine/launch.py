@@ -59,9 +59,9 @@ class References:
         given: Sequence[int] = (),
     ) -> list[Value]:
         graph = self.graph
-        given = {n: to_numpy(v, n.shape, n.dtype) for n, v in zip(graph.inputs, inputs, strict=True)}
-        given |= {n: np.asarray(v, n.dtype.numpy) for n, v in zip(graph.constants, constants, strict=True)}
-        arrays = reference.compute(graph.order, given)
+        known = {n: to_numpy(v, n.shape, n.dtype) for n, v in zip(graph.inputs, inputs, strict=True)}
+        known |= {n: np.asarray(v, n.dtype.numpy) for n, v in zip(graph.constants, constants, strict=True)}
+        arrays = reference.compute(graph.order, known)
         return [share_numpy(np.require(arrays[n], requirements="O")) for n in graph.outputs]
 
 

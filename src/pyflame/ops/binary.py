@@ -87,7 +87,7 @@ def _div_reference(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
         )
     ],
 )
-def div(x: Node, y: Node, rounding_mode: str | None = None) -> Node:
+def div(x: Node | float, y: Node | float, rounding_mode: str | None = None) -> Node:
     """x / y in floating point; with rounding_mode "floor" or "trunc" rounded, and then integers stay integers.
 
     >>> pf.div(pf.tensor([-7, 7]), 2, rounding_mode="trunc")
@@ -161,7 +161,7 @@ def mod(x: Node, y: Node) -> Node:
     torch="fmod",
     samples=pair_samples(),
 )
-def fmod(x: Node, y: Node) -> Any:
+def fmod(x: Node | float, y: Node | float) -> Any:
     """The rest of x / y, with x's sign (C's fmod).
 
     >>> pf.fmod(pf.tensor([-7, 7]), 3)

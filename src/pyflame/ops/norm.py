@@ -88,7 +88,7 @@ def logsumexp(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """log(sum(exp(x))) over axes, without overflow.
 
     >>> pf.logsumexp(pf.tensor([1000.0, 1000.0]))
-    tensor(1000.6931)
+    tensor(1000.6932)
     """
     x = x if x.dtype.is_float else cast(x, float32)
     axes = normalize_axes("logsumexp", axis, x.ndim)

@@ -195,7 +195,7 @@ def mean(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None
     """The mean over axes.
 
     >>> pf.tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=0)
-    tensor([2.0000, 3.5000])
+    tensor([2. , 3.5])
     """
     axes = _axes("mean", x, axis)
     result = x.dtype if dtype is None else as_dtype(dtype)
@@ -348,7 +348,7 @@ def var(
     """The variance over axes: squares summed and divided by n - correction (or `ddof`; 1 unless given).
 
     >>> pf.tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0)
-    tensor(1.2500)
+    tensor(1.25)
     """
     axes, taken = _spread_arguments("var", x, axis, unbiased, correction, ddof)
     return _shaped(F.reduce_var(x, axes, taken), x.shape, axes, keepdims)

@@ -489,7 +489,8 @@ def _triangle(op: str, x: Node, diagonal: int, lower: bool) -> Node:
     rows, columns = x.shape[-2:]
     # column - row is the number of the diagonal
     number = F.iota_like(x, (columns,)) - F.iota_like(x, (rows, 1))
-    return F.where(number <= diagonal if lower else number >= diagonal, x, 0)
+    # as a bool the zero leaves bools what they are
+    return F.where(number <= diagonal if lower else number >= diagonal, x, False)
 
 
 def _triangle_samples() -> list[Sample]:
@@ -499,6 +500,7 @@ def _triangle_samples() -> list[Sample]:
         Sample((_X.T, -1)),
         Sample((_CUBE, -5)),
         Sample((np.full((3, 3), np.nan),), grad=False),
+        Sample((np.ones((3, 3), np.bool_), 1)),
     ]
 
 

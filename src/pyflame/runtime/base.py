@@ -11,9 +11,13 @@ from pyflame.core.device import DeviceId, Target
 class Storage(Protocol):
     """Memory of a device, given back when nothing refers to it."""
 
-    address: int
-    nbytes: int
-    read_only: bool  # foreign memory: no plan may write to it
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def read_only(self) -> bool:
+        """Foreign memory: no plan may write to it."""
 
 
 class Device(Protocol):

@@ -208,8 +208,8 @@ class Fuser:
         if not memory and self.inline(node, groups):
             return
         host = self.host(node, groups, memory)
-        if host is None:
-            self.realize(node, requests)
+        if host is None:  # looking for one may have merged readers
+            self.realize(node, [(_live(reader), index, flat) for reader, index, flat in requests])
             return
         (index,) = groups[host]
         self.compute(node, host, index)

@@ -104,13 +104,15 @@ class Order:
             heapq.heappush(self.freeing, (self.growth[group], self.number[group], group))
 
     def next(self, done: Mapping[Group, None]) -> Group:
-        for queue in (self.freeing, self.ready):
-            while queue:
-                group: Group = heapq.heappop(queue)[-1]  # type: ignore[attr-defined]
-                if group not in done:
-                    return group
+        while self.freeing:
+            group = heapq.heappop(self.freeing)[-1]
+            if group not in done:
+                return group
+        while self.ready:
+            group = heapq.heappop(self.ready)[-1]
+            if group not in done:
+                return group
         # Two heirs wait for each other: one goes ahead, with a buffer of its own.
-        stuck = (g for g in self.groups if g not in done and self.needs[g] <= self.soft.get(g, set()))
-        group = next(stuck)
+        group = next(g for g in self.groups if g not in done and self.needs[g] <= self.soft.get(g, set()))
         self.needs[group].clear()
         return group

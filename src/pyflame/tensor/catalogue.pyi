@@ -344,7 +344,7 @@ class Catalogue:
     def dim(self) -> builtins.int:
         """Number of axes."""
 
-    def div(self, y: TensorLike, rounding_mode: builtins.str | None = None) -> Tensor:
+    def div(self, y: TensorLike | builtins.float, rounding_mode: builtins.str | None = None) -> Tensor:
         """x / y in floating point; with rounding_mode "floor" or "trunc" rounded, and then integers stay integers."""
 
     def dot(self, y: TensorLike) -> Tensor:
@@ -439,10 +439,10 @@ class Catalogue:
     def floor_div_(self, y: TensorLike) -> Tensor:
         """x / y rounded down; 0 where integers are divided by 0."""
 
-    def fmod(self, y: TensorLike) -> Tensor:
+    def fmod(self, y: TensorLike | builtins.float) -> Tensor:
         """The rest of x / y, with x's sign (C's fmod)."""
 
-    def fmod_(self, y: TensorLike) -> Tensor:
+    def fmod_(self, y: TensorLike | builtins.float) -> Tensor:
         """The rest of x / y, with x's sign (C's fmod)."""
 
     def fold(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:

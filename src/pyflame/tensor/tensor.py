@@ -41,13 +41,13 @@ def alias(node: Node) -> Node:
 class Tensor(Catalogue):
     """An n-dimensional array on a device. Make one with `pf.tensor`, `pf.zeros`, `pf.randn`, ..."""
 
-    __slots__ = ("__weakref__", "_entry", "_node", "grad")
+    __slots__ = ("__weakref__", "_entry", "_grad", "_node")
     __array_priority__ = 1000
 
     def __init__(self, node: Node, entry: Entry | Leaf | None = None) -> None:
         self._node = node
         self._entry = entry
-        self.grad: Tensor | None = None
+        self._grad: Tensor | None = None
         if state.tracer is not None:
             state.tracer.known.add(node)
 
@@ -191,6 +191,19 @@ class Tensor(Catalogue):
         return format_tensor(self)
 
     # --- gradients --------------------------------------------------------------------------------------------------
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What backward passes have added up for this tensor; None before the first."""
+        if state.tracer is not None:
+            state.tracer.touched_grad(self, wrote=False)
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if state.tracer is not None:
+            state.tracer.touched_grad(self, wrote=True)
+        self._grad = value
 
     @property
     def requires_grad(self) -> bool:

@@ -45,7 +45,7 @@ class Jitted:
         self.reasons: list[str] = []
         self._last_key: Any = None
         self._lock = threading.RLock()
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn, updated=())  # a module has attributes of its own
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: the object is an argument like any other, known by its identity."""

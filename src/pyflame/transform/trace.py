@@ -30,6 +30,7 @@ from pyflame.transform.tree import flatten, is_tensor, is_traced, rebuild
 class _NotThere:
     """The memory of a value that exists only while its plan runs: touching it means that a traced tensor escaped."""
 
+    nbytes = 0
     read_only = True
 
     def __init__(self, function: str) -> None:
@@ -78,6 +79,7 @@ class Tracer:
         self.cells: dict[int, tuple[Tensor, Node, Node]] = {}  # id -> cell, its node before, its placeholder
         self.grads_before: dict[int, Tensor | None] = {}
         self.owner_of_grad: dict[int, Tensor] = {}
+        self.saw_grad: dict[int, bool] = {}  # id of a cell -> whether its .grad was read before it was written
         self.draws: list[tuple[Generator, Node, Node]] = []  # random streams: generator, constants of seed and offset
         self.guards: dict[tuple[int, str], tuple[Any, str, Any]] = {}
 
@@ -95,14 +97,20 @@ class Tracer:
 
     def _remember(self, tensor: Tensor, before: Node, made: Node) -> None:
         self.cells[id(tensor)] = (tensor, before, made)
-        self.grads_before[id(tensor)] = tensor.grad
-        if tensor.grad is not None:
-            self.owner_of_grad[id(tensor.grad)] = tensor
+        self.grads_before[id(tensor)] = tensor._grad
+        if tensor._grad is not None:
+            self.owner_of_grad[id(tensor._grad)] = tensor
 
     def rebound(self, tensor: Tensor) -> None:
         """A cell is about to take another value."""
         if tensor._node not in self.known:
             self.read(tensor)
+
+    def touched_grad(self, tensor: Tensor, wrote: bool) -> None:
+        """A cell's .grad is read or written. Whether it was there matters to the trace only if it is read first."""
+        self.rebound(tensor)
+        if id(tensor) in self.cells:
+            self.saw_grad.setdefault(id(tensor), not wrote)
 
     def guard(self, owner: Any, attribute: str) -> None:
         """The trace depends on this attribute: another value of it needs another trace."""
@@ -124,7 +132,7 @@ class Tracer:
     def restore(self) -> None:
         for key, (tensor, before, _) in self.cells.items():
             tensor._node = before
-            tensor.grad = self.grads_before[key]
+            tensor._grad = self.grads_before[key]
 
 
 class Traced:
@@ -170,7 +178,8 @@ class Traced:
                 if id(t) in tracer.owner_of_grad
             ]
             self.rebound = [t for t, made in cells if t._node is not made]
-            self.new_grads = [t for t, _ in cells if t.grad is not tracer.grads_before[id(t)]]
+            in_place = {id(t) for t, made in self.grad_cells if t.grad is not None and t.grad._node is not made}
+            self.new_grads = [t for t, _ in cells if t.grad is not tracer.grads_before[id(t)] or id(t) in in_place]
             successor = {made: t._node for t, made in cells if t._node is not made}
             for t, made in self.grad_cells:
                 if t.grad is not None and t.grad._node is not made:
@@ -179,7 +188,10 @@ class Traced:
             nodes += [t.grad._node for t in self.new_grads if t.grad is not None]
             self.cleared = [t for t in self.new_grads if t.grad is None]
             self.new_grads = [t for t in self.new_grads if t.grad is not None]
-            self.had_grad = [tracer.grads_before[id(t)] is not None for t in self.cells]
+            # whether a cell must have a .grad, must not have one (None: either will do)
+            self.had_grad = [
+                tracer.grads_before[id(t)] is not None if tracer.saw_grad.get(id(t)) else None for t in self.cells
+            ]
             self.cell_sigs = [made.sig for _, made in cells]
             graph = PendingGraph(nodes, keep_held=False)
         self.key = graph.key
@@ -226,7 +238,7 @@ class Traced:
                 node = settled(cell)
             if node.sig != sig:
                 return f"a captured tensor changed its shape, dtype or device: it is {node.meta} now"
-            if (cell.grad is not None) != had:
+            if had is not None and (cell.grad is not None) != had:
                 return f"the .grad of a captured tensor {node.meta} {'came to be' if cell.grad is not None else 'went'}"
         return None
 

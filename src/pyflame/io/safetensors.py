@@ -1,0 +1,168 @@
+"""Tensors by name in one file: https://huggingface.co/docs/safetensors.
+
+The `safetensors` library writes files and checks those that are read. It does not give a tensor's place in the file,
+which memory mapping needs, so that is read here, from the header that the library has found valid.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
+
+from pyflame.core import dtype as dt
+from pyflame.core.dtype import DType
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, FileFormatError, suggest
+from pyflame.io.atomic import atomic_path
+from pyflame.tensor import Tensor
+from pyflame.tensor.creation import from_numpy, tensor
+from pyflame.tensor.modes import eval
+
+_NAMES: dict[DType, str] = {dt.bool_: "bool"}  # where the library's name for a dtype is not ours
+_CODES = {
+    "BOOL": dt.bool_, "U8": dt.uint8, "I8": dt.int8, "I16": dt.int16, "I32": dt.int32, "I64": dt.int64,
+    "F8_E4M3": dt.float8_e4m3fn, "F8_E4M3FNUZ": dt.float8_e4m3fnuz, "F8_E5M2": dt.float8_e5m2,
+    "F16": dt.float16, "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64,
+}  # fmt: skip
+_METADATA = "__metadata__"
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor in a file: the format's code of its dtype ("F32", "BF16"), its shape and the bytes it takes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """What stands in a file: its metadata, and its tensors by name."""
+
+    metadata: dict[str, str]
+    tensors: dict[str, TensorInfo]
+
+
+def save_file(
+    tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors to a .safetensors file, whole or not at all: what was there before stays until the end.
+
+    >>> pf.io.save_file({"weight": pf.ones(2, 3)}, "model.safetensors", {"made_by": "me"})
+    """
+    for name, value in tensors.items():
+        if not isinstance(name, str) or name == _METADATA:
+            raise ArgumentError(f"[save_file] expected names that are strings other than {_METADATA} but got {name!r}")
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(
+                f"[save_file] expected tensors but {name!r} is of type {type(value).__name__}; pf.save takes nested "
+                "lists and dicts of tensors and numbers"
+            )
+    for key, text in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise ArgumentTypeError(f"[save_file] expected metadata that is text but got {key!r}: {text!r}")
+    eval(dict(tensors))
+    # The library reads from raw addresses: the arrays must live until it is done.
+    arrays = {name: np.ascontiguousarray(value.numpy()) for name, value in tensors.items()}
+    specs = {
+        name: TensorSpec(
+            dtype=_NAMES.get(value.dtype, value.dtype.name),
+            shape=value.shape,
+            data_ptr=arrays[name].ctypes.data,
+            data_len=value.nbytes,
+        )
+        for name, value in tensors.items()
+    }
+    with atomic_path(path) as temporary:
+        try:
+            serialize_file(specs, temporary, metadata=dict(metadata) if metadata else None)
+        except SafetensorError as error:
+            raise _system_error(error, path) from None
+
+
+def _system_error(error: SafetensorError, path: str | os.PathLike[str]) -> Exception:
+    """The library wraps what the system said (no space left, ...) in an error of its own."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    if number is None:
+        return FileFormatError(f"[save_file] expected to write {os.fspath(path)} but the library refused: {error}")
+    return OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path))
+
+
+def file_info(path: str | os.PathLike[str]) -> FileInfo:
+    """Metadata, and name, shape and dtype of the tensors in a .safetensors file, without reading them.
+
+    >>> pf.io.file_info("model.safetensors").tensors["weight"].shape
+    (2, 3)
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"[load_file] expected a .safetensors file but {path} is a folder")
+    try:
+        with safe_open(path, framework="numpy"):
+            pass
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+    except SafetensorError as error:
+        raise FileFormatError(
+            f"[load_file] expected a whole .safetensors file but {path} is damaged, cut off or of another format: "
+            f"{error}"
+        ) from None
+    metadata = header.pop(_METADATA, {})
+    tensors = {}
+    for name, about in header.items():
+        start, end = about["data_offsets"]
+        tensors[name] = TensorInfo(about["dtype"], tuple(about["shape"]), 8 + size + start, end - start)
+    return FileInfo(metadata, tensors)
+
+
+def load_file(
+    path: str | os.PathLike[str],
+    device: object = None,
+    *,
+    names: Iterable[str] | None = None,
+    memory_map: bool = True,
+) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, or only those in `names`.
+
+    With `memory_map` nothing is read yet: tensors are read-only views of the file, whose pages the system loads when
+    they are used and may drop again. The file must not be overwritten in place meanwhile (replacing it, as `save_file`
+    does, is safe). Without it the values are copied into memory.
+
+    >>> pf.io.load_file("model.safetensors")["weight"].shape
+    (2, 3)
+    """
+    info = file_info(path)
+    wanted = list(info.tensors) if names is None else list(names)
+    for name in wanted:
+        if name not in info.tensors:
+            raise ArgumentError(
+                f"[load_file] expected the name of a tensor in {os.fspath(path)} but got "
+                f"{name!r}{suggest(name, info.tensors)}"
+            )
+        if info.tensors[name].dtype not in _CODES:
+            raise DTypeError(
+                f"[load_file] expected dtypes among {', '.join(_CODES)} but {name!r} in {os.fspath(path)} is "
+                f"{info.tensors[name].dtype}; load the others with names=[...]"
+            )
+    with open(path, "rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return {name: _loaded(memory, info.tensors[name], device, memory_map) for name in wanted}
+
+
+def _loaded(memory: mmap.mmap, info: TensorInfo, device: object, mapped: bool) -> Tensor:
+    array: np.ndarray[Any, Any] = np.ndarray(info.shape, _CODES[info.dtype].numpy, memory, info.start)
+    if not mapped:
+        return tensor(array, device=device)
+    out = from_numpy(array)
+    return out if device is None else out.to(device=device)

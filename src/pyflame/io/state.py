@@ -1,0 +1,146 @@
+"""pf.save and pf.load: nested dicts, lists and tuples of tensors and plain values as one .safetensors file.
+
+Tensors are stored under their path ("model.0.weight"), so any reader of the format finds them; the structure around
+them is JSON in the file's metadata. Nothing in a file is executed, as unpickling would.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.errors import ArgumentTypeError, FileFormatError
+from pyflame.io.safetensors import file_info, load_file, save_file
+from pyflame.tensor import Tensor
+from pyflame.tensor.creation import from_numpy
+
+_KEY, _FORMAT = "pyflame.structure", 1
+
+
+def save(state: Any, path: str | os.PathLike[str]) -> None:
+    """Write a nested structure to one file, whole or not at all.
+
+    It may hold tensors, NumPy arrays, numbers, text, booleans and None in dicts, lists and tuples. A tensor that occurs
+    twice is stored once, and occurs twice again when loaded.
+
+    >>> pf.save({"step": 3, "model": model.state_dict()}, "state.safetensors")
+    """
+    writer = _Writer()
+    structure = {"format": _FORMAT, "root": writer.encode(state, ())}
+    save_file(writer.tensors, path, {_KEY: json.dumps(structure, allow_nan=False, separators=(",", ":"))})
+
+
+def load(path: str | os.PathLike[str], device: object = None, *, memory_map: bool = True) -> Any:
+    """What `save` wrote. A .safetensors file that another program wrote gives its tensors by name.
+
+    Tensors are read-only views of the file unless `memory_map` is False; see `load_file`.
+
+    >>> pf.load("state.safetensors")["step"]
+    3
+    """
+    text = file_info(path).metadata.get(_KEY)
+    tensors = load_file(path, device, memory_map=memory_map)
+    if text is None:
+        return tensors
+    try:
+        structure = json.loads(text)
+        if structure["format"] != _FORMAT:
+            raise FileFormatError(
+                f"[load] expected a structure of format {_FORMAT} but {os.fspath(path)} has format "
+                f"{structure['format']}; a newer PyFlame reads it"
+            )
+        return _decode(structure["root"], tensors)
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(
+            f"[load] expected the structure that pf.save writes but that of {os.fspath(path)} is damaged: "
+            f"{type(error).__name__} {error}"
+        ) from None
+
+
+class _Writer:
+    """Turns a structure into JSON values, and collects its tensors by name.
+
+    What JSON lacks is an object with one key that starts with `$`.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._named: dict[int, str] = {}
+        self._held: list[Any] = []  # ids are unique only while the objects live
+
+    def encode(self, value: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(value, Tensor):
+            return {"$tensor": self._name(value, path, lambda: value)}
+        if isinstance(value, np.ndarray):
+            return {"$array": self._name(value, path, lambda: from_numpy(value))}
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"$float": repr(value)}
+        if isinstance(value, list):
+            return self._items(value, path)
+        if isinstance(value, tuple):
+            return {"$tuple": self._items(value, path)}
+        if isinstance(value, Mapping):
+            return self._mapping(value, path)
+        raise ArgumentTypeError(
+            f"[save] expected tensors, arrays, numbers, text, None and dicts, lists and tuples of them but "
+            f"{'.'.join(path) or 'the state'} is of type {type(value).__name__}"
+        )
+
+    def _items(self, values: list[Any] | tuple[Any, ...], path: tuple[str, ...]) -> list[Any]:
+        return [self.encode(v, (*path, str(i))) for i, v in enumerate(values)]
+
+    def _mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> dict[str, Any]:
+        for key in value:
+            if not isinstance(key, (str, int)):
+                raise ArgumentTypeError(
+                    f"[save] expected keys that are text or whole numbers but {'.'.join(path) or 'the state'} has "
+                    f"{key!r}"
+                )
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return {key: self.encode(v, (*path, key)) for key, v in value.items()}
+        return {"$dict": [[key, self.encode(v, (*path, str(key)))] for key, v in value.items()]}
+
+    def _name(self, value: Any, path: tuple[str, ...], made: Callable[[], Tensor]) -> str:
+        if id(value) not in self._named:
+            wanted = name = ".".join(path) or "value"
+            number = 1
+            while name in self.tensors:  # {"a": {"b": x}, "a.b": y}
+                number += 1
+                name = f"{wanted}~{number}"
+            self.tensors[name] = made()
+            self._named[id(value)] = name
+            self._held.append(value)
+        return self._named[id(value)]
+
+
+def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(v, tensors) for v in value]
+    if not isinstance(value, dict):
+        return value
+    tag: str = next(iter(value), "")
+    inner: Any = value.get(tag)
+    if not tag.startswith("$"):
+        return {key: _decode(v, tensors) for key, v in value.items()}
+    if tag == "$tensor":
+        return tensors[inner]
+    if tag == "$array":
+        return np.array(tensors[inner].numpy())
+    if tag == "$float":
+        return float(inner)
+    if tag == "$tuple":
+        return tuple(_decode(v, tensors) for v in inner)
+    if tag == "$dict":
+        return {key: _decode(v, tensors) for key, v in inner}
+    raise KeyError(tag)

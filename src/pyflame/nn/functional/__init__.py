@@ -1,0 +1,220 @@
+"""nn.functional: PyTorch's functions by PyTorch's names. Most are ops of the catalogue."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from pyflame.nn.functional.activations import (
+    celu,
+    gumbel_softmax,
+    hardshrink,
+    normalize,
+    rrelu,
+    softmin,
+    softshrink,
+    tanhshrink,
+    threshold,
+)
+from pyflame.nn.functional.dropouts import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+)
+from pyflame.nn.functional.embeddings import embedding, embedding_bag
+from pyflame.nn.functional.losses import (
+    cosine_embedding_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    pairwise_distance,
+    poisson_nll_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
+from pyflame.nn.functional.norms import batch_norm, instance_norm
+from pyflame.nn.functional.resizing import interpolate, pixel_shuffle, pixel_unshuffle
+from pyflame.nn.ops import F as _F
+from pyflame.tensor import Tensor
+
+
+def _with_inplace(name: str) -> Callable[..., Tensor]:
+    """An op that also takes PyTorch's `inplace`, which changes nothing: memory is reused where it can be anyway."""
+    op = _F[name]
+    most = len(inspect.signature(op).parameters)
+
+    @functools.wraps(op)
+    def function(*args: Any, inplace: bool = False, **kwargs: Any) -> Tensor:
+        return op(*args[:most], **kwargs)
+
+    function.__module__ = __name__
+    return function
+
+
+elu = _with_inplace("elu")
+hardsigmoid = _with_inplace("hardsigmoid")
+hardswish = _with_inplace("hardswish")
+hardtanh = _with_inplace("hardtanh")
+leaky_relu = _with_inplace("leaky_relu")
+mish = _with_inplace("mish")
+relu = _with_inplace("relu")
+relu6 = _with_inplace("relu6")
+selu = _with_inplace("selu")
+silu = _with_inplace("silu")
+
+gelu = _F["gelu"]
+glu = _F["glu"]
+log_softmax = _F["log_softmax"]
+logsigmoid = _F["logsigmoid"]
+prelu = _F["prelu"]
+sigmoid = _F["sigmoid"]
+softmax = _F["softmax"]
+softplus = _F["softplus"]
+softsign = _F["softsign"]
+swiglu = _F["swiglu"]
+tanh = _F["tanh"]
+
+linear = _F["linear"]
+conv1d = _F["conv1d"]
+conv2d = _F["conv2d"]
+conv3d = _F["conv3d"]
+conv_transpose1d = _F["conv_transpose1d"]
+conv_transpose2d = _F["conv_transpose2d"]
+conv_transpose3d = _F["conv_transpose3d"]
+fold = _F["fold"]
+one_hot = _F["one_hot"]
+pad = _F["pad"]
+scaled_dot_product_attention = _F["scaled_dot_product_attention"]
+unfold = _F["unfold2d"]
+
+group_norm = _F["group_norm"]
+layer_norm = _F["layer_norm"]
+rms_norm = _F["rms_norm"]
+
+adaptive_avg_pool1d = _F["adaptive_avg_pool1d"]
+adaptive_avg_pool2d = _F["adaptive_avg_pool2d"]
+adaptive_avg_pool3d = _F["adaptive_avg_pool3d"]
+adaptive_max_pool1d = _F["adaptive_max_pool1d"]
+adaptive_max_pool2d = _F["adaptive_max_pool2d"]
+adaptive_max_pool3d = _F["adaptive_max_pool3d"]
+avg_pool1d = _F["avg_pool1d"]
+avg_pool2d = _F["avg_pool2d"]
+avg_pool3d = _F["avg_pool3d"]
+max_pool1d = _F["max_pool1d"]
+max_pool2d = _F["max_pool2d"]
+max_pool3d = _F["max_pool3d"]
+
+binary_cross_entropy = _F["binary_cross_entropy"]
+binary_cross_entropy_with_logits = _F["binary_cross_entropy_with_logits"]
+cosine_similarity = _F["cosine_similarity"]
+cross_entropy = _F["cross_entropy"]
+huber_loss = _F["huber_loss"]
+kl_div = _F["kl_div"]
+l1_loss = _F["l1_loss"]
+mse_loss = _F["mse_loss"]
+nll_loss = _F["nll_loss"]
+smooth_l1_loss = _F["smooth_l1_loss"]
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "alpha_dropout",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "batch_norm",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "celu",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "cosine_embedding_loss",
+    "cosine_similarity",
+    "cross_entropy",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "elu",
+    "embedding",
+    "embedding_bag",
+    "feature_alpha_dropout",
+    "fold",
+    "gaussian_nll_loss",
+    "gelu",
+    "glu",
+    "group_norm",
+    "gumbel_softmax",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "instance_norm",
+    "interpolate",
+    "kl_div",
+    "l1_loss",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "log_softmax",
+    "logsigmoid",
+    "margin_ranking_loss",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "mish",
+    "mse_loss",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
+    "nll_loss",
+    "normalize",
+    "one_hot",
+    "pad",
+    "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "poisson_nll_loss",
+    "prelu",
+    "relu",
+    "relu6",
+    "rms_norm",
+    "rrelu",
+    "scaled_dot_product_attention",
+    "selu",
+    "sigmoid",
+    "silu",
+    "smooth_l1_loss",
+    "soft_margin_loss",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "swiglu",
+    "tanh",
+    "tanhshrink",
+    "threshold",
+    "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
+    "unfold",
+]

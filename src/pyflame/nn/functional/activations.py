@@ -1,0 +1,107 @@
+"""Activations that are short combinations of ops."""
+
+from __future__ import annotations
+
+from pyflame.core.errors import ArgumentError
+from pyflame.core.generator import Generator
+from pyflame.nn.ops import F
+from pyflame.tensor import Tensor
+from pyflame.tensor.random import rand_like
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x above 0, alpha * (exp(x / alpha) - 1) below.
+
+    >>> nn.functional.celu(pf.tensor([-1.0, 2.0]))
+    tensor([-0.6321,  2.    ])
+    """
+    if not alpha > 0.0:
+        raise ArgumentError(f"[celu] expected alpha above 0 but got {alpha}")
+    return F["elu"](input / alpha) * alpha
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x outside of [-lambd, lambd], 0 inside.
+
+    >>> nn.functional.hardshrink(pf.tensor([-1.0, 0.2, 1.0]))
+    tensor([-1.,  0.,  1.])
+    """
+    return F["where"]((input >= -lambd) & (input <= lambd), 0.0, input)
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by lambd, and 0 where it would cross it.
+
+    >>> nn.functional.softshrink(pf.tensor([-1.0, 0.2, 1.0]))
+    tensor([-0.5,  0. ,  0.5])
+    """
+    if lambd < 0.0:
+        raise ArgumentError(f"[softshrink] expected lambd of at least 0 but got {lambd}")
+    return input - F["clamp"](input, -lambd, lambd)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return input - F["tanh"](input)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x above the threshold, else `value`.
+
+    >>> nn.functional.threshold(pf.tensor([0.5, 2.0]), 1.0, -1.0)
+    tensor([-1.,  2.])
+    """
+    return F["where"](input <= threshold, value, input)
+
+
+def softmin(input: Tensor, dim: int = -1) -> Tensor:
+    """softmax(-x): the smallest element gets the most.
+
+    >>> nn.functional.softmin(pf.tensor([1.0, 1.0]))
+    tensor([0.5, 0.5])
+    """
+    return F["softmax"](-input, dim)
+
+
+def rrelu(
+    input: Tensor,
+    lower: float = 1.0 / 8.0,
+    upper: float = 1.0 / 3.0,
+    training: bool = False,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """x above 0; below, x times a slope drawn from [lower, upper), or their mean when not training."""
+    if not lower <= upper:
+        raise ArgumentError(f"[rrelu] expected lower <= upper but got lower={lower}, upper={upper}")
+    if not training:
+        return F["leaky_relu"](input, (lower + upper) / 2.0)
+    slope = rand_like(input, generator=generator) * (upper - lower) + lower
+    return F["where"](input > 0.0, input, input * slope)
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x divided by its norm along an axis, which counts as at least eps.
+
+    >>> nn.functional.normalize(pf.tensor([[3.0, 4.0]]))
+    tensor([[0.6, 0.8]])
+    """
+    return input / F["clamp"](F["norm"](input, p, dim, True), eps)
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1, generator: Generator | None = None
+) -> Tensor:
+    """A random choice with probabilities softmax(logits), softened by tau; with `hard` one-hot, the gradient soft.
+
+    >>> int(nn.functional.gumbel_softmax(pf.zeros(5), hard=True).sum())
+    1
+    """
+    # -log(-log u) for u in (0, 1): the ends, where it is infinite, are left out
+    noise = -(-rand_like(logits, generator=generator).clamp(1e-20, 1.0 - 1e-7).log()).log()
+    soft: Tensor = F["softmax"]((logits + noise) / tau, dim)
+    if not hard:
+        return soft
+    best = F["argmax"](soft, dim, True)
+    chosen = F["scatter"](F["mul"](soft.detach(), 0.0), dim, best, 1.0)
+    return chosen - soft.detach() + soft

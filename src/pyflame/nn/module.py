@@ -1,0 +1,432 @@
+"""Module: parameters, buffers and submodules under names, and what can be done with all of them at once.
+
+The API is PyTorch's. Values change only inside their cells: `to` and `load_state_dict` keep the Parameter objects, so
+optimisers and jitted functions go on seeing them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyflame.core import dtype as dt
+from pyflame.core.device import DeviceId
+from pyflame.core.dtype import DType, as_dtype
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, suggest
+from pyflame.core.state import state
+from pyflame.nn import state_dict as states
+from pyflame.nn.hooks import Hooks, RemovableHandle, add_hook, run_after, run_before
+from pyflame.nn.parameter import Parameter, convert
+from pyflame.nn.printing import tree
+from pyflame.tensor import Tensor
+from pyflame.tensor.devices import device as device_context
+from pyflame.tensor.methods import DTYPE_NAMES
+
+if TYPE_CHECKING:
+    from pyflame.nn.summary import Summary
+
+M = TypeVar("M", bound="Module")
+# Where a module keeps what it holds, and what may stand there.
+_GROUPS = {"_parameters": "an nn.Parameter", "_modules": "a module", "_buffers": "a tensor"}
+
+
+class Module:
+    """Base of all layers and models: assign parameters and submodules in `__init__`, write `forward`.
+
+    >>> class Net(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.hidden = nn.Linear(4, 8)
+    ...         self.out = nn.Linear(8, 2)
+    ...     def forward(self, x):
+    ...         return self.out(self.hidden(x).relu())
+    >>> Net()(pf.randn(3, 4)).shape
+    (3, 2)
+    """
+
+    # Buffers that a state dict may lack without an error.
+    _optional_state: tuple[str, ...] = ()
+
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _non_persistent_buffers_set: set[str]
+    _forward_hooks: Hooks
+    _forward_pre_hooks: Hooks
+    _training: bool
+
+    def __init__(self) -> None:
+        # past __setattr__, which needs these
+        self.__dict__.update(
+            _training=True,
+            _parameters={},
+            _buffers={},
+            _modules={},
+            _non_persistent_buffers_set=set(),
+            _forward_hooks={},
+            _forward_pre_hooks={},
+        )
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes. Every module defines its own."""
+        raise NotImplementedError(
+            f"[forward] expected {type(self).__name__} to define forward but it does not; write `def forward(self, x)`"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._forward_pre_hooks:
+            args, kwargs = run_before(self._forward_pre_hooks, self, args, kwargs)
+        result = self.forward(*args, **kwargs)
+        if self._forward_hooks:
+            result = run_after(self._forward_hooks, self, args, kwargs, result)
+        return result
+
+    # --- attributes -------------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if isinstance(value, (Parameter, Module)):
+            if "_parameters" not in own:
+                raise ArgumentError(
+                    f"[{type(self).__name__}] expected super().__init__() before {name!r} is assigned but it was not "
+                    "called yet; call it first in __init__"
+                )
+            kind = "_parameters" if isinstance(value, Parameter) else "_modules"
+            for group in (own, *(own[g] for g in _GROUPS if g != kind)):
+                group.pop(name, None)
+            if isinstance(value, Parameter):
+                self.register_parameter(name, value)
+            else:
+                self.register_module(name, value)
+            return
+        for kind, wanted in _GROUPS.items():
+            if name in own.get(kind, ()):
+                if value is not None and not (kind == "_buffers" and isinstance(value, Tensor)):
+                    raise ArgumentTypeError(
+                        f"[{type(self).__name__}] expected {wanted} or None as {name!r} but got "
+                        f"{type(value).__name__}; delete the attribute first to make it something else"
+                    )
+                own[kind][name] = value
+                return
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        own = self.__dict__
+        for group in _GROUPS:
+            if name in own.get(group, ()):
+                return own[group][name]
+        # Python itself asks for names with underscores: those deserve no guess
+        known = () if name.startswith("_") else [*own, *dir(type(self)), *(n for g in _GROUPS for n in own.get(g, ()))]
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{suggest(name, known)}")
+
+    def __delattr__(self, name: str) -> None:
+        for group in (self._parameters, self._buffers, self._modules):
+            if name in group:
+                del group[name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+
+    def _register(self, group: dict[str, Any], kind: str, name: str, value: Any, wanted: type) -> None:
+        if not isinstance(name, str) or "." in name or name == "":
+            raise ArgumentError(f"[{kind}] expected a name without dots but got {name!r}")
+        if value is not None and not isinstance(value, wanted):
+            raise ArgumentTypeError(
+                f"[{kind}] expected a {wanted.__name__} or None as {name!r} but got {type(value).__name__}"
+            )
+        if name not in group and hasattr(self, name):
+            raise ArgumentError(f"[{kind}] expected a new name but {type(self).__name__} has {name!r} already")
+        group[name] = value
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter, or a place for one that is None."""
+        self._register(self._parameters, "register_parameter", name, param, Parameter)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is part of the state but not learned. It is saved if `persistent`.
+
+        >>> bn = nn.Module(); bn.register_buffer("running_mean", pf.zeros(3))
+        >>> list(bn.state_dict())
+        ['running_mean']
+        """
+        self._register(self._buffers, "register_buffer", name, tensor, Tensor)
+        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Add a submodule."""
+        self._register(self._modules, "register_module", name, module, Module)
+
+    add_module = register_module
+
+    # --- hooks ------------------------------------------------------------------------------------------------------
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args)` before forward; what it returns replaces the arguments."""
+        return add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args, output)` after forward; what it returns replaces the output.
+
+        >>> layer = nn.Linear(2, 3)
+        >>> handle = layer.register_forward_hook(lambda module, args, output: print(output.shape))
+        >>> _ = layer(pf.ones(1, 2)); handle.remove()
+        (1, 3)
+        """
+        return add_hook(self._forward_hooks, hook, prepend, with_kwargs)
+
+    # --- what is inside ---------------------------------------------------------------------------------------------
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """(name, module) of this module and all below it, each once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def _named(self, group: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        owners = self.named_modules(None, prefix, remove_duplicate) if recurse else iter([(prefix, self)])
+        for owner, module in owners:
+            for name, value in getattr(module, group).items():
+                if value is None or id(value) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(value))
+                yield (f"{owner}.{name}" if owner else name), value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """(name, parameter) of this module and all below it. Tied weights come once, under their first name.
+
+        >>> [name for name, _ in nn.Linear(2, 2).named_parameters()]
+        ['weight', 'bias']
+        """
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters of this module and all below it, each once."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """(name, buffer) of this module and all below it."""
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers of this module and all below it."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """(name, module) of the modules right below this one."""
+        seen: set[Module] = set()
+        for name, child in self._modules.items():
+            if child is not None and child not in seen:
+                seen.add(child)
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        """The modules right below this one."""
+        return (child for _, child in self.named_children())
+
+    def get_submodule(self, target: str) -> Module:
+        """The module under a name with dots: get_submodule("layers.0.attention")."""
+        module = self
+        for name in target.split(".") if target else ():
+            child = module._modules.get(name)
+            if child is None:
+                raise AttributeError(
+                    f"{type(module).__name__!r} has no submodule {name!r} on the way to {target!r}"
+                    f"{suggest(name, module._modules)}"
+                )
+            module = child
+        return module
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter under a name with dots."""
+        return self._get(target, "_parameters", "parameter")  # type: ignore[no-any-return]
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer under a name with dots."""
+        return self._get(target, "_buffers", "buffer")  # type: ignore[no-any-return]
+
+    def _get(self, target: str, group: str, kind: str) -> Any:
+        path, _, name = target.rpartition(".")
+        held = getattr(self.get_submodule(path), group)
+        if held.get(name) is None:
+            raise AttributeError(f"{type(self).__name__!r} has no {kind} {target!r}{suggest(name, held)}")
+        return held[name]
+
+    # --- modes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def training(self) -> bool:
+        """Whether layers such as dropout and batch norm act as in training. A jitted function remembers what it saw."""
+        if state.tracer is not None:
+            state.tracer.guard(self, "training")
+        return self._training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self.__dict__["_training"] = bool(mode)
+
+    def train(self: M, mode: bool = True) -> M:
+        """Put this module and all below it into training mode, or into evaluation mode with False."""
+        if not isinstance(mode, bool):
+            raise ArgumentTypeError(f"[train] expected True or False but got {mode!r}")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self: M) -> M:
+        """Put this module and all below it into evaluation mode."""
+        return self.train(False)
+
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        """Ask for gradients of all parameters, or for none."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or make them 0."""
+        for parameter in self.parameters():
+            if set_to_none:  # not asked whether there is one: a jitted step that begins so serves both cases
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad = parameter.grad.detach().zero_()
+
+    # --- changes of all at once -------------------------------------------------------------------------------------
+
+    def apply(self: M, fn: Callable[[Module], None]) -> M:
+        """Call fn with every module below this one, then with this one: for initialisation."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def to(self: M, *args: Any, dtype: object = None, device: object = None, non_blocking: bool = False) -> M:
+        """Move parameters and buffers to a device, or the floating-point ones to a dtype: to("cpu"), to(pf.bfloat16).
+
+        >>> nn.Linear(2, 2).to(pf.float16).weight.dtype
+        pyflame.float16
+        """
+        for arg in args:
+            if isinstance(arg, Tensor):
+                dtype, device = arg.dtype, arg._node.meta.device if arg._node.meta.committed else device
+            elif isinstance(arg, (DeviceId, device_context)) or (isinstance(arg, str) and arg not in DTYPE_NAMES):
+                device = arg
+            elif arg is not None:
+                dtype = arg
+        wanted = None if dtype is None else as_dtype(dtype)
+        if wanted is not None and not wanted.is_float:
+            raise DTypeError(f"[to] expected a floating-point dtype for a module but got {wanted.name}")
+
+        def change(t: Tensor) -> Tensor:
+            return t.to(dtype=wanted if t.dtype.is_float else None, device=device)
+
+        convert([*self.parameters(), *self.buffers()], change)
+        return self
+
+    def type(self: M, dst_type: DType | str) -> M:
+        """Convert all floating-point parameters and buffers."""
+        return self.to(dtype=dst_type)
+
+    def float(self: M) -> M:
+        """Convert floating-point parameters and buffers to float32."""
+        return self.to(dtype=dt.float32)
+
+    def double(self: M) -> M:
+        """Convert floating-point parameters and buffers to float64."""
+        return self.to(dtype=dt.float64)
+
+    def half(self: M) -> M:
+        """Convert floating-point parameters and buffers to float16."""
+        return self.to(dtype=dt.float16)
+
+    def bfloat16(self: M) -> M:
+        """Convert floating-point parameters and buffers to bfloat16."""
+        return self.to(dtype=dt.bfloat16)
+
+    def cpu(self: M) -> M:
+        """Move parameters and buffers to the host."""
+        return self.to(device="cpu")
+
+    def cuda(self: M, index: int = 0) -> M:
+        """Move parameters and buffers to an NVIDIA GPU."""
+        return self.to(device=f"cuda:{index}")
+
+    def rocm(self: M, index: int = 0) -> M:
+        """Move parameters and buffers to an AMD GPU."""
+        return self.to(device=f"rocm:{index}")
+
+    # --- saving and showing -----------------------------------------------------------------------------------------
+
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> OrderedDict[str, Tensor]:
+        """The values of all parameters and persistent buffers by name, as PyTorch names them.
+
+        They are the values of now: training on does not change them. With keep_vars, the cells themselves.
+
+        >>> list(nn.Linear(2, 2).state_dict())
+        ['weight', 'bias']
+        """
+        found = states.entries(self, prefix)
+        return OrderedDict((name, cell if keep_vars else cell.detach()) for name, cell, _ in found)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> states.IncompatibleKeys:
+        """Take values by name: tensors, NumPy arrays or torch tensors. Nothing is loaded if any of them does not fit.
+
+        Without `strict` the names may differ, not the shapes. Values are converted to the module's dtypes and devices;
+        with `assign` the module takes over theirs.
+
+        >>> layer = nn.Linear(2, 2)
+        >>> layer.load_state_dict({"weight": pf.eye(2), "bias": pf.zeros(2)})
+        <All keys matched successfully>
+        """
+        return states.load(self, state_dict, strict, assign)
+
+    def summary(self, *inputs: Any, **named: Any) -> Summary:
+        """A table of the layers with their parameters and bytes; with example inputs also of their output shapes.
+
+        The model runs in evaluation mode and nothing is computed but shapes.
+
+        >>> "Linear" in str(nn.Sequential(nn.Linear(2, 3)).summary(pf.ones(1, 2)))
+        True
+        """
+        from pyflame.nn.summary import summarize  # here: most programs never ask for it
+
+        return summarize(self, inputs, named)
+
+    def extra_repr(self) -> str:
+        """What stands inside the brackets of this module's repr."""
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        return tree(self._get_name(), lines, [(name, repr(child)) for name, child in self._modules.items()])

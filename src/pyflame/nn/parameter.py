@@ -1,0 +1,98 @@
+"""Parameter: a tensor that a module learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from pyflame.autograd import Leaf
+from pyflame.core.errors import ArgumentTypeError
+from pyflame.core.state import state
+from pyflame.tensor import Tensor
+from pyflame.tensor.creation import as_tensor, empty
+from pyflame.tensor.gradients import no_grad
+from pyflame.tensor.modes import eval as evaluate
+
+
+def settle(tensors: Iterable[Tensor]) -> None:
+    """Compute these tensors now, together.
+
+    A model's first step then has the same graph as every later one, so it is planned and compiled once.
+    """
+    if state.tracer is None:
+        evaluate(list(tensors))
+
+
+class Parameter(Tensor):
+    """A leaf tensor that requires grad. A module finds those that are assigned to it.
+
+    It takes over the values of `data` (a tensor, an array or nested lists), not its tape.
+
+    >>> nn.Parameter(pf.zeros(2))
+    Parameter containing:
+    tensor([0., 0.], requires_grad=True)
+    """
+
+    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+        if data is None:
+            raise ArgumentTypeError("[Parameter] expected a tensor but got None; write Parameter(pf.empty(shape))")
+        given = as_tensor(data)
+        super().__init__(given.detach()._node)
+        if given._node.op.name != "uninitialized":  # pf.empty: no values yet that could be computed
+            settle([self])
+        self.requires_grad_(requires_grad)
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + super().__repr__()
+
+    def __copy__(self) -> Parameter:
+        out = type(self)(self, self.requires_grad)
+        out.__dict__.update(self.__dict__)
+        out.grad = self.grad
+        return out
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        known: Parameter | None = memo.get(id(self))
+        if known is not None:
+            return known
+        out = memo[id(self)] = type(self)(self, self.requires_grad)
+        out.__dict__.update(self.__dict__)
+        return out
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        meta = self._node.meta
+        device = str(meta.device) if meta.committed else None
+        return _restored, (type(self), np.array(self.numpy()), device, self.requires_grad), self.__dict__ or None
+
+
+def _restored(kind: type[Parameter], array: np.ndarray[Any, Any], device: str | None, requires_grad: bool) -> Parameter:
+    return kind(as_tensor(array, device=device), requires_grad)
+
+
+def new_parameter(*shape: int, device: object = None, dtype: object = None) -> Parameter:
+    """A parameter without values yet: its module's `reset_parameters` fills it."""
+    return Parameter(empty(shape, dtype=dtype, device=device))
+
+
+def replace(cell: Tensor, value: Tensor) -> None:
+    """Give a parameter or buffer another value, which may have another dtype or device. The cell stays the same."""
+    with no_grad():
+        cell._rebind(value.detach())
+    if isinstance(cell._entry, Leaf):
+        cell._entry.meta = cell._node.meta  # gradients come in the new dtype
+
+
+def convert(cells: Iterable[Tensor], change: Callable[[Tensor], Tensor]) -> None:
+    """Replace each cell's value and gradient by what `change` makes of them, and compute all of them together."""
+    changed = []
+    for cell in cells:
+        value = change(cell)
+        if value is not cell:
+            replace(cell, value)
+            changed.append(cell)
+        if cell.grad is not None:
+            cell.grad = change(cell.grad).detach()
+            changed.append(cell.grad)
+    settle(changed)

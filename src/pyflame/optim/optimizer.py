@@ -1,0 +1,335 @@
+"""Optimizer: parameter groups, state, and one graph that updates all parameters.
+
+An optimiser of this room is a rule for one parameter (`update`), the state it keeps (`slots`) and the numbers it needs
+(`scalars`, `rates`). Everything that changes from step to step lives in tensor cells that exist from construction, so
+a step works the same inside of a jitted function and outside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.dtype import DType, bool_, float32, float64
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, StateDictError, TraceError, suggest
+from pyflame.core.state import mode, state
+from pyflame.optim.group import ParamGroup
+from pyflame.tensor import Tensor
+from pyflame.tensor.creation import as_tensor, full_like, tensor
+from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.gradients import enable_grad
+from pyflame.tensor.modes import eval as evaluate
+from pyflame.transform import jit
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+Slots = dict[str, Tensor]
+
+# Keys of a group that schedules and users add, beside an optimiser's own.
+_GROUP_KEYS = ("params", "param_names", "name", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
+
+
+class Optimizer:
+    """Base of all optimisers. `params`: tensors, (name, tensor) pairs, or dicts of `params` and their own options.
+
+    >>> optimizer = optim.AdamW([{"params": weights, "weight_decay": 0.1}, {"params": biases}], lr=1e-3)
+    >>> loss.backward()
+    >>> optimizer.step()
+    >>> optimizer.zero_grad()
+    """
+
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+        if isinstance(params, (Tensor, dict)):
+            raise ArgumentTypeError(
+                f"[{self._name}] expected a list of tensors or of dicts but got a {type(params).__name__}; wrap it in "
+                "[...]"
+            )
+        self.defaults = defaults
+        self.param_groups: list[ParamGroup] = []
+        self.state: dict[Tensor, Slots] = {}
+        self.structure: tuple[Any, ...] = ()  # what the graph of a step depends on, beside shapes
+        self._jitted = jit(self._apply)  # of a step that is not part of a jitted function: one plan, state in place
+        self.stepped = False  # whether step() was ever called; schedules look at it
+        groups: list[Any] = list(params)
+        if not groups:
+            raise ArgumentError(f"[{self._name}] expected parameters but got an empty list; pass model.parameters()")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    saves_untouched = False  # whether state_dict has entries for parameters that were never updated
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    # --- what a rule is ---------------------------------------------------------------------------------------------
+
+    def check(self, group: dict[str, Any]) -> None:
+        """Raise for options that have no meaning."""
+
+    def slots(self, group: dict[str, Any]) -> dict[str, float]:
+        """Name and initial value of the state of each parameter."""
+        return {}
+
+    def scalars(self, group: dict[str, Any]) -> dict[str, float]:
+        """The numbers that `rates` and `update` need, derived from the group's options."""
+        return {}
+
+    def counts(self, group: dict[str, Any]) -> bool:
+        """Whether the updates of each parameter are counted."""
+        return True
+
+    def branches(self, group: dict[str, Any]) -> tuple[Any, ...]:
+        """Options that `update` branches on: another value of them is another graph."""
+        return ()
+
+    def rates(self, group: ParamGroup, steps: Tensor) -> dict[str, Tensor]:
+        """Numbers that depend on how often a parameter was updated, in double precision: one for each parameter."""
+        return {}
+
+    def update(self, group: ParamGroup, w: Tensor, g: Tensor, s: Slots, h: Slots) -> tuple[Tensor, Slots]:
+        """A parameter and its state after one step. `g`: its gradient; `s`: its state; `h`: scalars and rates."""
+        raise NotImplementedError(f"[{self._name}] expected update() or step() to be defined")
+
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Optimise more parameters: a dict of `params` and options that differ from the defaults.
+
+        >>> optimizer.add_param_group({"params": head.parameters(), "lr": 1e-2})
+        """
+        if state.tracer is not None:
+            raise TraceError("[add_param_group] expected to be called outside of a jitted function but one is traced")
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise ArgumentTypeError("[add_param_group] expected a dict with the key 'params'")
+        for key in param_group:
+            if key not in self.defaults and key not in _GROUP_KEYS:
+                raise ArgumentError(
+                    f"[{self._name}] expected options among {', '.join(self.defaults)} but got {key!r}"
+                    f"{suggest(key, self.defaults)}"
+                )
+        names, params = self._named(param_group["params"])
+        group = ParamGroup(
+            {**self.defaults, **param_group, "params": params, **({"param_names": names} if names else {})},
+            self.scalars,
+            self._arrange,
+        )
+        if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
+            raise ArgumentError("[add_param_group] expected names for the parameters of all groups or of none")
+        self._check_params(params)
+        self.check(group)
+        self.param_groups.append(group)
+        self._arrange(group)
+
+    def _named(self, given: Any) -> tuple[list[str], list[Tensor]]:
+        if isinstance(given, (set, frozenset)):
+            raise ArgumentTypeError(f"[{self._name}] expected parameters in order but got a set; use a list")
+        params = [given] if isinstance(given, Tensor) else list(given)
+        names = [p[0] for p in params if isinstance(p, tuple)]
+        if names and len(names) != len(params):
+            raise ArgumentError(f"[{self._name}] expected names for all parameters of a group or for none")
+        return names, [p[1] if isinstance(p, tuple) else p for p in params]
+
+    def _check_params(self, params: list[Any]) -> None:
+        if not params:
+            raise ArgumentError(f"[{self._name}] expected parameters in a group but got an empty list")
+        seen = {id(p) for group in self.param_groups for p in group["params"]}
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise ArgumentTypeError(f"[{self._name}] expected tensors as parameters but got {type(p).__name__}")
+            if not p.is_leaf:
+                raise ArgumentError(
+                    f"[{self._name}] expected leaf tensors but got one of shape {p.shape} that was computed; use "
+                    ".detach()"
+                )
+            if not p.dtype.is_float:
+                raise ArgumentError(f"[{self._name}] expected floating-point parameters but got {p.dtype.name}")
+            if id(p) in seen:
+                raise ArgumentError(
+                    f"[{self._name}] expected each parameter once but one of shape {p.shape} comes twice"
+                )
+            seen.add(id(p))
+
+    def _arrange(self, group: ParamGroup) -> None:
+        """Make the state that the options of a group ask for, and note what they mean for the graph."""
+        made: list[Tensor] = []
+        for name, value in self.slots(group).items():
+            for p in group["params"]:
+                slots = self.state.setdefault(p, {})
+                if name not in slots:
+                    made.append(full_like(p, value).contiguous())
+                    slots[name] = made[-1]
+        if group.steps is None and self.counts(group):
+            group.steps = tensor(np.zeros(len(group["params"])))
+        if made:
+            evaluate(made)
+        self.structure = tuple([(len(g["params"]), tuple(self.slots(g)), *self.branches(g)) for g in self.param_groups])
+
+    # --- stepping ---------------------------------------------------------------------------------------------------
+
+    def step(self, closure: Callable[[], Any] | None = None, *, skip: Tensor | None = None) -> Any:
+        """Update all parameters that have a gradient. `closure` computes the loss first; step returns what it returns.
+
+        Where `skip`, a bool tensor of one element, is true nothing changes: the way to drop a bad step in a jitted one.
+
+        >>> optimizer.step(skip=~pf.isfinite(loss))
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        self.stepped = True
+        if skip is not None:
+            skip = skip.reshape(()).to(bool_)
+        gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+        if state.tracer is not None or state.eager:
+            self._apply(skip)
+        elif gradients:
+            evaluate(gradients, skip)
+            self._jitted(skip)
+        return loss
+
+    def _apply(self, skip: Tensor | None) -> None:
+        if state.tracer is not None:
+            state.tracer.guard(self, "structure")
+        with mode(grad_enabled=False, autocast=None):
+            for group in self.param_groups:
+                self._step_group(group, skip)
+
+    def _step_group(self, group: ParamGroup, skip: Tensor | None) -> None:
+        """Rebind the cells of a group to what they are after this step."""
+        params = group["params"]
+        live = [i for i, p in enumerate(params) if p.grad is not None]
+        if not live:
+            return
+
+        def put(cell: Tensor, value: Tensor) -> None:
+            value = value.to(cell.dtype)
+            cell._rebind(value if skip is None else FUNCTIONS["where"](skip, cell, value))
+
+        rates: dict[str, Tensor] = {}
+        if group.steps is not None:
+            passed = np.zeros(len(params))
+            passed[live] = 1
+            steps = group.steps + (1.0 if len(live) == len(params) else tensor(passed, dtype=float64))
+            rates = self.rates(group, steps)
+            put(group.steps, steps)
+        names = self.scalars(group)
+        shared: dict[DType, Slots] = {}
+        for i in live:
+            p = params[i]
+            kind = p.dtype.compute  # 16-bit parameters and their state are rounded once, when they are stored
+            if kind not in shared:
+                shared[kind] = {name: group.scalar(name, kind) for name in names}
+            h = {**shared[kind], **{name: rate[i].to(kind) for name, rate in rates.items()}}
+            slots = {name: self.state[p][name] for name in self.slots(group)}
+            wide = {name: cell.to(kind) for name, cell in slots.items()}
+            value, after = self.update(group, p.to(kind), p.grad.to(kind), wide, h)
+            put(p, value)
+            for name, cell in slots.items():
+                put(cell, after[name])
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or make them zero."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:  # not asked whether there is one: a jitted step that begins so serves both cases
+                    p.grad = None
+                elif p.grad is not None:
+                    p.grad = full_like(p.grad, 0)
+
+    # --- saving and loading -----------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All state and options as a snapshot in PyTorch's layout: parameters are known by their position.
+
+        >>> optimizer.state_dict()["param_groups"][0]["lr"]
+        0.001
+        """
+        packed: dict[int, dict[str, Tensor]] = {}
+        groups: list[dict[str, Any]] = []
+        start = 0
+        for group in self.param_groups:
+            params = group["params"]
+            steps = None if group.steps is None else group.steps.numpy()
+            for i, p in enumerate(params):
+                entry = self._packed(group, p, None if steps is None else float(steps[i]))
+                if entry:
+                    packed[start + i] = entry
+            numbers = list(range(start, start + len(params)))
+            groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": numbers})
+            start += len(params)
+        return {"state": packed, "param_groups": groups}
+
+    def _packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Tensor]:
+        """What is saved of one parameter. One that was never updated has no state in PyTorch either."""
+        if step == 0 and not self.saves_untouched:
+            return {}
+        count = {} if step is None else {"step": tensor(step, dtype=float32)}
+        return {**count, **{name: self.state[p][name].detach() for name in self.slots(group)}}
+
+    def _unpacked_step(self, entry: dict[str, Any]) -> float:
+        """How often a parameter was updated, from what was saved of it."""
+        return float(entry.get("step", 0.0))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from saved state: of this optimiser, or of PyTorch's with the same parameters.
+
+        >>> optimizer.load_state_dict(saved["optimizer"])
+        """
+        saved = {int(k): v for k, v in state_dict["state"].items()}  # JSON makes strings of numbers
+        new_groups = [{k: v for k, v in g.items() if k != "params"} for g in state_dict["param_groups"]]
+        have = [len(g["params"]) for g in self.param_groups]
+        got = [len(g["params"]) for g in state_dict["param_groups"]]
+        if have != got:
+            raise StateDictError(
+                f"[load_state_dict] expected groups of {have} parameters but got {got}; build the optimiser over the "
+                "same parameters"
+            )
+        numbers = iter(number for g in state_dict["param_groups"] for number in g["params"])
+        entries = [[saved.get(int(next(numbers)), {}) for _ in g["params"]] for g in self.param_groups]
+        for group, new, states in zip(self.param_groups, new_groups, entries, strict=True):
+            names = self.slots({**group, **new})
+            for p, entry in zip(group["params"], states, strict=True):
+                self._check_entry(p, entry, names)
+        changed: list[Tensor] = []
+        for group, new, states in zip(self.param_groups, new_groups, entries, strict=True):
+            group.update(new)
+            for p, entry in zip(group["params"], states, strict=True):
+                for name, value in self.slots(group).items():
+                    cell, kept = self.state[p][name], entry.get(name)
+                    cell._rebind(full_like(cell, value).contiguous() if kept is None else _copied(kept, cell))
+                    changed.append(cell)
+            if group.steps is not None:
+                group.steps._rebind(tensor([self._unpacked_step(entry) for entry in states], dtype=float64))
+        evaluate(changed)
+
+    def _check_entry(self, p: Tensor, entry: dict[str, Any], names: dict[str, float]) -> None:
+        """Raise for saved state that does not belong to this parameter."""
+        for name, value in entry.items():
+            if name == "step" or value is None:
+                continue
+            if name not in names:
+                raise StateDictError(
+                    f"[load_state_dict] expected state named {', '.join(names) or 'nothing'} for {self._name} but got "
+                    f"{name!r}; was it saved by another optimiser?"
+                )
+            if tuple(value.shape) != p.shape:
+                raise StateDictError(
+                    f"[load_state_dict] expected {name} of shape {p.shape} but got {tuple(value.shape)}; build the "
+                    "optimiser over the same parameters in the same order"
+                )
+
+    def __repr__(self) -> str:
+        lines = [f"{self._name} ("]
+        for number, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {number}")
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key not in ("params", "param_names")]
+        return "\n".join([*lines, ")"])
+
+
+def _copied(value: Any, cell: Tensor) -> Tensor:
+    """A saved value with memory of its own, in the dtype and on the device of a cell."""
+    meta = cell._node.meta
+    return as_tensor(value).detach().to(dtype=cell.dtype, device=meta.device if meta.committed else None).contiguous()

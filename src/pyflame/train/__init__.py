@@ -1,0 +1,48 @@
+"""Training runs: the Trainer, its callbacks, metrics, progress and checkpoints.
+
+    >>> from pyflame.train import Accuracy, Trainer
+    >>> trainer = Trainer(model, optimizer, loss_fn, train_data=loader, eval_data=test, metrics=[Accuracy()],
+    ...                   max_epochs=5, checkpoint="run/checkpoints", log="run/log.jsonl")
+    >>> trainer.fit()
+
+`checkpoint.py` can be used without the rest: anything with state_dict and load_state_dict can be saved and restored.
+"""
+
+from pyflame.train.callbacks import (
+    Callback,
+    Checkpointing,
+    EarlyStopping,
+    JSONLLogger,
+    LambdaCallback,
+    LossCurve,
+)
+from pyflame.train.checkpoint import Checkpoint, CheckpointManager
+from pyflame.train.metrics import F1, MAE, MSE, R2, Accuracy, MeanLoss, Metric, Perplexity, Precision, Recall
+from pyflame.train.progress import Progress
+from pyflame.train.random_state import RandomState
+from pyflame.train.trainer import Fit, Trainer
+
+__all__ = [
+    "F1",
+    "MAE",
+    "MSE",
+    "R2",
+    "Accuracy",
+    "Callback",
+    "Checkpoint",
+    "CheckpointManager",
+    "Checkpointing",
+    "EarlyStopping",
+    "Fit",
+    "JSONLLogger",
+    "LambdaCallback",
+    "LossCurve",
+    "MeanLoss",
+    "Metric",
+    "Perplexity",
+    "Precision",
+    "Progress",
+    "RandomState",
+    "Recall",
+    "Trainer",
+]

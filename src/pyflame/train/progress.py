@@ -1,0 +1,128 @@
+"""How far a run is: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from pyflame.core.state import state
+from pyflame.engine.devices import get_device
+
+_REDRAW_SECONDS = 0.1
+
+
+def memory() -> dict[str, int]:
+    """Bytes that tensors hold on the current device, the most that they and running plans ever held, and the size of
+    this process; what is not known is left out.
+
+    >>> sorted(memory())
+    ['memory_bytes', 'peak_bytes', 'process_bytes']
+    """
+    found: dict[str, int] = {}
+    pool = getattr(get_device(state.device), "pool", None)  # the null device has no memory
+    if pool is not None:
+        found.update(memory_bytes=int(pool.stats.allocated), peak_bytes=int(pool.stats.peak))
+    with contextlib.suppress(OSError), open("/proc/self/statm") as file:  # Linux alone has it
+        found["process_bytes"] = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return found
+
+
+def human_bytes(count: float) -> str:
+    """1536 -> '1.5 KiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"
+
+
+def describe(record: dict[str, Any], unit: str) -> str:
+    """The numbers of a log record in words: 'loss 0.123  4,567 items/s  memory 12 MiB, peak 30 MiB, process 90 MiB'."""
+    parts = []
+    if "loss" in record:
+        parts.append(f"loss {record['loss']:.4g}")
+    if "learning_rate" in record:
+        parts.append(f"lr {record['learning_rate']:.3g}")
+    if f"{unit}_per_second" in record:
+        parts.append(f"{record[f'{unit}_per_second']:,.0f} {unit}/s")
+    sizes = [
+        f"{label} {human_bytes(record[key])}"
+        for label, key in (("memory", "memory_bytes"), ("peak", "peak_bytes"), ("process", "process_bytes"))
+        if key in record
+    ]
+    parts.append(", ".join(sizes))
+    return "  ".join(parts)
+
+
+class Progress:
+    """Shows the steps of a run on a console: a bar if it is a terminal, else one line per log record.
+
+    >>> with Progress(total=100) as progress:
+    ...     progress.log({"step": 1, "epoch": 0, "loss": 0.5})
+    """
+
+    def __init__(self, total: int | None, unit: str = "items", console: Console | None = None) -> None:
+        self.console = console or Console()
+        self.total = total
+        self.unit = unit
+        self._bar: Bar | None = None
+        self._task = TaskID(0)
+        self._drawn = 0.0
+        self._text = ""
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            # Redrawn by hand: a thread that does it would take time from the kernels.
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed:,.0f}" + (f"/{self.total:,}" if self.total else "")),
+                TextColumn("{task.fields[text]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+                auto_refresh=False,
+            )
+            self._task = self._bar.add_task("starting", total=self.total, text="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.refresh()
+            self._bar.stop()
+            self._bar = None
+
+    def step(self, step: int, epoch: int) -> None:
+        """A step was done. Cheap: nothing is drawn more than ten times a second."""
+        if self._bar is None or time.monotonic() - self._drawn < _REDRAW_SECONDS:
+            return
+        self._drawn = time.monotonic()
+        self._bar.update(self._task, completed=step, description=f"epoch {epoch + 1}", text=self._text)
+        self._bar.refresh()
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Numbers of the last steps."""
+        self._text = describe(record, self.unit)
+        if self._bar is not None:
+            self._drawn = 0.0
+            self.step(record["step"], record["epoch"])
+        else:
+            of = f"/{self.total}" if self.total else ""
+            self._line(f"step {record['step']}{of}  epoch {record['epoch'] + 1}  {self._text}")
+
+    def message(self, text: str) -> None:
+        """A line of its own, above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(text, highlight=False, markup=False)
+        else:
+            self._line(text)
+
+    def _line(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.file.flush()  # a log that is read while the run lasts
