@@ -14,6 +14,7 @@ def test_dtypes_follow_the_class(dtype):
     with pf.autocast(low):
         h = pf.linear(x, w)
         assert h.dtype is low  # "low"
+        assert pf.linear(x, w, pf.randn(8)).dtype is low
         assert pf.conv2d(pf.randn(1, 2, 4, 4), pf.randn(2, 2, 3, 3)).dtype is low
         assert pf.softmax(h, -1).dtype is pf.float32  # "high"
         assert pf.layer_norm(h, (8,)).dtype is pf.float32

@@ -182,3 +182,16 @@ def test_traces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         f(pf.ones(n))
     assert len(f.cache) == 3
     np.testing.assert_array_equal(f(pf.ones(1)).numpy(), [2])
+
+
+def test_floats_are_data_in_every_dtype_and_as_exponents() -> None:
+    x = pf.tensor(np.array([1.0, 2.0]), requires_grad=True)
+
+    @pf.jit
+    def f(x: pf.Tensor, power: float) -> pf.Tensor:
+        (g,) = pf.autograd.grad((x**power).sum(), x)
+        return g * power
+
+    for power in (3.0, 0.1, -1.5):
+        np.testing.assert_allclose(f(x, power).numpy(), power**2 * np.array([1.0, 2.0]) ** (power - 1), rtol=1e-12)
+    assert f.traces == 1

@@ -49,7 +49,7 @@ def _pieces(node: Node) -> list[Piece] | None:
         node = base
     while node.op.kind == MOVEMENT:
         node = node.srcs[0]
-    return found[::-1] if node.op.kind == CONST and node.data == 0 else None
+    return found[::-1] if node.op.kind == CONST and not node.attrs and node.data == 0 else None
 
 
 def _apart(one: Region, other: Region) -> bool:

@@ -104,7 +104,9 @@ def cast(node: Node, dtype: DType) -> Node:
     if node.meta.dtype is dtype:
         return node
     if node.op.kind == CONST:
-        return const(node.data, dtype)
+        made = const(node.data, dtype)
+        made.attrs = node.attrs  # a number that jit feeds stays that number
+        return made
     return apply(OPS["cast"], (node,), (dtype,))
 
 

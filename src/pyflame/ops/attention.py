@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log2
+from math import log2, prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes
 from pyflame.ir import F, Meta, Node, Sample, cast, common_dtype, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
-from pyflame.ops.base import want_number, want_tensors, want_whole
+from pyflame.ops.base import Region, want_number, want_tensors, want_whole
 
 
 def _same(x: Meta, *rest: Any) -> tuple[Shape, DType]:
@@ -191,39 +191,160 @@ def _mix(weights: Node, value: Node) -> Node:
     return F.reshape(out, (*weights.shape[:-1], value.shape[-1]))
 
 
+def _by_rows(x: Node) -> Node:
+    """(B, H, T, D) <-> (B, T, H, D)"""
+    return F.permute(x, (0, 2, 1, 3))
+
+
+def _flipped(x: Node) -> Node:
+    return F.permute(x, (0, 1, 3, 2))
+
+
 def _attention(*args: Any) -> Node:
     query, key, value, *rest, is_causal, scale = args
-    return _mix(F.attention_weights(query, key, rest[0] if rest else None, is_causal, scale), value)
-
-
-def _attention_grad(g: Node, srcs: tuple[Node, ...], out: Node, is_causal: bool, scale: float) -> tuple[Any, ...]:
-    # P = softmax(S), O = P V: dV = P^T dO, dP = dO V^T, dS = P (dP - sum(dO O)), dQ = dS K scale, dK = dS^T Q scale.
-    # In one plan with the forward pass P is not computed again: it is the same node.
-    query, key, value, *rest = srcs
-    weights = F.attention_weights(query, key, rest[0] if rest else None, is_causal, scale)
-
-    def flipped(x: Node) -> Node:
-        return F.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
-
-    heads = key.shape[-3] if key.ndim > 2 else 1
-    row = F.reshape(F.reduce_sum(cast(g * out, g.dtype.compute), (g.ndim - 1,)), (*g.shape[:-1], 1))
-    d_scores = weights * (_mix(g, flipped(value)) - row)
-    scaled = cast(d_scores * scale, query.dtype)
-    d_query = _mix(scaled, key)
-    d_key = F.matmul(flipped(_grouped(scaled, heads)), _grouped(query, heads))
-    d_value = F.matmul(flipped(_grouped(weights, heads)), _grouped(g, heads))
-    return (d_query, d_key, d_value, *[None if m.dtype is bool_ else d_scores for m in rest])
+    return _by_rows(_mix(F.attention_weights(query, key, rest[0] if rest else None, is_causal, scale), value))
 
 
 def _attention_reference(*args: Any) -> Any:
     query, key, value, *rest = args
-    if query.ndim > 2 and value.shape[-3] != query.shape[-3]:
+    if value.shape[-3] != query.shape[-3]:
         value = np.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
-    return _weights_reference(query, key, *rest) @ value
+    return np.swapaxes(_weights_reference(query, key, *rest) @ value, -2, -3)
 
 
 def _attention_infer(query: Meta, key: Meta, value: Meta, *rest: Any) -> tuple[Shape, DType]:
-    return (*query.shape[:-1], value.shape[-1]), query.dtype
+    batch, heads, rows, _ = query.shape
+    return (batch, rows, heads, value.shape[-1]), query.dtype
+
+
+def _attention_grad(g: Node, srcs: tuple[Node, ...], out: Node, is_causal: bool, scale: float) -> tuple[Any, ...]:
+    query, key, value, *rest = srcs
+    mask = rest[0] if rest else None
+    inner = (_by_rows(g), query, key, value, _by_rows(out), mask, is_causal, scale)
+    packed = F.attention_backward(*inner)
+    found: list[Node | None] = []
+    for source, region in zip((query, key, value), _packing(query.meta, key.meta, value.meta)[1], strict=True):
+        batch, heads, rows, size = source.shape
+        found.append(_by_rows(F.reshape(F.slice(packed, region), (batch, rows, heads, size))))
+    if mask is not None:
+        found.append(None if mask.dtype is bool_ else _slopes(*inner)[1])
+    return tuple(found)
+
+
+@primitive(
+    COMPOSITE,
+    infer=_attention_infer,
+    attrs=("is_causal", "scale"),
+    srcs=("query", "key", "value", "mask"),
+    reference=_attention_reference,
+    decompose=_attention,
+    grad=_attention_grad,
+    public=False,
+)
+def attention(query: Node, key: Node, value: Node, mask: Node | None, is_causal: bool, scale: float) -> Any:
+    """softmax(query key^T * scale + mask) value of (B, H, T, D), (B, G, S, D), (B, G, S, E), as (B, T, H, E).
+
+    Heads lie inside of rows, as the projection that follows wants them. The mask is bool or of the type that scores are
+    computed in, and has 4 axes.
+    """
+    return (query, key, value, *[m for m in (mask,) if m is not None]), (is_causal, scale)
+
+
+def _slopes(
+    g: Node, query: Node, key: Node, value: Node, out: Node, mask: Node | None, is_causal: bool, scale: float
+) -> tuple[Node, Node]:
+    """P, and what a change of the scores costs: dS = P (dO V^T - sum(dO O))."""
+    weights = F.attention_weights(query, key, mask, is_causal, scale)
+    row = F.reshape(F.reduce_sum(cast(g * out, g.dtype.compute), (3,)), (*g.shape[:-1], 1))
+    return weights, weights * (_mix(g, _flipped(value)) - row)
+
+
+def _packing(query: Any, key: Any, value: Any) -> tuple[Shape, list[Region]]:
+    """The shape that holds the gradients of query, key and value as (B, T, H, D), and the region of each.
+
+    With as many queries as keys they lie behind each other in a row, (B, T, H D + G D + G E), as one projection gives
+    all three: then this is its gradient. Otherwise they lie behind each other in memory.
+    """
+    (batch, _, rows, _), columns = query.shape, key.shape[2]
+    widths = [heads * size for _, heads, _, size in (query.shape, key.shape, value.shape)]
+    sizes = widths if rows == columns else [batch * n * w for n, w in zip((rows, columns, columns), widths, strict=True)]
+    lead = (batch, rows) if rows == columns else ()
+    starts = (0, sizes[0], sizes[0] + sizes[1])
+    around = tuple((0, 1, n) for n in lead)
+    return (*lead, sum(sizes)), [(*around, (at, 1, size)) for at, size in zip(starts, sizes, strict=True)]
+
+
+def _backward(*args: Any) -> Node:
+    # P = softmax(S), O = P V: dV = P^T dO, dQ = dS K scale, dK = dS^T Q scale.
+    # In one plan with the forward pass P is not computed again: it is the same node.
+    g, query, key, value, out, *rest, is_causal, scale = args
+    heads = key.shape[1]
+    weights, slopes = _slopes(g, query, key, value, out, rest[0] if rest else None, is_causal, scale)
+    scaled = cast(slopes * scale, query.dtype)
+    d_query = _mix(scaled, key)
+    d_key = F.matmul(_flipped(_grouped(scaled, heads)), _grouped(query, heads))
+    d_value = F.matmul(_flipped(_grouped(weights, heads)), _grouped(g, heads))
+    shape, regions = _packing(query.meta, key.meta, value.meta)
+    packed = F.uninitialized(shape, query.dtype)
+    for part, region in zip((d_query, d_key, d_value), regions, strict=True):
+        packed = F.assign(packed, F.reshape(_by_rows(part), tuple(count for _, _, count in region)), region)
+    return packed
+
+
+def _backward_reference(*args: Any) -> Any:
+    g, query, key, value, out, *rest, is_causal, scale = args
+    weights = _weights_reference(query, key, *rest, is_causal, scale)
+    shared = query.shape[1] // key.shape[1]
+    wide_key, wide_value = (np.repeat(x, shared, axis=1) for x in (key, value))
+    slopes = weights * (g @ np.swapaxes(wide_value, -1, -2) - (g * out).sum(-1, keepdims=True)) * scale
+    d_key, d_value = np.swapaxes(slopes, -1, -2) @ query, np.swapaxes(weights, -1, -2) @ g
+    d_key, d_value = (x.reshape(*key.shape[:2], shared, *x.shape[2:]).sum(2) for x in (d_key, d_value))
+    shape, _ = _packing(query, key, value)
+    parts = [np.swapaxes(x, 1, 2).reshape(*shape[:-1], -1) for x in (slopes @ wide_key, d_key, d_value)]
+    return np.concatenate(parts, -1)
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda g, query, key, value, *rest: (_packing(query, key, value)[0], query.dtype),
+    attrs=("is_causal", "scale"),
+    srcs=("g", "query", "key", "value", "out", "mask"),
+    reference=_backward_reference,
+    decompose=_backward,
+    public=False,
+)
+def attention_backward(
+    g: Node, query: Node, key: Node, value: Node, out: Node, mask: Node | None, is_causal: bool, scale: float
+) -> Any:
+    """The gradients of `attention` in one tensor (see `_packing`); g and out are (B, H, T, E).
+
+    One op, since a kernel that has the scores of a block adds to all three.
+    """
+    return (g, query, key, value, out, *[m for m in (mask,) if m is not None]), (is_causal, scale)
+
+
+def _four_axes(x: Node) -> Node:
+    """(..., H, T, D) -> (B, H, T, D)"""
+    shape = (1,) * (3 - x.ndim) + x.shape
+    return F.reshape(x, (prod(shape[:-3]), *shape[-3:]))
+
+
+def _four_axis_mask(mask: Node, scores: Shape) -> Node:
+    """The mask of scores (..., H, T, S) over 4 axes, which may be 1."""
+    shape = (1,) * (len(scores) - mask.ndim) + mask.shape
+    lead = scores[:-3] if any(n > 1 for n in shape[:-3]) else (1,) * len(scores[:-3])
+    return _four_axes(F.expand(F.reshape(mask, shape), (*lead, *shape[len(lead) :])))
+
+
+def _numpy_attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    if query.ndim > 2 and value.shape[-3] != query.shape[-3]:
+        value = np.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
+    masks = () if attn_mask is None else (attn_mask,)
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    return _weights_reference(query, key, *masks, is_causal, factor) @ value
 
 
 _K = np.cos(np.arange(2 * 4 * 5 * 8.0) * 0.7).reshape(2, 4, 5, 8)
@@ -236,14 +357,8 @@ def _torch_attention(torch: Any, query: Any, key: Any, value: Any, *rest: Any, *
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, *rest, **named, enable_gqa=grouped)
 
 
-@primitive(
-    COMPOSITE,
-    infer=_attention_infer,
-    attrs=("is_causal", "scale"),
-    srcs=("query", "key", "value", "attn_mask"),
-    reference=_attention_reference,
-    decompose=_attention,
-    grad=_attention_grad,
+@composite(
+    reference=_numpy_attention,
     torch=_torch_attention,
     method=False,
     autocast="low",
@@ -262,7 +377,7 @@ def _torch_attention(torch: Any, query: Any, key: Any, value: Any, *rest: Any, *
 def scaled_dot_product_attention(
     query: Node, key: Node, value: Node, attn_mask: Node | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+) -> Node:  # fmt: skip
     """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
 
     A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. Fewer heads in key and value
@@ -307,7 +422,12 @@ def scaled_dot_product_attention(
     if want_number(op, "dropout_p", dropout_p) > 0.0:
         weights = F.attention_weights(query, key, attn_mask, bool(is_causal), factor)
         return _mix(F.dropout(weights, dropout_p), value)
-    return (query, key, value, *masks), (bool(is_causal), factor)
+    mask = None
+    if masks:
+        mask = _four_axis_mask(masks[0] if masks[0].dtype is bool_ else cast(masks[0], dtype.compute), scores)
+    four = [_four_axes(x) for x in (query, key, value)]
+    out = _by_rows(F.attention(*four, mask, bool(is_causal), factor))
+    return F.reshape(out, (*query.shape[:-1], value.shape[-1]))
 
 
 # --- gated units ----------------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ _POWERS: dict[float, Callable[[Node], Node]] = {
 
 def _pow_grad(g: Node, x: Node, y: Node) -> tuple[Node, Node | None]:
     # d(x^y) = y x^(y-1) dx + x^y log(x) dy; 0 rather than NaN where y = 0, and where x = 0 <= y
-    if y.op.kind == CONST:
+    if y.op.kind == CONST and not y.attrs:
         power = float(y.data)
         return F.full_const(0, g.dtype, g.shape) if power == 0 else g * F.pow(x, power - 1.0) * power, None
     slope = F.where(F.eq(y, 0.0), 0.0, g * y * F.pow(x, y - 1.0))

@@ -380,7 +380,8 @@ def _samples(rank: int, transposed: bool) -> Callable[[], list[Sample]]:
 def _declared(rank: int, transposed: bool = False) -> dict[str, Any]:
     name = f"conv{'_transpose' if transposed else ''}{rank}d"
     twin = _transpose_twin(rank) if transposed else _conv_twin(rank)
-    return dict(reference=twin, torch=f"nn.functional.{name}", samples=_samples(rank, transposed), method=False)
+    samples = _samples(rank, transposed)
+    return dict(reference=twin, torch=f"nn.functional.{name}", samples=samples, method=False, autocast="low")
 
 
 # --- the public ops ---------------------------------------------------------------------------------------------------

@@ -212,6 +212,7 @@ def batch_matmul(x: Node, y: Node) -> Node:
         Sample((np.arange(4.0), np.arange(4.0))),
         Sample((np.ones((2, 0, 4)), np.ones((5, 4)), np.arange(5.0))),
     ],
+    autocast="low",
 )
 def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
     """x @ weight.T + bias, with weight of shape (out, in) or (in,).
@@ -343,6 +344,7 @@ def _add_product(op: str, rank: int, x: Any, left: Any, right: Any, beta: Any, a
         Sample((np.arange(9.0).reshape(3, 3), _GRID, _GRID.T)),
         Sample((np.arange(3.0), _GRID, _GRID.T), {"beta": 0.5, "alpha": 2.0}),
     ],
+    autocast="low",
 )
 def addmm(input: Node, mat1: Node, mat2: Node, beta: float = 1, alpha: float = 1) -> Node:
     """beta * input + alpha * (mat1 @ mat2).
@@ -361,6 +363,7 @@ def addmm(input: Node, mat1: Node, mat2: Node, beta: float = 1, alpha: float = 1
             (np.ones((2, 3, 2)), np.arange(24.0).reshape(2, 3, 4) / 9, np.arange(16.0).reshape(2, 4, 2)), {"alpha": 0.5}
         )
     ],
+    autocast="low",
 )
 def baddbmm(input: Node, batch1: Node, batch2: Node, beta: float = 1, alpha: float = 1) -> Node:
     """beta * input + alpha * (batch1 @ batch2), over stacks of matrices.

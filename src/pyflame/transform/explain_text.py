@@ -75,18 +75,27 @@ def table(report: Report) -> str:
     return text.getvalue()
 
 
-def page(report: Report) -> str:
-    """A page without any outside resource: the graph as SVG, the launches as a table."""
-    cells = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in _rows(report))
-    heads = "".join(f"<th>{html.escape(h)}</th>" for h in HEADINGS)
+def document(title: str, body: str) -> str:
+    """A page of HTML without any outside resource."""
     return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>pyflame.explain</title><style>"
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title><style>"
         "body{font:14px system-ui;margin:2em;color:#222}table{border-collapse:collapse}"
         "td,th{border-bottom:1px solid #ddd;padding:.35em .7em;text-align:left;vertical-align:top}"
-        "td:nth-child(n+4):nth-child(-n+7){text-align:right;font-variant-numeric:tabular-nums}"
-        "svg text{font:12px system-ui}</style>"
-        f"<h1>{html.escape(summary(report))}</h1>{_drawing(report)}<table><tr>{heads}</tr>{cells}</table></html>"
+        "table.plan td:nth-child(n+4):nth-child(-n+7){text-align:right;font-variant-numeric:tabular-nums}"
+        f"svg text{{font:12px system-ui}}</style><h1>{html.escape(title)}</h1>{body}</html>"
     )
+
+
+def plan_table(report: Report) -> str:
+    """The launches as a table of HTML."""
+    cells = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in _rows(report))
+    heads = "".join(f"<th>{html.escape(h)}</th>" for h in HEADINGS)
+    return f'<table class="plan"><tr>{heads}</tr>{cells}</table>'
+
+
+def page(report: Report) -> str:
+    """The graph as SVG, the launches as a table."""
+    return document(summary(report), _drawing(report) + plan_table(report))
 
 
 def _drawing(report: Report) -> str:

@@ -144,9 +144,10 @@ class Traced:
         tracer = Tracer(name)
         feeds: list[Node] = []
         tensors: list[Any] = []
-        for value in leaves:
+        for number, value in enumerate(leaves):
             if type(value) is float:
                 node = const(value, float32)
+                node.attrs = (number,)  # its value comes with each call: no rule may look at this one
             else:
                 node = placeholder(evaluated(value), tracer.storage)
             tracer.known.add(node)
@@ -220,7 +221,7 @@ class Traced:
         self.generators = [generator for generator, _, _ in tracer.draws]
         drawn = {n: 2 * i + k for i, (_, *pair) in enumerate(tracer.draws) for k, n in enumerate(pair)}
         self.constants: list[tuple[str, Any]] = [
-            ("arg", feed_at[n]) if n in feed_at else ("draw", drawn[n]) if n in drawn else ("value", n.data)
+            ("arg", n.attrs[0]) if n.attrs else ("draw", drawn[n]) if n in drawn else ("value", n.data)
             for n in graph.constants
         ]
         self.lines = graph.lines

@@ -1,0 +1,199 @@
+"""Writes the references that follow from the code: docs/ops.md from the op catalogue, docs/knobs.md from the knobs.
+
+python tools/make_docs.py           writes both
+python tools/make_docs.py --check   exits with 1 where they are not current
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+import pyflame as pf  # noqa: E402
+from pyflame import ops  # noqa: E402
+from pyflame.core import knobs  # noqa: E402
+from pyflame.core.errors import PyFlameError  # noqa: E402
+from pyflame.ir import OPS, OpDef  # noqa: E402
+from pyflame.tensor.dispatch import FUNCTIONS  # noqa: E402
+
+HEADER = "<!-- Written by tools/make_docs.py. Do not edit. -->\n"
+INTRODUCTION = """# Op reference
+
+Every op of the catalogue (`src/pyflame/ops`), as a function of `pf`. Most are methods of Tensor too, and take PyTorch's
+names of arguments beside their own (`dim` for `axis`, `keepdim` for `keepdims`, `input` for `x`, `other` for `y`).
+
+Below each op:
+
+- **dtypes**: what it makes of float16, int32 and bool tensors; `-` where it raises. float32, float64 and bfloat16 fare
+  like float16, all integers like int32, unless its text says otherwise.
+- **gradient**: whether gradients flow through it.
+- **autocast**: within `pf.autocast`, `low` runs in the 16-bit dtype, `high` in float32; others follow their inputs, or
+  the ops they are made of.
+"""
+
+
+def signature(name: str, fn: Callable[..., Any]) -> str:
+    """`softmax(x, axis=-1)`: names and defaults; the types are in `__init__.pyi`."""
+    parts, starred = [], False
+    for p in inspect.signature(fn).parameters.values():
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            parts.append("*")
+            starred = True
+        starred = starred or p.kind is p.VAR_POSITIONAL
+        prefix = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
+        parts.append(prefix + p.name if p.default is p.empty else f"{p.name}={p.default!r}")
+    return f"{name}({', '.join(parts)})"
+
+
+def text_and_example(op: OpDef) -> tuple[str, str]:
+    """The docstring, split at its example."""
+    text, mark, example = (inspect.getdoc(op.fn) or "").partition(">>> ")
+    return text.strip(), (mark + example).strip()
+
+
+def prose(text: str) -> str:
+    """Text as Markdown: stars and bars mean themselves, except within `code`."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"([*|])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+# --- dtypes -----------------------------------------------------------------------------------------------------------
+
+
+def _tensors(value: Any, kinds: str, dtype: Any) -> Any:
+    """A sample's arguments as tensors, arrays of these kinds in another dtype."""
+    if isinstance(value, np.ndarray):
+        return pf.tensor(value.astype(np.float32).astype(dtype) if value.dtype.kind in kinds else value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_tensors(v, kinds, dtype) for v in value)
+    return value
+
+
+def _has_floats(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_floats, value))
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
+
+
+def _result(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(dict.fromkeys(_result(v) for v in value))
+    return value.dtype.name.rstrip("_") if isinstance(value, pf.Tensor) else type(value).__name__
+
+
+def dtypes(op: OpDef) -> str:
+    """What the op makes of three dtypes, seen by building (not running) its first sample."""
+    samples = op.samples() if op.samples is not None else []
+    if not samples:
+        return ""
+    sample = samples[0]
+    kinds = "f" if _has_floats(sample.args) else "iub"
+    found = []
+    for dtype in (np.float16, np.int32, np.bool_):
+        with np.errstate(invalid="ignore"):  # NaN as an integer
+            args = _tensors(sample.args, kinds, dtype)
+            kwargs = {k: _tensors(v, kinds, dtype) for k, v in sample.kwargs.items()}
+        try:
+            found.append(f"{np.dtype(dtype).name} → {_result(FUNCTIONS[op.name](*args, **kwargs))}")
+        except PyFlameError:
+            found.append(f"{np.dtype(dtype).name} → -")
+    return ", ".join(found)
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def described(op: OpDef) -> Iterator[str]:
+    text, example = text_and_example(op)
+    facts = [f"dtypes: {found}"] if (found := dtypes(op)) else []
+    facts.append(f"gradient: {'yes' if op.differentiable else 'no'}")
+    if op.autocast is not None:
+        facts.append(f"autocast: {op.autocast}")
+    yield f"### `{signature(op.name, op.fn)}`\n"
+    yield f"{prose(text)}\n"
+    yield f"{'; '.join(facts)}\n"
+    if example:
+        yield f"```pycon\n{example}\n```\n"
+
+
+def op_reference() -> str:
+    families = {name: importlib.import_module(f"pyflame.ops.{name}") for name in ops.__all__}
+    public = {
+        name: [OPS[n] for n in FUNCTIONS if OPS[n].fn.__module__ == module.__name__]
+        for name, module in families.items()
+    }
+    lines = [HEADER, INTRODUCTION, "| family | ops |", "|---|---|"]
+    for name, family in public.items():
+        if family:
+            listed = " ".join(
+                f"[{op.name}](#{_anchor(signature(op.name, op.fn))})" for op in sorted(family, key=lambda o: o.name)
+            )
+            lines.append(f"| [{name}](#{name}) | {listed} |")
+    for name, family in public.items():
+        if family:
+            lines += ["", f"## {name}\n", (families[name].__doc__ or "").strip().partition("\n\n")[0] + "\n"]
+            for op in sorted(family, key=lambda o: o.name):
+                lines += described(op)
+    lines += [
+        "",
+        "## Other functions of `pf`\n",
+        "Not in the catalogue: they make tensors, choose devices, transform.\n",
+    ]
+    lines += ["| function | what it does |", "|---|---|", *others()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def others() -> Iterator[str]:
+    """Functions of the facade that are no ops, with their first sentences."""
+    for name in pf.__all__:
+        value = getattr(pf, name)
+        if name in FUNCTIONS or not inspect.isfunction(value):
+            continue
+        sentence = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+        yield f"| `{signature(name, value)}` | {prose(sentence)} |"
+
+
+def _anchor(heading: str) -> str:
+    """The address that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def knob_table() -> str:
+    lines = [HEADER, "# Knobs\n"]
+    lines += ["Environment variables that PyFlame reads, each when it is first needed.\n"]
+    lines += ["| variable | default | meaning |", "|---|---|---|"]
+    lines += [f"| `{k.name}` | {f'`{k.default}`' if k.default else ''} | {k.doc} |" for k in knobs.ALL]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {ROOT / "docs" / "ops.md": op_reference, ROOT / "docs" / "knobs.md": knob_table}
+
+
+def main(check: bool) -> int:
+    """Write the pages, or say which are old."""
+    old = 0
+    for path, write in PAGES.items():
+        text = write()
+        if path.exists() and path.read_text() == text:
+            continue
+        if check:
+            print(f"{path} is not current: run python tools/make_docs.py")
+            old = 1
+        else:
+            path.write_text(text)
+    return old
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
