@@ -195,3 +195,15 @@ def test_floats_are_data_in_every_dtype_and_as_exponents() -> None:
     for power in (3.0, 0.1, -1.5):
         np.testing.assert_allclose(f(x, power).numpy(), power**2 * np.array([1.0, 2.0]) ** (power - 1), rtol=1e-12)
     assert f.traces == 1
+
+
+def test_printing_inside_a_trace_shows_shapes() -> None:
+    seen: list[str] = []
+
+    @pf.jit
+    def f(x: pf.Tensor) -> pf.Tensor:
+        seen.extend([repr(x), repr(x * 2.0)])
+        return x
+
+    f(pf.ones(3))
+    assert seen == ["tensor(traced, shape=(3,), dtype=float32)"] * 2

@@ -267,3 +267,38 @@ def test_updates_of_all_parameters_are_one_launch() -> None:
     assert len(traced.plan.heirs) == 8
     for cell, a in zip(cells, arrays, strict=True):
         np.testing.assert_allclose(cell.numpy(), a - 0.1 * (0.45 * a + a), rtol=1e-5, atol=1e-6)
+
+
+# --- assignments to parts of state ------------------------------------------------------------------------------------
+
+
+def test_writes_into_captured_state_copy_nothing() -> None:
+    cache = pf.tensor(np.zeros((3, 1000), np.float32))
+
+    @pf.jit
+    def write(at: pf.Tensor, row: pf.Tensor) -> pf.Tensor:
+        cache.index_copy_(0, at, row)
+        cache[2] = row[0] * 2.0
+        return cache.sum()
+
+    write(pf.tensor([0]), pf.ones(1, 1000))
+    where = address(cache)
+    assert write(pf.tensor([1]), pf.ones(1, 1000) * 3.0).item() == 10000.0
+    assert address(cache) == where
+    held = cache.detach()
+    write(pf.tensor([0]), pf.zeros(1, 1000))
+    np.testing.assert_array_equal(held.numpy()[:, 0], [1, 3, 6])
+    np.testing.assert_array_equal(cache.numpy()[:, 0], [0, 3, 0])
+
+
+def test_a_bad_index_writes_nothing() -> None:
+    cache = pf.tensor(np.zeros((4, 5), np.float32))
+
+    @pf.jit
+    def write(at: pf.Tensor, rows: pf.Tensor) -> None:
+        cache.index_copy_(0, at, rows)
+
+    write(pf.tensor([0, 1]), pf.ones(2, 5))
+    with pytest.raises(pf.IndexError, match=r"\[index_copy|\[scatter"):
+        write(pf.tensor([2, 7]), pf.ones(2, 5))
+    np.testing.assert_array_equal(cache.numpy().sum(1), [5, 5, 0, 0])

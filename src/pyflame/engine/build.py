@@ -58,6 +58,7 @@ class Executable:
                 if buffer.role == role:
                     self._slot_of[number] = len(self._slot_of)
         self._positions = [b.position for b in plan.buffers if b.role == "input"]
+        self._input_bytes = {b.position: b.nbytes for b in plan.buffers if b.role == "input"}
         self._sizes = [device.pool.size_class(b.nbytes) for b in plan.buffers if b.role == "output"]
         self._workspace = (
             device.pool.size_class(plan.arena_bytes + self._scratch) if plan.arena_bytes + self._scratch else 0
@@ -120,11 +121,16 @@ class Executable:
     ) -> list[Value]:
         """Run on these inputs and constants; gives the plan's outputs. `lines`: where this graph's ops were called.
 
-        Outputs that are heirs of the inputs in `given` are written where those inputs lie.
+        Outputs that are heirs of the inputs in `given` are written where those inputs lie. Inputs that the plan
+        overwrites are copied first unless they are among them.
         """
         allocate = self.device.pool.take
+        for p in self.plan.consumed:
+            if p not in given:
+                inputs = [*inputs[:p], self._copied(inputs[p], self._input_bytes[p]), *inputs[p + 1 :]]
         held = [(v.storage, v.offset) for v in [inputs[p] for p in self._positions]]
-        heir_of = {self._slot_of[self.plan.heirs[p]] - len(held): inputs[p] for p in given}
+        heirs = self.plan.heirs
+        heir_of = {self._slot_of[heirs[p]] - len(held): inputs[p] for p in given if p in heirs}
         for number, size in enumerate(self._sizes):
             own = heir_of.get(number)
             held.append((allocate(size), 0) if own is None else (own.storage, own.offset))
@@ -143,6 +149,12 @@ class Executable:
             storage, start = held[slot]
             out.append(Value(storage, start + offset, strides))
         return out
+
+    def _copied(self, value: Value, nbytes: int) -> Value:
+        """The same bytes in memory that may be overwritten."""
+        storage = self.device.pool.take(self.device.pool.size_class(nbytes))
+        ctypes.memmove(storage.address, value.address, nbytes)
+        return Value(storage, 0, value.strides)
 
     def _bad_index(self, error: Any, lines: Sequence[str]) -> None:
         name, line = self.plan.checks[error[0] - 1]

@@ -152,6 +152,7 @@ class Launch:
     implementation: str
     why: str
     output: Shape = ()
+    consumes: bool = False  # whether it overwrites an input of the plan
 
     def reads_where_it_writes(self, source: int, target: int) -> bool:
         """Whether each element of one plan buffer is read only where the same element of the other is written next."""
@@ -209,3 +210,4 @@ class Plan:
         default_factory=list
     )  # position of that line among those of the graph it was made from
     heirs: dict[int, int] = field(default_factory=dict)  # input position -> the output buffer that may take its place
+    consumed: list[int] = field(default_factory=list)  # positions of inputs that the plan overwrites

@@ -11,13 +11,13 @@
  *
  * PF_T, PF_R, PF_LOAD, PF_STORE: stored type of the base, the type it is computed in, and the way between them;
  * PF_VALUE_T, PF_VALUE: the same for values; PF_OP(a, b): what is stored; PF_INDICES: number of index buffers.
- * PF_NAME: the function. Buffers: base, values, indices. An axis of the nest is its extent and its steps in base, values and each index buffer.
+ * PF_NAME, PF_CHECK_NAME: the functions. Buffers: base, values, indices. An axis of the nest is its extent and its steps in base, values and each index buffer.
  */
 #define PF_STREAMS (2 + PF_INDICES)
 #define PF_AXIS (1 + PF_STREAMS)
 enum { MAX_RANK = 64, BLOCK = 256 };
 
-enum { CHECK, ROWS_OUTSIDE, PARTS, LOWEST, REACH, ROWS, COLUMNS, ROW_RANK, COLUMN_RANK, OFFSET, INDEXED };
+enum { CHECK, ROWS_OUTSIDE, PARTS, LOWEST, REACH, ROWS, COLUMNS, ROW_RANK, COLUMN_RANK, OFFSET, CHECKED, INDEXED };
 
 typedef struct {
   int64_t rank;
@@ -126,6 +126,19 @@ static void pf_nest(char *const *buf, const int64_t *arg, pf_walk *outer, int64_
       left -= n;
     }
   }
+}
+
+/* All indices, before anything is written: for a base that must stay whole where one of them is bad. */
+PF_KERNEL(PF_CHECK_NAME) {
+  const int64_t *nest = arg + arg[CHECKED]; /* the axes along which indices change */
+  pf_walk walk = {nest[0], nest + 1};
+  pf_indices indices = {.lowest = 0};
+  for (int64_t k = 0; k < PF_INDICES; k++) {
+    indices.from[k] = (const int64_t *)buf[2 + k];
+    indices.size[k] = arg[INDEXED + 2 * k];
+  }
+  pf_seek(&walk, begin);
+  for (int64_t n = begin; n < end; n++, pf_advance(&walk, 1)) pf_indexed(buf, arg, &indices, walk.at);
 }
 
 PF_KERNEL(PF_NAME) {

@@ -48,6 +48,7 @@ def _text(base: DType, values: DType, mode: str, indices: int) -> str:
         small = small_value = None  # bits are moved, not numbers
     defines = {
         "PF_NAME": "PF_KEY_0",
+        "PF_CHECK_NAME": "PF_KEY_check",
         "PF_INDICES": str(indices),
         "PF_T": storage(base),
         "PF_LOAD(x)": f"pf_{small}_to_f32(x)" if small else "(x)",
@@ -89,13 +90,19 @@ def scatter_source(launch: Launch, target: Target, epilogue: Epilogue | None) ->
     # Each part scans all indices: that pays where the base is too large for a cache.
     if width < 2 * least and height * width > 8 * GRAIN and anchor.meta.nbytes > CACHE_BYTES:
         parts = min(target.workers, MAX_PARTS, reach)
-    args = [
-        anchor.check, int(outside), parts, lowest, reach, height, width, len(rows), len(columns), offset,
+    head = [anchor.check, int(outside), parts, lowest, reach, height, width, len(rows), len(columns), offset]
+    nest = [
         *(n for pair in indexed for n in pair),
         *(n for axis in (*rows, *columns) for n in (axis.extent, *axis.steps)),
-    ]  # fmt: skip
-    phase = Phase("_0", parts, 1) if parts > 1 else Phase("_0", width, least)
-    return Source(_text(base.dtype, values.dtype, mode, len(indices)), (phase,), tuple(args))
+    ]
+    # Where the base is an input of the plan, nothing is written before all indices are known to be good.
+    looked_at = merge([a for a in (*rows, *columns) if any(a.steps[2:])], 2 + len(indices))
+    check = [len(looked_at), *(n for axis in looked_at for n in (axis.extent, *axis.steps))]
+    phases = [Phase("_0", parts, 1) if parts > 1 else Phase("_0", width, least)]
+    if launch.consumes:
+        phases.insert(0, Phase("_check", prod(a.extent for a in looked_at), GRAIN))
+    args = (*head, len(head) + 1 + len(nest), *nest, *check)
+    return Source(_text(base.dtype, values.dtype, mode, len(indices)), tuple(phases), args)
 
 
 def _broadcast(view: OperandView, rank: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from pyflame.core.device import Target
 from pyflame.core.shape import contiguous_strides
 from pyflame.ir import Node
 from pyflame.ir.implementation import Implementation, Table, choose
-from pyflame.ir.opdef import ASSIGN, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
+from pyflame.ir.opdef import ASSIGN, COMPOSITE, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
 from pyflame.schedule.index import (
     ZERO,
     Form,
@@ -144,7 +144,7 @@ class Fuser:
             self.place_leaf(node, requests)
         elif kind == MOVEMENT:
             self.place_movement(node, requests)
-        elif kind == KERNEL:
+        elif kind in (KERNEL, COMPOSITE):  # composites that are left have an implementation
             self.place_kernel(node, requests)
         elif kind == ASSIGN:
             self.place_assign(node, requests)
@@ -394,8 +394,12 @@ class Fuser:
             last = depth == len(scopes) - 1
             if last and (self.target.is_gpu or len(scopes) > 2):
                 return False
+            if last and any(self.depth(group, at) > 0 for _, at in group.stores):
+                return False  # what a row stores when it is known needs loops of its own, not those of this reduction
             if not last and not self.worth_a_row(above, scopes[depth + 1]) and self.feeds_row(node, group):
                 return False
+            if self.feeds_row(node, group, depth + 1):
+                return False  # rows inside of rows are known before what is reduced over all of them
             forms = self.row(extents, [] if last else scopes[depth + 1])
             if forms is None:
                 return False
@@ -412,7 +416,7 @@ class Fuser:
         self.ask(source, group, at)
         return True
 
-    def feeds_row(self, node: Node, group: Group) -> bool:
+    def feeds_row(self, node: Node, group: Group, below: int = 0) -> bool:
         """Whether the inside of a group's rows waits for this reduction: then a long row cannot be cut in chunks."""
         waiting = {node}
         changed = True
@@ -420,7 +424,7 @@ class Fuser:
             changed = False
             for reader, index in [*group.values, *group.aliases]:
                 if reader not in waiting and any(s in waiting for s in reader.srcs):
-                    if self.depth(group, index) > 0:
+                    if self.depth(group, index) > below:
                         return True
                     waiting.add(reader)
                     changed = True

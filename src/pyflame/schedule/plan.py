@@ -103,7 +103,10 @@ class _Planner:
         for operand in group.operands:
             if operand.base and (group.assign is node or group.anchor is node):
                 assert operand.source is not None
-                self.buffer_of[node] = self.buffer_of[operand.source]
+                self.buffer_of[node] = buffer = self.buffer_of[operand.source]
+                position = self.plan.buffers[buffer].position
+                if self.plan.buffers[buffer].role == "input" and position not in self.plan.consumed:
+                    self.plan.consumed.append(position)
                 return
         self.buffer_of[node] = len(self.plan.buffers)
         self.plan.buffers.append(BufferDecl(node.meta.nbytes, "scratch", dtype=node.dtype, shape=node.shape))
@@ -145,6 +148,7 @@ class _Planner:
             implementation=implementation.name if implementation else "generated",
             why=implementation.why if implementation else "fused loop nest",
             output=root.shape,
+            consumes=self.plan.buffers[self.buffer_of[root]].role == "input",
         )
 
     def hand_down(self) -> None:
@@ -205,4 +209,10 @@ def _cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
         flops += 2 * anchor.meta.size * anchor.srcs[0].shape[-1]
     elif anchor is not None and anchor.op.name == "conv_general":
         flops += 2 * anchor.meta.size * prod(anchor.srcs[1].shape[2:])  # channels and taps
+    elif anchor is not None and anchor.op.name.startswith("attention"):
+        backward = anchor.op.name == "attention_backward"
+        query, _, value = anchor.srcs[backward : backward + 3]
+        depth, width = query.shape[-1], value.shape[-1]
+        scores = prod(query.shape[:-1]) * value.shape[-2] // (2 if anchor.attrs[0] else 1)
+        flops += 2 * scores * (3 * depth + 2 * width if backward else depth + width)
     return nbytes, flops

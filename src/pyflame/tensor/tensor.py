@@ -184,7 +184,7 @@ class Tensor(Catalogue):
         return int(self.item())
 
     def __repr__(self) -> str:
-        if state.tracer is not None and self._node.op.kind != LEAF:
+        if state.tracer is not None:
             return f"tensor(traced, shape={self.shape}, dtype={self.dtype.name})"
         from pyflame.tensor.printing import format_tensor
 

@@ -2,6 +2,7 @@
 
 While a function is traced every tensor cell that it reads becomes an input of the plan and every cell that it rebinds
 becomes an output. A cell that is both gives its buffer to its new value, where nobody else can see that buffer.
+A bad index leaves such cells as they were; only what was assigned to a part of one before (`cell[i] = x`) is kept.
 """
 
 from __future__ import annotations
@@ -201,6 +202,7 @@ class Traced:
         position = {n: i for i, n in enumerate(graph.outputs)}
         input_at = {n: i for i, n in enumerate(graph.inputs)}
         heirs = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
+        graph.owned = [made for made in successor if made in input_at]
         self.plan = plan_graph(graph, device.target, heirs)
         self.runner = runner_for(graph, self.plan, device)
         strides = [view.strides for view in self.plan.outputs]
@@ -275,7 +277,7 @@ class Traced:
     def replay(self, leaves: list[Any]) -> Any:
         """Run the plan; cells take their new values."""
         values, constants = self.feed(leaves)
-        given = [position for position in self.plan.heirs if self._mine(position)]
+        given = [position for position in (*self.plan.heirs, *self.plan.consumed) if self._mine(position)]
         out = self.runner.run(values, constants, lines=self.lines, given=given)
         made = OPS["leaf"]
         nodes = [Node(made, (), (), meta, sig, out[at]) for at, meta, sig in self.outputs]
