@@ -16,7 +16,7 @@ class Result:
 
     work: str
     amount: float  # bytes or flops of one call
-    unit: str  # "GB/s", "GFLOP/s", "us", or things per second
+    unit: str  # "GB/s", "GFLOP/s", "us", "MB" (of bytes in `seconds`), or things per second
     seconds: dict[str, float]
     reach: float | None = None  # wanted ratio of the best peer's time to ours
     notes: dict[str, str] = field(default_factory=dict)
@@ -37,8 +37,8 @@ class Result:
 
     def rate(self, name: str) -> float:
         seconds = self.seconds[name]
-        if self.unit == "us":
-            return seconds * 1e6
+        if self.unit in ("us", "MB"):
+            return seconds * (1e6 if self.unit == "us" else 1e-6)
         return self.amount / seconds / (1e9 if self.unit.startswith("G") else 1)
 
 
