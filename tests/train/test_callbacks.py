@@ -215,6 +215,16 @@ def test_a_bar_in_a_terminal(monkeypatch):
     assert "process" in shown and "stopped at step 8: max_steps" in shown
 
 
+def test_a_narrow_terminal_keeps_the_bar_and_leaves_words_out(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=80, legacy_windows=False)
+    trainer(max_steps=8, progress=console, unit="tokens", count=lambda batch: 100).fit()
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", text.getvalue())
+    assert re.search(r"epoch 1 ━+ 8/8 loss [\d.e-]+  [\d,]+ tokens/s  memory [\d.]+ .?i?B", shown)
+    assert "process" not in shown and "…" not in shown
+
+
 def test_nothing_is_shown_when_not_wanted(capsys):
     trainer(max_steps=4, progress=False).fit()
     assert capsys.readouterr().out == ""

@@ -6,7 +6,7 @@ import importlib
 import sys
 
 COMMANDS = {
-    "demo": "run a fused computation, show its plan, its speed against NumPy and where the cache went",
+    "demo": "train a small GPT on Python's own source, let it write code, and show what ran",
     "devices": "list the devices of this machine",
 }
 

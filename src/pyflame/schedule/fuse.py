@@ -398,7 +398,7 @@ class Fuser:
                 return False  # what a row stores when it is known needs loops of its own, not those of this reduction
             if not last and not self.worth_a_row(above, scopes[depth + 1]) and self.feeds_row(node, group):
                 return False
-            if self.feeds_row(node, group, depth + 1):
+            if len(scopes) > 2 and self.feeds_row(node, group, depth + 1):
                 return False  # rows inside of rows are known before what is reduced over all of them
             forms = self.row(extents, [] if last else scopes[depth + 1])
             if forms is None:
@@ -417,7 +417,7 @@ class Fuser:
         return True
 
     def feeds_row(self, node: Node, group: Group, below: int = 0) -> bool:
-        """Whether the inside of a group's rows waits for this reduction: then a long row cannot be cut in chunks."""
+        """Whether something deeper in a group's rows waits for this reduction: then a row cannot be cut in chunks."""
         waiting = {node}
         changed = True
         while changed:

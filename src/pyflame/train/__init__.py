@@ -8,6 +8,8 @@
 `checkpoint.py` can be used without the rest: anything with state_dict and load_state_dict can be saved and restored.
 """
 
+from pyflame.train.bpe import BytePairs
+from pyflame.train.budget import TimeBudget
 from pyflame.train.callbacks import (
     Callback,
     Checkpointing,
@@ -17,6 +19,7 @@ from pyflame.train.callbacks import (
     LossCurve,
 )
 from pyflame.train.checkpoint import Checkpoint, CheckpointManager
+from pyflame.train.corpus import Corpus, Windows, python_sources, read_corpus
 from pyflame.train.metrics import F1, MAE, MSE, R2, Accuracy, MeanLoss, Metric, Perplexity, Precision, Recall
 from pyflame.train.progress import Progress
 from pyflame.train.random_state import RandomState
@@ -28,10 +31,12 @@ __all__ = [
     "MSE",
     "R2",
     "Accuracy",
+    "BytePairs",
     "Callback",
     "Checkpoint",
     "CheckpointManager",
     "Checkpointing",
+    "Corpus",
     "EarlyStopping",
     "Fit",
     "JSONLLogger",
@@ -44,5 +49,9 @@ __all__ = [
     "Progress",
     "RandomState",
     "Recall",
+    "TimeBudget",
     "Trainer",
+    "Windows",
+    "python_sources",
+    "read_corpus",
 ]

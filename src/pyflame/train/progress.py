@@ -42,22 +42,33 @@ def human_bytes(count: float) -> str:
     return f"{count:.3g} TiB"
 
 
-def describe(record: dict[str, Any], unit: str) -> str:
-    """The numbers of a log record in words: 'loss 0.123  4,567 items/s  memory 12 MiB, peak 30 MiB, process 90 MiB'."""
-    parts = []
-    if "loss" in record:
-        parts.append(f"loss {record['loss']:.4g}")
-    if "learning_rate" in record:
-        parts.append(f"lr {record['learning_rate']:.3g}")
-    if f"{unit}_per_second" in record:
-        parts.append(f"{record[f'{unit}_per_second']:,.0f} {unit}/s")
-    sizes = [
-        f"{label} {human_bytes(record[key])}"
-        for label, key in (("memory", "memory_bytes"), ("peak", "peak_bytes"), ("process", "process_bytes"))
-        if key in record
-    ]
-    parts.append(", ".join(sizes))
-    return "  ".join(parts)
+# What a bar leaves out first where it has no room.
+_LEFT_OUT = ("process_bytes", "peak_bytes", "learning_rate", "memory_bytes")
+
+
+def describe(record: dict[str, Any], unit: str, width: int | None = None) -> str:
+    """The numbers of a log record in words, as many as fit into a width.
+
+    'loss 0.123  4,567 items/s  memory 12 MiB, peak 30 MiB, process 90 MiB'
+    """
+    for count in range(len(_LEFT_OUT) + 1):
+        left_out = _LEFT_OUT[:count]
+        parts = []
+        if "loss" in record:
+            parts.append(f"loss {record['loss']:.4g}")
+        if "learning_rate" in record and "learning_rate" not in left_out:
+            parts.append(f"lr {record['learning_rate']:.3g}")
+        if f"{unit}_per_second" in record:
+            parts.append(f"{record[f'{unit}_per_second']:,.0f} {unit}/s")
+        sizes = [
+            f"{label} {human_bytes(record[key])}"
+            for label, key in (("memory", "memory_bytes"), ("peak", "peak_bytes"), ("process", "process_bytes"))
+            if key in record and key not in left_out
+        ]
+        words = "  ".join([*parts, ", ".join(sizes)]).rstrip()
+        if width is None or len(words) <= width:
+            break
+    return words
 
 
 class Progress:
@@ -74,21 +85,21 @@ class Progress:
         self._bar: Bar | None = None
         self._task = TaskID(0)
         self._drawn = 0.0
-        self._text = ""
+        self._record: dict[str, Any] = {}
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
             # Redrawn by hand: a thread that does it would take time from the kernels.
             self._bar = Bar(
                 TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.completed:,.0f}" + (f"/{self.total:,}" if self.total else "")),
+                BarColumn(bar_width=self._bar_width()),
+                TextColumn("{task.completed:,.0f}{task.fields[of]}"),
                 TextColumn("{task.fields[text]}"),
-                TimeRemainingColumn(),
+                TimeRemainingColumn(compact=True),
                 console=self.console,
                 auto_refresh=False,
             )
-            self._task = self._bar.add_task("starting", total=self.total, text="")
+            self._task = self._bar.add_task("starting", total=self.total, text="", of=self._of())
             self._bar.start()
         return self
 
@@ -103,18 +114,38 @@ class Progress:
         if self._bar is None or time.monotonic() - self._drawn < _REDRAW_SECONDS:
             return
         self._drawn = time.monotonic()
-        self._bar.update(self._task, completed=step, description=f"epoch {epoch + 1}", text=self._text)
+        self._bar.update(
+            self._task,
+            completed=step,
+            total=self.total,
+            description=f"epoch {epoch + 1}",
+            text=describe(self._record, self.unit, self._room(step)),
+            of=self._of(),
+        )
         self._bar.refresh()
+
+    def _of(self) -> str:
+        return f"/{self.total:,}" if self.total else ""
+
+    def _bar_width(self) -> int:
+        return 8 if self.console.width < 100 else 24
+
+    def _room(self, step: int) -> int:
+        """Columns that epoch, bar, steps and time leave for words."""
+        return (
+            self.console.width - len("epoch 1  ") - self._bar_width() - len(f" {step:,}{self._of()} ") - len("00:00 ")
+        )
 
     def log(self, record: dict[str, Any]) -> None:
         """Numbers of the last steps."""
-        self._text = describe(record, self.unit)
+        self._record = record
         if self._bar is not None:
             self._drawn = 0.0
             self.step(record["step"], record["epoch"])
         else:
-            of = f"/{self.total}" if self.total else ""
-            self._line(f"step {record['step']}{of}  epoch {record['epoch'] + 1}  {self._text}")
+            self._line(
+                f"step {record['step']:,}{self._of()}  epoch {record['epoch'] + 1}  {describe(record, self.unit)}"
+            )
 
     def message(self, text: str) -> None:
         """A line of its own, above the bar."""

@@ -342,6 +342,7 @@ class Trainer:
         self.step += 1
         if self.scheduler is not None and self.schedule == "step" and not self._follows_evaluations():
             self.scheduler.step()
+        self._progress.total = self._last_step()
         if self.step % self.log_every == 0:
             self._log()
         if self._evaluation_missing() and not self._run_evaluation():
@@ -477,15 +478,19 @@ class Trainer:
         self._progress.log(record)
         self._call("on_log", record)
 
-    @contextlib.contextmanager
-    def _shown(self) -> Iterator[None]:
+    def _last_step(self) -> int | None:
+        """The step at which the run ends, as far as is known: a callback may move `max_steps`."""
         steps = self.max_steps
         length = batches.length_of(self.train_data)
         if self.max_epochs is not None and length is not None:
             in_epochs = -(-length // self.accumulate) * self.max_epochs
             steps = in_epochs if steps is None else min(steps, in_epochs)
+        return steps
+
+    @contextlib.contextmanager
+    def _shown(self) -> Iterator[None]:
         console = self._console if isinstance(self._console, Console) else Console(quiet=not self._console)
-        with Progress(steps, self.unit, console) as self._progress:
+        with Progress(self._last_step(), self.unit, console) as self._progress:
             yield
 
     @contextlib.contextmanager

@@ -1,0 +1,72 @@
+"""Each example runs in small and learns more than chance can give."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(name, *options):
+    """What an example prints."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *options], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def numbers(pattern, text):
+    """The groups of a pattern that stands in the text once."""
+    (found,) = re.findall(pattern, text)
+    return [float(v) for v in found]
+
+
+def test_mlp():
+    out = run("mlp.py", "--steps", "150")
+    accuracy, chance = numbers(r"accuracy ([\d.]+) on new points \(chance: ([\d.]+)\)", out)
+    assert chance == pytest.approx(1 / 3, abs=1e-3) and accuracy > 0.9  # no straight lines get that far
+    before, after = numbers(r"\nloss ([\d.]+) -> ([\d.]+)\n", out)
+    assert after < before / 3
+
+
+def test_cnn():
+    out = run("cnn.py", "--epochs", "1", "--images", "2048")
+    accuracy, chance = numbers(r"accuracy ([\d.]+) on new images \(chance: ([\d.]+)\)", out)
+    assert chance == 0.2 and accuracy > 0.6
+    before, after = numbers(r"\nloss ([\d.]+) -> ([\d.]+)\n", out)
+    assert after < before - 0.5
+
+
+def test_char_rnn():
+    out = run("char_rnn.py", "--steps", "60", "--width", "64", "--letters", "20", "--prompt", "Zeta:")
+    before, after, frequencies = numbers(r"loss ([\d.]+) -> ([\d.]+) \(letter frequencies alone: ([\d.]+)\)", out)
+    assert before > 4.0 and after < frequencies - 0.3  # it has learnt which letters follow which
+    assert len(out.split("Zeta:")[1].split("\n\nloss")[0]) == 20
+
+
+def test_gpt():
+    out = run(
+        "gpt.py", "--steps", "100", "--context", "32", "--layers", "2", "--width", "64", "--bytes", "20", "--bf16"
+    )
+    before, after, frequencies = numbers(r"loss ([\d.]+) -> ([\d.]+) \(byte frequencies alone: ([\d.]+)\)", out)
+    assert before > 5.0 and after < frequencies - 0.15
+
+
+def test_volume_profile(tmp_path):
+    drawing = tmp_path / "profile.html"
+    out = run("volume_profile/app.py", "--sessions", "400", "--ticks", "300", "--html", str(drawing))
+    scores = {name: numbers(re.escape(name) + r" +(-?[\d.]+) +([\d.]+)\n", out) for name in ("least squares", "model")}
+    mean_r2, mean_mae = numbers(r"mean of the training sessions +(-?[\d.]+) +([\d.]+)\n", out)
+    # the mean knows nothing; a straight line does not know the two kinds of day
+    assert scores["model"][0] > max(0.2, scores["least squares"][0] + 0.1, mean_r2) and scores["model"][1] < mean_mae
+    assert "POC" in out and "█" in out
+    assert drawing.read_text(encoding="utf-8").count("<rect") > 20
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_examples_stay_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 150
