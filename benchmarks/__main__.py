@@ -7,7 +7,7 @@ import sys
 
 from benchmarks.timing import show
 
-NAMES = ("elementwise", "rows", "matmul", "conv", "overhead", "graphs", "training", "memory", "data")
+NAMES = ("elementwise", "rows", "matmul", "conv", "attention", "overhead", "graphs", "training", "memory", "data")
 
 
 def main(names: list[str]) -> int:

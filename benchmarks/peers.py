@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # these benchmarks are the CPU's, also where there is a GPU
 
 
 def have(name: str) -> bool:

@@ -161,7 +161,7 @@ def _run(graph: PendingGraph, device: Any) -> list[Value]:
         return References(graph).run(inputs, constants)
     plan, runner = find_plan(graph, device)
     debug = knobs.DEBUG.text() != "0"
-    values = runner.run(inputs, constants, debug, graph.lines)
+    values = runner.run(inputs, constants, debug, graph.lines, plan.consumed)  # those it owns, says its key
     if debug:
         debug_print(plan, runner)
     return values

@@ -3,11 +3,15 @@
  * An own pool rather than OpenMP: an OpenMP region followed by fork() hangs the child. Here a child simply starts
  * with no workers and makes new ones when it first needs them. Workers spin for a moment before they sleep, since
  * launches follow each other within microseconds.
+ *
+ * A phase is over when its iterations are done, not when all workers have seen it: a worker that the machine does not
+ * run, because another program has its core, holds up nothing.
  */
 #define _GNU_SOURCE
 #include "pf_abi.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -23,7 +27,10 @@ typedef struct {
   double *seconds; /* or NULL: where to add the launch's time */
 } pf_launch;
 
-enum { MAX_WORKERS = 256, MAX_BUFFERS = 512, SPINS = 4000 };
+enum { MAX_WORKERS = 256, MAX_BUFFERS = 512, SPINS = 4000, PHASE_SHIFT = 36 };
+
+/* A ticket is a phase's number and, in these lower bits, its first iteration that is not handed out; all ones: none. */
+#define INDEX ((UINT64_C(1) << PHASE_SHIFT) - 1)
 
 static struct {
   pthread_mutex_t run;  /* one table at a time */
@@ -33,10 +40,10 @@ static struct {
   uint64_t birth[MAX_WORKERS]; /* generation at which each worker was made: it must not miss the next */
   int started;
   _Atomic uint64_t generation; /* bumped for each parallel phase */
-  _Atomic int busy;            /* workers that have not finished the phase */
-  _Atomic int64_t next;        /* first iteration not handed out */
+  _Atomic uint64_t ticket;
+  _Atomic int64_t limit, chunk; /* iterations of the phase, and how many are handed out at once */
+  _Atomic int64_t left;         /* iterations that are not done */
   _Atomic int sleeping;
-  int64_t chunk;
   const pf_launch *launch;
   char **buf;
   const pf_word *uni;
@@ -51,13 +58,15 @@ static inline void relax(void) {
 }
 
 static void work(int64_t worker) {
-  const pf_launch *l = pool.launch;
-  const int64_t chunk = pool.chunk;
   for (;;) {
-    const int64_t begin = atomic_fetch_add(&pool.next, chunk);
-    if (begin >= l->iterations) return;
-    const int64_t end = begin + chunk < l->iterations ? begin + chunk : l->iterations;
-    l->fn(pool.buf, l->args, pool.uni, begin, end, worker);
+    uint64_t ticket = atomic_load(&pool.ticket);
+    const int64_t begin = (int64_t)(ticket & INDEX), limit = atomic_load(&pool.limit), chunk = atomic_load(&pool.chunk);
+    if (begin >= limit) return;
+    /* Fails where the phase has changed since, and with it limit and chunk. Once it succeeds the phase waits for us. */
+    if (!atomic_compare_exchange_weak(&pool.ticket, &ticket, ticket + (uint64_t)chunk)) continue;
+    const int64_t end = begin + chunk < limit ? begin + chunk : limit;
+    pool.launch->fn(pool.buf, pool.launch->args, pool.uni, begin, end, worker);
+    atomic_fetch_sub(&pool.left, end - begin);
   }
 }
 
@@ -74,7 +83,6 @@ static void *worker_main(void *number) {
     }
     seen = atomic_load(&pool.generation);
     work((int64_t)(intptr_t)number);
-    atomic_fetch_sub(&pool.busy, 1);
   }
   return NULL;
 }
@@ -115,13 +123,15 @@ static void parallel(const pf_launch *l, char **buf, const pf_word *uni, int wor
     return;
   }
   if (pool.started < workers - 1) start(workers);
-  int64_t chunk = l->iterations / (4 * (int64_t)workers);
-  pool.chunk = chunk > grain ? chunk : grain;
+  const int64_t chunk = l->iterations / (4 * (int64_t)workers);
+  atomic_store(&pool.limit, l->iterations);
+  atomic_store(&pool.chunk, chunk > grain ? chunk : grain);
+  atomic_store(&pool.left, l->iterations);
   pool.launch = l;
   pool.buf = buf;
   pool.uni = uni;
-  atomic_store(&pool.next, 0);
-  atomic_store(&pool.busy, pool.started);
+  const uint64_t phase = (atomic_load(&pool.generation) + 1) << PHASE_SHIFT;
+  atomic_store(&pool.ticket, phase);
   atomic_fetch_add(&pool.generation, 1);
   if (atomic_load(&pool.sleeping)) {
     pthread_mutex_lock(&pool.lock);
@@ -129,7 +139,11 @@ static void parallel(const pf_launch *l, char **buf, const pf_word *uni, int wor
     pthread_mutex_unlock(&pool.lock);
   }
   work(0);
-  while (atomic_load(&pool.busy)) relax();
+  for (int spin = 0; atomic_load(&pool.left) > 0; spin++) {
+    if (spin < SPINS) relax();
+    else sched_yield(); /* a worker that has begun may need this core */
+  }
+  atomic_store(&pool.ticket, phase | INDEX); /* before limit and chunk change */
 }
 
 static double now(void) {
