@@ -15,11 +15,9 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
         return 2
-    results = []
     for name in names or NAMES:
         print(f"running {name} ...", file=sys.stderr)
-        results += importlib.import_module(f"benchmarks.{name}").run()
-    show(results)
+        show(importlib.import_module(f"benchmarks.{name}").run())
     return 0
 
 

@@ -1,7 +1,7 @@
 """Peak memory of one GPT training step (float32, Adam), ours and torch's, each in a process of its own.
 
-Counted is the growth of the process's peak resident memory from after the imports to after three steps: parameters,
-optimiser state, gradients, activations and scratch.
+Counted is how far the process's peak resident memory rises above what it holds after the imports, in three steps:
+parameters, optimiser state, gradients, activations and scratch. (Linux: /proc/self/clear_refs resets the peak.)
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ x, y = (torch.randint(0, GPT["vocab"], (BATCH, GPT["context"])) for _ in range(2
 call = torch_models.step(torch_models.gpt(**GPT), x, y)
 """
 MEASURE = """
-import json, resource
+import json, re
 def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 {imports}
+open("/proc/self/clear_refs", "w").write("5")
 before = peak()
 {body}
 for _ in range({steps}):

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # these benchmarks are the CPU's, also where there is a GPU
 
 

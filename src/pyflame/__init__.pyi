@@ -1974,8 +1974,8 @@ def scaled_dot_product_attention(
     A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. Fewer heads in key and value
     than in query are shared by groups of query heads. A query that sees nothing gets 0.
 
-    >>> q = pf.randn(1, 8, 16, 64); k = v = pf.randn(1, 2, 16, 64)
-    >>> pf.scaled_dot_product_attention(q, k, v, is_causal=True).shape
+    >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
+    >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape
     (1, 8, 16, 64)
     """
 

@@ -267,7 +267,9 @@ def _packing(query: Any, key: Any, value: Any) -> tuple[Shape, list[Region]]:
     """
     (batch, _, rows, _), columns = query.shape, key.shape[2]
     widths = [heads * size for _, heads, _, size in (query.shape, key.shape, value.shape)]
-    sizes = widths if rows == columns else [batch * n * w for n, w in zip((rows, columns, columns), widths, strict=True)]
+    sizes = (
+        widths if rows == columns else [batch * n * w for n, w in zip((rows, columns, columns), widths, strict=True)]
+    )
     lead = (batch, rows) if rows == columns else ()
     starts = (0, sizes[0], sizes[0] + sizes[1])
     around = tuple((0, 1, n) for n in lead)
@@ -383,8 +385,8 @@ def scaled_dot_product_attention(
     A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. Fewer heads in key and value
     than in query are shared by groups of query heads. A query that sees nothing gets 0.
 
-    >>> q = pf.randn(1, 8, 16, 64); k = v = pf.randn(1, 2, 16, 64)
-    >>> pf.scaled_dot_product_attention(q, k, v, is_causal=True).shape
+    >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
+    >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape
     (1, 8, 16, 64)
     """
     op = "scaled_dot_product_attention"

@@ -6,16 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from pyflame.core.state import mode
 from pyflame.ir import OPS, F, Node, apply, const
 from pyflame.ir.graph import rebuilt, rewrite, topological
+from pyflame.ir.implementation import Table
 from pyflame.ir.opdef import COMPOSITE, LEAF, REDUCE
 
 
-def legalise(outputs: Sequence[Node], implemented: Container[str]) -> list[Node]:
-    """`implemented`: ops with a kernel on the target."""
+def legalise(outputs: Sequence[Node], implemented: Table) -> list[Node]:
+    """`implemented`: the ways to run ops on the target."""
     order = topological(outputs)
     result = list(outputs)
     if any(n.op.kind == COMPOSITE for n in order):
@@ -26,8 +27,8 @@ def legalise(outputs: Sequence[Node], implemented: Container[str]) -> list[Node]
     return result
 
 
-def _expand_composite(node: Node, implemented: Container[str]) -> Node:
-    if node.op.kind != COMPOSITE or node.op.name in implemented:
+def _expand_composite(node: Node, implemented: Table) -> Node:
+    if node.op.kind != COMPOSITE or any(way.prior(node) > 0 for way in implemented.get(node.op.name, ())):
         return node
     assert node.op.decompose is not None
     with mode(line=node.line):
@@ -36,7 +37,7 @@ def _expand_composite(node: Node, implemented: Container[str]) -> Node:
     return _rewrite_above(inner, set(node.srcs), implemented)
 
 
-def _rewrite_above(root: Node, stop: set[Node], implemented: Container[str]) -> Node:
+def _rewrite_above(root: Node, stop: set[Node], implemented: Table) -> Node:
     done: dict[Node, Node] = {}
     stack = [root]
     while stack:

@@ -7,15 +7,20 @@ structure, and equal ones are one.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from math import prod
 from typing import Any
 
+from pyflame.core.shape import Shape, contiguous_strides
 from pyflame.ir import F, Node, apply
 from pyflame.ir.graph import rewrite
 from pyflame.ir.opdef import CONST, ELEMENTWISE, GATHER, LEAF, REDUCE
 
+Region = tuple[tuple[int, int, int], ...]  # (start, step, count) per axis
+
 
 def simplify(outputs: Sequence[Node], data: Container[Node] = ()) -> list[Node]:
-    """Common subexpressions once; reshape of reshape, permute of permute and expand of expand as one; gathers first.
+    """Common subexpressions once; reshape of reshape, permute of permute, expand of expand, slice of assign as one;
+    gathers first.
 
     `data`: constants whose value may change from run to run.
     """
@@ -50,7 +55,59 @@ def _merge_movement(node: Node) -> Node:
         return F.permute(source.srcs[0], tuple(inner[a] for a in node.attrs[0]))
     if name in ("clone", "contiguous") and source.op.name in ("clone", "contiguous"):
         return source
+    if name == "assign":
+        return _assigned_to_itself(node)
+    return _read_assigned(node) if name == "slice" else node
+
+
+def _read_assigned(node: Node) -> Node:
+    """A slice of what was assigned is the value that was; a slice beside it is one of the base."""
+    (region,), source = node.attrs, node.srcs[0]
+    while source.op.name == "assign":
+        base, value = source.srcs
+        if source.attrs[0] == region:
+            return F.expand(value, node.shape)
+        if not any(_apart(*axis) for axis in zip(region, source.attrs[0], strict=True)):
+            break
+        source = base
+    return node if source is node.srcs[0] else F.slice(source, region)
+
+
+def _assigned_to_itself(node: Node) -> Node:
+    """A tensor whose parts are assigned to where they were in it: to that tensor itself, or to one without values."""
+    (region,), (base, value) = node.attrs, node.srcs
+    part = _unreshaped(value)
+    if part.op.name != "slice" or part.size != prod(count for _, _, count in region):
+        return node
+    whole = part.srcs[0]
+    if base.op.name != "uninitialized" and _unreshaped(base) is not _unreshaped(whole):
+        return node
+    same = whole.size == node.size and _places(whole.shape, part.attrs[0]) == _places(node.shape, region)
+    return F.reshape(whole, node.shape) if same else node
+
+
+def _unreshaped(node: Node) -> Node:
+    while node.op.name == "reshape":
+        node = node.srcs[0]
     return node
+
+
+def _places(shape: Shape, region: Region) -> list[tuple[int, int]]:
+    """(first, 1) and then (step, count) of a region's elements in row-major memory, in as few loops as can be."""
+    strides = contiguous_strides(shape)
+    loops = [(sum(s * start for s, (start, _, _) in zip(strides, region, strict=True)), 1)]
+    for stride, (_, step, count) in zip(strides, region, strict=True):
+        if len(loops) > 1 and loops[-1][0] == stride * step * count:
+            loops[-1] = (stride * step, loops[-1][1] * count)
+        elif count > 1:
+            loops.append((stride * step, count))
+    return loops
+
+
+def _apart(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    """Whether one stretch of an axis (start, step, count) ends before the other begins."""
+    (low, high), (floor, ceiling) = (sorted((at, at + step * (n - 1))) for at, step, n in (one, other))
+    return high < floor or ceiling < low
 
 
 def _sink_gather(node: Node) -> Node:

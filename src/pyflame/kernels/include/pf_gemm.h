@@ -179,6 +179,8 @@ PF_UNUSED static void pf_kernel_begin(void) {
     uint8_t rows[16];
   } __attribute__((aligned(64))) config = {.palette = 1};
   for (int tile = 0; tile < 8; tile++) config.row_bytes[tile] = 64, config.rows[tile] = 16;
+  /* gcc's intrinsic tells the compiler that it reads 8 bytes: without this it drops the stores to the others. */
+  __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
 }
 

@@ -1,0 +1,408 @@
+/* Attention without its matrix: blocks of queries meet blocks of keys, forward and backward.
+ *
+ *   S = Q K^T scale + mask,  P = exp(S - max) / sum,  O = P V
+ *   dV = P^T dO,  dP = dO V^T,  dS = P (dP - rowsum(dO O)),  dQ = dS K scale,  dK = dS^T Q scale
+ *
+ * Scores are kept transposed, S^T[key][query], in panels of PF_NR queries, so that they are an operand of the products
+ * that follow as they stand (pf_attention.h) and maxima and sums run down the lanes: nothing of the size of S is
+ * transposed, packed or written beyond the cache.
+ *
+ * Memory policy. A task is some of the queries of one head of K and V. It copies K and V once, as left operands, which
+ * stay in L2 (O(S D) bytes per worker), takes PF_PANELS panels of queries at a time and walks over blocks of keys.
+ * Forward: the scores of a panel and a block live in L1; O^T is rescaled where a query's maximum rises.
+ * Backward: the scores of the panels and all keys, 4 PF_NR bytes per key and panel, live in L2; maxima and sums follow
+ * from them, so the forward pass has nothing to store but O. The task sums dK and dV while the queries pass by.
+ * Where heads are too few for the workers, `rows` computes dQ and stores maxima and sums, and then `keys` computes dK
+ * and dV, a block of keys per task; Q K^T and dO V^T are then computed twice.
+ *
+ * 4 T S D flops forward, 10 T S D backward, half of it if causal. Bytes: Q, K, V, O and the gradients once from memory;
+ * K and V once from L2 per PF_PANELS panels, which is 1 byte per 32 flops.
+ *
+ * Each sum is one chain in order of keys, queries or elements, whoever computes it: results do not depend on workers.
+ *
+ * Before including this file define PF_NAME, PF_A_T and PF_B_T (the dtype of all but the mask), PF_ACC_T (float),
+ * PF_STORE(x) and PF_BACKWARD (0: compile forward; 1: backward, rows and keys); attention.py plans the launch.
+ */
+#include "pf_attention.h"
+
+enum {
+  PF_HEADS, PF_SHARE,                      /* heads of K and V; heads of Q that share one */
+  PF_QUERIES, PF_KEYS, PF_DEPTH, PF_WIDTH, /* T, S, elements of Q and K, elements of V */
+  PF_CAUSAL, PF_MASK, PF_SCALE,            /* 0 or 1; one of PF_*_MASK; the bits of a double */
+  PF_TAKEN, PF_SPLITS,                     /* queries taken together, whole panels; tasks of a head */
+  PF_WORKER_AT, PF_WORKER_BYTES,           /* scratch: maxima and sums, then what each worker has for itself */
+  /* strides of batch, head, row and column */
+  PF_Q, PF_K = PF_Q + 4, PF_V = PF_K + 4, PF_M = PF_V + 4, PF_G = PF_M + 4, PF_O = PF_G + 4,
+  /* where the results begin, and their strides of batch and row: out or dQ, dK, dV */
+  PF_TO_Q = PF_O + 4, PF_TO_K = PF_TO_Q + 3, PF_TO_V = PF_TO_K + 3,
+  PF_ATTENTION_ARGS = PF_TO_V + 3
+};
+
+enum { PF_NO_MASK, PF_BOOL_MASK, PF_FLOAT_MASK };
+
+#define PF_LOG2E 1.44269504f     /* scores are multiplied by it: powers of 2 are cheaper */
+#define PF_LOWEST (-__FLT_MAX__) /* of a maximum; finite, so that -inf less a maximum is not NaN */
+
+typedef struct {
+  char *const *buf;
+  const int64_t *arg;
+  const char *mask;    /* of this head, or NULL */
+  float *bias, *spare; /* a block of the mask, [key][PF_NR]; PF_NR rows of anything */
+  float scale;
+} pf_job;
+
+/* The next `count` words of a worker's scratch. */
+PF_ALWAYS_INLINE void *pf_take(char **at, int64_t count) {
+  char *taken = *at;
+  *at += pf_round_up(count * (int64_t)sizeof(float), 64);
+  return taken;
+}
+
+static pf_job pf_job_of(char *const *buf, const int64_t *arg) {
+  pf_job job = {.buf = buf, .arg = arg};
+  double scale;
+  __builtin_memcpy(&scale, arg + PF_SCALE, sizeof scale);
+  job.scale = (float)scale;
+  return job;
+}
+
+PF_ALWAYS_INLINE const pf_a_t *pf_head(const pf_job *job, int buffer, int strides, int64_t b, int64_t h, int64_t row) {
+  const int64_t *step = job->arg + strides;
+  return (const pf_a_t *)job->buf[buffer] + b * step[0] + h * step[1] + row * step[2];
+}
+
+PF_ALWAYS_INLINE pf_a_t *pf_result(const pf_job *job, int buffer, int place, int64_t b, int64_t row) {
+  const int64_t *to = job->arg + place;
+  return (pf_a_t *)job->buf[buffer] + to[0] + b * to[1] + row * to[2];
+}
+
+static void pf_find_mask(pf_job *job, int buffer, int64_t b, int64_t h) {
+  const int64_t kind = job->arg[PF_MASK], at = b * job->arg[PF_M] + h * job->arg[PF_M + 1];
+  job->mask = kind == PF_NO_MASK ? NULL : job->buf[buffer] + at * (kind == PF_BOOL_MASK ? 1 : (int64_t)sizeof(float));
+}
+
+/* ---- scores ---- */
+
+/* bias[key][PF_NR] from the mask's rows [row, row + count) and keys [j, j + keys), in powers of 2. */
+static void pf_load_mask(const pf_job *job, int64_t row, int64_t count, int64_t j, int64_t keys) {
+  const int64_t stride = job->arg[PF_M + 2], step = job->arg[PF_M + 3];
+  for (int64_t r = 0; r < PF_NR; r++) {
+    float *to = job->spare + r * PF_BLOCK;
+    const int64_t at = (row + pf_min(r, count - 1)) * stride + j * step;
+    if (job->arg[PF_MASK] == PF_BOOL_MASK)
+      for (int64_t k = 0; k < keys; k++) to[k] = ((const uint8_t *)job->mask)[at + k * step] ? 0.0f : -__builtin_inff();
+    else
+      for (int64_t k = 0; k < keys; k++) {
+        const float x = ((const float *)job->mask)[at + k * step], y = x * PF_LOG2E;
+        to[k] = (y < PF_LOWEST) & (x >= PF_LOWEST) ? PF_LOWEST : y; /* what was finite stays so: no -inf */
+      }
+  }
+  pf_transpose((uint32_t *)job->bias, PF_NR, (const char *)job->spare, PF_BLOCK * 4, PF_NR, pf_max(keys, 4));
+}
+
+enum { PF_PLAIN, PF_DIAGONAL, PF_BIASED };
+
+/* Scores [from, to) of a panel: scaled and masked, and top raised. Diagonal: lane i sees keys up to i + ahead. */
+PF_ALWAYS_INLINE void pf_limit(const int kind, float *s, int64_t from, int64_t to, float scale, int64_t ahead,
+                               const float *bias, float *top) {
+  const pf_vec none = (pf_vec){0} - __builtin_inff(), lowest = (pf_vec){0} + PF_LOWEST;
+  pf_vec high[PF_NV];
+  pf_ints lane;
+  for (int i = 0; i < PF_LANES; i++) lane[i] = i;
+  for (int v = 0; v < PF_NV; v++) high[v] = *pf_at(top, 0, v);
+  for (int64_t k = from; k < to; k++)
+#pragma GCC unroll 2
+    for (int v = 0; v < PF_NV; v++) {
+      pf_vec x = *pf_at(s, k, v) * scale;
+      if (kind == PF_BIASED) x = pf_select(*pf_at(bias, k, v) >= lowest, x + *pf_at(bias, k, v), *pf_at(bias, k, v));
+      if (kind == PF_DIAGONAL) x = pf_select(lane >= (pf_ints){0} + (int32_t)(k - ahead - v * PF_LANES), x, none);
+      high[v] = pf_larger(high[v], x);
+      *pf_at(s, k, v) = x;
+    }
+  for (int v = 0; v < PF_NV; v++) *pf_at(top, 0, v) = high[v];
+}
+
+/* How many of `keys` keys from j on the panel of queries from `row` on sees. */
+PF_ALWAYS_INLINE int64_t pf_seen(const int64_t *arg, int64_t row, int64_t j, int64_t keys) {
+  return arg[PF_CAUSAL] ? pf_max(0, pf_min(keys, row + PF_NR - j)) : keys;
+}
+
+/* S^T in powers of 2 of `count` queries from `row` on and `seen` keys from j on; side k begins with key `base`. */
+static void pf_scores(const pf_job *job, const pf_side *k, int64_t base, const pf_word_t *query, int64_t row,
+                      int64_t count, int64_t j, int64_t seen, float *s, float *top) {
+  const float scale = job->scale * PF_LOG2E;
+  pf_by_rows(k, j - base, seen, query, s);
+  if (job->mask) {
+    pf_load_mask(job, row, count, j, seen);
+    pf_limit(PF_BIASED, s, 0, seen, scale, 0, job->bias, top);
+    return;
+  }
+  const int64_t plain = job->arg[PF_CAUSAL] ? pf_max(0, pf_min(seen, row + 1 - j)) : seen;
+  pf_limit(PF_PLAIN, s, 0, plain, scale, 0, NULL, top);
+  pf_limit(PF_DIAGONAL, s, plain, seen, scale, row - j, NULL, top);
+}
+
+/* ---- queries in, rows out ---- */
+
+/* Right operands of `count` rows of x, a panel per PF_NR of them. */
+static void pf_pack_rows(pf_word_t *to, const pf_a_t *x, int64_t count, int64_t depth, const int64_t *strides) {
+  const int64_t row = strides[2], column = strides[3];
+  for (int64_t r = 0; r < count; r += PF_NR)
+    pf_pack_right(to + r * pf_words(depth), PF_NR, x + r * row, pf_min(PF_NR, count - r), depth, row, column);
+}
+
+/* 1 / x; 0 for the sum of a query that sees nothing */
+static void pf_invert(float *x, int64_t count) {
+  for (int64_t i = 0; i < count; i++) x[i] = x[i] == 0 ? 0 : 1 / x[i];
+}
+
+/* to[row][depth] = c[depth][row] * factor[row] */
+static void pf_store_panel(pf_a_t *to, int64_t stride, float *c, int64_t depth, int64_t count, const float *factor,
+                           float *spare) {
+  for (int64_t d = 0; d < depth; d++)
+    for (int v = 0; v < PF_NV; v++) *pf_at(c, d, v) *= *pf_at(factor, 0, v);
+  if (depth >= 4)
+    pf_transpose((uint32_t *)spare, depth, (const char *)c, PF_NR * 4, depth, PF_NR);
+  else
+    for (int64_t d = 0; d < depth; d++)
+      for (int64_t r = 0; r < count; r++) spare[r * depth + d] = c[d * PF_NR + r];
+  for (int64_t r = 0; r < count; r++)
+    for (int64_t d = 0; d < depth; d++) to[r * stride + d] = PF_STORE(spare[r * depth + d]);
+}
+
+#if !PF_BACKWARD
+
+/* ---- forward: buffers query, key, value, (mask), out, scratch ---- */
+
+/* One iteration is some of the queries that share a head of K and V. */
+PF_KERNEL(PF_GLUE(PF_NAME, _forward)) {
+  (void)uni;
+  pf_job job = pf_job_of(buf, arg);
+  const int64_t heads = arg[PF_HEADS], share = arg[PF_SHARE], queries = arg[PF_QUERIES], keys = arg[PF_KEYS];
+  const int64_t depth = arg[PF_DEPTH], width = arg[PF_WIDTH], taken = arg[PF_TAKEN], splits = arg[PF_SPLITS];
+  const int64_t masked = arg[PF_MASK] != PF_NO_MASK, groups = pf_div_up(queries, taken), units = share * groups;
+  const int64_t sums = pf_sum_lines(width) * PF_NR;
+  char *at = buf[4 + masked] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
+  pf_side k = {.lines = keys, .depth = depth}, v = {.lines = keys, .depth = width};
+  k.rows = pf_take(&at, pf_rows_words(keys, depth));
+  v.cols = pf_take(&at, pf_cols_words(keys, width));
+  pf_word_t *query = pf_take(&at, taken * pf_words(depth)), *right = pf_take(&at, pf_right_words());
+  float *s = pf_take(&at, (PF_BLOCK + PF_MR) * PF_NR), *o = pf_take(&at, taken / PF_NR * sums);
+  float *top = pf_take(&at, taken), *total = pf_take(&at, taken);
+  job.bias = pf_take(&at, masked * PF_BLOCK * PF_NR), job.spare = pf_take(&at, pf_max(width, PF_BLOCK) * PF_NR);
+  pf_kernel_begin();
+  for (int64_t task = begin; task < end; task++) {
+    const int64_t split = task % splits, head = task / splits % heads, b = task / splits / heads;
+    pf_pack_side(&k, pf_head(&job, 1, PF_K, b, head, 0), arg[PF_K + 2], arg[PF_K + 3]);
+    pf_pack_side(&v, pf_head(&job, 2, PF_V, b, head, 0), arg[PF_V + 2], arg[PF_V + 3]);
+    for (int64_t unit = units * split / splits; unit < units * (split + 1) / splits; unit++) {
+      const int64_t h = head * share + unit / groups, first = unit % groups * taken;
+      const int64_t count = pf_min(taken, queries - first);
+      pf_find_mask(&job, 3, b, h);
+      pf_pack_rows(query, pf_head(&job, 0, PF_Q, b, h, first), count, depth, arg + PF_Q);
+      for (int64_t i = 0; i < taken; i++) top[i] = PF_LOWEST, total[i] = 0;
+      for (int64_t i = 0; i < taken / PF_NR * sums; i++) o[i] = 0;
+      for (int64_t j = 0; j < keys; j += PF_BLOCK)
+        for (int64_t r = 0; r < count; r += PF_NR) {
+          const int64_t seen = pf_seen(arg, first + r, j, pf_min(PF_BLOCK, keys - j));
+          float *sum = total + r, *high = top + r, *out = o + r / PF_NR * sums;
+          if (seen == 0) continue;
+          pf_vec before[PF_NV];
+          for (int x = 0; x < PF_NV; x++) before[x] = *pf_at(high, 0, x);
+          pf_scores(&job, &k, 0, query + r * pf_words(depth), first + r, pf_min(PF_NR, count - r), j, seen, s, high);
+          for (int x = 0; x < PF_NV && j > 0; x++) {
+            const pf_vec shrink = pf_exp2_vec(before[x] - *pf_at(high, 0, x));
+            *pf_at(sum, 0, x) *= shrink;
+            for (int64_t d = 0; d < width; d++) *pf_at(out, d, x) *= shrink;
+          }
+          pf_by_cols(&v, j, seen, pf_raise(s, seen, high, sum, right), out);
+        }
+      pf_invert(total, count);
+      for (int64_t r = 0; r < count; r += PF_NR)
+        pf_store_panel(pf_result(&job, 3 + masked, PF_TO_Q, b, first + r) + h * width, arg[PF_TO_Q + 2],
+                       o + r / PF_NR * sums, width, pf_min(PF_NR, count - r), total + r, job.spare);
+    }
+  }
+  pf_kernel_end();
+}
+
+#else
+
+/* ---- backward: buffers dO, query, key, value, out, (mask), gradients, scratch ---- */
+
+enum { PF_SUM_QUERIES = 1, PF_SUM_KEYS = 2 };
+
+/* Keys [base, base + lines) of a head, what is summed of them, and where a worker keeps it. */
+typedef struct {
+  pf_job job;
+  int sum;
+  int64_t b, head, base, lines, room; /* room: lines of a strip */
+  pf_side k, v;
+  pf_word_t *query, *slope, *query_cross, *slope_cross; /* Q and dO as right operands of both kinds */
+  pf_word_t *p, *ds, *right;                            /* P and dS of a block as left operands; dS as a right one */
+  float *strip, *dp, *top, *total, *delta, *dq, *dk, *dv, *factor;
+} pf_task;
+
+static void pf_open(pf_task *t, int64_t worker) {
+  const int64_t *arg = t->job.arg, depth = arg[PF_DEPTH], width = arg[PF_WIDTH], taken = arg[PF_TAKEN];
+  const int64_t masked = arg[PF_MASK] != PF_NO_MASK, lines = t->lines;
+  char *at = t->job.buf[6 + masked] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
+  t->room = lines + PF_MR;
+  t->k = (pf_side){.lines = lines, .depth = depth}, t->v = (pf_side){.lines = lines, .depth = width};
+  t->k.rows = pf_take(&at, pf_rows_words(lines, depth)), t->v.rows = pf_take(&at, pf_rows_words(lines, width));
+  t->k.cols = PF_AMX ? pf_take(&at, pf_cols_words(lines, depth)) : NULL;
+  t->dk = pf_take(&at, pf_sums_words(lines, depth)), t->dv = pf_take(&at, pf_sums_words(lines, width));
+  t->query = pf_take(&at, taken * pf_words(depth)), t->slope = pf_take(&at, taken * pf_words(width));
+  t->query_cross = pf_take(&at, pf_cross_words(taken, depth));
+  t->slope_cross = pf_take(&at, pf_cross_words(taken, width));
+  t->strip = pf_take(&at, taken * t->room), t->dp = pf_take(&at, (PF_BLOCK + PF_MR) * PF_NR);
+  t->p = pf_take(&at, PF_PANELS * PF_SCORES), t->ds = pf_take(&at, PF_PANELS * PF_SCORES);
+  t->right = pf_take(&at, pf_right_words()), t->dq = pf_take(&at, taken * pf_sum_lines(depth));
+  t->top = pf_take(&at, taken), t->total = pf_take(&at, taken), t->delta = pf_take(&at, taken);
+  t->factor = pf_take(&at, PF_NR);
+  t->job.bias = pf_take(&at, masked * PF_BLOCK * PF_NR), t->job.spare = pf_take(&at, pf_max(depth, PF_BLOCK) * PF_NR);
+  for (int i = 0; i < PF_NR; i++) t->factor[i] = t->job.scale;
+}
+
+/* delta[row] = sum of g * o */
+static void pf_delta(float *delta, const pf_a_t *g, const int64_t *gs, const pf_a_t *o, const int64_t *os,
+                     int64_t count, int64_t width) {
+  for (int64_t r = 0; r < count; r++, g += gs[2], o += os[2]) {
+    pf_vec lanes = {0};
+    float sum = 0;
+    int64_t d = 0;
+    if (gs[3] == 1 && os[3] == 1)
+      for (; d + PF_LANES <= width; d += PF_LANES) lanes += pf_vector_a(g + d) * pf_vector_a(o + d);
+    for (; d < width; d++) sum += PF_LOAD_A(g + d * gs[3]) * PF_LOAD_A(o + d * os[3]);
+    for (int i = 0; i < PF_LANES; i++) sum += lanes[i];
+    delta[r] = sum;
+  }
+}
+
+/* The strip of a group of queries: powers of all scores, [panel][key][PF_NR]; their maxima; their sums, inverted. Tasks
+ * that see only some of the keys take maxima and sums from `stats`, where others left them. */
+static void pf_fill_strip(pf_task *t, int64_t first, int64_t count, float *stats) {
+  const int64_t *arg = t->job.arg, end = t->base + t->lines;
+  for (int64_t i = 0; i < arg[PF_TAKEN]; i++) t->top[i] = PF_LOWEST, t->total[i] = 0;
+  for (int64_t j = t->base; j < end; j += PF_BLOCK)
+    for (int64_t r = 0; r < count; r += PF_NR) {
+      const int64_t seen = pf_seen(arg, first + r, j, pf_min(PF_BLOCK, end - j));
+      const pf_word_t *query = t->query + r * pf_words(arg[PF_DEPTH]);
+      float *s = t->strip + r * t->room + (j - t->base) * PF_NR;
+      if (seen) pf_scores(&t->job, &t->k, t->base, query, first + r, pf_min(PF_NR, count - r), j, seen, s, t->top + r);
+    }
+  for (int64_t i = 0; i < count && t->sum == PF_SUM_KEYS; i++) t->top[i] = stats[2 * i];
+  for (int64_t r = 0; r < count; r += PF_NR)
+    pf_raise_in_place(t->strip + r * t->room, pf_seen(arg, first + r, t->base, t->lines), t->top + r, t->total + r);
+  pf_invert(t->total, count);
+  for (int64_t i = 0; i < count; i++) {
+    if (t->sum == PF_SUM_KEYS) t->total[i] = stats[2 * i + 1];
+    if (t->sum == PF_SUM_QUERIES) stats[2 * i] = t->top[i], stats[2 * i + 1] = t->total[i];
+  }
+}
+
+/* What a group of queries adds to dK and dV, and its dQ. */
+static void pf_back_group(pf_task *t, int64_t h, int64_t first, int64_t count) {
+  const int64_t *arg = t->job.arg, depth = arg[PF_DEPTH], width = arg[PF_WIDTH], queries = arg[PF_QUERIES];
+  const int64_t heads = arg[PF_HEADS] * arg[PF_SHARE], masked = arg[PF_MASK] != PF_NO_MASK;
+  const int64_t panels = pf_div_up(count, PF_NR), sums = pf_sum_lines(depth) * PF_NR, end = t->base + t->lines;
+  const pf_a_t *g = pf_head(&t->job, 0, PF_G, t->b, h, first), *q = pf_head(&t->job, 1, PF_Q, t->b, h, first);
+  pf_find_mask(&t->job, 5, t->b, h);
+  pf_pack_rows(t->query, q, count, depth, arg + PF_Q);
+  pf_pack_rows(t->slope, g, count, width, arg + PF_G);
+  if (t->sum & PF_SUM_KEYS) {
+    pf_pack_cross(t->query_cross, q, count, depth, arg[PF_Q + 2], arg[PF_Q + 3]);
+    pf_pack_cross(t->slope_cross, g, count, width, arg[PF_G + 2], arg[PF_G + 3]);
+  }
+  for (int64_t i = 0; i < arg[PF_TAKEN]; i++) t->delta[i] = 0;
+  pf_delta(t->delta, g, arg + PF_G, pf_head(&t->job, 4, PF_O, t->b, h, first), arg + PF_O, count, width);
+  pf_fill_strip(t, first, count, (float *)t->job.buf[6 + masked] + 2 * ((t->b * heads + h) * queries + first));
+  for (int64_t i = 0; i < panels * sums; i++) t->dq[i] = 0;
+  for (int64_t j = t->base; j < end; j += PF_BLOCK) {
+    const int64_t block = pf_min(PF_BLOCK, end - j), most = pf_seen(arg, first + (panels - 1) * PF_NR, j, block);
+    const int64_t ahead = arg[PF_CAUSAL] ? j - first : -arg[PF_KEYS];
+    for (int64_t panel = 0; panel < panels; panel++) {
+      const int64_t r = panel * PF_NR, seen = pf_seen(arg, first + r, j, block);
+      if (seen == 0) continue;
+      pf_by_rows(&t->v, j - t->base, seen, t->slope + r * pf_words(width), t->dp);
+      const pf_word_t *slopes = pf_slopes(t->strip + r * t->room + (j - t->base) * PF_NR, t->dp, seen, most, panel,
+                                          t->total + r, t->delta + r, t->p, t->ds, t->right);
+      if (t->sum & PF_SUM_QUERIES) pf_by_cols(&t->k, j - t->base, seen, slopes, t->dq + panel * sums);
+    }
+    if (t->sum & PF_SUM_KEYS) {
+      pf_cross(t->p, most, ahead, panels, t->slope_cross, width, t->dv, j - t->base, t->lines);
+      pf_cross(t->ds, most, ahead, panels, t->query_cross, depth, t->dk, j - t->base, t->lines);
+    }
+  }
+  for (int64_t r = 0; r < count && t->sum & PF_SUM_QUERIES; r += PF_NR)
+    pf_store_panel(pf_result(&t->job, 5 + masked, PF_TO_Q, t->b, first + r) + h * depth, arg[PF_TO_Q + 2],
+                   t->dq + r / PF_NR * sums, depth, pf_min(PF_NR, count - r), t->factor, t->job.spare);
+}
+
+static void pf_store_sums(pf_a_t *to, const float *c, int64_t line, int64_t lines, int64_t depth, float factor) {
+  for (int64_t d = 0, run; d < depth; d += run) {
+    const float *from = pf_sums_at(c, line, d, lines, depth, &run);
+    for (int64_t i = 0; i < run; i++) to[d + i] = PF_STORE(from[i] * factor);
+  }
+}
+
+/* Part `split` of `splits` of the queries that share a head, and keys [base, base + lines) of it. */
+static void pf_back(char *const *buf, const int64_t *arg, int sum, int64_t head, int64_t split, int64_t splits,
+                    int64_t base, int64_t lines, int64_t worker) {
+  const int64_t depth = arg[PF_DEPTH], width = arg[PF_WIDTH], taken = arg[PF_TAKEN], queries = arg[PF_QUERIES];
+  const int64_t heads = arg[PF_HEADS], share = arg[PF_SHARE];
+  const int64_t groups = pf_div_up(queries, taken), units = share * groups;
+  pf_task t = {pf_job_of(buf, arg), sum, head / heads, head % heads, base, lines};
+  pf_open(&t, worker);
+  pf_pack_side(&t.k, pf_head(&t.job, 2, PF_K, t.b, t.head, base), arg[PF_K + 2], arg[PF_K + 3]);
+  pf_pack_side(&t.v, pf_head(&t.job, 3, PF_V, t.b, t.head, base), arg[PF_V + 2], arg[PF_V + 3]);
+  for (int64_t i = 0; i < pf_sums_words(lines, depth); i++) t.dk[i] = 0;
+  for (int64_t i = 0; i < pf_sums_words(lines, width); i++) t.dv[i] = 0;
+  for (int64_t unit = units * split / splits; unit < units * (split + 1) / splits; unit++) {
+    const int64_t first = unit % groups * taken, count = pf_min(taken, queries - first);
+    if (!arg[PF_CAUSAL] || first + count > base) pf_back_group(&t, t.head * share + unit / groups, first, count);
+  }
+  const int to = arg[PF_MASK] == PF_NO_MASK ? 5 : 6;
+  for (int64_t i = 0; i < lines && sum & PF_SUM_KEYS; i++) {
+    pf_a_t *dk = pf_result(&t.job, to, PF_TO_K, t.b, base + i), *dv = pf_result(&t.job, to, PF_TO_V, t.b, base + i);
+    pf_store_sums(dk + t.head * depth, t.dk, i, lines, depth, t.job.scale);
+    pf_store_sums(dv + t.head * width, t.dv, i, lines, width, 1);
+  }
+}
+
+/* One iteration is one head of K and V. */
+PF_KERNEL(PF_GLUE(PF_NAME, _backward)) {
+  (void)uni;
+  pf_kernel_begin();
+  for (int64_t head = begin; head < end; head++)
+    pf_back(buf, arg, PF_SUM_QUERIES | PF_SUM_KEYS, head, 0, 1, 0, arg[PF_KEYS], worker);
+  pf_kernel_end();
+}
+
+/* One iteration is some of the queries that share a head. */
+PF_KERNEL(PF_GLUE(PF_NAME, _rows)) {
+  (void)uni;
+  const int64_t splits = arg[PF_SPLITS];
+  pf_kernel_begin();
+  for (int64_t task = begin; task < end; task++)
+    pf_back(buf, arg, PF_SUM_QUERIES, task / splits, task % splits, splits, 0, arg[PF_KEYS], worker);
+  pf_kernel_end();
+}
+
+/* One iteration is a block of the keys of a head. */
+PF_KERNEL(PF_GLUE(PF_NAME, _keys)) {
+  (void)uni;
+  const int64_t blocks = pf_div_up(arg[PF_KEYS], PF_BLOCK);
+  pf_kernel_begin();
+  for (int64_t task = begin; task < end; task++) {
+    const int64_t j = task % blocks * PF_BLOCK;
+    pf_back(buf, arg, PF_SUM_KEYS, task / blocks, 0, 1, j, pf_min(PF_BLOCK, arg[PF_KEYS] - j), worker);
+  }
+  pf_kernel_end();
+}
+
+#endif
+
+/* ---- the tile permission of AMX builds, asked for once per process; 0: granted or not needed ---- */
+
+int64_t PF_GLUE(PF_NAME, _permit)(void) { return pf_kernel_permit(); }

@@ -1,0 +1,244 @@
+"""Host side of attention.c: how many queries a task takes, which phases run, and how much scratch they need.
+
+`attention_plan` is a pure function of sizes, dtype, instruction set and workers. What depends on the workers (how
+queries are split, whether the backward pass runs in one phase or two) changes no bit of the result.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from pyflame.core.device import Target
+from pyflame.core.dtype import bool_
+from pyflame.ir.kernel import Launch, OperandView, Phase, Source
+from pyflame.ir.node import Node
+from pyflame.kernels.contraction import isa_of
+from pyflame.kernels.ctype import stored
+from pyflame.kernels.matmul import Geometry, Isa, align, geometry, round_up
+from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+
+DTYPES = ("float32", "bfloat16", "float16")
+FEW_QUERIES = 8
+"""Below it most lanes of a panel idle, and the decomposition is faster: it reads keys and values where they lie."""
+
+_BLOCK = {False: 256, True: 128}  # PF_BLOCK forward and backward
+_PANELS = 4  # PF_PANELS
+_LINE, _PITCH = 64, 80  # PF_LINE, PF_PITCH
+_STRIP_BYTES = 1 << 20  # what the scores of a group of queries may take of the second cache level
+_GRAIN = 1 << 17  # multiply-adds worth waking a thread for
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """q[batch, heads * share, queries, depth], k[batch, heads, keys, depth], v[batch, heads, keys, width]."""
+
+    batch: int
+    heads: int
+    share: int
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    masked: bool = False
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """The phases to run in order, as (function suffix, iterations), and what they need."""
+
+    phases: tuple[tuple[str, int], ...]
+    taken: int  # queries at a time
+    splits: int  # tasks of a head
+    scratch_bytes: int
+    worker_bytes: int
+
+    @property
+    def args(self) -> tuple[int, ...]:
+        """PF_TAKEN to PF_WORKER_BYTES."""
+        return self.taken, self.splits, self.scratch_bytes, self.worker_bytes
+
+
+def attention_plan(
+    shape: AttentionShape, *, backward: bool = False, dtype: str = "float32", isa: Isa = "avx512", workers: int = 1
+) -> AttentionPlan:
+    """Plan one attention or its gradient.
+
+    >>> attention_plan(AttentionShape(8, 6, 1, 256, 256, 64, 64)).phases
+    (('forward', 48),)
+    """
+    geo = geometry(dtype, dtype, 4, isa)
+    panels = min(_PANELS, -(-shape.queries // geo.cols))
+    if backward:
+        panels = min(panels, max(1, _STRIP_BYTES // (4 * geo.cols * shape.keys)))
+    taken = panels * geo.cols
+    heads, units = shape.batch * shape.heads, shape.share * -(-shape.queries // taken)
+    splits = min(units, max(1, -(-4 * workers // heads)))
+    if not backward:
+        return AttentionPlan((("forward", heads * splits),), taken, splits, 0, _forward_bytes(shape, geo, taken))
+    worker_bytes = _backward_bytes(shape, geo, taken)
+    # one phase: 5 products in as many tasks as there are heads; two: 7 products in as many as one likes
+    if 5 * -(-heads // workers) <= 7 * heads / workers:
+        return AttentionPlan((("backward", heads),), taken, 1, 0, worker_bytes)
+    phases = ("rows", heads * splits), ("keys", heads * -(-shape.keys // _BLOCK[True]))
+    statistics = align(8 * shape.batch * shape.heads * shape.share * shape.queries)
+    return AttentionPlan(phases, taken, splits, statistics, worker_bytes)
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Sizes of operands in 4-byte words, as the functions of these names in pf_attention.h."""
+
+    geo: Geometry
+
+    @property
+    def tiles(self) -> bool:
+        return self.geo.group > 1
+
+    def cross(self, rows: int, depth: int) -> int:
+        return self.geo.words(rows) * self.geo.width(depth) if self.tiles else -(-depth // _LINE) * rows * _PITCH
+
+    def rows(self, lines: int, depth: int) -> int:
+        if self.tiles:
+            return round_up(lines, self.geo.rows) * self.geo.words(depth)
+        return self.cross(lines + self.geo.rows, depth)
+
+    def cols(self, lines: int, depth: int) -> int:
+        return self.geo.words(lines) * self.geo.height(depth) if self.tiles else self.rows(lines, depth)
+
+    def sums(self, lines: int, depth: int) -> int:
+        return round_up(lines, self.geo.rows) * self.geo.width(depth) if self.tiles else self.rows(lines, depth)
+
+    def sum_lines(self, depth: int) -> int:
+        return self.geo.height(depth) if self.tiles else depth + self.geo.rows
+
+    def right(self, block: int) -> int:
+        return self.geo.words(block) * self.geo.cols if self.tiles else 0
+
+    def scores(self, block: int) -> int:
+        return (block // 2 if self.tiles else block + self.geo.rows) * self.geo.cols
+
+
+def _bytes(*words: int) -> int:
+    return sum(align(4 * n) for n in words)
+
+
+def _forward_bytes(shape: AttentionShape, geo: Geometry, taken: int) -> int:
+    """What PF_NAME_forward takes, in its order."""
+    words, block = _Words(geo), _BLOCK[False]
+    return _bytes(
+        words.rows(shape.keys, shape.depth),
+        words.cols(shape.keys, shape.width),
+        taken * geo.words(shape.depth),
+        words.right(block),
+        (block + geo.rows) * geo.cols,
+        taken * words.sum_lines(shape.width),
+        *[taken] * 2,
+        shape.masked * block * geo.cols,
+        max(shape.width, block) * geo.cols,
+    )
+
+
+def _backward_bytes(shape: AttentionShape, geo: Geometry, taken: int) -> int:
+    """What pf_open takes, in its order."""
+    words, block = _Words(geo), _BLOCK[True]
+    return _bytes(
+        words.rows(shape.keys, shape.depth),
+        words.rows(shape.keys, shape.width),
+        words.cols(shape.keys, shape.depth) if words.tiles else 0,
+        words.sums(shape.keys, shape.depth),
+        words.sums(shape.keys, shape.width),
+        taken * geo.words(shape.depth),
+        taken * geo.words(shape.width),
+        words.cross(taken, shape.depth),
+        words.cross(taken, shape.width),
+        taken * (shape.keys + geo.rows),
+        (block + geo.rows) * geo.cols,
+        *[_PANELS * words.scores(block)] * 2,
+        words.right(block),
+        taken * words.sum_lines(shape.depth),
+        *[taken] * 3,
+        geo.cols,
+        shape.masked * block * geo.cols,
+        max(shape.depth, block) * geo.cols,
+    )
+
+
+def _strides(view: OperandView | None) -> tuple[int, ...]:
+    """Of batch, head, row and column; 0 where a mask is broadcast, and where there is nothing."""
+    if view is None:
+        return (0, 0, 0, 0)
+    return tuple(0 if size == 1 else step for size, step in zip(view.shape, view.strides, strict=True))
+
+
+def _results(shape: AttentionShape, backward: bool) -> tuple[int, ...]:
+    """PF_TO_*: the start of each result, its strides of batch and row (see the shapes in ops/attention.py)."""
+    own, other = shape.heads * shape.share, shape.heads
+    if not backward:
+        return (0, shape.queries * own * shape.width, own * shape.width, *[0] * 6)
+    rows = own * shape.depth, other * shape.depth, other * shape.width
+    if shape.queries == shape.keys:  # behind each other within a row
+        width = sum(rows)
+        return tuple(n for at in (0, rows[0], rows[0] + rows[1]) for n in (at, shape.queries * width, width))
+    counts = shape.queries, shape.keys, shape.keys
+    at, out = 0, []
+    for count, row in zip(counts, rows, strict=True):
+        out += [at, count * row, row]
+        at += shape.batch * count * row
+    return tuple(out)
+
+
+def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Source:
+    """The text and arguments of one attention or its gradient."""
+    anchor = launch.kernel.anchor
+    assert anchor is not None
+    backward = anchor.op.name == "attention_backward"
+    is_causal, scale = anchor.attrs
+    views = launch.operands
+    query, key, value = views[backward : backward + 3]
+    g, out = (views[0], views[4]) if backward else (None, None)
+    mask = next(iter(views[5 if backward else 3 :]), None)
+    kind = 0 if mask is None else 1 if mask.dtype is bool_ else 2
+    batch, query_heads, queries, depth = query.shape
+    _, heads, keys, width = value.shape
+    shape = AttentionShape(batch, heads, query_heads // heads, queries, keys, depth, width, mask is not None)
+    dtype = query.dtype
+    plan = attention_plan(shape, backward=backward, dtype=dtype.name, isa=isa_of(target), workers=target.workers)
+    (bits,) = struct.unpack("=q", struct.pack("=d", scale))
+    args = [
+        heads, shape.share, queries, keys, depth, width, int(is_causal), kind, bits, *plan.args,
+        *(step for view in (query, key, value, mask, g, out) for step in _strides(view)), *_results(shape, backward),
+    ]  # fmt: skip
+    defines = {
+        "PF_NAME": "PF_KEY",
+        "PF_A_T": dtype.name,
+        "PF_B_T": dtype.name,
+        "PF_ACC_T": "float",
+        "PF_BACKWARD": int(backward),
+        "PF_STORE(x)": stored(dtype, "x"),
+    }
+    lines = "".join(f"#define {name} {text}\n" for name, text in defines.items())
+    work = max(1, queries * keys * (depth + width) * shape.share // plan.splits)
+    phases = tuple(Phase("_" + name, tasks, max(1, _GRAIN // work)) for name, tasks in plan.phases)
+    return Source(
+        f'{lines}#undef pf_min\n#undef pf_max\n#include "attention.c"\n',
+        phases,
+        tuple(args),
+        worker_bytes=plan.worker_bytes,
+        scratch_bytes=plan.scratch_bytes,
+    )
+
+
+def _prior(node: Node, target: Target) -> float:
+    """0 for what attention.c does not take: other dtypes, nothing to attend to, and few queries."""
+    query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
+    empty = 0 in query.shape or 0 in value.shape
+    return float(query.dtype.name in DTYPES and not empty and query.shape[2] >= FEW_QUERIES)
+
+
+for _name in ("attention", "attention_backward"):
+    kernel(
+        KernelSpec(
+            _name, "flash", attention_source, why="own blocks of scores, never stored", strided=True, prior=_prior
+        )
+    )
