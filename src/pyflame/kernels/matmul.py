@@ -163,9 +163,9 @@ def _split(m: int, n: int, k: int, batch: int, depth: int) -> int:
 
 
 def _depth(k: int, geo: Geometry) -> int:
-    """The k block: even parts of about 384 words, so that an A panel (14 x 384 x 4 bytes) fills half of L1."""
+    """The k block: even parts of about 512 words, so that an A panel (14 x 512 x 4 bytes) stays in L1."""
     unit = geo.group * geo.word_step
-    most = 384 * geo.group * 4 // geo.word_bytes
+    most = 512 * geo.group * 4 // geo.word_bytes
     parts = max(1, -(-k // most))
     return max(unit, round_up(-(-k // parts), unit))
 
