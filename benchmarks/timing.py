@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 SETTLE = 0.1
 
@@ -19,7 +19,6 @@ class Result:
     unit: str  # "GB/s", "GFLOP/s", "us", "MB" (of bytes in `seconds`), or things per second
     seconds: dict[str, float]
     reach: float | None = None  # wanted ratio of the best peer's time to ours
-    notes: dict[str, str] = field(default_factory=dict)
 
     @property
     def ours(self) -> float:

@@ -94,7 +94,7 @@ def test_a_jitted_step_traces_once() -> None:
         loss.backward()
         with pf.no_grad():
             for p in layer.parameters():
-                p -= 0.1 * p.grad
+                p -= 0.02 * p.grad
         layer.zero_grad()
         return loss
 
