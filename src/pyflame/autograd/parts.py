@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from math import prod
 
+from pyflame.core.shape import Region, apart
 from pyflame.ir import F, Node
 from pyflame.ir.opdef import CONST, MOVEMENT
 
-Region = tuple[tuple[int, int, int], ...]  # (start, step, count) per axis
 Piece = tuple[Node, Region]
 
 
@@ -20,7 +20,7 @@ def added(before: Node, more: Node) -> Node:
     if before.op.name != "assign" or more.op.name != "assign" or before.meta is not more.meta:
         return before + more
     ours, theirs = _pieces(before), _pieces(more)
-    if ours is None or theirs is None or not all(_apart(p, q) for _, p in ours for _, q in theirs):
+    if ours is None or theirs is None or not all(apart(p, q) for _, p in ours for _, q in theirs):
         return before + more
     for value, region in theirs:
         before = F.assign(before, value, region)
@@ -50,16 +50,3 @@ def _pieces(node: Node) -> list[Piece] | None:
     while node.op.kind == MOVEMENT:
         node = node.srcs[0]
     return found[::-1] if node.op.kind == CONST and not node.attrs and node.data == 0 else None
-
-
-def _apart(one: Region, other: Region) -> bool:
-    """Whether two regions share no element, seen along one axis."""
-    return any(_apart_along(a, b) for a, b in zip(one, other, strict=True))
-
-
-def _apart_along(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
-    (start, step, count), (begin, stride, length) = one, other
-    low, high = sorted((start, start + step * (count - 1)))
-    floor, ceiling = sorted((begin, begin + stride * (length - 1)))
-    interleaved = step == stride and (start - begin) % abs(step) != 0
-    return high < floor or ceiling < low or interleaved

@@ -134,3 +134,23 @@ def resolve_reshape(op: str, shape: Shape, wanted: Iterable[object]) -> Shape:
     if prod(dims) != size:
         raise ShapeError(f"[{op}] expected a shape that holds {size} elements but got {raw} for {shape}")
     return tuple(dims)
+
+
+Region = tuple[tuple[int, int, int], ...]  # (start, step, count) per axis
+
+
+def apart(one: Region, other: Region) -> bool:
+    """Whether two regions of one tensor share no element, seen along one axis.
+
+    >>> apart(((0, 1, 2),), ((2, 1, 2),)), apart(((0, 2, 5),), ((1, 2, 5),)), apart(((0, 1, 3),), ((2, 1, 2),))
+    (True, True, False)
+    """
+    return any(_apart_along(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _apart_along(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    (start, step, count), (begin, stride, length) = one, other
+    low, high = sorted((start, start + step * (count - 1)))
+    floor, ceiling = sorted((begin, begin + stride * (length - 1)))
+    interleaved = step == stride and (start - begin) % abs(step) != 0
+    return high < floor or ceiling < low or interleaved

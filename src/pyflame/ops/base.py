@@ -12,12 +12,10 @@ import numpy as np
 from pyflame.core.dtype import DType, as_dtype, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.errors import IndexError as PyFlameIndexError
-from pyflame.core.shape import Shape, normalize_axis
+from pyflame.core.shape import Region, Shape, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, composite, const, is_number, primitive
 from pyflame.ir import cast as cast_node
 from pyflame.ir.opdef import ASSIGN, CONST, COPY, ELEMENTWISE, IOTA, KERNEL, LEAF, OpDef, Rule, copy_to, register
-
-Region = tuple[tuple[int, int, int], ...]  # (start, step, count) per axis
 
 
 def want_tensors(op: str, **args: Any) -> None:

@@ -10,12 +10,10 @@ from collections.abc import Container, Sequence
 from math import prod
 from typing import Any
 
-from pyflame.core.shape import Shape, contiguous_strides
+from pyflame.core.shape import Region, Shape, apart, contiguous_strides
 from pyflame.ir import F, Node, apply
 from pyflame.ir.graph import rewrite
 from pyflame.ir.opdef import CONST, ELEMENTWISE, GATHER, LEAF, REDUCE
-
-Region = tuple[tuple[int, int, int], ...]  # (start, step, count) per axis
 
 
 def simplify(outputs: Sequence[Node], data: Container[Node] = ()) -> list[Node]:
@@ -67,7 +65,7 @@ def _read_assigned(node: Node) -> Node:
         base, value = source.srcs
         if source.attrs[0] == region:
             return F.expand(value, node.shape)
-        if not any(_apart(*axis) for axis in zip(region, source.attrs[0], strict=True)):
+        if not apart(region, source.attrs[0]):
             break
         source = base
     return node if source is node.srcs[0] else F.slice(source, region)
@@ -102,12 +100,6 @@ def _places(shape: Shape, region: Region) -> list[tuple[int, int]]:
         elif count > 1:
             loops.append((stride * step, count))
     return loops
-
-
-def _apart(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
-    """Whether one stretch of an axis (start, step, count) ends before the other begins."""
-    (low, high), (floor, ceiling) = (sorted((at, at + step * (n - 1))) for at, step, n in (one, other))
-    return high < floor or ceiling < low
 
 
 def _sink_gather(node: Node) -> Node:
