@@ -9,10 +9,10 @@ import numpy as np
 
 from pyflame.core.dtype import DType, bool_, float64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
-from pyflame.core.shape import Shape, broadcast_shapes
+from pyflame.core.shape import Region, Shape, broadcast_shapes
 from pyflame.ir import F, Meta, Node, Sample, cast, common_dtype, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
-from pyflame.ops.base import Region, want_number, want_tensors, want_whole
+from pyflame.ops.base import want_number, want_tensors, want_whole
 
 
 def _same(x: Meta, *rest: Any) -> tuple[Shape, DType]:

@@ -13,10 +13,10 @@ import numpy as np
 
 from pyflame.core.dtype import int64
 from pyflame.core.errors import ArgumentError, ShapeError
-from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
+from pyflame.core.shape import Region, Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, copy_to, primitive
 from pyflame.ir.opdef import COMPOSITE, GATHER
-from pyflame.ops.base import Region, along_axis, index_arrays, want_elements, want_integers, want_whole
+from pyflame.ops.base import along_axis, index_arrays, want_elements, want_integers, want_whole
 
 
 @primitive(

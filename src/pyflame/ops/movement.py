@@ -13,6 +13,7 @@ import numpy as np
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.errors import ShapeError
 from pyflame.core.shape import (
+    Region,
     Shape,
     broadcast_shapes,
     check_shape,
@@ -22,7 +23,7 @@ from pyflame.core.shape import (
 )
 from pyflame.ir import F, Meta, Node, Sample, composite, primitive
 from pyflame.ir.opdef import MOVEMENT
-from pyflame.ops.base import Region, _slices, want_whole
+from pyflame.ops.base import _slices, want_whole
 
 _CUBE = np.linspace(-1.0, 1.0, 24).reshape(2, 3, 4)
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from pyflame.core.dtype import int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
-from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
+from pyflame.core.shape import Region, Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, is_number, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import Region, _slices, along_axis, index_arrays, want_elements, want_integers
+from pyflame.ops.base import _slices, along_axis, index_arrays, want_elements, want_integers
 
 _X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
 _CUBE = np.linspace(-1.0, 1.0, 30).reshape(2, 5, 3)

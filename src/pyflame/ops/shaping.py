@@ -11,10 +11,10 @@ import numpy as np
 
 from pyflame.core.dtype import DType, promote_types
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
-from pyflame.core.shape import Shape, check_shape, normalize_axes, normalize_axis
+from pyflame.core.shape import Region, Shape, check_shape, normalize_axes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
-from pyflame.ops.base import Region, want_tensors, want_whole
+from pyflame.ops.base import want_tensors, want_whole
 
 _X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
 _CUBE = np.linspace(-1.0, 1.0, 24).reshape(2, 3, 4)
