@@ -221,7 +221,7 @@ def test_a_narrow_terminal_keeps_the_bar_and_leaves_words_out(monkeypatch):
     console = Console(file=text, force_terminal=True, width=80, legacy_windows=False)
     trainer(max_steps=8, progress=console, unit="tokens", count=lambda batch: 100).fit()
     shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", text.getvalue())
-    assert re.search(r"epoch 1 ━+ 8/8 loss [\d.e-]+  [\d,]+ tokens/s  memory [\d.]+ .?i?B", shown)
+    assert re.search(r"epoch 1 ━+ 8/8 loss [\d.e-]+  (lr [\d.e-]+  )?[\d,]+ tokens/s  memory [\d.]+ .?i?B", shown)
     assert "process" not in shown and "…" not in shown
 
 
