@@ -109,9 +109,8 @@ def facade() -> str:
             if public:
                 lines.append(f"from {statement.module} import {', '.join(f'{n} as {n}' for n in public)}")
     for name, (room, member) in pyflame._LATER.items():
-        lines.append(
-            f"from pyflame.{room} import {name} as {name}" if member else f"from pyflame import {name} as {name}"
-        )
+        module = f"pyflame.{room}" if member else f"pyflame.{room}".rpartition(".")[0]
+        lines.append(f"from {module} import {name} as {name}")
     lines += ["", ALIAS, "", "__version__: str"]
     lines += [f"{name}: DType" for name in ("double", "half", "long", "short", "bool", "float", "int")]
     lines += ["", f"__all__ = {sorted(pyflame.__all__)!r}", ""]

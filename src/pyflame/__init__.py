@@ -218,6 +218,7 @@ __all__ = [
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _LATER = {
     **{room: (room, None) for room in ("data", "io", "nn", "optim", "profiling", "train")},
+    "aot": ("transform.aot", None),
     "GradScaler": ("optim", "GradScaler"),
     "load": ("io", "load"),
     "save": ("io", "save"),

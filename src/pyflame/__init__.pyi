@@ -105,6 +105,7 @@ from pyflame.tensor.random import randn_like as randn_like
 from pyflame.tensor.random import randperm as randperm
 from pyflame.tensor.random import seed as seed
 from pyflame.tensor.random import set_rng_state as set_rng_state
+from pyflame.transform import aot as aot
 from pyflame.transform import autocast as autocast
 from pyflame.transform import checkpoint as checkpoint
 from pyflame.transform import explain as explain
@@ -160,6 +161,7 @@ __all__ = [
     "amax",
     "amin",
     "any",
+    "aot",
     "arange",
     "argmax",
     "argmin",

@@ -107,6 +107,7 @@ class Nvidia:
             b"--std=c++17",
             f"-DPF_WAVE={self.target.wave_size}".encode(),
             f"--include-path={include_dir()}".encode(),
+            f"--include-path={include_dir().parent}".encode(),
             b"--disable-warnings",
         ]
         self.functions: dict[str, Any] = {}

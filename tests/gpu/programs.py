@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 import pyflame as pf
-from pyflame.codegen.gpu import generate
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.core.errors import PyFlameError
@@ -22,6 +21,7 @@ from pyflame.core.shape import contiguous_strides
 from pyflame.engine.build import kernel_texts, launch_source
 from pyflame.engine.devices import cpu
 from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.gpu import gpu_source
 from pyflame.ir import OPS, Node, OpDef, Sample
 from pyflame.ir.kernel import GpuSource, Plan
 from pyflame.ir.opdef import LEAF
@@ -66,12 +66,13 @@ class Program:
         self.outputs = list({t._node: t for t in outputs}.values())  # a plan stores what is asked for twice once
         graph = PendingGraph([t._node for t in self.outputs], keep_held=False)
         self.plan: Plan = plan_graph(graph, target)
-        self.fused = not any(launch.kernel.anchor for launch in self.plan.launches)
+        # Whether there is a kernel for each launch.
+        self.complete = not any(launch.implementation == "none" for launch in self.plan.launches)
         self.sources: list[GpuSource] = []
         self.calls: list[Call] = []
         self._size = 0
         self._fences: list[tuple[int, int]] = []
-        if self.fused:
+        if self.complete:
             self._lay_out(graph)
             self._collect(target)
             self._fence(0)
@@ -119,9 +120,9 @@ class Program:
         """The text and the calls of every launch."""
         for launch in self.plan.launches:
             pointers = [self._places[b] + offset for b, offset in launch.buffers]
-            source = generate(launch.kernel, target)
+            source = gpu_source(launch, target)
             if not _fits(pointers, source):
-                source = generate(launch.kernel, target, aligned=False)
+                source = gpu_source(launch, target, aligned=False)
                 assert _fits(pointers, source), "elements lie askew"
             scratch = self._take(source.scratch_bytes)
             addresses = [*pointers[: source.buffers], scratch, self._uniforms, self._error]
@@ -253,7 +254,7 @@ def _flat(value: Any) -> list[Any]:
 def catalogue(
     way: Callable[[OpDef, Sample, DType], list[pf.Tensor]], dtype: DType, target: Target
 ) -> dict[str, Program]:
-    """Samples whose plans hold fused launches alone: ops with kernels of their own are another matter."""
+    """Samples whose plans hold launches alone that there are kernels for."""
     found: dict[str, Program] = {}
     for name, op, sample in samples():
         if way is gradient and not sample.grad:
@@ -264,7 +265,7 @@ def catalogue(
             continue  # an op that takes no such floats
         if outputs:
             program = Program(outputs, target)
-            if program.fused:
+            if program.complete:
                 found[name] = program
     return found
 

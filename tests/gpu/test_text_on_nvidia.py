@@ -181,7 +181,7 @@ def outputs_of(value: Any) -> list[pf.Tensor]:
 def check(gpu: Nvidia, build: Build) -> None:
     """A program against the CPU, twice: threads that race rarely give the same twice."""
     program = Program(build(), gpu.target)
-    assert program.fused
+    assert program.complete
     gpu.build([program])
     results, error = gpu.run(program)
     again, _ = gpu.run(program)
@@ -228,7 +228,7 @@ def test_more_than_32_bits(gpu: Nvidia) -> None:
     assert array.size > 1 << 31
     x = pf.from_numpy(array)
     program = Program([x * 3, x.sum()], gpu.target)
-    assert program.fused
+    assert program.complete
     gpu.build([program])
     (tripled, total), error = gpu.run(program)
     compare([tripled, total], error, [array * np.int8(3), np.asarray(array.sum(dtype=np.int64))])

@@ -39,15 +39,47 @@ static void emu_main() {
 static inline int pf_thread() { return emu.thread; }
 static inline int pf_block() { return emu.block; }
 static inline void pf_barrier() { emu_yield(EMU_BARRIER); }
-static inline int pf_shuffle_xor_word(int x, int mask) {
+/* Shows x to the other threads and waits for theirs; gives what all have shown. */
+static inline const int *emu_share(int x) {
   const int me = emu.thread;
   /* Two sets of slots: a fast lane may be at its next shuffle before a slow one has read. */
   const int set = emu.parity[me] ^= 1;
   emu.slot[set][me] = x;
   emu_yield(EMU_SHUFFLE);
-  return mask > 0 && mask < PF_WAVE ? emu.slot[set][me ^ mask] : 0x7fbadbad;
+  return emu.slot[set];
 }
+static inline int pf_shuffle_xor_word(int x, int mask) {
+  const int *shown = emu_share(x);
+  return mask > 0 && mask < PF_WAVE ? shown[emu.thread ^ mask] : 0x7fbadbad;
+}
+static inline int pf_shuffle_word(int x, int lane) {
+  const int *shown = emu_share(x);
+  return lane >= 0 && lane < PF_WAVE ? shown[emu.thread - emu.thread % PF_WAVE + lane] : 0x7fbadbad;
+}
+static inline unsigned long long pf_ballot(int p) {
+  const int *shown = emu_share(p != 0) + (emu.thread - emu.thread % PF_WAVE);
+  unsigned long long bits = 0;
+  for (int lane = 0; lane < PF_WAVE; lane++) bits |= (unsigned long long)shown[lane] << lane;
+  return bits;
+}
+static inline void pf_wave_sync() { emu_share(0); }
+static inline int pf_count_bits(unsigned long long x) { return __builtin_popcountll(x); }
 static inline unsigned pf_mul_high(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+template <class T> static inline T pf_atomic_add(T *at, T x) {
+  const T old = *at;
+  *at = old + x;
+  return old;
+}
+template <class T> static inline T pf_atomic_max(T *at, T x) {
+  const T old = *at;
+  *at = old > x ? old : x;
+  return old;
+}
+template <class T> static inline T pf_atomic_swap_if(T *at, T old, T x) {
+  const T found = *at;
+  if (found == old) *at = x;
+  return found;
+}
 static inline int pf_first(long long *record, long long value) {
   if (*record) return 0;
   *record = value;

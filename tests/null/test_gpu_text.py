@@ -33,7 +33,7 @@ from pyflame.engine import reference
 from pyflame.engine.evaluate import PendingGraph, plan_graph
 from pyflame.engine.value import Value
 from pyflame.ir import Node
-from pyflame.ir.kernel import GpuSource, Plan
+from pyflame.ir.kernel import GpuSource, Launch, Plan
 from pyflame.ir.opdef import LEAF
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
@@ -101,6 +101,12 @@ CASES: dict[str, Build] = {
     "scalar": lambda: [randn().exp() + 1.0],
     "transposed": lambda: transposed(12, 20),
     "transposed odd": lambda: transposed(7, 13),
+    "turned": lambda: transposed(70, 45),
+    "turned halves": lambda: [randn(70, 130, dtype=pf.bfloat16).permute(1, 0).contiguous()],
+    "turned doubles": lambda: [(randn(33, 64, dtype=pf.float64).permute(1, 0) * 2.0).contiguous()],
+    "turned 3d": lambda: [randn(3, 20, 37).permute(0, 2, 1).contiguous(), randn(17, 5, 33).permute(2, 1, 0).exp()],
+    "turned backwards": lambda: [(randn(40, 35).flip(0).permute(1, 0) + randn(35, 40)).exp()],
+    "turned twice": lambda: [randn(40, 35).permute(1, 0) * randn(40, 35).permute(1, 0) + randn(35, 40)],
     "integers": lambda: [
         pf.tensor(np.arange(60).reshape(5, 12)).cast(pf.int8) * pf.tensor(np.arange(12), dtype=pf.int8)
     ],
@@ -155,11 +161,18 @@ class Planned:
         return reference.compute(self.order)
 
 
-def planned(build: Build, target: Target, aligned: bool = True) -> Planned:
+Sources = Callable[[Launch, Target, bool], GpuSource | None]
+
+
+def fused(launch: Launch, target: Target, aligned: bool) -> GpuSource | None:
+    return None if launch.kernel.anchor else generate(launch.kernel, target, aligned)
+
+
+def planned(build: Build, target: Target, aligned: bool = True, source: Sources = fused) -> Planned:
     outputs = build()
     graph = PendingGraph([t._node for t in outputs], keep_held=False)
     plan = plan_graph(graph, target)
-    sources = [None if launch.kernel.anchor else generate(launch.kernel, target, aligned) for launch in plan.launches]
+    sources = [source(launch, target, aligned) for launch in plan.launches]
     return Planned(
         plan, sources, [n.data for n in graph.inputs], [n.data for n in graph.constants], outputs, graph.order
     )
@@ -290,6 +303,20 @@ def test_shapes_share_text() -> None:
     assert text(400, 2400) != text(400, 2401), "rows of odd length cannot be read as vectors"
 
 
+def test_transpositions_go_through_lds() -> None:
+    """Reads and writes both run along memory, each in a loop of its own; short sides and plain chains do without."""
+    target = TARGETS["gfx942"]
+    (turned,) = planned(CASES["turned"], target).sources
+    (halves,) = planned(CASES["turned halves"], target).sources
+    (short,) = planned(CASES["transposed"], target).sources
+    (plain,) = planned(CASES["chain"], target).sources
+    assert turned and halves and short and plain
+    assert [s.phases[0].lds_bytes for s in (turned, halves, short, plain)] == [32 * 33 * 4, 64 * 65 * 2, 0, 0]
+    assert turned.phases[0].grid == 3 * 2
+    twice = planned(lambda: transposed(1000, 700), target).sources[0]
+    assert twice is not None and twice.text == turned.text
+
+
 def test_long_sums_take_two_launches() -> None:
     source = planned(CASES["sum all"], TARGETS["gfx942"]).sources[-1]
     assert source is not None
@@ -307,7 +334,7 @@ def host_library(text: str, wave: int, folder: Path) -> ctypes.CDLL:
     compiler = need(shutil.which("g++") or shutil.which("clang++"), "a C++ compiler")
     flags = ["-O1", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=fast", "-w"]
     fma = ["-mfma"] if platform.machine() == "x86_64" else []
-    folders = [f"-I{include_dir()}", f"-I{Path(__file__).parent}"]
+    folders = [f"-I{include_dir()}", f"-I{include_dir().parent}", f"-I{Path(__file__).parent}"]
     subprocess.run([compiler, *flags, *fma, f"-DPF_WAVE={wave}", *folders, str(file), "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))
 
@@ -320,13 +347,17 @@ def launch_host(run: Any, words: Sequence[int], grid: int, block: int, reverse: 
 class Emulator:
     """The texts of some cases for one target, compiled for the host."""
 
-    def __init__(self, cases: dict[str, Build], target: Target, aligned: bool, folder: Path) -> None:
-        self.cases = {name: planned(build, target, aligned) for name, build in cases.items()}
+    def __init__(
+        self, cases: dict[str, Build], target: Target, aligned: bool, folder: Path, source: Sources = fused
+    ) -> None:
+        self.cases = {name: planned(build, target, aligned, source) for name, build in cases.items()}
         sources = {s.text: s for case in self.cases.values() for s in case.sources if s is not None}
         lines = []
         for text, source in sources.items():
             lines.append(named(text))
-            lines += [f"EMU_EXPORT({symbol(text)}{p.suffix})" for p in source.phases]
+            lines += [
+                f"EMU_EXPORT({symbol(text)}{suffix})" for suffix in dict.fromkeys(p.suffix for p in source.phases)
+            ]
         self.library = host_library("\n".join(lines), target.wave_size, folder)
 
     def run(self, case: Planned, reverse: bool) -> tuple[list[Any], list[int]]:
@@ -335,7 +366,9 @@ class Emulator:
         memory = [_Guarded(b.nbytes) for b in plan.buffers]
         address = [m.address for m in memory]
         for i, b in enumerate(plan.buffers):
-            if b.role == "input":
+            if b.role == "input" and b.position in plan.consumed:
+                ctypes.memmove(memory[i].address, case.inputs[b.position].address, b.nbytes)
+            elif b.role == "input":
                 address[i] = case.inputs[b.position].address
         values = [case.constants[v] if source == "slot" else v for source, v, _ in plan.uniforms]
         floats = [f for _, _, f in plan.uniforms]
@@ -347,6 +380,7 @@ class Emulator:
             if source is None:
                 _matmul(launch, pointers)
                 continue
+            pointers = pointers[: source.buffers]
             assert all(p % a == 0 for p, a in zip(pointers, source.alignment, strict=True))
             scratch = _Guarded(source.scratch_bytes)
             for phase in source.phases:
@@ -383,11 +417,11 @@ class _Guarded:
 
 
 def _view(address: int, shape: Sequence[int], dtype: Any, strides: Sequence[int] | None) -> Any:
-    array = np.array([], dtype)
     if 0 in shape:
-        return array.reshape(shape)
-    raw = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (dtype.itemsize,)).view(dtype)
-    return np.lib.stride_tricks.as_strided(raw, shape, strides or np.empty(shape, dtype).strides)
+        return np.array([], dtype).reshape(shape)
+    bits = np.dtype(f"u{dtype.itemsize}")  # as_strided does not know small floats
+    raw = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (dtype.itemsize,)).view(bits)
+    return np.lib.stride_tricks.as_strided(raw, shape, strides or np.empty(shape, dtype).strides).view(dtype)
 
 
 def _matmul(launch: Any, pointers: list[int]) -> None:

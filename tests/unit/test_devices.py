@@ -167,7 +167,6 @@ def test_historical_path() -> None:
     for call in (
         rocm.get_memory_manager,
         rocm.get_pinned_pool,
-        rocm.get_tuning_cache,
         lambda: rocm.warmup_memory_pool(32),
     ):
         with pytest.raises(RuntimeError, match="AMD GPU"):

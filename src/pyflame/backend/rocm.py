@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from pyflame.engine.executor import ExecutionResult, ROCmExecutor
+from pyflame.engine.rocm_libs import (
+    BatchNormParams,
+    ConvParams,
+    MIOpenTuningCache,
+    PoolParams,
+    ROCmBLAS,
+    ROCmDNN,
+    get_blas,
+    get_dnn,
+    get_tuning_cache,
+)
 from pyflame.schedule.patterns import FusedOpType, can_fuse
 from pyflame.tensor.devices import (
     rocm_device_count,
@@ -16,11 +28,21 @@ from pyflame.tensor.devices import (
 )
 
 __all__ = [
+    "BatchNormParams",
+    "ConvParams",
+    "ExecutionResult",
     "FusedOpType",
+    "MIOpenTuningCache",
+    "PoolParams",
+    "ROCmBLAS",
+    "ROCmDNN",
+    "ROCmExecutor",
     "can_fuse",
+    "get_blas",
     "get_current_device",
     "get_device_count",
     "get_device_info",
+    "get_dnn",
     "get_memory_manager",
     "get_pinned_pool",
     "get_tuning_cache",
@@ -52,11 +74,6 @@ def get_memory_manager() -> NoReturn:
 def get_pinned_pool() -> NoReturn:
     """The pool of page-locked host memory. There is no ROCm runtime yet, so this raises and says so."""
     rocm_missing("get_pinned_pool")
-
-
-def get_tuning_cache() -> NoReturn:
-    """Tuned kernel choices of an AMD GPU. There is no ROCm runtime yet, so this raises and says so."""
-    rocm_missing("get_tuning_cache")
 
 
 def warmup_memory_pool(batch_size: int, model_size: str = "medium") -> NoReturn:

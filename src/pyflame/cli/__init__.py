@@ -8,6 +8,7 @@ import sys
 COMMANDS = {
     "demo": "train a small GPT on Python's own source, let it write code, and show what ran",
     "devices": "list the devices of this machine",
+    "kernels": "build typical kernels for GPUs that need not be here, and show registers, spills, LDS and occupancy",
 }
 
 

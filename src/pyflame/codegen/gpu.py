@@ -1,7 +1,9 @@
 """Kernel -> HIP/CUDA C++ and its launch geometry. One text serves both vendors; pf_gpu.h hides what differs.
 
-Four shapes of text, all made of groups of threads that share a row:
+Five shapes of text, all made of groups of threads that share a row:
 - flat: no reduction. A thread takes 1, 2, 4 or 8 neighbouring elements, 16 bytes where memory allows it.
+- turned: no reduction, but some loads run along memory in another loop than the rest, as in a transposition. A block
+  takes a square tile, reads it along their loop into LDS, then goes through it along the kernel's.
 - lanes: short rows. A row has a power of two of lanes inside one wave; partial results meet by shuffles.
 - block: long rows. A row has a block; partial results meet by shuffles, then through LDS.
 - tile: reductions across memory. Neighbouring threads take neighbouring rows, and a row has several threads, one block
@@ -26,6 +28,7 @@ from pyflame.codegen.expr import combine, identity, register
 from pyflame.codegen.gpu_shape import FLAT_BLOCK, RowShape
 from pyflame.codegen.gpu_text import GpuText
 from pyflame.core.device import Target
+from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Kernel
 
 MAX_STEPS = 8  # of a row that is unrolled
@@ -40,11 +43,13 @@ def generate(kernel: Kernel, target: Target, aligned: bool = True) -> GpuSource:
     assert kernel.anchor is None, "an anchor's kernel is written by hand"
     assert kernel.depth <= 2, "rows inside rows are not fused for GPUs"
     emitter = _Emitter(kernel, target, aligned)
-    return emitter.flat() if kernel.depth == 1 else emitter.rows()
+    if kernel.depth == 1:
+        return emitter.turned() if emitter.staged else emitter.flat()
+    return emitter.rows()
 
 
 class _Emitter(GpuText):
-    """The four shapes."""
+    """The five shapes."""
 
     # --- flat -------------------------------------------------------------------------------------------------------
 
@@ -56,6 +61,46 @@ class _Emitter(GpuText):
         self.body([], range(len(self.kernel.stores)), "", "", set())
         self.end("_0", -(-self.items // block), block)
         return self.source()
+
+    def turned(self) -> GpuSource:
+        side, block = self.tile_side(), max(FLAT_BLOCK, self.target.wave_size)
+        outer = [n for n in self.order[0] if n not in (self.cross, self.lane)]
+        tiles = {n: -(-self.extents[n] // side) for n in (self.cross, self.lane)}
+        self.put("const int tid = pf_thread();")
+        at = "pf_block()"
+        for n in (self.lane, self.cross):
+            self.put(f"const {self.index} t{n} = {self.divided(at, tiles[n], ('tiles', n))};")
+            self.put(f"const {self.index} f{n} = ({at} - t{n} * {self.position(tiles[n], ('tiles', n))}) * {side};")
+            at = f"t{n}"
+        self.decode(at, outer)
+        for v, nbytes in self.staged.items():
+            access = self.instrs[v].access
+            assert access is not None
+            self.lds += nbytes
+            self.put(f"PF_SHARED {storage(access.dtype)} l{v}[{side * (side + 1)}];")
+        self.tile_loop(side, block, self.cross, self.lane)
+        for v in self.staged:
+            access = self.instrs[v].access
+            assert access is not None
+            self.put(f"l{v}[y * {side + 1} + x] = {self.element(access, '')};")
+        self.close()
+        self.close()
+        self.put("pf_barrier();")
+        self.tile_loop(side, block, self.lane, self.cross)
+        self.body([], range(len(self.kernel.stores)), "", "", set())
+        self.close()
+        self.close()
+        self.end("_0", prod(tiles.values()) * prod(self.extents[n] for n in outer), block)
+        return self.source()
+
+    def tile_loop(self, side: int, block: int, along: int, down: int) -> None:
+        """Open a loop over a thread's elements of the tile, neighbouring threads along one loop of the kernel."""
+        self.put("PF_UNROLL")
+        self.open(f"for (int y = tid / {side}; y < {side}; y += {block // side})")
+        self.put(f"const int x = tid % {side};")
+        self.put(f"const {self.index} i{along} = f{along} + x, i{down} = f{down} + y;")
+        limits = [f"i{n} < {self.position(self.extents[n], ('extent', n))}" for n in (along, down)]
+        self.open(f"if ({' && '.join(limits)})")
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pyflame.core.shape import power
+
 FLAT_BLOCK = 256
 MAX_BLOCK = 1024
 MAX_CHUNKS = 1024
@@ -65,14 +67,3 @@ class RowShape:
 def _rows_of(members: int, count: int, wave: int) -> int:
     """Rows of a block whose rows take `members` lanes each."""
     return max(wave, min(FLAT_BLOCK, power(count * members))) // members
-
-
-def power(n: int) -> int:
-    """The smallest power of two that is at least n."""
-    return 1 << max(0, n - 1).bit_length()
-
-
-def magic(d: int) -> int:
-    """Multiplier (low word) and shift (high word) with which pf_divide divides numbers below 2^31 by d."""
-    shift = (d - 1).bit_length()
-    return shift << 32 | ((1 << 32) * ((1 << shift) - d) // d + 1)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from pyflame.codegen.expr import combine, expression, loaded, register, stored
-from pyflame.codegen.gpu_shape import MAX_BLOCK, magic
+from pyflame.codegen.gpu_shape import MAX_BLOCK
 from pyflame.codegen.text import Writer
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
+from pyflame.core.shape import magic
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Access, GpuPhase, GpuSource, Instr, Kernel
 
@@ -17,6 +18,7 @@ VECTOR_BYTES = 16
 MAX_VECTOR = 8
 MAX_WORDS = 512  # 4 KiB: what any driver takes as parameters of a launch
 MAX_THREADS = 1 << 32  # of a launch, by HIP's rules
+LEAST_TURNED = 16  # elements along both loops from which on turning a tile pays
 
 
 class GpuText(Writer):
@@ -41,6 +43,7 @@ class GpuText(Writer):
         self.tile = kernel.depth == 2 and self.prefers_tile()
         inner = self.order[-1]
         self.lane = -1 if self.tile or not inner else inner[-1]  # the loop that vectors run along
+        self.cross, self.staged = self.choose_staged()  # the loop that some loads run along instead, and those loads
         self.width = self.choose_width()
         self.items = prod(self.extents[n] for n in inner) // self.width  # vectors in a row, or in all
         self.texts: list[str] = []
@@ -82,10 +85,39 @@ class GpuText(Writer):
         reads = [i.access for i in self.instrs if i.kind == "load" and i.access is not None and i.scope == 1]
         return sum(abs(a.strides[outer]) == 1 for a in reads) > sum(abs(a.strides[inner]) == 1 for a in reads)
 
+    def choose_staged(self) -> tuple[int, dict[int, int]]:
+        """Loads that run along memory in another loop than the kernel does, with the bytes that they take in LDS.
+
+        They are read tile by tile along their own loop, and turned in LDS: strided reads fetch a line for an element.
+        """
+        if self.kernel.depth != 1 or self.lane < 0:
+            return -1, {}
+
+        def across(access: Access, n: int) -> bool:
+            return n != self.lane and abs(access.strides[n]) == 1 and abs(access.strides[self.lane]) > 1
+
+        loads = {v: i.access for v, i in enumerate(self.instrs) if i.kind == "load" and i.access is not None}
+        found = {n: [v for v, a in loads.items() if across(a, n)] for n in self.order[0]}
+        cross = max(found, key=lambda n: len(found[n]))
+        if not found[cross] or min(self.extents[cross], self.extents[self.lane]) < LEAST_TURNED:
+            return -1, {}
+        side = self.tile_side()
+        room = self.target.lds_bytes // 2
+        staged: dict[int, int] = {}
+        for v in found[cross]:
+            nbytes = side * (side + 1) * loads[v].dtype.itemsize
+            if sum(staged.values()) + nbytes <= room:
+                staged[v] = nbytes
+        return (cross, staged) if staged else (-1, {})
+
+    def tile_side(self) -> int:
+        """Elements of a side of the tiles that are turned in LDS: at least 128 bytes, but for single bytes."""
+        return 64 if max(a.dtype.itemsize for a in self.accesses) <= 2 else 32
+
     def choose_width(self) -> int:
         """Elements that a thread takes at once: up to 16 bytes of the widest access along memory."""
         along = [a for a in self.accesses if self.lane >= 0 and a.strides[self.lane] == 1]
-        if not self.aligned or not along:
+        if not self.aligned or not along or self.staged:
             return 1
         width = min(MAX_VECTOR, VECTOR_BYTES // max(a.dtype.itemsize for a in along))
         while width > 1 and (self.extents[self.lane] % width or not any(self.is_vector(a, width) for a in along)):
@@ -220,6 +252,8 @@ class GpuText(Writer):
     def rhs(self, v: int, instr: Instr, k: str) -> str:
         if instr.kind == "load":
             assert instr.access is not None
+            if v in self.staged:
+                return loaded(instr.access.dtype, f"l{v}[x * {self.tile_side() + 1} + y]")
             vector = k and self.is_vector(instr.access, self.width)
             return loaded(instr.access.dtype, f"q{v}.at[{k}]" if vector else self.element(instr.access, k))
         if instr.kind == "uniform":

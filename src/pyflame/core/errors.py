@@ -50,6 +50,50 @@ class OutOfMemoryError(PyFlameError, MemoryError):
     """A device has no memory left; the message tells what was asked, held, cached and free."""
 
 
+class NotAvailableError(DeviceError):
+    """A kind of device that this machine, or this installation, does not have; the message says what is missing."""
+
+
+class DeviceFaultError(DeviceError):
+    """A device that broke while it worked: an illegal address, a failed launch. It cannot be used again."""
+
+
+class AMDBackendError(PyFlameError):
+    """Base of what goes wrong on AMD GPUs. Each below also is the error that any other device would raise."""
+
+
+class ROCmNotAvailableError(AMDBackendError, NotAvailableError):
+    """No HIP runtime, no driver, no AMD GPU, or no right to use it."""
+
+
+class AMDDeviceError(AMDBackendError, DeviceError):
+    """An AMD GPU that refused a call."""
+
+
+class AMDDeviceFaultError(AMDDeviceError, DeviceFaultError):
+    """An AMD GPU that broke while it worked."""
+
+
+class HIPCompilationError(AMDBackendError, CompileError):
+    """A kernel that does not compile, or whose code is not for this GPU."""
+
+
+class ROCmMemoryError(AMDBackendError, OutOfMemoryError):
+    """An AMD GPU has no memory left."""
+
+
+class MatrixCoreError(AMDBackendError, RuntimeError):
+    """Matrix instructions that a target does not have, or not for these types."""
+
+
+class AMDOptimizationError(AMDBackendError, RuntimeError):
+    """A transformation of a model that cannot be done."""
+
+
+class AMDConfigurationError(AMDBackendError, ArgumentError):
+    """Options, environment variables or targets that contradict each other or mean nothing."""
+
+
 class TraceError(PyFlameError, RuntimeError):
     """A traced function asked for a value that exists only when the plan runs."""
 

@@ -154,3 +154,18 @@ def _apart_along(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool
     floor, ceiling = sorted((begin, begin + stride * (length - 1)))
     interleaved = step == stride and (start - begin) % abs(step) != 0
     return high < floor or ceiling < low or interleaved
+
+
+def magic(d: int) -> int:
+    """Multiplier (low word) and shift (high word) with which pf_divide of pf_gpu.h divides numbers below 2^31 by d."""
+    shift = (d - 1).bit_length()
+    return shift << 32 | ((1 << 32) * ((1 << shift) - d) // d + 1)
+
+
+def power(n: int) -> int:
+    """The smallest power of two that is at least n.
+
+    >>> power(5)
+    8
+    """
+    return 1 << max(0, n - 1).bit_length()

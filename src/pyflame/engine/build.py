@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.codegen import c as codegen_c
-from pyflame.core.errors import IndexError as PyFlameIndexError
+from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.merge import merge
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import BufferDecl, Launch, Plan, Source
@@ -30,7 +30,9 @@ def launch_source(launch: Launch, device: CPUDevice) -> Source:
             launch.kernel, slot.layout(launch), slot.accumulator(launch), slot.address_arg + 1, len(launch.operands)
         )
         epilogue = Epilogue(text, args)
-    return spec.source(launch, device.target, epilogue)
+    source = spec.source(launch, device.target, epilogue)
+    assert isinstance(source, Source)
+    return source
 
 
 def kernel_texts(sources: Sequence[Source]) -> list[tuple[str, tuple[str, ...]]]:
@@ -142,8 +144,8 @@ class Executable:
             uniforms = self._pack_uniforms(*[constants[v] if slot else v for slot, v in self._uniforms])
             error = (ctypes.c_int64 * 3)() if self.plan.checks else None
             self.device.run(self._tables[timed], self._count, slots, uniforms, error)
-            if error is not None and error[0]:
-                self._bad_index(error, lines)
+            if error is not None:
+                raise_bad_index(self.plan, bytes(error), lines)
         out = []
         for slot, offset, strides in self._views:
             storage, start = held[slot]
@@ -155,14 +157,6 @@ class Executable:
         storage = self.device.pool.take(self.device.pool.size_class(nbytes))
         ctypes.memmove(storage.address, value.address, nbytes)
         return Value(storage, 0, value.strides)
-
-    def _bad_index(self, error: Any, lines: Sequence[str]) -> None:
-        name, line = self.plan.checks[error[0] - 1]
-        number = self.plan.check_lines[error[0] - 1]
-        line = lines[number] if lines and number >= 0 else line
-        raise PyFlameIndexError(
-            f"[{name}] expected an index in [{-error[2]}, {error[2] - 1}] but got {error[1]}; called at {line}"
-        )
 
 
 def _itemsize(buffer: BufferDecl) -> int:

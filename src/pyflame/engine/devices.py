@@ -6,9 +6,13 @@ import threading
 from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
-from pyflame.core.errors import DeviceError
 from pyflame.runtime.cpu.device import CPUDevice
+from pyflame.runtime.cuda.device import CUDA
 from pyflame.runtime.null.device import NullDevice
+from pyflame.runtime.rocm.device import ROCM
+
+# Kinds of GPUs, in the order in which one is chosen.
+GPUS = {"cuda": CUDA, "rocm": ROCM}
 
 _open: dict[DeviceId, Any] = {}
 _lock = threading.Lock()
@@ -30,13 +34,7 @@ def _make(device: DeviceId) -> Any:
         return CPUDevice()
     if device.kind == "null":
         return NullDevice(device.target)
-    if device.kind == "rocm":
-        raise DeviceError(
-            f"[device] {device} is not available: PyFlame has no ROCm runtime yet. Its kernels can be planned and "
-            "built without a GPU: "
-            "set_device('null:gfx942')"
-        )
-    raise DeviceError(f"[device] {device} is not available: PyFlame has no CUDA runtime yet; use 'cpu'")
+    return GPUS[device.kind].open(device.index)
 
 
 def cpu() -> CPUDevice:

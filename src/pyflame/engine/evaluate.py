@@ -18,12 +18,13 @@ from typing import Any
 from pyflame.core import knobs
 from pyflame.core.device import CPU
 from pyflame.core.state import mode, state
+from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.launch import References, Runner, runner_for
 from pyflame.engine.report import debug_print
 from pyflame.engine.table import implementations
 from pyflame.engine.value import Value
-from pyflame.ir import OPS, Node, signature
+from pyflame.ir import OPS, F, Node, signature
 from pyflame.ir.kernel import Plan
 from pyflame.ir.opdef import CONST, COPY, IOTA, LEAF, MOVEMENT
 from pyflame.passes.legalise import legalise
@@ -225,9 +226,8 @@ def _copy(node: Node) -> None:
     source = node.srcs[0]
     if source.op.kind != LEAF:
         _evaluate([source])
-    kinds = {
-        source.meta.device.kind if source.meta.device else "cpu",
-        node.meta.device.kind if node.meta.device else "cpu",
-    }
-    value: Value = source.data
-    become_leaf(node, Value(None, 0, value.strides) if "null" in kinds else value)
+    here, there = (get_device(m.device or CPU) for m in (source.meta, node.meta))
+    if here is not there and source.data.strides is not None and here.id.kind != "null":
+        source = F.clone(source)  # views are made dense before they travel
+        _evaluate([source])
+    become_leaf(node, moved(source.data, node.meta.nbytes, here, there))

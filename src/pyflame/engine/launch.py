@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from pyflame.core.device import CPU
 from pyflame.engine import reference
 from pyflame.engine.build import Executable
+from pyflame.engine.capture import CapturedRunner
+from pyflame.engine.gpu import GpuExecutable
 from pyflame.engine.value import Value, share_numpy, to_numpy
 from pyflame.ir import Node
 from pyflame.ir.kernel import Plan
@@ -85,6 +87,13 @@ class Nothing:
 
 def runner_for(graph: Graph, plan: Plan, device: Any) -> Runner:
     """What runs a plan on a device."""
-    if device.id != CPU:
+    if device.id.kind == "null":
         return Nothing(plan)
+    if device.id != CPU:
+        return GpuExecutable(plan, device)
     return References(graph) if device.compiler is None else Executable(plan, device)
+
+
+def replayed(runner: Runner, arguments: Collection[int]) -> Runner:
+    """The runner of a jitted function: on a GPU it replays captured graphs. `arguments`: inputs that change place."""
+    return CapturedRunner(runner, arguments) if isinstance(runner, GpuExecutable) else runner

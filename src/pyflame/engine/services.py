@@ -6,24 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
-from pyflame.core.errors import DeviceError
-from pyflame.engine.devices import cpu, get_device
+from pyflame.engine.devices import GPUS, cpu, get_device
 from pyflame.engine.evaluate import clear_plans, plan_stats
 from pyflame.runtime.cache import stats
 
 
 def present() -> list[DeviceId]:
     """Devices of this machine that compute."""
-    return [CPU]
+    return [CPU, *[DeviceId(kind, index) for kind, vendor in GPUS.items() for index in range(vendor.count())]]
 
 
 def why_absent(kind: str) -> str:
-    """Why the first device of a kind cannot be used."""
-    try:
-        get_device(DeviceId(kind))
-    except DeviceError as error:
-        return str(error)
-    return ""
+    """Why there is no device of a kind; empty where there is one."""
+    return GPUS[kind].why_absent()
 
 
 def device_info(device: DeviceId) -> dict[str, Any]:

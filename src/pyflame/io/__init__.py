@@ -1,6 +1,6 @@
 """Tensors in files: .safetensors, nested states, and writes that are whole or not at all."""
 
-from pyflame.io.atomic import atomic_path, write_atomic
+from pyflame.core.atomic import atomic_path, write_atomic
 from pyflame.io.safetensors import FileInfo, TensorInfo, file_info, load_file, save_file
 from pyflame.io.state import load, save
 

@@ -19,9 +19,9 @@ import numpy as np
 from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 
 from pyflame.core import dtype as dt
+from pyflame.core.atomic import atomic_path
 from pyflame.core.dtype import DType
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, FileFormatError, suggest
-from pyflame.io.atomic import atomic_path
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy, tensor
 from pyflame.tensor.modes import eval

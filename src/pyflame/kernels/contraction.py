@@ -69,7 +69,8 @@ class _Rows:
     joined: bool  # the batch axes are rows: one B serves them all and A steps through them as one
 
 
-def _rows(launch: Launch) -> _Rows:
+def matmul_rows(launch: Launch) -> _Rows:
+    """How a product's rows and batch are walked."""
     a, b = launch.operands
     assert launch.kernel.anchor is not None
     *batch, m, _ = launch.kernel.anchor.meta.shape
@@ -88,7 +89,7 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> 
     assert anchor is not None
     assert epilogue is not None
     a, b = launch.operands
-    rows = _rows(launch)
+    rows = matmul_rows(launch)
     m, n, k = rows.m, b.shape[-1], a.shape[-1]
     assert len(rows.batch) <= MAX_BATCH_AXES, "ops/matrix.py joins more axes than that"
     a_strides, b_strides = (rows.stride, a.strides[-1]), (b.strides[-2], b.strides[-1])
@@ -170,9 +171,10 @@ def _accumulator(launch: Launch) -> str:
     return accumulator(launch.operands[0].dtype)[0]
 
 
-def _matmul_layout(launch: Launch) -> tuple[int, int]:
+def matmul_layout(launch: Launch) -> tuple[int, int]:
+    """How many loops of a product's result are `batch` and `i` of its epilogue."""
     loops = len(launch.kernel.loops[0])
-    return (0, loops - 1) if _rows(launch).joined else (loops - 2, 1)
+    return (0, loops - 1) if matmul_rows(launch).joined else (loops - 2, 1)
 
 
 kernel(
@@ -181,7 +183,7 @@ kernel(
         "gemm",
         matmul_source,
         why="own packed micro-kernel",
-        epilogue=EpilogueSlot(_matmul_layout, _accumulator, EPILOGUE_ARG),
+        epilogue=EpilogueSlot(matmul_layout, _accumulator, EPILOGUE_ARG),
         strided=True,
     )
 )

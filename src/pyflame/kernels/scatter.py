@@ -68,7 +68,7 @@ def scatter_source(launch: Launch, target: Target, epilogue: Epilogue | None) ->
     base, values, *indices = launch.operands
     shape = values.shape
     strides = contiguous_strides(base.shape)
-    inner = [_broadcast(view, len(shape)) for view in indices]
+    inner = [over_index_space(view, len(shape)) for view in indices]
     rows: list[Axis] = []
     columns: list[Axis] = []
     for d, extent in enumerate(shape):
@@ -105,7 +105,7 @@ def scatter_source(launch: Launch, target: Target, epilogue: Epilogue | None) ->
     return Source(_text(base.dtype, values.dtype, mode, len(indices)), tuple(phases), args)
 
 
-def _broadcast(view: OperandView, rank: int) -> tuple[int, ...]:
+def over_index_space(view: OperandView, rank: int) -> tuple[int, ...]:
     """Strides of an index tensor over the index space, 0 where it is broadcast."""
     own = [0 if size == 1 else step for size, step in zip(view.shape, view.strides, strict=True)]
     return (*[0] * (rank - len(own)), *own)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyflame.core.device import Target
-from pyflame.ir.kernel import Launch, Source
+from pyflame.ir.kernel import GpuSource, Launch, Source
 from pyflame.ir.node import Node
 
 
@@ -37,11 +37,13 @@ class KernelSpec:
 
     op: str
     name: str
-    source: Callable[[Launch, Target, Epilogue | None], Source]
+    source: Callable[[Launch, Target, Epilogue | None], Source | GpuSource]
     languages: tuple[str, ...] = ("c",)
     why: str = "hand-written kernel"
     epilogue: EpilogueSlot | None = None
     strided: bool = False
+    # GPUs: the text for buffers that miss the alignment which `source` asks for; None where it asks for none
+    unaligned: Callable[[Launch, Target, Epilogue | None], GpuSource] | None = None
     prior: Callable[[Node, Target], float] = lambda node, target: 1.0  # see ir/implementation.py
 
 
@@ -50,5 +52,7 @@ SPECS: dict[tuple[str, str], KernelSpec] = {}
 
 def kernel(spec: KernelSpec) -> KernelSpec:
     """Add a kernel to the candidates for its op."""
+    if (spec.op, spec.name) in SPECS:
+        raise ValueError(f"{spec.op} has a kernel named {spec.name!r} already")
     SPECS[spec.op, spec.name] = spec
     return spec

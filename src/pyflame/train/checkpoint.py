@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from pyflame.core.atomic import sync
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from pyflame.io import load, save, write_atomic
-from pyflame.io.atomic import sync
 from pyflame.train.random_state import RandomState
 
 FORMAT = 1

@@ -1,4 +1,4 @@
-"""Functions of functions: jit, grad, checkpoint, autocast and explain."""
+"""Functions of functions: jit, grad, checkpoint, autocast, explain; and ahead-of-time compilation (`aot`)."""
 
 from pyflame.transform.autocast import autocast
 from pyflame.transform.checkpoint import checkpoint

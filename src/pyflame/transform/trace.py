@@ -8,7 +8,7 @@ A bad index leaves such cells as they were; only what was assigned to a part of 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyflame.autograd import Leaf
@@ -18,7 +18,7 @@ from pyflame.core.generator import Generator
 from pyflame.core.state import mode, state
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import PendingGraph, evaluate, plan_graph
-from pyflame.engine.launch import runner_for
+from pyflame.engine.launch import Runner, replayed, runner_for
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, F, Node, const, signature
 from pyflame.ir.declare import wrap_int
@@ -139,6 +139,8 @@ class Tracer:
 class Traced:
     """One signature's plan and where its inputs and outputs live."""
 
+    runner: Runner
+
     def __init__(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], name: str
     ) -> None:
@@ -195,16 +197,10 @@ class Traced:
                 tracer.grads_before[id(t)] is not None if tracer.saw_grad.get(id(t)) else None for t in self.cells
             ]
             self.cell_sigs = [made.sig for _, made in cells]
-            graph = PendingGraph(nodes, keep_held=False)
+            graph = self._plan(nodes, successor)
         self.key = graph.key
         self.guards = list(tracer.guards.values())
-        device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
         position = {n: i for i, n in enumerate(graph.outputs)}
-        input_at = {n: i for i, n in enumerate(graph.inputs)}
-        heirs = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
-        graph.owned = [made for made in successor if made in input_at]
-        self.plan = plan_graph(graph, device.target, heirs)
-        self.runner = runner_for(graph, self.plan, device)
         strides = [view.strides for view in self.plan.outputs]
         self.outputs = [(position[n], n.meta, signature("leaf", n.meta, strides[position[n]])) for n in nodes]
         feed_at = {n: i for i, n in enumerate(feeds)}
@@ -220,6 +216,7 @@ class Traced:
                 self.inputs.append(("grad", grad_at[n]))
             else:
                 self.inputs.append(("value", n.data))
+        self.runner = replayed(self.runner, [i for i, (source, _) in enumerate(self.inputs) if source == "arg"])
         self.generators = [generator for generator, _, _ in tracer.draws]
         drawn = {n: 2 * i + k for i, (_, *pair) in enumerate(tracer.draws) for k, n in enumerate(pair)}
         self.constants: list[tuple[str, Any]] = [
@@ -228,6 +225,18 @@ class Traced:
         ]
         self.lines = graph.lines
         self.returned = len(returned)
+
+    def _plan(self, nodes: list[Node], successor: Mapping[Node, Node]) -> PendingGraph:
+        """Plan these outputs. `successor`: the new values of cells, by their placeholders."""
+        graph = PendingGraph(nodes, keep_held=False)
+        device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
+        position = {n: i for i, n in enumerate(graph.outputs)}
+        input_at = {n: i for i, n in enumerate(graph.inputs)}
+        heirs = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
+        graph.owned = [made for made in successor if made in input_at]
+        self.plan = plan_graph(graph, device.target, heirs)
+        self.runner = runner_for(graph, self.plan, device)
+        return graph
 
     def misfit(self) -> str | None:
         """Why this trace cannot serve now: what has changed in the state it was made for."""

@@ -5,12 +5,18 @@
  *   PF_GLOBAL(threads) name(...)   a kernel with at most that many threads per block      PF_SHARED   LDS
  *   pf_thread(), pf_block()        position in the one-dimensional block and grid         pf_barrier()
  *   pf_shuffle_xor(x, mask)        x of the lane whose number differs by mask, any type of 1, 2, 4 or 8 bytes
+ *   pf_shuffle(x, lane)            x of that lane
+ *   pf_ballot(p)                   a bit for each lane of the wave: whether p holds there
+ *   pf_wave_sync()                 what lanes of the wave wrote to LDS before is seen by its other lanes after
+ *   pf_atomic_add, pf_atomic_max   on integers of 4 and 8 bytes, in memory or LDS, with no order among them
+ *   pf_atomic_update(at, f)        *at = f(*at), for any type of 1, 2, 4 or 8 bytes; what another changes meanwhile counts
  *   pf_vector<T, N>                N neighbours that are loaded and stored as one
- *   pf_divide(n, magic)            0 <= n < 2^31 divided by what codegen/gpu.py made the magic of
+ *   pf_divide(n, magic)            0 <= n < 2^31 divided by what core/shape.py made the magic of
  *   pf_checked(i, size, err, no)   an index, wrapped once; outside of the axis it is reported in err and read as 0
+ *   pf_bad_index(err, no, i, size) the report: the first one of a plan stays
  *   pf_put, pf_get                 partial results in scratch, 8 bytes each
  * PF_WAVE, the lanes of a wave, comes from the compiler's command line. All threads of a block are full waves.
- * A test on the host defines PF_EMULATE and brings thread, block, barrier and shuffle itself.
+ * A test on the host defines PF_EMULATE and brings thread, block, barrier, shuffles and atomics itself.
  */
 #ifndef PF_GPU_H
 #define PF_GPU_H
@@ -98,13 +104,23 @@ PF_FN int pf_thread() { return threadIdx.x; }
 PF_FN int pf_block() { return blockIdx.x; }
 PF_FN void pf_barrier() { __syncthreads(); }
 PF_FN int pf_shuffle_xor_word(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+PF_FN int pf_shuffle_word(int x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+PF_FN pf_u64 pf_ballot(int p) { return __ballot_sync(0xffffffffu, p); }
+PF_FN void pf_wave_sync() { __syncwarp(); }
+PF_FN int pf_count_bits(pf_u64 x) { return __popcll(x); }
+PF_FN pf_u32 pf_atomic_add(pf_u32 *at, pf_u32 x) { return atomicAdd(at, x); }
+PF_FN pf_u64 pf_atomic_add(pf_u64 *at, pf_u64 x) { return atomicAdd(at, x); }
+PF_FN pf_u32 pf_atomic_max(pf_u32 *at, pf_u32 x) { return atomicMax(at, x); }
+PF_FN pf_u32 pf_atomic_swap_if(pf_u32 *at, pf_u32 old, pf_u32 x) { return atomicCAS(at, old, x); }
+PF_FN pf_u64 pf_atomic_swap_if(pf_u64 *at, pf_u64 old, pf_u64 x) { return atomicCAS(at, old, x); }
 PF_FN pf_u32 pf_mul_high(pf_u32 a, pf_u32 b) { return __umulhi(a, b); }
 PF_FN int pf_first(pf_i64 *record, pf_i64 value) {
   return atomicCAS((pf_u64 *)record, 0ull, (pf_u64)value) == 0ull;
 }
 #else
 #define PF_FN static inline __attribute__((device, always_inline, unused))
-#define PF_GLOBAL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
+/* Not launch_bounds: clang takes that for NVIDIA only, and would keep registers free for blocks of 1024 threads. */
+#define PF_GLOBAL(threads) extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, threads))) void
 #define PF_SHARED static __attribute__((shared))
 #define PF_UNROLL _Pragma("unroll")
 #define PF_OWN_LIBM 1
@@ -118,6 +134,30 @@ PF_FN void pf_barrier() {
 PF_FN int pf_shuffle_xor_word(int x, int mask) {
   return __builtin_amdgcn_ds_bpermute(((pf_thread() % PF_WAVE) ^ mask) << 2, x);
 }
+PF_FN int pf_shuffle_word(int x, int lane) { return __builtin_amdgcn_ds_bpermute(lane << 2, x); }
+#if PF_WAVE == 64
+PF_FN pf_u64 pf_ballot(int p) { return __builtin_amdgcn_ballot_w64(p != 0); }
+#else
+PF_FN pf_u64 pf_ballot(int p) { return __builtin_amdgcn_ballot_w32(p != 0); }
+#endif
+PF_FN void pf_wave_sync() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+PF_FN int pf_count_bits(pf_u64 x) { return __builtin_popcountll(x); }
+#define PF_ATOMIC(name, what, T) \
+  PF_FN T name(T *at, T x) { return __hip_atomic_##what(at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
+PF_ATOMIC(pf_atomic_add, fetch_add, pf_u32)
+PF_ATOMIC(pf_atomic_add, fetch_add, pf_u64)
+PF_ATOMIC(pf_atomic_max, fetch_max, pf_u32)
+#define PF_SWAP_IF(T)                                                                                                \
+  PF_FN T pf_atomic_swap_if(T *at, T old, T x) {                                                                     \
+    __hip_atomic_compare_exchange_strong(at, &old, x, __ATOMIC_RELAXED, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); \
+    return old;                                                                                                      \
+  }
+PF_SWAP_IF(pf_u32)
+PF_SWAP_IF(pf_u64)
 PF_FN pf_u32 pf_mul_high(pf_u32 a, pf_u32 b) { return (pf_u32)(((pf_u64)a * b) >> 32); }
 /* The record lies in the device's own memory: an atomic over the bus needs a root complex that knows them. */
 PF_FN int pf_first(pf_i64 *record, pf_i64 value) {
@@ -284,13 +324,50 @@ template <class T, int N> struct alignas(sizeof(T) * N) pf_vector {
   T at[N];
 };
 
-template <class T> PF_FN T pf_shuffle_xor(T x, int mask) {
-  int words[sizeof(T) > 4 ? 2 : 1] = {0};
-  __builtin_memcpy(words, &x, sizeof(T));
-  PF_UNROLL
-  for (int n = 0; n < (sizeof(T) > 4 ? 2 : 1); n++) words[n] = pf_shuffle_xor_word(words[n], mask);
-  __builtin_memcpy(&x, words, sizeof(T));
-  return x;
+template <int BYTES> struct pf_unsigned {
+  typedef pf_u32 type;
+};
+template <> struct pf_unsigned<8> {
+  typedef pf_u64 type;
+};
+
+#define PF_SHUFFLE(name)                                                                          \
+  template <class T> PF_FN T name(T x, int which) {                                              \
+    int words[sizeof(T) > 4 ? 2 : 1] = {0};                                                      \
+    __builtin_memcpy(words, &x, sizeof(T));                                                      \
+    PF_UNROLL                                                                                    \
+    for (int n = 0; n < (sizeof(T) > 4 ? 2 : 1); n++) words[n] = name##_word(words[n], which);   \
+    __builtin_memcpy(&x, words, sizeof(T));                                                      \
+    return x;                                                                                    \
+  }
+PF_SHUFFLE(pf_shuffle_xor)
+PF_SHUFFLE(pf_shuffle)
+
+template <class T, class F> PF_FN void pf_atomic_update(T *at, F f) {
+  if constexpr (sizeof(T) >= 4) {
+    typedef typename pf_unsigned<sizeof(T)>::type U;
+    U seen, now;
+    __builtin_memcpy(&now, at, sizeof(T)); /* a guess: the exchange says whether it was right */
+    do {
+      T x;
+      seen = now;
+      __builtin_memcpy(&x, &seen, sizeof(T));
+      x = f(x);
+      U next;
+      __builtin_memcpy(&next, &x, sizeof(T));
+      now = next == seen ? seen : pf_atomic_swap_if((U *)at, seen, next);
+    } while (now != seen);
+  } else { /* by way of the aligned word around it */
+    const pf_u64 address = (pf_u64)at;
+    pf_u32 *word = (pf_u32 *)(address & ~3ull), seen, now = *word;
+    const int shift = 8 * (int)(address & 3);
+    const pf_u32 mask = (sizeof(T) == 1 ? 0xffu : 0xffffu) << shift;
+    do {
+      seen = now;
+      const pf_u32 next = (seen & ~mask) | ((pf_u32)f((T)(seen >> shift)) << shift & mask);
+      now = next == seen ? seen : pf_atomic_swap_if(word, seen, next);
+    } while (now != seen);
+  }
 }
 
 PF_FN int pf_divide(int n, int64_t magic) {
@@ -298,13 +375,16 @@ PF_FN int pf_divide(int n, int64_t magic) {
 }
 
 /* The first bad index wins: {1 + number of the check, index, size}. */
-PF_FN int64_t pf_checked(int64_t index, int64_t size, int64_t *record, int64_t check) {
-  int64_t i = index + (index < 0 ? size : 0);
-  if ((uint64_t)i < (uint64_t)size) return i;
+PF_FN void pf_bad_index(int64_t *record, int64_t check, int64_t index, int64_t size) {
   if (pf_first(record, check + 1)) {
     record[1] = index;
     record[2] = size;
   }
+}
+PF_FN int64_t pf_checked(int64_t index, int64_t size, int64_t *record, int64_t check) {
+  int64_t i = index + (index < 0 ? size : 0);
+  if ((uint64_t)i < (uint64_t)size) return i;
+  pf_bad_index(record, check, index, size);
   return 0;
 }
 

@@ -8,14 +8,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-import threading
-import time
 from pathlib import Path
 
 from pyflame.core import knobs
 from pyflame.core.device import Target
-from pyflame.core.errors import CompileError
-from pyflame.runtime.cache import DiskCache, digest, stats
+from pyflame.core.errors import HIPCompilationError
+from pyflame.runtime.cache import DiskCache, digest
+from pyflame.runtime.gpu.compiler import PREFIX, KernelCompiler
 from pyflame.runtime.sources import explain_failure, include_dir
 
 # Device code only, as a bare ELF; neither HIP's headers nor its device libraries. -fwrapv: integers wrap, as in NumPy.
@@ -23,7 +22,6 @@ FLAGS = (
     "-x", "hip", "-std=c++17", "-O3", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib",
     "-fwrapv", "-fno-math-errno", "-ffp-contract=fast", "-w",
 )  # fmt: skip
-PREFIX = '#include "pf_gpu.h"\n'
 _OLDEST, _NEWEST = 17, 40  # versions looked for by name; 17 is the first that knows gfx942
 _ROCM_CLANG = "/opt/rocm/llvm/bin/clang"
 
@@ -42,61 +40,42 @@ def _has_amdgpu(path: str) -> bool:
     return bool(re.search(r"^\s*amdgcn\b", done.stdout, re.MULTILINE))
 
 
-class ClangHip:
-    """A clang and the code objects it has made, on disk."""
+def _version(path: str, cache: DiskCache) -> str:
+    """The compiler's version, remembered on disk for this very binary."""
+    real = os.path.realpath(path)
+    status = os.stat(real)
+    name = digest("hip version", real, str(status.st_mtime_ns), str(status.st_size))
+    known = cache.read(name)
+    if known is not None:
+        return str(json.loads(known))
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    cache.write(name, json.dumps(version).encode())
+    return version
+
+
+class ClangHip(KernelCompiler):
+    """A clang, as a compiler of code objects (ELF)."""
+
+    extension = ".hsaco"
 
     def __init__(self, path: str | None = None, cache: DiskCache | None = None) -> None:
         found = path or find_clang()
         if found is None:
-            raise CompileError(
+            raise HIPCompilationError(
                 "[compile] expected a clang with the AMDGPU target but found none; install clang-17 or newer, or ROCm, "
                 f"or name one in {knobs.HIP_CLANG.name}"
             )
         self.path = found
-        self.cache = cache or DiskCache()
-        self._lock = threading.Lock()
-        headers = b"".join(p.read_bytes() for p in sorted(include_dir().glob("*.h")))
-        self._salt = digest(self._version(), " ".join(FLAGS), headers)
-
-    def _version(self) -> str:
-        """The compiler's version, remembered on disk for this very binary."""
-        real = os.path.realpath(self.path)
-        status = os.stat(real)
-        name = digest("hip version", real, str(status.st_mtime_ns), str(status.st_size))
-        known = self.cache.read(name)
-        if known is not None:
-            return str(json.loads(known))
-        version = subprocess.run([self.path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-        self.cache.write(name, json.dumps(version).encode())
-        return version
-
-    def key(self, source: str, target: Target) -> str:
-        """The name of this source's code object."""
-        return digest(self._salt, target.name, str(target.wave_size), source)
-
-    def build(self, source: str, target: Target) -> bytes:
-        """The code object (an ELF) of kernels written against pf_gpu.h, which need not be included."""
-        name = self.key(source, target) + ".hsaco"
-        known = self.cache.read(name)
-        if known is not None:
-            with self._lock:
-                stats.disk_hits += 1
-            return known
-        started = time.perf_counter()
-        code = self._compile(source, target)
-        with self._lock:
-            stats.misses += 1
-            stats.compiles += 1
-            stats.compile_seconds += time.perf_counter() - started
-        self.cache.write(name, code)
-        return code
+        cache = cache or DiskCache()
+        super().__init__(_version(found, cache), " ".join(FLAGS), cache)
 
     def command(self, target: Target, file: str, out: str) -> list[str]:
         """How a file is compiled for a target."""
-        defines = [f"--offload-arch={target.name}", f"-DPF_WAVE={target.wave_size}", f"-I{include_dir()}"]
-        return [self.path, *FLAGS, *defines, file, "-o", out]
+        defines = [f"--offload-arch={target.name}", f"-DPF_WAVE={target.wave_size}"]
+        folders = [f"-I{include_dir()}", f"-I{include_dir().parent}"]
+        return [self.path, *FLAGS, *defines, *folders, file, "-o", out]
 
-    def _compile(self, source: str, target: Target) -> bytes:
+    def compile(self, source: str, target: Target) -> bytes:
         text = PREFIX + source
         with tempfile.TemporaryDirectory(prefix="pyflame-") as folder:
             file, out = Path(folder) / "kernels.hip", Path(folder) / "kernels.hsaco"
@@ -105,7 +84,7 @@ class ClangHip:
                 self.command(target, str(file), str(out)), capture_output=True, text=True, check=False
             )
             if done.returncode:
-                raise CompileError(
+                raise HIPCompilationError(
                     f"[compile] {self.path} refused a kernel for {target.name}:\n{explain_failure(done.stderr, text)}"
                 )
             return out.read_bytes()

@@ -1,0 +1,207 @@
+"""Typical programs whose kernels `pyflame kernels` builds: fused ones, and one or more for each hand-written kernel.
+
+A program is a function that gives another one and its example inputs. Shapes are those of real use, not of tests: long
+rows, many of them, bfloat16 where models have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import pyflame as pf
+from pyflame import nn, optim
+
+Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
+PROGRAMS: dict[str, Program] = {}
+
+
+def _program(fn: Program) -> Program:
+    PROGRAMS[fn.__name__.strip("_")] = fn
+    return fn
+
+
+def _input(*shape: int, dtype: Any = pf.float32) -> pf.Tensor:
+    return pf.tensor(np.zeros(shape, pf.as_dtype(dtype).numpy))
+
+
+def _with_gradients(fn: Callable[..., Any], *inputs: pf.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The function and the gradients of its sum, by all its inputs."""
+    return pf.value_and_grad(lambda *args: fn(*args).sum(), argnums=tuple(range(len(inputs)))), inputs
+
+
+# --- fused ------------------------------------------------------------------------------------------------------------
+
+
+@_program
+def chain() -> Any:
+    return (lambda x, y: pf.gelu(x * 0.5 + y).tanh() * x), (_input(4096, 1024), _input(1024))
+
+
+@_program
+def chain_bfloat16() -> Any:
+    return (lambda x, y: pf.silu(x) * y), (_input(4096, 1024, dtype=pf.bfloat16), _input(4096, 1024, dtype=pf.bfloat16))
+
+
+@_program
+def transpose() -> Any:
+    return (lambda x: x.T.contiguous() + 1.0), (_input(1024, 2048),)
+
+
+@_program
+def softmax() -> Any:
+    return (lambda x: pf.softmax(x, axis=-1)), (_input(1024, 4096, dtype=pf.bfloat16),)
+
+
+@_program
+def softmax_long_rows() -> Any:
+    return (lambda x: pf.softmax(x, axis=-1)), (_input(16, 100_003),)
+
+
+@_program
+def layer_norm() -> Any:
+    return _with_gradients(
+        lambda x, w, b: pf.layer_norm(x, (1024,), w, b), _input(2048, 1024), _input(1024), _input(1024)
+    )
+
+
+@_program
+def rms_norm() -> Any:
+    return _with_gradients(lambda x, w: pf.rms_norm(x, (1024,), w), _input(2048, 1024), _input(1024))
+
+
+@_program
+def cross_entropy() -> Any:
+    labels = _input(256, dtype=pf.int64)
+    return pf.value_and_grad(lambda x: pf.cross_entropy(x, labels)), (_input(256, 50_304, dtype=pf.bfloat16),)
+
+
+@_program
+def reductions() -> Any:
+    return (lambda x: (x.sum(), x.mean(axis=0), x.max(axis=1), x.argmax(axis=1))), (_input(4096, 1024),)
+
+
+@_program
+def embedding() -> Any:
+    return (lambda table, index: pf.embedding(table, index)), (_input(50_304, 64), _input(512, dtype=pf.int64))
+
+
+@_program
+def dropout() -> Any:
+    return (lambda x: pf.dropout(x, 0.1, training=True)), (_input(2048, 1024),)
+
+
+@_program
+def adamw() -> Any:
+    weight = nn.Parameter(_input(1024, 1024))
+    optimizer = optim.AdamW([weight], lr=1e-3)
+
+    def step(gradient: pf.Tensor) -> None:
+        weight.grad = gradient
+        optimizer.step()
+        weight.grad = None
+
+    return step, (_input(1024, 1024),)
+
+
+# --- with kernels of their own ----------------------------------------------------------------------------------------
+
+
+@_program
+def matmul() -> Any:
+    return (lambda x, y: x @ y), (_input(1024, 1024), _input(1024, 1024))
+
+
+@_program
+def matmul_odd() -> Any:
+    return (lambda x, y: x @ y), (_input(3, 1000, 77), _input(3, 77, 131))
+
+
+@_program
+def linear_bfloat16() -> Any:
+    return _with_gradients(
+        lambda x, w, b: pf.gelu(pf.linear(x, w, b)),
+        *(_input(*shape, dtype=pf.bfloat16) for shape in ((1024, 1024), (4096, 1024), (4096,))),
+    )
+
+
+@_program
+def conv2d() -> Any:
+    return _with_gradients(
+        lambda x, w: pf.conv2d(x, w, stride=2, padding=1), _input(8, 32, 56, 56), _input(64, 32, 3, 3)
+    )
+
+
+@_program
+def conv1d_grouped() -> Any:
+    return _with_gradients(lambda x, w: pf.conv1d(x, w, groups=4), _input(4, 32, 500), _input(32, 8, 5))
+
+
+@_program
+def max_pool2d() -> Any:
+    return _with_gradients(lambda x: pf.max_pool2d(x, 3, stride=2, padding=1), _input(8, 32, 56, 56))
+
+
+@_program
+def max_pool2d_indices() -> Any:
+    return (lambda x: pf.max_pool2d(x, 2, return_indices=True)), (_input(8, 32, 56, 56),)
+
+
+@_program
+def avg_pool2d() -> Any:
+    return _with_gradients(lambda x: pf.avg_pool2d(x, 2), _input(8, 32, 56, 56))
+
+
+@_program
+def embedding_gradient() -> Any:
+    index = _input(4096, dtype=pf.int64)
+    return pf.grad(lambda table: pf.embedding(table, index).sum()), (_input(50_304, 64),)
+
+
+@_program
+def scatter_reduce() -> Any:
+    index = _input(4096, 64, dtype=pf.int64)
+    return (lambda x, y: pf.scatter_reduce(x, 0, index, y, "amax")), (_input(512, 64), _input(4096, 64))
+
+
+@_program
+def scatter_add_bfloat16() -> Any:
+    index = _input(4096, 64, dtype=pf.int64)
+    return (
+        (lambda x, y: pf.scatter_add(x, 0, index, y)),
+        (_input(512, 64, dtype=pf.bfloat16), _input(4096, 64, dtype=pf.bfloat16)),
+    )
+
+
+@_program
+def sort() -> Any:
+    return (lambda x: pf.sort(x, axis=-1)), (_input(64, 5000),)
+
+
+@_program
+def topk() -> Any:
+    return (lambda x: pf.topk(x, 40)), (_input(16, 50_304),)
+
+
+@_program
+def cumsum() -> Any:
+    return (lambda x: (pf.cumsum(x, 1), pf.cumsum(x, 0))), (_input(256, 10_000),)
+
+
+@_program
+def cumprod() -> Any:
+    return (lambda x: pf.cumprod(x, 1)), (_input(256, 1000),)
+
+
+@_program
+def attention() -> Any:
+    heads = [_input(2, 8, 512, 64, dtype=pf.bfloat16) for _ in range(3)]
+    return (lambda q, k, v: pf.scaled_dot_product_attention(q, k, v, is_causal=True)), tuple(heads)
+
+
+@_program
+def attention_gradient() -> Any:
+    heads = [_input(2, 8, 512, 64) for _ in range(3)]
+    return _with_gradients(lambda q, k, v: pf.scaled_dot_product_attention(q, k, v, is_causal=True), *heads)

@@ -1,0 +1,131 @@
+"""Replays of a plan as one captured graph: what a jitted function does on a GPU from its third call on.
+
+A captured launch has its addresses inside. State stays where it is, since new values take over the old ones' buffers;
+arguments are copied to places of the graph's own before each replay, results are copied out of them behind it. Numbers
+that change are uploaded. Where state lies elsewhere than before, another graph is captured; where it cannot stay where
+it is, because somebody else holds it, the launches are given one by one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pyflame.engine.faults import raise_bad_index
+from pyflame.engine.gpu import ERROR_BYTES, GpuExecutable
+from pyflame.engine.value import Value
+from pyflame.runtime.gpu.driver import Words
+
+MAX_GRAPHS = 4  # of one trace: each holds an arena
+
+
+class CapturedRunner:
+    """Runs a plan for jit. `why` says what happened at the last run."""
+
+    def __init__(self, executable: GpuExecutable, arguments: Collection[int]) -> None:
+        self.executable = executable
+        self.arguments = sorted(arguments)  # positions of inputs that are elsewhere at each call
+        self.seconds = executable.seconds
+        self.why = "not run yet"
+        self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
+
+    def run(
+        self,
+        inputs: Sequence[Value],
+        constants: Sequence[Any],
+        timed: bool = False,
+        lines: Sequence[str] = (),
+        given: Sequence[int] = (),
+    ) -> list[Value]:
+        executable = self.executable
+        self.why = self._obstacle(inputs, given, timed)
+        if self.why:
+            return executable.run(inputs, constants, timed, lines, given)
+        key = tuple([v.address for p, v in enumerate(inputs) if p not in self.arguments])
+        if key not in self._graphs:  # seen for the first time: it may be the last
+            self._graphs[key] = None
+            self.why = "state lies elsewhere than at the last call"
+            return executable.run(inputs, constants, timed, lines, given)
+        captured = self._graphs[key]
+        if captured is None:
+            captured = self._graphs[key] = _Captured(executable, inputs, self.arguments)
+        self._graphs.move_to_end(key)
+        while len(self._graphs) > MAX_GRAPHS:
+            self._graphs.popitem(last=False)
+        self.why = "replayed as a graph"
+        return captured.replay(inputs, constants, lines)
+
+    def _obstacle(self, inputs: Sequence[Value], given: Sequence[int], timed: bool) -> str:
+        """Why a graph cannot serve now; empty where it can."""
+        plan = self.executable.plan
+        if timed:
+            return "launches are timed one by one"
+        if not plan.launches:
+            return "there is nothing to launch"
+        if any(inputs[p].strides is not None for p in self.arguments):
+            return "an argument is a view that is not dense"
+        if not set(given) >= {*plan.heirs, *plan.consumed}:
+            return "state is held by somebody else and cannot be updated where it lies"
+        return ""
+
+
+class _Captured:
+    """A graph for state at certain addresses."""
+
+    def __init__(self, executable: GpuExecutable, inputs: Sequence[Value], arguments: Sequence[int]) -> None:
+        self.executable = executable
+        device = self.device = executable.device
+        plan = executable.plan
+        self.places = {p: device.allocate(executable.input_bytes[p]) for p in arguments}
+        fixed = [Value(self.places[p]) if p in self.places else v for p, v in enumerate(inputs)]
+        given = [*plan.heirs, *plan.consumed]
+        self.held = executable.hold(fixed, given)
+        self.workspace, self.at = executable.workspace()
+        self.words = Words(executable.words(self.held, self.at))
+        self.watched = False
+        device.zero(self.at[3], ERROR_BYTES)
+        if executable.uniforms and not executable.varies:
+            executable.upload(self.at[2], ())
+        with device.capture() as graph:
+            executable.launch(self.words)
+        self.graph = graph
+        heirs = {executable.slot_of[plan.heirs[p]] - 1: p for p in given if p in plan.heirs}
+        inputs_at = dict(enumerate(executable.positions))
+        # for each output buffer: the input that it lies in, or None where it must be copied out
+        self.source_of = {slot: heirs.get(slot, inputs_at.get(slot)) for slot, _, _ in executable.views}
+
+    def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value]:
+        executable, device = self.executable, self.device
+        for p, place in self.places.items():
+            device.copy(place.address, inputs[p].address, executable.input_bytes[p])
+        if executable.varies:
+            executable.upload(self.at[2], constants)
+        self.graph.replay()
+        plan = executable.plan
+        if plan.checks and not self.watched:
+            # The first bad index stays in the record until somebody looks.
+            self.watched = True
+            device.watch(self.workspace, self.at[3], ERROR_BYTES, lambda record: self._look(record, lines))
+        fresh: dict[int, Any] = {}
+        out = []
+        for slot, offset, strides in executable.views:
+            source = self.source_of[slot]
+            if source is not None:
+                value = inputs[source]
+                out.append(Value(value.storage, value.offset + offset, strides))
+                continue
+            if slot not in fresh:
+                nbytes = executable.output_bytes[slot - len(executable.positions)]
+                fresh[slot] = device.allocate(nbytes)
+                device.copy(fresh[slot].address, self.held[slot][0].address, nbytes)
+            out.append(Value(fresh[slot], offset, strides))
+        return out
+
+    def _look(self, record: bytes, lines: Sequence[str]) -> None:
+        self.watched = False
+        try:
+            raise_bad_index(self.executable.plan, record, lines)
+        except BaseException:
+            self.device.zero(self.at[3], ERROR_BYTES)
+            raise

@@ -1,0 +1,285 @@
+/* Grouped convolution in 1, 2 or 3 dimensions on any GPU, without matrix cores (XLA's conv_general_dilated).
+ *
+ *   out(n * G + g, o, p) <- sum_{c, t} x[n, g, c, (p * stride + t * rhs_dilation - pad) / lhs_dilation] * w[g, o, c, t]
+ *
+ * Forward, backward-data, backward-weight and transposed convolution are this one sum under other strides. 2*N*G*O*C*
+ * |P|*|T| flops. Three ways:
+ *
+ *   tile    an implicit GEMM per group: rows are output channels, columns the pixels of all images, k runs over channels
+ *           and taps (pf_tile.h). Nothing is unrolled in memory: where a number of x lies is the sum of what its pixel
+ *           and what its tap contribute. Pixels are worked out once per thread; the taps of a step once per block, a
+ *           step ahead, by DEPTH threads, into LDS. x is fetched along pixels or along k, whichever is contiguous; x and
+ *           w come from memory about once, and again from L2 for each tap and for each tile.
+ *   direct  few output channels per group (depthwise: one): a thread has a pixel and all its channels and walks over the
+ *           taps; neighbouring threads read neighbouring pixels, taps that overlap come from the cache.
+ *   dot     the same with a long k (backward-weight of depthwise): a block has a pixel; its threads run along k and
+ *           meet by shuffles, then in LDS.
+ *
+ * Few outputs of a long k are cut into parts as in matmul.hip, whose epilogue is this one's too: `batch` is n * G + g,
+ * `i` the output channel inside of the group, `j` the flat pixel. K says: RANK, the spatial axes (others have size 1);
+ * DILATED, whether x is (lhs_dilation); C_LAST, whether channels are the fastest axis of k rather than the slowest;
+ * X_ALONG_K and W_ALONG_K; FEW, the output channels of direct and dot; `pos`, what holds a position: int or int64_t.
+ */
+#ifndef PF_CONV_HIP
+#define PF_CONV_HIP
+#include "pf_tile.h"
+
+enum {
+  PF_CONV_O, PF_CONV_COLUMNS, PF_CONV_K,    /* channels of a group, pixels of all images, channels x taps */
+  PF_CONV_PIXELS, PF_CONV_PIXELS_MAGIC,     /* of one image */
+  PF_CONV_GROUPS, PF_CONV_GROUPS_MAGIC, PF_CONV_SPLIT, PF_CONV_ENTRIES, /* k of one part; images x groups */
+  PF_CONV_X_N, PF_CONV_X_G, PF_CONV_W_G, PF_CONV_W_O,                   /* strides in elements */
+  PF_CONV_TAPS, /* RANK + 1 axes of k, slowest first: */
+  PF_TAP_EXTENT = 0, PF_TAP_MAGIC, PF_TAP_X, PF_TAP_W, PF_TAP_WORDS, /* steps of x and w */
+  PF_AXIS_OUT = 0, PF_AXIS_MAGIC, PF_AXIS_STRIDE, PF_AXIS_PAD, PF_AXIS_SIZE, PF_AXIS_RHS, /* RANK spatial axes */
+  PF_AXIS_X, PF_AXIS_LHS, PF_AXIS_LHS_MAGIC, PF_AXIS_WORDS,
+};
+
+/* What an index of k contributes: to the position in x and in w, and to the place along each spatial axis. */
+template <class K> struct pf_tap {
+  typename K::pos x, w;
+  int along[K::RANK];
+};
+
+/* What a pixel contributes, and where its window begins. */
+template <class K> struct pf_pixel {
+  typename K::pos x;
+  int along[K::RANK];
+};
+
+template <class K> struct pf_conv {
+  typedef typename K::pos pos;
+  enum { AXES = PF_CONV_TAPS + (K::RANK + 1) * PF_TAP_WORDS };
+
+  PF_FN pf_tap<K> tap_of(const int64_t *arg, int k) {
+    pf_tap<K> tap;
+    tap.x = tap.w = 0;
+    PF_UNROLL
+    for (int n = K::RANK; n >= 0; n--) {
+      const int64_t *axis = arg + PF_CONV_TAPS + n * PF_TAP_WORDS;
+      const int rest = n ? pf_divide(k, axis[PF_TAP_MAGIC]) : 0, at = k - rest * (int)axis[PF_TAP_EXTENT];
+      tap.x += (pos)at * (pos)axis[PF_TAP_X];
+      tap.w += (pos)at * (pos)axis[PF_TAP_W];
+      const int spatial = K::C_LAST ? n : n - 1;
+      if (spatial >= 0 && spatial < K::RANK)
+        tap.along[spatial] = at * (int)arg[AXES + spatial * PF_AXIS_WORDS + PF_AXIS_RHS];
+      k = rest;
+    }
+    return tap;
+  }
+
+  PF_FN pf_pixel<K> pixel_of(const int64_t *arg, int image, int p) {
+    pf_pixel<K> pixel;
+    pixel.x = (pos)image * (pos)arg[PF_CONV_X_N];
+    PF_UNROLL
+    for (int d = K::RANK - 1; d >= 0; d--) {
+      const int64_t *axis = arg + AXES + d * PF_AXIS_WORDS;
+      const int rest = d ? pf_divide(p, axis[PF_AXIS_MAGIC]) : 0, at = p - rest * (int)axis[PF_AXIS_OUT];
+      pixel.along[d] = at * (int)axis[PF_AXIS_STRIDE] - (int)axis[PF_AXIS_PAD];
+      if (!K::DILATED) pixel.x += (pos)pixel.along[d] * (pos)axis[PF_AXIS_X];
+      p = rest;
+    }
+    return pixel;
+  }
+
+  /* Whether a pixel meets a number of x at this tap, and where: 0 where it does not. */
+  PF_FN int meets(const int64_t *arg, const pf_pixel<K> &pixel, const pf_tap<K> &tap, pos &at) {
+    int in = 1;
+    at = pixel.x + tap.x;
+    PF_UNROLL
+    for (int d = 0; d < K::RANK; d++) {
+      const int64_t *axis = arg + AXES + d * PF_AXIS_WORDS;
+      int u = pixel.along[d] + tap.along[d];
+      if (K::DILATED) {
+        const int whole = pf_divide(u < 0 ? 0 : u, axis[PF_AXIS_LHS_MAGIC]);
+        in &= whole * (int)axis[PF_AXIS_LHS] == u;
+        u = whole;
+        at += (pos)whole * (pos)axis[PF_AXIS_X];
+      }
+      in &= (uint32_t)u < (uint32_t)axis[PF_AXIS_SIZE];
+    }
+    at = in ? at : 0;
+    return in;
+  }
+};
+
+/* ---- tile ------------------------------------------------------------------------------------------------------ */
+
+template <class K> struct pf_conv_in {
+  typedef typename K::stored stored;
+  typedef typename K::sum sum;
+  typedef typename K::pos pos;
+  enum {
+    PREPARES = 1,
+    X_COUNT = K::COLS * K::DEPTH / K::THREADS, /* numbers of a step in each thread */
+    W_COUNT = K::ROWS * K::DEPTH / K::THREADS,
+    X_LINES = K::X_ALONG_K ? X_COUNT : 1, /* pixels and rows that a thread fetches for */
+    W_LINES = K::W_ALONG_K ? W_COUNT : 1,
+  };
+  const int64_t *arg;
+  pf_tap<K> (*taps)[K::DEPTH];
+  const stored *x, *w;
+  pf_pixel<K> pixel[X_LINES];
+  pos row[W_LINES];
+  stored x_held[X_COUNT], w_held[W_COUNT];
+  int x_in, w_in; /* bits: what is held counts */
+
+  PF_FN int line_of(int s, int along_k, int lines) {
+    return along_k ? pf_thread() / K::DEPTH + s * (K::THREADS / K::DEPTH) : pf_thread() % lines;
+  }
+  PF_FN int k_of(int s, int along_k, int lines) {
+    return along_k ? pf_thread() % K::DEPTH : pf_thread() / lines + s * (K::THREADS / lines);
+  }
+  PF_MEMBER void begin(int first, int left) {
+    const int columns = (int)arg[PF_CONV_COLUMNS], rows = (int)arg[PF_CONV_O];
+    PF_UNROLL
+    for (int s = 0; s < X_LINES; s++) {
+      const int column = pf_least(left + line_of(s, K::X_ALONG_K, K::COLS), columns - 1);
+      const int image = pf_divide(column, arg[PF_CONV_PIXELS_MAGIC]);
+      pixel[s] = pf_conv<K>::pixel_of(arg, image, column - image * (int)arg[PF_CONV_PIXELS]);
+    }
+    PF_UNROLL
+    for (int s = 0; s < W_LINES; s++)
+      row[s] = (pos)pf_least(first + line_of(s, K::W_ALONG_K, K::ROWS), rows - 1) * (pos)arg[PF_CONV_W_O];
+  }
+  PF_MEMBER void prepare(int k, int end, int half) {
+    if (pf_thread() < K::DEPTH && k + pf_thread() < end)
+      taps[half][pf_thread()] = pf_conv<K>::tap_of(arg, k + pf_thread());
+  }
+  PF_MEMBER void fetch(int k, int end, int half) {
+    x_in = w_in = 0;
+    PF_UNROLL
+    for (int s = 0; s < X_COUNT; s++) {
+      const int kk = k_of(s, K::X_ALONG_K, K::COLS), inside = k + kk < end;
+      pos at;
+      const int in = inside & pf_conv<K>::meets(arg, pixel[K::X_ALONG_K ? s : 0], taps[half][kk], at);
+      x_held[s] = x[in ? at : 0];
+      x_in |= in << s;
+    }
+    PF_UNROLL
+    for (int s = 0; s < W_COUNT; s++) {
+      const int kk = k_of(s, K::W_ALONG_K, K::ROWS), in = k + kk < end;
+      w_held[s] = w[in ? row[K::W_ALONG_K ? s : 0] + taps[half][kk].w : 0];
+      w_in |= in << s;
+    }
+  }
+  PF_MEMBER void put(sum *to) const {
+    PF_UNROLL
+    for (int s = 0; s < W_COUNT; s++)
+      to[k_of(s, K::W_ALONG_K, K::ROWS) * pf_tile<K>::A_PITCH + line_of(s, K::W_ALONG_K, K::ROWS)] =
+          w_in >> s & 1 ? K::load(w_held[s]) : (sum)0;
+    PF_UNROLL
+    for (int s = 0; s < X_COUNT; s++)
+      to[pf_tile<K>::B_AT + k_of(s, K::X_ALONG_K, K::COLS) * pf_tile<K>::B_PITCH + line_of(s, K::X_ALONG_K, K::COLS)] =
+          x_in >> s & 1 ? K::load(x_held[s]) : (sum)0;
+  }
+};
+
+/* Results of one group and part: columns are pixels of all images. */
+template <class Out> struct pf_conv_entry {
+  const Out &out;
+  const int64_t *arg;
+  int group, part;
+  template <class S> PF_MEMBER void operator()(int i, int j, S sum) const {
+    const int image = pf_divide(j, arg[PF_CONV_PIXELS_MAGIC]);
+    const int64_t entry = part * arg[PF_CONV_ENTRIES] + image * arg[PF_CONV_GROUPS] + group;
+    out(entry, i, j - image * (int)arg[PF_CONV_PIXELS], sum);
+  }
+};
+
+template <class K, class Out>
+PF_FN void pf_conv_tile(const typename K::stored *x, const typename K::stored *w, const int64_t *arg, const Out &out) {
+  PF_SHARED pf_tap<K> taps[2][K::DEPTH];
+  const int rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS], split = (int)arg[PF_CONV_SPLIT];
+  const int down = (rows + K::ROWS - 1) / K::ROWS, across = (columns + K::COLS - 1) / K::COLS;
+  /* Neighbouring blocks share the pixels, which are dearer than w. */
+  const int entry = pf_block() / (down * across), tile = pf_block() - entry * (down * across), column = tile / down;
+  const int part = entry / (int)arg[PF_CONV_GROUPS], group = entry - part * (int)arg[PF_CONV_GROUPS];
+  const int first = (tile - column * down) * K::ROWS, left = column * K::COLS;
+  const int from = part * split, to = pf_least(from + split, (int)arg[PF_CONV_K]);
+  pf_conv_in<K> in;
+  in.arg = arg, in.taps = taps;
+  in.x = x + group * arg[PF_CONV_X_G], in.w = w + group * arg[PF_CONV_W_G];
+  in.begin(first, left);
+  pf_tile<K> sums;
+  sums.run(in, from, to);
+  const pf_conv_entry<Out> result = {out, arg, group, part};
+  sums.store(first, left, rows, columns, result);
+}
+
+/* ---- few output channels per group ------------------------------------------------------------------------------ */
+
+/* One pixel of one group, numbered (image, group, pixel) with the pixel fastest. */
+template <class K> struct pf_conv_place {
+  typedef typename K::stored stored;
+  const stored *x, *w;
+  pf_pixel<K> pixel;
+  int entry, p;
+
+  PF_MEMBER void begin(const stored *x_base, const stored *w_base, const int64_t *arg, int number) {
+    entry = pf_divide(number, arg[PF_CONV_PIXELS_MAGIC]), p = number - entry * (int)arg[PF_CONV_PIXELS];
+    const int image = pf_divide(entry, arg[PF_CONV_GROUPS_MAGIC]), group = entry - image * (int)arg[PF_CONV_GROUPS];
+    x = x_base + group * arg[PF_CONV_X_G], w = w_base + group * arg[PF_CONV_W_G];
+    pixel = pf_conv<K>::pixel_of(arg, image, p);
+  }
+  PF_MEMBER void add(const int64_t *arg, const pf_tap<K> &tap, typename K::sum *sums) const {
+    typename K::pos at;
+    const int in = pf_conv<K>::meets(arg, pixel, tap, at);
+    const typename K::sum value = in ? K::load(x[at]) : (typename K::sum)0;
+    PF_UNROLL
+    for (int o = 0; o < K::FEW; o++)
+      sums[o] = pf_mul_add(value, K::load(w[(typename K::pos)o * (typename K::pos)arg[PF_CONV_W_O] + tap.w]), sums[o]);
+  }
+};
+
+template <class K, class Out>
+PF_FN void pf_conv_direct(const typename K::stored *x, const typename K::stored *w, const int64_t *arg, const Out &out) {
+  const int number = pf_block() * K::THREADS + pf_thread();
+  if (number >= arg[PF_CONV_ENTRIES] * arg[PF_CONV_PIXELS]) return;
+  pf_conv_place<K> place;
+  place.begin(x, w, arg, number);
+  typename K::sum sums[K::FEW];
+  PF_UNROLL
+  for (int o = 0; o < K::FEW; o++) sums[o] = 0;
+  /* Channels are the slowest axis of k here, so a row of taps is one stretch of it. */
+  const int64_t *axis = arg + PF_CONV_TAPS + K::RANK * PF_TAP_WORDS;
+  const int row = (int)axis[PF_TAP_EXTENT];
+  for (int k = 0; k < (int)arg[PF_CONV_K]; k += row) {
+    pf_tap<K> tap = pf_conv<K>::tap_of(arg, k);
+    for (int t = 0; t < row; t++) {
+      place.add(arg, tap, sums);
+      tap.x += (typename K::pos)axis[PF_TAP_X];
+      tap.w += (typename K::pos)axis[PF_TAP_W];
+      tap.along[K::RANK - 1] += (int)arg[pf_conv<K>::AXES + (K::RANK - 1) * PF_AXIS_WORDS + PF_AXIS_RHS];
+    }
+  }
+  PF_UNROLL
+  for (int o = 0; o < K::FEW; o++) out(place.entry, o, place.p, sums[o]);
+}
+
+template <class K, class Out>
+PF_FN void pf_conv_dot(const typename K::stored *x, const typename K::stored *w, const int64_t *arg, const Out &out) {
+  enum { WAVES = K::THREADS / PF_WAVE };
+  PF_SHARED typename K::sum met[WAVES][K::FEW];
+  const int places = (int)(arg[PF_CONV_ENTRIES] * arg[PF_CONV_PIXELS]), split = (int)arg[PF_CONV_SPLIT];
+  const int part = pf_block() / places, from = part * split, to = pf_least(from + split, (int)arg[PF_CONV_K]);
+  pf_conv_place<K> place;
+  place.begin(x, w, arg, pf_block() - part * places);
+  typename K::sum sums[K::FEW];
+  PF_UNROLL
+  for (int o = 0; o < K::FEW; o++) sums[o] = 0;
+  for (int k = from + pf_thread(); k < to; k += K::THREADS) place.add(arg, pf_conv<K>::tap_of(arg, k), sums);
+  pf_lanes_sum<PF_WAVE>(sums, K::FEW);
+  if (pf_thread() % PF_WAVE == 0) {
+    PF_UNROLL
+    for (int o = 0; o < K::FEW; o++) met[pf_thread() / PF_WAVE][o] = sums[o];
+  }
+  pf_barrier();
+  if (pf_thread() < K::FEW) {
+    typename K::sum total = met[0][pf_thread()];
+    for (int wave = 1; wave < WAVES; wave++) total += met[wave][pf_thread()];
+    out(part * arg[PF_CONV_ENTRIES] + place.entry, pf_thread(), place.p, total);
+  }
+}
+
+#endif

@@ -1,0 +1,317 @@
+/* Batched matrix multiplication on any GPU, without matrix cores.
+ *
+ *   out(b, i, j) <- sum_k A[b, i, k] * B[b, k, j]
+ *
+ * 2*M*N*K flops. Three ways, each reading operands of any strides where they lie:
+ *
+ *   tile     pf_tile.h. An operand is fetched along k or along its lines, whichever is contiguous, 16 bytes (8 of
+ *            16-bit numbers) per lane where alignment allows it, else number by number. Lines beyond the edge repeat the last one
+ *            and are not stored; beyond k there are zeros. Blocks that run together take 8 tiles' rows before the next
+ *            column, so that A and B come from L2: from memory A is read about once per 8 rows of tiles, B likewise.
+ *   dots     up to eight rows (or columns), the other operand contiguous along k: lanes run along a line of it and
+ *            meet by shuffles. The matrix is read once, 16 bytes per lane: M*N*K flops are nothing beside K*N bytes.
+ *   columns  the same where it is contiguous across lines: a thread takes 16 bytes of neighbouring lines for every
+ *            Y-th k, and the Y threads of a line meet in LDS.
+ *
+ * Few outputs of a long k are cut into parts: partial sums go to scratch and `pf_finish` adds them in order.
+ *
+ * The epilogue. A kernel's text defines, before its kernels (codegen/gpu_epilogue.py),
+ *     PF_FN void PF_KEY_epilogue(B0 *b0, .., const pf_word *uni, int64_t a0, .., int64_t batch, int64_t i, int64_t j, V value)
+ * in which b0.. are all buffers of the launch, uni its uniforms, a0.. the epilogue's own arguments (they follow the
+ * kernel's in every phase that stores) and V is float, double, int32_t or int64_t. It is called once for each output
+ * with its place in the result (`batch` counts all batch axes as one; where the batch was joined with the rows it is 0)
+ * and stores what it makes of it: a plain store, or bias, residual and activation read at the same place. It is inlined;
+ * its buffers are then the kernel's own restrict pointers.
+ */
+#ifndef PF_MATMUL_HIP
+#define PF_MATMUL_HIP
+#include "pf_tile.h"
+
+enum {
+  PF_GEMM_M, PF_GEMM_N, PF_GEMM_K, PF_GEMM_A_ROW, PF_GEMM_A_COL, PF_GEMM_B_ROW, PF_GEMM_B_COL, /* strides in elements */
+  PF_GEMM_SPLIT, PF_GEMM_BATCHES, /* k of one part; batch entries */
+  PF_GEMM_AXES,                   /* extent, A's stride and B's stride of each of the K::AXES batch axes */
+  PF_GEMM_SWIZZLE = 8,            /* rows of tiles that are walked together */
+};
+
+/* Where operands of a batch entry begin. */
+template <int AXES> PF_FN void pf_gemm_offsets(const int64_t *axes, int batch, int64_t &a, int64_t &b) {
+  a = b = 0;
+  PF_UNROLL
+  for (int d = AXES - 1; d >= 0; d--) {
+    const int extent = (int)axes[3 * d], rest = batch / extent, at = batch - rest * extent;
+    a += at * axes[3 * d + 1];
+    b += at * axes[3 * d + 2];
+    batch = rest;
+  }
+}
+
+/* ---- tile ------------------------------------------------------------------------------------------------------ */
+
+/* One operand's share of a step: COUNT vectors of WIDTH numbers in each thread. */
+template <class K, int LINES, int ALONG_K, int VECTOR> struct pf_lines {
+  typedef typename K::stored stored;
+  typedef typename K::sum sum;
+  enum {
+    WIDTH = K::WIDTH,
+    COUNT = LINES * K::DEPTH / (K::THREADS * WIDTH),
+    GROUP = pf_tile<K>::GROUP,
+    PITCH = LINES + GROUP,
+  };
+  typedef pf_vector<stored, WIDTH> vector;
+  const stored *at[COUNT];
+  int beyond[COUNT]; /* lines from the vector's first to the last there is */
+  int64_t line_step, k_step;
+  vector held[COUNT];
+
+  PF_FN int line_of(int s) {
+    const int v = pf_thread() + s * K::THREADS;
+    return ALONG_K ? v / (K::DEPTH / WIDTH) : v % (LINES / WIDTH) * WIDTH;
+  }
+  PF_FN int k_of(int s) {
+    const int v = pf_thread() + s * K::THREADS;
+    return ALONG_K ? v % (K::DEPTH / WIDTH) * WIDTH : v / (LINES / WIDTH);
+  }
+  PF_MEMBER void begin(const stored *base, int first, int lines, int64_t line_stride, int64_t k_stride, int k) {
+    line_step = line_stride, k_step = k_stride;
+    PF_UNROLL
+    for (int s = 0; s < COUNT; s++) {
+      const int line = pf_least(first + line_of(s), VECTOR && !ALONG_K ? lines - WIDTH : lines - 1);
+      beyond[s] = lines - 1 - line;
+      at[s] = base + line * line_step + (k + k_of(s)) * k_step;
+    }
+  }
+  template <int EDGE> PF_MEMBER void fetch(int rest) {
+    PF_UNROLL
+    for (int s = 0; s < COUNT; s++) {
+      if (VECTOR) {
+        PF_UNROLL
+        for (int e = 0; e < WIDTH; e++) held[s].at[e] = 0;
+        if (!EDGE || k_of(s) < rest) held[s] = *(const vector *)at[s];
+      } else {
+        PF_UNROLL
+        for (int e = 0; e < WIDTH; e++) {
+          const int in = !EDGE || k_of(s) + (ALONG_K ? e : 0) < rest;
+          const int64_t offset = ALONG_K ? e * k_step : pf_least(e, beyond[s]) * line_step;
+          held[s].at[e] = in ? at[s][offset] : (stored)0;
+        }
+      }
+      at[s] += K::DEPTH * k_step;
+    }
+  }
+  PF_MEMBER void put(sum *to) const {
+    PF_UNROLL
+    for (int s = 0; s < COUNT; s++) {
+      if (!ALONG_K && WIDTH % GROUP == 0) {
+        pf_vector<sum, GROUP> *line = (pf_vector<sum, GROUP> *)(to + k_of(s) * PITCH + line_of(s));
+        PF_UNROLL
+        for (int g = 0; g < WIDTH / GROUP; g++) {
+          pf_vector<sum, GROUP> group;
+          PF_UNROLL
+          for (int e = 0; e < GROUP; e++) group.at[e] = K::load(held[s].at[g * GROUP + e]);
+          line[g] = group;
+        }
+      } else {
+        PF_UNROLL
+        for (int e = 0; e < WIDTH; e++)
+          to[(k_of(s) + (ALONG_K ? e : 0)) * PITCH + line_of(s) + (ALONG_K ? 0 : e)] = K::load(held[s].at[e]);
+      }
+    }
+  }
+};
+
+template <class K> struct pf_gemm_in {
+  enum { PREPARES = 0 };
+  pf_lines<K, K::ROWS, K::A_ALONG_K, K::A_VECTOR> a;
+  pf_lines<K, K::COLS, K::B_ALONG_K, K::B_VECTOR> b;
+
+  PF_MEMBER void prepare(int, int, int) {}
+  PF_MEMBER void fetch(int k, int end, int) {
+    if (end - k >= K::DEPTH) {
+      a.template fetch<0>(end - k);
+      b.template fetch<0>(end - k);
+    } else {
+      a.template fetch<1>(end - k);
+      b.template fetch<1>(end - k);
+    }
+  }
+  PF_MEMBER void put(typename K::sum *to) const {
+    a.put(to);
+    b.put(to + pf_tile<K>::B_AT);
+  }
+};
+
+/* Results of one batch entry. */
+template <class Out> struct pf_gemm_entry {
+  const Out &out;
+  int batch;
+  template <class S> PF_MEMBER void operator()(int i, int j, S sum) const { out(batch, i, j, sum); }
+};
+
+template <class K, class Out>
+PF_FN void pf_gemm_tile(const typename K::stored *a, const typename K::stored *b, const int64_t *arg, const Out &out) {
+  const int m = (int)arg[PF_GEMM_M], n = (int)arg[PF_GEMM_N], k = (int)arg[PF_GEMM_K];
+  const int split = (int)arg[PF_GEMM_SPLIT], batches = (int)arg[PF_GEMM_BATCHES];
+  const int down = (m + K::ROWS - 1) / K::ROWS, across = (n + K::COLS - 1) / K::COLS;
+  const int entry = pf_block() / (down * across), tile = pf_block() - entry * (down * across);
+  const int part = entry / batches, batch = entry - part * batches;
+  const int strip = tile / (PF_GEMM_SWIZZLE * across), top = strip * PF_GEMM_SWIZZLE;
+  const int rows = pf_least(PF_GEMM_SWIZZLE, down - top), within = tile - top * across, column = within / rows;
+  const int first = (top + within - column * rows) * K::ROWS, left = column * K::COLS;
+  const int from = part * split, to = pf_least(from + split, k);
+  int64_t a_offset, b_offset;
+  pf_gemm_offsets<K::AXES>(arg + PF_GEMM_AXES, batch, a_offset, b_offset);
+  pf_gemm_in<K> in;
+  in.a.begin(a + a_offset, first, m, arg[PF_GEMM_A_ROW], arg[PF_GEMM_A_COL], from);
+  in.b.begin(b + b_offset, left, n, arg[PF_GEMM_B_COL], arg[PF_GEMM_B_ROW], from);
+  pf_tile<K> sums;
+  sums.run(in, from, to);
+  const pf_gemm_entry<Out> result = {out, entry};
+  sums.store(first, left, m, n, result);
+}
+
+/* ---- few rows or columns: K::FEW lines `few` against the many lines of `matrix` ----------------------------------- */
+
+enum {
+  PF_THIN_LINES, PF_THIN_K, PF_THIN_LINE, PF_THIN_ALONG, PF_THIN_FEW, PF_THIN_FEW_ALONG, /* strides: matrix, then few */
+  PF_THIN_SPLIT, PF_THIN_BATCHES,
+  PF_THIN_AXES, /* extent, few's stride and the matrix's stride of each batch axis */
+};
+
+template <class K> struct pf_thin {
+  typedef typename K::stored stored;
+  const stored *few, *matrix;
+  int lines, first, entry, from, to;
+  int64_t line_step, along, few_step, few_along;
+
+  /* What this block works on: a strip of `per` lines, for one part of k and one batch entry. */
+  PF_MEMBER void begin(const stored *few_base, const stored *matrix_base, const int64_t *arg, int per) {
+    lines = (int)arg[PF_THIN_LINES];
+    line_step = arg[PF_THIN_LINE], along = arg[PF_THIN_ALONG];
+    few_step = arg[PF_THIN_FEW], few_along = arg[PF_THIN_FEW_ALONG];
+    const int strips = (lines + per - 1) / per, batches = (int)arg[PF_THIN_BATCHES];
+    entry = pf_block() / strips;
+    first = (pf_block() - entry * strips) * per;
+    const int part = entry / batches, split = (int)arg[PF_THIN_SPLIT];
+    from = part * split, to = pf_least(from + split, (int)arg[PF_THIN_K]);
+    int64_t few_offset, matrix_offset;
+    pf_gemm_offsets<K::AXES>(arg + PF_THIN_AXES, entry - part * batches, few_offset, matrix_offset);
+    few = few_base + few_offset;
+    matrix = matrix_base + matrix_offset;
+  }
+  template <class Out> PF_MEMBER void store(int t, int line, typename K::sum sum, const Out &out) const {
+    if (K::FEW_ROWS)
+      out(entry, t, line, sum);
+    else
+      out(entry, line, t, sum);
+  }
+};
+
+/* LANES lanes share EACH lines and run along k, WIDTH numbers at a time. */
+template <class K, class Out>
+PF_FN void pf_gemm_dots(const typename K::stored *few, const typename K::stored *matrix, const int64_t *arg, const Out &out) {
+  typedef typename K::stored stored;
+  typedef typename K::sum sum;
+  typedef pf_vector<stored, K::WIDTH> vector;
+  pf_thin<K> thin;
+  thin.begin(few, matrix, arg, K::THREADS / K::LANES * K::EACH);
+  const int lane = pf_thread() % K::LANES, first = thin.first + pf_thread() / K::LANES * K::EACH;
+  sum sums[K::EACH][K::FEW];
+  const stored *line[K::EACH];
+  PF_UNROLL
+  for (int r = 0; r < K::EACH; r++) {
+    line[r] = thin.matrix + pf_least(first + r, thin.lines - 1) * thin.line_step;
+    PF_UNROLL
+    for (int t = 0; t < K::FEW; t++) sums[r][t] = 0;
+  }
+  for (int k = thin.from + lane * K::WIDTH; k < thin.to; k += K::LANES * K::WIDTH) {
+    vector values[K::EACH];
+    PF_UNROLL
+    for (int r = 0; r < K::EACH; r++) values[r] = *(const vector *)(line[r] + k * thin.along);
+    PF_UNROLL
+    for (int t = 0; t < K::FEW; t++) {
+      vector by;
+      const stored *from = thin.few + t * thin.few_step + k * thin.few_along;
+      if (K::FEW_VECTOR) {
+        by = *(const vector *)from;
+      } else {
+        PF_UNROLL
+        for (int e = 0; e < K::WIDTH; e++) by.at[e] = from[e * thin.few_along];
+      }
+      PF_UNROLL
+      for (int r = 0; r < K::EACH; r++) {
+        PF_UNROLL
+        for (int e = 0; e < K::WIDTH; e++)
+          sums[r][t] = pf_mul_add(K::load(values[r].at[e]), K::load(by.at[e]), sums[r][t]);
+      }
+    }
+  }
+  PF_UNROLL
+  for (int r = 0; r < K::EACH; r++) {
+    pf_lanes_sum<K::LANES>(sums[r], K::FEW);
+    if (lane == 0 && first + r < thin.lines) {
+      PF_UNROLL
+      for (int t = 0; t < K::FEW; t++) thin.store(t, first + r, sums[r][t], out);
+    }
+  }
+}
+
+/* X threads across lines, WIDTH lines each, by Y threads along k. */
+template <class K, class Out>
+PF_FN void pf_gemm_columns(const typename K::stored *few, const typename K::stored *matrix, const int64_t *arg, const Out &out) {
+  typedef typename K::stored stored;
+  typedef typename K::sum sum;
+  typedef pf_vector<stored, K::WIDTH> vector;
+  enum { X = K::ACROSS, Y = K::THREADS / K::ACROSS, TOGETHER = 4 };
+  PF_SHARED sum met[K::THREADS * K::WIDTH];
+  pf_thin<K> thin;
+  thin.begin(few, matrix, arg, X * K::WIDTH);
+  const int x = pf_thread() % X, y = pf_thread() / X, line = thin.first + x * K::WIDTH;
+  const stored *at = thin.matrix + pf_least(line, thin.lines - K::WIDTH) * thin.line_step;
+  sum sums[K::FEW][K::WIDTH];
+  PF_UNROLL
+  for (int t = 0; t < K::FEW; t++) {
+    PF_UNROLL
+    for (int e = 0; e < K::WIDTH; e++) sums[t][e] = 0;
+  }
+  int k = thin.from + y;
+  for (; k + (TOGETHER - 1) * Y < thin.to; k += TOGETHER * Y) {
+    vector values[TOGETHER];
+    PF_UNROLL
+    for (int s = 0; s < TOGETHER; s++) values[s] = *(const vector *)(at + (k + s * Y) * thin.along);
+    PF_UNROLL
+    for (int s = 0; s < TOGETHER; s++) {
+      PF_UNROLL
+      for (int t = 0; t < K::FEW; t++) {
+        const sum by = K::load(thin.few[t * thin.few_step + (k + s * Y) * thin.few_along]);
+        PF_UNROLL
+        for (int e = 0; e < K::WIDTH; e++) sums[t][e] = pf_mul_add(K::load(values[s].at[e]), by, sums[t][e]);
+      }
+    }
+  }
+  for (; k < thin.to; k += Y) {
+    const vector values = *(const vector *)(at + k * thin.along);
+    PF_UNROLL
+    for (int t = 0; t < K::FEW; t++) {
+      const sum by = K::load(thin.few[t * thin.few_step + k * thin.few_along]);
+      PF_UNROLL
+      for (int e = 0; e < K::WIDTH; e++) sums[t][e] = pf_mul_add(K::load(values.at[e]), by, sums[t][e]);
+    }
+  }
+  PF_UNROLL
+  for (int t = 0; t < K::FEW; t++) {
+    PF_UNROLL
+    for (int e = 0; e < K::WIDTH; e++) met[pf_thread() + e * K::THREADS] = sums[t][e];
+    pf_barrier();
+    /* Each thread adds up some of the lines. */
+    for (int c = pf_thread(); c < X * K::WIDTH; c += K::THREADS) {
+      sum total = met[c / X * K::THREADS + c % X];
+      for (int other = 1; other < Y; other++) total += met[c / X * K::THREADS + other * X + c % X];
+      const int at_line = thin.first + c % X * K::WIDTH + c / X;
+      if (at_line < thin.lines) thin.store(t, at_line, total, out);
+    }
+    pf_barrier();
+  }
+}
+
+#endif

@@ -1,0 +1,210 @@
+"""Host side of matmul.hip: which way a product takes on a GPU, in which tiles and parts.
+
+A product's text depends on dtype, on which strides are 1 and allow vectors, on the number of batch axes and on the
+tile; extents and strides are arguments. How k is cut depends on shape and target, so results do too, in their last bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+from pyflame.core.device import Target
+from pyflame.core.shape import power
+from pyflame.ir.kernel import GpuSource, Launch
+from pyflame.kernels.contraction import matmul_layout, matmul_rows
+from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
+from pyflame.kernels.tile_gpu import (
+    MAX_PARTS,
+    PhaseText,
+    check_extents,
+    choose_cut,
+    finish_phase,
+    gpu_source,
+    partial_out,
+    round_up,
+    sums_of,
+    value_type,
+)
+
+FEW = 8  # rows or columns up to which the other operand is read once, in place
+_THREADS = 256
+_VECTOR_BYTES = 16
+_MAX_TILE_WIDTH = 4
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """An operand seen as lines along k: strides of both, batch strides, and where it lies."""
+
+    buffer: int
+    lines: int
+    k: int
+    line_stride: int
+    k_stride: int
+    batch_strides: tuple[int, ...]
+    itemsize: int
+    offset: int  # bytes from the buffer's address
+    aligned: bool  # whether that address may be relied upon
+
+    @property
+    def along_k(self) -> bool:
+        """Whether memory runs along k rather than across lines."""
+        if self.k_stride == 1 or self.line_stride == 1:
+            return self.k_stride == 1
+        return abs(self.k_stride) <= abs(self.line_stride)
+
+    def vector(self, width: int, along_k: bool) -> bool:
+        """Whether `width` neighbours along k or across lines are always one aligned vector."""
+        step, other = (self.k_stride, self.line_stride) if along_k else (self.line_stride, self.k_stride)
+        extent = self.k if along_k else self.lines
+        whole = all(v % width == 0 for v in (extent, other, *self.batch_strides))
+        return self.aligned and width > 1 and step == 1 and whole and self.offset % (width * self.itemsize) == 0
+
+    def alignment(self, width: int, along_k: bool) -> int:
+        return self.itemsize * (width if self.vector(width, along_k) else 1)
+
+
+@dataclass(frozen=True)
+class Product:
+    """What matmul.hip is to compute, and for whom."""
+
+    launch: Launch
+    target: Target
+    a: Matrix
+    b: Matrix
+    batch: tuple[int, ...]
+    epilogue: Epilogue
+
+    @property
+    def sums_bytes(self) -> int:
+        return sums_of(self.launch.operands[0].dtype).nbytes
+
+
+def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and launches of one (batched) matrix product. `aligned` False: for buffers that lie askew."""
+    a, b = launch.operands
+    rows = matmul_rows(launch)
+    n, k, size = b.shape[-1], a.shape[-1], a.dtype.itemsize
+    check_extents("matmul", (rows.m, n, k, prod(rows.batch)))
+    at = [offset for _, offset in launch.buffers]
+    left = Matrix(0, rows.m, k, rows.stride, a.strides[-1], rows.a_steps, size, at[0], aligned)
+    right = Matrix(1, n, k, b.strides[-1], b.strides[-2], rows.b_steps, size, at[1], aligned)
+    assert epilogue is not None
+    product = Product(launch, target, left, right, rows.batch, epilogue)
+    if min(rows.m, n) <= FEW and max(rows.m, n) * k >= 1024:
+        few_rows = rows.m <= n
+        few, matrix = (left, right) if few_rows else (right, left)
+        return _dots(product, few, matrix, few_rows) if matrix.along_k else _columns(product, few, matrix, few_rows)
+    return _tiles(product)
+
+
+def _axes(batch: tuple[int, ...], one: Matrix, other: Matrix) -> tuple[int, ...]:
+    return tuple(v for axis in zip(batch, one.batch_strides, other.batch_strides, strict=True) for v in axis)
+
+
+def _source(
+    product: Product, kind: dict[str, int], first: PhaseText, alignment: dict[int, int], parts: int
+) -> GpuSource:
+    """One launch, or with partial sums two."""
+    m, n, batch = product.a.lines, product.b.lines, prod(product.batch)
+    phases, scratch = [first], 0
+    if parts > 1:
+        phases.append(finish_phase(m, n, batch, parts, sums_of(product.launch.operands[0].dtype)))
+        scratch = parts * batch * m * n * product.sums_bytes
+    kind = {**kind, "AXES": len(product.batch)}
+    places = [alignment[0], alignment[1]]
+    return gpu_source("matmul.hip", product.launch, kind, {}, phases, product.epilogue, places, scratch)
+
+
+def _tiles(product: Product) -> GpuSource:
+    a, b, batch = product.a, product.b, prod(product.batch)
+    cut = choose_cut(a.lines, b.lines, a.k, batch, product.sums_bytes, product.target.workers)
+    tile = cut.tile
+    width = min(_VECTOR_BYTES // a.itemsize, _MAX_TILE_WIDTH)
+    kind = {
+        **tile.defines(), "WIDTH": width, "A_ALONG_K": int(a.along_k), "A_VECTOR": int(a.vector(width, a.along_k)),
+        "B_ALONG_K": int(b.along_k), "B_VECTOR": int(b.vector(width, b.along_k)),
+    }  # fmt: skip
+    args = (
+        a.lines, b.lines, a.k, a.line_stride, a.k_stride, b.k_stride, b.line_stride, cut.split, batch,
+        *_axes(product.batch, a, b),
+    )  # fmt: skip
+    grid = -(-a.lines // tile.rows) * -(-b.lines // tile.cols) * batch * cut.parts
+    out = "out" if cut.parts == 1 else partial_out("a0", "a1", sums_of(product.launch.operands[0].dtype))
+    body = f"pf_gemm_tile<PF_KEY_kind>(b0, b1, arg, {out});"
+    lds = tile.lds_bytes(product.sums_bytes)
+    phase = PhaseText(grid, tile.threads, args, body, cut.parts == 1, lds)
+    return _source(product, kind, phase, {m.buffer: m.alignment(width, m.along_k) for m in (a, b)}, cut.parts)
+
+
+def _dots(product: Product, few: Matrix, matrix: Matrix, few_rows: bool) -> GpuSource:
+    """Lanes along the lines of the large matrix."""
+    width = _VECTOR_BYTES // matrix.itemsize
+    width = width if matrix.vector(width, along_k=True) else 1
+    lanes = min(power(-(-matrix.k // (width * 2))), product.target.wave_size)
+    each = {1: 4, 2: 2, 3: 2, 4: 2}.get(few.lines, 1)
+    step = lanes * width
+    while each > 1 and matrix.lines * prod(product.batch) < each * (_THREADS // lanes) * product.target.workers:
+        each //= 2
+    kind = {
+        "FEW": few.lines, "FEW_ROWS": int(few_rows), "FEW_VECTOR": int(few.vector(width, along_k=True)),
+        "LANES": lanes, "EACH": each, "WIDTH": width, "THREADS": _THREADS,
+    }  # fmt: skip
+    alignment = {m.buffer: m.alignment(width, along_k=True) for m in (few, matrix)}
+    return _thin(product, few, matrix, kind, "dots", _THREADS // lanes * each, 8 * step, step, alignment, 0)
+
+
+def _columns(product: Product, few: Matrix, matrix: Matrix, few_rows: bool) -> GpuSource:
+    """Threads across the lines of the large matrix."""
+    width = _VECTOR_BYTES // matrix.itemsize
+    width = width if matrix.vector(width, along_k=False) else 1
+    across = min(power(-(-matrix.lines // width)), 32)
+    kind = {"FEW": few.lines, "FEW_ROWS": int(few_rows), "ACROSS": across, "WIDTH": width, "THREADS": _THREADS}
+    alignment = {matrix.buffer: matrix.alignment(width, along_k=False), few.buffer: few.itemsize}
+    step, lds = _THREADS // across, _THREADS * width * product.sums_bytes
+    return _thin(product, few, matrix, kind, "columns", across * width, 16 * step, step, alignment, lds)
+
+
+def _thin(
+    product: Product,
+    few: Matrix,
+    matrix: Matrix,
+    kind: dict[str, int],
+    way: str,
+    per: int,
+    least: int,
+    step: int,
+    alignment: dict[int, int],
+    lds: int,
+) -> GpuSource:
+    """A strip of `per` lines for each block; k is cut into parts of at least `least`, whole steps."""
+    batch = prod(product.batch)
+    strips = -(-matrix.lines // per) * batch
+    parts = max(1, min(-(-4 * product.target.workers // strips), matrix.k // least, MAX_PARTS))
+    split = round_up(-(-matrix.k // parts), step)
+    parts = -(-matrix.k // split)
+    args = (
+        matrix.lines, matrix.k, matrix.line_stride, matrix.k_stride, few.line_stride, few.k_stride, split, batch,
+        *_axes(product.batch, few, matrix),
+    )  # fmt: skip
+    m, n = (str(v.lines) if v is few else "a0" for v in (product.a, product.b))
+    out = "out" if parts == 1 else partial_out(m, n, sums_of(product.launch.operands[0].dtype))
+    body = f"pf_gemm_{way}<PF_KEY_kind>(b{few.buffer}, b{matrix.buffer}, arg, {out});"
+    phase = PhaseText(strips * parts, _THREADS, args, body, parts == 1, lds)
+    return _source(product, kind, phase, alignment, parts)
+
+
+kernel(
+    KernelSpec(
+        "matmul",
+        "gemm_gpu",
+        matmul_source,
+        languages=("hip", "cuda"),
+        why="own tiled GEMM",
+        epilogue=EpilogueSlot(matmul_layout, value_type, 0),
+        strided=True,
+        unaligned=partial(matmul_source, aligned=False),
+    )
+)

@@ -1,0 +1,218 @@
+"""Host side of pf_tile.h: types and tiles of GPU GEMM and convolution, and the text around matmul.hip and conv.hip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from pyflame.core.dtype import DType
+from pyflame.core.errors import CompileError
+from pyflame.core.shape import magic
+from pyflame.ir.c_types import storage
+from pyflame.ir.kernel import GpuSource, Launch
+from pyflame.kernels.ctype import loaded
+from pyflame.kernels.gpu_source import GpuFunctions
+from pyflame.kernels.spec import Epilogue
+
+FINISH_BLOCK = 256
+MAX_PARTS = 32
+_LARGEST = 1 << 31  # extents are ints in the kernels
+_BUSY = 512  # threads with which a compute unit reaches its pace
+_LAUNCH = 4000  # clocks that one more launch costs
+_MULTIPLY_ADDS = 100  # of a compute unit in a clock, about
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The C types of a dtype's sums: as they are added, as an epilogue sees them, and their size."""
+
+    sum: str
+    value: str
+    nbytes: int
+
+
+# Integers are added without sign, since only those may wrap; small ones in 32 bits, and wrap when they are stored.
+_SUMS = {"float64": Sums("double", "double", 8), "int64": Sums("uint64_t", "int64_t", 8)}
+
+
+def sums_of(dtype: DType) -> Sums:
+    """How products of this dtype are added.
+
+    >>> sums_of(float16).sum, sums_of(int8).sum
+    ('float', 'uint32_t')
+    """
+    return _SUMS.get(dtype.name, Sums("float", "float", 4) if dtype.is_float else Sums("uint32_t", "int32_t", 4))
+
+
+def value_type(launch: Launch) -> str:
+    """The C type in which an epilogue gets a result."""
+    return sums_of(launch.operands[0].dtype).value
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block's tile of outputs, the k of one step, the outputs of one thread, and how well it does at its best."""
+
+    rows: int
+    cols: int
+    depth: int
+    high: int
+    wide: int
+    efficiency: float
+
+    @property
+    def threads(self) -> int:
+        return self.rows // self.high * (self.cols // self.wide)
+
+    def lds_bytes(self, nbytes: int) -> int:
+        """Two steps of both operands, lines padded by 16 bytes."""
+        return 2 * self.depth * ((self.rows + self.cols) * nbytes + 32)
+
+    def defines(self) -> dict[str, int]:
+        return {
+            "ROWS": self.rows, "COLS": self.cols, "DEPTH": self.depth, "HIGH": self.high, "WIDE": self.wide,
+            "THREADS": self.threads,
+        }  # fmt: skip
+
+
+_TILES = {
+    4: (Tile(128, 128, 8, 8, 8, 1.0), Tile(64, 64, 16, 4, 4, 0.7), Tile(32, 32, 16, 4, 4, 0.5)),
+    8: (Tile(64, 64, 8, 4, 4, 0.8), Tile(32, 32, 8, 4, 4, 0.5)),
+}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A tile and how k is cut: `parts` partial sums over `split` of it each."""
+
+    tile: Tile
+    parts: int
+    split: int
+
+
+@lru_cache(maxsize=1024)
+def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) -> Cut:
+    """The tile and the cut of k that should take the least time: large tiles where they fill the GPU, else smaller.
+
+    >>> choose_cut(4096, 4096, 4096, 1, 4, 304).tile.rows, choose_cut(64, 64, 1 << 16, 1, 4, 304).parts
+    (128, 32)
+    """
+    best: tuple[float, Cut] | None = None
+    for tile in _TILES[nbytes]:
+        parts = 1
+        while parts == 1 or (parts <= MAX_PARTS and k // parts >= 8 * tile.depth):
+            split = round_up(-(-k // parts), tile.depth)
+            cut = Cut(tile, -(-k // split), split)
+            if parts == 1 or cut.parts * m * n * batch < _LARGEST:
+                took = _clocks(m, n, batch, cut, nbytes, workers)
+                best = (took, cut) if best is None or took < best[0] else best
+            parts *= 2
+    assert best is not None
+    return best[1]
+
+
+def _clocks(m: int, n: int, batch: int, cut: Cut, nbytes: int, workers: int) -> float:
+    """About how long a product takes. Only the ratios matter."""
+    tile = cut.tile
+    blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch * cut.parts
+    rounds = -(-blocks // workers)
+    pace = tile.efficiency * min(1.0, rounds * tile.threads / _BUSY) * _MULTIPLY_ADDS * 4 / nbytes
+    took = rounds * tile.rows * tile.cols * (cut.split + 64) / pace
+    if cut.parts > 1:
+        took += _LAUNCH + 2 * cut.parts * m * n * batch * nbytes / (16 * workers)
+    return took
+
+
+def round_up(n: int, to: int) -> int:
+    """n rounded up to a multiple of `to`."""
+    return -(-n // to) * to
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PhaseText:
+    """One kernel: what it calls with `arg` and, where `stores`, with `out`, which takes results."""
+
+    grid: int
+    block: int
+    args: tuple[int, ...]
+    body: str
+    stores: bool
+    lds_bytes: int = 0
+
+
+def finish_phase(m: int, n: int, batch: int, parts: int, sums: Sums) -> PhaseText:
+    """The launch that adds up partial sums."""
+    outputs = m * n * batch
+    args = (outputs, parts, m, magic(m), n, magic(n))
+    body = f"pf_finish<{sums.sum}, {FINISH_BLOCK}>(scratch, arg, out);"
+    return PhaseText(-(-outputs // FINISH_BLOCK), FINISH_BLOCK, args, body, stores=True)
+
+
+def partial_out(m: str, n: str, sums: Sums) -> str:
+    """What takes partial sums, as an expression; m and n are those of the result."""
+    return f"pf_partial<{sums.sum}>{{({sums.sum} *)scratch, {m}, {n}}}"
+
+
+def gpu_source(
+    file: str,
+    launch: Launch,
+    kind: dict[str, int],
+    types: dict[str, str],
+    phases: Sequence[PhaseText],
+    epilogue: Epilogue,
+    alignment: Sequence[int],
+    scratch_bytes: int = 0,
+) -> GpuSource:
+    """The kernels of a launch. `kind` and `types`: what the file's templates want to know at compile time."""
+    dtype, count = launch.operands[0].dtype, len(launch.buffers)
+    sums = sums_of(dtype)
+    buffers = [f"b{n}" for n in range(count)]
+    own = [f"e{n}" for n in range(len(epilogue.args))]
+    types = {"stored": storage(dtype), "sum": sums.sum, **types}
+    lines = [
+        f'#include "{file}"',
+        "struct PF_KEY_kind {",
+        *(f"  typedef {c_type} {name};" for name, c_type in types.items()),
+        f"  PF_FN sum load(stored x) {{ return (sum){loaded(dtype, 'x')}; }}",
+        f"  enum {{ {', '.join(f'{name} = {value}' for name, value in kind.items())} }};",
+        "};",
+        epilogue.text.rstrip(),
+        "struct PF_KEY_out {",
+        f"  pf_pointer {', '.join(buffers)};",
+        "  const pf_word *uni;",
+        *(f"  int64_t {name};" for name in own),
+        f"  PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, {sums.sum} sum) const {{",
+        f"    PF_KEY_epilogue({', '.join([*buffers, 'uni', *own, 'batch', 'i', 'j'])}, ({sums.value})sum);",
+        "  }",
+        "};",
+    ]
+    inputs = len(launch.operands)
+    functions = GpuFunctions(
+        file,
+        [*(f"const {storage(v.dtype)}" for v in launch.operands), *["char"] * (count - inputs)],
+        [*alignment, *[1] * (count - inputs)],
+    )
+    for number, phase in enumerate(phases):
+        args, body = phase.args, phase.body
+        if phase.stores:
+            words = [f"a{len(args) + n}" for n in range(len(own))]
+            fields = ", ".join([*(f"{{(char *){b}}}" for b in buffers), "uni", *words])
+            args, body = (*args, *epilogue.args), f"const PF_KEY_out out = {{{fields}}};\n  {body}"
+        functions.add(f"_{number}", phase.grid, phase.block, args, body, phase.lds_bytes)
+    made = functions.source(scratch_bytes)
+    return replace(made, text="\n".join(lines) + "\n" + made.text)
+
+
+def late_args(launch: Launch) -> str:
+    """A phase's arguments for kernels that have many: not loaded before they are needed."""
+    return f"PF_LATE_ARGS(arg, {len(launch.buffers) + 3})"
+
+
+def check_extents(op: str, extents: Sequence[int]) -> None:
+    """Kernels count in 32 bits, with room for one step beyond the end."""
+    if max(extents) >= _LARGEST - 1024:
+        raise CompileError(f"[{op}] expected extents below 2^31 but got {max(extents)}; split the tensor")

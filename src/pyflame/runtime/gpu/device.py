@@ -1,0 +1,304 @@
+"""A GPU: its memory, its kernels, its stream, and copies to and from it. The same for every vendor's driver.
+
+Everything is asynchronous, in the order of the device's stream, until something is downloaded or waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pyflame.core.device import DeviceId
+from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError, PyFlameError
+from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
+from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Words, dimensions
+from pyflame.runtime.gpu.graph import Graph, capture
+from pyflame.runtime.gpu.memory import Block, DevicePool
+from pyflame.runtime.gpu.pinned import PinnedPool
+from pyflame.runtime.gpu.stream import Clock, Event, Stream
+from pyflame.runtime.gpu.transfer import Transfers
+
+_REMEMBERED = 8  # launches that a fault is looked for in
+_WATCHED = 256  # records kept for the next wait; one more, and it comes now
+T = TypeVar("T")
+
+
+class GpuDevice:
+    """One GPU.
+
+    `find_compiler` is asked when the first kernel is needed. `memory_error`: raised when memory runs out.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        find_compiler: Callable[[], KernelCompiler],
+        index: int = 0,
+        memory_error: type[OutOfMemoryError] = OutOfMemoryError,
+    ) -> None:
+        self.driver = driver
+        self.index = index
+        self.id = DeviceId(driver.kind, index)
+        self.fault: DeviceFaultError | None = None
+        self.properties: DeviceProperties = driver.properties(index)
+        self.target = driver.target(index)
+        self.spare_streams: dict[int, deque[int]] = {}  # by priority
+        self.spare_events: dict[bool, deque[int]] = {}  # by whether they take the time
+        self.retired_graphs: deque[tuple[int, int]] = deque()
+        self.pool = DevicePool(driver, index, error=memory_error)
+        self.pinned = PinnedPool(driver, index)
+        self.stream = Stream(self)
+        self._transfers = Transfers(driver, self.pinned)
+        self._find_compiler = find_compiler
+        self._kernels: GpuKernels | None = None
+        self._opening = threading.Lock()
+        self._capture_lock = threading.RLock()
+        self._captured = threading.local()
+        self._recent: deque[str] = deque(maxlen=_REMEMBERED)
+        self._watched: deque[tuple[Any, int, int, Callable[[bytes], None]]] = deque()
+        self._peers: dict[int, bool] = {}
+
+    def use(self) -> None:
+        """Make it this thread's current device. Refuses one that has broken."""
+        if self.fault is not None:
+            raise type(self.fault)(
+                f"[device] expected {self.id} to work but it broke before: {self.fault}"
+            ) from self.fault
+        self.driver.set_device(self.index)
+
+    def guarded(self, work: Callable[[], T]) -> T:
+        """Run something that may find out that the device broke; the error then names the last kernels."""
+        try:
+            return work()
+        except DeviceFaultError as error:
+            raise self._broken(error) from error
+
+    def _broken(self, error: DeviceFaultError) -> DeviceFaultError:
+        names = ", ".join(dict.fromkeys(reversed(self._recent)))
+        self.fault = type(error)(f"{error}. Kernels launched last, newest first: {names or 'none'}")
+        return self.fault
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int, stream: Stream | None = None) -> Block:
+        """Memory for work on a stream. A graph that is being captured keeps it."""
+        block = self.pool.allocate(nbytes, (stream or self.stream).handle)
+        graph = self._capture
+        if graph is not None:
+            graph.keep(block)
+        return block
+
+    def memory_info(self) -> tuple[int, int]:
+        """Bytes free and in total, as the driver sees them."""
+        self.use()
+        return self.driver.mem_info()
+
+    def empty_cache(self) -> int:
+        """Give unused memory back, of the device and pinned; gives the bytes."""
+        self.use()
+        return self.pool.empty_cache() + self.pinned.empty_cache()
+
+    # --- kernels ------------------------------------------------------------------------------------------------------
+
+    @property
+    def kernels(self) -> GpuKernels:
+        """Compiled kernels, in memory and on disk."""
+        if self._kernels is None:
+            with self._opening:
+                if self._kernels is None:
+                    self._kernels = GpuKernels(self.driver, self.index, self.target, self._find_compiler())
+        return self._kernels
+
+    def functions(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[list[Function]]:
+        """Each text's kernels, by the suffixes given with it. A text defines kernels PF_KEY<suffix>."""
+        return self.kernels.functions(texts)
+
+    def launch(
+        self,
+        function: Function,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        dynamic_lds: int,
+        words: Words | Sequence[int] | np.ndarray[Any, Any],
+        start: int = 0,
+        stream: Stream | None = None,
+    ) -> None:
+        """Give a kernel to the stream. `words`: its parameters of 8 bytes each, from `start` on."""
+        self.use()
+        self._recent.append(function.name)
+        given = words if isinstance(words, Words) else Words(words)
+        try:
+            self.driver.launch(
+                function.handle,
+                dimensions(grid),
+                dimensions(block),
+                dynamic_lds,
+                (stream or self.stream).handle,
+                given,
+                start,
+            )
+        except DeviceFaultError as error:  # of an earlier launch: it is found by whoever comes next
+            raise self._broken(error) from error
+        except PyFlameError as error:
+            raise type(error)(f"{error}. The kernel is {function.name}, grid {grid}, block {block}") from error
+
+    def attributes(self, function: Function) -> dict[str, int]:
+        """registers, lds_bytes, local_bytes (spills) and max_threads of a kernel."""
+        self.use()
+        return self.driver.function_attributes(function.handle)
+
+    # --- copies -------------------------------------------------------------------------------------------------------
+
+    def upload(self, address: int, data: bytes, stream: Stream | None = None) -> None:
+        """Send bytes. They may be forgotten when this returns."""
+        source = np.frombuffer(data, np.uint8)
+        self.upload_from(address, source.ctypes.data, len(data), stream)
+
+    def upload_from(self, address: int, host: int, nbytes: int, stream: Stream | None = None) -> None:
+        """Send host memory. It may be changed when this returns; the device has it when its stream gets there."""
+        self._no_capture("upload")
+        self.use()
+        self.guarded(lambda: self._transfers.upload(address, host, nbytes, (stream or self.stream).handle))
+
+    def download(self, host: int, address: int, nbytes: int, stream: Stream | None = None) -> None:
+        """Fetch memory. Waits until it is there, then looks at what is watched."""
+        self._no_capture("download")
+        self.use()
+        self.guarded(lambda: self._transfers.download(host, address, nbytes, (stream or self.stream).handle))
+        self.check()
+
+    def copy(self, dst: int, src: int, nbytes: int, stream: Stream | None = None) -> None:
+        """Copy inside the device."""
+        self.use()
+        if nbytes:
+            self.guarded(lambda: self.driver.copy_d2d(dst, src, nbytes, (stream or self.stream).handle))
+
+    def zero(self, address: int, nbytes: int, stream: Stream | None = None) -> None:
+        self.use()
+        if nbytes:
+            self.guarded(lambda: self.driver.memset(address, 0, nbytes, (stream or self.stream).handle))
+
+    def reaches(self, other: GpuDevice) -> bool:
+        """Whether it can copy straight from another device's memory; asked and enabled once."""
+        known = self._peers.get(other.index)
+        if known is None:
+            known = other.driver is self.driver and self.driver.can_access_peer(self.index, other.index)
+            if known:
+                self.driver.enable_peer(self.index, other.index)
+            self._peers[other.index] = known
+        return known
+
+    def copy_from_peer(self, address: int, other: GpuDevice, src: int, nbytes: int) -> None:
+        """Copy from another device's memory, behind what its stream was given so far; it waits for the copy in turn."""
+        if not nbytes:
+            return
+        written = Event(other).record()
+        self.stream.wait(written)
+        self.guarded(lambda: self.driver.copy_peer(address, self.index, src, other.index, nbytes, self.stream.handle))
+        other.stream.wait(Event(self).record())  # or the source could be given away and overwritten before
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def watch(self, storage: Any, address: int, nbytes: int, report: Callable[[bytes], None]) -> None:
+        """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise."""
+        self._watched.append((storage, address, nbytes, report))
+        if len(self._watched) > _WATCHED and self._capture is None:
+            self.use()
+            self.check()
+
+    def check(self) -> None:
+        """Look at what is watched. The first report that raises ends it; the rest is forgotten."""
+        while self._watched:
+            try:
+                _, address, nbytes, report = self._watched.popleft()
+            except IndexError:
+                return  # another thread took it
+            record = np.empty(nbytes, np.uint8)
+            self.guarded(
+                lambda: self._transfers.download(record.ctypes.data, address, nbytes, self.stream.handle)  # noqa: B023
+            )
+            try:
+                report(record.tobytes())
+            except BaseException:
+                self._watched.clear()
+                raise
+
+    def synchronize(self) -> None:
+        """Wait for everything, then look at what is watched."""
+        self._no_capture("synchronize")
+        self.use()
+        self.guarded(self.driver.synchronize)
+        self.bury()
+        self.check()
+
+    def event(self, timing: bool = False) -> Event:
+        return Event(self, timing)
+
+    def clock(self, stream: Stream | None = None) -> Clock:
+        """A clock that starts now, on the stream."""
+        return Clock(self, stream)
+
+    # --- graphs -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def capture(self) -> Iterator[Graph]:
+        """Capture launches, copies inside the device and fills of this thread, to be replayed as one."""
+        with self._capture_lock:
+            if self._capture is not None:
+                raise DeviceError("[graph] expected no capture inside of another; end the first one")
+            with capture(self) as graph:
+                self._captured.graph = graph
+                try:
+                    yield graph
+                finally:
+                    self._captured.graph = None
+
+    @property
+    def _capture(self) -> Graph | None:
+        """The graph that this thread is capturing."""
+        found: Graph | None = getattr(self._captured, "graph", None)
+        return found
+
+    def bury(self) -> None:
+        """Destroy graphs that nobody holds any more, when the stream is done with them."""
+        if self.retired_graphs:
+            self.driver.stream_synchronize(self.stream.handle)
+        while self.retired_graphs:
+            self.driver.graph_destroy(*self.retired_graphs.popleft())
+
+    def _no_capture(self, what: str) -> None:
+        if self._capture is not None:
+            raise DeviceError(
+                f"[graph] expected no {what} while a graph is captured; do it before or behind the capture"
+            )
+
+    # --- telling ------------------------------------------------------------------------------------------------------
+
+    def info(self) -> dict[str, Any]:
+        p = self.properties
+        free, total = self.memory_info()
+        return {
+            "type": self.id.kind,
+            "name": p.name,
+            "arch": p.arch,
+            "arch_full": p.arch_full,
+            "compute_units": p.compute_units,
+            "wave_size": p.wave_size,
+            "lds_per_block": p.lds_per_block,
+            "max_threads_per_block": p.max_threads,
+            "clock_khz": p.clock_khz,
+            "total_memory": total,
+            "free_memory": free,
+            "peak_bandwidth": p.peak_bandwidth,
+            "pci_bus_id": p.pci_bus_id,
+            "integrated": p.integrated,
+            "matrix_core": self.target.matrix_core,
+            "fp8": self.target.fp8,
+            "driver": self.driver.version(),
+            "compiler": self._kernels.compiler.version if self._kernels else None,
+        }

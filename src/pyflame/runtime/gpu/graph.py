@@ -1,0 +1,80 @@
+"""A captured graph: work given to a stream once, replayed as one launch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyflame.core.errors import DeviceError
+
+if TYPE_CHECKING:
+    from pyflame.runtime.gpu.device import GpuDevice
+
+
+class Graph:
+    """What was captured. Holds the memory that was allocated meanwhile; replays one at a time.
+
+    >>> with device.capture() as graph:  # doctest: +SKIP
+    ...     device.launch(function, 1, 64, 0, words)
+    >>> graph.replay()  # doctest: +SKIP
+    """
+
+    def __init__(self, device: GpuDevice) -> None:
+        self._device = device
+        self._lock = threading.Lock()
+        self._graph = self._executable = 0
+        self._kept: list[Any] = []
+
+    def keep(self, thing: Any) -> None:
+        """Hold something for as long as the graph lives: memory whose address was captured."""
+        self._kept.append(thing)
+
+    def finish(self, graph: int) -> None:
+        """Make it ready to run."""
+        self._graph = graph
+        self._executable = self._device.driver.graph_instantiate(graph)
+
+    def replay(self) -> None:
+        """Give it to the device's stream."""
+        if not self._executable:
+            raise DeviceError("[graph] expected a captured graph but its capture did not end; capture it again")
+        device = self._device
+        with self._lock:
+            device.use()
+            device.guarded(lambda: device.driver.graph_launch(self._executable, device.stream.handle))
+
+    def __del__(self) -> None:
+        # It may be running, and this may be the middle of another capture: the device destroys it when it is idle.
+        if self._graph:
+            self._device.retired_graphs.append((self._graph, self._executable))
+
+
+@contextmanager
+def capture(device: GpuDevice) -> Iterator[Graph]:
+    """Capture what this thread gives to the device's stream. Nothing runs until the graph is replayed."""
+    graph = Graph(device)
+    device.use()
+    device.bury()
+    stream = device.stream.handle
+    device.pool.capturing(True)
+    try:
+        device.driver.capture_begin(stream)
+        try:
+            yield graph
+        except BaseException:
+            _abandon(device, stream)
+            raise
+        graph.finish(device.driver.capture_end(stream))
+    finally:
+        device.pool.capturing(False)
+
+
+def _abandon(device: GpuDevice, stream: int) -> None:
+    """End a capture that failed. What failed first is what the user should hear of."""
+    try:
+        unwanted = device.driver.capture_end(stream)
+    except DeviceError:
+        return  # the driver has ended it already
+    device.driver.graph_destroy(unwanted)

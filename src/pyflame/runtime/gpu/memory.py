@@ -1,0 +1,411 @@
+"""The memory of a GPU: a pool that asks the driver rarely, since allocating there is slow and freeing waits.
+
+The driver gives segments. A segment is cut into chunks; a chunk that is given up merges with free neighbours. Sizes
+are rounded up to classes (eight steps per power of two), which wastes at most 1/8. Small blocks have segments of their
+own, so that they do not hold on to large ones.
+
+Memory belongs to a stream. What is given up on a stream may be used on it again at once, because the new work comes
+behind the old. Another stream gets it only behind an event; `Block.used_on` tells of streams that read a block too.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, insort
+from collections import Counter
+from dataclasses import dataclass
+
+from pyflame.core.errors import ArgumentError, OutOfMemoryError
+from pyflame.runtime.gpu.driver import Driver
+from pyflame.runtime.gpu.returns import Returns
+
+ALIGNMENT = 256
+MIB = 1 << 20
+SMALL = MIB  # largest block of a small segment
+_SMALL_SEGMENT = 2 * MIB
+_MEDIUM = 10 * MIB  # largest block of a shared large segment
+_MEDIUM_SEGMENT = 20 * MIB
+_SHOWN = 5  # sizes named when memory runs out
+
+
+def size_class(nbytes: int) -> int:
+    """The size that a request is rounded up to: eight steps per power of two, of at least 256 bytes.
+
+    >>> size_class(1), size_class(5000), size_class(1 << 20)
+    (256, 5120, 1048576)
+    """
+    step = 1 << max((nbytes - 1).bit_length() - 4, 8)
+    return max(-(-nbytes // step) * step, ALIGNMENT)
+
+
+def segment_size(size: int) -> int:
+    """What the driver is asked for when a block of a class finds no room."""
+    if size <= SMALL:
+        return _SMALL_SEGMENT
+    if size <= _MEDIUM:
+        return _MEDIUM_SEGMENT
+    return -(-size // _SMALL_SEGMENT) * _SMALL_SEGMENT
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    """A pool's state, in bytes, and what it has done so far."""
+
+    allocated: int  # in use
+    reserved: int  # held from the driver
+    cached: int  # held and not in use
+    peak_allocated: int
+    peak_reserved: int
+    allocations: int
+    frees: int
+    hits: int  # allocations that did not ask the driver
+    borrowed: int  # blocks that one stream took over from another, behind an event
+    driver_allocations: int
+    driver_frees: int
+    retries: int  # times that the cache was released because the driver had no more
+    out_of_memory: int  # times that this did not help
+    live_blocks: int
+    free_blocks: int
+    segments: int
+    largest_free: int
+
+    @property
+    def fragmentation(self) -> float:
+        """The share of the cached bytes that the largest free block does not hold: 0 is none."""
+        return 1.0 - self.largest_free / self.cached if self.cached else 0.0
+
+
+class _Segment:
+    """Memory from the driver, and how many of its chunks are in use or wait for a stream."""
+
+    __slots__ = ("address", "first", "held", "size", "small")
+
+    def __init__(self, address: int, size: int, small: bool) -> None:
+        self.address = address
+        self.size = size
+        self.small = small
+        self.held = 0
+        self.first: _Chunk
+
+
+class _Chunk:
+    """A piece of a segment, between its neighbours."""
+
+    __slots__ = ("address", "free", "next", "note", "previous", "segment", "size", "stream")
+
+    def __init__(self, segment: _Segment, address: int, size: int, stream: int) -> None:
+        self.segment = segment
+        self.address = address
+        self.size = size
+        self.stream = stream
+        self.free = True
+        self.note = ""
+        self.previous: _Chunk | None = None
+        self.next: _Chunk | None = None
+
+
+class Block:
+    """Memory of a GPU at `address`, returned to its pool when nothing refers to it any more."""
+
+    __slots__ = ("__weakref__", "_chunk", "_returns", "_streams", "address", "nbytes")
+    read_only = False
+
+    def __init__(self, chunk: _Chunk, nbytes: int, returns: Returns[_Chunk]) -> None:
+        self.address = chunk.address
+        self.nbytes = nbytes
+        self._chunk = chunk
+        self._returns = returns
+        self._streams: tuple[int, ...] = ()
+
+    @property
+    def stream(self) -> int:
+        """The stream it belongs to."""
+        return self._chunk.stream
+
+    def used_on(self, stream: int) -> None:
+        """Tell that work on another stream uses it, so that nobody gets it before that is done."""
+        if stream != self._chunk.stream and stream not in self._streams:
+            self._streams = (*self._streams, stream)
+
+    def note(self, text: str) -> None:
+        """Say what it holds, for the message when memory runs out."""
+        self._chunk.note = text
+
+    def __del__(self) -> None:
+        self._returns.give(self._chunk, self._streams)
+
+
+class DevicePool:
+    """Hands out memory of one device. Thread safe.
+
+    `fraction` of the device's memory is the most it holds; `error` is what it raises when there is no more.
+    """
+
+    def __init__(
+        self, driver: Driver, index: int = 0, fraction: float = 1.0, error: type[OutOfMemoryError] = OutOfMemoryError
+    ) -> None:
+        self._driver = driver
+        self._index = index
+        self._error = error
+        self._lock = threading.RLock()
+        self._returns: Returns[_Chunk] = Returns(driver, index)
+        # (stream, small) -> (size, address) of free chunks, sorted: the first that is large enough fits best
+        self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
+        self._chunks: dict[int, _Chunk] = {}  # free ones, by address
+        self._live: dict[int, _Chunk] = {}
+        self._segments: dict[int, _Segment] = {}
+        self._captures = 0
+        self._limit: int | None = None
+        self._allocated = self._reserved = self._peak_allocated = self._peak_reserved = 0
+        self._count: Counter[str] = Counter()
+        self.set_fraction(fraction)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int, stream: int = 0) -> Block:
+        """Memory for work on a stream. Its content is undefined."""
+        if nbytes < 0:
+            raise ArgumentError(f"[memory] expected a size of 0 or more but got {nbytes}")
+        size = size_class(nbytes)
+        with self._lock:
+            self._count["allocations"] += 1
+            self._take_in()
+            chunk = self._fitting(stream, size) or self._obtain(size, stream)
+            self._cut(chunk, size)
+            chunk.segment.held += 1
+            self._live[chunk.address] = chunk
+            self._allocated += chunk.size
+            self._peak_allocated = max(self._peak_allocated, self._allocated)
+            return Block(chunk, size, self._returns)
+
+    def _fitting(self, stream: int, size: int) -> _Chunk | None:
+        """The smallest free chunk of a stream that is large enough, taken out of its list."""
+        entries = self._free.get((stream, size <= SMALL))
+        if not entries:
+            return None
+        at = bisect_left(entries, (size, 0))
+        if at == len(entries):
+            return None
+        self._count["hits"] += 1
+        chunk = self._chunks.pop(entries.pop(at)[1])
+        chunk.free = False
+        return chunk
+
+    def _obtain(self, size: int, stream: int) -> _Chunk:
+        """A chunk from elsewhere: what other streams have finished with, the driver, or what others do not use."""
+        quiet = self._captures == 0  # events of other streams, and waiting, would spoil a capture
+        if quiet and self._returns.waiting:
+            self._join_all(self._returns.settled())
+            chunk = self._fitting(stream, size)
+            if chunk is not None:
+                return chunk
+        try:
+            return self._grow(size, stream, segment_size(size))
+        except OutOfMemoryError as error:
+            failed = error
+        if quiet:
+            chunk = self._borrow(size, stream)
+            if chunk is not None:
+                return chunk
+            self._count["retries"] += 1
+            self.empty_cache()
+            try:
+                return self._grow(size, stream, -(-size // _SMALL_SEGMENT) * _SMALL_SEGMENT)
+            except OutOfMemoryError as error:
+                failed = error
+        self._count["out_of_memory"] += 1
+        raise self._error(self._no_more(size, failed)) from None
+
+    def _grow(self, size: int, stream: int, nbytes: int) -> _Chunk:
+        """A new segment as one chunk."""
+        if self._limit is not None and self._reserved + nbytes > self._limit:
+            raise OutOfMemoryError(f"the limit set for this pool is {shown(self._limit)}")
+        self._driver.set_device(self._index)
+        address = self._driver.alloc(nbytes)
+        self._count["driver_allocations"] += 1
+        segment = self._segments[address] = _Segment(address, nbytes, size <= SMALL)
+        self._reserved += nbytes
+        self._peak_reserved = max(self._peak_reserved, self._reserved)
+        segment.first = _Chunk(segment, address, nbytes, stream)
+        segment.first.free = False
+        return segment.first
+
+    def _borrow(self, size: int, stream: int) -> _Chunk | None:
+        """What another stream has given up, behind an event that its last use comes before."""
+        for other, small in list(self._free):
+            if other == stream or small != (size <= SMALL):
+                continue
+            chunk = self._fitting(other, size)
+            if chunk is not None:
+                self._driver.set_device(self._index)
+                self._returns.order(before=other, after=stream)
+                self._cut(chunk, size)
+                chunk.stream = stream
+                self._count["borrowed"] += 1
+                return chunk
+        return None
+
+    def _cut(self, chunk: _Chunk, size: int) -> None:
+        """Leave what a block does not need to others, unless it is too little to be of use."""
+        rest = chunk.size - size
+        if rest < (ALIGNMENT if chunk.segment.small else MIB):
+            return
+        tail = _Chunk(chunk.segment, chunk.address + size, rest, chunk.stream)
+        tail.previous, tail.next = chunk, chunk.next
+        if chunk.next is not None:
+            chunk.next.previous = tail
+        chunk.next = tail
+        chunk.size = size
+        self._list(tail)
+
+    # --- giving back --------------------------------------------------------------------------------------------------
+
+    def _take_in(self) -> None:
+        """Look at what was given up since. While a capture runs, what other streams use is left for later."""
+        if self._captures == 0:
+            self._join_all(self._returns.taken_in())
+
+    def _join_all(self, chunks: list[_Chunk]) -> None:
+        for chunk in chunks:
+            self._count["frees"] += 1
+            self._allocated -= chunk.size
+            chunk.segment.held -= 1
+            chunk.note = ""
+            del self._live[chunk.address]
+            self._join(chunk)
+
+    def _join(self, chunk: _Chunk) -> None:
+        """Merge a chunk with free neighbours of its stream, and list the result."""
+        follower = chunk.next
+        if follower is not None and follower.free and follower.stream == chunk.stream:
+            self._unlist(follower)
+            self._absorb(chunk, follower)
+        leader = chunk.previous
+        if leader is not None and leader.free and leader.stream == chunk.stream:
+            self._unlist(leader)
+            self._absorb(leader, chunk)
+            chunk = leader
+        self._list(chunk)
+
+    @staticmethod
+    def _absorb(chunk: _Chunk, follower: _Chunk) -> None:
+        chunk.size += follower.size
+        chunk.next = follower.next
+        if chunk.next is not None:
+            chunk.next.previous = chunk
+
+    def _list(self, chunk: _Chunk) -> None:
+        chunk.free = True
+        self._chunks[chunk.address] = chunk
+        insort(self._free.setdefault((chunk.stream, chunk.segment.small), []), (chunk.size, chunk.address))
+
+    def _unlist(self, chunk: _Chunk) -> None:
+        entries = self._free[chunk.stream, chunk.segment.small]
+        del entries[bisect_left(entries, (chunk.size, chunk.address))]
+        del self._chunks[chunk.address]
+
+    def empty_cache(self) -> int:
+        """Give segments that nobody uses back to the driver; gives their bytes. Waits for the device."""
+        with self._lock:
+            if self._captures:
+                return 0
+            self._take_in()
+            self._driver.set_device(self._index)
+            self._join_all(self._returns.settled(wait=True))
+            unused = [s for s in self._segments.values() if s.held == 0]
+            if unused:
+                self._driver.synchronize()
+            for segment in unused:
+                chunk: _Chunk | None = segment.first
+                while chunk is not None:
+                    self._unlist(chunk)
+                    chunk = chunk.next
+                del self._segments[segment.address]
+                self._reserved -= segment.size
+                self._count["driver_frees"] += 1
+                self._driver.free(segment.address)
+            return sum(s.size for s in unused)
+
+    # --- telling ------------------------------------------------------------------------------------------------------
+
+    def set_fraction(self, fraction: float) -> None:
+        """Hold at most this share of the device's memory from now on."""
+        if not 0.0 < fraction <= 1.0:
+            raise ArgumentError(f"[memory] expected a fraction above 0 and up to 1 but got {fraction}")
+        if fraction == 1.0:
+            self._limit = None
+            return
+        self._driver.set_device(self._index)
+        self._limit = int(self._driver.mem_info()[1] * fraction)
+
+    def capturing(self, begins: bool) -> None:
+        """A graph capture begins or ends: until then no stream is asked or waited for."""
+        with self._lock:
+            if begins:
+                self._take_in()
+            self._captures += 1 if begins else -1
+
+    @property
+    def stats(self) -> MemoryStats:
+        with self._lock:
+            self._take_in()
+            if self._captures == 0 and self._returns.waiting:
+                self._join_all(self._returns.settled())
+            count = self._count
+            return MemoryStats(
+                allocated=self._allocated,
+                reserved=self._reserved,
+                cached=self._reserved - self._allocated,
+                peak_allocated=self._peak_allocated,
+                peak_reserved=self._peak_reserved,
+                allocations=count["allocations"],
+                frees=count["frees"],
+                hits=count["hits"],
+                borrowed=count["borrowed"],
+                driver_allocations=count["driver_allocations"],
+                driver_frees=count["driver_frees"],
+                retries=count["retries"],
+                out_of_memory=count["out_of_memory"],
+                live_blocks=len(self._live),
+                free_blocks=len(self._chunks),
+                segments=len(self._segments),
+                largest_free=max((c.size for c in self._chunks.values()), default=0),
+            )
+
+    def reset_peak(self) -> None:
+        """Measure peaks from here on."""
+        with self._lock:
+            self._take_in()
+            self._peak_allocated, self._peak_reserved = self._allocated, self._reserved
+
+    def largest(self, count: int = _SHOWN) -> list[tuple[int, int, str]]:
+        """(bytes, how many, what they hold) of the largest blocks in use, equal ones together."""
+        with self._lock:
+            self._take_in()
+            kinds = Counter((c.size, c.note) for c in self._live.values())
+        return [(size, n, note) for (size, note), n in sorted(kinds.items(), reverse=True)[:count]]
+
+    def _no_more(self, size: int, reason: OutOfMemoryError) -> str:
+        free, total = self._driver.mem_info()
+        blocks = ", ".join(f"{n} x {shown(s)}{f' ({note})' if note else ''}" for s, n, note in self.largest())
+        cached = self._reserved - self._allocated
+        return (
+            f"[memory] expected {shown(size)} on {self._driver.kind}:{self._index} but there is no room; held "
+            f"{shown(self._allocated)}, cached {shown(cached)} in pieces that are too small, free {shown(free)} of "
+            f"{shown(total)}. Largest blocks in use: {blocks or 'none'}. Delete tensors you no longer need, or use a "
+            f"smaller batch or dtype. ({reason})"
+        )
+
+
+def shown(nbytes: int) -> str:
+    """Bytes for people.
+
+    >>> shown(512), shown(3 << 29)
+    ('512 B', '1.50 GiB')
+    """
+    size = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{nbytes} B" if unit == "B" else f"{size:.2f} {unit}"
+        size /= 1024
+    return f"{size:.2f} TiB"

@@ -1,0 +1,138 @@
+"""Host memory that a GPU reads and writes directly: pinned, so costly to make, so kept for use again."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.errors import ArgumentError
+from pyflame.runtime.gpu.driver import Driver
+from pyflame.runtime.gpu.returns import Returns
+
+_SMALLEST = 4096  # a page
+
+
+@dataclass
+class PinnedStats:
+    """Bytes in use and in the cache, and how often a cached block could be used."""
+
+    allocated: int = 0
+    cached: int = 0
+    acquired: int = 0
+    hits: int = 0
+
+
+class PinnedBlock:
+    """Pinned host memory. Returned to its pool by `release`, or when nothing refers to it any more."""
+
+    __slots__ = ("__weakref__", "_returns", "_streams", "address", "nbytes")
+    read_only = False
+
+    def __init__(self, address: int, nbytes: int, returns: Returns[tuple[int, int]]) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self._returns: Returns[tuple[int, int]] | None = returns
+        self._streams: tuple[int, ...] = ()
+
+    def used_on(self, stream: int) -> None:
+        """Tell that work on a stream uses it, so that nobody gets it before that is done."""
+        if stream not in self._streams:
+            self._streams = (*self._streams, stream)
+
+    def idle(self) -> None:
+        """Tell that the host has waited for all of that work."""
+        self._streams = ()
+
+    def array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Its bytes, as long as the block is held."""
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.address))
+
+    def give_up(self) -> None:
+        """Return it to its pool, once."""
+        returns, self._returns = self._returns, None
+        if returns is not None:
+            returns.give((self.address, self.nbytes), self._streams)
+
+    def __del__(self) -> None:
+        self.give_up()
+
+
+class PinnedPool:
+    """Hands out pinned memory in powers of two. Thread safe.
+
+    >>> pool.warmup([1 << 20]); block = pool.acquire(1000); pool.release(block)  # doctest: +SKIP
+    """
+
+    def __init__(self, driver: Driver, index: int = 0) -> None:
+        self._driver = driver
+        self._index = index
+        self._lock = threading.RLock()
+        self._free: dict[int, list[int]] = {}
+        self._returns: Returns[tuple[int, int]] = Returns(driver, index)
+        self._stats = PinnedStats()
+
+    def acquire(self, nbytes: int) -> PinnedBlock:
+        """A block of at least that size."""
+        if nbytes < 0:
+            raise ArgumentError(f"[pinned memory] expected a size of 0 or more but got {nbytes}")
+        size = max(_SMALLEST, 1 << (nbytes - 1).bit_length() if nbytes else 0)
+        with self._lock:
+            self._take_in()
+            free = self._free.get(size)
+            if free:
+                self._stats.hits += 1
+                self._stats.cached -= size
+                address = free.pop()
+            else:
+                self._driver.set_device(self._index)
+                address = self._driver.host_alloc(size)
+            self._stats.acquired += 1
+            self._stats.allocated += size
+        return PinnedBlock(address, size, self._returns)
+
+    def release(self, block: PinnedBlock) -> None:
+        """Give a block back now rather than when it is forgotten. It must not be touched afterwards."""
+        block.give_up()
+
+    def _take_in(self) -> None:
+        self._keep(self._returns.taken_in())
+        if self._returns.waiting:
+            self._driver.set_device(self._index)
+            self._keep(self._returns.settled())
+
+    def _keep(self, blocks: Iterable[tuple[int, int]]) -> None:
+        for address, size in blocks:
+            self._free.setdefault(size, []).append(address)
+            self._stats.allocated -= size
+            self._stats.cached += size
+
+    def warmup(self, sizes: Iterable[int]) -> None:
+        """Make blocks of these sizes ahead of their use."""
+        blocks = [self.acquire(size) for size in sizes]
+        for block in blocks:
+            self.release(block)
+
+    @property
+    def stats(self) -> PinnedStats:
+        with self._lock:
+            self._take_in()
+            return PinnedStats(**vars(self._stats))
+
+    def empty_cache(self) -> int:
+        """Give unused blocks back to the system; gives their bytes. Waits for the streams that use them."""
+        with self._lock:
+            self._take_in()
+            self._driver.set_device(self._index)
+            self._keep(self._returns.settled(wait=True))
+            freed = self._stats.cached
+            for addresses in self._free.values():
+                for address in addresses:
+                    self._driver.host_free(address)
+            self._free.clear()
+            self._stats.cached = 0
+            return freed

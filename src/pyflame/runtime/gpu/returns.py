@@ -1,0 +1,74 @@
+"""Blocks on their way back to a pool.
+
+A block is given up at any moment, in any thread, even in the middle of the pool's own work when the garbage collector
+runs; so giving up only puts it into a queue, and the pool looks there when it next needs memory. What a stream may
+still use comes back when an event behind that use is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from pyflame.runtime.gpu.driver import Driver
+
+T = TypeVar("T")
+
+
+class Returns(Generic[T]):
+    """The queue. `give` may be called from anywhere; all else under the pool's lock."""
+
+    def __init__(self, driver: Driver, index: int) -> None:
+        self._driver = driver
+        self._index = index
+        self._given: deque[tuple[T, tuple[int, ...]]] = deque()
+        self._waiting: list[tuple[T, list[int]]] = []
+        self._events: list[int] = []  # for use again
+
+    def give(self, item: T, streams: Iterable[int] = ()) -> None:
+        """Give a block up. `streams`: those whose work so far may still use it."""
+        self._given.append((item, tuple(streams)))
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def taken_in(self) -> list[T]:
+        """What no stream can use any more. Others begin to wait: for events recorded now, behind every earlier use."""
+        ready: list[T] = []
+        for _ in range(len(self._given)):
+            item, streams = self._given.popleft()
+            if streams:
+                self._driver.set_device(self._index)
+                self._waiting.append((item, [self._mark(s) for s in streams]))
+            else:
+                ready.append(item)
+        return ready
+
+    def _mark(self, stream: int) -> int:
+        event = self._events.pop() if self._events else self._driver.event_create(timing=False)
+        self._driver.event_record(event, stream)
+        return event
+
+    def settled(self, wait: bool = False) -> list[T]:
+        """What has waited long enough; with `wait`, all of it, after waiting for the streams."""
+        ready: list[T] = []
+        still: list[tuple[T, list[int]]] = []
+        for item, events in self._waiting:
+            if wait:
+                for event in events:
+                    self._driver.event_synchronize(event)
+            if wait or all(map(self._driver.event_query, events)):
+                ready.append(item)
+                self._events += events
+            else:
+                still.append((item, events))
+        self._waiting = still
+        return ready
+
+    def order(self, before: int, after: int) -> None:
+        """Let what a stream does from now on wait for all that another was given so far."""
+        event = self._mark(before)
+        self._driver.stream_wait_event(after, event)
+        self._events.append(event)  # recording it again does not disturb a wait that was asked for

@@ -1,0 +1,103 @@
+"""Streams, events and clocks of a device.
+
+Their handles are never destroyed but used again: memory that belongs to a stream keeps naming it, and an object may be
+forgotten at a moment when no call to the driver is allowed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyflame.runtime.gpu.device import GpuDevice
+
+
+class Stream:
+    """A queue of work. Work of one stream runs in order; streams wait for each other by events only."""
+
+    def __init__(self, device: GpuDevice, priority: int = 0) -> None:
+        self.device = device
+        self._spare = device.spare_streams.setdefault(priority, deque())
+        try:
+            self.handle = self._spare.popleft()
+        except IndexError:
+            device.use()
+            self.handle = device.driver.stream_create(priority)
+
+    def synchronize(self) -> None:
+        """Wait for everything given to it so far."""
+        self.device.use()
+        self.device.guarded(lambda: self.device.driver.stream_synchronize(self.handle))
+
+    def wait(self, event: Event) -> None:
+        """Let what comes next wait for an event, perhaps of another device."""
+        self.device.use()
+        self.device.driver.stream_wait_event(self.handle, event.handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self._spare.append(self.handle)
+
+
+class Event:
+    """A point in a stream."""
+
+    def __init__(self, device: GpuDevice, timing: bool = False) -> None:
+        self.device = device
+        self._spare = device.spare_events.setdefault(timing, deque())
+        try:
+            self.handle = self._spare.popleft()
+        except IndexError:
+            device.use()
+            self.handle = device.driver.event_create(timing)
+
+    def record(self, stream: Stream | None = None) -> Event:
+        """Put it behind what the stream (the default one) was given so far."""
+        self.device.use()
+        self.device.driver.event_record(self.handle, (stream or self.device.stream).handle)
+        return self
+
+    @property
+    def done(self) -> bool:
+        self.device.use()
+        return self.device.driver.event_query(self.handle)
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        self.device.use()
+        self.device.guarded(lambda: self.device.driver.event_synchronize(self.handle))
+
+    def seconds_since(self, start: Event) -> float:
+        """Time on the GPU between two events made with `timing`; waits for this one."""
+        self.synchronize()
+        return self.device.driver.event_elapsed(start.handle, self.handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self._spare.append(self.handle)
+
+
+class Clock:
+    """Times steps of work on a stream: `mark` behind each, then `read`.
+
+    >>> clock = device.clock(); device.launch(...); clock.mark(0); clock.read()  # doctest: +SKIP
+    [(0, 1.2e-05)]
+    """
+
+    def __init__(self, device: GpuDevice, stream: Stream | None = None) -> None:
+        self._make: Callable[[], Event] = lambda: Event(device, timing=True).record(stream)
+        self._marks: list[tuple[int, Event]] = [(-1, self._make())]
+
+    def mark(self, number: int) -> None:
+        """The work of a step ends here."""
+        self._marks.append((number, self._make()))
+
+    def read(self) -> list[tuple[int, float]]:
+        """(number, seconds) of each step since the last reading. Waits for the last."""
+        out = [
+            (n, end.seconds_since(start)) for (_, start), (n, end) in zip(self._marks, self._marks[1:], strict=False)
+        ]
+        self._marks = [(-1, self._make())]
+        return out

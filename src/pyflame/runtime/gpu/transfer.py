@@ -1,0 +1,83 @@
+"""Copies between a GPU and ordinary host memory, in pieces through pinned memory.
+
+A driver copies from ordinary memory through small buffers of its own while the caller waits. Through a pinned piece the
+caller waits for its own memory copy only; the GPU fetches the piece while the next one is filled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+
+from pyflame.runtime.gpu.driver import Driver
+from pyflame.runtime.gpu.pinned import PinnedBlock, PinnedPool
+
+PIECE = 8 << 20
+IN_FLIGHT = 4  # pieces
+
+
+class Transfers:
+    """Copies of one device. The caller has made it current."""
+
+    def __init__(self, driver: Driver, pinned: PinnedPool) -> None:
+        self._driver = driver
+        self._pinned = pinned
+
+    def upload(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        """Host to device. The source may be changed when this returns; the device has it when the stream gets there."""
+        driver = self._driver
+        many = nbytes > IN_FLIGHT * PIECE
+        busy: deque[tuple[PinnedBlock, int]] = deque()
+        try:
+            for at in range(0, nbytes, PIECE):
+                size = min(PIECE, nbytes - at)
+                if len(busy) == IN_FLIGHT:
+                    driver.event_synchronize(busy[0][1])
+                    pair = busy.popleft()
+                else:
+                    pair = self._pinned.acquire(size), driver.event_create(timing=False) if many else 0
+                    pair[0].used_on(stream)
+                busy.append(pair)
+                ctypes.memmove(pair[0].address, src + at, size)
+                driver.copy_h2d(dst + at, pair[0].address, size, stream)
+                if many:
+                    driver.event_record(pair[1], stream)
+        finally:
+            self._end(busy)
+
+    def download(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        """Device to host. Waits until the bytes are there."""
+        driver = self._driver
+        busy: deque[tuple[PinnedBlock, int]] = deque()
+        free: list[tuple[PinnedBlock, int]] = []
+        arrived = 0
+        try:
+            for at in range(0, nbytes, PIECE):
+                size = min(PIECE, nbytes - at)
+                if len(busy) == IN_FLIGHT:
+                    free.append(self._arrive(busy, dst + arrived, min(PIECE, nbytes - arrived)))
+                    arrived += PIECE
+                pair = free.pop() if free else (self._pinned.acquire(size), driver.event_create(timing=False))
+                busy.append(pair)
+                pair[0].used_on(stream)
+                driver.copy_d2h(pair[0].address, src + at, size, stream)
+                driver.event_record(pair[1], stream)
+            while arrived < nbytes:
+                free.append(self._arrive(busy, dst + arrived, min(PIECE, nbytes - arrived)))
+                arrived += PIECE
+        finally:
+            self._end([*busy, *free])
+
+    def _arrive(self, busy: deque[tuple[PinnedBlock, int]], dst: int, size: int) -> tuple[PinnedBlock, int]:
+        """Wait for the oldest piece and put it where it belongs."""
+        block, event = busy[0]
+        self._driver.event_synchronize(event)
+        block.idle()
+        ctypes.memmove(dst, block.address, size)
+        return busy.popleft()
+
+    def _end(self, pairs: deque[tuple[PinnedBlock, int]] | list[tuple[PinnedBlock, int]]) -> None:
+        for block, event in pairs:
+            if event:
+                self._driver.event_destroy(event)
+            self._pinned.release(block)

@@ -1,0 +1,75 @@
+"""A kind of GPU: its driver, opened once, and its devices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pyflame.core.device import DeviceId, Target
+from pyflame.core.errors import DeviceError, NotAvailableError, OutOfMemoryError
+from pyflame.runtime.gpu.compiler import KernelCompiler
+from pyflame.runtime.gpu.device import GpuDevice
+from pyflame.runtime.gpu.driver import Driver
+
+
+class Vendor:
+    """What is needed to open a vendor's devices. Nothing is loaded before the first question.
+
+    >>> from pyflame.runtime.cuda.device import CUDA
+    >>> CUDA.count()  # doctest: +SKIP
+    1
+    """
+
+    def __init__(
+        self,
+        make_driver: Callable[[], Driver],
+        find_compiler: Callable[[Target], KernelCompiler],
+        memory_error: type[OutOfMemoryError],
+        nothing: Callable[[], NotAvailableError],
+    ) -> None:
+        self._make_driver = make_driver
+        self._find_compiler = find_compiler
+        self._memory_error = memory_error
+        self._nothing = nothing
+        self._driver: Driver | None = None
+        self._devices: dict[int, GpuDevice] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def driver(self) -> Driver:
+        if self._driver is None:
+            self._driver = self._make_driver()
+        return self._driver
+
+    def count(self) -> int:
+        """How many devices can be opened; 0 where the vendor's driver or bindings are missing."""
+        try:
+            return self.driver.count()
+        except NotAvailableError:
+            return 0
+
+    def why_absent(self) -> str:
+        """Why there is no device; empty where there is one."""
+        try:
+            return "" if self.driver.count() else str(self._nothing())
+        except NotAvailableError as error:
+            return str(error)
+
+    def open(self, index: int = 0) -> GpuDevice:
+        """A device, opened once."""
+        with self._lock:
+            found = self._devices.get(index)
+            if found is None:
+                count = self.driver.count()
+                if count == 0:
+                    raise self._nothing()
+                if not 0 <= index < count:
+                    kind = self.driver.kind
+                    raise DeviceError(
+                        f"[device] expected one of {', '.join(str(DeviceId(kind, i)) for i in range(count))} but got "
+                        f"{DeviceId(kind, index)}"
+                    )
+                target = self.driver.target(index)
+                found = GpuDevice(self.driver, lambda: self._find_compiler(target), index, self._memory_error)
+                self._devices[index] = found
+            return found

@@ -1,0 +1,130 @@
+"""Kernels by their text: compiled in batches, kept on disk and loaded once. What CPU and GPU compilers share.
+
+A plan's missing kernels are compiled in files of up to `batch` and in parallel: most of a small file's time goes into
+its headers. A small entry on disk per kernel names the library (a shared object, a code object) that holds it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pyflame.core import knobs
+from pyflame.core.errors import CompileError
+from pyflame.runtime.cache import DiskCache, digest, stats
+
+F = TypeVar("F")
+
+
+class KernelTable(ABC, Generic[F]):
+    """Functions of type F by text. A text defines functions PF_KEY<suffix>. Thread safe."""
+
+    batch: ClassVar[int]  # kernels of a file
+    extension: str  # of a library on disk
+    head: ClassVar[str]  # what every file begins with
+    damaged: ClassVar[tuple[type[Exception], ...]]  # how a library says that it cannot be used: it is made anew
+
+    def __init__(self, cache: DiskCache, salt: str) -> None:
+        self.cache = cache
+        self._salt = salt
+        self._functions: dict[str, F] = {}
+        self._libraries: dict[str, Any] = {}
+        self._lock = threading.RLock()
+
+    @abstractmethod
+    def build(self, source: str) -> bytes:
+        """Compile one source to a library."""
+
+    @abstractmethod
+    def _open(self, library: str) -> Any:
+        """Load a library that the cache holds; None when it does not."""
+
+    @abstractmethod
+    def _find(self, library: Any, name: str) -> F:
+        """A function of a loaded library."""
+
+    def key(self, text: str) -> str:
+        """The name of a kernel with this text, compiled as we compile."""
+        return digest(self._salt, text)
+
+    def functions(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[list[F]]:
+        """Each text's functions, by the suffixes given with it."""
+        keys = [self.key(text) for text, _ in texts]
+        with self._lock:
+            missing: dict[str, tuple[str, Sequence[str]]] = {}
+            for key, (text, suffixes) in zip(keys, texts, strict=True):
+                if all(key + s in self._functions for s in suffixes):
+                    stats.memory_hits += 1
+                elif key in missing:  # the same text again, perhaps with other functions of it
+                    missing[key] = (text, tuple(dict.fromkeys((*missing[key][1], *suffixes))))
+                else:
+                    if self._from_disk(key, suffixes):
+                        stats.disk_hits += 1
+                    else:
+                        stats.misses += 1
+                        missing[key] = (text, suffixes)
+            self._compile_missing(missing)
+            return [
+                [self._functions[key + s] for s in suffixes] for key, (_, suffixes) in zip(keys, texts, strict=True)
+            ]
+
+    def forget(self) -> int:
+        """Forget every kernel, in memory and on disk; gives the bytes freed. Code stays loaded: a plan may run it."""
+        with self._lock:
+            self._functions.clear()
+            return self.cache.clear()
+
+    def _from_disk(self, key: str, suffixes: Sequence[str]) -> bool:
+        entry = self.cache.read(key + ".kernel")
+        if entry is None:
+            return False
+        try:
+            return self._load(entry.decode(), key, suffixes)
+        except self.damaged:
+            return False
+
+    def _load(self, library: str, key: str, suffixes: Sequence[str]) -> bool:
+        handle = self._libraries.get(library)
+        if handle is None:
+            handle = self._open(library)
+            if handle is None:
+                return False
+            self._libraries[library] = handle
+        for suffix in suffixes:
+            self._functions[key + suffix] = self._find(handle, f"k{key}{suffix}")
+        return True
+
+    def _compile_missing(self, missing: dict[str, tuple[str, Sequence[str]]]) -> None:
+        if not missing:
+            return
+        started = time.perf_counter()
+        keys = list(missing)
+        jobs = max(1, min(len(os.sched_getaffinity(0)), -(-len(keys) // 4)))
+        size = min(self.batch, -(-len(keys) // jobs))
+        # A text with macros of its own is a file of its own.
+        single = [key for key in keys if "#define" in missing[key][0]]
+        small = [key for key in keys if key not in single]
+        batches = [[key] for key in single] + [small[i : i + size] for i in range(0, len(small), size)]
+        with ThreadPoolExecutor(jobs) as workers:
+            libraries = list(workers.map(lambda batch: self._compile_batch(batch, missing), batches))
+        for library, batch in zip(libraries, batches, strict=True):
+            for key in batch:
+                if not self._load(library, key, missing[key][1]):
+                    raise CompileError(
+                        f"[compile] expected {self.cache.path(library)}, just written, but it is gone; give the cache "
+                        f"more room ({knobs.CACHE_MB.name}) or another folder ({knobs.CACHE_DIR.name})"
+                    )
+                self.cache.write(key + ".kernel", library.encode())
+        stats.compiles += len(keys)
+        stats.compile_seconds += time.perf_counter() - started
+
+    def _compile_batch(self, keys: Sequence[str], missing: dict[str, tuple[str, Sequence[str]]]) -> str:
+        parts = [missing[key][0].replace("PF_KEY", "k" + key) for key in keys]
+        library = digest(*sorted(keys)) + self.extension
+        self.cache.write(library, self.build(self.head + "\n".join(parts)))
+        return library

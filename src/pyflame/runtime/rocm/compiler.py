@@ -1,0 +1,111 @@
+"""Kernels to code objects on AMD: hiprtc where it is installed and new enough for the GPU, else a clang."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from typing import Any
+
+from pyflame.core import knobs
+from pyflame.core.device import Target
+from pyflame.core.errors import HIPCompilationError, PyFlameError, ROCmNotAvailableError
+from pyflame.runtime.cache import DiskCache
+from pyflame.runtime.gpu.compiler import KernelCompiler
+from pyflame.runtime.gpu.driver import Bindings
+from pyflame.runtime.gpu.rtc import Names, RtcCompiler
+from pyflame.runtime.rocm.clang import ClangHip, find_clang
+from pyflame.runtime.rocm.driver import load_hip
+from pyflame.runtime.rocm.errors import CAUSES
+from pyflame.runtime.sources import include_dir
+
+FLAGS = ("-std=c++17", "-O3", "-fwrapv", "-fno-math-errno", "-ffp-contract=fast", "-w")
+_OLD_HIP = 6  # before it, hiprtc ends the process when it is asked for a target it does not know
+_OLD_TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx1010", "gfx1030")
+
+
+def load_hiprtc() -> Any:
+    """AMD's bindings to hiprtc."""
+    try:
+        return importlib.import_module("rocm.bindings.hiprtc")
+    except ImportError as error:
+        raise ROCmNotAvailableError(
+            f"[rocm] expected AMD's bindings to hiprtc but got: {error}; pip install 'pyflame-rocm[rocm]'"
+        ) from error
+
+
+class Hiprtc(RtcCompiler):
+    """hiprtc. `hiprtc`, `hip`: modules to use in place of AMD's bindings."""
+
+    extension = ".hsaco"
+    error = HIPCompilationError
+    names = Names(
+        "hiprtcCreateProgram",
+        "hiprtcCompileProgram",
+        "hiprtcDestroyProgram",
+        "hiprtcGetProgramLogSize",
+        "hiprtcGetProgramLog",
+        "hiprtcGetCodeSize",
+        "hiprtcGetCode",
+    )
+
+    def __init__(self, hiprtc: Any = None, hip: Any = None, cache: DiskCache | None = None) -> None:
+        load = load_hiprtc if hiprtc is None else lambda: hiprtc
+        call = Bindings("rocm", load, {}, ROCmNotAvailableError, ROCmNotAvailableError)
+        major, minor = call("hiprtcVersion")
+        # hiprtc's own number stood still for years; the runtime's tells which compiler it brings.
+        runtime = Bindings(
+            "rocm", load_hip if hip is None else lambda: hip, CAUSES, ROCmNotAvailableError, ROCmNotAvailableError
+        )
+        number = int(runtime("hipRuntimeGetVersion"))
+        self.hip_major = number // 10_000_000
+        super().__init__(call, f"hiprtc {major}.{minor} of HIP {number}", FLAGS, cache)
+
+    def knows(self, target: Target) -> bool:
+        """Whether it may be asked for this target at all."""
+        return self.hip_major >= _OLD_HIP or target.name in _OLD_TARGETS
+
+    def options(self, target: Target) -> list[bytes]:
+        given = [
+            f"--offload-arch={target.name}",
+            *FLAGS,
+            f"-DPF_WAVE={target.wave_size}",
+            f"-I{include_dir()}",
+            f"-I{include_dir().parent}",
+        ]
+        return [option.encode() for option in given]
+
+    def compile(self, source: str, target: Target) -> bytes:
+        if not self.knows(target):
+            raise HIPCompilationError(
+                f"[compile] expected a hiprtc that knows {target.name} but got {self.version}, which would end the "
+                "process; install a newer ROCm, or clang-17 or newer"
+            )
+        return super().compile(source, target)
+
+    def _text(self, raw: bytes) -> Any:
+        return ctypes.create_string_buffer(raw)  # the bindings would keep every bytes object for ever
+
+    def _room(self, nbytes: int) -> bytearray:
+        return bytearray(nbytes)
+
+    def _own(self, program: Any) -> Any:
+        return program.createRef()
+
+
+def find_compiler(target: Target, cache: DiskCache | None = None) -> KernelCompiler:
+    """The compiler for a target: the clang named in PYFLAME_HIP_CLANG, else hiprtc, else any clang."""
+    if knobs.HIP_CLANG.text():
+        return ClangHip(cache=cache)
+    try:
+        hiprtc = Hiprtc(cache=cache)
+        missing = "" if hiprtc.knows(target) else f"{hiprtc.version} does not know {target.name}"
+    except PyFlameError as error:
+        missing = str(error)
+    if not missing:
+        return hiprtc
+    if find_clang() is None:
+        raise HIPCompilationError(
+            f"[compile] expected hiprtc or a clang with the AMDGPU target but found neither ({missing}); install ROCm, "
+            f"or clang-17 or newer, or name one in {knobs.HIP_CLANG.name}"
+        )
+    return ClangHip(cache=cache)

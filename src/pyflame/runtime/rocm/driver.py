@@ -1,0 +1,231 @@
+"""AMD GPUs through HIP: a module object with the functions of AMD's `rocm.bindings.hip`, imported when first called.
+
+Another module with the same functions may stand in for it, as a simulator does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from typing import Any
+
+from pyflame.core.device import Target
+from pyflame.core.errors import AMDDeviceError, NotAvailableError, ROCmNotAvailableError
+from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, Words, clamp_priority, describe
+from pyflame.runtime.gpu.ranges import Ranges
+from pyflame.runtime.rocm.errors import CAUSES
+from pyflame.runtime.rocm.targets import plain, target_of
+
+_NO_DEVICE = 100
+_NOT_READY = 600
+_PEER_ALREADY_ENABLED = 704
+_ATTRIBUTES = {
+    "registers": "HIP_FUNC_ATTRIBUTE_NUM_REGS",
+    "lds_bytes": "HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES",
+    "local_bytes": "HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES",
+    "max_threads": "HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK",
+}
+
+
+def load_hip() -> Any:
+    """AMD's bindings to HIP."""
+    try:
+        return importlib.import_module("rocm.bindings.hip")
+    except ImportError as error:
+        raise ROCmNotAvailableError(
+            f"[rocm] expected AMD's bindings to HIP but got: {error}; pip install 'pyflame-rocm[rocm]'"
+        ) from error
+
+
+def no_device() -> NotAvailableError:
+    """What to say where HIP works and finds nothing."""
+    return ROCmNotAvailableError(describe("rocm", "hipGetDeviceCount", CAUSES[_NO_DEVICE]))
+
+
+class HipDriver:
+    """HIP. `hip`: a module to use in place of AMD's bindings.
+
+    >>> HipDriver().count()  # doctest: +SKIP
+    1
+    """
+
+    def __init__(self, hip: Any = None, kind: str = "rocm") -> None:
+        self.kind = kind
+        load = load_hip if hip is None else lambda: hip
+        self._call = Bindings(kind, load, CAUSES, AMDDeviceError, ROCmNotAvailableError)
+        # HIP does not promise to copy a code object: each lives as long as its module.
+        self._images: dict[int, Any] = {}
+        self._ranges = Ranges("roctx", ["librocprofiler-sdk-roctx.so.1", "libroctx64.so.4"])
+        self.range_push, self.range_pop = self._ranges.push, self._ranges.pop
+
+    # --- devices ------------------------------------------------------------------------------------------------------
+
+    def count(self) -> int:
+        status, count = self._call.raw("hipGetDeviceCount")
+        if int(status) == _NO_DEVICE:
+            return 0
+        if status:
+            raise self._call.failure("hipGetDeviceCount", status)
+        return int(count)
+
+    def properties(self, index: int) -> DeviceProperties:
+        p = self._call("hipGetDeviceProperties", index)
+        return DeviceProperties(
+            name=p.name or p.gcnArchName,
+            arch=plain(p.gcnArchName),
+            arch_full=p.gcnArchName,
+            total_memory=p.totalGlobalMem,
+            compute_units=p.multiProcessorCount,
+            wave_size=p.warpSize,
+            lds_per_block=p.sharedMemPerBlock,
+            max_threads=p.maxThreadsPerBlock,
+            clock_khz=p.clockRate,
+            pci_bus_id=f"{p.pciDomainID:04x}:{p.pciBusID:02x}:{p.pciDeviceID:02x}.0",
+            integrated=bool(p.integrated),
+            l2_bytes=p.l2CacheSize,
+            memory_clock_khz=p.memoryClockRate,
+            memory_bus_bits=p.memoryBusWidth,
+        )
+
+    def target(self, index: int) -> Target:
+        return target_of(self.properties(index))
+
+    def version(self) -> str:
+        """As 7.1.25424: major, minor and patch of the HIP runtime."""
+        number = int(self._call("hipRuntimeGetVersion"))
+        return f"{number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
+
+    def set_device(self, index: int) -> None:
+        self._call("hipSetDevice", index)
+
+    def synchronize(self) -> None:
+        self._call("hipDeviceSynchronize")
+
+    def can_access_peer(self, index: int, peer: int) -> bool:
+        return bool(self._call("hipDeviceCanAccessPeer", index, peer))
+
+    def enable_peer(self, index: int, peer: int) -> None:
+        """Let a device reach the memory of another. Leaves it current."""
+        self.set_device(index)
+        (status,) = self._call.raw("hipDeviceEnablePeerAccess", peer, 0)
+        if status and int(status) != _PEER_ALREADY_ENABLED:
+            raise self._call.failure("hipDeviceEnablePeerAccess", status)
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def mem_info(self) -> tuple[int, int]:
+        free, total = self._call("hipMemGetInfo")
+        return int(free), int(total)
+
+    def alloc(self, nbytes: int) -> int:
+        return int(self._call("hipMalloc", nbytes))
+
+    def free(self, address: int) -> None:
+        self._call("hipFree", address)
+
+    def host_alloc(self, nbytes: int) -> int:
+        return int(self._call("hipHostMalloc", nbytes, self._call.module.hipHostMallocPortable))
+
+    def host_free(self, address: int) -> None:
+        self._call("hipHostFree", address)
+
+    def copy_h2d(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        self._call("hipMemcpyHtoDAsync", dst, src, nbytes, stream)
+
+    def copy_d2h(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        self._call("hipMemcpyDtoHAsync", dst, src, nbytes, stream)
+
+    def copy_d2d(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        self._call("hipMemcpyDtoDAsync", dst, src, nbytes, stream)
+
+    def copy_peer(self, dst: int, dst_device: int, src: int, src_device: int, nbytes: int, stream: int) -> None:
+        self._call("hipMemcpyPeerAsync", dst, dst_device, src, src_device, nbytes, stream)
+
+    def memset(self, address: int, byte: int, nbytes: int, stream: int) -> None:
+        self._call("hipMemsetD8Async", address, byte, nbytes, stream)
+
+    # --- streams and events -------------------------------------------------------------------------------------------
+
+    def stream_create(self, priority: int = 0) -> int:
+        if priority:
+            priority = clamp_priority(priority, *self._call("hipDeviceGetStreamPriorityRange"))
+        return int(self._call("hipStreamCreateWithPriority", self._call.module.hipStreamNonBlocking, priority))
+
+    def stream_destroy(self, stream: int) -> None:
+        self._call("hipStreamDestroy", stream)
+
+    def stream_synchronize(self, stream: int) -> None:
+        self._call("hipStreamSynchronize", stream)
+
+    def stream_wait_event(self, stream: int, event: int) -> None:
+        self._call("hipStreamWaitEvent", stream, event, 0)
+
+    def event_create(self, timing: bool) -> int:
+        hip = self._call.module
+        return int(self._call("hipEventCreateWithFlags", hip.hipEventDefault if timing else hip.hipEventDisableTiming))
+
+    def event_destroy(self, event: int) -> None:
+        self._call("hipEventDestroy", event)
+
+    def event_record(self, event: int, stream: int) -> None:
+        self._call("hipEventRecord", event, stream)
+
+    def event_synchronize(self, event: int) -> None:
+        self._call("hipEventSynchronize", event)
+
+    def event_query(self, event: int) -> bool:
+        (status,) = self._call.raw("hipEventQuery", event)
+        if status and int(status) != _NOT_READY:
+            raise self._call.failure("hipEventQuery", status)
+        return not status
+
+    def event_elapsed(self, start: int, end: int) -> float:
+        return float(self._call("hipEventElapsedTime", start, end)) / 1e3
+
+    # --- kernels ------------------------------------------------------------------------------------------------------
+
+    def load_module(self, code: bytes) -> int:
+        image = ctypes.create_string_buffer(code, len(code))
+        module = int(self._call("hipModuleLoadData", ctypes.addressof(image)))
+        self._images[module] = image
+        return module
+
+    def unload_module(self, module: int) -> None:
+        self._call("hipModuleUnload", module)
+        self._images.pop(module, None)
+
+    def get_function(self, module: int, name: str) -> Any:
+        return self._call("hipModuleGetFunction", module, name.encode())
+
+    def function_attributes(self, function: Any) -> dict[str, int]:
+        kinds = self._call.module.hipFunction_attribute
+        return {
+            name: int(self._call("hipFuncGetAttribute", getattr(kinds, which), function))
+            for name, which in _ATTRIBUTES.items()
+        }
+
+    def launch(
+        self, function: Any, grid: Grid, block: Grid, dynamic_lds: int, stream: int, words: Words, start: int = 0
+    ) -> None:
+        first = words.address + 8 * start
+        self._call("hipModuleLaunchKernel", function, *grid, *block, dynamic_lds, stream, first, 0)
+
+    # --- graphs -------------------------------------------------------------------------------------------------------
+
+    def capture_begin(self, stream: int) -> None:
+        modes = self._call.module.hipStreamCaptureMode
+        self._call("hipStreamBeginCapture", stream, modes.hipStreamCaptureModeRelaxed)
+
+    def capture_end(self, stream: int) -> int:
+        return int(self._call("hipStreamEndCapture", stream))
+
+    def graph_instantiate(self, graph: int) -> int:
+        return int(self._call("hipGraphInstantiateWithFlags", graph, 0))
+
+    def graph_launch(self, executable: int, stream: int) -> None:
+        self._call("hipGraphLaunch", executable, stream)
+
+    def graph_destroy(self, graph: int, executable: int = 0) -> None:
+        if executable:
+            self._call("hipGraphExecDestroy", executable)
+        self._call("hipGraphDestroy", graph)

@@ -1,0 +1,346 @@
+"""Ahead-of-time compilation: a function and example inputs to a plan that needs nothing but the GPU's driver to run.
+
+`pf.aot.compile` needs no GPU: it traces the function as jit does, plans it for the target, and builds the kernels with
+a clang that knows AMD GPUs. docs/aot.md describes the plan and its file.
+
+A plan is pure. What the function changes comes out of it: `results` first, then the new values of captured tensors that
+it rebinds and the gradients that it leaves, in `outputs`. `AotPlan.run` feeds such values to the next run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pyflame.autograd import Leaf
+from pyflame.core.device import Target
+from pyflame.core.dtype import DType, float64, int64
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError, TraceError
+from pyflame.core.generator import default_generator
+from pyflame.core.shape import Shape
+from pyflame.engine.aot import (
+    AotBuffer,
+    AotLaunch,
+    BufferArg,
+    Lowered,
+    ScalarArg,
+    Uniform,
+    find_target,
+    packed,
+)
+from pyflame.engine.aot import lower as build_plan
+from pyflame.engine.aot_run import Loaded, find_device
+from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.faults import raise_bad_index
+from pyflame.engine.launch import Nothing
+from pyflame.engine.resources import KernelResources, Report
+from pyflame.ir import F, Node
+from pyflame.ir.declare import wrap_int
+from pyflame.ir.kernel import Plan
+from pyflame.tensor import Tensor
+from pyflame.tensor.creation import tensor
+from pyflame.transform.aot_file import read_plan, write_plan
+from pyflame.transform.aot_tree import pack_tree, unpack_tree
+from pyflame.transform.trace import Traced, evaluated
+from pyflame.transform.tree import flatten, is_tensor, is_traced
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An input or output of a plan: a tensor's dtype and shape, and what it is."""
+
+    kind: str  # input: "tensor" or "float"; output: "result", "state" or "gradient"
+    dtype: DType
+    shape: Shape
+
+
+@dataclass
+class AotPlan:
+    """A function, compiled for a target: what to launch, on which buffers, and what that takes of the GPU.
+
+    >>> plan = pf.aot.compile(lambda x: pf.softmax(x * 0.5), pf.ones(64, 256), target="gfx942")
+    >>> [b.role for b in plan.buffers], plan.report.clean
+    (['input', 'output', 'constant'], True)
+    """
+
+    target: str
+    lowered: Lowered
+    inputs: tuple[Spec, ...]  # by position; a float is a word of the uniforms rather than a buffer
+    outputs: tuple[Spec, ...]  # by position
+    uniforms: tuple[Uniform, ...]  # words of the buffer `uniform_buffer`
+    state: tuple[tuple[int, int], ...]  # (constant buffer, position of the output that is its next value)
+    checks: tuple[tuple[str, str], ...]  # op and line of each check of an index
+    arguments: Any  # the structure of the inputs, see aot_tree.py
+    result: Any  # the structure of what the function returns
+    _loaded: Loaded | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def launches(self) -> tuple[AotLaunch, ...]:
+        """Kernel launches, in order."""
+        return self.lowered.launches
+
+    @property
+    def buffers(self) -> tuple[AotBuffer, ...]:
+        """The memory that the launches' arguments refer to by number."""
+        return self.lowered.buffers
+
+    @property
+    def uniform_buffer(self) -> int:
+        """The buffer that holds the uniforms; -1: there are none."""
+        return self.lowered.uniform_buffer
+
+    @property
+    def error_buffer(self) -> int:
+        """The buffer that holds the record of the first bad index; -1: nothing is checked."""
+        return self.lowered.error_buffer
+
+    @property
+    def report(self) -> Report:
+        """Resources of each kernel."""
+        return self.lowered.report
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to one file, whole or not at all.
+
+        >>> plan.save("model.pfaot")
+        """
+        write_plan(path, self)
+
+    def run(self, *inputs: Any) -> Any:
+        """Run on the first device of the target, with inputs like the examples.
+
+        Code and constants stay in the device's memory until `close`, and so does state that the plan changes: the next
+        run goes on from there.
+        """
+        leaves = self.leaves(inputs)
+        if self._loaded is None:
+            self.place(*find_device(find_target(self.target)))
+        loaded = self._loaded
+        assert loaded is not None
+        with loaded.lock:
+            return self._run(loaded, leaves)
+
+    def place(self, driver: Any, index: int, stream: int) -> None:
+        """Load the plan onto a device of a driver's choosing. `run` does it where it finds a device by itself."""
+        self.close()
+        self._loaded = Loaded(self.lowered, driver, index, stream)
+
+    def close(self) -> None:
+        """Give the device's memory back; the next run begins with the constants of the plan."""
+        if self._loaded is not None:
+            self._loaded.close()
+            self._loaded = None
+
+    def leaves(self, inputs: Sequence[Any]) -> list[Any]:
+        """The tensors and floats among the inputs, checked against the examples."""
+        leaves: list[Any] = []
+        flatten(inputs, leaves, is_traced)
+        if pack_tree(tuple(inputs), is_traced) != self.arguments:
+            raise ArgumentTypeError("[aot] expected inputs of the structure of the examples but got another one")
+        for number, (value, spec) in enumerate(zip(leaves, self.inputs, strict=True)):
+            if (type(value) is float) != (spec.kind == "float"):
+                raise ArgumentTypeError(
+                    f"[aot] expected a {spec.kind} as input {number} but got {type(value).__name__}"
+                )
+            if spec.kind == "tensor" and (value.shape, value.dtype) != (spec.shape, spec.dtype):
+                raise ShapeError(
+                    f"[aot] expected {spec.dtype.name} of shape {spec.shape} as input {number} but got "
+                    f"{value.dtype.name} of shape {value.shape}; compile a plan for each shape"
+                )
+        return leaves
+
+    def _run(self, loaded: Loaded, leaves: Sequence[Any]) -> Any:
+        given = {n: dense_bytes(leaves[b.position]) for n, b in enumerate(self.buffers) if b.role == "input"}
+        if self.uniform_buffer >= 0:
+            given[self.uniform_buffer] = packed(self.uniforms, self._uniform_values(leaves))
+        loaded.run(given)
+        if self.error_buffer >= 0:
+            checks = Plan([], [], [], [], checks=list(self.checks), check_lines=[-1] * len(self.checks))
+            raise_bad_index(checks, loaded.download([self.error_buffer])[self.error_buffer], ())
+        buffer_of = {b.position: n for n, b in enumerate(self.buffers) if b.role == "output"}
+        loaded.copy([(constant, buffer_of[position]) for constant, position in self.state])
+        results = [(buffer_of[n], spec) for n, spec in enumerate(self.outputs) if spec.kind == "result"]
+        raw = loaded.download(buffer for buffer, _ in results)
+        arrays = [np.frombuffer(raw[buffer], spec.dtype.numpy).reshape(spec.shape) for buffer, spec in results]
+        return unpack_tree(self.result, [tensor(array) for array in arrays])
+
+    def _uniform_values(self, leaves: Sequence[Any]) -> list[float]:
+        """The uniforms of the next run: inputs as given, random streams that nobody had before."""
+        data = self.buffers[self.uniform_buffer].data
+        assert data is not None
+        streams = 1 + max((u.position // 2 for u in self.uniforms if u.source == "random"), default=-1)
+        drawn = [wrap_int(n, int64) for _ in range(streams) for n in default_generator.next_stream()]
+        values: list[float] = []
+        for number, uniform in enumerate(self.uniforms):
+            if uniform.source == "input":
+                values.append(leaves[uniform.position])
+            elif uniform.source == "random":
+                values.append(drawn[uniform.position])
+            else:
+                kind = np.float64 if uniform.is_float else np.int64
+                values.append(np.frombuffer(data, kind, 1, 8 * number)[0])
+        return values
+
+
+def compile(fn: Callable[..., Any], *example_inputs: Any, target: str, vendor_libraries: bool = False) -> AotPlan:
+    """Compile a function for a GPU that need not be here. Shapes and dtypes are those of the example inputs.
+
+    Tensors that the function captures become constants of the plan, with their values as they are now. Every launch is
+    a kernel of PyFlame's own: a call into a vendor's library has no code object, so `vendor_libraries` must be False.
+
+    >>> plan = pf.aot.compile(lambda x, y: (x + y).relu(), pf.ones(1024), pf.ones(1024), target="gfx1100")
+    >>> len(plan.launches), plan.launches[0].block
+    (1, (256, 1, 1))
+    """
+    if vendor_libraries:
+        raise ArgumentError(
+            "[aot] expected vendor_libraries=False but got True; a call into a library has no code object that a plan "
+            "could hold"
+        )
+    if not callable(fn):
+        raise ArgumentTypeError(f"[aot] expected a function but got {type(fn).__name__}")
+    wanted = find_target(target)
+    leaves: list[Any] = []
+    flatten(example_inputs, leaves, is_traced)
+    arguments = pack_tree(example_inputs, is_traced)
+    dense = [v if type(v) is float else _dense(v) for v in leaves]
+    traced = _Traced(fn, example_inputs, dense, wanted)
+    names = {"arg": "input", "draw": "random", "value": "value"}
+    uniforms, values = [], []
+    for source, value, is_float in traced.plan.uniforms:
+        kind, at = traced.constants[value] if source == "slot" else ("value", value)
+        uniforms.append(Uniform(names[kind], -1 if kind == "value" else at, is_float))
+        values.append(traced.graph.constants[value].data if source == "slot" else value)
+    returned = traced.returned
+    kinds = ["result"] * returned + ["state"] * len(traced.rebound) + ["gradient"] * len(traced.new_grads)
+    outputs = tuple(Spec(k, m.dtype, m.shape) for k, (_, m, _) in zip(kinds, traced.outputs, strict=True))
+    buffer_of = [traced.plan.outputs[at].buffer for at, _, _ in traced.outputs]
+    lowered, buffers = build_plan(
+        traced.plan, wanted, _inputs(traced), {b: n for n, b in enumerate(buffer_of)}, packed(uniforms, values)
+    )
+    return AotPlan(
+        wanted.name,
+        lowered,
+        tuple(_input_spec(v) for v in leaves),
+        outputs,
+        tuple(uniforms),
+        _state(traced, buffers),
+        tuple(traced.plan.checks),
+        arguments,
+        pack_tree(traced.result, is_tensor),
+    )
+
+
+def load(path: str | os.PathLike[str]) -> AotPlan:
+    """Read a plan that `save` wrote. A damaged file is refused.
+
+    >>> pf.aot.load("model.pfaot").target
+    'gfx942'
+    """
+    return AotPlan(**read_plan(path, Spec))
+
+
+class _Traced(Traced):
+    """A trace that is planned for a target elsewhere, with a dense buffer of its own for every output."""
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], leaves: list[Any], target: Target) -> None:
+        self.target = target
+        super().__init__(fn, args, {}, leaves, getattr(fn, "__name__", "a function"))
+
+    def _plan(self, nodes: list[Node], successor: Mapping[Node, Node]) -> PendingGraph:
+        while True:
+            self.graph = graph = PendingGraph(nodes, keep_held=False)
+            if graph.copies:
+                raise TraceError(
+                    "[aot] expected a function that stays on one device but it moves a tensor to another; call .to() "
+                    "outside of it"
+                )
+            self.plan = plan_graph(graph, self.target)
+            shared = _without_buffer(self.plan, graph, nodes)
+            if not shared:
+                self.runner = Nothing(self.plan)
+                return graph
+            for number in shared:
+                nodes[number] = F.clone(nodes[number])
+
+
+def _without_buffer(plan: Plan, graph: PendingGraph, nodes: Sequence[Node]) -> list[int]:
+    """Outputs that are views, inputs, or in another output's buffer."""
+    position = {n: i for i, n in enumerate(graph.outputs)}
+    taken: set[int] = set()
+    found = []
+    for number, node in enumerate(nodes):
+        view = plan.outputs[position[node]]
+        decl = plan.buffers[view.buffer]
+        whole = view.offset == 0 and view.strides is None and decl.nbytes == node.meta.nbytes
+        if decl.role != "output" or not whole or view.buffer in taken:
+            found.append(number)
+        taken.add(view.buffer)
+    return found
+
+
+def _dense(value: Tensor) -> Tensor:
+    """The tensor in row-major memory: what a plan's inputs are."""
+    if evaluated(value).data.strides is None:
+        return value
+    copied = value.detach().contiguous()
+    return copied.requires_grad_() if isinstance(value._entry, Leaf) else copied
+
+
+def _input_spec(value: Any) -> Spec:
+    return Spec("float", float64, ()) if type(value) is float else Spec("tensor", value.dtype, value.shape)
+
+
+def _inputs(traced: _Traced) -> list[AotBuffer]:
+    """The plan's inputs by position: those of the function, and constants."""
+    found = []
+    for node, (source, at) in zip(traced.graph.inputs, traced.inputs, strict=True):
+        meta = node.meta
+        if source == "arg":
+            found.append(AotBuffer(meta.nbytes, "input", at, meta.dtype, meta.shape))
+            continue
+        if source == "value":
+            known = Tensor(node)
+        else:
+            known = traced.cells[at] if source == "cell" else traced.grad_cells[at][0].grad
+        found.append(AotBuffer(meta.nbytes, "constant", -1, meta.dtype, meta.shape, dense_bytes(known)))
+    return found
+
+
+def dense_bytes(value: Tensor) -> bytes:
+    """A tensor's elements in row-major order."""
+    return np.ascontiguousarray(value.numpy()).tobytes()
+
+
+def _state(traced: _Traced, buffers: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+    """Which constants get a new value from which outputs. `buffers`: of the plan's inputs, by position."""
+    start = traced.returned + len(traced.rebound)
+    new = {("cell", id(cell)): traced.returned + n for n, cell in enumerate(traced.rebound)}
+    new |= {("grad", id(cell)): start + n for n, cell in enumerate(traced.new_grads)}
+    found = []
+    for position, buffer in buffers.items():
+        source, at = traced.inputs[position]
+        owner = traced.cells[at] if source == "cell" else traced.grad_cells[at][0] if source == "grad" else None
+        output = new.get((source, id(owner)))
+        if output is not None:
+            found.append((buffer, output))
+    return tuple(sorted(found))
+
+
+__all__ = [
+    "AotBuffer",
+    "AotLaunch",
+    "AotPlan",
+    "BufferArg",
+    "KernelResources",
+    "Report",
+    "ScalarArg",
+    "Spec",
+    "Uniform",
+    "compile",
+    "load",
+]

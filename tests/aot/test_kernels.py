@@ -1,0 +1,72 @@
+"""Typical kernels and all hand-written ones, built for the targets of the design: no spill, no scratch memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from pyflame.cli import kernels, main
+from pyflame.cli.kernel_programs import PROGRAMS
+from pyflame.cli.kernels import Built, build
+from pyflame.kernels import SPECS
+
+CI_TARGETS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", CI_TARGETS)
+def test_no_spills(target: str) -> None:
+    """Hand-written kernels and fused ones; and every hand-written kernel for AMD GPUs has a program that uses it."""
+    found = list(build([target], PROGRAMS))
+    dirty = [f"{k.program}: {k.resources}" for k in found if k.resources is not None and not k.resources.clean]
+    assert dirty == []
+    used = {(op, k.implementation) for k in found for op in k.ops}
+    assert [key for key, spec in SPECS.items() if "hip" in spec.languages and key not in used] == []
+    lacking = {k.missing for k in found if k.missing}
+    without = {op for op, _ in SPECS} - {op for (op, _), spec in SPECS.items() if "hip" in spec.languages}
+    assert all(any(f"[{op}]" in text for op in without) for text in lacking), "a kernel is there but was not used"
+
+
+def test_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "--target", "gfx942,gfx1100", "--only", "chain"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("waves/SIMD") == 2
+    assert out.index("gfx942") < out.index("gfx1100")
+    assert "generated: silu mul" in out
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "--target", "gfx90a", "--only", "softmax", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {r["program"] for r in rows} == {"softmax", "softmax_long_rows"}
+    assert all(r["target"] == "gfx90a" and r["resources"]["vgprs"] > 0 for r in rows)
+    assert any("16" in r["resources"]["global_loads"] for r in rows)
+
+
+@pytest.mark.parametrize(("change", "code"), [({}, 0), ({"vgpr_spills": 1}, 1), ({"scratch_bytes": 16}, 1)])
+def test_exit_code(
+    change: dict[str, int], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (clean,) = build(["gfx942"], ["chain"])
+    assert clean.resources is not None
+
+    def made(targets: object, programs: object) -> Iterator[Built]:
+        assert clean.resources is not None
+        yield replace(clean, resources=replace(clean.resources, **change))
+        yield Built("gfx942", "other", missing="[other] expected a kernel")
+
+    monkeypatch.setattr(kernels, "build", made)
+    assert main(["kernels", "--target", "gfx942"]) == code
+    said = capsys.readouterr()
+    assert "none yet" in said.out
+    assert ("chain on gfx942 spills" in said.err) == bool(code)
+
+
+@pytest.mark.parametrize("argv", [["--target", "gfx000"], ["--only", "nothing like it"]])
+def test_bad_options(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["kernels", *argv])
+    assert "expected" in capsys.readouterr().err

@@ -1,0 +1,223 @@
+"""A GPU that is this machine's CPU: kernels are compiled for the host and run thread by thread (null/emulate_gpu.h).
+
+It offers what a vendor's driver offers, so the whole path above it is the real one: planning, generated text, compile
+service, memory pool, launches, copies, events and graphs. Memory that was never written holds a pattern.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.device import Target
+from pyflame.core.errors import CompileError, OutOfMemoryError
+from pyflame.core.targets import TARGETS
+from pyflame.runtime.gpu.compiler import KernelCompiler
+from pyflame.runtime.gpu.device import GpuDevice
+from pyflame.runtime.gpu.driver import DeviceProperties, Grid, Words
+from pyflame.runtime.sources import include_dir
+
+FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=fast", "-w")
+POISON = 0xCB
+
+
+class EmulatedDriver:
+    """The driver of one emulated GPU per entry of `targets`, with `memory` bytes each."""
+
+    kind = "rocm"
+
+    def __init__(self, targets: tuple[str, ...] = ("gfx1100",), memory: int = 1 << 30) -> None:
+        self.targets = [TARGETS[t] for t in targets]
+        self.memory = memory
+        self.index = 0
+        self.live: dict[int, Any] = {}
+        self.events: dict[int, float] = {}
+        self.modules: list[Any] = []
+        self.graphs: list[list[tuple[Any, ...]]] = []
+        self.capturing: list[tuple[Any, ...]] | None = None
+        self.launches = 0
+        self.reverse = False  # threads and blocks run in the opposite order
+
+    # --- devices
+
+    def count(self) -> int:
+        return len(self.targets)
+
+    def properties(self, index: int) -> DeviceProperties:
+        t = self.targets[index]
+        return DeviceProperties(
+            f"emulated {t.name}", t.name, t.name, self.memory, t.workers, t.wave_size, t.lds_bytes, 1024, 1000, "0:0.0"
+        )
+
+    def target(self, index: int) -> Target:
+        return self.targets[index]
+
+    def version(self) -> str:
+        return "emulated"
+
+    def set_device(self, index: int) -> None:
+        self.index = index
+
+    def synchronize(self) -> None:
+        """Everything is done when it is asked for."""
+
+    def can_access_peer(self, index: int, peer: int) -> bool:
+        return True
+
+    def enable_peer(self, index: int, peer: int) -> None:
+        """All memory is the host's."""
+
+    # --- memory
+
+    def mem_info(self) -> tuple[int, int]:
+        return self.memory - sum(a.nbytes for a in self.live.values()), self.memory
+
+    def alloc(self, nbytes: int) -> int:
+        if nbytes > self.mem_info()[0]:
+            raise OutOfMemoryError("[emulated] out of memory")
+        array = np.full(nbytes + 256, POISON, np.uint8)
+        address = -(-array.ctypes.data // 256) * 256
+        self.live[address] = array
+        return address
+
+    def free(self, address: int) -> None:
+        del self.live[address]
+
+    host_alloc, host_free = alloc, free
+
+    def _copy(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        self._do(ctypes.memmove, dst, src, nbytes)
+
+    copy_h2d = copy_d2h = copy_d2d = _copy
+
+    def copy_peer(self, dst: int, dst_device: int, src: int, src_device: int, nbytes: int, stream: int) -> None:
+        self._do(ctypes.memmove, dst, src, nbytes)
+
+    def memset(self, address: int, byte: int, nbytes: int, stream: int) -> None:
+        self._do(ctypes.memset, address, byte, nbytes)
+
+    def _do(self, fn: Any, *args: Any) -> None:
+        if self.capturing is not None:
+            self.capturing.append((fn, *args))
+        else:
+            fn(*args)
+
+    # --- streams and events
+
+    def stream_create(self, priority: int = 0) -> int:
+        return 1
+
+    def stream_destroy(self, stream: int) -> None: ...
+    def stream_synchronize(self, stream: int) -> None: ...
+    def stream_wait_event(self, stream: int, event: int) -> None: ...
+
+    def event_create(self, timing: bool) -> int:
+        self.events[len(self.events) + 1] = 0.0
+        return len(self.events)
+
+    def event_destroy(self, event: int) -> None: ...
+
+    def event_record(self, event: int, stream: int) -> None:
+        self.events[event] = time.perf_counter()
+
+    def event_synchronize(self, event: int) -> None: ...
+
+    def event_query(self, event: int) -> bool:
+        return True
+
+    def event_elapsed(self, start: int, end: int) -> float:
+        return self.events[end] - self.events[start]
+
+    # --- kernels
+
+    def load_module(self, code: bytes) -> int:
+        with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
+            file.write(code)
+        self.modules.append(ctypes.CDLL(file.name))
+        Path(file.name).unlink()
+        return len(self.modules) - 1
+
+    def unload_module(self, module: int) -> None: ...
+
+    def get_function(self, module: int, name: str) -> Any:
+        return getattr(self.modules[module], f"run_{name}")
+
+    def function_attributes(self, function: Any) -> dict[str, int]:
+        return {"registers": 0, "lds_bytes": 0, "local_bytes": 0, "max_threads": 1024}
+
+    def launch(
+        self, function: Any, grid: Grid, block: Grid, dynamic_lds: int, stream: int, words: Words, start: int = 0
+    ) -> None:
+        copy = words.array[start:].copy()  # parameters are taken at the launch
+
+        def run() -> None:
+            self.launches += 1
+            status = function(
+                ctypes.c_void_p(copy.ctypes.data), ctypes.c_longlong(grid[0]), block[0], int(self.reverse)
+            )
+            assert status == 0, f"the threads of a block parted ways: {status}"
+
+        self._do(run)
+
+    # --- graphs
+
+    def capture_begin(self, stream: int) -> None:
+        self.capturing = []
+
+    def capture_end(self, stream: int) -> int:
+        assert self.capturing is not None
+        self.graphs.append(self.capturing)
+        self.capturing = None
+        return len(self.graphs)
+
+    def graph_instantiate(self, graph: int) -> int:
+        return graph
+
+    def graph_launch(self, executable: int, stream: int) -> None:
+        for fn, *args in self.graphs[executable - 1]:
+            fn(*args)
+
+    def graph_destroy(self, graph: int, executable: int = 0) -> None: ...
+    def range_push(self, name: str) -> None: ...
+    def range_pop(self) -> None: ...
+
+
+class EmulatedCompiler(KernelCompiler):
+    """Kernel text to a host library."""
+
+    extension = ".emulated.so"
+
+    def __init__(self) -> None:
+        header = (Path(__file__).parent / "null" / "emulate_gpu.h").read_text()
+        super().__init__("emulated", " ".join(FLAGS) + header)
+
+    def compile(self, source: str, target: Target) -> bytes:
+        names = re.findall(r"PF_GLOBAL\(\s*\w+\s*\)\s*(\w+)\s*\(", source)
+        exports = "\n".join(f"EMU_EXPORT({name})" for name in names)
+        compiler = shutil.which("g++") or shutil.which("clang++")
+        assert compiler is not None, "the emulation needs a C++ compiler"
+        with tempfile.TemporaryDirectory() as folder:
+            file, out = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
+            file.write_text(f'#include "emulate_gpu.h"\n{source}\n{exports}\n')
+            folders = [f"-I{include_dir()}", f"-I{include_dir().parent}", f"-I{Path(__file__).parent / 'null'}"]
+            fma = ["-mfma"] if platform.machine() == "x86_64" else []
+            command = [compiler, *FLAGS, *fma, f"-DPF_WAVE={target.wave_size}", *folders, str(file), "-o", str(out)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise CompileError(f"[compile] the host compiler refused a kernel:\n{done.stderr[:4000]}")
+            return out.read_bytes()
+
+
+def emulated_device(index: int = 0, target: str = "gfx1100", memory: int = 1 << 30) -> GpuDevice:
+    """A device of the emulation; its number says which `rocm:N` it stands for."""
+    driver = EmulatedDriver((target,) * (index + 1), memory)
+    return GpuDevice(driver, EmulatedCompiler, index)

@@ -1,0 +1,160 @@
+"""GPU matmul and convolution: run on the host by an emulation, against NumPy, and built for AMD by clang."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyflame.core.device import Target
+from pyflame.core.targets import TARGETS
+from pyflame.kernels.tile_gpu import choose_cut
+from pyflame.runtime.rocm.clang import ClangHip, find_clang
+from tests.emulated import EmulatedCompiler
+from tests.gpu.gemm_cases import CASES, Case, check, product
+from tests.gpu.programs import Program, named, symbol
+
+AMD = [name for name, target in TARGETS.items() if target.language == "hip"]
+# Few compute units make small shapes take large tiles, many make them take small ones and cut k.
+RUN_ON = {
+    "wave 64": TARGETS["gfx942"],
+    "wave 32": TARGETS["gfx1100"],
+    "wave 64, one unit": replace(TARGETS["gfx942"], workers=1),
+    "wave 32, one unit": replace(TARGETS["gfx1100"], workers=1),
+}
+# What the texts must hold so that nothing goes untested.
+WAYS = (
+    "pf_gemm_tile", "pf_gemm_dots", "pf_gemm_columns", "pf_conv_tile", "pf_conv_direct", "pf_conv_dot", "pf_finish",
+    "pf_partial", "ROWS = 128", "ROWS = 64", "ROWS = 32", "A_VECTOR = 1", "B_VECTOR = 1", "A_ALONG_K = 0",
+    "B_ALONG_K = 1", "FEW_ROWS = 1", "FEW_ROWS = 0", "FEW_VECTOR = 1", "AXES = 3", "DILATED = 1", "C_LAST = 1",
+    "X_ALONG_K = 1", "W_ALONG_K = 0", "RANK = 1", "RANK = 2", "RANK = 3",
+)  # fmt: skip
+
+
+def aligned_copy(image: Any) -> Any:
+    room = np.empty(image.nbytes + 256, np.uint8)
+    start = -room.ctypes.data % 256
+    out = room[start : start + image.nbytes]
+    out[:] = image
+    return out
+
+
+class Emulated:
+    """The programs of all cases for a target, their kernels compiled for the host."""
+
+    def __init__(self, target: Target) -> None:
+        self.cases: dict[str, Case] = {name: build() for name, build in CASES.items()}
+        self.programs = {name: Program(case.outputs, target) for name, case in self.cases.items()}
+        self.texts = sorted({text for program in self.programs.values() for text in program.texts})
+        code = EmulatedCompiler().build("\n".join(map(named, self.texts)), target)
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(code)
+            file.flush()
+            self.library = ctypes.CDLL(file.name)
+
+    def run(self, name: str, reverse: bool) -> list[Any]:
+        program = self.programs[name]
+        image = aligned_copy(program.image)
+        for call in program.calls:
+            words = call.placed(image.ctypes.data)
+            run = getattr(self.library, f"run_{call.function}")
+            parted = run(ctypes.c_void_p(words.ctypes.data), ctypes.c_longlong(call.grid), call.block, int(reverse))
+            assert parted == 0, f"threads parted at a barrier or shuffle in {name}"
+        assert program.error(image) == [0, 0, 0]
+        return program.results(image)
+
+
+@pytest.fixture(scope="module", params=RUN_ON)
+def emulated(request: pytest.FixtureRequest) -> Emulated:
+    return Emulated(RUN_ON[request.param])
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
+def test_computes_what_numpy_computes(emulated: Emulated, reverse: bool) -> None:
+    wrong = {}
+    for name, case in emulated.cases.items():
+        try:
+            check(emulated.run(name, reverse), case.expected)
+        except AssertionError as error:
+            wrong[name] = " ".join(str(error).split())[:300]
+    assert wrong == {}
+
+
+def test_every_way_is_taken() -> None:
+    """By the cases above, on the targets above."""
+    found = {t for target in RUN_ON.values() for build in CASES.values() for t in Program(build().outputs, target).texts}
+    assert [way for way in WAYS if not any(way in text for text in found)] == []
+
+
+# --- what clang makes of them -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clang() -> ClangHip:
+    found = find_clang()
+    if found is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("a clang with the AMDGPU target is missing on a CI machine")
+        pytest.skip("a clang with the AMDGPU target is not installed")
+    return ClangHip(found)
+
+
+# One of each way, tile and dtype: the build of all cases for all targets would take minutes.
+BUILT = (
+    "product (131, 37) (37, 67)", "product (64, 64) (64, 64)", "product transposed transposed", "product spread plain",
+    "fused with its own operand", "fused long", "fused bfloat16", "batch of three axes", "5 rows", "8 columns",
+    "8 rows, transposed", "1 row, spread", "long dots", "float64", "float16", "int8", "int64", "float64 rows",
+    "bfloat16 rows", "int8 columns", "conv", "conv large", "conv 3d", "conv dilated input", "conv long k",
+    "conv of last first", "backward weight", "backward weight of depthwise", "depthwise", "few channels", "conv float64",
+    "conv bfloat16", "conv int64", "gradients of transposed",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AMD)
+def test_builds_without_spills(name: str, clang: ClangHip, tmp_path: Path) -> None:
+    from tests.null.test_gpu_text import metadata
+
+    programs = [
+        Program(CASES[case]().outputs, replace(TARGETS[name], workers=units))
+        for case in BUILT
+        for units in (1, TARGETS[name].workers)
+    ]
+    phases = {symbol(s.text) + p.suffix: (s, p) for program in programs for s in program.sources for p in s.phases}
+    code = clang.build("\n".join(named(t) for t in sorted({s.text for s, _ in phases.values()})), TARGETS[name])
+    kernels = metadata(code, tmp_path)
+    assert set(kernels) == set(phases)
+    for kernel, numbers in kernels.items():
+        source, phase = phases[kernel]
+        shown = f"{numbers}\n{source.text}"
+        assert numbers["private_segment_fixed_size"] == 0, shown
+        assert numbers["vgpr_spill_count"] == numbers["sgpr_spill_count"] == 0, shown
+        assert numbers["group_segment_fixed_size"] == phase.lds_bytes <= TARGETS[name].lds_bytes, shown
+        assert numbers["kernarg_segment_size"] == 8 * (source.buffers + 3 + len(phase.args)), shown
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gfx942", "gfx1100", "sm_90"])
+def test_large_products_take_large_tiles(name: str) -> None:
+    workers = TARGETS[name].workers
+    big = choose_cut(4096, 4096, 4096, 1, 4, workers)
+    assert (big.tile.rows, big.parts) == (128, 1)
+    assert choose_cut(64, 64, 64, 1, 4, workers).tile.rows < 128
+    assert choose_cut(64, 64, 1 << 17, 1, 4, workers).parts > 1, "few outputs of a long k are cut"
+
+
+def test_shapes_share_text() -> None:
+    target = TARGETS["gfx942"]
+
+    def texts(m: int, k: int, n: int) -> set[str]:
+        return Program(product((m, k), (k, n))().outputs, target).texts
+
+    assert texts(1024, 512, 2048) == texts(2048, 1024, 4096)
+    assert texts(2048, 1024, 4096) != texts(2048, 1021, 4096), "rows of odd length cannot be read as vectors"

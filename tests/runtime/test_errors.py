@@ -1,0 +1,265 @@
+"""Status codes become errors that say what happened and what to do; absent drivers say what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyflame.core import errors
+from pyflame.core.errors import (
+    AMDBackendError,
+    AMDConfigurationError,
+    AMDDeviceError,
+    AMDDeviceFaultError,
+    CompileError,
+    DeviceError,
+    DeviceFaultError,
+    HIPCompilationError,
+    NotAvailableError,
+    OutOfMemoryError,
+    PyFlameError,
+    ROCmMemoryError,
+    ROCmNotAvailableError,
+)
+from pyflame.core.targets import TARGETS
+from pyflame.runtime.cuda.driver import CudaDriver
+from pyflame.runtime.cuda.targets import target_of as cuda_target
+from pyflame.runtime.gpu.driver import DeviceProperties, Words
+from pyflame.runtime.rocm.driver import HipDriver
+from pyflame.runtime.rocm.targets import family_target, numbers, plain
+from pyflame.runtime.rocm.targets import target_of as rocm_target
+
+
+def answering(**answers: Any) -> Any:
+    """A module of bindings whose functions always answer the same."""
+    return SimpleNamespace(**{name: (lambda *_, a=answer: a) for name, answer in answers.items()})
+
+
+# --- the tree ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_tree() -> None:
+    for name in (
+        "AMDBackendError",
+        "ROCmNotAvailableError",
+        "AMDDeviceError",
+        "HIPCompilationError",
+        "ROCmMemoryError",
+        "MatrixCoreError",
+        "AMDOptimizationError",
+        "AMDConfigurationError",
+    ):
+        assert issubclass(getattr(errors, name), AMDBackendError)
+    assert issubclass(ROCmNotAvailableError, NotAvailableError) and issubclass(NotAvailableError, DeviceError)
+    assert issubclass(AMDDeviceFaultError, DeviceFaultError) and issubclass(DeviceFaultError, DeviceError)
+    assert issubclass(HIPCompilationError, CompileError) and issubclass(ROCmMemoryError, OutOfMemoryError)
+    assert issubclass(ROCmMemoryError, MemoryError) and issubclass(AMDConfigurationError, ValueError)
+
+
+# --- codes ------------------------------------------------------------------------------------------------------------
+
+HIP = [
+    (2, ROCmMemoryError, "smaller batch"),
+    (3, ROCmNotAvailableError, "/dev/kfd"),
+    (98, HIPCompilationError, "rocminfo"),
+    (100, ROCmNotAvailableError, "HIP_VISIBLE_DEVICES"),
+    (200, HIPCompilationError, "HSA_OVERRIDE_GFX_VERSION"),
+    (209, HIPCompilationError, "nothing for this GPU"),
+    (500, HIPCompilationError, "no kernel of that name"),
+    (700, AMDDeviceFaultError, "AMD_SERIALIZE_KERNEL=3"),
+    (719, AMDDeviceFaultError, "another device"),
+    (901, AMDDeviceError, "capture"),
+    (31337, AMDDeviceError, r"status \(31337\)"),
+]
+CUDA = [
+    (2, OutOfMemoryError, "smaller batch"),
+    (3, NotAvailableError, "nvidia-smi"),
+    (100, NotAvailableError, "CUDA_VISIBLE_DEVICES"),
+    (200, CompileError, "sm number"),
+    (209, CompileError, "nothing for this GPU"),
+    (500, CompileError, "no kernel of that name"),
+    (700, DeviceFaultError, "compute-sanitizer"),
+    (716, DeviceFaultError, "multiple of what it loads"),
+    (719, DeviceFaultError, "another device"),
+    (31337, DeviceError, r"status \(31337\)"),
+]
+
+
+@pytest.mark.parametrize(("code", "error", "hint"), HIP)
+def test_hip(code: int, error: type[PyFlameError], hint: str) -> None:
+    driver = HipDriver(answering(hipDeviceSynchronize=(code,), hipModuleLaunchKernel=(code,)))
+    with pytest.raises(error, match=rf"^\[rocm\] expected hipDeviceSynchronize to succeed but got .*{hint}") as caught:
+        driver.synchronize()
+    assert type(caught.value) is error
+    with pytest.raises(error, match="hipModuleLaunchKernel"):
+        driver.launch(None, (1, 1, 1), (1, 1, 1), 0, 0, Words([1]))
+
+
+@pytest.mark.parametrize(("code", "error", "hint"), CUDA)
+def test_cuda(code: int, error: type[PyFlameError], hint: str) -> None:
+    driver = CudaDriver(answering(cuCtxSynchronize=(code,)))
+    with pytest.raises(error, match=rf"^\[cuda\] expected cuCtxSynchronize to succeed but got .*{hint}") as caught:
+        driver.synchronize()
+    assert type(caught.value) is error
+
+
+def test_codes_that_are_answers() -> None:
+    hip = HipDriver(answering(hipGetDeviceCount=(100, 0), hipEventQuery=(600,), hipDeviceEnablePeerAccess=(704,), hipSetDevice=(0,)))  # fmt: skip  # noqa: E501
+    assert hip.count() == 0 and hip.event_query(1) is False
+    hip.enable_peer(0, 1)
+    assert HipDriver(answering(hipEventQuery=(0,))).event_query(1) is True
+    with pytest.raises(AMDDeviceFaultError):
+        HipDriver(answering(hipEventQuery=(700,))).event_query(1)
+    assert CudaDriver(answering(cuInit=(100,))).count() == 0
+    assert CudaDriver(answering(cuInit=(0,), cuDeviceGetCount=(0, 3))).count() == 3
+    with pytest.raises(NotAvailableError, match="stub"):
+        CudaDriver(answering(cuInit=(34,))).count()
+
+
+def test_a_missing_library_is_not_available() -> None:
+    def missing() -> None:
+        raise RuntimeError("failed to dlopen 'libamdhip64.so'")
+
+    with pytest.raises(ROCmNotAvailableError, match=r"expected to call hipGetDeviceCount but got: failed to dlopen"):
+        HipDriver(SimpleNamespace(hipGetDeviceCount=missing)).count()
+
+
+@pytest.mark.parametrize(("module", "driver", "extra"), [("rocm", HipDriver, "rocm"), ("cuda", CudaDriver, "cuda")])
+def test_missing_bindings_name_the_extra(module: str, driver: Any, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (module, f"{module}.bindings", f"{module}.bindings.hip", f"{module}.bindings.driver"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(NotAvailableError, match=rf"pip install 'pyflame-rocm\[{extra}\]'"):
+        driver().count()
+
+
+# --- targets ----------------------------------------------------------------------------------------------------------
+
+
+def properties(arch: str, **known: Any) -> DeviceProperties:
+    values = {"total_memory": 1, "compute_units": 77, "wave_size": 32, "lds_per_block": 1234, "max_threads": 1024}
+    return DeviceProperties(name="x", arch=plain(arch), arch_full=arch, clock_khz=1, pci_bus_id="", **values | known)
+
+
+def test_gfx_names() -> None:
+    assert plain("gfx90a:sramecc+:xnack-") == "gfx90a"
+    assert [numbers(n) for n in ("gfx906", "gfx90a", "gfx1201", "gfx9")] == [(9, 0, 6), (9, 0, 10), (12, 0, 1), None]
+
+
+def test_a_known_target_takes_the_devices_sizes() -> None:
+    target = rocm_target(properties("gfx90a:sramecc+:xnack-", wave_size=64, lds_per_block=65536))
+    assert (target.name, target.matrix_core, target.workers, target.wave_size) == ("gfx90a", "mfma", 77, 64)
+    assert rocm_target(properties("gfx942", compute_units=0, wave_size=0)).workers == TARGETS["gfx942"].workers
+
+
+@pytest.mark.parametrize(
+    ("name", "wave", "matrix", "fp8"),
+    [
+        ("gfx1101", 32, "wmma", ""),
+        ("gfx1150", 32, "wmma", ""),
+        ("gfx1036", 32, "", ""),
+        ("gfx90c", 64, "", ""),
+        ("gfx1250", 32, "", ""),
+        ("gfx941", 64, "mfma", "fnuz"),
+    ],
+)
+def test_an_unknown_target_is_derived_with_a_warning(name: str, wave: int, matrix: str, fp8: str) -> None:
+    with pytest.warns(RuntimeWarning, match=f"does not know {name}"):
+        target = family_target(name)
+    assert (target.name, target.wave_size, target.matrix_core, target.fp8) == (name, wave, matrix, fp8)
+
+
+@pytest.mark.parametrize("name", ["gfx803", "gfx", "", "sm_90", "gfx000"])
+def test_a_target_that_cannot_be(name: str) -> None:
+    with pytest.raises(AMDConfigurationError, match="expected a GPU of gfx9 or newer"):
+        family_target(name)
+
+
+def test_known_targets_warn_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name, target in TARGETS.items():
+            if target.language == "hip":
+                assert family_target(name) is target
+
+
+def test_cuda_targets() -> None:
+    assert cuda_target(properties("sm_90")).workers == 77
+    assert (cuda_target(properties("sm_80")).fp8, cuda_target(properties("sm_100")).fp8) == ("", "ocp")
+    with pytest.raises(NotAvailableError, match=r"7\.0 or newer"):
+        cuda_target(properties("sm_61"))
+
+
+# --- a real HIP runtime without a GPU ---------------------------------------------------------------------------------
+
+ENUMERATE = """
+from pyflame.core.errors import PyFlameError, ROCmNotAvailableError
+from pyflame.runtime.rocm.device import ROCM
+assert ROCM.driver.count() == ROCM.count() == 0
+assert "hipErrorNoDevice" in ROCM.why_absent() and "/dev/kfd" in ROCM.why_absent()
+try:
+    ROCM.open(0)
+except ROCmNotAvailableError as error:
+    print(error)
+try:
+    ROCM.driver.alloc(16)
+except PyFlameError as error:
+    print(error)
+print("HIP", ROCM.driver.version())
+"""
+
+
+def installed_hip() -> Path | None:
+    """A HIP runtime, where the dynamic linker would look for it."""
+    folders = [Path(f) for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
+    found = [path for folder in folders for path in sorted(folder.glob("libamdhip64.so*"))]
+    linked = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout.splitlines()
+    found += [Path(line.split(" => ")[1]) for line in linked if "libamdhip64.so" in line]
+    return next(iter(found), None)
+
+
+def hip_folder(tmp_path: Path) -> Path:
+    """A folder where AMD's bindings find a HIP runtime; distributions ship it under a versioned name only."""
+    path = installed_hip()
+    if path is None:
+        pytest.skip("no libamdhip64 is installed (Debian: apt-get install libamdhip64-5)")
+    for link in ("libamdhip64.so", "libhiprtc.so"):
+        (tmp_path / link).symlink_to(path)
+    return tmp_path
+
+
+@pytest.mark.skipif(importlib.util.find_spec("rocm") is None, reason="rocm-bindings-hip is not installed")
+@pytest.mark.skipif(Path("/dev/kfd").exists(), reason="this machine may have an AMD GPU")
+def test_hip_without_a_gpu(tmp_path: Path) -> None:
+    folders = f"{hip_folder(tmp_path)}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    done = subprocess.run(
+        [sys.executable, "-c", ENUMERATE],
+        env={**os.environ, "LD_LIBRARY_PATH": folders},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, last = done.stdout.splitlines()
+    assert first.startswith("[rocm] expected hipGetDeviceCount to succeed but got hipErrorNoDevice (100)")
+    assert second.startswith("[rocm] expected hipMalloc to succeed but got hipError")
+    assert last.startswith("HIP ")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("rocm") is None, reason="rocm-bindings-hip is not installed")
+def test_no_hip_at_all() -> None:
+    if installed_hip():
+        pytest.skip("HIP is installed")
+    from pyflame.runtime.rocm.device import ROCM
+
+    assert ROCM.count() == 0
+    assert "libamdhip64.so" in ROCM.why_absent()
+    with pytest.raises(ROCmNotAvailableError, match="libamdhip64"):
+        ROCM.open(0)
