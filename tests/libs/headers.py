@@ -58,11 +58,13 @@ class Header:
             self._enum(body)
             self.enum_types.add(name)
         for body, name in re.findall(r"\bstruct\b\s*\w*\s*\{((?:[^{}]|\bunion\b\s*\{[^{}]*\})*)\}\s*(\w+)", text):
-            # The members of a union lie in one place; those in these headers are of one size, so the first stands for all.
+            # A union's members lie in one place; those in these headers are of one size, so the first stands for all.
             body = re.sub(r"\bunion\b\s*\{([^;}]*;)[^}]*\}\s*\w*\s*;", r"\1", body)
             self.structs[name] = [" ".join(f.split()) for f in body.split(";") if f.strip()]
         for name, arguments in re.findall(r"\b(\w+)\s*\(([^(){};]*)\)\s*;", text):
-            self.functions.setdefault(name, [declared(a) for a in arguments.split(",") if a.strip() not in ("", "void")])
+            self.functions.setdefault(
+                name, [declared(a) for a in arguments.split(",") if a.strip() not in ("", "void")]
+            )
         return self
 
     def _defines(self, text: str) -> None:
@@ -95,7 +97,9 @@ class Header:
             raise KeyError(type(node))
 
         try:
-            return number(ast.parse(re.sub(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b", r"\1", text.strip()), mode="eval").body)
+            return number(
+                ast.parse(re.sub(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b", r"\1", text.strip()), mode="eval").body
+            )
         except (SyntaxError, KeyError, ValueError, TypeError):
             return None  # an expression of types or functions: nothing that a binding writes down
 

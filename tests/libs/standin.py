@@ -110,7 +110,7 @@ def build(library: str, folder: Path, behaviour: Mapping[str, str], head: str = 
     fact = newest(library)
     unknown = set(behaviour) - set(fact["functions"])
     assert not unknown, f"the header has no {unknown}"
-    results = {name: "size_t" for name in ("cublasLtGetVersion", "cudnnGetVersion")}
+    results = dict.fromkeys(("cublasLtGetVersion", "cudnnGetVersion"), "size_t")
     body = [HEAD, head]
     for name, declared in fact["functions"].items():
         parameters, record = [], [f'put("{name}");']

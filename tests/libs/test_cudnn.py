@@ -20,7 +20,8 @@ PARAMETERS = {
     "backward_filter": {"x": "x", "w": "dw", "y": "dy"},
 }
 # Of three results the second has failed.
-RESULTS = """struct { int algo, status; float time; size_t memory; int determinism, math, reserved[3]; } *p = perfResults;
+RESULTS = """
+struct { int algo, status; float time; size_t memory; int determinism, math, reserved[3]; } *p = perfResults;
 for (int i = 0; i < 3; i++) { p[i].algo = 6 - i; p[i].status = i == 1 ? 3000 : 0; p[i].time = 2.0f + i;
                               p[i].memory = (size_t)(3 - i) << 32; p[i].math = i == 0 ? 1 : 3; }
 *(int *)returnedAlgoCount = 3;"""
@@ -29,7 +30,8 @@ BEHAVIOUR = {
     "cudnnSetTensorNdDescriptor": 'ints("dims", dimA, nbDims); ints("strides", strideA, nbDims);',
     "cudnnSetFilterNdDescriptor": 'ints("dims", filterDimA, nbDims);',
     "cudnnSetConvolutionNdDescriptor": (
-        'ints("pad", padA, arrayLength); ints("stride", filterStrideA, arrayLength); ints("dilation", dilationA, arrayLength);'
+        'ints("pad", padA, arrayLength); ints("stride", filterStrideA, arrayLength); '
+        'ints("dilation", dilationA, arrayLength);'
     ),
     **{f"cudnnFindConvolution{n}AlgorithmEx": RESULTS for n in NAMES.values()},
     **{f"cudnnGetConvolution{n}Algorithm_v7": RESULTS for n in NAMES.values()},

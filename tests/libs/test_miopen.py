@@ -176,7 +176,14 @@ def test_batch_norm(dnn: ROCmDNN, standin: StandIn) -> None:
     dnn.batchnorm_forward_training("float16", (4, 3, 5), X, Y, *at[:6], BatchNormParams(1e-3, 0.25))
     calls = seen(standin)
     call = calls["miopenBatchNormalizationForwardTraining"]
-    names = ("bnScale", "bnBias", "resultRunningMean", "resultRunningVariance", "resultSaveMean", "resultSaveInvVariance")
+    names = (
+        "bnScale",
+        "bnBias",
+        "resultRunningMean",
+        "resultRunningVariance",
+        "resultSaveMean",
+        "resultSaveInvVariance",
+    )
     assert [call[n] for n in names] == at[:6]
     assert (call["bn_mode"], call["expAvgFactor"], call["epsilon"]) == (1, 0.25, 1e-3)
     assert calls.shape(call["xDesc"]) == ([4, 3, 5, 1], 0)
@@ -222,7 +229,11 @@ def test_reduce(dnn: ROCmDNN, standin: StandIn) -> None:
     assert calls.shape(call["aDesc"]) == ([2, 3, 4], 0)
     assert calls.shape(call["cDesc"]) == ([2, 1, 1], 0)
     described = calls["miopenSetReduceTensorDescriptor"]
-    assert (described["reduceTensorOp"], described["reduceTensorCompType"], described["reduceTensorNanOpt"]) == (5, 1, 1)
+    assert (described["reduceTensorOp"], described["reduceTensorCompType"], described["reduceTensorNanOpt"]) == (
+        5,
+        1,
+        1,
+    )
     with pytest.raises(ShapeError, match=r"\(2, 1, 4\)"):
         dnn.reduce("sum", "float32", (2, 3, 4), X, (2, 3), Y, [1])
 
@@ -286,7 +297,9 @@ def test_cache_without_caching() -> None:
     assert cache.get_stats() == MIOpenTuningCache.Stats(0, 2, 0)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"entries": 3}', "\xff\xfe", '{"form": "MIOpen tuning 1", "entries": []}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"entries": 3}', "\xff\xfe", '{"form": "MIOpen tuning 1", "entries": []}']
+)
 def test_damaged_file(tmp_path: Path, content: str) -> None:
     path = tmp_path / "miopen.json"
     path.write_text(content, encoding="latin-1")

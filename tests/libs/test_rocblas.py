@@ -21,9 +21,9 @@ static double at(const void *p, int type, int64_t i) {
     return type == 151 ? ((const float *)p)[i] : type == 152 ? ((const double *)p)[i]
          : type == 160 ? ((const int8_t *)p)[i] : ((const int32_t *)p)[i];
 }
-static int gemm(int ta, int tb, int m, int n, int k, double alpha, const void *a, int at_, int lda, const void *b, int bt,
-                int ldb, double beta, const void *c, int ct, int ldc, void *d, int dt, int ldd, int64_t oa, int64_t ob,
-                int64_t oc, int64_t od) {
+static int gemm(int ta, int tb, int m, int n, int k, double alpha, const void *a, int at_, int lda, const void *b,
+                int bt, int ldb, double beta, const void *c, int ct, int ldc, void *d, int dt, int ldd, int64_t oa,
+                int64_t ob, int64_t oc, int64_t od) {
     for (int j = 0; j < n; j++)
         for (int i = 0; i < m; i++) {
             double sum = 0;
@@ -47,7 +47,8 @@ for (int j = 0; j < n; j++)
 BEHAVIOUR = {
     "rocblas_get_version_string_size": "*(size_t *)len = 6;",
     "rocblas_get_version_string": 'strncpy(buf, "5.0.0", len);',
-    "rocblas_gemm_ex": """status = gemm(transA, transB, m, n, k, scalar(alpha, compute_type), a, a_type, lda, b, b_type, ldb,
+    "rocblas_gemm_ex": """
+        status = gemm(transA, transB, m, n, k, scalar(alpha, compute_type), a, a_type, lda, b, b_type, ldb,
         scalar(beta, compute_type), c, c_type, ldc, d, d_type, ldd, 0, 0, 0, 0);""",
     "rocblas_gemm_strided_batched_ex": """for (int i = 0; i < batch_count; i++)
         status = gemm(transA, transB, m, n, k, scalar(alpha, compute_type), a, a_type, lda, b, b_type, ldb,
@@ -109,9 +110,7 @@ def test_matmul(
         item = x.itemsize
         return x.strides[1] // item, x.strides[2] // item, x.strides[0] // item
 
-    spec = GemmSpec(
-        m, n, k, dtype, batch=batch, a=strides(a), b=strides(b), c=strides(c), alpha=2.0, beta=3.0
-    )
+    spec = GemmSpec(m, n, k, dtype, batch=batch, a=strides(a), b=strides(b), c=strides(c), alpha=2.0, beta=3.0)
     assert blas.supports(spec)
     blas.matmul(spec, a.ctypes.data, b.ctypes.data, c.ctypes.data, stream=5)
     np.testing.assert_array_equal(c, 2 * (a.astype(out) @ b.astype(out)) + 3 * before)

@@ -1,6 +1,6 @@
-"""The hand-written GPU kernels for pooling, scatters, sorting and running sums, by emulation against the ops' NumPy twins.
+"""Hand-written GPU kernels for pooling, scatters, sorting and running sums, by emulation against the NumPy twins.
 
-Their text is built for each gfx target as well: no spills, no scratch memory, LDS as declared. The shapes are awkward on
+Their text is built for each gfx target as well: no spills, no scratch memory, LDS as declared. Shapes are awkward on
 purpose: primes, ones, rows that end inside a tile, windows that reach over the edge, indices that collide.
 """
 
@@ -152,8 +152,8 @@ CASES |= {f"pool {d.name}": lambda d=d: pools(WINDOWS["3x3 padded"], d) for d in
 CASES |= {
     f"runs {shape} {axis}": lambda shape=shape, axis=axis: runs(shape, axis)
     for shape, axis in [
-        ((1,), 0), ((7,), 0), ((37, 5), 1), ((3, 131), 1), ((3, 1009), 1), ((2, 5003), 1), ((70001,), 0), ((3, 9001), 1),
-        ((131, 3), 0), ((5, 40, 9), 1), ((9001, 3), 0), ((2, 3001, 2), 1),
+        ((1,), 0), ((7,), 0), ((37, 5), 1), ((3, 131), 1), ((3, 1009), 1), ((2, 5003), 1), ((70001,), 0),
+        ((3, 9001), 1), ((131, 3), 0), ((5, 40, 9), 1), ((9001, 3), 0), ((2, 3001, 2), 1),
     ]
 }  # fmt: skip
 CASES |= {f"runs {d.name}": lambda d=d: runs((3, 517), 1, d) for d in NUMBERS if d.itemsize > 1}
@@ -162,11 +162,11 @@ CASES |= {
     f"sort {shape} {take}": lambda shape=shape, take=take: sorts(shape, take)
     for shape, take in [
         ((1,), 1), ((7,), 7), ((5, 37), 37), ((3, 4, 65), 65), ((2, 1009), 1009), ((4096,), 4096), ((2, 5003), 5003),
-        ((3, 1009), 17), ((2, 9001), 50), ((20001,), 300), ((5, 1), 1), ((12289,), 12289), ((2, 5000), 4000),
+        ((3, 1009), 17), ((2, 9001), 50), ((20001,), 300), ((5, 1), 1), ((12289,), 12289), ((4100,), 4097),
     ]
 }  # fmt: skip
 CASES |= {f"sort short {d.name}": lambda d=d: sorts((3, 130), 130, d) for d in ALL}
-CASES |= {f"sort long {d.name}": lambda d=d: sorts((2, 4500), 4500, d) for d in ALL}
+CASES |= {f"sort long {d.name}": lambda d=d: sorts((4100,), 4100, d)[-2:] for d in ALL}
 CASES |= {f"sort few {d.name}": lambda d=d: sorts((4500,), 9, d) for d in (pf.int8, pf.int64, pf.float64, pf.bfloat16)}
 CASES |= {
     f"{mode} {name}": lambda mode=mode, space=space: scattered(*space, mode)
@@ -272,7 +272,10 @@ def test_bad_index(mode: str, space: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", AMD)
 def test_builds_without_spills(name: str, clang: ClangHip, tmp_path: Path) -> None:
     target = TARGETS[name]
-    found = [s for build in CASES.values() for s in planned(build, target, source=source_of).sources if s is not None]
+    # Element types change little from target to target: all of them are built for one, and few for the others.
+    skipped = () if name == "gfx942" else tuple(d.name for d in ALL if d not in (pf.int64, pf.bfloat16, pf.float32))
+    builds = [build for case, build in CASES.items() if not case.endswith(skipped)]
+    found = [s for build in builds for s in planned(build, target, source=source_of).sources if s is not None]
     sources = {s.text: s for s in found if ".hip" in s.text}
     code = clang.build("\n".join(map(named, sources)), target)
     kernels = metadata(code, tmp_path)
@@ -301,9 +304,8 @@ def test_shapes_share_text() -> None:
     assert text(lambda: sorts((3, 9001), 50)[:1]) == text(lambda: sorts((7, 12001), 60)[:1])
     assert text(lambda: runs((3, 5003), 1)[:1]) == text(lambda: runs((3, 6001), 1)[:1])
     assert embedded(5000, 64) == embedded(6000, 128)
-    assert text(lambda: pools(WINDOWS["2x2"], pf.float32)[:1]) == text(
-        lambda: pools(WINDOWS["3x3 padded"], pf.float32)[:1]
-    )
+    pooled = {text(lambda w=w: pools(WINDOWS[w], pf.float32)[:1]) for w in ("2x2", "3x3 padded", "dilated")}
+    assert len(pooled) == 1
 
 
 def test_adaptive_windows_of_long_axes(tmp_path: Path) -> None:

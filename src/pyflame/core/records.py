@@ -101,4 +101,6 @@ class Records:
                     self._entries = self._on_disk() | self._entries
             write_atomic(path, json.dumps({"form": self.form, "entries": self._entries}, indent=1) + "\n")
         except OSError as error:
-            warnings.warn(f"[{self.form}] {path} cannot be written ({error}): what it holds is kept in memory", stacklevel=3)
+            warnings.warn(
+                f"[{self.form}] {path} cannot be written ({error}): what it holds is kept in memory", stacklevel=3
+            )

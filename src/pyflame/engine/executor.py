@@ -33,7 +33,7 @@ class ROCmExecutor:
 
     @dataclass(frozen=True)
     class Config:
-        """`workspace_size_mb` is accepted for old programs: workspaces come from the device's pool as they are needed."""
+        """`workspace_size_mb` is taken for the sake of old programs: workspaces come from the pool as needed."""
 
         device_id: int = 0
         enable_profiling: bool = False

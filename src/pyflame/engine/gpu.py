@@ -81,7 +81,7 @@ class GpuExecutable:
         self._lay_out(sources)
         functions = device.functions([(s.text, tuple(p.suffix for p in s.phases)) for s in sources])
         self._calls = [
-            (number, function, phase.grid, phase.block, phase.lds_bytes)
+            (number, function, phase.grid, phase.block)
             for number, (source, found) in enumerate(zip(sources, functions, strict=True))
             for phase, function in zip(source.phases, found, strict=True)
         ]
@@ -177,8 +177,8 @@ class GpuExecutable:
         """Give all launches to the device."""
         device = self.device
         clock = device.clock() if timed else None
-        for start, (number, function, grid, block, lds) in zip(self._starts_of, self._calls, strict=True):
-            device.launch(function, grid, block, lds, words, start)
+        for start, (number, function, grid, block) in zip(self._starts_of, self._calls, strict=True):
+            device.launch(function, grid, block, 0, words, start)  # LDS is declared in the text
             if clock is not None:
                 clock.mark(number)
         if clock is not None:

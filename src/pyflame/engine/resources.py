@@ -65,7 +65,7 @@ class Report:
         return all(k.clean for k in self.kernels)
 
     def __getitem__(self, name: str) -> KernelResources:
-        return next(k for k in self.kernels if k.name == name)
+        return {k.name: k for k in self.kernels}[name]
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table's cells, one tuple per kernel, in the order of HEAD."""

@@ -195,8 +195,8 @@ class Tuner:
         why += f" {verdict.where}".rstrip()
         self._records.put(self._block_name(candidate, key), {"why": why})
         warnings.warn(
-            f"[tuner] {candidate.label} gave a wrong result on {key.device} and is not used for {key.op} in {key.dtypes} "
-            f"any more: {why}. Our own kernel runs in its place",
+            f"[tuner] {candidate.label} gave a wrong result on {key.device} and is no longer used for {key.op} in "
+            f"{key.dtypes}: {why}. Our own kernel runs in its place",
             RuntimeWarning,
             stacklevel=4,
         )

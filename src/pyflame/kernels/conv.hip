@@ -5,13 +5,13 @@
  * Forward, backward-data, backward-weight and transposed convolution are this one sum under other strides. 2*N*G*O*C*
  * |P|*|T| flops. Three ways:
  *
- *   tile    an implicit GEMM per group: rows are output channels, columns the pixels of all images, k runs over channels
- *           and taps (pf_tile.h). Nothing is unrolled in memory: where a number of x lies is the sum of what its pixel
- *           and what its tap contribute. Pixels are worked out once per thread; the taps of a step once per block, a
- *           step ahead, by DEPTH threads, into LDS. x is fetched along pixels or along k, whichever is contiguous; x and
- *           w come from memory about once, and again from L2 for each tap and for each tile.
- *   direct  few output channels per group (depthwise: one): a thread has a pixel and all its channels and walks over the
- *           taps; neighbouring threads read neighbouring pixels, taps that overlap come from the cache.
+ *   tile    an implicit GEMM per group: rows are output channels, columns the pixels of all images, k runs over
+ *           channels and taps (pf_tile.h). Nothing is unrolled in memory: where a number of x lies is the sum of what
+ *           its pixel and what its tap contribute. Pixels are worked out once per thread; the taps of a step once per
+ *           block, a step ahead, by DEPTH threads, into LDS. x is fetched along pixels or along k, whichever is
+ *           contiguous; x and w come from memory about once, and again from L2 for each tap and for each tile.
+ *   direct  few output channels per group (depthwise: one): a thread has a pixel and all its channels and walks over
+ *           the taps; neighbouring threads read neighbouring pixels, taps that overlap come from the cache.
  *   dot     the same with a long k (backward-weight of depthwise): a block has a pixel; its threads run along k and
  *           meet by shuffles, then in LDS.
  *
@@ -51,12 +51,12 @@ template <class K> struct pf_conv {
   typedef typename K::pos pos;
   enum { AXES = PF_CONV_TAPS + (K::RANK + 1) * PF_TAP_WORDS };
 
-  PF_FN pf_tap<K> tap_of(const int64_t *arg, int k) {
+  PF_FN pf_tap<K> tap_of(pf_late_args arg, int k) {
     pf_tap<K> tap;
     tap.x = tap.w = 0;
     PF_UNROLL
     for (int n = K::RANK; n >= 0; n--) {
-      const int64_t *axis = arg + PF_CONV_TAPS + n * PF_TAP_WORDS;
+      pf_late_args axis = arg + PF_CONV_TAPS + n * PF_TAP_WORDS;
       const int rest = n ? pf_divide(k, axis[PF_TAP_MAGIC]) : 0, at = k - rest * (int)axis[PF_TAP_EXTENT];
       tap.x += (pos)at * (pos)axis[PF_TAP_X];
       tap.w += (pos)at * (pos)axis[PF_TAP_W];
@@ -68,12 +68,12 @@ template <class K> struct pf_conv {
     return tap;
   }
 
-  PF_FN pf_pixel<K> pixel_of(const int64_t *arg, int image, int p) {
+  PF_FN pf_pixel<K> pixel_of(pf_late_args arg, int image, int p) {
     pf_pixel<K> pixel;
     pixel.x = (pos)image * (pos)arg[PF_CONV_X_N];
     PF_UNROLL
     for (int d = K::RANK - 1; d >= 0; d--) {
-      const int64_t *axis = arg + AXES + d * PF_AXIS_WORDS;
+      pf_late_args axis = arg + AXES + d * PF_AXIS_WORDS;
       const int rest = d ? pf_divide(p, axis[PF_AXIS_MAGIC]) : 0, at = p - rest * (int)axis[PF_AXIS_OUT];
       pixel.along[d] = at * (int)axis[PF_AXIS_STRIDE] - (int)axis[PF_AXIS_PAD];
       if (!K::DILATED) pixel.x += (pos)pixel.along[d] * (pos)axis[PF_AXIS_X];
@@ -83,12 +83,12 @@ template <class K> struct pf_conv {
   }
 
   /* Whether a pixel meets a number of x at this tap, and where: 0 where it does not. */
-  PF_FN int meets(const int64_t *arg, const pf_pixel<K> &pixel, const pf_tap<K> &tap, pos &at) {
+  PF_FN int meets(pf_late_args arg, const pf_pixel<K> &pixel, const pf_tap<K> &tap, pos &at) {
     int in = 1;
     at = pixel.x + tap.x;
     PF_UNROLL
     for (int d = 0; d < K::RANK; d++) {
-      const int64_t *axis = arg + AXES + d * PF_AXIS_WORDS;
+      pf_late_args axis = arg + AXES + d * PF_AXIS_WORDS;
       int u = pixel.along[d] + tap.along[d];
       if (K::DILATED) {
         const int whole = pf_divide(u < 0 ? 0 : u, axis[PF_AXIS_LHS_MAGIC]);
@@ -116,7 +116,7 @@ template <class K> struct pf_conv_in {
     X_LINES = K::X_ALONG_K ? X_COUNT : 1, /* pixels and rows that a thread fetches for */
     W_LINES = K::W_ALONG_K ? W_COUNT : 1,
   };
-  const int64_t *arg;
+  pf_late_args arg;
   pf_tap<K> (*taps)[K::DEPTH];
   const stored *x, *w;
   pf_pixel<K> pixel[X_LINES];
@@ -175,20 +175,20 @@ template <class K> struct pf_conv_in {
   }
 };
 
-/* Results of one group and part: columns are pixels of all images. */
+/* Results of one group and part, whose batch entries begin at `first` and lie `groups` apart: columns are pixels of all
+ * images. */
 template <class Out> struct pf_conv_entry {
   const Out &out;
-  const int64_t *arg;
-  int group, part;
+  int64_t first, groups, magic;
+  int pixels;
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const {
-    const int image = pf_divide(j, arg[PF_CONV_PIXELS_MAGIC]);
-    const int64_t entry = part * arg[PF_CONV_ENTRIES] + image * arg[PF_CONV_GROUPS] + group;
-    out(entry, i, j - image * (int)arg[PF_CONV_PIXELS], sum);
+    const int image = pf_divide(j, magic);
+    out(first + image * groups, i, j - image * pixels, sum);
   }
 };
 
 template <class K, class Out>
-PF_FN void pf_conv_tile(const typename K::stored *x, const typename K::stored *w, const int64_t *arg, const Out &out) {
+PF_FN void pf_conv_tile(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, const Out &out) {
   PF_SHARED pf_tap<K> taps[2][K::DEPTH];
   const int rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS], split = (int)arg[PF_CONV_SPLIT];
   const int down = (rows + K::ROWS - 1) / K::ROWS, across = (columns + K::COLS - 1) / K::COLS;
@@ -203,7 +203,13 @@ PF_FN void pf_conv_tile(const typename K::stored *x, const typename K::stored *w
   in.begin(first, left);
   pf_tile<K> sums;
   sums.run(in, from, to);
-  const pf_conv_entry<Out> result = {out, arg, group, part};
+  const pf_conv_entry<Out> result = {
+      out,
+      part * arg[PF_CONV_ENTRIES] + group,
+      arg[PF_CONV_GROUPS],
+      arg[PF_CONV_PIXELS_MAGIC],
+      (int)arg[PF_CONV_PIXELS],
+  };
   sums.store(first, left, rows, columns, result);
 }
 
@@ -216,13 +222,13 @@ template <class K> struct pf_conv_place {
   pf_pixel<K> pixel;
   int entry, p;
 
-  PF_MEMBER void begin(const stored *x_base, const stored *w_base, const int64_t *arg, int number) {
+  PF_MEMBER void begin(const stored *x_base, const stored *w_base, pf_late_args arg, int number) {
     entry = pf_divide(number, arg[PF_CONV_PIXELS_MAGIC]), p = number - entry * (int)arg[PF_CONV_PIXELS];
     const int image = pf_divide(entry, arg[PF_CONV_GROUPS_MAGIC]), group = entry - image * (int)arg[PF_CONV_GROUPS];
     x = x_base + group * arg[PF_CONV_X_G], w = w_base + group * arg[PF_CONV_W_G];
     pixel = pf_conv<K>::pixel_of(arg, image, p);
   }
-  PF_MEMBER void add(const int64_t *arg, const pf_tap<K> &tap, typename K::sum *sums) const {
+  PF_MEMBER void add(pf_late_args arg, const pf_tap<K> &tap, typename K::sum *sums) const {
     typename K::pos at;
     const int in = pf_conv<K>::meets(arg, pixel, tap, at);
     const typename K::sum value = in ? K::load(x[at]) : (typename K::sum)0;
@@ -233,7 +239,7 @@ template <class K> struct pf_conv_place {
 };
 
 template <class K, class Out>
-PF_FN void pf_conv_direct(const typename K::stored *x, const typename K::stored *w, const int64_t *arg, const Out &out) {
+PF_FN void pf_conv_direct(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, const Out &out) {
   const int number = pf_block() * K::THREADS + pf_thread();
   if (number >= arg[PF_CONV_ENTRIES] * arg[PF_CONV_PIXELS]) return;
   pf_conv_place<K> place;
@@ -242,7 +248,7 @@ PF_FN void pf_conv_direct(const typename K::stored *x, const typename K::stored 
   PF_UNROLL
   for (int o = 0; o < K::FEW; o++) sums[o] = 0;
   /* Channels are the slowest axis of k here, so a row of taps is one stretch of it. */
-  const int64_t *axis = arg + PF_CONV_TAPS + K::RANK * PF_TAP_WORDS;
+  pf_late_args axis = arg + PF_CONV_TAPS + K::RANK * PF_TAP_WORDS;
   const int row = (int)axis[PF_TAP_EXTENT];
   for (int k = 0; k < (int)arg[PF_CONV_K]; k += row) {
     pf_tap<K> tap = pf_conv<K>::tap_of(arg, k);
@@ -258,7 +264,7 @@ PF_FN void pf_conv_direct(const typename K::stored *x, const typename K::stored 
 }
 
 template <class K, class Out>
-PF_FN void pf_conv_dot(const typename K::stored *x, const typename K::stored *w, const int64_t *arg, const Out &out) {
+PF_FN void pf_conv_dot(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, const Out &out) {
   enum { WAVES = K::THREADS / PF_WAVE };
   PF_SHARED typename K::sum met[WAVES][K::FEW];
   const int places = (int)(arg[PF_CONV_ENTRIES] * arg[PF_CONV_PIXELS]), split = (int)arg[PF_CONV_SPLIT];

@@ -108,7 +108,9 @@ def convolution(launch: Launch) -> Convolution:
     x, w = launch.operands
     n, groups, c, s0, s1, s2 = x.shape
     _, o, _, k0, k1, k2 = w.shape
-    shape, x_strides = merge_axes(ConvShape(n, groups, c, o, (s0, s1, s2), (k0, k1, k2), *_geometry(anchor.attrs)), x.strides)
+    shape, x_strides = merge_axes(
+        ConvShape(n, groups, c, o, (s0, s1, s2), (k0, k1, k2), *_geometry(anchor.attrs)), x.strides
+    )
     axes = [
         a
         for a in range(3)

@@ -4,31 +4,33 @@
  *
  * 2*M*N*K flops. Three ways, each reading operands of any strides where they lie:
  *
- *   tile     pf_tile.h. An operand is fetched along k or along its lines, whichever is contiguous, 16 bytes (8 of
- *            16-bit numbers) per lane where alignment allows it, else number by number. Lines beyond the edge repeat the last one
- *            and are not stored; beyond k there are zeros. Blocks that run together take 8 tiles' rows before the next
- *            column, so that A and B come from L2: from memory A is read about once per 8 rows of tiles, B likewise.
+ *   tile     pf_tile.h. An operand is fetched along k or along its lines, whichever is contiguous, 16 bytes per lane (8
+ *            of 16-bit numbers, 4 of bytes) where alignment allows it, else number by number. Lines beyond the edge
+ *            repeat the last one and are not stored; beyond k there are zeros. Blocks that run together walk over 8
+ *            rows of tiles before the next column: operands come from L2 mostly, and from memory about once.
  *   dots     up to eight rows (or columns), the other operand contiguous along k: lanes run along a line of it and
- *            meet by shuffles. The matrix is read once, 16 bytes per lane: M*N*K flops are nothing beside K*N bytes.
+ *            meet by shuffles. The matrix is read once, 16 bytes per lane, and that is all that takes time.
  *   columns  the same where it is contiguous across lines: a thread takes 16 bytes of neighbouring lines for every
  *            Y-th k, and the Y threads of a line meet in LDS.
  *
  * Few outputs of a long k are cut into parts: partial sums go to scratch and `pf_finish` adds them in order.
  *
  * The epilogue. A kernel's text defines, before its kernels (codegen/gpu_epilogue.py),
- *     PF_FN void PF_KEY_epilogue(B0 *b0, .., const pf_word *uni, int64_t a0, .., int64_t batch, int64_t i, int64_t j, V value)
+ *     PF_FN void PF_KEY_epilogue(B0 *b0, .., const pf_word *uni, int64_t a0, .., int64_t batch, int64_t i, int64_t j,
+ *                                V value)
  * in which b0.. are all buffers of the launch, uni its uniforms, a0.. the epilogue's own arguments (they follow the
  * kernel's in every phase that stores) and V is float, double, int32_t or int64_t. It is called once for each output
- * with its place in the result (`batch` counts all batch axes as one; where the batch was joined with the rows it is 0)
- * and stores what it makes of it: a plain store, or bias, residual and activation read at the same place. It is inlined;
- * its buffers are then the kernel's own restrict pointers.
+ * with its place in the result (`batch` counts all batch axes as one; where the batch was joined with the rows it is
+ * 0) and stores what it makes of it: a plain store, or bias, residual and activation read at the same place. It is
+ * inlined; its buffers are then the kernel's own restrict pointers.
  */
 #ifndef PF_MATMUL_HIP
 #define PF_MATMUL_HIP
 #include "pf_tile.h"
 
 enum {
-  PF_GEMM_M, PF_GEMM_N, PF_GEMM_K, PF_GEMM_A_ROW, PF_GEMM_A_COL, PF_GEMM_B_ROW, PF_GEMM_B_COL, /* strides in elements */
+  PF_GEMM_M, PF_GEMM_N, PF_GEMM_K,
+  PF_GEMM_A_ROW, PF_GEMM_A_COL, PF_GEMM_B_ROW, PF_GEMM_B_COL, /* strides in elements */
   PF_GEMM_SPLIT, PF_GEMM_BATCHES, /* k of one part; batch entries */
   PF_GEMM_AXES,                   /* extent, A's stride and B's stride of each of the K::AXES batch axes */
   PF_GEMM_SWIZZLE = 8,            /* rows of tiles that are walked together */
@@ -170,7 +172,7 @@ PF_FN void pf_gemm_tile(const typename K::stored *a, const typename K::stored *b
   sums.store(first, left, m, n, result);
 }
 
-/* ---- few rows or columns: K::FEW lines `few` against the many lines of `matrix` ----------------------------------- */
+/* ---- few rows or columns: K::FEW lines `few` against the many lines of `matrix` ------------------------------- */
 
 enum {
   PF_THIN_LINES, PF_THIN_K, PF_THIN_LINE, PF_THIN_ALONG, PF_THIN_FEW, PF_THIN_FEW_ALONG, /* strides: matrix, then few */
@@ -208,9 +210,8 @@ template <class K> struct pf_thin {
 };
 
 /* LANES lanes share EACH lines and run along k, WIDTH numbers at a time. */
-template <class K, class Out>
-PF_FN void pf_gemm_dots(const typename K::stored *few, const typename K::stored *matrix, const int64_t *arg, const Out &out) {
-  typedef typename K::stored stored;
+template <class K, class Out, class stored>
+PF_FN void pf_gemm_dots(const stored *few, const stored *matrix, const int64_t *arg, const Out &out) {
   typedef typename K::sum sum;
   typedef pf_vector<stored, K::WIDTH> vector;
   pf_thin<K> thin;
@@ -257,9 +258,8 @@ PF_FN void pf_gemm_dots(const typename K::stored *few, const typename K::stored 
 }
 
 /* X threads across lines, WIDTH lines each, by Y threads along k. */
-template <class K, class Out>
-PF_FN void pf_gemm_columns(const typename K::stored *few, const typename K::stored *matrix, const int64_t *arg, const Out &out) {
-  typedef typename K::stored stored;
+template <class K, class Out, class stored>
+PF_FN void pf_gemm_columns(const stored *few, const stored *matrix, const int64_t *arg, const Out &out) {
   typedef typename K::sum sum;
   typedef pf_vector<stored, K::WIDTH> vector;
   enum { X = K::ACROSS, Y = K::THREADS / K::ACROSS, TOGETHER = 4 };

@@ -1,7 +1,7 @@
 """Host side of matmul.hip: which way a product takes on a GPU, in which tiles and parts.
 
 A product's text depends on dtype, on which strides are 1 and allow vectors, on the number of batch axes and on the
-tile; extents and strides are arguments. How k is cut depends on shape and target, so results do too, in their last bits.
+tile; extents and strides are arguments. How k is cut depends on shape and target, and with it a result's last bits.
 """
 
 from __future__ import annotations

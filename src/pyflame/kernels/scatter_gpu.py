@@ -16,6 +16,7 @@ from pyflame.kernels.sort_gpu import Sorting, sort_rows
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 BLOCK, PIECE = 256, 32  # as in scatter.hip
+SPACES = ("pf_scattering", "pf_sorting")
 FEW = 16  # keys that a thread goes through alone
 CLAIM_BYTES = 1 << 26  # of claims that are always worth their memory
 
@@ -42,7 +43,7 @@ class Space:
 
     @property
     def columns_inside(self) -> bool:
-        """Whether neighbouring threads take neighbouring columns: the side along which values lie next to each other."""
+        """Whether neighbouring threads take neighbouring columns: the side along which values lie together."""
         return self.width > 1 and abs(self.free[-1].steps[1]) <= abs(self.keys[-1].steps[1] or self.width)
 
     def args(self, check: int, scratch: tuple[int, int] = (0, 0), pieces: bool = False) -> list[int]:
@@ -63,7 +64,7 @@ def index_space(launch: Launch) -> Space:
     ids = 1
     indexed: list[tuple[int, int, int]] = []
     for a in reversed(axes):
-        start, step, size = region[a]
+        _, step, size = region[a]
         indexed.insert(0, (size, strides[a] * step, ids))
         ids *= size
     keys: list[Axis] = []
@@ -102,17 +103,17 @@ class _Scatter:
         self.guarded = launch.consumes
         self.height, self.width = space.height, space.width
         position = position_type(self.height * self.width + BLOCK, self.height + BLOCK * PIECE)
-        self.types = f"pf_scattering::pf_space<{indices}, {len(space.keys)}, {len(space.free)}, {position}>"
+        self.types = f"pf_space<{indices}, {len(space.keys)}, {len(space.free)}, {position}>"
         same = mode == "assign" and base is values  # bits are moved, not numbers
         self.element = f"pf_of<{storage(base)}>" if same else element(base)
         self.value = f"pf_of<{storage(values)}>" if same else element(values)
-        self.op = f"pf_scattering::{_OP[mode]}"
+        self.op = f"{_OP[mode]}"
         buffers = [storage(base), f"const {storage(values)}", *["const int64_t"] * indices]
-        self.made = GpuFunctions("scatter.hip", buffers, [base.itemsize, values.itemsize, *[8] * indices])
+        self.made = GpuFunctions("scatter.hip", buffers, [base.itemsize, values.itemsize, *[8] * indices], SPACES)
         self.index = f"const int64_t *index[] = {{{', '.join(f'b{2 + k}' for k in range(indices))}}}; "
 
     def add(self, suffix: str, count: int, args: list[int], call: str) -> None:
-        self.made.add(suffix, -(-count // BLOCK), BLOCK, args, f"{self.index}pf_scattering::{call}")
+        self.made.add(suffix, -(-count // BLOCK), BLOCK, args, f"{self.index}{call}")
 
     def source(self) -> GpuSource:
         if self.height <= FEW:
@@ -156,14 +157,13 @@ class _Scatter:
         pieces = -(-self.height // PIECE)
         end = parts + 16 * pieces * self.width
         args = self.space.args(self.check, (order, parts), pieces=True)
-        ids, found = f"({kind} *)scratch", "(int64_t *)(scratch + arg[pf_scattering::PF_ORDER])"
+        ids, found = f"({kind} *)scratch", "(int64_t *)(scratch + arg[PF_ORDER])"
         self.add("_ids", self.height, args, f"pf_ids<{self.types}, {kind}>({ids}, index, err, arg);")
         used = max(1, -(-self.space.ids.bit_length() // 8))
-        sorting = Sorting(
-            f"pf_sorting::pf_as_is<{kind}>", wide, used, 1, self.height, self.height, f"(const {kind} *)scratch", order, end
-        )  # fmt: skip
+        read = f"(const {kind} *)scratch"
+        sorting = Sorting(f"pf_as_is<{kind}>", wide, used, 1, self.height, self.height, read, order, end)
         end = sort_rows(self.made, sorting, self.target)
-        places = f"({ids}), {found}, scratch + arg[pf_scattering::PF_PARTS], err, arg"
+        places = f"({ids}), {found}, scratch + arg[PF_PARTS], err, arg"
         flags = f"{kind}, {int(self.guarded)}"
         types = f"{self.types}, {self.element}, {self.value}, {self.op}, {flags}"
         self.add("_combine", pieces * self.width, args, f"pf_combine<{types}>(b0, b1, index, {places});")

@@ -52,8 +52,8 @@ def sort_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Gp
     take, descending = anchor.attrs
     (source,) = anchor.srcs
     dtype = source.dtype
-    made = GpuFunctions("sort.hip", [f"const {storage(dtype)}", "int64_t"], [dtype.itemsize, 8])
-    key = f"pf_sorting::pf_ordered<{element(dtype)}, {int(descending)}>"
+    made = GpuFunctions("sort.hip", [f"const {storage(dtype)}", "int64_t"], [dtype.itemsize, 8], ("pf_sorting",))
+    key = f"pf_ordered<{element(dtype)}, {int(descending)}>"
     length, rows = source.shape[-1], prod(source.shape[:-1])
     return made.source(sort_rows(made, Sorting(key, dtype.itemsize, dtype.itemsize, rows, length, take), target))
 
@@ -89,7 +89,7 @@ def _tiles(made: GpuFunctions, s: Sorting, target: Target) -> int:
         out = f"{s.target(9)}, 0, 0" if last else f"0, ({held} *)(scratch + arg[7]), (uint32_t *)(scratch + arg[8])"
         index = position_type(tasks + room)
         types = f"{s.key}, {size}, {room}, {block}, {int(number > 0)}, {int(not last)}, {index}"
-        call = f"pf_sorting::pf_sort_tiles<{types}>({read}, {out}, arg);"
+        call = f"pf_sort_tiles<{types}>({read}, {out}, arg);"
         made.add(f"_sort{number}", -(-tasks * size // room), block, args, call, room * (s.held_bytes + 4))
         if last:
             return end
@@ -117,23 +117,16 @@ def _radix(made: GpuFunctions, s: Sorting, target: Target) -> int:
         where = [n for start in way for n in (start, start + items * s.key_bytes)]
         args = [s.rows, s.length, s.take, *with_magic([tiles]), 8 * byte, counts, sums, *where, s.found]
         end = "_first" * first + "_last" * last
-        call = (
-            f"pf_radix_count<{s.key}, {int(first)}, {index}>({s.source}, {keys}, (uint32_t *)(scratch + arg[6]), arg);"
-        )
-        made.add(f"_count{'_first' * first}", blocks, RADIX_BLOCK, args, f"pf_sorting::{call}", 4 * VALUES)
+        given = f"{s.source}, {keys}, (uint32_t *)(scratch + arg[6]), arg"
+        call = f"pf_radix_count<{s.key}, {int(first)}, {index}>({given});"
+        made.add(f"_count{'_first' * first}", blocks, RADIX_BLOCK, args, call, 4 * VALUES)
         few = tiles <= FEW
-        call = f"pf_sorting::pf_radix_sum{'_few' * few}({tables}, arg);"
+        call = f"pf_radix_sum{'_few' * few}({tables}, arg);"
         made.add("_sum", s.rows * (1 if few else VALUES), RADIX_BLOCK, args, call, 2 * waves)
         types = f"{s.key}, {int(first)}, {int(last)}, {index}"
         given = f"{s.source}, {keys}, {positions}, {keys_out}, {positions_out}, {s.target(12)}, {tables}, arg"
-        made.add(
-            f"_move{end}",
-            blocks,
-            RADIX_BLOCK,
-            args,
-            f"pf_sorting::pf_radix_move<{types}>({given});",
-            waves * (VALUES + 1),
-        )
+        call = f"pf_radix_move<{types}>({given});"
+        made.add(f"_move{end}", blocks, RADIX_BLOCK, args, call, waves * (VALUES + 1))
     return sums + 4 * VALUES * s.rows
 
 

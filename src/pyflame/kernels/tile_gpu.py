@@ -100,13 +100,15 @@ def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) ->
     """
     best: tuple[float, Cut] | None = None
     for tile in _TILES[nbytes]:
+        blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch
+        # Where there are blocks for all, cutting k only adds work.
+        most = min(MAX_PARTS, 8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers else 1
         parts = 1
-        while parts == 1 or (parts <= MAX_PARTS and k // parts >= 8 * tile.depth):
+        while parts <= max(1, most):
             split = round_up(-(-k // parts), tile.depth)
             cut = Cut(tile, -(-k // split), split)
-            if parts == 1 or cut.parts * m * n * batch < _LARGEST:
-                took = _clocks(m, n, batch, cut, nbytes, workers)
-                best = (took, cut) if best is None or took < best[0] else best
+            took = _clocks(m, n, batch, cut, nbytes, workers)
+            best = (took, cut) if best is None or took < best[0] else best
             parts *= 2
     assert best is not None
     return best[1]

@@ -1,4 +1,4 @@
-"""What a convolution is to a library: sizes in NCHW order (or NCW, NCDHW), the same on both sides of every spatial axis."""
+"""What a convolution is to a library: sizes in NCHW order (or NCW, NCDHW), with equal padding on both sides."""
 
 from __future__ import annotations
 
@@ -69,9 +69,14 @@ class ConvSpec:
         """The same with two spatial axes at least, which is what libraries begin at: (n, c, l) -> (n, c, 1, l)."""
         if len(self.size) > 1:
             return self
-        fields = ("size", "kernel", "stride", "padding", "dilation")
-        heads = (1, 1, 1, 0, 1)  # of the axis that comes in front
-        return replace(self, **{f: (head, *getattr(self, f)) for f, head in zip(fields, heads, strict=True)})
+        return replace(
+            self,
+            size=(1, *self.size),
+            kernel=(1, *self.kernel),
+            stride=(1, *self.stride),
+            padding=(0, *self.padding),
+            dilation=(1, *self.dilation),
+        )
 
     @property
     def text(self) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyflame.core.errors import ArgumentError
 
-Strides = tuple[int, int, int]  # of rows, of columns, of matrices in a batch; in elements
+Strides = tuple[int, ...]  # of rows, of columns, of matrices in a batch; in elements. Empty: packed rows
 ACTIVATIONS = ("", "relu", "gelu")  # gelu is the tanh form in every library
 OUTPUTS = {
     "float64": ("float64",),
@@ -37,9 +37,9 @@ class GemmSpec:
     dtype: str = "float32"  # of A and B
     out: str = ""  # of C; A's dtype, or int32 for int8, when left out
     batch: int = 1
-    a: Strides = ()  # type: ignore[assignment]
-    b: Strides = ()  # type: ignore[assignment]
-    c: Strides = ()  # type: ignore[assignment]
+    a: Strides = ()
+    b: Strides = ()
+    c: Strides = ()
     bias: bool = False
     activation: str = ""
     tf32: bool = False  # float32 operands may be rounded to 10 bits of mantissa
@@ -48,18 +48,27 @@ class GemmSpec:
 
     def __post_init__(self) -> None:
         if min(self.m, self.n, self.k, self.batch) < 1:
-            raise ArgumentError(f"[gemm] expected positive sizes but got {self.text}; an empty product needs no library")
+            raise ArgumentError(
+                f"[gemm] expected positive sizes but got {self.text}; an empty product needs no library"
+            )
         if self.dtype not in OUTPUTS:
             raise ArgumentError(f"[gemm] expected one of {', '.join(OUTPUTS)} but got {self.dtype}")
         if not self.out:
             object.__setattr__(self, "out", OUTPUTS[self.dtype][0])
         if self.out not in OUTPUTS[self.dtype]:
-            raise ArgumentError(f"[gemm] expected {' or '.join(OUTPUTS[self.dtype])} of {self.dtype} but got {self.out}")
+            raise ArgumentError(
+                f"[gemm] expected {' or '.join(OUTPUTS[self.dtype])} of {self.dtype} but got {self.out}"
+            )
         if self.activation not in ACTIVATIONS:
             raise ArgumentError(f"[gemm] expected an activation among {ACTIVATIONS} but got {self.activation!r}")
         for name, rows, cols in (("a", self.m, self.k), ("b", self.k, self.n), ("c", self.m, self.n)):
             if not getattr(self, name):
                 object.__setattr__(self, name, (cols, 1, rows * cols))
+        object.__setattr__(self, "_hash", hash(tuple(vars(self).values())))
+
+    def __hash__(self) -> int:
+        """Computed once: a spec is the key of every call."""
+        return self._hash  # type: ignore[attr-defined, no-any-return]
 
     @property
     def text(self) -> str:
@@ -113,11 +122,11 @@ def _operand(strides: Strides, rows: int, cols: int, flip: bool) -> Operand | No
     by_rows = _lead(strides, rows, cols, by_rows=True)
     # Read as it lies when possible: transposed reads are slower in some libraries and need no less memory.
     plain, other = (by_rows, by_columns) if flip else (by_columns, by_rows)
-    wanted = (cols, rows) if flip else (rows, cols)
+    wide, high = (rows, cols) if flip else (cols, rows)
     if plain:
-        return Operand(*wanted, plain, strides[2])
+        return Operand(high, wide, plain, strides[2])
     if other:
-        return Operand(*reversed(wanted), other, strides[2], transposed=True)
+        return Operand(wide, high, other, strides[2], transposed=True)
     return None
 
 

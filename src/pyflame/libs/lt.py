@@ -19,6 +19,7 @@ from pyflame.libs.binding import LibraryError
 from pyflame.libs.gemm import ColumnGemm, GemmSpec, Operand, by_columns
 
 ALIGNMENT = 256  # what libraries assume of addresses unless told
+_ALIGNED = (ALIGNMENT,) * 4  # A, B, C, bias
 PLANS = 1024  # problems kept described; the least recently used goes first
 SCALARS: dict[str, Any] = {"float64": ctypes.c_double, "int8": ctypes.c_int32}  # of alpha and beta; else float32
 
@@ -71,7 +72,7 @@ class LtMatmul(ABC):
         if by_columns(spec) is None:
             return 0
         with self._lock:
-            return len(self._find(spec, workspace_bytes, (ALIGNMENT,) * 4, wanted).algorithms)
+            return len(self._find(spec, workspace_bytes, _ALIGNED, wanted).algorithms)
 
     def matmul(
         self,
@@ -91,7 +92,9 @@ class LtMatmul(ABC):
         """
         if spec.bias and not bias:
             raise ArgumentError(f"[{self.name}] expected the address of the bias of {spec.text} but got 0")
-        aligned = (alignment(a), alignment(b), alignment(c), alignment(bias))
+        aligned = _ALIGNED
+        if (a | b | c | bias) % ALIGNMENT:
+            aligned = (alignment(a), alignment(b), alignment(c), alignment(bias))
         with self._lock:
             found = self._find(spec, workspace_bytes, aligned, rank + 1)
             if rank >= len(found.algorithms):
@@ -115,7 +118,8 @@ class LtMatmul(ABC):
         key = (spec, workspace, aligned, wanted)
         found = self._described.get(key)
         if found is not None:
-            self._described.move_to_end(key)
+            if len(self._described) > PLANS // 2:  # long before something must go
+                self._described.move_to_end(key)
             return found
         problem = by_columns(spec)
         if problem is None:
@@ -129,7 +133,9 @@ class LtMatmul(ABC):
         operands = (problem.first, problem.second, problem.out)
         dtypes = (spec.dtype, spec.dtype, spec.out)
         first, second, out = (self._layout(d, o, spec.batch) for d, o in zip(dtypes, operands, strict=True))
-        found = Described(problem, operation, (first, second, out), scalar(number(spec.alpha)), scalar(number(spec.beta)))
+        found = Described(
+            problem, operation, (first, second, out), scalar(number(spec.alpha)), scalar(number(spec.beta))
+        )
         if problem.swapped:
             aligned = (aligned[1], aligned[0], *aligned[2:])
         if spec.bias:

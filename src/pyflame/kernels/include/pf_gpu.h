@@ -135,7 +135,9 @@ PF_FN int pf_shuffle_xor_word(int x, int mask) {
   return __builtin_amdgcn_ds_bpermute(((pf_thread() % PF_WAVE) ^ mask) << 2, x);
 }
 PF_FN int pf_shuffle_word(int x, int lane) { return __builtin_amdgcn_ds_bpermute(lane << 2, x); }
-#if PF_WAVE == 64
+#if !__has_builtin(__builtin_amdgcn_ballot_w64) && !__has_builtin(__builtin_amdgcn_ballot_w32)
+PF_FN pf_u64 pf_ballot(int p) { return __builtin_amdgcn_uicmp((pf_u32)(p != 0), 0u, 33); } /* old hiprtc; 33: differ */
+#elif PF_WAVE == 64
 PF_FN pf_u64 pf_ballot(int p) { return __builtin_amdgcn_ballot_w64(p != 0); }
 #else
 PF_FN pf_u64 pf_ballot(int p) { return __builtin_amdgcn_ballot_w32(p != 0); }

@@ -4,10 +4,10 @@
  *
  * Memory policy. Steps of DEPTH along k lie in LDS, twice: while one is multiplied the next is on its way from memory
  * into registers, and goes into the other half when the work is done, so a step has one barrier. A lies there as
- * [k][row], B as [k][column]; a thread reads GROUP neighbours (16 bytes) at once, and its outputs are groups that lie
- * (rows or columns) / HIGH or WIDE apart, so that neighbouring threads read neighbouring groups: no bank conflicts. Lines
- * are padded by one group against conflicts between lines. Sums stay in registers. From LDS a thread takes HIGH + WIDE
- * numbers for HIGH * WIDE multiply-adds; from memory a block takes (ROWS + COLS) * K for 2 * ROWS * COLS * K flops.
+ * [k][row], B as [k][column]; a thread reads GROUP neighbours (16 bytes) at once, and its groups lie so far apart that
+ * neighbouring threads read neighbouring groups: no bank conflicts. Lines are padded by one group against conflicts
+ * between lines. Sums stay in registers. From LDS a thread takes HIGH + WIDE numbers for HIGH * WIDE multiply-adds; from
+ * memory a block takes (ROWS + COLS) * K of them for 2 * ROWS * COLS * K flops.
  *
  * Numbers lie in LDS as they are summed: 16-bit floats as float, small integers as 32 bits. Integers are added without
  * sign, where wrapping is defined; each output is one chain of multiply-adds in order of k.
@@ -16,7 +16,8 @@
  *   stored, sum          the types in memory and of the sums
  *   load(stored)         a number as it is summed
  *   ROWS, COLS, DEPTH, HIGH, WIDE, THREADS and what else matmul.hip or conv.hip asks for
- * and a struct Out with `operator()(batch, i, j, sum)`, which takes a result: an epilogue (see matmul.hip) or pf_partial.
+ * and a struct Out with `operator()(batch, i, j, sum)`, which takes a result: an epilogue (see matmul.hip), or
+ * pf_partial.
  */
 #ifndef PF_TILE_H
 #define PF_TILE_H
@@ -30,19 +31,22 @@
 #define PF_MEMBER inline __attribute__((device, always_inline))
 #endif
 
-/* The loop over a step's k. Unrolled in full, clang makes all its reads from LDS first, and needs registers for them. */
+/* The loop over a step's k. Unrolled in full, clang makes all reads from LDS first, and needs registers for them. */
 #if defined(PF_EMULATE) || defined(__CUDACC__)
 #define PF_UNROLL_STEP PF_UNROLL
 #else
 #define PF_UNROLL_STEP _Pragma("unroll 2")
 #endif
 
-/* A kernel's arguments, which are words from number `first` on, where AMD's launch has put them: clang loads parameters
- * at a kernel's start, and with many of them runs out of scalar registers there. Others keep them in constant memory. */
+/* A kernel's arguments, which are words from number `first` on, where AMD's launch has put them: clang loads
+ * parameters at a kernel's start, and with many of them runs out of scalar registers there. Others have them in
+ * constant memory anyway. */
 #if defined(PF_EMULATE) || defined(__CUDACC__)
+typedef const int64_t *pf_late_args;
 #define PF_LATE_ARGS(arg, first) (arg)
 #else
-#define PF_LATE_ARGS(arg, first) ((const int64_t *)__builtin_amdgcn_kernarg_segment_ptr() + (first))
+typedef const __attribute__((address_space(4))) int64_t *pf_late_args;
+#define PF_LATE_ARGS(arg, first) ((pf_late_args)__builtin_amdgcn_kernarg_segment_ptr() + (first))
 #endif
 
 /* An address that an epilogue takes as a pointer to what it knows is there. */
@@ -141,10 +145,11 @@ template <class S> struct pf_partial {
   PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, S sum) const { at[(batch * m + i) * n + j] = sum; }
 };
 
-enum { PF_FINISH_OUTPUTS, PF_FINISH_PARTS, PF_FINISH_M, PF_FINISH_M_MAGIC, PF_FINISH_N, PF_FINISH_N_MAGIC, PF_FINISH_ARGS };
+enum { PF_FINISH_OUTPUTS, PF_FINISH_PARTS, PF_FINISH_M, PF_FINISH_M_MAGIC, PF_FINISH_N, PF_FINISH_N_MAGIC };
 
 /* One thread per output adds its parts in order: what comes out does not depend on how the blocks ran. */
-template <class S, int THREADS, class Out> PF_FN void pf_finish(const char *scratch, const int64_t *arg, const Out &out) {
+template <class S, int THREADS, class Out>
+PF_FN void pf_finish(const char *scratch, const int64_t *arg, const Out &out) {
   const int64_t outputs = arg[PF_FINISH_OUTPUTS];
   const int at = pf_block() * THREADS + pf_thread();
   if (at >= outputs) return;

@@ -175,7 +175,9 @@ class CublasLt(LtMatmul):
             (C.CUBLASLT_MATMUL_DESC_TRANSB, problem.second),
         )
         for attribute, operand in operands:
-            self._set("MatmulDesc", made, attribute, ctypes.c_int32(C.CUBLAS_OP_T if operand.transposed else C.CUBLAS_OP_N))
+            self._set(
+                "MatmulDesc", made, attribute, ctypes.c_int32(C.CUBLAS_OP_T if operand.transposed else C.CUBLAS_OP_N)
+            )
         epilogue = ctypes.c_uint32(EPILOGUES[spec.activation, spec.bias])
         self._set("MatmulDesc", made, C.CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)
         return made
@@ -250,4 +252,3 @@ class CublasLt(LtMatmul):
         self._library.call("cublasLtMatmulDescDestroy", found.operation)
         for layout in found.layouts:
             self._library.call("cublasLtMatrixLayoutDestroy", layout)
-

@@ -7,6 +7,7 @@ checked against facts read from cudnn_graph.h, cudnn_ops.h and cudnn_cnn.h (`tes
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from collections import OrderedDict
@@ -17,6 +18,7 @@ from typing import Any
 from pyflame.core.errors import ArgumentError
 from pyflame.libs.binding import Library, LibraryError, find, statuses
 from pyflame.libs.conv import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, ConvSpec, packed
+from pyflame.libs.cuda import cublaslt
 
 FILES = ("libcudnn.so.9",)
 FOLDERS = ("nvidia/cudnn/lib", "/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu")
@@ -118,7 +120,11 @@ class AlgoPerf(ctypes.Structure):
 STRUCTS = {f"cudnnConvolution{d}AlgoPerf_t": AlgoPerf for d in ("Fwd", "BwdData", "BwdFilter")}
 TYPES = {"float32": C.CUDNN_DATA_FLOAT, "float16": C.CUDNN_DATA_HALF, "bfloat16": C.CUDNN_DATA_BFLOAT16}
 NAMES = {FORWARD: "Forward", BACKWARD_DATA: "BackwardData", BACKWARD_FILTER: "BackwardFilter"}
-ORDER = {FORWARD: "xwy", BACKWARD_DATA: "wyx", BACKWARD_FILTER: "xyw"}  # two sources, then what is written
+ORDER = {  # two sources, then what is written
+    FORWARD: ("x", "w", "y"),
+    BACKWARD_DATA: ("w", "y", "x"),
+    BACKWARD_FILTER: ("x", "y", "w"),
+}
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,8 @@ class Cudnn:
     name = "cuDNN"
 
     def __init__(self, path: str | None = None) -> None:
+        if path is None:
+            _load_cublaslt()
         loaded, self.path = find(self.name, FILES, FOLDERS, path)
         self._library = Library(self.name, loaded, FUNCTIONS, PLAIN, statuses(C, "CUDNN_STATUS_"))
         number = int(self._library.plain("cudnnGetVersion"))
@@ -283,7 +291,14 @@ class Cudnn:
         return found
 
 
-def _order(direction: str) -> str:
+def _load_cublaslt() -> None:
+    """cuDNN opens cuBLASLt by its bare name, which the dynamic loader knows once it is loaded from wherever it lies."""
+    for file in cublaslt.FILES:
+        with contextlib.suppress(LibraryError):  # of two versions one is there at best; cuDNN says if it misses its own
+            find(cublaslt.CublasLt.name, (file,), cublaslt.FOLDERS)
+
+
+def _order(direction: str) -> tuple[str, str, str]:
     if direction not in ORDER:
         raise ArgumentError(f"[cuDNN] expected one of {', '.join(ORDER)} but got {direction!r}")
     return ORDER[direction]

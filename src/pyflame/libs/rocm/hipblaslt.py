@@ -74,8 +74,8 @@ class HipBlasLt(LtMatmul):
         status, *values = getattr(self._lt, function)(*arguments)
         if int(status) != 0:
             raise LibraryError(
-                f"[{self.name}] expected {function} to succeed but got {getattr(status, 'name', status)}; PyFlame's own "
-                "kernels do not need this library"
+                f"[{self.name}] expected {function} to succeed but got {getattr(status, 'name', status)}; PyFlame's "
+                "own kernels do not need this library"
             )
         return values[0] if values else None
 

@@ -1,6 +1,7 @@
 """MIOpen: convolutions, pooling, batch norm, softmax, activations and reductions on AMD GPUs.
 
-Never run on hardware by us; see the package's first paragraph. By ctypes, because AMD's Python bindings leave MIOpen out.
+Never run on hardware by us; see the package's first paragraph. By ctypes, because AMD's Python bindings leave MIOpen
+out.
 
 Convolutions run by "immediate" calls with the number of a solution: the first question about a problem searches
 (`miopenFindConvolution...`), and its answer is kept by `tuning.py` for later processes.
@@ -198,7 +199,9 @@ class ROCmDNN:
                 self.version,
                 self.device,
                 problem,
-                lambda exhaustive: self._search(direction, spec, described, at, (workspace, workspace_bytes), exhaustive),
+                lambda exhaustive: self._search(
+                    direction, spec, described, at, (workspace, workspace_bytes), exhaustive
+                ),
             )
             tensors, conv = described
             a, b, c = SOLUTION_ORDER[direction]
@@ -242,8 +245,8 @@ class ROCmDNN:
             if each.workspace_size <= workspace[1]:
                 return Solution(each.solution_id, each.workspace_size, each.time / 1e3)
         raise LibraryError(
-            f"[{self.name}] expected a solution for {direction} of {spec.text} within {workspace[1]} bytes of workspace "
-            f"but got {found.value} that need more; PyFlame's own kernel does it"
+            f"[{self.name}] expected a solution for {direction} of {spec.text} within {workspace[1]} bytes of "
+            f"workspace but got {found.value} that need more; PyFlame's own kernel does it"
         )
 
     def conv2d_forward(
@@ -291,10 +294,14 @@ class ROCmDNN:
                 "so a pooling with ceil_mode is PyFlame's own kernel's work"
             )
         axes = (len(floor), _ints(params.kernel_size), _ints(params.padding), _ints(params.stride))
-        with self._lock, self._made("Pooling", "miopenSetNdPoolingDescriptor", mode, *axes) as pooling:
-            with self._tensor(dtype, input_shape) as x, self._tensor(dtype, output_shape) as y:
-                through = (_ONE, x, input, _ZERO, y, output)
-                self._library.call("miopenPoolingForward", self._handle, pooling, *through, False, 0, 0)
+        with (
+            self._lock,
+            self._made("Pooling", "miopenSetNdPoolingDescriptor", mode, *axes) as pooling,
+            self._tensor(dtype, input_shape) as x,
+            self._tensor(dtype, output_shape) as y,
+        ):
+            through = (_ONE, x, input, _ZERO, y, output)
+            self._library.call("miopenPoolingForward", self._handle, pooling, *through, False, 0, 0)
 
     def batchnorm_forward_training(
         self,
@@ -345,7 +352,11 @@ class ROCmDNN:
         """x, y and the description of one number per channel."""
         full = (*shape, *(1,) * (4 - len(shape)))
         per_channel = (1, full[1], *(1,) * (len(full) - 2))
-        with self._tensor(dtype, full) as x, self._tensor(dtype, full) as y, self._tensor("float32", per_channel) as each:
+        with (
+            self._tensor(dtype, full) as x,
+            self._tensor(dtype, full) as y,
+            self._tensor("float32", per_channel) as each,
+        ):
             yield x, input, y, output, each
 
     def activation_forward(
@@ -354,10 +365,13 @@ class ROCmDNN:
         """relu, sigmoid, tanh, softplus, abs, leaky_relu or elu (of slope or scale `alpha`), or identity."""
         mode, *numbers = _check(_name(activation_type), ACTIVATIONS, "activation")
         values = (float(alpha) if n is None else n for n in numbers)
-        with self._lock, self._made("Activation", "miopenSetActivationDescriptor", mode, *values) as activation:
-            with self._tensor(dtype, _four(1, math.prod(shape), 1)) as both:
-                through = (_ONE, both, input, _ZERO, both, output)
-                self._library.call("miopenActivationForward", self._handle, activation, *through)
+        with (
+            self._lock,
+            self._made("Activation", "miopenSetActivationDescriptor", mode, *values) as activation,
+            self._tensor(dtype, _four(1, math.prod(shape), 1)) as both,
+        ):
+            through = (_ONE, both, input, _ZERO, both, output)
+            self._library.call("miopenActivationForward", self._handle, activation, *through)
 
     def softmax_forward(
         self, dtype: object, shape: Shape, input: int, output: int, axis: int = -1, log_softmax: bool = False
@@ -407,12 +421,16 @@ class ROCmDNN:
         kept = tuple(1 if i in dims else n for i, n in enumerate(input_shape))
         if math.prod(kept) != math.prod(output_shape):
             raise ShapeError(
-                f"[{self.name}] expected {kept} of {tuple(input_shape)} over {sorted(dims)} but got {tuple(output_shape)}"
+                f"[{self.name}] expected {kept} of {tuple(input_shape)} over {sorted(dims)} but got "
+                f"{tuple(output_shape)}"
             )
         kinds = (C.miopenFloat, C.MIOPEN_PROPAGATE_NAN, C.MIOPEN_REDUCE_TENSOR_NO_INDICES, C.MIOPEN_32BIT_INDICES)
-        with self._made("ReduceTensor", "miopenSetReduceTensorDescriptor", mode, *kinds) as made:
-            with self._tensor(dtype, input_shape) as a, self._tensor(dtype, kept) as c:
-                yield made, a, c
+        with (
+            self._made("ReduceTensor", "miopenSetReduceTensorDescriptor", mode, *kinds) as made,
+            self._tensor(dtype, input_shape) as a,
+            self._tensor(dtype, kept) as c,
+        ):
+            yield made, a, c
 
 
 # alpha and beta of every call: float32 for all dtypes here, read on the host before the call returns.
@@ -438,7 +456,9 @@ def _type(dtype: object) -> int:
 
 def _check(name: str, known: dict[str, Any], what: str) -> Any:
     if name not in known:
-        raise ArgumentError(f"[MIOpen] expected a {what} among {', '.join(known)} but got {name!r}{suggest(name, known)}")
+        raise ArgumentError(
+            f"[MIOpen] expected a {what} among {', '.join(known)} but got {name!r}{suggest(name, known)}"
+        )
     return known[name]
 
 

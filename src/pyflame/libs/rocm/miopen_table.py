@@ -34,7 +34,6 @@ class C:
     miopenPoolingAverage = 1
     miopenPoolingAverageInclusive = 2
 
-    miopenBNPerActivation = 0
     miopenBNSpatial = 1
 
     miopenActivationPASTHRU = 0
@@ -66,8 +65,9 @@ class C:
 NAMES = {FORWARD: "Forward", BACKWARD_DATA: "BackwardData", BACKWARD_FILTER: "BackwardWeights"}
 # The order of operands differs between the function that searches and those that run a solution. What is written
 # comes last in both.
-FIND_ORDER = {FORWARD: "xwy", BACKWARD_DATA: "ywx", BACKWARD_FILTER: "yxw"}
-SOLUTION_ORDER = {FORWARD: "wxy", BACKWARD_DATA: "ywx", BACKWARD_FILTER: "yxw"}
+_GRADIENTS = {BACKWARD_DATA: ("y", "w", "x"), BACKWARD_FILTER: ("y", "x", "w")}
+FIND_ORDER = {FORWARD: ("x", "w", "y"), **_GRADIENTS}
+SOLUTION_ORDER = {FORWARD: ("w", "x", "y"), **_GRADIENTS}
 _PARAMETER = {  # what the header calls an operand in each direction
     FORWARD: {"x": "x", "w": "w", "y": "y"},
     BACKWARD_DATA: {"x": "dx", "w": "w", "y": "dy"},
@@ -89,7 +89,6 @@ def _convolution(direction: str) -> dict[str, str]:
             "bool exhaustiveSearch"
         ),
         f"miopenConvolution{name}GetSolution": f"{described}, size maxSolutionCount, ptr solutionCount, ptr solutions",
-        f"miopenConvolution{name}GetSolutionWorkspaceSize": f"{described}, u64 solution_id, ptr workSpaceSize",
         f"miopenConvolution{name}CompileSolution": f"{described}, u64 solution_id",
         f"miopenConvolution{name}Immediate": (
             f"ptr handle, ptr {first}Desc, ptr {first}, ptr {second}Desc, ptr {second}, ptr convDesc, ptr {last}Desc, "

@@ -157,10 +157,10 @@ class ROCmBLAS:
             self.set_stream(stream)
             if workspace_bytes:
                 self._library.call("rocblas_set_workspace", self._handle, workspace, workspace_bytes)
-            flags = [OPERATIONS["T" if o.transposed else "N"] for _, o in operands[:2]]
-            sides = [(address, o.lead, o.stride) for address, o in operands]
+            left, right, out = ((address, o.lead, o.stride) for address, o in operands)
+            flags = (_operation("NT"[problem.first.transposed]), _operation("NT"[problem.second.transposed]))
             batch = spec.batch if spec.batch > 1 else None
-            self._gemm(*flags, problem.m, problem.n, problem.k, spec.alpha, *sides, spec.beta, batch, spec)
+            self._gemm(*flags, problem.m, problem.n, problem.k, spec.alpha, left, right, out, spec.beta, batch, spec)
 
     def _gemm(
         self,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ import numpy as np
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError, PyFlameError
 from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
-from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Words, dimensions
+from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Grid, Words, dimensions
 from pyflame.runtime.gpu.graph import Graph, capture
 from pyflame.runtime.gpu.memory import Block, DevicePool
 from pyflame.runtime.gpu.pinned import PinnedPool
@@ -26,6 +26,7 @@ from pyflame.runtime.gpu.transfer import Transfers
 _REMEMBERED = 8  # launches that a fault is looked for in
 _WATCHED = 256  # records kept for the next wait; one more, and it comes now
 T = TypeVar("T")
+Launch = tuple[Function, Grid, Grid, int, int]
 
 
 class GpuDevice:
@@ -52,7 +53,8 @@ class GpuDevice:
         self.retired_graphs: deque[tuple[int, int]] = deque()
         self.pool = DevicePool(driver, index, error=memory_error)
         self.pinned = PinnedPool(driver, index)
-        self.stream = Stream(self)
+        self._main = Stream(self)
+        self._side: Stream | None = None  # for captures: what other threads do meanwhile is no part of them
         self._transfers = Transfers(driver, self.pinned)
         self._find_compiler = find_compiler
         self._kernels: GpuKernels | None = None
@@ -71,6 +73,12 @@ class GpuDevice:
             ) from self.fault
         self.driver.set_device(self.index)
 
+    @property
+    def stream(self) -> Stream:
+        """The stream of everything that names no other; in a thread that captures, the one that is captured."""
+        graph = self._capture
+        return self._main if graph is None else graph.stream
+
     def guarded(self, work: Callable[[], T]) -> T:
         """Run something that may find out that the device broke; the error then names the last kernels."""
         try:
@@ -87,7 +95,7 @@ class GpuDevice:
 
     def allocate(self, nbytes: int, stream: Stream | None = None) -> Block:
         """Memory for work on a stream. A graph that is being captured keeps it."""
-        block = self.pool.allocate(nbytes, (stream or self.stream).handle)
+        block = self.pool.allocate(nbytes, (stream or self._main).handle)
         graph = self._capture
         if graph is not None:
             graph.keep(block)
@@ -129,23 +137,22 @@ class GpuDevice:
         stream: Stream | None = None,
     ) -> None:
         """Give a kernel to the stream. `words`: its parameters of 8 bytes each, from `start` on."""
-        self.use()
-        self._recent.append(function.name)
         given = words if isinstance(words, Words) else Words(words)
-        try:
-            self.driver.launch(
-                function.handle,
-                dimensions(grid),
-                dimensions(block),
-                dynamic_lds,
-                (stream or self.stream).handle,
-                given,
-                start,
-            )
-        except DeviceFaultError as error:  # of an earlier launch: it is found by whoever comes next
-            raise self._broken(error) from error
-        except PyFlameError as error:
-            raise type(error)(f"{error}. The kernel is {function.name}, grid {grid}, block {block}") from error
+        self.launch_all([(function, dimensions(grid), dimensions(block), dynamic_lds, start)], given, stream)
+
+    def launch_all(self, launches: Iterable[Launch], words: Words, stream: Stream | None = None) -> None:
+        """Give kernels to the stream, in order: (function, grid, block, dynamic LDS, its first word) each."""
+        self.use()
+        handle, give, remember = (stream or self.stream).handle, self.driver.launch, self._recent.append
+        for function, grid, block, dynamic_lds, start in launches:
+            remember(function.name)
+            try:
+                give(function.handle, grid, block, dynamic_lds, handle, words, start)
+            except DeviceFaultError as error:  # of an earlier launch: it is found by whoever comes next
+                raise self._broken(error) from error
+            except PyFlameError as error:
+                shape = f"grid {grid}, block {block}, dynamic LDS {dynamic_lds}"
+                raise type(error)(f"{error}. The kernel is {function.name}, {shape}") from error
 
     def attributes(self, function: Function) -> dict[str, int]:
         """registers, lds_bytes, local_bytes (spills) and max_threads of a kernel."""
@@ -212,28 +219,31 @@ class GpuDevice:
             self.check()
 
     def check(self) -> None:
-        """Look at what is watched. The first report that raises ends it; the rest is forgotten."""
+        """Look at all that is watched; then the first error that was reported is raised."""
+        first: Exception | None = None
         while self._watched:
             try:
                 _, address, nbytes, report = self._watched.popleft()
             except IndexError:
-                return  # another thread took it
+                break  # another thread took it
             record = np.empty(nbytes, np.uint8)
             self.guarded(
                 lambda: self._transfers.download(record.ctypes.data, address, nbytes, self.stream.handle)  # noqa: B023
             )
             try:
                 report(record.tobytes())
-            except BaseException:
-                self._watched.clear()
-                raise
+            except Exception as error:  # what went wrong later may follow from it
+                first = first or error
+        if first is not None:
+            raise first
 
     def synchronize(self) -> None:
         """Wait for everything, then look at what is watched."""
         self._no_capture("synchronize")
-        self.use()
-        self.guarded(self.driver.synchronize)
-        self.bury()
+        with self._capture_lock:  # a device cannot be waited for while another thread captures on it
+            self.use()
+            self.guarded(self.driver.synchronize)
+            self.bury()
         self.check()
 
     def event(self, timing: bool = False) -> Event:
@@ -247,11 +257,17 @@ class GpuDevice:
 
     @contextmanager
     def capture(self) -> Iterator[Graph]:
-        """Capture launches, copies inside the device and fills of this thread, to be replayed as one."""
+        """Capture launches, copies inside the device and fills of this thread, to be replayed as one.
+
+        >>> with device.capture() as graph:  # doctest: +SKIP
+        ...     device.launch(function, 1, 64, 0, words)
+        >>> graph.replay()  # doctest: +SKIP
+        """
         with self._capture_lock:
             if self._capture is not None:
                 raise DeviceError("[graph] expected no capture inside of another; end the first one")
-            with capture(self) as graph:
+            self._side = self._side or Stream(self)
+            with capture(self, self._side) as graph:
                 self._captured.graph = graph
                 try:
                     yield graph
@@ -267,7 +283,7 @@ class GpuDevice:
     def bury(self) -> None:
         """Destroy graphs that nobody holds any more, when the stream is done with them."""
         if self.retired_graphs:
-            self.driver.stream_synchronize(self.stream.handle)
+            self.driver.stream_synchronize(self._main.handle)
         while self.retired_graphs:
             self.driver.graph_destroy(*self.retired_graphs.popleft())
 

@@ -193,6 +193,7 @@ class Bindings:
         self._causes = causes
         self._other = other
         self._absent = absent
+        self._functions: dict[str, Callable[..., tuple[Any, ...]]] = {}
 
     @cached_property
     def module(self) -> Any:
@@ -201,11 +202,13 @@ class Bindings:
 
     def raw(self, name: str, *args: Any) -> tuple[Any, ...]:
         """Status and values of a call, whatever the status."""
+        # Launches come by here thousands of times a second: one lookup, one call.
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = getattr(self.module, name)
         try:
-            result: tuple[Any, ...] = getattr(self.module, name)(*args)
+            result: tuple[Any, ...] = function(*args)
         except RuntimeError as error:  # the bindings' own, for a library or a function that is not there
-            if isinstance(error, PyFlameError):
-                raise
             raise self._absent(
                 f"[{self.kind}] expected to call {name} but got: {error}; install the vendor's driver and runtime, "
                 "and see that their folder is on LD_LIBRARY_PATH"
@@ -214,10 +217,12 @@ class Bindings:
 
     def __call__(self, name: str, *args: Any) -> Any:
         """What a call gives: nothing, a value or a tuple of them."""
-        status, *values = self.raw(name, *args)
-        if status:
-            raise self.failure(name, status)
-        return values[0] if len(values) == 1 else tuple(values) or None
+        result = self.raw(name, *args)
+        if result[0]:
+            raise self.failure(name, result[0])
+        if len(result) == 1:
+            return None
+        return result[1] if len(result) == 2 else result[1:]
 
     def failure(self, name: str, status: Any) -> PyFlameError:
         return failure(self.kind, name, status, self._causes, self._other, getattr(status, "name", ""))

@@ -11,18 +11,15 @@ from pyflame.core.errors import DeviceError
 
 if TYPE_CHECKING:
     from pyflame.runtime.gpu.device import GpuDevice
+    from pyflame.runtime.gpu.stream import Stream
 
 
 class Graph:
-    """What was captured. Holds the memory that was allocated meanwhile; replays one at a time.
+    """What was captured on `stream`. Holds the memory that was allocated meanwhile; replays one at a time."""
 
-    >>> with device.capture() as graph:  # doctest: +SKIP
-    ...     device.launch(function, 1, 64, 0, words)
-    >>> graph.replay()  # doctest: +SKIP
-    """
-
-    def __init__(self, device: GpuDevice) -> None:
+    def __init__(self, device: GpuDevice, stream: Stream) -> None:
         self._device = device
+        self.stream = stream
         self._lock = threading.Lock()
         self._graph = self._executable = 0
         self._kept: list[Any] = []
@@ -37,7 +34,7 @@ class Graph:
         self._executable = self._device.driver.graph_instantiate(graph)
 
     def replay(self) -> None:
-        """Give it to the device's stream."""
+        """Give it to the device's stream, like any other work."""
         if not self._executable:
             raise DeviceError("[graph] expected a captured graph but its capture did not end; capture it again")
         device = self._device
@@ -52,12 +49,12 @@ class Graph:
 
 
 @contextmanager
-def capture(device: GpuDevice) -> Iterator[Graph]:
-    """Capture what this thread gives to the device's stream. Nothing runs until the graph is replayed."""
-    graph = Graph(device)
+def capture(device: GpuDevice, side: Stream) -> Iterator[Graph]:
+    """Capture what is given to a stream that nobody else uses. Nothing runs until the graph is replayed."""
+    graph = Graph(device, side)
     device.use()
     device.bury()
-    stream = device.stream.handle
+    stream = side.handle
     device.pool.capturing(True)
     try:
         device.driver.capture_begin(stream)

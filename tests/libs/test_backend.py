@@ -1,0 +1,73 @@
+"""The names of `pyflame.backend.rocm` that stand for AMD's libraries and for execution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.backend import rocm
+from pyflame.core import knobs
+from pyflame.core.errors import ArgumentError, DeviceError
+from pyflame.engine import executor
+from pyflame.libs.rocm import tuning
+
+
+def test_without_an_amd_gpu() -> None:
+    for make in (rocm.ROCmExecutor, rocm.get_blas, rocm.get_dnn):
+        with pytest.raises(RuntimeError, match=r"rocm|rocBLAS|MIOpen"):
+            make()
+
+
+def test_tuning_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the guide shows it."""
+    monkeypatch.setattr(tuning, "_shared", [])
+    monkeypatch.setenv(knobs.CACHE_DIR.name, str(tmp_path))
+    cache = rocm.get_tuning_cache()
+    assert cache is rocm.get_tuning_cache()
+    cache.enable_exhaustive_search(True)
+    cache.solution("3.4", "gfx942", "p", lambda exhaustive: tuning.Solution(int(exhaustive), 0))
+    assert (tmp_path / "miopen.json").exists()
+    cache.set_cache_file(str(tmp_path / "miopen_cache.bin"))
+    assert cache.get_stats().entries == 0
+
+
+class OnTheCpu(rocm.ROCmExecutor):
+    kind = "cpu"
+
+
+def test_executor() -> None:
+    x = pf.tensor([1.0, 2.0, 3.0])
+    y = x * 2.0 + 1.0
+    nodes = [x._node, y._node]
+    result = OnTheCpu(OnTheCpu.Config(enable_profiling=True)).execute(nodes, [1])
+    assert result.outputs == [y._node]
+    assert result.seconds is not None and result.seconds > 0.0
+    assert y._node.op.name == "leaf"
+    np.testing.assert_array_equal(y.numpy(), [3.0, 5.0, 7.0])
+    assert OnTheCpu().execute(nodes, []).seconds is None
+    assert OnTheCpu().get_device_info()["type"] == "cpu"
+    with pytest.raises(ArgumentError, match=r"graph of 2 nodes but got \[2\]"):
+        OnTheCpu().execute(nodes, [2])
+    elsewhere = pf.zeros(2, device="null:gfx942") + 1.0
+    with pytest.raises(DeviceError, match="null:gfx942"):
+        OnTheCpu().execute([elsewhere._node], [0])
+
+
+def test_executor_waits_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[bool] = []
+    stats = object()
+    device: Any = SimpleNamespace(
+        id="rocm:0", synchronize=lambda: waited.append(True), pool=SimpleNamespace(stats=lambda: stats), info=dict
+    )
+    monkeypatch.setattr(executor, "get_device", lambda wanted: device)
+    plain = rocm.ROCmExecutor()
+    plain.execute([], [])
+    assert not waited
+    rocm.ROCmExecutor(rocm.ROCmExecutor.Config(sync_after_launch=True)).execute([], [])
+    assert waited
+    assert plain.get_memory_stats() is stats
