@@ -155,7 +155,7 @@ def test_rocm_functions() -> None:
         lambda: pf.rocm_set_device(0),
         pf.rocm_synchronize,
     ):
-        with pytest.raises(RuntimeError, match="expected an AMD GPU but none is available: .*; "):
+        with pytest.raises(RuntimeError, match=r"expected an AMD GPU but none is available: .*; "):
             call()
 
 
