@@ -80,11 +80,17 @@ class GpuExecutable:
         self.seconds = np.zeros(len(plan.launches))
         self._lay_out(sources)
         functions = device.functions([(s.text, tuple(p.suffix for p in s.phases)) for s in sources])
-        self._calls = [
-            (number, function, phase.grid, phase.block)
+        calls = [
+            (number, function, phase)
             for number, (source, found) in enumerate(zip(sources, functions, strict=True))
             for phase, function in zip(source.phases, found, strict=True)
         ]
+        # LDS is declared in the text: there is nothing to ask for at the launch
+        self._calls = [
+            (function, (phase.grid, 1, 1), (phase.block, 1, 1), 0, start)
+            for (_, function, phase), start in zip(calls, self._starts_of, strict=True)
+        ]
+        self._numbers = [number for number, _, _ in calls]
 
     def _lay_out(self, sources: Sequence[GpuSource]) -> None:
         """The words of all launches: constants, plus the address in a slot."""
@@ -175,15 +181,15 @@ class GpuExecutable:
 
     def launch(self, words: Words, timed: bool = False) -> None:
         """Give all launches to the device."""
-        device = self.device
-        clock = device.clock() if timed else None
-        for start, (number, function, grid, block) in zip(self._starts_of, self._calls, strict=True):
-            device.launch(function, grid, block, 0, words, start)  # LDS is declared in the text
-            if clock is not None:
-                clock.mark(number)
-        if clock is not None:
-            for number, seconds in clock.read():
-                self.seconds[number] += seconds
+        if not timed:
+            self.device.launch_all(self._calls, words)
+            return
+        clock = self.device.clock()
+        for number, call in zip(self._numbers, self._calls, strict=True):
+            self.device.launch_all([call], words)
+            clock.mark(number)
+        for number, seconds in clock.read():
+            self.seconds[number] += seconds
 
     def _unaligned(self) -> GpuExecutable:
         if self._other is None:

@@ -39,6 +39,7 @@ _SUMS = {"float64": Sums("double", "double", 8), "int64": Sums("uint64_t", "int6
 def sums_of(dtype: DType) -> Sums:
     """How products of this dtype are added.
 
+    >>> from pyflame.core.dtype import float16, int8
     >>> sums_of(float16).sum, sums_of(int8).sum
     ('float', 'uint32_t')
     """

@@ -6,8 +6,8 @@
  * into registers, and goes into the other half when the work is done, so a step has one barrier. A lies there as
  * [k][row], B as [k][column]; a thread reads GROUP neighbours (16 bytes) at once, and its groups lie so far apart that
  * neighbouring threads read neighbouring groups: no bank conflicts. Lines are padded by one group against conflicts
- * between lines. Sums stay in registers. From LDS a thread takes HIGH + WIDE numbers for HIGH * WIDE multiply-adds; from
- * memory a block takes (ROWS + COLS) * K of them for 2 * ROWS * COLS * K flops.
+ * between lines. Sums stay in registers. From LDS a thread takes HIGH + WIDE numbers for HIGH * WIDE multiply-adds;
+ * from memory a block takes (ROWS + COLS) * K of them for 2 * ROWS * COLS * K flops.
  *
  * Numbers lie in LDS as they are summed: 16-bit floats as float, small integers as 32 bits. Integers are added without
  * sign, where wrapping is defined; each output is one chain of multiply-adds in order of k.
