@@ -75,7 +75,7 @@ def test_the_report_has_curve_timeline_and_plan(runs):
     ("options", "words"),
     [
         (["--resume"], "expected a run to resume"),
-        (["--device", "cuda"], "no CUDA runtime"),
+        (["--device", "cuda"], "[cuda] expected"),
         (["--minutes", "0"], "expected a time above 0"),
         (["--prompt", ""], "expected some text"),
     ],
