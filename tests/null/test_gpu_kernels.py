@@ -190,8 +190,8 @@ CASES |= {
     "long skewed add": lambda: scattered((2, 3), (4500, 3), [(0, (4500, 1))], (-1, 1), (), "add"),
 }
 
-TINY = Target("gfx942", "hip", (), 4, 8, 64 * 1024)
-EMULATED = {"gfx942": TARGETS["gfx942"], "gfx1100": TARGETS["gfx1100"], "tiny": TINY}
+TINY = Target("gfx1100", "hip", (), 4, 32, 64 * 1024)
+EMULATED = {"gfx942": TARGETS["gfx942"], "tiny": TINY}
 
 
 @pytest.fixture(scope="module", params=EMULATED)
