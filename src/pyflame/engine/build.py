@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from pyflame.codegen import c as codegen_c
+from pyflame.engine.binding import Binding
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.merge import merge
 from pyflame.engine.value import Value
-from pyflame.ir.kernel import BufferDecl, Launch, Plan, Source
+from pyflame.ir.kernel import Launch, Plan, Source
 from pyflame.kernels import SPECS, Epilogue
 from pyflame.runtime.cpu.device import CPUDevice
 
@@ -54,25 +55,10 @@ class Executable:
         addresses = device.functions(kernel_texts(sources))
         epilogues = iter(address for (address,) in addresses[len(sources) :])
         self._scratch = max((s.scratch_bytes + s.worker_bytes * device.workers for s in sources), default=0)
-        self._slot_of: dict[int, int] = {}
-        for role in ("input", "output"):
-            for number, buffer in enumerate(plan.buffers):
-                if buffer.role == role:
-                    self._slot_of[number] = len(self._slot_of)
-        self._positions = [b.position for b in plan.buffers if b.role == "input"]
-        self._input_bytes = {b.position: b.nbytes for b in plan.buffers if b.role == "input"}
-        self._sizes = [device.pool.size_class(b.nbytes) for b in plan.buffers if b.role == "output"]
-        self._workspace = (
-            device.pool.size_class(plan.arena_bytes + self._scratch) if plan.arena_bytes + self._scratch else 0
-        )
-        self._views = [
-            (self._slot_of[v.buffer], v.offset * _itemsize(plan.buffers[v.buffer]), v.strides) for v in plan.outputs
-        ]
-        self._pack_slots = struct.Struct(f"={len(self._slot_of) + 2}q").pack
-        self._pack_uniforms = struct.Struct(
-            "=" + "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms)
-        ).pack
-        self._uniforms = [(source == "slot", v) for source, v, _ in plan.uniforms]
+        pool = device.pool
+        self._binding = Binding(plan, pool.take, ctypes.memmove, pool.size_class)
+        self._workspace = pool.size_class(plan.arena_bytes + self._scratch) if plan.arena_bytes + self._scratch else 0
+        self._pack_slots = struct.Struct(f"={len(self._binding.slot_of) + 2}q").pack
         self.seconds = np.zeros(len(plan.launches))
         self._keep: list[Any] = []
         rows: list[list[int]] = []
@@ -104,11 +90,8 @@ class Executable:
 
     def _slots(self, launch: Launch, source: Source) -> np.ndarray[Any, Any]:
         """(slot, byte offset) of each kernel buffer; intermediates are offsets in the arena."""
-        arena = len(self._slot_of)
-        pairs: list[int] = []
-        for buffer, offset in launch.buffers:
-            decl = self.plan.buffers[buffer]
-            pairs += [arena, decl.offset + offset] if decl.role == "scratch" else [self._slot_of[buffer], offset]
+        arena = len(self._binding.slot_of)
+        pairs = [n for place in launch.buffers for n in self._binding.place(*place)]
         position = len(pairs) if source.scratch_position < 0 else 2 * source.scratch_position
         pairs[position:position] = [arena + 1, 0]
         return np.array(pairs, np.int64)
@@ -121,43 +104,16 @@ class Executable:
         lines: Sequence[str] = (),
         given: Sequence[int] = (),
     ) -> list[Value]:
-        """Run on these inputs and constants; gives the plan's outputs. `lines`: where this graph's ops were called.
-
-        Outputs that are heirs of the inputs in `given` are written where those inputs lie. Inputs that the plan
-        overwrites are copied first unless they are among them.
-        """
-        allocate = self.device.pool.take
-        for p in self.plan.consumed:
-            if p not in given:
-                inputs = [*inputs[:p], self._copied(inputs[p], self._input_bytes[p]), *inputs[p + 1 :]]
-        held = [(v.storage, v.offset) for v in [inputs[p] for p in self._positions]]
-        heirs = self.plan.heirs
-        heir_of = {self._slot_of[heirs[p]] - len(held): inputs[p] for p in given if p in heirs}
-        for number, size in enumerate(self._sizes):
-            own = heir_of.get(number)
-            held.append((allocate(size), 0) if own is None else (own.storage, own.offset))
+        """Run on these inputs and constants; gives the plan's outputs. `lines`: where this graph's ops were called."""
+        binding = self._binding
+        held = binding.hold(inputs, given)
         if self._count:
-            addresses = [storage.address + offset for storage, offset in held]  # type: ignore[union-attr]
-            workspace = allocate(self._workspace) if self._workspace else None
+            addresses = [storage.address + offset for storage, offset in held]
+            workspace = self.device.pool.take(self._workspace) if self._workspace else None
             arena = workspace.address if workspace is not None else 0
             slots = self._pack_slots(*addresses, arena, arena + self.plan.arena_bytes)
-            uniforms = self._pack_uniforms(*[constants[v] if slot else v for slot, v in self._uniforms])
             error = (ctypes.c_int64 * 3)() if self.plan.checks else None
-            self.device.run(self._tables[timed], self._count, slots, uniforms, error)
+            self.device.run(self._tables[timed], self._count, slots, binding.pack_uniforms(constants), error)
             if error is not None:
-                raise_bad_index(self.plan, bytes(error), lines)
-        out = []
-        for slot, offset, strides in self._views:
-            storage, start = held[slot]
-            out.append(Value(storage, start + offset, strides))
-        return out
-
-    def _copied(self, value: Value, nbytes: int) -> Value:
-        """The same bytes in memory that may be overwritten."""
-        storage = self.device.pool.take(self.device.pool.size_class(nbytes))
-        ctypes.memmove(storage.address, value.address, nbytes)
-        return Value(storage, 0, value.strides)
-
-
-def _itemsize(buffer: BufferDecl) -> int:
-    return buffer.dtype.itemsize if buffer.dtype is not None else 1
+                raise_bad_index(bytes(error), self.plan.checks, self.plan.check_lines, lines)
+        return binding.outputs(held)

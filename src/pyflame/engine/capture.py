@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.gpu import ERROR_BYTES, GpuExecutable
 from pyflame.engine.value import Value
 from pyflame.runtime.gpu.driver import Words
@@ -77,28 +76,29 @@ class _Captured:
         self.executable = executable
         device = self.device = executable.device
         plan = executable.plan
-        self.places = {p: device.allocate(executable.input_bytes[p]) for p in arguments}
+        binding = executable.binding
+        self.places = {p: device.allocate(binding.input_bytes[p]) for p in arguments}
         fixed = [Value(self.places[p]) if p in self.places else v for p, v in enumerate(inputs)]
         given = [*plan.heirs, *plan.consumed]
-        self.held = executable.hold(fixed, given)
+        self.held = binding.hold(fixed, given)
         self.workspace, self.at = executable.workspace()
         self.words = Words(executable.words(self.held, self.at))
         self.watched = False
         device.zero(self.at[3], ERROR_BYTES)
-        if executable.uniforms and not executable.varies:
+        if plan.uniforms and not executable.varies:
             executable.upload(self.at[2], ())
         with device.capture() as graph:
             executable.launch(self.words)
         self.graph = graph
-        heirs = {executable.slot_of[plan.heirs[p]] - 1: p for p in given if p in plan.heirs}
-        inputs_at = dict(enumerate(executable.positions))
+        heirs = {binding.slot_of[plan.heirs[p]]: p for p in plan.heirs}
+        inputs_at = dict(enumerate(binding.positions))
         # for each output buffer: the input that it lies in, or None where it must be copied out
-        self.source_of = {slot: heirs.get(slot, inputs_at.get(slot)) for slot, _, _ in executable.views}
+        self.source_of = {slot: heirs.get(slot, inputs_at.get(slot)) for slot, _, _ in binding.views}
 
     def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value]:
-        executable, device = self.executable, self.device
+        executable, device, binding = self.executable, self.device, self.executable.binding
         for p, place in self.places.items():
-            device.copy(place.address, inputs[p].address, executable.input_bytes[p])
+            device.copy(place.address, inputs[p].address, binding.input_bytes[p])
         if executable.varies:
             executable.upload(self.at[2], constants)
         self.graph.replay()
@@ -109,14 +109,14 @@ class _Captured:
             device.watch(self.workspace, self.at[3], ERROR_BYTES, lambda record: self._look(record, lines))
         fresh: dict[int, Any] = {}
         out = []
-        for slot, offset, strides in executable.views:
+        for slot, offset, strides in binding.views:
             source = self.source_of[slot]
             if source is not None:
                 value = inputs[source]
                 out.append(Value(value.storage, value.offset + offset, strides))
                 continue
             if slot not in fresh:
-                nbytes = executable.output_bytes[slot - len(executable.positions)]
+                nbytes = binding.output_sizes[slot - len(binding.positions)]
                 fresh[slot] = device.allocate(nbytes)
                 device.copy(fresh[slot].address, self.held[slot][0].address, nbytes)
             out.append(Value(fresh[slot], offset, strides))
@@ -125,7 +125,7 @@ class _Captured:
     def _look(self, record: bytes, lines: Sequence[str]) -> None:
         self.watched = False
         try:
-            raise_bad_index(self.executable.plan, record, lines)
+            self.executable.report(record, lines)
         except BaseException:
             self.device.zero(self.at[3], ERROR_BYTES)
             raise

@@ -7,7 +7,6 @@ Launches are asynchronous; a bad index is found when the host next waits for the
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from pyflame.codegen import gpu as codegen_gpu
 from pyflame.codegen.gpu_epilogue import epilogue
 from pyflame.core.device import Target
 from pyflame.core.errors import DeviceError
+from pyflame.engine.binding import Binding, Held
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import GpuSource, Launch, Plan
@@ -58,25 +58,12 @@ class GpuExecutable:
         self.aligned = aligned
         self._other: GpuExecutable | None = None  # for buffers that miss the alignment asked for
         sources = [gpu_source(launch, device.target, aligned) for launch in plan.launches]
-        self.slot_of: dict[int, int] = {}
-        for role in ("input", "output"):
-            for number, buffer in enumerate(plan.buffers):
-                if buffer.role == role:
-                    self.slot_of[number] = 1 + len(self.slot_of)
-        self.positions = [b.position for b in plan.buffers if b.role == "input"]
-        self.input_bytes = {b.position: b.nbytes for b in plan.buffers if b.role == "input"}
-        self.output_bytes = [b.nbytes for b in plan.buffers if b.role == "output"]
-        self._arena = 1 + len(self.slot_of)
+        self.binding = Binding(plan, device.allocate, device.copy)
+        self._arena = len(self.binding.slot_of)
         sizes = [plan.arena_bytes, max((s.scratch_bytes for s in sources), default=0), 8 * len(plan.uniforms)]
         self._starts = [0]
         for size in (*sizes, ERROR_BYTES):
             self._starts.append(self._starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
-        self.uniforms = [(source == "slot", v) for source, v, _ in plan.uniforms]
-        kinds = "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms)
-        self._pack_uniforms = struct.Struct("=" + kinds).pack
-        self.views = [
-            (self.slot_of[v.buffer] - 1, v.offset * _itemsize(plan, v.buffer), v.strides) for v in plan.outputs
-        ]
         self.seconds = np.zeros(len(plan.launches))
         self._lay_out(sources)
         functions = device.functions([(s.text, tuple(p.suffix for p in s.phases)) for s in sources])
@@ -99,12 +86,12 @@ class GpuExecutable:
         alignment: list[int] = []
         self._starts_of: list[int] = []  # where the words of each call begin
         for launch, source in zip(self.plan.launches, sources, strict=True):
-            pairs = [self._place(*pair) for pair in launch.buffers[: source.buffers]]
+            pairs = [self.binding.place(*pair) for pair in launch.buffers[: source.buffers]]
             pairs += [(self._arena + n, 0) for n in (1, 2, 3)]
             for phase in source.phases:
                 self._starts_of.append(len(constants))
                 constants += [offset for _, offset in pairs]
-                slots += [slot for slot, _ in pairs]
+                slots += [slot + 1 for slot, _ in pairs]  # behind nothing, which plain arguments add
                 alignment += [*source.alignment[: source.buffers], 1, 1, 1]
                 constants += phase.args
                 slots += [0] * len(phase.args)
@@ -112,10 +99,6 @@ class GpuExecutable:
         self._constants = np.array(constants, np.int64)
         self._slots = np.array(slots, np.int64)
         self._alignment = np.array(alignment, np.int64)
-
-    def _place(self, buffer: int, offset: int) -> tuple[int, int]:
-        decl = self.plan.buffers[buffer]
-        return (self._arena, decl.offset + offset) if decl.role == "scratch" else (self.slot_of[buffer], offset)
 
     def run(
         self,
@@ -126,45 +109,34 @@ class GpuExecutable:
         given: Sequence[int] = (),
     ) -> list[Value]:
         """Start the plan on these inputs and constants; gives its outputs, which the device will have filled."""
+        return self._start(self.binding.hold(inputs, given), constants, timed, lines)
+
+    def _start(self, held: Held, constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> list[Value]:
         plan, device = self.plan, self.device
-        held = self.hold(inputs, given)
         if self._calls:
             workspace, at = self.workspace()
             words = self.words(held, at)
             if self.aligned and (words % self._alignment).any():
-                return self._unaligned().run(inputs, constants, timed, lines, given)
-            if self.uniforms:
+                return self._unaligned()._start(held, constants, timed, lines)
+            if plan.uniforms:
                 self.upload(at[2], constants)
             if plan.checks:
                 device.zero(at[3], ERROR_BYTES)
             self.launch(Words(words), timed)
             if plan.checks:
-                device.watch(workspace, at[3], ERROR_BYTES, lambda record: raise_bad_index(plan, record, lines))
-        out = []
-        for slot, offset, strides in self.views:
-            storage, start = held[slot]
-            out.append(Value(storage, start + offset, strides))
-        return out
+                device.watch(workspace, at[3], ERROR_BYTES, lambda record: self.report(record, lines))
+        return self.binding.outputs(held)
 
-    def hold(self, inputs: Sequence[Value], given: Sequence[int]) -> list[tuple[Any, int]]:
-        """Memory and offset of each input and output."""
-        plan = self.plan
-        for p in plan.consumed:
-            if p not in given:
-                inputs = [*inputs[:p], self._copied(inputs[p], self.input_bytes[p]), *inputs[p + 1 :]]
-        held = [(v.storage, v.offset) for v in [inputs[p] for p in self.positions]]
-        heirs = {self.slot_of[plan.heirs[p]] - 1: inputs[p] for p in given if p in plan.heirs}
-        for nbytes in self.output_bytes:
-            own = heirs.get(len(held))
-            held.append((self.device.allocate(nbytes), 0) if own is None else (own.storage, own.offset))
-        return held
+    def report(self, record: bytes, lines: Sequence[str]) -> None:
+        """Raise what a run has left in its error record."""
+        raise_bad_index(record, self.plan.checks, self.plan.check_lines, lines)
 
     def workspace(self) -> tuple[Any, list[int]]:
         """Memory for one run, and where in it arena, scratch, uniforms and error record begin."""
         block = self.device.allocate(self._starts[-1])
         return block, [block.address + start for start in self._starts[:-1]]
 
-    def words(self, held: Sequence[tuple[Any, int]], at: Sequence[int]) -> np.ndarray[Any, Any]:
+    def words(self, held: Held, at: Sequence[int]) -> np.ndarray[Any, Any]:
         """The words of all launches for these places."""
         addresses = [0, *[storage.address + offset for storage, offset in held], *at]
         out: np.ndarray[Any, Any] = self._constants + np.array(addresses, np.int64)[self._slots]
@@ -172,12 +144,12 @@ class GpuExecutable:
 
     def upload(self, address: int, constants: Sequence[Any]) -> None:
         """Send the uniforms."""
-        self.device.upload(address, self._pack_uniforms(*[constants[v] if slot else v for slot, v in self.uniforms]))
+        self.device.upload(address, self.binding.pack_uniforms(constants))
 
     @property
     def varies(self) -> bool:
         """Whether uniforms may differ from run to run."""
-        return any(slot for slot, _ in self.uniforms)
+        return any(slot for slot, _ in self.binding.uniforms)
 
     def launch(self, words: Words, timed: bool = False) -> None:
         """Give all launches to the device."""
@@ -196,14 +168,3 @@ class GpuExecutable:
             self._other = GpuExecutable(self.plan, self.device, aligned=False)
             self._other.seconds = self.seconds
         return self._other
-
-    def _copied(self, value: Value, nbytes: int) -> Value:
-        """The same bytes in memory that may be overwritten."""
-        storage = self.device.allocate(nbytes)
-        self.device.copy(storage.address, value.address, nbytes)
-        return Value(storage, 0, value.strides)
-
-
-def _itemsize(plan: Plan, buffer: int) -> int:
-    dtype = plan.buffers[buffer].dtype
-    return dtype.itemsize if dtype is not None else 1

@@ -159,8 +159,7 @@ class AotPlan:
             given[self.uniform_buffer] = packed(self.uniforms, self._uniform_values(leaves))
         loaded.run(given)
         if self.error_buffer >= 0:
-            checks = Plan([], [], [], [], checks=list(self.checks), check_lines=[-1] * len(self.checks))
-            raise_bad_index(checks, loaded.download([self.error_buffer])[self.error_buffer], ())
+            raise_bad_index(loaded.download([self.error_buffer])[self.error_buffer], self.checks)
         buffer_of = {b.position: n for n, b in enumerate(self.buffers) if b.role == "output"}
         loaded.copy([(constant, buffer_of[position]) for constant, position in self.state])
         results = [(buffer_of[n], spec) for n, spec in enumerate(self.outputs) if spec.kind == "result"]

@@ -1,0 +1,84 @@
+"""What a plan's inputs, outputs and uniforms are bound to in one run, on any device."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyflame.engine.value import Value
+from pyflame.ir.kernel import Plan
+
+Held = list[tuple[Any, int]]  # memory and byte offset of each slot
+
+
+class Binding:
+    """The slots of a plan: its inputs, then its outputs, in the order of its buffers.
+
+    `allocate` gives memory for an output of one of `sizes`, `copy(to, from, bytes)` moves bytes on the device.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        allocate: Callable[[int], Any],
+        copy: Callable[[int, int, int], Any],
+        size_of: Callable[[int], int] = lambda nbytes: nbytes,
+    ) -> None:
+        self.plan = plan
+        self._allocate = allocate
+        self._copy = copy
+        inputs = [(n, b) for n, b in enumerate(plan.buffers) if b.role == "input"]
+        outputs = [(n, b) for n, b in enumerate(plan.buffers) if b.role == "output"]
+        self.slot_of = {number: slot for slot, (number, _) in enumerate([*inputs, *outputs])}
+        self.positions = [b.position for _, b in inputs]
+        self.sizes = {b.position: size_of(b.nbytes) for _, b in inputs}
+        self.input_bytes = {b.position: b.nbytes for _, b in inputs}
+        self.output_sizes = [size_of(b.nbytes) for _, b in outputs]
+        self.views = [
+            (self.slot_of[v.buffer], v.offset * (d.itemsize if (d := plan.buffers[v.buffer].dtype) else 1), v.strides)
+            for v in plan.outputs
+        ]
+        kinds = "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms)
+        self._pack = struct.Struct("=" + kinds).pack
+        self.uniforms = [(source == "slot", v) for source, v, _ in plan.uniforms]
+
+    def place(self, buffer: int, offset: int) -> tuple[int, int]:
+        """(slot, byte offset) of a place in a buffer; intermediates are places in the arena, the slot behind all."""
+        decl = self.plan.buffers[buffer]
+        return (len(self.slot_of), decl.offset + offset) if decl.role == "scratch" else (self.slot_of[buffer], offset)
+
+    def hold(self, inputs: Sequence[Value], given: Sequence[int]) -> Held:
+        """The memory of all slots.
+
+        Outputs that are heirs of the inputs in `given` lie where those inputs lie. Inputs that the plan overwrites are
+        copied first unless they are among them.
+        """
+        plan = self.plan
+        for p in plan.consumed:
+            if p not in given:
+                inputs = [*inputs[:p], self._copied(inputs[p], p), *inputs[p + 1 :]]
+        held: Held = [(v.storage, v.offset) for v in [inputs[p] for p in self.positions]]
+        heirs = {self.slot_of[plan.heirs[p]]: inputs[p] for p in given if p in plan.heirs}
+        for size in self.output_sizes:
+            own = heirs.get(len(held))
+            held.append((self._allocate(size), 0) if own is None else (own.storage, own.offset))
+        return held
+
+    def _copied(self, value: Value, position: int) -> Value:
+        """The same bytes in memory that may be overwritten."""
+        storage = self._allocate(self.sizes[position])
+        self._copy(storage.address, value.address, self.input_bytes[position])
+        return Value(storage, 0, value.strides)
+
+    def outputs(self, held: Held) -> list[Value]:
+        """The plan's outputs in this memory."""
+        out = []
+        for slot, offset, strides in self.views:
+            storage, start = held[slot]
+            out.append(Value(storage, start + offset, strides))
+        return out
+
+    def pack_uniforms(self, constants: Sequence[Any]) -> bytes:
+        """The uniforms as 8-byte words. `constants`: those that the caller brings."""
+        return self._pack(*[constants[v] if slot else v for slot, v in self.uniforms])
