@@ -27,7 +27,8 @@ from pyflame.runtime.gpu.driver import DeviceProperties, Grid, Words
 from pyflame.runtime.sources import include_dir
 
 FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=fast", "-w")
-POISON = 0xCB
+FENCE = 256
+FILL = 0xFF  # NaN as any float: nothing may take fresh memory for zeros
 
 
 class EmulatedDriver:
@@ -39,7 +40,7 @@ class EmulatedDriver:
         self.targets = [TARGETS[t] for t in targets]
         self.memory = memory
         self.index = 0
-        self.live: dict[int, Any] = {}
+        self.live: dict[int, tuple[np.ndarray[Any, Any], int, int]] = {}  # address -> bytes, start, end
         self.events: dict[int, float] = {}
         self.modules: list[Any] = []
         self.graphs: list[list[tuple[Any, ...]]] = []
@@ -79,18 +80,19 @@ class EmulatedDriver:
     # --- memory
 
     def mem_info(self) -> tuple[int, int]:
-        return self.memory - sum(a.nbytes for a in self.live.values()), self.memory
+        return self.memory - sum(end - start for _, start, end in self.live.values()), self.memory
 
     def alloc(self, nbytes: int) -> int:
         if nbytes > self.mem_info()[0]:
             raise OutOfMemoryError("[emulated] out of memory")
-        array = np.full(nbytes + 256, POISON, np.uint8)
-        address = -(-array.ctypes.data // 256) * 256
-        self.live[address] = array
-        return address
+        raw = np.full(nbytes + 3 * FENCE, FILL, np.uint8)
+        start = FENCE + -(raw.ctypes.data + FENCE) % FENCE
+        self.live[raw.ctypes.data + start] = (raw, start, start + nbytes)
+        return raw.ctypes.data + start
 
     def free(self, address: int) -> None:
-        del self.live[address]
+        raw, start, end = self.live.pop(address)
+        assert (raw[:start] == FILL).all() and (raw[end:] == FILL).all(), "written outside of a buffer"
 
     host_alloc, host_free = alloc, free
 
@@ -157,6 +159,7 @@ class EmulatedDriver:
     def launch(
         self, function: Any, grid: Grid, block: Grid, dynamic_lds: int, stream: int, words: Words, start: int = 0
     ) -> None:
+        assert grid[1:] == block[1:] == (1, 1)
         copy = words.array[start:].copy()  # parameters are taken at the launch
 
         def run() -> None:
@@ -191,6 +194,25 @@ class EmulatedDriver:
     def range_pop(self) -> None: ...
 
 
+def host_compiler() -> str | None:
+    return shutil.which("g++") or shutil.which("clang++")
+
+
+def compile_for_host(text: str, wave: int, folder: Path) -> Path:
+    """Kernels as a host library with an entry point for each EMU_EXPORT; a refused text raises CompileError."""
+    compiler = host_compiler()
+    assert compiler is not None, "the emulation needs a C++ compiler"
+    file, library = folder / "kernels.cpp", folder / "kernels.so"
+    file.write_text(f'#include "emulate_gpu.h"\n{text}\n')
+    folders = [f"-I{include_dir()}", f"-I{include_dir().parent}", f"-I{Path(__file__).parent / 'null'}"]
+    fma = ["-mfma"] if platform.machine() == "x86_64" else []
+    command = [compiler, *FLAGS, *fma, f"-DPF_WAVE={wave}", *folders, str(file), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompileError(f"[compile] the host compiler refused a kernel:\n{done.stderr[:4000]}")
+    return library
+
+
 class EmulatedCompiler(KernelCompiler):
     """Kernel text to a host library."""
 
@@ -203,18 +225,8 @@ class EmulatedCompiler(KernelCompiler):
     def compile(self, source: str, target: Target) -> bytes:
         names = re.findall(r"PF_GLOBAL\(\s*\w+\s*\)\s*(\w+)\s*\(", source)
         exports = "\n".join(f"EMU_EXPORT({name})" for name in names)
-        compiler = shutil.which("g++") or shutil.which("clang++")
-        assert compiler is not None, "the emulation needs a C++ compiler"
         with tempfile.TemporaryDirectory() as folder:
-            file, out = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
-            file.write_text(f'#include "emulate_gpu.h"\n{source}\n{exports}\n')
-            folders = [f"-I{include_dir()}", f"-I{include_dir().parent}", f"-I{Path(__file__).parent / 'null'}"]
-            fma = ["-mfma"] if platform.machine() == "x86_64" else []
-            command = [compiler, *FLAGS, *fma, f"-DPF_WAVE={target.wave_size}", *folders, str(file), "-o", str(out)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise CompileError(f"[compile] the host compiler refused a kernel:\n{done.stderr[:4000]}")
-            return out.read_bytes()
+            return compile_for_host(f"{source}\n{exports}", target.wave_size, Path(folder)).read_bytes()
 
 
 def emulated_device(index: int = 0, target: str = "gfx1100", memory: int = 1 << 30) -> GpuDevice:

@@ -2,85 +2,54 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pyflame as pf
 from pyflame.core.targets import TARGETS
 from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.transform.aot import AotPlan
+from tests.emulated import EmulatedDriver
 from tests.null.test_gpu_text import host_library
 
-FENCE = 256
-FILL = 0xFF  # NaN as any float: nothing may take fresh memory for zeros
 
-
-class HostDriver:
-    """What `engine.aot_run` asks of a driver. `texts`: the sources that were built for the plan."""
-
-    kind = "host"
+class HostDriver(EmulatedDriver):
+    """The emulated GPU, with `texts`, the sources that were built for the plan, in place of its code objects."""
 
     def __init__(self, plan: AotPlan, texts: list[str], folder: Path, reverse: bool = False) -> None:
+        super().__init__((plan.target,))
         exports = "\n".join(f"EMU_EXPORT({name})" for name in dict.fromkeys(x.name for x in plan.launches))
         self.library = host_library("\n".join([*texts, exports]), TARGETS[plan.target].wave_size, folder)
         self.reverse = reverse
-        self.memory: dict[int, tuple[np.ndarray[Any, Any], int, int]] = {}
-        self.modules: set[int] = set()
-
-    def set_device(self, index: int) -> None:
-        assert index == 0
-
-    def alloc(self, nbytes: int) -> int:
-        raw = np.full(nbytes + 3 * FENCE, FILL, np.uint8)
-        start = FENCE + -(raw.ctypes.data + FENCE) % FENCE
-        self.memory[raw.ctypes.data + start] = (raw, start, start + nbytes)
-        return raw.ctypes.data + start
-
-    def free(self, address: int) -> None:
-        raw, start, end = self.memory.pop(address)
-        assert (raw[:start] == FILL).all() and (raw[end:] == FILL).all(), "written outside of a buffer"
+        self.loaded: set[int] = set()
 
     def copy_h2d(self, dst: int, src: int, nbytes: int, stream: int) -> None:
-        _, start, end = self.memory[dst]
+        _, start, end = self.live[dst]
         assert nbytes <= end - start
-        ctypes.memmove(dst, src, nbytes)
+        super().copy_h2d(dst, src, nbytes, stream)
 
     def copy_d2h(self, dst: int, src: int, nbytes: int, stream: int) -> None:
-        _, start, end = self.memory[src]
+        _, start, end = self.live[src]
         assert nbytes <= end - start
-        ctypes.memmove(dst, src, nbytes)
+        super().copy_d2h(dst, src, nbytes, stream)
 
     def copy_d2d(self, dst: int, src: int, nbytes: int, stream: int) -> None:
         self.copy_h2d(dst, src, nbytes, stream)
 
     def load_module(self, code: bytes) -> int:
         assert code[:4] == b"\x7fELF"
-        self.modules.add(id(code))
+        self.loaded.add(id(code))
         return id(code)
 
     def unload_module(self, module: int) -> None:
-        self.modules.remove(module)
+        self.loaded.remove(module)
 
     def get_function(self, module: int, name: str) -> Any:
-        assert module in self.modules
+        assert module in self.loaded
         return getattr(self.library, f"run_{name}")
-
-    def launch(
-        self, function: Any, grid: tuple[int, ...], block: tuple[int, ...], lds: int, stream: int, words: Any
-    ) -> None:
-        assert grid[1:] == block[1:] == (1, 1)
-        parted = function(
-            ctypes.c_void_p(words.array.ctypes.data), ctypes.c_longlong(grid[0]), block[0], int(self.reverse)
-        )
-        assert parted == 0, "threads parted at a barrier or shuffle"
-
-    def stream_synchronize(self, stream: int) -> None:
-        """Launches are done when they return."""
 
 
 class Emulation:
@@ -117,4 +86,4 @@ class Emulation:
         """Every plan gives its memory back; nothing was written outside of it."""
         for plan, driver in self.drivers:
             plan.close()
-            assert not driver.memory and not driver.modules, "something was not given back"
+            assert not driver.live and not driver.loaded, "something was not given back"

@@ -234,7 +234,7 @@ def test_memory_is_given_back_when_loading_fails(emulation: Emulation, monkeypat
     monkeypatch.setattr(driver, "load_module", refuse)
     with pytest.raises(pf.DeviceError, match="no binary"):
         plan.place(driver, 0, 0)
-    assert not driver.memory
+    assert not driver.live
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

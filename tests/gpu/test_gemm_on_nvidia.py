@@ -6,9 +6,6 @@ run at once and sizes that fill it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -20,22 +17,6 @@ from tests.gpu.programs import Program
 pytestmark = pytest.mark.gpu
 if absent():
     pytest.skip(absent(), allow_module_level=True)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of the test's own, unless there is one: the usual place needs platformdirs."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not os.environ.get("PYFLAME_CACHE_DIR"):
-            patch.setenv("PYFLAME_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Nvidia:
-    found = Nvidia()
-    found.compile([])
-    return found
 
 
 def wrong_of(gpu: Nvidia, builds: dict[str, Build]) -> dict[str, str]:

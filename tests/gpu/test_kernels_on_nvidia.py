@@ -6,8 +6,7 @@ at once, and sizes that fill it. Everything runs twice: the results must have th
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,22 +24,6 @@ if absent():
     pytest.skip(absent(), allow_module_level=True)
 
 rng = np.random.default_rng(0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of the test's own, unless there is one: the usual place needs platformdirs."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not os.environ.get("PYFLAME_CACHE_DIR"):
-            patch.setenv("PYFLAME_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Nvidia:
-    found = Nvidia()
-    found.compile([])  # with a header that is refused nothing else is worth a try
-    return found
 
 
 def numbers(*shape: int, dtype: pf.DType = pf.float32) -> pf.Tensor:

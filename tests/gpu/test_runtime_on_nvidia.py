@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -61,15 +59,6 @@ except DeviceFaultError as error:
     import pyflame as pf
     print((pf.ones(3, device="cpu") + 1).numpy())
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of the test's own, unless there is one: the usual place needs platformdirs."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not os.environ.get("PYFLAME_CACHE_DIR"):
-            patch.setenv("PYFLAME_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

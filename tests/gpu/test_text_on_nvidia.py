@@ -7,8 +7,7 @@ threads that truly run at once, memory that truly faults, and sizes that an emul
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,22 +28,6 @@ if absent():
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 FP8 = 0.13  # one unit in the last place of a mantissa of 3 bits
 FEW = 25  # failures shown
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of the test's own, unless there is one: the usual place needs platformdirs."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not os.environ.get("PYFLAME_CACHE_DIR"):
-            patch.setenv("PYFLAME_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Nvidia:
-    found = Nvidia()
-    found.compile([])  # with a header that is refused nothing else is worth a try
-    return found
 
 
 def computed(program: Program) -> list[Any]:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -272,3 +273,27 @@ def test_errors(model: nn.GPT) -> None:
     for prompt, options in (([], {}), ([19], {}), ([1], {"temperature": -1.0}), ([1], {"top_k": 0})):
         with pytest.raises(ArgumentError, match=r"\[generate\]"):
             model.generate(prompt, 4, **options)
+
+
+def test_checkpointed_blocks_take_a_smaller_arena() -> None:
+    """The memory of one training step's plan, with and without computing each block again in the backward pass."""
+    model = nn.GPT(nn.GPTConfig(vocab_size=32, context=64, layers=6, heads=2, width=32))
+    tokens, targets = (pf.randint(0, 32, (4, 64)) for _ in range(2))
+
+    def arena(run: Any) -> tuple[int, list[np.ndarray]]:
+        def step(tokens: pf.Tensor, targets: pf.Tensor) -> tuple[pf.Tensor, ...]:
+            x = model.wte(tokens) + model.wpe.weight
+            for block in model.h:
+                x = run(lambda x, block=block: block(x, 0.0), x)
+            loss = pf.cross_entropy(model.logits(x).reshape(-1, 32), targets.reshape(-1))
+            return pf.autograd.grad(loss, list(model.parameters()))
+
+        jitted = pf.jit(step)
+        gradients = [g.numpy().copy() for g in jitted(tokens, targets)]
+        traced, _ = jitted.find((tokens, targets), {})
+        return traced.plan.arena_bytes, gradients
+
+    (plain, want), (less, got) = arena(lambda f, x: f(x)), arena(pf.checkpoint)
+    assert less < 0.5 * plain
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -10,7 +10,6 @@ import ctypes
 import functools
 import math
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -37,8 +36,8 @@ from pyflame.ir.kernel import GpuSource, Launch, Plan
 from pyflame.ir.opdef import LEAF
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
-from pyflame.runtime.sources import include_dir
 from tests import oracle
+from tests.emulated import compile_for_host, host_compiler
 
 Build = Callable[[], list[Any]]
 rng = np.random.default_rng(0)
@@ -331,14 +330,8 @@ def test_long_sums_take_two_launches() -> None:
 
 def host_library(text: str, wave: int, folder: Path) -> ctypes.CDLL:
     """Kernels compiled for the host."""
-    file, library = folder / "kernels.cpp", folder / "kernels.so"
-    file.write_text('#include "emulate_gpu.h"\n' + text)
-    compiler = need(shutil.which("g++") or shutil.which("clang++"), "a C++ compiler")
-    flags = ["-O1", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=fast", "-w"]
-    fma = ["-mfma"] if platform.machine() == "x86_64" else []
-    folders = [f"-I{include_dir()}", f"-I{include_dir().parent}", f"-I{Path(__file__).parent}"]
-    subprocess.run([compiler, *flags, *fma, f"-DPF_WAVE={wave}", *folders, str(file), "-o", str(library)], check=True)
-    return ctypes.CDLL(str(library))
+    need(host_compiler(), "a C++ compiler")
+    return ctypes.CDLL(str(compile_for_host(text, wave, folder)))
 
 
 def launch_host(run: Any, words: Sequence[int], grid: int, block: int, reverse: bool = False) -> int:
