@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from generated import update
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
@@ -182,17 +183,7 @@ PAGES = {ROOT / "docs" / "ops.md": op_reference, ROOT / "docs" / "knobs.md": kno
 
 def main(check: bool) -> int:
     """Write the pages, or say which are old."""
-    old = 0
-    for path, write in PAGES.items():
-        text = write()
-        if path.exists() and path.read_text() == text:
-            continue
-        if check:
-            print(f"{path} is not current: run python tools/make_docs.py")
-            old = 1
-        else:
-            path.write_text(text)
-    return old
+    return update({path: write() for path, write in PAGES.items()}, check, "tools/make_docs.py")
 
 
 if __name__ == "__main__":

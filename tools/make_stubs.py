@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from generated import update
+
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "pyflame"
 sys.path.insert(0, str(SOURCE.parent))
 
@@ -174,17 +176,7 @@ def formatted(path: Path, text: str) -> str:
 
 def main(check: bool) -> int:
     """Write the stubs, or say which are old."""
-    old = 0
-    for path, write in STUBS.items():
-        text = formatted(path, write())
-        if path.exists() and path.read_text() == text:
-            continue
-        if check:
-            print(f"{path} is not current: run python tools/make_stubs.py")
-            old = 1
-        else:
-            path.write_text(text)
-    return old
+    return update({path: formatted(path, write()) for path, write in STUBS.items()}, check, "tools/make_stubs.py")
 
 
 if __name__ == "__main__":
