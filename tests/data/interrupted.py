@@ -19,7 +19,8 @@ class Slow(Rows):
 def main() -> None:
     loader = DataLoader(Slow(40, 100_000), 2, num_workers=2, persistent_workers=True)
     batches = iter(loader)
-    next(batches)
+    for _ in range(loader.num_workers):
+        next(batches)  # one of each worker: all have started, and leave Ctrl-C to their parent
     workers = batches.gi_frame.f_locals["batches"].gi_frame.f_locals["pool"]._workers
     print(*[w.process.pid for w in workers], flush=True)
     for _ in batches:
