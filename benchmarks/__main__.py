@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 from benchmarks.timing import show
 
-NAMES = ("elementwise", "rows", "matmul", "conv", "attention", "overhead", "graphs", "training", "memory", "data")
+NAMES = (
+    "elementwise", "rows", "matmul", "conv", "attention", "overhead", "graphs", "training", "memory", "data", "sim",
+)  # fmt: skip
 
 
 def main(names: list[str]) -> int:
@@ -15,6 +18,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
         return 2
+    os.environ.setdefault("PYFLAME_DEVICE", "cpu")  # these are the CPU's, also where there is a GPU
     for name in names or NAMES:
         print(f"running {name} ...", file=sys.stderr)
         show(importlib.import_module(f"benchmarks.{name}").run())

@@ -7,12 +7,15 @@ service, memory pool, launches, copies, events and graphs. Memory that was never
 from __future__ import annotations
 
 import ctypes
+import math
 import platform
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +24,14 @@ import numpy as np
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError, OutOfMemoryError
 from pyflame.core.targets import TARGETS
+from pyflame.runtime.cache import digest
 from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.gpu.driver import DeviceProperties, Grid, Words
-from pyflame.runtime.sources import include_dir
+from pyflame.runtime.sources import explain_failure, include_dir
 
-FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=fast", "-w")
+FLAGS = ("-O0", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=fast", "-w")
+_RUNNING = threading.Lock()  # a library runs one launch at a time, and two devices may share one
 FENCE = 256
 FILL = 0xFF  # NaN as any float: nothing may take fresh memory for zeros
 
@@ -120,6 +125,9 @@ class EmulatedDriver:
 
     def stream_destroy(self, stream: int) -> None: ...
     def stream_synchronize(self, stream: int) -> None: ...
+    def stream_query(self, stream: int) -> bool:
+        return True
+
     def stream_wait_event(self, stream: int, event: int) -> None: ...
 
     def event_create(self, timing: bool) -> int:
@@ -151,7 +159,8 @@ class EmulatedDriver:
     def unload_module(self, module: int) -> None: ...
 
     def get_function(self, module: int, name: str) -> Any:
-        return getattr(self.modules[module], f"run_{name}")
+        library = self.modules[module]
+        return getattr(library, f"run_{name}"), library.emu_shape
 
     def function_attributes(self, function: Any) -> dict[str, int]:
         return {"registers": 0, "lds_bytes": 0, "local_bytes": 0, "max_threads": 1024}
@@ -159,14 +168,17 @@ class EmulatedDriver:
     def launch(
         self, function: Any, grid: Grid, block: Grid, dynamic_lds: int, stream: int, words: Words, start: int = 0
     ) -> None:
-        assert grid[1:] == block[1:] == (1, 1)
+        run_kernel, set_shape = function
         copy = words.array[start:].copy()  # parameters are taken at the launch
+        blocks, threads = math.prod(grid), math.prod(block)
 
         def run() -> None:
-            self.launches += 1
-            status = function(
-                ctypes.c_void_p(copy.ctypes.data), ctypes.c_longlong(grid[0]), block[0], int(self.reverse)
-            )
+            with _RUNNING:
+                self.launches += 1
+                set_shape((ctypes.c_int * 3)(*grid), (ctypes.c_int * 3)(*block))
+                status = run_kernel(
+                    ctypes.c_void_p(copy.ctypes.data), ctypes.c_longlong(blocks), threads, int(self.reverse)
+                )
             assert status == 0, f"the threads of a block parted ways: {status}"
 
         self._do(run)
@@ -198,7 +210,7 @@ def host_compiler() -> str | None:
     return shutil.which("g++") or shutil.which("clang++")
 
 
-def compile_for_host(text: str, wave: int, folder: Path) -> Path:
+def compile_for_host(text: str, wave: int, folder: Path, options: Sequence[str] = ()) -> Path:
     """Kernels as a host library with an entry point for each EMU_EXPORT; a refused text raises CompileError."""
     compiler = host_compiler()
     assert compiler is not None, "the emulation needs a C++ compiler"
@@ -206,11 +218,19 @@ def compile_for_host(text: str, wave: int, folder: Path) -> Path:
     file.write_text(f'#include "emulate_gpu.h"\n{text}\n')
     folders = [f"-I{include_dir()}", f"-I{include_dir().parent}", f"-I{Path(__file__).parent / 'null'}"]
     fma = ["-mfma"] if platform.machine() == "x86_64" else []
-    command = [compiler, *FLAGS, *fma, f"-DPF_WAVE={wave}", *folders, str(file), "-o", str(library)]
+    command = [compiler, *FLAGS, *fma, f"-DPF_WAVE={wave}", *folders, *options, str(file), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CompileError(f"[compile] the host compiler refused a kernel:\n{done.stderr[:4000]}")
+        raise CompileError(f"[compile] the host compiler refused a kernel:\n{explain_failure(done.stderr, text)}")
     return library
+
+
+def kept_for_host(text: str, wave: int, folder: Path) -> Path:
+    """As compile_for_host, from the disk cache if it was compiled before."""
+    compiler = EmulatedCompiler()
+    name = digest(compiler.key(text, TARGETS["gfx942"]), str(wave)) + compiler.extension
+    found = compiler.cache.find(name)
+    return found or compiler.cache.write(name, compile_for_host(text, wave, folder).read_bytes())
 
 
 class EmulatedCompiler(KernelCompiler):
@@ -222,11 +242,16 @@ class EmulatedCompiler(KernelCompiler):
         header = (Path(__file__).parent / "null" / "emulate_gpu.h").read_text()
         super().__init__("emulated", " ".join(FLAGS) + header)
 
-    def compile(self, source: str, target: Target) -> bytes:
-        names = re.findall(r"PF_GLOBAL\(\s*\w+\s*\)\s*(\w+)\s*\(", source)
+    def compile(self, source: str, target: Target, options: Sequence[str] = ()) -> bytes:
+        names = re.findall(
+            r"(?:PF_GLOBAL\(\s*\w+\s*\)|__global__ void(?: __launch_bounds__\(\d+\))?)\s*(\w+)\s*\(", source
+        )
+        # C++ has nothing like an array of LDS whose size the launch brings
+        source = re.sub(r"extern __shared__ (\w+) (\w+)\[\];", r"\1 *\2 = (\1 *)emu_dynamic;", source)
         exports = "\n".join(f"EMU_EXPORT({name})" for name in names)
         with tempfile.TemporaryDirectory() as folder:
-            return compile_for_host(f"{source}\n{exports}", target.wave_size, Path(folder)).read_bytes()
+            text = f"{source}\n{exports}"
+            return compile_for_host(text, target.wave_size, Path(folder), options).read_bytes()
 
 
 def emulated_device(index: int = 0, target: str = "gfx1100", memory: int = 1 << 30) -> GpuDevice:

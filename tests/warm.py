@@ -56,6 +56,7 @@ def sample_texts(op: Any, sample: Any, found: dict[str, tuple[str, ...]]) -> Non
 
 def main() -> None:
     warnings.simplefilter("ignore")
+    pf.set_device("cpu")
     started = time.perf_counter()
     found: dict[str, tuple[str, ...]] = {}
     for op, _, sample in cases():

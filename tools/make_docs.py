@@ -25,6 +25,7 @@ from pyflame import ops  # noqa: E402
 from pyflame.core import knobs  # noqa: E402
 from pyflame.core.errors import PyFlameError  # noqa: E402
 from pyflame.ir import OPS, OpDef  # noqa: E402
+from pyflame.ops.names import ALIASES  # noqa: E402
 from pyflame.tensor.dispatch import FUNCTIONS  # noqa: E402
 
 HEADER = "<!-- Written by tools/make_docs.py. Do not edit. -->\n"
@@ -35,6 +36,7 @@ names of arguments beside their own (`dim` for `axis`, `keepdim` for `keepdims`,
 
 Below each op:
 
+- **same as**: its other names.
 - **dtypes**: what it makes of float16, int32 and bool tensors; `-` where it raises. float32, float64 and bfloat16 fare
   like float16, all integers like int32, unless its text says otherwise.
 - **gradient**: whether gradients flow through it.
@@ -117,7 +119,9 @@ def dtypes(op: OpDef) -> str:
 
 def described(op: OpDef) -> Iterator[str]:
     text, example = text_and_example(op)
-    facts = [f"dtypes: {found}"] if (found := dtypes(op)) else []
+    others = [f"`{name}`" for name, same in ALIASES.items() if same == op.name]
+    facts = [f"same as: {', '.join(others)}"] if others else []
+    facts += [f"dtypes: {found}"] if (found := dtypes(op)) else []
     facts.append(f"gradient: {'yes' if op.differentiable else 'no'}")
     if op.autocast is not None:
         facts.append(f"autocast: {op.autocast}")
@@ -131,7 +135,7 @@ def described(op: OpDef) -> Iterator[str]:
 def op_reference() -> str:
     families = {name: importlib.import_module(f"pyflame.ops.{name}") for name in ops.__all__}
     public = {
-        name: [OPS[n] for n in FUNCTIONS if OPS[n].fn.__module__ == module.__name__]
+        name: [OPS[n] for n in FUNCTIONS if n not in ALIASES and OPS[n].fn.__module__ == module.__name__]
         for name, module in families.items()
     }
     lines = [HEADER, INTRODUCTION, "| family | ops |", "|---|---|"]
@@ -146,6 +150,13 @@ def op_reference() -> str:
             lines += ["", f"## {name}\n", (families[name].__doc__ or "").strip().partition("\n\n")[0] + "\n"]
             for op in sorted(family, key=lambda o: o.name):
                 lines += described(op)
+    lines += [
+        "",
+        "## Other names\n",
+        "The same functions, under the names that NumPy or PyTorch has beside the first.\n",
+    ]
+    lines += ["| name | same as |", "|---|---|"]
+    lines += [f"| `{name}` | [{same}](#{_anchor(signature(same, OPS[same].fn))}) |" for name, same in ALIASES.items()]
     lines += [
         "",
         "## Other functions of `pf`\n",

@@ -22,6 +22,7 @@ sys.path.insert(0, str(SOURCE.parent))
 
 import pyflame  # noqa: E402
 from pyflame.ir import OPS  # noqa: E402
+from pyflame.ops.names import ALIASES  # noqa: E402
 from pyflame.tensor import Tensor  # noqa: E402
 from pyflame.tensor.dispatch import COMPARISONS, FUNCTIONS, OPERATORS  # noqa: E402
 
@@ -91,11 +92,17 @@ def signature(fn: Callable[..., Any], method: bool, op: bool) -> str:
     return f"({', '.join(parts)}) -> {result}"
 
 
-def docstring(fn: Any) -> str:
-    text = (inspect.getdoc(fn) or "").replace("\\", "\\\\")
+def docstring(text: str | None) -> str:
+    text = (text or "").replace("\\", "\\\\")
     if "\n" not in text:
         return f'\n    """{text}"""\n' if text else " ..."
     return '\n    """' + text.replace("\n", "\n    ") + '\n    """\n'
+
+
+def same_as(name: str) -> str:
+    """What is said of another name of an op or of its in-place form; nothing for the first name."""
+    stem = name.removesuffix("_")
+    return f"Same as `{ALIASES[stem]}{name[len(stem) :]}`." if stem in ALIASES else ""
 
 
 def facade() -> str:
@@ -118,7 +125,8 @@ def facade() -> str:
     lines += ["", f"__all__ = {sorted(pyflame.__all__)!r}", ""]
     for name in sorted(FUNCTIONS):
         if name not in imported:
-            lines.append(f"def {name}{signature(OPS[name].fn, False, True)}:{docstring(OPS[name].fn)}")
+            fn = OPS[ALIASES.get(name, name)].fn
+            lines.append(f"def {name}{signature(fn, False, True)}:{docstring(same_as(name) or inspect.getdoc(fn))}")
     return HEADER + IMPORTS + "\n".join(lines) + "\n"
 
 
@@ -146,11 +154,11 @@ def methods() -> Iterator[str]:
             if value.fset is not None:
                 yield f"    @{name}.setter\n    def {name}(self, value: Tensor) -> None: ..."
         else:
-            op = value in FUNCTIONS.values() or (name.endswith("_") and name[:-1] in OPS)
+            op = value in FUNCTIONS.values() or (name.endswith("_") and name[:-1] in FUNCTIONS)
             described = signature(value, True, op)
             if name.endswith("_") and not name.startswith("__"):
                 described = described.rsplit(" -> ", 1)[0] + " -> Tensor"
-            summary = (inspect.getdoc(value) or "").partition("\n\n")[0]
+            summary = same_as(name) or (inspect.getdoc(value) or "").partition("\n\n")[0]
             yield f"    def {name}{described}:" + (f'\n        """{summary}"""\n' if summary else " ...")
 
 

@@ -47,6 +47,8 @@ from pyflame.core.errors import (
 from pyflame.core.errors import suggest as _suggest
 from pyflame.core.generator import Generator
 from pyflame.core.knobs import cache_dir
+from pyflame.core.limits import finfo, iinfo
+from pyflame.core.precision import get_float32_matmul_precision, set_float32_matmul_precision
 from pyflame.engine.services import clear_cache, compile_stats
 from pyflame.schedule.patterns import can_fuse
 from pyflame.tensor import Tensor, autograd
@@ -65,6 +67,8 @@ from pyflame.tensor.creation import (
     ones,
     ones_like,
     tensor,
+    tril_indices,
+    triu_indices,
     zeros,
     zeros_like,
 )
@@ -73,21 +77,29 @@ from pyflame.tensor.devices import (
     device,
     device_info,
     devices,
+    explain_devices,
     get_device,
-    rocm_device_count,
-    rocm_get_device,
-    rocm_get_device_info,
-    rocm_is_available,
-    rocm_set_device,
-    rocm_synchronize,
     set_device,
     synchronize,
 )
-from pyflame.tensor.devices import start_from_environment as _start_from_environment
 from pyflame.tensor.dispatch import FUNCTIONS as _FUNCTIONS
 from pyflame.tensor.gradients import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from pyflame.tensor.indexing import argwhere, masked_select, nonzero
 from pyflame.tensor.interop import from_dlpack
+from pyflame.tensor.kernels import compile_kernel
+from pyflame.tensor.kinds import cuda, rocm
+from pyflame.tensor.memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    memory_allocated,
+    memory_info,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_peak_memory_stats,
+    set_memory_fraction,
+)
 from pyflame.tensor.modes import deterministic, eager, eval
 from pyflame.tensor.random import (
     get_rng_state,
@@ -105,6 +117,16 @@ from pyflame.tensor.random import (
     seed,
     set_rng_state,
 )
+from pyflame.tensor.rocm import (
+    rocm_device_count,
+    rocm_get_device,
+    rocm_get_device_info,
+    rocm_is_available,
+    rocm_set_device,
+    rocm_synchronize,
+)
+from pyflame.tensor.sets import bincount, equal, numel, unique, unique_consecutive
+from pyflame.tensor.streams import Event, Stream, current_stream, default_stream
 from pyflame.transform import autocast, checkpoint, explain, grad, jit, value_and_grad
 
 __version__ = "0.1.0"
@@ -120,6 +142,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DeviceNameError",
+    "Event",
     "FileFormatError",
     "Generator",
     "GradientError",
@@ -128,6 +151,7 @@ __all__ = [
     "PyFlameError",
     "ShapeError",
     "StateDictError",
+    "Stream",
     "Tensor",
     "TraceError",
     "__version__",
@@ -138,13 +162,18 @@ __all__ = [
     "autocast",
     "autograd",
     "bfloat16",
+    "bincount",
     "bool_",
     "cache_dir",
     "can_fuse",
     "checkpoint",
     "clear_cache",
+    "compile_kernel",
     "compile_stats",
+    "cuda",
+    "current_stream",
     "custom_gradient",
+    "default_stream",
     "deterministic",
     "device",
     "device_info",
@@ -152,11 +181,15 @@ __all__ = [
     "double",
     "eager",
     "empty",
+    "empty_cache",
     "empty_like",
     "enable_grad",
+    "equal",
     "eval",
     "explain",
+    "explain_devices",
     "eye",
+    "finfo",
     "float8_e4m3fn",
     "float8_e4m3fnuz",
     "float8_e5m2",
@@ -168,9 +201,11 @@ __all__ = [
     "full",
     "full_like",
     "get_device",
+    "get_float32_matmul_precision",
     "get_rng_state",
     "grad",
     "half",
+    "iinfo",
     "initial_seed",
     "int8",
     "int16",
@@ -183,10 +218,18 @@ __all__ = [
     "long",
     "manual_seed",
     "masked_select",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_info",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
     "multinomial",
     "no_grad",
     "nonzero",
     "normal",
+    "numel",
     "ones",
     "ones_like",
     "promote_types",
@@ -197,6 +240,8 @@ __all__ = [
     "randn",
     "randn_like",
     "randperm",
+    "reset_peak_memory_stats",
+    "rocm",
     "rocm_device_count",
     "rocm_get_device",
     "rocm_get_device_info",
@@ -205,12 +250,18 @@ __all__ = [
     "rocm_synchronize",
     "seed",
     "set_device",
+    "set_float32_matmul_precision",
     "set_grad_enabled",
+    "set_memory_fraction",
     "set_rng_state",
     "short",
     "synchronize",
     "tensor",
+    "tril_indices",
+    "triu_indices",
     "uint8",
+    "unique",
+    "unique_consecutive",
     "value_and_grad",
     "zeros",
     "zeros_like",
@@ -219,8 +270,11 @@ __all__ = [
 _LATER = {
     **{room: (room, None) for room in ("data", "io", "nn", "optim", "profiling", "train")},
     "aot": ("transform.aot", None),
+    "sim": ("tensor.sim", None),
     "GradScaler": ("optim", "GradScaler"),
+    "annotate": ("profiling", "annotate"),
     "load": ("io", "load"),
+    "profile": ("profiling", "profile"),
     "save": ("io", "save"),
 }
 
@@ -237,5 +291,3 @@ __all__ += _LATER
 globals().update({_name: _function for _name, _function in _FUNCTIONS.items() if _name not in __all__})
 __all__ += [_name for _name in _FUNCTIONS if _name not in __all__]
 __all__.sort()
-
-_start_from_environment()

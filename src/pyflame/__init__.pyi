@@ -44,14 +44,21 @@ from pyflame.core.errors import StateDictError as StateDictError
 from pyflame.core.errors import TraceError as TraceError
 from pyflame.core.generator import Generator as Generator
 from pyflame.core.knobs import cache_dir as cache_dir
+from pyflame.core.limits import finfo as finfo
+from pyflame.core.limits import iinfo as iinfo
+from pyflame.core.precision import get_float32_matmul_precision as get_float32_matmul_precision
+from pyflame.core.precision import set_float32_matmul_precision as set_float32_matmul_precision
 from pyflame.engine.services import clear_cache as clear_cache
 from pyflame.engine.services import compile_stats as compile_stats
 from pyflame.io import load as load
 from pyflame.io import save as save
 from pyflame.optim import GradScaler as GradScaler
+from pyflame.profiling import annotate as annotate
+from pyflame.profiling import profile as profile
 from pyflame.schedule.patterns import can_fuse as can_fuse
 from pyflame.tensor import Tensor as Tensor
 from pyflame.tensor import autograd as autograd
+from pyflame.tensor import sim as sim
 from pyflame.tensor.creation import arange as arange
 from pyflame.tensor.creation import as_tensor as as_tensor
 from pyflame.tensor.creation import empty as empty
@@ -65,19 +72,16 @@ from pyflame.tensor.creation import logspace as logspace
 from pyflame.tensor.creation import ones as ones
 from pyflame.tensor.creation import ones_like as ones_like
 from pyflame.tensor.creation import tensor as tensor
+from pyflame.tensor.creation import tril_indices as tril_indices
+from pyflame.tensor.creation import triu_indices as triu_indices
 from pyflame.tensor.creation import zeros as zeros
 from pyflame.tensor.creation import zeros_like as zeros_like
 from pyflame.tensor.custom import custom_gradient as custom_gradient
 from pyflame.tensor.devices import device as device
 from pyflame.tensor.devices import device_info as device_info
 from pyflame.tensor.devices import devices as devices
+from pyflame.tensor.devices import explain_devices as explain_devices
 from pyflame.tensor.devices import get_device as get_device
-from pyflame.tensor.devices import rocm_device_count as rocm_device_count
-from pyflame.tensor.devices import rocm_get_device as rocm_get_device
-from pyflame.tensor.devices import rocm_get_device_info as rocm_get_device_info
-from pyflame.tensor.devices import rocm_is_available as rocm_is_available
-from pyflame.tensor.devices import rocm_set_device as rocm_set_device
-from pyflame.tensor.devices import rocm_synchronize as rocm_synchronize
 from pyflame.tensor.devices import set_device as set_device
 from pyflame.tensor.devices import synchronize as synchronize
 from pyflame.tensor.gradients import enable_grad as enable_grad
@@ -88,6 +92,19 @@ from pyflame.tensor.indexing import argwhere as argwhere
 from pyflame.tensor.indexing import masked_select as masked_select
 from pyflame.tensor.indexing import nonzero as nonzero
 from pyflame.tensor.interop import from_dlpack as from_dlpack
+from pyflame.tensor.kernels import compile_kernel as compile_kernel
+from pyflame.tensor.kinds import cuda as cuda
+from pyflame.tensor.kinds import rocm as rocm
+from pyflame.tensor.memory import empty_cache as empty_cache
+from pyflame.tensor.memory import max_memory_allocated as max_memory_allocated
+from pyflame.tensor.memory import max_memory_reserved as max_memory_reserved
+from pyflame.tensor.memory import memory_allocated as memory_allocated
+from pyflame.tensor.memory import memory_info as memory_info
+from pyflame.tensor.memory import memory_reserved as memory_reserved
+from pyflame.tensor.memory import memory_stats as memory_stats
+from pyflame.tensor.memory import memory_summary as memory_summary
+from pyflame.tensor.memory import reset_peak_memory_stats as reset_peak_memory_stats
+from pyflame.tensor.memory import set_memory_fraction as set_memory_fraction
 from pyflame.tensor.modes import deterministic as deterministic
 from pyflame.tensor.modes import eager as eager
 from pyflame.tensor.modes import eval as eval
@@ -105,6 +122,21 @@ from pyflame.tensor.random import randn_like as randn_like
 from pyflame.tensor.random import randperm as randperm
 from pyflame.tensor.random import seed as seed
 from pyflame.tensor.random import set_rng_state as set_rng_state
+from pyflame.tensor.rocm import rocm_device_count as rocm_device_count
+from pyflame.tensor.rocm import rocm_get_device as rocm_get_device
+from pyflame.tensor.rocm import rocm_get_device_info as rocm_get_device_info
+from pyflame.tensor.rocm import rocm_is_available as rocm_is_available
+from pyflame.tensor.rocm import rocm_set_device as rocm_set_device
+from pyflame.tensor.rocm import rocm_synchronize as rocm_synchronize
+from pyflame.tensor.sets import bincount as bincount
+from pyflame.tensor.sets import equal as equal
+from pyflame.tensor.sets import numel as numel
+from pyflame.tensor.sets import unique as unique
+from pyflame.tensor.sets import unique_consecutive as unique_consecutive
+from pyflame.tensor.streams import Event as Event
+from pyflame.tensor.streams import Stream as Stream
+from pyflame.tensor.streams import current_stream as current_stream
+from pyflame.tensor.streams import default_stream as default_stream
 from pyflame.transform import aot as aot
 from pyflame.transform import autocast as autocast
 from pyflame.transform import checkpoint as checkpoint
@@ -131,6 +163,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DeviceNameError",
+    "Event",
     "FileFormatError",
     "Generator",
     "GradScaler",
@@ -140,10 +173,12 @@ __all__ = [
     "PyFlameError",
     "ShapeError",
     "StateDictError",
+    "Stream",
     "Tensor",
     "TraceError",
     "__version__",
     "abs",
+    "absolute",
     "acos",
     "acosh",
     "adaptive_avg_pool1d",
@@ -160,9 +195,18 @@ __all__ = [
     "allclose",
     "amax",
     "amin",
+    "aminmax",
+    "annotate",
     "any",
     "aot",
     "arange",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctan2",
+    "arctanh",
     "argmax",
     "argmin",
     "argsort",
@@ -174,6 +218,9 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
     "autocast",
     "autograd",
     "avg_pool1d",
@@ -189,24 +236,36 @@ __all__ = [
     "bfloat16",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "bincount",
     "bitwise_and",
+    "bitwise_left_shift",
     "bitwise_not",
     "bitwise_or",
+    "bitwise_right_shift",
     "bitwise_xor",
     "bmm",
     "bool_",
+    "broadcast_tensors",
     "broadcast_to",
     "bucketize",
     "cache_dir",
     "can_fuse",
+    "cartesian_prod",
     "cast",
     "cat",
+    "cdist",
     "ceil",
+    "celu",
     "checkpoint",
     "chunk",
     "clamp",
+    "clamp_max",
+    "clamp_min",
     "clear_cache",
+    "clip",
     "clone",
+    "column_stack",
+    "compile_kernel",
     "compile_stats",
     "concat",
     "concatenate",
@@ -217,53 +276,81 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "copysign",
+    "corrcoef",
     "cos",
     "cosh",
     "cosine_similarity",
     "count_nonzero",
+    "cov",
+    "cross",
     "cross_entropy",
+    "cuda",
+    "cummax",
+    "cummin",
     "cumprod",
     "cumsum",
+    "current_stream",
     "custom_gradient",
     "data",
+    "default_stream",
+    "deg2rad",
     "deterministic",
     "device",
     "device_info",
     "devices",
     "diag",
+    "diag_embed",
     "diagonal",
+    "diff",
+    "digamma",
     "div",
+    "divide",
     "dot",
     "double",
     "dropout",
+    "dsplit",
+    "dstack",
     "eager",
     "einsum",
     "elu",
     "embedding",
     "empty",
+    "empty_cache",
     "empty_like",
     "enable_grad",
     "eq",
+    "equal",
     "erf",
     "erfc",
+    "erfinv",
     "eval",
     "exp",
     "exp2",
     "expand",
     "expand_as",
     "explain",
+    "explain_devices",
     "expm1",
     "eye",
+    "finfo",
+    "fix",
     "flatten",
     "flip",
+    "fliplr",
+    "flipud",
     "float16",
     "float32",
     "float64",
     "float8_e4m3fn",
     "float8_e4m3fnuz",
     "float8_e5m2",
+    "float_power",
     "floor",
     "floor_div",
+    "floor_divide",
+    "fmax",
+    "fmin",
     "fmod",
     "fold",
     "frac",
@@ -275,17 +362,25 @@ __all__ = [
     "ge",
     "gelu",
     "get_device",
+    "get_float32_matmul_precision",
     "get_rng_state",
     "glu",
     "grad",
+    "greater",
+    "greater_equal",
     "group_norm",
     "gt",
     "half",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
+    "heaviside",
+    "histc",
+    "hsplit",
     "hstack",
     "huber_loss",
+    "hypot",
+    "iinfo",
     "index_add",
     "index_copy",
     "index_fill",
@@ -301,10 +396,14 @@ __all__ = [
     "is_grad_enabled",
     "isclose",
     "isfinite",
+    "isin",
     "isinf",
     "isnan",
+    "isneginf",
+    "isposinf",
     "jit",
     "kl_div",
+    "kron",
     "kthvalue",
     "l1_loss",
     "layer_norm",
@@ -312,6 +411,9 @@ __all__ = [
     "leaky_relu",
     "left_shift",
     "lerp",
+    "less",
+    "less_equal",
+    "lgamma",
     "linear",
     "linspace",
     "load",
@@ -320,10 +422,14 @@ __all__ = [
     "log1p",
     "log2",
     "log_softmax",
+    "logaddexp",
+    "logaddexp2",
+    "logcumsumexp",
     "logical_and",
     "logical_not",
     "logical_or",
     "logical_xor",
+    "logit",
     "logsigmoid",
     "logspace",
     "logsumexp",
@@ -335,12 +441,19 @@ __all__ = [
     "masked_select",
     "matmul",
     "max",
+    "max_memory_allocated",
+    "max_memory_reserved",
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
     "maximum",
     "mean",
     "median",
+    "memory_allocated",
+    "memory_info",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
     "meshgrid",
     "min",
     "minimum",
@@ -352,18 +465,25 @@ __all__ = [
     "mse_loss",
     "mul",
     "multinomial",
+    "multiply",
     "mv",
     "nan_to_num",
+    "nanmean",
+    "nanmedian",
+    "nanquantile",
     "nansum",
     "narrow",
     "ne",
     "neg",
+    "negative",
     "nll_loss",
     "nn",
     "no_grad",
     "nonzero",
     "norm",
     "normal",
+    "not_equal",
+    "numel",
     "one_hot",
     "ones",
     "ones_like",
@@ -371,11 +491,15 @@ __all__ = [
     "outer",
     "pad",
     "permute",
+    "polygamma",
     "pow",
     "prelu",
     "prod",
+    "profile",
     "profiling",
     "promote_types",
+    "quantile",
+    "rad2deg",
     "rand",
     "rand_like",
     "randint",
@@ -383,15 +507,19 @@ __all__ = [
     "randn",
     "randn_like",
     "randperm",
+    "ravel",
     "reciprocal",
     "relu",
     "relu6",
+    "remainder",
     "repeat",
     "repeat_interleave",
+    "reset_peak_memory_stats",
     "reshape",
     "reshape_as",
     "right_shift",
     "rms_norm",
+    "rocm",
     "rocm_device_count",
     "rocm_get_device",
     "rocm_get_device_info",
@@ -402,7 +530,9 @@ __all__ = [
     "rope",
     "rot90",
     "round",
+    "row_stack",
     "rsqrt",
+    "rsub",
     "save",
     "scaled_dot_product_attention",
     "scatter",
@@ -413,13 +543,19 @@ __all__ = [
     "select",
     "selu",
     "set_device",
+    "set_float32_matmul_precision",
     "set_grad_enabled",
+    "set_memory_fraction",
     "set_rng_state",
+    "sgn",
     "short",
     "sigmoid",
     "sign",
+    "signbit",
     "silu",
+    "sim",
     "sin",
+    "sinc",
     "sinh",
     "smooth_l1_loss",
     "softmax",
@@ -432,24 +568,34 @@ __all__ = [
     "squeeze",
     "stack",
     "std",
+    "std_mean",
     "sub",
+    "subtract",
     "sum",
     "swapaxes",
+    "swapdims",
     "swiglu",
     "synchronize",
+    "t",
     "take",
     "take_along_axis",
+    "take_along_dim",
     "tan",
     "tanh",
     "tensor",
+    "tensor_split",
     "tensordot",
     "tile",
     "topk",
     "trace",
     "train",
     "transpose",
+    "trapezoid",
+    "trapz",
     "tril",
+    "tril_indices",
     "triu",
+    "triu_indices",
     "true_divide",
     "trunc",
     "uint8",
@@ -457,15 +603,20 @@ __all__ = [
     "unflatten",
     "unfold",
     "unfold2d",
+    "unique",
+    "unique_consecutive",
     "unsqueeze",
     "value_and_grad",
+    "vander",
     "var",
     "var_mean",
     "vdot",
     "view",
     "view_as",
+    "vsplit",
     "vstack",
     "where",
+    "xlogy",
     "zeros",
     "zeros_like",
 ]
@@ -476,6 +627,9 @@ def abs(x: TensorLike) -> Tensor:
     >>> pf.abs(pf.tensor([1.0, -2.0]))
     tensor([1., 2.])
     """
+
+def absolute(x: TensorLike) -> Tensor:
+    """Same as `abs`."""
 
 def acos(x: TensorLike) -> Tensor:
     """The angle in [0, pi] whose cosine is x.
@@ -533,8 +687,8 @@ def adaptive_max_pool3d(input: TensorLike, output_size: Any, return_indices: bui
     (1, 2, 2, 2, 2)
     """
 
-def add(x: TensorLike, y: TensorLike) -> Tensor:
-    """x + y; `or` for bools.
+def add(x: TensorLike, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
+    """x + alpha * y; `or` for bools.
 
     >>> pf.add(pf.tensor([1.0, 2.0]), 0.5)
     tensor([1.5, 2.5])
@@ -597,12 +751,40 @@ def amin(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Te
     tensor([1., 2.])
     """
 
+def aminmax(x: TensorLike, *, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+    """The smallest and the largest element, over one axis or all of them.
+
+    >>> pf.aminmax(pf.tensor([1.0, 3.0, 2.0])).max
+    tensor(3.)
+    """
+
 def any(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
     """Whether any element over axes is not 0.
 
     >>> pf.tensor([0.0, 2.0]).any()
     tensor(True)
     """
+
+def arccos(x: TensorLike) -> Tensor:
+    """Same as `acos`."""
+
+def arccosh(x: TensorLike) -> Tensor:
+    """Same as `acosh`."""
+
+def arcsin(x: TensorLike) -> Tensor:
+    """Same as `asin`."""
+
+def arcsinh(x: TensorLike) -> Tensor:
+    """Same as `asinh`."""
+
+def arctan(x: TensorLike) -> Tensor:
+    """Same as `atan`."""
+
+def arctan2(y: TensorLike, x: TensorLike) -> Tensor:
+    """Same as `atan2`."""
+
+def arctanh(x: TensorLike) -> Tensor:
+    """Same as `atanh`."""
 
 def argmax(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
     """Where the largest element lies along an axis, or in the flattened tensor; the first of equals or NaNs.
@@ -658,6 +840,27 @@ def atanh(x: TensorLike) -> Tensor:
 
     >>> pf.atanh(pf.tensor([0.0, 0.5]))
     tensor([0.    , 0.5493])
+    """
+
+def atleast_1d(*tensors: Any) -> Tensor:
+    """Numbers as vectors of one element, other tensors as they are; several tensors make a tuple.
+
+    >>> pf.atleast_1d(pf.tensor(2.0))
+    tensor([2.])
+    """
+
+def atleast_2d(*tensors: Any) -> Tensor:
+    """Numbers and vectors as matrices of one row, other tensors as they are; several tensors make a tuple.
+
+    >>> pf.atleast_2d(pf.tensor([1.0, 2.0])).shape
+    (1, 2)
+    """
+
+def atleast_3d(*tensors: Any) -> Tensor:
+    """Tensors with three axes: (N,) becomes (1, N, 1), (M, N) becomes (M, N, 1); several tensors make a tuple.
+
+    >>> pf.atleast_3d(pf.ones(2, 3)).shape
+    (2, 3, 1)
     """
 
 def avg_pool1d(
@@ -756,11 +959,7 @@ def batch_norm_stats(
 def bce_loss(
     input: TensorLike, target: TensorLike, weight: TensorLike | None = None, reduction: builtins.str = "mean"
 ) -> Tensor:
-    """binary_cross_entropy by its short name.
-
-    >>> pf.bce_loss(pf.tensor([0.5, 0.9]), pf.tensor([1.0, 1.0]))
-    tensor(0.3993)
-    """
+    """Same as `binary_cross_entropy`."""
 
 def bce_with_logits(
     input: TensorLike,
@@ -769,11 +968,7 @@ def bce_with_logits(
     reduction: builtins.str = "mean",
     pos_weight: TensorLike | None = None,
 ) -> Tensor:
-    """binary_cross_entropy_with_logits by its short name.
-
-    >>> pf.bce_with_logits(pf.tensor([0.0, 2.0]), pf.tensor([1.0, 1.0]))
-    tensor(0.41)
-    """
+    """Same as `binary_cross_entropy_with_logits`."""
 
 def bernoulli(input: TensorLike, p: builtins.float | None = None, generator: Generator | None = None) -> Tensor:
     """1 with a probability given by each element of the input, or by `p`, else 0; in the input's dtype.
@@ -811,6 +1006,9 @@ def bitwise_and(x: TensorLike, y: TensorLike) -> Tensor:
     tensor([2, 1])
     """
 
+def bitwise_left_shift(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `left_shift`."""
+
 def bitwise_not(x: TensorLike) -> Tensor:
     """Every bit of an integer turned over; `not` for bools.
 
@@ -824,6 +1022,9 @@ def bitwise_or(x: TensorLike, y: TensorLike) -> Tensor:
     >>> pf.bitwise_or(pf.tensor([6, 5]), 3)
     tensor([7, 7])
     """
+
+def bitwise_right_shift(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `right_shift`."""
 
 def bitwise_xor(x: TensorLike, y: TensorLike) -> Tensor:
     """x ^ y, bit by bit.
@@ -839,18 +1040,28 @@ def bmm(x: TensorLike, y: TensorLike) -> Tensor:
     (5, 2, 4)
     """
 
-def broadcast_to(x: TensorLike, *shape: Any) -> Tensor:
-    """x repeated along axes of size 1 to a shape, without copying.
+def broadcast_tensors(*tensors: Any) -> builtins.tuple[Tensor, ...]:
+    """Tensors under the shape that they broadcast to, without copies.
 
-    >>> pf.broadcast_to(pf.ones(3, 1), (3, 4)).shape
-    (3, 4)
+    >>> [t.shape for t in pf.broadcast_tensors(pf.ones(3, 1), pf.ones(4))]
+    [(3, 4), (3, 4)]
     """
+
+def broadcast_to(x: TensorLike, *shape: Any) -> Tensor:
+    """Same as `expand`."""
 
 def bucketize(x: TensorLike, boundaries: TensorLike, right: builtins.bool = False) -> Tensor:
     """The number of the bucket between sorted boundaries that each element falls in.
 
     >>> pf.bucketize(pf.tensor([1.0, 5.0]), pf.tensor([0.0, 2.0]))
     tensor([1, 2])
+    """
+
+def cartesian_prod(*tensors: Any) -> Tensor:
+    """All combinations of the elements of vectors, as rows.
+
+    >>> pf.cartesian_prod(pf.tensor([1, 2]), pf.tensor([3, 4])).shape
+    (4, 2)
     """
 
 def cast(x: TensorLike, dtype: builtins.object) -> Tensor:
@@ -867,11 +1078,30 @@ def cat(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
     tensor([1, 2, 3])
     """
 
+def cdist(
+    x1: TensorLike,
+    x2: TensorLike,
+    p: builtins.float = 2.0,
+    compute_mode: builtins.str = "use_mm_for_euclid_dist_if_necessary",
+) -> Tensor:
+    """The p-norm distance of each row of x1 to each row of x2, over stacks of matrices. No product is used for p = 2.
+
+    >>> pf.cdist(pf.tensor([[0.0, 0.0]]), pf.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([[5., 1.]])
+    """
+
 def ceil(x: TensorLike) -> Tensor:
     """The smallest whole number that is not below x.
 
     >>> pf.ceil(pf.tensor([1.2, -1.7]))
     tensor([ 2., -1.])
+    """
+
+def celu(x: TensorLike, alpha: builtins.float = 1.0) -> Tensor:
+    """x where it is positive, else alpha * (exp(x / alpha) - 1).
+
+    >>> pf.celu(pf.tensor([-1.0, 2.0]), alpha=2.0)
+    tensor([-0.7869,  2.    ])
     """
 
 def chunk(x: TensorLike, chunks: builtins.int, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
@@ -888,22 +1118,39 @@ def clamp(x: TensorLike, min: Any = None, max: Any = None) -> Tensor:
     tensor([0. , 0.5, 1. ])
     """
 
+def clamp_max(x: TensorLike, max: TensorLike) -> Tensor:
+    """x, but no more than max. Unlike minimum's, the gradient of a tie belongs to x alone.
+
+    >>> pf.clamp_max(pf.tensor([-2.0, 0.5]), 0.0)
+    tensor([-2.,  0.])
+    """
+
+def clamp_min(x: TensorLike, min: TensorLike) -> Tensor:
+    """x, but no less than min. Unlike maximum's, the gradient of a tie belongs to x alone.
+
+    >>> pf.clamp_min(pf.tensor([-2.0, 0.5]), 0.0)
+    tensor([0. , 0.5])
+    """
+
+def clip(x: TensorLike, min: Any = None, max: Any = None) -> Tensor:
+    """Same as `clamp`."""
+
 def clone(x: TensorLike) -> Tensor:
     """A copy with memory of its own."""
 
-def concat(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
-    """As cat.
+def column_stack(tensors: Sequence[TensorLike]) -> Tensor:
+    """Tensors side by side along the second axis, vectors as columns.
 
-    >>> pf.concat([pf.tensor([1, 2]), pf.tensor([3])])
-    tensor([1, 2, 3])
+    >>> pf.column_stack([pf.tensor([1, 2]), pf.tensor([3, 4])])
+    tensor([[1, 3],
+            [2, 4]])
     """
+
+def concat(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
+    """Same as `cat`."""
 
 def concatenate(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
-    """As cat.
-
-    >>> pf.concatenate([pf.tensor([1, 2]), pf.tensor([3])])
-    tensor([1, 2, 3])
-    """
+    """Same as `cat`."""
 
 def contiguous(x: TensorLike) -> Tensor:
     """The same values in row-major memory.
@@ -1005,6 +1252,21 @@ def conv_transpose3d(
     (1, 3, 8, 8, 8)
     """
 
+def copysign(x: TensorLike, y: TensorLike) -> Tensor:
+    """The size of x with the sign of y, whose zeros have one too.
+
+    >>> pf.copysign(pf.tensor([1.0, 2.0]), pf.tensor([-3.0, -0.0]))
+    tensor([-1., -2.])
+    """
+
+def corrcoef(x: TensorLike) -> Tensor:
+    """The correlations of variables (rows) over observations (columns): covariances divided by both deviations.
+
+    >>> pf.corrcoef(pf.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
+
 def cos(x: TensorLike) -> Tensor:
     """Cosine of an angle in radians.
 
@@ -1033,6 +1295,27 @@ def count_nonzero(x: TensorLike, axis: Any = None, keepdims: builtins.bool = Fal
     tensor(2)
     """
 
+def cov(
+    x: TensorLike,
+    *,
+    correction: builtins.int = 1,
+    fweights: TensorLike | None = None,
+    aweights: TensorLike | None = None,
+) -> Tensor:
+    """The covariances of variables (rows) over observations (columns), which may count several times or by weight.
+
+    >>> pf.cov(pf.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
+
+def cross(x: TensorLike, y: TensorLike, axis: builtins.int | None = None) -> Tensor:
+    """The cross product of vectors of size 3 along an axis; along the first of that size where none is given.
+
+    >>> pf.cross(pf.tensor([1.0, 0.0, 0.0]), pf.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
+
 def cross_entropy(
     input: TensorLike,
     target: TensorLike,
@@ -1046,6 +1329,20 @@ def cross_entropy(
 
     >>> pf.cross_entropy(pf.tensor([[2.0, 0.0], [0.0, 2.0]]), pf.tensor([0, 1]))
     tensor(0.1269)
+    """
+
+def cummax(x: TensorLike, axis: Any) -> Any:
+    """The largest element up to each one along an axis, and where it lies: the last of equals. NaN counts as largest.
+
+    >>> pf.cummax(pf.tensor([1.0, 3.0, 2.0]), 0).values
+    tensor([1., 3., 3.])
+    """
+
+def cummin(x: TensorLike, axis: Any) -> Any:
+    """The smallest element up to each one along an axis, and where it lies: the last of equals. NaN counts as smallest.
+
+    >>> pf.cummin(pf.tensor([2.0, 3.0, 1.0]), 0).values
+    tensor([2., 2., 1.])
     """
 
 def cumprod(x: TensorLike, axis: Any, dtype: builtins.object = None) -> Tensor:
@@ -1062,6 +1359,13 @@ def cumsum(x: TensorLike, axis: Any, dtype: builtins.object = None) -> Tensor:
     tensor([1., 3., 6.])
     """
 
+def deg2rad(x: TensorLike) -> Tensor:
+    """An angle in degrees, in radians.
+
+    >>> pf.deg2rad(pf.tensor([180.0]))
+    tensor([3.1416])
+    """
+
 def diag(x: TensorLike, diagonal: builtins.int = 0) -> Tensor:
     """A vector as the diagonal of a matrix of zeros, or the diagonal of a matrix as a vector.
 
@@ -1070,11 +1374,38 @@ def diag(x: TensorLike, diagonal: builtins.int = 0) -> Tensor:
             [0, 2]])
     """
 
+def diag_embed(x: TensorLike, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
+    """The vectors of the last axis as diagonals of matrices of zeros, which lie along dim1 and dim2.
+
+    >>> pf.diag_embed(pf.ones(5, 3)).shape
+    (5, 3, 3)
+    """
+
 def diagonal(x: TensorLike, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
     """The diagonal of two axes, as a last axis; above the main one where the offset is positive.
 
     >>> pf.tensor([[1, 2], [3, 4]]).diagonal()
     tensor([1, 4])
+    """
+
+def diff(
+    x: TensorLike,
+    n: builtins.int = 1,
+    axis: Any = -1,
+    prepend: TensorLike | None = None,
+    append: TensorLike | None = None,
+) -> Tensor:
+    """Differences of neighbours along an axis, n times over; tensors may be put before and behind x first.
+
+    >>> pf.diff(pf.tensor([1, 4, 9]))
+    tensor([3, 5])
+    """
+
+def digamma(x: TensorLike) -> Tensor:
+    """The derivative of lgamma; NaN at whole numbers below 0.
+
+    >>> pf.digamma(pf.tensor([1.0, 2.0]))
+    tensor([-0.5772,  0.4228])
     """
 
 def div(
@@ -1085,6 +1416,11 @@ def div(
     >>> pf.div(pf.tensor([-7, 7]), 2, rounding_mode="trunc")
     tensor([-3,  3])
     """
+
+def divide(
+    x: TensorLike | builtins.float, y: TensorLike | builtins.float, rounding_mode: builtins.str | None = None
+) -> Tensor:
+    """Same as `div`."""
 
 def dot(x: TensorLike, y: TensorLike) -> Tensor:
     """Inner product of two vectors.
@@ -1100,6 +1436,20 @@ def dropout(
 
     >>> pf.dropout(pf.ones(3), 0.5, training=False)
     tensor([1., 1., 1.])
+    """
+
+def dsplit(x: TensorLike, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+    """Equal parts, or parts cut at positions, along the third axis.
+
+    >>> [p.shape for p in pf.zeros(2, 3, 4).dsplit(2)]
+    [(2, 3, 2), (2, 3, 2)]
+    """
+
+def dstack(tensors: Sequence[TensorLike]) -> Tensor:
+    """Tensors behind each other, along the third axis.
+
+    >>> pf.dstack([pf.ones(2, 3), pf.zeros(2, 3)]).shape
+    (2, 3, 2)
     """
 
 def einsum(equation: builtins.str, *operands: Any) -> Tensor:
@@ -1145,6 +1495,13 @@ def erfc(x: TensorLike) -> Tensor:
     tensor([1.    , 0.1573])
     """
 
+def erfinv(x: TensorLike) -> Tensor:
+    """The number whose erf is x: infinite at -1 and 1, NaN beyond.
+
+    >>> pf.erfinv(pf.tensor([0.0, 0.5]))
+    tensor([0.    , 0.4769])
+    """
+
 def exp(x: TensorLike) -> Tensor:
     """e to the power x.
 
@@ -1180,6 +1537,9 @@ def expm1(x: TensorLike) -> Tensor:
     tensor([0.    , 1.7183])
     """
 
+def fix(x: TensorLike) -> Tensor:
+    """Same as `trunc`."""
+
 def flatten(x: TensorLike, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
     """Make one axis of the axes from start_dim to end_dim.
 
@@ -1187,11 +1547,34 @@ def flatten(x: TensorLike, start_dim: builtins.int = 0, end_dim: builtins.int = 
     (2, 12)
     """
 
-def flip(x: TensorLike, axis: Any = None) -> Tensor:
+def flip(x: TensorLike, *axis: Any) -> Tensor:
     """The elements in reverse order along axes; along all of them by default.
 
     >>> pf.tensor([1, 2, 3]).flip(0)
     tensor([3, 2, 1])
+    """
+
+def fliplr(x: TensorLike) -> Tensor:
+    """The columns (the second axis) in reverse order.
+
+    >>> pf.tensor([[1, 2], [3, 4]]).fliplr()
+    tensor([[2, 1],
+            [4, 3]])
+    """
+
+def flipud(x: TensorLike) -> Tensor:
+    """The rows (the first axis) in reverse order.
+
+    >>> pf.tensor([[1, 2], [3, 4]]).flipud()
+    tensor([[3, 4],
+            [1, 2]])
+    """
+
+def float_power(x: Any, exponent: Any) -> Tensor:
+    """x to the power of the exponent, in float64.
+
+    >>> pf.float_power(pf.tensor([2]), -1)
+    tensor([0.5], dtype=float64)
     """
 
 def floor(x: TensorLike) -> Tensor:
@@ -1206,6 +1589,23 @@ def floor_div(x: TensorLike, y: TensorLike) -> Tensor:
 
     >>> pf.floor_div(pf.tensor([-7, 7]), 2)
     tensor([-4,  3])
+    """
+
+def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `floor_div`."""
+
+def fmax(x: TensorLike, y: TensorLike) -> Tensor:
+    """The larger of x and y; where one is NaN the other.
+
+    >>> pf.fmax(pf.tensor([1.0, float("nan")]), pf.tensor([2.0, 3.0]))
+    tensor([2., 3.])
+    """
+
+def fmin(x: TensorLike, y: TensorLike) -> Tensor:
+    """The smaller of x and y; where one is NaN the other.
+
+    >>> pf.fmin(pf.tensor([1.0, float("nan")]), pf.tensor([2.0, 3.0]))
+    tensor([1., 3.])
     """
 
 def fmod(x: TensorLike | builtins.float, y: TensorLike | builtins.float) -> Tensor:
@@ -1260,6 +1660,12 @@ def glu(x: TensorLike, axis: builtins.int = -1, *, dim: builtins.int | None = No
     tensor([0.5, 1. ])
     """
 
+def greater(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `gt`."""
+
+def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `ge`."""
+
 def group_norm(
     x: TensorLike,
     num_groups: builtins.int,
@@ -1301,6 +1707,27 @@ def hardtanh(x: TensorLike, min_val: builtins.float = -1.0, max_val: builtins.fl
     tensor([-1. ,  0.5,  1. ])
     """
 
+def heaviside(x: TensorLike, values: TensorLike) -> Tensor:
+    """0 below 0, 1 above, and `values` at 0.
+
+    >>> pf.heaviside(pf.tensor([-1.0, 0.0, 2.0]), pf.tensor(0.5))
+    tensor([0. , 0.5, 1. ])
+    """
+
+def histc(x: TensorLike, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
+    """How many elements fall into each of `bins` equal parts of [min, max], or of [x.min(), x.max()] where both are 0.
+
+    >>> pf.histc(pf.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3)
+    tensor([0., 2., 1., 0.])
+    """
+
+def hsplit(x: TensorLike, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+    """Equal parts, or parts cut at positions, along the second axis; of a vector along its only one.
+
+    >>> [p.shape for p in pf.zeros(2, 4).hsplit(2)]
+    [(2, 2), (2, 2)]
+    """
+
 def hstack(tensors: Sequence[TensorLike]) -> Tensor:
     """Tensors one behind the other along the second axis, vectors along their only one.
 
@@ -1315,6 +1742,13 @@ def huber_loss(
 
     >>> pf.huber_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
     tensor(0.75)
+    """
+
+def hypot(x: TensorLike | builtins.float, y: TensorLike | builtins.float) -> Tensor:
+    """sqrt(x * x + y * y), without overflow.
+
+    >>> pf.hypot(pf.tensor([3.0]), pf.tensor([4.0]))
+    tensor([5.])
     """
 
 def index_add(x: TensorLike, dim: builtins.int, index: TensorLike, source: TensorLike, alpha: Any = 1) -> Tensor:
@@ -1389,6 +1823,15 @@ def isfinite(x: TensorLike) -> Tensor:
     tensor([ True, False])
     """
 
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: builtins.bool = False, invert: builtins.bool = False
+) -> Tensor:
+    """Whether each element is among the test elements; with `invert`, whether it is not.
+
+    >>> pf.isin(pf.tensor([1, 2, 3]), pf.tensor([3, 1]))
+    tensor([ True, False,  True])
+    """
+
 def isinf(x: TensorLike) -> Tensor:
     """Whether x is infinite.
 
@@ -1403,6 +1846,20 @@ def isnan(x: TensorLike) -> Tensor:
     tensor([False,  True])
     """
 
+def isneginf(x: TensorLike) -> Tensor:
+    """Whether x is infinite and below 0.
+
+    >>> pf.isneginf(pf.tensor([float("inf"), float("-inf")]))
+    tensor([False,  True])
+    """
+
+def isposinf(x: TensorLike) -> Tensor:
+    """Whether x is infinite and above 0.
+
+    >>> pf.isposinf(pf.tensor([float("inf"), float("-inf")]))
+    tensor([ True, False])
+    """
+
 def kl_div(
     input: TensorLike, target: TensorLike, reduction: builtins.str = "mean", log_target: builtins.bool = False
 ) -> Tensor:
@@ -1411,6 +1868,13 @@ def kl_div(
 
     >>> pf.kl_div(pf.tensor([[-0.7, -0.7]]), pf.tensor([[0.5, 0.5]]), reduction="batchmean")
     tensor(0.0069)
+    """
+
+def kron(x: TensorLike, y: TensorLike) -> Tensor:
+    """Kronecker's product: y, times each element of x, in place of that element.
+
+    >>> pf.kron(pf.eye(2), pf.ones(2, 3)).shape
+    (4, 6)
     """
 
 def kthvalue(x: TensorLike, k: builtins.int, axis: Any = -1, keepdims: builtins.bool = False) -> Any:
@@ -1468,6 +1932,19 @@ def lerp(x: TensorLike, end: TensorLike, weight: TensorLike) -> Tensor:
     tensor([5., 6.])
     """
 
+def less(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `lt`."""
+
+def less_equal(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `le`."""
+
+def lgamma(x: TensorLike) -> Tensor:
+    """The logarithm of |gamma(x)|.
+
+    >>> pf.lgamma(pf.tensor([1.0, 5.0]))
+    tensor([0.    , 3.1781])
+    """
+
 def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """x @ weight.T + bias, with weight of shape (out, in) or (in,).
 
@@ -1512,6 +1989,27 @@ def log_softmax(
     tensor([-2.4076, -1.4076, -0.4076])
     """
 
+def logaddexp(x: TensorLike | builtins.float, y: TensorLike | builtins.float) -> Tensor:
+    """log(exp(x) + exp(y)), without overflow.
+
+    >>> pf.logaddexp(pf.tensor([1000.0]), pf.tensor([1000.0]))
+    tensor([1000.6932])
+    """
+
+def logaddexp2(x: TensorLike | builtins.float, y: TensorLike | builtins.float) -> Tensor:
+    """log2(2**x + 2**y), without overflow.
+
+    >>> pf.logaddexp2(pf.tensor([1.0]), pf.tensor([1.0]))
+    tensor([2.])
+    """
+
+def logcumsumexp(x: TensorLike, axis: Any) -> Tensor:
+    """The logarithm of running sums of exp(x) along an axis, without overflow.
+
+    >>> pf.logcumsumexp(pf.tensor([0.0, 0.0, 0.0]), 0)
+    tensor([0.    , 0.6931, 1.0986])
+    """
+
 def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
     """Whether both are true (not 0).
 
@@ -1538,6 +2036,13 @@ def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
 
     >>> pf.logical_xor(pf.tensor([True, True]), pf.tensor([True, False]))
     tensor([False,  True])
+    """
+
+def logit(x: TensorLike, eps: builtins.float | None = None) -> Tensor:
+    """log(x / (1 - x)), sigmoid's inverse; with eps x is kept within [eps, 1 - eps].
+
+    >>> pf.logit(pf.tensor([0.5, 0.9]))
+    tensor([0.    , 2.1972])
     """
 
 def logsigmoid(x: TensorLike) -> Tensor:
@@ -1702,11 +2207,7 @@ def mod(x: TensorLike, y: TensorLike) -> Tensor:
     """
 
 def moveaxis(x: TensorLike, source: Any, destination: Any) -> Tensor:
-    """Move axes to other places; the rest keep their order.
-
-    >>> pf.zeros(2, 3, 4).moveaxis(0, -1).shape
-    (3, 4, 2)
-    """
+    """Same as `movedim`."""
 
 def movedim(x: TensorLike, source: Any, destination: Any) -> Tensor:
     """Move axes to other places; the rest keep their order.
@@ -1729,6 +2230,9 @@ def mul(x: TensorLike, y: TensorLike) -> Tensor:
     tensor([1.5, 3. ])
     """
 
+def multiply(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `mul`."""
+
 def mv(x: TensorLike, y: TensorLike) -> Tensor:
     """Product of a matrix and a vector.
 
@@ -1743,6 +2247,29 @@ def nan_to_num(
 
     >>> pf.nan_to_num(pf.tensor([1.0, float("nan")]))
     tensor([1., 0.])
+    """
+
+def nanmean(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+    """The mean over axes of the elements that are not NaN.
+
+    >>> pf.nanmean(pf.tensor([1.0, float("nan"), 2.0]))
+    tensor(1.5)
+    """
+
+def nanmedian(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+    """The middle of the elements along an axis, or of all, that are not NaN: the lower of two. Values only.
+
+    >>> pf.nanmedian(pf.tensor([3.0, float("nan"), 1.0, 2.0]))
+    tensor(2.)
+    """
+
+def nanquantile(
+    x: TensorLike, q: Any, axis: Any = None, keepdims: builtins.bool = False, *, interpolation: builtins.str = "linear"
+) -> Tensor:
+    """As quantile, of the elements that are not NaN.
+
+    >>> pf.nanquantile(pf.tensor([1.0, float("nan"), 3.0]), 0.5)
+    tensor(2.)
     """
 
 def nansum(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
@@ -1773,6 +2300,9 @@ def neg(x: TensorLike) -> Tensor:
     tensor([-1.,  2.])
     """
 
+def negative(x: TensorLike) -> Tensor:
+    """Same as `neg`."""
+
 def nll_loss(
     input: TensorLike,
     target: TensorLike,
@@ -1794,6 +2324,9 @@ def norm(
     >>> pf.norm(pf.tensor([3.0, 4.0]))
     tensor(5.)
     """
+
+def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `ne`."""
 
 def one_hot(x: TensorLike, num_classes: builtins.int = -1) -> Tensor:
     """1 at the position that each index names, 0 elsewhere, along a new last axis; an index outside gives zeros.
@@ -1827,6 +2360,13 @@ def permute(x: TensorLike, *axes: Any) -> Tensor:
     (4, 2, 3)
     """
 
+def polygamma(n: builtins.int, x: TensorLike) -> Tensor:
+    """The derivative of order n of digamma.
+
+    >>> pf.polygamma(1, pf.tensor([1.0]))
+    tensor([1.6449])
+    """
+
 def pow(x: Any, exponent: Any) -> Tensor:
     """x to the power of the exponent.
 
@@ -1848,6 +2388,28 @@ def prod(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype
     tensor(24.)
     """
 
+def quantile(
+    x: TensorLike, q: Any, axis: Any = None, keepdims: builtins.bool = False, *, interpolation: builtins.str = "linear"
+) -> Tensor:
+    """What a share q of the elements along an axis, or of all, lies below: q is a number in [0, 1] or a vector of them.
+
+    Between two elements the interpolation decides: "linear", "lower", "higher", "midpoint" or "nearest". NaN where
+    there is one.
+
+    >>> pf.quantile(pf.tensor([1.0, 2.0, 4.0, 8.0]), 0.5)
+    tensor(3.)
+    """
+
+def rad2deg(x: TensorLike) -> Tensor:
+    """An angle in radians, in degrees.
+
+    >>> pf.rad2deg(pf.tensor([3.0]))
+    tensor([171.8873])
+    """
+
+def ravel(x: TensorLike, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
+    """Same as `flatten`."""
+
 def reciprocal(x: TensorLike) -> Tensor:
     """1 / x.
 
@@ -1868,6 +2430,9 @@ def relu6(x: TensorLike) -> Tensor:
     >>> pf.relu6(pf.tensor([-1.0, 2.0, 9.0]))
     tensor([0., 2., 6.])
     """
+
+def remainder(x: TensorLike, y: TensorLike) -> Tensor:
+    """Same as `mod`."""
 
 def repeat(x: TensorLike, *sizes: Any) -> Tensor:
     """x repeated as a whole along its axes; more sizes than axes make new ones in front.
@@ -1954,11 +2519,21 @@ def round(x: TensorLike, decimals: builtins.int = 0) -> Tensor:
     tensor([0., 2., 2.])
     """
 
+def row_stack(tensors: Sequence[TensorLike]) -> Tensor:
+    """Same as `vstack`."""
+
 def rsqrt(x: TensorLike) -> Tensor:
     """1 / sqrt(x).
 
     >>> pf.rsqrt(pf.tensor([4.0, 16.0]))
     tensor([0.5 , 0.25])
+    """
+
+def rsub(x: TensorLike, y: Any, *, alpha: builtins.float = 1) -> Tensor:
+    """y - alpha * x: sub with its arguments exchanged.
+
+    >>> pf.rsub(pf.tensor([1.0, 2.0]), 5.0)
+    tensor([4., 3.])
     """
 
 def scaled_dot_product_attention(
@@ -2033,6 +2608,9 @@ def selu(x: TensorLike) -> Tensor:
     tensor([-1.1113,  2.1014])
     """
 
+def sgn(x: TensorLike) -> Tensor:
+    """Same as `sign`."""
+
 def sigmoid(x: TensorLike) -> Tensor:
     """1 / (1 + exp(-x)).
 
@@ -2047,6 +2625,13 @@ def sign(x: TensorLike) -> Tensor:
     tensor([ 1.,  0., -1.])
     """
 
+def signbit(x: TensorLike) -> Tensor:
+    """Whether x has a minus: below 0, or the 0 that is approached from there.
+
+    >>> pf.signbit(pf.tensor([1.0, -0.0]))
+    tensor([False,  True])
+    """
+
 def silu(x: TensorLike) -> Tensor:
     """x * sigmoid(x), also called swish.
 
@@ -2059,6 +2644,13 @@ def sin(x: TensorLike) -> Tensor:
 
     >>> pf.sin(pf.tensor([0.0, 1.0]))
     tensor([0.    , 0.8415])
+    """
+
+def sinc(x: TensorLike) -> Tensor:
+    """sin(pi x) / (pi x), and 1 at 0.
+
+    >>> pf.sinc(pf.tensor([0.0, 0.5]))
+    tensor([1.    , 0.6366])
     """
 
 def sinh(x: TensorLike) -> Tensor:
@@ -2157,12 +2749,29 @@ def std(
     tensor(1.)
     """
 
-def sub(x: TensorLike, y: TensorLike) -> Tensor:
-    """x - y.
+def std_mean(
+    x: TensorLike,
+    axis: Any = None,
+    keepdims: builtins.bool = False,
+    unbiased: builtins.bool | None = None,
+    correction: Any = None,
+    ddof: Any = None,
+) -> builtins.tuple[Tensor, Tensor]:
+    """The standard deviation and the mean over axes.
+
+    >>> pf.std_mean(pf.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
+
+def sub(x: TensorLike, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
+    """x - alpha * y.
 
     >>> pf.sub(pf.tensor([1.0, 2.0]), 0.5)
     tensor([0.5, 1.5])
     """
+
+def subtract(x: TensorLike, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
+    """Same as `sub`."""
 
 def sum(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
     """Sum over axes; integers and bools are summed as int64.
@@ -2171,18 +2780,24 @@ def sum(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype:
     tensor([3., 3.])
     """
 
-def swapaxes(x: TensorLike, axis0: builtins.int, axis1: builtins.int) -> Tensor:
-    """Exchange two axes.
+def swapaxes(x: TensorLike, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+    """Same as `transpose`."""
 
-    >>> pf.zeros(2, 3, 4).swapaxes(0, 2).shape
-    (4, 3, 2)
-    """
+def swapdims(x: TensorLike, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+    """Same as `transpose`."""
 
 def swiglu(x: TensorLike, gate: TensorLike | None = None) -> Tensor:
     """x * silu(gate); with one argument its last axis holds x and then the gate, as in `glu`.
 
     >>> pf.swiglu(pf.tensor([[2.0, 0.0]]))
     tensor([[0.]])
+    """
+
+def t(x: TensorLike) -> Tensor:
+    """A matrix with its axes exchanged; a vector or a number as it is.
+
+    >>> pf.zeros(2, 3).t().shape
+    (3, 2)
     """
 
 def take(x: TensorLike, index: TensorLike, axis: builtins.int | None = None) -> Tensor:
@@ -2200,6 +2815,9 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: builtins.int | Non
     tensor([[1, 2, 3]])
     """
 
+def take_along_dim(x: TensorLike, indices: TensorLike, axis: builtins.int | None = None) -> Tensor:
+    """Same as `take_along_axis`."""
+
 def tan(x: TensorLike) -> Tensor:
     """Tangent of an angle in radians.
 
@@ -2212,6 +2830,13 @@ def tanh(x: TensorLike) -> Tensor:
 
     >>> pf.tanh(pf.tensor([0.0, 1.0]))
     tensor([0.    , 0.7616])
+    """
+
+def tensor_split(x: TensorLike, indices_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+    """An axis cut into so many parts of nearly equal size, or at these positions. No copies.
+
+    >>> [p.shape for p in pf.arange(7).tensor_split(3)]
+    [(3,), (2,), (2,)]
     """
 
 def tensordot(x: TensorLike, y: TensorLike, dims: Any = 2) -> Tensor:
@@ -2251,6 +2876,18 @@ def transpose(x: TensorLike, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     >>> pf.zeros(2, 3, 4).transpose(0, 2).shape
     (4, 3, 2)
     """
+
+def trapezoid(
+    y: TensorLike, x: TensorLike | None = None, *, dx: builtins.float | None = None, axis: Any = -1
+) -> Tensor:
+    """The integral of y along an axis by the trapezoidal rule, over the points x or points that are dx (1) apart.
+
+    >>> pf.trapezoid(pf.tensor([1.0, 2.0, 3.0]))
+    tensor(4.)
+    """
+
+def trapz(y: TensorLike, x: TensorLike | None = None, *, dx: builtins.float | None = None, axis: Any = -1) -> Tensor:
+    """Same as `trapezoid`."""
 
 def tril(x: TensorLike, diagonal: builtins.int = 0) -> Tensor:
     """The lower triangle of matrices, up to a diagonal; 0 above.
@@ -2319,6 +2956,14 @@ def unsqueeze(x: TensorLike, axis: builtins.int) -> Tensor:
     (3, 1)
     """
 
+def vander(x: TensorLike, N: builtins.int | None = None, increasing: builtins.bool = False) -> Tensor:
+    """The powers of a vector's elements, one column per power: N of them, or as many as there are elements.
+
+    >>> pf.vander(pf.tensor([2, 3]), 3)
+    tensor([[4, 2, 1],
+            [9, 3, 1]])
+    """
+
 def var(
     x: TensorLike,
     axis: Any = None,
@@ -2355,17 +3000,16 @@ def vdot(x: TensorLike, y: TensorLike) -> Tensor:
     """
 
 def view(x: TensorLike, *shape: Any) -> Tensor:
-    """As reshape: the same elements under another shape. Where that needs a copy, one is made.
-
-    >>> pf.zeros(2, 3).view(-1).shape
-    (6,)
-    """
+    """Same as `reshape`."""
 
 def view_as(x: TensorLike, other: TensorLike) -> Tensor:
-    """x under the shape of another tensor.
+    """Same as `reshape_as`."""
 
-    >>> pf.zeros(6).view_as(pf.ones(2, 3)).shape
-    (2, 3)
+def vsplit(x: TensorLike, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+    """Equal parts, or parts cut at positions, along the first axis.
+
+    >>> [p.shape for p in pf.zeros(4, 2).vsplit(2)]
+    [(2, 2), (2, 2)]
     """
 
 def vstack(tensors: Sequence[TensorLike]) -> Tensor:
@@ -2380,4 +3024,11 @@ def where(condition: TensorLike, x: Any, y: Any) -> Tensor:
 
     >>> pf.where(pf.tensor([True, False]), pf.tensor([1.0, 2.0]), 0.0)
     tensor([1., 0.])
+    """
+
+def xlogy(x: TensorLike, y: TensorLike) -> Tensor:
+    """x * log(y), and 0 where x is 0, unless y is NaN.
+
+    >>> pf.xlogy(pf.tensor([0.0, 2.0]), pf.tensor([0.0, 1.5]))
+    tensor([0.    , 0.8109])
     """

@@ -49,7 +49,7 @@ class HostDriver(EmulatedDriver):
 
     def get_function(self, module: int, name: str) -> Any:
         assert module in self.loaded
-        return getattr(self.library, f"run_{name}")
+        return getattr(self.library, f"run_{name}"), self.library.emu_shape
 
 
 class Emulation:

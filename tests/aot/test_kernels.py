@@ -14,13 +14,19 @@ from pyflame.cli.kernels import Built, build
 from pyflame.kernels import SPECS
 
 CI_TARGETS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
+# Programs of generated kernels alone: built for one target here, and for all by tests/null/test_gpu_text.py.
+GENERATED = (
+    "chain", "chain_bfloat16", "transpose", "softmax", "softmax_long_rows", "layer_norm", "rms_norm", "cross_entropy",
+    "reductions", "embedding", "dropout", "adamw",
+)  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", CI_TARGETS)
 def test_no_spills(target: str) -> None:
     """Hand-written kernels and fused ones; and every hand-written kernel for AMD GPUs has a program that uses it."""
-    found = list(build([target], PROGRAMS))
+    programs = [name for name in PROGRAMS if target == "gfx942" or name not in GENERATED]
+    found = list(build([target], programs))
     dirty = [f"{k.program}: {k.resources}" for k in found if k.resources is not None and not k.resources.clean]
     assert dirty == []
     used = {(op, k.implementation) for k in found for op in k.ops}

@@ -12,7 +12,7 @@ import pytest
 from torch.utils import data as peer
 
 import pyflame as pf
-from pyflame.data import BatchSampler, DataLoader, RandomSampler, Subset, TensorDataset, memory
+from pyflame.data import BatchSampler, DataLoader, RandomSampler, Subset, TensorDataset
 from tests.data.datasets import Counter, Faulty, Rows
 
 
@@ -190,23 +190,6 @@ def test_batches_follow_the_current_device(prefetch: int) -> None:
         (x, _), *_ = DataLoader(Rows(2), 2, prefetch_factor=prefetch)
         (z, _), *_ = DataLoader(TensorDataset(X, range(6)), 2, prefetch_factor=prefetch)
     assert x.device == z.device == "null:gfx942"
-
-
-def test_pin_memory_uses_what_the_device_offers(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert memory.pinned_allocator() is np.empty
-    made = []
-
-    class Pinning:
-        def pinned_empty(self, shape: Any, dtype: Any) -> Any:
-            made.append(shape)
-            return np.empty(shape, dtype)
-
-    monkeypatch.setattr(memory, "get_device", lambda device: Pinning())
-    assert labels(DataLoader(TensorDataset(X, np.arange(6)), 3, shuffle=True, pin_memory=True))
-    assert made == [(3, 2), (3,), (3, 2), (3,)]
-    made.clear()
-    assert labels(DataLoader(Rows(2, 4), 2, pin_memory=True, prefetch_factor=1)) == [[0, 1]]
-    assert made == [(2, 4)]
 
 
 X = np.zeros((6, 2))

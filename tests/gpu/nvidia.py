@@ -177,17 +177,18 @@ class Nvidia:
 
 
 class Clock:
-    """Seconds on the GPU between two points of its stream."""
+    """Seconds on the GPU between two points of a stream; 0 is the default one."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: int = 0) -> None:
+        self.stream = stream
         self.events = [done(driver.cuEventCreate(0)) for _ in range(2)]
 
     def __enter__(self) -> Clock:
-        done(driver.cuEventRecord(self.events[0], 0))
+        done(driver.cuEventRecord(self.events[0], self.stream))
         return self
 
     def __exit__(self, *_: object) -> None:
-        done(driver.cuEventRecord(self.events[1], 0))
+        done(driver.cuEventRecord(self.events[1], self.stream))
 
     def seconds(self) -> float:
         done(driver.cuEventSynchronize(self.events[1]))

@@ -6,12 +6,14 @@ import ctypes
 import subprocess
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pyflame.core.errors import CompileError, DeviceError, OutOfMemoryError
+from pyflame.core.trace import TraceEvent
 from pyflame.runtime.cache import stats
 from pyflame.runtime.cuda.device import CUDA
 from pyflame.runtime.gpu.compiler import Function
@@ -128,15 +130,16 @@ def test_a_refused_kernel_shows_its_line(device: GpuDevice) -> None:
         device.functions([("PF_GLOBAL(32) PF_KEY_0(int64_t* x) {\n  x[0] = wrong;\n}", ("_0",))])
 
 
-def test_clock(device: GpuDevice) -> None:
+def test_timings(device: GpuDevice) -> None:
     ((spin,),) = device.functions([(SPIN, ("_0",))])
     block = sent(device, np.ones(32, np.float32))
     device.launch(spin, 1, 32, 0, [block.address, 1000])
-    clock = device.clock()
-    for number, rounds in enumerate((100_000, 1_000_000)):
-        device.launch(spin, 1, 32, 0, [block.address, rounds])
-        clock.mark(number)
-    (_, short), (_, long) = clock.read()
+    events = []
+    for rounds in (100_000, 1_000_000):
+        events.append(TraceEvent("kernel", "spin"))
+        device.timings.around(events[-1], partial(device.launch, spin, 1, 32, 0, [block.address, rounds]))
+    device.timings.resolve()
+    short, long = (event.seconds for event in events)
     assert 4 < long / short < 20 and short > 1e-5
 
 

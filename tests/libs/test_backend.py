@@ -62,7 +62,7 @@ def test_executor_waits_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[bool] = []
     stats = object()
     device: Any = SimpleNamespace(
-        id="rocm:0", synchronize=lambda: waited.append(True), pool=SimpleNamespace(stats=lambda: stats), info=dict
+        id="rocm:0", synchronize=lambda: waited.append(True), pool=SimpleNamespace(stats=stats), info=dict
     )
     monkeypatch.setattr(executor, "get_device", lambda wanted: device)
     plain = rocm.ROCmExecutor()

@@ -23,7 +23,8 @@ PARAMETERS = {
 RESULTS = """
 struct { int algo, status; float time; size_t memory; int determinism, math, reserved[3]; } *p = perfResults;
 for (int i = 0; i < 3; i++) { p[i].algo = 6 - i; p[i].status = i == 1 ? 3000 : 0; p[i].time = 2.0f + i;
-                              p[i].memory = (size_t)(3 - i) << 32; p[i].math = i == 0 ? 1 : 3; }
+                              p[i].memory = (size_t)(3 - i) << 32; p[i].math = i == 0 ? 1 : 3;
+                              p[i].determinism = i == 0; }
 *(int *)returnedAlgoCount = 3;"""
 BEHAVIOUR = {
     "cudnnGetVersion": "status = 92700;",
@@ -66,7 +67,7 @@ def test_version(dnn: Cudnn) -> None:
 def test_convolution(dnn: Cudnn, standin: StandIn, direction: str) -> None:
     name = NAMES[direction]
     found = dnn.find(direction, SPEC, X, W, Y, 0x40, AREA, 1 << 34)
-    assert found == [ConvAlgorithm(6, 1, 3 << 32, 2e-3), ConvAlgorithm(4, 3, 1 << 32, 4e-3)]
+    assert found == [ConvAlgorithm(6, 1, 3 << 32, 2e-3), ConvAlgorithm(4, 3, 1 << 32, 4e-3, deterministic=False)]
     dnn.convolve(direction, SPEC, X, W, Y, found[1], 0x41, AREA, 1 << 34)
     calls = standin.calls()
     shapes = {c["tensorDesc"]: c["dims[]"] for c in calls if c.name == "cudnnSetTensorNdDescriptor"}

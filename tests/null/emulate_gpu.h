@@ -4,6 +4,7 @@
  * have met, the round begins anew. So a missing barrier shows: under one of the two orders (`reverse`) a thread reads
  * what another has not written yet. Threads that do not all meet at the same place are an error, as on a real GPU.
  */
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,26 +17,60 @@
 #define PF_GLOBAL(threads) static void
 #define PF_SHARED static
 
-enum { EMU_THREADS = 1024, EMU_STACK = 65536, EMU_RUNNING, EMU_BARRIER, EMU_SHUFFLE, EMU_DONE };
+struct pf_index {
+  unsigned x, y, z;
+};
+enum { EMU_THREADS = 1024, EMU_STACK = 1 << 17, EMU_LDS = 65536, EMU_RUNNING, EMU_BARRIER, EMU_SHUFFLE, EMU_DONE };
 
 static struct {
-  ucontext_t scheduler, fiber[EMU_THREADS];
-  char *stacks;
+  jmp_buf scheduler, fiber[EMU_THREADS];
+  char *stacks, made[EMU_THREADS];
   int state[EMU_THREADS], parity[EMU_THREADS], slot[2][EMU_THREADS];
   int thread, block;
+  pf_index block_size, grid_size; /* of a launch whose kernel asks; others are one-dimensional */
   void (*call)(const long long *words);
   const long long *words;
 } emu;
 
+/* Jumps rather than swapcontext, which calls the kernel each time; a fiber is made once and runs its thread of every block. */
 static void emu_yield(int state) {
   emu.state[emu.thread] = state;
-  swapcontext(&emu.fiber[emu.thread], &emu.scheduler);
+  if (!_setjmp(emu.fiber[emu.thread])) _longjmp(emu.scheduler, 1);
 }
 static void emu_main() {
-  emu.call(emu.words);
-  emu.state[emu.thread] = EMU_DONE;
+  for (;;) {
+    emu.call(emu.words);
+    emu_yield(EMU_DONE);
+  }
+}
+static void emu_resume(int thread) {
+  emu.thread = thread;
+  emu.state[thread] = EMU_RUNNING;
+  if (_setjmp(emu.scheduler)) return;
+  if (emu.made[thread]) _longjmp(emu.fiber[thread], 1);
+  emu.made[thread] = 1;
+  ucontext_t fresh;
+  getcontext(&fresh);
+  fresh.uc_stack.ss_sp = emu.stacks + (size_t)thread * EMU_STACK;
+  fresh.uc_stack.ss_size = EMU_STACK;
+  makecontext(&fresh, emu_main, 0);
+  setcontext(&fresh);
 }
 
+/* Dynamic LDS, which holds a pattern at first. Aligned as a GPU's is. */
+alignas(16) static char emu_dynamic[EMU_LDS];
+extern "C" void emu_shape(const int *grid, const int *block) {
+  emu.grid_size = {(unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2]};
+  emu.block_size = {(unsigned)block[0], (unsigned)block[1], (unsigned)block[2]};
+  memset(emu_dynamic, 0xff, sizeof(emu_dynamic));
+}
+static inline pf_index emu_place(unsigned n, pf_index size) {
+  return {n % size.x, n / size.x % size.y, n / size.x / size.y};
+}
+static inline pf_index pf_thread_index() { return emu_place((unsigned)emu.thread, emu.block_size); }
+static inline pf_index pf_block_index() { return emu_place((unsigned)emu.block, emu.grid_size); }
+static inline pf_index pf_block_size() { return emu.block_size; }
+static inline pf_index pf_grid_size() { return emu.grid_size; }
 static inline int pf_thread() { return emu.thread; }
 static inline int pf_block() { return emu.block; }
 static inline void pf_barrier() { emu_yield(EMU_BARRIER); }
@@ -93,31 +128,29 @@ static int emu_launch(void (*call)(const long long *), const long long *words, l
   emu.words = words;
   for (long long b = 0; b < grid; b++) {
     emu.block = (int)(reverse ? grid - 1 - b : b);
-    for (int t = 0; t < block; t++) {
-      getcontext(&emu.fiber[t]);
-      emu.fiber[t].uc_stack.ss_sp = emu.stacks + (size_t)t * EMU_STACK;
-      emu.fiber[t].uc_stack.ss_size = EMU_STACK;
-      emu.fiber[t].uc_link = &emu.scheduler;
-      makecontext(&emu.fiber[t], emu_main, 0);
-      emu.parity[t] = 0;
-    }
+    memset(emu.parity, 0, sizeof(emu.parity));
     for (int state = EMU_RUNNING; state != EMU_DONE;) {
-      for (int n = 0; n < block; n++) {
-        emu.thread = reverse ? block - 1 - n : n;
-        emu.state[emu.thread] = EMU_RUNNING;
-        swapcontext(&emu.scheduler, &emu.fiber[emu.thread]);
-      }
+      for (int n = 0; n < block; n++) emu_resume(reverse ? block - 1 - n : n);
       state = emu.state[0];
       for (int t = 0; t < block; t++)
-        if (emu.state[t] != state) return 1 + state;
+        if (emu.state[t] != state) {
+          memset(emu.made, 0, sizeof(emu.made)); /* they are somewhere inside of the kernel */
+          return 1 + state;
+        }
     }
   }
   return 0;
 }
 
+/* An argument is the first bytes of its word. */
+template <class A> static A emu_argument(long long word) {
+  A out;
+  memcpy(&out, &word, sizeof(A));
+  return out;
+}
 template <auto kernel, class... A, size_t... I>
 static void emu_spread(const long long *words, void (*)(A...), std::index_sequence<I...>) {
-  kernel((A)words[I]...);
+  kernel(emu_argument<A>(words[I])...);
 }
 template <class... A> static auto emu_sequence(void (*)(A...)) { return std::index_sequence_for<A...>(); }
 template <auto kernel> static void emu_call(const long long *words) { emu_spread<kernel>(words, kernel, emu_sequence(kernel)); }

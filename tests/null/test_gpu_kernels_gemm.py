@@ -110,6 +110,14 @@ BUILT = {
 }  # fmt: skip
 
 
+# Targets whose registers and LDS differ from all others', and the siblings for which a few that need most are enough.
+WHOLE = ("gfx90a", "gfx942", "gfx1030", "gfx1100")
+HUNGRY = (
+    "product (131, 37) (37, 67)", "fused with its own operand", "float64 rows", "8 columns", "conv large",
+    "conv bfloat16", "product (40, 2048) (2048, 36)", "float64",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", AMD)
 def test_builds_without_spills(name: str, clang: ClangHip) -> None:
     target = TARGETS[name]
@@ -117,6 +125,7 @@ def test_builds_without_spills(name: str, clang: ClangHip) -> None:
         Program(CASES[case]().outputs, replace(target, workers=units or target.workers))
         for units, cases in BUILT.items()
         for case in cases
+        if name in WHOLE or case in HUNGRY
     ]
     phases = {symbol(s.text) + p.suffix: (s, p) for program in programs for s in program.sources for p in s.phases}
     code = clang.build("\n".join(named(t) for t in sorted({s.text for s, _ in phases.values()})), target)

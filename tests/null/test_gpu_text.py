@@ -31,13 +31,13 @@ from pyflame.engine import reference
 from pyflame.engine.evaluate import PendingGraph, plan_graph
 from pyflame.engine.gpu import gpu_source
 from pyflame.engine.value import Value
-from pyflame.ir import Node
+from pyflame.ir import OPS, Node
 from pyflame.ir.kernel import GpuSource, Launch, Plan
 from pyflame.ir.opdef import LEAF
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
 from tests import oracle
-from tests.emulated import compile_for_host, host_compiler
+from tests.emulated import host_compiler, kept_for_host
 
 Build = Callable[[], list[Any]]
 rng = np.random.default_rng(0)
@@ -329,9 +329,9 @@ def test_long_sums_take_two_launches() -> None:
 
 
 def host_library(text: str, wave: int, folder: Path) -> ctypes.CDLL:
-    """Kernels compiled for the host."""
+    """Kernels compiled for the host; kept on disk, since the workers of a run need the same ones."""
     need(host_compiler(), "a C++ compiler")
-    return ctypes.CDLL(str(compile_for_host(text, wave, folder)))
+    return ctypes.CDLL(str(kept_for_host(text, wave, folder)))
 
 
 def launch_host(run: Any, words: Sequence[int], grid: int, block: int, reverse: bool = False) -> int:
@@ -428,6 +428,7 @@ DOUBLE: dict[str, tuple[Any, float, float, float]] = {
     "asinh": (np.arcsinh, -50, 50, 4), "acosh": (np.arccosh, 1.01, 50, 4), "atanh": (np.arctanh, -0.99, 0.99, 4),
     "erf": (np.vectorize(math.erf), -6, 6, 2), "erfc": (np.vectorize(math.erfc), -5, 25, 6),
     "lgamma": (np.vectorize(math.lgamma), 10, 170, 4),
+    "erfinv": (OPS["erfinv"].reference, -1, 1, 4),
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import ctypes
 import itertools
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,7 @@ class Event:
     done: int = 0
     stream: int = 0
     at: float = 0.0
+    passed: set[int] = field(default_factory=set)  # the recordings that their streams came to
 
 
 @dataclass
@@ -231,15 +232,19 @@ class FakeDriver:
             raise DeviceError("a capture is under way")
         self.run(stream)
 
+    def stream_query(self, stream: int) -> bool:
+        self._enter("stream_query")
+        return not self.streams[stream]
+
     def stream_wait_event(self, stream: int, event: int) -> None:
         self._enter("stream_wait_event")
         found = self.events[event]
-        wanted = found.recorded
+        wanted, source = found.recorded, found.stream  # recording it again does not change what is waited for
 
         def work() -> bool:
-            if found.done < wanted:
-                self.run(found.stream)
-            return found.done >= wanted
+            if wanted and wanted not in found.passed:
+                self.run(source)
+            return not wanted or wanted in found.passed
 
         self._queue(stream, work)
 
@@ -262,7 +267,8 @@ class FakeDriver:
         number = found.recorded
 
         def work() -> bool:
-            found.done, found.at = number, self.time
+            found.passed.add(number)
+            found.done, found.at = max(number, found.done), self.time
             return True
 
         self._queue(stream, work)
@@ -372,7 +378,7 @@ class FakeCompiler(KernelCompiler):
         super().__init__(version, flags, cache)
         self.sources: list[str] = []
 
-    def compile(self, source: str, target: Target) -> bytes:
+    def compile(self, source: str, target: Target, options: Sequence[str] = ()) -> bytes:
         self.sources.append(source)
         if "refuse" in source:
             raise CompileError("[compile] the fake compiler refused a kernel")

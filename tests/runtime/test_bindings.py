@@ -25,7 +25,9 @@ Used = dict[str, set[int]]
 PARAMETERS = {"create": 5, "compile": 3, "destroy": 1, "log_size": 1, "log": 2, "code_size": 1, "code": 2}
 
 
-def calls(module: Any, callees: tuple[str, ...] = ("self._call", "self._call.raw", "call", "runtime")) -> Used:
+def calls(
+    module: Any, callees: tuple[str, ...] = ("self._call", "self._call.raw", "self._ready", "call", "runtime")
+) -> Used:
     """Names given to a driver's `self._call` and `self._call.raw`, with how many arguments follow."""
     found: Used = {}
     for node in ast.walk(ast.parse(Path(module.__file__).read_text())):

@@ -23,6 +23,7 @@ from pyflame.core.errors import (
     OutOfMemoryError,
 )
 from pyflame.core.targets import TARGETS
+from pyflame.core.trace import TraceEvent
 from pyflame.runtime.cache import DiskCache, stats
 from pyflame.runtime.gpu.compiler import Function
 from pyflame.runtime.gpu.device import GpuDevice
@@ -258,17 +259,21 @@ def test_events_order_streams(device: GpuDevice, driver: FakeDriver) -> None:
     assert Stream(device).handle not in (handle, device.stream.handle)
 
 
-def test_clock(device: GpuDevice, driver: FakeDriver) -> None:
+def test_timings(device: GpuDevice, driver: FakeDriver) -> None:
     block = device.allocate(8)
+
+    def twice() -> None:
+        device.zero(block.address, 8)
+        device.zero(block.address, 8)
+
     for _ in range(2):
-        clock = device.clock()
-        device.zero(block.address, 8)
-        clock.mark(5)
-        device.zero(block.address, 8)
-        device.zero(block.address, 8)
-        clock.mark(6)
-        (five, first), (six, second) = clock.read()
-        assert (five, six) == (5, 6) and second > first > 0
+        first, second = TraceEvent("fill", "once"), TraceEvent("fill", "twice")
+        device.timings.around(first, lambda: device.zero(block.address, 8))
+        device.timings.around(second, twice)
+        assert first.seconds is None and second.seconds is None  # nobody has waited
+        device.timings.resolve()
+        assert first.seconds is not None and second.seconds is not None and second.seconds > first.seconds > 0
+        assert first.device == str(device.id) and first.given is not None
     assert driver.calls["event_create"] <= 8  # events are used again
 
 

@@ -12,6 +12,11 @@ import pyflame as pf
 from pyflame import nn, optim
 from pyflame.core.device import DeviceId
 from pyflame.engine import devices
+from pyflame.engine.gpu import GpuExecutable
+from pyflame.engine.value import Value
+from pyflame.runtime.gpu.driver import Words
+from pyflame.tensor import Tensor
+from pyflame.tensor.creation import leaf
 from tests.emulated import emulated_device
 
 TARGETS = ("gfx1100", "gfx942")  # waves of 32 and of 64
@@ -105,6 +110,16 @@ def test_gpt_learns_as_on_the_cpu(gpu: str) -> None:
         lambda: pf.randn(4, 6)[:, 1::2] @ pf.randn(3, 2),  # a view whose elements lie askew
         lambda: pf.dropout(pf.ones(100), 0.5),
         lambda: (pf.randn(3, 70) * 2.0).var(1),
+        lambda: [f(pf.rand(3, 7) * 0.9) for f in (pf.erfinv, pf.lgamma, pf.digamma, lambda x: pf.polygamma(2, x - 2))],
+        lambda: [
+            f(pf.rand(9).double() * 0.9) for f in (pf.erfinv, lambda x: pf.polygamma(1, x), lambda x: x.copysign(-x))
+        ],
+        lambda: [*pf.cummax(pf.randn(3, 9), 1), pf.quantile(pf.randn(3, 9), 0.3, 1), pf.logcumsumexp(pf.randn(5), 0)],
+        lambda: [
+            pf.unique(pf.tensor([3, 1, 3])),
+            pf.bincount(pf.tensor([3, 1, 3])),
+            pf.isin(pf.arange(5), pf.arange(20)),
+        ],
     ],
 )
 def test_kernels(gpu: str, program: Callable[[], Any]) -> None:
@@ -173,6 +188,44 @@ def test_replays_are_graphs(gpu: str) -> None:
     np.testing.assert_allclose(before, sum(v.sum(0) for v in values), rtol=1e-4)
 
 
+def test_a_graph_does_not_hold_the_state_that_it_updates(gpu: str) -> None:
+    cell = pf.tensor(np.zeros(8, np.float32)) + 0.0
+    pf.eval(cell)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        cell.add_(x)
+        return cell * 2.0
+
+    x, why = pf.tensor(np.ones(8, np.float32)), []
+    for n in range(1, 7):
+        np.testing.assert_array_equal(step(x).numpy(), np.full(8, 2.0 * n))
+        (traced,) = step.cache[next(iter(step.cache))]
+        why.append(traced.runner.why)
+    assert why[1:] == ["replayed as a graph"] * 5
+
+
+def test_a_graph_of_state_that_lies_askew(gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imported memory may begin anywhere: a graph of it holds kernels that rely on no alignment."""
+    whole = pf.tensor(np.arange(65, dtype=np.float32)) + 0.0
+    pf.eval(whole)
+    value = Value(whole._node.data.storage, 4)
+    state = Tensor(leaf(value, (64,), pf.float32, whole._node.meta.device, committed=False))
+    relied, launch = [], GpuExecutable.launch
+
+    def spy(self: GpuExecutable, words: Words, timed: bool = False) -> None:
+        relied.append(self._askew(words.array))
+        launch(self, words, timed)
+
+    monkeypatch.setattr(GpuExecutable, "launch", spy)
+    step = pf.jit(lambda x: x * state)
+    for _ in range(3):
+        got = step(pf.tensor(np.full(64, 2.0, np.float32)))
+        (traced,) = step.cache[next(iter(step.cache))]
+        np.testing.assert_array_equal(got.numpy(), np.arange(1, 65) * 2.0)
+    assert traced.runner.why == "replayed as a graph" and relied and not any(relied)
+
+
 def test_a_bad_index_in_a_replay(gpu: str) -> None:
     table = pf.randn(5, 2)
     look = pf.jit(lambda at: pf.embedding(table, at))
@@ -181,3 +234,11 @@ def test_a_bad_index_in_a_replay(gpu: str) -> None:
     with pytest.raises(pf.IndexError, match="but got 7"):
         look(pf.tensor([1, 7])).numpy()
     np.testing.assert_array_equal(look(pf.tensor([1, 2])).numpy(), table.numpy()[1:3])
+
+
+def test_a_view_is_read_where_another_device_is_current(gpu: str) -> None:
+    view = (pf.randn(3, 4) + 1.0).T
+    pf.eval(view)
+    assert view._node.data.strides is not None
+    with pf.device("cpu"):
+        assert view.numpy().shape == (4, 3)

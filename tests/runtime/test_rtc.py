@@ -52,7 +52,7 @@ class FakeNvrtc:
     def _log(self, program: int) -> bytes:
         lines = self.sources[program].decode().splitlines()
         at = next((n for n, line in enumerate(lines, 1) if "wrong" in line), 0)
-        return f"kernels({at}): error: identifier is undefined\0".encode()
+        return f"kernels({at - 1}): error: identifier is undefined\0".encode()  # behind #line
 
     def nvrtcGetProgramLogSize(self, program: int) -> tuple[Status, int]:
         return Status.SUCCESS, len(self._log(program))
@@ -76,8 +76,8 @@ class FakeNvrtc:
 def test_nvrtc(tmp_path: Path) -> None:
     fake = FakeNvrtc()
     compiler = Nvrtc(fake, DiskCache(tmp_path))
-    assert compiler.build("text", TARGETS["sm_90"])[::-1] == b'#include "pf_gpu.h"\ntext'
-    assert compiler.build("text", TARGETS["sm_90"])[::-1] == b'#include "pf_gpu.h"\ntext'
+    assert compiler.build("text", TARGETS["sm_90"])[::-1] == b'#line 1 "kernels"\n#include "pf_gpu.h"\ntext'
+    assert compiler.build("text", TARGETS["sm_90"])[::-1] == b'#line 1 "kernels"\n#include "pf_gpu.h"\ntext'
     assert len(fake.sources) == 1 and not fake.alive
     assert {b"--gpu-architecture=sm_90", b"--std=c++17", b"-DPF_WAVE=32"} <= set(fake.options)
     assert compiler.version == "NVRTC 13.1"

@@ -41,6 +41,17 @@ def elementwise(function):
     return lambda x: np.array([function(v) for v in x.tolist()])
 
 
+def erfinv(x):
+    """Newton's steps from 0, which never pass the root; on erfc where that is the small one."""
+    if not abs(x) < 1:
+        return math.copysign(INF, x) if abs(x) == 1 else NAN
+    a, y, before = abs(x), 0.0, -1.0
+    while y > before:
+        off = a - math.erf(y) if a < 0.5 else math.erfc(y) - (1 - a)
+        before, y = y, y + off * math.sqrt(math.pi) / 2 * math.exp(y * y)
+    return math.copysign(y, x)
+
+
 # name: (bound in ulp, float64 reference, largest |x| or None, smallest |result| held to the bound)
 UNARY = {
     "exp": (1.1, np.exp, None, 0),
@@ -64,6 +75,7 @@ UNARY = {
     "atanh": (2.5, np.arctanh, None, 0),
     "erf": (1.1, elementwise(math.erf), None, 0),
     "erfc": (4.4, elementwise(math.erfc), None, 0),
+    "erfinv": (3.4, elementwise(erfinv), None, 0),
     "sigmoid": (2.5, sigmoid, None, 1.2e-38),
     "silu": (3.0, lambda x: x * sigmoid(x), None, 1.1e-36),
     "softplus": (2.0, lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), None, 0),
@@ -91,7 +103,7 @@ def loops() -> dict[str, tuple[str, str, str]]:
             table[f"{name}_{t}"] = (f"pf_{name}(a)", t, t)
     for name, t in itertools.product(PREDICATES, ("f4", "f8")):
         table[f"{name}_{t}"] = (f"pf_{name}(a)", t, "u1")
-    for name, t in itertools.product(("pow", "atan2", "fmod", "copysign"), ("f4", "f8")):
+    for name, t in itertools.product(("pow", "atan2", "fmod", "copysign", "zeta"), ("f4", "f8")):
         table[f"{name}_{t}"] = (f"pf_{name}(a, b)", t + t, t)
     for name, t in itertools.product(("mod", "floordiv", "max", "min"), ("f4", "f8", *INTEGERS)):
         table[f"{name}_{t}"] = (f"pf_{name}(a, b)", t + t, t)
@@ -116,7 +128,7 @@ def loops() -> dict[str, tuple[str, str, str]]:
 
 
 LOOPS = loops()
-SCALAR = ("fmod", "mod", "floordiv", "ipow", "lgamma", "digamma")  # may stay scalar, as may all of double
+SCALAR = ("fmod", "mod", "floordiv", "ipow", "lgamma", "digamma", "zeta")  # may stay scalar, as may all of double
 
 
 def source() -> str:
@@ -229,7 +241,7 @@ def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", UNARY)
 def test_error_of_float_functions(call, name):
     bound, reference, limit, smallest = UNARY[name]
-    x = sample(40009 if name in ("erf", "erfc") else 997)
+    x = sample(40009 if name in ("erf", "erfc", "erfinv") else 997)
     if limit is not None:
         x = x[(np.abs(x) < limit) | ~np.isfinite(x)]
     with np.errstate(all="ignore"):
@@ -278,6 +290,23 @@ def test_gamma_functions(call, dtype):
     known |= {0.25: -math.pi / 2 - 3 * math.log(2) - euler, 1e9: math.log(1e9) - 0.5e-9}
     np.testing.assert_allclose(call(f"digamma_{dtype}", list(known)), list(known.values()), rtol=rtol)
     np.testing.assert_array_equal(call(f"digamma_{dtype}", [0.0, -0.0, -3.0, INF, NAN]), [-INF, INF, NAN, INF, NAN])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_zeta(call, dtype):
+    rtol = 2e-7 if dtype == "f4" else 1e-14
+    # sums over all k of (q + k)^-s, on both sides of 0, and their difference from one q to the next
+    known = {(2, 1): math.pi**2 / 6, (2, 0.5): math.pi**2 / 2, (4, 1): math.pi**4 / 90, (2, -0.5): math.pi**2 / 2 + 4}
+    known |= {(3, -1.5): 7 * 1.2020569031595942 - 8 - 8 / 27, (2, 1e8): 1e-8 + 0.5e-16}
+    known[15, 11] = sum(float(k) ** -15 for k in range(11, 200))
+    s, q = np.array(list(known)).T
+    np.testing.assert_allclose(call(f"zeta_{dtype}", s, q), list(known.values()), rtol=rtol)
+    s, q = (a.astype(dtype) for a in pairs(np.array([2.0, 3.0, 5.0, 9.0, -7.75, -0.25, 0.25, 40.5])))
+    s = np.abs(np.rint(s)) + 2
+    got, after = call("zeta_f8", s, q), call("zeta_f8", s, q + 1)
+    np.testing.assert_allclose(got, after + q.astype(np.float64) ** -s.astype(np.float64), rtol=1e-14)
+    odd = call(f"zeta_{dtype}", [2, 2, 2, 1, 0.5, 2, 2.5, 2], [0, -3, INF, 2, 2, NAN, -0.5, -INF])
+    np.testing.assert_array_equal(odd, [INF, INF, 0, INF, NAN, NAN, NAN, INF])
 
 
 def pairs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from dataclasses import dataclass
 
+from pyflame.core.errors import (
+    AMDBackendError,
+    AMDConfigurationError,
+    AMDDeviceError,
+    AMDOptimizationError,
+    HIPCompilationError,
+    MatrixCoreError,
+    ROCmMemoryError,
+    ROCmNotAvailableError,
+)
+from pyflame.engine import memory
 from pyflame.engine.executor import ExecutionResult, ROCmExecutor
+from pyflame.engine.memory import MemoryStats, PinnedMemoryPool, ROCmMemoryManager
 from pyflame.engine.rocm_libs import (
     BatchNormParams,
     ConvParams,
@@ -17,27 +29,54 @@ from pyflame.engine.rocm_libs import (
     get_tuning_cache,
 )
 from pyflame.schedule.patterns import FusedOpType, can_fuse
-from pyflame.tensor.devices import (
+from pyflame.tensor.kernels import ROCmCompiler, compile_kernel
+from pyflame.tensor.kinds import rocm
+from pyflame.tensor.rocm import (
     rocm_device_count,
     rocm_get_device,
     rocm_get_device_info,
     rocm_is_available,
-    rocm_missing,
     rocm_set_device,
     rocm_synchronize,
 )
+from pyflame.tensor.rocm_kernels import (
+    launch_bce_loss,
+    launch_clamp,
+    launch_comparison,
+    launch_cross_entropy_loss,
+    launch_elementwise_binary,
+    launch_elementwise_unary,
+    launch_gelu_forward,
+    launch_mse_loss,
+    launch_silu_forward,
+    launch_where,
+)
 
 __all__ = [
+    "AMDBackendError",
+    "AMDConfigurationError",
+    "AMDDeviceError",
+    "AMDOptimizationError",
     "BatchNormParams",
     "ConvParams",
+    "DeviceInfo",
     "ExecutionResult",
     "FusedOpType",
+    "HIPCompilationError",
     "MIOpenTuningCache",
+    "MatrixCoreError",
+    "MemoryStats",
+    "PinnedMemoryPool",
     "PoolParams",
     "ROCmBLAS",
+    "ROCmCompiler",
     "ROCmDNN",
     "ROCmExecutor",
+    "ROCmMemoryError",
+    "ROCmMemoryManager",
+    "ROCmNotAvailableError",
     "can_fuse",
+    "compile_kernel",
     "get_blas",
     "get_current_device",
     "get_device_count",
@@ -47,6 +86,16 @@ __all__ = [
     "get_pinned_pool",
     "get_tuning_cache",
     "is_available",
+    "launch_bce_loss",
+    "launch_clamp",
+    "launch_comparison",
+    "launch_cross_entropy_loss",
+    "launch_elementwise_binary",
+    "launch_elementwise_unary",
+    "launch_gelu_forward",
+    "launch_mse_loss",
+    "launch_silu_forward",
+    "launch_where",
     "rocm_device_count",
     "rocm_get_device",
     "rocm_get_device_info",
@@ -60,22 +109,40 @@ __all__ = [
 
 get_current_device = rocm_get_device
 get_device_count = rocm_device_count
-get_device_info = rocm_get_device_info
 is_available = rocm_is_available
 set_device = rocm_set_device
 synchronize = rocm_synchronize
 
 
-def get_memory_manager() -> NoReturn:
-    """The memory pool of an AMD GPU. There is no ROCm runtime yet, so this raises and says so."""
-    rocm_missing("get_memory_manager")
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What an AMD GPU says of itself."""
+
+    device_id: int
+    name: str
+    architecture: str
+    total_memory: int
+    free_memory: int
+    compute_units: int
 
 
-def get_pinned_pool() -> NoReturn:
-    """The pool of page-locked host memory. There is no ROCm runtime yet, so this raises and says so."""
-    rocm_missing("get_pinned_pool")
+def get_device_info(device_id: int = 0) -> DeviceInfo:
+    """An AMD GPU, by number. `pf.rocm_get_device_info` gives the same and more as a dict."""
+    info = rocm_get_device_info(device_id)
+    return DeviceInfo(**{name: info[name] for name in DeviceInfo.__dataclass_fields__})
 
 
-def warmup_memory_pool(batch_size: int, model_size: str = "medium") -> NoReturn:
-    """Allocate buffers of common sizes in advance. There is no ROCm runtime yet, so this raises and says so."""
-    rocm_missing("warmup_memory_pool")
+def get_memory_manager(device_id: int | None = None) -> ROCmMemoryManager:
+    """The memory manager of an AMD GPU: of the current one, else of the first. One each."""
+    return memory.manager_of(rocm.id_of("get_memory_manager", device_id))
+
+
+def get_pinned_pool(device_id: int | None = None) -> PinnedMemoryPool:
+    """The pool of page-locked host memory of an AMD GPU: acquire, release, warmup, clear."""
+    return rocm.pinned_pool(rocm.id_of("get_pinned_pool", device_id))
+
+
+def warmup_memory_pool(batch_size: int, model_size: str = "medium") -> int:
+    """Have the pool of an AMD GPU hold what training a 'small', 'medium' or 'large' model will ask for (an estimate),
+    within half of what is free. Gives the bytes that it holds."""
+    return memory.warmup(rocm.id_of("warmup_memory_pool"), batch_size, model_size)

@@ -8,7 +8,9 @@ import sys
 COMMANDS = {
     "demo": "train a small GPT on Python's own source, let it write code, and show what ran",
     "devices": "list the devices of this machine",
+    "profile": "run a script and show what it launched, how long each kernel took and how fast that was",
     "kernels": "build typical kernels for GPUs that need not be here, and show registers, spills, LDS and occupancy",
+    "sim": "run a HIP kernel on a simulated AMD GPU and show what it did, line by line",
 }
 
 

@@ -1,4 +1,4 @@
-"""`pyflame devices`: what this machine can compute on."""
+"""`pyflame devices`: what this machine can compute on, and why not on the rest."""
 
 from __future__ import annotations
 
@@ -6,9 +6,5 @@ import pyflame as pf
 
 
 def run(argv: list[str]) -> int:
-    for name in pf.devices():
-        with pf.device(name):
-            info = pf.device_info()
-        print(f"{name:8} {info['name']}")
-    print(f"rocm     {pf.rocm_device_count()} devices")
+    print(pf.explain_devices())
     return 0

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pyflame.core.errors import DeviceError, DeviceNameError, suggest
 
-KINDS = ("cpu", "rocm", "cuda", "null")
+KINDS = ("cpu", "rocm", "cuda", "sim", "null")
 NOT_SUPPORTED = {
     "cerebras": "its SDK is proprietary and PyFlame does not support it; use 'cpu', 'rocm' or 'cuda'",
     "metal": "PyFlame does not support Metal; use 'cpu'",
@@ -18,7 +18,7 @@ NOT_SUPPORTED = {
 
 @dataclass(frozen=True, eq=False)
 class DeviceId:
-    """Names a device without opening it: a kind and an index or, for `null`, its target. One object each."""
+    """Names a device without opening it: a kind and an index and, for `null` and `sim`, its target. One object each."""
 
     kind: str
     index: int = 0
@@ -32,17 +32,25 @@ class DeviceId:
     def __reduce__(self) -> tuple[type[DeviceId], tuple[str, int, str]]:
         return DeviceId, (self.kind, self.index, self.target)
 
+    @staticmethod
+    def of(kind: str, index: int) -> DeviceId:
+        """A device by its driver's kind ("rocm", "sim:gfx942") and its number there."""
+        first, _, target = kind.partition(":")
+        return DeviceId(first, index, target)
+
     def __str__(self) -> str:
-        if self.kind == "cpu":
-            return "cpu"
-        return f"{self.kind}:{self.target or self.index}" if self.kind != "null" or self.target else "null"
+        if self.kind in ("cpu", "null") and not self.target:
+            return self.kind
+        if not self.target:
+            return f"{self.kind}:{self.index}"
+        return f"{self.kind}:{self.target}:{self.index}" if self.index else f"{self.kind}:{self.target}"
 
 
 CPU = DeviceId("cpu")
 
 
 def parse_device(name: object) -> DeviceId:
-    """Read 'cpu', 'rocm', 'rocm:1', 'cuda:0', 'null' or 'null:gfx942'.
+    """Read 'cpu', 'rocm', 'rocm:1', 'cuda:0', 'sim:gfx942', 'sim:gfx942:1', 'null' or 'null:gfx942'.
 
     >>> parse_device("rocm:1")
     DeviceId(kind='rocm', index=1, target='')
@@ -57,10 +65,16 @@ def parse_device(name: object) -> DeviceId:
         raise DeviceError(f"[device] {name!r} is not available: {NOT_SUPPORTED[kind]}")
     if kind not in KINDS:
         raise DeviceNameError(
-            f"[device] expected one of cpu, rocm[:N], cuda[:N], null[:target] but got {name!r}{suggest(kind, KINDS)}"
+            f"[device] expected one of cpu, rocm[:N], cuda[:N], sim:target[:N], null[:target] but got {name!r}"
+            f"{suggest(kind, KINDS)}"
         )
     if kind == "null":
         return DeviceId("null", 0, rest)
+    if kind == "sim":
+        target, _, number = rest.partition(":")
+        if not target or (number and not number.isdecimal()):
+            raise DeviceNameError(f"[device] expected a target after 'sim:', such as 'sim:gfx942', but got {name!r}")
+        return DeviceId("sim", int(number or 0), target)
     if rest and (not rest.isdecimal() or (kind == "cpu" and rest != "0")):
         raise DeviceNameError(f"[device] expected a device number after '{kind}:' but got {name!r}")
     return DeviceId(kind, int(rest or 0))

@@ -30,7 +30,7 @@ class Knob:
             ) from None
 
 
-DEVICE = Knob("PYFLAME_DEVICE", "", "device to start on, such as cpu or rocm:0; empty: cpu")
+DEVICE = Knob("PYFLAME_DEVICE", "", "device to start on, such as cpu or rocm:0; empty: the first of cuda, rocm, cpu")
 DEBUG = Knob(
     "PYFLAME_DEBUG", "0", "1 prints each plan, 2 each launch with its time and GB/s, 4 also the generated source"
 )
@@ -42,8 +42,49 @@ THREADS = Knob("PYFLAME_THREADS", "0", "worker threads of the CPU device; 0: one
 MAX_PENDING = Knob("PYFLAME_MAX_PENDING", "200000", "nodes a thread may build before the newest one is evaluated")
 MAX_FUSED = Knob("PYFLAME_MAX_FUSED", "128", "ops in one generated kernel")
 PLAN_CACHE = Knob("PYFLAME_PLAN_CACHE", "1024", "plans kept in memory")
+LIBRARIES = Knob(
+    "PYFLAME_LIBRARIES", "all", "vendor libraries that may run parts of a plan: all, none, or names as cuBLASLt,cuDNN"
+)
+TUNE = Knob("PYFLAME_TUNE", "1", "1 measures the implementations of a product once per shape, 0 goes by expectations")
+MATMUL_PRECISION = Knob(
+    "PYFLAME_FLOAT32_MATMUL_PRECISION", "highest", "highest: float32 products are float32; high, medium: TF32 may do"
+)
+MEMORY_POOL = Knob(
+    "PYFLAME_MEMORY_POOL",
+    "cached",
+    "cached, or exact: each block of a GPU is an allocation of its own with exact bounds",
+)
+SIM_DEVICES = Knob("PYFLAME_SIM_DEVICES", "1", "simulated GPUs of each target: 1 to 8")
+SIM_MEMORY_MB = Knob(
+    "PYFLAME_SIM_MEMORY_MB", "4096", "memory in MB of a simulated GPU; the host needs twice what is used"
+)
+SIM_SEED = Knob(
+    "PYFLAME_SIM_SEED", "0", "seed of what a simulated GPU may choose: the order of work, new memory's content"
+)
+SIM_CHECKS = Knob(
+    "PYFLAME_SIM_CHECKS", "all", "what a simulated GPU checks besides bounds: all, none, or some of uninitialised,races"
+)
 
-ALL = (DEVICE, DEBUG, CACHE_DIR, CACHE_MB, CC, HIP_CLANG, THREADS, MAX_PENDING, MAX_FUSED, PLAN_CACHE)
+ALL = (
+    DEVICE,
+    DEBUG,
+    CACHE_DIR,
+    CACHE_MB,
+    CC,
+    HIP_CLANG,
+    THREADS,
+    MAX_PENDING,
+    MAX_FUSED,
+    PLAN_CACHE,
+    LIBRARIES,
+    TUNE,
+    MATMUL_PRECISION,
+    MEMORY_POOL,
+    SIM_DEVICES,
+    SIM_MEMORY_MB,
+    SIM_SEED,
+    SIM_CHECKS,
+)
 
 
 def cache_dir() -> Path:

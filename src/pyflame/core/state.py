@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyflame.core.device import CPU, DeviceId
+
+
+class DefaultDevice:
+    """The device that a thread starts on: what set_device chose last, in any thread; before that the machine's best.
+
+    `choose` finds that one, when it is first asked for. The engine, which knows the machine, puts it here.
+    """
+
+    def __init__(self) -> None:
+        self.chosen: DeviceId | None = None
+        self.choose: Callable[[], DeviceId] = lambda: CPU
+        self._lock = threading.RLock()
+
+    def get(self) -> DeviceId:
+        if self.chosen is None:
+            with self._lock:  # two threads choose once, and warn once
+                if self.chosen is None:
+                    self.chosen = self.choose()
+        return self.chosen
 
 
 class State(threading.local):
     """One instance per thread; attributes are read on every op, so they are plain."""
 
+    device: DeviceId  # the current one; missing until this thread first needs it
+
     def __init__(self) -> None:
-        self.device: DeviceId = DEFAULT_DEVICE[0]
+        if default_device.chosen is not None:
+            self.device = default_device.chosen
         self.grad_enabled = True
         self.eager = False
         self.deterministic = False
@@ -26,20 +48,31 @@ class State(threading.local):
         self.pending = 0  # nodes built since the last evaluation
         self.line: str | None = None  # the user's line, while a composite is being decomposed
 
+    if not TYPE_CHECKING:  # to a type checker there are no other attributes than those above
 
-# A new thread starts on the device that set_device chose last, in any thread.
-DEFAULT_DEVICE: list[DeviceId] = [CPU]
+        def __getattr__(self, name: str) -> DeviceId:
+            if name != "device":
+                raise AttributeError(f"the thread's state has no {name!r}")
+            self.device = default_device.get()
+            return self.device
+
+
+_MISSING: Any = object()
+default_device = DefaultDevice()
 state = State()
 
 
 @contextmanager
 def mode(**changes: Any) -> Iterator[None]:
     """Set attributes of the thread's state for the duration of a with block."""
-    before = {name: getattr(state, name) for name in changes}
-    for name, value in changes.items():
-        setattr(state, name, value)
+    here = vars(state)
+    before = {name: here.get(name, _MISSING) for name in changes}  # a device that is not chosen yet stays that
+    here.update(changes)
     try:
         yield
     finally:
         for name, value in before.items():
-            setattr(state, name, value)
+            if value is _MISSING:
+                del here[name]
+            else:
+                here[name] = value

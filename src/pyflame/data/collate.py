@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.errors import DTypeError, ShapeError
-from pyflame.data.memory import empty
+from pyflame.data.memory import empty, host_array, host_leaf
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy
 from pyflame.tensor.dispatch import FUNCTIONS
@@ -38,8 +38,8 @@ def _collate(batch: Sequence[Any], path: str) -> Any:
         _same(batch, Tensor, path)
         if any(t.requires_grad for t in batch):
             return FUNCTIONS["stack"](list(batch), 0)
-        evaluate(list(batch))
-        return _stack([t.numpy() for t in batch], path)
+        evaluate([t for t in batch if host_leaf(t) is None])
+        return _stack([host_array(t) for t in batch], path)
     if isinstance(first, np.ndarray):
         _same(batch, np.ndarray, path)
         return _stack(batch, path)
@@ -75,7 +75,7 @@ def _nested(batch: Sequence[Any], first: Any, path: str) -> Any:
                 raise ShapeError(
                     f"[default_collate] expected dicts of equal keys{_at(path)} but got {list(first)} and {list(item)}"
                 )
-        return _like(first, {key: part([item[key] for item in batch], key) for key in first})
+        return like(first, {key: part([item[key] for item in batch], key) for key in first})
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
         _same(batch, type(first), path)
         return convert_fields(first, lambda name: part([getattr(item, name) for item in batch], name))
@@ -102,11 +102,11 @@ def convert_fields(item: Any, value: Callable[[str], Any]) -> Any:
 
 
 def _sequence(first: Any, parts: list[Any]) -> Any:
-    return parts if type(first) is tuple else _like(first, parts)
+    return parts if type(first) is tuple else like(first, parts)
 
 
-def _like(first: Any, parts: Any) -> Any:
-    """The parts in a container of the first item's type; in a plain one where that type is made in another way."""
+def like(first: Any, parts: Any) -> Any:
+    """The parts in a container of the first one's type; in a plain one where that type is made in another way."""
     if hasattr(first, "_fields"):
         return type(first)(*parts)
     if isinstance(first, MutableMapping):
@@ -128,7 +128,9 @@ def _numbers(batch: Sequence[Any], path: str) -> Tensor:
         if not isinstance(value, (bool, np.bool_)):
             kind = np.int64
     try:
-        return from_numpy(np.array(batch, kind))
+        out = empty((len(batch),), kind)
+        out[...] = batch
+        return from_numpy(out)
     except (TypeError, ValueError, OverflowError) as error:
         raise DTypeError(f"[default_collate] expected numbers of 64 bits{_at(path)} but got {error}") from None
 
@@ -159,7 +161,7 @@ def default_convert(item: Any) -> Any:
         array = np.asarray(item)
         return from_numpy(array) if array.dtype.kind not in "SUO" else item
     if isinstance(item, Mapping):
-        return _like(item, {key: default_convert(value) for key, value in item.items()})
+        return like(item, {key: default_convert(value) for key, value in item.items()})
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         return convert_fields(item, lambda name: default_convert(getattr(item, name)))
     if isinstance(item, (list, tuple)):

@@ -20,7 +20,7 @@ from pyflame.core.device import CPU
 from pyflame.core.errors import ArgumentError, IndexError, ShapeError
 from pyflame.core.generator import Generator
 from pyflame.core.state import mode
-from pyflame.data.memory import empty
+from pyflame.data.memory import empty, host_array
 from pyflame.data.seeds import check_seed, draw_seed, rng
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, from_numpy
@@ -121,7 +121,7 @@ def _gather(array: np.ndarray[Any, Any], indices: Any) -> Tensor:
 
 
 def _rows(array: np.ndarray[Any, Any], indices: Any) -> Iterator[Tensor]:
-    gathered = _gather(array, indices).numpy()
+    gathered = host_array(_gather(array, indices))
     return (from_numpy(gathered[i : i + 1].reshape(gathered.shape[1:])) for i in range(len(gathered)))
 
 

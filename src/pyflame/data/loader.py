@@ -17,7 +17,8 @@ from pyflame.core.generator import Generator
 from pyflame.data.collate import default_collate, default_convert
 from pyflame.data.dataset import IterableDataset
 from pyflame.data.fetch import Recipe
-from pyflame.data.memory import Allocator, allocating, pinned_allocator
+from pyflame.data.memory import allocating
+from pyflame.data.pinning import Pinning, pinning
 from pyflame.data.prefetch import prefetched
 from pyflame.data.sampler import BatchSampler, RandomSampler, SequentialSampler, count_of
 from pyflame.data.seeds import check_seed, draw_seed
@@ -25,6 +26,7 @@ from pyflame.data.seeds import check_seed, draw_seed
 if TYPE_CHECKING:
     from pyflame.data.pool import Pool
 
+_END = object()
 _POSITION = ("epoch", "batch", "seed")
 
 
@@ -37,7 +39,8 @@ class DataLoader:
     sampler, batch_sampler: decide the order instead; of single indices, or of whole batches
     num_workers: processes that load; 0 loads in this one
     collate_fn: makes a batch of a list of items; default_collate stacks them into tensors
-    pin_memory: make batches in page-locked memory, where the current device has such; on the CPU it changes nothing
+    pin_memory: make batches in page-locked memory of the current GPU, which copies them while the program goes on; on
+        the CPU it changes nothing
     drop_last: leave out a last batch that is not full
     timeout: seconds to wait for a batch of a worker; 0: for ever
     worker_init_fn: called in each worker with its number, before the first item
@@ -131,49 +134,56 @@ class DataLoader:
 
     def _count(self, batches: Iterator[Any], epoch: int, start: int, iteration: int) -> Iterator[Any]:
         """Keep the position up to date while batches are handed out."""
-        for number, batch in enumerate(batches, start + 1):
+        for batch in batches:
+            start += 1
             if iteration == self._iteration:  # an older iterator does not tell where the loader is
-                self._position = (epoch, number)
+                self._position = (epoch, start)
             yield batch
+            del batch  # its memory may serve for the next one
         if iteration == self._iteration:
             self._position = (epoch + 1, 0)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
-        allocator: Allocator = pinned_allocator() if self.pin_memory else np.empty
+        pinned = pinning() if self.pin_memory else None
         if self.num_workers:
-            return _begun(self._from_workers(epoch, start, allocator))
-        batches = self._from_here(epoch, start, allocator)
+            return _begun(self._from_workers(epoch, start, pinned))
+        batches = self._from_here(epoch, start, pinned)
         return _begun(prefetched(batches, self.prefetch_factor)) if self.prefetch_factor else batches
 
-    def _from_here(self, epoch: int, start: int, allocator: Allocator) -> Iterator[Any]:
+    def _from_here(self, epoch: int, start: int, pinned: Pinning | None) -> Iterator[Any]:
         recipe = self._recipe
         if self.is_stream:
-            yield from islice(recipe.stream(), start, None)
+            batches: Iterator[Any] = islice(recipe.stream(), start, None)
+        else:
+            batches = map(recipe.load, self._indices(epoch, start))
+        if pinned is None:
+            yield from batches
             return
-        indices = self._indices(epoch, start)
-        if allocator is np.empty:
-            yield from map(recipe.load, indices)
-            return
-        for these in indices:
-            with allocating(allocator):
-                batch = recipe.load(these)
+        while True:
+            with allocating(pinned.empty):
+                batch = next(batches, _END)
+            if batch is _END:
+                return
+            batch = pinned.pin(batch)
             yield batch
+            del batch
 
-    def _from_workers(self, epoch: int, start: int, allocator: Allocator) -> Iterator[Any]:
+    def _from_workers(self, epoch: int, start: int, pinned: Pinning | None) -> Iterator[Any]:
         from pyflame.data.pool import Pool  # here: importing multiprocessing takes longer than all of this room
 
         pool, self._pool = self._pool, None  # a second iterator beside this one gets workers of its own
         if pool is None:
             pool = Pool(self._recipe, self.worker_init_fn, self.seed, epoch, self.num_workers)
-        waiting = (self.prefetch_factor, self.timeout, allocator)
+        waiting = (self.prefetch_factor, self.timeout, np.empty if pinned is None else pinned.empty)
         usable = False
         try:
             if self.is_stream:
                 batches = pool.streamed(epoch, *waiting)
                 yield next(batches)
-                yield from islice(batches, start, None)
+                batches = islice(batches, start, None)
             else:
-                yield from pool.indexed(self._indices(epoch, start), start, epoch, *waiting)
+                batches = pool.indexed(self._indices(epoch, start), start, epoch, *waiting)
+            yield from batches if pinned is None else map(pinned.pin, batches)
             usable = True
         except GeneratorExit:  # the consumer left; after an error or Ctrl-C a message may be half read
             usable = True

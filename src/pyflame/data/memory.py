@@ -1,7 +1,7 @@
 """Where the arrays of a batch are made.
 
 Usually NumPy's memory. A worker process makes them in memory that its parent sees too; `pin_memory` makes them in
-page-locked memory, where the current device offers that.
+page-locked memory of the current device (`data.pinning`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.state import state
-from pyflame.engine.devices import get_device
+from pyflame.core.device import CPU
+from pyflame.engine.value import to_numpy
+from pyflame.ir import Node
+from pyflame.ir.opdef import COPY, LEAF
+from pyflame.tensor import Tensor
 
 Allocator = Callable[[tuple[int, ...], Any], "np.ndarray[Any, Any]"]
 
@@ -43,9 +46,19 @@ def allocating(allocator: Allocator) -> Iterator[None]:
         _local.allocator = before
 
 
-def pinned_allocator() -> Allocator:
-    """Makes arrays in page-locked memory, from which copies to a GPU are faster.
+def host_leaf(tensor: Tensor) -> Node | None:
+    """The data of a tensor that lies in host memory and is tied to no device; None where it was or will be computed.
 
-    A device that has such memory offers `pinned_empty(shape, dtype)`. The CPU has none and needs none: plain memory.
+    Where the current device is a GPU such a tensor is a copy that was not made yet, and need not be to read it.
     """
-    return getattr(get_device(state.device), "pinned_empty", np.empty)
+    node = tensor._node
+    if node.op.kind == COPY and not node.meta.committed:
+        node = node.srcs[0]
+    here = node.op.kind == LEAF and node.meta.device == CPU and not node.meta.committed
+    return node if here and node.data.storage is not None else None
+
+
+def host_array(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor's values, by way of its device only where they lie there."""
+    leaf = host_leaf(tensor)
+    return tensor.numpy() if leaf is None else to_numpy(leaf.data, leaf.meta.shape, leaf.meta.dtype)

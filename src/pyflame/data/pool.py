@@ -151,6 +151,7 @@ class Pool:
             value = self._answer(workers[number % len(workers)], run, number, timeout, allocator)
             ask()
             yield value
+            del value  # its memory may serve for the next one
 
     def streamed(self, epoch: int, prefetch: int, timeout: float, allocator: Allocator) -> Iterator[Any]:
         """The batches of an iterable dataset: one of each worker in turn, until all have ended.
@@ -171,6 +172,7 @@ class Pool:
                 worker.ask(run, epoch, number + prefetch, None)
                 turns.append((worker, number + 1))
                 yield value
+            del value
 
     # --- answers ----------------------------------------------------------------------------------------------------
 

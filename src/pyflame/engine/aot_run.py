@@ -12,8 +12,9 @@ import numpy as np
 
 from pyflame.core.device import Target
 from pyflame.core.errors import NotAvailableError
+from pyflame.core.state import state
 from pyflame.engine.aot import BufferArg, Lowered, ScalarArg
-from pyflame.engine.devices import GPUS
+from pyflame.engine.devices import GPUS, get_device
 from pyflame.runtime.gpu.driver import Driver, Words
 
 
@@ -96,15 +97,19 @@ def _release(driver: Driver, index: int, addresses: list[int], modules: dict[byt
 
 
 def find_device(target: Target) -> tuple[Driver, int, int]:
-    """Driver, number and stream of the first device of a target."""
-    vendor = GPUS["rocm"]
-    names = [vendor.driver.target(index).name for index in range(vendor.count())]
-    if target.name not in names:
-        why = f"there are {', '.join(names)}" if names else vendor.why_absent()
-        raise NotAvailableError(
-            f"[aot] expected a {target.name} device to run the plan on but none is available: {why}. Save the plan and "
-            "run it where there is one"
-        )
-    device = vendor.open(names.index(target.name))
+    """Driver, number and stream of a device of a target: the current one if it is such, else the first AMD GPU."""
+    device = None
+    if state.device.kind in ("rocm", "sim"):
+        device = get_device(state.device)
+    if device is None or device.target.name != target.name:
+        vendor = GPUS["rocm"]
+        names = [vendor.driver.target(index).name for index in range(vendor.count())]
+        if target.name not in names:
+            why = f"there are {', '.join(names)}" if names else vendor.why_absent()
+            raise NotAvailableError(
+                f"[aot] expected a {target.name} device to run the plan on but none is available: {why}. Save the plan "
+                "and run it where there is one"
+            )
+        device = vendor.open(names.index(target.name))
     device.use()
     return device.driver, device.index, device.stream.handle

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pyflame.codegen import c as codegen_c
+from pyflame.core import trace
+from pyflame.core.device import CPU
+from pyflame.core.trace import TraceEvent
 from pyflame.engine.binding import Binding
+from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.merge import merge
 from pyflame.engine.value import Value
@@ -59,7 +64,9 @@ class Executable:
         self._binding = Binding(plan, pool.take, ctypes.memmove, pool.size_class)
         self._workspace = pool.size_class(plan.arena_bytes + self._scratch) if plan.arena_bytes + self._scratch else 0
         self._pack_slots = struct.Struct(f"={len(self._binding.slot_of) + 2}q").pack
-        self.seconds = np.zeros(len(plan.launches))
+        # of each launch: seconds, and when it first began
+        self._times = np.zeros((len(plan.launches), 2))
+        self.seconds = self._times[:, 0]
         self._keep: list[Any] = []
         rows: list[list[int]] = []
         for number, (launch, source, functions) in enumerate(zip(plan.launches, sources, addresses, strict=False)):
@@ -68,7 +75,7 @@ class Executable:
             if source.epilogue:
                 args[source.epilogue_arg] = next(epilogues)
             self._keep += [slots, args]
-            timer = self.seconds.ctypes.data + 8 * number
+            timer = self._times.ctypes.data + self._times.strides[0] * number
             for phase, function in zip(source.phases, functions, strict=True):
                 rows.append(
                     [
@@ -81,11 +88,11 @@ class Executable:
                         timer,
                     ]
                 )
-        timed = np.array(rows, np.int64).reshape(-1, 7)
-        untimed = timed.copy()
+        self._timed = np.array(rows, np.int64).reshape(-1, 7)
+        untimed = self._timed.copy()
         untimed[:, 6] = 0
-        self._keep += [timed, untimed]
-        self._tables = (untimed.ctypes.data, timed.ctypes.data)
+        self._keep += [untimed]
+        self._tables = (untimed.ctypes.data, self._timed.ctypes.data)
         self._count = len(rows)
 
     def _slots(self, launch: Launch, source: Source) -> np.ndarray[Any, Any]:
@@ -113,7 +120,32 @@ class Executable:
             arena = workspace.address if workspace is not None else 0
             slots = self._pack_slots(*addresses, arena, arena + self.plan.arena_bytes)
             error = (ctypes.c_int64 * 3)() if self.plan.checks else None
-            self.device.run(self._tables[timed], self._count, slots, binding.pack_uniforms(constants), error)
+            uniforms = binding.pack_uniforms(constants)
+            if trace.recording is None:
+                self.device.run(self._tables[timed], self._count, slots, uniforms, error)
+            else:
+                self._record(slots, uniforms, error, timed)
             if error is not None:
                 raise_bad_index(bytes(error), self.plan.checks, self.plan.check_lines, lines)
         return binding.outputs(held)
+
+    def _record(self, slots: bytes, uniforms: bytes, error: Any, timed: bool) -> None:
+        """Run with timers of this run's own, and record what they say."""
+        times = np.zeros_like(self._times)
+        table = self._timed.copy()
+        table[:, 6] += times.ctypes.data - self._times.ctypes.data
+        note_memory(self.device)
+        began = time.perf_counter()
+        self.device.run(table.ctypes.data, self._count, slots, uniforms, error)
+        took = time.perf_counter() - began
+        if timed:
+            self.seconds += times[:, 0]
+        recording = trace.recording
+        if recording is None:  # the profile has ended meanwhile, in another thread
+            return
+        for launch, (seconds, begin) in zip(self.plan.launches, times.tolist(), strict=True):
+            if begin:  # not behind a bad index
+                event = launch_event(launch)
+                event.device, event.begin, event.seconds = str(CPU), begin, seconds
+                recording.add(event)
+        recording.add(TraceEvent("run", f"{len(self.plan.launches)} launches", begin=began, seconds=took))

@@ -12,11 +12,17 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from pyflame.core import trace
+from pyflame.engine.events import graph_event
 from pyflame.engine.gpu import ERROR_BYTES, GpuExecutable
 from pyflame.engine.value import Value
 from pyflame.runtime.gpu.driver import Words
 
 MAX_GRAPHS = 4  # of one trace: each holds an arena
+_ONE_BY_ONE = (
+    "jitted functions were launched kernel by kernel, where they are otherwise replayed as captured graphs; "
+    "profile(graphs=True) times their replays, each as one"
+)
 
 
 class CapturedRunner:
@@ -60,6 +66,9 @@ class CapturedRunner:
         plan = self.executable.plan
         if timed:
             return "launches are timed one by one"
+        if trace.recording is not None and not trace.recording.graphs:
+            trace.recording.notes[_ONE_BY_ONE] = None
+            return "launches are profiled one by one"
         if not plan.launches:
             return "there is nothing to launch"
         if any(inputs[p].strides is not None for p in self.arguments):
@@ -73,16 +82,16 @@ class _Captured:
     """A graph for state at certain addresses."""
 
     def __init__(self, executable: GpuExecutable, inputs: Sequence[Value], arguments: Sequence[int]) -> None:
-        self.executable = executable
         device = self.device = executable.device
         plan = executable.plan
         binding = executable.binding
         self.places = {p: device.allocate(binding.input_bytes[p]) for p in arguments}
         fixed = [Value(self.places[p]) if p in self.places else v for p, v in enumerate(inputs)]
         given = [*plan.heirs, *plan.consumed]
-        self.held = binding.hold(fixed, given)
+        held = binding.hold(fixed, given)
+        self.executable = executable = executable.suited(held)
         self.workspace, self.at = executable.workspace()
-        self.words = Words(executable.words(self.held, self.at))
+        self.words = Words(executable.words(held, self.at))
         self.watched = False
         device.zero(self.at[3], ERROR_BYTES)
         if plan.uniforms and not executable.varies:
@@ -94,14 +103,21 @@ class _Captured:
         inputs_at = dict(enumerate(binding.positions))
         # for each output buffer: the input that it lies in, or None where it must be copied out
         self.source_of = {slot: heirs.get(slot, inputs_at.get(slot)) for slot, _, _ in binding.views}
+        # What the graph computes into places of its own. It must not hold state: that would be held by somebody else.
+        self.results = {slot: held[slot][0] for slot, source in self.source_of.items() if source is None}
 
     def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value]:
         executable, device, binding = self.executable, self.device, self.executable.binding
+        if device.forked:
+            device.note_uses([v.storage for v in inputs])
         for p, place in self.places.items():
             device.copy(place.address, inputs[p].address, binding.input_bytes[p])
         if executable.varies:
             executable.upload(self.at[2], constants)
-        self.graph.replay()
+        if trace.recording is None:
+            self.graph.replay()
+        else:
+            device.timings.around(graph_event(executable.plan.launches), self.graph.replay)
         plan = executable.plan
         if plan.checks and not self.watched:
             # The first bad index stays in the record until somebody looks.
@@ -118,7 +134,7 @@ class _Captured:
             if slot not in fresh:
                 nbytes = binding.output_sizes[slot - len(binding.positions)]
                 fresh[slot] = device.allocate(nbytes)
-                device.copy(fresh[slot].address, self.held[slot][0].address, nbytes)
+                device.copy(fresh[slot].address, self.results[slot].address, nbytes)
             out.append(Value(fresh[slot], offset, strides))
         return out
 

@@ -15,10 +15,10 @@ def moved(value: Value, nbytes: int, here: Any, there: Any) -> Value:
         return Value(None, 0, value.strides)
     if here is there:
         return value
-    storage = there.allocate(nbytes)
     if here.id.kind == "cpu":
-        there.upload_from(storage.address, value.address, nbytes)
-    elif there.id.kind == "cpu":
+        return Value(there.received(value.address, nbytes))
+    storage = there.allocate(nbytes)
+    if there.id.kind == "cpu":
         here.download(storage.address, value.address, nbytes)
     elif here.id.kind == there.id.kind and there.reaches(here):
         there.copy_from_peer(storage.address, here, value.address, nbytes)

@@ -6,10 +6,12 @@ import threading
 from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
+from pyflame.core.errors import DeviceError
 from pyflame.runtime.cpu.device import CPUDevice
 from pyflame.runtime.cuda.device import CUDA
 from pyflame.runtime.null.device import NullDevice
 from pyflame.runtime.rocm.device import ROCM
+from pyflame.runtime.sim.device import restart, simulated
 
 # Kinds of GPUs, in the order in which one is chosen.
 GPUS = {"cuda": CUDA, "rocm": ROCM}
@@ -34,7 +36,23 @@ def _make(device: DeviceId) -> Any:
         return CPUDevice()
     if device.kind == "null":
         return NullDevice(device.target)
+    if device.kind == "sim":
+        return simulated(device.target).open(device.index)
     return GPUS[device.kind].open(device.index)
+
+
+def restart_simulated(device: DeviceId) -> None:
+    """Open a simulated device anew when it is next used: what it held is gone."""
+    if device.kind != "sim":
+        raise DeviceError(f"[device] expected a simulated device but got {device}; restart the process for a GPU")
+    with _lock:
+        _open.pop(device, None)
+        restart(device.target, device.index)
+
+
+def opened() -> list[Any]:
+    """The devices that were used so far."""
+    return list(_open.values())
 
 
 def cpu() -> CPUDevice:

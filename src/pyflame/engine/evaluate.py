@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyflame.core import knobs
+from pyflame.core import knobs, trace
 from pyflame.core.device import CPU
+from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import mode, state
 from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
@@ -135,7 +136,11 @@ def evaluate(nodes: Sequence[Node]) -> None:
     if all(n.op.kind == LEAF for n in nodes):
         return
     with _lock:
-        _evaluate([n for n in nodes if n.op.kind != LEAF])
+        if trace.recording is None:
+            _evaluate([n for n in nodes if n.op.kind != LEAF])
+        else:
+            with trace.span("evaluate", f"{len(nodes)} tensors"):
+                _evaluate([n for n in nodes if n.op.kind != LEAF])
 
 
 def _evaluate(nodes: list[Node]) -> None:
@@ -168,6 +173,13 @@ def _run(graph: PendingGraph, device: Any) -> list[Value]:
     return values
 
 
+def settle_copies(nodes: Sequence[Node]) -> None:
+    """Realise the copies between devices that some pending nodes wait for: a plan is of one device."""
+    with _lock:
+        while copies := PendingGraph(nodes).copies:
+            _copy(copies[0])
+
+
 def become_leaf(node: Node, value: Value) -> None:
     """Turn an evaluated node into a leaf: it drops its sources, so the graph behind it can go."""
     meta = node.meta
@@ -181,7 +193,7 @@ def become_leaf(node: Node, value: Value) -> None:
 
 def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
     """The plan of a graph and what runs it, made if this structure is new."""
-    key = (device.id, *graph.key)
+    key = (device.id, tf32_allowed(), *graph.key)
     found = _plans.get(key)
     if found is not None:
         plan_stats.hits += 1
@@ -189,7 +201,8 @@ def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
         return found
     plan_stats.misses += 1
     started = time.perf_counter()
-    plan = plan_graph(graph, device.target)
+    with trace.span("plan", f"{len(graph.order)} nodes"):
+        plan = plan_graph(graph, device.target)
     plan_stats.seconds += time.perf_counter() - started
     runner = runner_for(graph, plan, device)
     _plans[key] = (plan, runner)
@@ -228,6 +241,7 @@ def _copy(node: Node) -> None:
         _evaluate([source])
     here, there = (get_device(m.device or CPU) for m in (source.meta, node.meta))
     if here is not there and source.data.strides is not None and here.id.kind != "null":
-        source = F.clone(source)  # views are made dense before they travel
-        _evaluate([source])
+        with mode(recorder=None, tracer=None, autocast=None, device=here.id):
+            source = F.clone(source)  # views are made dense before they travel
+            _evaluate([source])
     become_leaf(node, moved(source.data, node.meta.nbytes, here, there))

@@ -69,4 +69,4 @@ class ROCmExecutor:
 
     def get_memory_stats(self) -> Any:
         """Counters of the GPU's memory pool."""
-        return self._device.pool.stats()
+        return self._device.pool.stats

@@ -3,28 +3,60 @@
 A launch takes 8-byte words: the addresses of its buffers, its scratch, the uniforms and the error record, then its
 arguments. Which words are addresses is known beforehand, so one sum gives the words of all launches of a run.
 Launches are asynchronous; a bad index is found when the host next waits for the device.
+
+Some launches may be calls into vendors' libraries (`engine/libraries.py` decides). They find their addresses among the
+words too, their workspace is the launch's scratch, and they go to the same stream in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from pyflame.codegen import gpu as codegen_gpu
 from pyflame.codegen.gpu_epilogue import epilogue
+from pyflame.core import trace
 from pyflame.core.device import Target
 from pyflame.core.errors import DeviceError
 from pyflame.engine.binding import Binding, Held
+from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import GpuSource, Launch, Plan
-from pyflame.kernels import SPECS, Epilogue
+from pyflame.kernels import SPECS, Epilogue, KernelSpec
 from pyflame.runtime.gpu.driver import Words
 
 ALIGNMENT = 256  # of what lies in the workspace beside the arena
 ERROR_BYTES = 24
+
+
+@dataclass(frozen=True)
+class Call:
+    """A library's way to do a launch. `rank`: of the ways that it proposes; `extra`: what it does beside the product.
+
+    `start(addresses, workspace, stream)` gives the work to a stream; `buffers` are the kernel buffer numbers of the
+    addresses, which have the alignment promised.
+    """
+
+    library: str
+    version: str
+    buffers: tuple[int, ...]
+    alignment: tuple[int, ...]
+    workspace: int
+    start: Callable[[Sequence[int], int, int], None]
+    rank: int = 0
+    extra: str = ""
+
+    @property
+    def name(self) -> str:
+        """As in "cuBLASLt with relu, proposal 2"."""
+        extra = f" with {self.extra}" if self.extra else ""
+        return self.library + extra + (f", proposal {self.rank + 1}" if self.rank else "")
 
 
 def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSource:
@@ -32,7 +64,7 @@ def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSourc
     anchor = launch.kernel.anchor
     if anchor is None:
         return codegen_gpu.generate(launch.kernel, target, aligned)
-    spec = SPECS.get((anchor.op.name, launch.implementation))
+    spec = SPECS.get((anchor.op.name, launch.implementation)) or _own(anchor.op.name, target)
     if spec is None:
         raise DeviceError(f"[{anchor.op.name}] expected a kernel for {target.name} but there is none yet; use the CPU")
     after = None
@@ -46,56 +78,67 @@ def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSourc
     return source
 
 
+def _own(op: str, target: Target) -> KernelSpec | None:
+    """Our own kernel of an op that a library was chosen for."""
+    return next((s for (name, _), s in SPECS.items() if name == op and target.language in s.languages), None)
+
+
 class GpuExecutable:
-    """A compiled plan for a GPU.
+    """A compiled plan for a GPU. `calls`: launches that libraries do, by number.
 
     Slots of addresses: nothing (0), the inputs, the outputs, the arena, scratch, uniforms, error record.
     """
 
-    def __init__(self, plan: Plan, device: Any, aligned: bool = True) -> None:
+    def __init__(self, plan: Plan, device: Any, aligned: bool = True, calls: Mapping[int, Call] | None = None) -> None:
         self.plan = plan
         self.device = device
         self.aligned = aligned
         self._other: GpuExecutable | None = None  # for buffers that miss the alignment asked for
-        sources = [gpu_source(launch, device.target, aligned) for launch in plan.launches]
+        given = calls or {}
+        sources = [given.get(n) or gpu_source(x, device.target, aligned) for n, x in enumerate(plan.launches)]
         self.binding = Binding(plan, device.allocate, device.copy)
         self._arena = len(self.binding.slot_of)
-        sizes = [plan.arena_bytes, max((s.scratch_bytes for s in sources), default=0), 8 * len(plan.uniforms)]
+        sizes = [plan.arena_bytes, max(map(_scratch, sources), default=0), 8 * len(plan.uniforms)]
         self._starts = [0]
         for size in (*sizes, ERROR_BYTES):
             self._starts.append(self._starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
         self.seconds = np.zeros(len(plan.launches))
         self._lay_out(sources)
-        functions = device.functions([(s.text, tuple(p.suffix for p in s.phases)) for s in sources])
-        calls = [
-            (number, function, phase)
-            for number, (source, found) in enumerate(zip(sources, functions, strict=True))
-            for phase, function in zip(source.phases, found, strict=True)
-        ]
-        # LDS is declared in the text: there is nothing to ask for at the launch
-        self._calls = [
-            (function, (phase.grid, 1, 1), (phase.block, 1, 1), 0, start)
-            for (_, function, phase), start in zip(calls, self._starts_of, strict=True)
-        ]
-        self._numbers = [number for number, _, _ in calls]
+        kernels = [s for s in sources if isinstance(s, GpuSource)]
+        functions = iter(device.functions([(s.text, tuple(p.suffix for p in s.phases)) for s in kernels]))
+        starts = iter(self._starts_of)
+        work: list[tuple[int, _Work]] = []  # with the number of the launch that it is part of
+        for number, source in enumerate(sources):
+            if isinstance(source, Call):
+                work.append((number, (source, next(starts))))
+                continue
+            for phase, function in zip(source.phases, next(functions), strict=True):
+                # LDS is declared in the text: there is nothing to ask for at the launch
+                work.append((number, (function, (phase.grid, 1, 1), (phase.block, 1, 1), 0, next(starts))))
+        self._runs = _together([w for _, w in work])
+        self._parts = [(n, _together([w for _, w in part])) for n, part in groupby(work, lambda w: w[0])]
 
-    def _lay_out(self, sources: Sequence[GpuSource]) -> None:
+    def _lay_out(self, sources: Sequence[GpuSource | Call]) -> None:
         """The words of all launches: constants, plus the address in a slot."""
         constants: list[int] = []
         slots: list[int] = []
         alignment: list[int] = []
-        self._starts_of: list[int] = []  # where the words of each call begin
+        self._starts_of: list[int] = []  # where the words of each kernel or call begin
+        phases: list[tuple[int, ...]]  # their arguments
         for launch, source in zip(self.plan.launches, sources, strict=True):
-            pairs = [self.binding.place(*pair) for pair in launch.buffers[: source.buffers]]
-            pairs += [(self._arena + n, 0) for n in (1, 2, 3)]
-            for phase in source.phases:
+            if isinstance(source, Call):
+                pairs = [self.binding.place(*launch.buffers[b]) for b in source.buffers] + [(self._arena + 1, 0)]
+                needed, phases = [*source.alignment, 1], [()]
+            else:
+                pairs = [self.binding.place(*pair) for pair in launch.buffers[: source.buffers]]
+                pairs += [(self._arena + n, 0) for n in (1, 2, 3)]
+                needed, phases = [*source.alignment[: source.buffers], 1, 1, 1], [p.args for p in source.phases]
+            for args in phases:
                 self._starts_of.append(len(constants))
-                constants += [offset for _, offset in pairs]
+                constants += [*(offset for _, offset in pairs), *args]
                 slots += [slot + 1 for slot, _ in pairs]  # behind nothing, which plain arguments add
-                alignment += [*source.alignment[: source.buffers], 1, 1, 1]
-                constants += phase.args
-                slots += [0] * len(phase.args)
-                alignment += [1] * len(phase.args)
+                slots += [0] * len(args)
+                alignment += [*needed, *[1] * len(args)]
         self._constants = np.array(constants, np.int64)
         self._slots = np.array(slots, np.int64)
         self._alignment = np.array(alignment, np.int64)
@@ -109,14 +152,16 @@ class GpuExecutable:
         given: Sequence[int] = (),
     ) -> list[Value]:
         """Start the plan on these inputs and constants; gives its outputs, which the device will have filled."""
+        if self.device.forked:
+            self.device.note_uses([v.storage for v in inputs])
         return self._start(self.binding.hold(inputs, given), constants, timed, lines)
 
     def _start(self, held: Held, constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> list[Value]:
         plan, device = self.plan, self.device
-        if self._calls:
+        if self._runs:
             workspace, at = self.workspace()
             words = self.words(held, at)
-            if self.aligned and (words % self._alignment).any():
+            if self._askew(words):
                 return self._unaligned()._start(held, constants, timed, lines)
             if plan.uniforms:
                 self.upload(at[2], constants)
@@ -153,18 +198,54 @@ class GpuExecutable:
 
     def launch(self, words: Words, timed: bool = False) -> None:
         """Give all launches to the device."""
-        if not timed:
-            self.device.launch_all(self._calls, words)
+        if not timed and (trace.recording is None or self.device.capturing):
+            self._give(self._runs, words)
             return
-        clock = self.device.clock()
-        for number, call in zip(self._numbers, self._calls, strict=True):
-            self.device.launch_all([call], words)
-            clock.mark(number)
-        for number, seconds in clock.read():
-            self.seconds[number] += seconds
+        note_memory(self.device)
+        events = [(number, launch_event(self.plan.launches[number])) for number, _ in self._parts]
+        with trace.span("run", f"{len(events)} launches"):
+            for (_, event), (_, part) in zip(events, self._parts, strict=True):
+                self.device.timings.around(event, partial(self._give, part, words))
+        if timed:
+            self.device.timings.resolve()
+            for number, event in events:
+                self.seconds[number] += event.seconds or 0.0
+
+    def _give(self, runs: Sequence[list[Any] | tuple[Call, int]], words: Words) -> None:
+        """Start kernels and libraries' work, in order."""
+        for run in runs:
+            if isinstance(run, list):
+                self.device.launch_all(run, words)
+                continue
+            call, start = run
+            *addresses, workspace = words.array[start : start + len(call.buffers) + 1].tolist()
+            self.device.start(call.name, partial(call.start, addresses, workspace))
+
+    def suited(self, held: Held) -> GpuExecutable:
+        """This one, or one that relies on no alignment where memory misses that which this one relies on."""
+        return self._unaligned() if self._askew(self.words(held, [0] * 4)) else self
+
+    def _askew(self, words: np.ndarray[Any, Any]) -> bool:
+        return self.aligned and bool((words % self._alignment).any())
 
     def _unaligned(self) -> GpuExecutable:
         if self._other is None:
             self._other = GpuExecutable(self.plan, self.device, aligned=False)
             self._other.seconds = self.seconds
         return self._other
+
+
+_Work = tuple[Any, ...]  # a kernel, its grid, block, LDS and first word; or a call and its first word
+
+
+def _together(work: Sequence[_Work]) -> list[Any]:
+    """Kernels in a row as one list, which the device takes at once; calls as they are."""
+    out: list[Any] = []
+    for library, part in groupby(work, lambda w: isinstance(w[0], Call)):
+        kept = list(part)
+        out += kept if library else [kept]
+    return out
+
+
+def _scratch(source: GpuSource | Call) -> int:
+    return source.workspace if isinstance(source, Call) else source.scratch_bytes

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from pyflame.core import trace
 from pyflame.core.device import CPU
+from pyflame.core.trace import TraceEvent
 from pyflame.engine import reference
 from pyflame.engine.build import Executable
 from pyflame.engine.capture import CapturedRunner
@@ -15,6 +18,7 @@ from pyflame.engine.gpu import GpuExecutable
 from pyflame.engine.value import Value, share_numpy, to_numpy
 from pyflame.ir import Node
 from pyflame.ir.kernel import Plan
+from pyflame.ir.opdef import CONST, LEAF
 
 
 class Graph(Protocol):
@@ -63,7 +67,13 @@ class References:
         graph = self.graph
         known = {n: to_numpy(v, n.shape, n.dtype) for n, v in zip(graph.inputs, inputs, strict=True)}
         known |= {n: np.asarray(v, n.dtype.numpy) for n, v in zip(graph.constants, constants, strict=True)}
+        began = time.perf_counter()
         arrays = reference.compute(graph.order, known)
+        if trace.recording is not None:
+            ops = tuple(n.op.name for n in graph.order if n.op.kind not in (LEAF, CONST))
+            event = TraceEvent("kernel", "NumPy references", str(CPU), began, time.perf_counter() - began, ops=ops)
+            event.implementation, event.why = "reference", "no C compiler; bytes and operations are not counted"
+            trace.recording.add(event)
         return [share_numpy(np.require(arrays[n], requirements="O")) for n in graph.outputs]
 
 
@@ -90,7 +100,9 @@ def runner_for(graph: Graph, plan: Plan, device: Any) -> Runner:
     if device.id.kind == "null":
         return Nothing(plan)
     if device.id != CPU:
-        return GpuExecutable(plan, device)
+        from pyflame.engine.libraries import choose  # a tenth of what importing pyflame costs, and not for the CPU
+
+        return GpuExecutable(plan, device, calls=choose(plan, device))
     return References(graph) if device.compiler is None else Executable(plan, device)
 
 

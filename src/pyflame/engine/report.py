@@ -6,8 +6,10 @@ import sys
 
 from pyflame.core import knobs
 from pyflame.engine.build import Executable, launch_source
+from pyflame.engine.capture import CapturedRunner
+from pyflame.engine.gpu import GpuExecutable, gpu_source
 from pyflame.engine.launch import Runner
-from pyflame.ir.kernel import Plan
+from pyflame.ir.kernel import Launch, Plan
 
 
 def debug_print(plan: Plan, runner: Runner) -> None:
@@ -24,5 +26,14 @@ def debug_print(plan: Plan, runner: Runner) -> None:
                 else ""
             )
             print(f"    {seconds * 1e6:10.1f} us {rate}  {launch.name}  {list(launch.output)}", file=sys.stderr)
-        if level >= 4 and isinstance(runner, Executable):
-            print(launch_source(launch, runner.device).text, file=sys.stderr)
+        if level >= 4:
+            print(_text(launch, runner), file=sys.stderr)
+
+
+def _text(launch: Launch, runner: Runner) -> str:
+    """The source of a launch; empty where it has none."""
+    if isinstance(runner, CapturedRunner):
+        runner = runner.executable
+    if isinstance(runner, Executable):
+        return launch_source(launch, runner.device).text
+    return gpu_source(launch, runner.device.target).text if isinstance(runner, GpuExecutable) else ""

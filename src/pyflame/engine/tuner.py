@@ -7,12 +7,9 @@ one is refused for this op and dtype on this device, with a warning, for as long
 
 Pure logic: a candidate is a name, a version and something that `measure` and `check` know how to run.
 
-The engine's hook: where a plan's launch has several candidates and the device is real,
-
-    choice = tuner.choose(candidates, key, measure, check)
-
-with `measure` timing a candidate by events of the device and `check` giving `compare(got, want, dtype, terms)` of
-samples of both results; `choice.name` is the implementation and `choice.text` what `pf.explain` shows.
+`engine/libraries.py` asks it: `measure` times a candidate by events of the device, `check` gives `compare(got, want,
+dtype, terms)` of samples of both results; `choice.name` is the implementation, `choice.text` what `pf.explain` shows.
+Where measuring is off, expectations decide, and what they choose is checked all the same.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,10 +45,17 @@ class Candidate:
     name: str
     version: str = ""
     run: Any = None  # what `measure` and `check` call
+    family: str = ""  # candidates that are refused together; empty: this one alone
+    quiet: bool = False  # that it is wrong is no news: something else of the same library does without what is wrong
 
     @property
     def ours(self) -> bool:
         return not self.version
+
+    @property
+    def blamed(self) -> str:
+        """What is refused if it is wrong."""
+        return f"{self.family or self.name} {self.version}"
 
     @property
     def label(self) -> str:
@@ -97,6 +101,7 @@ class Choice:
     seconds: dict[str, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     measured: bool = False  # now, in this process
+    why: str = ""  # of a choice that no measurement made
 
     @property
     def text(self) -> str:
@@ -105,7 +110,9 @@ class Choice:
         >>> Choice("cuBLASLt", {"ours": 2e-3, "cuBLASLt": 1e-3}).text
         'cuBLASLt: measured 1 ms; ours 2 ms'
         """
-        if self.name not in self.seconds:
+        if self.why:
+            parts = [f"{self.name}: {self.why}"]
+        elif self.name not in self.seconds:
             parts = [f"{self.name}: the only implementation left" if self.refused else f"{self.name}: the only one"]
         else:
             parts = [f"{self.name}: measured {self.seconds[self.name] * 1e3:.4g} ms"]
@@ -129,18 +136,21 @@ class Tuner:
         self._records = Records(path, FORM)
         self._lock = threading.Lock()
         self._absent: set[tuple[str, str]] = set()  # that raised: not tried again for this problem, nor written down
+        self._passing: dict[str, Choice] = {}  # choices without those: made again in another process
 
     def choose(
         self,
         candidates: Sequence[Candidate],
         key: Key,
-        measure: Callable[[Candidate], float],
+        measure: Callable[[Candidate], float] | None,
         check: Callable[[Candidate, Candidate], Verdict],
+        expect: Callable[[Candidate], float] | None = None,
     ) -> Choice:
         """The fastest candidate that is right. Our own kernel must be among them.
 
         `measure(candidate)` gives seconds; `check(candidate, ours)` runs both and compares. What a library raises
-        in either is a warning; what our own kernel raises is an error.
+        in either is a warning; what our own kernel raises is an error. Without `measure` it is the one of which the
+        fewest seconds are expected, by `expect`, that is right.
         """
         ours = [c for c in candidates if c.ours]
         if len(ours) != 1:
@@ -152,36 +162,75 @@ class Tuner:
             name = f"{key} | {', '.join(sorted(c.label for c in candidates))}"
             blocked = {c.name: self._blocked(c, key) for c in candidates if not c.ours}
             refused = {n: why for n, why in blocked.items() if why}
-            known = _choice(self._records.get(name), candidates)
+            known = _choice(self._records.get(name), candidates) or self._passing.get(name)
             if known is not None and known.name not in refused:
                 return known
+            if measure is None:
+                assert expect is not None, "without measurements there must be expectations"
+                return self._expected(sorted(candidates, key=expect), key, check, refused)
+            failed: dict[str, str] = {}
             for candidate in candidates:
                 if not candidate.ours and candidate.name not in refused:
-                    why = self._refusal(candidate, ours[0], key, check)
+                    # a sister may have failed or been refused just now
+                    why = failed.get(candidate.blamed, "") or self._blocked(candidate, key)
+                    why = why or self._refusal(candidate, ours[0], key, check)
                     if why:
-                        refused[candidate.name] = why
+                        refused[candidate.name] = failed[candidate.blamed] = why
+            # what was right is refused too where another proposal of the same library was wrong
+            refused = {c.name: why for c in candidates if (why := refused.get(c.name) or self._wrong(c, key))}
             left = [c for c in candidates if c.name not in refused]
             seconds = self._seconds(left, key, measure, refused) if len(left) > 1 else {}
             winner = min(seconds, key=lambda n: seconds[n] * _handicap(n, ours[0]), default=ours[0].name)
             choice = Choice(winner, seconds, refused, measured=True)
-            if not any((str(key), c.label) in self._absent for c in candidates):
+            if any((str(key), c.label) in self._absent for c in candidates):
+                self._passing[name] = replace(choice, measured=False)
+            else:
                 self._records.put(name, {"winner": winner, "seconds": seconds, "refused": refused})
             return choice
+
+    def _expected(
+        self,
+        candidates: Sequence[Candidate],
+        key: Key,
+        check: Callable[[Candidate, Candidate], Verdict],
+        refused: dict[str, str],
+    ) -> Choice:
+        """The first candidate that is right; a library is checked once for each kind of problem."""
+        ours = next(c for c in candidates if c.ours)
+        for candidate in candidates:
+            if candidate.ours:
+                break
+            if candidate.name in refused:
+                continue
+            name = f"checked | {candidate.label} | {key}"
+            why = self._blocked(candidate, key)
+            if not why and not self._records.get(name):
+                why = self._refusal(candidate, ours, key, check)
+                if not why:
+                    self._records.put(name, True)
+            if not why:
+                return Choice(candidate.name, {}, refused, why="expected to be the fastest")
+            refused[candidate.name] = why
+        return Choice(ours.name, {}, refused, why="expected to be the fastest" if not refused else "")
 
     def clear(self) -> None:
         """Forget all choices and refusals, on disk too."""
         with self._lock:
             self._records.clear()
             self._absent.clear()
+            self._passing.clear()
 
     def _block_name(self, candidate: Candidate, key: Key) -> str:
-        return f"refused | {candidate.label} | {key.op} | {key.dtypes} | {key.device}"
+        return f"refused | {candidate.blamed} | {key.op} | {key.dtypes} | {key.device}"
 
     def _blocked(self, candidate: Candidate, key: Key) -> str:
         """Why a library is not to be tried."""
-        if (str(key), candidate.label) in self._absent:
-            return "it failed before in this process"
-        entry = self._records.get(self._block_name(candidate, key))
+        absent = (str(key), candidate.label) in self._absent
+        return "it failed before in this process" if absent else self._wrong(candidate, key)
+
+    def _wrong(self, candidate: Candidate, key: Key) -> str:
+        """What a library got wrong, now or in another process."""
+        entry = None if candidate.ours else self._records.get(self._block_name(candidate, key))
         return str(entry["why"]) if isinstance(entry, dict) and "why" in entry else ""
 
     def _refusal(
@@ -194,8 +243,10 @@ class Tuner:
         why = f"wrong for {key.op} {key.shapes} {key.dtypes}: error {verdict.error:.3g}, allowed {verdict.allowed:.3g}"
         why += f" {verdict.where}".rstrip()
         self._records.put(self._block_name(candidate, key), {"why": why})
+        if candidate.quiet:
+            return why
         warnings.warn(
-            f"[tuner] {candidate.label} gave a wrong result on {key.device} and is no longer used for {key.op} in "
+            f"[tuner] {candidate.blamed} gave a wrong result on {key.device} and is no longer used for {key.op} in "
             f"{key.dtypes}: {why}. Our own kernel runs in its place",
             RuntimeWarning,
             stacklevel=4,

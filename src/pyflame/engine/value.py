@@ -54,13 +54,13 @@ def to_numpy(value: Value, shape: Shape, dtype: DType, read_only: bool = True) -
     return array if array.dtype == dtype.numpy else array.view(dtype.numpy)
 
 
-class _Held:
+class Foreign:
     """Foreign memory as Storage: the owner is kept alive, and nothing is written to it."""
 
     __slots__ = ("address", "nbytes", "owner")
     read_only = True
 
-    def __init__(self, address: int, nbytes: int, owner: Any) -> None:
+    def __init__(self, address: int, nbytes: int, owner: Any = None) -> None:
         self.address = address
         self.nbytes = nbytes
         self.owner = owner
@@ -72,4 +72,4 @@ def share_numpy(array: np.ndarray[Any, Any]) -> Value:
     if any(s % itemsize for s in array.strides) or not array.flags.aligned:
         array = array.copy()
     strides = None if array.flags.c_contiguous else tuple(s // itemsize for s in array.strides)
-    return Value(_Held(array.ctypes.data, array.nbytes, array), 0, strides)
+    return Value(Foreign(array.ctypes.data, array.nbytes, array), 0, strides)

@@ -4,7 +4,8 @@
     def exp(x: Node) -> Node:
         \"\"\"e to the power of each element.\"\"\"
 
-- `elementwise`: the function has no body; promotion and broadcasting are automatic.
+- `elementwise`: the function has no body; promotion and broadcasting are automatic. With a keyword `alpha` its second
+  argument is multiplied by that first.
 - `primitive`: the function turns public arguments into `(sources, attributes)`; `infer` gives shape and dtype.
 - `composite`: the function computes with other ops and returns the result; it never becomes a Node itself.
 """
@@ -165,7 +166,8 @@ def elementwise(
 
     def decorate(fn: Fn) -> Fn:
         name = options.pop("name", fn.__name__)
-        names = tuple(inspect.signature(fn).parameters)
+        sig = inspect.signature(fn)
+        names = tuple(p.name for p in sig.parameters.values() if p.kind is not p.KEYWORD_ONLY)
         arity = len(names)
         cache: dict[DType, DType] = {}
 
@@ -182,11 +184,15 @@ def elementwise(
             if kwargs or len(args) != arity:
                 bound = sig.bind(*args, **kwargs)
                 bound.apply_defaults()
-                args = bound.args
+                args, alpha = bound.args, bound.kwargs.get("alpha", 1)
+                if alpha != 1:
+                    args = (args[0], OPS["mul"].fn(args[1], alpha))
             want = compute(name, common_dtype(name, args))
             return apply(op, tuple([as_node(a, want) for a in args]))
 
-        def binary(x: Any, y: Any) -> Node:
+        def binary(x: Any, y: Any, *, alpha: Any = 1) -> Node:
+            if alpha != 1:
+                return general(x, y, alpha=alpha)
             # The two common cases, without the general machinery: equal dtypes, and floats with a number.
             if type(x) is Node:
                 have = x.meta.dtype
@@ -199,8 +205,7 @@ def elementwise(
                     cache[have] = compute(name, have)
             return general(x, y)
 
-        sig = inspect.signature(fn)
-        plain = arity == 2 and all(p.default is p.empty for p in sig.parameters.values())
+        plain = arity == 2 and all(sig.parameters[n].default is inspect.Parameter.empty for n in names)
         call = unary if arity == 1 else binary if plain else general
         op = register(
             OpDef(

@@ -157,11 +157,15 @@ def _infer(op: OpDef, metas: Sequence[Meta], attrs: tuple[Any, ...]) -> tuple[Me
 def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Node:
     """Make the Node of an op. Shape, dtype and device errors are raised here, at the user's line."""
     here = state.__dict__  # one look-up of the thread's state: this is the hottest function of graph building
+    try:
+        current = here["device"]
+    except KeyError:  # this thread's first use of a device: it is chosen now
+        current = state.device
     key: tuple[Any, ...]
     if len(srcs) == 2:
-        key = (op, attrs, here["device"], srcs[0].meta, srcs[1].meta)
+        key = (op, attrs, current, srcs[0].meta, srcs[1].meta)
     else:
-        key = (op, attrs, here["device"], *[s.meta for s in srcs])
+        key = (op, attrs, current, *[s.meta for s in srcs])
     found = _inferred.get(key, _UNKNOWN)
     if found is _UNKNOWN:
         if len(_inferred) > _MAX_INFERRED:

@@ -142,9 +142,9 @@ template <class K> struct pf_conv_in {
     for (int s = 0; s < W_LINES; s++)
       row[s] = (pos)pf_least(first + line_of(s, K::W_ALONG_K, K::ROWS), rows - 1) * (pos)arg[PF_CONV_W_O];
   }
+  /* All taps of a step, also those beyond the end: `fetch` looks at each before it knows which count. */
   PF_MEMBER void prepare(int k, int end, int half) {
-    if (pf_thread() < K::DEPTH && k + pf_thread() < end)
-      taps[half][pf_thread()] = pf_conv<K>::tap_of(arg, k + pf_thread());
+    if (k < end && pf_thread() < K::DEPTH) taps[half][pf_thread()] = pf_conv<K>::tap_of(arg, k + pf_thread());
   }
   PF_MEMBER void fetch(int k, int end, int half) {
     x_in = w_in = 0;

@@ -126,7 +126,13 @@ PF_KERNEL(PF_NAME) {
         for (int64_t i = from; i < to; i++)
           if (keys[i - from] < PF_RANK_OF(heap[0])) pf_sift(heap, take, PF_ITEM(keys[i - from], i));
       }
-      sorted = pf_sort(heap, a, take);
+      /* by popping it: pf_sort keeps equal keys as they lie, and in a heap they lie in any order */
+      for (int64_t last = take - 1; last > 0; last--) {
+        const pf_item x = heap[last];
+        heap[last] = heap[0];
+        pf_sift(heap, last, x);
+      }
+      sorted = heap;
     } else {
       for (int64_t i = 0; i < n; i++) a[i] = PF_ITEM(pf_order(x[i], flip), i);
       sorted = pf_sort(a, b, n);

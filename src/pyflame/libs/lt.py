@@ -19,7 +19,9 @@ from pyflame.libs.binding import LibraryError
 from pyflame.libs.gemm import ColumnGemm, GemmSpec, Operand, by_columns
 
 ALIGNMENT = 256  # what libraries assume of addresses unless told
-_ALIGNED = (ALIGNMENT,) * 4  # A, B, C, bias
+Alignments = tuple[int, int, int, int]  # of A, B, C, bias
+Proposed = tuple[int, int, Alignments]  # bytes of workspace at most, algorithms wanted, alignments
+_ALIGNED: Alignments = (ALIGNMENT,) * 4
 PLANS = 1024  # problems kept described; the least recently used goes first
 SCALARS: dict[str, Any] = {"float64": ctypes.c_double, "int8": ctypes.c_int32}  # of alpha and beta; else float32
 
@@ -69,10 +71,16 @@ class LtMatmul(ABC):
 
     def count(self, spec: GemmSpec, workspace_bytes: int = 0, wanted: int = 1) -> int:
         """How many algorithms the library proposes, at most `wanted`; `rank` of `matmul` counts through them."""
+        return len(self.workspaces(spec, workspace_bytes, wanted))
+
+    def workspaces(
+        self, spec: GemmSpec, workspace_bytes: int = 0, wanted: int = 1, aligned: Alignments = _ALIGNED
+    ) -> list[int]:
+        """The bytes of workspace that each of the algorithms needs which the library proposes, best first."""
         if by_columns(spec) is None:
-            return 0
+            return []
         with self._lock:
-            return len(self._find(spec, workspace_bytes, _ALIGNED, wanted).algorithms)
+            return [a.workspace for a in self._find(spec, workspace_bytes, aligned, wanted).algorithms]
 
     def matmul(
         self,
@@ -85,18 +93,26 @@ class LtMatmul(ABC):
         workspace: int = 0,
         workspace_bytes: int = 0,
         rank: int = 0,
+        addend: int = 0,
+        proposed: Proposed | None = None,
     ) -> None:
         """Start C = activation(alpha A B + beta C + bias) on a stream. All are addresses on the device.
 
-        `rank` picks the algorithm: 0 is the library's best guess, and others may be faster.
+        `rank` picks the algorithm: 0 is the library's best guess, and others may be faster. `addend`: where the C lies
+        that is added, if not where the result goes. `proposed`: what `workspaces` was asked for; its answer tells how
+        large the workspace must be, and its ranks hold.
         """
         if spec.bias and not bias:
             raise ArgumentError(f"[{self.name}] expected the address of the bias of {spec.text} but got 0")
-        aligned = _ALIGNED
-        if (a | b | c | bias) % ALIGNMENT:
-            aligned = (alignment(a), alignment(b), alignment(c), alignment(bias))
+        addend = addend or c
+        if proposed is not None:
+            limit, wanted, aligned = proposed
+        else:
+            limit, wanted, aligned = workspace_bytes, rank + 1, _ALIGNED
+            if (a | b | c | bias | addend) % ALIGNMENT:
+                aligned = (alignment(a), alignment(b), min(alignment(c), alignment(addend)), alignment(bias))
         with self._lock:
-            found = self._find(spec, workspace_bytes, aligned, rank + 1)
+            found = self._find(spec, limit, aligned, wanted)
             if rank >= len(found.algorithms):
                 raise LibraryError(
                     f"[{self.name}] expected an algorithm number {rank} for {spec.text} but the library has "
@@ -106,7 +122,12 @@ class LtMatmul(ABC):
                 self._set_bias(found.operation, bias)
             first, second = (b, a) if found.problem.swapped else (a, b)
             algorithm = found.algorithms[rank]
-            self._run(found, algorithm, (first, second, c), stream, workspace, workspace_bytes)
+            if algorithm.workspace > workspace_bytes:
+                raise ArgumentError(
+                    f"[{self.name}] expected {algorithm.workspace} bytes of workspace for {spec.text} but got "
+                    f"{workspace_bytes}; take another algorithm"
+                )
+            self._run(found, algorithm, (first, second, addend, c), stream, workspace, workspace_bytes)
 
     def close(self) -> None:
         """Give everything back to the library."""
@@ -114,7 +135,7 @@ class LtMatmul(ABC):
             while self._described:
                 self._forget(self._described.popitem()[1])
 
-    def _find(self, spec: GemmSpec, workspace: int, aligned: tuple[int, ...], wanted: int) -> Described:
+    def _find(self, spec: GemmSpec, workspace: int, aligned: Alignments, wanted: int) -> Described:
         key = (spec, workspace, aligned, wanted)
         found = self._described.get(key)
         if found is not None:
@@ -137,7 +158,7 @@ class LtMatmul(ABC):
             problem, operation, (first, second, out), scalar(number(spec.alpha)), scalar(number(spec.beta))
         )
         if problem.swapped:
-            aligned = (aligned[1], aligned[0], *aligned[2:])
+            aligned = (aligned[1], aligned[0], aligned[2], aligned[3])
         if spec.bias:
             self._set_bias(operation, aligned[3])  # never read: a search looks at the address for its alignment alone
         found.algorithms = self._search(found, workspace, aligned, wanted)
@@ -166,7 +187,7 @@ class LtMatmul(ABC):
     def _run(
         self, found: Described, algorithm: Algorithm, addresses: Sequence[int], stream: int, workspace: int, size: int
     ) -> None:
-        """Start it."""
+        """Start it on the addresses of the first operand, the second, what is added and the result."""
 
     @abstractmethod
     def _forget(self, found: Described) -> None:

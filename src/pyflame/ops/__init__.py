@@ -22,6 +22,9 @@ from pyflame.ops import (
     scatter,
     shaping,
     sorting,
+    special,
+    stacks,
+    statistics,
     unary,
     window,
 )
@@ -48,6 +51,9 @@ __all__ = [
     "scatter",
     "shaping",
     "sorting",
+    "special",
+    "stacks",
+    "statistics",
     "unary",
     "window",
 ]

@@ -13,6 +13,7 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, keep_axes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, as_node, cast, composite, elementwise, primitive
 from pyflame.ir.opdef import COMPOSITE, ELEMENTWISE
+from pyflame.ops.base import want_number
 
 
 def _samples(*settings: dict[str, Any]) -> Callable[[], list[Sample]]:
@@ -315,6 +316,25 @@ _ROOT_HALF = math.sqrt(0.5)
 # tanh gelu is x * sigmoid(w) with w = x (a + b x^2)
 _GELU_A = 2 * math.sqrt(2 / math.pi)
 _GELU_B = 0.044715 * _GELU_A
+
+
+@composite(
+    reference=lambda x, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha)),
+    torch="celu",
+    samples=_samples({}, {"alpha": 0.5}),
+    method=False,
+)
+def celu(x: Node, alpha: float = 1.0) -> Node:
+    """x where it is positive, else alpha * (exp(x / alpha) - 1).
+
+    >>> pf.celu(pf.tensor([-1.0, 2.0]), alpha=2.0)
+    tensor([-0.7869,  2.    ])
+    """
+    scale = want_number("celu", "alpha", alpha)
+    if scale == 0:
+        raise ArgumentError("[celu] expected an alpha other than 0 but got 0")
+    x = _floating("celu", x)
+    return F.elu(x) if scale == 1 else F.elu(x / scale) * scale
 
 
 def _gelu_grad(g: Node, x: Node) -> tuple[Node]:

@@ -8,9 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import bool_
+from pyflame.core.dtype import bool_, float64
 from pyflame.core.errors import ArgumentError, DTypeError
-from pyflame.ir import F, Node, Sample, as_node, as_number, common_dtype, composite, elementwise, is_number, primitive
+from pyflame.ir import (
+    F,
+    Node,
+    Sample,
+    as_node,
+    as_number,
+    cast,
+    common_dtype,
+    composite,
+    elementwise,
+    is_number,
+    primitive,
+)
 from pyflame.ir.declare import broadcast_infer
 from pyflame.ir.opdef import CONST, ELEMENTWISE
 from pyflame.ops.base import pair_samples
@@ -19,8 +31,8 @@ from pyflame.ops.base import pair_samples
 
 
 @elementwise("{x} + {y}", reference=np.add, grad=lambda g: (g, g), torch="add", samples=pair_samples())
-def add(x: Node, y: Node) -> Node:
-    """x + y; `or` for bools.
+def add(x: Node, y: Node, *, alpha: float = 1) -> Node:
+    """x + alpha * y; `or` for bools.
 
     >>> pf.add(pf.tensor([1.0, 2.0]), 0.5)
     tensor([1.5, 2.5])
@@ -30,8 +42,8 @@ def add(x: Node, y: Node) -> Node:
 @elementwise(
     "{x} - {y}", reference=np.subtract, grad=lambda g: (g, -g), dtype="number", torch="sub", samples=pair_samples()
 )
-def sub(x: Node, y: Node) -> Node:
-    """x - y.
+def sub(x: Node, y: Node, *, alpha: float = 1) -> Node:
+    """x - alpha * y.
 
     >>> pf.sub(pf.tensor([1.0, 2.0]), 0.5)
     tensor([0.5, 1.5])
@@ -173,6 +185,21 @@ def fmod(x: Node | float, y: Node | float) -> Any:
     return (as_node(x, dtype), as_node(y, dtype)), ()
 
 
+@composite(
+    reference=lambda x, y, alpha=1: y - alpha * x,
+    torch="rsub",
+    samples=lambda: [*pair_samples()()[:3], Sample((np.arange(3.0), 2.0), {"alpha": 3})],
+    method=False,
+)
+def rsub(x: Node, y: Any, *, alpha: float = 1) -> Node:
+    """y - alpha * x: sub with its arguments exchanged.
+
+    >>> pf.rsub(pf.tensor([1.0, 2.0]), 5.0)
+    tensor([4., 3.])
+    """
+    return F.sub(y, x, alpha=alpha)
+
+
 # --- powers ---------------------------------------------------------------------------------------------------------
 
 # Exponents that are cheaper another way; for integers only the whole ones above 0.
@@ -265,6 +292,24 @@ def integer_pow(x: Node, y: Node) -> Node:
     """x to the power y for integers; a negative y gives 0, but for x = 1 and x = -1."""
 
 
+@composite(
+    reference=lambda x, y: np.float_power(x, y),
+    torch="float_power",
+    samples=lambda: [
+        Sample((np.array([1.5, 2.0]), 2)),
+        Sample((np.arange(1, 4), np.array([[0.5], [-2.0]]))),
+        Sample((2, np.arange(3))),
+    ],
+)
+def float_power(x: Any, exponent: Any) -> Node:
+    """x to the power of the exponent, in float64.
+
+    >>> pf.float_power(pf.tensor([2]), -1)
+    tensor([0.5], dtype=float64)
+    """
+    return F.pow(*[cast(v, float64) if isinstance(v, Node) else v for v in (x, exponent)])
+
+
 # --- extremes and angles --------------------------------------------------------------------------------------------
 
 
@@ -302,6 +347,80 @@ def minimum(x: Node, y: Node) -> Node:
     >>> pf.minimum(pf.tensor([1.0, 4.0]), pf.tensor([2.0, 3.0]))
     tensor([1., 3.])
     """
+
+
+def _unless_nan(wins: Callable[[Node, Node], Node]) -> Callable[..., Any]:
+    def grad(g: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        # the winner takes the gradient, of equals the first; a NaN loses
+        first = F.logical_or(wins(x, y), F.isnan(y))
+        return F.where(first, g, 0.0), F.where(first, 0.0, g)
+
+    return grad
+
+
+@elementwise(
+    "{y} > {x} || {x} != {x} ? {y} : {x}",
+    reference=np.fmax,
+    grad=_unless_nan(lambda x, y: x >= y),
+    torch="fmax",
+    samples=pair_samples(number=None),
+)
+def fmax(x: Node, y: Node) -> Node:
+    """The larger of x and y; where one is NaN the other.
+
+    >>> pf.fmax(pf.tensor([1.0, float("nan")]), pf.tensor([2.0, 3.0]))
+    tensor([2., 3.])
+    """
+
+
+@elementwise(
+    "{y} < {x} || {x} != {x} ? {y} : {x}",
+    reference=np.fmin,
+    grad=_unless_nan(lambda x, y: x <= y),
+    torch="fmin",
+    samples=pair_samples(number=None),
+)
+def fmin(x: Node, y: Node) -> Node:
+    """The smaller of x and y; where one is NaN the other.
+
+    >>> pf.fmin(pf.tensor([1.0, float("nan")]), pf.tensor([2.0, 3.0]))
+    tensor([1., 3.])
+    """
+
+
+@elementwise(
+    "pf_copysign({x}, {y})",
+    reference=np.copysign,
+    grad=lambda g, x, out: (g * F.sign(x) * F.sign(out), F.full_const(0, g.dtype, g.shape)),
+    dtype="float",
+    torch="copysign",
+    samples=pair_samples(),
+)
+def copysign(x: Node, y: Node) -> Node:
+    """The size of x with the sign of y, whose zeros have one too.
+
+    >>> pf.copysign(pf.tensor([1.0, 2.0]), pf.tensor([-3.0, -0.0]))
+    tensor([-1., -2.])
+    """
+
+
+@composite(
+    reference=lambda x, values: np.where(x == 0, values, x > 0),
+    torch="heaviside",
+    samples=lambda: [
+        Sample((np.array([[-1.0, 0.0, 2.0], [0.0, -0.0, math.nan]]), np.array([0.5, 1.0, 3.0])), grad=False),
+        Sample((np.arange(-2, 3), np.array(7))),
+    ],
+    differentiable=False,
+)
+def heaviside(x: Node, values: Node) -> Node:
+    """0 below 0, 1 above, and `values` at 0.
+
+    >>> pf.heaviside(pf.tensor([-1.0, 0.0, 2.0]), pf.tensor(0.5))
+    tensor([0. , 0.5, 1. ])
+    """
+    dtype = common_dtype("heaviside", (x, values))
+    return F.where(F.eq(x, 0), as_node(values, dtype), cast(F.gt(x, 0), dtype))
 
 
 def _atan2_grad(g: Node, y: Node, x: Node) -> tuple[Node, Node]:

@@ -120,6 +120,43 @@ def allclose(x: Node, y: Node, rtol: float = 1e-5, atol: float = 1e-8, equal_nan
     return F.all(F.isclose(x, y, rtol, atol, equal_nan))
 
 
+_FEW = 16  # values to look for one by one: beyond that they are sorted
+
+
+@composite(
+    reference=lambda elements, test_elements, assume_unique=False, invert=False: np.isin(
+        elements, test_elements, invert=invert
+    ),
+    torch="isin",
+    samples=lambda: [
+        Sample((np.array([[1, 5], [7, 2]]), np.array([2, 1, 9]))),
+        Sample((np.array([1.0, math.nan, 3.0]), np.array([math.nan, 3.0])), {"invert": True}),
+        Sample((np.arange(40) * 3 % 41, np.arange(0, 60, 2))),
+        Sample((np.array([0.5, 1.5, math.nan, 90.0]), np.arange(50) / 2.0)),
+        Sample((np.array([1, 2]), np.zeros(0, np.int64))),
+        Sample((np.array([1, 2]), 2)),
+        Sample((2, np.array([1, 2]))),
+    ],
+    method=False,
+    differentiable=False,
+)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Node:
+    """Whether each element is among the test elements; with `invert`, whether it is not.
+
+    >>> pf.isin(pf.tensor([1, 2, 3]), pf.tensor([3, 1]))
+    tensor([ True, False,  True])
+    """
+    dtype = common_dtype("isin", (elements, test_elements))
+    x, tests = as_node(elements, dtype), F.reshape(as_node(test_elements, dtype), (-1,))
+    if tests.size <= _FEW:
+        found = F.any(F.eq(F.reshape(x, (*x.shape, 1)), tests), -1)
+    else:
+        order = F.take(tests, F.argsort(tests))
+        at = F.clamp_max(F.searchsorted(order, F.reshape(x, (-1,))), tests.size - 1)
+        found = F.eq(F.reshape(F.gather(order, 0, at), x.shape), x)
+    return F.logical_not(found) if invert else found
+
+
 # --- logic and bits -------------------------------------------------------------------------------------------------
 
 
@@ -313,23 +350,33 @@ def clamp(x: Node, min: Any = None, max: Any = None) -> Node:
 
 
 @elementwise(
-    "pf_max({x}, {bound})",
+    "pf_max({x}, {min})",
     reference=np.maximum,
-    grad=lambda g, x, bound: (F.where(x >= bound, g, 0.0), F.where(x < bound, g, 0.0)),
-    public=False,
+    grad=lambda g, x, min: (F.where(x >= min, g, 0.0), F.where(x < min, g, 0.0)),
+    torch="clamp_min",
+    samples=pair_samples(),
 )
-def clamp_min(x: Node, bound: Node) -> Node:
-    """x, but no less than the bound. Unlike maximum's, the gradient of a tie belongs to x alone."""
+def clamp_min(x: Node, min: Node) -> Node:
+    """x, but no less than min. Unlike maximum's, the gradient of a tie belongs to x alone.
+
+    >>> pf.clamp_min(pf.tensor([-2.0, 0.5]), 0.0)
+    tensor([0. , 0.5])
+    """
 
 
 @elementwise(
-    "pf_min({x}, {bound})",
+    "pf_min({x}, {max})",
     reference=np.minimum,
-    grad=lambda g, x, bound: (F.where(x <= bound, g, 0.0), F.where(x > bound, g, 0.0)),
-    public=False,
+    grad=lambda g, x, max: (F.where(x <= max, g, 0.0), F.where(x > max, g, 0.0)),
+    torch="clamp_max",
+    samples=pair_samples(),
 )
-def clamp_max(x: Node, bound: Node) -> Node:
-    """x, but no more than the bound."""
+def clamp_max(x: Node, max: Node) -> Node:
+    """x, but no more than max. Unlike minimum's, the gradient of a tie belongs to x alone.
+
+    >>> pf.clamp_max(pf.tensor([-2.0, 0.5]), 0.0)
+    tensor([-2.,  0.])
+    """
 
 
 @composite(

@@ -188,20 +188,6 @@ def binary_cross_entropy(input: Node, target: Node, weight: Node | None = None, 
     return _reduce("binary_cross_entropy", loss if weight is None else loss * weight, reduction)
 
 
-@_loss(
-    reference=_by_element(_bce),
-    torch="nn.functional.binary_cross_entropy",
-    samples=lambda: _bce_samples()[:3],
-)
-def bce_loss(input: Node, target: Node, weight: Node | None = None, reduction: str = "mean") -> Node:
-    """binary_cross_entropy by its short name.
-
-    >>> pf.bce_loss(pf.tensor([0.5, 0.9]), pf.tensor([1.0, 1.0]))
-    tensor(0.3993)
-    """
-    return F.binary_cross_entropy(input, target, weight, reduction)
-
-
 def _logits(x: Any, y: Any, weight: Any = None, pos_weight: Any = None) -> Any:
     scale = 1 if pos_weight is None else 1 + (pos_weight - 1) * y
     loss = (1 - y) * x + scale * np.logaddexp(-x, 0)
@@ -251,22 +237,6 @@ def binary_cross_entropy_with_logits(
     else:
         loss = (1.0 - target) * input + ((pos_weight - 1.0) * target + 1.0) * F.softplus(-input, 1.0, math.inf)
     return _reduce(op, loss if weight is None else loss * weight, reduction)
-
-
-@_loss(
-    reference=_by_element(_logits),
-    torch="nn.functional.binary_cross_entropy_with_logits",
-    samples=lambda: _logits_samples()[:3],
-)
-def bce_with_logits(
-    input: Node, target: Node, weight: Node | None = None, reduction: str = "mean", pos_weight: Node | None = None
-) -> Node:
-    """binary_cross_entropy_with_logits by its short name.
-
-    >>> pf.bce_with_logits(pf.tensor([0.0, 2.0]), pf.tensor([1.0, 1.0]))
-    tensor(0.41)
-    """
-    return F.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
 
 
 # --- many classes ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, as_number, cast, common_dtype, composite, is_number, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import want_tensors
+from pyflame.ops.base import want_number, want_tensors, want_whole
 
 
 def _ranks(op: str, rank: int, **args: Node) -> None:
@@ -372,3 +372,113 @@ def baddbmm(input: Node, batch1: Node, batch2: Node, beta: float = 1, alpha: flo
     (5, 2, 4)
     """
     return _add_product("baddbmm", 3, input, batch1, batch2, beta, alpha)
+
+
+# --- vectors and tables ---------------------------------------------------------------------------------------------
+
+
+@composite(
+    torch=lambda torch, x, y, axis=None: torch.cross(x, y, axis) if axis is not None else torch.cross(x, y),
+    samples=lambda: [
+        Sample((np.arange(12.0).reshape(4, 3) % 5, np.arange(12.0).reshape(4, 3) % 7, 1)),
+        Sample((np.arange(12.0).reshape(3, 4) % 5, np.arange(12.0).reshape(3, 4) % 7)),
+        Sample((np.arange(3.0)[None], np.arange(12.0).reshape(4, 3) % 7, -1)),
+        Sample((np.arange(3), np.array([4, 5, 7]), 0)),
+    ],
+)
+def cross(x: Node, y: Node, axis: int | None = None) -> Node:
+    """The cross product of vectors of size 3 along an axis; along the first of that size where none is given.
+
+    >>> pf.cross(pf.tensor([1.0, 0.0, 0.0]), pf.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
+    if x.ndim != y.ndim:
+        raise ShapeError(f"[cross] expected as many axes in both tensors but got {x.shape} and {y.shape}")
+    found = [a for a, n in enumerate(x.shape) if n == 3] if axis is None else [normalize_axis("cross", axis, x.ndim)]
+    if not found or not x.ndim or x.shape[found[0]] != 3 or y.shape[found[0]] != 3:
+        raise ShapeError(f"[cross] expected an axis of size 3 but got {x.shape} and {y.shape} along axis {axis}")
+    at = found[0]
+    a, b = ([F.narrow(v, at, i, 1) for i in range(3)] for v in (x, y))
+    return F.cat([F.sub(a[i - 2] * b[i - 1], a[i - 1] * b[i - 2]) for i in range(3)], at)
+
+
+@composite(
+    reference=np.kron,
+    torch="kron",
+    samples=lambda: [
+        Sample((_GRID, np.arange(6.0).reshape(2, 3))),
+        Sample((np.arange(3.0), _GRID)),
+        Sample((_GRID, np.array(2.0))),
+        Sample((np.arange(3), np.arange(2))),
+    ],
+)
+def kron(x: Node, y: Node) -> Node:
+    """Kronecker's product: y, times each element of x, in place of that element.
+
+    >>> pf.kron(pf.eye(2), pf.ones(2, 3)).shape
+    (4, 6)
+    """
+    rank = max(x.ndim, y.ndim)
+    a, b = ((*[1] * (rank - v.ndim), *v.shape) for v in (x, y))
+    left = F.reshape(x, tuple(n for size in a for n in (size, 1)))
+    right = F.reshape(y, tuple(n for size in b for n in (1, size)))
+    return F.reshape(F.mul(left, right), tuple(n * m for n, m in zip(a, b, strict=True)))
+
+
+@composite(
+    reference=lambda x, N=None, increasing=False: np.vander(x, N, increasing),
+    torch=lambda torch, x, N=None, increasing=False: (  # torch.vander cannot be differentiated
+        x[:, None] ** torch.arange(len(x) if N is None else N).flip(0)
+        if not increasing
+        else x[:, None] ** torch.arange(N)
+    ),
+    samples=lambda: [
+        Sample((np.array([0.0, 1.0, 2.0, -3.0]),)),
+        Sample((np.array([0.5, 1.5]), 4, True)),
+        Sample((np.array([2, 3]), 3)),
+        Sample((np.array([2.0, 3.0]), 0)),
+    ],
+    method=False,
+)
+def vander(x: Node, N: int | None = None, increasing: bool = False) -> Node:
+    """The powers of a vector's elements, one column per power: N of them, or as many as there are elements.
+
+    >>> pf.vander(pf.tensor([2, 3]), 3)
+    tensor([[4, 2, 1],
+            [9, 3, 1]])
+    """
+    _ranks("vander", 1, x=x)
+    columns = x.size if N is None else want_whole("vander", "N", N)
+    if columns < 0:
+        raise ShapeError(f"[vander] expected N of at least 0 but got {columns}")
+    powers = F.pow(F.reshape(x, (x.size, 1)), F.iota_like(x, (columns,)))
+    return powers if increasing else F.flip(powers, 1)
+
+
+@composite(
+    torch=lambda torch, x1, x2, p=2.0: torch.cdist(x1, x2, p, "donot_use_mm_for_euclid_dist"),
+    samples=lambda: [
+        *[Sample((_GRID, np.arange(8.0).reshape(2, 4) % 3, p)) for p in (2.0, 1.0, 3.5, 0.0)],
+        Sample((_GRID, np.arange(8.0).reshape(2, 4) % 3, inf), grad=False),
+        Sample((np.arange(24.0).reshape(2, 3, 4) % 5, np.arange(8.0).reshape(1, 2, 4) % 3)),
+        Sample((np.ones((2, 3)), np.ones((2, 3)))),
+        Sample((np.ones((2, 0)), np.ones((3, 0))), grad=False),
+    ],
+    method=False,
+    autocast="high",
+)
+def cdist(x1: Node, x2: Node, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Node:
+    """The p-norm distance of each row of x1 to each row of x2, over stacks of matrices. No product is used for p = 2.
+
+    >>> pf.cdist(pf.tensor([[0.0, 0.0]]), pf.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([[5., 1.]])
+    """
+    if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(
+            f"[cdist] expected rows of one size, (..., P, M) and (..., R, M), but got {x1.shape}, {x2.shape}"
+        )
+    order = want_number("cdist", "p", p)
+    if not order >= 0:
+        raise ShapeError(f"[cdist] expected p of at least 0 but got {p}")
+    off = F.sub(F.unsqueeze(x1, -2), F.unsqueeze(x2, -3))
+    return F.norm(off, order, -1) if x1.shape[-1] else F.sum(off, -1)

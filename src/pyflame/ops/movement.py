@@ -145,20 +145,6 @@ def _whole_but(x: Node, axis: int, part: tuple[int, int, int]) -> Region:
 
 
 @composite(
-    reference=lambda x, *shape: x.reshape(_flat(shape)),
-    torch=lambda torch, x, *shape: x.reshape(*shape),
-    samples=lambda: [Sample((_CUBE, 6, -1)), Sample((_CUBE, (4, 6)))],
-)
-def view(x: Node, *shape: Any) -> Node:
-    """As reshape: the same elements under another shape. Where that needs a copy, one is made.
-
-    >>> pf.zeros(2, 3).view(-1).shape
-    (6,)
-    """
-    return F.reshape(x, *shape)
-
-
-@composite(
     reference=lambda x, other: x.reshape(other.shape),
     torch=lambda torch, x, other: x.reshape(other.shape),
     samples=lambda: [Sample((_CUBE, np.zeros((4, 6), np.int64)))],
@@ -170,20 +156,6 @@ def reshape_as(x: Node, other: Node) -> Node:
     (2, 3)
     """
     return F.reshape(x, other.shape)
-
-
-@composite(
-    reference=lambda x, other: x.reshape(other.shape),
-    torch=lambda torch, x, other: x.reshape(other.shape),
-    samples=lambda: [Sample((_CUBE, np.zeros((4, 6), np.int64)))],
-)
-def view_as(x: Node, other: Node) -> Node:
-    """x under the shape of another tensor.
-
-    >>> pf.zeros(6).view_as(pf.ones(2, 3)).shape
-    (2, 3)
-    """
-    return F.reshape_as(x, other)
 
 
 def _numpy_flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -281,45 +253,57 @@ def unsqueeze(x: Node, axis: int) -> Node:
 # --- order of axes --------------------------------------------------------------------------------------------------
 
 
-def _swap(op: str, x: Node, dim0: int, dim1: int) -> Node:
-    a, b = normalize_axis(op, dim0, x.ndim), normalize_axis(op, dim1, x.ndim)
-    order = list(range(x.ndim))
-    if x.ndim:
-        order[a], order[b] = order[b], order[a]
-    return F.permute(x, tuple(order))
-
-
-def _swap_samples() -> list[Sample]:
-    return [Sample((_CUBE, 0, 2)), Sample((_CUBE, -1, 1)), Sample((_CUBE.T, 1, 1))]
-
-
-@composite(reference=np.swapaxes, torch="transpose", samples=_swap_samples)
+@composite(
+    reference=np.swapaxes,
+    torch="transpose",
+    samples=lambda: [Sample((_CUBE, 0, 2)), Sample((_CUBE, -1, 1)), Sample((_CUBE.T, 1, 1))],
+)
 def transpose(x: Node, dim0: int, dim1: int) -> Node:
     """Exchange two axes.
 
     >>> pf.zeros(2, 3, 4).transpose(0, 2).shape
     (4, 3, 2)
     """
-    return _swap("transpose", x, dim0, dim1)
+    a, b = normalize_axis("transpose", dim0, x.ndim), normalize_axis("transpose", dim1, x.ndim)
+    order = list(range(x.ndim))
+    if x.ndim:
+        order[a], order[b] = order[b], order[a]
+    return F.permute(x, tuple(order))
 
 
-@composite(reference=np.swapaxes, torch="swapaxes", samples=_swap_samples)
-def swapaxes(x: Node, axis0: int, axis1: int) -> Node:
-    """Exchange two axes.
+@composite(
+    reference=np.transpose,
+    torch="t",
+    samples=lambda: [Sample((_CUBE[0],)), Sample((_CUBE[0, 0],)), Sample((np.array(1.0),))],
+)
+def t(x: Node) -> Node:
+    """A matrix with its axes exchanged; a vector or a number as it is.
 
-    >>> pf.zeros(2, 3, 4).swapaxes(0, 2).shape
-    (4, 3, 2)
+    >>> pf.zeros(2, 3).t().shape
+    (3, 2)
     """
-    return _swap("swapaxes", x, axis0, axis1)
+    if x.ndim > 2:
+        raise ShapeError(f"[t] expected at most two axes but got shape {x.shape}; use x.mT or transpose")
+    return F.permute(x, tuple(reversed(range(x.ndim))))
 
 
-def _move(op: str, x: Node, source: Any, destination: Any) -> Node:
+@composite(
+    reference=np.moveaxis,
+    torch="movedim",
+    samples=lambda: [Sample((_CUBE, 0, -1)), Sample((_CUBE, (0, 1), (2, 0))), Sample((_CUBE, (-1, 0), (0, 1)))],
+)
+def movedim(x: Node, source: Any, destination: Any) -> Node:
+    """Move axes to other places; the rest keep their order.
+
+    >>> pf.zeros(2, 3, 4).movedim(0, -1).shape
+    (3, 4, 2)
+    """
     froms, tos = ([a] if not isinstance(a, (tuple, list)) else list(a) for a in (source, destination))
-    from_axes = [normalize_axis(op, a, x.ndim) for a in froms]
-    to_axes = [normalize_axis(op, a, x.ndim) for a in tos]
+    from_axes = [normalize_axis("movedim", a, x.ndim) for a in froms]
+    to_axes = [normalize_axis("movedim", a, x.ndim) for a in tos]
     if len(from_axes) != len(to_axes) or len(set(from_axes)) != len(from_axes) or len(set(to_axes)) != len(to_axes):
         raise ShapeError(
-            f"[{op}] expected as many different sources as destinations but got {source} and {destination}"
+            f"[movedim] expected as many different sources as destinations but got {source} and {destination}"
         )
     order = [a for a in range(x.ndim) if a not in from_axes]
     for to, a in sorted(zip(to_axes, from_axes, strict=True)):
@@ -327,45 +311,7 @@ def _move(op: str, x: Node, source: Any, destination: Any) -> Node:
     return F.permute(x, tuple(order)) if x.ndim else x
 
 
-def _move_samples() -> list[Sample]:
-    return [Sample((_CUBE, 0, -1)), Sample((_CUBE, (0, 1), (2, 0))), Sample((_CUBE, (-1, 0), (0, 1)))]
-
-
-@composite(reference=np.moveaxis, torch="movedim", samples=_move_samples)
-def movedim(x: Node, source: Any, destination: Any) -> Node:
-    """Move axes to other places; the rest keep their order.
-
-    >>> pf.zeros(2, 3, 4).movedim(0, -1).shape
-    (3, 4, 2)
-    """
-    return _move("movedim", x, source, destination)
-
-
-@composite(reference=np.moveaxis, torch="moveaxis", samples=_move_samples)
-def moveaxis(x: Node, source: Any, destination: Any) -> Node:
-    """Move axes to other places; the rest keep their order.
-
-    >>> pf.zeros(2, 3, 4).moveaxis(0, -1).shape
-    (3, 4, 2)
-    """
-    return _move("moveaxis", x, source, destination)
-
-
 # --- repeats without a copy -----------------------------------------------------------------------------------------
-
-
-@composite(
-    reference=lambda x, *shape: np.broadcast_to(x, _flat(shape)),
-    torch="broadcast_to",
-    samples=lambda: [Sample((np.arange(3.0).reshape(3, 1), (2, 3, 4))), Sample((np.array(1.0), (0,)))],
-)
-def broadcast_to(x: Node, *shape: Any) -> Node:
-    """x repeated along axes of size 1 to a shape, without copying.
-
-    >>> pf.broadcast_to(pf.ones(3, 1), (3, 4)).shape
-    (3, 4)
-    """
-    return F.expand(x, *shape)
 
 
 @composite(
@@ -427,18 +373,50 @@ def select(x: Node, dim: int, index: int) -> Node:
 
 
 @composite(
-    reference=lambda x, axis=None: np.flip(x, axis),
-    torch=lambda torch, x, axis=None: x.flip(tuple(range(x.ndim)) if axis is None else axis),
-    samples=lambda: [Sample((_CUBE, (0, 2))), Sample((_CUBE.T, -1)), Sample((_CUBE,)), Sample((np.zeros((0, 2)), 0))],
+    reference=lambda x, *axis: np.flip(x, _flat(axis) or None),
+    torch=lambda torch, x, *axis: x.flip(*axis) if axis else x.flip(tuple(range(x.ndim))),
+    samples=lambda: [
+        Sample((_CUBE, (0, 2))),
+        Sample((_CUBE, 0, 2)),
+        Sample((_CUBE.T, -1)),
+        Sample((_CUBE,)),
+        Sample((np.zeros((0, 2)), 0)),
+    ],
 )
-def flip(x: Node, axis: Any = None) -> Node:
+def flip(x: Node, *axis: Any) -> Node:
     """The elements in reverse order along axes; along all of them by default.
 
     >>> pf.tensor([1, 2, 3]).flip(0)
     tensor([3, 2, 1])
     """
-    axes = normalize_axes("flip", axis, x.ndim)
+    axes = normalize_axes("flip", _flat(axis) if axis and axis[0] is not None else None, x.ndim)
     return F.slice(x, tuple((n - 1, -1, n) if a in axes and n else (0, 1, n) for a, n in enumerate(x.shape)))
+
+
+@composite(reference=np.fliplr, torch="fliplr", samples=lambda: [Sample((_CUBE,)), Sample((_CUBE[0].T,))])
+def fliplr(x: Node) -> Node:
+    """The columns (the second axis) in reverse order.
+
+    >>> pf.tensor([[1, 2], [3, 4]]).fliplr()
+    tensor([[2, 1],
+            [4, 3]])
+    """
+    if x.ndim < 2:
+        raise ShapeError(f"[fliplr] expected at least two axes but got shape {x.shape}; use flip")
+    return F.flip(x, 1)
+
+
+@composite(reference=np.flipud, torch="flipud", samples=lambda: [Sample((_CUBE,)), Sample((np.arange(3.0),))])
+def flipud(x: Node) -> Node:
+    """The rows (the first axis) in reverse order.
+
+    >>> pf.tensor([[1, 2], [3, 4]]).flipud()
+    tensor([[3, 4],
+            [1, 2]])
+    """
+    if x.ndim < 1:
+        raise ShapeError("[flipud] expected at least one axis but got a 0-d tensor")
+    return F.flip(x, 0)
 
 
 @composite(

@@ -112,30 +112,6 @@ def _several(op: str, tensors: Any) -> list[Node]:
     return list(tensors)
 
 
-def _cat_samples() -> list[Sample]:
-    return [Sample(([_X, _X * 2],)), Sample(([_X, _X[:, :1]], 1))]
-
-
-@composite(reference=np.concatenate, torch="concat", method=False, samples=_cat_samples)
-def concat(tensors: Sequence[Node], axis: int = 0) -> Node:
-    """As cat.
-
-    >>> pf.concat([pf.tensor([1, 2]), pf.tensor([3])])
-    tensor([1, 2, 3])
-    """
-    return F.cat(tensors, axis)
-
-
-@composite(reference=np.concatenate, torch="concatenate", method=False, samples=_cat_samples)
-def concatenate(tensors: Sequence[Node], axis: int = 0) -> Node:
-    """As cat.
-
-    >>> pf.concatenate([pf.tensor([1, 2]), pf.tensor([3])])
-    tensor([1, 2, 3])
-    """
-    return F.cat(tensors, axis)
-
-
 @composite(
     reference=np.stack,
     torch="stack",
@@ -549,10 +525,37 @@ def diag(x: Node, diagonal: int = 0) -> Node:
         return F.diagonal(x, diagonal)
     if x.ndim != 1:
         raise ShapeError(f"[diag] expected a vector or a matrix but got shape {x.shape}")
-    side = x.size + builtins.abs(diagonal)
-    start = diagonal if diagonal >= 0 else -diagonal * side
-    flat = F.assign(F.full_const(0, x.dtype, (side * side,)), x, ((start if x.size else 0, side + 1, x.size),))
-    return F.reshape(flat, (side, side))
+    return F.diag_embed(x, diagonal)
+
+
+@composite(
+    torch="diag_embed",
+    samples=lambda: [
+        Sample((_X,)),
+        Sample((_X, 1)),
+        Sample((_CUBE.T, -2, 0, 2)),
+        Sample((_X, 0, -1, 0)),
+        Sample((np.zeros((2, 0)), 1)),
+    ],
+)
+def diag_embed(x: Node, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Node:
+    """The vectors of the last axis as diagonals of matrices of zeros, which lie along dim1 and dim2.
+
+    >>> pf.diag_embed(pf.ones(5, 3)).shape
+    (5, 3, 3)
+    """
+    offset = want_whole("diag_embed", "offset", offset)
+    if x.ndim == 0:
+        raise ShapeError("[diag_embed] expected a tensor with at least one axis but got a 0-d tensor")
+    a, b = (normalize_axis("diag_embed", d, x.ndim + 1) for d in (dim1, dim2))
+    if a == b:
+        raise ShapeError(f"[diag_embed] expected two different axes but got {dim1} and {dim2}")
+    *rows, size = x.shape
+    side = size + builtins.abs(offset)
+    start = (offset if offset >= 0 else -offset * side) if size else 0
+    region = (*((0, 1, n) for n in rows), (start, side + 1, size))
+    flat = F.assign(F.full_const(0, x.dtype, (*rows, side * side)), x, region)
+    return F.movedim(F.reshape(flat, (*rows, side, side)), (-2, -1), (a, b))
 
 
 @composite(

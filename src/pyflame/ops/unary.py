@@ -321,6 +321,28 @@ def atanh(x: Node) -> Node:
     """
 
 
+@composite(
+    reference=np.deg2rad, torch="deg2rad", samples=lambda: [*_span(-360, 360)(), Sample((np.zeros(2, np.int64),))]
+)
+def deg2rad(x: Node) -> Node:
+    """An angle in degrees, in radians.
+
+    >>> pf.deg2rad(pf.tensor([180.0]))
+    tensor([3.1416])
+    """
+    return x * (math.pi / 180)
+
+
+@composite(reference=np.rad2deg, torch="rad2deg", samples=lambda: [*_span(-7, 7)(), Sample((np.zeros(2, np.int64),))])
+def rad2deg(x: Node) -> Node:
+    """An angle in radians, in degrees.
+
+    >>> pf.rad2deg(pf.tensor([3.0]))
+    tensor([171.8873])
+    """
+    return x * (180 / math.pi)
+
+
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
 
@@ -460,6 +482,39 @@ def isfinite(x: Node) -> Node:
     >>> pf.isfinite(pf.tensor([1.0, float("nan")]))
     tensor([ True, False])
     """
+
+
+@elementwise("{x} == INFINITY", reference=np.isposinf, dtype="compare", torch="isposinf", samples=_span(-2, 2))
+def isposinf(x: Node) -> Node:
+    """Whether x is infinite and above 0.
+
+    >>> pf.isposinf(pf.tensor([float("inf"), float("-inf")]))
+    tensor([ True, False])
+    """
+
+
+@elementwise("{x} == -INFINITY", reference=np.isneginf, dtype="compare", torch="isneginf", samples=_span(-2, 2))
+def isneginf(x: Node) -> Node:
+    """Whether x is infinite and below 0.
+
+    >>> pf.isneginf(pf.tensor([float("inf"), float("-inf")]))
+    tensor([False,  True])
+    """
+
+
+@composite(
+    reference=np.signbit,
+    torch="signbit",
+    samples=lambda: [*_span(-2, 2)(), Sample((np.arange(-2, 2),)), Sample((np.array([True, False]),))],
+    differentiable=False,
+)
+def signbit(x: Node) -> Node:
+    """Whether x has a minus: below 0, or the 0 that is approached from there.
+
+    >>> pf.signbit(pf.tensor([1.0, -0.0]))
+    tensor([False,  True])
+    """
+    return F.lt(F.copysign(1.0, x) if x.dtype.is_float else x, 0)
 
 
 @elementwise("!({x})", reference=np.logical_not, dtype="compare", torch="logical_not", samples=_span(-2, 2))

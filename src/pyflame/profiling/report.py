@@ -37,9 +37,14 @@ def _work(report: Report, time: float) -> str:
     return rates(time, sum(x.bytes for x in report.launches), sum(x.flops for x in report.launches)) or "not timed"
 
 
-def page(title: str, facts: Mapping[str, str], report: Report, sections: Sequence[tuple[str, str]] = ()) -> str:
-    """The facts as a table, then `sections` (heading, HTML), then timeline, kinds of work and plan of a step."""
+def facts_table(facts: Mapping[str, str]) -> str:
+    """Labels and words as a table of HTML."""
     rows = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in facts.items())
+    return f"<table>{rows}</table>"
+
+
+def kinds_table(report: Report) -> str:
+    """Time by kind of work as a table of HTML."""
     total = seconds(report) or 1.0
     kinds = "".join(
         f"<tr><td>{s.kind}</td><td>{s.launches}</td><td>{s.seconds * 1e3:.2f} ms</td><td>{s.seconds / total:.0%}</td>"
@@ -47,11 +52,16 @@ def page(title: str, facts: Mapping[str, str], report: Report, sections: Sequenc
         for s in shares(report)
     )
     heads = "".join(f"<th>{h}</th>" for h in ("kind of work", "launches", "time", "share", "speed"))
+    return f"<table><tr>{heads}</tr>{kinds}</table>"
+
+
+def page(title: str, facts: Mapping[str, str], report: Report, sections: Sequence[tuple[str, str]] = ()) -> str:
+    """The facts as a table, then `sections` (heading, HTML), then timeline, kinds of work and plan of a step."""
     parts = [
-        f"<table>{rows}</table>",
+        facts_table(facts),
         *[f"<h2>{html.escape(heading)}</h2>{body}" for heading, body in sections],
         f"<h2>Timeline of one step</h2>{timeline(report)}",
-        f"<h2>Kinds of work</h2><table><tr>{heads}</tr>{kinds}</table>",
+        f"<h2>Kinds of work</h2>{kinds_table(report)}",
         f"<h2>Plan of one step</h2>{plan_table(report)}",
     ]
     return document(title, "".join(parts))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pyflame.core import knobs
+from pyflame.core import knobs, trace
 from pyflame.core.errors import CompileError
 from pyflame.runtime.cache import DiskCache, digest, stats
 
@@ -102,6 +102,10 @@ class KernelTable(ABC, Generic[F]):
     def _compile_missing(self, missing: dict[str, tuple[str, Sequence[str]]]) -> None:
         if not missing:
             return
+        with trace.span("compile", f"{len(missing)} kernels"):
+            self._compile(missing)
+
+    def _compile(self, missing: dict[str, tuple[str, Sequence[str]]]) -> None:
         started = time.perf_counter()
         keys = list(missing)
         jobs = max(1, min(len(os.sched_getaffinity(0)), -(-len(keys) // 4)))

@@ -8,26 +8,15 @@ each other. A block returns to the pool when the last object that holds it is go
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pyflame.core.errors import OutOfMemoryError
+from pyflame.runtime.stats import MemoryStats
 
 ALIGNMENT = 64
 _SMALLEST = 256
-
-
-@dataclass
-class PoolStats:
-    """Bytes in use and in the cache, the most ever in use, and how often a cached block could be used."""
-
-    allocated: int = 0
-    cached: int = 0
-    peak: int = 0
-    allocations: int = 0
-    hits: int = 0
 
 
 class Block:
@@ -54,7 +43,13 @@ class HostPool:
         self._free: dict[int, list[tuple[int, Any]]] = {}
         # Re-entrant: a release may run in the middle of an allocation, when the garbage collector frees a block.
         self._lock = threading.RLock()
-        self.stats = PoolStats()
+        self._allocated = self._cached = self._peak = self._recent_peak = self._peak_reserved = 0  # bytes
+        self._live = 0  # blocks
+        self._reset()
+
+    def _reset(self) -> None:
+        self._allocations = self._frees = self._hits = 0
+        self._fresh_blocks = self._dropped = self._retries = self._failures = 0
 
     @staticmethod
     def size_class(nbytes: int) -> int:
@@ -68,49 +63,104 @@ class HostPool:
 
     def take(self, size: int) -> Block:
         """A block of exactly a size class."""
-        stats = self.stats
         with self._lock:
-            stats.allocations += 1
-            stats.allocated += size
-            if stats.allocated > stats.peak:
-                stats.peak = stats.allocated
+            self._allocations += 1
+            self._live += 1
+            self._allocated += size
+            if self._allocated > self._recent_peak:
+                self._recent_peak = self._allocated
+                self._peak = max(self._peak, self._allocated)
             free = self._free.get(size)
             if free:
-                stats.hits += 1
-                stats.cached -= size
+                self._hits += 1
+                self._cached -= size
                 address, memory = free.pop()
                 return Block(address, size, memory, self)
         try:
             memory = self._fresh(size)
         except OutOfMemoryError:
             with self._lock:
-                stats.allocated -= size
+                self._allocated -= size
+                self._live -= 1
             raise
         return Block(-(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT, size, memory, self)
 
     def _fresh(self, size: int) -> Any:
         for attempt in range(2):
             try:
-                return np.empty(size + ALIGNMENT, np.uint8)
+                memory = np.empty(size + ALIGNMENT, np.uint8)
             except MemoryError:
                 if attempt:
-                    s = self.stats
+                    self._failures += 1
                     raise OutOfMemoryError(
                         f"[memory] expected to allocate {size:,} bytes on the CPU but the system has no more; "
-                        f"held {s.allocated - size:,}, "
-                        f"cached {s.cached:,}. Delete tensors you no longer need, or use a smaller batch or dtype"
+                        f"held {self._allocated - size:,}, "
+                        f"cached {self._cached:,}. Delete tensors you no longer need, or use a smaller batch or dtype"
                     ) from None
+                self._retries += 1
                 self.empty_cache()
+                continue
+            with self._lock:
+                self._fresh_blocks += 1
+                self._peak_reserved = max(self._peak_reserved, self._allocated + self._cached)
+            return memory
         raise AssertionError
 
     def _release(self, size: int, address: int, memory: Any) -> None:
         with self._lock:
-            self.stats.allocated -= size
-            self.stats.cached += size
+            self._allocated -= size
+            self._cached += size
+            self._live -= 1
+            self._frees += 1
             self._free.setdefault(size, []).append((address, memory))
 
-    def empty_cache(self) -> None:
-        """Give cached blocks back to the system."""
+    def empty_cache(self) -> int:
+        """Give cached blocks back to the system; gives their bytes."""
         with self._lock:
+            freed = self._cached
+            self._dropped += sum(map(len, self._free.values()))
             self._free.clear()
-            self.stats.cached = 0
+            self._cached = 0
+            return freed
+
+    @property
+    def stats(self) -> MemoryStats:
+        with self._lock:
+            free = sum(map(len, self._free.values()))
+            return MemoryStats(
+                allocated=self._allocated,
+                reserved=self._allocated + self._cached,
+                cached=self._cached,
+                peak_allocated=self._peak,
+                peak_reserved=self._peak_reserved,
+                allocations=self._allocations,
+                frees=self._frees,
+                hits=self._hits,
+                borrowed=0,
+                driver_allocations=self._fresh_blocks,
+                driver_frees=self._dropped,
+                retries=self._retries,
+                out_of_memory=self._failures,
+                live_blocks=self._live,
+                free_blocks=free,
+                segments=self._live + free,
+                largest_free=max((size for size, blocks in self._free.items() if blocks), default=0),
+            )
+
+    def reset_peak(self) -> None:
+        """Measure peaks from here on."""
+        with self._lock:
+            self._peak, self._peak_reserved = self._allocated, self._allocated + self._cached
+            self._recent_peak = self._allocated
+
+    def take_recent_peak(self) -> int:
+        """The most bytes in use since this was last asked."""
+        with self._lock:
+            found, self._recent_peak = self._recent_peak, self._allocated
+            return found
+
+    def reset_stats(self) -> None:
+        """Measure peaks and count from here on. What is in use stays in use."""
+        with self._lock:
+            self.reset_peak()
+            self._reset()

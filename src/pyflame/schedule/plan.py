@@ -136,7 +136,7 @@ class _Planner:
             operands = [OperandView(i, o.node.shape, o.strides(), o.node.dtype) for i, o in enumerate(group.operands)]
         implementation = group.implementation
         root = group.stores[0][0]
-        nbytes, flops = _cost(kernel, operands)
+        nbytes, flops = cost(kernel, operands)
         return Launch(
             name="_".join(dict.fromkeys(kernel.ops))[:60] or "copy",
             kernel=kernel,
@@ -191,7 +191,7 @@ def _same_layout(leaf: Node, node: Node) -> bool:
     return leaf.meta.nbytes == node.meta.nbytes and leaf.data.strides is None
 
 
-def _cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
+def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     """Bytes that must move (each element of each access once) and floating-point operations."""
     extents = [e for scope in kernel.loops for e in scope]
     seen: dict[tuple[int, tuple[int, ...]], int] = {}

@@ -104,6 +104,12 @@ class Catalogue:
     def abs_(self) -> Tensor:
         """The absolute value."""
 
+    def absolute(self) -> Tensor:
+        """Same as `abs`."""
+
+    def absolute_(self) -> Tensor:
+        """Same as `abs_`."""
+
     def acos(self) -> Tensor:
         """The angle in [0, pi] whose cosine is x."""
 
@@ -116,19 +122,28 @@ class Catalogue:
     def acosh_(self) -> Tensor:
         """Inverse hyperbolic cosine; NaN below 1."""
 
-    def add(self, y: TensorLike) -> Tensor:
-        """x + y; `or` for bools."""
+    def add(self, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
+        """x + alpha * y; `or` for bools."""
 
-    def add_(self, y: TensorLike) -> Tensor:
-        """x + y; `or` for bools."""
+    def add_(self, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
+        """x + alpha * y; `or` for bools."""
 
     def addcdiv(self, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
+        """x + value * y / z."""
+
+    def addcdiv_(self, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
         """x + value * y / z."""
 
     def addcmul(self, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
         """x + value * y * z."""
 
+    def addcmul_(self, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
+        """x + value * y * z."""
+
     def addmm(self, mat1: TensorLike, mat2: TensorLike, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """beta * input + alpha * (mat1 @ mat2)."""
+
+    def addmm_(self, mat1: TensorLike, mat2: TensorLike, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """beta * input + alpha * (mat1 @ mat2)."""
 
     def all(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
@@ -149,8 +164,53 @@ class Catalogue:
     def amin(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
         """The smallest element over axes: PyTorch's name of `min` over several axes."""
 
+    def aminmax(self, *, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+        """The smallest and the largest element, over one axis or all of them."""
+
     def any(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
         """Whether any element over axes is not 0."""
+
+    def arccos(self) -> Tensor:
+        """Same as `acos`."""
+
+    def arccos_(self) -> Tensor:
+        """Same as `acos_`."""
+
+    def arccosh(self) -> Tensor:
+        """Same as `acosh`."""
+
+    def arccosh_(self) -> Tensor:
+        """Same as `acosh_`."""
+
+    def arcsin(self) -> Tensor:
+        """Same as `asin`."""
+
+    def arcsin_(self) -> Tensor:
+        """Same as `asin_`."""
+
+    def arcsinh(self) -> Tensor:
+        """Same as `asinh`."""
+
+    def arcsinh_(self) -> Tensor:
+        """Same as `asinh_`."""
+
+    def arctan(self) -> Tensor:
+        """Same as `atan`."""
+
+    def arctan2(self, x: TensorLike) -> Tensor:
+        """Same as `atan2`."""
+
+    def arctan2_(self, x: TensorLike) -> Tensor:
+        """Same as `atan2_`."""
+
+    def arctan_(self) -> Tensor:
+        """Same as `atan_`."""
+
+    def arctanh(self) -> Tensor:
+        """Same as `atanh`."""
+
+    def arctanh_(self) -> Tensor:
+        """Same as `atanh_`."""
 
     def argmax(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
         """Where the largest element lies along an axis, or in the flattened tensor; the first of equals or NaNs."""
@@ -199,6 +259,11 @@ class Catalogue:
     ) -> Tensor:
         """beta * input + alpha * (batch1 @ batch2), over stacks of matrices."""
 
+    def baddbmm_(
+        self, batch1: TensorLike, batch2: TensorLike, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Tensor:
+        """beta * input + alpha * (batch1 @ batch2), over stacks of matrices."""
+
     def batch_matmul(self, y: TensorLike) -> Tensor:
         """Matrix products over leading batch axes, which broadcast: matmul for tensors with at least two axes."""
 
@@ -223,11 +288,20 @@ class Catalogue:
     def bfloat16(self) -> Tensor:
         """A conversion to bfloat16."""
 
+    def bincount(self, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
+        """How often each whole number from 0 on occurs, or the sum of its weights. Evaluates x; under jit it raises."""
+
     def bitwise_and(self, y: TensorLike) -> Tensor:
         """x & y, bit by bit."""
 
     def bitwise_and_(self, y: TensorLike) -> Tensor:
         """x & y, bit by bit."""
+
+    def bitwise_left_shift(self, y: TensorLike) -> Tensor:
+        """Same as `left_shift`."""
+
+    def bitwise_left_shift_(self, y: TensorLike) -> Tensor:
+        """Same as `left_shift_`."""
 
     def bitwise_not(self) -> Tensor:
         """Every bit of an integer turned over; `not` for bools."""
@@ -240,6 +314,12 @@ class Catalogue:
 
     def bitwise_or_(self, y: TensorLike) -> Tensor:
         """x | y, bit by bit."""
+
+    def bitwise_right_shift(self, y: TensorLike) -> Tensor:
+        """Same as `right_shift`."""
+
+    def bitwise_right_shift_(self, y: TensorLike) -> Tensor:
+        """Same as `right_shift_`."""
 
     def bitwise_xor(self, y: TensorLike) -> Tensor:
         """x ^ y, bit by bit."""
@@ -254,7 +334,7 @@ class Catalogue:
         """A conversion to bool_."""
 
     def broadcast_to(self, *shape: Any) -> Tensor:
-        """x repeated along axes of size 1 to a shape, without copying."""
+        """Same as `expand`."""
 
     def bucketize(self, boundaries: TensorLike, right: builtins.bool = False) -> Tensor:
         """The number of the bucket between sorted boundaries that each element falls in."""
@@ -271,6 +351,9 @@ class Catalogue:
     def ceil_(self) -> Tensor:
         """The smallest whole number that is not below x."""
 
+    def celu_(self, alpha: builtins.float = 1.0) -> Tensor:
+        """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+
     def char(self) -> Tensor:
         """A conversion to int8."""
 
@@ -283,6 +366,24 @@ class Catalogue:
     def clamp_(self, min: Any = None, max: Any = None) -> Tensor:
         """x, but no less than min and no more than max: numbers, tensors or None."""
 
+    def clamp_max(self, max: TensorLike) -> Tensor:
+        """x, but no more than max. Unlike minimum's, the gradient of a tie belongs to x alone."""
+
+    def clamp_max_(self, max: TensorLike) -> Tensor:
+        """x, but no more than max. Unlike minimum's, the gradient of a tie belongs to x alone."""
+
+    def clamp_min(self, min: TensorLike) -> Tensor:
+        """x, but no less than min. Unlike maximum's, the gradient of a tie belongs to x alone."""
+
+    def clamp_min_(self, min: TensorLike) -> Tensor:
+        """x, but no less than min. Unlike maximum's, the gradient of a tie belongs to x alone."""
+
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+        """Same as `clamp`."""
+
+    def clip_(self, min: Any = None, max: Any = None) -> Tensor:
+        """Same as `clamp_`."""
+
     def clone(self) -> Tensor:
         """A copy with memory of its own."""
 
@@ -291,6 +392,15 @@ class Catalogue:
 
     def copy_(self, src: Any) -> Tensor:
         """Take the values of another tensor, which broadcasts and is converted."""
+
+    def copysign(self, y: TensorLike) -> Tensor:
+        """The size of x with the sign of y, whose zeros have one too."""
+
+    def copysign_(self, y: TensorLike) -> Tensor:
+        """The size of x with the sign of y, whose zeros have one too."""
+
+    def corrcoef(self) -> Tensor:
+        """The correlations of variables (rows) over observations (columns): covariances divided by both deviations."""
 
     def cos(self) -> Tensor:
         """Cosine of an angle in radians."""
@@ -310,11 +420,25 @@ class Catalogue:
     def count_nonzero(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
         """How many elements over axes are not 0."""
 
+    def cov(
+        self, *, correction: builtins.int = 1, fweights: TensorLike | None = None, aweights: TensorLike | None = None
+    ) -> Tensor:
+        """The covariances of variables (rows) over observations (columns), which may count several times or by weight."""
+
     def cpu(self) -> Tensor:
         """The same values on the host."""
 
+    def cross(self, y: TensorLike, axis: builtins.int | None = None) -> Tensor:
+        """The cross product of vectors of size 3 along an axis; along the first of that size where none is given."""
+
     def cuda(self, index: builtins.int = 0) -> Tensor:
         """The same values on an NVIDIA GPU."""
+
+    def cummax(self, axis: Any) -> Any:
+        """The largest element up to each one along an axis, and where it lies: the last of equals. NaN counts as largest."""
+
+    def cummin(self, axis: Any) -> Any:
+        """The smallest element up to each one along an axis, and where it lies: the last of equals. NaN counts as smallest."""
 
     def cumprod(self, axis: Any, dtype: builtins.object = None) -> Tensor:
         """Running products along an axis; integers and bools are multiplied as int64."""
@@ -332,20 +456,49 @@ class Catalogue:
     def data(self) -> Tensor: ...
     @data.setter
     def data(self, value: Tensor) -> None: ...
+    def deg2rad(self) -> Tensor:
+        """An angle in degrees, in radians."""
+
+    def deg2rad_(self) -> Tensor:
+        """An angle in degrees, in radians."""
+
     def detach_(self) -> Tensor:
         """Leave the tape."""
 
     def diag(self, diagonal: builtins.int = 0) -> Tensor:
         """A vector as the diagonal of a matrix of zeros, or the diagonal of a matrix as a vector."""
 
+    def diag_embed(self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
+        """The vectors of the last axis as diagonals of matrices of zeros, which lie along dim1 and dim2."""
+
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """The diagonal of two axes, as a last axis; above the main one where the offset is positive."""
+
+    def diff(
+        self, n: builtins.int = 1, axis: Any = -1, prepend: TensorLike | None = None, append: TensorLike | None = None
+    ) -> Tensor:
+        """Differences of neighbours along an axis, n times over; tensors may be put before and behind x first."""
+
+    def digamma(self) -> Tensor:
+        """The derivative of lgamma; NaN at whole numbers below 0."""
+
+    def digamma_(self) -> Tensor:
+        """The derivative of lgamma; NaN at whole numbers below 0."""
 
     def dim(self) -> builtins.int:
         """Number of axes."""
 
     def div(self, y: TensorLike | builtins.float, rounding_mode: builtins.str | None = None) -> Tensor:
         """x / y in floating point; with rounding_mode "floor" or "trunc" rounded, and then integers stay integers."""
+
+    def div_(self, y: TensorLike | builtins.float, rounding_mode: builtins.str | None = None) -> Tensor:
+        """x / y in floating point; with rounding_mode "floor" or "trunc" rounded, and then integers stay integers."""
+
+    def divide(self, y: TensorLike | builtins.float, rounding_mode: builtins.str | None = None) -> Tensor:
+        """Same as `div`."""
+
+    def divide_(self, y: TensorLike | builtins.float, rounding_mode: builtins.str | None = None) -> Tensor:
+        """Same as `div_`."""
 
     def dot(self, y: TensorLike) -> Tensor:
         """Inner product of two vectors."""
@@ -357,6 +510,9 @@ class Catalogue:
         self, p: builtins.float = 0.5, training: builtins.bool = True, generator: Generator | None = None
     ) -> Tensor:
         """Each element becomes 0 with probability p; the others are divided by 1 - p. Without `training`, x itself."""
+
+    def dsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+        """Equal parts, or parts cut at positions, along the third axis."""
 
     def element_size(self) -> builtins.int:
         """Bytes of one element."""
@@ -376,6 +532,9 @@ class Catalogue:
     def eq_(self, y: TensorLike) -> Tensor:
         """x == y."""
 
+    def equal(self, other: Tensor) -> builtins.bool:
+        """Whether two tensors have the same shape and elements, as a bool. Evaluates both; under jit it raises."""
+
     def erf(self) -> Tensor:
         """The error function."""
 
@@ -387,6 +546,12 @@ class Catalogue:
 
     def erfc_(self) -> Tensor:
         """1 - erf(x), exact where that is tiny."""
+
+    def erfinv(self) -> Tensor:
+        """The number whose erf is x: infinite at -1 and 1, NaN beyond."""
+
+    def erfinv_(self) -> Tensor:
+        """The number whose erf is x: infinite at -1 and 1, NaN beyond."""
 
     def exp(self) -> Tensor:
         """e to the power x."""
@@ -418,14 +583,32 @@ class Catalogue:
     def fill_(self, value: Any) -> Tensor:
         """Make every element this number."""
 
+    def fix(self) -> Tensor:
+        """Same as `trunc`."""
+
+    def fix_(self) -> Tensor:
+        """Same as `trunc_`."""
+
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Make one axis of the axes from start_dim to end_dim."""
 
-    def flip(self, axis: Any = None) -> Tensor:
+    def flip(self, *axis: Any) -> Tensor:
         """The elements in reverse order along axes; along all of them by default."""
+
+    def fliplr(self) -> Tensor:
+        """The columns (the second axis) in reverse order."""
+
+    def flipud(self) -> Tensor:
+        """The rows (the first axis) in reverse order."""
 
     def float(self) -> Tensor:
         """A conversion to float32."""
+
+    def float_power(self, exponent: Any) -> Tensor:
+        """x to the power of the exponent, in float64."""
+
+    def float_power_(self, exponent: Any) -> Tensor:
+        """x to the power of the exponent, in float64."""
 
     def floor(self) -> Tensor:
         """The largest whole number that is not above x."""
@@ -439,6 +622,18 @@ class Catalogue:
     def floor_div_(self, y: TensorLike) -> Tensor:
         """x / y rounded down; 0 where integers are divided by 0."""
 
+    def floor_divide(self, y: TensorLike) -> Tensor:
+        """Same as `floor_div`."""
+
+    def floor_divide_(self, y: TensorLike) -> Tensor:
+        """Same as `floor_div_`."""
+
+    def fmax(self, y: TensorLike) -> Tensor:
+        """The larger of x and y; where one is NaN the other."""
+
+    def fmin(self, y: TensorLike) -> Tensor:
+        """The smaller of x and y; where one is NaN the other."""
+
     def fmod(self, y: TensorLike | builtins.float) -> Tensor:
         """The rest of x / y, with x's sign (C's fmod)."""
 
@@ -449,6 +644,9 @@ class Catalogue:
         """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W), the other direction of unfold2d."""
 
     def frac(self) -> Tensor:
+        """The fraction of x, with x's sign."""
+
+    def frac_(self) -> Tensor:
         """The fraction of x, with x's sign."""
 
     def gather(self, dim: builtins.int, index: TensorLike) -> Tensor:
@@ -468,6 +666,18 @@ class Catalogue:
 
     def glu(self, axis: builtins.int = -1, *, dim: builtins.int | None = None) -> Tensor:
         """a * sigmoid(b), where a and b are the halves of x along an axis."""
+
+    def greater(self, y: TensorLike) -> Tensor:
+        """Same as `gt`."""
+
+    def greater_(self, y: TensorLike) -> Tensor:
+        """Same as `gt_`."""
+
+    def greater_equal(self, y: TensorLike) -> Tensor:
+        """Same as `ge`."""
+
+    def greater_equal_(self, y: TensorLike) -> Tensor:
+        """Same as `ge_`."""
 
     def group_norm(
         self,
@@ -504,6 +714,24 @@ class Catalogue:
 
     def hardtanh_(self, min_val: builtins.float = -1.0, max_val: builtins.float = 1.0) -> Tensor:
         """x, held between min_val and max_val."""
+
+    def heaviside(self, values: TensorLike) -> Tensor:
+        """0 below 0, 1 above, and `values` at 0."""
+
+    def heaviside_(self, values: TensorLike) -> Tensor:
+        """0 below 0, 1 above, and `values` at 0."""
+
+    def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
+        """How many elements fall into each of `bins` equal parts of [min, max], or of [x.min(), x.max()] where both are 0."""
+
+    def hsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+        """Equal parts, or parts cut at positions, along the second axis; of a vector along its only one."""
+
+    def hypot(self, y: TensorLike | builtins.float) -> Tensor:
+        """sqrt(x * x + y * y), without overflow."""
+
+    def hypot_(self, y: TensorLike | builtins.float) -> Tensor:
+        """sqrt(x * x + y * y), without overflow."""
 
     def index_add(self, dim: builtins.int, index: TensorLike, source: TensorLike, alpha: Any = 1) -> Tensor:
         """x with slices of `source`, times alpha, added at these positions of one axis."""
@@ -568,6 +796,15 @@ class Catalogue:
     def isnan(self) -> Tensor:
         """Whether x is NaN."""
 
+    def isneginf(self) -> Tensor:
+        """Whether x is infinite and below 0."""
+
+    def isposinf(self) -> Tensor:
+        """Whether x is infinite and above 0."""
+
+    def kron(self, y: TensorLike) -> Tensor:
+        """Kronecker's product: y, times each element of x, in place of that element."""
+
     def kthvalue(self, k: builtins.int, axis: Any = -1, keepdims: builtins.bool = False) -> Any:
         """The k-th smallest element along an axis (counted from 1), and where it lies."""
 
@@ -604,6 +841,24 @@ class Catalogue:
     def lerp_(self, end: TensorLike, weight: TensorLike) -> Tensor:
         """x + weight * (end - x): from x to end as the weight goes from 0 to 1."""
 
+    def less(self, y: TensorLike) -> Tensor:
+        """Same as `lt`."""
+
+    def less_(self, y: TensorLike) -> Tensor:
+        """Same as `lt_`."""
+
+    def less_equal(self, y: TensorLike) -> Tensor:
+        """Same as `le`."""
+
+    def less_equal_(self, y: TensorLike) -> Tensor:
+        """Same as `le_`."""
+
+    def lgamma(self) -> Tensor:
+        """The logarithm of |gamma(x)|."""
+
+    def lgamma_(self) -> Tensor:
+        """The logarithm of |gamma(x)|."""
+
     def log(self) -> Tensor:
         """Natural logarithm; -inf at 0, NaN below."""
 
@@ -633,6 +888,15 @@ class Catalogue:
     ) -> Tensor:
         """log(softmax(x)) along an axis, exact where the softmax is tiny."""
 
+    def logaddexp(self, y: TensorLike | builtins.float) -> Tensor:
+        """log(exp(x) + exp(y)), without overflow."""
+
+    def logaddexp2(self, y: TensorLike | builtins.float) -> Tensor:
+        """log2(2**x + 2**y), without overflow."""
+
+    def logcumsumexp(self, axis: Any) -> Tensor:
+        """The logarithm of running sums of exp(x) along an axis, without overflow."""
+
     def logical_and(self, y: TensorLike) -> Tensor:
         """Whether both are true (not 0)."""
 
@@ -656,6 +920,12 @@ class Catalogue:
 
     def logical_xor_(self, y: TensorLike) -> Tensor:
         """Whether exactly one of them is true (not 0)."""
+
+    def logit(self, eps: builtins.float | None = None) -> Tensor:
+        """log(x / (1 - x)), sigmoid's inverse; with eps x is kept within [eps, 1 - eps]."""
+
+    def logit_(self, eps: builtins.float | None = None) -> Tensor:
+        """log(x / (1 - x)), sigmoid's inverse; with eps x is kept within [eps, 1 - eps]."""
 
     def logsigmoid(self) -> Tensor:
         """log(sigmoid(x)), exact for large |x|."""
@@ -732,7 +1002,7 @@ class Catalogue:
         """The rest of x / y, with y's sign (Python's %, torch.remainder); 0 where integers are divided by 0."""
 
     def moveaxis(self, source: Any, destination: Any) -> Tensor:
-        """Move axes to other places; the rest keep their order."""
+        """Same as `movedim`."""
 
     def movedim(self, source: Any, destination: Any) -> Tensor:
         """Move axes to other places; the rest keep their order."""
@@ -748,6 +1018,12 @@ class Catalogue:
     ) -> Tensor:
         """Indices drawn with the probabilities of each row, which need not sum to 1. (n,) -> (k,), (rows, n) -> (rows, k)."""
 
+    def multiply(self, y: TensorLike) -> Tensor:
+        """Same as `mul`."""
+
+    def multiply_(self, y: TensorLike) -> Tensor:
+        """Same as `mul_`."""
+
     def mv(self, y: TensorLike) -> Tensor:
         """Product of a matrix and a vector."""
 
@@ -760,6 +1036,17 @@ class Catalogue:
         self, nan: builtins.float = 0.0, posinf: builtins.float | None = None, neginf: builtins.float | None = None
     ) -> Tensor:
         """x with NaN and the infinities replaced; None stands for the largest and smallest number of x's dtype."""
+
+    def nanmean(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
+        """The mean over axes of the elements that are not NaN."""
+
+    def nanmedian(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """The middle of the elements along an axis, or of all, that are not NaN: the lower of two. Values only."""
+
+    def nanquantile(
+        self, q: Any, axis: Any = None, keepdims: builtins.bool = False, *, interpolation: builtins.str = "linear"
+    ) -> Tensor:
+        """As quantile, of the elements that are not NaN."""
 
     def nansum(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
         """Sum over axes that takes NaN as 0."""
@@ -781,6 +1068,12 @@ class Catalogue:
 
     def neg_(self) -> Tensor:
         """-x."""
+
+    def negative(self) -> Tensor:
+        """Same as `neg`."""
+
+    def negative_(self) -> Tensor:
+        """Same as `neg_`."""
 
     def nelement(self) -> builtins.int:
         """Number of elements."""
@@ -846,6 +1139,12 @@ class Catalogue:
     ) -> Tensor:
         """Fill with normal numbers."""
 
+    def not_equal(self, y: TensorLike) -> Tensor:
+        """Same as `ne`."""
+
+    def not_equal_(self, y: TensorLike) -> Tensor:
+        """Same as `ne_`."""
+
     def one_hot(self, num_classes: builtins.int = -1) -> Tensor:
         """1 at the position that each index names, 0 elsewhere, along a new last axis; an index outside gives zeros."""
 
@@ -870,10 +1169,24 @@ class Catalogue:
     def prod(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
         """The product over axes; integers and bools are multiplied as int64."""
 
+    def quantile(
+        self, q: Any, axis: Any = None, keepdims: builtins.bool = False, *, interpolation: builtins.str = "linear"
+    ) -> Tensor:
+        """What a share q of the elements along an axis, or of all, lies below: q is a number in [0, 1] or a vector of them."""
+
+    def rad2deg(self) -> Tensor:
+        """An angle in radians, in degrees."""
+
+    def rad2deg_(self) -> Tensor:
+        """An angle in radians, in degrees."""
+
     def random_(
         self, low: builtins.int = 0, high: builtins.int | None = None, *, generator: Generator | None = None
     ) -> Tensor:
         """Fill with whole numbers in [low, high); without bounds, all that the dtype holds exactly from 0 on."""
+
+    def ravel(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
+        """Same as `flatten`."""
 
     def reciprocal(self) -> Tensor:
         """1 / x."""
@@ -892,6 +1205,12 @@ class Catalogue:
 
     def relu_(self) -> Tensor:
         """max(x, 0)."""
+
+    def remainder(self, y: TensorLike) -> Tensor:
+        """Same as `mod`."""
+
+    def remainder_(self, y: TensorLike) -> Tensor:
+        """Same as `mod_`."""
 
     def repeat(self, *sizes: Any) -> Tensor:
         """x repeated as a whole along its axes; more sizes than axes make new ones in front."""
@@ -984,6 +1303,12 @@ class Catalogue:
     def selu_(self) -> Tensor:
         """The elu whose outputs keep mean 0 and variance 1 through deep networks."""
 
+    def sgn(self) -> Tensor:
+        """Same as `sign`."""
+
+    def sgn_(self) -> Tensor:
+        """Same as `sign_`."""
+
     def short(self) -> Tensor:
         """A conversion to int16."""
 
@@ -999,6 +1324,9 @@ class Catalogue:
     def sign_(self) -> Tensor:
         """-1, 0 or 1; 0 for NaN."""
 
+    def signbit(self) -> Tensor:
+        """Whether x has a minus: below 0, or the 0 that is approached from there."""
+
     def silu(self) -> Tensor:
         """x * sigmoid(x), also called swish."""
 
@@ -1010,6 +1338,12 @@ class Catalogue:
 
     def sin_(self) -> Tensor:
         """Sine of an angle in radians."""
+
+    def sinc(self) -> Tensor:
+        """sin(pi x) / (pi x), and 1 at 0."""
+
+    def sinc_(self) -> Tensor:
+        """sin(pi x) / (pi x), and 1 at 0."""
 
     def sinh(self) -> Tensor:
         """Hyperbolic sine."""
@@ -1068,26 +1402,41 @@ class Catalogue:
     def stride(self, dim: builtins.int | None = None) -> Any:
         """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
 
-    def sub(self, y: TensorLike) -> Tensor:
-        """x - y."""
+    def sub(self, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
+        """x - alpha * y."""
 
-    def sub_(self, y: TensorLike) -> Tensor:
-        """x - y."""
+    def sub_(self, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
+        """x - alpha * y."""
+
+    def subtract(self, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
+        """Same as `sub`."""
+
+    def subtract_(self, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
+        """Same as `sub_`."""
 
     def sum(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
         """Sum over axes; integers and bools are summed as int64."""
 
-    def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
-        """Exchange two axes."""
+    def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Same as `transpose`."""
+
+    def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Same as `transpose`."""
 
     def swiglu(self, gate: TensorLike | None = None) -> Tensor:
         """x * silu(gate); with one argument its last axis holds x and then the gate, as in `glu`."""
+
+    def t(self) -> Tensor:
+        """A matrix with its axes exchanged; a vector or a number as it is."""
 
     def take(self, index: TensorLike, axis: builtins.int | None = None) -> Tensor:
         """Elements at these positions of the flattened tensor, or of one axis."""
 
     def take_along_axis(self, indices: TensorLike, axis: builtins.int | None = None) -> Tensor:
         """Take elements along an axis by an index per position; the other axes broadcast. Without an axis x is flattened."""
+
+    def take_along_dim(self, indices: TensorLike, axis: builtins.int | None = None) -> Tensor:
+        """Same as `take_along_axis`."""
 
     def tan(self) -> Tensor:
         """Tangent of an angle in radians."""
@@ -1100,6 +1449,9 @@ class Catalogue:
 
     def tanh_(self) -> Tensor:
         """Hyperbolic tangent."""
+
+    def tensor_split(self, indices_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+        """An axis cut into so many parts of nearly equal size, or at these positions. No copies."""
 
     def tensordot(self, y: TensorLike, dims: Any = 2) -> Tensor:
         """Sum of products over the last `dims` axes of x and the first of y, or over two lists of axes."""
@@ -1173,6 +1525,23 @@ class Catalogue:
     ) -> Tensor:
         """Fill with uniform numbers in [a, b)."""
 
+    def unique(
+        self,
+        sorted: builtins.bool = True,
+        return_inverse: builtins.bool = False,
+        return_counts: builtins.bool = False,
+        dim: builtins.int | None = None,
+    ) -> Any:
+        """The different elements in order, or the different slices along an axis. Evaluates x; under jit it raises."""
+
+    def unique_consecutive(
+        self,
+        return_inverse: builtins.bool = False,
+        return_counts: builtins.bool = False,
+        dim: builtins.int | None = None,
+    ) -> Any:
+        """The elements, or slices along an axis, that differ from the one before. Evaluates x; under jit it raises."""
+
     def unsqueeze(self, axis: builtins.int) -> Tensor:
         """A new axis of size 1 at this place."""
 
@@ -1200,13 +1569,22 @@ class Catalogue:
         """Inner product of two vectors; the same as dot, since there are no complex dtypes."""
 
     def view(self, *shape: Any) -> Tensor:
-        """As reshape: the same elements under another shape. Where that needs a copy, one is made."""
+        """Same as `reshape`."""
 
     def view_as(self, other: TensorLike) -> Tensor:
-        """x under the shape of another tensor."""
+        """Same as `reshape_as`."""
+
+    def vsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+        """Equal parts, or parts cut at positions, along the first axis."""
 
     def where(self, x: Any, y: Any) -> Tensor:
         """x where the condition holds, else y."""
+
+    def xlogy(self, y: TensorLike) -> Tensor:
+        """x * log(y), and 0 where x is 0, unless y is NaN."""
+
+    def xlogy_(self, y: TensorLike) -> Tensor:
+        """x * log(y), and 0 where x is 0, unless y is NaN."""
 
     def zero_(self) -> Tensor:
         """Make every element 0."""

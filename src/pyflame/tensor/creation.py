@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -373,6 +374,32 @@ def logspace(
     return finish(
         cast(F.pow(float(_bound("logspace", base)), exponents._node), as_dtype(dtype or float32)), requires_grad
     )
+
+
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: object = None, device: object = None) -> Tensor:
+    """Rows and columns of the elements of a matrix's lower triangle, up to a diagonal.
+
+    >>> pf.tril_indices(2, 2)
+    tensor([[0, 1, 1],
+            [0, 0, 1]])
+    """
+    return _triangle("tril_indices", row, col, lambda row, col: col - row <= offset, dtype, device)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: object = None, device: object = None) -> Tensor:
+    """Rows and columns of the elements of a matrix's upper triangle, from a diagonal on.
+
+    >>> pf.triu_indices(2, 2)
+    tensor([[0, 0, 1],
+            [0, 1, 1]])
+    """
+    return _triangle("triu_indices", row, col, lambda row, col: col - row >= offset, dtype, device)
+
+
+def _triangle(op: str, row: int, col: int, inside: Callable[[Any, Any], Any], dtype: object, device: object) -> Tensor:
+    rows, columns = check_shape(op, (row, col))
+    grid = np.ogrid[0:rows, 0:columns]
+    return tensor(np.stack(np.nonzero(inside(*grid))), dtype or int64, device)
 
 
 def eye(

@@ -1,22 +1,14 @@
-"""Where ops run: the current device, what is present, and the seeds' `rocm_*` functions."""
+"""Where ops run: the current device, and what is present."""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
-from pyflame.core import knobs
 from pyflame.core.device import DeviceId, parse_device
-from pyflame.core.errors import DeviceError
-from pyflame.core.state import DEFAULT_DEVICE, state
-from pyflame.engine import services
+from pyflame.core.state import default_device, state
+from pyflame.engine import choice, services
 from pyflame.engine.devices import get_device as open_device
-
-
-def start_from_environment() -> None:
-    """Make PYFLAME_DEVICE the current device. It is opened when first used."""
-    if knobs.DEVICE.text():
-        state.device = DEFAULT_DEVICE[0] = parse_device(knobs.DEVICE.text())
 
 
 def set_device(device: object) -> None:
@@ -26,11 +18,11 @@ def set_device(device: object) -> None:
     """
     wanted = parse_device(device)
     open_device(wanted)
-    state.device = DEFAULT_DEVICE[0] = wanted
+    state.device = default_device.chosen = wanted
 
 
 def get_device() -> str:
-    """The current device.
+    """The current device: what set_device chose, else PYFLAME_DEVICE, else the first of cuda, rocm and cpu that works.
 
     >>> pf.get_device()
     'cpu'
@@ -49,17 +41,21 @@ class device:
     def __init__(self, name: object) -> None:
         self.id: DeviceId = parse_device(name)
         open_device(self.id)
-        self._before: list[DeviceId] = []
+        self._before: list[DeviceId | None] = []
 
     def __enter__(self) -> device:
-        self._before.append(state.device)
+        self._before.append(vars(state).get("device"))  # None: nothing was chosen yet, and need not be for this
         state.device = self.id
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        state.device = self._before.pop()
+        before = self._before.pop()
+        if before is None:
+            del state.device
+        else:
+            state.device = before
 
     def __repr__(self) -> str:
         return f"device({str(self.id)!r})"
@@ -88,56 +84,10 @@ def synchronize(device: object = None) -> None:
     open_device(state.device if device is None else parse_device(device)).synchronize()
 
 
-# --- the seeds' names -------------------------------------------------------------------------------------------------
+def explain_devices() -> str:
+    """Every kind of device in a line: what is there, or why it cannot be used; and where a program starts.
 
-
-def rocm_device_count() -> int:
-    """How many AMD GPUs can be used; 0 where there is none."""
-    return sum(d.kind == "rocm" for d in services.present())
-
-
-def rocm_is_available() -> bool:
-    """Whether an AMD GPU can be used.
-
-    >>> pf.rocm_is_available() == (pf.rocm_device_count() > 0)
+    >>> "opencl    not supported" in pf.explain_devices()
     True
     """
-    return rocm_device_count() > 0
-
-
-def rocm_missing(op: str) -> NoReturn:
-    """Say why an AMD GPU cannot be used."""
-    raise DeviceError(f"[{op}] expected an AMD GPU but none is available: {services.why_absent('rocm')}")
-
-
-def _rocm(op: str, device_id: object) -> DeviceId:
-    count = rocm_device_count()
-    if not count:
-        rocm_missing(op)
-    if not isinstance(device_id, int) or isinstance(device_id, bool) or not 0 <= device_id < count:
-        raise DeviceError(f"[{op}] expected the number of an AMD GPU, 0 to {count - 1}, but got {device_id!r}")
-    return DeviceId("rocm", device_id)
-
-
-def rocm_get_device_info(device_id: int = 0) -> dict[str, Any]:
-    """device_id, name, architecture, total_memory, free_memory and compute_units of an AMD GPU."""
-    return services.device_info(_rocm("rocm_get_device_info", device_id))
-
-
-def rocm_set_device(device_id: int) -> None:
-    """Make an AMD GPU the current device, by number."""
-    set_device(_rocm("rocm_set_device", device_id))
-
-
-def rocm_get_device() -> int:
-    """Number of the current AMD GPU; -1 if the current device is none.
-
-    >>> pf.rocm_get_device()
-    -1
-    """
-    return state.device.index if state.device.kind == "rocm" else -1
-
-
-def rocm_synchronize() -> None:
-    """Wait for the current AMD GPU."""
-    synchronize(_rocm("rocm_synchronize", max(rocm_get_device(), 0)))
+    return choice.describe()

@@ -16,6 +16,7 @@ from pyflame.core.state import state
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import OPS
+from pyflame.ops.names import ALIASES
 from pyflame.tensor.tensor import Tensor, alias
 
 _ABSENT: Any = object()
@@ -105,6 +106,7 @@ def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = ()) -> Any:
 # NumPy's and PyTorch's names of one argument: an op is declared with one of them and takes any.
 _SYNONYMS = (
     ("axis", "dim"), ("axis", "dims"), ("axes", "dims"), ("keepdims", "keepdim"), ("x", "input"), ("y", "other"),
+    ("dim0", "axis0"), ("dim1", "axis1"), ("shape", "size"), ("reps", "dims"), ("sizes", "repeats"),
 )  # fmt: skip
 
 
@@ -150,11 +152,15 @@ def public(op: OpDef) -> Callable[..., Any]:
     fn = op.fn
     names = torch_names(fn)
     wanted = tensor_parameters(op)
+    # reshape(2, 3) may be written reshape(shape=(2, 3)) too
+    starred = next((p.name for p in inspect.signature(fn).parameters.values() if p.kind is p.VAR_POSITIONAL), None)
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
         if kwargs and names:
             kwargs = {names.get(k, k): v for k, v in kwargs.items()}
+            if starred in kwargs:
+                args = (*args, kwargs.pop(starred))
         if wanted:
             check_tensors(op.name, wanted, args, kwargs)
         try:
@@ -170,6 +176,7 @@ def public(op: OpDef) -> Callable[..., Any]:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {name: public(op) for name, op in OPS.items() if op.public}
+FUNCTIONS |= {name: FUNCTIONS[same] for name, same in ALIASES.items()}
 
 
 def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
@@ -202,11 +209,11 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 def in_place(name: str) -> Callable[..., Any]:
     """The method that replaces a tensor's value by the result of an op, in the tensor's dtype."""
-    fn = OPS[name].fn
+    function = FUNCTIONS[name]
 
-    @functools.wraps(fn)
+    @functools.wraps(OPS[name].fn)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        out = call(fn, (self, *args), kwargs)
+        out = function(self, *args, **kwargs)
         if "bif".index(out.dtype.category) > "bif".index(self.dtype.category):
             raise DTypeError(
                 f"[{name}_] expected a result that {self.dtype.name} can hold but got {out.dtype.name}; "
@@ -220,7 +227,7 @@ def in_place(name: str) -> Callable[..., Any]:
 def install() -> None:
     """Give Tensor its methods and operators, from the catalogue."""
     for name, function in FUNCTIONS.items():
-        if OPS[name].method and not hasattr(Tensor, name):
+        if OPS[ALIASES.get(name, name)].method and not hasattr(Tensor, name):
             setattr(Tensor, name, function)
     for symbol, name in OPERATORS.items():
         if name in OPS:

@@ -15,7 +15,8 @@ from pyflame.core.state import mode
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import OPS, F, cast, copy_to
 from pyflame.ir.opdef import ELEMENTWISE, LEAF
-from pyflame.tensor import creation, gradients, indexing, interop, random
+from pyflame.ops.names import ALIASES
+from pyflame.tensor import creation, gradients, indexing, interop, random, sets
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
 from pyflame.tensor.tensor import Tensor
@@ -239,12 +240,15 @@ def _set_data(self: Tensor, value: Tensor) -> None:
 
 # Composites with an in-place form in PyTorch, beside the elementwise ops, which all have one.
 _ALSO_IN_PLACE = (
-    "celu", "clamp", "clip", "cumprod", "cumsum", "elu", "floor_divide", "gelu", "hardsigmoid", "hardswish", "hardtanh",
-    "index_add", "index_copy", "index_fill", "leaky_relu", "lerp", "logit", "masked_fill", "masked_scatter", "mish",
-    "nan_to_num", "remainder", "scatter", "scatter_add", "scatter_reduce", "selu", "sigmoid", "silu", "softplus",
-    "square", "tril", "triu",
+    "addcdiv", "addcmul", "addmm", "baddbmm", "celu", "clamp", "cumprod", "cumsum", "deg2rad", "div", "elu",
+    "float_power", "frac", "gelu", "hardsigmoid", "hardswish", "hardtanh", "heaviside", "hypot", "index_add",
+    "index_copy", "index_fill", "leaky_relu", "lerp", "logit", "masked_fill", "masked_scatter", "mish", "nan_to_num",
+    "rad2deg", "scatter", "scatter_add", "scatter_reduce", "selu", "sigmoid", "silu", "sinc", "softplus", "square",
+    "tril", "triu",
 )  # fmt: skip
-_NOT_IN_PLACE = ("cast", "clone", "contiguous", "isfinite", "isinf", "isnan", "where")
+_NOT_IN_PLACE = (
+    "cast", "clone", "contiguous", "fmax", "fmin", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "where",
+)  # fmt: skip
 
 
 def in_place_names() -> list[str]:
@@ -252,7 +256,7 @@ def in_place_names() -> list[str]:
     names = [
         n for n, op in OPS.items() if op.public and op.method and op.kind == ELEMENTWISE and n not in _NOT_IN_PLACE
     ]
-    return sorted({*names, *(n for n in _ALSO_IN_PLACE if n in OPS)})
+    return sorted({*names, *_ALSO_IN_PLACE})
 
 
 # --- Python's protocols -----------------------------------------------------------------------------------------------
@@ -309,6 +313,7 @@ METHODS: dict[str, Any] = {
     **indexing.METHODS,
     **interop.METHODS,
     **random.METHODS,
+    **sets.FUNCTIONS,
 }  # fmt: skip
 
 
@@ -319,6 +324,9 @@ def install() -> None:
     for name in in_place_names():
         if not hasattr(Tensor, name + "_"):
             setattr(Tensor, name + "_", in_place(name))
+    for name, same in ALIASES.items():
+        if hasattr(Tensor, same + "_"):
+            setattr(Tensor, name + "_", getattr(Tensor, same + "_"))
     for symbol, name in (("abs", "abs"), ("invert", "bitwise_not")):
         if name in FUNCTIONS:
             setattr(Tensor, f"__{symbol}__", FUNCTIONS[name])

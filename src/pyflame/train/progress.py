@@ -27,7 +27,8 @@ def memory() -> dict[str, int]:
     found: dict[str, int] = {}
     pool = getattr(get_device(state.device), "pool", None)  # the null device has no memory
     if pool is not None:
-        found.update(memory_bytes=int(pool.stats.allocated), peak_bytes=int(pool.stats.peak))
+        stats = pool.stats
+        found.update(memory_bytes=int(stats.allocated), peak_bytes=int(stats.peak_allocated))
     with contextlib.suppress(OSError), open("/proc/self/statm") as file:  # Linux alone has it
         found["process_bytes"] = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return found

@@ -111,7 +111,7 @@ class AotPlan:
         write_plan(path, self)
 
     def run(self, *inputs: Any) -> Any:
-        """Run on the first device of the target, with inputs like the examples.
+        """Run on the current device if it is of the target, else on the first that is, with inputs like the examples.
 
         Code and constants stay in the device's memory until `close`, and so does state that the plan changes: the next
         run goes on from there.

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import PendingGraph, find_plan
+from pyflame.engine.evaluate import PendingGraph, find_plan, settle_copies
 from pyflame.engine.launch import Runner
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Plan
@@ -83,6 +83,7 @@ def explain(target: Tensor | Callable[..., Any], *args: Any, run: bool = True, *
 def _explain_nodes(tensors: list[Tensor], run: bool) -> Report:
     nodes = [t._node for t in tensors]
     device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
+    settle_copies(nodes)
     graph = PendingGraph(nodes)
     plan, runner = find_plan(graph, device)
     inputs, constants = [n.data for n in graph.inputs], [n.data for n in graph.constants]

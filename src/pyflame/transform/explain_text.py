@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import io
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyflame.transform.explain import LaunchReport, Report
+    from pyflame.transform.explain import Report
 
 
 def human(count: float) -> str:
@@ -19,9 +20,10 @@ def human(count: float) -> str:
     return f"{count:.4g} T"
 
 
-def _ops(launch: LaunchReport) -> str:
+def fused(ops: Iterable[str]) -> str:
+    """('exp', 'mul', 'mul') -> 'exp mulx2'."""
     counts: dict[str, int] = {}
-    for op in launch.ops:
+    for op in ops:
         counts[op] = counts.get(op, 0) + 1
     return " ".join(f"{op}x{n}" if n > 1 else op for op, n in counts.items())
 
@@ -35,7 +37,7 @@ def _rows(report: Report) -> list[list[str]]:
         rows.append(
             [
                 str(number),
-                _ops(launch),
+                fused(launch.ops),
                 shape,
                 human(launch.bytes) + "B",
                 human(launch.flops),
@@ -116,7 +118,7 @@ def _drawing(report: Report) -> str:
         parts.append(f'<path d="M{x1} {y1} C{x1} {y1 + 18} {x2} {y2 - 18} {x2} {y2}" fill="none" stroke="#888"/>')
     for i, launch in enumerate(report.launches):
         x, y = column[i] * wide, level[i] * tall + 5
-        label = html.escape(_ops(launch))
+        label = html.escape(fused(launch.ops))
         short = label if len(label) < 34 else label[:32] + "…"
         parts.append(
             f"<g><title>{label}</title>"

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core import knobs
+from pyflame.core import knobs, trace
 from pyflame.core.errors import TraceError
+from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
 from pyflame.transform.trace import Traced, evaluated
@@ -24,7 +25,14 @@ from pyflame.transform.tree import flatten, is_tensor, is_traced
 MANY = 16  # traces of one function after which a warning says what keeps changing
 
 # What a key is made of, in its order: what to say when it differs.
-_PARTS = ("structure or static arguments", "tensor arguments", "gradient mode", "autocast", "current device")
+_PARTS = (
+    "structure or static arguments",
+    "tensor arguments",
+    "gradient mode",
+    "autocast",
+    "current device",
+    "float32 precision",
+)
 
 
 class Jitted:
@@ -68,7 +76,7 @@ class Jitted:
         if kwargs:
             shape = (shape, flatten(kwargs, leaves, is_traced))
         sigs = tuple([float if type(v) is float else (evaluated(v).sig, v._entry is not None) for v in leaves])
-        key = (shape, sigs, state.grad_enabled, state.autocast, state.device)
+        key = (shape, sigs, state.grad_enabled, state.autocast, state.device, tf32_allowed())
         try:
             variants = self.cache.get(key, [])
         except TypeError as error:
@@ -87,7 +95,9 @@ class Jitted:
         return traced, leaves
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> Traced:
-        return Traced(self._call, args, kwargs, leaves, getattr(self.fn, "__name__", "a function"))
+        name = getattr(self.fn, "__name__", "a function")
+        with trace.span("trace", name):
+            return Traced(self._call, args, kwargs, leaves, name)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, its static arguments unpacked."""

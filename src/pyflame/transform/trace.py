@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyflame.autograd import Leaf
+from pyflame.core import knobs
 from pyflame.core.dtype import float32, int64
 from pyflame.core.errors import TraceError
 from pyflame.core.generator import Generator
@@ -19,6 +20,7 @@ from pyflame.core.state import mode, state
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import PendingGraph, evaluate, plan_graph
 from pyflame.engine.launch import Runner, replayed, runner_for
+from pyflame.engine.report import debug_print
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, F, Node, const, signature
 from pyflame.ir.declare import wrap_int
@@ -225,6 +227,7 @@ class Traced:
         ]
         self.lines = graph.lines
         self.returned = len(returned)
+        self.debug = knobs.DEBUG.text() != "0"
 
     def _plan(self, nodes: list[Node], successor: Mapping[Node, Node]) -> PendingGraph:
         """Plan these outputs. `successor`: the new values of cells, by their placeholders."""
@@ -287,7 +290,9 @@ class Traced:
         """Run the plan; cells take their new values."""
         values, constants = self.feed(leaves)
         given = [position for position in (*self.plan.heirs, *self.plan.consumed) if self._mine(position)]
-        out = self.runner.run(values, constants, lines=self.lines, given=given)
+        out = self.runner.run(values, constants, self.debug, self.lines, given)
+        if self.debug:
+            debug_print(self.plan, self.runner)
         made = OPS["leaf"]
         nodes = [Node(made, (), (), meta, sig, out[at]) for at, meta, sig in self.outputs]
         n = self.returned

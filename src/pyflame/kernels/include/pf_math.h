@@ -5,12 +5,12 @@
  * arithmetic here neither traps nor has undefined behaviour: x / 0 is 0, INT_MIN / -1 wraps, as the casts do.
  *
  *   float, double          exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh
- *                          atanh erf erfc lgamma digamma sigmoid silu gelu_tanh softplus sqrt rsqrt
- *                          floor ceil round trunc isnan isinf isfinite; pow atan2 fmod copysign
+ *                          atanh erf erfc erfinv lgamma digamma sigmoid silu gelu_tanh softplus sqrt rsqrt
+ *                          floor ceil round trunc isnan isinf isfinite; pow atan2 fmod copysign zeta
  *   any arithmetic type    abs sign min max clamp mod floordiv; ipow (integers)
  *   casts                  to_i8 to_u8 to_i16 to_u16 to_i32 to_u32 to_i64 to_u64 to_bool
  *
- * Not vectorisable: fmod, mod, floordiv, ipow, lgamma, digamma and every libm function of double.
+ * Not vectorisable: fmod, mod, floordiv, ipow, lgamma, digamma, zeta and every libm function of double.
  */
 #ifndef PF_MATH_H
 #define PF_MATH_H
@@ -77,6 +77,43 @@ PF_FN double pf_digamma_f64(double x) {
   return y + log(x) - 0.5 / x - t * p;
 }
 PF_FN float pf_digamma_f32(float x) { return (float)pf_digamma_f64((double)x); }
+
+/* Hurwitz's zeta, the sum of (q + k)^-s over k >= 0 for s > 1: terms up to s + 10, then Euler's and Maclaurin's. */
+PF_FN double pf_zeta_above_f64(double s, double q) {
+  double y = 0.0, end = s < 60.0 ? s + 10.0 : 70.0;
+  for (; q < end; q += 1.0) y += pow(q, -s);
+  if (q == INFINITY) return y;
+  double r = 1.0 / (q * q), p = 691.0 / 1307674368000 - r * (s + 11.0) * (s + 12.0) / 74724249600;
+  p = 1.0 / 47900160 - r * (s + 9.0) * (s + 10.0) * p;
+  p = 1.0 / 1209600 - r * (s + 7.0) * (s + 8.0) * p;
+  p = 1.0 / 30240 - r * (s + 5.0) * (s + 6.0) * p;
+  p = 1.0 / 720 - r * (s + 3.0) * (s + 4.0) * p;
+  p = 1.0 / 12 - r * (s + 1.0) * (s + 2.0) * p;
+  return y + pow(q, -s) * (q / (s - 1.0) + 0.5 + s / q * p);
+}
+/* Below 0, for whole s: the terms on either side of 0 are sums of terms above it. About 1e-14 relative. */
+PF_FN double pf_zeta_f64(double s, double q) {
+  if (!(s > 1.0)) return s == 1.0 ? INFINITY : NAN;
+  if (!(q <= 0.0)) return pf_zeta_above_f64(s, q);
+  if (q == floor(q)) return INFINITY;
+  if (s != floor(s)) return NAN;
+  double below = pf_zeta_above_f64(s, -q - floor(-q)) - pf_zeta_above_f64(s, 1.0 - q);
+  return pf_zeta_above_f64(s, q - floor(q)) + (fmod(s, 2.0) == 0.0 ? below : -below);
+}
+PF_FN float pf_zeta_f32(float s, float q) { return (float)pf_zeta_f64((double)s, (double)q); }
+
+/* The float's approximation (a line where floats end), then two of Halley's steps, each of which triples the digits */
+PF_FN double pf_erfinv_f64(double x) {
+  double a = fabs(x);
+  if (!(a < 1.0)) return a == 1.0 ? copysign(INFINITY, x) : NAN;
+  double w = -log((1.0 - a) * (1.0 + a));
+  double y = a * (w < 16.0 ? (double)pf_erfinv_ratio_f32((float)w) : 1.0101 * __builtin_sqrt(w) - 0.2006);
+  for (int step = 0; step < 2; ++step) {
+    double off = (a < 0.5 ? erf(y) - a : (1.0 - a) - erfc(y)) * 0.886226925452758 * exp(y * y);
+    y -= off / (1.0 + y * off);
+  }
+  return copysign(y, x);
+}
 
 /* fmod of floats in double: exact while the quotient is below 2^29; libm takes the rest. */
 PF_FN float pf_fmod_f32(float a, float b) {
@@ -233,6 +270,7 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_atanh(x) PF_OF_FLOAT(atanh, x)(x)
 #define pf_erf(x) PF_OF_FLOAT(erf, x)(x)
 #define pf_erfc(x) PF_OF_FLOAT(erfc, x)(x)
+#define pf_erfinv(x) PF_OF_FLOAT(erfinv, x)(x)
 #define pf_lgamma(x) PF_OF_FLOAT(lgamma, x)(x)
 #define pf_digamma(x) PF_OF_FLOAT(digamma, x)(x)
 #define pf_sigmoid(x) PF_OF_FLOAT(sigmoid, x)(x)
@@ -252,6 +290,7 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_atan2(y, x) PF_OF_FLOAT(atan2, (y) + (x))(y, x)
 #define pf_fmod(a, b) PF_OF_FLOAT(fmod, (a) + (b))(a, b)
 #define pf_copysign(x, y) PF_OF_FLOAT(copysign, (x) + (y))(x, y)
+#define pf_zeta(s, q) PF_OF_FLOAT(zeta, (s) + (q))(s, q)
 
 #define pf_abs(x) PF_OF_NUMBER(abs, +(x))(x)
 #define pf_sign(x) PF_OF_NUMBER(sign, +(x))(x)

@@ -227,7 +227,7 @@ class CublasLt(LtMatmul):
         self, found: Described, algorithm: Algorithm, addresses: Sequence[int], stream: int, workspace: int, size: int
     ) -> None:
         first, second, out = found.layouts
-        a, b, c = addresses
+        a, b, c, d = addresses
         self._library.call(
             "cublasLtMatmul",
             self._handle,
@@ -240,7 +240,7 @@ class CublasLt(LtMatmul):
             ctypes.byref(found.beta),
             c,
             out,
-            c,
+            d,
             out,
             ctypes.byref(algorithm.data),
             workspace,

@@ -135,6 +135,7 @@ class ConvAlgorithm:
     math: int
     workspace: int
     seconds: float  # measured by `find`, estimated by `propose`
+    deterministic: bool = True  # whether it gives the same bits at every run
 
 
 class _Described:
@@ -315,4 +316,4 @@ def _results() -> tuple[Any, Any, tuple[Any, ...]]:
 
 def _good(results: Any, count: Any) -> list[ConvAlgorithm]:
     good = [r for r in results[: count.value] if r.status == C.CUDNN_STATUS_SUCCESS]
-    return [ConvAlgorithm(r.algo, r.mathType, r.memory, r.time / 1e3) for r in good]
+    return [ConvAlgorithm(r.algo, r.mathType, r.memory, r.time / 1e3, bool(r.determinism)) for r in good]

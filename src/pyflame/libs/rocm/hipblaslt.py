@@ -141,10 +141,10 @@ class HipBlasLt(LtMatmul):
         self, found: Described, algorithm: Algorithm, addresses: Sequence[int], stream: int, workspace: int, size: int
     ) -> None:
         first, second, out = found.layouts
-        a, b, c = addresses
+        a, b, c, d = addresses
         alpha, beta = ctypes.addressof(found.alpha), ctypes.addressof(found.beta)
         choice = algorithm.data[0]
-        arguments = (self._handle, found.operation, alpha, a, first, b, second, beta, c, out, c, out, choice)
+        arguments = (self._handle, found.operation, alpha, a, first, b, second, beta, c, out, d, out, choice)
         self._call("hipblasLtMatmul", *arguments, workspace, size, stream)
 
     def _forget(self, found: Described) -> None:

@@ -143,8 +143,12 @@ class ROCmBLAS:
         stream: int = 0,
         workspace: int = 0,
         workspace_bytes: int = 0,
+        addend: int = 0,
     ) -> None:
-        """Start C = alpha A B + beta C on a stream. All are addresses on the device."""
+        """Start C = alpha A B + beta C on a stream. All are addresses on the device.
+
+        `addend`: where the C lies that is added, if not where the result goes.
+        """
         problem = by_columns(spec)
         if problem is None or not self.supports(spec):
             raise LibraryError(
@@ -160,7 +164,8 @@ class ROCmBLAS:
             left, right, out = ((address, o.lead, o.stride) for address, o in operands)
             flags = (_operation("NT"[problem.first.transposed]), _operation("NT"[problem.second.transposed]))
             batch = spec.batch if spec.batch > 1 else None
-            self._gemm(*flags, problem.m, problem.n, problem.k, spec.alpha, left, right, out, spec.beta, batch, spec)
+            sizes = (problem.m, problem.n, problem.k)
+            self._gemm(*flags, *sizes, spec.alpha, left, right, out, spec.beta, batch, spec, addend)
 
     def _gemm(
         self,
@@ -176,6 +181,7 @@ class ROCmBLAS:
         beta: float,
         batch: int | None,
         types: GemmSpec,
+        addend: int = 0,
     ) -> None:
         compute = COMPUTE.get(types.dtype, "float32")
         scalar = SCALARS[compute]
@@ -193,7 +199,7 @@ class ROCmBLAS:
             *left,
             *right,
             ctypes.byref(two),
-            *out,  # C is read where D is written
+            *(addend or out[0], *out[1:]),  # C is read where D is written, or elsewhere
             *out,
             *([batch] if many else []),
             *ends,

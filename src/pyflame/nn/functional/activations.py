@@ -15,9 +15,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     >>> nn.functional.celu(pf.tensor([-1.0, 2.0]))
     tensor([-0.6321,  2.    ])
     """
-    if not alpha > 0.0:
-        raise ArgumentError(f"[celu] expected alpha above 0 but got {alpha}")
-    return F["elu"](input / alpha) * alpha
+    return F["celu"](input, alpha)
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -61,6 +62,20 @@ class CPUDevice:
 
     def allocate(self, nbytes: int) -> Block:
         return self.pool.allocate(nbytes)
+
+    def memory_info(self) -> tuple[int, int]:
+        """Bytes that programs can still get without swapping, and in total."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        free, total = page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
+        with contextlib.suppress(OSError):  # Linux alone has it: what caches of files hold can be had as well
+            for line in Path("/proc/meminfo").read_text().splitlines():
+                if line.startswith("MemAvailable:"):
+                    free = 1024 * int(line.split()[1])
+        return free, total
+
+    def empty_cache(self) -> int:
+        """Give unused memory back to the system; gives the bytes."""
+        return self.pool.empty_cache()
 
     def functions(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[list[int]]:
         assert self.compiler is not None

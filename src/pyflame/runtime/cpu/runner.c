@@ -24,7 +24,7 @@ typedef struct {
   int64_t buffers;    /* how many */
   const int64_t *slots; /* pairs: slot, byte offset */
   const int64_t *args;
-  double *seconds; /* or NULL: where to add the launch's time */
+  double *seconds; /* or NULL: where to add the launch's time and, behind it, to note when it first began */
 } pf_launch;
 
 enum { MAX_WORKERS = 256, MAX_BUFFERS = 512, SPINS = 4000, PHASE_SHIFT = 36 };
@@ -166,7 +166,10 @@ int pf_run(const pf_launch *launches, int64_t count, char *const *slots, const p
     for (int64_t b = 0; b < l->buffers; b++) buf[b + 1] = slots[l->slots[2 * b]] + l->slots[2 * b + 1];
     const double before = l->seconds ? now() : 0;
     parallel(l, buf + 1, uni, workers < MAX_WORKERS ? workers : MAX_WORKERS);
-    if (l->seconds) *l->seconds += now() - before;
+    if (l->seconds) {
+      l->seconds[0] += now() - before;
+      if (l->seconds[1] == 0) l->seconds[1] = before;
+    }
     if (error && *error) break; /* what comes later may overwrite its inputs */
   }
   pthread_mutex_unlock(&pool.run);

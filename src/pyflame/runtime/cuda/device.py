@@ -15,4 +15,4 @@ def find_compiler(target: Target) -> KernelCompiler:
     return Nvrtc()
 
 
-CUDA = Vendor(CudaDriver, find_compiler, OutOfMemoryError, no_device)
+CUDA = Vendor(CudaDriver, find_compiler, OutOfMemoryError, no_device, "/dev/nvidiactl")

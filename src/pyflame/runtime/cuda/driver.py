@@ -186,6 +186,9 @@ class CudaDriver:
     def stream_synchronize(self, stream: int) -> None:
         self._call("cuStreamSynchronize", stream)
 
+    def stream_query(self, stream: int) -> bool:
+        return self._ready("cuStreamQuery", stream)
+
     def stream_wait_event(self, stream: int, event: int) -> None:
         self._call("cuStreamWaitEvent", stream, event, 0)
 
@@ -205,9 +208,12 @@ class CudaDriver:
         self._call("cuEventSynchronize", event)
 
     def event_query(self, event: int) -> bool:
-        (status,) = self._call.raw("cuEventQuery", event)
+        return self._ready("cuEventQuery", event)
+
+    def _ready(self, name: str, handle: int) -> bool:
+        (status,) = self._call.raw(name, handle)
         if status and int(status) != _NOT_READY:
-            raise self._call.failure("cuEventQuery", status)
+            raise self._call.failure(name, status)
         return not status
 
     def event_elapsed(self, start: int, end: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,23 +33,29 @@ class KernelCompiler(ABC):
         self._counting = threading.Lock()
 
     @abstractmethod
-    def compile(self, source: str, target: Target) -> bytes:
-        """The code object of a source, made now. A refused one raises CompileError with the lines at fault."""
+    def compile(self, source: str, target: Target, options: Sequence[str] = ()) -> bytes:
+        """The code object of a source, made now. A refused one raises CompileError with the lines at fault.
 
-    def key(self, source: str, target: Target) -> str:
+        `options`: more of them for the compiler, as on its command line.
+        """
+
+    def key(self, source: str, target: Target, options: Sequence[str] = ()) -> str:
         """The name of this source's code object: everything that it depends on."""
-        return digest(self._salt, target.name, str(target.wave_size), source)
+        return digest(self._salt, target.name, str(target.wave_size), source, *options)
 
-    def build(self, source: str, target: Target) -> bytes:
-        """The code object of a source, from disk if it was made before."""
-        name = self.key(source, target) + self.extension
+    def build(self, source: str, target: Target, options: Sequence[str] = (), salt: str = "") -> bytes:
+        """The code object of a source, from disk if it was made before.
+
+        `salt`: names whatever else it depends on, such as headers in folders that the options name.
+        """
+        name = self.key(source, target, (*options, salt) if salt else options) + self.extension
         known = self.cache.read(name)
         if known is not None:
             with self._counting:
                 stats.disk_hits += 1
             return known
         started = time.perf_counter()
-        code = self.compile(source, target)
+        code = self.compile(source, target, options)
         with self._counting:
             stats.misses += 1
             stats.compiles += 1

@@ -13,14 +13,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pyflame.core import trace
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError, PyFlameError
+from pyflame.core.trace import TraceEvent
 from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
 from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Grid, Words, dimensions
 from pyflame.runtime.gpu.graph import Graph, capture
 from pyflame.runtime.gpu.memory import Block, DevicePool
 from pyflame.runtime.gpu.pinned import PinnedPool
-from pyflame.runtime.gpu.stream import Clock, Event, Stream
+from pyflame.runtime.gpu.stream import Event, Stream
+from pyflame.runtime.gpu.timing import Timings
 from pyflame.runtime.gpu.transfer import Transfers
 
 _REMEMBERED = 8  # launches that a fault is looked for in
@@ -44,7 +47,7 @@ class GpuDevice:
     ) -> None:
         self.driver = driver
         self.index = index
-        self.id = DeviceId(driver.kind, index)
+        self.id = DeviceId.of(driver.kind, index)
         self.fault: DeviceFaultError | None = None
         self.properties: DeviceProperties = driver.properties(index)
         self.target = driver.target(index)
@@ -53,17 +56,20 @@ class GpuDevice:
         self.retired_graphs: deque[tuple[int, int]] = deque()
         self.pool = DevicePool(driver, index, error=memory_error)
         self.pinned = PinnedPool(driver, index)
+        self.timings = Timings(self)
         self._main = Stream(self)
         self._side: Stream | None = None  # for captures: what other threads do meanwhile is no part of them
+        self._copies: Stream | None = None  # for uploads from pinned memory, beside the work of the others
+        self.forked = False  # whether anything ever ran on a stream that somebody chose: then uses are noted
         self._transfers = Transfers(driver, self.pinned)
         self._find_compiler = find_compiler
         self._kernels: GpuKernels | None = None
         self._opening = threading.Lock()
         self._capture_lock = threading.RLock()
-        self._captured = threading.local()
+        self._thread = threading.local()  # the graph that a thread captures, the stream that it has chosen
         self._recent: deque[str] = deque(maxlen=_REMEMBERED)
         self._watched: deque[tuple[Any, int, int, Callable[[bytes], None]]] = deque()
-        self._peers: dict[int, bool] = {}
+        self._peers: dict[DeviceId, bool] = {}
 
     def use(self) -> None:
         """Make it this thread's current device. Refuses one that has broken."""
@@ -77,7 +83,43 @@ class GpuDevice:
     def stream(self) -> Stream:
         """The stream of everything that names no other; in a thread that captures, the one that is captured."""
         graph = self._capture
-        return self._main if graph is None else graph.stream
+        return self.chosen if graph is None else graph.stream
+
+    @property
+    def main(self) -> Stream:
+        """The device's own stream."""
+        return self._main
+
+    def make_stream(self, priority: int = 0) -> Stream:
+        """Another stream. `priority`: below 0 is more urgent."""
+        return Stream(self, priority)
+
+    @property
+    def chosen(self) -> Stream:
+        """The stream that this thread has chosen, else the device's own."""
+        found: Stream | None = getattr(self._thread, "stream", None)
+        return found or self._main
+
+    @contextmanager
+    def using(self, stream: Stream) -> Iterator[None]:
+        """Give this thread's work to another stream: behind what was given before, and before what comes after."""
+        self._no_capture("change of streams")
+        before = self.chosen
+        self.forked = True
+        stream.wait(Event(self).record(before))
+        self._thread.stream = stream
+        try:
+            yield
+        finally:
+            self._thread.stream = before
+            before.wait(Event(self).record(stream))
+
+    def note_uses(self, storages: Iterable[Any]) -> None:
+        """Tell that this thread's stream uses memory that may belong to another one."""
+        handle = self.chosen.handle
+        for storage in storages:
+            if isinstance(storage, Block):
+                storage.used_on(handle)
 
     def guarded(self, work: Callable[[], T]) -> T:
         """Run something that may find out that the device broke; the error then names the last kernels."""
@@ -95,7 +137,7 @@ class GpuDevice:
 
     def allocate(self, nbytes: int, stream: Stream | None = None) -> Block:
         """Memory for work on a stream. A graph that is being captured keeps it."""
-        block = self.pool.allocate(nbytes, (stream or self._main).handle)
+        block = self.pool.allocate(nbytes, (stream or self.chosen).handle)
         graph = self._capture
         if graph is not None:
             graph.keep(block)
@@ -105,6 +147,14 @@ class GpuDevice:
         """Bytes free and in total, as the driver sees them."""
         self.use()
         return self.driver.mem_info()
+
+    def pinned_empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        """An uninitialised array in pinned memory, which `received` copies from without waiting."""
+        return self.pinned.empty(shape, dtype)
+
+    def is_pinned(self, address: int, nbytes: int) -> bool:
+        """Whether host memory is of the device's pinned pool."""
+        return self.pinned.holding(address, nbytes) is not None
 
     def empty_cache(self) -> int:
         """Give unused memory back, of the device and pinned; gives the bytes."""
@@ -124,6 +174,7 @@ class GpuDevice:
 
     def functions(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[list[Function]]:
         """Each text's kernels, by the suffixes given with it. A text defines kernels PF_KEY<suffix>."""
+        self.use()  # or a device that has broken would refuse to load what is compiled, and not say why
         return self.kernels.functions(texts)
 
     def launch(
@@ -142,6 +193,15 @@ class GpuDevice:
 
     def launch_all(self, launches: Iterable[Launch], words: Words, stream: Stream | None = None) -> None:
         """Give kernels to the stream, in order: (function, grid, block, dynamic LDS, its first word) each."""
+        if trace.recording is None:
+            self._give(launches, words, stream)
+            return
+        launches = list(launches)
+        names = dict.fromkeys(function.name for function, *_ in launches)
+        event = TraceEvent("kernel", ", ".join(names), implementation="own", why="given to the device as it is")
+        self.timings.around(event, lambda: self._give(launches, words, stream), stream)
+
+    def _give(self, launches: Iterable[Launch], words: Words, stream: Stream | None) -> None:
         self.use()
         handle, give, remember = (stream or self.stream).handle, self.driver.launch, self._recent.append
         for function, grid, block, dynamic_lds, start in launches:
@@ -153,6 +213,12 @@ class GpuDevice:
             except PyFlameError as error:
                 shape = f"grid {grid}, block {block}, dynamic LDS {dynamic_lds}"
                 raise type(error)(f"{error}. The kernel is {function.name}, {shape}") from error
+
+    def start(self, name: str, work: Callable[[int], None]) -> None:
+        """Give work of another kind, a library's, to the stream: `work(stream)` starts it."""
+        self.use()
+        self._recent.append(name)
+        self._move("kernel", name, 0, lambda: work(self.stream.handle))
 
     def attributes(self, function: Function) -> dict[str, int]:
         """registers, lds_bytes, local_bytes (spills) and max_threads of a kernel."""
@@ -170,34 +236,125 @@ class GpuDevice:
         """Send host memory. It may be changed when this returns; the device has it when its stream gets there."""
         self._no_capture("upload")
         self.use()
-        self.guarded(lambda: self._transfers.upload(address, host, nbytes, (stream or self.stream).handle))
+        self._move(
+            "copy",
+            f"host to {self.id}",
+            nbytes,
+            lambda: self._transfers.upload(address, host, nbytes, (stream or self.stream).handle),
+            stream,
+        )
+
+    def send(self, address: int, host: int, nbytes: int, stream: Stream | None = None) -> None:
+        """Send host memory; what is pinned is read when the stream gets there and must not change before."""
+        block = self.pinned.holding(host, nbytes)
+        if block is None:
+            self.upload_from(address, host, nbytes, stream)
+            return
+        self._no_capture("upload")
+        self.use()
+        handle = (stream or self.stream).handle
+        block.used_on(handle)
+        self._move(
+            "copy",
+            f"host to {self.id}",
+            nbytes,
+            lambda: self.driver.copy_h2d(address, host, nbytes, handle),
+            stream,
+        )
+
+    def fetch(self, host: int, address: int, nbytes: int, stream: Stream | None = None) -> None:
+        """Fetch memory: into pinned memory when the stream gets there, into other memory now, waiting for it."""
+        block = self.pinned.holding(host, nbytes)
+        if block is None:
+            self.download(host, address, nbytes, stream)
+            return
+        self._no_capture("download")
+        self.use()
+        handle = (stream or self.stream).handle
+        block.used_on(handle)
+        self._move(
+            "copy",
+            f"{self.id} to host",
+            nbytes,
+            lambda: self.driver.copy_d2h(host, address, nbytes, handle),
+            stream,
+        )
+
+    def received(self, host: int, nbytes: int) -> Block:
+        """Host memory as new memory of the device.
+
+        Pinned memory is read while the caller goes on and other work runs: it must not change before that is done, and
+        returns to its pool only then. Other memory may be changed when this returns.
+        """
+        if not self.is_pinned(host, nbytes):
+            fresh = self.allocate(nbytes)
+            self.upload_from(fresh.address, host, nbytes)
+            return fresh
+        with self._opening:
+            self._copies = self._copies or Stream(self)
+        copies = self._copies
+        # Memory of the copying stream: that of the others may still be in use there, and would have to be waited for.
+        fresh = self.pool.allocate(nbytes, copies.handle)
+        self.send(fresh.address, host, nbytes, copies)
+        self.chosen.wait(Event(self).record(copies))
+        fresh.used_on(self.chosen.handle)
+        return fresh
 
     def download(self, host: int, address: int, nbytes: int, stream: Stream | None = None) -> None:
         """Fetch memory. Waits until it is there, then looks at what is watched."""
         self._no_capture("download")
         self.use()
-        self.guarded(lambda: self._transfers.download(host, address, nbytes, (stream or self.stream).handle))
+        self._move(
+            "copy",
+            f"{self.id} to host",
+            nbytes,
+            lambda: self._transfers.download(host, address, nbytes, (stream or self.stream).handle),
+            stream,
+        )
         self.check()
 
     def copy(self, dst: int, src: int, nbytes: int, stream: Stream | None = None) -> None:
         """Copy inside the device."""
         self.use()
         if nbytes:
-            self.guarded(lambda: self.driver.copy_d2d(dst, src, nbytes, (stream or self.stream).handle))
+            self._move(
+                "copy",
+                f"inside {self.id}",
+                2 * nbytes,  # read and written
+                lambda: self.driver.copy_d2d(dst, src, nbytes, (stream or self.stream).handle),
+                stream,
+            )
 
-    def zero(self, address: int, nbytes: int, stream: Stream | None = None) -> None:
+    def fill(self, address: int, byte: int, nbytes: int, stream: Stream | None = None) -> None:
+        """Set every byte."""
         self.use()
         if nbytes:
-            self.guarded(lambda: self.driver.memset(address, 0, nbytes, (stream or self.stream).handle))
+            self._move(
+                "fill",
+                f"fill of {self.id}",
+                nbytes,
+                lambda: self.driver.memset(address, byte, nbytes, (stream or self.stream).handle),
+                stream,
+            )
+
+    def zero(self, address: int, nbytes: int, stream: Stream | None = None) -> None:
+        self.fill(address, 0, nbytes, stream)
+
+    def _move(self, kind: str, name: str, nbytes: int, work: Callable[[], None], stream: Stream | None = None) -> None:
+        """Give something that is no kernel of ours to the stream."""
+        if trace.recording is None:
+            self.guarded(work)
+        else:
+            self.timings.around(TraceEvent(kind, name, nbytes=nbytes), lambda: self.guarded(work), stream)
 
     def reaches(self, other: GpuDevice) -> bool:
         """Whether it can copy straight from another device's memory; asked and enabled once."""
-        known = self._peers.get(other.index)
+        known = self._peers.get(other.id)
         if known is None:
             known = other.driver is self.driver and self.driver.can_access_peer(self.index, other.index)
             if known:
                 self.driver.enable_peer(self.index, other.index)
-            self._peers[other.index] = known
+            self._peers[other.id] = known
         return known
 
     def copy_from_peer(self, address: int, other: GpuDevice, src: int, nbytes: int) -> None:
@@ -206,7 +363,12 @@ class GpuDevice:
             return
         written = Event(other).record()
         self.stream.wait(written)
-        self.guarded(lambda: self.driver.copy_peer(address, self.index, src, other.index, nbytes, self.stream.handle))
+        self._move(
+            "copy",
+            f"{other.id} to {self.id}",
+            nbytes,
+            lambda: self.driver.copy_peer(address, self.index, src, other.index, nbytes, self.stream.handle),
+        )
         other.stream.wait(Event(self).record())  # or the source could be given away and overwritten before
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -249,10 +411,6 @@ class GpuDevice:
     def event(self, timing: bool = False) -> Event:
         return Event(self, timing)
 
-    def clock(self, stream: Stream | None = None) -> Clock:
-        """A clock that starts now, on the stream."""
-        return Clock(self, stream)
-
     # --- graphs -------------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -268,22 +426,30 @@ class GpuDevice:
                 raise DeviceError("[graph] expected no capture inside of another; end the first one")
             self._side = self._side or Stream(self)
             with capture(self, self._side) as graph:
-                self._captured.graph = graph
+                self._thread.graph = graph
                 try:
                     yield graph
                 finally:
-                    self._captured.graph = None
+                    self._thread.graph = None
+
+    @property
+    def capturing(self) -> bool:
+        """Whether what this thread gives to the device is captured."""
+        return self._capture is not None
 
     @property
     def _capture(self) -> Graph | None:
         """The graph that this thread is capturing."""
-        found: Graph | None = getattr(self._captured, "graph", None)
+        found: Graph | None = getattr(self._thread, "graph", None)
         return found
 
     def bury(self) -> None:
         """Destroy graphs that nobody holds any more, when the stream is done with them."""
         if self.retired_graphs:
-            self.driver.stream_synchronize(self._main.handle)
+            if self.forked:
+                self.driver.synchronize()
+            else:
+                self.driver.stream_synchronize(self._main.handle)
         while self.retired_graphs:
             self.driver.graph_destroy(*self.retired_graphs.popleft())
 
@@ -300,7 +466,9 @@ class GpuDevice:
         free, total = self.memory_info()
         return {
             "type": self.id.kind,
+            "device_id": self.index,
             "name": p.name,
+            "architecture": p.arch,
             "arch": p.arch,
             "arch_full": p.arch_full,
             "compute_units": p.compute_units,

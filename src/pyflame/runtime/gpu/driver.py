@@ -40,6 +40,21 @@ class DeviceProperties:
     memory_bus_bits: int = 0
 
     @property
+    def multi_processor_count(self) -> int:
+        """PyTorch's name of the compute units."""
+        return self.compute_units
+
+    @property
+    def warp_size(self) -> int:
+        """PyTorch's name of the wave size."""
+        return self.wave_size
+
+    @property
+    def gcnArchName(self) -> str:
+        """HIP's name of the architecture with its features."""
+        return self.arch_full
+
+    @property
     def peak_bandwidth(self) -> float:
         """Bytes per second that the memory's clock and width allow (double data rate); 0 where they are not told."""
         return 2.0 * self.memory_clock_khz * 1e3 * self.memory_bus_bits / 8
@@ -67,7 +82,7 @@ class Words:
 class Driver(Protocol):
     """A vendor's driver. Every method raises typed errors that say what happened and what to do."""
 
-    kind: str  # of device: "rocm", "cuda"
+    kind: str  # of device: "rocm", "cuda", "sim:gfx942"
 
     # --- devices ------------------------------------------------------------------------------------------------------
     def count(self) -> int:
@@ -103,6 +118,9 @@ class Driver(Protocol):
 
     def stream_destroy(self, stream: int) -> None: ...
     def stream_synchronize(self, stream: int) -> None: ...
+    def stream_query(self, stream: int) -> bool:
+        """Whether all that it was given is done."""
+
     def stream_wait_event(self, stream: int, event: int) -> None: ...
     def event_create(self, timing: bool) -> int: ...
     def event_destroy(self, event: int) -> None: ...
@@ -157,19 +175,30 @@ def table(*causes: Cause) -> Mapping[int, Cause]:
 
 
 def failure(
-    kind: str, call: str, status: int, causes: Mapping[int, Cause], other: type[DeviceError], name: str = ""
+    kind: str,
+    call: str,
+    status: int,
+    causes: Mapping[int, Cause],
+    other: type[DeviceError],
+    name: str = "",
+    detail: str = "",
 ) -> PyFlameError:
-    """The error for a call that ended with this status. `name` is used where the table has none."""
+    """The error for a call that ended with this status. `name` is used where the table has none.
+
+    `detail`: what the vendor's module tells of this very failure, in place of what can be said of the status.
+    """
     cause = causes.get(int(status))
     if cause is None:
         shown = f"{name or 'status'} ({int(status)})"
-        return other(f"[{kind}] expected {call} to succeed but got {shown}; see the vendor's list of status codes")
-    return cause.error(describe(kind, call, cause))
+        way_out = detail or "see the vendor's list of status codes"
+        return other(f"[{kind}] expected {call} to succeed but got {shown}; {way_out}")
+    return cause.error(describe(kind, call, cause, detail))
 
 
-def describe(kind: str, call: str, cause: Cause) -> str:
+def describe(kind: str, call: str, cause: Cause, detail: str = "") -> str:
     """A call that failed, and why, and the way out."""
-    return f"[{kind}] expected {call} to succeed but got {cause.name} ({cause.code}): {cause.happened}; {cause.remedy}"
+    happened = f"[{kind}] expected {call} to succeed but got {cause.name} ({cause.code}): {cause.happened}"
+    return f"{happened}. {detail}" if detail else f"{happened}; {cause.remedy}"
 
 
 class Bindings:
@@ -225,7 +254,10 @@ class Bindings:
         return result[1] if len(result) == 2 else result[1:]
 
     def failure(self, name: str, status: Any) -> PyFlameError:
-        return failure(self.kind, name, status, self._causes, self._other, getattr(status, "name", ""))
+        """The error for a status, with what the module tells of the last failure, where it can (a simulator can)."""
+        explain = getattr(self.module, "explain", None)
+        detail = explain() if explain is not None else ""
+        return failure(self.kind, name, status, self._causes, self._other, getattr(status, "name", ""), detail)
 
 
 def clamp_priority(priority: int, least: int, greatest: int) -> int:

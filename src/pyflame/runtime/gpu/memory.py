@@ -6,6 +6,9 @@ own, so that they do not hold on to large ones.
 
 Memory belongs to a stream. What is given up on a stream may be used on it again at once, because the new work comes
 behind the old. Another stream gets it only behind an event; `Block.used_on` tells of streams that read a block too.
+
+PYFLAME_MEMORY_POOL=exact turns all of this off: each block is an allocation of the driver with exactly its bytes, freed
+when it is given up. That is slow, and shows a simulator or a sanitizer where every tensor begins and ends.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, insort
 from collections import Counter
-from dataclasses import dataclass
 
+from pyflame.core import knobs
+from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.gpu.returns import Returns
+from pyflame.runtime.stats import MemoryStats, shown
 
 ALIGNMENT = 256
 MIB = 1 << 20
@@ -45,34 +50,6 @@ def segment_size(size: int) -> int:
     if size <= _MEDIUM:
         return _MEDIUM_SEGMENT
     return -(-size // _SMALL_SEGMENT) * _SMALL_SEGMENT
-
-
-@dataclass(frozen=True)
-class MemoryStats:
-    """A pool's state, in bytes, and what it has done so far."""
-
-    allocated: int  # in use
-    reserved: int  # held from the driver
-    cached: int  # held and not in use
-    peak_allocated: int
-    peak_reserved: int
-    allocations: int
-    frees: int
-    hits: int  # allocations that did not ask the driver
-    borrowed: int  # blocks that one stream took over from another, behind an event
-    driver_allocations: int
-    driver_frees: int
-    retries: int  # times that the cache was released because the driver had no more
-    out_of_memory: int  # times that this did not help
-    live_blocks: int
-    free_blocks: int
-    segments: int
-    largest_free: int
-
-    @property
-    def fragmentation(self) -> float:
-        """The share of the cached bytes that the largest free block does not hold: 0 is none."""
-        return 1.0 - self.largest_free / self.cached if self.cached else 0.0
 
 
 class _Segment:
@@ -138,12 +115,19 @@ class Block:
 class DevicePool:
     """Hands out memory of one device. Thread safe.
 
-    `fraction` of the device's memory is the most it holds; `error` is what it raises when there is no more.
+    `fraction` of the device's memory is the most it holds; `error` is what it raises when there is no more; `exact`:
+    as PYFLAME_MEMORY_POOL says unless given.
     """
 
     def __init__(
-        self, driver: Driver, index: int = 0, fraction: float = 1.0, error: type[OutOfMemoryError] = OutOfMemoryError
+        self,
+        driver: Driver,
+        index: int = 0,
+        fraction: float = 1.0,
+        error: type[OutOfMemoryError] = OutOfMemoryError,
+        exact: bool | None = None,
     ) -> None:
+        self._exact = _exact_wanted() if exact is None else exact
         self._driver = driver
         self._index = index
         self._error = error
@@ -156,7 +140,7 @@ class DevicePool:
         self._segments: dict[int, _Segment] = {}
         self._captures = 0
         self._limit: int | None = None
-        self._allocated = self._reserved = self._peak_allocated = self._peak_reserved = 0
+        self._allocated = self._reserved = self._peak_allocated = self._peak_reserved = self._recent_peak = 0
         self._count: Counter[str] = Counter()
         self.set_fraction(fraction)
 
@@ -166,7 +150,7 @@ class DevicePool:
         """Memory for work on a stream. Its content is undefined."""
         if nbytes < 0:
             raise ArgumentError(f"[memory] expected a size of 0 or more but got {nbytes}")
-        size = size_class(nbytes)
+        size = max(nbytes, 1) if self._exact else size_class(nbytes)
         with self._lock:
             self._count["allocations"] += 1
             self._take_in()
@@ -175,7 +159,9 @@ class DevicePool:
             chunk.segment.held += 1
             self._live[chunk.address] = chunk
             self._allocated += chunk.size
-            self._peak_allocated = max(self._peak_allocated, self._allocated)
+            if self._allocated > self._recent_peak:
+                self._recent_peak = self._allocated
+                self._peak_allocated = max(self._peak_allocated, self._allocated)
             return Block(chunk, size, self._returns)
 
     def _fitting(self, stream: int, size: int) -> _Chunk | None:
@@ -200,7 +186,7 @@ class DevicePool:
             if chunk is not None:
                 return chunk
         try:
-            return self._grow(size, stream, segment_size(size))
+            return self._grow(size, stream, size if self._exact else segment_size(size))
         except OutOfMemoryError as error:
             failed = error
         if quiet:
@@ -210,7 +196,7 @@ class DevicePool:
             self._count["retries"] += 1
             self.empty_cache()
             try:
-                return self._grow(size, stream, -(-size // _SMALL_SEGMENT) * _SMALL_SEGMENT)
+                return self._grow(size, stream, size if self._exact else -(-size // _SMALL_SEGMENT) * _SMALL_SEGMENT)
             except OutOfMemoryError as error:
                 failed = error
         self._count["out_of_memory"] += 1
@@ -273,6 +259,9 @@ class DevicePool:
             chunk.note = ""
             del self._live[chunk.address]
             self._join(chunk)
+            if self._exact:
+                self._driver.set_device(self._index)
+                self._release(chunk.segment)
 
     def _join(self, chunk: _Chunk) -> None:
         """Merge a chunk with free neighbours of its stream, and list the result."""
@@ -316,15 +305,19 @@ class DevicePool:
             if unused:
                 self._driver.synchronize()
             for segment in unused:
-                chunk: _Chunk | None = segment.first
-                while chunk is not None:
-                    self._unlist(chunk)
-                    chunk = chunk.next
-                del self._segments[segment.address]
-                self._reserved -= segment.size
-                self._count["driver_frees"] += 1
-                self._driver.free(segment.address)
+                self._release(segment)
             return sum(s.size for s in unused)
+
+    def _release(self, segment: _Segment) -> None:
+        """Give a segment that nobody uses back to the driver, which waits for the device."""
+        chunk: _Chunk | None = segment.first
+        while chunk is not None:
+            self._unlist(chunk)
+            chunk = chunk.next
+        del self._segments[segment.address]
+        self._reserved -= segment.size
+        self._count["driver_frees"] += 1
+        self._driver.free(segment.address)
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
@@ -377,6 +370,20 @@ class DevicePool:
         with self._lock:
             self._take_in()
             self._peak_allocated, self._peak_reserved = self._allocated, self._reserved
+            self._recent_peak = self._allocated
+
+    def take_recent_peak(self) -> int:
+        """The most bytes in use since this was last asked."""
+        with self._lock:
+            self._take_in()
+            found, self._recent_peak = self._recent_peak, self._allocated
+            return found
+
+    def reset_stats(self) -> None:
+        """Measure peaks and count from here on. What is in use stays in use."""
+        with self._lock:
+            self.reset_peak()
+            self._count.clear()
 
     def largest(self, count: int = _SHOWN) -> list[tuple[int, int, str]]:
         """(bytes, how many, what they hold) of the largest blocks in use, equal ones together."""
@@ -389,23 +396,20 @@ class DevicePool:
         free, total = self._driver.mem_info()
         blocks = ", ".join(f"{n} x {shown(s)}{f' ({note})' if note else ''}" for s, n, note in self.largest())
         cached = self._reserved - self._allocated
+        device = DeviceId.of(self._driver.kind, self._index)
         return (
-            f"[memory] expected {shown(size)} on {self._driver.kind}:{self._index} but there is no room; held "
+            f"[memory] expected {shown(size)} on {device} but there is no room; held "
             f"{shown(self._allocated)}, cached {shown(cached)} in pieces that are too small, free {shown(free)} of "
             f"{shown(total)}. Largest blocks in use: {blocks or 'none'}. Delete tensors you no longer need, or use a "
             f"smaller batch or dtype. ({reason})"
         )
 
 
-def shown(nbytes: int) -> str:
-    """Bytes for people.
-
-    >>> shown(512), shown(3 << 29)
-    ('512 B', '1.50 GiB')
-    """
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
-            return f"{nbytes} B" if unit == "B" else f"{size:.2f} {unit}"
-        size /= 1024
-    return f"{size:.2f} TiB"
+def _exact_wanted() -> bool:
+    """Whether PYFLAME_MEMORY_POOL asks for blocks of exact sizes."""
+    wanted = knobs.MEMORY_POOL.text()
+    if wanted not in ("cached", "exact"):
+        raise ArgumentError(
+            f"[{knobs.MEMORY_POOL.name}] expected cached or exact but got {wanted!r}; unset it for cached"
+        )
+    return wanted == "exact"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
+import weakref
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +55,10 @@ class PinnedBlock:
         """Its bytes, as long as the block is held."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.address))
 
+    @property
+    def given_up(self) -> bool:
+        return self._returns is None
+
     def give_up(self) -> None:
         """Return it to its pool, once."""
         returns, self._returns = self._returns, None
@@ -60,6 +67,15 @@ class PinnedBlock:
 
     def __del__(self) -> None:
         self.give_up()
+
+
+class _Owned:
+    """Lets NumPy see a block, and keeps the block for as long as an array over it lives."""
+
+    def __init__(self, block: PinnedBlock, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.block = block
+        kind = dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}"  # bfloat16 and fp8 are bytes to NumPy
+        self.__array_interface__ = {"version": 3, "data": (block.address, False), "shape": shape, "typestr": kind}
 
 
 class PinnedPool:
@@ -73,6 +89,8 @@ class PinnedPool:
         self._index = index
         self._lock = threading.RLock()
         self._free: dict[int, list[int]] = {}
+        self._out: dict[int, weakref.ref[PinnedBlock]] = {}  # by address
+        self._starts: list[int] = []  # their addresses, sorted
         self._returns: Returns[tuple[int, int]] = Returns(driver, index)
         self._stats = PinnedStats()
 
@@ -93,7 +111,28 @@ class PinnedPool:
                 address = self._driver.host_alloc(size)
             self._stats.acquired += 1
             self._stats.allocated += size
-        return PinnedBlock(address, size, self._returns)
+            block = PinnedBlock(address, size, self._returns)
+            self._out[address] = weakref.ref(block)
+            insort(self._starts, address)
+        return block
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        """An uninitialised array; its memory comes back when no array over it is left, and no copy reads it."""
+        dtype = np.dtype(dtype)
+        block = self.acquire(dtype.itemsize * math.prod(shape))
+        array = np.asarray(_Owned(block, tuple(shape), dtype))
+        return array if array.dtype == dtype else array.view(dtype)
+
+    def holding(self, address: int, nbytes: int) -> PinnedBlock | None:
+        """The block in use that holds these bytes; None where they are not pinned by this pool."""
+        if not nbytes:
+            return None
+        with self._lock:
+            at = bisect_right(self._starts, address) - 1
+            block = self._out[self._starts[at]]() if at >= 0 else None
+        if block is None or block.given_up or address + nbytes > block.address + block.nbytes:
+            return None
+        return block
 
     def release(self, block: PinnedBlock) -> None:
         """Give a block back now rather than when it is forgotten. It must not be touched afterwards."""
@@ -107,6 +146,8 @@ class PinnedPool:
 
     def _keep(self, blocks: Iterable[tuple[int, int]]) -> None:
         for address, size in blocks:
+            del self._out[address]
+            del self._starts[bisect_left(self._starts, address)]
             self._free.setdefault(size, []).append(address)
             self._stats.allocated -= size
             self._stats.cached += size
@@ -136,3 +177,7 @@ class PinnedPool:
             self._free.clear()
             self._stats.cached = 0
             return freed
+
+    def clear(self) -> None:
+        """Give unused blocks back to the system."""
+        self.empty_cache()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ from pyflame.runtime.gpu.compiler import PREFIX, KernelCompiler
 from pyflame.runtime.gpu.driver import Bindings
 from pyflame.runtime.sources import explain_failure
 
-FILE = "kernels"  # what the compiler calls a source in its messages
+FILE = "kernels"
+# What compilers call a source in their messages: some do not ask.
+HEAD = f'#line 1 "{FILE}"\n{PREFIX}'
 
 
 @dataclass(frozen=True)
@@ -57,21 +58,20 @@ class RtcCompiler(KernelCompiler):
     def _own(self, program: Any) -> Any:
         """A program as the bindings' destroy takes it."""
 
-    def compile(self, source: str, target: Target) -> bytes:
-        text = PREFIX + source
-        call, names, options = self._call, self.names, self.options(target)
+    def compile(self, source: str, target: Target, options: Sequence[str] = ()) -> bytes:
+        text = HEAD + source
+        call, names, given = self._call, self.names, [*self.options(target), *(o.encode() for o in options)]
         program = call(names.create, self._text(text.encode()), FILE.encode(), 0, [], [])
         try:
-            (status,) = call.raw(names.compile, program, len(options), options)
+            (status,) = call.raw(names.compile, program, len(given), given)
             if not status:
                 return self._read(names.code_size, names.code, program)
             log = self._read(names.log_size, names.log, program).rstrip(b"\0 ").decode(errors="replace")
         finally:
             call(names.destroy, self._own(program))
-        shown = re.sub(rf"{FILE}\((\d+)\)", rf"{FILE}:\1", log)
         raise self.error(
             f"[compile] {self.version} refused a kernel for {target.name}, {getattr(status, 'name', status)}:\n"
-            f"{explain_failure(shown, text)}"
+            f"{explain_failure(log, text, FILE)}"
         )
 
     def _read(self, size: str, content: str, program: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Streams, events and clocks of a device.
+"""Streams and events of a device.
 
 Their handles are never destroyed but used again: memory that belongs to a stream keeps naming it, and an object may be
 forgotten at a moment when no call to the driver is allowed.
@@ -7,7 +7,6 @@ forgotten at a moment when no call to the driver is allowed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +29,12 @@ class Stream:
         """Wait for everything given to it so far."""
         self.device.use()
         self.device.guarded(lambda: self.device.driver.stream_synchronize(self.handle))
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has nothing left to do."""
+        self.device.use()
+        return self.device.driver.stream_query(self.handle)
 
     def wait(self, event: Event) -> None:
         """Let what comes next wait for an event, perhaps of another device."""
@@ -77,27 +82,3 @@ class Event:
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             self._spare.append(self.handle)
-
-
-class Clock:
-    """Times steps of work on a stream: `mark` behind each, then `read`.
-
-    >>> clock = device.clock(); device.launch(...); clock.mark(0); clock.read()  # doctest: +SKIP
-    [(0, 1.2e-05)]
-    """
-
-    def __init__(self, device: GpuDevice, stream: Stream | None = None) -> None:
-        self._make: Callable[[], Event] = lambda: Event(device, timing=True).record(stream)
-        self._marks: list[tuple[int, Event]] = [(-1, self._make())]
-
-    def mark(self, number: int) -> None:
-        """The work of a step ends here."""
-        self._marks.append((number, self._make()))
-
-    def read(self) -> list[tuple[int, float]]:
-        """(number, seconds) of each step since the last reading. Waits for the last."""
-        out = [
-            (n, end.seconds_since(start)) for (_, start), (n, end) in zip(self._marks, self._marks[1:], strict=False)
-        ]
-        self._marks = [(-1, self._make())]
-        return out

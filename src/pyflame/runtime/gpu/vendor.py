@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from pyflame.runtime.gpu.driver import Driver
 class Vendor:
     """What is needed to open a vendor's devices. Nothing is loaded before the first question.
 
+    `node`: the file that the kernel module makes for such GPUs.
+
     >>> from pyflame.runtime.cuda.device import CUDA
     >>> CUDA.count()  # doctest: +SKIP
     1
@@ -26,7 +29,9 @@ class Vendor:
         find_compiler: Callable[[Target], KernelCompiler],
         memory_error: type[OutOfMemoryError],
         nothing: Callable[[], NotAvailableError],
+        node: str = "",
     ) -> None:
+        self._node = node
         self._make_driver = make_driver
         self._find_compiler = find_compiler
         self._memory_error = memory_error
@@ -48,12 +53,27 @@ class Vendor:
         except NotAvailableError:
             return 0
 
+    def sign(self) -> str:
+        """The file that shows that the machine has such a GPU, usable or not; empty where there is none."""
+        return self._node if self._node and os.path.exists(self._node) else ""
+
+    def best(self) -> int:
+        """The number of the device to take where nobody named one: not one that shares the CPU's memory, then the
+        one with the most memory, then the first."""
+        found = [self.driver.properties(i) for i in range(self.driver.count())]
+        return max(range(len(found)), key=lambda i: (not found[i].integrated, found[i].total_memory, -i))
+
     def why_absent(self) -> str:
         """Why there is no device; empty where there is one."""
         try:
             return "" if self.driver.count() else str(self._nothing())
         except NotAvailableError as error:
             return str(error)
+
+    def forget(self, index: int) -> None:
+        """Open a device anew when it is next asked for."""
+        with self._lock:
+            self._devices.pop(index, None)
 
     def open(self, index: int = 0) -> GpuDevice:
         """A device, opened once."""
@@ -66,8 +86,8 @@ class Vendor:
                 if not 0 <= index < count:
                     kind = self.driver.kind
                     raise DeviceError(
-                        f"[device] expected one of {', '.join(str(DeviceId(kind, i)) for i in range(count))} but got "
-                        f"{DeviceId(kind, index)}"
+                        f"[device] expected one of {', '.join(str(DeviceId.of(kind, i)) for i in range(count))} but "
+                        f"got {DeviceId.of(kind, index)}"
                     )
                 target = self.driver.target(index)
                 found = GpuDevice(self.driver, lambda: self._find_compiler(target), index, self._memory_error)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyflame.core import knobs
@@ -69,20 +70,19 @@ class ClangHip(KernelCompiler):
         cache = cache or DiskCache()
         super().__init__(_version(found, cache), " ".join(FLAGS), cache)
 
-    def command(self, target: Target, file: str, out: str) -> list[str]:
+    def command(self, target: Target, file: str, out: str, options: Sequence[str] = ()) -> list[str]:
         """How a file is compiled for a target."""
         defines = [f"--offload-arch={target.name}", f"-DPF_WAVE={target.wave_size}"]
         folders = [f"-I{include_dir()}", f"-I{include_dir().parent}"]
-        return [self.path, *FLAGS, *defines, *folders, file, "-o", out]
+        return [self.path, *FLAGS, *defines, *folders, *options, file, "-o", out]
 
-    def compile(self, source: str, target: Target) -> bytes:
+    def compile(self, source: str, target: Target, options: Sequence[str] = ()) -> bytes:
         text = PREFIX + source
         with tempfile.TemporaryDirectory(prefix="pyflame-") as folder:
             file, out = Path(folder) / "kernels.hip", Path(folder) / "kernels.hsaco"
             file.write_text(text)
-            done = subprocess.run(
-                self.command(target, str(file), str(out)), capture_output=True, text=True, check=False
-            )
+            command = self.command(target, str(file), str(out), options)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise HIPCompilationError(
                     f"[compile] {self.path} refused a kernel for {target.name}:\n{explain_failure(done.stderr, text)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 from pyflame.core import knobs
@@ -74,13 +75,13 @@ class Hiprtc(RtcCompiler):
         ]
         return [option.encode() for option in given]
 
-    def compile(self, source: str, target: Target) -> bytes:
+    def compile(self, source: str, target: Target, options: Sequence[str] = ()) -> bytes:
         if not self.knows(target):
             raise HIPCompilationError(
                 f"[compile] expected a hiprtc that knows {target.name} but got {self.version}, which would end the "
                 "process; install a newer ROCm, or clang-17 or newer"
             )
-        return super().compile(source, target)
+        return super().compile(source, target, options)
 
     def _text(self, raw: bytes) -> Any:
         return ctypes.create_string_buffer(raw)  # the bindings would keep every bytes object for ever

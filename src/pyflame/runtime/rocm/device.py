@@ -7,4 +7,4 @@ from pyflame.runtime.gpu.vendor import Vendor
 from pyflame.runtime.rocm.compiler import find_compiler
 from pyflame.runtime.rocm.driver import HipDriver, no_device
 
-ROCM = Vendor(HipDriver, find_compiler, ROCmMemoryError, no_device)
+ROCM = Vendor(HipDriver, find_compiler, ROCmMemoryError, no_device, "/dev/kfd")

@@ -37,18 +37,20 @@ def find_objdump() -> str | None:
 
 def read_instructions(code: bytes, objdump: str) -> dict[str, Instructions]:
     """Function name -> its counts."""
+    return parse(disassemble(code, objdump, "--no-show-raw-insn", "--no-leading-addr"))
+
+
+def disassemble(code: bytes, objdump: str, *options: str) -> str:
+    """The listing of a code object."""
     with tempfile.TemporaryDirectory(prefix="pyflame-") as folder:
         file = Path(folder) / "kernels.hsaco"
         file.write_bytes(code)
         done = subprocess.run(
-            [objdump, "--disassemble", "--no-show-raw-insn", "--no-leading-addr", str(file)],
-            capture_output=True,
-            text=True,
-            check=False,
+            [objdump, "--disassemble", *options, str(file)], capture_output=True, text=True, check=False
         )
     if done.returncode:
         raise CompileError(f"[disassemble] {objdump} refused a code object: {done.stderr.strip()[:500]}")
-    return parse(done.stdout)
+    return done.stdout
 
 
 def parse(text: str) -> dict[str, Instructions]:

@@ -101,6 +101,10 @@ class HipDriver:
     def synchronize(self) -> None:
         self._call("hipDeviceSynchronize")
 
+    def reset(self) -> None:
+        """Forget all that the current device holds, and what broke it."""
+        self._call("hipDeviceReset")
+
     def can_access_peer(self, index: int, peer: int) -> bool:
         return bool(self._call("hipDeviceCanAccessPeer", index, peer))
 
@@ -157,6 +161,9 @@ class HipDriver:
     def stream_synchronize(self, stream: int) -> None:
         self._call("hipStreamSynchronize", stream)
 
+    def stream_query(self, stream: int) -> bool:
+        return self._ready("hipStreamQuery", stream)
+
     def stream_wait_event(self, stream: int, event: int) -> None:
         self._call("hipStreamWaitEvent", stream, event, 0)
 
@@ -174,9 +181,12 @@ class HipDriver:
         self._call("hipEventSynchronize", event)
 
     def event_query(self, event: int) -> bool:
-        (status,) = self._call.raw("hipEventQuery", event)
+        return self._ready("hipEventQuery", event)
+
+    def _ready(self, name: str, handle: int) -> bool:
+        (status,) = self._call.raw(name, handle)
         if status and int(status) != _NOT_READY:
-            raise self._call.failure("hipEventQuery", status)
+            raise self._call.failure(name, status)
         return not status
 
     def event_elapsed(self, start: int, end: int) -> float:

@@ -21,6 +21,15 @@ _WGP_MODE = 1 << 29  # of COMPUTE_PGM_RSRC1, on gfx10 and later
 
 
 @dataclass(frozen=True)
+class KernelParameter:
+    """One of the parameters that the source declares; the compiler's own, which come behind, are none."""
+
+    offset: int  # bytes, among the kernel's arguments
+    nbytes: int
+    pointer: bool
+
+
+@dataclass(frozen=True)
 class KernelMetadata:
     """One kernel. Registers are per lane (VGPR, AGPR) or per wave (SGPR), sizes in bytes."""
 
@@ -37,6 +46,23 @@ class KernelMetadata:
     max_threads: int
     dynamic_stack: bool
     wgp_mode: bool  # a block runs on a work-group processor, two compute units, rather than on one
+    parameters: tuple[KernelParameter, ...] = ()
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name in a code object. `kind`: 1 data, 2 code."""
+
+    name: str
+    address: int
+    nbytes: int
+    kind: int
+    defined: bool
+
+
+def is_code_object(code: bytes) -> bool:
+    """Whether these are the bytes of an ELF for AMD GPUs."""
+    return code[:4] == b"\x7fELF" and len(code) >= 64 and struct.unpack_from("<H", code, 18)[0] == _EM_AMDGPU
 
 
 def read_metadata(code: bytes) -> dict[str, KernelMetadata]:
@@ -45,7 +71,7 @@ def read_metadata(code: bytes) -> dict[str, KernelMetadata]:
     >>> read_metadata(plan.launches[0].code_object)[plan.launches[0].name].lds_bytes
     0
     """
-    elf = _Elf(code)
+    elf = Elf(code)
     found: dict[str, KernelMetadata] = {}
     for kernel in elf.metadata().get("amdhsa.kernels", []):
         name = kernel[".name"]
@@ -63,15 +89,20 @@ def read_metadata(code: bytes) -> dict[str, KernelMetadata]:
             kernel[".max_flat_workgroup_size"],
             bool(kernel.get(".uses_dynamic_stack", False)),
             elf.wgp_mode(kernel[".symbol"]),
+            tuple(
+                KernelParameter(arg[".offset"], arg[".size"], arg[".value_kind"] != "by_value")
+                for arg in kernel.get(".args", [])
+                if not arg[".value_kind"].startswith("hidden_")
+            ),
         )
     return found
 
 
-class _Elf:
+class Elf:
     """A 64-bit little-endian ELF for AMD GPUs."""
 
     def __init__(self, code: bytes) -> None:
-        if code[:4] != b"\x7fELF" or len(code) < 64 or struct.unpack_from("<H", code, 18)[0] != _EM_AMDGPU:
+        if not is_code_object(code):
             raise FileFormatError(
                 f"[metadata] expected an ELF for AMD GPUs but got {len(code)} bytes that begin with {code[:4]!r}; "
                 "a bundle of several code objects must be unpacked first"
@@ -79,6 +110,14 @@ class _Elf:
         self.code = code
         (self.segments_at, self.sections_at) = struct.unpack_from("<QQ", code, 32)
         _, self.segment_count, _, self.section_count = struct.unpack_from("<HHHH", code, 54)
+
+    def loads(self) -> Iterator[tuple[int, int, int, int]]:
+        """(file offset, address, bytes in the file, bytes in memory) of what is loaded."""
+        for n in range(self.segment_count):
+            kind, _, *rest = struct.unpack_from("<IIQQQQQ", self.code, self.segments_at + 56 * n)
+            if kind == _PT_LOAD:
+                offset, address, _, in_file, in_memory = rest
+                yield offset, address, in_file, in_memory
 
     def segments(self, kind: int) -> Iterator[tuple[int, int, int]]:
         """(file offset, address, bytes) of segments of one type."""
@@ -108,20 +147,27 @@ class _Elf:
 
     def position(self, symbol: str) -> int:
         """Where a symbol lies in the file."""
-        wanted = symbol.encode() + b"\0"
-        for n in range(self.section_count):
-            kind, offset, size, strings = self.section(n)
-            if kind not in (_SHT_SYMTAB, _SHT_DYNSYM):
-                continue
-            _, names, _, _ = self.section(strings)
-            for at in range(offset, offset + size, 24):
-                (name,) = struct.unpack_from("<I", self.code, at)
-                if self.code.startswith(wanted, names + name):
-                    (address,) = struct.unpack_from("<Q", self.code, at + 8)
-                    for start, base, length in self.segments(_PT_LOAD):
-                        if base <= address < base + length:
-                            return int(start + address - base)
+        for found in self.symbols():
+            if found.name == symbol:
+                for start, base, length in self.segments(_PT_LOAD):
+                    if base <= found.address < base + length:
+                        return int(start + found.address - base)
         raise FileFormatError(f"[metadata] expected a code object with the symbol {symbol} but it has none")
+
+    def symbols(self) -> Iterator[Symbol]:
+        """Those of all symbol tables."""
+        for n in range(self.section_count):
+            if self.section(n)[0] in (_SHT_SYMTAB, _SHT_DYNSYM):
+                yield from self.symbols_of(n)
+
+    def symbols_of(self, section: int) -> Iterator[Symbol]:
+        """Those of one symbol table, in its order."""
+        _, offset, size, strings = self.section(section)
+        _, names, _, _ = self.section(strings)
+        for at in range(offset, offset + size, 24):
+            name, info, _, where, address, nbytes = struct.unpack_from("<IBBHQQ", self.code, at)
+            end = self.code.index(b"\0", names + name)
+            yield Symbol(self.code[names + name : end].decode(), address, nbytes, info & 15, where != 0)
 
     def section(self, n: int) -> tuple[int, int, int, int]:
         """Type, file offset, bytes and linked section of a section."""

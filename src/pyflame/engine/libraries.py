@@ -1,0 +1,304 @@
+"""Vendor libraries in plans: which launches a library does, and why.
+
+The unit is a launch: a product or convolution and the elementwise ops that our own kernel fuses behind it. A library
+does as much of it as it can (`schedule/split.py`), the rest becomes generated launches around its call, and both ways
+are tried out on memory of their own: the library's result against our kernel's, then both for time
+(`engine/tuner.py`). What was decided is in the plan, for `pf.explain`; ahead-of-time plans do not come by here.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyflame.core import knobs
+from pyflame.core.device import Target
+from pyflame.core.errors import DeviceFaultError, OutOfMemoryError
+from pyflame.core.precision import tf32_allowed
+from pyflame.engine.gpu import Call
+from pyflame.engine.library_calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
+from pyflame.engine.products import conv_of, gemm_of
+from pyflame.engine.trial import Ground, Trial, verdict
+from pyflame.engine.tuner import Candidate, Choice, Key, Verdict, size_class, strides_class, tuner
+from pyflame.ir.kernel import Launch, Plan
+from pyflame.libs.cuda.cublaslt import CublasLt
+from pyflame.libs.cuda.cudnn import Cudnn
+from pyflame.libs.rocm.hipblaslt import HipBlasLt
+from pyflame.libs.rocm.miopen import ROCmDNN
+from pyflame.libs.rocm.rocblas import ROCmBLAS
+from pyflame.runtime.cuda.driver import CudaDriver
+from pyflame.runtime.rocm.driver import HipDriver
+from pyflame.schedule.split import Take, Way, alone, destination, divide, may_be_direct, takes
+
+Opener = Callable[[Any], Any]  # device -> a library's offers, with the device current
+
+# Which libraries belong to which driver, by op and by name, in the order in which they are asked.
+OPENERS: dict[type, dict[str, dict[str, Opener]]] = {
+    CudaDriver: {
+        "matmul": {"cuBLASLt": lambda device: LtProducts(CublasLt())},
+        "conv_general": {"cuDNN": lambda device: CudnnConvolutions(Cudnn())},
+    },
+    HipDriver: {
+        "matmul": {
+            "hipBLASLt": lambda device: LtProducts(HipBlasLt()),
+            "rocBLAS": lambda device: RocblasProducts(ROCmBLAS()),
+        },
+        "conv_general": {"MIOpen": lambda device: MiopenConvolutions(ROCmDNN(device=device.properties.arch_full))},
+    },
+}
+WINOGRAD = 8.0  # how much less exact convolutions may be: some add and subtract before they multiply
+
+
+class Libraries:
+    """The libraries of one device, opened when an op first asks for them."""
+
+    def __init__(self, device: Any) -> None:
+        # another module may stand in for HIP, as the simulator's does: then the device is of another kind
+        real = device.driver.kind == device.id.kind and device.id.kind in ("cuda", "rocm")
+        self._openers = OPENERS.get(type(device.driver), {}) if real else {}
+        self._device = device
+        self._found: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._missing: dict[str, str] = {}
+
+    def of(self, op: str) -> list[Any]:
+        """Those that do an op and that PYFLAME_LIBRARIES allows."""
+        allowed = {name.strip().lower() for name in knobs.LIBRARIES.text().split(",")}
+        out = []
+        with self._lock:
+            for name, opener in self._openers.get(op, {}).items():
+                if name.lower() in allowed or "all" in allowed:
+                    if name not in self._found:
+                        self._found[name] = self._open(name, opener)
+                    out += [self._found[name]] if self._found[name] is not None else []
+        return out
+
+    def _open(self, name: str, opener: Opener) -> Any:
+        try:
+            self._device.use()
+            return opener(self._device)
+        except DeviceFaultError:
+            raise
+        except Exception as error:  # whatever it is: our own kernels do without
+            self._missing[name] = str(error)
+            return None
+
+    def drop(self, name: str, error: Exception) -> None:
+        """Do without a library from now on, in this process."""
+        warnings.warn(
+            f"[libraries] {name} on {self._device.id} failed before it was given any work: {error}. "
+            "Our own kernels run in its place",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        self._found[name] = None
+        self._missing[name] = str(error)
+
+    def missing(self, op: str) -> list[str]:
+        """Which of an op's libraries are not there, and why."""
+        return [f"{n} is missing: {self._missing[n][:80]}" for n in self._openers.get(op, {}) if n in self._missing]
+
+
+_libraries: WeakKeyDictionary[Any, Libraries] = WeakKeyDictionary()
+
+
+def libraries_of(device: Any) -> Libraries:
+    """A device's libraries."""
+    found = _libraries.get(device)
+    if found is None:
+        found = _libraries.setdefault(device, Libraries(device))
+    return found
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A library's call for a launch, the way to divide it, and the launch that the call does, as a plan of its own."""
+
+    call: Call
+    way: Way
+    product: Plan
+    terms: int
+    looser: float
+
+
+def choose(plan: Plan, device: Any) -> dict[int, Call]:
+    """Decide for every launch that libraries compete for, and rewrite the plan; gives the calls by launch."""
+    libraries = libraries_of(device)
+    chosen: dict[int, tuple[Offer, str]] = {}
+    for number, launch in enumerate(plan.launches):
+        op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
+        if op not in ("matmul", "conv_general"):
+            continue
+        found = libraries.of(op)
+        offers: dict[str, Offer] = {}
+        for library in found:
+            try:
+                offers |= {offer.call.name: offer for offer in _offers(plan, number, library)}
+            except DeviceFaultError:
+                raise
+            except Exception as error:  # whatever it is: our own kernels do without
+                libraries.drop(library.name, error)
+        choice = _decide(plan, number, device, offers)
+        if choice.name in offers:
+            chosen[number] = offers[choice.name], _words(choice)
+            continue
+        idle = [library.name for library in found if library in libraries.of(op)]
+        notes = [_words(choice)] if offers else [f"{name} does not take it" for name in idle]
+        plan.launches[number] = replace(launch, why="; ".join([launch.why, *notes, *libraries.missing(op)]))
+    calls = {}
+    for number, product in divide(plan, {n: offer.way for n, (offer, _) in chosen.items()}).items():
+        offer, why = chosen[number]
+        calls[product] = offer.call
+        plan.launches[product] = replace(plan.launches[product], implementation=offer.call.name, why=why)
+    return calls
+
+
+def _words(choice: Choice) -> str:
+    """Why, without the winner's name."""
+    return choice.text.removeprefix(f"{choice.name}: ")
+
+
+# --- offers -----------------------------------------------------------------------------------------------------------
+
+
+def _offers(plan: Plan, number: int, library: Any) -> Iterator[Offer]:
+    """What a library can do for a launch: with an activation behind the product, and without."""
+    launch = plan.launches[number]
+    tf32 = tf32_allowed()
+    if launch.kernel.anchor is not None and launch.kernel.anchor.op.name == "conv_general":
+        conv = conv_of(launch, tf32)
+        if conv is None:
+            return
+        take = takes(launch.kernel)[0]
+        store = destination(launch, take)
+        shape = launch.kernel.loops[0]
+        as_is = store is not None and all(
+            size == 1 or a == b for size, a, b in zip(shape, store.strides, conv.strides, strict=True)
+        )
+        way = Way(take, as_is and may_be_direct(plan, launch, take), conv.strides)
+        product = _product(plan, number, way)
+        terms = prod(launch.operands[1].shape[2:])
+        for call in library.offers(conv, product.launches[0]):
+            yield Offer(call, way, product, terms, WINOGRAD)
+        return
+    plain = True
+    for take in reversed(takes(launch.kernel)):
+        if not (take.activation or plain):
+            continue
+        found = next((f for f in _gemms(plan, number, take, tf32, library) if f), [])
+        yield from found
+        plain = plain and not (found and not take.activation)
+
+
+def _gemms(plan: Plan, number: int, take: Take, tf32: bool, library: Any) -> Iterator[list[Offer]]:
+    """Offers that store where the launch does, then those that do not."""
+    launch = plan.launches[number]
+    for direct in (True, False):
+        if direct and not may_be_direct(plan, launch, take):
+            continue
+        way = Way(take, direct)
+        product = _product(plan, number, way)
+        gemm = gemm_of(product.launches[0], tf32)
+        calls = library.offers(gemm) if gemm is not None else []
+        yield [Offer(call, way, product, launch.operands[0].shape[-1], 1.0) for call in calls]
+
+
+def _product(plan: Plan, number: int, way: Way) -> Plan:
+    """The product of a divided launch, as a plan of its own."""
+    whole = alone(plan, number)
+    (product,) = divide(whole, {0: way}).values()
+    return alone(whole, product)
+
+
+# --- the decision -----------------------------------------------------------------------------------------------------
+
+
+def _decide(plan: Plan, number: int, device: Any, offers: Mapping[str, Offer]) -> Choice:
+    """The implementation of a launch: ours by its name, or one of the offers."""
+    launch = plan.launches[number]
+    if not offers:
+        return Choice(launch.implementation)
+    ours = Candidate(launch.implementation)
+    candidates = [ours]
+    for name, offer in offers.items():
+        call = offer.call
+        family = replace(call, rank=0).name
+        candidates.append(Candidate(name, call.version, offer, family, quiet=bool(call.extra)))
+    whole = alone(plan, number)
+    key = key_of(launch, device)
+    grounds: list[Ground] = []
+
+    def measure(candidate: Candidate) -> float:
+        grounds[:] = grounds or [Ground(device, whole)]
+        if candidate.run is None:
+            return Trial(grounds[0], whole, {}).seconds()
+        divided = _copied(whole)
+        (product,) = divide(divided, {0: candidate.run.way}).values()
+        return Trial(grounds[0], divided, {product: candidate.run.call}).seconds()
+
+    def check(candidate: Candidate, ours: Candidate) -> Verdict:
+        offer = candidate.run
+        return verdict(device, offer.product, offer.call, key.dtypes.split()[0], offer.terms, offer.looser)
+
+    def expect(candidate: Candidate) -> float:
+        return expected_seconds(launch, candidate.run, device.target)
+
+    if device.capturing:
+        return Choice(ours.name, why="a graph is being captured: nothing can be tried out")
+    try:
+        return tuner().choose(candidates, key, measure if knobs.TUNE.text() != "0" else None, check, expect)
+    except OutOfMemoryError:
+        grounds.clear()
+        return Choice(ours.name, why="no memory was left to try a library out")
+
+
+def _copied(plan: Plan) -> Plan:
+    """A plan whose launches and buffers may be changed."""
+    return replace(plan, buffers=list(plan.buffers), launches=list(plan.launches), uniforms=list(plan.uniforms))
+
+
+def key_of(launch: Launch, device: Any) -> Key:
+    """What a decision holds for: sizes by classes, layouts, and what follows the product."""
+    kernel = launch.kernel
+    assert kernel.anchor is not None
+    a, b = launch.operands
+    anchor = kernel.anchor
+    if anchor.op.name == "matmul":
+        *batch, m, n = anchor.meta.shape
+        shapes = "x".join(map(size_class, (prod(batch), m, n, a.shape[-1])))
+    else:
+        shapes = " ".join(map(str, (*a.shape, "by", *b.shape, *anchor.attrs))).replace(", ", ",")
+    dtype = "tf32" if a.dtype.name == "float32" and tf32_allowed() else a.dtype.name
+    stored = [access.dtype.name for _, access in kernel.stores]
+    layouts = [strides_class(v.shape, v.strides) for v in (a, b)]
+    follows = [i.op.name for i in kernel.instrs if i.op is not None]
+    loads = [str(len(i.loops)) for i in kernel.instrs if i.kind == "load"]
+    p = device.properties
+    return Key(
+        anchor.op.name,
+        shapes,
+        " ".join([dtype, "->", *stored]),
+        " ".join([*layouts, "then" if follows or len(stored) > 1 else "", *follows, *loads]).strip(),
+        f"{device.id.kind} {p.name} {p.compute_units}",
+    )
+
+
+def expected_seconds(launch: Launch, offer: Offer | None, target: Target) -> float:
+    """About how long an implementation takes where nothing is measured. Only the order matters.
+
+    A compute unit does 512 float32 operations in a nanosecond, matrix units sixteen times that in 16 bits; our own
+    kernels do without matrix units. A launch costs microseconds, and memory 25 bytes a nanosecond and unit.
+    """
+    rate = target.workers * 512e9
+    if offer is None:
+        return launch.flops / (0.5 * rate) + 4e-6
+    small = launch.operands[0].dtype.itemsize == 2 or (tf32_allowed() and launch.operands[0].dtype.name == "float32")
+    rate *= 8 if small and target.matrix_core else 0.8
+    behind = 0 if offer.way.direct and len(launch.kernel.stores) == 1 else 1
+    moved = 2 * prod(launch.output) * launch.operands[0].dtype.itemsize * behind
+    return launch.flops / rate + 4e-6 * (1 + behind) + moved / (target.workers * 25e9)

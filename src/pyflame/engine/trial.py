@@ -1,0 +1,172 @@
+"""A launch tried out on memory of its own: how long it takes, and whether a library does what our kernel does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.dtype import DType
+from pyflame.engine.binding import Held
+from pyflame.engine.gpu import Call, GpuExecutable
+from pyflame.engine.tuner import Verdict, compare
+from pyflame.ir.kernel import Plan
+from pyflame.runtime.gpu.driver import Words
+from pyflame.runtime.gpu.stream import Event
+
+FENCE = 4096  # bytes around each buffer that nobody may write
+FILL = 0xFF  # NaN as any float: what was not written is no number
+PERIOD = 262_139  # a prime: numbers that repeat so fall differently into each row of a matrix
+ROUNDS = 5
+SECONDS = 2e-3  # of one round
+MOST = 50  # launches in a round
+WHOLE = 4 << 20  # bytes of a result that are compared whole
+PIECES, PIECE = 256, 4096  # of a larger one, and their bytes
+
+
+class Ground:
+    """Memory for the buffers of a plan of one launch, each between fences. Inputs hold numbers, all else is filled.
+
+    `nan`: the first number of the first input is none, and what follows from it must be none either.
+    """
+
+    def __init__(self, device: Any, plan: Plan, nan: bool = False) -> None:
+        self.device = device
+        self.plan = plan
+        self._starts: list[int] = []
+        end = FENCE
+        for buffer in plan.buffers:
+            self._starts.append(end)
+            end += -(-max(buffer.nbytes, 1) // FENCE) * FENCE + FENCE
+        self._block = device.allocate(end)
+        self._end = end
+        device.fill(self._block.address, FILL, end)
+        for number, buffer in enumerate(plan.buffers):
+            if buffer.role == "input" and buffer.dtype is not None:
+                self._fill(self._block.address + self._starts[number], buffer.nbytes, buffer.dtype)
+        if nan:
+            kind = plan.launches[0].operands[0].dtype.numpy
+            device.upload(self._address(0), np.array([np.nan]).astype(kind).tobytes())
+
+    def _address(self, number: int) -> int:
+        """Of a kernel's buffer."""
+        buffer, offset = self.plan.launches[0].buffers[number]
+        return int(self._block.address) + self._starts[buffer] + offset
+
+    def _fill(self, address: int, nbytes: int, dtype: DType) -> None:
+        """Send one period of numbers and double it on the device: large operands would take the host seconds."""
+        block = _numbers(dtype)
+        done = min(nbytes, len(block))
+        self.device.upload(address, block[:done])
+        while done < nbytes:
+            size = min(done, nbytes - done)
+            self.device.copy(address + done, address, size)
+            done += size
+
+    def held(self, executable: GpuExecutable) -> Held:
+        """The memory as an executable's slots."""
+        return [(self._block, self._starts[number]) for number in executable.binding.slot_of]
+
+    def clear(self, number: int) -> None:
+        """Forget what was written to a kernel's buffer."""
+        buffer, _ = self.plan.launches[0].buffers[number]
+        self.device.fill(self._block.address + self._starts[buffer], FILL, self.plan.buffers[buffer].nbytes)
+
+    def result(self, number: int, dtype: DType) -> np.ndarray[Any, Any]:
+        """What lies in a kernel's buffer: all of it, or pieces from its begin to its end."""
+        buffer, offset = self.plan.launches[0].buffers[number]
+        nbytes = self.plan.buffers[buffer].nbytes - offset
+        if nbytes <= WHOLE:
+            raw = self._read(self._address(number), nbytes)
+        else:
+            step = (nbytes - PIECE) // (PIECES - 1) // 64 * 64
+            begins = [*(n * step for n in range(PIECES - 1)), nbytes - PIECE]
+            raw = np.concatenate([self._read(self._address(number) + at, PIECE) for at in begins])
+        return raw.view(dtype.numpy)
+
+    def _read(self, address: int, nbytes: int) -> np.ndarray[Any, Any]:
+        out = np.empty(nbytes, np.uint8)
+        self.device.download(out.ctypes.data, address, nbytes)
+        return out
+
+    def trespassed(self) -> str:
+        """Where somebody has written who may not; empty: nowhere."""
+        ends = [0, *(s + b.nbytes for s, b in zip(self._starts, self.plan.buffers, strict=True))]
+        for number, (end, begin) in enumerate(zip(ends, [*self._starts, self._end], strict=True)):
+            if (self._read(self._block.address + end, begin - end) != FILL).any():
+                side = "before its first" if number == 0 else f"behind its buffer number {number}"
+                return f"it wrote {side} of {len(self._starts)}"
+        return ""
+
+
+class Trial:
+    """One way to run a plan of one launch, on a ground. Its launches may have been divided, but not its buffers."""
+
+    def __init__(self, ground: Ground, plan: Plan, calls: Mapping[int, Call]) -> None:
+        self.device = ground.device
+        self._executable = GpuExecutable(plan, ground.device, calls=calls)
+        held = ground.held(self._executable)
+        self._workspace, at = self._executable.workspace()
+        if plan.uniforms:
+            self._executable.upload(at[2], _constants(plan))
+        self._words = Words(self._executable.words(held, at))
+
+    def start(self) -> None:
+        self._executable.launch(self._words)
+
+    def seconds(self) -> float:
+        """The median of several rounds on the GPU. A round is a graph, so that small launches do not time the host."""
+        device = self.device
+        self.start()
+        once = _timed(device, self.start)
+        repeats = max(1, min(MOST, int(SECONDS / max(once, 1e-7))))
+        with device.capture() as graph:
+            for _ in range(repeats):
+                self.start()
+        graph.replay()
+        return median(_timed(device, graph.replay) for _ in range(ROUNDS)) / repeats
+
+
+def _constants(plan: Plan) -> list[float | int]:
+    """Numbers for a plan's uniforms, by their slots, as a caller brings them."""
+    floats = {value: is_float for source, value, is_float in plan.uniforms if source == "slot"}
+    return [0.5 if floats.get(slot, True) else 1 for slot in range(max(floats, default=-1) + 1)]
+
+
+def _timed(device: Any, work: Callable[[], None]) -> float:
+    start = Event(device, timing=True).record()
+    work()
+    return Event(device, timing=True).record().seconds_since(start)
+
+
+@lru_cache(maxsize=16)
+def _numbers(dtype: DType) -> bytes:
+    """A period of numbers: normal ones (zeros raise a GPU's clock and hide errors), or small whole ones."""
+    rng = np.random.default_rng(PERIOD)
+    if dtype.is_float:
+        return rng.standard_normal(PERIOD, np.float32).astype(dtype.numpy).tobytes()
+    return rng.integers(0, 2, PERIOD).astype(dtype.numpy).tobytes()
+
+
+def verdict(device: Any, plan: Plan, call: Call, dtype: str, terms: int, looser: float = 1.0) -> Verdict:
+    """How far a library's result is from our own kernel's.
+
+    `plan`: of one launch, a product's; `dtype` and `terms`: what is summed, and how much of it; `looser`: by how much
+    more than sums in another order an algorithm may be off.
+    """
+    launch = plan.launches[0]
+    ((_, store),) = launch.kernel.stores
+    ground = Ground(device, plan, nan=bool(call.extra))
+    Trial(ground, plan, {}).start()
+    want = ground.result(store.buffer, store.dtype)
+    ground.clear(store.buffer)
+    Trial(ground, plan, {0: call}).start()
+    got = ground.result(store.buffer, store.dtype)
+    trespass = ground.trespassed()
+    if trespass:
+        return Verdict(float("inf"), 0.0, trespass)
+    found = compare(got, want, dtype, terms)
+    return Verdict(found.error, found.allowed * looser, found.where)

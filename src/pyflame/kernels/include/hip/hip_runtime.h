@@ -1,0 +1,2 @@
+/* For kernels that include <hip/hip_runtime.h> by habit: pf_hip.h has been read before them and brings what there is. */
+#include "pf_hip.h"

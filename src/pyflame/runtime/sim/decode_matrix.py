@@ -1,0 +1,28 @@
+"""What only matrix instructions carry: cbsz and abid, which broadcast blocks of A, and blgp, which moves lanes of B."""
+
+from __future__ import annotations
+
+import re
+
+from pyflame.runtime.sim.inst import Inst
+from pyflame.runtime.sim.text import Line, Undecodable
+
+_BLOCKS = re.compile(r"_\d+b_(?!f64)")  # several blocks, as in 16x16x4_4b
+
+
+def decode_matrix(line: Line, inst: Inst) -> None:
+    """Fill the fields that the handlers in isa/matrix_mfma.h read: cbsz, abid and blgp as space, bytes and count.
+
+    The bits of blgp negate A, B and C of float64 ones, and are then written as neg.
+    """
+    if not line.name.startswith(("v_mfma_", "v_smfmac_")):
+        return
+    blocks = _BLOCKS.search(line.name) is not None
+    takes = {"cbsz": blocks or "smfmac" in line.name, "blgp": blocks or line.name.endswith("_f32")}
+    takes["abid"] = takes["cbsz"]
+    for key, allowed in takes.items():
+        if not allowed and int(line.modifiers.get(key, "0")):
+            raise Undecodable(f"{key}, which this instruction does not have")
+    inst.space, inst.bytes, inst.count = (int(line.modifiers.get(key, "0")) for key in ("cbsz", "abid", "blgp"))
+    if "neg" in line.modifiers:
+        inst.count = sum(int(bit) << n for n, bit in enumerate(line.modifiers["neg"].strip("[]").split(",")))

@@ -1,0 +1,427 @@
+/* Runs a launch: groups one after the other, the waves of a group until each is at a barrier or at its end. */
+#include "sim.h"
+
+#include <stdlib.h>
+
+static Fault made(const Wave *w, u32 kind, u32 space, int lane, u64 address, u32 bytes, int write) {
+  Fault f = w->launch->fault;
+  f.kind = kind, f.space = space, f.lane = (u32)lane, f.address = address, f.bytes = bytes, f.write = (u32)write;
+  f.wave = w->number;
+  f.inst = w->pc - 1;
+  memcpy(f.group, w->group->id, sizeof f.group);
+  return f;
+}
+
+void fail(Wave *w, u32 kind, u32 space, int lane, u64 address, u32 bytes, int write) {
+  const int later = w->group->pending.kind && kind != FAULT_RACE && kind != FAULT_NONE;
+  w->launch->fault = later ? w->group->pending : made(w, kind, space, lane, address, bytes, write);
+  longjmp(*w->out, 1);
+}
+
+void fail_at_barrier(Wave *w, u32 kind, u32 space, int lane, u64 address, u32 bytes, int write) {
+  if (!w->group->pending.kind) w->group->pending = made(w, kind, space, lane, address, bytes, write);
+}
+
+void exec_changed(Wave *w) {
+  const u64 exec = exec_of(w);
+  w->exec_before = w->exec_now, w->exec_now = exec;
+  EACH_LANE w->mask[l] = (u32)-(i32)(exec >> l & 1);
+}
+
+void mode_changed(Wave *w) {
+  static const int rounding[4] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+  fesetround(rounding[w->mode & 3]);
+  w->rounding16 = (w->mode >> 2 & 3) == (w->mode & 3) ? -1 : rounding[w->mode >> 2 & 3];
+  w->flush32 = ~w->mode >> 4 & 3;
+  w->flush16 = ~w->mode >> 6 & 3;
+}
+
+/* --- scalar instructions --- */
+
+typedef i32 K16_T;
+#define U32_T u32
+#define I32_T i32
+#define U64_T u64
+#define I64_T i64
+#define NONE_T u32
+#define READ_U32(w, o) read_s32(w, o)
+#define READ_I32(w, o) (i32)read_s32(w, o)
+#define READ_U64(w, o) read_s64(w, o)
+#define READ_I64(w, o) (i64)read_s64(w, o)
+#define READ_NONE(w, o) 0
+#define READ_K16(w, o) (i32)(i16)read_s32(w, o)
+#define WRITE_U32 write_s32
+#define WRITE_I32 write_s32
+#define WRITE_U64 write_s64
+#define WRITE_I64 write_s64
+#define WRITE_NONE(w, o, d) (void)(d)
+
+#define S1(NAME, D, A, ...)                                                  \
+  static void NAME(Wave *w, const Inst *in) {                                \
+    const A##_T a = READ_##A(w, &in->src[0]);                                \
+    const D##_T old = READ_##D(w, &in->dst[0]);                              \
+    D##_T d = 0;                                                             \
+    u32 scc = w->scc;                                                        \
+    (void)old;                                                               \
+    __VA_ARGS__;                                                             \
+    w->scc = scc;                                                            \
+    WRITE_##D(w, &in->dst[0], d);                                            \
+  }
+#define S2(NAME, D, A, B, ...)                                               \
+  static void NAME(Wave *w, const Inst *in) {                                \
+    const A##_T a = READ_##A(w, &in->src[0]);                                \
+    const B##_T b = READ_##B(w, &in->src[1]);                                \
+    D##_T d = 0;                                                             \
+    u32 scc = w->scc;                                                        \
+    __VA_ARGS__;                                                             \
+    w->scc = scc;                                                            \
+    WRITE_##D(w, &in->dst[0], d);                                            \
+  }
+#include "scalar.def"
+#undef S1
+#undef S2
+
+/* s_<op>_saveexec: the old EXEC is kept, the new one comes from both. */
+static const Operand EXEC_OPERAND = {SGPR, 0, 0, 0, EXEC, 0};
+#define SAVEEXEC(NAME, EXPRESSION)                                           \
+  static void s_##NAME##_saveexec(Wave *w, const Inst *in) {                 \
+    const u64 a = read_mask(w, &in->src[0]), e = exec_of(w), d = (EXPRESSION) & PF_ALL; \
+    write_mask(w, &in->dst[0], e);                                           \
+    write_mask(w, &EXEC_OPERAND, d);                                         \
+    w->scc = d != 0;                                                         \
+  }
+/* …_wrexec: EXEC and the destination both receive the new mask. */
+#define WREXEC(NAME, EXPRESSION)                                             \
+  static void s_##NAME##_wrexec(Wave *w, const Inst *in) {                   \
+    const u64 a = read_mask(w, &in->src[0]), e = exec_of(w), d = (EXPRESSION) & PF_ALL; \
+    write_mask(w, &in->dst[0], d);                                           \
+    write_mask(w, &EXEC_OPERAND, d);                                         \
+    w->scc = d != 0;                                                         \
+  }
+SAVEEXEC(and, a & e)
+SAVEEXEC(or, a | e)
+SAVEEXEC(xor, a ^ e)
+SAVEEXEC(andn2, a & ~e)
+SAVEEXEC(orn2, a | ~e)
+SAVEEXEC(nand, ~(a & e))
+SAVEEXEC(nor, ~(a | e))
+SAVEEXEC(xnor, ~(a ^ e))
+SAVEEXEC(andn1, ~a & e)
+SAVEEXEC(orn1, ~a | e)
+WREXEC(andn1, ~a & e)
+WREXEC(andn2, a & ~e)
+
+/* --- control flow --- */
+
+static void branch(Wave *w, const Inst *in, int taken) {
+  if (w->launch->checks & COUNT) w->launch->counts[w->pc - 1].taken += (u64)taken;
+  if (taken) w->pc = in->target;
+}
+/* A branch that `wanted` of the lanes in `asked` decide: divergent when they do not agree. */
+static void branch_of(Wave *w, const Inst *in, int taken, u64 wanted, u64 asked) {
+  if (w->launch->checks & COUNT) w->launch->counts[w->pc - 1].divergent += (wanted & asked) && (asked & ~wanted);
+  branch(w, in, taken);
+}
+static u64 vcc_of(const Wave *w) { return ((u64)w->s[VCC + 1] << 32 | w->s[VCC]) & PF_ALL; }
+static void s_nop(Wave *w, const Inst *in) { (void)w, (void)in; }
+static void s_branch(Wave *w, const Inst *in) { branch(w, in, 1); }
+static void s_cbranch_scc0(Wave *w, const Inst *in) { branch(w, in, !w->scc); }
+static void s_cbranch_scc1(Wave *w, const Inst *in) { branch(w, in, w->scc != 0); }
+static void s_cbranch_vccz(Wave *w, const Inst *in) { branch_of(w, in, !vcc_of(w), vcc_of(w), exec_of(w)); }
+static void s_cbranch_vccnz(Wave *w, const Inst *in) { branch_of(w, in, vcc_of(w) != 0, vcc_of(w), exec_of(w)); }
+static void s_cbranch_execz(Wave *w, const Inst *in) { branch_of(w, in, !exec_of(w), w->exec_now, w->exec_before); }
+static void s_cbranch_execnz(Wave *w, const Inst *in) { branch_of(w, in, exec_of(w) != 0, w->exec_now, w->exec_before); }
+/* A thread that goes on although it has not reached a barrier which others of its wave have passed. */
+void check_missed(Wave *w, u64 active) {
+  if (!(w->missed & active)) return;
+  w->launch->fault.other = w->missed_at;
+  fail(w, FAULT_DIVERGENT, SPACE_CODE, __builtin_ctzll(w->missed & active), 0, 0, 0);
+}
+static void s_endpgm(Wave *w, const Inst *in) { (void)in, w->state = ENDED; }
+static void s_barrier(Wave *w, const Inst *in) {
+  (void)in;
+  const u64 exec = exec_of(w);
+  check_missed(w, exec);
+  if (w->lanes & ~exec) w->missed |= w->lanes & ~exec, w->missed_at = w->pc - 1;
+  w->state = AT_BARRIER;
+}
+
+static u64 next_address(const Wave *w, const Inst *in) {
+  const Program *p = w->launch->program;
+  return p->load_base + (w->pc < p->inst_count ? p->insts[w->pc].address : in->address + 4);
+}
+static void go_to(Wave *w, u64 address) {
+  const Program *p = w->launch->program;
+  const u64 at = address - p->load_base - p->text_start;
+  const i32 found = at < p->text_bytes && !(at & 3) ? p->by_address[at / 4] : -1;
+  if (found < 0) fail(w, FAULT_ADDRESS, SPACE_CODE, 0, address, 4, 0);
+  w->pc = (u32)found;
+}
+static void s_getpc(Wave *w, const Inst *in) { write_s64(w, &in->dst[0], next_address(w, in)); }
+static void s_setpc(Wave *w, const Inst *in) { go_to(w, read_s64(w, &in->src[0])); }
+static void s_swappc(Wave *w, const Inst *in) {
+  const u64 to = read_s64(w, &in->src[0]);
+  write_s64(w, &in->dst[0], next_address(w, in));
+  go_to(w, to);
+}
+static void s_call(Wave *w, const Inst *in) {
+  write_s64(w, &in->dst[0], next_address(w, in));
+  w->pc = in->target;
+}
+
+/* --- the rest --- */
+
+enum { HWREG_MODE = 1 };
+static u32 field_mask(const Inst *in) { return (u32)(((u64)1 << in->count) - 1); }
+static void s_setreg(Wave *w, const Inst *in) { /* space: the register, bytes: first bit, count: bits */
+  if (in->space != HWREG_MODE) fail(w, FAULT_INSTRUCTION, SPACE_CODE, 0, 0, 0, 0);
+  const u32 mask = field_mask(in) << in->bytes;
+  w->mode = (w->mode & ~mask) | (read_s32(w, &in->src[0]) << in->bytes & mask);
+  if (w->mode >> 23 & 1) fail(w, FAULT_INSTRUCTION, SPACE_CODE, 0, 0, 0, 0); /* FP16_OVFL: not simulated */
+  mode_changed(w);
+}
+static void s_getreg(Wave *w, const Inst *in) {
+  if (in->space != HWREG_MODE) fail(w, FAULT_INSTRUCTION, SPACE_CODE, 0, 0, 0, 0);
+  write_s32(w, &in->dst[0], w->mode >> in->bytes & field_mask(in));
+}
+static void s_round_mode(Wave *w, const Inst *in) {
+  w->mode = (w->mode & ~15u) | ((u32)in->offset & 15);
+  mode_changed(w);
+}
+static void s_denorm_mode(Wave *w, const Inst *in) {
+  w->mode = (w->mode & ~0xf0u) | ((u32)in->offset & 15) << 4;
+  mode_changed(w);
+}
+static void s_memtime(Wave *w, const Inst *in) { write_s64(w, &in->dst[0], w->launch->steps); }
+static void s_trap(Wave *w, const Inst *in) { fail(w, FAULT_INSTRUCTION, SPACE_CODE, 0, (u64)in->offset, 0, 0); }
+static void s_movrels_b32(Wave *w, const Inst *in) {
+  write_s32(w, &in->dst[0], w->s[(in->src[0].index + w->s[M0]) & 127]);
+}
+static void s_movreld_b32(Wave *w, const Inst *in) {
+  const Operand to = {SGPR, 0, 0, 0, (in->dst[0].index + w->s[M0]) & 127, 0};
+  write_s32(w, &to, read_s32(w, &in->src[0]));
+}
+
+#define S1(NAME, D, A, ...) {#NAME, NAME, #D, #A},
+#define S2(NAME, D, A, B, ...) {#NAME, NAME, #D, #A " " #B},
+const Entry SCALAR_TABLE[] = {
+#include "scalar.def"
+  {"s_and_saveexec", s_and_saveexec, "MASK", "MASK"}, {"s_or_saveexec", s_or_saveexec, "MASK", "MASK"},
+  {"s_xor_saveexec", s_xor_saveexec, "MASK", "MASK"}, {"s_andn2_saveexec", s_andn2_saveexec, "MASK", "MASK"},
+  {"s_orn2_saveexec", s_orn2_saveexec, "MASK", "MASK"}, {"s_nand_saveexec", s_nand_saveexec, "MASK", "MASK"},
+  {"s_nor_saveexec", s_nor_saveexec, "MASK", "MASK"}, {"s_xnor_saveexec", s_xnor_saveexec, "MASK", "MASK"},
+  {"s_andn1_saveexec", s_andn1_saveexec, "MASK", "MASK"}, {"s_orn1_saveexec", s_orn1_saveexec, "MASK", "MASK"},
+  {"s_andn1_wrexec", s_andn1_wrexec, "MASK", "MASK"}, {"s_andn2_wrexec", s_andn2_wrexec, "MASK", "MASK"},
+  {"s_nop", s_nop, "", "IMM"}, {"s_branch", s_branch, "", "LABEL"},
+  {"s_cbranch_scc0", s_cbranch_scc0, "", "LABEL"}, {"s_cbranch_scc1", s_cbranch_scc1, "", "LABEL"},
+  {"s_cbranch_vccz", s_cbranch_vccz, "", "LABEL"}, {"s_cbranch_vccnz", s_cbranch_vccnz, "", "LABEL"},
+  {"s_cbranch_execz", s_cbranch_execz, "", "LABEL"}, {"s_cbranch_execnz", s_cbranch_execnz, "", "LABEL"},
+  {"s_endpgm", s_endpgm, "", ""}, {"s_barrier", s_barrier, "", ""},
+  {"s_getpc_b64", s_getpc, "U64", ""}, {"s_setpc_b64", s_setpc, "", "U64"},
+  {"s_swappc_b64", s_swappc, "U64", "U64"}, {"s_call_b64", s_call, "U64", "LABEL"},
+  {"s_setreg_b32", s_setreg, "HWREG", "U32"}, {"s_setreg_imm32_b32", s_setreg, "HWREG", "U32"},
+  {"s_getreg_b32", s_getreg, "U32", "HWREG"},
+  {"s_round_mode", s_round_mode, "", "IMM"}, {"s_denorm_mode", s_denorm_mode, "", "IMM"},
+  {"s_memtime", s_memtime, "U64", ""}, {"s_memrealtime", s_memtime, "U64", ""}, {"s_trap", s_trap, "", "IMM"},
+  {"s_movrels_b32", s_movrels_b32, "U32", "U32"}, {"s_movreld_b32", s_movreld_b32, "U32", "U32"},
+};
+const int SCALAR_COUNT = sizeof SCALAR_TABLE / sizeof *SCALAR_TABLE;
+
+/* --- the machine --- */
+
+/* How many entries all tables have; the n-th of them. */
+static const struct { const Entry *rows; const int *count; } TABLES[] = {
+  {SCALAR_TABLE, &SCALAR_COUNT}, {INTEGER_TABLE, &INTEGER_COUNT}, {FLOAT_TABLE, &FLOAT_COUNT},
+  {COMPARE_TABLE, &COMPARE_COUNT}, {CONVERT_TABLE, &CONVERT_COUNT}, {PACKED_TABLE, &PACKED_COUNT},
+  {LANES_TABLE, &LANES_COUNT}, {MEMORY_TABLE, &MEMORY_COUNT}, {MATRIX_TABLE, &MATRIX_COUNT},
+};
+enum { TABLE_COUNT = sizeof TABLES / sizeof *TABLES };
+int pf_sim_entries(void) {
+  int n = 0;
+  for (int t = 0; t < TABLE_COUNT; t++) n += *TABLES[t].count;
+  return n;
+}
+const Entry *pf_sim_entry(int n) {
+  for (int t = 0; t < TABLE_COUNT; n -= *TABLES[t++].count)
+    if (n < *TABLES[t].count) return &TABLES[t].rows[n];
+  return 0;
+}
+int pf_sim_layout(int n) { /* that decode.py and machine.py agree with this compiler */
+  const int sizes[] = {sizeof(Operand), sizeof(Inst), sizeof(Span), sizeof(Fault), sizeof(Counts), sizeof(Program),
+                       sizeof(Launch), PF_LANES};
+  return sizes[n];
+}
+
+static u64 random_next(u64 *state) { /* splitmix64 */
+  u64 z = *state += 0x9e3779b97f4a7c15;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+  z = (z ^ z >> 27) * 0x94d049bb133111eb;
+  return z ^ z >> 31;
+}
+
+static void count_step(Wave *w, const Inst *in) {
+  Counts *c = &w->launch->counts[in - w->launch->program->insts];
+  c->steps++;
+  c->lanes += (u64)__builtin_popcountll(exec_of(w));
+}
+
+/* Until a barrier, the end, or for as long as one wave may keep the others waiting. */
+static void stop_if_asked(Wave *w) {
+  Launch *launch = w->launch;
+  if (!launch->stops[w->pc] || w->number != launch->stop_wave) return;
+  if (memcmp(w->group->id, launch->stop_group, sizeof launch->stop_group) || launch->stop_after-- > 0) return;
+  memcpy(launch->stop_state, w->s, sizeof w->s);
+  memcpy((u8 *)launch->stop_state + sizeof w->s, w->v, (u64)launch->vgprs * PF_LANES * 4);
+  launch->stop_scc = w->scc;
+  w->pc++;
+  fail(w, FAULT_NONE, SPACE_CODE, 0, 0, 0, 0);
+}
+
+static void run_wave(Wave *w) {
+  enum { TURN = 1 << 18 };
+  const Launch *launch = w->launch;
+  const Inst *const insts = launch->program->insts;
+  const u32 count = launch->program->inst_count;
+  u64 steps = launch->steps;
+  const u64 turn_ends = steps + TURN, pause = turn_ends < launch->step_limit ? turn_ends : launch->step_limit;
+  mode_changed(w);
+  while (w->state == RUNNING) {
+    if (w->pc >= count) { w->pc++; fail(w, FAULT_ADDRESS, SPACE_CODE, 0, 0, 4, 0); }
+    const Inst *in = &insts[w->pc];
+    if (__builtin_expect(launch->checks & COUNT, 0)) count_step(w, in);
+    if (__builtin_expect(launch->stops != 0, 0)) stop_if_asked(w);
+    w->pc++;
+    in->run(w, in);
+    steps += !(in->flags & PAIRED);
+    if (__builtin_expect(steps > pause, 0)) {
+      w->launch->steps = steps;
+      if (steps > launch->step_limit) fail(w, FAULT_LIMIT, SPACE_CODE, 0, 0, 0, 0);
+      return;
+    }
+  }
+  w->launch->steps = steps;
+}
+
+static void start_wave(Wave *w, Group *g, u32 number, jmp_buf *out) {
+  Launch *launch = g->launch;
+  const u32 threads = launch->block[0] * launch->block[1] * launch->block[2];
+  const u32 first = number * PF_LANES;
+  u32 *v = w->v;
+  u8 *scratch = w->scratch, *scratch_written = w->scratch_written;
+  memset(w, 0, sizeof *w);
+  w->v = v, w->scratch = scratch, w->scratch_written = scratch_written;
+  w->group = g, w->launch = launch, w->number = number, w->out = out, w->pc = launch->entry, w->mode = launch->mode;
+  /* What nothing has written holds a pattern that is a NaN, and no address. */
+  memset(row(w, 0), 0xff, (u64)launch->used_vgprs * PF_LANES * 4);
+  memset(row(w, AGPR_ROW), 0xff, (u64)launch->used_agprs * PF_LANES * 4);
+  for (u32 i = 0; i < SGPRS; i++) w->s[i] = 0xfff7fff7;
+  w->s[NULL_REGISTER] = 0;
+  memcpy(w->s, launch->sgprs, 4 * launch->user_sgprs);
+  u32 at = launch->user_sgprs;
+  for (int d = 0; d < 3; d++)
+    if (launch->group_ids >> d & 1) w->s[at++] = g->id[d];
+  u64 exec = 0;
+  EACH_LANE {
+    const u32 n = first + (u32)l;
+    if (n >= threads) continue;
+    exec |= (u64)1 << l;
+    const u32 x = n % launch->block[0], y = n / launch->block[0] % launch->block[1],
+              z = n / launch->block[0] / launch->block[1];
+    w->v[l] = x | y << 10 | z << 20;
+  }
+  w->s[EXEC] = (u32)exec, w->s[EXEC + 1] = (u32)(exec >> 32);
+  w->lanes = exec;
+  exec_changed(w);
+  if (launch->start_state) {
+    memcpy(w->s, launch->start_state, sizeof w->s);
+    memcpy(w->v, (const u8 *)launch->start_state + sizeof w->s, (u64)launch->vgprs * PF_LANES * 4);
+    exec_changed(w);
+  }
+  if (launch->scratch_bytes) {
+    memset(w->scratch, 0xff, (u64)launch->scratch_bytes * PF_LANES);
+    memset(w->scratch_written, 0, (u64)launch->scratch_bytes * PF_LANES);
+  }
+}
+
+/* All waves to their end; at a barrier, or when its turn is over, another one runs, in a random order. */
+static void run_group(Group *g, Wave *waves, u32 *order, u32 count, u64 *random) {
+  for (;;) {
+    u32 running = 0, waiting = 0, last = 0;
+    for (u32 i = 0; i < count; i++) {
+      const u32 j = i + (u32)(random_next(random) % (count - i)), picked = order[j];
+      order[j] = order[i], order[i] = picked;
+      if (waves[picked].state == RUNNING) run_wave(&waves[picked]);
+    }
+    for (u32 i = 0; i < count; i++) {
+      if (waves[i].state == RUNNING) running++;
+      else if (waves[i].state == AT_BARRIER) waiting++, last = i;
+    }
+    if (running) continue;
+    if (g->pending.kind) fail(&waves[last], FAULT_UNINITIALISED, 0, 0, 0, 0, 0);
+    if (!waiting) return;
+    /* The hardware counts a wave that has ended as arrived; in HIP's terms the barrier was not reached by all threads. */
+    for (u32 i = 0; i < count; i++) {
+      if (waves[i].state == ENDED) {
+        g->launch->fault.other = i;
+        fail(&waves[last], FAULT_BARRIER, SPACE_CODE, 0, 0, 0, 0);
+      }
+      waves[i].state = RUNNING;
+    }
+    g->epoch++;
+  }
+}
+
+/* 0: done, 1: a fault (launch->fault), 2: no memory, 3: stopped where asked */
+int pf_sim_run(Launch *launch) {
+  const u32 threads = launch->block[0] * launch->block[1] * launch->block[2];
+  const u32 count = (threads + PF_LANES - 1) / PF_LANES;
+  const u64 row_bytes = (u64)launch->vgprs * PF_LANES * 4, scratch_bytes = (u64)launch->scratch_bytes * PF_LANES;
+  const int rounding = fegetround();
+  u64 random = launch->seed;
+  int status = 2;
+  Wave *waves = calloc(count, sizeof(Wave));
+  u32 *order = calloc(count, sizeof(u32));
+  u8 *rows = aligned_alloc(64, count * row_bytes);
+  u8 *scratch = scratch_bytes ? malloc(2 * count * scratch_bytes) : 0;
+  Group group = {.launch = launch, .waves = count};
+  group.lds = malloc(launch->lds_bytes + 64);
+  group.lds_written = malloc(launch->lds_bytes + 64);
+  group.writers = malloc(launch->lds_bytes + 64);
+  group.readers = malloc(launch->lds_bytes + 64);
+  jmp_buf out;
+  if (!waves || !order || !rows || (scratch_bytes && !scratch) || !group.lds || !group.lds_written || !group.writers ||
+      !group.readers)
+    goto done;
+  for (u32 i = 0; i < count; i++) {
+    order[i] = i;
+    waves[i].v = (u32 *)(rows + i * row_bytes);
+    waves[i].scratch = scratch + 2 * i * scratch_bytes;
+    waves[i].scratch_written = waves[i].scratch + scratch_bytes;
+  }
+  status = 1;
+  if (setjmp(out)) {
+    if (launch->fault.kind == FAULT_NONE) status = 3;
+    goto done;
+  }
+  const u64 groups = (u64)launch->grid[0] * launch->grid[1] * launch->grid[2];
+  /* A random walk over all groups: a start and a step that shares no factor with their number. */
+  u64 step = groups > 2 ? random_next(&random) % groups | 1 : 1;
+  for (u64 a = step, b = groups; b; ) { const u64 r = a % b; a = b, b = r; if (!b && a != 1) { step = 1; } }
+  u64 n = groups ? random_next(&random) % groups : 0;
+  for (u64 i = 0; i < groups; i++, n = (n + step) % groups) {
+    group.id[0] = (u32)(n % launch->grid[0]);
+    group.id[1] = (u32)(n / launch->grid[0] % launch->grid[1]);
+    group.id[2] = (u32)(n / launch->grid[0] / launch->grid[1]);
+    group.epoch++; /* what the group before touched does not matter */
+    memset(group.lds, 0xff, launch->lds_bytes);
+    memset(group.lds_written, 0, launch->lds_bytes);
+    for (u32 k = 0; k < count; k++) start_wave(&waves[k], &group, k, &out);
+    run_group(&group, waves, order, count, &random);
+  }
+  status = 0;
+done:
+  fesetround(rounding);
+  free(waves), free(order), free(rows), free(scratch);
+  free(group.lds), free(group.lds_written), free(group.writers), free(group.readers);
+  return status;
+}

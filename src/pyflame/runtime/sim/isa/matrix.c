@@ -1,0 +1,12 @@
+/* Matrix instructions: MFMA of CDNA 3 and WMMA of RDNA 3. EXEC does not matter to them. */
+#include "matrix_wmma.h"
+#include "matrix_mfma.h"
+
+#define ENTRY(NAME, D, C, ...) {#NAME, NAME, #D, "U32 U32 " #C},
+const Entry MATRIX_TABLE[] = {
+  WMMA_INSTRUCTIONS(ENTRY)
+#if PF_LANES == 64
+  MFMA_INSTRUCTIONS(ENTRY)
+#endif
+};
+const int MATRIX_COUNT = sizeof MATRIX_TABLE / sizeof *MATRIX_TABLE;

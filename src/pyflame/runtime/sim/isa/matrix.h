@@ -1,0 +1,48 @@
+/* What MFMA and WMMA share: factors taken apart, and the rounding they compute with. */
+#ifndef PF_MATRIX_H
+#define PF_MATRIX_H
+
+#include "sim.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { NO_EXPONENT = -2000 }; /* of a zero: below whatever a product can have */
+
+INLINE float float_of(u32 bits) { float f; memcpy(&f, &bits, 4); return f; }
+INLINE u32 bits_of(float f) { u32 bits; memcpy(&bits, &f, 4); return bits; }
+INLINE float power(i32 e) { return float_of((u32)(e + 127) << 23); } /* 2^e for -126 <= e <= 127 */
+INLINE double power64(i32 e) { const u64 bits = (u64)(e + 1023) << 52; double d; memcpy(&d, &bits, 8); return d; }
+INLINE i32 larger(i32 a, i32 b) { return a > b ? a : b; }
+
+/* How a factor is written down: bits in all, of the fraction, and the exponent's bias. FNUZ: no infinities, and minus
+ * zero is the one NaN. */
+typedef struct { int bits, fraction, bias, fnuz; } Format;
+#define FMT_F16 ((Format){16, 10, 15, 0})
+#define FMT_BF16 ((Format){16, 7, 127, 0})
+#define FMT_XF32 ((Format){32, 23, 127, 0})
+#define FMT_FP8 ((Format){8, 3, 8, 1})
+#define FMT_BF8 ((Format){8, 2, 16, 1})
+
+/* A factor as significand * 2^exponent, the significand signed and below 2; it is below 1 for denormals, and infinite
+ * or NaN (with no exponent) for those. Returns whether it is finite. */
+INLINE int take_apart(u32 word, const Format f, float *significand, i32 *exponent) {
+  const u32 all = f.bits == 32 ? ~0u : (1u << f.bits) - 1, sign_bit = 1u << (f.bits - 1);
+  const u32 magnitude = word & all & ~sign_bit, field = magnitude >> f.fraction;
+  const u32 fraction = magnitude & ((1u << f.fraction) - 1);
+  const u32 top = (1u << (f.bits - 1 - f.fraction)) - 1;
+  const int finite = f.fnuz ? (word & all) != sign_bit : field != top;
+  float s = (float)(i32)(fraction | (field ? 1u << f.fraction : 0)) * power(-f.fraction);
+  s = finite ? s : f.fnuz || fraction ? NAN : INFINITY;
+  *significand = word & sign_bit ? -s : s;
+  *exponent = magnitude == 0 || !finite ? NO_EXPONENT : (i32)(field ? field : 1) - f.bias;
+  return finite;
+}
+
+/* Matrix instructions round to nearest whatever MODE says. clang vectorises no sums as long as the mode may differ. */
+#ifdef __clang__
+#pragma STDC FENV_ACCESS OFF
+#endif
+INLINE void nearest_begin(const Wave *w) { if (w->mode & 15) fesetround(FE_TONEAREST); }
+INLINE void nearest_end(Wave *w) { if (w->mode & 15) mode_changed(w); }
+
+#endif
