@@ -1,10 +1,9 @@
-"""Simulated GPUs of a test's own: with exact bounds, little memory, another seed or fewer compute units."""
+"""Simulated GPUs of a test's own: with exact bounds, little memory, another seed or another machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,11 +31,10 @@ def own_gpus(
     nbytes: int = 1 << 30,
     seed: int = 0,
     pool: str = "cached",
-    units: int = 0,
     make_machine: Callable[[str, Memory], Any] | None = None,
     make_compiler: Callable[[], KernelCompiler] | None = None,
 ) -> Iterator[list[GpuDevice]]:
-    """New devices `sim:<target>:4` and on, for the time of a block. `units`: compute units, if not those of the GPU."""
+    """New devices `sim:<target>:4` and on, for the time of a block."""
     first = MOST_DEVICES * SIMULATED.index(target)
     hip = Hip(target, FIRST + count, nbytes, seed, make_machine, first=first)
     driver = HipDriver(hip, f"sim:{target}")
@@ -45,8 +43,6 @@ def own_gpus(
         patch.setenv("PYFLAME_MEMORY_POOL", pool)
         made = [GpuDevice(driver, compiler, FIRST + n, ROCmMemoryError) for n in range(count)]
     for gpu in made:
-        if units:
-            gpu.target = replace(gpu.target, workers=units)
         devices._open[gpu.id] = gpu
     clear_plans()
     try:
