@@ -33,10 +33,8 @@ from pyflame.engine.gpu import gpu_source
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Node
 from pyflame.ir.kernel import GpuSource, Launch, Plan
-from pyflame.ir.opdef import LEAF
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
-from tests import oracle
 from tests.emulated import host_compiler, kept_for_host
 
 Build = Callable[[], list[Any]]
@@ -519,51 +517,3 @@ def test_bad_index_is_reported(tmp_path: Path) -> None:
     emulator = Emulator({"bad": lambda: gather(bad=True)}, TARGETS["gfx1100"], True, tmp_path)
     _, error = emulator.run(emulator.cases["bad"], False)
     assert error == [1, 11, 11]
-
-
-# --- the whole catalogue ----------------------------------------------------------------------------------------------
-
-
-def catalogue() -> dict[str, Build]:
-    """Every sample of every op whose result is still to be computed."""
-    found: dict[str, Build] = {}
-    for op, number, sample in oracle.cases():
-
-        def build(op: Any = op, sample: Any = sample) -> list[Any]:
-            args, kwargs = (oracle.map_arrays(v, pf.tensor) for v in (sample.args, sample.kwargs))
-            outputs = oracle.outputs_of(oracle.run_op(op, args, kwargs))
-            return [t for t in outputs if isinstance(t, pf.Tensor) and t._node.op.kind != LEAF]
-
-        found[f"{op.name} {number}"] = build
-    return found
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
-    return Emulator(catalogue(), TARGETS["gfx942"], True, tmp_path_factory.mktemp("catalogue"))
-
-
-def test_catalogue_computes_what_numpy_computes(whole: Emulator) -> None:
-    """Each op's fused text by emulation; ops with kernels of their own are another matter."""
-    wrong = {}
-    checked = 0
-    for name, case in whole.cases.items():
-        anchors = [launch.kernel.anchor for launch in case.plan.launches if launch.kernel.anchor]
-        if any(a.op.name != "matmul" for a in anchors):
-            continue
-        checked += 1
-        try:
-            expected = [case.references[t._node] for t in case.outputs]
-        except ValueError:  # a twin that cannot is the matter of its op's own tests
-            expected = [t.numpy() for t in case.outputs]
-        try:
-            compare(case, whole, expected)
-        except AssertionError as error:
-            wrong[name] = str(error)[:300]
-    assert checked > len(whole.cases) // 2
-    assert wrong == {}
-
-
-def test_catalogue_builds(whole: Emulator, clang: ClangHip) -> None:
-    texts = {named(s.text) for case in whole.cases.values() for s in case.sources if s is not None}
-    assert clang.build("\n".join(sorted(texts)), TARGETS["gfx942"])[:4] == b"\x7fELF"

@@ -1,4 +1,4 @@
-"""Training, kernels and copies on simulated GPUs, compared with the CPU: the programs of test_emulated.py."""
+"""The programs of test_emulated.py on simulated GPUs, compared with the CPU; MLP and GPT are in test_end_to_end.py."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[str]:
         yield f"sim:{request.param}"
 
 
-test_mlp = emulated.test_mlp_learns_as_on_the_cpu
 test_cnn = emulated.test_cnn_learns_as_on_the_cpu
-test_gpt = emulated.test_gpt_learns_as_on_the_cpu
 test_kernels = emulated.test_kernels
 test_in_place = emulated.test_state_is_updated_in_place
 test_moves = emulated.test_moves_between_devices

@@ -109,7 +109,7 @@ def launch_mse_loss(output: int, predictions: int, targets: int, numel: int, str
 def launch_bce_loss(output: int, predictions: int, targets: int, numel: int, stream: Stream | None = None) -> None:
     """output[0] = the mean binary cross-entropy of probabilities."""
     sources = [(p, (numel,), float32) for p in (predictions, targets)]
-    _launch("launch_bce_loss", output, sources, stream, F.bce_loss)
+    _launch("launch_bce_loss", output, sources, stream, F.binary_cross_entropy)
 
 
 def launch_cross_entropy_loss(
