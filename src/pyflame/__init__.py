@@ -86,7 +86,6 @@ from pyflame.tensor.dispatch import FUNCTIONS as _FUNCTIONS
 from pyflame.tensor.gradients import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from pyflame.tensor.indexing import argwhere, masked_select, nonzero
 from pyflame.tensor.interop import from_dlpack
-from pyflame.tensor.kernels import compile_kernel
 from pyflame.tensor.kinds import cuda, rocm
 from pyflame.tensor.memory import (
     empty_cache,
@@ -168,7 +167,6 @@ __all__ = [
     "can_fuse",
     "checkpoint",
     "clear_cache",
-    "compile_kernel",
     "compile_stats",
     "cuda",
     "current_stream",
@@ -273,6 +271,7 @@ _LATER = {
     "sim": ("tensor.sim", None),
     "GradScaler": ("optim", "GradScaler"),
     "annotate": ("profiling", "annotate"),
+    "compile_kernel": ("tensor.kernels", "compile_kernel"),
     "load": ("io", "load"),
     "profile": ("profiling", "profile"),
     "save": ("io", "save"),

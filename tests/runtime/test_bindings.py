@@ -26,7 +26,7 @@ PARAMETERS = {"create": 5, "compile": 3, "destroy": 1, "log_size": 1, "log": 2, 
 
 
 def calls(
-    module: Any, callees: tuple[str, ...] = ("self._call", "self._call.raw", "self._ready", "call", "runtime")
+    module: Any, callees: tuple[str, ...] = ("self._call", "self._call.raw", "self._call.succeeds", "call", "runtime")
 ) -> Used:
     """Names given to a driver's `self._call` and `self._call.raw`, with how many arguments follow."""
     found: Used = {}

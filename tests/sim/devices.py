@@ -16,7 +16,7 @@ from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.rocm.compiler import find_compiler
 from pyflame.runtime.rocm.driver import HipDriver
-from pyflame.runtime.sim.device import TARGETS as SIMULATED
+from pyflame.runtime.sim.checks import SIMULATED
 from pyflame.runtime.sim.hip import MOST_DEVICES, Hip
 from pyflame.runtime.sim.memory import Memory
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import NotAvailableError, ROCmNotAvailableError
-from pyflame.engine import user_kernels
 from pyflame.engine.choice import ORDER
 from pyflame.engine.devices import GPUS, cpu, get_device, opened, restart_simulated
 from pyflame.engine.evaluate import clear_plans, plan_stats
@@ -42,13 +41,19 @@ def why_absent(kind: str) -> str:
         return str(error) or type(error).__name__
 
 
+def _forget_compiled() -> None:
+    from pyflame.engine import user_kernels  # not at the start: few programs have kernels of their own
+
+    clear_plans()
+    user_kernels.forget()
+
+
 def reset_device(device: DeviceId) -> None:
     """Start a simulated device anew, after a fault. Tensors on it, and what was compiled for it by jit, are gone.
 
     >>> reset_device(parse_device("sim:gfx942"))    # doctest: +SKIP
     """
-    clear_plans()
-    user_kernels.forget()
+    _forget_compiled()
     restart_simulated(device)
 
 
@@ -98,7 +103,6 @@ def clear_cache() -> int:
 
     Plans that are running in other threads end undisturbed: code stays loaded until the process ends.
     """
-    clear_plans()
-    user_kernels.forget()
+    _forget_compiled()
     compiler = cpu().compiler
     return compiler.forget() if compiler is not None else 0

@@ -134,9 +134,7 @@ class CudaDriver:
     def enable_peer(self, index: int, peer: int) -> None:
         """Let a device reach the memory of another. Leaves it current."""
         self.set_device(index)
-        (status,) = self._call.raw("cuCtxEnablePeerAccess", self._context(peer), 0)
-        if status and int(status) != _PEER_ALREADY_ENABLED:
-            raise self._call.failure("cuCtxEnablePeerAccess", status)
+        self._call.succeeds("cuCtxEnablePeerAccess", self._context(peer), 0, otherwise=_PEER_ALREADY_ENABLED)
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
@@ -187,7 +185,7 @@ class CudaDriver:
         self._call("cuStreamSynchronize", stream)
 
     def stream_query(self, stream: int) -> bool:
-        return self._ready("cuStreamQuery", stream)
+        return self._call.succeeds("cuStreamQuery", stream, otherwise=_NOT_READY)
 
     def stream_wait_event(self, stream: int, event: int) -> None:
         self._call("cuStreamWaitEvent", stream, event, 0)
@@ -208,13 +206,7 @@ class CudaDriver:
         self._call("cuEventSynchronize", event)
 
     def event_query(self, event: int) -> bool:
-        return self._ready("cuEventQuery", event)
-
-    def _ready(self, name: str, handle: int) -> bool:
-        (status,) = self._call.raw(name, handle)
-        if status and int(status) != _NOT_READY:
-            raise self._call.failure(name, status)
-        return not status
+        return self._call.succeeds("cuEventQuery", event, otherwise=_NOT_READY)
 
     def event_elapsed(self, start: int, end: int) -> float:
         return float(self._call("cuEventElapsedTime", start, end)) / 1e3

@@ -253,6 +253,13 @@ class Bindings:
             return None
         return result[1] if len(result) == 2 else result[1:]
 
+    def succeeds(self, name: str, *args: Any, otherwise: int) -> bool:
+        """Whether a call that gives nothing succeeds; False for the one other status that is no failure."""
+        (status,) = self.raw(name, *args)
+        if status and int(status) != otherwise:
+            raise self.failure(name, status)
+        return not status
+
     def failure(self, name: str, status: Any) -> PyFlameError:
         """The error for a status, with what the module tells of the last failure, where it can (a simulator can)."""
         explain = getattr(self.module, "explain", None)

@@ -111,9 +111,7 @@ class HipDriver:
     def enable_peer(self, index: int, peer: int) -> None:
         """Let a device reach the memory of another. Leaves it current."""
         self.set_device(index)
-        (status,) = self._call.raw("hipDeviceEnablePeerAccess", peer, 0)
-        if status and int(status) != _PEER_ALREADY_ENABLED:
-            raise self._call.failure("hipDeviceEnablePeerAccess", status)
+        self._call.succeeds("hipDeviceEnablePeerAccess", peer, 0, otherwise=_PEER_ALREADY_ENABLED)
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
@@ -162,7 +160,7 @@ class HipDriver:
         self._call("hipStreamSynchronize", stream)
 
     def stream_query(self, stream: int) -> bool:
-        return self._ready("hipStreamQuery", stream)
+        return self._call.succeeds("hipStreamQuery", stream, otherwise=_NOT_READY)
 
     def stream_wait_event(self, stream: int, event: int) -> None:
         self._call("hipStreamWaitEvent", stream, event, 0)
@@ -181,13 +179,7 @@ class HipDriver:
         self._call("hipEventSynchronize", event)
 
     def event_query(self, event: int) -> bool:
-        return self._ready("hipEventQuery", event)
-
-    def _ready(self, name: str, handle: int) -> bool:
-        (status,) = self._call.raw(name, handle)
-        if status and int(status) != _NOT_READY:
-            raise self._call.failure(name, status)
-        return not status
+        return self._call.succeeds("hipEventQuery", event, otherwise=_NOT_READY)
 
     def event_elapsed(self, start: int, end: int) -> float:
         return float(self._call("hipEventElapsedTime", start, end)) / 1e3

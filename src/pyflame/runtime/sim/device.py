@@ -10,12 +10,12 @@ from pyflame.core.errors import ArgumentError, DeviceError, ROCmMemoryError, sug
 from pyflame.runtime.gpu.vendor import Vendor
 from pyflame.runtime.rocm.compiler import find_compiler
 from pyflame.runtime.rocm.driver import HipDriver, no_device
+from pyflame.runtime.sim.checks import RACES, SIMULATED, UNINITIALISED
 
 if TYPE_CHECKING:
     from pyflame.runtime.sim.hip import Hip
 
-TARGETS = ("gfx942", "gfx1100")
-_CHECKS = {"uninitialised": 1, "races": 2}  # bits of the interpreter
+_CHECKS = {"uninitialised": UNINITIALISED, "races": RACES}
 
 _vendors: dict[str, Vendor] = {}
 _lock = threading.Lock()
@@ -27,9 +27,9 @@ def simulated(target: str) -> Vendor:
     >>> simulated("gfx942").count()
     1
     """
-    if target not in TARGETS:
-        names = ", ".join(f"sim:{t}" for t in TARGETS)
-        raise DeviceError(f"[device] expected one of {names} but got {f'sim:{target}'!r}{suggest(target, TARGETS)}")
+    if target not in SIMULATED:
+        names = ", ".join(f"sim:{t}" for t in SIMULATED)
+        raise DeviceError(f"[device] expected one of {names} but got {f'sim:{target}'!r}{suggest(target, SIMULATED)}")
     with _lock:
         found = _vendors.get(target)
         if found is None:
@@ -49,7 +49,7 @@ def _runtime(target: str) -> Hip:
         knobs.SIM_MEMORY_MB.integer() << 20,
         knobs.SIM_SEED.integer(),
         checks=wanted_checks(),
-        first=MOST_DEVICES * TARGETS.index(target),
+        first=MOST_DEVICES * SIMULATED.index(target),
     )
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from pyflame.core.errors import ArgumentError
 from pyflame.runtime.sim import hip_types
+from pyflame.runtime.sim.checks import RACES, UNINITIALISED
 from pyflame.runtime.sim.hip_copies import CopyCalls
 from pyflame.runtime.sim.hip_devices import DeviceCalls
 from pyflame.runtime.sim.hip_graphs import GraphCalls
 from pyflame.runtime.sim.hip_modules import ModuleCalls
 from pyflame.runtime.sim.hip_state import Machine
 from pyflame.runtime.sim.hip_streams import StreamCalls
-from pyflame.runtime.sim.machine import RACES, UNINITIALISED
 from pyflame.runtime.sim.machine import Machine as Simulator
 from pyflame.runtime.sim.memory import Memory
 

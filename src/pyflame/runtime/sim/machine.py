@@ -16,6 +16,7 @@ from typing import Any
 from pyflame.core.errors import ArgumentError, NotAvailableError
 from pyflame.core.targets import TARGETS
 from pyflame.runtime.rocm.disassembly import disassemble, find_objdump
+from pyflame.runtime.sim.checks import COUNT, RACES, SIMULATED, UNINITIALISED
 from pyflame.runtime.sim.decode import Decoder
 from pyflame.runtime.sim.elf import Kernel, Module, Param
 from pyflame.runtime.sim.inst import AGPR_ROW, SPARE_ROW, Counts, Inst, Launch, Program
@@ -27,8 +28,6 @@ from pyflame.runtime.sim.text import Line, Undecodable, read_listing
 
 __all__ = ["COUNT", "RACES", "UNINITIALISED", "Kernel", "Machine", "Module", "Param"]
 
-UNINITIALISED, RACES, COUNT = 1, 2, 4  # what a launch checks, and whether it counts
-TARGETS_SIMULATED = ("gfx942", "gfx1100")
 _STEP_LIMIT = 20_000_000_000
 _LDS_LIMIT = 64 * 1024
 _DYNAMIC_STACK = 8 * 1024  # more of a stack for kernels whose calls the compiler cannot count
@@ -101,8 +100,8 @@ class Machine:
         seed: int = 0,
         step_limit: int = _STEP_LIMIT,
     ) -> None:
-        if target not in TARGETS_SIMULATED:
-            raise ArgumentError(f"[sim] expected one of {', '.join(TARGETS_SIMULATED)} but got {target!r}")
+        if target not in SIMULATED:
+            raise ArgumentError(f"[sim] expected one of {', '.join(SIMULATED)} but got {target!r}")
         self.target = TARGETS[target]
         self.memory = memory
         self.checks = checks

@@ -1,0 +1,6 @@
+"""What can be simulated, and what a launch checks: bits of the interpreter (isa/sim.h)."""
+
+from __future__ import annotations
+
+SIMULATED = ("gfx942", "gfx1100")
+UNINITIALISED, RACES, COUNT = 1, 2, 4  # the last one counts what each instruction did
