@@ -12,8 +12,8 @@ import pytest
 import pyflame as pf
 from pyflame.core.device import Target
 from pyflame.core.targets import TARGETS
-from pyflame.engine import resources
-from pyflame.engine.resources import HEAD, read_resources
+from pyflame.engine.aot import resources
+from pyflame.engine.aot.resources import HEAD, read_resources
 from pyflame.runtime.rocm import disassembly
 from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.runtime.rocm.disassembly import Instructions, find_objdump, parse, width

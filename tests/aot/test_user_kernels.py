@@ -13,7 +13,7 @@ import pyflame as pf
 from pyflame.backend.rocm import ROCmCompiler
 from pyflame.core.errors import ArgumentTypeError, CompileError, DeviceError, HIPCompilationError
 from pyflame.core.targets import TARGETS
-from pyflame.engine.user_kernels import number_word
+from pyflame.engine.user.kernels import number_word
 from pyflame.runtime.rocm.metadata import KernelParameter, read_metadata
 
 PLAIN = """

@@ -13,10 +13,11 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.device import DeviceId
-from pyflame.engine import libraries, tuner
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import clear_plans
 from pyflame.engine.gpu import Call
+from pyflame.engine.libraries import decide as libraries
+from pyflame.engine.libraries import tuner
 from pyflame.runtime.cuda.driver import CudaDriver
 from tests.gpu.nvidia import absent
 from tests.libs.ways import every_way
@@ -131,7 +132,7 @@ def test_choices(dtype: str) -> None:
         assert far <= max(TOLERANCE[dtype], 1e-5)
     clear_plans()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyflame.engine.trial.Ground.__init__", None)  # nothing may be tried again
+        patch.setattr("pyflame.engine.libraries.trial.Ground.__init__", None)  # nothing may be tried again
         (a @ b).numpy()
 
 

@@ -14,9 +14,11 @@ import pytest
 import pyflame as pf
 from pyflame import nn, optim
 from pyflame.core.device import DeviceId
-from pyflame.engine import devices, libraries, tuner
+from pyflame.engine import devices
 from pyflame.engine.evaluate import clear_plans
-from pyflame.engine.library_calls import LtProducts, MiopenConvolutions
+from pyflame.engine.libraries import decide as libraries
+from pyflame.engine.libraries import tuner
+from pyflame.engine.libraries.calls import LtProducts, MiopenConvolutions
 from pyflame.libs.rocm.hipblaslt import HipBlasLt
 from tests.emulated import EmulatedDriver, emulated_device
 from tests.libs.hosts import HostDnn, Spoil, host_lt
@@ -80,7 +82,7 @@ def prefer(monkeypatch: pytest.MonkeyPatch, library: bool) -> None:
         self.start()
         return 1e-3 if has_call == library else 2e-3
 
-    monkeypatch.setattr("pyflame.engine.trial.Trial.seconds", seconds)
+    monkeypatch.setattr("pyflame.engine.libraries.trial.Trial.seconds", seconds)
 
 
 def random(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
@@ -185,7 +187,7 @@ def test_the_choice_is_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
     assert name.startswith("matmul | 1x24x24x40 | float32 -> float32 | rows columns | rocm emulated gfx942 304")
     assert bench.records[name]["winner"] == "hipBLASLt"
     bench.forget()
-    monkeypatch.setattr("pyflame.engine.trial.Ground.__init__", None)  # nothing may be tried
+    monkeypatch.setattr("pyflame.engine.libraries.trial.Ground.__init__", None)  # nothing may be tried
     again, got = explained(lambda: x @ x.T)
     assert again.launches[0].why == first.launches[0].why
     assert again.launches[0].why == "measured 1 ms; hipBLASLt, proposal 2 1 ms; gemm_gpu 2 ms"
@@ -254,7 +256,7 @@ def test_refusals(bench: Bench, monkeypatch: pytest.MonkeyPatch, spoil: Spoil, w
         return
     # It is not asked again for this op and dtype: not for other shapes, nor by another process.
     bench.forget()
-    monkeypatch.setattr("pyflame.engine.trial.Ground.__init__", None)
+    monkeypatch.setattr("pyflame.engine.libraries.trial.Ground.__init__", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         report, _ = explained(lambda: x.T @ x)
@@ -313,10 +315,10 @@ def test_libraries_can_be_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch
 
 def test_expectations_decide_without_measurements(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYFLAME_TUNE", "0")
-    monkeypatch.setattr("pyflame.engine.trial.Trial.seconds", None)  # nothing may be timed
+    monkeypatch.setattr("pyflame.engine.libraries.trial.Trial.seconds", None)  # nothing may be timed
     large, small = (pf.tensor(random(n, n), device=str(NAME)).to(pf.bfloat16) for n in (256, 8))
     pf.eval(large, small)
-    monkeypatch.setattr("pyflame.engine.libraries.expected_seconds", lambda launch, offer, target: offer is None)
+    monkeypatch.setattr("pyflame.engine.libraries.decide.expected_seconds", lambda launch, offer, target: offer is None)
     report, _ = explained(lambda: large @ large)
     assert report.launches[0].implementation == "hipBLASLt"
     assert report.launches[0].why == "expected to be the fastest"

@@ -15,8 +15,8 @@ import pytest
 
 from pyflame.core import knobs
 from pyflame.core.errors import ArgumentError, DeviceFaultError, OutOfMemoryError
-from pyflame.engine import tuner as module
-from pyflame.engine.tuner import (
+from pyflame.engine.libraries import tuner as module
+from pyflame.engine.libraries.tuner import (
     Candidate,
     Choice,
     Key,

@@ -13,7 +13,7 @@ import pytest
 import pyflame as pf
 from pyflame.core.device import Target
 from pyflame.core.targets import TARGETS
-from pyflame.engine.resources import read_resources
+from pyflame.engine.aot.resources import read_resources
 from pyflame.kernels.tile_gpu import choose_cut
 from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.runtime.rocm.metadata import read_metadata

@@ -63,7 +63,7 @@ import sys
 from pyflame.cli.kernel_programs import PROGRAMS
 from pyflame.cli.kernels import build
 from pyflame.core.targets import TARGETS
-from pyflame.engine import aot
+from pyflame.engine.aot import build as aot
 from pyflame.runtime.rocm.compiler import Hiprtc
 from pyflame.runtime.rocm.metadata import read_metadata
 from pyflame.runtime.sources import include_dir

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyflame.core.errors import ArgumentError, CompileError
-from pyflame.engine.prototype import find_prototype, with_plain_name
+from pyflame.engine.user.prototype import find_prototype, with_plain_name
 from pyflame.runtime.sources import explain_failure
 
 SOURCE = """

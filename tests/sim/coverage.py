@@ -13,8 +13,8 @@ import numpy as np
 from pyflame.core.device import Target
 from pyflame.kernels import spec
 from pyflame.runtime.rocm.clang import ClangHip
-from pyflame.runtime.sim.inst import COUNTED
-from pyflame.runtime.sim.lines import source_frames
+from pyflame.runtime.sim.decode.inst import COUNTED
+from pyflame.runtime.sim.decode.lines import source_frames
 from pyflame.runtime.sim.machine import COUNT, RACES, UNINITIALISED, Kernel, Machine, Module
 from pyflame.runtime.sim.memory import Memory
 

@@ -17,7 +17,7 @@ from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.rocm.compiler import find_compiler
 from pyflame.runtime.rocm.driver import HipDriver
 from pyflame.runtime.sim.checks import SIMULATED
-from pyflame.runtime.sim.hip import MOST_DEVICES, Hip
+from pyflame.runtime.sim.hip.module import MOST_DEVICES, Hip
 from pyflame.runtime.sim.memory import Memory
 
 FIRST = 4  # the numbers below are those of the devices that everybody has

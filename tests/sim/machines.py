@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.errors import FileFormatError
-from pyflame.runtime.sim.arguments import Handle
-from pyflame.runtime.sim.hip import Hip
-from pyflame.runtime.sim.hip_state import Grid
+from pyflame.runtime.sim.hip.arguments import Handle
+from pyflame.runtime.sim.hip.module import Hip
+from pyflame.runtime.sim.hip.state import Grid
 from pyflame.runtime.sim.memory import Memory
 
 Body = Callable[[Memory, list[int]], None]

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.runtime.sim.decode import Decoder
-from pyflame.runtime.sim.inst import EXEC, SPARE_ROW, VCC, Counts, Fault, Inst, Launch, Program
+from pyflame.runtime.sim.decode.decoder import Decoder
+from pyflame.runtime.sim.decode.inst import EXEC, SPARE_ROW, VCC, Counts, Fault, Inst, Launch, Program
+from pyflame.runtime.sim.decode.text import read_listing
 from pyflame.runtime.sim.interpreter import interpreter
 from pyflame.runtime.sim.memory import Memory
-from pyflame.runtime.sim.text import read_listing
 
 LANES = {"gfx942": 64, "gfx1100": 32}
 ROWS = SPARE_ROW + 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyflame.runtime.sim.hip_types import (
+from pyflame.runtime.sim.hip.types import (
     hipError_t,
     hipGraphExecUpdateResult,
     hipMemcpyKind,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pyflame.core.errors import ArgumentError
-from pyflame.runtime.sim.hip import Hip
-from pyflame.runtime.sim.hip_types import (
+from pyflame.runtime.sim.hip.module import Hip
+from pyflame.runtime.sim.hip.types import (
     HIP_LAUNCH_PARAM_BUFFER_POINTER,
     HIP_LAUNCH_PARAM_BUFFER_SIZE,
     HIP_LAUNCH_PARAM_END,

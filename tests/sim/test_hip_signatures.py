@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from pyflame.runtime.rocm import driver as rocm_driver
-from pyflame.runtime.sim import hip_types
-from pyflame.runtime.sim.arguments import DeviceArray, Handle
-from pyflame.runtime.sim.hip import Hip
+from pyflame.runtime.sim.hip import types as hip_types
+from pyflame.runtime.sim.hip.arguments import DeviceArray, Handle
+from pyflame.runtime.sim.hip.module import Hip
 from tests.runtime.test_bindings import calls
 from tests.sim.machines import fake_hip
 

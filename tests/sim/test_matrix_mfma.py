@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyflame.runtime.sim.decode.text import Undecodable
 from pyflame.runtime.sim.interpreter import interpreter
-from pyflame.runtime.sim.text import Undecodable
 from tests.sim.matrix_formats import DTYPES, decode, encode, group_sum
 from tests.sim.snippet import assemble, run
 

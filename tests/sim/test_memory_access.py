@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyflame.runtime.sim.decode import PRIVATE_BASE, SHARED_BASE
+from pyflame.runtime.sim.decode.decoder import PRIVATE_BASE, SHARED_BASE
 from pyflame.runtime.sim.memory import Memory
 from tests.sim.access import (
     LOADS,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyflame.runtime.sim.decode_memory import swizzle
+from pyflame.runtime.sim.decode.memory import swizzle
 from tests.sim.access import LOADS, OLD, TARGETS, check_loads, lanes_on, name_of, patterns, register, some_bytes
 from tests.sim.snippet import LANES, Stopped, run
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pyflame.runtime.sim.faults import SimulationFault
-from pyflame.runtime.sim.hip_types import hipError_t, hipEventDisableTiming, hipStreamNonBlocking
-from pyflame.runtime.sim.streams import Scheduler, Work
+from pyflame.runtime.sim.hip.types import hipError_t, hipEventDisableTiming, hipStreamNonBlocking
+from pyflame.runtime.sim.hip.work import Scheduler, Work
 from tests.sim.machines import Host, fake_hip
 
 SEEDS = range(12)

@@ -11,9 +11,9 @@ import pytest
 
 import pyflame as pf
 from pyflame.cli import main
-from pyflame.engine.prototype import find_prototype
-from pyflame.engine.sim_run import element_type, parameter_name
-from pyflame.runtime.sim.families import family
+from pyflame.engine.sim.run import element_type, parameter_name
+from pyflame.engine.user.prototype import find_prototype
+from pyflame.runtime.sim.decode.families import family
 from pyflame.runtime.sim.interpreter import interpreter
 
 FILE = Path(__file__).with_name("traced.hip")

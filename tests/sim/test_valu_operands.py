@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyflame.runtime.sim.decode import Undecodable
+from pyflame.runtime.sim.decode.decoder import Undecodable
 from tests.sim.snippet import LANES, assemble, run
 from tests.sim.valu import to_bits, to_float
 

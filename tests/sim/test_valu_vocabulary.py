@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyflame.runtime.sim.decode import Decoder, Undecodable
+from pyflame.runtime.sim.decode.decoder import Decoder, Undecodable
+from pyflame.runtime.sim.decode.text import read_listing
 from pyflame.runtime.sim.interpreter import interpreter
-from pyflame.runtime.sim.text import read_listing
 from tests.sim.snippet import LANES, tool
 
 INTEGERS = {"i8": "signed char", "u8": "unsigned char", "i16": "short", "u16": "unsigned short", "i32": "int",

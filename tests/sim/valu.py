@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.runtime.sim.decode import Form
+from pyflame.runtime.sim.decode.decoder import Form
+from pyflame.runtime.sim.decode.names import RENAMED
 from pyflame.runtime.sim.interpreter import interpreter
-from pyflame.runtime.sim.names import RENAMED
 from tests.sim.snippet import LANES, MODE, State, run, tool
 
 TARGETS = ("gfx942", "gfx1100")

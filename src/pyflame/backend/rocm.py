@@ -16,8 +16,7 @@ from pyflame.core.errors import (
 )
 from pyflame.engine import memory
 from pyflame.engine.executor import ExecutionResult, ROCmExecutor
-from pyflame.engine.memory import MemoryStats, PinnedMemoryPool, ROCmMemoryManager
-from pyflame.engine.rocm_libs import (
+from pyflame.engine.libraries.rocm import (
     BatchNormParams,
     ConvParams,
     MIOpenTuningCache,
@@ -28,6 +27,7 @@ from pyflame.engine.rocm_libs import (
     get_dnn,
     get_tuning_cache,
 )
+from pyflame.engine.memory import MemoryStats, PinnedMemoryPool, ROCmMemoryManager
 from pyflame.schedule.patterns import FusedOpType, can_fuse
 from pyflame.tensor.kernels import ROCmCompiler, compile_kernel
 from pyflame.tensor.kinds import rocm

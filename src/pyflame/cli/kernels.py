@@ -16,7 +16,7 @@ import pyflame as pf
 from pyflame.cli.kernel_programs import PROGRAMS
 from pyflame.core.errors import DeviceError, PyFlameError
 from pyflame.core.targets import TARGETS
-from pyflame.engine.resources import HEAD, KernelResources, row
+from pyflame.engine.aot.resources import HEAD, KernelResources, row
 
 _FILE_WIDTH = 200  # columns where there is no terminal
 GFX = tuple(name for name, target in TARGETS.items() if target.language == "hip")

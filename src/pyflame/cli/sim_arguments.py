@@ -11,8 +11,8 @@ import numpy as np
 
 from pyflame.core.dtype import as_dtype
 from pyflame.core.errors import ArgumentError, PyFlameError
-from pyflame.engine.prototype import Parameter
-from pyflame.engine.sim_run import Unwritten, element_type
+from pyflame.engine.sim.run import Unwritten, element_type
+from pyflame.engine.user.prototype import Parameter
 
 _ARRAY = re.compile(r"(?P<type>[A-Za-z_][\w ]*)?\[(?P<shape>[\d, x]*)\](?:=(?P<content>.*))?$", re.DOTALL)
 _RANDOM = re.compile(r"(?P<how>randn?)(?::(?P<seed>\d+))?$")

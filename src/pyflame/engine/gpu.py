@@ -4,8 +4,8 @@ A launch takes 8-byte words: the addresses of its buffers, its scratch, the unif
 arguments. Which words are addresses is known beforehand, so one sum gives the words of all launches of a run.
 Launches are asynchronous; a bad index is found when the host next waits for the device.
 
-Some launches may be calls into vendors' libraries (`engine/libraries.py` decides). They find their addresses among the
-words too, their workspace is the launch's scratch, and they go to the same stream in the same order.
+Some launches may be calls into vendors' libraries (`engine/libraries/decide.py` decides). They find their addresses
+among the words too, their workspace is the launch's scratch, and they go to the same stream in the same order.
 """
 
 from __future__ import annotations

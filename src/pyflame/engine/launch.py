@@ -100,7 +100,9 @@ def runner_for(graph: Graph, plan: Plan, device: Any) -> Runner:
     if device.id.kind == "null":
         return Nothing(plan)
     if device.id != CPU:
-        from pyflame.engine.libraries import choose  # a tenth of what importing pyflame costs, and not for the CPU
+        from pyflame.engine.libraries.decide import (
+            choose,  # a tenth of what importing pyflame costs, and not for the CPU
+        )
 
         return GpuExecutable(plan, device, calls=choose(plan, device))
     return References(graph) if device.compiler is None else Executable(plan, device)

@@ -42,7 +42,7 @@ def why_absent(kind: str) -> str:
 
 
 def _forget_compiled() -> None:
-    from pyflame.engine import user_kernels  # not at the start: few programs have kernels of their own
+    from pyflame.engine.user import kernels as user_kernels  # not at the start: few programs have kernels of their own
 
     clear_plans()
     user_kernels.forget()

@@ -15,11 +15,10 @@ import numpy as np
 from pyflame.core.device import DeviceId, parse_device
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DeviceError, GradientError
 from pyflame.core.state import mode, state
+from pyflame.engine.aot.resources import KernelResources
 from pyflame.engine.evaluate import evaluate
-from pyflame.engine.prototype import Parameter
-from pyflame.engine.resources import KernelResources
 from pyflame.engine.services import clear_cache
-from pyflame.engine.user_kernels import (
+from pyflame.engine.user.kernels import (
     LoadedKernel,
     UserKernel,
     compile_for_device,
@@ -27,6 +26,7 @@ from pyflame.engine.user_kernels import (
     misfit,
     number_word,
 )
+from pyflame.engine.user.prototype import Parameter
 from pyflame.engine.value import Value
 from pyflame.ir import F, Node, copy_to
 from pyflame.tensor.creation import leaf

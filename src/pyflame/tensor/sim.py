@@ -16,11 +16,11 @@ import numpy as np
 
 from pyflame.core.dtype import as_dtype
 from pyflame.core.errors import ArgumentError, ArgumentTypeError
-from pyflame.engine.sim_run import LIMIT, TARGETS, Run, SimulationFault, Source, Unwritten
-from pyflame.engine.sim_step import NotReached, Stopped
-from pyflame.engine.sim_step import step as _step
-from pyflame.engine.sim_trace import Instruction, Line, Trace, instructions
-from pyflame.engine.sim_trace import trace as _trace
+from pyflame.engine.sim.run import LIMIT, TARGETS, Run, SimulationFault, Source, Unwritten
+from pyflame.engine.sim.step import NotReached, Stopped
+from pyflame.engine.sim.step import step as _step
+from pyflame.engine.sim.trace import Instruction, Line, Trace, instructions
+from pyflame.engine.sim.trace import trace as _trace
 from pyflame.tensor.kernels import BuiltKernel, compiler_options
 from pyflame.tensor.tensor import Tensor
 

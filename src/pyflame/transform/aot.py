@@ -22,7 +22,7 @@ from pyflame.core.dtype import DType, float64, int64
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError, TraceError
 from pyflame.core.generator import default_generator
 from pyflame.core.shape import Shape
-from pyflame.engine.aot import (
+from pyflame.engine.aot.build import (
     AotBuffer,
     AotLaunch,
     BufferArg,
@@ -32,12 +32,12 @@ from pyflame.engine.aot import (
     find_target,
     packed,
 )
-from pyflame.engine.aot import lower as build_plan
-from pyflame.engine.aot_run import Loaded, find_device
+from pyflame.engine.aot.build import lower as build_plan
+from pyflame.engine.aot.resources import KernelResources, Report
+from pyflame.engine.aot.run import Loaded, find_device
 from pyflame.engine.evaluate import PendingGraph, plan_graph
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.launch import Nothing
-from pyflame.engine.resources import KernelResources, Report
 from pyflame.ir import F, Node
 from pyflame.ir.declare import wrap_int
 from pyflame.ir.kernel import Plan

@@ -23,8 +23,8 @@ from typing import Any
 from pyflame.core.atomic import write_atomic
 from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import FileFormatError, PyFlameError
-from pyflame.engine.aot import AotBuffer, AotLaunch, BufferArg, Lowered, ScalarArg, Uniform
-from pyflame.engine.resources import KernelResources, Report
+from pyflame.engine.aot.build import AotBuffer, AotLaunch, BufferArg, Lowered, ScalarArg, Uniform
+from pyflame.engine.aot.resources import KernelResources, Report
 
 MAGIC = b"PYFLMAOT"
 VERSION = 1

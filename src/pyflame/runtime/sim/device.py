@@ -13,7 +13,7 @@ from pyflame.runtime.rocm.driver import HipDriver, no_device
 from pyflame.runtime.sim.checks import RACES, SIMULATED, UNINITIALISED
 
 if TYPE_CHECKING:
-    from pyflame.runtime.sim.hip import Hip
+    from pyflame.runtime.sim.hip.module import Hip
 
 _CHECKS = {"uninitialised": UNINITIALISED, "races": RACES}
 
@@ -41,7 +41,10 @@ def simulated(target: str) -> Vendor:
 
 def _runtime(target: str) -> Hip:
     """The simulated HIP of a target. Addresses of different targets differ."""
-    from pyflame.runtime.sim.hip import MOST_DEVICES, Hip  # imported here: few programs simulate, all import this
+    from pyflame.runtime.sim.hip.module import (  # imported here: few programs simulate, all import this
+        MOST_DEVICES,
+        Hip,
+    )
 
     return Hip(
         target,

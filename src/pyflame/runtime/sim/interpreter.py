@@ -12,8 +12,8 @@ from pathlib import Path
 from pyflame.core.errors import CompileError
 from pyflame.runtime.cache import digest
 from pyflame.runtime.cpu.compiler import CompilerC, find_compiler
-from pyflame.runtime.sim.decode import Form
-from pyflame.runtime.sim.inst import LAYOUT, Entry, Launch
+from pyflame.runtime.sim.decode.decoder import Form
+from pyflame.runtime.sim.decode.inst import LAYOUT, Entry, Launch
 from pyflame.runtime.sources import explain_failure
 
 _FOLDER = Path(__file__).with_name("isa")

@@ -17,14 +17,14 @@ from pyflame.core.errors import ArgumentError, NotAvailableError
 from pyflame.core.targets import TARGETS
 from pyflame.runtime.rocm.disassembly import disassemble, find_objdump
 from pyflame.runtime.sim.checks import COUNT, RACES, SIMULATED, UNINITIALISED
-from pyflame.runtime.sim.decode import Decoder
+from pyflame.runtime.sim.decode.decoder import Decoder
+from pyflame.runtime.sim.decode.inst import AGPR_ROW, SPARE_ROW, Counts, Inst, Launch, Program
+from pyflame.runtime.sim.decode.text import Line, Undecodable, read_listing
 from pyflame.runtime.sim.elf import Kernel, Module, Param
-from pyflame.runtime.sim.inst import AGPR_ROW, SPARE_ROW, Counts, Inst, Launch, Program
 from pyflame.runtime.sim.interpreter import interpreter
 from pyflame.runtime.sim.memory import Memory
 from pyflame.runtime.sim.report import explain
 from pyflame.runtime.sim.stop import Stop
-from pyflame.runtime.sim.text import Line, Undecodable, read_listing
 
 __all__ = ["COUNT", "RACES", "UNINITIALISED", "Kernel", "Machine", "Module", "Param"]
 

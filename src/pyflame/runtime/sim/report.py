@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyflame.runtime.sim.decode.inst import Fault, Launch
+from pyflame.runtime.sim.decode.lines import source_frames
 from pyflame.runtime.sim.faults import SimulationFault
-from pyflame.runtime.sim.inst import Fault, Launch
-from pyflame.runtime.sim.lines import source_frames
 
 if TYPE_CHECKING:
     from pyflame.runtime.sim.elf import Kernel

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.runtime.sim.inst import EXEC, VCC, Launch
+from pyflame.runtime.sim.decode.inst import EXEC, VCC, Launch
 
 SGPRS = 128
 

@@ -18,7 +18,7 @@ from pyflame.core.errors import PyFlameError
 from pyflame.runtime.sim.faults import SimulationFault
 
 if TYPE_CHECKING:
-    from pyflame.runtime.sim.graphs import Capture
+    from pyflame.runtime.sim.hip.capture import Capture
 
 _NEWEST = 0.75  # how often the newest of what may run is taken
 _OTHER = 0.125  # how often something runs that nobody waits for

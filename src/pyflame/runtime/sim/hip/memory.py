@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.errors import OutOfMemoryError
-from pyflame.runtime.sim.arguments import DeviceArray, Handle, address_of, unsigned
 from pyflame.runtime.sim.faults import SimulationFault
-from pyflame.runtime.sim.hip_state import Gpu, HipState, Refused, hip
-from pyflame.runtime.sim.hip_types import (
+from pyflame.runtime.sim.hip.arguments import DeviceArray, Handle, address_of, unsigned
+from pyflame.runtime.sim.hip.state import Gpu, HipState, Refused, hip
+from pyflame.runtime.sim.hip.types import (
     hipError_t,
     hipHostMallocCoherent,
     hipHostMallocNonCoherent,

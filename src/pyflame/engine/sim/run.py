@@ -15,12 +15,12 @@ import numpy as np
 
 from pyflame.core import knobs
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, suggest
-from pyflame.engine.prototype import Parameter, find_prototype, kernel_names
-from pyflame.engine.user_kernels import UserKernel, compile_for_target, extent, misfit, number_word, shared_bytes
+from pyflame.engine.user.kernels import UserKernel, compile_for_target, extent, misfit, number_word, shared_bytes
+from pyflame.engine.user.prototype import Parameter, find_prototype, kernel_names
 from pyflame.runtime.sim.checks import SIMULATED as TARGETS
+from pyflame.runtime.sim.decode.lines import Frame, find_symbolizer, source_frames
 from pyflame.runtime.sim.device import wanted_checks
 from pyflame.runtime.sim.faults import SimulationFault
-from pyflame.runtime.sim.lines import Frame, find_symbolizer, source_frames
 from pyflame.runtime.sim.machine import COUNT, Machine
 from pyflame.runtime.sim.memory import Memory
 from pyflame.runtime.sim.stop import Stop

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pyflame.core.errors import suggest
-from pyflame.runtime.sim.arguments import Handle, address_of, gather, packed, text_of, unsigned
-from pyflame.runtime.sim.hip_devices import MAX_GRID, MAX_THREADS
-from pyflame.runtime.sim.hip_state import HipState, Kernel, Refused, hip
-from pyflame.runtime.sim.hip_types import hipError_t, hipFuncAttribute, hipFunction_attribute, hipGraphNodeType
+from pyflame.runtime.sim.hip.arguments import Handle, address_of, gather, packed, text_of, unsigned
+from pyflame.runtime.sim.hip.devices import MAX_GRID, MAX_THREADS
+from pyflame.runtime.sim.hip.state import HipState, Kernel, Refused, hip
+from pyflame.runtime.sim.hip.types import hipError_t, hipFuncAttribute, hipFunction_attribute, hipGraphNodeType
 
 _ELF_HEADER = 64
 

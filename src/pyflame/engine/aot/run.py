@@ -13,7 +13,7 @@ import numpy as np
 from pyflame.core.device import Target
 from pyflame.core.errors import NotAvailableError
 from pyflame.core.state import state
-from pyflame.engine.aot import BufferArg, Lowered, ScalarArg
+from pyflame.engine.aot.build import BufferArg, Lowered, ScalarArg
 from pyflame.engine.devices import GPUS, get_device
 from pyflame.runtime.gpu.driver import Driver, Words
 

@@ -12,7 +12,7 @@ import numpy as np
 from pyflame.core.dtype import DType
 from pyflame.engine.binding import Held
 from pyflame.engine.gpu import Call, GpuExecutable
-from pyflame.engine.tuner import Verdict, compare
+from pyflame.engine.libraries.tuner import Verdict, compare
 from pyflame.ir.kernel import Plan
 from pyflame.runtime.gpu.driver import Words
 from pyflame.runtime.gpu.stream import Event

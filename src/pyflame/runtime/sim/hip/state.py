@@ -12,12 +12,12 @@ from pyflame.core.device import Target
 from pyflame.core.errors import PyFlameError
 from pyflame.core.targets import TARGETS
 from pyflame.runtime.rocm.metadata import KernelMetadata
-from pyflame.runtime.sim.arguments import Handle, Param, address_of
 from pyflame.runtime.sim.faults import SimulationFault
-from pyflame.runtime.sim.graphs import Capture, Graph
-from pyflame.runtime.sim.hip_types import hipError_t, hipGraphNodeType, hipStreamCaptureMode, hipStreamNonBlocking
+from pyflame.runtime.sim.hip.arguments import Handle, Param, address_of
+from pyflame.runtime.sim.hip.capture import Capture, Graph
+from pyflame.runtime.sim.hip.types import hipError_t, hipGraphNodeType, hipStreamCaptureMode, hipStreamNonBlocking
+from pyflame.runtime.sim.hip.work import Event, Scheduler, Stream, Work
 from pyflame.runtime.sim.memory import Memory
-from pyflame.runtime.sim.streams import Event, Scheduler, Stream, Work
 
 Grid = tuple[int, int, int]
 P = ParamSpec("P")

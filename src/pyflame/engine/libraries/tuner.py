@@ -7,8 +7,8 @@ one is refused for this op and dtype on this device, with a warning, for as long
 
 Pure logic: a candidate is a name, a version and something that `measure` and `check` know how to run.
 
-`engine/libraries.py` asks it: `measure` times a candidate by events of the device, `check` gives `compare(got, want,
-dtype, terms)` of samples of both results; `choice.name` is the implementation, `choice.text` what `pf.explain` shows.
+`decide.py` asks it: `measure` times a candidate by events of the device, `check` gives `compare(got, want, dtype,
+terms)` of samples of both results; `choice.name` is the implementation, `choice.text` what `pf.explain` shows.
 Where measuring is off, expectations decide, and what they choose is checked all the same.
 """
 

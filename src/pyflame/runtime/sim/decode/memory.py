@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyflame.runtime.sim.inst import D16_HIGH, RETURNS, TO_LDS, Inst, Operand
-from pyflame.runtime.sim.text import Line, Undecodable
+from pyflame.runtime.sim.decode.inst import D16_HIGH, RETURNS, TO_LDS, Inst, Operand
+from pyflame.runtime.sim.decode.text import Line, Undecodable
 
 GLOBAL, LDS, SCRATCH, FLAT = range(4)
 SIGNED, HALF = 1, 2  # `extra` of loads

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pyflame.runtime.sim.hip_types import (
+from pyflame.runtime.sim.hip.types import (
     HIP_LAUNCH_PARAM_BUFFER_POINTER,
     HIP_LAUNCH_PARAM_BUFFER_SIZE,
     HIP_LAUNCH_PARAM_END,

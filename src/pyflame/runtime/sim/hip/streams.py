@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from pyflame.runtime.sim.arguments import Handle, address_of
-from pyflame.runtime.sim.hip_state import HipState, Refused, hip
-from pyflame.runtime.sim.hip_types import (
+from pyflame.runtime.sim.hip.arguments import Handle, address_of
+from pyflame.runtime.sim.hip.state import HipState, Refused, hip
+from pyflame.runtime.sim.hip.types import (
     hipError_t,
     hipEventBlockingSync,
     hipEventDisableTiming,
@@ -18,7 +18,7 @@ from pyflame.runtime.sim.hip_types import (
     hipStreamDefault,
     hipStreamNonBlocking,
 )
-from pyflame.runtime.sim.streams import Event, Stream
+from pyflame.runtime.sim.hip.work import Event, Stream
 
 _LEAST, _GREATEST = 1, -1  # priorities
 _EVENT_FLAGS = (

@@ -21,9 +21,9 @@ import numpy as np
 from pyflame.core.device import DeviceId, Target
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, CompileError, DeviceError, suggest
 from pyflame.core.targets import TARGETS
+from pyflame.engine.aot.resources import KernelResources, read_resources
 from pyflame.engine.devices import get_device
-from pyflame.engine.prototype import Parameter, find_prototype, with_plain_name
-from pyflame.engine.resources import KernelResources, read_resources
+from pyflame.engine.user.prototype import Parameter, find_prototype, with_plain_name
 from pyflame.runtime.cache import digest, stats
 from pyflame.runtime.cuda.compiler import Nvrtc
 from pyflame.runtime.gpu.compiler import Function, KernelCompiler

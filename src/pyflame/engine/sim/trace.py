@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.targets import TARGETS
-from pyflame.engine.resources import HEAD, KernelResources, read_resources, row
-from pyflame.engine.sim_run import Array, Run, check_target
+from pyflame.engine.aot.resources import HEAD, KernelResources, read_resources, row
+from pyflame.engine.sim.run import Array, Run, check_target
 from pyflame.engine.tables import Section, percent
 from pyflame.runtime.rocm.metadata import read_metadata
 from pyflame.runtime.rocm.occupancy import limits, occupancy
-from pyflame.runtime.sim.families import FAMILIES, SCALAR, family
-from pyflame.runtime.sim.inst import COUNTED, PAIRED
+from pyflame.runtime.sim.decode.families import FAMILIES, SCALAR, family
+from pyflame.runtime.sim.decode.inst import COUNTED, PAIRED
 from pyflame.runtime.sim.interpreter import interpreter
 
 _SHOWN = 8  # elements of an output

@@ -1,6 +1,6 @@
 """What each vendor library offers for a launch: the calls that would do it, best guess first.
 
-An offer opens nothing new and runs nothing. Trying it out, comparing and timing are `engine/libraries.py`'s.
+An offer opens nothing new and runs nothing. Trying it out, comparing and timing are `engine/libraries/decide.py`'s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import gcd
 from typing import Any, Protocol
 
 from pyflame.engine.gpu import Call
-from pyflame.engine.products import PROMISED, Conv, Gemm
+from pyflame.engine.libraries.products import PROMISED, Conv, Gemm
 from pyflame.ir.kernel import Launch
 from pyflame.libs.gemm import GemmSpec
 

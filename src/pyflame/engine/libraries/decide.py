@@ -3,7 +3,8 @@
 The unit is a launch: a product or convolution and the elementwise ops that our own kernel fuses behind it. A library
 does as much of it as it can (`schedule/split.py`), the rest becomes generated launches around its call, and both ways
 are tried out on memory of their own: the library's result against our kernel's, then both for time
-(`engine/tuner.py`). What was decided is in the plan, for `pf.explain`; ahead-of-time plans do not come by here.
+(`engine/libraries/tuner.py`). What was decided is in the plan, for `pf.explain`; ahead-of-time plans do not come by
+here.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from pyflame.core.device import Target
 from pyflame.core.errors import DeviceFaultError, OutOfMemoryError
 from pyflame.core.precision import tf32_allowed
 from pyflame.engine.gpu import Call
-from pyflame.engine.library_calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
-from pyflame.engine.products import conv_of, gemm_of
-from pyflame.engine.trial import Ground, Trial, verdict
-from pyflame.engine.tuner import Candidate, Choice, Key, Verdict, size_class, strides_class, tuner
+from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
+from pyflame.engine.libraries.products import conv_of, gemm_of
+from pyflame.engine.libraries.trial import Ground, Trial, verdict
+from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, size_class, strides_class, tuner
 from pyflame.ir.kernel import Launch, Plan
 from pyflame.libs.cuda.cublaslt import CublasLt
 from pyflame.libs.cuda.cudnn import Cudnn

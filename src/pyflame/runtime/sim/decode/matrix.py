@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pyflame.runtime.sim.inst import Inst
-from pyflame.runtime.sim.text import Line, Undecodable
+from pyflame.runtime.sim.decode.inst import Inst
+from pyflame.runtime.sim.decode.text import Line, Undecodable
 
 _BLOCKS = re.compile(r"_\d+b_(?!f64)")  # several blocks, as in 16x16x4_4b
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
-from pyflame.runtime.sim import hip_types
 from pyflame.runtime.sim.checks import RACES, UNINITIALISED
-from pyflame.runtime.sim.hip_copies import CopyCalls
-from pyflame.runtime.sim.hip_devices import DeviceCalls
-from pyflame.runtime.sim.hip_graphs import GraphCalls
-from pyflame.runtime.sim.hip_modules import ModuleCalls
-from pyflame.runtime.sim.hip_state import Machine
-from pyflame.runtime.sim.hip_streams import StreamCalls
+from pyflame.runtime.sim.hip import types as hip_types
+from pyflame.runtime.sim.hip.copies import CopyCalls
+from pyflame.runtime.sim.hip.devices import DeviceCalls
+from pyflame.runtime.sim.hip.graphs import GraphCalls
+from pyflame.runtime.sim.hip.modules import ModuleCalls
+from pyflame.runtime.sim.hip.state import Machine
+from pyflame.runtime.sim.hip.streams import StreamCalls
 from pyflame.runtime.sim.machine import Machine as Simulator
 from pyflame.runtime.sim.memory import Memory
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, DeviceFaultError
-from pyflame.engine.sim_run import Run
+from pyflame.engine.sim.run import Run
 from pyflame.engine.tables import Section
-from pyflame.runtime.sim.inst import AGPR_ROW, VCC
+from pyflame.runtime.sim.decode.inst import AGPR_ROW, VCC
 from pyflame.runtime.sim.stop import Stop
 
 _AROUND = 5  # instructions shown on both sides

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.runtime.sim.arguments import address_of, unsigned
-from pyflame.runtime.sim.hip_memory import MemoryCalls, Place
-from pyflame.runtime.sim.hip_state import Refused, hip
-from pyflame.runtime.sim.hip_types import hipError_t, hipGraphNodeType, hipMemcpyKind
+from pyflame.runtime.sim.hip.arguments import address_of, unsigned
+from pyflame.runtime.sim.hip.memory import MemoryCalls, Place
+from pyflame.runtime.sim.hip.state import Refused, hip
+from pyflame.runtime.sim.hip.types import hipError_t, hipGraphNodeType, hipMemcpyKind
 
 # What the target and the source of a copy must be.
 _SIDES = {

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pyflame.runtime.sim.hip_types import hipGraphNodeType, hipStreamCaptureMode
-from pyflame.runtime.sim.streams import Scheduler, Stream, Work
+from pyflame.runtime.sim.hip.types import hipGraphNodeType, hipStreamCaptureMode
+from pyflame.runtime.sim.hip.work import Scheduler, Stream, Work
 
 
 @dataclass(eq=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from pyflame.runtime.sim.arguments import Handle, address_of
-from pyflame.runtime.sim.graphs import Capture, Graph, Node
-from pyflame.runtime.sim.hip_state import HipState, Refused, hip
-from pyflame.runtime.sim.hip_types import (
+from pyflame.runtime.sim.hip.arguments import Handle, address_of
+from pyflame.runtime.sim.hip.capture import Capture, Graph, Node
+from pyflame.runtime.sim.hip.state import HipState, Refused, hip
+from pyflame.runtime.sim.hip.types import (
     hipError_t,
     hipGraphExecUpdateResult,
     hipStreamCaptureMode,

@@ -7,9 +7,9 @@ from typing import Any
 
 from pyflame.runtime.rocm.errors import CAUSES
 from pyflame.runtime.rocm.targets import numbers
-from pyflame.runtime.sim.arguments import text_of
-from pyflame.runtime.sim.hip_state import Gpu, HipState, Refused, hip
-from pyflame.runtime.sim.hip_types import HIP_VERSION, hipDeviceAttribute_t, hipDeviceP2PAttr, hipError_t
+from pyflame.runtime.sim.hip.arguments import text_of
+from pyflame.runtime.sim.hip.state import Gpu, HipState, Refused, hip
+from pyflame.runtime.sim.hip.types import HIP_VERSION, hipDeviceAttribute_t, hipDeviceP2PAttr, hipError_t
 
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65536, 65536)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pyflame.runtime.sim.names import IGNORED
+from pyflame.runtime.sim.decode.names import IGNORED
 
 # The first that matches counts. Names are LLVM's, without the suffix of an encoding.
 _FAMILIES = tuple(

@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyflame.runtime.sim.decode_matrix import decode_matrix
-from pyflame.runtime.sim.decode_memory import decode_memory
-from pyflame.runtime.sim.inst import (
+from pyflame.runtime.sim.decode.inst import (
     ABS,
     AGPR_ROW,
     BOUND_CTRL,
@@ -40,8 +38,10 @@ from pyflame.runtime.sim.inst import (
     Inst,
     Operand,
 )  # fmt: skip
-from pyflame.runtime.sim.names import IGNORED, KEEPS_UPPER_HALF, SATURATES, canonical
-from pyflame.runtime.sim.text import Line, Undecodable, split
+from pyflame.runtime.sim.decode.matrix import decode_matrix
+from pyflame.runtime.sim.decode.memory import decode_memory
+from pyflame.runtime.sim.decode.names import IGNORED, KEEPS_UPPER_HALF, SATURATES, canonical
+from pyflame.runtime.sim.decode.text import Line, Undecodable, split
 
 _REGISTER = re.compile(
     r"(?P<file>[vas]|ttmp)(?:(?P<one>\d+)|\[(?P<first>\d+)(?::(?P<last>\d+))?\])(?:\.(?P<half>[lh]))?$"

@@ -1,0 +1,1 @@
+"""Kernels and plans on simulated GPUs, watched: traces, faults and single steps."""

@@ -1,0 +1,1 @@
+"""The functions of AMD's HIP bindings over simulated GPUs."""
