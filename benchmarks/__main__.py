@@ -1,4 +1,4 @@
-"""Runs the benchmarks named on the command line, or all of them."""
+"""Runs the CPU's benchmarks named on the command line, or all of them. Those of a GPU: `python -m benchmarks.gpu`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
         return 2
-    os.environ.setdefault("PYFLAME_DEVICE", "cpu")  # these are the CPU's, also where there is a GPU
+    for variable in ("PYFLAME_DEVICE", "JAX_PLATFORMS"):  # these are the CPU's, also where there is a GPU
+        os.environ.setdefault(variable, "cpu")
     for name in names or NAMES:
         print(f"running {name} ...", file=sys.stderr)
         show(importlib.import_module(f"benchmarks.{name}").run())

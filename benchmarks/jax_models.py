@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 
-def adam_step(loss: Callable[..., Any], parameters: Any, x: Any, y: Any) -> Callable[[], Any]:
-    """A jitted training step whose buffers are donated, as a function without arguments."""
+def adam_step(loss: Callable[..., Any], parameters: Any, x: Any, y: Any, blocking: bool = True) -> Callable[[], Any]:
+    """A jitted training step whose buffers are donated, as a function without arguments. `blocking`: a call waits."""
     import jax
     import jax.numpy as jnp
 
@@ -27,9 +27,9 @@ def adam_step(loss: Callable[..., Any], parameters: Any, x: Any, y: Any) -> Call
     zeros = jax.tree.map(jnp.zeros_like, parameters)
     held = [parameters, zeros, jax.tree.map(jnp.zeros_like, parameters), jnp.zeros(())]
 
-    def run() -> None:
+    def run() -> Any:
         value, *held[:] = jitted(*held, x, y)
-        value.block_until_ready()
+        return value.block_until_ready() if blocking else value
 
     return run
 

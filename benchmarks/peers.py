@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")  # these benchmarks are the CPU's, also where there is a GPU
 
 
 def have(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def torch_contenders(fn: Callable[..., Any], *arrays: Any, compiled: bool = True) -> dict[str, Callable[[], Any]]:
-    """fn(torch, *tensors) eager and through torch.compile."""
+def torch_tensor(array: np.ndarray[Any, Any], device: str = "cpu") -> Any:
+    """A copy of an array. NumPy's bfloat16 is nothing that torch knows: it goes there as int16."""
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).to(device, copy=True).view(torch.bfloat16)
+    return torch.from_numpy(array).to(device, copy=True)
+
+
+def torch_contenders(
+    fn: Callable[..., Any], *arrays: Any, compiled: bool = True, device: str = "cpu"
+) -> dict[str, Callable[[], Any]]:
+    """fn(torch, *tensors) eager and through torch.compile. On a GPU the calls do not wait."""
     if not have("torch"):
         return {}
     import torch
 
-    tensors = [torch.from_numpy(np.array(a)) for a in arrays]
+    tensors = [torch_tensor(a, device) for a in arrays]
     out: dict[str, Callable[[], Any]] = {"torch": lambda: fn(torch, *tensors)}
     if compiled:
         fused = torch.compile(lambda *t: fn(torch, *t))
@@ -30,8 +38,8 @@ def torch_contenders(fn: Callable[..., Any], *arrays: Any, compiled: bool = True
     return out
 
 
-def jax_contender(fn: Callable[..., Any], *arrays: Any) -> dict[str, Callable[[], Any]]:
-    """fn(jax, jnp, *arrays) through jax.jit."""
+def jax_contender(fn: Callable[..., Any], *arrays: Any, blocking: bool = True) -> dict[str, Callable[[], Any]]:
+    """fn(jax, jnp, *arrays) through jax.jit. `blocking`: a call waits for its result."""
     if not have("jax"):
         return {}
     import jax
@@ -39,7 +47,7 @@ def jax_contender(fn: Callable[..., Any], *arrays: Any) -> dict[str, Callable[[]
 
     values = [jnp.asarray(a) for a in arrays]
     jitted = jax.jit(lambda *v: fn(jax, jnp, *v))
-    return {"jax.jit": lambda: jitted(*values).block_until_ready()}
+    return {"jax.jit": (lambda: jax.block_until_ready(jitted(*values))) if blocking else (lambda: jitted(*values))}
 
 
 def onnx_contender(nodes: list[Any], inputs: dict[str, Any], constants: dict[str, Any]) -> dict[str, Callable[[], Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 SETTLE = 0.1
+_SCALES = {"GB/s": 1e9, "GFLOP/s": 1e9, "TFLOP/s": 1e12}
 
 
 @dataclass
@@ -16,7 +17,7 @@ class Result:
 
     work: str
     amount: float  # bytes or flops of one call
-    unit: str  # "GB/s", "GFLOP/s", "us", "MB" (of bytes in `seconds`), or things per second
+    unit: str  # "GB/s", "GFLOP/s", "TFLOP/s", "us", "MB" (of bytes in `seconds`), or things per second
     seconds: dict[str, float]
     reach: float | None = None  # wanted ratio of the best peer's time to ours
 
@@ -38,7 +39,7 @@ class Result:
         seconds = self.seconds[name]
         if self.unit in ("us", "MB"):
             return seconds * (1e6 if self.unit == "us" else 1e-6)
-        return self.amount / seconds / (1e9 if self.unit.startswith("G") else 1)
+        return self.amount / seconds / _SCALES.get(self.unit, 1)
 
 
 def measure(contenders: dict[str, Callable[[], object]], *, rounds: int = 7, budget: float = 0.25) -> dict[str, float]:

@@ -58,11 +58,11 @@ def gpt(vocab: int, context: int, layers: int, heads: int, width: int) -> Any:
 
 
 def step(model: Any, x: Any, y: Any, low: bool = False) -> Callable[[], Any]:
-    """A training step with Adam: forward, backward, update."""
+    """A training step with Adam: forward, backward, update; on the device of `x`, where the model must be too."""
     import torch
 
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    cast = (lambda: torch.autocast("cpu", torch.bfloat16)) if low else contextlib.nullcontext
+    cast = (lambda: torch.autocast(x.device.type, torch.bfloat16)) if low else contextlib.nullcontext
 
     def run() -> Any:
         optimizer.zero_grad()

@@ -56,28 +56,37 @@ def cnn() -> tuple[Any, Any, np.ndarray, np.ndarray]:
     return nn.Sequential(*layers), jax_models.cnn, x, rng.integers(0, 10, 64)
 
 
-def gpt() -> tuple[Any, np.ndarray, np.ndarray]:
+def gpt(sizes: dict[str, int] = GPT, batch: int = BATCH) -> tuple[Any, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    sizes = {k: v for k, v in GPT.items() if k != "vocab"}
-    model = nn.GPT(nn.GPTConfig(vocab_size=GPT["vocab"], **sizes))
-    x, y = (rng.integers(0, GPT["vocab"], (BATCH, GPT["context"])) for _ in range(2))
+    others = {k: v for k, v in sizes.items() if k != "vocab"}
+    model = nn.GPT(nn.GPTConfig(vocab_size=sizes["vocab"], **others))
+    x, y = (rng.integers(0, sizes["vocab"], (batch, sizes["context"])) for _ in range(2))
     return model, x, y
+
+
+def torch_step(make: Callable[[], Any], x: Any, y: Any, low: bool, device: str = "cpu", compiled: bool = False) -> Any:
+    import torch
+
+    model = make().to(device)
+    given = torch.tensor(x, device=device), torch.tensor(y, device=device)
+    return torch_models.step(torch.compile(model) if compiled else model, *given, low)
+
+
+def jax_step(make: Callable[[], Any], x: Any, y: Any, blocking: bool = True) -> Any:
+    import jax.numpy as jnp
+
+    parameters, loss = make()
+    return jax_models.adam_step(loss, parameters, jnp.asarray(x), jnp.asarray(y), blocking)
 
 
 def peers(torch_model: Callable[[], Any], jax_model: Callable[[], Any], x: Any, y: Any, low: bool) -> dict[str, Any]:
     """torch eager and compiled, jax.jit, where they are installed."""
     found: dict[str, Any] = {}
     if have("torch"):
-        import torch
-
-        given = torch.tensor(x), torch.tensor(y)
-        found["torch"] = torch_models.step(torch_model(), *given, low)
-        found["torch.compile"] = torch_models.step(torch.compile(torch_model()), *given, low)
+        found["torch"] = torch_step(torch_model, x, y, low)
+        found["torch.compile"] = torch_step(torch_model, x, y, low, compiled=True)
     if have("jax"):
-        import jax.numpy as jnp
-
-        parameters, loss = jax_model()
-        found["jax.jit"] = jax_models.adam_step(loss, parameters, jnp.asarray(x), jnp.asarray(y))
+        found["jax.jit"] = jax_step(jax_model, x, y)
     return found
 
 

@@ -30,7 +30,11 @@ from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.gpu.driver import DeviceProperties, Grid, Words
 from pyflame.runtime.sources import explain_failure, include_dir
 
-FLAGS = ("-O0", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=fast", "-w")
+FLAGS = (
+    "-O0", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=fast", "-w",
+    "-fsanitize=alignment", "-Wl,--as-needed",  # emulate_gpu.h is what the sanitizer calls: its library is not needed
+)  # fmt: skip
+PARTED = "threads parted at a barrier or shuffle, or an access lay askew (stderr tells)"  # a status that is not 0
 _RUNNING = threading.Lock()  # a library runs one launch at a time, and two devices may share one
 FENCE = 256
 FILL = 0xFF  # NaN as any float: nothing may take fresh memory for zeros
@@ -179,7 +183,7 @@ class EmulatedDriver:
                 status = run_kernel(
                     ctypes.c_void_p(copy.ctypes.data), ctypes.c_longlong(blocks), threads, int(self.reverse)
                 )
-            assert status == 0, f"the threads of a block parted ways: {status}"
+            assert status == 0, f"{PARTED}: {status}"
 
         self._do(run)
 

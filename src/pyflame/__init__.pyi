@@ -30,13 +30,16 @@ from pyflame.core.dtype import int64 as int64
 from pyflame.core.dtype import promote_types as promote_types
 from pyflame.core.dtype import uint8 as uint8
 from pyflame.core.errors import ArgumentError as ArgumentError
+from pyflame.core.errors import ArgumentTypeError as ArgumentTypeError
 from pyflame.core.errors import CompileError as CompileError
 from pyflame.core.errors import DeviceError as DeviceError
+from pyflame.core.errors import DeviceFaultError as DeviceFaultError
 from pyflame.core.errors import DeviceNameError as DeviceNameError
 from pyflame.core.errors import DTypeError as DTypeError
 from pyflame.core.errors import FileFormatError as FileFormatError
 from pyflame.core.errors import GradientError as GradientError
 from pyflame.core.errors import IndexError as IndexError
+from pyflame.core.errors import NotAvailableError as NotAvailableError
 from pyflame.core.errors import OutOfMemoryError as OutOfMemoryError
 from pyflame.core.errors import PyFlameError as PyFlameError
 from pyflame.core.errors import ShapeError as ShapeError
@@ -158,10 +161,12 @@ int: DType
 
 __all__ = [
     "ArgumentError",
+    "ArgumentTypeError",
     "CompileError",
     "DType",
     "DTypeError",
     "DeviceError",
+    "DeviceFaultError",
     "DeviceNameError",
     "Event",
     "FileFormatError",
@@ -169,6 +174,7 @@ __all__ = [
     "GradScaler",
     "GradientError",
     "IndexError",
+    "NotAvailableError",
     "OutOfMemoryError",
     "PyFlameError",
     "ShapeError",

@@ -71,7 +71,7 @@ def test_exit_code(
     assert ("chain on gfx942 spills" in said.err) == bool(code)
 
 
-@pytest.mark.parametrize("argv", [["--target", "gfx000"], ["--only", "nothing like it"]])
+@pytest.mark.parametrize("argv", [["--target", "gfx000"], ["--target", ""], ["--only", "nothing like it"]])
 def test_bad_options(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["kernels", *argv])

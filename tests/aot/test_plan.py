@@ -11,13 +11,15 @@ import pytest
 
 import pyflame as pf
 from pyflame import nn, optim
-from pyflame.core.errors import ArgumentTypeError, NotAvailableError
+from pyflame.core.errors import ArgumentTypeError, DeviceFaultError, NotAvailableError
 from pyflame.core.targets import TARGETS
 from pyflame.engine.table import implementations
 from pyflame.kernels import SPECS
 from pyflame.runtime.rocm.metadata import read_metadata
 from pyflame.transform.aot import AotPlan, BufferArg, ScalarArg
 from tests.aot.emulated import Emulation
+from tests.emulated import EmulatedDriver
+from tests.runtime.machine import machine, vendor
 
 rng = np.random.default_rng(0)
 
@@ -248,11 +250,39 @@ def test_run_without_a_device() -> None:
         plan.run(pf.ones(4))
 
 
+def test_a_fault_names_the_plans_kernels() -> None:
+    plan = pf.aot.compile(lambda x: x + 1.0, pf.ones(4), target="gfx942")
+
+    class Breaking(EmulatedDriver):
+        def load_module(self, code: bytes) -> int:
+            return 0
+
+        def get_function(self, module: int, name: str) -> Any:
+            return name
+
+        def launch(self, *args: Any) -> None:
+            self.stream_synchronize = self.fail  # as a GPU does: it is told of later
+
+        def fail(self, stream: int) -> None:
+            raise DeviceFaultError("[rocm] illegal address")
+
+    with machine(rocm=vendor("rocm", Breaking(("gfx942",)))):
+        with pytest.raises(DeviceFaultError, match=f"illegal address. Kernels .*: {plan.launches[0].name}$"):
+            plan.run(pf.ones(4))
+        with pytest.raises(DeviceFaultError, match=f"rocm:0 to work but it broke before.* {plan.launches[0].name}$"):
+            pf.eval(pf.ones(4, device="rocm") * 2.0)
+        plan.close()
+
+
 @pytest.mark.parametrize(
     ("inputs", "error", "message"),
     [
-        ((pf.ones(5), 1.0), pf.ShapeError, r"float32 of shape \(4,\) as input 0 but got float32 of shape \(5,\)"),
-        ((pf.ones(4).cast(pf.int64), 1.0), pf.ShapeError, "got int64"),
+        ((pf.ones(5), 1.0), pf.ShapeError, r"of shape \(4,\) as input 0 but got one of shape \(5,\); compile a plan"),
+        (
+            (pf.ones(4).cast(pf.int64), 1.0),
+            pf.DTypeError,
+            r"expected float32 as input 0 but got int64; cast it with \.to",
+        ),
         ((pf.ones(4),), ArgumentTypeError, "structure"),
         ((1.0, pf.ones(4)), ArgumentTypeError, "expected a tensor as input 0 but got float"),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.backend.rocm import ROCmCompiler
-from pyflame.core.errors import ArgumentTypeError, CompileError, DeviceError, HIPCompilationError
+from pyflame.core.errors import ArgumentTypeError, CompileError, DeviceError, HIPCompilationError, MatrixCoreError
 from pyflame.core.targets import TARGETS
 from pyflame.engine.user.kernels import number_word
 from pyflame.runtime.rocm.metadata import KernelParameter, read_metadata
@@ -129,6 +129,20 @@ def test_what_a_launch_cannot_pass() -> None:
         pf.compile_kernel(PLAIN, "scale", target="gfx943")
     with pytest.raises(pf.ArgumentError, match="expected a device or a target"):
         pf.compile_kernel(PLAIN, "scale", target="gfx942", device="cpu")
+
+
+MATRIX = """
+typedef float f4 __attribute__((ext_vector_type(4)));
+__global__ void k(float* x) { f4 a = {}; x[0] = __builtin_amdgcn_mfma_f32_4x4x1f32(x[0], x[1], a, 0, 0, 0)[0]; }
+"""
+
+
+def test_matrix_instructions_that_a_target_lacks() -> None:
+    assert pf.compile_kernel(MATRIX, "k", target="gfx942").code
+    for target, has in (("gfx1030", "it has none"), ("gfx1100", "its matrix instructions are WMMA")):
+        with pytest.raises(MatrixCoreError, match=rf"(?s)mfma_f32.*{target} has no such matrix .*\({has}\); guard it"):
+            pf.compile_kernel(MATRIX, "k", target=target)
+    assert issubclass(MatrixCoreError, HIPCompilationError)
 
 
 def test_numbers_of_types_that_only_the_compiler_knows() -> None:

@@ -27,6 +27,7 @@ except ImportError as error:
 
 BATCH = 40  # kernels of a file: most of a small file's time goes into the headers
 COMPILERS = 8
+FAULTS = (214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719)  # after which a context does nothing more
 HEAD = '#include "pf_gpu.h"\n'
 
 
@@ -48,6 +49,14 @@ def absent() -> str:
         return "" if done(driver.cuDeviceGetCount()) > 0 else "there is no NVIDIA GPU"
     except RuntimeError as error:  # the bindings raise it too, for a driver that is not installed
         return f"there is no NVIDIA GPU: {error}"
+
+
+def ended() -> str:
+    """The fault that has ended this thread's context, or nothing."""
+    if driver is None:
+        return ""
+    (status,) = driver.cuCtxSynchronize()
+    return status.name if int(status) in FAULTS else ""
 
 
 class Prepared:

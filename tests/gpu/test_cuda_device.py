@@ -10,6 +10,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.engine.devices import GPUS
+from tests.gpu.function_errors import FUNCTIONS, check
 from tests.runtime import test_emulated as emulated
 
 pytestmark = [
@@ -58,3 +59,9 @@ def test_info(gpu: str) -> None:
     info = pf.device_info()
     assert info["type"] == "cuda" and info["arch"].startswith("sm_") and info["total_memory"] > 1 << 30
     assert np.isfinite(pf.randn(10).numpy()).all()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name: str) -> None:
+    """Instructions of the GPU's own stand for polynomials."""
+    print(f"{name}: {check(name, 'cuda:0', 1 << 20):.2f} ulp")

@@ -30,7 +30,7 @@ def wrong_of(gpu: Nvidia, builds: dict[str, Build]) -> dict[str, str]:
             results, error = gpu.run(program)
             again, _ = gpu.run(program)
             assert error == [0, 0, 0]
-            check(results, cases[name].expected)
+            check(results, cases[name])
             assert [r.tobytes() for r in results] == [r.tobytes() for r in again], "two runs differ"
         except pf.CompileError as refused:
             wrong[name] = str(refused)[:600]

@@ -149,7 +149,7 @@ def test_a_library_that_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     real = libraries.OPENERS[CudaDriver]["matmul"]["cuBLASLt"](device)
 
     class Lying:
-        name, version = "Liar", real.version
+        name, version, reproducible = "Liar", real.version, True
 
         def offers(self, gemm: Any) -> list[Call]:
             return [self._lying(call) for call in real.offers(gemm)]

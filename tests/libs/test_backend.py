@@ -15,12 +15,26 @@ from pyflame.core import knobs
 from pyflame.core.errors import ArgumentError, DeviceError
 from pyflame.engine import executor
 from pyflame.libs.rocm import tuning
+from tests.runtime.fake import FakeDriver
+from tests.runtime.machine import machine, vendor
 
 
 def test_without_an_amd_gpu() -> None:
-    for make in (rocm.ROCmExecutor, rocm.get_blas, rocm.get_dnn):
-        with pytest.raises(RuntimeError, match=r"rocm|rocBLAS|MIOpen"):
-            make()
+    """As the guides write it: `except ROCmNotAvailableError`, or its base."""
+    with machine():
+        for make in (rocm.ROCmExecutor, rocm.get_blas, rocm.get_dnn, rocm.ROCmBLAS, rocm.ROCmDNN):
+            with pytest.raises(rocm.ROCmNotAvailableError, match=r"\[rocm\] no driver") as caught:
+                make()
+            assert isinstance(caught.value, rocm.AMDBackendError) and isinstance(caught.value, RuntimeError)
+
+
+def test_without_the_libraries(tmp_path: Path) -> None:
+    with machine(rocm=vendor("rocm", FakeDriver(devices=2, kind="rocm"))):
+        for make in (rocm.ROCmBLAS, rocm.ROCmDNN):
+            with pytest.raises(rocm.ROCmNotAvailableError, match="could not load it"):
+                make(str(tmp_path / "missing.so"))
+        with pytest.raises(rocm.AMDDeviceError, match=r"expected one of rocm:0, rocm:1 but got rocm:5"):
+            rocm.get_blas(5)
 
 
 def test_tuning_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +48,8 @@ def test_tuning_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (tmp_path / "miopen.json").exists()
     cache.set_cache_file(str(tmp_path / "miopen_cache.bin"))
     assert cache.get_stats().entries == 0
+    with pytest.raises(pf.ArgumentTypeError, match="expected the path of a file but got None"):
+        cache.set_cache_file(None)  # type: ignore[arg-type]
 
 
 class OnTheCpu(rocm.ROCmExecutor):
@@ -50,7 +66,11 @@ def test_executor() -> None:
     assert y._node.op.name == "leaf"
     np.testing.assert_array_equal(y.numpy(), [3.0, 5.0, 7.0])
     assert OnTheCpu().execute(nodes, []).seconds is None
-    assert OnTheCpu().get_device_info()["type"] == "cpu"
+    z, number = pf.exp(x), pf.tensor([1.0]) * 0.0
+    assert OnTheCpu().execute([x, z, number], [1, 2]).outputs == [z, number]  # tensors for tensors
+    assert z._node.op.name == number._node.op.name == "leaf"
+    with pytest.raises(pf.ArgumentTypeError, match="expected tensors or nodes but got 'x'"):
+        OnTheCpu().execute(["x"], [0])
     with pytest.raises(ArgumentError, match=r"graph of 2 nodes but got \[2\]"):
         OnTheCpu().execute(nodes, [2])
     elsewhere = pf.zeros(2, device="null:gfx942") + 1.0

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pyflame.core.errors import ArgumentError, ShapeError
+import pyflame as pf
+from pyflame.backend import rocm
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError
 from pyflame.libs.binding import LibraryError
 from pyflame.libs.conv import DIRECTIONS, ConvSpec
+from pyflame.libs.rocm import miopen
 from pyflame.libs.rocm.miopen import BatchNormParams, ConvParams, PoolParams, ROCmDNN
 from pyflame.libs.rocm.tuning import FORM, MIOpenTuningCache, Solution
 from tests.libs.standin import Call, StandIn, build
+from tests.runtime.fake import FakeDriver
+from tests.runtime.machine import machine, vendor
 
 NAMES = {"forward": "Forward", "backward_data": "BackwardData", "backward_filter": "BackwardWeights"}
 # What the header calls each operand.
@@ -89,6 +95,31 @@ def test_handle(dnn: ROCmDNN, standin: StandIn) -> None:
     dnn.set_stream(0x7F0000000040)
     call = standin.call("miopenSetStream")
     assert (call["handle"], call["streamID"]) == (dnn.handle(), 0x7F0000000040)
+    with pytest.raises(ArgumentTypeError, match=r"\[MIOpen\] expected a pf.Stream or a stream's handle but got 'fast'"):
+        dnn.set_stream("fast")
+
+
+def test_of_a_device(standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of the ROCm backend: one library per GPU, on its streams, its searches kept under its name."""
+    monkeypatch.setattr(miopen, "find_rocm", lambda *_: (ctypes.CDLL(standin.path), standin.path))
+    driver, path = FakeDriver(devices=2, kind="rocm", arch="gfx90a"), tmp_path / "miopen.json"
+    with machine(rocm=vendor("rocm", driver)):
+        first = rocm.get_dnn()
+        standin.calls()
+        pf.rocm_set_device(1)
+        second, stream = rocm.get_dnn(), pf.rocm.Stream()
+        assert driver.current == 1 and second is rocm.get_dnn("rocm:1") and first is rocm.get_dnn(0) is not second
+        assert standin.call("miopenSetStream")["streamID"] == pf.current_stream().stream.handle
+        driver.set_device(0)  # other work went on there
+        second.set_stream(stream)
+        assert driver.current == 1
+        assert standin.call("miopenSetStream")["streamID"] == stream.stream.handle
+        made = rocm.ROCmDNN(cache=persisted(path))
+        made.convolve("forward", SPEC, X, W, Y, 0, AREA, 4096)
+        (key,) = json.loads(path.read_text())["entries"]
+        assert key.startswith("3.4.1 | gfx90a:xnack- | forward conv")
+        for library in (made, second, first):
+            library.close()
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -98,6 +129,7 @@ def test_convolution(dnn: ROCmDNN, standin: StandIn, direction: str) -> None:
     first = seen(standin)
     assert first.names() == [
         "miopenSetConvolutionGroupCount",
+        "miopenSetConvolutionAttribute",
         "miopenSetStream",
         f"miopenFindConvolution{name}Algorithm",
         f"miopenConvolution{name}GetSolution",
@@ -118,9 +150,11 @@ def test_convolution(dnn: ROCmDNN, standin: StandIn, direction: str) -> None:
     window = first["miopenInitConvolutionNdDescriptor"]
     assert (window["pad[]"], window["stride[]"], window["dilation[]"]) == ([1, 0], [2, 1], [1, 2])
     assert first["miopenSetConvolutionGroupCount"]["groupCount"] == 2
+    attribute = first["miopenSetConvolutionAttribute"]
+    assert (attribute["convDesc"], attribute["attr"], attribute["value"]) == (window["convDesc"], 1, 1)  # deterministic
     # The second time nothing is searched.
     dnn.convolve(direction, SPEC, X, W, Y, None, AREA, 4096)
-    assert seen(standin).names() == ["miopenSetConvolutionGroupCount", f"miopenConvolution{name}Immediate"]
+    assert [n for n in seen(standin).names() if "SetConvolution" not in n] == [f"miopenConvolution{name}Immediate"]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -298,7 +332,7 @@ def test_cache_without_caching() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"entries": 3}', "\xff\xfe", '{"form": "MIOpen tuning 1", "entries": []}']
+    "content", ["{", "[]", '{"entries": 3}', "\xff\xfe", '{"form": "MIOpen tuning 2", "entries": []}']
 )
 def test_damaged_file(tmp_path: Path, content: str) -> None:
     path = tmp_path / "miopen.json"

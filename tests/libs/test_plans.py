@@ -95,6 +95,30 @@ def explained(program: Callable[[], pf.Tensor]) -> tuple[pf.transform.explain.Re
     return report, np.array(out.numpy())
 
 
+def test_deterministic_goes_by_no_clock(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a library that promises nothing, nor what was measured on another day."""
+    prefer(monkeypatch, library=True)
+    a, b = (pf.tensor(v, device=str(NAME)) for v in (random(24, 40), random(40, 16)))
+    product = pf.jit(lambda x, y: x @ y)
+
+    def launch() -> Any:
+        return explained(lambda: a @ b)[0].launches[0]
+
+    product(a, b)
+    assert launch().implementation == "hipBLASLt"
+    with pf.deterministic():
+        assert launch().implementation == "gemm_gpu"
+        assert "hipBLASLt is left out of deterministic work" in launch().why
+        product(a, b)
+        assert product.reasons[-1] == "another determinism"
+        monkeypatch.setattr(HipBlasLt, "reproducible", True)
+        bench.forget()
+        monkeypatch.setattr(libraries, "expected_seconds", lambda launch, offer, target: 0.0 if offer is None else 1.0)
+        assert launch().implementation == "gemm_gpu"  # though the file says that the library is faster
+    bench.forget()
+    assert launch().implementation == "hipBLASLt"
+
+
 A, B, BIAS, C = random(24, 40), random(40, 16), random(16), random(24, 16)
 # program, what NumPy says, implementation of each launch
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[str]]] = {
@@ -311,6 +335,29 @@ def test_libraries_can_be_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch
     report, _ = explained(lambda: x @ x.T)
     assert (report.launches[0].implementation, report.launches[0].why) == ("gemm_gpu", "own tiled GEMM")
     assert not bench.file.exists()
+
+
+def test_attention_is_one_kernel_where_no_library_does_its_products(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer(monkeypatch, library=True)
+    x = pf.tensor(random(1, 2, 9, 8), device=str(NAME))
+
+    def attended() -> tuple[dict[str, str], np.ndarray[Any, Any]]:
+        report, got = explained(lambda: pf.scaled_dot_product_attention(x, x, x, is_causal=True))
+        return {launch.implementation: launch.why for launch in report.launches}, got
+
+    decomposed, wanted = attended()
+    assert "hipBLASLt" in decomposed and "flash_gpu" not in decomposed
+    with pf.deterministic():  # which this library does not promise to be
+        assert "flash_gpu" in attended()[0]
+    monkeypatch.setenv("PYFLAME_LIBRARIES", "none")
+    bench.forget()
+    fused, got = attended()
+    assert fused == {"flash_gpu": "own blocks of scores, never stored; no library does products here"}
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    step = pf.jit(lambda x: pf.scaled_dot_product_attention(x, x, x, is_causal=True))
+    assert {launch.implementation for launch in pf.explain(step, x).launches} == {"flash_gpu"}
 
 
 def test_expectations_decide_without_measurements(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,8 +91,15 @@ def test_what_is_behind() -> None:
     assert len(every.buffers) == len(every.alignment) == 5
     turned = c.T @ numbers(4, 3) + numbers(3, 6).T
     assert gemm(turned) is None and some(gemm(turned, take=0)).spec.beta == 0  # a sum of another layout is ours
-    wide = some(gemm((a.to(pf.bfloat16) @ b.to(pf.bfloat16)).to(pf.float32) + v))
+
+    def product(terms: int) -> pf.Tensor:
+        return (numbers(4, terms).to(pf.bfloat16) @ numbers(terms, 6).to(pf.bfloat16)).to(pf.float32)
+
+    wide = some(gemm(product(512) + v))
     assert (wide.spec.dtype, wide.spec.out, wide.spec.bias) == ("bfloat16", "float32", True)
+    assert some(gemm(product(8))).spec.out == "float32"
+    narrow = some(gemm(product(8) + v))  # what is stored in between is read again: the less the better
+    assert (narrow.spec.out, narrow.spec.bias) == ("bfloat16", False)
     assert gemm(a.to(pf.int32) @ b.to(pf.int32)) is None
     assert gemm(numbers(4, 16)[:, ::2] @ b) is None
 

@@ -84,6 +84,7 @@ def test_handle(blas: ROCmBLAS, standin: StandIn) -> None:
     assert calls["rocblas_set_stream"]["stream"] == 0x7F0012345678
     assert calls["rocblas_set_stream"]["handle"] == blas.handle()
     assert calls["rocblas_set_pointer_mode"]["pointer_mode"] == 0
+    assert calls["rocblas_set_atomics_mode"]["atomics_mode"] == 0  # the same bits in every run
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
@@ -152,6 +153,15 @@ def test_methods_of_the_reference(blas: ROCmBLAS) -> None:
     where = (a.ctypes.data, 3, b.ctypes.data, 5)
     blas.gemm("n", 112, 3, 5, 4, 0.5, *where, 0.0, c.ctypes.data, 3)
     np.testing.assert_array_equal(c, 0.5 * (a @ b.T))
+    named = dict(A=a.ctypes.data, lda=3, B=b.ctypes.data, ldb=5, C=c.ctypes.data, ldc=3)
+    blas.gemm(trans_a="N", trans_b="T", M=3, N=5, K=4, alpha=1.0, beta=0.0, **named)
+    np.testing.assert_array_equal(c, a @ b.T)
+    strides = dict(stride_a=0, stride_b=0, stride_c=0, batch_count=1)
+    blas.gemm_strided_batched(trans_a="N", trans_b="T", M=3, N=5, K=4, alpha=2.0, beta=0.0, **named, **strides)
+    np.testing.assert_array_equal(c, 2 * (a @ b.T))
+    half = dict(named, B=a.ctypes.data, ldb=3)
+    blas.geam(trans_a="N", trans_b="N", M=3, N=4, alpha=1.0, beta=1.0, **half)
+    np.testing.assert_array_equal(c[:, :4], 2 * a)
     many = numbers(6, 2, 2)
     out = np.zeros((6, 2, 2), np.float32)
     at = many.ctypes.data

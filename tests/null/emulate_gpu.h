@@ -3,6 +3,9 @@
  * The threads of a block are fibers. Each runs until it meets a barrier or a shuffle, then the next one runs; when all
  * have met, the round begins anew. So a missing barrier shows: under one of the two orders (`reverse`) a thread reads
  * what another has not written yet. Threads that do not all meet at the same place are an error, as on a real GPU.
+ *
+ * Compiled with -fsanitize=alignment: an access at an address that is no multiple of its type's alignment, which this
+ * machine and AMD's GPUs allow and NVIDIA's do not, is an error too.
  */
 #include <setjmp.h>
 #include <stdint.h>
@@ -55,6 +58,20 @@ static void emu_resume(int thread) {
   fresh.uc_stack.ss_size = EMU_STACK;
   makecontext(&fresh, emu_main, 0);
   setcontext(&fresh);
+}
+
+/* What the compiler calls before an access that lies askew, with a record that begins as below. Told once a launch. */
+static int emu_askew;
+struct emu_access {
+  const char *file;
+  unsigned line, column;
+  const void *type;
+  unsigned char log_alignment;
+};
+extern "C" void __ubsan_handle_type_mismatch_v1(const emu_access *at, const void *address) {
+  if (!emu_askew++)
+    fprintf(stderr, "%s:%u: block %d, thread %d: %p is no multiple of %d\n", at->file, at->line, emu.block, emu.thread,
+            address, 1 << at->log_alignment);
 }
 
 /* Dynamic LDS, which holds a pattern at first. Aligned as a GPU's is. */
@@ -110,6 +127,7 @@ template <class T> static inline T pf_atomic_max(T *at, T x) {
   *at = old > x ? old : x;
   return old;
 }
+template <class T> static inline T pf_atomic_load(const T *at) { return *at; }
 template <class T> static inline T pf_atomic_swap_if(T *at, T old, T x) {
   const T found = *at;
   if (found == old) *at = x;
@@ -121,11 +139,12 @@ static inline int pf_first(long long *record, long long value) {
   return 1;
 }
 
-/* Gives 0, or 1 + the state in which the threads of a block parted ways. */
+/* Gives 0; 1 + the state in which the threads of a block parted ways; or -1 after accesses that lay askew. */
 static int emu_launch(void (*call)(const long long *), const long long *words, long long grid, int block, int reverse) {
   if (!emu.stacks) emu.stacks = (char *)malloc((size_t)EMU_THREADS * EMU_STACK);
   emu.call = call;
   emu.words = words;
+  emu_askew = 0;
   for (long long b = 0; b < grid; b++) {
     emu.block = (int)(reverse ? grid - 1 - b : b);
     memset(emu.parity, 0, sizeof(emu.parity));
@@ -139,7 +158,7 @@ static int emu_launch(void (*call)(const long long *), const long long *words, l
         }
     }
   }
-  return 0;
+  return emu_askew ? -1 : 0;
 }
 
 /* An argument is the first bytes of its word. */

@@ -35,7 +35,7 @@ from pyflame.ir import OPS, Node
 from pyflame.ir.kernel import GpuSource, Launch, Plan
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
-from tests.emulated import host_compiler, kept_for_host
+from tests.emulated import PARTED, host_compiler, kept_for_host
 
 Build = Callable[[], list[Any]]
 rng = np.random.default_rng(0)
@@ -84,6 +84,25 @@ def mlp() -> list[Any]:
     return [loss, *(p.grad for p in parameters)]
 
 
+def log_sums(x: Any) -> list[Any]:
+    """The maximum and the sum of exp(x - max) of each row."""
+    high = x.max(axis=-1, keepdims=True)
+    return [high, (x - high).exp().sum(axis=-1)]
+
+
+def odd_rows(columns: int) -> Any:
+    """Rows whose maximum is no number, or none that a difference can be taken of, beside common ones."""
+    x = rng.standard_normal((9, columns)).astype(np.float32)
+    x[0] = x[1, 5:] = -np.inf
+    x[2, 3] = np.inf
+    x[3, 2:4] = np.inf
+    x[4, columns // 2] = np.nan
+    x[5] = np.finfo(np.float32).min
+    x[6] = np.finfo(np.float32).max
+    x[7] *= 1e30
+    return pf.tensor(x)
+
+
 def transposed(rows: int, columns: int) -> list[Any]:
     return [(randn(columns, rows).permute(1, 0) + randn(rows, columns)).contiguous()]
 
@@ -116,8 +135,17 @@ CASES: dict[str, Build] = {
     "softmax columns": lambda: [softmax(randn(50, 33), axis=0)],
     "softmax bf16": lambda: [softmax(randn(4, 256, dtype=pf.bfloat16))],
     "softmax f64": lambda: [softmax(randn(4, 130, dtype=pf.float64))],
+    "softmax 20000": lambda: [softmax(randn(2, 20000, dtype=pf.bfloat16)), softmax(randn(3, 20001))],
+    "softmax long columns": lambda: [softmax(randn(6000, 3), axis=0)],
+    "log sums": lambda: [*log_sums(odd_rows(40)), *log_sums(odd_rows(3000)), *log_sums(odd_rows(30001))],
+    "rows that stay packed": lambda: [
+        (lambda x, w: x * (x * w).sum(axis=-1, keepdims=True) + (x + w).max(axis=-1, keepdims=True))(
+            randn(40, 2048, dtype=pf.bfloat16), randn(2048, dtype=pf.bfloat16)
+        )
+    ],
     "layer norm": lambda: [layer_norm(randn(6, 96), randn(96), randn(96))],
     "layer norm long": lambda: [layer_norm(randn(2, 6000), randn(6000), randn(6000))],
+    "layer norm very long": lambda: [layer_norm(randn(2, 50000), randn(50000), randn(50000))],
     "two outputs": lambda: (lambda x, s: [s, x - s.reshape(5, 1)])(*(lambda x: (x, x.sum(axis=1)))(randn(5, 70))),
     "sum 0": lambda: [randn(40, 6, 9).sum(axis=0)],
     "sum 1": lambda: [randn(5, 40, 9).sum(axis=1)],
@@ -128,6 +156,10 @@ CASES: dict[str, Build] = {
     "sum all": lambda: [(randn(300, 1000) * 2.0).sum()],
     "sum few rows": lambda: [(randn(2, 60000) * 0.001).sum(axis=1).exp()],
     "sum few columns": lambda: [randn(40000, 3).sum(axis=0), randn(9000, 40).max(axis=0)],
+    "sum wide columns": lambda: (lambda x, y, r: [x.sum(axis=0), (x * (y - r)).sum(axis=0), (y * r).max(axis=0)])(
+        randn(300, 64, dtype=pf.bfloat16), randn(300, 64, dtype=pf.bfloat16), randn(300, 1)
+    ),
+    "sum wide columns of few": lambda: [(randn(5, 7, 24) * 2.0).sum(axis=1).exp(), randn(3, 9, 20).sum(axis=(0, 1))],
     "sum integers": lambda: [
         pf.tensor(np.arange(3000).reshape(3, 1000)).sum(axis=1),
         pf.tensor(np.arange(30).reshape(5, 6)).max(),
@@ -323,6 +355,37 @@ def test_long_sums_take_two_launches() -> None:
     assert source.scratch_bytes == 8 * source.phases[0].grid
 
 
+def test_few_long_rows_are_cut() -> None:
+    """Each pass is a launch of its own: with two the statistics of softmax, then its values."""
+    target = TARGETS["gfx942"]
+    (few,) = planned(lambda: [softmax(randn(4, 1 << 20))], target).sources
+    (many,) = planned(lambda: [softmax(randn(4, 1 << 12))], target).sources
+    assert few and many
+    assert [p.grid > target.workers for p in few.phases] == [True, True]
+    assert len(many.phases) == 1, "short rows stay where they are"
+
+
+def test_maximum_and_sum_in_one_pass() -> None:
+    """Where a row does not stay in registers it is read once for both; where it does, the plain way is shorter."""
+    target = TARGETS["gfx942"]
+    (long,) = planned(lambda: log_sums(randn(400, 50304, dtype=pf.bfloat16)), target).sources
+    (short,) = planned(lambda: log_sums(randn(400, 512)), target).sources
+    assert long and short
+    assert "pf_online(" in long.text and long.text.count("*(const pf_vector") == 1
+    assert "pf_online(" not in short.text
+
+
+def test_columns_are_read_as_vectors() -> None:
+    """Sums over rows that lie beside each other; what reads the same tensor shares a launch."""
+    sources = planned(CASES["sum wide columns"], TARGETS["gfx942"]).sources
+    assert len(sources) == 1 and sources[0] and sources[0].text.count("const pf_vector<uint16_t, 8> q") == 2
+
+
+def test_narrow_rows_stay_packed() -> None:
+    (source,) = planned(CASES["rows that stay packed"], TARGETS["gfx942"]).sources
+    assert source and "pf_hidden(r" in source.text and "float r" not in source.text
+
+
 # --- what they compute ------------------------------------------------------------------------------------------------
 
 
@@ -378,7 +441,7 @@ class Emulator:
                 common = [scratch.address, uniforms.ctypes.data, error.ctypes.data]
                 run = getattr(self.library, f"run_{symbol(source.text)}{phase.suffix}")
                 parted = launch_host(run, [*pointers, *common, *phase.args], phase.grid, phase.block, reverse)
-                assert parted == 0, f"threads parted at a barrier or shuffle in\n{source.text}"
+                assert parted == 0, f"{PARTED} in\n{source.text}"
             scratch.check()
         for m in memory:
             m.check()
@@ -413,6 +476,24 @@ def _view(address: int, shape: Sequence[int], dtype: Any, strides: Sequence[int]
     bits = np.dtype(f"u{dtype.itemsize}")  # as_strided does not know small floats
     raw = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (dtype.itemsize,)).view(bits)
     return np.lib.stride_tricks.as_strided(raw, shape, strides or np.empty(shape, dtype).strides).view(dtype)
+
+
+def test_the_emulation_refuses_what_lies_askew(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As NVIDIA GPUs do: a vector at an address that is none of its multiples, a word of scratch behind odd halves."""
+    vectors = "typedef pf_vector<float, 4> v; *(v *)(y + 4) = *(const v *)(x + at);"
+    words = "*(int32_t *)((char *)y + 2 * at) = 1;"
+    kernels = {"vectors": (vectors, 16), "words": (words, 4)}
+    text = "\n".join(
+        f"PF_GLOBAL(1) {name}_0(const float *x, float *y, int64_t at) {{ {body} }}\nEMU_EXPORT({name}_0)"
+        for name, (body, _) in kernels.items()
+    )
+    library = host_library(text, 64, tmp_path)
+    memory = [_Guarded(64), _Guarded(64)]
+    for name, (_, alignment) in kernels.items():
+        run = getattr(library, f"run_{name}_0")
+        for at, status in ((8, 0), (1, -1), (4, 0)):
+            assert launch_host(run, [*(m.address for m in memory), at], 1, 1) == status, (name, at)
+            assert (f"is no multiple of {alignment}\n" in capfd.readouterr().err) == (status != 0)
 
 
 # ulp that pf_gpu_f64.h promises, and where to look

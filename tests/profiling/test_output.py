@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import html.parser
 import json
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,9 @@ from pyflame.core.trace import TraceEvent
 from pyflame.profiling import limits
 from pyflame.profiling.chrome import chrome_trace
 from pyflame.profiling.kernels import by_kernel
+from pyflame.runtime.cpu.compiler import find_compiler
 from pyflame.runtime.gpu.device import GpuDevice
+from pyflame.runtime.gpu.ranges import Ranges
 
 Row = dict[str, Any]
 NEEDED = {
@@ -152,6 +156,36 @@ def test_ranges_reach_the_vendors_profilers(gpu: GpuDevice, monkeypatch: pytest.
     assert told == ["outer", "inner", "pop", "pop"] and inner.__doc__ == "Fails."
     with pytest.raises(ArgumentError, match=r"\[annotate\] expected a name but got .*write @pf.annotate"):
         pf.annotate(inner)  # type: ignore[arg-type]
+
+
+NVTX = """
+#include <string.h>
+static char text[99];
+const char *told(void) { return text; }
+int nvtxRangePushA(const char *name) { strcat(strcat(text, name), " "); return 0; }
+int nvtxRangePop(void) { strcat(text, "pop "); return 0; }
+"""
+
+
+def test_libraries_of_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By any of its names, in a wheel too; a library without the functions, or none, is no error."""
+    nothing = Ranges("nvtx", ["libc.so.6", "libnowhere.so.1"], ["nvidia/*/lib", str(tmp_path)])
+    nothing.push("step")
+    nothing.pop()
+    folder = tmp_path / "nvidia" / "cu13" / "lib"
+    folder.mkdir(parents=True)
+    (tmp_path / "nvtx.c").write_text(NVTX)
+    library = folder / "libnvtx3interop-of-a-test.so.1"
+    compiler = find_compiler()
+    assert compiler is not None
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "nvtx.c"], check=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = Ranges("nvtx", ["libnowhere.so.1", library.name], ["nvidia/*/lib"])
+    found.push("step")
+    found.pop()
+    told = ctypes.CDLL(str(library)).told
+    told.restype = ctypes.c_char_p
+    assert told() == b"step pop "
 
 
 def test_the_table(where: str) -> None:

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pyflame.core.errors import NotAvailableError, OutOfMemoryError, ROCmMemoryError, ROCmNotAvailableError
+from pyflame.core.errors import (
+    AMDDeviceError,
+    DeviceError,
+    NotAvailableError,
+    OutOfMemoryError,
+    ROCmMemoryError,
+    ROCmNotAvailableError,
+)
 from pyflame.core.state import default_device, state
 from pyflame.engine import devices
 from pyflame.engine.memory import _managers
@@ -21,7 +28,10 @@ def vendor(kind: str, driver: Any, compiler: Callable[[], KernelCompiler] = Emul
     """A vendor over a driver, or over a function that makes one or fails."""
     absent = ROCmNotAvailableError if kind == "rocm" else NotAvailableError
     make = driver if callable(driver) else lambda: driver
-    return Vendor(make, lambda target: compiler(), MEMORY_ERRORS[kind], lambda: absent(f"[{kind}] no GPU"), node)
+    no_such = AMDDeviceError if kind == "rocm" else DeviceError
+    return Vendor(
+        make, lambda target: compiler(), MEMORY_ERRORS[kind], lambda: absent(f"[{kind}] no GPU"), node, no_such
+    )
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import functools
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from pyflame.runtime.cache import DiskCache, stats
 from pyflame.runtime.gpu.compiler import Function
 from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.gpu.driver import Words, dimensions
+from pyflame.runtime.gpu.graph import Graph
+from pyflame.runtime.gpu.memory import Block
 from pyflame.runtime.gpu.stream import Stream
 from pyflame.runtime.gpu.transfer import IN_FLIGHT, PIECE
 from pyflame.runtime.gpu.vendor import Vendor
@@ -169,8 +172,25 @@ def test_a_refused_launch_names_its_kernel(device: GpuDevice, driver: FakeDriver
     device.synchronize()  # it works on
 
 
-@pytest.mark.parametrize("where", ["synchronize", "launch", "copy_d2h", "graph_launch", "stream_synchronize"])
+FINDERS: dict[str, Callable[[GpuDevice, Graph, Block], Any]] = {
+    "synchronize": lambda device, graph, block: device.synchronize(),
+    "launch": lambda device, graph, block: device.launch(Function("third_0", "x"), 1, 64, 0, [1]),
+    "copy_h2d": lambda device, graph, block: device.upload(block.address, b"12345678"),
+    "copy_d2h": lambda device, graph, block: fetched(device, block.address, 8),
+    "memset": lambda device, graph, block: device.zero(block.address, 8),
+    "graph_launch": lambda device, graph, block: graph.replay(),
+    "stream_synchronize": lambda device, graph, block: device.stream.synchronize(),
+    "alloc": lambda device, graph, block: device.allocate(1 << 30),
+    "host_alloc": lambda device, graph, block: device.pinned.acquire(1 << 20),
+    "event_create": lambda device, graph, block: device.event(),
+    "event_record": lambda device, graph, block: device.event().record(),
+    "load_module": lambda device, graph, block: device.functions([(TEXT, ("_0",))]),
+}
+
+
+@pytest.mark.parametrize("where", FINDERS)
 def test_a_fault_names_the_last_kernels_and_ends_the_device(where: str, driver: FakeDriver, cache: DiskCache) -> None:
+    """Whichever call finds it."""
     driver.devices = 2
     device, other = fake_device(driver, cache), fake_device(driver, cache, 1)
     with device.capture() as graph:
@@ -178,22 +198,43 @@ def test_a_fault_names_the_last_kernels_and_ends_the_device(where: str, driver: 
     for name in ("first_0", "second_0"):
         device.launch(Function(name, name), 1, 64, 0, [1])
     block = device.allocate(8)
-    work = {
-        "synchronize": device.synchronize,
-        "launch": lambda: device.launch(Function("third_0", "x"), 1, 64, 0, [1]),
-        "copy_d2h": functools.partial(fetched, device, block.address, 8),
-        "graph_launch": graph.replay,
-        "stream_synchronize": device.stream.synchronize,
-    }[where]
     driver.failures[where] = DeviceFaultError("[fake] illegal address")
-    with pytest.raises(DeviceFaultError, match=r"illegal address.*second_0, first_0"):
-        work()
-    with pytest.raises(DeviceFaultError, match="expected fake:0 to work but it broke before"):
-        device.synchronize()
-    del work, block  # gives no error
+    with pytest.raises(DeviceFaultError, match=r"illegal address\. Kernels.* first: .*second_0, first_0$"):
+        FINDERS[where](device, graph, block)
+    for work in (device.synchronize, lambda: device.allocate(8), lambda: device.allocate(1 << 30), device.empty_cache):
+        with pytest.raises(DeviceFaultError, match=r"expected fake:0 to work but it broke before: .*, first_0$"):
+            work()
+    del block  # gives no error
     where_to = other.allocate(3)
     other.upload(where_to.address, b"abc")
     assert fetched(other, where_to.address, 3).tobytes() == b"abc"
+
+
+def test_a_fault_is_of_none_that_was_waited_for(device: GpuDevice, driver: FakeDriver) -> None:
+    block = device.allocate(8)
+    for wait in (device.synchronize, functools.partial(fetched, device, block.address, 8)):
+        device.launch(Function("good_0", "x"), 1, 64, 0, [1])
+        wait()
+    with device.capture() as graph:
+        for n in (1, 2, 1):
+            device.launch(Function(f"captured_{n}", "x"), 1, 64, 0, [1])
+    graph.replay()
+    for n in range(30):
+        device.launch(Function(f"later_{n % 15}", "x"), 1, 64, 0, [1])
+    driver.failures["synchronize"] = DeviceFaultError("[fake] illegal address")
+    with pytest.raises(DeviceFaultError, match=r": later_14, .*, later_0, a graph of 3 \(captured_1, captured_2\)$"):
+        device.synchronize()
+
+
+def test_a_fault_may_be_of_another_streams_kernel(device: GpuDevice, driver: FakeDriver) -> None:
+    """Which was not waited for with the device's own stream."""
+    side = device.make_stream()
+    device.launch(Function("beside_0", "x"), 1, 64, 0, [1], stream=side)
+    block = device.allocate(8)
+    fetched(device, block.address, 8)
+    driver.failures["synchronize"] = DeviceFaultError("[fake] illegal address")
+    with pytest.raises(DeviceFaultError, match=r"first: beside_0$"):
+        device.synchronize()
 
 
 # --- copies -----------------------------------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ NAMED: dict[str, str] = {
     "AMDBackendError": "",
     "ROCmNotAvailableError": "",
     "AMDDeviceError": "",
+    "AMDDeviceFaultError": "",
     "HIPCompilationError": "",
     "ROCmMemoryError": "",
     "MatrixCoreError": "",
@@ -203,11 +204,22 @@ def test_wrong_numbers(gpus: FakeDriver) -> None:
             pf.rocm.get_device_name(wrong)
     with pytest.raises(pf.DeviceError, match=r"\[rocm_set_device\] expected the number of an AMD GPU, 0 to 1"):
         pf.rocm_set_device(2)
+    with pytest.raises(rocm.AMDDeviceError, match=r"\[rocm_get_device_info\] expected the number of an AMD GPU"):
+        pf.rocm_get_device_info(9)
     with pytest.raises(pf.DeviceNameError, match="expected a rocm device but got 'cpu'"):
         pf.rocm.set_device("cpu")
     with pytest.raises(pf.DeviceError, match=r"expected one of rocm:0, rocm:1 but got rocm:2"):
         pf.set_device("rocm:2")
     assert pf.get_device() == "rocm:0"
+
+
+def test_the_current_gpu_is_meant(gpus: FakeDriver) -> None:
+    pf.rocm_set_device(1)
+    assert rocm.ROCmMemoryManager(rocm.ROCmMemoryManager.Config(pool_size_mb=0)).device.index == 1
+    kernel = rocm.ROCmCompiler().compile_kernel('extern "C" __global__ void f(float* x) {}', "f")
+    assert kernel.device == "rocm:1"
+    pf.set_device("cpu")
+    assert rocm.ROCmCompiler().compile_kernel('extern "C" __global__ void f(float* x) {}', "f").device == "rocm:0"
 
 
 def test_synchronize_waits(gpus: FakeDriver) -> None:

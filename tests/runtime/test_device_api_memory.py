@@ -9,7 +9,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.backend import rocm
-from pyflame.core.errors import ArgumentError, OutOfMemoryError, ROCmMemoryError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, OutOfMemoryError, ROCmMemoryError
 from tests.emulated import EmulatedDriver
 from tests.runtime.fake import GIB, FakeDriver
 from tests.runtime.machine import machine, vendor
@@ -76,6 +76,18 @@ def test_pinned_pool(gpus: FakeDriver) -> None:
     pool.release(block)
     pool.clear()
     assert gpus.held[-1] == 0
+    block = pool.acquire(1000)
+    pool.release(block.address)  # as with the pointer that other pools give
+    assert pool.stats.allocated == 0
+    for call, error, message in (
+        (lambda: pool.release(block.address), ArgumentError, "it may be released already"),
+        (lambda: pool.release("x"), ArgumentTypeError, "expected a block of this pool or its address"),
+        (lambda: pool.acquire(1.5), ArgumentTypeError, "expected a size, a whole number, but got 1.5"),
+        (lambda: pool.warmup(5), ArgumentTypeError, "expected a list of sizes but got 5; put it in brackets"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+    pool.clear()
     array = pool.empty((3, 5), np.float16)
     array[...] = 7
     assert array.shape == (3, 5) and pool.holding(array.ctypes.data, array.nbytes) is not None
@@ -154,6 +166,21 @@ def test_manager_refuses_what_would_corrupt(gpus: FakeDriver) -> None:
             manager.copy_device_to_host(b"0123456789", address, 10)
         with pytest.raises(ArgumentError, match="expected a byte"):
             manager.memset(address, 256, 1)
+        for call in (
+            lambda: manager.allocate("x"),
+            lambda: manager.allocate(1.5),
+            lambda: manager.allocate(True),
+            lambda: manager.deallocate("x"),
+            lambda: manager.memset(address, "x", 1),
+            lambda: manager.memset(address, 0, None),
+            lambda: manager.copy_device_to_device("x", address, 1),
+            lambda: manager.allocate_pinned("x"),
+            lambda: manager.deallocate_pinned("x"),
+        ):
+            with pytest.raises(ArgumentTypeError, match=", a whole number, but got"):
+                call()
+        with pytest.raises(ArgumentError, match="expected a size of 0 or more"):
+            manager.allocate(-1)
         with pytest.raises(ArgumentError, match="expected a size"):
             manager.memset(address, 0, -1)
         with pytest.raises(ArgumentError, match="expected a Stream"):
@@ -181,7 +208,24 @@ def test_manager_options(gpus: FakeDriver) -> None:
 def test_executor_tells_of_memory(gpus: FakeDriver) -> None:
     executor = rocm.ROCmExecutor()
     assert executor.get_memory_stats() == pf.memory_stats("rocm:0")
-    assert executor.get_device_info()["device_id"] == 0
+    info = executor.get_device_info()
+    assert info == rocm.get_device_info(0) and info.device_id == info["device_id"] == 0
+    assert dict(info)["name"] == info.name == "Fake 0" and len(info) == 6
+
+
+def test_executor_on_another_gpu() -> None:
+    """What is not committed is computed on the executor's GPU, whichever was current when it was written down."""
+    with machine(rocm=vendor("rocm", EmulatedDriver(("gfx1100", "gfx1100")))):
+        pf.set_device("rocm:0")
+        x = pf.tensor(np.arange(6, dtype=np.float32)) + 1.0
+        y, committed = x * x + pf.arange(6), pf.ones(6, device="rocm:0") + 1.0
+        second = rocm.ROCmExecutor(rocm.ROCmExecutor.Config(device_id=1))
+        before = pf.memory_allocated("rocm:0")
+        assert second.execute([x, y], [1]).outputs == [y]
+        assert y.device == "rocm:1" and pf.memory_allocated("rocm:0") == before
+        np.testing.assert_array_equal(y.numpy(), (np.arange(6) + 1) ** 2 + np.arange(6))
+        with pytest.raises(pf.DeviceError, match="expected nodes on rocm:1 but got one on rocm:0; move it there"):
+            second.execute([committed], [0])
 
 
 def test_out_of_memory_is_typed(gpus: FakeDriver) -> None:
@@ -241,5 +285,19 @@ def test_launches_over_addresses() -> None:
             np.testing.assert_allclose(back, expected, rtol=1e-5, atol=1e-6, err_msg=name)
         with pytest.raises(ArgumentError, match=r"expected one of add, sub, .* but got 'ad'; did you mean 'add'"):
             rocm.launch_elementwise_binary("ad", out, A, B, 12)
-        with pytest.raises(ArgumentError, match="expected sizes of 0 or more"):
+        with pytest.raises(ArgumentError, match="expected a size of 0 or more"):
             rocm.launch_gelu_forward(out, A, -1)
+        for wrong in ((out, A, 2.5), (out, "A", 12), (None, A, 12)):
+            with pytest.raises(
+                ArgumentTypeError, match=r"\[launch_gelu_forward\] expected .*, a whole number, but got"
+            ):
+                rocm.launch_gelu_forward(*wrong)
+        short, end = manager.allocate(256), "the end of its block, but got"
+        for call in (
+            lambda: rocm.launch_gelu_forward(out, short, 1000),
+            lambda: rocm.launch_gelu_forward(short + 250, A, 12),
+            lambda: rocm.launch_mse_loss(short + 254, A, B, 12),
+            lambda: rocm.launch_cross_entropy_loss(out, A, short, 100, 4),
+        ):
+            with pytest.raises(ArgumentError, match=end):
+                call()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import pyflame as pf
 from pyflame.core import errors
 from pyflame.core.errors import (
     AMDBackendError,
@@ -30,8 +31,10 @@ from pyflame.runtime.cuda.driver import CudaDriver
 from pyflame.runtime.cuda.targets import target_of as cuda_target
 from pyflame.runtime.gpu.driver import DeviceProperties, Words
 from pyflame.runtime.rocm.driver import HipDriver
+from pyflame.runtime.rocm.errors import CAUSES
 from pyflame.runtime.rocm.targets import family_target, numbers, plain
 from pyflame.runtime.rocm.targets import target_of as rocm_target
+from pyflame.runtime.sim.hip.types import hipError_t
 
 
 def answering(**answers: Any) -> Any:
@@ -43,6 +46,8 @@ def answering(**answers: Any) -> Any:
 
 
 def test_the_tree() -> None:
+    for name in ("NotAvailableError", "DeviceFaultError", "ArgumentTypeError"):
+        assert getattr(pf, name) is getattr(errors, name) and name in pf.__all__
     for name in (
         "AMDBackendError",
         "ROCmNotAvailableError",
@@ -68,6 +73,9 @@ HIP = [
     (98, HIPCompilationError, "rocminfo"),
     (100, ROCmNotAvailableError, "HIP_VISIBLE_DEVICES"),
     (200, HIPCompilationError, "HSA_OVERRIDE_GFX_VERSION"),
+    (218, HIPCompilationError, r"hipErrorInvalidKernelFile \(218\): .*clear_cache"),
+    (712, AMDDeviceError, r"hipErrorHostMemoryAlreadyRegistered \(712\): .*pinned already"),
+    (1052, AMDDeviceError, r"hipErrorRuntimeMemory \(1052\): .*ulimit"),
     (209, HIPCompilationError, "nothing for this GPU"),
     (500, HIPCompilationError, "no kernel of that name"),
     (700, AMDDeviceFaultError, "AMD_SERIALIZE_KERNEL=3"),
@@ -97,6 +105,12 @@ def test_hip(code: int, error: type[PyFlameError], hint: str) -> None:
     assert type(caught.value) is error
     with pytest.raises(error, match="hipModuleLaunchKernel"):
         driver.launch(None, (1, 1, 1), (1, 1, 1), 0, 0, Words([1]))
+
+
+def test_codes_have_the_names_of_hip() -> None:
+    assert {cause.name: cause.code for cause in CAUSES.values()} == {
+        cause.name: int(hipError_t[cause.name]) for cause in CAUSES.values()
+    }
 
 
 @pytest.mark.parametrize(("code", "error", "hint"), CUDA)

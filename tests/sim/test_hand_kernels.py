@@ -30,7 +30,7 @@ from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.sim.memory import Memory
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import leaf
-from tests.gpu import gemm_cases
+from tests.gpu import attention_cases, gemm_cases
 from tests.null import test_gpu_kernels as kernels
 from tests.null import test_gpu_text as texts
 from tests.sim.coverage import KERNELS, Counting, LinedClang, missed_lines, missed_numbers
@@ -339,11 +339,33 @@ SCATTER = Family(
     {"pf_space": {"INDICES": {1, 2}, "KEYS": {1, 2}, "FREE": {1, 2}}},
 )  # fmt: skip
 
+
+def askew_attention() -> list[Tensor]:
+    q, k, v = (on_device(gemm_cases.numbers((1, 2, 9, 8), pf.float32, seed)) for seed in range(3))
+    return [pf.scaled_dot_product_attention(q, k, v, is_causal=True)]
+
+
+ATTENTION = Family(
+    ("attention.hip",),
+    {
+        **chosen(
+            attention_cases.CASES, "causal", "odd, turned", "hidden", "added, grouped", "bfloat16", "wide", "long",
+        ),
+        "askew": Case(askew_attention),
+    },
+    {
+        "pf_attend": {
+            "RESULT": {64, 128, 256}, "MASK": {0, 1, 2},
+            "WAY": {"PF_MIX", "PF_TOTALS", "PF_SLOPES", "PF_WEIGHTS"},
+        },
+    },
+)  # fmt: skip
+
 GENERATED = Family(
     (),
     {
         **chosen(texts.CASES, *(name for name in texts.CASES if name not in ("mlp", "transposed odd", "chain 3d"))),
-        **chosen(texts.CASES, "sum few columns", "softmax 5000", units=1),
+        **chosen(texts.CASES, "sum few columns", "softmax 20000", units=1),
         **chosen(texts.CASES, "chain", "turned", "softmax 1000", "sum 1 of permuted", "sum few rows", patch="wide"),
         "askew": Case(lambda: [(on_device(gemm_cases.numbers((6, 40), pf.float32, 1)) * 2.0).exp()]),
         "dropout": Case(lambda: [pf.dropout(numbers(3, 50), 0.5), pf.rand(70), pf.randn(9, dtype=pf.float64)]),
@@ -363,6 +385,9 @@ GENERATED = Family(
         "unrolled": r"for \(int s = 0; s < \d+; s\+\+\)",
         "looped": r"for \(int\w* g = member; g < ",
         "kept": r"^ +\w+ r\d+\[\d+\];",
+        "kept as read": r"pf_hidden\(r\d+",
+        "maximum and sum": r"pf_online\(",
+        "vectors of columns": r"for \(int k = member; k < ",
         "rows for all": r"const int live = own",
         "vectors of 2": r"pf_vector<\w+, 2>",
         "vectors of 4": r"pf_vector<\w+, 4>",
@@ -375,7 +400,8 @@ GENERATED = Family(
 )
 
 FAMILIES = {
-    "gemm": GEMM, "conv": CONV, "pool": POOL, "runs": RUNS, "sort": SORT, "scatter": SCATTER, "generated": GENERATED,
+    "gemm": GEMM, "conv": CONV, "attention": ATTENTION, "pool": POOL, "runs": RUNS, "sort": SORT, "scatter": SCATTER,
+    "generated": GENERATED,
 }  # fmt: skip
 
 
@@ -511,7 +537,7 @@ def test_taps_beyond_the_last(target: str) -> None:
     """k = 27 ends inside of a step: the taps behind it are looked at before they are found not to count."""
     with pf.device(f"sim:{target}"):
         case = gemm_cases.CASES["conv"]()
-        gemm_cases.check([t.numpy() for t in case.outputs], case.expected)
+        gemm_cases.check([t.numpy() for t in case.outputs], case)
 
 
 def test_no_kernel_is_forgotten() -> None:

@@ -72,8 +72,10 @@ def test_jit_equals_eager():
     a.fit()
     b = trainer(max_steps=6, clip_norm=0.5, jit=False)
     b.fit()
-    for x, y in zip(_weights(a), _weights(b), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+    for name, x, y in zip(dict(a.model.named_parameters()), _weights(a), _weights(b), strict=True):
+        # Batch norm takes the bias before it away again: its gradient is rounding alone, which Adam makes a full step.
+        if name != "0.bias":
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

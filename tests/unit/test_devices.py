@@ -49,6 +49,13 @@ def test_names_that_mean_nothing(name: object) -> None:
     assert pf.get_device() == "cpu"
 
 
+def test_numbers_that_no_device_has() -> None:
+    with pytest.raises(ValueError, match="expected 'cpu' but got 'cpu:1'; the CPU is one device"):
+        pf.set_device("cpu:1")
+    with pytest.raises(pf.DeviceError, match=r"but got sim:gfx942:40; PYFLAME_SIM_DEVICES says how many"):
+        pf.set_device("sim:gfx942:40")
+
+
 @pytest.mark.parametrize("name", ["rocm", "rocm:1", "cuda", "cuda:0"])
 def test_absent_devices_say_what_is_missing(name: str) -> None:
     for use in (

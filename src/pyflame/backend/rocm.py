@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyflame.core.errors import (
     AMDBackendError,
     AMDConfigurationError,
     AMDDeviceError,
+    AMDDeviceFaultError,
     AMDOptimizationError,
     HIPCompilationError,
     MatrixCoreError,
@@ -15,7 +14,7 @@ from pyflame.core.errors import (
     ROCmNotAvailableError,
 )
 from pyflame.engine import memory
-from pyflame.engine.executor import ExecutionResult, ROCmExecutor
+from pyflame.engine.executor import DeviceInfo, ExecutionResult, ROCmExecutor
 from pyflame.engine.libraries.rocm import (
     BatchNormParams,
     ConvParams,
@@ -56,6 +55,7 @@ __all__ = [
     "AMDBackendError",
     "AMDConfigurationError",
     "AMDDeviceError",
+    "AMDDeviceFaultError",
     "AMDOptimizationError",
     "BatchNormParams",
     "ConvParams",
@@ -114,22 +114,9 @@ set_device = rocm_set_device
 synchronize = rocm_synchronize
 
 
-@dataclass(frozen=True)
-class DeviceInfo:
-    """What an AMD GPU says of itself."""
-
-    device_id: int
-    name: str
-    architecture: str
-    total_memory: int
-    free_memory: int
-    compute_units: int
-
-
 def get_device_info(device_id: int = 0) -> DeviceInfo:
     """An AMD GPU, by number. `pf.rocm_get_device_info` gives the same and more as a dict."""
-    info = rocm_get_device_info(device_id)
-    return DeviceInfo(**{name: info[name] for name in DeviceInfo.__dataclass_fields__})
+    return DeviceInfo.of(rocm_get_device_info(device_id))
 
 
 def get_memory_manager(device_id: int | None = None) -> ROCmMemoryManager:

@@ -203,5 +203,5 @@ def attention() -> Any:
 
 @_program
 def attention_gradient() -> Any:
-    heads = [_input(2, 8, 512, 64) for _ in range(3)]
-    return _with_gradients(lambda q, k, v: pf.scaled_dot_product_attention(q, k, v, is_causal=True), *heads)
+    heads = [_input(2, 8, 512, 64) for _ in range(4)]
+    return _with_gradients(lambda q, k, v, w: pf.scaled_dot_product_attention(q, k, v, is_causal=True) * w, *heads)

@@ -65,7 +65,7 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print a list of objects instead of tables")
     options = parser.parse_args(argv)
     options.target = [t for t in options.target.split(",") if t]
-    for target in options.target:
+    for target in options.target or [""]:
         if target not in GFX:
             parser.error(f"argument --target: expected some of {', '.join(GFX)} but got {target!r}")
     options.programs = [name for name in PROGRAMS if options.only in name]

@@ -11,7 +11,8 @@ Five shapes of text, all made of groups of threads that share a row:
 
 A kernel that needs a reduction's result before it can go on makes one pass over the row after another. What several
 passes need stays in registers where a thread's share of the row is small, else it is read or computed again.
-Few long rows are cut into chunks: the first launch leaves partial results in scratch, the second combines them.
+The sum of exp(x - max) is made in one pass with the maximum where x would have to be read twice.
+Few long rows are cut into chunks: a launch leaves partial results in scratch, the next one combines them.
 
 Every parameter is one 8-byte word, so a launch is one array of words for both vendors:
     buffers by number, scratch, uniforms, error record, then the phase's `args`.
@@ -24,17 +25,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from pyflame.codegen.expr import combine, identity, register
-from pyflame.codegen.gpu_shape import FLAT_BLOCK, RowShape
+from pyflame.codegen.expr import identity, register
+from pyflame.codegen.gpu_shape import FLAT_BLOCK, MAX_BLOCK, RowShape
 from pyflame.codegen.gpu_text import GpuText
 from pyflame.core.device import Target
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Kernel
 
 MAX_STEPS = 8  # of a row that is unrolled
-MAX_KEPT_WORDS = 64  # registers of 4 bytes in which a thread keeps its share of a row
+KEPT_WORDS = 1 << 14  # registers of 4 bytes in which a block keeps a row: a quarter of what a compute unit has
+MAX_KEPT_WORDS = 64  # the same of a thread
 MAX_UNROLLED = 2048  # instructions
-COSTLY = 4  # flops above which a value is kept rather than computed again
 SLOT = 8  # bytes of a partial result in scratch
 
 
@@ -105,19 +106,29 @@ class _Emitter(GpuText):
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def rows(self) -> GpuSource:
-        count = prod(self.extents[n] for n in self.order[0])
+        count = prod(self.extents[n] for n in self.order[0]) // self.rows_along
         shape = self.shape(count)
-        feeding = {s for s, i in zip(self.stage, self.instrs, strict=True) if i.kind == "reduce"}
-        passes = sorted(feeding | {self.pass_of(n) for n, scope in enumerate(self.store_scope) if scope == 1})
-        chunks = shape.chunks(self.items, self.target.workers) if passes == [1] else 1
-        if chunks > 1:
-            return self.chunked(shape, count, chunks)
-        self.enter(shape, count, "pf_block()")
+        passes = self.passes()
         steps = -(-self.items // shape.members)
-        self.choose_kept(passes, steps)
-        size = steps * self.width
+        if len(passes) > 1:
+            self.choose_kept(passes, steps, shape.block)
+        if not self.kept:
+            shape = shape.streaming()
+            steps = -(-self.items // shape.members)
+            self.online = self.exponential_sums()
+            self.stage = self.stages()
+            passes = self.passes()
+            chunks = shape.chunks(self.items, self.target.workers)
+            if chunks > 1 and (len(passes) == 1 or steps > MAX_STEPS):
+                return self.chunked(shape, count, passes, chunks)
+        self.enter(shape, count, "pf_block()")
         for v in sorted(self.kept):
-            self.put(f"{register(self.instrs[v].dtype)} r{v}[{size}];")
+            instr = self.instrs[v]
+            if v in self.raw:
+                assert instr.access is not None
+                self.put(f"pf_vector<{storage(instr.access.dtype)}, {self.width}> r{v}[{steps}];")
+            else:
+                self.put(f"{register(instr.dtype)} r{v}[{steps * self.width}];")
         unrolled = bool(self.kept) or (steps <= MAX_STEPS and steps * self.width * len(self.instrs) <= MAX_UNROLLED)
         self.row_values(0)
         made: set[int] = set()
@@ -135,13 +146,20 @@ class _Emitter(GpuText):
                 self.open(f"for ({self.index} g = member; g < {limit}; g += {shape.members})")
             self.decode("g", self.order[1])
             ready = made & self.kept
-            self.body(reductions, stores, shape.guard, f"s * {self.width}", ready)
+            self.body(reductions, stores, shape.guard, "s", ready)
             made |= set(self.cone(self.targets(reductions, stores), ready))
             while self.indent > 1:
                 self.close()
+            if self.rows_along > 1:
+                self.open_columns(reductions, shape)
+                self.row_values(number, "k")
+                self.row_stores("if (live)", "k")
+                self.close()
+                continue
             self.meet(reductions, shape)
             self.row_values(number)
-        self.row_stores(shape)
+        if self.rows_along == 1:
+            self.row_stores(shape.first)
         self.end("_0", shape.blocks, shape.block)
         return self.source()
 
@@ -150,8 +168,14 @@ class _Emitter(GpuText):
         wave = self.target.wave_size
         if not self.tile:
             return RowShape.along(self.items, count, wave)
-        partial = sum(i.dtype.compute.itemsize for i in self.instrs if i.kind == "reduce")
-        return RowShape.across(self.items, count, wave, self.target.workers, self.target.lds_bytes // 2 // partial)
+        partial = sum(i.dtype.compute.itemsize for i in self.instrs if i.kind == "reduce") * self.rows_along
+        most = min(self.target.lds_bytes // 2 // partial, MAX_BLOCK // self.rows_along)
+        return RowShape.across(self.items, count, wave, self.target.workers, most)
+
+    def passes(self) -> list[int]:
+        """The passes over the row that there must be."""
+        feeding = {s for s, i in zip(self.stage, self.instrs, strict=True) if i.kind == "reduce"}
+        return sorted(feeding | {self.pass_of(n) for n, scope in enumerate(self.store_scope) if scope == 1})
 
     def pass_of(self, store: int) -> int:
         """The pass over the row that makes a store inside of it."""
@@ -163,26 +187,50 @@ class _Emitter(GpuText):
         stores = [n for n, s in enumerate(self.store_scope) if s == 1 and self.pass_of(n) == number]
         return reductions, stores
 
-    def choose_kept(self, passes: Sequence[int], steps: int) -> None:
-        """Loads and costly values that a later pass needs again, if they all fit."""
+    def choose_kept(self, passes: Sequence[int], steps: int, block: int) -> None:
+        """What later passes need of earlier ones, if it fits: values as late as they are known, else what was read."""
+        if steps > MAX_STEPS:
+            return
+        for raw in (False, True):
+            kept = self.needed_later(passes, raw)
+            small = {v for v in kept if self.packed(v)}
+            words = {v: self.width * self.itemsize(v, v in small) / 4 for v in kept}
+            most = max(sum(words[v] for v, (made, last) in kept.items() if made <= n < last) for n in passes)
+            if kept and most * steps <= min(MAX_KEPT_WORDS, KEPT_WORDS // block):
+                self.kept, self.raw = set(kept), small
+                return
+
+    def needed_later(self, passes: Sequence[int], only_loads: bool) -> dict[int, tuple[int, int]]:
+        """Values that a pass needs and an earlier one has, with the first pass and the last one that use them."""
         first: dict[int, int] = {}
-        kept: set[int] = set()
+        out: dict[int, tuple[int, int]] = {}
         for number in passes:
             reductions, stores = self.fed_by(number)
             targets = self.targets(reductions, stores)
-            costly = {v for v in first if self.costly(v)}
-            values = self.cone(targets, costly)
-            reached = {a for v in values for a in self.instrs[v].args} | set(targets)
-            kept |= costly & reached
-            kept |= {v for v in values if v in first and self.instrs[v].kind in ("load", "gather")}
+            known = {v for v in first if self.is_read(v) or not (only_loads or self.is_widened(v))}
+            used = {a for v in self.cone(targets, known) for a in self.instrs[v].args} | set(targets)
+            out |= {v: (first[v], number) for v in known & used}
             for v in self.cone(targets):
                 first.setdefault(v, number)
-        words = sum(max(4, self.instrs[v].dtype.compute.itemsize) // 4 for v in kept) * steps * self.width
-        self.kept = kept if words <= MAX_KEPT_WORDS and steps <= MAX_STEPS else set()
+        return out
 
-    def costly(self, v: int) -> bool:
-        op = self.instrs[v].op
-        return self.instrs[v].kind == "op" and op is not None and op.cost > COSTLY
+    def is_read(self, v: int) -> bool:
+        return self.instrs[v].kind in ("load", "gather")
+
+    def is_widened(self, v: int) -> bool:
+        """Whether a value is another one in a wider type: then that one is kept."""
+        instr = self.instrs[v]
+        return self.op_name(v) == "cast" and self.is_read(instr.args[0]) and instr.dtype.name == "float32"
+
+    def packed(self, v: int) -> bool:
+        """Whether a value takes less room as it was read."""
+        instr = self.instrs[v]
+        vector = instr.kind == "load" and instr.access is not None and self.is_vector(instr.access, self.width)
+        return vector and instr.dtype.itemsize < 4 and instr.dtype.itemsize * self.width >= 4
+
+    def itemsize(self, v: int, packed: bool) -> int:
+        """Bytes of a register that an element of a kept value takes."""
+        return self.instrs[v].dtype.itemsize if packed else max(4, self.instrs[v].dtype.compute.itemsize)
 
     def enter(self, shape: RowShape, count: int, block: str) -> None:
         """Which row a thread works on and as which of its members."""
@@ -199,23 +247,41 @@ class _Emitter(GpuText):
             self.put(f"const {self.index} row = ({self.index}){block};")
         self.decode("row", self.order[0])
 
-    def row_values(self, stage: int) -> None:
-        """Values of a row that are known after `stage` passes."""
+    def row_values(self, stage: int, k: str = "") -> None:
+        """Values of a row that are known after `stage` passes; `k`: of that one of a vector of rows."""
         for v, instr in enumerate(self.instrs):
             if instr.scope == 0 and instr.kind != "reduce" and self.stage[v] == stage:
-                self.statement(v)
+                self.statement(v, k)
 
-    def row_stores(self, shape: RowShape) -> None:
+    def row_stores(self, guard: str, k: str = "") -> None:
         stores = [n for n, scope in enumerate(self.store_scope) if scope == 0]
         if stores:
-            self.open(shape.first)
+            self.open(guard)
             for n in stores:
-                self.store(n)
+                self.store(n, k)
             self.close()
+
+    def open_columns(self, reductions: Sequence[int], shape: RowShape) -> None:
+        """Open a loop over the rows of a block's vectors, one after the other in threads that are free for it.
+
+        Inside, results of the row are known.
+        """
+        for v in reductions:
+            self.lds += shape.block * self.width * self.instrs[v].dtype.compute.itemsize
+            self.put(f"PF_SHARED {register(self.instrs[v].dtype)} l{v}[{shape.block * self.width}];")
+            self.put("PF_UNROLL")
+            self.put(f"for (int k = 0; k < {self.width}; k++) l{v}[k * {shape.block} + tid] = c{v}[k];")
+        self.put("pf_barrier();")
+        self.open(f"for (int k = member; k < {self.width}; k += {shape.members})")
+        for v in reductions:
+            at = f"l{v}[k * {shape.block} + tid % {shape.rows}"
+            self.put(f"{register(self.instrs[v].dtype)} v{v} = {at}];")
+            step = self.joined((v,), [f"v{v}"], [f"{at} + y * {shape.rows}]"])
+            self.put(f"for (int y = 1; y < {shape.members}; y++) {step}")
 
     def accumulators(self, reductions: Sequence[int]) -> None:
         for v in reductions:
-            kind, start = register(self.instrs[v].dtype), identity(self.instrs[v])
+            kind, start = register(self.instrs[v].dtype), self.start(v)
             if self.width > 1:
                 self.put(f"{kind} c{v}[{self.width}];")
                 self.put("PF_UNROLL")
@@ -223,18 +289,30 @@ class _Emitter(GpuText):
             else:
                 self.put(f"{kind} c{v} = {start};")
 
-    def meet(self, reductions: Sequence[int], shape: RowShape, width: int | None = None) -> None:
-        """Combine what the members of a row have; each of them gets the result."""
-        width = self.width if width is None else width
-        for v in reductions:
-            instr = self.instrs[v]
-            self.put(f"{register(instr.dtype)} v{v} = c{v}{'[0]' if width > 1 else ''};")
+    def start(self, v: int) -> str:
+        """What a reduction begins with. Beside a sum of exp(x - m), m begins with a number: differences with it are."""
+        return "-3.402823466e+38f" if v in self.online.values() else identity(self.instrs[v])
+
+    def meet(self, reductions: Sequence[int], shape: RowShape, width: int = 0, partial: bool = False) -> None:
+        """Combine what the members of a row have; each of them gets the result. `partial`: of a part of the row."""
+        width = width or self.width
+        teams = self.teams(reductions)
+        for team in teams:
+            for v in team:
+                self.put(f"{register(self.instrs[v].dtype)} v{v} = c{v}{'[0]' if width > 1 else ''};")
             if width > 1:
                 self.put("PF_UNROLL")
-                self.put(f"for (int k = 1; k < {width}; k++) v{v} = {combine(instr, f'v{v}', f'c{v}[k]')};")
-            self.butterfly(v, min(shape.members, self.target.wave_size) if shape.kind != "tile" else 1)
-        if shape.kind == "lanes" or shape.members == 1 or not reductions:
-            return
+                step = self.joined(team, [f"v{v}" for v in team], [f"c{v}[k]" for v in team])
+                self.put(f"for (int k = 1; k < {width}; k++) {step}")
+            self.butterfly(team, min(shape.members, self.target.wave_size) if shape.kind != "tile" else 1)
+        if shape.kind != "lanes" and shape.members > 1 and reductions:
+            self.meet_in_lds(reductions, shape)
+        for team in teams:
+            if len(team) == 2 and not partial:
+                self.put(f"pf_online_end(v{team[0]}, v{team[1]});")
+
+    def meet_in_lds(self, reductions: Sequence[int], shape: RowShape) -> None:
+        """Combine what the waves of a row have, or its threads where they are in different waves."""
         slots = shape.block if shape.kind == "tile" else shape.block // self.target.wave_size
         for v in reductions:
             kind = register(self.instrs[v].dtype)
@@ -245,67 +323,87 @@ class _Emitter(GpuText):
             else:
                 self.put(f"if (tid % PF_WAVE == 0) l{v}[tid / PF_WAVE] = v{v};")
         self.put("pf_barrier();")
-        for v in reductions:
+        for team in self.teams(reductions):
+            names = [f"v{v}" for v in team]
+            for v in team:
+                self.put(f"v{v} = l{v}[tid % {shape.rows if shape.kind == 'tile' else slots}];")
             if shape.kind == "tile":
-                self.put(f"v{v} = l{v}[tid % {shape.rows}];")
-                step = combine(self.instrs[v], f"v{v}", f"l{v}[tid % {shape.rows} + y * {shape.rows}]")
-                self.put(f"for (int y = 1; y < {shape.members}; y++) v{v} = {step};")
+                step = self.joined(team, names, [f"l{v}[tid % {shape.rows} + y * {shape.rows}]" for v in team])
+                self.put(f"for (int y = 1; y < {shape.members}; y++) {step}")
             else:
-                self.put(f"v{v} = l{v}[tid % {slots}];")
-                self.butterfly(v, slots)
+                self.butterfly(team, slots)
 
-    def butterfly(self, v: int, lanes: int) -> None:
+    def butterfly(self, team: tuple[int, ...], lanes: int) -> None:
         """Combine over neighbouring lanes, a power of two of them."""
         if lanes > 1:
-            step = combine(self.instrs[v], f"v{v}", f"pf_shuffle_xor(v{v}, w)")
+            step = self.joined(team, [f"v{v}" for v in team], [f"pf_shuffle_xor(v{v}, w)" for v in team])
             self.put("PF_UNROLL")
-            self.put(f"for (int w = 1; w < {lanes}; w *= 2) v{v} = {step};")
+            self.put(f"for (int w = 1; w < {lanes}; w *= 2) {step}")
 
     # --- few long rows ----------------------------------------------------------------------------------------------
 
-    def chunked(self, shape: RowShape, count: int, chunks: int) -> GpuSource:
+    def chunked(self, shape: RowShape, count: int, passes: Sequence[int], chunks: int) -> GpuSource:
+        """A launch for each pass, and one for what is stored of a row."""
         per = -(-self.items // chunks)
         chunks = -(-self.items // per)
-        reductions, stores = self.fed_by(1)
-        self.put(f"const {self.index} piece = {self.divided('pf_block()', chunks, ('chunks',))};")
-        self.put(f"const {self.index} chunk = pf_block() - piece * {self.position(chunks, ('chunks',))};")
-        self.enter(shape, count, "piece")
-        self.row_values(0)
-        self.accumulators(reductions)
-        limit, length = self.position(self.items), self.position(per)
-        self.put(f"const {self.index} from = chunk * {length}, next = from + {length};")
-        self.put(f"const {self.index} to = next < {limit} ? next : {limit};")
-        self.open(f"for ({self.index} g = from + member; g < to; g += {shape.members})")
-        self.decode("g", self.order[1])
-        self.body(reductions, stores, shape.guard, "", set())
-        self.close()
-        self.meet(reductions, shape)
-        self.open(shape.first)
-        for slot, v in enumerate(reductions):
-            self.put(f"pf_put(scratch, {self.partial(slot, 'chunk', chunks, count)}, v{v});")
-        self.close()
-        self.end("_0", shape.blocks * chunks, shape.block)
-        self.finish(shape.finish(count, chunks, self.target.wave_size), count, chunks, reductions)
-        return self.source(len(reductions) * chunks * count * SLOT)
+        rows = count * self.rows_along
+        done: list[int] = []  # reductions whose partial results are in scratch
+        for number in passes:
+            reductions, stores = self.fed_by(number)
+            self.put(f"const {self.index} piece = {self.divided('pf_block()', chunks, ('chunks',))};")
+            self.put(f"const {self.index} chunk = pf_block() - piece * {self.position(chunks, ('chunks',))};")
+            self.enter(shape, count, "piece")
+            self.recall(shape, count, chunks, done, number - 1)
+            self.accumulators(reductions)
+            limit, length = self.position(self.items), self.position(per)
+            self.put(f"const {self.index} from = chunk * {length}, next = from + {length};")
+            self.put(f"const {self.index} to = next < {limit} ? next : {limit};")
+            self.open(f"for ({self.index} g = from + member; g < to; g += {shape.members})")
+            self.decode("g", self.order[1])
+            self.body(reductions, stores, shape.guard, "", set())
+            self.close()
+            if reductions:
+                row = "row"
+                if self.rows_along > 1:
+                    self.open_columns(reductions, shape)
+                    self.open("if (live)")
+                    row = f"row * {self.width} + k"
+                else:
+                    self.meet(reductions, shape, partial=True)
+                    self.open(shape.first)
+                for slot, v in enumerate(reductions, len(done)):
+                    self.put(f"pf_put(scratch, {self.partial(slot, 'chunk', row, chunks, rows)}, v{v});")
+                while self.indent > 1:
+                    self.close()
+                done += reductions
+            self.end(f"_{len(self.phases)}", shape.blocks * chunks, shape.block)
+        if 0 in self.store_scope:
+            self.width, self.lane = (1, -1) if self.rows_along > 1 else (self.width, self.lane)
+            last = shape.finish(rows, chunks, self.target.wave_size)
+            self.enter(last, rows, "pf_block()")
+            self.recall(last, rows, chunks, done, passes[-1])
+            self.row_stores(last.first)
+            self.end(f"_{len(self.phases)}", last.blocks, last.block)
+        return self.source(len(done) * chunks * rows * SLOT)
 
-    def partial(self, slot: int, chunk: str, chunks: int, count: int) -> str:
+    def partial(self, slot: int, chunk: str, row: str, chunks: int, rows: int) -> str:
         """Number of a partial result in scratch: neighbouring rows beside each other."""
-        return f"({slot} * {self.arg(chunks, ('chunks',))} + {chunk}) * {self.arg(count, ('rows',))} + row"
+        return f"({slot} * {self.arg(chunks, ('chunks',))} + {chunk}) * {self.arg(rows, ('all rows',))} + {row}"
 
-    def finish(self, shape: RowShape, count: int, chunks: int, reductions: Sequence[int]) -> None:
-        """The second launch: partial results to row values."""
-        self.enter(shape, count, "pf_block()")
+    def recall(self, shape: RowShape, count: int, chunks: int, done: Sequence[int], stage: int) -> None:
+        """Results of the passes so far from the partial ones in scratch, and the row's values up to `stage`."""
         self.row_values(0)
-        for v in reductions:
-            self.put(f"{register(self.instrs[v].dtype)} c{v} = {identity(self.instrs[v])};")
-        limit = self.position(chunks, ("chunks",))
-        self.open(f"for ({self.index} chunk = member; chunk < {limit}; chunk += {shape.members})")
-        for slot, v in enumerate(reductions):
-            kind = register(self.instrs[v].dtype)
-            got = f"pf_get<{kind}>(scratch, {self.partial(slot, 'chunk', chunks, count)})"
-            self.put(f"c{v} = {combine(self.instrs[v], f'c{v}', got)};")
-        self.close()
-        self.meet(reductions, shape, width=1)
-        self.row_values(1)
-        self.row_stores(shape)
-        self.end("_1", shape.blocks, shape.block)
+        for number in range(1, stage + 1):
+            reductions = [v for v in done if self.stage[v] == number]
+            for v in reductions:
+                self.put(f"{register(self.instrs[v].dtype)} c{v} = {self.start(v)};")
+            if reductions:
+                limit = self.position(chunks, ("chunks",))
+                self.open(f"for ({self.index} other = member; other < {limit}; other += {shape.members})")
+                for team in self.teams(reductions):
+                    places = {v: self.partial(done.index(v), "other", "row", chunks, count) for v in team}
+                    given = [f"pf_get<{register(self.instrs[v].dtype)}>(scratch, {at})" for v, at in places.items()]
+                    self.put(self.joined(team, [f"c{v}" for v in team], given))
+                self.close()
+                self.meet(reductions, shape, width=1)
+            self.row_values(number)

@@ -6,6 +6,7 @@ from pyflame.core.shape import power
 
 FLAT_BLOCK = 256
 MAX_BLOCK = 1024
+STREAMING_BLOCK = 512  # of a row that is read in a loop: two such blocks beside each other hide where one waits
 MAX_CHUNKS = 1024
 
 
@@ -43,6 +44,12 @@ class RowShape:
             members //= 2
         return RowShape("tile", members, max(rows, wave // members), count)
 
+    def streaming(self) -> RowShape:
+        """The shape for rows that do not stay in registers."""
+        if self.kind != "block" or self.members <= STREAMING_BLOCK:
+            return self
+        return RowShape("block", STREAMING_BLOCK, 1, self.blocks)
+
     def place(self) -> tuple[str, str]:
         """Row inside the block and member inside the row of thread `tid`."""
         if self.kind == "tile":
@@ -53,7 +60,7 @@ class RowShape:
         """Into how many pieces to cut each row so that every compute unit has some; 1 where there are rows enough."""
         if self.kind == "lanes" or self.blocks >= 2 * workers:
             return 1
-        return max(1, min(-(-4 * workers // self.blocks), items // (self.members * 8), MAX_CHUNKS))
+        return max(1, min(-(-4 * workers // self.blocks), items // (self.members * 4), MAX_CHUNKS))
 
     def finish(self, count: int, chunks: int, wave: int) -> RowShape:
         """The shape of the launch that combines the chunks."""

@@ -11,7 +11,7 @@ from pyflame.codegen.text import Writer
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
 from pyflame.core.shape import magic
-from pyflame.ir.c_types import storage
+from pyflame.ir.c_types import small_float, storage
 from pyflame.ir.kernel import Access, GpuPhase, GpuSource, Instr, Kernel
 
 VECTOR_BYTES = 16
@@ -39,16 +39,20 @@ class GpuText(Writer):
         self.accesses = read + [a for _, a in kernel.stores]
         self.count = 1 + max(a.buffer for a in self.accesses)
         self.index = "int" if self.small() else "int64_t"
+        self.online: dict[int, int] = {}  # sums that are made in one pass with the maximum they need
         self.stage = self.stages()
         self.tile = kernel.depth == 2 and self.prefers_tile()
         inner = self.order[-1]
-        self.lane = -1 if self.tile or not inner else inner[-1]  # the loop that vectors run along
+        self.lane = self.choose_lane()  # the loop that vectors run along
         self.cross, self.staged = self.choose_staged()  # the loop that some loads run along instead, and those loads
         self.width = self.choose_width()
-        self.items = prod(self.extents[n] for n in inner) // self.width  # vectors in a row, or in all
+        self.rows_along = self.width if self.tile else 1  # of a vector
+        self.items = prod(self.extents[n] for n in inner) * self.rows_along // self.width  # vectors in a row, or in all
+        self.asked = self.alignment()
         self.texts: list[str] = []
         self.phases: list[GpuPhase] = []
         self.kept: set[int] = set()  # values of a row that stay in registers from one pass to the next
+        self.raw: set[int] = set()  # those of them that stay as they were read: vectors of small types
         self.begin()
 
     # --- facts about the kernel -------------------------------------------------------------------------------------
@@ -73,9 +77,31 @@ class GpuText(Writer):
     def stages(self) -> list[int]:
         """For each value how many passes over the row must have run before it is known."""
         out: list[int] = []
-        for i in self.instrs:
-            out.append(max((out[a] for a in i.args), default=0) + (i.kind == "reduce"))
+        for v, i in enumerate(self.instrs):
+            if v in self.online:
+                out.append(out[self.online[v]])
+            else:
+                out.append(max((out[a] for a in i.args), default=0) + (i.kind == "reduce"))
         return out
+
+    def exponential_sums(self) -> dict[int, int]:
+        """Sums over exp(x - m), each with m, the maximum of x over the same row: one pass can give both."""
+        out: dict[int, int] = {}
+        for v, i in enumerate(self.instrs):
+            if i.kind != "reduce" or self.op_name(v) != "reduce_sum" or i.dtype.compute.name != "float32":
+                continue
+            power = i.args[0]
+            if self.op_name(power) != "exp" or self.op_name(self.instrs[power].args[0]) != "sub":
+                continue
+            x, high = self.instrs[self.instrs[power].args[0]].args
+            found = self.instrs[high].kind == "reduce" and self.op_name(high) == "reduce_max"
+            if found and self.instrs[high].args == (x,) and high not in out.values():
+                out[v] = high
+        return out
+
+    def op_name(self, v: int) -> str:
+        op = self.instrs[v].op
+        return "" if op is None else op.name
 
     def prefers_tile(self) -> bool:
         """Whether memory runs along the rows' last loop rather than along the reduction."""
@@ -83,7 +109,26 @@ class GpuText(Writer):
             return False
         outer, inner = self.order[0][-1], self.order[1][-1]
         reads = [i.access for i in self.instrs if i.kind == "load" and i.access is not None and i.scope == 1]
-        return sum(abs(a.strides[outer]) == 1 for a in reads) > sum(abs(a.strides[inner]) == 1 for a in reads)
+
+        def elements(along: int) -> int:
+            """How many are read along memory with this loop."""
+            return sum(
+                prod(e for e, stride in zip(self.extents, a.strides, strict=True) if stride)
+                for a in reads
+                if abs(a.strides[along]) == 1
+            )
+
+        return elements(outer) > elements(inner)
+
+    def choose_lane(self) -> int:
+        """The loop inside of rows that runs along memory; where rows lie beside each other and each is gone through
+        once, the loop over them."""
+        if not self.tile:
+            return self.order[-1][-1] if self.order[-1] else -1
+        lane = self.order[0][-1]
+        once = all(s <= 1 for s in self.stage) and not any(self.store_scope)
+        apart = any(i.scope == 0 and lane in i.loops and not s for i, s in zip(self.instrs, self.stage, strict=True))
+        return lane if once and not apart else -1
 
     def choose_staged(self) -> tuple[int, dict[int, int]]:
         """Loads that run along memory in another loop than the kernel does, with the bytes that they take in LDS.
@@ -116,7 +161,9 @@ class GpuText(Writer):
 
     def choose_width(self) -> int:
         """Elements that a thread takes at once: up to 16 bytes of the widest access along memory."""
-        along = [a for a in self.accesses if self.lane >= 0 and a.strides[self.lane] == 1]
+        inside = [i.access for i in self.instrs if i.kind == "load" and i.scope == 1 and i.access is not None]
+        candidates = inside if self.tile else self.accesses
+        along = [a for a in candidates if self.lane >= 0 and a.strides[self.lane] == 1]
         if not self.aligned or not along or self.staged:
             return 1
         width = min(MAX_VECTOR, VECTOR_BYTES // max(a.dtype.itemsize for a in along))
@@ -152,7 +199,8 @@ class GpuText(Writer):
 
     def targets(self, reductions: Iterable[int], stores: Iterable[int]) -> list[int]:
         """What a pass over the row must compute to feed these."""
-        return [self.instrs[v].args[0] for v in reductions] + [self.kernel.stores[n][0] for n in stores]
+        fed = [self.instrs[v].args[0] for v in reductions if v not in self.online]
+        return fed + [self.kernel.stores[n][0] for n in stores]
 
     # --- text -------------------------------------------------------------------------------------------------------
 
@@ -204,7 +252,7 @@ class GpuText(Writer):
         self.begin()
 
     def source(self, scratch_bytes: int = 0) -> GpuSource:
-        return GpuSource("\n".join(self.texts) + "\n", tuple(self.phases), self.count, self.alignment(), scratch_bytes)
+        return GpuSource("\n".join(self.texts) + "\n", tuple(self.phases), self.count, self.asked, scratch_bytes)
 
     def divided(self, a: str, extent: int, key: tuple[object, ...] | None = None) -> str:
         """a / extent, where 32 bits suffice by multiplication."""
@@ -255,6 +303,8 @@ class GpuText(Writer):
             if v in self.staged:
                 return loaded(instr.access.dtype, f"l{v}[x * {self.tile_side() + 1} + y]")
             vector = k and self.is_vector(instr.access, self.width)
+            if vector and instr.access.dtype.name == "bfloat16":
+                return f"pf_bf16_at(q{v}, {k})"
             return loaded(instr.access.dtype, f"q{v}.at[{k}]" if vector else self.element(instr.access, k))
         if instr.kind == "uniform":
             return f"({register(instr.dtype)})uni[{self.arg(instr.uniform)}].{'f' if instr.dtype.is_float else 'i'}"
@@ -266,7 +316,10 @@ class GpuText(Writer):
                     i = f"(i{n} + {k})" if k and n == self.lane else f"i{n}"
                     terms.append(f"(int64_t){i} * {self.arg(s)}")
             return f"({register(instr.dtype)})({' + '.join(terms)})"
-        return expression(instr, [f"v{a}" for a in instr.args], [self.instrs[a].dtype for a in instr.args])
+        text = expression(instr, [f"v{a}" for a in instr.args], [self.instrs[a].dtype for a in instr.args])
+        if self.op_name(v) == "exp" and self.op_name(instr.args[0]) == "sub":
+            return text.replace("pf_exp(", "pf_exp_near(")  # of a difference, which is rounded already
+        return text
 
     def gather(self, v: int, k: str) -> None:
         """A load at a computed position, checked: a bad index is reported once and read as 0."""
@@ -280,23 +333,23 @@ class GpuText(Writer):
         text = loaded(instr.access.dtype, f"b{instr.access.buffer}[{' + '.join(terms)}]")
         self.put(f"const {register(instr.dtype)} v{v} = {text};")
 
-    def store(self, n: int) -> None:
+    def store(self, n: int, k: str = "") -> None:
         value, access = self.kernel.stores[n]
-        self.put(f"{self.element(access, '')} = {stored(access.dtype, f'v{value}')};")
+        self.put(f"{self.element(access, k)} = {stored(access.dtype, f'v{value}')};")
 
     # --- one vector of a row ----------------------------------------------------------------------------------------
 
     def body(self, reductions: Sequence[int], stores: Sequence[int], guard: str, slot: str, ready: set[int]) -> None:
         """What one thread does at the loops' present position: feeds reductions and stores.
 
-        `slot`: first place of this vector in the arrays of kept values. Those in `ready` are read from there, others
-        that are kept are put there. `guard` stands before every store.
+        `slot`: number of this vector in the arrays of kept values. Those in `ready` are read from there, others that
+        are kept are put there. `guard` stands before every store.
         """
         targets = self.targets(reductions, stores)
-        values = self.cone(targets, ready)
+        values = self.cone(targets, ready - self.raw)
         used = [u for u in sorted(ready) if u in targets or any(u in self.instrs[v].args for v in values)]
         k = "k" if self.width > 1 else ""
-        at = f"{slot} + k" if k else slot
+        at = f"{slot} * {self.width} + k" if k else slot
         if k:
             fixed = self.fixed(values, ready)
             for v in fixed:
@@ -306,7 +359,12 @@ class GpuText(Writer):
                 access = self.instrs[v].access
                 if self.instrs[v].kind == "load" and access is not None and self.is_vector(access, self.width):
                     kind = f"pf_vector<{storage(access.dtype)}, {self.width}>"
+                    if v in self.raw and v in ready:
+                        self.put(f"const {kind} q{v} = pf_hidden(r{v}[{slot}]);")
+                        continue
                     self.put(f"const {kind} q{v} = *(const {kind} *)(b{access.buffer} + {self.offset(access)});")
+                    if v in self.raw:
+                        self.put(f"r{v}[{slot}] = q{v};")
         vectors = [n for n in stores if k and self.is_vector(self.kernel.stores[n][1], self.width)]
         for n in vectors:
             self.put(f"pf_vector<{storage(self.kernel.stores[n][1].dtype)}, {self.width}> s{n};")
@@ -314,26 +372,52 @@ class GpuText(Writer):
             self.put("PF_UNROLL")
             self.open(f"for (int k = 0; k < {self.width}; k++)")
         for u in used:
-            self.put(f"const {register(self.instrs[u].dtype)} v{u} = r{u}[{at}];")
+            if u not in self.raw:
+                self.put(f"const {register(self.instrs[u].dtype)} v{u} = r{u}[{at}];")
         for v in values:
             self.statement(v, k)
-            if v in self.kept:
+            if v in self.kept - self.raw:
                 self.put(f"r{v}[{at}] = v{v};")
-        for v in reductions:
-            name = f"c{v}[k]" if k else f"c{v}"
-            self.put(f"{name} = {combine(self.instrs[v], name, f'v{self.instrs[v].args[0]}')};")
+        for team in self.teams(reductions):
+            given = [f"v{self.instrs[team[0]].args[0]}", "1.0f"]
+            self.put(self.joined(team, [f"c{v}[k]" if k else f"c{v}" for v in team], given))
         for n in stores:
             value, access = self.kernel.stores[n]
             if n in vectors:
-                self.put(f"s{n}.at[k] = {stored(access.dtype, f'v{value}')};")
+                self.put(f"s{n}.at[k] = {self.narrowed(value, access, values)};")
             else:
-                self.put(f"{guard}{self.element(access, k)} = {stored(access.dtype, f'v{value}')};")
+                self.put(f"{guard}{self.element(access, k)} = {self.narrowed(value, access, values)};")
         if k:
             self.close()
         for n in vectors:
             access = self.kernel.stores[n][1]
             kind = f"pf_vector<{storage(access.dtype)}, {self.width}>"
             self.put(f"{guard}*({kind} *)(b{access.buffer} + {self.offset(access)}) = s{n};")
+
+    def teams(self, reductions: Sequence[int]) -> list[tuple[int, ...]]:
+        """Reductions that are combined together: a maximum with the sum that is made beside it, others alone."""
+        partner = {high: v for v, high in self.online.items()}
+        return [(v, partner[v]) if v in partner else (v,) for v in reductions if v not in self.online]
+
+    def joined(self, team: tuple[int, ...], into: Sequence[str], given: Sequence[str]) -> str:
+        """The statement that adds partial results to others."""
+        if len(team) == 2:
+            return f"pf_online({into[0]}, {into[1]}, {given[0]}, {given[1]});"
+        return f"{into[0]} = {combine(self.instrs[team[0]], into[0], given[0])};"
+
+    def narrowed(self, v: int, access: Access, values: Sequence[int]) -> str:
+        """A value as it is stored. A cast to that type is left out where what it casts is there: it rounds the same."""
+        instr = self.instrs[v]
+        if (
+            instr.op is not None
+            and instr.op.name == "cast"
+            and small_float(instr.dtype)
+            and instr.dtype == access.dtype
+        ):
+            (source,) = instr.args
+            if source in values and self.instrs[source].dtype.compute == instr.dtype.compute:
+                v = source
+        return stored(access.dtype, f"v{v}")
 
     def fixed(self, values: Sequence[int], ready: set[int]) -> list[int]:
         """Values that are the same for all elements of a vector, and known before its loop."""

@@ -75,7 +75,9 @@ def parse_device(name: object) -> DeviceId:
         if not target or (number and not number.isdecimal()):
             raise DeviceNameError(f"[device] expected a target after 'sim:', such as 'sim:gfx942', but got {name!r}")
         return DeviceId("sim", int(number or 0), target)
-    if rest and (not rest.isdecimal() or (kind == "cpu" and rest != "0")):
+    if kind == "cpu" and rest.isdecimal() and int(rest):
+        raise DeviceNameError(f"[device] expected 'cpu' but got {name!r}; the CPU is one device, with all of its cores")
+    if rest and not rest.isdecimal():
         raise DeviceNameError(f"[device] expected a device number after '{kind}:' but got {name!r}")
     return DeviceId(kind, int(rest or 0))
 

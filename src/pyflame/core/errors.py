@@ -82,12 +82,13 @@ class ROCmMemoryError(AMDBackendError, OutOfMemoryError):
     """An AMD GPU has no memory left."""
 
 
-class MatrixCoreError(AMDBackendError, RuntimeError):
-    """Matrix instructions that a target does not have, or not for these types."""
+class MatrixCoreError(HIPCompilationError):
+    """A kernel asks for matrix instructions that its target does not have."""
 
 
 class AMDOptimizationError(AMDBackendError, RuntimeError):
-    """A transformation of a model that cannot be done."""
+    """A transformation of a model that cannot be done. Nothing raises it: what a fused or faster implementation cannot
+    do, a plainer one does."""
 
 
 class AMDConfigurationError(AMDBackendError, ArgumentError):

@@ -49,6 +49,9 @@ TUNE = Knob("PYFLAME_TUNE", "1", "1 measures the implementations of a product on
 MATMUL_PRECISION = Knob(
     "PYFLAME_FLOAT32_MATMUL_PRECISION", "highest", "highest: float32 products are float32; high, medium: TF32 may do"
 )
+GRAPH_BRANCHES = Knob(
+    "PYFLAME_GRAPH_BRANCHES", "2", "2 lets a jitted function's launches run beside each other on a GPU, 1 does not"
+)
 MEMORY_POOL = Knob(
     "PYFLAME_MEMORY_POOL",
     "cached",
@@ -79,6 +82,7 @@ ALL = (
     LIBRARIES,
     TUNE,
     MATMUL_PRECISION,
+    GRAPH_BRANCHES,
     MEMORY_POOL,
     SIM_DEVICES,
     SIM_MEMORY_MB,

@@ -1,39 +1,84 @@
-"""Replays of a plan as one captured graph: what a jitted function does on a GPU from its third call on.
+"""Replays of a plan as one captured graph: what a jitted function does on a GPU.
+
+It is captured when state lies where it lay at a call before: at the second call, if there is no state; at the third, if
+the first one has moved state to memory of its own.
 
 A captured launch has its addresses inside. State stays where it is, since new values take over the old ones' buffers;
 arguments are copied to places of the graph's own before each replay, results are copied out of them behind it. Numbers
-that change are uploaded. Where state lies elsewhere than before, another graph is captured; where it cannot stay where
-it is, because somebody else holds it, the launches are given one by one.
+are uploaded when they have changed. Where state lies elsewhere than before, another graph is captured; where it cannot
+stay where it is, because somebody else holds it, the launches are given one by one. So they are where copying would
+take longer than that, and where the driver refuses to capture them.
+
+Arguments that come back to a place get a graph that reads them there and gives its results away where they are, so that
+nothing is copied. It serves when nobody holds what it gave away last.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Collection, Sequence
+import sys
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from pyflame.core import trace
+from pyflame.core import knobs, trace
+from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError
+from pyflame.engine.binding import Held
+from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
 from pyflame.engine.gpu import ERROR_BYTES, GpuExecutable
 from pyflame.engine.value import Value
+from pyflame.ir.kernel import Plan
 from pyflame.runtime.gpu.driver import Words
 
 MAX_GRAPHS = 4  # of one trace: each holds an arena
+MAX_PLACES = 4  # of arguments that are read where they lie
+MAX_TURNS = 2  # graphs for the same places: a loop holds its last result while it computes the next one
+MAX_GIVEN = 1 << 20  # bytes of results that graphs keep to give away
+COPIED_PER_SECOND = 2e12  # bytes inside of a large GPU, each read and written
+LAUNCH_SECONDS = 4e-6  # that a launch takes the host
+REPLAYED = "replayed as a graph"
+NOT_CALLED = "not called yet"
+(_LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
 _ONE_BY_ONE = (
     "jitted functions were launched kernel by kernel, where they are otherwise replayed as captured graphs; "
     "profile(graphs=True) times their replays, each as one"
 )
 
 
+class _Refused(Exception):
+    """A graph could not be captured. Nothing was launched, and the launches need no graph."""
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except DeviceFaultError:
+        raise
+    except (DeviceError, OutOfMemoryError) as error:
+        raise _Refused(f"they could not be captured as a graph: {error}") from error
+
+
 class CapturedRunner:
-    """Runs a plan for jit. `why` says what happened at the last run."""
+    """Runs a plan for jit. `why` says what happened at the last run, but for those that time each launch."""
 
     def __init__(self, executable: GpuExecutable, arguments: Collection[int]) -> None:
         self.executable = executable
         self.arguments = sorted(arguments)  # positions of inputs that are elsewhere at each call
         self.seconds = executable.seconds
-        self.why = "not run yet"
+        self.why = NOT_CALLED
+        plan, binding = executable.plan, executable.binding
+        self._state = [p for p in binding.positions if p not in self.arguments]
+        self._updated = frozenset([*plan.heirs, *plan.consumed])
         self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
+        self._refused = ""
+        inherited, first = {binding.slot_of[b] for b in plan.heirs.values()}, len(binding.positions)
+        sizes = [size for slot, size in enumerate(binding.output_sizes, first) if slot not in inherited]
+        self._result_bytes = sum(sizes)
+        self._dear = _dear(plan, self._result_bytes + sum(binding.input_bytes[p] for p in self.arguments))
 
     def run(
         self,
@@ -43,99 +88,205 @@ class CapturedRunner:
         lines: Sequence[str] = (),
         given: Sequence[int] = (),
     ) -> list[Value]:
-        executable = self.executable
-        self.why = self._obstacle(inputs, given, timed)
-        if self.why:
-            return executable.run(inputs, constants, timed, lines, given)
-        key = tuple([v.address for p, v in enumerate(inputs) if p not in self.arguments])
-        if key not in self._graphs:  # seen for the first time: it may be the last
+        """As any runner's. An input and its heir share one Value; `constants` may be a tuple that is known again."""
+        if not timed:
+            self.why = self._obstacle(inputs, given)
+            if not self.why:
+                try:
+                    captured = self._find(inputs)
+                    if captured is not None:
+                        self.why = self._dear
+                        out = captured.replay(inputs, constants, lines)
+                        if out is not None:
+                            self.why = REPLAYED
+                            return out
+                except _Refused as refusal:
+                    self._graphs.clear()
+                    self.why = self._refused = str(refusal)
+        return self.executable.run(inputs, constants, timed, lines, given)
+
+    def _find(self, inputs: Sequence[Value]) -> _Captured | None:
+        """The graphs for state where it lies now, if it lay there before."""
+        key = tuple([v.storage.address + v.offset for v in [inputs[p] for p in self._state]])  # type: ignore[union-attr]
+        captured = self._graphs.get(key)
+        if captured is None and key not in self._graphs:  # seen for the first time: it may be the last
+            self.why = "state lies where it did not lie at a call before" if self._graphs else "it was the first call"
             self._graphs[key] = None
-            self.why = "state lies elsewhere than at the last call"
-            return executable.run(inputs, constants, timed, lines, given)
-        captured = self._graphs[key]
+            return None
         if captured is None:
-            captured = self._graphs[key] = _Captured(executable, inputs, self.arguments)
+            with _refusals():
+                captured = _Captured(self.executable, inputs, self.arguments, copies=not self._dear)
+            self._graphs[key] = captured
         self._graphs.move_to_end(key)
         while len(self._graphs) > MAX_GRAPHS:
             self._graphs.popitem(last=False)
-        self.why = "replayed as a graph"
-        return captured.replay(inputs, constants, lines)
+        return captured
 
-    def _obstacle(self, inputs: Sequence[Value], given: Sequence[int], timed: bool) -> str:
+    def _obstacle(self, inputs: Sequence[Value], given: Sequence[int]) -> str:
         """Why a graph cannot serve now; empty where it can."""
-        plan = self.executable.plan
-        if timed:
-            return "launches are timed one by one"
         if trace.recording is not None and not trace.recording.graphs:
             trace.recording.notes[_ONE_BY_ONE] = None
             return "launches are profiled one by one"
-        if not plan.launches:
+        if self._refused:
+            return self._refused
+        if not self.executable.plan.launches:
             return "there is nothing to launch"
         if any(inputs[p].strides is not None for p in self.arguments):
             return "an argument is a view that is not dense"
-        if not set(given) >= {*plan.heirs, *plan.consumed}:
+        if not self._updated.issubset(given):
             return "state is held by somebody else and cannot be updated where it lies"
+        return self._dear if self._result_bytes > MAX_GIVEN else ""
+
+
+def _dear(plan: Plan, nbytes: int) -> str:
+    """Why launches are rather given one by one than these bytes copied in and out; empty: they are not."""
+    launches = len(plan.launches)
+    if nbytes / COPIED_PER_SECOND <= launches * LAUNCH_SECONDS:
         return ""
+    return (
+        f"a replay would copy {nbytes:,} bytes of arguments and results, which takes longer than to give "
+        f"{launches} launches to the device"
+    )
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A graph, the words of its launches, and the places of its own that it computes into, by slot."""
+
+    graph: Any
+    words: Words
+    results: Mapping[int, Any]
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody holds what it has computed."""
+        return all(count <= _LISTED + 1 for count in map(sys.getrefcount, list(self.results.values())))
 
 
 class _Captured:
-    """A graph for state at certain addresses."""
+    """Graphs for state at certain addresses. They share a workspace.
 
-    def __init__(self, executable: GpuExecutable, inputs: Sequence[Value], arguments: Sequence[int]) -> None:
+    `copies`: whether there is one for arguments that lie anywhere, which are copied, as its results are.
+    """
+
+    def __init__(
+        self, executable: GpuExecutable, inputs: Sequence[Value], arguments: Sequence[int], copies: bool
+    ) -> None:
         device = self.device = executable.device
-        plan = executable.plan
-        binding = executable.binding
-        self.places = {p: device.allocate(binding.input_bytes[p]) for p in arguments}
-        fixed = [Value(self.places[p]) if p in self.places else v for p, v in enumerate(inputs)]
-        given = [*plan.heirs, *plan.consumed]
-        held = binding.hold(fixed, given)
+        plan, binding = executable.plan, executable.binding
+        self.arguments = arguments
+        self.given = [*plan.heirs, *plan.consumed]
+        self.places = {p: device.allocate(binding.input_bytes[p]) for p in arguments if copies}
+        held = binding.hold(
+            [Value(self.places[p]) if p in self.places else v for p, v in enumerate(inputs)], self.given
+        )
         self.executable = executable = executable.suited(held)
         self.workspace, self.at = executable.workspace()
-        self.words = Words(executable.words(held, self.at))
         self.watched = False
         device.zero(self.at[3], ERROR_BYTES)
-        if plan.uniforms and not executable.varies:
+        self.sent: tuple[Sequence[Any] | None, bytes] = None, b""  # the numbers that the device has, and their bytes
+        self.varies = executable.varies
+        if plan.uniforms and not self.varies:
             executable.upload(self.at[2], ())
-        with device.capture() as graph:
-            executable.launch(self.words)
-        self.graph = graph
         heirs = {binding.slot_of[plan.heirs[p]]: p for p in plan.heirs}
         inputs_at = dict(enumerate(binding.positions))
-        # for each output buffer: the input that it lies in, or None where it must be copied out
-        self.source_of = {slot: heirs.get(slot, inputs_at.get(slot)) for slot, _, _ in binding.views}
-        # What the graph computes into places of its own. It must not hold state: that would be held by somebody else.
-        self.results = {slot: held[slot][0] for slot, source in self.source_of.items() if source is None}
+        # for each output: the input that it lies in, or None where the graph has a place of its own for it; its slot;
+        # whether it is the first that is all of an heir; offset and strides
+        self.views: list[tuple[int | None, int, bool, int, tuple[int, ...] | None]] = []
+        left = set(heirs)
+        for at, offset, strides in binding.views:
+            inherits = at in left and not offset and strides is None
+            left -= {at} if inherits else set()
+            self.views.append((heirs.get(at, inputs_at.get(at)), at, inherits, offset, strides))
+        self.sizes = {
+            at: binding.output_sizes[at - len(binding.positions)] for source, at, *_ in self.views if source is None
+        }
+        branched = steps(plan) if knobs.GRAPH_BRANCHES.integer() > 1 else []
+        self.order: list[Step] = branched if any(step.side for step in branched) else []
+        self.side = device.allocate(executable.scratch_bytes) if self.order else None
+        self.copying = self._capture(held) if copies else None
+        self.direct: dict[tuple[int, ...], list[_Ready | None]] = {}  # by the addresses of arguments
+        self.seen: deque[tuple[int, ...]] = deque(maxlen=MAX_PLACES)
+        self.lock = threading.Lock()  # what belongs to a replay comes to the stream in one piece
 
-    def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value]:
-        executable, device, binding = self.executable, self.device, self.executable.binding
-        if device.forked:
-            device.note_uses([v.storage for v in inputs])
-        for p, place in self.places.items():
-            device.copy(place.address, inputs[p].address, binding.input_bytes[p])
-        if executable.varies:
-            executable.upload(self.at[2], constants)
-        if trace.recording is None:
-            self.graph.replay()
-        else:
-            device.timings.around(graph_event(executable.plan.launches), self.graph.replay)
-        plan = executable.plan
-        if plan.checks and not self.watched:
-            # The first bad index stays in the record until somebody looks.
-            self.watched = True
-            device.watch(self.workspace, self.at[3], ERROR_BYTES, lambda record: self._look(record, lines))
-        fresh: dict[int, Any] = {}
+    def _capture(self, held: Held) -> _Ready:
+        """A graph over this memory. It must not hold state: that would be held by somebody else."""
+        words = Words(self.executable.words(held, self.at))
+        stream = self.device.make_stream() if self.order else None  # before the capture: it could be the first of them
+        with self.device.capture() as graph:
+            if stream is None or self.side is None:
+                self.executable.launch(words)
+            else:
+                self.executable.launch_in_branches(words, self.order, stream, self.side.address)
+        return _Ready(graph, words, {slot: held[slot][0] for slot in self.sizes})
+
+    def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value] | None:
+        """The plan's outputs; None where no graph serves."""
+        executable, device = self.executable, self.device
+        with self.lock:
+            ready = self._suited(inputs)
+            if ready is None:
+                return None
+            if device.forked:
+                device.note_uses([v.storage for v in inputs])
+            if ready is self.copying:
+                for p, place in self.places.items():
+                    device.copy(place.address, inputs[p].address, executable.binding.input_bytes[p])
+            if self.varies and constants is not self.sent[0]:
+                self._send(constants)
+            if trace.recording is None:
+                ready.graph.replay()
+            else:
+                device.timings.around(graph_event(executable.plan.launches), ready.graph.replay)
+            if executable.plan.checks and not self.watched:
+                # The first bad index stays in the record until somebody looks.
+                self.watched = True
+                device.watch(self.workspace, self.at[3], ERROR_BYTES, lambda record: self._look(record, lines))
+            return self._outputs(inputs, self._copied_out(ready) if ready is self.copying else ready.results)
+
+    def _suited(self, inputs: Sequence[Value]) -> _Ready | None:
+        """The graph for these arguments: one that reads them where they lie, if they were there before."""
+        if self.device.forked or sum(self.sizes.values()) > MAX_GIVEN:  # another stream may still read what looks free
+            return self.copying
+        where = tuple([inputs[p].address for p in self.arguments])
+        turns = self.direct.get(where)
+        if turns is None:
+            if where not in self.seen or len(self.direct) == MAX_PLACES:
+                self.seen.append(where)
+                return self.copying
+            turns = self.direct[where] = []
+        for ready in turns:
+            if ready is None or ready.free:
+                return ready
+        if len(turns) == MAX_TURNS:
+            return self.copying
+        held = self.executable.binding.hold(inputs, self.given)
+        with _refusals():
+            turns.append(self._capture(held) if self.executable.suited(held) is self.executable else self.copying)
+        return turns[-1]
+
+    def _send(self, constants: Sequence[Any]) -> None:
+        """Upload the uniforms, if they are not those that the device has."""
+        packed = self.executable.binding.pack_uniforms(constants)
+        if packed != self.sent[1]:
+            self.device.upload(self.at[2], packed)
+        self.sent = constants if isinstance(constants, tuple) else None, packed
+
+    def _copied_out(self, ready: _Ready) -> dict[int, Any]:
+        """A graph's results in memory of their own."""
+        fresh = {slot: self.device.allocate(nbytes) for slot, nbytes in self.sizes.items()}
+        for slot, nbytes in self.sizes.items():
+            self.device.copy(fresh[slot].address, ready.results[slot].address, nbytes)
+        return fresh
+
+    def _outputs(self, inputs: Sequence[Value], results: Mapping[int, Any]) -> list[Value]:
         out = []
-        for slot, offset, strides in binding.views:
-            source = self.source_of[slot]
-            if source is not None:
-                value = inputs[source]
-                out.append(Value(value.storage, value.offset + offset, strides))
+        for source, slot, inherits, offset, strides in self.views:
+            if source is None:
+                out.append(Value(results[slot], offset, strides))
                 continue
-            if slot not in fresh:
-                nbytes = binding.output_sizes[slot - len(binding.positions)]
-                fresh[slot] = device.allocate(nbytes)
-                device.copy(fresh[slot].address, self.results[slot].address, nbytes)
-            out.append(Value(fresh[slot], offset, strides))
+            value = inputs[source]
+            out.append(value if inherits else Value(value.storage, value.offset + offset, strides))
         return out
 
     def _look(self, record: bytes, lines: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import DeviceError
+from pyflame.core.state import state
 from pyflame.runtime.cpu.device import CPUDevice
 from pyflame.runtime.cuda.device import CUDA
 from pyflame.runtime.null.device import NullDevice
@@ -29,6 +30,11 @@ def get_device(device: DeviceId) -> Any:
             if found is None:
                 found = _open[device] = _make(device)
     return found
+
+
+def current_of(kind: str) -> DeviceId:
+    """The current device where it is of a kind, else the first of that kind."""
+    return state.device if state.device.kind == kind else DeviceId(kind)
 
 
 def _make(device: DeviceId) -> Any:

@@ -23,7 +23,7 @@ from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.launch import References, Runner, runner_for
 from pyflame.engine.report import debug_print
-from pyflame.engine.table import implementations
+from pyflame.engine.table import table_for
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, F, Node, signature
 from pyflame.ir.kernel import Plan
@@ -144,6 +144,12 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 
 def _evaluate(nodes: list[Node]) -> None:
+    devices = dict.fromkeys([n.meta.device for n in nodes])
+    if len(devices) > 1:  # a plan is of one device
+        for device in devices:
+            if left := [n for n in nodes if n.meta.device == device and n.op.kind != LEAF]:
+                _evaluate(left)
+        return
     graph = PendingGraph(nodes)
     if graph.copies:
         copied = graph.copies[0]
@@ -193,7 +199,7 @@ def become_leaf(node: Node, value: Value) -> None:
 
 def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
     """The plan of a graph and what runs it, made if this structure is new."""
-    key = (device.id, tf32_allowed(), *graph.key)
+    key = (device.id, tf32_allowed(), state.deterministic, *graph.key)
     found = _plans.get(key)
     if found is not None:
         plan_stats.hits += 1
@@ -202,7 +208,7 @@ def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
     plan_stats.misses += 1
     started = time.perf_counter()
     with trace.span("plan", f"{len(graph.order)} nodes"):
-        plan = plan_graph(graph, device.target)
+        plan = plan_graph(graph, device.target, device=device)
     plan_stats.seconds += time.perf_counter() - started
     runner = runner_for(graph, plan, device)
     _plans[key] = (plan, runner)
@@ -211,14 +217,17 @@ def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
     return plan, runner
 
 
-def plan_graph(graph: PendingGraph, target: Any, heirs: Mapping[int, int] | None = None) -> Plan:
-    """Passes and schedule. `heirs`: positions of inputs whose buffer the output at that position may take over."""
-    table = implementations(target)
+def plan_graph(graph: PendingGraph, target: Any, heirs: Mapping[int, int] | None = None, device: Any = None) -> Plan:
+    """Passes and schedule. `heirs`: positions of inputs whose buffer the output at that position may take over.
+
+    `device`: which will run it, if one is at hand.
+    """
+    table = table_for(target, device)
     inputs = {n: i for i, n in enumerate(graph.inputs)}
     constants = {n: i for i, n in enumerate(graph.constants)}
     # Passes make nodes too: where the graph runs, and on nobody's tape.
-    device = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
-    with mode(recorder=None, tracer=None, autocast=None, device=device):
+    place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
+    with mode(recorder=None, tracer=None, autocast=None, device=place):
         outputs = own(simplify(legalise(graph.outputs, table), constants), set(graph.owned))
     successors = {graph.inputs[i]: outputs[o] for i, o in (heirs or {}).items()}
     plan = make_plan(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)

@@ -24,15 +24,18 @@ from pyflame.core import trace
 from pyflame.core.device import Target
 from pyflame.core.errors import DeviceError
 from pyflame.engine.binding import Binding, Held
+from pyflame.engine.branches import Step
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import GpuSource, Launch, Plan
 from pyflame.kernels import SPECS, Epilogue, KernelSpec
 from pyflame.runtime.gpu.driver import Words
+from pyflame.runtime.gpu.stream import Event, Stream
 
 ALIGNMENT = 256  # of what lies in the workspace beside the arena
 ERROR_BYTES = 24
+MAX_SENT = 4  # sets of uniforms that stay on the device
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,13 @@ class GpuExecutable:
         self.device = device
         self.aligned = aligned
         self._other: GpuExecutable | None = None  # for buffers that miss the alignment asked for
+        self._sent: dict[tuple[int, bytes], Any] = {}  # uniforms on the device, by the stream that sent them
         given = calls or {}
         sources = [given.get(n) or gpu_source(x, device.target, aligned) for n, x in enumerate(plan.launches)]
         self.binding = Binding(plan, device.allocate, device.copy)
         self._arena = len(self.binding.slot_of)
-        sizes = [plan.arena_bytes, max(map(_scratch, sources), default=0), 8 * len(plan.uniforms)]
+        self.scratch_bytes = max(map(_scratch, sources), default=0)
+        sizes = [plan.arena_bytes, self.scratch_bytes, 8 * len(plan.uniforms)]
         self._starts = [0]
         for size in (*sizes, ERROR_BYTES):
             self._starts.append(self._starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
@@ -124,8 +129,9 @@ class GpuExecutable:
         slots: list[int] = []
         alignment: list[int] = []
         self._starts_of: list[int] = []  # where the words of each kernel or call begin
+        self._scratch_at: list[tuple[int, int]] = []  # launches that use scratch, and the words that say where it is
         phases: list[tuple[int, ...]]  # their arguments
-        for launch, source in zip(self.plan.launches, sources, strict=True):
+        for number, (launch, source) in enumerate(zip(self.plan.launches, sources, strict=True)):
             if isinstance(source, Call):
                 pairs = [self.binding.place(*launch.buffers[b]) for b in source.buffers] + [(self._arena + 1, 0)]
                 needed, phases = [*source.alignment, 1], [()]
@@ -135,6 +141,8 @@ class GpuExecutable:
                 needed, phases = [*source.alignment[: source.buffers], 1, 1, 1], [p.args for p in source.phases]
             for args in phases:
                 self._starts_of.append(len(constants))
+                if _scratch(source):
+                    self._scratch_at.append((number, len(constants) + pairs.index((self._arena + 1, 0))))
                 constants += [*(offset for _, offset in pairs), *args]
                 slots += [slot + 1 for slot, _ in pairs]  # behind nothing, which plain arguments add
                 slots += [0] * len(args)
@@ -160,11 +168,12 @@ class GpuExecutable:
         plan, device = self.plan, self.device
         if self._runs:
             workspace, at = self.workspace()
+            if plan.uniforms:
+                uniforms = self._uniforms(constants)
+                at[2] = uniforms.address
             words = self.words(held, at)
             if self._askew(words):
                 return self._unaligned()._start(held, constants, timed, lines)
-            if plan.uniforms:
-                self.upload(at[2], constants)
             if plan.checks:
                 device.zero(at[3], ERROR_BYTES)
             self.launch(Words(words), timed)
@@ -186,6 +195,22 @@ class GpuExecutable:
         addresses = [0, *[storage.address + offset for storage, offset in held], *at]
         out: np.ndarray[Any, Any] = self._constants + np.array(addresses, np.int64)[self._slots]
         return out
+
+    def _uniforms(self, constants: Sequence[Any]) -> Any:
+        """Memory of the device with these uniforms, which is theirs while somebody holds it.
+
+        They are sent once: most runs have those of the run before.
+        """
+        packed = self.binding.pack_uniforms(constants)
+        key = (self.device.chosen.handle, packed)
+        block = self._sent.get(key)
+        if block is None:
+            if len(self._sent) >= MAX_SENT:
+                self._sent.pop(next(iter(self._sent)), None)
+            block = self.device.allocate(len(packed))
+            self.device.upload(block.address, packed)
+            self._sent[key] = block
+        return block
 
     def upload(self, address: int, constants: Sequence[Any]) -> None:
         """Send the uniforms."""
@@ -211,15 +236,33 @@ class GpuExecutable:
             for number, event in events:
                 self.seconds[number] += event.seconds or 0.0
 
-    def _give(self, runs: Sequence[list[Any] | tuple[Call, int]], words: Words) -> None:
+    def launch_in_branches(self, words: Words, order: Sequence[Step], side: Stream, scratch: int) -> None:
+        """Give all launches to two streams of a capture: to the captured one and, with scratch of its own, another."""
+        device, main, parts = self.device, self.device.stream, dict(self._parts)
+        beside = {step.launch for step in order if step.side}
+        for number, at in self._scratch_at:
+            if number in beside:
+                words.array[at] = scratch
+        awaited, passed = {step.after for step in order}, dict[int, Event]()
+        side.wait(Event(device).record(main))
+        for step in order:
+            stream = side if step.side else main
+            if step.after >= 0:
+                stream.wait(passed[step.after])
+            self._give(parts[step.launch], words, stream)
+            if step.launch in awaited:
+                passed[step.launch] = Event(device).record(stream)
+        main.wait(Event(device).record(side))
+
+    def _give(self, runs: Sequence[list[Any] | tuple[Call, int]], words: Words, stream: Stream | None = None) -> None:
         """Start kernels and libraries' work, in order."""
         for run in runs:
             if isinstance(run, list):
-                self.device.launch_all(run, words)
+                self.device.launch_all(run, words, stream)
                 continue
             call, start = run
             *addresses, workspace = words.array[start : start + len(call.buffers) + 1].tolist()
-            self.device.start(call.name, partial(call.start, addresses, workspace))
+            self.device.start(call.name, partial(call.start, addresses, workspace), stream)
 
     def suited(self, held: Held) -> GpuExecutable:
         """This one, or one that relies on no alignment where memory misses that which this one relies on."""

@@ -6,12 +6,14 @@ import threading
 from bisect import bisect_right, insort
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
+from pyflame.core.checks import natural
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import AMDConfigurationError, ArgumentError, DeviceError, suggest
-from pyflame.engine.devices import get_device
+from pyflame.engine.devices import current_of, get_device
 from pyflame.runtime.gpu.pinned import PinnedBlock
 from pyflame.runtime.gpu.pinned import PinnedPool as PinnedMemoryPool
 from pyflame.runtime.gpu.stream import Stream
@@ -119,11 +121,13 @@ class ROCmMemoryManager:
                 "[ROCmMemoryManager] expected 0 <= pool_size_mb <= max_pool_size_mb but got "
                 f"{self.config.pool_size_mb} and {self.config.max_pool_size_mb}"
             )
-        self.device = gpu_of("ROCmMemoryManager", device or DeviceId("rocm", 0))
+        self.device = gpu_of("ROCmMemoryManager", device or current_of("rocm"))
         self._lock = threading.Lock()
         self._blocks: dict[int, Any] = {}
         self._starts: list[int] = []
         self._pinned: dict[int, PinnedBlock] = {}
+        with _lock:
+            _living.add(self)
         if self.config.enable_pooling and self.config.pool_size_mb:
             self.device.allocate(self.config.pool_size_mb * MIB)  # given up at once: the pool keeps it
 
@@ -135,7 +139,7 @@ class ROCmMemoryManager:
 
     def allocate_async(self, nbytes: int, stream: Any) -> int:
         """The same for work on a stream."""
-        block = self.device.allocate(nbytes, _stream(stream))
+        block = self.device.allocate(natural("allocate", "a size", nbytes), _stream(stream))
         with self._lock:
             self._blocks[block.address] = block
             insort(self._starts, block.address)
@@ -147,6 +151,7 @@ class ROCmMemoryManager:
 
     def deallocate_async(self, address: int, stream: Any) -> None:
         """Give memory up, behind what a stream was given so far."""
+        address = natural("deallocate", "an address", address)
         with self._lock:
             block = self._blocks.pop(address, None)
             if block is not None:
@@ -164,8 +169,7 @@ class ROCmMemoryManager:
 
     def _inside(self, op: str, address: int, nbytes: int) -> int:
         """Refuse a range that leaves a block of this manager. Other addresses are the caller's business."""
-        if nbytes < 0:
-            raise ArgumentError(f"[{op}] expected a size of 0 or more but got {nbytes}")
+        address, nbytes = natural(op, "an address", address), natural(op, "a size", nbytes)
         with self._lock:
             at = bisect_right(self._starts, address) - 1
             block = self._blocks[self._starts[at]] if at >= 0 else None
@@ -220,7 +224,7 @@ class ROCmMemoryManager:
         self.device.stream.synchronize()
 
     def memset_async(self, address: int, value: int, nbytes: int, stream: Any) -> None:
-        if not 0 <= value <= 255:
+        if natural("memset", "a byte", value) > 255:
             raise ArgumentError(f"[memset] expected a byte, 0 to 255, but got {value}")
         self.device.fill(address, value, self._inside("memset", address, nbytes), _stream(stream))
 
@@ -239,6 +243,7 @@ class ROCmMemoryManager:
 
     def deallocate_pinned(self, address: int) -> None:
         """Give pinned memory up. Nobody gets it before the copies that use it are done."""
+        address = natural("deallocate_pinned", "an address", address)
         with self._lock:
             block = self._pinned.pop(address, None)
         if block is None:
@@ -280,7 +285,8 @@ class ROCmMemoryManager:
 
 
 _managers: dict[DeviceId, ROCmMemoryManager] = {}
-_lock = threading.Lock()
+_living: WeakSet[ROCmMemoryManager] = WeakSet()  # all of them, also those that users make
+_lock = threading.RLock()
 
 
 def manager_of(device: DeviceId) -> ROCmMemoryManager:
@@ -292,6 +298,15 @@ def manager_of(device: DeviceId) -> ROCmMemoryManager:
             config = ROCmMemoryManager.Config(pool_size_mb=0)
             found = _managers[device] = ROCmMemoryManager(config, device)
         return found
+
+
+def check_range(op: str, device: Any, address: int, nbytes: int) -> int:
+    """Refuse a range that leaves a block of any manager of an opened device; gives its address."""
+    with _lock:
+        managers = [manager for manager in _living if manager.device is device]
+    for manager in managers:
+        manager._inside(op, address, nbytes)
+    return natural(op, "an address", address)
 
 
 def _stream(stream: Any) -> Stream | None:
@@ -324,6 +339,7 @@ __all__ = [
     "MemoryStats",
     "PinnedMemoryPool",
     "ROCmMemoryManager",
+    "check_range",
     "gpu_of",
     "manager_of",
     "pool_of",

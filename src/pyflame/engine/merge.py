@@ -60,14 +60,14 @@ def _conflict(plan: Plan, first: Launch, second: Launch) -> bool:
     written = [[launch.buffers[a.buffer][0] for _, a in launch.kernel.stores] for launch in (first, second)]
     touched = [[buffer for buffer, _ in launch.buffers] for launch in (first, second)]
     return any(
-        _overlap(_place(plan, w), _place(plan, t))
+        _overlap(place(plan, w), place(plan, t))
         for mine, theirs in ((written[0], touched[1]), (written[1], touched[0]))
         for w in mine
         for t in theirs
     )
 
 
-def _place(plan: Plan, buffer: int) -> tuple[int, int, int]:
+def place(plan: Plan, buffer: int) -> tuple[int, int, int]:
     """Memory, first byte and end of a buffer. An heir may lie where its input lies."""
     decl = plan.buffers[buffer]
     if decl.role == "scratch":

@@ -1,4 +1,4 @@
-"""Words about a plan: the lines of PYFLAME_DEBUG."""
+"""Words about a plan: the lines of PYFLAME_DEBUG, and whether it is replayed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from pyflame.core import knobs
 from pyflame.engine.build import Executable, launch_source
-from pyflame.engine.capture import CapturedRunner
+from pyflame.engine.capture import NOT_CALLED, REPLAYED, CapturedRunner
 from pyflame.engine.gpu import GpuExecutable, gpu_source
 from pyflame.engine.launch import Runner
 from pyflame.ir.kernel import Launch, Plan
@@ -28,6 +28,19 @@ def debug_print(plan: Plan, runner: Runner) -> None:
             print(f"    {seconds * 1e6:10.1f} us {rate}  {launch.name}  {list(launch.output)}", file=sys.stderr)
         if level >= 4:
             print(_text(launch, runner), file=sys.stderr)
+
+
+def replay_text(runner: Runner) -> str:
+    """Whether a jitted function's last call was replayed as a graph, and if not why; empty: there are no graphs."""
+    if not isinstance(runner, CapturedRunner):
+        return ""
+    if knobs.DEBUG.text() != "0":
+        return "not replayed as a graph: PYFLAME_DEBUG looks at each launch"
+    if runner.why == NOT_CALLED:
+        return "not called yet; it may be replayed as a graph from the second or third call on"
+    return (
+        f"{REPLAYED} at the last call" if runner.why == REPLAYED else f"not {REPLAYED} at the last call: {runner.why}"
+    )
 
 
 def _text(launch: Launch, runner: Runner) -> str:

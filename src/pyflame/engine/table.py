@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
+from typing import Any
 
 from pyflame.core.device import CPU, Target
 from pyflame.engine.devices import get_device
@@ -12,6 +14,36 @@ from pyflame.ir.opdef import KERNEL
 from pyflame.kernels import SPECS, KernelSpec
 from pyflame.kernels.blas import blas_spec
 from pyflame.libs.cpu.openblas import find_openblas
+
+
+def table_for(target: Target, device: Any = None) -> Table:
+    """The implementations on a target.
+
+    `device`: a GPU that is to run it, whose libraries may make a kernel of ours the slower way. Without one, as for a
+    plan made ahead of time, there are none.
+    """
+    table = implementations(target)
+    if device is None or not target.is_gpu or device.id.kind == "null":
+        return table
+    return table | {op: tuple(_unless_overtaken(op, way, device) for way in table[op]) for op in _overtaken(target)}
+
+
+def _overtaken(target: Target) -> list[str]:
+    return [op for (op, _), spec in SPECS.items() if spec.overtaken_by and target.language in spec.languages]
+
+
+def _unless_overtaken(op: str, way: Implementation, device: Any) -> Implementation:
+    """A candidate that is none where a library of the device does the op that its decomposition is made of."""
+    by = SPECS[op, way.name].overtaken_by
+    if not by:
+        return way
+
+    def prior(node: Node) -> float:
+        from pyflame.engine.libraries.decide import libraries_of  # asked only where there is such a node
+
+        return 0.0 if libraries_of(device).usable(by) else way.prior(node)
+
+    return replace(way, prior=prior)
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 from pyflame.kernels import (
     attention,
+    attention_gpu,
     contraction,
     conv_gpu,
     cumulative,
@@ -21,6 +22,7 @@ __all__ = [
     "Epilogue",
     "KernelSpec",
     "attention",
+    "attention_gpu",
     "contraction",
     "conv_gpu",
     "cumulative",

@@ -164,14 +164,50 @@ def _backward_bytes(shape: AttentionShape, geo: Geometry, taken: int) -> int:
     )
 
 
-def _strides(view: OperandView | None) -> tuple[int, ...]:
+def strides_of(view: OperandView | None) -> tuple[int, ...]:
     """Of batch, head, row and column; 0 where a mask is broadcast, and where there is nothing."""
     if view is None:
         return (0, 0, 0, 0)
     return tuple(0 if size == 1 else step for size, step in zip(view.shape, view.strides, strict=True))
 
 
-def _results(shape: AttentionShape, backward: bool) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class AttentionLaunch:
+    """The operands of a launch by name; g and out, of the same shape, are there in the backward pass."""
+
+    query: OperandView
+    key: OperandView
+    value: OperandView
+    mask: OperandView | None
+    g: OperandView | None
+    out: OperandView | None
+    is_causal: bool
+    scale: float
+
+    @staticmethod
+    def of(launch: Launch) -> AttentionLaunch:
+        anchor, views = launch.kernel.anchor, launch.operands
+        assert anchor is not None
+        backward = anchor.op.name == "attention_backward"
+        g, out = (views[0], views[4]) if backward else (None, None)
+        mask = next(iter(views[5 if backward else 3 :]), None)
+        query, key, value = views[backward : backward + 3]
+        return AttentionLaunch(query, key, value, mask, g, out, *anchor.attrs)
+
+    @property
+    def mask_kind(self) -> int:
+        """0: none; 1: bool; 2: added."""
+        return 0 if self.mask is None else 1 if self.mask.dtype is bool_ else 2
+
+    @property
+    def shape(self) -> AttentionShape:
+        batch, query_heads, queries, depth = self.query.shape
+        _, heads, keys, width = self.value.shape
+        share = query_heads // heads
+        return AttentionShape(batch, heads, share, queries, keys, depth, width, self.mask is not None)
+
+
+def results_of(shape: AttentionShape, backward: bool) -> tuple[int, ...]:
     """PF_TO_*: the start of each result, its strides of batch and row (see the shapes in ops/attention.py)."""
     own, other = shape.heads * shape.share, shape.heads
     if not backward:
@@ -190,24 +226,16 @@ def _results(shape: AttentionShape, backward: bool) -> tuple[int, ...]:
 
 def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Source:
     """The text and arguments of one attention or its gradient."""
-    anchor = launch.kernel.anchor
-    assert anchor is not None
-    backward = anchor.op.name == "attention_backward"
-    is_causal, scale = anchor.attrs
-    views = launch.operands
-    query, key, value = views[backward : backward + 3]
-    g, out = (views[0], views[4]) if backward else (None, None)
-    mask = next(iter(views[5 if backward else 3 :]), None)
-    kind = 0 if mask is None else 1 if mask.dtype is bool_ else 2
-    batch, query_heads, queries, depth = query.shape
-    _, heads, keys, width = value.shape
-    shape = AttentionShape(batch, heads, query_heads // heads, queries, keys, depth, width, mask is not None)
-    dtype = query.dtype
+    made = AttentionLaunch.of(launch)
+    shape, backward = made.shape, made.g is not None
+    heads, queries, keys, depth, width = shape.heads, shape.queries, shape.keys, shape.depth, shape.width
+    dtype = made.query.dtype
     plan = attention_plan(shape, backward=backward, dtype=dtype.name, isa=isa_of(target), workers=target.workers)
-    (bits,) = struct.unpack("=q", struct.pack("=d", scale))
+    (bits,) = struct.unpack("=q", struct.pack("=d", made.scale))
     args = [
-        heads, shape.share, queries, keys, depth, width, int(is_causal), kind, bits, *plan.args,
-        *(step for view in (query, key, value, mask, g, out) for step in _strides(view)), *_results(shape, backward),
+        heads, shape.share, queries, keys, depth, width, int(made.is_causal), made.mask_kind, bits, *plan.args,
+        *(n for view in (made.query, made.key, made.value, made.mask, made.g, made.out) for n in strides_of(view)),
+        *results_of(shape, backward),
     ]  # fmt: skip
     defines = {
         "PF_NAME": "PF_KEY",
@@ -229,7 +257,7 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
     )
 
 
-def _prior(node: Node, target: Target) -> float:
+def attention_prior(node: Node, target: Target) -> float:
     """0 for what attention.c does not take: other dtypes, nothing to attend to, and few queries."""
     query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
     empty = 0 in query.shape or 0 in value.shape
@@ -239,6 +267,11 @@ def _prior(node: Node, target: Target) -> float:
 for _name in ("attention", "attention_backward"):
     kernel(
         KernelSpec(
-            _name, "flash", attention_source, why="own blocks of scores, never stored", strided=True, prior=_prior
+            _name,
+            "flash",
+            attention_source,
+            why="own blocks of scores, never stored",
+            strided=True,
+            prior=attention_prior,
         )
     )

@@ -104,7 +104,8 @@ def _radix(made: GpuFunctions, s: Sorting, target: Target) -> int:
     waves = 4 * RADIX_BLOCK // target.wave_size  # a word for each
     index, bits = position_type(blocks), f"uint{8 * s.key_bytes}_t"
     items = s.rows * s.length
-    size = _rounded(items * (s.key_bytes + 4))
+    positions_at = _rounded(items * s.key_bytes)  # behind the keys, which an odd number of leaves askew
+    size = _rounded(positions_at + items * 4)
     places = [_rounded(s.scratch) + n * size for n in range(min(2, s.used_bytes - 1))]
     counts = _rounded(s.scratch) + len(places) * size
     sums = counts + 4 * VALUES * blocks
@@ -114,7 +115,7 @@ def _radix(made: GpuFunctions, s: Sorting, target: Target) -> int:
     for byte in range(s.used_bytes):
         first, last = byte == 0, byte == s.used_bytes - 1
         way = [0 if first else places[(byte - 1) % 2], 0 if last else places[byte % 2]]
-        where = [n for start in way for n in (start, start + items * s.key_bytes)]
+        where = [n for start in way for n in (start, start + positions_at)]
         args = [s.rows, s.length, s.take, *with_magic([tiles]), 8 * byte, counts, sums, *where, s.found]
         end = "_first" * first + "_last" * last
         given = f"{s.source}, {keys}, (uint32_t *)(scratch + arg[6]), arg"

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pyflame.core.errors import DeviceError
+from pyflame.core.errors import ArgumentTypeError, DeviceError
 
 WORDS: dict[str, Any] = {
     "ptr": ctypes.c_void_p,
@@ -43,8 +43,15 @@ def parameters(declaration: str) -> list[tuple[str, str]]:
     return [(word, name) for word, name in pairs]
 
 
+def _nothing() -> None:
+    pass
+
+
 class Library:
-    """A loaded library: `call(function, ...)` for functions that return a status, `plain(...)` for the others."""
+    """A loaded library: `call(function, ...)` for functions that return a status, `plain(...)` for the others.
+
+    `prepare` is called before each: it may make a device current, where others work in between.
+    """
 
     def __init__(
         self,
@@ -53,8 +60,11 @@ class Library:
         table: Mapping[str, str],
         plain: Mapping[str, tuple[Any, str]] | None = None,
         statuses: Mapping[int, str] | None = None,
+        error: type[LibraryError] = LibraryError,
     ) -> None:
         self.name = name
+        self._error = error
+        self.prepare: Callable[[], None] = _nothing
         self._statuses = statuses or {}
         self._functions: dict[str, Callable[..., Any]] = {}
         for function, declaration in table.items():
@@ -66,7 +76,7 @@ class Library:
         try:
             bound: Any = getattr(handle, function)
         except AttributeError:
-            raise LibraryError(
+            raise self._error(
                 f"[{self.name}] expected the function {function} but this version of the library does not have it; "
                 "install a newer one, or go on with PyFlame's own kernels"
             ) from None
@@ -76,21 +86,23 @@ class Library:
 
     def plain(self, function: str, *arguments: Any) -> Any:
         """Call a function that returns a value."""
+        self.prepare()
         return self._functions[function](*arguments)
 
     def call(self, function: str, *arguments: Any) -> None:
         """Call a function that returns a status, and raise if it is not success."""
-        status = self._functions[function](*arguments)
+        status = self.status(function, *arguments)
         if status != 0:
             self.fail(function, status)
 
     def status(self, function: str, *arguments: Any) -> int:
         """Call a function whose failure is an answer: "not supported" is no error."""
+        self.prepare()
         return int(self._functions[function](*arguments))
 
     def fail(self, function: str, status: int) -> None:
         """Raise for a status."""
-        raise LibraryError(
+        raise self._error(
             f"[{self.name}] expected {function} to succeed but got status {status} "
             f"({self._statuses.get(status, 'unknown to PyFlame')}); PyFlame's own kernels do not need this library"
         )
@@ -106,6 +118,19 @@ class Library:
         found = ctypes.c_size_t()
         self.call(function, *arguments, ctypes.byref(found))
         return found.value
+
+
+def stream_handle(name: str, stream: Any) -> int:
+    """The driver's handle of a stream: of a pf.Stream, or the number itself.
+
+    >>> stream_handle("rocBLAS", 0)
+    0
+    """
+    found = getattr(stream, "stream", stream)
+    found = getattr(found, "handle", found)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise ArgumentTypeError(f"[{name}] expected a pf.Stream or a stream's handle but got {stream!r}")
+    return found
 
 
 def statuses(constants: type, prefix: str) -> dict[int, str]:

@@ -60,6 +60,8 @@ class LtMatmul(ABC):
 
     name = ""
     version = ""
+    error: type[LibraryError] = LibraryError
+    reproducible = True  # whether its makers promise the same bits in every run
 
     def __init__(self) -> None:
         self._described: OrderedDict[tuple[Any, ...], Described] = OrderedDict()
@@ -114,7 +116,7 @@ class LtMatmul(ABC):
         with self._lock:
             found = self._find(spec, limit, aligned, wanted)
             if rank >= len(found.algorithms):
-                raise LibraryError(
+                raise self.error(
                     f"[{self.name}] expected an algorithm number {rank} for {spec.text} but the library has "
                     f"{len(found.algorithms)} with {workspace_bytes} bytes of workspace; PyFlame's own kernel does it"
                 )
@@ -144,7 +146,7 @@ class LtMatmul(ABC):
             return found
         problem = by_columns(spec)
         if problem is None:
-            raise LibraryError(
+            raise self.error(
                 f"[{self.name}] expected matrices that lie by rows or by columns but got strides {spec.a}, {spec.b}, "
                 f"{spec.c} for {spec.text}; copy them, or let PyFlame's own kernel read them"
             )

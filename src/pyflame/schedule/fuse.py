@@ -16,10 +16,10 @@ from math import prod
 from pyflame.core.device import Target
 from pyflame.core.shape import contiguous_strides
 from pyflame.ir import Node
-from pyflame.ir.implementation import Implementation, Table, choose
+from pyflame.ir.implementation import Table, choose
 from pyflame.ir.opdef import ASSIGN, COMPOSITE, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
+from pyflame.schedule.group import Group, Operand, Reader, Request, live
 from pyflame.schedule.index import (
-    ZERO,
     Form,
     Index,
     Range,
@@ -33,76 +33,7 @@ from pyflame.schedule.index import (
 )
 
 CHEAP = 4  # flops per element below which computing twice beats storing
-
-
-class Group:
-    """What will be one launch. `scopes[0]` are loops over independent rows, `scopes[1]` loops inside a row, ..."""
-
-    __slots__ = (
-        "aliases",
-        "anchor",
-        "assign",
-        "implementation",
-        "level",
-        "merged",
-        "nodes",
-        "operands",
-        "reads",
-        "scopes",
-        "stores",
-        "values",
-    )
-
-    def __init__(self, level: int) -> None:
-        self.level = level
-        self.scopes: list[list[Range]] = [[]]
-        self.anchor: Node | None = None  # a kernel op whose epilogue this group is, or that it consists of
-        self.implementation: Implementation | None = None  # of the anchor
-        self.assign: Node | None = None
-        self.merged: Group | None = None  # the group that took this one in
-        self.values: dict[tuple[Node, Index], Index | None] = {}  # computed here; for a reduction: index of its source
-        self.reads: dict[tuple[Node, Index], Form] = {}  # loaded from memory at this address
-        self.aliases: dict[tuple[Node, Index], tuple[Node, Index]] = {}  # movement op -> what it stands for
-        self.operands: list[Operand] = []  # whole buffers: sources of the anchor and of gathers
-        self.stores: list[tuple[Node, Index]] = []
-        self.nodes: list[Node] = []
-
-    @property
-    def rigid(self) -> bool:
-        """Ranges of an anchored group are the anchor's own and cannot be split."""
-        return self.anchor is not None
-
-    def ranges(self) -> list[Range]:
-        return [leaf for scope in self.scopes for r in scope for leaf in r.leaves() if leaf.extent != 1]
-
-
-class Operand:
-    """A whole buffer, read through a view: by an anchor, by a gather, or by the caller as an output (group None)."""
-
-    __slots__ = ("base", "contiguous", "form", "group", "level", "node", "ranges", "source")
-
-    def __init__(self, node: Node, group: Group | None, contiguous: bool) -> None:
-        self.node = node
-        self.group = group
-        self.level = group.level if group else -1
-        self.contiguous = contiguous
-        self.ranges = [Range(size) for size in node.shape]
-        self.source: Node | None = None  # filled in: the stored node or leaf, and its address
-        self.form: Form = ZERO
-        self.base = False  # an assign's destination
-
-    def index(self) -> Index:
-        return tuple(of_range(r) for r in self.ranges)
-
-    def strides(self) -> tuple[int, ...]:
-        terms = dict(self.form.terms)
-        return tuple(terms.get(r, 0) for r in self.ranges)
-
-
-Reader = Group | Operand
-Request = tuple[
-    Reader, Index | None, Form | None
-]  # index, or the address of a source that must be contiguous in memory
+SMALL = 32  # a tensor as many times smaller than another counts for nothing beside it
 
 
 class Fuser:
@@ -131,6 +62,8 @@ class Fuser:
             requests = self.requests.pop(node, None)
             if requests:
                 self.place(node, requests)
+        if self.target.is_gpu:
+            self.unite_rows()
 
     def ask(self, node: Node, reader: Reader, index: Index | None, flat: Form | None = None) -> None:
         self.requests.setdefault(node, []).append((reader, index, flat))
@@ -138,7 +71,7 @@ class Fuser:
     # --- one node ---------------------------------------------------------------------------------------------------
 
     def place(self, node: Node, requests: list[Request]) -> None:
-        requests = [(_live(reader), index, flat) for reader, index, flat in requests]
+        requests = [(live(reader), index, flat) for reader, index, flat in requests]
         kind = node.op.kind
         if kind == LEAF:
             self.place_leaf(node, requests)
@@ -209,14 +142,14 @@ class Fuser:
             return
         host = self.host(node, groups, memory)
         if host is None:  # looking for one may have merged readers
-            self.realize(node, [(_live(reader), index, flat) for reader, index, flat in requests])
+            self.realize(node, [(live(reader), index, flat) for reader, index, flat in requests])
             return
         (index,) = groups[host]
         self.compute(node, host, index)
         host.stores.append((node, index))
         self.stored[node] = host
         for reader, at, flat in requests:
-            if _live(reader) is not host:
+            if live(reader) is not host:
                 self.load(node, reader, at, flat, contiguous_strides(node.shape))
 
     def inline(self, node: Node, groups: dict[Group, set[Index]]) -> bool:
@@ -243,33 +176,54 @@ class Fuser:
 
     def wasteful(self, node: Node, group: Group, index: Index) -> bool:
         """Whether computing here repeats costly work: the node is smaller than the loops it would sit in."""
-        if node.op.cost <= CHEAP or node.size == 1 or node in self.after_reduce:
+        if node.size == 1:
             return False
-        ranges = group.ranges()
+        if node in self.after_reduce:  # repeated only inside of other rows than those it follows from
+            if not self.depth(group, index):
+                return False
+        elif node.op.cost <= CHEAP:
+            return False
         used = {r for form in index for r, _ in normalize(form).terms}
-        return any(r not in used for r in ranges)
+        return any(r not in used for r in group.ranges())
 
     def host(self, node: Node, groups: dict[Group, set[Index]], memory: list[Request]) -> Group | None:
         """The reader that can compute and store the node for all others, if there is one."""
         if not groups:
             return None
         best = max(groups, key=lambda g: g.level)
-        if self.full(best) or any(reader.level >= best.level for reader, _, _ in memory):
-            return None
-        for group in [g for g in groups if g is not best and g.level == best.level]:
-            if not self.alike(best, group):
-                return None
+        for group in [g for g in groups if g is not best and g.level == best.level and self.alike(best, g)]:
             self.absorb(best, group)
             groups[best] |= groups.pop(group)
-        groups[best] = {tuple(normalize(f) for f in index) for index in groups[best]}
-        if len(groups[best]) != 1:
-            return None
-        (index,) = groups[best]
+        in_memory = {r.group if isinstance(r, Operand) else r for r, _, _ in memory}
+        for group in [g for g in groups if g.level == best.level and g not in in_memory]:
+            others = [reader.level for reader, _, _ in memory] + [g.level for g in groups if g is not group]
+            groups[group] = {tuple(normalize(f) for f in index) for index in groups[group]}
+            if self.can_store(node, group, groups[group]) and self.lift(group, max(others, default=-1)):
+                return group
+        return None
+
+    def can_store(self, node: Node, group: Group, indices: set[Index]) -> bool:
+        """Whether a group that reads the node has each of its elements once."""
+        if self.full(group) or len(indices) != 1:
+            return False
+        (index,) = indices
         if node.op.kind == REDUCE:
-            return best if self.join(node, best, index, dry=True) else None
-        depth = self.depth(best, index)
-        ranges = [r for scope in best.scopes[: depth + 1] for r in scope]
-        return best if covers(index, ranges, node.size) else None
+            return self.join(node, group, index, dry=True)
+        depth = self.depth(group, index)
+        ranges = [r for scope in group.scopes[: depth + 1] for r in scope]
+        return covers(index, ranges, node.size)
+
+    def lift(self, group: Group, level: int) -> bool:
+        """Let a group run before all of this level, if what it reads is there by then."""
+        if group.level > level:
+            return True
+        read = [node for node, _ in group.reads] + [o.source for o in group.operands if o.source is not None]
+        if any(self.stored[node].level <= level + 1 for node in read if node in self.stored):
+            return False
+        group.level = level + 1
+        for operand in group.operands:
+            operand.level = group.level
+        return True
 
     def alike(self, a: Group, b: Group) -> bool:
         """Whether two groups of one level, which cannot depend on each other, run over the same elements."""
@@ -293,6 +247,28 @@ class Fuser:
         for node, _ in other.stores:
             self.stored[node] = best
         self.groups.remove(other)
+
+    def unite_rows(self) -> None:
+        """Let rows that are reduced in several ways be read once, as a gradient is for a weight's and a bias's."""
+        found: dict[tuple[object, ...], Group] = {}
+        for group in list(self.groups):
+            if len(group.scopes) != 2 or group.anchor is not None or group.assign is not None or group.operands:
+                continue
+            ranges = group.ranges()
+            depth = len([leaf for r in group.scopes[0] for leaf in r.leaves() if leaf.extent != 1])
+            space = prod(r.extent for r in ranges)
+            keys = []
+            for (node, _), form in group.reads.items():
+                if node.size >= space:
+                    terms = dict(normalize(form).terms)
+                    keys.append((group.level, depth, node, *((r.extent, terms.get(r, 0)) for r in ranges)))
+            other = next((found[key] for key in keys if key in found), group)
+            while other.merged is not None:
+                other = other.merged
+            for key in keys:
+                found.setdefault(key, group)
+            if other is not group and len(group.nodes) + len(other.nodes) <= self.max_ops:
+                self.absorb(other, group)
 
     def realize(self, node: Node, requests: list[Request]) -> None:
         """Give the node a group and a buffer of its own; the readers load it."""
@@ -439,9 +415,9 @@ class Fuser:
         return tuple(of_range(r) for r in new), [[r] for r in new]
 
     def worth_a_row(self, outer: Sequence[Range], inner: Sequence[Range]) -> bool:
-        """Rows must be enough to keep the workers busy, unless there is little to do at all."""
+        """Rows must be enough to keep the workers busy, unless there is little to do at all. A GPU cuts long rows."""
         rows, width = prod(r.extent for r in outer), prod(r.extent for r in inner)
-        return rows >= self.target.workers or rows * width <= 65536
+        return self.target.is_gpu or rows >= self.target.workers or rows * width <= 65536
 
     # --- kernels and assignments ------------------------------------------------------------------------------------
 
@@ -523,16 +499,19 @@ class Fuser:
             self.load(node, reader, where, flat, contiguous_strides(node.shape))
 
 
-def _live(reader: Reader) -> Reader:
-    """The group that a merged group became part of."""
-    while isinstance(reader, Group) and reader.merged is not None:
-        reader = reader.merged
-    return reader
-
-
 def _cheap(node: Node) -> bool:
-    """Cheap enough to compute in several kernels: little work on at most one tensor that has axes."""
-    return node.op.kind == ELEMENTWISE and node.op.cost <= CHEAP and sum(s.size > 1 for s in node.srcs) <= 1
+    """Cheap enough to compute in several kernels: little work on one tensor of its size and what is small beside it."""
+    large = sum(_size(s) * SMALL > node.size for s in node.srcs if s.size > 1)
+    return node.op.kind == ELEMENTWISE and node.op.cost <= CHEAP and large <= 1
+
+
+def _size(node: Node) -> int:
+    """Of what must be read for a node that may be another one seen otherwise."""
+    size = node.size
+    while node.op.kind == MOVEMENT:
+        node = node.srcs[0]
+        size = min(size, node.size)
+    return size
 
 
 def _after_reduce(order: Sequence[Node]) -> set[Node]:

@@ -11,7 +11,7 @@ from pyflame.core.shape import contiguous_strides
 from pyflame.ir import Node
 from pyflame.ir.kernel import Access, Anchor, Instr, Kernel
 from pyflame.ir.opdef import CONST, GATHER, IOTA, REDUCE
-from pyflame.schedule.fuse import Group, Operand
+from pyflame.schedule.group import Group, Operand
 from pyflame.schedule.index import Form, Index, Range, broadcast, flatten, normalize
 
 Key = tuple[Node, Index]

@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pyflame.ir import Node
 from pyflame.ir.opdef import GATHER
-from pyflame.schedule.fuse import Group
+from pyflame.schedule.group import Group
+
+NOTHING = 4096  # bytes
 
 
 def sources(group: Group) -> set[Node]:
@@ -21,6 +23,10 @@ class Order:
     Of those that may run, one that lets go of at least as much memory as it takes comes first (a weight's gradient, as
     soon as its activations are there); otherwise the one that came first in the graph. `heirs`: inputs and the stored
     nodes that would like their buffers; `kept`: nodes whose memory is the caller's.
+
+    With `stops`, whoever runs the plan stops at a bad index, and heirs wait until none can be found any more. A GPU
+    goes on, so there an update comes as soon as it may: what it reads is still in the caches. For its sake what takes
+    next to no memory, as the numbers of a step do, comes early.
     """
 
     def __init__(
@@ -29,8 +35,11 @@ class Order:
         stored: Mapping[Node, Group],
         heirs: Mapping[Node, Node],
         kept: Collection[Node],
+        stops: bool = True,
     ) -> None:
         self.groups = groups
+        self.stops = stops
+        self.least = 0 if stops else NOTHING
         self.number = {g: -i for i, g in enumerate(groups)}  # groups were made from the outputs to the inputs
         self.reads = {g: sources(g) for g in groups}
         self.needs = {g: {stored[n] for n in self.reads[g] if n in stored} - {g} for g in groups}
@@ -54,11 +63,11 @@ class Order:
 
     def waits_for(self, stored: Mapping[Node, Group], heirs: Mapping[Node, Node]) -> dict[Group, set[Group]]:
         """Who should wait for whom so that heirs can take over: for all other readers of the buffer, and for all that
-        may find a bad index, which must leave every input as it was."""
+        may find a bad index and stop there, which must leave every input as it was."""
         if not heirs:
             return {}
         readers: dict[Node, set[Group]] = {leaf: set() for leaf in heirs}
-        checking = {g for g in self.groups if any(n.op.kind == GATHER or n.op.checked for n in g.nodes)}
+        checking = {g for g in self.groups if any(n.op.kind == GATHER or n.op.checked for n in g.nodes) and self.stops}
         for group in self.groups:
             for node in self.reads[group]:
                 if node in readers:
@@ -100,7 +109,7 @@ class Order:
     def offer(self, group: Group) -> None:
         """A group may run now."""
         heapq.heappush(self.ready, (self.number[group], group))
-        if self.growth[group] <= 0:
+        if self.growth[group] <= self.least:
             heapq.heappush(self.freeing, (self.growth[group], self.number[group], group))
 
     def next(self, done: Mapping[Group, None]) -> Group:

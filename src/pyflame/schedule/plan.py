@@ -11,7 +11,8 @@ from pyflame.ir import Node
 from pyflame.ir.graph import topological
 from pyflame.ir.implementation import Table
 from pyflame.ir.kernel import BufferDecl, Kernel, Launch, OperandView, OutputView, Plan
-from pyflame.schedule.fuse import Fuser, Group
+from pyflame.schedule.fuse import Fuser
+from pyflame.schedule.group import Group
 from pyflame.schedule.lower import Lowering
 from pyflame.schedule.order import Order
 
@@ -52,6 +53,7 @@ class _Planner:
         self.inputs = inputs
         self.constants = constants
         self.outputs = outputs
+        self.stops = not fuser.target.is_gpu  # whether a bad index ends a run of the plan
         source_of = {operand.node: operand.source for operand in fuser.outputs}
         # input -> the stored node that takes its buffer over
         self.heirs = {
@@ -69,7 +71,7 @@ class _Planner:
     def run(self) -> Plan:
         plan = self.plan
         kept = {operand.source for operand in self.fuser.outputs if operand.source is not None}
-        groups = Order(self.fuser.groups, self.fuser.stored, self.heirs, kept).run()
+        groups = Order(self.fuser.groups, self.fuser.stored, self.heirs, kept, self.stops).run()
         for node, position in self.inputs.items():
             self.buffer_of[node] = len(plan.buffers)
             plan.buffers.append(BufferDecl(node.meta.nbytes, "input", position, dtype=node.dtype, shape=node.shape))
@@ -92,7 +94,7 @@ class _Planner:
             if decl.role == "scratch":
                 decl.role = "output"
             strides = operand.strides()
-            contiguous = is_contiguous(node.shape, strides) and operand.form.offset == 0
+            contiguous = is_contiguous(node.shape, strides)
             plan.outputs.append(OutputView(buffer, operand.form.offset, None if contiguous else strides))
         self.hand_down()
         self.place_scratch()
@@ -155,7 +157,7 @@ class _Planner:
         """Let heirs take over an input's buffer, where all others have read it before, or read what they overwrite."""
         plan = self.plan
         kept = {view.buffer for view in plan.outputs}
-        checking = [i for i, launch in enumerate(plan.launches) if launch.kernel.checked]
+        checking = [i for i, launch in enumerate(plan.launches) if launch.kernel.checked and self.stops]
         for leaf, node in self.heirs.items():
             given, taken = self.buffer_of[leaf], self.buffer_of[node]
             first, last = self.first_use.get(taken), self.last_use.get(given, -1)

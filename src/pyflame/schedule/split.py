@@ -17,6 +17,7 @@ from pyflame.ir.kernel import Access, BufferDecl, Instr, Kernel, Launch, Plan
 from pyflame.schedule.lower import merge_loops
 from pyflame.schedule.plan import ALIGNMENT, cost
 
+LONG = 512  # terms of a product from which on a wider result costs little beside it
 ACTIVATIONS = {"relu": "relu", "gelu_tanh": "gelu"}  # ops, and what libraries call them
 
 
@@ -66,7 +67,9 @@ def _following(kernel: Kernel, take: Take, user: int) -> Take | None:
     name = instr.op.name if instr.kind == "op" and instr.op is not None else ""
     if name == "cast":
         wider = value.kind == "acc" and instr.dtype.name == "float32" and value.dtype.itemsize == 2
-        return Take(user) if wider else None
+        assert kernel.anchor is not None
+        long = any(v == user for v, _ in kernel.stores) or kernel.anchor.srcs[0].shape[-1] >= LONG
+        return Take(user) if wider and long else None
     if instr.dtype != value.dtype or take.activation:
         return None
     if name == "add":
@@ -121,19 +124,21 @@ def alone(plan: Plan, number: int) -> Plan:
     return Plan(buffers, [moved], [], list(plan.uniforms))
 
 
-def divide(plan: Plan, ways: Mapping[int, Way]) -> dict[int, int]:
+def divide(plan: Plan, ways: Mapping[int, Way], apart: int = 0) -> dict[int, int]:
     """Rewrite some launches of a plan, by number; gives the new numbers of their products.
 
-    Memory in between lies behind the plan's arena: it is needed from one launch to the next only.
+    Memory in between lies behind the plan's arena: it is needed from one launch to the next only. That of several
+    launches lies `apart` up to so many bytes, so that one need not wait for another.
     """
     launches: list[Launch] = []
     products: dict[int, int] = {}
-    base = -(-plan.arena_bytes // ALIGNMENT) * ALIGNMENT
+    base = begin = -(-plan.arena_bytes // ALIGNMENT) * ALIGNMENT
     for number, launch in enumerate(plan.launches):
         if number not in ways:
             launches.append(launch)
             continue
-        parts = _Division(plan, launch, ways[number], base)
+        parts = _Division(plan, launch, ways[number], begin)
+        begin = parts.end if parts.end - base < apart else base
         products[number] = len(launches) + len(parts.before)
         launches += [*parts.before, parts.product, *parts.after]
         plan.arena_bytes = max(plan.arena_bytes, parts.end)

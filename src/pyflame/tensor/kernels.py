@@ -16,6 +16,7 @@ from pyflame.core.device import DeviceId, parse_device
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DeviceError, GradientError
 from pyflame.core.state import mode, state
 from pyflame.engine.aot.resources import KernelResources
+from pyflame.engine.devices import current_of
 from pyflame.engine.evaluate import evaluate
 from pyflame.engine.services import clear_cache
 from pyflame.engine.user.kernels import (
@@ -282,7 +283,7 @@ def compiler_options(
 
 
 class ROCmCompiler:
-    """Compiles kernels for one AMD GPU, or for a target, and counts what was in the cache.
+    """Compiles kernels for an AMD GPU (`device`, else the current one) or a target, and counts what was in the cache.
 
     >>> compiler = pyflame.backend.rocm.ROCmCompiler(target="gfx942")
     >>> kernel = compiler.compile_kernel(source, "scale")
@@ -291,12 +292,14 @@ class ROCmCompiler:
     """
 
     def __init__(self, device: object = None, target: str | None = None) -> None:
-        self._place: dict[str, Any] = {"target": target} if target is not None else {"device": device or "rocm:0"}
+        self._device = device
+        self._target = target
         self._kernels: list[tuple[bool, float]] = []
 
     def compile_kernel(self, source: str, name: str, **options: Any) -> Any:
         """As `pf.compile_kernel`, for this compiler's device or target."""
-        kernel = compile_kernel(source, name, **self._place, **options)
+        device = current_of("rocm") if self._device is None and self._target is None else self._device
+        kernel = compile_kernel(source, name, device=device, target=self._target, **options)
         self._kernels.append((kernel.cached, 0.0 if kernel.cached else kernel.compile_seconds))
         return kernel
 

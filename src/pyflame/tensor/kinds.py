@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyflame.core.device import DeviceId, parse_device
-from pyflame.core.errors import DeviceError, DeviceNameError
+from pyflame.core.errors import AMDDeviceError, DeviceError, DeviceNameError
 from pyflame.core.state import state
 from pyflame.engine import services
+from pyflame.engine.devices import current_of
 from pyflame.engine.memory import MemoryStats, PinnedMemoryPool, gpu_of
 from pyflame.tensor import devices, memory, streams
 
@@ -22,9 +23,10 @@ class GpuKind:
     True
     """
 
-    def __init__(self, kind: str, title: str) -> None:
+    def __init__(self, kind: str, title: str, error: type[DeviceError] = DeviceError) -> None:
         self.kind = kind
         self._title = title
+        self._error = error
 
     def __repr__(self) -> str:
         return f"pf.{self.kind}"
@@ -55,7 +57,7 @@ class GpuKind:
                 self.kind, f"[{op}] expected {self._title} but none is available: {self.why_absent()}"
             )
         if device is None:
-            return DeviceId(self.kind, max(self.current_device(), 0))
+            return current_of(self.kind)
         named = device if isinstance(device, int) and not isinstance(device, bool) else None
         if named is None:
             found = parse_device(device)
@@ -63,7 +65,7 @@ class GpuKind:
                 raise DeviceNameError(f"[{op}] expected a {self.kind} device but got {device!r}")
             named = found.index
         if not 0 <= named < count:
-            raise DeviceError(f"[{op}] expected the number of {self._title}, 0 to {count - 1}, but got {device!r}")
+            raise self._error(f"[{op}] expected the number of {self._title}, 0 to {count - 1}, but got {device!r}")
         return DeviceId(self.kind, named)
 
     def set_device(self, device: object) -> None:
@@ -177,4 +179,4 @@ class GpuKind:
 
 
 cuda = GpuKind("cuda", "an NVIDIA GPU")
-rocm = GpuKind("rocm", "an AMD GPU")
+rocm = GpuKind("rocm", "an AMD GPU", AMDDeviceError)

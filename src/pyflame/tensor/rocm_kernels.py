@@ -1,7 +1,8 @@
 """The ROCm backend's `launch_*` functions: ops over memory of an AMD GPU given by address, such as a memory manager's.
 
 They run the kernels that tensors run, on a stream of `pf.rocm.Stream` or, without one, in order with that of tensors.
-The result is computed in the pool's memory and copied to where it is wanted. Elements are float32.
+The result is computed in the pool's memory and copied to where it is wanted. Elements are float32. What leaves a block
+of a memory manager is refused; other addresses are the caller's business.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyflame.core.checks import natural
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, float32, int32
 from pyflame.core.errors import ArgumentError, suggest
 from pyflame.core.state import mode
 from pyflame.engine.evaluate import evaluate
-from pyflame.engine.memory import gpu_of
+from pyflame.engine.memory import check_range, gpu_of
 from pyflame.engine.value import Foreign, Value
 from pyflame.ir import F, Node, cast, const
 from pyflame.tensor.creation import leaf
@@ -35,16 +37,16 @@ def _launch(
     name: str, output: int, sources: Sequence[Source], stream: Stream | None, work: Callable[..., Node]
 ) -> None:
     """Compute a Node over foreign memory and put its value to an address."""
-    if any(n < 0 for _, shape, _ in sources for n in shape):
-        raise ArgumentError(f"[{name}] expected sizes of 0 or more but got {[shape for _, shape, _ in sources]}")
     device: DeviceId = rocm.id_of(name, None if stream is None else stream.device)
     gpu = gpu_of(name, device)
     with mode(device=device, recorder=None, tracer=None), gpu.using(stream.stream) if stream else _NOTHING:
         nodes = []
         for address, shape, dtype in sources:
-            memory = Foreign(address, dtype.itemsize * math.prod(shape))
+            nbytes = dtype.itemsize * math.prod(natural(name, "a size", n) for n in shape)
+            memory = Foreign(check_range(name, gpu, address, nbytes), nbytes)
             nodes.append(leaf(Value(memory), shape, dtype, device, True))
         result = F.contiguous(cast(work(*nodes), float32))
+        check_range(name, gpu, output, result.meta.nbytes)
         evaluate([result])
         gpu.copy(output, result.data.address, result.meta.nbytes)
 

@@ -19,7 +19,7 @@ import numpy as np
 from pyflame.autograd import Leaf
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType, float64, int64
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError, TraceError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TraceError
 from pyflame.core.generator import default_generator
 from pyflame.core.shape import Shape
 from pyflame.engine.aot.build import (
@@ -124,10 +124,10 @@ class AotPlan:
         with loaded.lock:
             return self._run(loaded, leaves)
 
-    def place(self, driver: Any, index: int, stream: int) -> None:
+    def place(self, driver: Any, index: int, stream: int, remember: Callable[[str], None] | None = None) -> None:
         """Load the plan onto a device of a driver's choosing. `run` does it where it finds a device by itself."""
         self.close()
-        self._loaded = Loaded(self.lowered, driver, index, stream)
+        self._loaded = Loaded(self.lowered, driver, index, stream, remember)
 
     def close(self) -> None:
         """Give the device's memory back; the next run begins with the constants of the plan."""
@@ -146,10 +146,15 @@ class AotPlan:
                 raise ArgumentTypeError(
                     f"[aot] expected a {spec.kind} as input {number} but got {type(value).__name__}"
                 )
-            if spec.kind == "tensor" and (value.shape, value.dtype) != (spec.shape, spec.dtype):
+            if spec.kind == "tensor" and value.dtype != spec.dtype:
+                raise DTypeError(
+                    f"[aot] expected {spec.dtype.name} as input {number} but got {value.dtype.name}; cast it with "
+                    f".to(pf.{spec.dtype.name}), or compile a plan for it"
+                )
+            if spec.kind == "tensor" and value.shape != spec.shape:
                 raise ShapeError(
-                    f"[aot] expected {spec.dtype.name} of shape {spec.shape} as input {number} but got "
-                    f"{value.dtype.name} of shape {value.shape}; compile a plan for each shape"
+                    f"[aot] expected a tensor of shape {spec.shape} as input {number} but got one of shape "
+                    f"{value.shape}; compile a plan for each shape"
                 )
         return leaves
 

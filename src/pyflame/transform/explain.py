@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import PendingGraph, find_plan, settle_copies
-from pyflame.engine.launch import Runner
-from pyflame.engine.value import Value
-from pyflame.ir.kernel import Plan
+from pyflame.engine.report import replay_text
 from pyflame.tensor import Tensor
 from pyflame.transform.jit import Jitted, jit
+from pyflame.transform.trace import Part
 from pyflame.transform.tree import flatten, is_tensor
 
 
@@ -44,6 +44,7 @@ class Report:
     arena_bytes: int
     intermediate_bytes: int
     edges: list[tuple[int, int]] = field(default_factory=list)
+    replay: str = ""  # of a jitted function on a GPU: whether it is replayed as a graph, and if not why
 
     def __str__(self) -> str:
         from pyflame.transform.explain_text import table
@@ -76,51 +77,65 @@ def explain(target: Tensor | Callable[..., Any], *args: Any, run: bool = True, *
         return _explain_nodes(tensors, run)
     traced, leaves = jitted.find(args, kwargs)
     # The plan runs, but what it would change stays as it is.
-    seconds = _timed(traced.runner, *traced.feed(leaves)) if run else None
-    return report(traced.plan, str(state.device), seconds)
+    if run:
+        inputs, constants = traced.feed(leaves)
+        _time(traced.parts, lambda: traced.runner.run(inputs, constants, timed=True))
+    found = report(traced.parts, run)
+    if jitted is target:
+        told = [(device, text) for device, _, runner in traced.parts if (text := replay_text(runner))]
+        several = len(traced.parts) > 1
+        found.replay = "; ".join(dict.fromkeys([f"{device}: {text}" if several else text for device, text in told]))
+    return found
 
 
 def _explain_nodes(tensors: list[Tensor], run: bool) -> Report:
     nodes = [t._node for t in tensors]
-    device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
     settle_copies(nodes)
-    graph = PendingGraph(nodes)
-    plan, runner = find_plan(graph, device)
-    inputs, constants = [n.data for n in graph.inputs], [n.data for n in graph.constants]
-    seconds = _timed(runner, inputs, constants) if run and plan.launches else None
-    return report(plan, str(device.id), seconds)
+    parts: list[Part] = []
+    for device in dict.fromkeys([n.meta.device or state.device for n in nodes]):
+        graph = PendingGraph([n for n in nodes if (n.meta.device or state.device) == device])
+        plan, runner = find_plan(graph, get_device(device))
+        parts.append((device, plan, runner))
+        inputs, constants = [n.data for n in graph.inputs], [n.data for n in graph.constants]
+        if run:
+            _time(parts[-1:], partial(runner.run, inputs, constants, timed=True))
+    return report(parts, run)
 
 
-def _timed(runner: Runner, inputs: Sequence[Value], constants: Sequence[Any]) -> list[float] | None:
-    """Seconds per launch of a second run, with memory and threads awake; None where nothing ran."""
+def _time(parts: Sequence[Part], run: Callable[[], object]) -> None:
+    """Take the seconds of each launch of a second run, with memory and threads awake."""
     for _ in range(2):
-        runner.seconds[:] = 0
-        runner.run(inputs, constants, timed=True)
-    return runner.seconds.tolist() if runner.seconds.any() else None
+        for _, _, runner in parts:
+            runner.seconds[:] = 0
+        run()
 
 
-def report(plan: Plan, device: str, seconds: list[float] | None) -> Report:
-    """A plan in words."""
-    launches = [
-        LaunchReport(
-            x.name,
-            x.ops,
-            x.output,
-            x.nbytes,
-            x.flops,
-            x.implementation,
-            x.why,
-            seconds[i] if seconds is not None else None,
-        )
-        for i, x in enumerate(plan.launches)
-    ]
-    written: dict[int, int] = {}
-    edges = []
-    for i, x in enumerate(plan.launches):
-        stored = {x.buffers[a.buffer][0] for _, a in x.kernel.stores}
-        edges += [(written[b], i) for b in sorted({b for b, _ in x.buffers} - stored) if b in written]
-        written.update(dict.fromkeys(stored, i))
-    return Report(device, launches, plan.arena_bytes, plan.intermediate_bytes, edges)
+def report(parts: Sequence[Part], timed: bool) -> Report:
+    """Plans in words; if they were timed, with the times that their runners have."""
+    found = Report(", ".join(dict.fromkeys([str(device) for device, _, _ in parts])), [], 0, 0)
+    for _, plan, runner in parts:
+        first, times = len(found.launches), runner.seconds.tolist() if timed and runner.seconds.any() else None
+        found.launches += [
+            LaunchReport(
+                x.name,
+                x.ops,
+                x.output,
+                x.nbytes,
+                x.flops,
+                x.implementation,
+                x.why,
+                times[i] if times is not None else None,
+            )
+            for i, x in enumerate(plan.launches)
+        ]
+        written: dict[int, int] = {}
+        for i, x in enumerate(plan.launches, first):
+            stored = {x.buffers[a.buffer][0] for _, a in x.kernel.stores}
+            found.edges += [(written[b], i) for b in sorted({b for b, _ in x.buffers} - stored) if b in written]
+            written.update(dict.fromkeys(stored, i))
+        found.arena_bytes += plan.arena_bytes
+        found.intermediate_bytes += plan.intermediate_bytes
+    return found
 
 
 __all__ = ["LaunchReport", "Report", "explain"]

@@ -65,7 +65,7 @@ def table(report: Report) -> str:
     from rich.console import Console
     from rich.table import Table
 
-    out = Table(title=summary(report), title_justify="left")
+    out = Table(title=summary(report), title_justify="left", caption=report.replay or None, caption_justify="left")
     for heading in HEADINGS:
         out.add_column(
             heading, justify="right" if heading in ("#", "bytes", "flops", "us", "GB/s") else "left", overflow="fold"
@@ -97,7 +97,8 @@ def plan_table(report: Report) -> str:
 
 def page(report: Report) -> str:
     """The graph as SVG, the launches as a table."""
-    return document(summary(report), _drawing(report) + plan_table(report))
+    replay = f"<p>{html.escape(report.replay)}</p>" if report.replay else ""
+    return document(summary(report), replay + _drawing(report) + plan_table(report))
 
 
 def _drawing(report: Report) -> str:

@@ -19,7 +19,7 @@ from pyflame.core.errors import TraceError
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
-from pyflame.transform.trace import Traced, evaluated
+from pyflame.transform.trace import Traced, argument
 from pyflame.transform.tree import flatten, is_tensor, is_traced
 
 MANY = 16  # traces of one function after which a warning says what keeps changing
@@ -32,6 +32,7 @@ _PARTS = (
     "autocast",
     "current device",
     "float32 precision",
+    "determinism",
 )
 
 
@@ -75,8 +76,8 @@ class Jitted:
         shape: Any = tuple([flatten(a, leaves, is_traced) for a in args])
         if kwargs:
             shape = (shape, flatten(kwargs, leaves, is_traced))
-        sigs = tuple([float if type(v) is float else (evaluated(v).sig, v._entry is not None) for v in leaves])
-        key = (shape, sigs, state.grad_enabled, state.autocast, state.device, tf32_allowed())
+        sigs = tuple([float if type(v) is float else (argument(v).sig, v._entry is not None) for v in leaves])
+        key = (shape, sigs, state.grad_enabled, state.autocast, state.device, tf32_allowed(), state.deterministic)
         try:
             variants = self.cache.get(key, [])
         except TypeError as error:

@@ -2,17 +2,20 @@
 
 While a function is traced every tensor cell that it reads becomes an input of the plan and every cell that it rebinds
 becomes an output. A cell that is both gives its buffer to its new value, where nobody else can see that buffer.
-A bad index leaves such cells as they were; only what was assigned to a part of one before (`cell[i] = x`) is kept.
+On the CPU a bad index leaves such cells as they were, but for what was assigned to a part of one (`cell[i] = x`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from pyflame.autograd import Leaf
 from pyflame.core import knobs
+from pyflame.core.device import DeviceId
 from pyflame.core.dtype import float32, int64
 from pyflame.core.errors import TraceError
 from pyflame.core.generator import Generator
@@ -21,13 +24,19 @@ from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import PendingGraph, evaluate, plan_graph
 from pyflame.engine.launch import Runner, replayed, runner_for
 from pyflame.engine.report import debug_print
+from pyflame.engine.stages import Staged, crosses, without_needless_copies
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, F, Node, const, signature
 from pyflame.ir.declare import wrap_int
+from pyflame.ir.kernel import Plan
 from pyflame.ir.node import user_line
 from pyflame.ir.opdef import LEAF
 from pyflame.tensor import Tensor
 from pyflame.transform.tree import flatten, is_tensor, is_traced, rebuild
+
+Part = tuple[DeviceId, Plan, Runner]  # a plan, where it runs, and what runs it
+_signature_of = attrgetter("_node.sig")
+(_LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
 
 
 class _NotThere:
@@ -64,6 +73,16 @@ def evaluated(tensor: Tensor) -> Node:
     return node
 
 
+def argument(tensor: Tensor) -> Node:
+    """The node of an argument as a leaf. On a GPU one number seen under a shape is written out: graphs copy bytes."""
+    node = evaluated(tensor)
+    strides, device = node.data.strides, node.meta.device
+    if strides is not None and not any(strides) and device is not None and device.kind not in ("cpu", "null"):
+        node = tensor._node = F.clone(node)
+        evaluate([node])
+    return node
+
+
 def settled(cell: Tensor) -> Node:
     """The node of a captured cell as a leaf in row-major memory, so that its layout is no reason to trace again."""
     node = evaluated(cell)
@@ -71,6 +90,11 @@ def settled(cell: Tensor) -> Node:
         node = cell._node = F.clone(node)
         evaluate([node])
     return node
+
+
+def _again(value: Value) -> Value:
+    """Another Value of the same memory."""
+    return Value(value.storage, value.offset, value.strides)
 
 
 class Tracer:
@@ -141,7 +165,9 @@ class Tracer:
 class Traced:
     """One signature's plan and where its inputs and outputs live."""
 
+    plan: Plan
     runner: Runner
+    device: DeviceId  # that it runs on, if it is one
 
     def __init__(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], name: str
@@ -194,17 +220,27 @@ class Traced:
             nodes += [t.grad._node for t in self.new_grads if t.grad is not None]
             self.cleared = [t for t in self.new_grads if t.grad is None]
             self.new_grads = [t for t in self.new_grads if t.grad is not None]
-            # whether a cell must have a .grad, must not have one (None: either will do)
+            # cells that must have a .grad, or must not have one; of the others either will do
             self.had_grad = [
-                tracer.grads_before[id(t)] is not None if tracer.saw_grad.get(id(t)) else None for t in self.cells
+                (t, tracer.grads_before[id(t)] is not None) for t in self.cells if tracer.saw_grad.get(id(t))
             ]
             self.cell_sigs = [made.sig for _, made in cells]
+            metas = [n.meta for n in nodes]
             graph = self._plan(nodes, successor)
         self.key = graph.key
         self.guards = list(tracer.guards.values())
         position = {n: i for i, n in enumerate(graph.outputs)}
         strides = [view.strides for view in self.plan.outputs]
-        self.outputs = [(position[n], n.meta, signature("leaf", n.meta, strides[position[n]])) for n in nodes]
+        places = [position[n] for n in nodes]
+        self.outputs = [
+            (at, meta, signature("leaf", meta, strides[at])) for at, meta in zip(places, metas, strict=True)
+        ]
+        self.returned = len(returned)
+        news = self.outputs[self.returned :]
+        states, gradients = news[: len(self.rebound)], news[len(self.rebound) :]
+        uses = Counter([at for at, _, _ in states])
+        self._new_states = [(t, *output, uses[output[0]] == 1) for t, output in zip(self.rebound, states, strict=True)]
+        self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
         feed_at = {n: i for i, n in enumerate(feeds)}
         cell_at = {made: i for i, (_, made) in enumerate(cells)}
         grad_at = {made: i for i, (_, made) in enumerate(self.grad_cells)}
@@ -218,28 +254,52 @@ class Traced:
                 self.inputs.append(("grad", grad_at[n]))
             else:
                 self.inputs.append(("value", n.data))
-        self.runner = replayed(self.runner, [i for i, (source, _) in enumerate(self.inputs) if source == "arg"])
+        arguments = [i for i, (source, _) in enumerate(self.inputs) if source == "arg"]
+        if isinstance(self.runner, Staged):
+            self.runner.replay(arguments)
+        else:
+            self.runner = replayed(self.runner, arguments)
+        self._split_inputs()
         self.generators = [generator for generator, _, _ in tracer.draws]
         drawn = {n: 2 * i + k for i, (_, *pair) in enumerate(tracer.draws) for k, n in enumerate(pair)}
         self.constants: list[tuple[str, Any]] = [
             ("arg", n.attrs[0]) if n.attrs else ("draw", drawn[n]) if n in drawn else ("value", n.data)
             for n in graph.constants
         ]
+        # The same tuple at each call, if they are the same: a runner may know it again.
+        same = all(source == "value" for source, _ in self.constants)
+        self._same_constants = tuple([value for _, value in self.constants]) if same else None
         self.lines = graph.lines
-        self.returned = len(returned)
         self.debug = knobs.DEBUG.text() != "0"
 
     def _plan(self, nodes: list[Node], successor: Mapping[Node, Node]) -> PendingGraph:
         """Plan these outputs. `successor`: the new values of cells, by their placeholders."""
         graph = PendingGraph(nodes, keep_held=False)
+        if crosses(graph):
+            done = without_needless_copies(nodes)
+            nodes[:] = [done[n] for n in nodes]
+            successor = {made: done[n] for made, n in successor.items() if done[n] is not made}
+            graph = PendingGraph(nodes, keep_held=False)
+            if crosses(graph):
+                self.runner = Staged(graph, successor)
+                self.plan = self.runner.plan
+                return graph
         device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
+        self.device = device.id
         position = {n: i for i, n in enumerate(graph.outputs)}
         input_at = {n: i for i, n in enumerate(graph.inputs)}
         heirs = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
         graph.owned = [made for made in successor if made in input_at]
-        self.plan = plan_graph(graph, device.target, heirs)
+        self.plan = plan_graph(graph, device.target, heirs, device)
         self.runner = runner_for(graph, self.plan, device)
         return graph
+
+    @property
+    def parts(self) -> list[Part]:
+        """The plans that a call runs, in order: several if it crosses devices."""
+        if isinstance(self.runner, Staged):
+            return [(stage.device.id, stage.plan, stage.runner) for stage in self.runner.stages]
+        return [(self.device, self.plan, self.runner)]
 
     def misfit(self) -> str | None:
         """Why this trace cannot serve now: what has changed in the state it was made for."""
@@ -247,59 +307,74 @@ class Traced:
             now = getattr(owner, attribute)
             if now != value:
                 return f"{type(owner).__name__}.{attribute} changed from {value} to {now}"
-        for cell, sig, had in zip(self.cells, self.cell_sigs, self.had_grad, strict=True):
-            node = cell._node
-            if node.sig != sig:
-                node = settled(cell)
-            if node.sig != sig:
-                return f"a captured tensor changed its shape, dtype or device: it is {node.meta} now"
-            if had is not None and (cell.grad is not None) != had:
-                return f"the .grad of a captured tensor {node.meta} {'came to be' if cell.grad is not None else 'went'}"
+        if list(map(_signature_of, self.cells)) != self.cell_sigs:
+            for cell, sig in zip(self.cells, self.cell_sigs, strict=True):
+                if cell._node.sig != sig and (node := settled(cell)).sig != sig:
+                    return f"a captured tensor changed its shape, dtype or device: it is {node.meta} now"
+        for cell, had in self.had_grad:
+            if (cell._grad is not None) != had:
+                what = "went" if had else "came to be"
+                return f"the .grad of a captured tensor {cell._node.meta} {what}"
         return None
 
-    def feed(self, leaves: list[Any]) -> tuple[list[Value], list[Any]]:
+    def _split_inputs(self) -> None:
+        """Sort the plan's inputs by where they come from, for `feed`."""
+        self._fixed = [at if source == "value" else None for source, at in self.inputs]
+        self._from_args = [(i, at) for i, (source, at) in enumerate(self.inputs) if source == "arg"]
+        self._from_cells = [(i, self.cells[at]) for i, (source, at) in enumerate(self.inputs) if source == "cell"]
+        self._from_grads = [
+            (i, self.grad_cells[at][0]) for i, (source, at) in enumerate(self.inputs) if source == "grad"
+        ]
+        self._updated = list(dict.fromkeys([*self.plan.heirs, *self.plan.consumed]))
+        cells, owners = dict(self._from_cells), dict(self._from_grads)
+        self._updated_cells = [(owners[i], True) if i in owners else (cells[i], False) for i in self._updated]
+
+    def feed(self, leaves: list[Any]) -> tuple[list[Value], Sequence[Any]]:
         """Inputs and constants of the plan, as arguments, cells and generators have them now."""
-        values = []
-        for source, at in self.inputs:
-            if source == "arg":
-                values.append(evaluated(leaves[at]).data)
-            elif source == "cell":
-                values.append(self.cells[at]._node.data)
-            elif source == "grad":
-                values.append(settled(self.grad_cells[at][0].grad).data)
-            else:
-                values.append(at)
+        values: list[Any] = self._fixed.copy()
+        for i, at in self._from_args:
+            values[i] = evaluated(leaves[at]).data
+        for i, cell in self._from_cells:
+            values[i] = cell._node.data
+        for i, owner in self._from_grads:
+            values[i] = settled(owner.grad).data
+        if self._same_constants is not None:
+            return values, self._same_constants
         draws = [wrap_int(n, int64) for generator in self.generators for n in generator.next_stream()]
-        constants = [
+        return values, [
             leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants
         ]
-        return values, constants
 
-    def _mine(self, position: int) -> bool:
-        """Whether only its cell can see an input's memory, so that the plan may write the cell's new value there."""
-        source, at = self.inputs[position]
-        cell = self.cells[at] if source == "cell" else self.grad_cells[at][0].grad
-        node = cell._node
-        value = node.data
-        if value.storage is None or value.storage.read_only:
-            return False
-        # node: its cell and this frame; value: node, the list that is fed, this frame; storage: value
-        return sys.getrefcount(node) <= 3 and sys.getrefcount(value) <= 4 and sys.getrefcount(value.storage) <= 2
+    def _mine(self) -> list[int]:
+        """Inputs whose memory only their cells can see, so that the plan may write the cells' new values there."""
+        nodes = [(cell.grad if is_grad else cell)._node for cell, is_grad in self._updated_cells]
+        values = [node.data for node in nodes]
+        storages = [value.storage for value in values]
+        holders = zip(*(map(sys.getrefcount, things) for things in (nodes, values, storages)), strict=True)
+        # beside the lists above, nodes are held by their cells, values by nodes and what is fed, memory by values
+        return [
+            i
+            for i, (node, value, storage), memory in zip(self._updated, holders, storages, strict=True)
+            if node <= _LISTED + 1 and value <= _LISTED + 2 and storage <= _LISTED + 1
+            if memory is not None and not memory.read_only
+        ]
 
     def replay(self, leaves: list[Any]) -> Any:
         """Run the plan; cells take their new values."""
         values, constants = self.feed(leaves)
-        given = [position for position in (*self.plan.heirs, *self.plan.consumed) if self._mine(position)]
-        out = self.runner.run(values, constants, self.debug, self.lines, given)
+        out = self.runner.run(values, constants, self.debug, self.lines, self._mine())
         if self.debug:
-            debug_print(self.plan, self.runner)
-        made = OPS["leaf"]
-        nodes = [Node(made, (), (), meta, sig, out[at]) for at, meta, sig in self.outputs]
-        n = self.returned
-        for cell, node in zip(self.rebound, nodes[n:], strict=False):
-            cell._node = node
-        for cell, node in zip(self.new_grads, nodes[n + len(self.rebound) :], strict=True):
-            cell.grad = Tensor(node)
+            for _, plan, runner in self.parts:
+                debug_print(plan, runner)
+        # Each leaf has a Value of its own, or others could not see that its memory is shared.
+        n, made = self.returned, OPS["leaf"]
+        nodes = [Node(made, (), (), meta, sig, _again(out[at])) for at, meta, sig in self.outputs[:n]]
+        for cell, at, meta, sig, alone in self._new_states:
+            value, before = out[at], cell._node
+            if before.data is not value or before.sig != sig:  # else it has its new value already
+                cell._node = Node(made, (), (), meta, sig, value if alone else _again(value))
+        for cell, at, meta, sig in self._new_gradients:
+            cell.grad = Tensor(Node(made, (), (), meta, sig, _again(out[at])))
         for cell in self.cleared:
             cell.grad = None
         if n == 1 and type(self.result) is Tensor:

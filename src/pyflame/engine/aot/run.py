@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,17 @@ from pyflame.runtime.gpu.driver import Driver, Words
 class Loaded:
     """A plan in a device's memory: its code, its constants, and room for everything else.
 
-    `lock` is to be held from a run to the reading of what it left.
+    `lock` is to be held from a run to the reading of what it left. `remember` is told of each kernel that is launched.
     """
 
-    def __init__(self, plan: Lowered, driver: Driver, index: int, stream: int) -> None:
+    def __init__(
+        self, plan: Lowered, driver: Driver, index: int, stream: int, remember: Callable[[str], None] | None = None
+    ) -> None:
         self.plan = plan
         self.driver = driver
         self.index = index
         self.stream = stream
+        self._remember = remember or (lambda name: None)
         self.lock = threading.RLock()
         self._addresses: list[int] = []
         self._modules: dict[bytes, int] = {}
@@ -73,6 +76,7 @@ class Loaded:
         self.driver.set_device(self.index)
         self.upload({**given, **zeros})
         for launch, (function, words) in zip(self.plan.launches, self._calls, strict=True):
+            self._remember(launch.name)
             self.driver.launch(function, launch.grid, launch.block, launch.dynamic_lds, self.stream, words)
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -96,8 +100,8 @@ def _release(driver: Driver, index: int, addresses: list[int], modules: dict[byt
             stack.callback(driver.free, address)
 
 
-def find_device(target: Target) -> tuple[Driver, int, int]:
-    """Driver, number and stream of a device of a target: the current one if it is such, else the first AMD GPU."""
+def find_device(target: Target) -> tuple[Driver, int, int, Callable[[str], None]]:
+    """What `Loaded` wants of a device of a target: the current one if it is such, else the first AMD GPU."""
     device = None
     if state.device.kind in ("rocm", "sim"):
         device = get_device(state.device)
@@ -112,4 +116,4 @@ def find_device(target: Target) -> tuple[Driver, int, int]:
             )
         device = vendor.open(names.index(target.name))
     device.use()
-    return device.driver, device.index, device.stream.handle
+    return device.guard, device.index, device.stream.handle, device.remember

@@ -20,10 +20,11 @@ PROPOSALS = 3  # of a library that are tried
 
 
 class GemmLibrary(Protocol):
-    """A library's products."""
+    """A library's products. `reproducible`: whether they have the same bits in every run."""
 
     name: str
     version: str
+    reproducible: bool
 
     def offers(self, gemm: Gemm) -> list[Call]: ...
 
@@ -33,6 +34,7 @@ class ConvLibrary(Protocol):
 
     name: str
     version: str
+    reproducible: bool
 
     def offers(self, conv: Conv, launch: Launch) -> list[Call]: ...
 
@@ -42,7 +44,7 @@ class LtProducts:
 
     def __init__(self, lt: Any) -> None:
         self.lt = lt
-        self.name, self.version = lt.name, lt.version
+        self.name, self.version, self.reproducible = lt.name, lt.version, lt.reproducible
 
     def offers(self, gemm: Gemm) -> list[Call]:
         proposed = (WORKSPACE, PROPOSALS, gemm.aligned)
@@ -70,6 +72,8 @@ class LtProducts:
 class RocblasProducts:
     """rocBLAS: no bias and no activation."""
 
+    reproducible = True  # without atomics
+
     def __init__(self, blas: Any) -> None:
         self.blas = blas
         self.name, self.version = blas.name, blas.version
@@ -96,6 +100,8 @@ def _precisions(spec: GemmSpec) -> list[GemmSpec]:
 class CudnnConvolutions:
     """cuDNN. Algorithms whose results vary from run to run are left out."""
 
+    reproducible = True
+
     def __init__(self, dnn: Any) -> None:
         self.dnn = dnn
         self.name, self.version = dnn.name, dnn.version
@@ -118,7 +124,9 @@ class CudnnConvolutions:
 
 
 class MiopenConvolutions:
-    """MIOpen, which searches when a problem is first met and keeps what it finds."""
+    """MIOpen, which searches when a problem is first met and keeps what it finds, among what does not vary."""
+
+    reproducible = True
 
     def __init__(self, dnn: Any) -> None:
         self.dnn = dnn

@@ -21,6 +21,7 @@ from pyflame.core import knobs
 from pyflame.core.device import Target
 from pyflame.core.errors import DeviceFaultError, OutOfMemoryError
 from pyflame.core.precision import tf32_allowed
+from pyflame.core.state import state
 from pyflame.engine.gpu import Call
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of
@@ -52,6 +53,7 @@ OPENERS: dict[type, dict[str, dict[str, Opener]]] = {
         "conv_general": {"MIOpen": lambda device: MiopenConvolutions(ROCmDNN(device=device.properties.arch_full))},
     },
 }
+APART = 32 << 20  # bytes behind which products that run beside each other use memory in between again
 WINOGRAD = 8.0  # how much less exact convolutions may be: some add and subtract before they multiply
 
 
@@ -78,6 +80,10 @@ class Libraries:
                         self._found[name] = self._open(name, opener)
                     out += [self._found[name]] if self._found[name] is not None else []
         return out
+
+    def usable(self, op: str) -> list[Any]:
+        """Of these, those that compete now."""
+        return [library for library in self.of(op) if library.reproducible or not state.deterministic]
 
     def _open(self, name: str, opener: Opener) -> Any:
         try:
@@ -135,7 +141,7 @@ def choose(plan: Plan, device: Any) -> dict[int, Call]:
         op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
         if op not in ("matmul", "conv_general"):
             continue
-        found = libraries.of(op)
+        found = libraries.usable(op)
         offers: dict[str, Offer] = {}
         for library in found:
             try:
@@ -150,9 +156,11 @@ def choose(plan: Plan, device: Any) -> dict[int, Call]:
             continue
         idle = [library.name for library in found if library in libraries.of(op)]
         notes = [_words(choice)] if offers else [f"{name} does not take it" for name in idle]
+        notes += [f"{x.name} is left out of deterministic work" for x in libraries.of(op) if x not in found]
         plan.launches[number] = replace(launch, why="; ".join([launch.why, *notes, *libraries.missing(op)]))
     calls = {}
-    for number, product in divide(plan, {n: offer.way for n, (offer, _) in chosen.items()}).items():
+    apart = APART if knobs.GRAPH_BRANCHES.integer() > 1 else 0
+    for number, product in divide(plan, {n: offer.way for n, (offer, _) in chosen.items()}, apart).items():
         offer, why = chosen[number]
         calls[product] = offer.call
         plan.launches[product] = replace(plan.launches[product], implementation=offer.call.name, why=why)
@@ -252,7 +260,8 @@ def _decide(plan: Plan, number: int, device: Any, offers: Mapping[str, Offer]) -
     if device.capturing:
         return Choice(ours.name, why="a graph is being captured: nothing can be tried out")
     try:
-        return tuner().choose(candidates, key, measure if knobs.TUNE.text() != "0" else None, check, expect)
+        timed = knobs.TUNE.text() != "0" and not state.deterministic  # another day's clock may choose otherwise
+        return tuner().choose(candidates, key, measure if timed else None, check, expect, not state.deterministic)
     except OutOfMemoryError:
         grounds.clear()
         return Choice(ours.name, why="no memory was left to try a library out")

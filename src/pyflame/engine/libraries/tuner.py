@@ -145,12 +145,13 @@ class Tuner:
         measure: Callable[[Candidate], float] | None,
         check: Callable[[Candidate, Candidate], Verdict],
         expect: Callable[[Candidate], float] | None = None,
+        known: bool = True,
     ) -> Choice:
         """The fastest candidate that is right. Our own kernel must be among them.
 
         `measure(candidate)` gives seconds; `check(candidate, ours)` runs both and compares. What a library raises
         in either is a warning; what our own kernel raises is an error. Without `measure` it is the one of which the
-        fewest seconds are expected, by `expect`, that is right.
+        fewest seconds are expected, by `expect`, that is right. `known`: whether what was measured before counts.
         """
         ours = [c for c in candidates if c.ours]
         if len(ours) != 1:
@@ -162,9 +163,9 @@ class Tuner:
             name = f"{key} | {', '.join(sorted(c.label for c in candidates))}"
             blocked = {c.name: self._blocked(c, key) for c in candidates if not c.ours}
             refused = {n: why for n, why in blocked.items() if why}
-            known = _choice(self._records.get(name), candidates) or self._passing.get(name)
-            if known is not None and known.name not in refused:
-                return known
+            before = _choice(self._records.get(name), candidates) or self._passing.get(name) if known else None
+            if before is not None and before.name not in refused:
+                return before
             if measure is None:
                 assert expect is not None, "without measurements there must be expectations"
                 return self._expected(sorted(candidates, key=expect), key, check, refused)

@@ -62,8 +62,8 @@ class LoadedKernel:
     def __init__(self, kernel: UserKernel, device: Any) -> None:
         self.kernel = kernel
         device.use()
-        self._module = device.driver.load_module(kernel.code)  # stays loaded: a launch may be under way at any time
-        self.function = Function(kernel.name, device.driver.get_function(self._module, kernel.name))
+        self._module = device.guard.load_module(kernel.code)  # stays loaded: a launch may be under way at any time
+        self.function = Function(kernel.name, device.guard.get_function(self._module, kernel.name))
         self.attributes: dict[str, int] = device.attributes(self.function)
 
     def launch(

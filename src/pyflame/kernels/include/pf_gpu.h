@@ -1,7 +1,7 @@
 /* What GPU kernels are written against: one text for AMD (clang, hiprtc) and NVIDIA (NVRTC), with no system header.
  *
- * The functions of pf_math.h, pf_half.h and pf_philox.h are the CPU's own text, so a value is computed the same way on
- * every device; here they get C++ overloads for their generic names. Besides those:
+ * The functions of pf_math.h, pf_half.h and pf_philox.h are the CPU's own text, but for what the hardware does (2^x,
+ * reciprocals, conversions to 16 bits on NVIDIA); here they get C++ overloads for their generic names. Besides those:
  *   PF_GLOBAL(threads) name(...)   a kernel with at most that many threads per block      PF_SHARED   LDS
  *   pf_thread(), pf_block()        position in the one-dimensional block and grid         pf_barrier()
  *   pf_shuffle_xor(x, mask)        x of the lane whose number differs by mask, any type of 1, 2, 4 or 8 bytes
@@ -9,6 +9,7 @@
  *   pf_ballot(p)                   a bit for each lane of the wave: whether p holds there
  *   pf_wave_sync()                 what lanes of the wave wrote to LDS before is seen by its other lanes after
  *   pf_atomic_add, pf_atomic_max   on integers of 4 and 8 bytes, in memory or LDS, with no order among them
+ *   pf_atomic_load                 4 or 8 bytes as one: a plain copy may be made of bytes that others change meanwhile
  *   pf_atomic_update(at, f)        *at = f(*at), for any type of 1, 2, 4 or 8 bytes; what another changes meanwhile counts
  *   pf_vector<T, N>                N neighbours that are loaded and stored as one
  *   pf_divide(n, magic)            0 <= n < 2^31 divided by what core/shape.py made the magic of
@@ -75,12 +76,14 @@ typedef union {
 #define PF_FN static inline __attribute__((always_inline, unused))
 #define PF_UNROLL
 #define PF_OWN_LIBM 1
+#define PF_HIDE(word) (void)0
 #elif defined(__CUDACC__)
 #define PF_FN static __device__ __forceinline__
 #define PF_GLOBAL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define PF_SHARED __shared__
 #define PF_UNROLL _Pragma("unroll")
 #define PF_OWN_LIBM 0
+#define PF_HIDE(word) asm("" : "+r"(word))
 #define __builtin_memcpy memcpy
 #define __builtin_fmaf fmaf
 #define __builtin_fma fma
@@ -108,12 +111,27 @@ PF_FN int pf_shuffle_word(int x, int lane) { return __shfl_sync(0xffffffffu, x, 
 PF_FN pf_u64 pf_ballot(int p) { return __ballot_sync(0xffffffffu, p); }
 PF_FN void pf_wave_sync() { __syncwarp(); }
 PF_FN int pf_count_bits(pf_u64 x) { return __popcll(x); }
+PF_FN pf_u32 pf_atomic_load(const pf_u32 *at) { return *(const volatile pf_u32 *)at; }
+PF_FN pf_u64 pf_atomic_load(const pf_u64 *at) { return *(const volatile pf_u64 *)at; }
 PF_FN pf_u32 pf_atomic_add(pf_u32 *at, pf_u32 x) { return atomicAdd(at, x); }
 PF_FN pf_u64 pf_atomic_add(pf_u64 *at, pf_u64 x) { return atomicAdd(at, x); }
 PF_FN pf_u32 pf_atomic_max(pf_u32 *at, pf_u32 x) { return atomicMax(at, x); }
 PF_FN pf_u32 pf_atomic_swap_if(pf_u32 *at, pf_u32 old, pf_u32 x) { return atomicCAS(at, old, x); }
 PF_FN pf_u64 pf_atomic_swap_if(pf_u64 *at, pf_u64 old, pf_u64 x) { return atomicCAS(at, old, x); }
 PF_FN pf_u32 pf_mul_high(pf_u32 a, pf_u32 b) { return __umulhi(a, b); }
+#define PF_HARDWARE_EXP(x) expf(x)
+#define PF_HARDWARE_EXP2(x) pf_hardware_exp2(x)
+#define PF_HARDWARE_RECIPROCAL(x) pf_hardware_reciprocal(x)
+PF_FN float pf_hardware_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+PF_FN float pf_hardware_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 PF_FN int pf_first(pf_i64 *record, pf_i64 value) {
   return atomicCAS((pf_u64 *)record, 0ull, (pf_u64)value) == 0ull;
 }
@@ -124,6 +142,7 @@ PF_FN int pf_first(pf_i64 *record, pf_i64 value) {
 #define PF_SHARED static __attribute__((shared))
 #define PF_UNROLL _Pragma("unroll")
 #define PF_OWN_LIBM 1
+#define PF_HIDE(word) asm("" : "+v"(word))
 PF_FN int pf_thread() { return (int)__builtin_amdgcn_workitem_id_x(); }
 PF_FN int pf_block() { return (int)__builtin_amdgcn_workgroup_id_x(); }
 PF_FN void pf_barrier() {
@@ -153,6 +172,8 @@ PF_FN int pf_count_bits(pf_u64 x) { return __builtin_popcountll(x); }
 PF_ATOMIC(pf_atomic_add, fetch_add, pf_u32)
 PF_ATOMIC(pf_atomic_add, fetch_add, pf_u64)
 PF_ATOMIC(pf_atomic_max, fetch_max, pf_u32)
+PF_FN pf_u32 pf_atomic_load(const pf_u32 *at) { return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
+PF_FN pf_u64 pf_atomic_load(const pf_u64 *at) { return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
 #define PF_SWAP_IF(T)                                                                                                \
   PF_FN T pf_atomic_swap_if(T *at, T old, T x) {                                                                     \
     __hip_atomic_compare_exchange_strong(at, &old, x, __ATOMIC_RELAXED, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); \
@@ -161,6 +182,22 @@ PF_ATOMIC(pf_atomic_max, fetch_max, pf_u32)
 PF_SWAP_IF(pf_u32)
 PF_SWAP_IF(pf_u64)
 PF_FN pf_u32 pf_mul_high(pf_u32 a, pf_u32 b) { return (pf_u32)(((pf_u64)a * b) >> 32); }
+#if __has_builtin(__builtin_amdgcn_exp2f)
+#define PF_HARDWARE_EXP(x) pf_hardware_exp(x)
+#define PF_HARDWARE_EXP2(x) __builtin_amdgcn_exp2f(x)
+#define PF_HARDWARE_RECIPROCAL(x) __builtin_amdgcn_rcpf(x)
+/* x = n ln2 + r as in pf_math_f32.h; the instruction for 2^x knows no denormals, the one that scales does. */
+PF_FN float pf_hardware_exp(float x) {
+  const float shifted = __builtin_fmaf(x, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f;
+  float r = __builtin_fmaf(n, -0.693145752f, x);
+  r = __builtin_fmaf(n, -1.42860677e-06f, r);
+  int power;
+  __builtin_memcpy(&power, &shifted, 4);
+  float y = __builtin_amdgcn_ldexpf(__builtin_amdgcn_exp2f(r * 1.44269504f), power - 0x4b400000);
+  y = x < -104.0f ? 0.0f : y;
+  return x > 89.0f ? __builtin_inff() : y;
+}
+#endif
 /* The record lies in the device's own memory: an atomic over the bus needs a root complex that knows them. */
 PF_FN int pf_first(pf_i64 *record, pf_i64 value) {
   pf_i64 none = 0;
@@ -216,6 +253,15 @@ PF_FN double pf_cuda_lgamma_r(double x, int *sign) {
 #include "pf_half.h"
 #include "pf_philox.h"
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 /* one instruction that keeps a NaN */
+PF_FN float pf_hardware_max(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+#define pf_max_f32(a, b) pf_hardware_max(a, b)
+#endif
+
 /* ---- generic names ----------------------------------------------------------------------------------------- */
 
 #define PF_UNARY(name, R32, R64)                          \
@@ -223,6 +269,7 @@ PF_FN double pf_cuda_lgamma_r(double x, int *sign) {
   PF_FN R64 pf_##name(double x) { return pf_##name##_f64(x); }
 #define PF_UNARY_FLOAT(name) PF_UNARY(name, float, double)
 PF_UNARY_FLOAT(exp)
+PF_UNARY_FLOAT(exp_near)
 PF_UNARY_FLOAT(exp2)
 PF_UNARY_FLOAT(expm1)
 PF_UNARY_FLOAT(log)
@@ -351,8 +398,7 @@ PF_SHUFFLE(pf_shuffle)
 template <class T, class F> PF_FN void pf_atomic_update(T *at, F f) {
   if constexpr (sizeof(T) >= 4) {
     typedef typename pf_unsigned<sizeof(T)>::type U;
-    U seen, now;
-    __builtin_memcpy(&now, at, sizeof(T)); /* a guess: the exchange says whether it was right */
+    U seen, now = pf_atomic_load((const U *)at); /* a guess that is whole: the exchange says whether it was right */
     do {
       T x;
       seen = now;
@@ -364,7 +410,7 @@ template <class T, class F> PF_FN void pf_atomic_update(T *at, F f) {
     } while (now != seen);
   } else { /* by way of the aligned word around it */
     const pf_u64 address = (pf_u64)at;
-    pf_u32 *word = (pf_u32 *)(address & ~3ull), seen, now = *word;
+    pf_u32 *word = (pf_u32 *)(address & ~3ull), seen, now = pf_atomic_load(word);
     const int shift = 8 * (int)(address & 3);
     const pf_u32 mask = (sizeof(T) == 1 ? 0xffu : 0xffffu) << shift;
     do {
@@ -373,6 +419,35 @@ template <class T, class F> PF_FN void pf_atomic_update(T *at, F f) {
       now = next == seen ? seen : pf_atomic_swap_if(word, seen, next);
     } while (now != seen);
   }
+}
+
+/* An element of a vector of bf16: the upper half of a word is a float already, but for the other half below it. */
+template <int N> PF_FN float pf_bf16_at(const pf_vector<uint16_t, N> &x, int k) {
+  pf_u32 word;
+  __builtin_memcpy(&word, &x.at[k & ~1], 4);
+  return pf_from_bits_f32(k & 1 ? word & 0xffff0000u : word << 16);
+}
+
+/* The same vector, but to a compiler another one: what is made of it is made again, instead of kept in registers. */
+template <class T, int N> PF_FN pf_vector<T, N> pf_hidden(pf_vector<T, N> x) {
+  pf_u32 words[sizeof(x) / 4];
+  __builtin_memcpy(words, &x, sizeof(x));
+  PF_UNROLL
+  for (int n = 0; n < (int)(sizeof(x) / 4); n++) PF_HIDE(words[n]);
+  __builtin_memcpy(&x, words, sizeof(x));
+  return x;
+}
+
+/* A maximum m and the sum s of exp(. - m) over some numbers, and the same of others. m begins with a number, not with
+ * -inf: then differences are none of two infinities, until pf_online_end gives what two passes would have given. */
+PF_FN void pf_online(float &m, float &s, float other_m, float other_s) {
+  const float d = other_m - m, e = pf_exp_near_f32(-fabsf(d));
+  s = d > 0.0f ? PF_FMA(s, e, other_s) : PF_FMA(other_s, e, s);
+  m = pf_max(m, other_m);
+}
+PF_FN void pf_online_end(float &m, float &s) {
+  m = s == 0.0f ? -PF_INF : m;
+  s = fabsf(m) == PF_INF ? PF_NAN : s;
 }
 
 PF_FN int pf_divide(int n, int64_t magic) {

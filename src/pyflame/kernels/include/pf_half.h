@@ -1,7 +1,7 @@
 /* The 16- and 8-bit floats, which kernels store as uint16_t and uint8_t and compute with as float.
  *
  * Conversions to a narrow type round to nearest even and keep denormals; they agree bit for bit with ml_dtypes and
- * NumPy (the payload of a float16 NaN aside). All are straight-line code and vectorise.
+ * NumPy (the payload of a float16 NaN aside, and on NVIDIA of a bfloat16 NaN). All are straight-line code and vectorise.
  *
  *   type        exponent, mantissa   largest   too large gives      NaN                  negative zero
  *   f16         5, 10                65504     inf                  0x7e00 with sign     yes
@@ -57,6 +57,17 @@ PF_FN uint16_t pf_f32_to_f16(float f) {
   __builtin_memcpy(&h, &x, 2);
   return h;
 }
+#elif defined(__CUDACC__)
+PF_FN float pf_f16_to_f32(uint16_t h) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+  return x;
+}
+PF_FN uint16_t pf_f32_to_f16(float f) {
+  uint16_t h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
 #else
 PF_FN float pf_f16_to_f32(uint16_t h) {
   uint32_t code = h & 0x7fffu;
@@ -74,11 +85,19 @@ PF_FN uint16_t pf_f32_to_f16(float f) {
 PF_FN uint16_t pf_f64_to_f16(double x) { return pf_f32_to_f16(pf_f64_to_f32_odd(x)); }
 
 PF_FN float pf_bf16_to_f32(uint16_t h) { return pf_from_bits_f32((uint32_t)h << 16); }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+PF_FN uint16_t pf_f32_to_bf16(float f) {
+  uint16_t h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+#else
 PF_FN uint16_t pf_f32_to_bf16(float f) {
   uint32_t u = pf_bits_f32(f);
   uint32_t code = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
   return (uint16_t)(f != f ? (u >> 16 & 0x8000u) | 0x7fc0u : code);
 }
+#endif
 PF_FN uint16_t pf_f64_to_bf16(double x) { return pf_f32_to_bf16(pf_f64_to_f32_odd(x)); }
 
 PF_FN float pf_f8e4m3fn_to_f32(uint8_t h) {

@@ -20,6 +20,7 @@
 /* ---- float and double -------------------------------------------------------------------------------------- */
 
 PF_FN double pf_exp_f64(double x) { return exp(x); }
+PF_FN double pf_exp_near_f64(double x) { return exp(x); }
 PF_FN double pf_exp2_f64(double x) { return exp2(x); }
 PF_FN double pf_expm1_f64(double x) { return expm1(x); }
 PF_FN double pf_log_f64(double x) { return log(x); }

@@ -19,6 +19,9 @@
  *   sin, cos, tan: |x| < 2^47 (2^20 without FMA), NaN beyond. sigmoid, silu: 0 below x = -88.4, where sigmoid is
  *   denormal. pow, atan2: 10M random pairs. erfinv: 3.3 ulp. * gelu_tanh: 3 ulp for x > -1, 13 for x > -3, 50 for x > -6.
  * NaN gives NaN, infinities and signed zeros follow C's Annex F (as NumPy and PyTorch do), denormals are kept.
+ *
+ * A GPU computes powers of two and reciprocals in hardware: where pf_gpu.h brings PF_HARDWARE_EXP, PF_HARDWARE_EXP2 and
+ * PF_HARDWARE_RECIPROCAL, exp, sigmoid, silu, gelu_tanh and tanh are made of them, an ulp less exact.
  */
 #ifndef PF_MATH_F32_H
 #define PF_MATH_F32_H
@@ -105,6 +108,15 @@ PF_FN float pf_scale_f32(float y, float shifted, int negative) {
   uint32_t u = (pf_bits_f32(shifted) << 23) + (negative ? (127u + 64u) << 23 : (127u - 64u) << 23);
   return y * pf_from_bits_f32(u) * (negative ? 0x1p-64f : 0x1p64f);
 }
+#ifdef PF_HARDWARE_EXP
+PF_FN float pf_exp_f32(float x) { return PF_HARDWARE_EXP(x); }
+PF_FN float pf_exp_normal_f32(float x) { return PF_HARDWARE_EXP(x); }
+/* e^x for an x that is a rounded difference: as far off as if x had one more rounding, and 0 where it is denormal. */
+PF_FN float pf_exp_near_f32(float x) { return PF_HARDWARE_EXP2(x * 1.44269504f); }
+PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_near_f32(x); }
+#define PF_QUOTIENT(a, b) ((a) * PF_HARDWARE_RECIPROCAL(b)) /* b in the normal range, or infinite */
+#else
+#define PF_QUOTIENT(a, b) ((a) / (b))
 /* The clamps keep NaN: a comparison with NaN is false. */
 PF_FN float pf_exp_f32(float x) {
   float t;
@@ -121,6 +133,10 @@ PF_FN float pf_exp_normal_f32(float x) {
   float p = pf_exp_reduced_f32(x, &t);
   return (1.0f + p) * pf_pow2_f32(t, 0);
 }
+PF_FN float pf_exp_near_f32(float x) { return pf_exp_f32(x); }
+/* e^x for x < 0 that is taken from 1: it matters how far off it is, not by how much of itself. */
+PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_normal_f32(x); }
+#endif
 
 /* 2^x: the reduction is exact, degree 6, 2^-28.3. */
 PF_FN float pf_exp2_f32(float x) {
@@ -382,7 +398,7 @@ PF_FN float pf_tanh_f32(float x) {
   float p = pf_exp_reduced_f32(2.0f * a, &t);
   float s = pf_pow2_f32(t, 0);
   float m = PF_FMA(p, s, s - 1.0f);
-  return __builtin_copysignf(m / (m + 2.0f), x);
+  return __builtin_copysignf(PF_QUOTIENT(m, m + 2.0f), x);
 }
 /* asinh x = log1p(a + a^2 / (1 + sqrt(1 + a^2))); log(2a) where a^2 would overflow */
 PF_FN float pf_asinh_f32(float x) {
@@ -431,7 +447,7 @@ PF_FN float pf_erf_f32(float x) {
   p = PF_FMA(p, b, 0.106315039f);
   p = PF_FMA(p, b, 0.635103822f);
   p = PF_FMA(p, b, 0.128660247f);
-  float far = 1.0f - pf_exp_normal_f32(-PF_FMA(p, b, b));
+  float far = 1.0f - pf_exp_beside_1_f32(-PF_FMA(p, b, b));
   return __builtin_copysignf(a < 0.94f ? near : far, x);
 }
 /* |x| > 0.5: e^(-a^2) P(q) / (1 + 2a), q = (a - 2) / (a + 2), 2^-25.9; the rounding error of a^2 is put back */
@@ -485,7 +501,7 @@ PF_FN float pf_erfinv_ratio_f32(float w) {
 }
 PF_FN float pf_erfinv_f32(float x) { return x * pf_erfinv_ratio_f32(-pf_log_f32((1.0f - x) * (1.0f + x))); }
 /* 1 / (1 + e^-x); 0 below -88.4, where the true value is a denormal */
-PF_FN float pf_sigmoid_f32(float x) { return 1.0f / (1.0f + pf_exp_normal_f32(-x)); }
+PF_FN float pf_sigmoid_f32(float x) { return PF_QUOTIENT(1.0f, 1.0f + pf_exp_normal_f32(-x)); }
 PF_FN float pf_silu_f32(float x) { return x * pf_sigmoid_f32(x); }
 /* x (1 + tanh u) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): one exponential, no cancellation */
 PF_FN float pf_gelu_tanh_f32(float x) {

@@ -1,4 +1,5 @@
-/* What matmul.hip and conv.hip share: a block's tile of sums of products, and partial sums that a second launch adds.
+/* What matmul.hip, conv.hip and attention.hip share: a block's tile of sums of products, and partial sums that a second
+ * launch adds.
  *
  *   sum[i, j] = sum_k A[i, k] * B[k, j]      for ROWS x COLS outputs of a block, HIGH x WIDE of them in each thread
  *
@@ -40,13 +41,19 @@
 
 /* A kernel's arguments, which are words from number `first` on, where AMD's launch has put them: clang loads
  * parameters at a kernel's start, and with many of them runs out of scalar registers there. Others have them in
- * constant memory anyway. */
+ * constant memory anyway. PF_AGAIN: what follows loads them again, rather than that a loop keeps them all. */
 #if defined(PF_EMULATE) || defined(__CUDACC__)
 typedef const int64_t *pf_late_args;
 #define PF_LATE_ARGS(arg, first) (arg)
+#define PF_AGAIN(arg)
 #else
 typedef const __attribute__((address_space(4))) int64_t *pf_late_args;
 #define PF_LATE_ARGS(arg, first) ((pf_late_args)__builtin_amdgcn_kernarg_segment_ptr() + (first))
+#if defined(__OPTIMIZE__)
+#define PF_AGAIN(arg) __asm__ volatile("" : "+s"(arg))
+#else
+#define PF_AGAIN(arg) /* it is in a vector register then, from which old clangs cannot take it */
+#endif
 #endif
 
 /* An address that an epilogue takes as a pointer to what it knows is there. */
@@ -94,31 +101,42 @@ template <class K> struct pf_tile {
     }
   }
 
-  /* Sums over k in [k, end). `In` brings steps of the operands: prepare(k, end, half) what a later fetch needs,
-   * fetch(k, end, half) a step into registers, put(to) it into LDS. */
-  template <class In> PF_MEMBER void run(In &in, int k, int end) {
-    PF_SHARED group lds[2][SIZE / GROUP];
+  PF_MEMBER void clear() {
     PF_UNROLL
     for (int i = 0; i < K::HIGH; i++) {
       PF_UNROLL
       for (int j = 0; j < K::WIDE; j++) at[i][j] = 0;
     }
+  }
+
+  /* Adds the products of k in [k, end). `In` brings steps of the operands: prepare(k, end, half) what a later fetch
+   * needs, fetch(k, end, half) a step into registers, put(to) it into LDS. `lds`: two steps; all threads are done with
+   * it before and after. */
+  template <class In> PF_MEMBER void add(group *lds, In &in, int k, int end) {
     if (In::PREPARES) {
       in.prepare(k, end, 0);
       in.prepare(k + K::DEPTH, end, 1);
       pf_barrier();
     }
     in.fetch(k, end, 0);
-    in.put((sum *)lds[0]);
+    in.put((sum *)lds);
     pf_barrier();
     for (int half = 0; k < end; k += K::DEPTH, half ^= 1) {
       const int more = k + K::DEPTH < end;
+      group *here = lds + half * (SIZE / GROUP), *next = lds + (half ^ 1) * (SIZE / GROUP);
       if (more) in.fetch(k + K::DEPTH, end, half ^ 1);
-      multiply(lds[half], lds[half] + B_AT / GROUP);
-      if (more) in.put((sum *)lds[half ^ 1]);
+      multiply(here, here + B_AT / GROUP);
+      if (more) in.put((sum *)next);
       if (In::PREPARES) in.prepare(k + 2 * K::DEPTH, end, half);
       pf_barrier();
     }
+  }
+
+  /* The sums over k in [k, end). */
+  template <class In> PF_MEMBER void run(In &in, int k, int end) {
+    PF_SHARED group lds[2 * (SIZE / GROUP)];
+    clear();
+    add(lds, in, k, end);
   }
 
   /* Hand over what lies inside of m x n, for a tile that begins at (first, left). */

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyflame.core.errors import ROCmNotAvailableError
-from pyflame.libs.binding import LibraryError
 from pyflame.libs.gemm import ColumnGemm, GemmSpec, Operand
 from pyflame.libs.lt import Algorithm, Described, LtMatmul
+from pyflame.libs.rocm.errors import AMDLibraryError, AMDLibraryMissingError
 
 TYPES = {
     "float32": "HIP_R_32F",
@@ -47,6 +47,8 @@ class HipBlasLt(LtMatmul):
     """
 
     name = "hipBLASLt"
+    error = AMDLibraryError
+    reproducible = False  # AMD's documents say nothing of it
 
     def __init__(self, lt: Any = None, blas: Any = None, hip: Any = None) -> None:
         super().__init__()
@@ -56,10 +58,12 @@ class HipBlasLt(LtMatmul):
         try:
             self._handle = self._call("hipblasLtCreate")
         except (RuntimeError, OSError) as error:
-            if isinstance(error, LibraryError):
+            if isinstance(error, AMDLibraryError):
                 raise
             # The bindings open the library at the first call.
-            raise LibraryError(f"[{self.name}] expected libhipblaslt.so but got: {error}; install hipBLASLt") from error
+            raise AMDLibraryMissingError(
+                f"[{self.name}] expected libhipblaslt.so but got: {error}; install hipBLASLt"
+            ) from error
         number = int(self._call("hipblasLtGetVersion", self._handle))
         self.version = f"{number // 100000}.{number // 100 % 1000}.{number % 100}"
 
@@ -73,7 +77,7 @@ class HipBlasLt(LtMatmul):
         """What a call gives behind its status."""
         status, *values = getattr(self._lt, function)(*arguments)
         if int(status) != 0:
-            raise LibraryError(
+            raise self.error(
                 f"[{self.name}] expected {function} to succeed but got {getattr(status, 'name', status)}; PyFlame's "
                 "own kernels do not need this library"
             )
@@ -126,7 +130,7 @@ class HipBlasLt(LtMatmul):
         if getattr(status, "name", "") in REFUSED:
             return []
         if int(status) != 0:
-            raise LibraryError(f"[{self.name}] expected algorithms but got {getattr(status, 'name', status)}")
+            raise self.error(f"[{self.name}] expected algorithms but got {getattr(status, 'name', status)}")
         # Elements lie one behind the other; the bindings' own indexing of an array counts the fields of its first one.
         kind, size_of = self._lt.hipblasLtMatmulHeuristicResult_t, results.c_sizeof()
         each = [kind.fromObj(int(results) + i * size_of) for i in range(count)]

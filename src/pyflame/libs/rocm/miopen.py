@@ -10,7 +10,6 @@ Convolutions run by "immediate" calls with the number of a solution: the first q
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, ShapeError, suggest
-from pyflame.libs.binding import Library, LibraryError, statuses
+from pyflame.libs.binding import Library, statuses, stream_handle
 from pyflame.libs.conv import FORWARD, ConvSpec, packed
+from pyflame.libs.rocm.errors import AMDLibraryError
 from pyflame.libs.rocm.miopen_table import (
     ACTIVATIONS,
     FILES,
@@ -100,7 +100,8 @@ class BatchNormParams:
 
 
 class ROCmDNN:
-    """MIOpen on the current AMD GPU. Data are addresses of packed tensors; `device` names the GPU in the tuning cache.
+    """MIOpen on the GPU that HIP holds for current, which `device` names in the tuning cache. Data are addresses of
+    packed tensors.
 
     >>> dnn = ROCmDNN(device="gfx942")                                                    # doctest: +SKIP
     >>> dnn.softmax_forward("float32", (8, 1000), x, y)                                   # doctest: +SKIP
@@ -112,7 +113,9 @@ class ROCmDNN:
         self, path: str | None = None, device: str = "unknown", cache: MIOpenTuningCache | None = None
     ) -> None:
         loaded, self.path = find_rocm(self.name, "MIOpen", FILES, path)
-        self._library = Library(self.name, loaded, FUNCTIONS, statuses=statuses(C, "miopenStatus"))
+        self._library = Library(
+            self.name, loaded, FUNCTIONS, statuses=statuses(C, "miopenStatus"), error=AMDLibraryError
+        )
         parts = [ctypes.c_size_t() for _ in range(3)]
         self._library.call("miopenGetVersion", *map(ctypes.byref, parts))
         self.version = ".".join(str(p.value) for p in parts)
@@ -132,9 +135,9 @@ class ROCmDNN:
         """The address of MIOpen's handle."""
         return self._handle
 
-    def set_stream(self, stream: int) -> None:
-        """Start what follows on this stream."""
-        self._library.call("miopenSetStream", self._handle, stream)
+    def set_stream(self, stream: Any) -> None:
+        """Start what follows on this stream: a pf.Stream, or a stream's handle."""
+        self._library.call("miopenSetStream", self._handle, stream_handle(self.name, stream))
 
     # --- descriptors --------------------------------------------------------------------------------------------------
 
@@ -161,6 +164,8 @@ class ROCmDNN:
             made = self._made("Convolution", "miopenInitConvolutionNdDescriptor", len(full.size), *window)
             conv = stack.enter_context(made)
             self._library.call("miopenSetConvolutionGroupCount", conv, full.groups)
+            # as with cuDNN, algorithms whose results vary from run to run are left out
+            self._library.call("miopenSetConvolutionAttribute", conv, C.MIOPEN_CONVOLUTION_ATTRIB_DETERMINISTIC, 1)
             yield tensors, conv
 
     # --- convolution --------------------------------------------------------------------------------------------------
@@ -244,7 +249,7 @@ class ROCmDNN:
         for each in solutions[: found.value]:
             if each.workspace_size <= workspace[1]:
                 return Solution(each.solution_id, each.workspace_size, each.time / 1e3)
-        raise LibraryError(
+        raise AMDLibraryError(
             f"[{self.name}] expected a solution for {direction} of {spec.text} within {workspace[1]} bytes of "
             f"workspace but got {found.value} that need more; PyFlame's own kernel does it"
         )
@@ -468,9 +473,3 @@ def _spec(dtype: object, x: Shape, w: Shape, y: Shape, params: ConvParams) -> Co
     if spec.w != tuple(w) or spec.y != tuple(y):
         raise ShapeError(f"[MIOpen] expected {spec.w} and {spec.y} for {spec.text} but got {tuple(w)} and {tuple(y)}")
     return spec
-
-
-@functools.cache
-def get_dnn() -> ROCmDNN:
-    """MIOpen on the GPU that is current at the first call."""
-    return ROCmDNN()

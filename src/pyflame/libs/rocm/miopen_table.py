@@ -29,6 +29,7 @@ class C:
     miopenBFloat16 = 5
 
     miopenConvolution = 0
+    MIOPEN_CONVOLUTION_ATTRIB_DETERMINISTIC = 1
 
     miopenPoolingMax = 0
     miopenPoolingAverage = 1
@@ -115,6 +116,7 @@ FUNCTIONS = {
         "ptr convDesc, i32 spatialDim, ptr padA, ptr strideA, ptr dilationA, i32 c_mode"
     ),
     "miopenSetConvolutionGroupCount": "ptr convDesc, i32 groupCount",
+    "miopenSetConvolutionAttribute": "ptr convDesc, i32 attr, i32 value",
     "miopenDestroyConvolutionDescriptor": "ptr convDesc",
     **{name: declared for direction in NAMES for name, declared in _convolution(direction).items()},
     "miopenCreatePoolingDescriptor": "ptr poolDesc",

@@ -7,7 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from pyflame.libs.binding import find
+from pyflame.libs.binding import LibraryError, find
+from pyflame.libs.rocm.errors import AMDLibraryMissingError
 
 FOLDERS = ("_rocm_sdk_libraries*/lib", "_rocm_sdk_core/lib", "/opt/rocm/lib", "/opt/rocm-*/lib")
 
@@ -22,4 +23,7 @@ def find_rocm(name: str, short: str, files: Sequence[str], path: str | None) -> 
         else:
             resolved = os.fsdecode(paths.get_library_path(short))
             path = resolved if os.path.exists(resolved) else None
-    return find(name, files, FOLDERS, path)
+    try:
+        return find(name, files, FOLDERS, path)
+    except LibraryError as error:
+        raise AMDLibraryMissingError(str(error)) from None

@@ -7,13 +7,13 @@ rocblas-auxiliary.h and rocblas-functions.h.
 from __future__ import annotations
 
 import ctypes
-import functools
 import threading
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
-from pyflame.libs.binding import Library, LibraryError, statuses
+from pyflame.libs.binding import Library, statuses, stream_handle
 from pyflame.libs.gemm import GemmSpec, by_columns
+from pyflame.libs.rocm.errors import AMDLibraryError
 from pyflame.libs.rocm.paths import find_rocm
 
 FILES = ("librocblas.so.5", "librocblas.so.4", "librocblas.so")
@@ -44,6 +44,7 @@ class C:
     rocblas_datatype_bf16_r = 168
 
     rocblas_pointer_mode_host = 0
+    rocblas_atomics_not_allowed = 0
     rocblas_gemm_algo_standard = 0
     rocblas_gemm_flags_none = 0
 
@@ -55,6 +56,7 @@ FUNCTIONS = {
     "rocblas_destroy_handle": "ptr handle",
     "rocblas_set_stream": "ptr handle, ptr stream",
     "rocblas_set_pointer_mode": "ptr handle, i32 pointer_mode",
+    "rocblas_set_atomics_mode": "ptr handle, i32 atomics_mode",
     "rocblas_set_workspace": "ptr handle, ptr addr, size size",
     "rocblas_get_version_string_size": "ptr len",
     "rocblas_get_version_string": "ptr buf, size len",
@@ -89,21 +91,25 @@ LIMIT = 2**31 - 1  # sizes are 32 bit
 
 
 class ROCmBLAS:
-    """rocBLAS on the current AMD GPU. Matrices lie by columns, as in every BLAS; `matmul` takes PyFlame's rows.
+    """rocBLAS on the GPU that HIP holds for current. Matrices lie by columns; `matmul` takes PyFlame's rows.
 
     >>> blas = ROCmBLAS()                                                              # doctest: +SKIP
-    >>> blas.gemm("N", "N", m, n, k, 1.0, a, m, b, k, 0.0, c, m)                       # doctest: +SKIP
+    >>> blas.gemm("N", "N", M, N, K, 1.0, A, M, B, K, 0.0, C, M)                       # doctest: +SKIP
     """
 
     name = "rocBLAS"
 
     def __init__(self, path: str | None = None) -> None:
         loaded, self.path = find_rocm(self.name, "rocblas", FILES, path)
-        self._library = Library(self.name, loaded, FUNCTIONS, statuses=statuses(C, "rocblas_status_"))
+        self._library = Library(
+            self.name, loaded, FUNCTIONS, statuses=statuses(C, "rocblas_status_"), error=AMDLibraryError
+        )
         self._lock = threading.Lock()
         self.version = self._version()
         self._handle = self._library.create("rocblas_create_handle")
         self._library.call("rocblas_set_pointer_mode", self._handle, C.rocblas_pointer_mode_host)
+        # some versions allow them by default; with them results vary from run to run
+        self._library.call("rocblas_set_atomics_mode", self._handle, C.rocblas_atomics_not_allowed)
 
     def _version(self) -> str:
         size = self._library.number("rocblas_get_version_string_size")
@@ -121,9 +127,9 @@ class ROCmBLAS:
         """The address of rocBLAS's handle."""
         return self._handle
 
-    def set_stream(self, stream: int) -> None:
-        """Start what follows on this stream."""
-        self._library.call("rocblas_set_stream", self._handle, stream)
+    def set_stream(self, stream: Any) -> None:
+        """Start what follows on this stream: a pf.Stream, or a stream's handle."""
+        self._library.call("rocblas_set_stream", self._handle, stream_handle(self.name, stream))
 
     def supports(self, spec: GemmSpec, workspace_bytes: int = 0) -> bool:
         """Whether this is one rocBLAS call: no bias, no activation, sizes of 32 bits."""
@@ -151,7 +157,7 @@ class ROCmBLAS:
         """
         problem = by_columns(spec)
         if problem is None or not self.supports(spec):
-            raise LibraryError(
+            raise AMDLibraryError(
                 f"[{self.name}] expected a plain product of matrices by rows or columns but got {spec.text} with "
                 f"strides {spec.a}, {spec.b}, {spec.c}; PyFlame's own kernel does it"
             )
@@ -211,61 +217,61 @@ class ROCmBLAS:
         self,
         trans_a: str | int,
         trans_b: str | int,
-        m: int,
-        n: int,
-        k: int,
+        M: int,
+        N: int,
+        K: int,
         alpha: float,
-        a: int,
+        A: int,
         lda: int,
-        b: int,
+        B: int,
         ldb: int,
         beta: float,
-        c: int,
+        C: int,
         ldc: int,
     ) -> None:
         """C = alpha op(A) op(B) + beta C in float32, matrices by columns; op is "N" or "T"."""
         flags = (_operation(trans_a), _operation(trans_b))
-        sides = ((a, lda, 0), (b, ldb, 0), (c, ldc, 0))
-        self._gemm(*flags, m, n, k, alpha, *sides, beta, None, _SINGLE)
+        sides = ((A, lda, 0), (B, ldb, 0), (C, ldc, 0))
+        self._gemm(*flags, M, N, K, alpha, *sides, beta, None, _SINGLE)
 
     def gemm_strided_batched(
         self,
         trans_a: str | int,
         trans_b: str | int,
-        m: int,
-        n: int,
-        k: int,
+        M: int,
+        N: int,
+        K: int,
         alpha: float,
-        a: int,
+        A: int,
         lda: int,
         stride_a: int,
-        b: int,
+        B: int,
         ldb: int,
         stride_b: int,
         beta: float,
-        c: int,
+        C: int,
         ldc: int,
         stride_c: int,
         batch_count: int,
     ) -> None:
         """`gemm` of a batch of matrices, each so many elements behind the one before."""
         flags = (_operation(trans_a), _operation(trans_b))
-        sides = ((a, lda, stride_a), (b, ldb, stride_b), (c, ldc, stride_c))
-        self._gemm(*flags, m, n, k, alpha, *sides, beta, batch_count, _SINGLE)
+        sides = ((A, lda, stride_a), (B, ldb, stride_b), (C, ldc, stride_c))
+        self._gemm(*flags, M, N, K, alpha, *sides, beta, batch_count, _SINGLE)
 
     def geam(
         self,
         trans_a: str | int,
         trans_b: str | int,
-        m: int,
-        n: int,
+        M: int,
+        N: int,
         alpha: float,
-        a: int,
+        A: int,
         lda: int,
         beta: float,
-        b: int,
+        B: int,
         ldb: int,
-        c: int,
+        C: int,
         ldc: int,
         dtype: str = "float32",
     ) -> None:
@@ -275,8 +281,8 @@ class ROCmBLAS:
             raise ArgumentError(f"[{self.name}] expected float32 or float64 but got {dtype}")
         one, two = SCALARS[dtype](alpha), SCALARS[dtype](beta)
         flags = (_operation(trans_a), _operation(trans_b))
-        left, right = (ctypes.byref(one), a, lda), (ctypes.byref(two), b, ldb)
-        self._library.call(functions[dtype], self._handle, *flags, m, n, *left, *right, c, ldc)
+        left, right = (ctypes.byref(one), A, lda), (ctypes.byref(two), B, ldb)
+        self._library.call(functions[dtype], self._handle, *flags, M, N, *left, *right, C, ldc)
 
 
 _SINGLE = GemmSpec(1, 1, 1)
@@ -288,9 +294,3 @@ def _operation(which: str | int) -> int:
     if found not in OPERATIONS.values():
         raise ArgumentError(f"[rocBLAS] expected 'N' or 'T' but got {which!r}")
     return found
-
-
-@functools.cache
-def get_blas() -> ROCmBLAS:
-    """rocBLAS on the GPU that is current at the first call."""
-    return ROCmBLAS()

@@ -7,6 +7,7 @@ process runs them at once.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from pyflame.core import knobs
+from pyflame.core.errors import ArgumentTypeError
 from pyflame.core.records import Records
 
-FORM = "MIOpen tuning 1"
+FORM = "MIOpen tuning 2"
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,13 @@ class MIOpenTuningCache:
         with self._lock:
             self.config.enable_exhaustive_search = bool(enable)
 
-    def set_cache_file(self, path: str) -> None:
+    def set_cache_file(self, path: str | os.PathLike[str]) -> None:
         """Keep solutions in this file (JSON) from now on, and take those it holds."""
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentTypeError(f"[set_cache_file] expected the path of a file but got {path!r}")
         with self._lock:
             self.config.enable_persistence = True
-            self.config.cache_file = str(path)
+            self.config.cache_file = os.fspath(path)
             self._records = Records(Path(path), FORM)
 
     def clear(self) -> None:

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from pyflame.core.device import Target
-from pyflame.core.errors import CompileError, NotAvailableError
+from pyflame.core.errors import NotAvailableError
 from pyflame.runtime.cache import DiskCache
 from pyflame.runtime.gpu.driver import Bindings
 from pyflame.runtime.gpu.rtc import Names, RtcCompiler
@@ -29,7 +29,6 @@ class Nvrtc(RtcCompiler):
     """NVRTC. `nvrtc`: a module to use in place of NVIDIA's bindings."""
 
     extension = ".cubin"
-    error = CompileError
     names = Names(
         "nvrtcCreateProgram",
         "nvrtcCompileProgram",

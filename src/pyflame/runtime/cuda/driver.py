@@ -56,7 +56,9 @@ class CudaDriver:
         self._started = False
         self._contexts: dict[int, Any] = {}
         self._opted: dict[int, int] = {}  # function -> dynamic LDS it may use
-        self._ranges = Ranges("nvtx", ["libnvToolsExt.so.1"])
+        # the second since CUDA 12.9, which has no other library of NVTX
+        names = ["libnvToolsExt.so.1", "libnvtx3interop.so.1", "libnvtx3interop.so"]
+        self._ranges = Ranges("nvtx", names, ["nvidia/*/lib", "/usr/local/cuda/lib64"])
         self.range_push, self.range_pop = self._ranges.push, self._ranges.pop
 
     # --- devices ------------------------------------------------------------------------------------------------------

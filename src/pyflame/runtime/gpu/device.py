@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,14 +19,15 @@ from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError,
 from pyflame.core.trace import TraceEvent
 from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
 from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Grid, Words, dimensions
-from pyflame.runtime.gpu.graph import Graph, capture
+from pyflame.runtime.gpu.graph import Graph, capture, some
+from pyflame.runtime.gpu.guard import guard
 from pyflame.runtime.gpu.memory import Block, DevicePool
 from pyflame.runtime.gpu.pinned import PinnedPool
 from pyflame.runtime.gpu.stream import Event, Stream
 from pyflame.runtime.gpu.timing import Timings
 from pyflame.runtime.gpu.transfer import Transfers
 
-_REMEMBERED = 8  # launches that a fault is looked for in
+_REMEMBERED = 1024  # launches that a fault is looked for in, at most
 _WATCHED = 256  # records kept for the next wait; one more, and it comes now
 T = TypeVar("T")
 Launch = tuple[Function, Grid, Grid, int, int]
@@ -46,38 +47,37 @@ class GpuDevice:
         memory_error: type[OutOfMemoryError] = OutOfMemoryError,
     ) -> None:
         self.driver = driver
+        self.guard = guard(driver, self._broken)  # the same, for all calls but launches: a fault names the kernels
         self.index = index
         self.id = DeviceId.of(driver.kind, index)
         self.fault: DeviceFaultError | None = None
+        self._recent: deque[str] = deque(maxlen=_REMEMBERED)  # launches since the device was last known to work
         self.properties: DeviceProperties = driver.properties(index)
         self.target = driver.target(index)
         self.spare_streams: dict[int, deque[int]] = {}  # by priority
         self.spare_events: dict[bool, deque[int]] = {}  # by whether they take the time
         self.retired_graphs: deque[tuple[int, int]] = deque()
-        self.pool = DevicePool(driver, index, error=memory_error)
-        self.pinned = PinnedPool(driver, index)
+        self.pool = DevicePool(self.guard, index, error=memory_error)
+        self.pinned = PinnedPool(self.guard, index)
         self.timings = Timings(self)
         self._main = Stream(self)
         self._side: Stream | None = None  # for captures: what other threads do meanwhile is no part of them
         self._copies: Stream | None = None  # for uploads from pinned memory, beside the work of the others
         self.forked = False  # whether anything ever ran on a stream that somebody chose: then uses are noted
-        self._transfers = Transfers(driver, self.pinned)
+        self._beside = False  # whether anything was launched on another stream than the chosen one
+        self._transfers = Transfers(self.guard, self.pinned)
         self._find_compiler = find_compiler
         self._kernels: GpuKernels | None = None
         self._opening = threading.Lock()
         self._capture_lock = threading.RLock()
         self._thread = threading.local()  # the graph that a thread captures, the stream that it has chosen
-        self._recent: deque[str] = deque(maxlen=_REMEMBERED)
         self._watched: deque[tuple[Any, int, int, Callable[[bytes], None]]] = deque()
         self._peers: dict[DeviceId, bool] = {}
 
     def use(self) -> None:
         """Make it this thread's current device. Refuses one that has broken."""
-        if self.fault is not None:
-            raise type(self.fault)(
-                f"[device] expected {self.id} to work but it broke before: {self.fault}"
-            ) from self.fault
-        self.driver.set_device(self.index)
+        self._refuse_broken()
+        self.guard.set_device(self.index)
 
     @property
     def stream(self) -> Stream:
@@ -126,17 +126,41 @@ class GpuDevice:
         try:
             return work()
         except DeviceFaultError as error:
+            if error is self.fault:
+                raise  # it names them
             raise self._broken(error) from error
 
     def _broken(self, error: DeviceFaultError) -> DeviceFaultError:
-        names = ", ".join(dict.fromkeys(reversed(self._recent)))
-        self.fault = type(error)(f"{error}. Kernels launched last, newest first: {names or 'none'}")
+        self._refuse_broken()
+        names = some(reversed(list(self._recent)))
+        self.fault = type(error)(f"{error}. Kernels launched last, newest first: {names}")
         return self.fault
+
+    def _refuse_broken(self) -> None:
+        if self.fault is not None:
+            raise type(self.fault)(
+                f"[device] expected {self.id} to work but it broke before: {self.fault}"
+            ) from self.fault
+
+    def remember(self, kernel: str) -> None:
+        """Note that a kernel, or something that launches kernels, is given to the device: a fault may be its."""
+        self._recent.append(kernel)
+
+    def waited(self, wait: Callable[[], T], for_all: bool = False) -> T:
+        """Wait for a stream, or `for_all`: where that is all there was, a later fault comes from what follows."""
+        before = len(self._recent)
+        result = self.guarded(wait)
+        if for_all or not (self.forked or self._beside):
+            with suppress(IndexError):  # another thread has waited too
+                for _ in range(before):
+                    self._recent.popleft()
+        return result
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int, stream: Stream | None = None) -> Block:
         """Memory for work on a stream. A graph that is being captured keeps it."""
+        self._refuse_broken()  # memory from the cache would hide it
         block = self.pool.allocate(nbytes, (stream or self.chosen).handle)
         graph = self._capture
         if graph is not None:
@@ -146,7 +170,7 @@ class GpuDevice:
     def memory_info(self) -> tuple[int, int]:
         """Bytes free and in total, as the driver sees them."""
         self.use()
-        return self.driver.mem_info()
+        return self.guard.mem_info()
 
     def pinned_empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
         """An uninitialised array in pinned memory, which `received` copies from without waiting."""
@@ -169,7 +193,7 @@ class GpuDevice:
         if self._kernels is None:
             with self._opening:
                 if self._kernels is None:
-                    self._kernels = GpuKernels(self.driver, self.index, self.target, self._find_compiler())
+                    self._kernels = GpuKernels(self.guard, self.index, self.target, self._find_compiler())
         return self._kernels
 
     def functions(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[list[Function]]:
@@ -203,7 +227,8 @@ class GpuDevice:
 
     def _give(self, launches: Iterable[Launch], words: Words, stream: Stream | None) -> None:
         self.use()
-        handle, give, remember = (stream or self.stream).handle, self.driver.launch, self._recent.append
+        self._beside = self._beside or stream is not None
+        handle, give, remember = (stream or self.stream).handle, self.driver.launch, (self._capture or self).remember
         for function, grid, block, dynamic_lds, start in launches:
             remember(function.name)
             try:
@@ -214,16 +239,16 @@ class GpuDevice:
                 shape = f"grid {grid}, block {block}, dynamic LDS {dynamic_lds}"
                 raise type(error)(f"{error}. The kernel is {function.name}, {shape}") from error
 
-    def start(self, name: str, work: Callable[[int], None]) -> None:
+    def start(self, name: str, work: Callable[[int], None], stream: Stream | None = None) -> None:
         """Give work of another kind, a library's, to the stream: `work(stream)` starts it."""
         self.use()
-        self._recent.append(name)
-        self._move("kernel", name, 0, lambda: work(self.stream.handle))
+        (self._capture or self).remember(name)
+        self._move("kernel", name, 0, lambda: work((stream or self.stream).handle), stream)
 
     def attributes(self, function: Function) -> dict[str, int]:
         """registers, lds_bytes, local_bytes (spills) and max_threads of a kernel."""
         self.use()
-        return self.driver.function_attributes(function.handle)
+        return self.guard.function_attributes(function.handle)
 
     # --- copies -------------------------------------------------------------------------------------------------------
 
@@ -258,7 +283,7 @@ class GpuDevice:
             "copy",
             f"host to {self.id}",
             nbytes,
-            lambda: self.driver.copy_h2d(address, host, nbytes, handle),
+            lambda: self.guard.copy_h2d(address, host, nbytes, handle),
             stream,
         )
 
@@ -276,7 +301,7 @@ class GpuDevice:
             "copy",
             f"{self.id} to host",
             nbytes,
-            lambda: self.driver.copy_d2h(host, address, nbytes, handle),
+            lambda: self.guard.copy_d2h(host, address, nbytes, handle),
             stream,
         )
 
@@ -308,7 +333,9 @@ class GpuDevice:
             "copy",
             f"{self.id} to host",
             nbytes,
-            lambda: self._transfers.download(host, address, nbytes, (stream or self.stream).handle),
+            lambda: self.waited(
+                lambda: self._transfers.download(host, address, nbytes, (stream or self.stream).handle)
+            ),
             stream,
         )
         self.check()
@@ -321,7 +348,7 @@ class GpuDevice:
                 "copy",
                 f"inside {self.id}",
                 2 * nbytes,  # read and written
-                lambda: self.driver.copy_d2d(dst, src, nbytes, (stream or self.stream).handle),
+                lambda: self.guard.copy_d2d(dst, src, nbytes, (stream or self.stream).handle),
                 stream,
             )
 
@@ -333,7 +360,7 @@ class GpuDevice:
                 "fill",
                 f"fill of {self.id}",
                 nbytes,
-                lambda: self.driver.memset(address, byte, nbytes, (stream or self.stream).handle),
+                lambda: self.guard.memset(address, byte, nbytes, (stream or self.stream).handle),
                 stream,
             )
 
@@ -351,9 +378,9 @@ class GpuDevice:
         """Whether it can copy straight from another device's memory; asked and enabled once."""
         known = self._peers.get(other.id)
         if known is None:
-            known = other.driver is self.driver and self.driver.can_access_peer(self.index, other.index)
+            known = other.driver is self.driver and self.guard.can_access_peer(self.index, other.index)
             if known:
-                self.driver.enable_peer(self.index, other.index)
+                self.guard.enable_peer(self.index, other.index)
             self._peers[other.id] = known
         return known
 
@@ -367,7 +394,7 @@ class GpuDevice:
             "copy",
             f"{other.id} to {self.id}",
             nbytes,
-            lambda: self.driver.copy_peer(address, self.index, src, other.index, nbytes, self.stream.handle),
+            lambda: self.guard.copy_peer(address, self.index, src, other.index, nbytes, self.stream.handle),
         )
         other.stream.wait(Event(self).record())  # or the source could be given away and overwritten before
 
@@ -389,9 +416,7 @@ class GpuDevice:
             except IndexError:
                 break  # another thread took it
             record = np.empty(nbytes, np.uint8)
-            self.guarded(
-                lambda: self._transfers.download(record.ctypes.data, address, nbytes, self.stream.handle)  # noqa: B023
-            )
+            self._transfers.download(record.ctypes.data, address, nbytes, self.stream.handle)
             try:
                 report(record.tobytes())
             except Exception as error:  # what went wrong later may follow from it
@@ -404,7 +429,7 @@ class GpuDevice:
         self._no_capture("synchronize")
         with self._capture_lock:  # a device cannot be waited for while another thread captures on it
             self.use()
-            self.guarded(self.driver.synchronize)
+            self.waited(self.guard.synchronize, for_all=True)
             self.bury()
         self.check()
 
@@ -447,11 +472,11 @@ class GpuDevice:
         """Destroy graphs that nobody holds any more, when the stream is done with them."""
         if self.retired_graphs:
             if self.forked:
-                self.driver.synchronize()
+                self.guard.synchronize()
             else:
-                self.driver.stream_synchronize(self._main.handle)
+                self.guard.stream_synchronize(self._main.handle)
         while self.retired_graphs:
-            self.driver.graph_destroy(*self.retired_graphs.popleft())
+            self.guard.graph_destroy(*self.retired_graphs.popleft())
 
     def _no_capture(self, what: str) -> None:
         if self._capture is not None:

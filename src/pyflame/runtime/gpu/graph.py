@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,16 @@ from pyflame.core.errors import DeviceError
 if TYPE_CHECKING:
     from pyflame.runtime.gpu.device import GpuDevice
     from pyflame.runtime.gpu.stream import Stream
+
+
+_NAMED = 16
+
+
+def some(names: Iterable[str]) -> str:
+    """The first of these kernels, each once, and how many others there are."""
+    kinds = list(dict.fromkeys(names))
+    others = f" and {len(kinds) - _NAMED} others" if len(kinds) > _NAMED else ""
+    return (", ".join(kinds[:_NAMED]) + others) or "none"
 
 
 class Graph:
@@ -23,15 +33,22 @@ class Graph:
         self._lock = threading.Lock()
         self._graph = self._executable = 0
         self._kept: list[Any] = []
+        self._names: list[str] = []
+        self._kernels = ""
 
     def keep(self, thing: Any) -> None:
         """Hold something for as long as the graph lives: memory whose address was captured."""
         self._kept.append(thing)
 
+    def remember(self, kernel: str) -> None:
+        """Note what is captured: a fault of a replay may be its."""
+        self._names.append(kernel)
+
     def finish(self, graph: int) -> None:
         """Make it ready to run."""
         self._graph = graph
-        self._executable = self._device.driver.graph_instantiate(graph)
+        self._kernels = f"a graph of {len(self._names)} ({some(self._names)})"
+        self._executable = self._device.guard.graph_instantiate(graph)
 
     def replay(self) -> None:
         """Give it to the device's stream, like any other work."""
@@ -40,7 +57,8 @@ class Graph:
         device = self._device
         with self._lock:
             device.use()
-            device.guarded(lambda: device.driver.graph_launch(self._executable, device.stream.handle))
+            device.remember(self._kernels)
+            device.guard.graph_launch(self._executable, device.stream.handle)
 
     def __del__(self) -> None:
         # It may be running, and this may be the middle of another capture: the device destroys it when it is idle.
@@ -57,13 +75,13 @@ def capture(device: GpuDevice, side: Stream) -> Iterator[Graph]:
     stream = side.handle
     device.pool.capturing(True)
     try:
-        device.driver.capture_begin(stream)
+        device.guard.capture_begin(stream)
         try:
             yield graph
         except BaseException:
             _abandon(device, stream)
             raise
-        graph.finish(device.driver.capture_end(stream))
+        graph.finish(device.guard.capture_end(stream))
     finally:
         device.pool.capturing(False)
 
@@ -71,7 +89,7 @@ def capture(device: GpuDevice, side: Stream) -> Iterator[Graph]:
 def _abandon(device: GpuDevice, stream: int) -> None:
     """End a capture that failed. What failed first is what the user should hear of."""
     try:
-        unwanted = device.driver.capture_end(stream)
+        unwanted = device.guard.capture_end(stream)
     except DeviceError:
         return  # the driver has ended it already
-    device.driver.graph_destroy(unwanted)
+    device.guard.graph_destroy(unwanted)

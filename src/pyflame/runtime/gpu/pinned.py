@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentError
+from pyflame.core.checks import natural
+from pyflame.core.errors import ArgumentError, ArgumentTypeError
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.gpu.returns import Returns
 
@@ -96,8 +97,7 @@ class PinnedPool:
 
     def acquire(self, nbytes: int) -> PinnedBlock:
         """A block of at least that size."""
-        if nbytes < 0:
-            raise ArgumentError(f"[pinned memory] expected a size of 0 or more but got {nbytes}")
+        nbytes = natural("pinned memory", "a size", nbytes)
         size = max(_SMALLEST, 1 << (nbytes - 1).bit_length() if nbytes else 0)
         with self._lock:
             self._take_in()
@@ -134,9 +134,22 @@ class PinnedPool:
             return None
         return block
 
-    def release(self, block: PinnedBlock) -> None:
-        """Give a block back now rather than when it is forgotten. It must not be touched afterwards."""
-        block.give_up()
+    def release(self, block: PinnedBlock | int) -> None:
+        """Give a block, or that of an address, back now rather than when it is forgotten. It must not be touched
+        afterwards."""
+        if isinstance(block, PinnedBlock):
+            block.give_up()
+            return
+        address = natural("release", "a block of this pool or its address", block)
+        with self._lock:
+            known = self._out.get(address)
+        held = None if known is None else known()
+        if held is None or held.given_up:
+            raise ArgumentError(
+                f"[release] expected a block of this pool or its address but got {address:#x}; it may be released "
+                "already, or forgotten: hold what acquire gives"
+            )
+        held.give_up()
 
     def _take_in(self) -> None:
         self._keep(self._returns.taken_in())
@@ -154,6 +167,8 @@ class PinnedPool:
 
     def warmup(self, sizes: Iterable[int]) -> None:
         """Make blocks of these sizes ahead of their use."""
+        if not isinstance(sizes, Iterable):
+            raise ArgumentTypeError(f"[warmup] expected a list of sizes but got {sizes!r}; put it in brackets")
         blocks = [self.acquire(size) for size in sizes]
         for block in blocks:
             self.release(block)

@@ -36,7 +36,6 @@ class RtcCompiler(KernelCompiler):
     """A compiler in a library, over a vendor's bindings."""
 
     names: ClassVar[Names]
-    error: ClassVar[type[CompileError]]
 
     def __init__(self, call: Bindings, version: str, flags: Sequence[str], cache: DiskCache | None = None) -> None:
         super().__init__(version, " ".join(flags), cache)
@@ -45,6 +44,10 @@ class RtcCompiler(KernelCompiler):
     @abstractmethod
     def options(self, target: Target) -> list[bytes]:
         """What the compiler is asked for."""
+
+    def _refusal(self, message: str, log: str, target: Target) -> CompileError:
+        """The error of a source that it refused."""
+        return CompileError(message)
 
     @abstractmethod
     def _text(self, raw: bytes) -> Any:
@@ -69,10 +72,9 @@ class RtcCompiler(KernelCompiler):
             log = self._read(names.log_size, names.log, program).rstrip(b"\0 ").decode(errors="replace")
         finally:
             call(names.destroy, self._own(program))
-        raise self.error(
-            f"[compile] {self.version} refused a kernel for {target.name}, {getattr(status, 'name', status)}:\n"
-            f"{explain_failure(log, text, FILE)}"
-        )
+        named = f"{target.name}, {getattr(status, 'name', status)}"
+        said = explain_failure(log, text, FILE)
+        raise self._refusal(f"[compile] {self.version} refused a kernel for {named}:\n{said}", log, target)
 
     def _read(self, size: str, content: str, program: Any) -> bytes:
         room = self._room(int(self._call(size, program)))

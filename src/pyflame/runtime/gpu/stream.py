@@ -23,23 +23,23 @@ class Stream:
             self.handle = self._spare.popleft()
         except IndexError:
             device.use()
-            self.handle = device.driver.stream_create(priority)
+            self.handle = device.guard.stream_create(priority)
 
     def synchronize(self) -> None:
         """Wait for everything given to it so far."""
         self.device.use()
-        self.device.guarded(lambda: self.device.driver.stream_synchronize(self.handle))
+        self.device.guard.stream_synchronize(self.handle)
 
     @property
     def idle(self) -> bool:
         """Whether it has nothing left to do."""
         self.device.use()
-        return self.device.driver.stream_query(self.handle)
+        return self.device.guard.stream_query(self.handle)
 
     def wait(self, event: Event) -> None:
         """Let what comes next wait for an event, perhaps of another device."""
         self.device.use()
-        self.device.driver.stream_wait_event(self.handle, event.handle)
+        self.device.guard.stream_wait_event(self.handle, event.handle)
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):
@@ -56,28 +56,28 @@ class Event:
             self.handle = self._spare.popleft()
         except IndexError:
             device.use()
-            self.handle = device.driver.event_create(timing)
+            self.handle = device.guard.event_create(timing)
 
     def record(self, stream: Stream | None = None) -> Event:
         """Put it behind what the stream (the default one) was given so far."""
         self.device.use()
-        self.device.driver.event_record(self.handle, (stream or self.device.stream).handle)
+        self.device.guard.event_record(self.handle, (stream or self.device.stream).handle)
         return self
 
     @property
     def done(self) -> bool:
         self.device.use()
-        return self.device.driver.event_query(self.handle)
+        return self.device.guard.event_query(self.handle)
 
     def synchronize(self) -> None:
         """Wait for it."""
         self.device.use()
-        self.device.guarded(lambda: self.device.driver.event_synchronize(self.handle))
+        self.device.guard.event_synchronize(self.handle)
 
     def seconds_since(self, start: Event) -> float:
         """Time on the GPU between two events made with `timing`; waits for this one."""
         self.synchronize()
-        return self.device.driver.event_elapsed(start.handle, self.handle)
+        return self.device.guard.event_elapsed(start.handle, self.handle)
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):

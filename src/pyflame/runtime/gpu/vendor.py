@@ -16,7 +16,7 @@ from pyflame.runtime.gpu.driver import Driver
 class Vendor:
     """What is needed to open a vendor's devices. Nothing is loaded before the first question.
 
-    `node`: the file that the kernel module makes for such GPUs.
+    `node`: the file that the kernel module makes for such GPUs. `no_such`: the error of a number that none has.
 
     >>> from pyflame.runtime.cuda.device import CUDA
     >>> CUDA.count()  # doctest: +SKIP
@@ -30,12 +30,14 @@ class Vendor:
         memory_error: type[OutOfMemoryError],
         nothing: Callable[[], NotAvailableError],
         node: str = "",
+        no_such: Callable[[str], DeviceError] = DeviceError,
     ) -> None:
         self._node = node
         self._make_driver = make_driver
         self._find_compiler = find_compiler
         self._memory_error = memory_error
         self._nothing = nothing
+        self._no_such = no_such
         self._driver: Driver | None = None
         self._devices: dict[int, GpuDevice] = {}
         self._lock = threading.Lock()
@@ -85,7 +87,7 @@ class Vendor:
                     raise self._nothing()
                 if not 0 <= index < count:
                     kind = self.driver.kind
-                    raise DeviceError(
+                    raise self._no_such(
                         f"[device] expected one of {', '.join(str(DeviceId.of(kind, i)) for i in range(count))} but "
                         f"got {DeviceId.of(kind, index)}"
                     )

@@ -16,6 +16,7 @@ from pyflame.core.device import Target
 from pyflame.core.errors import HIPCompilationError
 from pyflame.runtime.cache import DiskCache, digest
 from pyflame.runtime.gpu.compiler import PREFIX, KernelCompiler
+from pyflame.runtime.rocm.errors import refusal
 from pyflame.runtime.sources import explain_failure, include_dir
 
 # Device code only, as a bare ELF; neither HIP's headers nor its device libraries. -fwrapv: integers wrap, as in NumPy.
@@ -84,7 +85,6 @@ class ClangHip(KernelCompiler):
             command = self.command(target, str(file), str(out), options)
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise HIPCompilationError(
-                    f"[compile] {self.path} refused a kernel for {target.name}:\n{explain_failure(done.stderr, text)}"
-                )
+                said = explain_failure(done.stderr, text)
+                raise refusal(f"[compile] {self.path} refused a kernel for {target.name}:\n{said}", done.stderr, target)
             return out.read_bytes()

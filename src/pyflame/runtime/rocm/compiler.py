@@ -16,7 +16,7 @@ from pyflame.runtime.gpu.driver import Bindings
 from pyflame.runtime.gpu.rtc import Names, RtcCompiler
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
 from pyflame.runtime.rocm.driver import load_hip
-from pyflame.runtime.rocm.errors import CAUSES
+from pyflame.runtime.rocm.errors import CAUSES, refusal
 from pyflame.runtime.sources import include_dir
 
 FLAGS = ("-std=c++17", "-O3", "-fwrapv", "-fno-math-errno", "-ffp-contract=fast", "-w")
@@ -38,7 +38,6 @@ class Hiprtc(RtcCompiler):
     """hiprtc. `hiprtc`, `hip`: modules to use in place of AMD's bindings."""
 
     extension = ".hsaco"
-    error = HIPCompilationError
     names = Names(
         "hiprtcCreateProgram",
         "hiprtcCompileProgram",
@@ -82,6 +81,9 @@ class Hiprtc(RtcCompiler):
                 "process; install a newer ROCm, or clang-17 or newer"
             )
         return super().compile(source, target, options)
+
+    def _refusal(self, message: str, log: str, target: Target) -> HIPCompilationError:
+        return refusal(message, log, target)
 
     def _text(self, raw: bytes) -> Any:
         return ctypes.create_string_buffer(raw)  # the bindings would keep every bytes object for ever

@@ -55,7 +55,8 @@ class HipDriver:
         self._call = Bindings(kind, load, CAUSES, AMDDeviceError, ROCmNotAvailableError)
         # HIP does not promise to copy a code object: each lives as long as its module.
         self._images: dict[int, Any] = {}
-        self._ranges = Ranges("roctx", ["librocprofiler-sdk-roctx.so.1", "libroctx64.so.4"])
+        names = ["librocprofiler-sdk-roctx.so.1", "libroctx64.so.4"]
+        self._ranges = Ranges("roctx", names, ["_rocm_sdk_core/lib", "/opt/rocm/lib"])
         self.range_push, self.range_pop = self._ranges.push, self._ranges.pop
 
     # --- devices ------------------------------------------------------------------------------------------------------

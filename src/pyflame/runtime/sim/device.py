@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pyflame.core import knobs
-from pyflame.core.errors import ArgumentError, DeviceError, ROCmMemoryError, suggest
+from pyflame.core.errors import AMDDeviceError, ArgumentError, DeviceError, ROCmMemoryError, suggest
 from pyflame.runtime.gpu.vendor import Vendor
 from pyflame.runtime.rocm.compiler import find_compiler
 from pyflame.runtime.rocm.driver import HipDriver, no_device
@@ -34,7 +34,13 @@ def simulated(target: str) -> Vendor:
         found = _vendors.get(target)
         if found is None:
             found = _vendors[target] = Vendor(
-                lambda: HipDriver(_runtime(target), f"sim:{target}"), find_compiler, ROCmMemoryError, no_device
+                lambda: HipDriver(_runtime(target), f"sim:{target}"),
+                find_compiler,
+                ROCmMemoryError,
+                no_device,
+                no_such=lambda text: AMDDeviceError(
+                    f"{text}; {knobs.SIM_DEVICES.name} says how many there are when the program starts"
+                ),
             )
         return found
 

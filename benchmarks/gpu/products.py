@@ -1,0 +1,211 @@
+"""Matrix products and convolutions against torch, and cuBLASLt through our binding where there is one.
+
+A product leaves its result in a tensor that exists before, as torch's caching allocator does in effect. "cuBLASLt best"
+is the fastest of the library's first proposals, "cuBLASLt first" the one that it likes best; the note says what our
+plan has chosen for itself. Small products measure the host as much as the GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import pyflame as pf
+from benchmarks import conv as cpu_conv
+from benchmarks.gpu.harness import Bench, Call, Group, Line
+from benchmarks.gpu.ops import normal
+from benchmarks.peers import torch_tensor
+from pyflame.libs.cuda.cublaslt import CublasLt
+from pyflame.libs.gemm import GemmSpec
+
+PROPOSALS = 8
+WORKSPACE = 32 << 20
+FAR = 2e-2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product, and whether B is given by columns, as the weight of a linear layer is."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    batch: int = 1
+    b_by_columns: bool = False
+    tf32: bool = False
+    bias: bool = False
+
+    @property
+    def spec(self) -> GemmSpec:
+        b = (1, self.k, self.k * self.n) if self.b_by_columns else (self.n, 1, self.k * self.n)
+        sizes = (self.m, self.n, self.k, self.dtype)
+        return GemmSpec(*sizes, batch=self.batch, b=b, tf32=self.tf32, bias=self.bias)
+
+    def smaller(self) -> Case:
+        return replace(self, m=-(-self.m // 64), n=-(-self.n // 64), k=-(-self.k // 64), batch=min(self.batch, 3))
+
+
+CASES = [
+    Case(8192, 8192, 8192, "bfloat16"),
+    Case(8192, 8192, 8192, "bfloat16", b_by_columns=True),
+    Case(4096, 4096, 4096, "bfloat16"),
+    Case(4096, 4096, 4096, "float16"),
+    Case(4096, 4096, 4096, "float32", tf32=True),
+    Case(4096, 4096, 4096, "float32"),
+    Case(16384, 768, 768, "bfloat16", b_by_columns=True),
+    Case(16384, 3072, 768, "bfloat16", b_by_columns=True, bias=True),
+    Case(16384, 50304, 768, "bfloat16", b_by_columns=True),
+    Case(1024, 1024, 64, "bfloat16", batch=192, b_by_columns=True),
+    Case(256, 1024, 784, "float32", b_by_columns=True, bias=True, tf32=True),
+    Case(1, 4096, 4096, "bfloat16", b_by_columns=True),
+]
+
+Operands = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
+
+
+def _operands(case: Case) -> Operands:
+    """A, B as it lies in memory, and the bias."""
+    many = (case.batch,) if case.batch > 1 else ()
+    b = (case.n, case.k) if case.b_by_columns else (case.k, case.n)
+    return tuple(normal(*shape, dtype=case.dtype) for shape in ((*many, case.m, case.k), (*many, *b), (case.n,)))
+
+
+def _ours(case: Case, bench: Bench, operands: Operands, note: list[str]) -> dict[str, Call]:
+    left, right, bias = (pf.tensor(x, device=bench.device) for x in operands)
+    shape = (*left.shape[:-1], case.n)
+    result = pf.zeros(*shape, dtype=getattr(pf, case.dtype), device=bench.device) + 0.0
+    pf.eval(left, right, bias, result)
+
+    @pf.jit
+    def step() -> None:
+        y = left @ (right.swapaxes(-1, -2) if case.b_by_columns else right)
+        result.copy_(y + bias if case.bias else y)
+
+    def run() -> Any:
+        step()
+        return result
+
+    run()
+    note.append("plan: " + " + ".join(x.implementation for x in pf.explain(step, run=False).launches))
+    return {"pyflame": run}
+
+
+def _torch(case: Case, bench: Bench, operands: Operands) -> dict[str, Call]:
+    import torch
+
+    a, b, bias = (torch_tensor(x, bench.torch_device) for x in operands)
+    turned = b.mT if case.b_by_columns else b
+    if case.bias:
+        return {"torch": lambda: torch.nn.functional.linear(a, turned.mT, bias)}
+    return {"torch": lambda: torch.matmul(a, turned)}
+
+
+@functools.cache
+def _cublaslt() -> CublasLt:
+    return CublasLt()
+
+
+def _library(case: Case, bench: Bench, operands: Operands) -> dict[str, Call]:
+    """cuBLASLt's first proposal and its best one, on torch's memory and torch's default stream."""
+    import torch
+
+    lt = _cublaslt()
+    a, b, bias = (torch_tensor(x, bench.torch_device) for x in operands)
+    c = torch.empty((*a.shape[:-1], case.n), device=a.device, dtype=a.dtype)
+    area = torch.empty(WORKSPACE, device=a.device, dtype=torch.uint8)
+    spec = case.spec
+
+    def proposal(rank: int) -> Call:
+        def run() -> Any:
+            lt.matmul(
+                spec, a.data_ptr(), b.data_ptr(), c.data_ptr(), bias.data_ptr() if case.bias else 0, 0,
+                area.data_ptr(), WORKSPACE, rank,
+            )  # fmt: skip
+            return c
+
+        return run
+
+    ranks = range(lt.count(spec, WORKSPACE, PROPOSALS))
+    quick = replace(bench, rounds=3, seconds=0.01)
+    seconds, _ = quick.measure({str(r): lambda r=r: {f"cuBLASLt {r}": proposal(r)} for r in ranks})
+    best = int(min(seconds, key=lambda n: seconds[n], default="cuBLASLt 0").split()[1])
+    return {"cuBLASLt first": proposal(0), "cuBLASLt best": proposal(best)}
+
+
+def matmul(bench: Bench, section: str = "matmul") -> None:
+    """Products of all sizes; flops count twice the multiplications."""
+    for case in [c.smaller() for c in CASES] if bench.small else CASES:
+        bench.set_precision("high" if case.tf32 else "highest")
+        operands, note = _operands(case), []
+        groups: dict[str, Group] = {"pyflame": functools.partial(_ours, case, bench, operands, note)}
+        if bench.takes("torch"):
+            groups["torch"] = functools.partial(_torch, case, bench, operands)
+        if bench.takes("torch") and bench.device.startswith("cuda"):
+            groups["cuBLASLt"] = functools.partial(_library, case, bench, operands)
+        seconds, failed = bench.measure(groups, FAR)
+        name = case.spec.text + (" B by columns" if case.b_by_columns else "")
+        unit = "GFLOP/s" if bench.small else "TFLOP/s"
+        line = Line(name, case.spec.flops, unit, seconds, failed=failed, goals={"torch": 0.97}, note="".join(note))
+        bench.add(section, line)
+
+
+def conv(bench: Bench, section: str = "conv") -> None:
+    """Convolutions of small CNNs in full float32, alone and with both gradients."""
+    bench.set_precision("highest")
+    for case in cpu_conv.CASES[:1] if bench.small else cpu_conv.CASES:
+        n, c, o, size, k, stride, groups = case
+        x, w = normal(n, c, size, size), normal(o, c // groups, k, k)
+        options = {"stride": stride, "padding": k // 2, "groups": groups}
+        pixels = ((size + 2 * (k // 2) - k) // stride + 1) ** 2
+        flops = 2 * n * o * c // groups * k * k * pixels
+        for gradients in (False, True):
+            made: dict[str, Group] = {"pyflame": functools.partial(_our_conv, bench, x, w, options, gradients)}
+            if bench.takes("torch"):
+                made["torch"] = functools.partial(_torch_conv, bench, x, w, options, gradients)
+            seconds, failed = bench.measure(made, FAR)
+            name = f"conv {n}x{c}x{size}x{size} -> {o}, {k}x{k} stride {stride} groups {groups}"
+            name += ", with gradients" if gradients else " + relu"
+            bench.add(section, Line(name, flops * (3 if gradients else 1), "GFLOP/s", seconds, failed=failed))
+
+
+def _our_conv(bench: Bench, x: Any, w: Any, options: dict[str, int], gradients: bool) -> dict[str, Call]:
+    a, b = (pf.tensor(v, device=bench.device) for v in (x, w))
+
+    def forward(u: Any, v: Any) -> Any:
+        return pf.relu(pf.conv2d(u, v, **options))
+
+    jitted = pf.jit(_both(forward) if gradients else forward)
+
+    def run() -> Any:
+        result = jitted(a, b)
+        pf.eval(result)
+        return result
+
+    return {"pyflame": run}
+
+
+def _torch_conv(bench: Bench, x: Any, w: Any, options: dict[str, int], gradients: bool) -> dict[str, Call]:
+    import torch
+
+    a, b = (torch_tensor(v, bench.torch_device) for v in (x, w))
+
+    def forward(u: Any, v: Any) -> Any:
+        return torch.relu(torch.conv2d(u, v, **options))
+
+    return {"torch": functools.partial(_both(forward) if gradients else forward, a, b)}
+
+
+def _both(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Forward and backward, to the gradients of input and weight; the same words in torch and here."""
+
+    def step(u: Any, v: Any) -> Any:
+        u, v = u.detach().requires_grad_(), v.detach().requires_grad_()
+        forward(u, v).sum().backward()
+        return u.grad, v.grad
+
+    return step

@@ -1,0 +1,228 @@
+"""Graphs that cross devices, as jit runs them: stages, each a plan of one device, and copies between them.
+
+What lies on the right device already is not copied, and what is made of numbers alone is made where it is needed. All
+other copies happen at each run, as in eager execution: those of inputs first, others when their stage is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.device import DeviceId
+from pyflame.engine.devices import get_device
+from pyflame.engine.evaluate import PendingGraph, evaluate, plan_graph
+from pyflame.engine.launch import Runner, replayed, runner_for
+from pyflame.engine.value import Value
+from pyflame.ir import OPS, Meta, Node, signature
+from pyflame.ir.kernel import OutputView, Plan
+from pyflame.ir.opdef import COPY, LEAF
+
+
+def crosses(graph: PendingGraph) -> bool:
+    """Whether one plan cannot do it: it has copies, or parts on several devices."""
+    return bool(graph.copies) or len({n.meta.device for n in graph.order if n.meta.device is not None}) > 1
+
+
+def without_needless_copies(nodes: Sequence[Node]) -> dict[Node, Node]:
+    """Every node under these -> the same value without needless copies."""
+    done: dict[Node, Node] = {}
+    free: set[Node] = set()  # made of numbers alone, so that they can be made anywhere
+    made: dict[tuple[Node, DeviceId], Node] = {}
+    for node in PendingGraph(nodes, keep_held=False).order:
+        srcs = tuple([done[s] for s in node.srcs])
+        there = node.meta.device
+        if node.op.kind == COPY and there is not None:
+            if srcs[0].meta.device == there:
+                done[node] = srcs[0]
+                continue
+            if srcs[0] in free:
+                done[node] = _made_on(there, srcs[0], made)
+                free.add(done[node])
+                continue
+        done[node] = node if srcs == node.srcs else _like(node, srcs, node.meta)
+        if node.op.kind != LEAF and free.issuperset(srcs):
+            free.add(done[node])
+    return done
+
+
+def _made_on(device: DeviceId, wanted: Node, made: dict[tuple[Node, DeviceId], Node]) -> Node:
+    """A node that reads no memory, on another device. `made`: what is there already."""
+    for node in PendingGraph([wanted], keep_held=False).order:
+        m = node.meta
+        if m.device not in (None, device) and (node, device) not in made:
+            srcs = tuple([made.get((s, device), s) for s in node.srcs])
+            made[node, device] = _like(node, srcs, Meta(m.shape, m.dtype, device, m.committed))
+    return made[wanted, device]
+
+
+def _like(node: Node, srcs: tuple[Node, ...], meta: Meta) -> Node:
+    """The same op on other sources."""
+    out = Node(node.op, srcs, node.attrs, meta, signature(node.op.name, node.attrs, meta))
+    out.line = node.line
+    return out
+
+
+def _leaf(meta: Meta, value: Value) -> Node:
+    return Node(OPS["leaf"], (), (), meta, signature("leaf", meta, value.strides), value)
+
+
+@dataclass
+class Stage:
+    """The plan of one device. Inputs and outputs are known by the nodes of the whole graph."""
+
+    device: Any
+    plan: Plan
+    runner: Runner
+    lines: list[str]
+    inputs: list[Node]
+    constants: list[int]  # positions among those of the whole graph
+    outputs: list[Node]
+    copied: list[Node]  # copies of its outputs to other devices, and copies of those
+
+
+class Staged:
+    """Runs a graph that crosses devices. `plan` describes it as a whole: it has launches and outputs but no buffers.
+
+    `successor`: the new values of inputs, which take over their memory where nobody else reads that.
+    """
+
+    def __init__(self, graph: PendingGraph, successor: Mapping[Node, Node]) -> None:
+        self.seconds = np.zeros(0)  # each stage's runner has those of its launches
+        self._graph = graph
+        self._strides: dict[Node, tuple[int, ...] | None] = {n: n.data.strides for n in graph.inputs}
+        self._at = {n: i for i, n in enumerate(graph.inputs)}
+        self._first = self._copies(graph.inputs)  # copies of inputs
+        groups = _groups(graph)
+        stage_of = {n: i for i, members in enumerate(groups) for n in members}
+        asked = {*graph.outputs, *[n.srcs[0] for n in graph.copies]}
+        readers: dict[Node, set[int]] = {}
+        for node, stage in stage_of.items():
+            for s in node.srcs:
+                readers.setdefault(s, set()).add(stage)
+                if stage_of.get(s, stage) != stage:
+                    asked.add(s)
+        self.stages: list[Stage] = []
+        for number, members in enumerate(groups):
+            mine = {
+                leaf: new
+                for leaf, new in successor.items()
+                if stage_of.get(new) == number and readers.get(leaf) == {number} and leaf not in asked
+            }
+            self.stages.append(self._stage(members, asked, mine))
+        heirs = {self._at[s.inputs[p]]: -1 for s in self.stages for p in s.plan.heirs}
+        self.plan = Plan(
+            [],
+            [launch for s in self.stages for launch in s.plan.launches],
+            [OutputView(-1, 0, self._strides[n]) for n in graph.outputs],
+            [],
+            heirs=heirs,
+            consumed=[self._at[s.inputs[p]] for s in self.stages for p in s.plan.consumed],
+        )
+
+    def _copies(self, sources: Collection[Node]) -> list[Node]:
+        """Copies of these values, and copies of copies, in order."""
+        known, found = set(sources), []
+        for node in self._graph.copies:
+            if node.srcs[0] in known:
+                known.add(node)
+                found.append(node)
+                self._strides[node] = None
+        return found
+
+    def _stage(self, members: Sequence[Node], asked: Collection[Node], successor: Mapping[Node, Node]) -> Stage:
+        inside: dict[Node, Node] = {}
+        for node in members:
+            for s in node.srcs:
+                if s not in inside:
+                    free = s.op.kind == LEAF or s.meta.device is None
+                    inside[s] = s if free else _leaf(s.meta, Value(None, 0, self._strides[s]))
+            srcs = tuple([inside[s] for s in node.srcs])
+            inside[node] = node if srcs == node.srcs else _like(node, srcs, node.meta)
+        outputs = [n for n in members if n in asked]
+        graph = PendingGraph([inside[n] for n in outputs], keep_held=False)
+        input_at = {n: i for i, n in enumerate(graph.inputs)}
+        graph.owned = [leaf for leaf in successor if leaf in input_at]
+        position = {n: i for i, n in enumerate(graph.outputs)}
+        heirs = {input_at[leaf]: position[inside[new]] for leaf, new in successor.items() if leaf in input_at}
+        where = members[0].meta.device
+        assert where is not None, "only numbers are nowhere"
+        device = get_device(where)
+        plan = plan_graph(graph, device.target, heirs, device)
+        self._strides |= {n: view.strides for n, view in zip(outputs, plan.outputs, strict=True)}
+        outside = {leaf: n for n, leaf in inside.items()}
+        all_constants = {n: i for i, n in enumerate(self._graph.constants)}
+        return Stage(
+            device,
+            plan,
+            runner_for(graph, plan, device),
+            graph.lines,
+            [outside[n] for n in graph.inputs],
+            [all_constants[n] for n in graph.constants],
+            outputs,
+            self._copies(outputs),
+        )
+
+    def replay(self, arguments: Collection[int]) -> None:
+        """From now on stages on GPUs are replayed as graphs. `arguments`: inputs that change place."""
+        for stage in self.stages:
+            moving = [p for p, n in enumerate(stage.inputs) if self._at.get(n) is None or self._at[n] in arguments]
+            stage.runner = replayed(stage.runner, moving)
+
+    def run(
+        self,
+        inputs: Sequence[Value],
+        constants: Sequence[Any],
+        timed: bool = False,
+        lines: Sequence[str] = (),
+        given: Sequence[int] = (),
+    ) -> list[Value]:
+        known = dict(zip(self._graph.inputs, inputs, strict=True))
+        for node in self._first:
+            known[node] = _copied(node, known[node.srcs[0]])
+        for stage in self.stages:
+            values = [known[n] for n in stage.inputs]
+            numbers = [constants[i] for i in stage.constants]
+            mine = [p for p, n in enumerate(stage.inputs) if self._at.get(n) in given]
+            out = stage.runner.run(values, numbers, timed, stage.lines, mine)
+            known.update(zip(stage.outputs, out, strict=True))
+            for node in stage.copied:
+                known[node] = _copied(node, known[node.srcs[0]])
+        return [known[n] for n in self._graph.outputs]
+
+
+def _copied(node: Node, value: Value) -> Value:
+    """What a copy between devices gives for this value."""
+    copy = Node(node.op, (_leaf(node.srcs[0].meta, value),), (), node.meta, node.sig)
+    evaluate([copy])
+    found: Value = copy.data
+    return found
+
+
+def _groups(graph: PendingGraph) -> list[list[Node]]:
+    """The nodes of each stage, in an order that makes few of them: first whoever can do all that is left to it."""
+    left = [n for n in graph.order if n.op.kind != LEAF and n.meta.device is not None]
+    done = set(graph.order).difference(left)
+    groups: list[list[Node]] = []
+    while True:
+        for node in left:
+            if node.op.kind == COPY and node.srcs[0] in done:
+                done.add(node)
+        left = [n for n in left if n not in done]
+        if not left:
+            return groups
+        best: tuple[bool, int, list[Node]] = (False, 0, [])
+        for device in dict.fromkeys([n.meta.device for n in left]):
+            here = [n for n in left if n.meta.device == device and n.op.kind != COPY]
+            ready: dict[Node, None] = {}
+            for node in here:
+                if all(s in done or s in ready for s in node.srcs):
+                    ready[node] = None
+            found = (len(ready) == len(here), len(ready), list(ready))
+            if ready and found[:2] > best[:2]:
+                best = found
+        groups.append(best[2])
+        done.update(best[2])

@@ -1,0 +1,148 @@
+"""Host side of attention.hip: its launches, in which tiles, and who plays which part in them.
+
+The text depends on dtype, mask, the class of the lines' length and on whether all operands can be read as vectors;
+extents and strides are arguments. Where a vendor's library does products it is left out (`overtaken_by`): a library
+has matrix cores.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyflame.core.device import Target
+from pyflame.ir.c_types import storage
+from pyflame.ir.kernel import GpuSource, Launch, OperandView
+from pyflame.ir.node import Node
+from pyflame.kernels.attention import AttentionLaunch, attention_prior, results_of, strides_of
+from pyflame.kernels.gpu_source import GpuFunctions, element
+from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+from pyflame.kernels.tile_gpu import check_extents, late_args
+
+WIDEST = 256  # numbers of a line that a block's registers hold
+_TILE, _THREADS = 64, 256  # PF_ATT_LINES, PF_ATT_THREADS
+_STEP = 16  # DEPTH of pf_scores
+_VECTOR = 4  # WIDTH
+_KNOWN_BYTES = 16  # of a query in scratch
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One launch: the way of attention.hip, and which operands play which part."""
+
+    name: str
+    suffix: str
+    turned: bool
+    width: int  # of the result
+    result: int  # which of `results_of`
+    a: OperandView
+    b: OperandView
+    right: OperandView
+    a2: OperandView
+    b2: OperandView
+
+
+def _ways(made: AttentionLaunch) -> list[_Way]:
+    shape, query, key, value = made.shape, made.query, made.key, made.value
+    if made.g is None or made.out is None:
+        return [_Way("PF_MIX", "_forward", False, shape.width, 0, query, key, value, query, key)]
+    g = made.g
+    return [
+        _Way("PF_TOTALS", "_totals", False, shape.depth, 0, query, key, key, g, made.out),
+        _Way("PF_SLOPES", "_query", False, shape.depth, 0, query, key, key, g, value),
+        _Way("PF_SLOPES", "_key", True, shape.depth, 1, key, query, query, value, g),
+        _Way("PF_WEIGHTS", "_value", True, shape.width, 2, key, query, g, value, g),
+    ]
+
+
+def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie askew."""
+    made = AttentionLaunch.of(launch)
+    shape, dtype = made.shape, made.query.dtype
+    check_extents("attention", (shape.queries, shape.keys, shape.batch * shape.heads * shape.share))
+    vector = aligned and _vector(launch, made)
+    read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
+    functions = GpuFunctions(
+        "attention.hip",
+        [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(dtype)],
+        [
+            *(v.dtype.itemsize * (_VECTOR if vector and v.buffer in read else 1) for v in launch.operands),
+            dtype.itemsize,
+        ],
+    )
+    for way in _ways(made):
+        heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
+        columns = _columns(way.width)
+        numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind)
+        mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
+        buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
+        call = f"pf_attend<{element(dtype)}, {', '.join(map(str, numbers))}>"
+        body = f"{call}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
+        grid = shape.batch * heads * -(-lines // _TILE)
+        functions.add(way.suffix, grid, _THREADS, _args(made, way), body, _lds_bytes(columns, way.name))
+    scratch = 0 if made.g is None else _KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
+    return functions.source(scratch)
+
+
+def _columns(width: int) -> int:
+    """Columns of the result's tile."""
+    return next(n for n in (64, 128, WIDEST) if width <= n)
+
+
+def _lds_bytes(columns: int, way: str) -> int:
+    """As `lds` in pf_attend."""
+    scores = 2 * _STEP * 2 * (_TILE + 4)
+    mixed = 0 if way == "PF_TOTALS" else _TILE * (_TILE + 4) + 2 * (1024 // columns) * (columns + 4)
+    return 4 * max(scores, mixed)
+
+
+def _vector(launch: Launch, made: AttentionLaunch) -> bool:
+    """Whether neighbours of every line are aligned vectors, once their buffers are aligned."""
+    views = [v for v in (made.query, made.key, made.value, made.g) if v is not None]
+    offsets = [launch.buffers[v.buffer][1] for v in views]
+    return all(
+        view.shape[3] % _VECTOR == 0
+        and view.strides[3] == 1
+        and all(step % _VECTOR == 0 for step in strides_of(view)[:3])
+        and offset % (_VECTOR * view.dtype.itemsize) == 0
+        for view, offset in zip(views, offsets, strict=True)
+    )
+
+
+def _args(made: AttentionLaunch, way: _Way) -> tuple[int, ...]:
+    """PF_ATT_ROWS to PF_ATT_OUT."""
+    shape = made.shape
+    query_heads, (bits,) = shape.heads * shape.share, struct.unpack("=I", struct.pack("=f", made.scale))
+    start, batch, line = results_of(shape, made.g is not None)[3 * way.result :][:3]
+    mask = strides_of(made.mask)
+    if way.turned:
+        sizes, mask = (shape.keys, shape.queries, shape.heads, 1, shape.share), (*mask[:2], mask[3], mask[2])
+    else:
+        sizes = (shape.queries, shape.keys, query_heads, shape.share, 1)
+    return (
+        *sizes, shape.depth, shape.width, way.width, int(made.is_causal), bits,
+        *(n for view in (way.a, way.b, way.a2, way.b2, way.right) for n in strides_of(view)),
+        *mask, start, batch, way.width, line,
+    )  # fmt: skip
+
+
+def _prior(node: Node, target: Target) -> float:
+    """As on the CPU, and 0 for lines that are too long."""
+    query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
+    return attention_prior(node, target) * (max(query.shape[3], value.shape[3]) <= WIDEST)
+
+
+_spec = KernelSpec(
+    "attention",
+    "flash_gpu",
+    attention_source,
+    languages=("hip", "cuda"),
+    why="own blocks of scores, never stored; no library does products here",
+    strided=True,
+    unaligned=partial(attention_source, aligned=False),
+    prior=_prior,
+    overtaken_by="matmul",
+)
+for _name in ("attention", "attention_backward"):
+    kernel(replace(_spec, op=_name))

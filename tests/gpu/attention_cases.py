@@ -1,0 +1,89 @@
+"""Attention and its gradients at awkward shapes, views, masks and dtypes, with what NumPy makes of them in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import pyflame as pf
+from pyflame.engine import reference
+from pyflame.engine.evaluate import PendingGraph
+from tests.gpu.gemm_cases import Array, Build, Case, numbers
+
+ONE_HIDDEN = (np.arange(40)[:, None] + np.arange(45)) % 3 > 0
+ONE_HIDDEN[7] = False  # a query that sees nothing
+
+
+def seen(array: Array, view: str) -> pf.Tensor:
+    """(B, H, T, D) as it lies in memory after a projection ("rows"), with D slowest ("turned"), or as it is."""
+    order = {"rows": (0, 2, 1, 3), "turned": (0, 1, 3, 2)}.get(view)
+    if order is None:
+        return pf.tensor(array)
+    return pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(*order)
+
+
+def attention(
+    queries: tuple[int, int, int, int],
+    keys: tuple[int, int],
+    width: int,
+    dtype: pf.DType = pf.float32,
+    view: str = "",
+    mask: Array | None = None,
+    causal: bool = False,
+    gradient: bool = True,
+) -> Build:
+    """`queries` (B, H, T, D), `keys` (G, S)."""
+
+    def run(arrays: list[Array], tracked: list[pf.Tensor]) -> list[pf.Tensor]:
+        given = None if mask is None else pf.tensor(mask)
+        query, key, value = tracked
+        out = pf.scaled_dot_product_attention(query, key, value, given, is_causal=causal)
+        if not gradient:
+            return [out]
+        (out * pf.tensor(arrays[3])).sum().backward()
+        grads: list[Any] = [t.grad for t in tracked]
+        return [out, *grads]
+
+    def build() -> Case:
+        batch, _, _, depth = queries
+        shapes = queries, (batch, *keys, depth), (batch, *keys, width), (*queries[:3], width)
+        arrays = [numbers(shape, dtype, seed) for seed, shape in enumerate(shapes)]
+        outputs = run(arrays, [seen(a, view).requires_grad_(gradient) for a in arrays[:3]])
+        exact = [a.astype(np.float64) for a in arrays]
+        with pf.device("cpu"):
+            twins = run(exact, [pf.tensor(a).requires_grad_(gradient) for a in exact[:3]])
+            found = reference.compute(PendingGraph([t._node for t in twins], keep_held=False).order)
+        return Case(outputs, [found[t._node].astype(dtype.numpy) for t in twins])
+
+    return build
+
+
+def added(*shape: int) -> Array:
+    """A mask to add, with some who see nothing of some."""
+    mask = np.sin(np.arange(np.prod(shape), dtype=np.float32) * 1.7).reshape(shape)
+    return np.where(mask > 0.9, -np.inf, mask).astype(np.float32)
+
+
+CASES: dict[str, Build] = {
+    "plain": attention((2, 2, 40, 20), (2, 45), 12),
+    "grouped": attention((1, 6, 9, 8), (2, 37), 16),
+    "causal": attention((1, 2, 35, 20), (1, 35), 16, causal=True),
+    "causal, more keys": attention((1, 2, 10, 8), (2, 70), 8, causal=True),
+    "causal, more queries": attention((1, 2, 70, 8), (2, 10), 8, causal=True),
+    "odd": attention((2, 3, 11, 5), (3, 13), 7),
+    "odd, turned": attention((1, 2, 33, 17), (1, 34), 3, view="turned"),
+    "rows": attention((2, 2, 9, 24), (2, 9), 24, view="rows", causal=True),
+    "hidden": attention((1, 2, 40, 8), (2, 45), 8, mask=ONE_HIDDEN),
+    "hidden keys of heads": attention((2, 2, 8, 8), (1, 45), 8, mask=ONE_HIDDEN[:4].reshape(2, 2, 1, 45)),
+    "added, grouped": attention((2, 2, 12, 9), (1, 35), 8, mask=added(2, 1, 12, 35)),
+    "added, turned": attention((1, 4, 40, 8), (2, 33), 5, mask=added(4, 40, 33), view="turned"),
+    "bfloat16": attention((1, 2, 35, 16), (2, 35), 16, pf.bfloat16, causal=True),
+    "bfloat16 odd": attention((1, 2, 9, 15), (2, 35), 3, pf.bfloat16, mask=added(9, 35)),
+    "float16": attention((1, 2, 9, 12), (1, 35), 8, pf.float16, view="rows"),
+    "wide": attention((1, 1, 8, 100), (1, 9), 132),
+    "widest": attention((1, 1, 8, 256), (1, 65), 200, pf.bfloat16),
+    "widest odd": attention((1, 1, 66, 201), (1, 8), 129),
+    "forward": attention((1, 1, 8, 4), (1, 130), 4, gradient=False),
+    "long": attention((1, 2, 67, 4), (2, 69), 4, causal=True),
+}

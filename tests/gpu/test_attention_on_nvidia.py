@@ -1,0 +1,85 @@
+"""Attention without matrix cores on a real NVIDIA GPU: the text that AMD GPUs get, at small and large shapes.
+
+`tests/null/test_gpu_kernels_attention.py` emulates the same cases. Here blocks truly run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.engine.evaluate import clear_plans
+from tests.gpu.attention_cases import CASES, added, attention
+from tests.gpu.gemm_cases import Build
+from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent
+from tests.gpu.programs import Program
+from tests.gpu.test_gemm_on_nvidia import wrong_of
+from tests.runtime.test_emulated import agree
+
+pytestmark = pytest.mark.gpu
+if absent():
+    pytest.skip(absent(), allow_module_level=True)
+
+LARGE: dict[str, Build] = {
+    "many heads": attention((4, 12, 300, 64), (12, 300), 64, causal=True),
+    "grouped": attention((2, 8, 257, 128), (2, 511), 128, pf.bfloat16),
+    "long": attention((1, 1, 1500, 40), (1, 1400), 256, mask=added(1500, 1400)),
+    "rows": attention((2, 4, 513, 96), (4, 513), 96, pf.float16, view="rows", causal=True),
+}
+
+
+def test_awkward(gpu: Nvidia) -> None:
+    assert wrong_of(gpu, CASES) == {}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large(gpu: Nvidia, name: str) -> None:
+    assert wrong_of(gpu, {name: LARGE[name]}) == {}
+
+
+def learned(heads: int, shared: int, rows: int, size: int) -> Callable[[], list[pf.Tensor]]:
+    def program() -> list[pf.Tensor]:
+        q, k, v = (pf.randn(2, n, rows, size).requires_grad_() for n in (heads, shared, shared))
+        out = pf.scaled_dot_product_attention(q, k, v, is_causal=True)
+        (out * out).sum().backward()
+        return [out, *(t.grad for t in (q, k, v) if t.grad is not None)]
+
+    return program
+
+
+def test_without_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through tensors, with libraries switched off, as on the CPU."""
+    monkeypatch.setenv("PYFLAME_LIBRARIES", "none")
+    clear_plans()
+    with pf.device("cuda:0"):
+        report = pf.explain(learned(4, 2, 200, 64)()[0], run=False)
+        assert {launch.implementation for launch in report.launches} >= {"flash_gpu"}
+    for sizes in ((4, 2, 200, 64), (3, 3, 77, 20), (2, 1, 129, 130)):
+        agree("cuda:0", learned(*sizes), rtol=1e-3, atol=1e-4)
+    clear_plans()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "with gradients"])
+@pytest.mark.parametrize("dtype", [pf.float32, pf.bfloat16], ids=lambda d: d.name)
+def test_pace(gpu: Nvidia, dtype: pf.DType, gradient: bool) -> None:
+    """Prints the pace (run with -s); a time would be no test."""
+    q, k, v = (pf.tensor(np.ones((8, 12, 1024, 64), dtype.numpy)).requires_grad_() for _ in range(3))
+    out = pf.scaled_dot_product_attention(q, k, v, is_causal=True)
+    if gradient:
+        (out * out).sum().backward()
+    program = Program([out, *(t.grad for t in (q, k, v) if t.grad is not None)], gpu.target)
+    gpu.build([program])
+    clock, times = Clock(), 5
+    with Prepared(gpu, program) as prepared:
+        prepared.launch()
+        with clock:
+            for _ in range(times):
+                prepared.launch()
+        seconds = clock.seconds() / times
+    flops = sum(launch.flops for launch in program.plan.launches)
+    assert seconds > 0
+    print(f"\n{dtype.name}: {1e3 * seconds:.2f} ms, {1e-12 * flops / seconds:.2f} TFLOP/s")

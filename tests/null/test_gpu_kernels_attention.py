@@ -1,0 +1,119 @@
+"""GPU attention and its gradients: run on the host by an emulation, against float64, and built for AMD by clang."""
+
+from __future__ import annotations
+
+import pytest
+
+import pyflame as pf
+from pyflame.core.targets import TARGETS
+from pyflame.engine.aot.resources import read_resources
+from pyflame.kernels.attention_gpu import WIDEST
+from pyflame.runtime.rocm.clang import ClangHip
+from tests.gpu.attention_cases import CASES, added, attention
+from tests.gpu.gemm_cases import check
+from tests.gpu.programs import Program, named, symbol
+from tests.null.test_gpu_kernels_gemm import RUN_ON, Emulated
+from tests.null.test_gpu_text import clang
+from tests.plans import plan_of
+
+__all__ = ["clang"]  # a fixture
+# What the texts must hold so that nothing goes untested; the last numbers are ways, turned or not, and masks.
+WAYS = (
+    "64, 1", "64, 0", "128, 1", "256, 1", "256, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1",
+    "PF_MIX, 0, 2", "PF_TOTALS, 0, 1", "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1",
+)  # fmt: skip
+
+
+# Every branch, dtype and view is the matter of the simulated GPUs.
+EMULATED = {
+    "wave 64": ("plain", "causal, more keys", "odd, turned", "hidden", "added, grouped", "bfloat16", "forward"),
+    "wave 32, one unit": ("causal", "odd", "widest odd", "float16", "long"),
+}
+
+
+@pytest.fixture(scope="module", params=EMULATED)
+def emulated(request: pytest.FixtureRequest) -> Emulated:
+    return Emulated(RUN_ON[request.param], {name: CASES[name] for name in EMULATED[request.param]})
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
+def test_computes_what_float64_computes(emulated: Emulated, reverse: bool) -> None:
+    wrong = {}
+    for name, case in emulated.cases.items():
+        try:
+            check(emulated.run(name, reverse), case)
+        except AssertionError as error:
+            wrong[name] = " ".join(str(error).split())[:300]
+    assert wrong == {}
+
+
+def test_decomposition_says_the_same() -> None:
+    """What runs where a library does the products; in float64, for which the CPU has no kernel either."""
+    for build in (
+        attention((1, 4, 10, 8), (2, 70), 8, pf.float64, causal=True),
+        attention((2, 2, 12, 9), (1, 35), 6, pf.float64, mask=added(2, 1, 12, 35)),
+    ):
+        case = build()
+        ops = {op for launch in plan_of(*case.outputs).launches for op in launch.ops}
+        assert "matmul" in ops and "attention" not in ops
+        check([t.numpy() for t in case.outputs], case)
+
+
+def test_every_way_is_taken() -> None:
+    """By the cases above, on the targets above; and no case is decomposed."""
+    programs = [Program(build().outputs, target) for target in RUN_ON.values() for build in CASES.values()]
+    assert not any("matmul" in launch.ops for p in programs for launch in p.plan.launches)
+    found = "".join(text for p in programs for text in p.texts)
+    assert [way for way in WAYS if way not in found] == []
+
+
+# Those that need most. For other targets tests/aot/test_kernels.py builds some.
+BUILT = ("plain", "widest odd", "added, turned", "bfloat16 odd")
+
+
+@pytest.mark.parametrize("name", ["gfx906", "gfx1030"])
+def test_builds_without_spills(name: str, clang: ClangHip) -> None:
+    target = TARGETS[name]
+    programs = [Program(CASES[case]().outputs, target) for case in BUILT]
+    sources = [s for program in programs for s in program.sources if "attention.hip" in s.text]
+    phases = {symbol(s.text) + p.suffix: (s, p) for s in sources for p in s.phases}
+    code = clang.build("\n".join(named(t) for t in sorted({s.text for s in sources})), target)
+    for kernel, found in read_resources(code, {k: p.block for k, (_, p) in phases.items()}, target).items():
+        source, phase = phases[kernel]
+        shown = f"{found}\n{source.text}"
+        assert found.clean, shown
+        assert found.lds_bytes == phase.lds_bytes <= 48 * 1024, shown
+        if "64, 1, PF_MIX" in source.text:
+            assert found.occupancy >= 2 and (found.global_loads is None or found.global_loads.get(16)), shown
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+def implementations(tensors: list[pf.Tensor]) -> set[str]:
+    return {launch.implementation for launch in Program(tensors, TARGETS["gfx942"]).plan.launches}
+
+
+def test_what_is_decomposed() -> None:
+    """Few queries, lines that no block holds, and numbers that are not added in float."""
+    for build in (
+        attention((1, 2, 7, 8), (2, 40), 8),
+        attention((1, 2, 9, 8), (2, 40), WIDEST + 1),
+        attention((1, 2, 9, 8), (2, 40), 8, pf.float64),
+    ):
+        found = implementations(build().outputs)
+        assert "gemm_gpu" in found and "flash_gpu" not in found
+
+
+def test_no_scores_in_memory() -> None:
+    program = Program(attention((1, 1, 512, 16), (1, 512), 16, causal=True)().outputs, TARGETS["gfx942"])
+    assert max(b.nbytes for b in program.plan.buffers) < 512 * 512
+    assert max(s.scratch_bytes for s in program.sources) == 16 * 512
+
+
+def test_shapes_share_text() -> None:
+    def texts(queries: int, keys: int, depth: int) -> set[str]:
+        outputs = attention((2, 4, queries, depth), (2, keys), depth, causal=True)().outputs
+        return {t for t in Program(outputs, TARGETS["gfx942"]).texts if "attention.hip" in t}
+
+    assert texts(40, 40, 32) == texts(50, 45, 64)
