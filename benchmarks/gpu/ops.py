@@ -70,7 +70,9 @@ def chain(bench: Bench) -> Iterator[Work]:
             lambda torch, x: torch.nn.functional.gelu(x * 1.1 + 0.1) * torch.sigmoid(x) + 0.5,
             lambda jax, jnp, x: jax.nn.gelu(x * 1.1 + 0.1, approximate=False) * jax.nn.sigmoid(x) + 0.5,
             dtype,
-            {"copy": 0.90, "torch.compile": 1.0} if dtype == "float32" else AHEAD,  # in bf16 erf's arithmetic is the limit
+            {"copy": 0.90, "torch.compile": 1.0}
+            if dtype == "float32"
+            else AHEAD,  # erf's arithmetic is the limit there
         )
 
 
