@@ -229,12 +229,14 @@ def test_a_kernel_that_breaks_the_device(broken: str) -> None:
     pf.eval(other)
     x = pf.tensor(np.ones(100, np.float32), device=broken)
     pf.eval(x)
+    pf.eval(x * 2.0)
     pf.compile_kernel(STRAY, "stray", device=broken)(x, 1 << 32, grid=1, block=64)  # 16 GiB behind x
     y = x + 1.0
     with pytest.raises(AMDDeviceFaultError) as caught:
         y.numpy()
     for part in ("[stray] expected a write", "inside an allocation", "Kernels launched last, newest first:", "stray"):
         assert part in str(caught.value), (part, str(caught.value))
+    assert re.search(r"newest first: stray, (const_)?mul \(k\w+\)", str(caught.value)), str(caught.value)
     with pytest.raises(AMDDeviceFaultError, match=f"expected {broken} to work but it broke before"):
         (pf.ones(3, device=broken) + 1.0).numpy()
     assert (other * 2.0).tolist() == [2.0, 4.0, 6.0]

@@ -11,7 +11,7 @@ among the words too, their workspace is the launch's scratch, and they go to the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -117,7 +117,9 @@ class GpuExecutable:
             if isinstance(source, Call):
                 work.append((number, (source, next(starts))))
                 continue
-            for phase, function in zip(source.phases, next(functions), strict=True):
+            for phase, symbol in zip(source.phases, next(functions), strict=True):
+                # a fault shall name it as `explain` does
+                function = replace(symbol, name=f"{plan.launches[number].name} ({symbol.name})")
                 # LDS is declared in the text: there is nothing to ask for at the launch
                 work.append((number, (function, (phase.grid, 1, 1), (phase.block, 1, 1), 0, next(starts))))
         self._runs = _together([w for _, w in work])
@@ -167,7 +169,8 @@ class GpuExecutable:
     def _start(self, held: Held, constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> list[Value]:
         plan, device = self.plan, self.device
         if self._runs:
-            workspace, at = self.workspace()
+            needed = plan.arena_bytes or self.scratch_bytes or plan.checks
+            workspace, at = self.workspace() if needed else (None, [0] * 4)
             if plan.uniforms:
                 uniforms = self._uniforms(constants)
                 at[2] = uniforms.address
