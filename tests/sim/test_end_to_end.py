@@ -236,7 +236,7 @@ def test_a_kernel_that_breaks_the_device(broken: str) -> None:
         y.numpy()
     for part in ("[stray] expected a write", "inside an allocation", "Kernels launched last, newest first:", "stray"):
         assert part in str(caught.value), (part, str(caught.value))
-    assert re.search(r"newest first: stray, (const_)?mul \(k\w+\)", str(caught.value)), str(caught.value)
+    assert re.search(r"newest first: .*stray, (\w+_)?mul\w* \(k\w+\)", str(caught.value)), str(caught.value)
     with pytest.raises(AMDDeviceFaultError, match=f"expected {broken} to work but it broke before"):
         (pf.ones(3, device=broken) + 1.0).numpy()
     assert (other * 2.0).tolist() == [2.0, 4.0, 6.0]
