@@ -324,6 +324,11 @@ def test_features_of_a_target_are_dropped() -> None:
     assert plan.target == "gfx942"
 
 
+def test_moves_to_the_same_device_are_none() -> None:
+    plan = pf.aot.compile(lambda x: (x.to("cpu") * 2.0).to("cpu"), pf.ones(4), target="gfx942")
+    assert len(plan.launches) == 1
+
+
 def test_functions_are_checked() -> None:
     with pytest.raises(ArgumentTypeError, match="expected a function but got int"):
         pf.aot.compile(3, target="gfx942")  # type: ignore[arg-type]

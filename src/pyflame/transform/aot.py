@@ -38,6 +38,7 @@ from pyflame.engine.aot.run import Loaded, find_device
 from pyflame.engine.evaluate import PendingGraph, plan_graph
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.launch import Nothing
+from pyflame.engine.stages import without_needless_copies
 from pyflame.ir import F, Node
 from pyflame.ir.declare import wrap_int
 from pyflame.ir.kernel import Plan
@@ -256,6 +257,8 @@ class _Traced(Traced):
         super().__init__(fn, args, {}, leaves, getattr(fn, "__name__", "a function"))
 
     def _plan(self, nodes: list[Node], successor: Mapping[Node, Node]) -> PendingGraph:
+        done = without_needless_copies(nodes)
+        nodes[:] = [done[n] for n in nodes]
         while True:
             self.graph = graph = PendingGraph(nodes, keep_held=False)
             if graph.copies:
