@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +68,16 @@ class Emulated:
         assert program.error(image) == [0, 0, 0]
         return program.results(image)
 
+    def wrong(self, check: Callable[[list[Any], Any], None], reverse: bool) -> dict[str, str]:
+        """What is wrong with the results of each case that has wrong ones."""
+        found = {}
+        for name, case in self.cases.items():
+            try:
+                check(self.run(name, reverse), case)
+            except AssertionError as error:
+                found[name] = " ".join(str(error).split())[:300]
+        return found
+
 
 @pytest.fixture(scope="module", params=RUN_ON)
 def emulated(request: pytest.FixtureRequest) -> Emulated:
@@ -76,13 +86,7 @@ def emulated(request: pytest.FixtureRequest) -> Emulated:
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
 def test_computes_what_numpy_computes(emulated: Emulated, reverse: bool) -> None:
-    wrong = {}
-    for name, case in emulated.cases.items():
-        try:
-            check(emulated.run(name, reverse), case)
-        except AssertionError as error:
-            wrong[name] = " ".join(str(error).split())[:300]
-    assert wrong == {}
+    assert emulated.wrong(check, reverse) == {}
 
 
 def test_every_way_is_taken() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from pyflame.kernels import SPECS, Epilogue, KernelSpec
 from pyflame.runtime.gpu.driver import Words
 from pyflame.runtime.gpu.stream import Event, Stream
 
+K = TypeVar("K")
+V = TypeVar("V")
 ALIGNMENT = 256  # of what lies in the workspace beside the arena
 ERROR_BYTES = 24
 MAX_SENT = 4  # sets of uniforms that stay on the device
@@ -176,15 +178,13 @@ class GpuExecutable:
             if plan.uniforms:
                 uniforms = self._uniforms(constants)
                 at[2] = uniforms.address
-            places = (*[storage.address + offset for storage, offset in held], *at)
+            places = _places(held, at)
             words = self._known.get(places)
             if words is None:
-                words = Words(self.words(held, at))
+                words = Words(self._words(places))
                 if self._askew(words.array):
                     return self._unaligned()._start(held, constants, timed, lines)
-                if len(self._known) >= MAX_KNOWN:
-                    self._known.pop(next(iter(self._known)), None)
-                self._known[places] = words
+                _keep(self._known, places, words, MAX_KNOWN)
             if plan.checks:
                 device.zero(at[3], ERROR_BYTES)
             self.launch(words, timed)
@@ -203,8 +203,10 @@ class GpuExecutable:
 
     def words(self, held: Held, at: Sequence[int]) -> np.ndarray[Any, Any]:
         """The words of all launches for these places."""
-        addresses = [0, *[storage.address + offset for storage, offset in held], *at]
-        out: np.ndarray[Any, Any] = self._constants + np.array(addresses, np.int64)[self._slots]
+        return self._words(_places(held, at))
+
+    def _words(self, places: Sequence[int]) -> np.ndarray[Any, Any]:
+        out: np.ndarray[Any, Any] = self._constants + np.array([0, *places], np.int64)[self._slots]
         return out
 
     def _uniforms(self, constants: Sequence[Any]) -> Any:
@@ -216,11 +218,9 @@ class GpuExecutable:
         key = (self.device.chosen.handle, packed)
         block = self._sent.get(key)
         if block is None:
-            if len(self._sent) >= MAX_SENT:
-                self._sent.pop(next(iter(self._sent)), None)
             block = self.device.allocate(len(packed))
             self.device.upload(block.address, packed)
-            self._sent[key] = block
+            _keep(self._sent, key, block, MAX_SENT)
         return block
 
     def upload(self, address: int, constants: Sequence[Any]) -> None:
@@ -287,6 +287,18 @@ class GpuExecutable:
             self._other = GpuExecutable(self.plan, self.device, aligned=False)
             self._other.seconds = self.seconds
         return self._other
+
+
+def _places(held: Held, at: Sequence[int]) -> tuple[int, ...]:
+    """The addresses of all slots."""
+    return (*[storage.address + offset for storage, offset in held], *at)
+
+
+def _keep(table: dict[K, V], key: K, value: V, most: int) -> None:
+    """Add to a table of at most so many entries; the oldest makes room."""
+    if len(table) >= most:
+        table.pop(next(iter(table)), None)
+    table[key] = value
 
 
 _Work = tuple[Any, ...]  # a kernel, its grid, block, LDS and first word; or a call and its first word

@@ -262,9 +262,7 @@ class Fuser:
                 if node.size >= space:
                     terms = dict(normalize(form).terms)
                     keys.append((group.level, depth, node, *((r.extent, terms.get(r, 0)) for r in ranges)))
-            other = next((found[key] for key in keys if key in found), group)
-            while other.merged is not None:
-                other = other.merged
+            other = next((found[key].now for key in keys if key in found), group)
             for key in keys:
                 found.setdefault(key, group)
             if other is not group and len(group.nodes) + len(other.nodes) <= self.max_ops:

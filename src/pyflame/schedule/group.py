@@ -44,6 +44,14 @@ class Group:
         """Ranges of an anchored group are the anchor's own and cannot be split."""
         return self.anchor is not None
 
+    @property
+    def now(self) -> Group:
+        """This group, or the one that has taken it in."""
+        group = self
+        while group.merged is not None:
+            group = group.merged
+        return group
+
     def ranges(self) -> list[Range]:
         return [leaf for scope in self.scopes for r in scope for leaf in r.leaves() if leaf.extent != 1]
 
@@ -79,6 +87,4 @@ Request = tuple[
 
 def live(reader: Reader) -> Reader:
     """The group that a merged group became part of."""
-    while isinstance(reader, Group) and reader.merged is not None:
-        reader = reader.merged
-    return reader
+    return reader.now if isinstance(reader, Group) else reader
