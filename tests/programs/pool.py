@@ -1,0 +1,100 @@
+"""Processes that run programs. One that dies or hangs is replaced, and its program is the finding."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 240.0
+
+
+@dataclass
+class Answer:
+    """What came of a program: "ok", "unfit" or the signature of a failure."""
+
+    outcome: str
+    details: str = ""
+    program: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome not in ("ok", "unfit")
+
+
+class Worker:
+    """One process at a time, started when it is needed."""
+
+    def __init__(self, device: str, sanitize: bool = False, timeout: float = TIMEOUT) -> None:
+        self.device = device
+        self.sanitize = sanitize
+        self.timeout = timeout
+        self.process: subprocess.Popen[str] | None = None
+        self.lines: queue.Queue[str | None] = queue.Queue()
+
+    def start(self) -> subprocess.Popen[str]:
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+        self.errors = open(f"/tmp/programs-{os.getpid()}-{id(self)}.log", "w+")  # noqa: SIM115  closed in stop
+        command = [sys.executable, "-m", "tests.programs.worker", self.device]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=env, cwd=ROOT
+        )
+        self.lines = queue.Queue()
+        threading.Thread(target=self._listen, args=(process, self.lines), daemon=True).start()
+        return process
+
+    @staticmethod
+    def _listen(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    def ask(self, task: dict[str, Any]) -> Answer:
+        if self.process is None:
+            self.process = self.start()
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(task) + "\n")
+        self.process.stdin.flush()
+        program = task.get("program")
+        while True:
+            try:
+                line = self.lines.get(timeout=self.timeout)
+            except queue.Empty:
+                self.stop()
+                return Answer("hang", f"no answer within {self.timeout} s", program)
+            if line is None:
+                code = self.process.wait()
+                said = self._said()
+                self.stop()
+                return Answer(f"crash ({code}) {_place(said)}", said, program)
+            said = json.loads(line)
+            if "runs" in said:
+                program = said["runs"]
+            else:
+                return Answer(said["outcome"], said.get("details", ""), program)
+
+    def _said(self) -> str:
+        self.errors.seek(0)
+        return self.errors.read()[-6000:]
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+            self.errors.close()
+            Path(self.errors.name).unlink()
+
+
+def _place(said: str) -> str:
+    """What a sanitizer or an assertion said last."""
+    found = [line for line in said.splitlines() if "ERROR: AddressSanitizer" in line or "runtime error" in line]
+    return found[0].split("ERROR:")[-1].split(" on address")[0].strip() if found else ""
