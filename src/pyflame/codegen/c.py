@@ -175,6 +175,8 @@ class _Emitter(Values):
         self.row_loop(outer, tiles, "task / chunks")
         self.put("const int64_t from = task % chunks * split / chunks, to = (task % chunks + 1) * split / chunks;")
         kept = set(self.defined)
+        inside = [v for (v, _), scope in zip(self.kernel.stores, self.store_scope, strict=True) if scope > 0]
+        self.define_outside([*(self.kernel.instrs[i].args[0] for i in reductions), *inside], 0)
         self.reduce_loop(reductions, 0, chunked=True)
         for k, i in enumerate(reductions):
             partial = f"((double *)buf[{scratch}])"
@@ -242,7 +244,7 @@ class _Emitter(Values):
             if scope == 0:
                 found.append(v)
             else:
-                found += [u for u in self.cone([v], set()) if instrs[u].scope == 0 and instrs[u].kind == "reduce"]
+                found += [u for u in self.cone([v], set(), 0) if instrs[u].scope == 0 and instrs[u].kind == "reduce"]
         return found
 
     def late_stores(self) -> bool:
@@ -251,7 +253,7 @@ class _Emitter(Values):
             scope > 0
             and any(
                 self.kernel.instrs[u].kind == "reduce" and self.kernel.instrs[u].scope == 0
-                for u in self.cone([v], set())
+                for u in self.cone([v], set(), 0)
             )
             for (v, _), scope in zip(self.kernel.stores, self.store_scope, strict=True)
         )
@@ -327,6 +329,11 @@ class _Emitter(Values):
             ]
             self.statements([v for v in plain if v not in self.defined])
 
+    def define_outside(self, targets: list[int], scope: int) -> None:
+        """Write what values inside of the next loops need that is the same in all their iterations."""
+        needed = self.cone(targets, self.defined, scope)
+        self.define([u for u in needed if self.kernel.instrs[u].scope <= scope], scope)
+
     # --- loops ------------------------------------------------------------------------------------------------------
 
     def reduce_loop(self, reductions: list[int], scope: int, chunked: bool = False) -> None:
@@ -389,7 +396,7 @@ class _Emitter(Values):
 
     def ready(self, store: int, scope: int) -> bool:
         """Whether a store inside a row needs nothing that is still unknown outside of it."""
-        cone = self.cone([self.kernel.stores[store][0]], self.defined)
+        cone = self.cone([self.kernel.stores[store][0]], self.defined, scope)
         return all(self.kernel.instrs[u].scope > scope or self.kernel.instrs[u].kind == "uniform" for u in cone)
 
     def finish_stores(self) -> None:
@@ -398,30 +405,33 @@ class _Emitter(Values):
                 self.store(n)
         left = [n for n, scope in enumerate(self.store_scope) if n not in self.stored and scope > 0]
         if left:
-            needed = [
-                u
-                for n in left
-                for u in self.cone([self.kernel.stores[n][0]], self.defined)
-                if self.kernel.instrs[u].scope == 0
-            ]
-            self.define(needed, 0)
-            self.reduce_loop_for_stores(left)
+            self.define_outside([self.kernel.stores[n][0] for n in left], 0)
+            self.store_loop(left, 1)
 
-    def reduce_loop_for_stores(self, stores: list[int]) -> None:
-        loops = self.loops_of[self.last]
-        assert all(self.store_scope[n] == self.last for n in stores)
-        middle = [n for d in range(1, self.last) for n in self.loops_of[d]]
-        plain = middle + (loops if self.tile else loops[:-1])
+    def store_loop(self, stores: list[int], scope: int) -> None:
+        """Loops for stores inside of rows that had to wait until something was known of the whole row."""
+        loops = self.loops_of[scope]
+        last = scope == self.last
+        plain = loops[:-1] if last and not self.tile else loops
+        saved = set(self.defined)
         self.open("")
         for n in plain:
             self.bounded_loop(n, False)
-        if self.tile:
+        if last and self.tile:
             self.innermost([], stores, "tile", "lanes")
-        else:
+        elif last:
             self.put(f"const int64_t extent{loops[-1]} = {self.arg(self.extents[loops[-1]])};")
             self.innermost([], stores, "0", f"extent{loops[-1]}")
+        else:
+            self.define_outside([self.kernel.stores[n][0] for n in stores], scope)
+            for n in stores:
+                if self.store_scope[n] == scope:
+                    self.store(n)
+            if deeper := [n for n in stores if self.store_scope[n] > scope]:
+                self.store_loop(deeper, scope + 1)
         for _ in ("block", *plain):
             self.close()
+        self.defined = saved
 
     def innermost(self, reductions: list[int], stores: list[int], start: str, count: str) -> None:
         """The vectorised loop: lane l stands for position start + l of the simd loop."""

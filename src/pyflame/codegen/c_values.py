@@ -71,8 +71,9 @@ class Values(Writer):
 
     # --- which values, when -----------------------------------------------------------------------------------------
 
-    def cone(self, targets: Iterable[int], stop: set[int]) -> list[int]:
-        """Undefined values that the targets need, without entering reductions; in order."""
+    def cone(self, targets: Iterable[int], stop: set[int], scope: int | None = None) -> list[int]:
+        """Undefined values that the targets need, in order, without entering reductions. Given a scope, those inside of
+        its loops are entered: what they need must be known before the loops begin."""
         seen: set[int] = set()
         stack = [t for t in targets if t not in stop]
         while stack:
@@ -80,8 +81,9 @@ class Values(Writer):
             if v in seen or v in stop:
                 continue
             seen.add(v)
-            if self.kernel.instrs[v].kind != "reduce":
-                stack.extend(self.kernel.instrs[v].args)
+            instr = self.kernel.instrs[v]
+            if instr.kind != "reduce" or (scope is not None and instr.scope > scope):
+                stack.extend(instr.args)
         return sorted(seen)
 
     def levels(self, scope: int, targets: Iterable[int]) -> dict[int, int]:
@@ -95,7 +97,7 @@ class Values(Writer):
             if v in out:
                 continue
             if instr.kind == "reduce" and instr.scope == scope:
-                below = [u for u in self.cone(instr.args, self.defined) if instrs[u].scope <= scope]
+                below = [u for u in self.cone(instr.args, self.defined, scope) if instrs[u].scope <= scope]
             else:
                 below = [u for u in instr.args if u not in self.defined]
             if not ready:

@@ -15,7 +15,7 @@ from math import prod
 
 from pyflame.core.device import Target
 from pyflame.core.shape import contiguous_strides
-from pyflame.ir import Node
+from pyflame.ir import OPS, Node, apply
 from pyflame.ir.implementation import Table, choose
 from pyflame.ir.opdef import ASSIGN, COMPOSITE, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
 from pyflame.schedule.group import Group, Operand, Reader, Request, live
@@ -95,7 +95,16 @@ class Fuser:
                 continue
             self.load(node, reader, index, flat, steps)
         if copied:
-            self.realize(node, copied)
+            self.copy_leaf(node, copied)
+
+    def copy_leaf(self, leaf: Node, requests: list[Request]) -> None:
+        """Make a dense copy of a leaf that lies otherwise in memory. It is a node of its own: both have a buffer."""
+        copy = apply(OPS["contiguous"], (leaf,))
+        for reader, _, flat in requests:
+            if isinstance(reader, Group) and flat is not None:
+                reader.aliases[(leaf, (flat,))] = (copy, (flat,))
+        self.realize(copy, requests)
+        self.place_leaf(leaf, self.requests.pop(leaf))
 
     def place_movement(self, node: Node, requests: list[Request]) -> None:
         source = node.srcs[0]
@@ -154,6 +163,8 @@ class Fuser:
 
     def inline(self, node: Node, groups: dict[Group, set[Index]]) -> bool:
         """Compute the node inside its readers, stored nowhere."""
+        if not all(self.takes(group, node) for group in groups):
+            return False
         free = node.op.kind in (CONST, IOTA)
         if node.op.kind == REDUCE:
             if len(groups) != 1:
@@ -170,6 +181,10 @@ class Fuser:
             for index in indices:
                 self.compute(node, group, index)
         return True
+
+    def takes(self, group: Group, node: Node) -> bool:
+        """Whether a group can compute this kind of node: whole buffers are read by an anchored group for its anchor."""
+        return group.anchor is None or node.op.kind != GATHER
 
     def full(self, group: Group) -> bool:
         return len(group.nodes) >= self.max_ops
@@ -204,14 +219,14 @@ class Fuser:
 
     def can_store(self, node: Node, group: Group, indices: set[Index]) -> bool:
         """Whether a group that reads the node has each of its elements once."""
-        if self.full(group) or len(indices) != 1:
+        if self.full(group) or len(indices) != 1 or not self.takes(group, node):
             return False
         (index,) = indices
         if node.op.kind == REDUCE:
             return self.join(node, group, index, dry=True)
         depth = self.depth(group, index)
         ranges = [r for scope in group.scopes[: depth + 1] for r in scope]
-        return covers(index, ranges, node.size)
+        return covers(index, ranges, node.shape)
 
     def lift(self, group: Group, level: int) -> bool:
         """Let a group run before all of this level, if what it reads is there by then."""
@@ -278,10 +293,7 @@ class Fuser:
         group.scopes = [ranges]
         group.stores.append((node, index))
         self.stored[node] = group
-        if node.op.kind == LEAF:
-            group.nodes.append(node)
-            group.reads[(node, index)] = flatten(index, node.data.strides)
-        elif node.op.kind == MOVEMENT:
+        if node.op.kind == MOVEMENT:
             group.nodes.append(node)
             moved = move(node, index, True)
             source = node.srcs[0]
@@ -352,7 +364,7 @@ class Fuser:
         if len(scopes) == 1:
             outer = [r for r in ranges if r in used]
             inner = [r for r in ranges if r not in used]
-            if not covers(index, outer, node.size):
+            if not covers(index, outer, node.shape):
                 return False
             if inner and not self.worth_a_row(outer, inner):
                 return False
@@ -363,7 +375,7 @@ class Fuser:
         else:
             depth = self.depth(group, index)
             above = [leaf for scope in scopes[: depth + 1] for r in scope for leaf in r.leaves()]
-            if not covers(index, above, node.size):
+            if not covers(index, above, node.shape):
                 return False
             last = depth == len(scopes) - 1
             if last and (self.target.is_gpu or len(scopes) > 2):
@@ -465,8 +477,8 @@ class Fuser:
         index = tuple(normalize(f) for f in next(iter(indices)) or ())
         # The epilogue's loops must be exactly the axes of the result, in order; only those of size 1 may be missing.
         expected = [leaf for r in best.scopes[0] for leaf in r.leaves() if leaf.extent != 1]
-        axes = [f for f, size in zip(index, node.shape, strict=True) if size != 1]
-        if [f.terms for f in axes] != [((r, 1),) for r in expected] or any(f.offset for f in axes):
+        axes = [(f.offset, f.terms, size) for f, size in zip(index, node.shape, strict=True) if size != 1]
+        if axes != [(0, ((r, 1),), r.extent) for r in expected]:
             return None
         loops = iter(expected)
         best.scopes = [[Range(1) if size == 1 else next(loops) for size in node.shape]]

@@ -199,13 +199,21 @@ def broadcast(index: Index, shape: Shape, source: Shape) -> Index:
     return tuple(ZERO if size == 1 else index[skip + axis] for axis, size in enumerate(source))
 
 
-def covers(index: Index, ranges: Sequence[Range], size: int) -> bool:
-    """Whether the index visits each of `size` elements exactly once as the ranges run."""
-    used = {r for form in index for r, _ in normalize(form).terms}
+def covers(index: Index, ranges: Sequence[Range], shape: Shape) -> bool:
+    """Whether the index visits each element of this shape exactly once as the ranges run."""
+    used: list[Range] = []
+    for form, size in zip(index, shape, strict=True):
+        form = normalize(form)
+        step = 1  # digits of a number: each term's steps are as long as what the terms below it span
+        for r, c in sorted(form.terms, key=lambda term: term[1]):
+            if c != step:
+                return False
+            step *= r.extent
+            used.append(r)
+        if form.offset or step != size:
+            return False
     leaves = [leaf for r in ranges for leaf in r.leaves() if leaf.extent != 1]
-    return (
-        used == set(leaves) and prod(r.extent for r in leaves) == size and all(normalize(f).offset == 0 for f in index)
-    )
+    return len(used) == len(leaves) and set(used) == set(leaves)
 
 
 def unify(extents: Sequence[int], ranges: Sequence[Range], may_split: bool) -> Index | None:
