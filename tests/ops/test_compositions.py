@@ -54,6 +54,13 @@ def nested_cats(m: Any, b: Any, d: Any, w: Any) -> Any:
     return m.conv1d(m.cat([inner, d], -1), w).sum() + inner.sum()
 
 
+def overwritten(m: Any, x: Any) -> Any:
+    """Nothing is left of the row that is read, and as much is assigned as the gradient has elements."""
+    y = x * 2.0
+    y[-1, -1:] = -1.0
+    return y[1]
+
+
 def windows(m: Any, x: Any) -> Any:
     """x[i + j]: as many pairs as elements, and yet not each element once."""
     y = m.tanh(x * 3.0)
@@ -108,6 +115,9 @@ CASES: dict[str, Case] = {
         ((2, 3, 12), (4, 3, 3), (2, 4, 10)),
     ),
     "overlapping windows": (windows, ((4,),)),
+    "overwritten row": (overwritten, ((2, 1, 2),)),
+    "softmax of the same numbers": (lambda m, x: m.softmax(x.expand((16, 2, 4, 2)).flatten(), -1), ((1, 1, 2),)),
+    "product with its own transpose": (lambda m, x: (x.transpose(-1, -2) @ x) * 0.25, ((1, 16, 16),)),
 }
 
 

@@ -102,3 +102,15 @@ def test_several_arguments_and_results():
     assert not out["fixed"].requires_grad
     out["product"].sum().backward()
     np.testing.assert_array_equal(a.grad.numpy(), b.numpy())
+
+
+def test_second_derivatives_reach_gradients_that_are_added_up():
+    x = pf.tensor(np.array([0.5, -1.5, 2.0]), requires_grad=True)
+
+    def second(run):
+        y = pf.sin(x) * 2.0
+        z = run(lambda v: pf.exp(v).sum() * v, y)  # y has two readers, and the function reads it twice
+        (g,) = pf.autograd.grad((y * z).sum(), x, create_graph=True)
+        return pf.autograd.grad((g * g).sum(), x)[0].numpy()
+
+    np.testing.assert_allclose(second(pf.checkpoint), second(lambda f, v: f(v)), rtol=1e-12)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from pyflame.core.shape import Region, apart
 from pyflame.ir import F, Node
 from pyflame.ir.opdef import CONST, MOVEMENT
@@ -34,10 +36,20 @@ def filled(g: Node) -> Node:
     pieces = _pieces(g)
     if pieces is None or sum(prod(count for _, _, count in region) for _, region in pieces) != g.size:
         return g
+    if not _disjoint([region for _, region in pieces]):  # some was assigned twice, so some is still zero
+        return g
     out = F.uninitialized(g.shape, g.dtype)
     for value, region in pieces:
         out = F.assign(out, value, region)
     return out
+
+
+def _disjoint(regions: list[Region]) -> bool:
+    """Whether no two regions share an element. Few of the boxes around them do, so few pairs need a closer look."""
+    bounds = np.array([[sorted((start, start + step * (count - 1))) for start, step, count in r] for r in regions])
+    first, last = bounds[..., 0], bounds[..., 1]
+    meet = (first[:, None] <= last).all(-1) & (first <= last[:, None]).all(-1)
+    return all(apart(regions[i], regions[j]) for i, j in np.argwhere(np.triu(meet, 1)))
 
 
 def _pieces(node: Node) -> list[Piece] | None:

@@ -34,10 +34,13 @@ def backward(
     With create_graph `entries` gets the entries of the gradients.
     """
     gradients: dict[Entry | Leaf, Node] = {}
-    for root, seed in roots:
-        gradients[root] = gradients[root] + seed if root in gradients else seed
-    order = _order([root for root, _ in roots], stop)
     known: dict[Node, Entry | Leaf] = entries if entries is not None else {}
+    recorder: list[Node] | None = [] if create_graph else None
+    with mode(recorder=recorder, autocast=None):
+        for root, seed in roots:
+            gradients[root] = gradients[root] + seed if root in gradients else seed
+    record(recorder or (), known)
+    order = _order([root for root, _ in roots], stop)
     for entry in reversed(order):
         if isinstance(entry, Leaf) or entry in stop:
             continue
@@ -73,22 +76,24 @@ def _step(
         assert isinstance(joint, Joint)
         joint.collected[entry.position] = gradients[joint] = g
         return
+    recorder: list[Node] | None = [] if create_graph else None
     if isinstance(entry, Joint):
         given, entry.collected = entry.collected, [None] * len(entry.collected)
-        _hand_on(entry, entry.rule(given, known, create_graph), gradients)
-        return
-    rule = entry.op.grad
-    if rule is None:
-        raise GradientError(
-            f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out"
-        )
-    recorder: list[Node] | None = [] if create_graph else None
-    with mode(recorder=recorder, autocast=None):
-        _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs), gradients)
+        results = entry.rule(given, known, create_graph)
+        with mode(recorder=recorder, autocast=None):
+            _hand_on(entry, results, gradients)
+    else:
+        rule = entry.op.grad
+        if rule is None:
+            raise GradientError(
+                f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out"
+            )
+        with mode(recorder=recorder, autocast=None):
+            _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs), gradients)
     if recorder is not None:
         if entry.out is not None:
             known[entry.out] = entry
-        for node, parent in zip(entry.srcs, entry.parents, strict=True):
+        for node, parent in zip(entry.srcs, entry.parents, strict=False):  # a joint entry keeps no sources
             if node is not None and parent is not None:
                 known[node] = parent
         record(recorder, known)

@@ -440,8 +440,8 @@ class _Emitter(Values):
         stop = self.defined | {u for u in self.cached if u in self.filled}
         body = self.cone(targets, stop)
         row_values = [u for u in self.cone(targets, self.defined) if u in self.filled]
-        hoisted = [v for v in body if self.simd not in instrs[v].loops and v not in self.cached and v not in self.laned]
-        inside = sorted([v for v in body if v not in hoisted])
+        inside = self.moving(body, row_values)
+        hoisted = [v for v in body if v not in inside]
         saved = set(self.defined)
         for v in hoisted:
             self.statement(v)
@@ -489,6 +489,15 @@ class _Emitter(Values):
             self.close()
         self.defined = saved
         self.placed.clear()
+
+    def moving(self, body: list[int], row_values: list[int]) -> list[int]:
+        """Values of a vectorised loop that change with its lanes or are read from cached rows in it."""
+        found = set(row_values)
+        for v in body:
+            instr = self.kernel.instrs[v]
+            if self.simd in instr.loops or v in self.cached or v in self.laned or any(a in found for a in instr.args):
+                found.add(v)
+        return [v for v in body if v in found]
 
     def scratch_rows(self) -> int:
         return sum(place >= 0 for place in self.cached.values())

@@ -134,8 +134,9 @@ class GpuText(Writer):
         """Loads that run along memory in another loop than the kernel does, with the bytes that they take in LDS.
 
         They are read tile by tile along their own loop, and turned in LDS: strided reads fetch a line for an element.
+        The epilogue of an anchor has no tiles of its own.
         """
-        if self.kernel.depth != 1 or self.lane < 0:
+        if self.kernel.depth != 1 or self.kernel.anchor is not None or self.lane < 0:
             return -1, {}
 
         def across(access: Access, n: int) -> bool:
