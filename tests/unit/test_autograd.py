@@ -534,3 +534,18 @@ def test_pieces_of_a_whole_are_written_once():
     (a * b.exp() * c.sin()).sum().backward()
     launches = plan_of(x.grad).launches  # one per piece: no zeros below, no sums above
     assert len(launches) == 3 and all(launch.output == (3, 100) for launch in launches)
+
+
+@pytest.mark.parametrize("name", ["prod", "cumprod"])
+def test_second_derivatives_of_products_with_zeros(name):
+    values = np.array([[1.5, 0.0, 2.0], [2.0, 3.0, 4.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    weights = np.arange(1.0, 13.0).reshape(4, 3)
+
+    def second(lib):
+        x, w = lib.tensor(values), lib.tensor(weights)
+        x.requires_grad_()
+        out = getattr(lib, name)(x, 1)
+        (g,) = lib.autograd.grad((out * w[:, : out.ndim * 2 - 1].reshape(out.shape)).sum(), x, create_graph=True)
+        return lib.autograd.grad((g * w).sum(), x)[0].numpy()
+
+    np.testing.assert_allclose(second(pf), second(torch), rtol=1e-12)

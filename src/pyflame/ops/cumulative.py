@@ -10,6 +10,7 @@ import numpy as np
 from pyflame.core.dtype import as_dtype, bool_, float32
 from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import normalize_axis
+from pyflame.core.state import state
 from pyflame.ir import F, Node, Sample, cast, composite, is_number, primitive
 from pyflame.ir.opdef import KERNEL
 from pyflame.ops.base import want_whole
@@ -36,12 +37,26 @@ def _numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _cumprod_grad(g: Node, x: Node, out: Node, axis: int, reverse: bool) -> Node:
     # without zeros: dx_i = sum_{j >= i} g_j out_j / x_i. Behind the first zero every product is 0, and that zero itself
     # gets the sum over the products without it.
+    if state.recorder is not None:  # that has no derivatives at a zero, and a tape of this gradient is wanted
+        return _sum_without(g, x, axis, reverse)
     zero = F.eq(x, 0.0)
     zeros = F.running_sum(cast(zero, g.dtype), axis, reverse)
     first = F.logical_and(zero, F.eq(zeros, 1.0))
     without = F.running_product(F.where(first, 1.0, x), axis, reverse)
     before = F.running_sum(g * out, axis, not reverse) / x
     return F.where(F.eq(zeros, 0.0), before, F.where(first, F.running_sum(g * without, axis, not reverse), 0.0))
+
+
+def _sum_without(g: Node, x: Node, axis: int, reverse: bool) -> Node:
+    """dx_i = sum_{j >= i} g_j prod_{k <= j, k != i} x_k, as an n x n matrix for each row."""
+    n = x.shape[axis]
+    places = F.iota_like(x, (n,))
+    i = F.reshape(places, (n, *[1] * (x.ndim - axis)))
+    j = F.reshape(places, (n, *[1] * (x.ndim - axis - 1)))
+    rows = (*x.shape[:axis], 1, *x.shape[axis:])
+    products = F.running_product(F.where(F.eq(i, j), 1.0, F.reshape(x, rows)), axis + 1, reverse)
+    later = F.le(j, i) if reverse else F.ge(j, i)
+    return F.reduce_sum(F.where(later, F.reshape(g, rows) * products, 0.0), (axis + 1,))
 
 
 @primitive(

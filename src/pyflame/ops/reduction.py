@@ -16,6 +16,7 @@ import numpy as np
 from pyflame.core.dtype import DType, as_dtype, bool_, int32, int64
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes, normalize_axis
+from pyflame.core.state import state
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE, REDUCE
 from pyflame.ops.base import want_number
@@ -76,8 +77,22 @@ def _extreme_grad(g: Node, x: Node, out: Node, axes: Shape) -> tuple[Node]:
     return (chosen * _expand_back(g / count, x.meta, axes),)
 
 
+def _products_of_others(x: Node, axes: Shape) -> Node:
+    """For each element the product of all others along the axes: n^2 multiplications, right at zeros to any order."""
+    kept = tuple(a for a in range(x.ndim) if a not in axes)
+    order = (*kept, *axes)
+    moved = F.permute(x, order)
+    n = _count(x.shape, axes)
+    one = F.eq(F.reshape(F.iota_like(x, (n,)), (n, 1)), F.iota_like(x, (n,)))
+    row = F.reshape(moved, (*(x.shape[a] for a in kept), 1, n))
+    others = F.reduce_prod(F.where(one, 1.0, row), (len(kept) + 1,))
+    return F.permute(F.reshape(others, moved.shape), tuple(np.argsort(order).tolist()))
+
+
 def _prod_grad(g: Node, x: Node, out: Node, axes: Shape) -> tuple[Node]:
     # dP/dx_i is the product of the others: P / x_i without zeros; with one zero only that element has any
+    if state.recorder is not None:  # that has no derivatives at a zero, and a tape of this gradient is wanted
+        return (_expand_back(g, x.meta, axes) * _products_of_others(x, axes),)
     zero = F.eq(x, 0.0)
     zeros = F.reduce_sum(cast(zero, g.dtype), axes)
     others = F.reduce_prod(F.where(zero, 1.0, x), axes)
