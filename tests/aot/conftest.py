@@ -9,7 +9,7 @@ import pytest
 
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
 from tests.aot.emulated import Emulation
-from tests.null.test_gpu_text import need
+from tests.needs import need
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,8 @@ from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.runtime.rocm.disassembly import Instructions, find_objdump, parse, width
 from pyflame.runtime.rocm.metadata import read_metadata, unpack
 from pyflame.runtime.rocm.occupancy import limits, occupancy, waves_by_registers
+from tests.needs import need
 from tests.null.test_gpu_text import metadata as read_by_llvm
-from tests.null.test_gpu_text import need
 
 GFX = [name for name, target in TARGETS.items() if target.language == "hip"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -36,6 +35,7 @@ from pyflame.ir.kernel import GpuSource, Launch, Plan
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
 from tests.emulated import PARTED, host_compiler, kept_for_host
+from tests.needs import need
 
 Build = Callable[[], list[Any]]
 rng = np.random.default_rng(0)
@@ -224,14 +224,6 @@ def all_texts(target: Target, aligned: bool = True) -> dict[str, GpuSource]:
 
 
 # --- what clang makes of them -----------------------------------------------------------------------------------------
-
-
-def need(tool: str | None, what: str) -> str:
-    if tool is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{what} is missing on a CI machine")
-        pytest.skip(f"{what} is not installed")
-    return tool
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,13 @@ import pytest
 
 from pyflame.core.errors import ROCmNotAvailableError
 from pyflame.runtime.rocm.device import ROCM
-from tests.null.test_gpu_text import need
+from tests.needs import need, need_amd_bindings
 
-if os.environ.get("CI") != "true":  # where the bindings must be there
-    pytest.importorskip("rocm.bindings.hip", reason="rocm-bindings-hip is not installed")
+
+@pytest.fixture(autouse=True)
+def bindings() -> None:
+    need_amd_bindings()
+
 
 ENUMERATE = """
 from pyflame.core.errors import PyFlameError, ROCmNotAvailableError

@@ -18,7 +18,7 @@ from pyflame.core.state import mode, state
 from pyflame.engine import devices
 from pyflame.runtime.rocm.clang import find_clang
 from tests.emulated import emulated_device
-from tests.null.test_gpu_text import need
+from tests.needs import need
 
 GPU = "rocm:44"
 SOURCE = """

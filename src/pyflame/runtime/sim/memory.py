@@ -1,10 +1,11 @@
 """The memory of a simulated GPU: allocations with exact bounds, at addresses that the host cannot dereference.
 
-Addresses have bit 47 set and nothing above it: they fit into the 48 bits that AMD's buffer descriptors hold, and on
-x86-64 they are no user address, so that a host which follows one stops at once. Allocations lie at least 64 KiB apart
-and an address is not handed out again soon, so that neither running over an end nor a use after free hits a neighbour.
-New memory holds a pattern that is a NaN in every float format and far out of range as an index; `written` keeps a byte
-for each byte of data that says whether anything was ever stored there.
+Addresses fit into the 48 bits that AMD's buffer descriptors hold, and a host that follows one stops at once: they begin
+at bit 47, where x86-64 has no user addresses. On aarch64 user addresses have all 48 bits, but Linux loads programs from
+0xaaaa_aaaa_a000 up and maps memory from the top down, which leaves the range used here empty. Allocations lie at least
+64 KiB apart and an address is not handed out again soon, so that neither a run over an end nor a use after free hits a
+neighbour. New memory holds a pattern that is a NaN in every float format and far out of range as an index; `written`
+keeps a byte for each byte of data that says whether anything was ever stored there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.runtime.sim.faults import SimulationFault
 
 BASE = 1 << 47
-WINDOW = 1 << 43  # addresses of one device; 16 of them fit below bit 48
+WINDOW = 1 << 41  # addresses of one device
+WINDOWS = 16  # devices: they end at 0xa000_0000_0000
 ALIGNMENT = 256
 GUARD = 64 * 1024
 _REMEMBERED = 256  # freed allocations that an error can still name
@@ -69,9 +71,9 @@ class Memory:
     """
 
     def __init__(self, nbytes: int, seed: int = 0, index: int = 0) -> None:
-        if nbytes < 0 or not 0 <= index < BASE // WINDOW:
+        if nbytes < 0 or not 0 <= index < WINDOWS:
             raise ArgumentError(
-                f"[sim] expected a size of 0 or more and a device below {BASE // WINDOW} but got {nbytes} and {index}"
+                f"[sim] expected a size of 0 or more and a device below {WINDOWS} but got {nbytes} and {index}"
             )
         self.nbytes = nbytes
         self.window = index

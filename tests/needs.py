@@ -1,0 +1,25 @@
+"""What a test needs of the machine. Without it the test skips and says why, or fails where CI must have it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+
+import pytest
+
+
+def need(tool: str | None, what: str) -> str:
+    if tool is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{what} is missing on a CI machine")
+        pytest.skip(f"{what} is not installed")
+    return tool
+
+
+def need_amd_bindings() -> None:
+    """rocm-bindings-hip, which AMD ships for x86-64 only."""
+    found = importlib.util.find_spec("rocm")
+    if found is None and platform.machine() != "x86_64":
+        pytest.skip(f"AMD has no rocm-bindings-hip for {platform.machine()}, only for x86-64")
+    need(found and found.name, "rocm-bindings-hip")
