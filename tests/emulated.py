@@ -31,7 +31,8 @@ from pyflame.runtime.gpu.driver import DeviceProperties, Grid, Words
 from pyflame.runtime.sources import explain_failure, include_dir
 
 FLAGS = (
-    "-O0", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=fast", "-w",
+    "-O0", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-fsigned-char",
+    "-ffp-contract=fast", "-w",
     "-fsanitize=alignment", "-Wl,--as-needed",  # emulate_gpu.h is what the sanitizer calls: its library is not needed
 )  # fmt: skip
 PARTED = "threads parted at a barrier or shuffle, or an access lay askew (stderr tells)"  # a status that is not 0

@@ -49,9 +49,9 @@ extern "C" __global__ void place(int* out) {
   out[y * gridDim.x * blockDim.x + x] = 1000 * y + x;
 }
 extern "C" __global__ void kinds(double* out, bool flag, unsigned char small, long long large, double d, uint64_t u,
-                                 short s, float f, const void* nothing) {
+                                 short s, float f, const void* nothing, char c) {
   out[0] = flag; out[1] = small; out[2] = large; out[3] = d; out[4] = (double)u; out[5] = s; out[6] = f;
-  out[7] = nothing == 0;
+  out[7] = nothing == 0; out[8] = c;
 }
 extern "C" __global__ void halves(const uint16_t* x, uint16_t* y) {
   y[threadIdx.x] = pf_f32_to_f16(2 * pf_f16_to_f32(x[threadIdx.x]));
@@ -149,9 +149,9 @@ def test_three_dimensions() -> None:
 
 
 def test_numbers_of_all_kinds() -> None:
-    out = pf.zeros(8, dtype=pf.float64, device=GPU)
-    kernel("kinds")(out, True, 200, -(2**40), 0.1, 2**63 + 2048, -3, 1, None, grid=1, block=1)
-    assert out.tolist() == [1.0, 200.0, -(2.0**40), 0.1, 2.0**63 + 2048, -3.0, 1.0, 1.0]
+    out = pf.zeros(9, dtype=pf.float64, device=GPU)
+    kernel("kinds")(out, True, 200, -(2**40), 0.1, 2**63 + 2048, -3, 1, None, -4, grid=1, block=1)
+    assert out.tolist() == [1.0, 200.0, -(2.0**40), 0.1, 2.0**63 + 2048, -3.0, 1.0, 1.0, -4.0]
     y = pf.empty(4, dtype=pf.float16, device=GPU)
     kernel("halves")(on_gpu([1, 2, 3, 4], np.float16), y, grid=1, block=4)
     assert y.tolist() == [2.0, 4.0, 6.0, 8.0]
@@ -169,8 +169,8 @@ def test_numbers_of_all_kinds() -> None:
         ("scale", (3, 2.0, 3), r"argument 0 to be float32\* \(float\* x\) but got int 3"),
         ("scale", ("int32", 2.0, 3), r"float32\* \(float\* x\) but got a tensor of int32 with shape \(2,\); cast it"),
         ("scale", (None, "int32", 3), r"float32 \(float by\) but got a tensor of int32 .*; give its number"),
-        ("kinds", (None, 1, 1, 1, 1, 1, 1, 1, None), r"argument 1 to be bool \(bool flag\) but got int 1"),
-        ("kinds", (None, True, -1, 1, 1, 1, 1, 1, None), r"argument 2 to be uint8 .* but got -1, which it cannot hold"),
+        ("kinds", (None, 1, 1, 1, 1, 1, 1, 1, None, 1), r"argument 1 to be bool \(bool flag\) but got int 1"),
+        ("kinds", (None, True, -1, 1, 1, 1, 1, 1, None, 1), r"argument 2 to be uint8 .* but got -1, which it cannot"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(name: str, args: tuple[Any, ...], message: str) -> None:
@@ -319,9 +319,9 @@ def test_machine_code_on_a_simulated_gpu(device: str) -> None:
     out = pf.empty((6, 20), dtype=pf.int32, device=device)
     run("place", out, grid=(5, 3), block=(4, 2))
     np.testing.assert_array_equal(out.numpy(), 1000 * np.arange(6)[:, None] + np.arange(20))
-    numbers = pf.zeros(8, dtype=pf.float64, device=device)
-    run("kinds", numbers, True, 200, -(2**40), 0.1, 2**63 + 2048, -3, 1, None, grid=1, block=1)
-    assert numbers.tolist() == [1.0, 200.0, -(2.0**40), 0.1, 2.0**63 + 2048, -3.0, 1.0, 1.0]
+    numbers = pf.zeros(9, dtype=pf.float64, device=device)
+    run("kinds", numbers, True, 200, -(2**40), 0.1, 2**63 + 2048, -3, 1, None, -4, grid=1, block=1)
+    assert numbers.tolist() == [1.0, 200.0, -(2.0**40), 0.1, 2.0**63 + 2048, -3.0, 1.0, 1.0, -4.0]
     rows = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
     sums, count = pf.zeros(3, device=device), pf.zeros(1, dtype=pf.int32, device=device)
     run("total", pf.tensor(rows, device=device), sums, count, grid=3, block=64, shared=256)

@@ -20,9 +20,10 @@ from pyflame.runtime.rocm.errors import refusal
 from pyflame.runtime.sources import explain_failure, include_dir
 
 # Device code only, as a bare ELF; neither HIP's headers nor its device libraries. -fwrapv: integers wrap, as in NumPy.
+# -fsigned-char: HIP takes the `char` of the CPU it is compiled on, and that of aarch64 is unsigned.
 FLAGS = (
     "-x", "hip", "-std=c++17", "-O3", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib",
-    "-fwrapv", "-fno-math-errno", "-ffp-contract=fast", "-w",
+    "-fwrapv", "-fsigned-char", "-fno-math-errno", "-ffp-contract=fast", "-w",
 )  # fmt: skip
 _OLDEST, _NEWEST = 17, 40  # versions looked for by name; 17 is the first that knows gfx942
 _ROCM_CLANG = "/opt/rocm/llvm/bin/clang"
