@@ -19,19 +19,22 @@ BENCH := .venv/.stamp-bench
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test bench lint format clean
+.PHONY: help setup demo test test-all bench lint format clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(DEV) ## install the package and the development tools into .venv
 
 demo: $(BASE) ## run the demonstration (installs the base package only)
 	$(BIN)/python -m pyflame demo $(ARGS)
 
-test: $(DEV) ## run the tests on two workers (all of them: kernels are compiled in batches first)
+test: WHICH = -m 'not thorough'
+test: test-all ## run the tests on two workers (without ARGS kernels are compiled in batches first)
+
+test-all: $(DEV) ## run also the tests that cost minutes and rarely find anything
 	$(if $(ARGS),,$(BIN)/python -m tests.warm)
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(WHICH) $(ARGS)
 
 bench: $(BENCH) ## run the benchmarks beside torch, jax and onnxruntime
 	$(BIN)/python -m benchmarks $(ARGS)
