@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,10 @@ def need(tool: str | None, what: str) -> str:
     return tool
 
 
-def need_amd_bindings() -> None:
-    """rocm-bindings-hip, which AMD ships for x86-64 only."""
+def amd_bindings(name: str = "hip") -> Any:
+    """A module of rocm-bindings-hip, which AMD ships for x86-64 only."""
     found = importlib.util.find_spec("rocm")
     if found is None and platform.machine() != "x86_64":
         pytest.skip(f"AMD has no rocm-bindings-hip for {platform.machine()}, only for x86-64")
     need(found and found.name, "rocm-bindings-hip")
+    return importlib.import_module(f"rocm.bindings.{name}")

@@ -7,7 +7,6 @@ GPU, and without HIP or CUDA being installed.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from pyflame.runtime.cuda import errors as cuda_errors
 from pyflame.runtime.rocm import compiler as rocm_compiler
 from pyflame.runtime.rocm import driver as rocm_driver
 from pyflame.runtime.rocm import errors as rocm_errors
-from tests.needs import need_amd_bindings
+from tests.needs import amd_bindings
 
 Used = dict[str, set[int]]
 PARAMETERS = {"create": 5, "compile": 3, "destroy": 1, "log_size": 1, "log": 2, "code_size": 1, "code": 2}
@@ -52,11 +51,9 @@ def attributes(module: Any, owner: str) -> set[str]:
 
 def stub(name: str) -> dict[str, ast.AST]:
     """Top-level names of a stub of AMD's bindings."""
-    need_amd_bindings()
-    found = importlib.util.find_spec(f"rocm.bindings.{name}")
-    assert found is not None and found.origin is not None
+    folder = Path(amd_bindings(name).__file__).parent
     out: dict[str, ast.AST] = {}
-    for node in ast.parse((Path(found.origin).parent / f"{name}.pyi").read_text()).body:
+    for node in ast.parse((folder / f"{name}.pyi").read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             out[node.name] = node
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -97,8 +94,7 @@ def test_hip_names() -> None:
 
 
 def test_hip_status_codes() -> None:
-    need_amd_bindings()
-    hip = importlib.import_module("rocm.bindings.hip")
+    hip = amd_bindings()
     for code, cause in rocm_errors.CAUSES.items():
         assert int(getattr(hip.hipError_t, cause.name)) == code
     codes = rocm_driver._NO_DEVICE, rocm_driver._NOT_READY, rocm_driver._PEER_ALREADY_ENABLED

@@ -12,12 +12,12 @@ import pytest
 
 from pyflame.core.errors import ROCmNotAvailableError
 from pyflame.runtime.rocm.device import ROCM
-from tests.needs import need, need_amd_bindings
+from tests.needs import amd_bindings, need
 
 
 @pytest.fixture(autouse=True)
 def bindings() -> None:
-    need_amd_bindings()
+    amd_bindings()
 
 
 ENUMERATE = """

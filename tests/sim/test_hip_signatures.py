@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import enum
-import importlib.util
 import inspect
 import re
 from functools import cache
@@ -17,6 +16,7 @@ from pyflame.runtime.rocm import driver as rocm_driver
 from pyflame.runtime.sim.hip import types as hip_types
 from pyflame.runtime.sim.hip.arguments import DeviceArray, Handle
 from pyflame.runtime.sim.hip.module import Hip
+from tests.needs import amd_bindings
 from tests.runtime.test_bindings import calls
 from tests.sim.machines import fake_hip
 
@@ -29,11 +29,7 @@ CONSTANTS = sorted(n for n, v in vars(hip_types).items() if isinstance(v, int) a
 
 @cache
 def stub() -> dict[str, ast.FunctionDef]:
-    if importlib.util.find_spec("rocm") is None:
-        pytest.skip("rocm-bindings-hip is not installed")
-    found = importlib.util.find_spec("rocm.bindings.hip")
-    assert found is not None and found.origin is not None
-    tree = ast.parse((Path(found.origin).parent / "hip.pyi").read_text())
+    tree = ast.parse((Path(amd_bindings().__file__).parent / "hip.pyi").read_text())
     return {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
 
 
@@ -68,7 +64,7 @@ def test_signature(name: str) -> None:
 
 @pytest.mark.parametrize("name", ENUMS)
 def test_enumeration(name: str) -> None:
-    hip = pytest.importorskip("rocm.bindings.hip")
+    hip = amd_bindings()
     official = getattr(hip, name).__members__
     mine = getattr(hip_types, name).__members__
     assert {n: int(v) for n, v in mine.items()} == {n: int(official[n]) for n in mine}
@@ -77,12 +73,12 @@ def test_enumeration(name: str) -> None:
 
 
 def test_constants() -> None:
-    hip = pytest.importorskip("rocm.bindings.hip")
+    hip = amd_bindings()
     assert {n: getattr(hip_types, n) for n in CONSTANTS} == {n: getattr(hip, n) for n in CONSTANTS}
 
 
 def test_results_know_what_the_bindings_objects_know() -> None:
-    types = pytest.importorskip("rocm.bindings.util.types")
+    types = amd_bindings("util.types")
     for mine, official in ((Handle, types.Pointer), (DeviceArray, types.DeviceArray)):
         added = {n for n in vars(mine) if not n.startswith("_") or n == "__cuda_array_interface__"}
         assert added and all(hasattr(official, n) for n in added), mine
@@ -95,7 +91,7 @@ def test_results_know_what_the_bindings_objects_know() -> None:
 
 @pytest.mark.parametrize("call", ["hipGetDeviceProperties", "hipPointerGetAttributes"])
 def test_structures_have_only_official_fields(call: str) -> None:
-    official = pytest.importorskip("rocm.bindings.hip")
+    official = amd_bindings()
     hip = fake_hip()
     given: Any = 0 if call == "hipGetDeviceProperties" else hip.hipMalloc(4)[1]
     kind = official.hipDeviceProp_t if call == "hipGetDeviceProperties" else official.hipPointerAttribute_t
