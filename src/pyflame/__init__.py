@@ -11,6 +11,7 @@ Functions of the op catalogue (`pyflame.ops`) appear here by their names. `__ini
 import importlib as _importlib
 
 import pyflame.ops as _ops  # noqa: F401  declares the catalogue
+from pyflame.core.cache_folder import cache_dir
 from pyflame.core.dtype import (
     DType,
     as_dtype,
@@ -49,7 +50,6 @@ from pyflame.core.errors import (
 )
 from pyflame.core.errors import suggest as _suggest
 from pyflame.core.generator import Generator
-from pyflame.core.knobs import cache_dir
 from pyflame.core.limits import finfo, iinfo
 from pyflame.core.precision import get_float32_matmul_precision, set_float32_matmul_precision
 from pyflame.engine.services import clear_cache, compile_stats

@@ -13,6 +13,7 @@ from pyflame import nn as nn
 from pyflame import optim as optim
 from pyflame import profiling as profiling
 from pyflame import train as train
+from pyflame.core.cache_folder import cache_dir as cache_dir
 from pyflame.core.dtype import DType as DType
 from pyflame.core.dtype import as_dtype as as_dtype
 from pyflame.core.dtype import bfloat16 as bfloat16
@@ -46,7 +47,6 @@ from pyflame.core.errors import ShapeError as ShapeError
 from pyflame.core.errors import StateDictError as StateDictError
 from pyflame.core.errors import TraceError as TraceError
 from pyflame.core.generator import Generator as Generator
-from pyflame.core.knobs import cache_dir as cache_dir
 from pyflame.core.limits import finfo as finfo
 from pyflame.core.limits import iinfo as iinfo
 from pyflame.core.precision import get_float32_matmul_precision as get_float32_matmul_precision

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyflame.core.errors import ArgumentError
 
@@ -34,7 +33,11 @@ DEVICE = Knob("PYFLAME_DEVICE", "", "device to start on, such as cpu or rocm:0; 
 DEBUG = Knob(
     "PYFLAME_DEBUG", "0", "1 prints each plan, 2 each launch with its time and GB/s, 4 also the generated source"
 )
-CACHE_DIR = Knob("PYFLAME_CACHE_DIR", "", "folder of compiled kernels; empty: the user's cache folder")
+CACHE_DIR = Knob(
+    "PYFLAME_CACHE_DIR",
+    "",
+    "folder of compiled kernels, which others must not be able to write to; empty: the user's cache folder",
+)
 CACHE_MB = Knob("PYFLAME_CACHE_MB", "1024", "size in MB above which the least recently used kernels are removed")
 CC = Knob("PYFLAME_CC", "", "C compiler for CPU kernels; empty: cc, gcc or clang, whichever is found first")
 HIP_CLANG = Knob("PYFLAME_HIP_CLANG", "", "clang with the AMDGPU target, for building without hiprtc; empty: search")
@@ -89,12 +92,3 @@ ALL = (
     SIM_SEED,
     SIM_CHECKS,
 )
-
-
-def cache_dir() -> Path:
-    """The folder of compiled kernels."""
-    if CACHE_DIR.text():
-        return Path(CACHE_DIR.text())
-    import platformdirs  # imported here: it is needed by the first compile only
-
-    return Path(platformdirs.user_cache_dir("pyflame", appauthor=False))

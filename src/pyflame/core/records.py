@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyflame.core.atomic import write_atomic
+from pyflame.core.files import read_json
 
 
 class Records:
@@ -30,6 +31,7 @@ class Records:
         self.form = form
         self._entries: dict[str, Any] = {}
         self._read = path is None
+        self._failed = False
         self._lock = threading.RLock()
 
     @property
@@ -73,7 +75,7 @@ class Records:
     def _on_disk(self) -> dict[str, Any]:
         path = self.path
         try:
-            content = json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else None
+            content = read_json(path) if path is not None and path.exists() else None
         except (OSError, ValueError) as error:
             return self._ignore(f"cannot be read ({error})")
         if content is None:
@@ -101,6 +103,8 @@ class Records:
                     self._entries = self._on_disk() | self._entries
             write_atomic(path, json.dumps({"form": self.form, "entries": self._entries}, indent=1) + "\n")
         except OSError as error:
-            warnings.warn(
-                f"[{self.form}] {path} cannot be written ({error}): what it holds is kept in memory", stacklevel=3
-            )
+            if not self._failed:
+                self._failed = True
+                warnings.warn(
+                    f"[{self.form}] {path} cannot be written ({error}): what it holds is kept in memory", stacklevel=3
+                )

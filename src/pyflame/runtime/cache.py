@@ -12,13 +12,20 @@ import hashlib
 import os
 import tempfile
 import threading
+import time
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyflame.core import knobs
+from pyflame.core.atomic import TEMPORARY
+from pyflame.core.cache_folder import cache_dirs, distrust, distrust_status, make_private, use_private
+from pyflame.core.files import plain_name
 
 FORMAT = "v1"
 _DIGEST = 32
+_ABANDONED = 3600.0  # seconds after which an unfinished file is that of a dead process
 
 
 @dataclass
@@ -47,39 +54,64 @@ def digest(*parts: str | bytes) -> str:
 
 
 class DiskCache:
-    """A folder of verified files."""
+    """Verified files, in the folders of `cache_dirs(root)`. Nothing about them stops a program: where they cannot be
+    read or written, code is compiled again, and a warning tells."""
 
     def __init__(self, root: Path | None = None, limit_bytes: int | None = None) -> None:
-        self.root = (root or knobs.cache_dir()) / FORMAT
+        self._folders = cache_dirs(root)
         self.limit = knobs.CACHE_MB.integer() << 20 if limit_bytes is None else limit_bytes
-        self._verified: set[str] = set()
+        self._verified: set[Path] = set()
         self._written = 0
         self._lock = threading.Lock()
 
+    @property
+    def root(self) -> Path:
+        """Where entries are written."""
+        return self._folders[0] / FORMAT
+
     def path(self, name: str) -> Path:
-        return self.root / name[:2] / name
+        """Where an entry is written."""
+        return _place(self._folders[0], name)
 
     def find(self, name: str) -> Path | None:
         """Path of an intact entry; a damaged one is removed."""
-        path = self.path(name)
-        if name in self._verified and path.exists():
-            return path
-        data = self.read(name)
-        if data is None:
-            return None
-        self._verified.add(name)
-        return path
+        for path in self._trusted(name):
+            if path in self._verified and path.exists():
+                return path
+            if self._read(path) is not None:
+                self._verified.add(path)
+                return path
+        return None
 
     def read(self, name: str) -> bytes | None:
         """Content of an intact entry."""
-        path = self.path(name)
+        return next((body for path in self._trusted(name) if (body := self._read(path)) is not None), None)
+
+    def _trusted(self, name: str) -> Iterator[Path]:
+        """Where an entry may be. A folder that others have come to write to since it was opened is given up."""
+        for folder in list(self._folders):
+            path = _place(folder, name)
+            try:
+                reason = distrust(path.parent)
+            except FileNotFoundError:
+                continue
+            if reason:
+                use_private(self._folders, reason, forget=True)
+                return
+            yield path
+
+    def _read(self, path: Path) -> bytes | None:
         try:
-            raw = path.read_bytes()
+            with open(path, "rb", opener=_open_plain) as file:
+                reason = distrust_status(path, os.fstat(file.fileno()))
+                raw = b"" if reason else file.read()
         except OSError:
             return None
         body, tail = raw[:-_DIGEST], raw[-_DIGEST:]
         if len(raw) < _DIGEST or hashlib.sha256(body).digest() != tail:
             stats.damaged += 1
+            if reason:
+                warnings.warn(f"[cache] {reason}: it is not used", RuntimeWarning, stacklevel=3)
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -87,11 +119,29 @@ class DiskCache:
             os.utime(path)  # least recently used is by modification time
         return body
 
-    def write(self, name: str, data: bytes) -> Path:
-        """Add an entry: written aside and renamed. One torn by a power cut fails its check and is made anew."""
+    def write(self, name: str, data: bytes) -> Path | None:
+        """Add an entry: written aside and renamed. One torn by a power cut fails its check and is made anew.
+
+        Where there is no room, or no right to write, a temporary folder takes it; None: that has no room either.
+        """
+        try:
+            return self._store(name, data)
+        except OSError as error:
+            self.retreat(f"{error} ({self.root})")
+        try:
+            return self._store(name, data)
+        except OSError as error:
+            warnings.warn(f"[cache] {self.root} takes no more ({error}): nothing is kept", RuntimeWarning, stacklevel=2)
+            return None
+
+    def retreat(self, reason: str) -> None:
+        """Write to a temporary folder from now on."""
+        use_private(self._folders, reason)
+
+    def _store(self, name: str, data: bytes) -> Path:
         path = self.path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        make_private(path.parent)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -118,8 +168,12 @@ class DiskCache:
         return sorted(found)
 
     def trim(self) -> None:
-        """Remove the least recently used entries until the folder is below its limit."""
+        """Remove the least recently used entries until the folder is below its limit, and what crashes left."""
         entries = self.entries()
+        for used, _, path in entries:
+            if path.name.startswith(TEMPORARY) and used < time.time() - _ABANDONED:
+                with contextlib.suppress(OSError):
+                    path.unlink()
         total = sum(size for _, size, _ in entries)
         for _, size, path in entries:
             if total <= self.limit:
@@ -137,3 +191,11 @@ class DiskCache:
                 freed += size
         self._verified.clear()
         return freed
+
+
+def _place(folder: Path, name: str) -> Path:
+    return folder / FORMAT / plain_name("cache", name)[:2] / name
+
+
+def _open_plain(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)  # a link, or a pipe that nobody writes to, is no entry

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pyflame.core import knobs, trace
-from pyflame.core.errors import CompileError
+from pyflame.core.errors import ArgumentError, CompileError
 from pyflame.runtime.cache import DiskCache, digest, stats
 
 F = TypeVar("F")
@@ -41,8 +41,35 @@ class KernelTable(ABC, Generic[F]):
         """Compile one source to a library."""
 
     @abstractmethod
-    def _open(self, library: str) -> Any:
+    def open(self, library: str) -> Any:
         """Load a library that the cache holds; None when it does not."""
+
+    def opened(self, library: str) -> Any:
+        """As `open`, and None for a library that cannot be used: it is to be built anew."""
+        try:
+            return self.open(library)
+        except self.damaged:
+            return None
+
+    def open_built(self, library: str, code: bytes) -> Any:
+        """Keep a library that was just built, and load it; from a temporary folder if the cache's does not do."""
+        self.cache.write(library, code)
+        try:
+            handle = self.open(library)
+            reason = f"{self.cache.path(library)}, just written, is gone"
+        except OSError as error:  # as from a file system whose files must not be run
+            handle, reason = None, str(error)
+        if handle is not None:
+            return handle
+        self.cache.retreat(reason)
+        self.cache.write(library, code)
+        handle = self.open(library)
+        if handle is None:
+            raise CompileError(
+                f"[compile] expected {self.cache.path(library)}, just written, but it is gone; give the cache more "
+                f"room ({knobs.CACHE_MB.name}) or another folder ({knobs.CACHE_DIR.name})"
+            )
+        return handle
 
     @abstractmethod
     def _find(self, library: Any, name: str) -> F:
@@ -84,20 +111,22 @@ class KernelTable(ABC, Generic[F]):
         if entry is None:
             return False
         try:
-            return self._load(entry.decode(), key, suffixes)
+            library = entry.decode()
+            if library not in self._libraries:
+                handle = self.opened(library)
+                if handle is None:
+                    return False
+                self._libraries[library] = handle
+            self._load(library, key, suffixes)
+        except (UnicodeDecodeError, ArgumentError):  # it names no library
+            return False
         except self.damaged:
             return False
-
-    def _load(self, library: str, key: str, suffixes: Sequence[str]) -> bool:
-        handle = self._libraries.get(library)
-        if handle is None:
-            handle = self._open(library)
-            if handle is None:
-                return False
-            self._libraries[library] = handle
-        for suffix in suffixes:
-            self._functions[key + suffix] = self._find(handle, f"k{key}{suffix}")
         return True
+
+    def _load(self, library: str, key: str, suffixes: Sequence[str]) -> None:
+        for suffix in suffixes:
+            self._functions[key + suffix] = self._find(self._libraries[library], f"k{key}{suffix}")
 
     def _compile_missing(self, missing: dict[str, tuple[str, Sequence[str]]]) -> None:
         if not missing:
@@ -115,20 +144,15 @@ class KernelTable(ABC, Generic[F]):
         small = [key for key in keys if key not in single]
         batches = [[key] for key in single] + [small[i : i + size] for i in range(0, len(small), size)]
         with ThreadPoolExecutor(jobs) as workers:
-            libraries = list(workers.map(lambda batch: self._compile_batch(batch, missing), batches))
-        for library, batch in zip(libraries, batches, strict=True):
+            built = list(workers.map(lambda batch: self._compile_batch(batch, missing), batches))
+        for (library, code), batch in zip(built, batches, strict=True):
+            self._libraries[library] = self.open_built(library, code)
             for key in batch:
-                if not self._load(library, key, missing[key][1]):
-                    raise CompileError(
-                        f"[compile] expected {self.cache.path(library)}, just written, but it is gone; give the cache "
-                        f"more room ({knobs.CACHE_MB.name}) or another folder ({knobs.CACHE_DIR.name})"
-                    )
+                self._load(library, key, missing[key][1])
                 self.cache.write(key + ".kernel", library.encode())
         stats.compiles += len(keys)
         stats.compile_seconds += time.perf_counter() - started
 
-    def _compile_batch(self, keys: Sequence[str], missing: dict[str, tuple[str, Sequence[str]]]) -> str:
+    def _compile_batch(self, keys: Sequence[str], missing: dict[str, tuple[str, Sequence[str]]]) -> tuple[str, bytes]:
         parts = [missing[key][0].replace("PF_KEY", "k" + key) for key in keys]
-        library = digest(*sorted(keys)) + self.extension
-        self.cache.write(library, self.build(self.head + "\n".join(parts)))
-        return library
+        return digest(*sorted(keys)) + self.extension, self.build(self.head + "\n".join(parts))

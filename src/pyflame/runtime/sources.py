@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tempfile
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+
+from pyflame.core.errors import CompileError
 
 _LINE = re.compile(r'#\s*line\s+(\d+)\s+"([^"]*)"\s*$')
 # `a/file.hip:3:7: error: ...` (clang, hiprtc, gcc) and `file.hip(3): error: ...` (NVRTC)
@@ -15,6 +20,18 @@ _SHOWN = 2000  # characters of the compiler's words
 
 def include_dir() -> Path:
     return Path(str(resources.files("pyflame") / "kernels" / "include"))
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for a compiler's files, which goes when the block ends. One that cannot be written is a CompileError."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="pyflame-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise CompileError(
+            f"[compile] expected room for a compiler's files but got: {error}; name a folder that has some in TMPDIR"
+        ) from error
 
 
 def explain_failure(said: str, source: str, file: str = "kernels", context: int = 3) -> str:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pyflame.core import knobs
+from pyflame.core.cache_folder import cache_dir
 from pyflame.core.errors import ArgumentError, DeviceFaultError, OutOfMemoryError
 from pyflame.core.records import Records
 
@@ -385,5 +385,5 @@ _shared: list[Tuner] = []
 def tuner() -> Tuner:
     """The machine's tuner; its file lies in PyFlame's cache folder."""
     if not _shared:
-        _shared.append(Tuner(lambda: knobs.cache_dir() / "tuning.json"))
+        _shared.append(Tuner(lambda: cache_dir() / "tuning.json"))
     return _shared[0]

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pyflame.core import knobs
+from pyflame.core.cache_folder import cache_dir
 from pyflame.core.errors import ArgumentTypeError
 from pyflame.core.records import Records
 
@@ -117,7 +117,7 @@ def _solution(entry: Any) -> Solution | None:
 
 
 def _usual_file() -> Path:
-    return knobs.cache_dir() / "miopen.json"
+    return cache_dir() / "miopen.json"
 
 
 _shared: list[MIOpenTuningCache] = []

@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from pyflame.core import knobs
 from pyflame.core.errors import CompileError
 from pyflame.runtime.cache import DiskCache, digest
 from pyflame.runtime.kernels import KernelTable
-from pyflame.runtime.sources import explain_failure, include_dir
+from pyflame.runtime.sources import explain_failure, include_dir, scratch_folder
 
 # No -ffast-math: it flushes denormals for the whole process. -fwrapv: integer overflow wraps, as in NumPy.
 BASE_FLAGS = (
@@ -99,13 +98,13 @@ class CompilerC(KernelTable[int]):
         return version, tuple(flags)
 
     def _accepts(self, flags: Sequence[str]) -> bool:
-        with tempfile.TemporaryDirectory() as folder:
-            source = Path(folder) / "probe.c"
+        with scratch_folder() as folder:
+            source = folder / "probe.c"
             source.write_text("int pf_probe;\n")
-            command = [self.path, *flags, str(source), "-o", str(Path(folder) / "probe.so")]
+            command = [self.path, *flags, str(source), "-o", str(folder / "probe.so")]
             return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
-    def _open(self, library: str) -> ctypes.CDLL | None:
+    def open(self, library: str) -> ctypes.CDLL | None:
         path = self.cache.find(library)
         return None if path is None else ctypes.CDLL(str(path))
 
@@ -114,9 +113,9 @@ class CompilerC(KernelTable[int]):
 
     def build(self, source: str) -> bytes:
         """Compile one C source to a shared object."""
-        with tempfile.TemporaryDirectory(prefix="pyflame-") as folder:
-            file = Path(folder) / "kernels.c"
-            out = Path(folder) / "kernels.so"
+        with scratch_folder() as folder:
+            file = folder / "kernels.c"
+            out = folder / "kernels.so"
             file.write_text(source)
             # Hand-written templates bring macros and gain from -O3; generated loops vectorise as well without it.
             level = ["-O3"] if "#define" in source else []

@@ -90,7 +90,7 @@ class GpuKernels(KernelTable[Function]):
     def build(self, source: str) -> bytes:
         return self.compiler.compile(source, self._target)
 
-    def _open(self, library: str) -> int | None:
+    def open(self, library: str) -> int | None:
         code = self.cache.read(library)
         if code is None:
             return None

@@ -7,9 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from pyflame.core import knobs
 from pyflame.core.device import Target
@@ -17,7 +15,7 @@ from pyflame.core.errors import HIPCompilationError
 from pyflame.runtime.cache import DiskCache, digest
 from pyflame.runtime.gpu.compiler import PREFIX, KernelCompiler
 from pyflame.runtime.rocm.errors import refusal
-from pyflame.runtime.sources import explain_failure, include_dir
+from pyflame.runtime.sources import explain_failure, include_dir, scratch_folder
 
 # Device code only, as a bare ELF; neither HIP's headers nor its device libraries. -fwrapv: integers wrap, as in NumPy.
 # -fsigned-char: HIP takes the `char` of the CPU it is compiled on, and that of aarch64 is unsigned.
@@ -80,8 +78,8 @@ class ClangHip(KernelCompiler):
 
     def compile(self, source: str, target: Target, options: Sequence[str] = ()) -> bytes:
         text = PREFIX + source
-        with tempfile.TemporaryDirectory(prefix="pyflame-") as folder:
-            file, out = Path(folder) / "kernels.hip", Path(folder) / "kernels.hsaco"
+        with scratch_folder() as folder:
+            file, out = folder / "kernels.hip", folder / "kernels.hsaco"
             file.write_text(text)
             command = self.command(target, str(file), str(out), options)
             done = subprocess.run(command, capture_output=True, text=True, check=False)

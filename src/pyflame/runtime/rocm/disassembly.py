@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pyflame.core.errors import CompileError
+from pyflame.runtime.sources import scratch_folder
 
 _OLDEST, _NEWEST = 17, 40  # versions looked for by name, as for clang
 _ROCM_OBJDUMP = "/opt/rocm/llvm/bin/llvm-objdump"
@@ -42,8 +41,8 @@ def read_instructions(code: bytes, objdump: str) -> dict[str, Instructions]:
 
 def disassemble(code: bytes, objdump: str, *options: str) -> str:
     """The listing of a code object."""
-    with tempfile.TemporaryDirectory(prefix="pyflame-") as folder:
-        file = Path(folder) / "kernels.hsaco"
+    with scratch_folder() as folder:
+        file = folder / "kernels.hsaco"
         file.write_bytes(code)
         done = subprocess.run(
             [objdump, "--disassemble", *options, str(file)], capture_output=True, text=True, check=False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from pyflame.runtime.cache import digest
 from pyflame.runtime.cpu.compiler import CompilerC, find_compiler
 from pyflame.runtime.sim.decode.decoder import Form
 from pyflame.runtime.sim.decode.inst import LAYOUT, Entry, Launch
-from pyflame.runtime.sources import explain_failure
+from pyflame.runtime.sources import explain_failure, scratch_folder
 
 _FOLDER = Path(__file__).with_name("isa")
 _UNITS = (
@@ -41,13 +40,8 @@ class Interpreter:
         sources = b"".join(p.read_bytes() for p in sorted(_FOLDER.iterdir()) if p.suffix in (".c", ".h", ".def"))
         flags = [f for f in (*compiler.flags, *_FLAGS, f"-DPF_LANES={lanes}") if f != "-shared"]
         name = digest("sim", compiler.version, " ".join(flags), sources) + ".so"
-        found = compiler.cache.find(name)
-        if found is None:
-            compiler.cache.write(name, _build(path, flags))
-            found = compiler.cache.find(name)
-            assert found is not None
         self.lanes = lanes
-        self._library = ctypes.CDLL(str(found))
+        self._library = compiler.opened(name) or compiler.open_built(name, _build(path, flags))
         self._library.pf_sim_entry.restype = ctypes.POINTER(Entry)
         self._library.pf_sim_run.argtypes = [ctypes.POINTER(Launch)]
         self.forms: dict[str, Form] = {}
@@ -66,8 +60,8 @@ class Interpreter:
 
 def _build(compiler: str, flags: list[str]) -> bytes:
     """Compile the units side by side and link them."""
-    with tempfile.TemporaryDirectory(prefix="pyflame-") as folder:
-        objects = [str(Path(folder) / f"{unit}.o") for unit in _UNITS]
+    with scratch_folder() as folder:
+        objects = [str(folder / f"{unit}.o") for unit in _UNITS]
 
         def compile_unit(n: int) -> None:
             source = _FOLDER / f"{_UNITS[n]}.c"
@@ -75,7 +69,7 @@ def _build(compiler: str, flags: list[str]) -> bytes:
 
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(compile_unit, range(len(_UNITS))))
-        out = Path(folder) / "sim.so"
+        out = folder / "sim.so"
         _call([compiler, *flags, "-shared", *objects, "-o", str(out), "-lm"], None)
         return out.read_bytes()
 

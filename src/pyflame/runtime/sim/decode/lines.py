@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
+
+from pyflame.runtime.sources import scratch_folder
 
 _OLDEST, _NEWEST = 17, 40  # versions of llvm-symbolizer looked for by name, as of llvm-objdump
 
@@ -28,8 +28,8 @@ def source_frames(code: bytes, addresses: Iterable[int]) -> dict[int, tuple[Fram
     tool = find_symbolizer() if b".debug_line\0" in code else None
     if tool is None:
         return {}
-    with tempfile.TemporaryDirectory(prefix="pyflame-") as folder:
-        file = Path(folder) / "kernels.hsaco"
+    with scratch_folder() as folder:
+        file = folder / "kernels.hsaco"
         file.write_bytes(code)
         done = subprocess.run(
             [tool, f"--obj={file}", "--functions=none", "--output-style=JSON"],
