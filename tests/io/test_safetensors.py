@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -237,3 +239,21 @@ def test_files_are_synced_before_and_folders_after_the_rename(tmp_path, monkeypa
     monkeypatch.setattr(os, "replace", replace)
     save_file({"x": pf.ones(1)}, tmp_path / "x.safetensors")
     assert events == ["file", "rename", "folder"]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    target = tmp_path / "a.txt"
+    script = "import os, sys; from pyflame.io import atomic_path\n"
+    script += "with atomic_path(sys.argv[1]) as path: path.write_text('half'); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", script, str(target)], check=False)
+    (left,) = tmp_path.iterdir()
+    write_atomic(target, "new")
+    assert left.exists()  # too young to tell
+    os.utime(left, (1, 1))
+    write_atomic(target, "newer")
+    assert list(tmp_path.iterdir()) == [target]
+    with atomic_path(target) as first:
+        os.utime(first, (1, 1))
+        with atomic_path(target) as second:  # the first is still being written: its lock is held
+            assert first.exists() and second != first
+    assert list(tmp_path.iterdir()) == [target]

@@ -13,14 +13,14 @@ from pyflame.core.errors import FileFormatError
 from pyflame.io import file_info, load, load_file, save, save_file
 
 
-def _same(a: object, b: object) -> bool:
+def same(a: object, b: object) -> bool:
     """Equal in value, type and order."""
     if isinstance(a, (pf.Tensor, np.ndarray)):
         return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(np.asarray(a), np.asarray(b))
     if isinstance(a, dict):
-        return isinstance(b, dict) and list(a) == list(b) and all(_same(a[k], b[k]) for k in a)
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
     if isinstance(a, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all(map(_same, a, b))
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
     return type(a) is type(b) and (a == b or (a != a and b != b))
 
 
@@ -36,13 +36,13 @@ def test_structures_come_back(tmp_path):
     }
     save(state, tmp_path / "s.safetensors")
     for mapped in (True, False):
-        assert _same(state, load(tmp_path / "s.safetensors", memory_map=mapped))
+        assert same(state, load(tmp_path / "s.safetensors", memory_map=mapped))
 
 
 @pytest.mark.parametrize("state", [3, None, [1, (2,)], {}], ids=repr)
 def test_a_state_without_tensors(tmp_path, state):
     save(state, tmp_path / "s.safetensors")
-    assert _same(state, load(tmp_path / "s.safetensors"))
+    assert same(state, load(tmp_path / "s.safetensors"))
 
 
 def test_names_are_paths_that_other_readers_find(tmp_path):
@@ -53,7 +53,7 @@ def test_names_are_paths_that_other_readers_find(tmp_path):
 def test_paths_that_collide_are_kept_apart(tmp_path):
     state = {"a": {"b": pf.tensor([1.0])}, "a.b": pf.tensor([2.0])}
     save(state, tmp_path / "s.safetensors")
-    assert _same(state, load(tmp_path / "s.safetensors"))
+    assert same(state, load(tmp_path / "s.safetensors"))
 
 
 def test_a_shared_tensor_is_stored_once(tmp_path):
@@ -66,7 +66,7 @@ def test_a_shared_tensor_is_stored_once(tmp_path):
 
 def test_numpy_scalars_become_numbers(tmp_path):
     save({"x": np.float64(0.1), "n": np.int32(4)}, tmp_path / "s.safetensors")
-    assert _same(load(tmp_path / "s.safetensors"), {"x": 0.1, "n": 4})
+    assert same(load(tmp_path / "s.safetensors"), {"x": 0.1, "n": 4})
 
 
 def test_a_file_of_another_program_gives_its_tensors(tmp_path):

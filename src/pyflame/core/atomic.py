@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import hashlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 TEMPORARY = ".tmp-"  # how names of unfinished files and folders start
+_ABANDONED = 60.0  # seconds: a file is made before its lock is taken
 
 
 def sync(path: str | os.PathLike[str]) -> None:
@@ -37,9 +41,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(path))  # through a link, as writing to it would go
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder to write to", str(target.parent))
-    temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
-    # Made here for its permissions: those of the file it replaces, or the user's default.
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    temporary, handle = _unfinished(target)
     try:
         permissions = (target if target.exists() else temporary).stat().st_mode & 0o7777
         yield temporary
@@ -49,7 +51,46 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
     sync(target.parent)
+
+
+def _unfinished(target: Path) -> tuple[Path, int]:
+    """A new file beside `target`, with the user's default permissions, and a handle that holds its lock.
+
+    Its name follows from the target's, so that the next write finds what a killed process has left; another process
+    that writes to the same target at this moment takes a random one.
+    """
+    temporary = target.with_name(TEMPORARY + hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16])
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    _remove_abandoned(temporary)
+    try:
+        handle = os.open(temporary, flags, 0o666)
+    except FileExistsError:
+        temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
+        handle = os.open(temporary, flags, 0o666)
+    with contextlib.suppress(OSError):  # a file system without locks: then nobody removes it
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return temporary, handle
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove an unfinished file of ours whose process is gone: it is old and nobody holds its lock."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return  # there is none, or it is another's
+    try:
+        status = os.fstat(handle)
+        if status.st_uid == os.geteuid() and status.st_mtime < time.time() - _ABANDONED:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(status, os.lstat(path)):  # nobody was faster
+                os.unlink(path)
+    except OSError:
+        return  # in use, or a file system without locks: it stays
+    finally:
+        os.close(handle)
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes | str) -> None:

@@ -1,7 +1,8 @@
 """Tensors by name in one file: https://huggingface.co/docs/safetensors.
 
 The `safetensors` library writes files and checks those that are read. It does not give a tensor's place in the file,
-which memory mapping needs, so that is read here, from the header that the library has found valid.
+which memory mapping needs, so that is read here, from the header that the library has found valid. Files that we write
+carry checksums (see checksums.py); those of other programs have none, and a flipped bit in one is not seen.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
@@ -22,6 +23,8 @@ from pyflame.core import dtype as dt
 from pyflame.core.atomic import atomic_path
 from pyflame.core.dtype import DType
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, FileFormatError, suggest
+from pyflame.core.files import check_regular, parse_json
+from pyflame.io import checksums
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy, tensor
 from pyflame.tensor.modes import eval
@@ -32,6 +35,7 @@ _CODES = {
     "F8_E4M3": dt.float8_e4m3fn, "F8_E4M3FNUZ": dt.float8_e4m3fnuz, "F8_E5M2": dt.float8_e5m2,
     "F16": dt.float16, "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64,
 }  # fmt: skip
+_NAMES_IN_FILES = {dtype: code for code, dtype in _CODES.items()}
 _METADATA = "__metadata__"
 
 
@@ -47,16 +51,19 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What stands in a file: its metadata, and its tensors by name."""
+    """What stands in a file: its metadata, its tensors by name, and their checksums if it has any."""
 
     metadata: dict[str, str]
     tensors: dict[str, TensorInfo]
+    checksums: dict[str, str] | None
 
 
 def save_file(
     tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write tensors to a .safetensors file, whole or not at all: what was there before stays until the end.
+
+    Checksums of the tensors and of all that is said of them go into the metadata.
 
     >>> pf.io.save_file({"weight": pf.ones(2, 3)}, "model.safetensors", {"made_by": "me"})
     """
@@ -71,6 +78,8 @@ def save_file(
     for key, text in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise ArgumentTypeError(f"[save_file] expected metadata that is text but got {key!r}: {text!r}")
+        if key == checksums.KEY:
+            raise ArgumentError(f"[save_file] expected metadata without {key}, which is written by itself")
     eval(dict(tensors))
     # The library reads from raw addresses: the arrays must live until it is done.
     arrays = {name: np.ascontiguousarray(value.numpy()) for name, value in tensors.items()}
@@ -83,9 +92,12 @@ def save_file(
         )
         for name, value in tensors.items()
     }
+    sums = checksums.of_tensors({name: _raw(array) for name, array in arrays.items()})
+    rows = {name: (_NAMES_IN_FILES[value.dtype], value.shape, sums[name]) for name, value in tensors.items()}
+    checked = {"header": checksums.of_header(rows, metadata or {}), "tensors": sums}
     with atomic_path(path) as temporary:
         try:
-            serialize_file(specs, temporary, metadata=dict(metadata) if metadata else None)
+            serialize_file(specs, temporary, metadata={**(metadata or {}), checksums.KEY: json.dumps(checked)})
         except SafetensorError as error:
             raise _system_error(error, path) from None
 
@@ -104,26 +116,61 @@ def file_info(path: str | os.PathLike[str]) -> FileInfo:
     >>> pf.io.file_info("model.safetensors").tensors["weight"].shape
     (2, 3)
     """
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"[load_file] expected a .safetensors file but {path} is a folder")
+    with _opened(path) as file:
+        return _info(file, path)
+
+
+def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"[load_file] expected a .safetensors file but {os.fspath(path)} is a folder")
+    check_regular(Path(path))
+    return open(path, "rb")
+
+
+def _info(file: BinaryIO, path: str | os.PathLike[str]) -> FileInfo:
     try:
-        with safe_open(path, framework="numpy"):
+        # This very file: another may have taken its name by now.
+        with safe_open(f"/proc/self/fd/{file.fileno()}", framework="numpy"):
             pass
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size))
-    except SafetensorError as error:
-        raise FileFormatError(
-            f"[load_file] expected a whole .safetensors file but {path} is damaged, cut off or of another format: "
-            f"{error}"
-        ) from None
+        size = int.from_bytes(file.read(8), "little")
+        header = parse_json(file.read(size))
+    except (SafetensorError, ValueError) as error:
+        raise _damaged(path, str(error)) from None
     metadata = header.pop(_METADATA, {})
     tensors = {}
     for name, about in header.items():
         start, end = about["data_offsets"]
         tensors[name] = TensorInfo(about["dtype"], tuple(about["shape"]), 8 + size + start, end - start)
-    return FileInfo(metadata, tensors)
+    return FileInfo(metadata, tensors, _checked(metadata.pop(checksums.KEY, None), metadata, tensors, path))
+
+
+def _checked(
+    text: str | None, metadata: dict[str, str], tensors: dict[str, TensorInfo], path: str | os.PathLike[str]
+) -> dict[str, str] | None:
+    """The tensors' checksums, which the header must agree with."""
+    if text is None:
+        return None
+    try:
+        known = parse_json(text)
+        rows = {name: (info.dtype, info.shape, known["tensors"][name]) for name, info in tensors.items()}
+        right = known["header"] == checksums.of_header(rows, metadata)
+    except (KeyError, TypeError, ValueError):
+        right = False
+    if not right:
+        raise _damaged(path, "its header does not have the checksum that stands in it")
+    sums: dict[str, str] = known["tensors"]
+    return sums
+
+
+def _damaged(path: str | os.PathLike[str], reason: str) -> FileFormatError:
+    return FileFormatError(
+        f"[load_file] expected a whole .safetensors file but {os.fspath(path)} is damaged, cut off or of another "
+        f"format: {reason}"
+    )
+
+
+def _raw(array: np.ndarray[Any, Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 def load_file(
@@ -132,18 +179,49 @@ def load_file(
     *,
     names: Iterable[str] | None = None,
     memory_map: bool = True,
+    verify: bool = True,
 ) -> dict[str, Tensor]:
     """The tensors of a .safetensors file, or only those in `names`.
 
-    With `memory_map` nothing is read yet: tensors are read-only views of the file, whose pages the system loads when
-    they are used and may drop again. The file must not be overwritten in place meanwhile (replacing it, as `save_file`
-    does, is safe). Without it the values are copied into memory.
+    With `memory_map` tensors are read-only views of the file, whose pages the system loads when they are used and may
+    drop again. The file must not be overwritten in place meanwhile (replacing it, as `save_file` does, is safe).
+    Without it the values are copied into memory. With `verify` they are read now and compared with the file's
+    checksums, if it has any.
 
     >>> pf.io.load_file("model.safetensors")["weight"].shape
     (2, 3)
     """
-    info = file_info(path)
-    wanted = list(info.tensors) if names is None else list(names)
+    return read(path, device, names=names, memory_map=memory_map, verify=verify)[1]
+
+
+def read(
+    path: str | os.PathLike[str],
+    device: object = None,
+    *,
+    names: Iterable[str] | None = None,
+    memory_map: bool,
+    verify: bool,
+) -> tuple[FileInfo, dict[str, Tensor]]:
+    """As `file_info` and `load_file`, of one and the same file."""
+    with _opened(path) as file:
+        info = _info(file, path)
+        wanted = _wanted(info, names, path)
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if verify and info.checksums is not None:
+        places = {name: info.tensors[name] for name in wanted}
+        found = checksums.of_tensors({n: memoryview(memory)[t.start : t.start + t.nbytes] for n, t in places.items()})
+        wrong = [name for name in wanted if found[name] != info.checksums[name]]
+        if wrong:
+            raise FileFormatError(
+                f"[load_file] expected the values that were saved but {', '.join(map(repr, wrong[:5]))} in "
+                f"{os.fspath(path)} is damaged: the checksum is wrong; take another copy, or verify=False to read it "
+                "all the same"
+            )
+    return info, {name: _loaded(memory, info.tensors[name], device, memory_map) for name in wanted}
+
+
+def _wanted(info: FileInfo, names: Iterable[str] | None, path: str | os.PathLike[str]) -> list[str]:
+    wanted = list(info.tensors) if names is None else list(dict.fromkeys(names))
     for name in wanted:
         if name not in info.tensors:
             raise ArgumentError(
@@ -155,9 +233,7 @@ def load_file(
                 f"[load_file] expected dtypes among {', '.join(_CODES)} but {name!r} in {os.fspath(path)} is "
                 f"{info.tensors[name].dtype}; load the others with names=[...]"
             )
-    with open(path, "rb") as file:
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return {name: _loaded(memory, info.tensors[name], device, memory_map) for name in wanted}
+    return wanted
 
 
 def _loaded(memory: mmap.mmap, info: TensorInfo, device: object, mapped: bool) -> Tensor:

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentTypeError, FileFormatError
-from pyflame.io.safetensors import file_info, load_file, save_file
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from pyflame.core.files import parse_json
+from pyflame.io.safetensors import read, save_file
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy
 
@@ -31,33 +32,42 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
     >>> pf.save({"step": 3, "model": model.state_dict()}, "state.safetensors")
     """
     writer = _Writer()
-    structure = {"format": _FORMAT, "root": writer.encode(state, ())}
+    try:
+        root = writer.encode(state, ())
+    except RecursionError:
+        raise ArgumentError(
+            "[save] expected a state of some nesting but got one that holds itself, or too deep"
+        ) from None
+    structure = {"format": _FORMAT, "checksums": True, "root": root}
     save_file(writer.tensors, path, {_KEY: json.dumps(structure, allow_nan=False, separators=(",", ":"))})
 
 
-def load(path: str | os.PathLike[str], device: object = None, *, memory_map: bool = True) -> Any:
-    """What `save` wrote. A .safetensors file that another program wrote gives its tensors by name.
+def load(path: str | os.PathLike[str], device: object = None, *, memory_map: bool = True, verify: bool = True) -> Any:
+    """What `save` wrote, compared with its checksums unless `verify` is False. A .safetensors file that another program
+    wrote gives its tensors by name.
 
     Tensors are read-only views of the file unless `memory_map` is False; see `load_file`.
 
     >>> pf.load("state.safetensors")["step"]
     3
     """
-    text = file_info(path).metadata.get(_KEY)
-    tensors = load_file(path, device, memory_map=memory_map)
+    info, tensors = read(path, device, memory_map=memory_map, verify=verify)
+    text = info.metadata.get(_KEY)
     if text is None:
         return tensors
     try:
-        structure = json.loads(text)
+        structure = parse_json(text)
         if structure["format"] != _FORMAT:
             raise FileFormatError(
                 f"[load] expected a structure of format {_FORMAT} but {os.fspath(path)} has format "
                 f"{structure['format']}; a newer PyFlame reads it"
             )
+        if structure.get("checksums") and info.checksums is None:  # files of older versions have none
+            raise FileFormatError(f"[load] expected checksums but those of {os.fspath(path)} are gone: it is damaged")
         return _decode(structure["root"], tensors)
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, FileFormatError):
-            raise
+    except FileFormatError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileFormatError(
             f"[load] expected the structure that pf.save writes but that of {os.fspath(path)} is damaged: "
             f"{type(error).__name__} {error}"
