@@ -97,3 +97,9 @@ def test_a_bad_structure_is_refused_by_name(tmp_path, structure, reason):
     save_file({"w": pf.ones(2)}, tmp_path / "bad.safetensors", {"pyflame.structure": structure})
     with pytest.raises(FileFormatError, match=rf"bad\.safetensors.* {reason}|bad\.safetensors {reason}"):
         load(tmp_path / "bad.safetensors")
+
+
+def test_equal_states_are_equal_files(tmp_path):
+    for number in range(3):
+        save_file({"b": pf.ones(2), "a": pf.zeros(3, dtype=pf.float64)}, tmp_path / f"{number}", {"x": "1", "y": "2"})
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1

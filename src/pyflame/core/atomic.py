@@ -48,6 +48,11 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.chmod(temporary, permissions)
         sync(temporary)
         os.replace(temporary, target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.errno is None or error.filename not in (None, str(temporary)):
+            raise
+        raise OSError(error.errno, error.strerror, str(target)) from None  # what the user knows it by
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -1,8 +1,9 @@
 """Tensors by name in one file: https://huggingface.co/docs/safetensors.
 
-The `safetensors` library writes files and checks those that are read. It does not give a tensor's place in the file,
-which memory mapping needs, so that is read here, from the header that the library has found valid. Files that we write
-carry checksums (see checksums.py); those of other programs have none, and a flipped bit in one is not seen.
+The `safetensors` library checks files that are read. It does not give a tensor's place in the file, which memory
+mapping needs, so that is read here, from the header that the library has found valid. Files are written here too: the
+library puts metadata in a random order, and equal states shall be equal files. Those that we write carry checksums (see
+checksums.py); those of other programs have none, and a flipped bit in one is not seen.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
+from safetensors import SafetensorError, safe_open
 
 from pyflame.core import dtype as dt
 from pyflame.core.atomic import atomic_path
@@ -29,13 +29,12 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy, tensor
 from pyflame.tensor.modes import eval
 
-_NAMES: dict[DType, str] = {dt.bool_: "bool"}  # where the library's name for a dtype is not ours
 _CODES = {
     "BOOL": dt.bool_, "U8": dt.uint8, "I8": dt.int8, "I16": dt.int16, "I32": dt.int32, "I64": dt.int64,
     "F8_E4M3": dt.float8_e4m3fn, "F8_E4M3FNUZ": dt.float8_e4m3fnuz, "F8_E5M2": dt.float8_e5m2,
     "F16": dt.float16, "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64,
 }  # fmt: skip
-_NAMES_IN_FILES = {dtype: code for code, dtype in _CODES.items()}
+_CODE_OF = {dtype: code for code, dtype in _CODES.items()}
 _METADATA = "__metadata__"
 
 
@@ -81,33 +80,34 @@ def save_file(
         if key == checksums.KEY:
             raise ArgumentError(f"[save_file] expected metadata without {key}, which is written by itself")
     eval(dict(tensors))
-    # The library reads from raw addresses: the arrays must live until it is done.
-    arrays = {name: np.ascontiguousarray(value.numpy()) for name, value in tensors.items()}
-    specs = {
-        name: TensorSpec(
-            dtype=_NAMES.get(value.dtype, value.dtype.name),
-            shape=value.shape,
-            data_ptr=arrays[name].ctypes.data,
-            data_len=value.nbytes,
-        )
-        for name, value in tensors.items()
-    }
+    arrays = {name: np.asarray(value.numpy(), order="C") for name, value in tensors.items()}
+    header = _header(arrays, {name: value.dtype for name, value in tensors.items()}, metadata or {})
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little"))
+        file.write(header)
+        for name in _in_order(arrays):
+            file.write(_raw(arrays[name]))
+
+
+def _in_order(arrays: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
+    """Wide elements first, so that all lie at multiples of their size."""
+    return sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+
+
+def _header(
+    arrays: Mapping[str, np.ndarray[Any, Any]], dtypes: Mapping[str, DType], metadata: Mapping[str, str]
+) -> bytes:
     sums = checksums.of_tensors({name: _raw(array) for name, array in arrays.items()})
-    rows = {name: (_NAMES_IN_FILES[value.dtype], value.shape, sums[name]) for name, value in tensors.items()}
-    checked = {"header": checksums.of_header(rows, metadata or {}), "tensors": sums}
-    with atomic_path(path) as temporary:
-        try:
-            serialize_file(specs, temporary, metadata={**(metadata or {}), checksums.KEY: json.dumps(checked)})
-        except SafetensorError as error:
-            raise _system_error(error, path) from None
-
-
-def _system_error(error: SafetensorError, path: str | os.PathLike[str]) -> Exception:
-    """The library wraps what the system said (no space left, ...) in an error of its own."""
-    number = re.search(r"\(os error (\d+)\)", str(error))
-    if number is None:
-        return FileFormatError(f"[save_file] expected to write {os.fspath(path)} but the library refused: {error}")
-    return OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path))
+    rows = {name: (_CODE_OF[dtypes[name]], array.shape, sums[name]) for name, array in arrays.items()}
+    checked = json.dumps({"header": checksums.of_header(rows, metadata), "tensors": sums})
+    header: dict[str, Any] = {_METADATA: {**metadata, checksums.KEY: checked}}
+    at = 0
+    for name in _in_order(arrays):
+        code, shape, _ = rows[name]
+        header[name] = {"dtype": code, "shape": shape, "data_offsets": [at, at + arrays[name].nbytes]}
+        at += arrays[name].nbytes
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return text + b" " * (-len(text) % 8)
 
 
 def file_info(path: str | os.PathLike[str]) -> FileInfo:

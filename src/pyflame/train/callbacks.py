@@ -14,6 +14,7 @@ from pyflame.core.errors import ArgumentError, ArgumentTypeError, suggest
 from pyflame.io import write_atomic
 from pyflame.train import curve
 from pyflame.train.checkpoint import CheckpointManager
+from pyflame.train.spare import SpareWrites
 
 if TYPE_CHECKING:
     from pyflame.train.trainer import Trainer
@@ -180,18 +181,18 @@ class Checkpointing(Callback):
 class JSONLLogger(Callback):
     """One JSON object per line: what happened (`event`), when (`time`), at which step, and the numbers.
 
-    A resumed run appends to the file. Its steps after the checkpoint stand there twice; the later lines count.
+    A resumed run appends to the file. Its steps after the checkpoint stand there twice; the later lines count. A line
+    that cannot be written is lost, with a warning at the first one and at the end.
 
     >>> JSONLLogger("run/log.jsonl")
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._writes = SpareWrites(self.path)
 
     def on_fit_start(self, trainer: Trainer) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists() and not self.path.read_bytes().endswith(b"\n"):
-            self._append("\n")  # a crash cut the last line off
         self._write("resume" if trainer.step else "start", trainer, device=trainer.device)
 
     def on_log(self, trainer: Trainer, record: dict[str, Any]) -> None:
@@ -202,16 +203,27 @@ class JSONLLogger(Callback):
 
     def on_fit_end(self, trainer: Trainer) -> None:
         self._write("end", trainer, reason=trainer.stop_reason)
+        self._writes.report()
 
     def _write(self, event: str, trainer: Trainer, **values: Any) -> None:
         record = {"event": event, "time": round(time.time(), 3), "step": trainer.step, "epoch": trainer.epoch, **values}
         # JSON has no nan and no inf
         known = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
-        self._append(json.dumps(known, allow_nan=False) + "\n")
+        line = json.dumps(known, allow_nan=False).encode() + b"\n"
+        with self._writes.step(trainer.step):
+            start = b"\n" if self._cut_off() else b""
+            with self.path.open("ab") as file:  # opened anew: a rotated log or a crash loses no line
+                file.write(start + line)
 
-    def _append(self, text: str) -> None:
-        with self.path.open("a", encoding="utf-8") as file:  # opened anew: a rotated log or a crash loses no line
-            file.write(text)
+    def _cut_off(self) -> bool:
+        """Whether a crash or a full disk has left half a line."""
+        if not self.path.is_file():
+            return False  # a pipe cannot be read back
+        with self.path.open("rb") as file:
+            if not file.seek(0, os.SEEK_END):
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
 
 
 class LossCurve(Callback):
@@ -231,6 +243,7 @@ class LossCurve(Callback):
             if path.suffix == ".png":
                 curve.check_png()
         self.title = title
+        self._writes = {path: SpareWrites(path) for path in self.paths}
         self.series: dict[str, list[tuple[float, float]]] = {"train": []}
 
     def on_log(self, trainer: Trainer, record: dict[str, Any]) -> None:
@@ -239,20 +252,24 @@ class LossCurve(Callback):
     def on_eval_end(self, trainer: Trainer, metrics: dict[str, float]) -> None:
         if "loss" in metrics:
             self.series.setdefault("evaluation", []).append((trainer.step, metrics["loss"]))
-        self.write()
+        self.write(trainer.step)
 
     def on_epoch_end(self, trainer: Trainer) -> None:
-        self.write()
+        self.write(trainer.step)
 
     def on_fit_end(self, trainer: Trainer) -> None:
-        self.write()
+        self.write(trainer.step)
+        for writes in self._writes.values():
+            writes.report()
 
-    def write(self) -> None:
-        """Draw what there is."""
+    def write(self, step: int = 0) -> None:
+        """Draw what there is, at a step of the run."""
         for path in self.paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
             draw = curve.page if path.suffix == ".html" else curve.png
-            write_atomic(path, draw(self.series, self.title))
+            content = draw(self.series, self.title)
+            with self._writes[path].step(step):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(path, content)
 
     def state_dict(self) -> dict[str, Any]:
         return {"series": {name: [list(p) for p in points] for name, points in self.series.items()}}

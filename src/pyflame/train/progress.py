@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device
+from pyflame.train.spare import SpareWrites
 
 _REDRAW_SECONDS = 0.1
 
@@ -87,6 +88,8 @@ class Progress:
         self._task = TaskID(0)
         self._drawn = 0.0
         self._record: dict[str, Any] = {}
+        self._writes = SpareWrites("the progress")
+        self._step = 0
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
@@ -101,17 +104,21 @@ class Progress:
                 auto_refresh=False,
             )
             self._task = self._bar.add_task("starting", total=self.total, text="", of=self._of())
-            self._bar.start()
+            with self._writes.step(0):
+                self._bar.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._bar is not None:
-            self._bar.refresh()
-            self._bar.stop()
+            with self._writes.step(self._step):
+                self._bar.refresh()
+                self._bar.stop()
             self._bar = None
+        self._writes.report()
 
     def step(self, step: int, epoch: int) -> None:
         """A step was done. Cheap: nothing is drawn more than ten times a second."""
+        self._step = step
         if self._bar is None or time.monotonic() - self._drawn < _REDRAW_SECONDS:
             return
         self._drawn = time.monotonic()
@@ -123,7 +130,8 @@ class Progress:
             text=describe(self._record, self.unit, self._room(step)),
             of=self._of(),
         )
-        self._bar.refresh()
+        with self._writes.step(step):
+            self._bar.refresh()
 
     def _of(self) -> str:
         return f"/{self.total:,}" if self.total else ""
@@ -151,10 +159,12 @@ class Progress:
     def message(self, text: str) -> None:
         """A line of its own, above the bar."""
         if self._bar is not None:
-            self._bar.console.print(text, highlight=False, markup=False)
+            with self._writes.step(self._step):
+                self._bar.console.print(text, highlight=False, markup=False)
         else:
             self._line(text)
 
     def _line(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
-        self.console.file.flush()  # a log that is read while the run lasts
+        with self._writes.step(self._step):
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self.console.file.flush()  # a log that is read while the run lasts

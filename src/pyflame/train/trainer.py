@@ -19,6 +19,7 @@ from rich.console import Console
 from pyflame.core.errors import ArgumentError, ArgumentTypeError
 from pyflame.core.generator import default_generator
 from pyflame.core.state import state
+from pyflame.data import WorkerError
 from pyflame.nn import Module
 from pyflame.optim import Optimizer
 from pyflame.optim.lr_scheduler import ReduceLROnPlateau
@@ -30,6 +31,10 @@ from pyflame.train.progress import Progress, memory
 from pyflame.train.steps import Steps
 
 _END = object()
+
+
+class _Stopped(Exception):
+    """A signal has ended the workers that load the data."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,8 @@ class Trainer:
         self.stop_reason = ""
         self._started = False
         self._skip = 0
-        self._interrupted = False
+        self._interrupted = False  # by a signal
+        self._terminated = False  # by SIGTERM
         self._norm: Tensor | None = None
         self._items = 0
         self._since = 0.0
@@ -262,27 +268,32 @@ class Trainer:
 
         With `resume` and a checkpoint folder the run goes on where the newest checkpoint was written, bit for bit.
         Ctrl-C ends the run after the current step, with a checkpoint; a second one raises KeyboardInterrupt at once.
+        SIGTERM, which job schedulers send, does the same and then exits with status 143, or leaves that to the handler
+        of SIGTERM that was there before. Both in the main thread only.
         """
         self._resume(resume)
         self._wind_forward()
         self.stop_reason = ""
-        self._interrupted = False
+        self._interrupted = self._terminated = False
         if not self.model.training:
             self.model.train()
         if self.accumulate > 1:
             self.steps.start_accumulating()
-        with self._interrupts(), self._shown():
+        with self._signals(), self._shown():
             self._since = time.perf_counter()
             self._call("on_fit_start")
             while not self._finished():
                 if self.epoch_ended:
                     self._end_epoch()
                 elif not self._evaluation_missing() or self._run_evaluation():
-                    self._run_epoch()
+                    with contextlib.suppress(_Stopped):
+                        self._run_epoch()
             self._log()
             self.optimizer.zero_grad()
             self._call("on_fit_end")
             self._progress.message(f"stopped at step {self.step}: {self.stop_reason}")
+        if self._terminated:
+            _terminate()
         return Fit(self.step, self.epoch, self.stop_reason, dict(self.metrics))
 
     def stop(self, reason: str = "stopped") -> None:
@@ -291,7 +302,7 @@ class Trainer:
 
     def _finished(self) -> bool:
         if self._interrupted:
-            self.stop("interrupted")
+            self.stop("terminated" if self._terminated else "interrupted")
         elif not self.epoch_ended:
             if self.max_steps is not None and self.step >= self.max_steps:
                 self.stop("max_steps")
@@ -303,7 +314,8 @@ class Trainer:
         if self.batch == 0:
             self._call("on_epoch_start")
         length = batches.length_of(self.train_data)
-        iterator = islice(self.train_data, self._skip, None) if self._skip else iter(self.train_data)
+        data = islice(self.train_data, self._skip, None) if self._skip else self.train_data
+        iterator = self._until_signal(data, lambda: self.batch % self.accumulate != 0)
         self._skip = 0
         pending = 0
         batch = next(iterator, _END)
@@ -312,7 +324,11 @@ class Trainer:
             self._items += self.count(batch)
             self.batch += 1
             # At its end the data is asked once more, so that it knows of that end when a checkpoint is written.
-            ahead = next(iterator, _END) if self.batch == length else None
+            ahead = None
+            if self.batch == length:
+                ahead = _END
+                with contextlib.suppress(_Stopped):
+                    ahead = next(iterator, _END)
             self.epoch_ended = ahead is _END
             pending += 1
             if self.accumulate == 1:
@@ -333,6 +349,15 @@ class Trainer:
         if self.batch == 0:
             raise ArgumentError("[fit] expected train_data with batches but it gave none")
         self.epoch_ended = True
+
+    def _until_signal(self, data: Iterable[Any], within_step: Callable[[], bool] = lambda: False) -> Iterator[Any]:
+        """The batches. A signal that went to the data's workers too is no error of theirs, unless it cuts a step."""
+        try:
+            yield from data
+        except WorkerError:
+            if not self._interrupted or within_step():
+                raise
+            raise _Stopped from None
 
     def _limit(self) -> bool:
         """Whether this was the last step, also where it is the last of an epoch, whose evaluation is still due."""
@@ -413,16 +438,17 @@ class Trainer:
     def _evaluated(self, data: Any) -> dict[str, float] | None:
         for metric in (self.steps.eval_loss, *self.steps.metrics.values()):
             metric.reset()
-        with self._evaluation_mode():
-            for batch in data:
+        with self._evaluation_mode(), contextlib.suppress(_Stopped):
+            for batch in self._until_signal(data):
                 if self._interrupted:
                     return None
                 batch = batches.prepared(batch, self._device)
                 self.steps.evaluate(batch, batches.items_in(batch))
-        return {
-            "loss": self.steps.eval_loss.compute(),
-            **{name: metric.compute() for name, metric in self.steps.metrics.items()},
-        }
+            return {
+                "loss": self.steps.eval_loss.compute(),
+                **{name: metric.compute() for name, metric in self.steps.metrics.items()},
+            }
+        return None
 
     def predict(self, data: Any) -> Any:
         """The model's outputs for all batches of `data` (a target in them is left out), or for one tensor, put
@@ -494,21 +520,39 @@ class Trainer:
             yield
 
     @contextlib.contextmanager
-    def _interrupts(self) -> Iterator[None]:
-        """Ctrl-C asks the run to end. Python lets only the main thread catch it."""
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM ask the run to end. Python lets only the main thread catch them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-
-        def handle(number: int, frame: Any) -> None:
-            if self._interrupted:
-                raise KeyboardInterrupt
-            self._interrupted = True
-            # not print(), which must not be entered while it is running
-            os.write(2, b"\nstopping after this step; press Ctrl-C again to stop at once\n")
-
-        before = signal.signal(signal.SIGINT, handle)
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        if before[signal.SIGTERM] == signal.SIG_IGN:
+            del before[signal.SIGTERM]
+        before = {number: handler for number, handler in before.items() if handler is not None}  # None: not Python's
         try:
+            for number in before:
+                signal.signal(number, self._on_signal)
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        # os.write, not print(), which must not be entered while it is running; with nobody to read it, it is left out
+        words = b"\nstopping after this step\n"
+        if number == signal.SIGINT:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            words = b"\nstopping after this step; press Ctrl-C again to stop at once\n"
+        else:
+            self._terminated = True
+        self._interrupted = True
+        with contextlib.suppress(OSError):
+            os.write(2, words)
+
+
+def _terminate() -> None:
+    """End as SIGTERM ends a program, with its status, but in order; a handler of the program's own comes first."""
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        raise SystemExit(128 + signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
