@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import resource
 import shutil
+import threading
 import warnings
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pyflame as pf
 from pyflame.core.errors import FileFormatError
 from pyflame.io import load_file
 from pyflame.train import CheckpointManager, RandomState
+from tests.io.test_damage import mutations
 
 
 class Box:
@@ -208,6 +211,107 @@ def test_another_format_is_refused(tmp_path):
         manager.read(tmp_path / "step-00000001")
 
 
+def test_damaged_checkpoints_are_refused_or_as_they_were(tmp_path):
+    manager = _filled(tmp_path, 1)
+    path = tmp_path / "step-00000001"
+    want = manager.read(path)
+    refused = []
+    for name in ("manifest.json", "model.safetensors"):
+        whole = (path / name).read_bytes()
+        for raw in mutations(whole, 150, seed=2):
+            (path / name).write_bytes(raw)
+            try:
+                found = manager.restore(path, model=Box(0))
+            except FileFormatError as error:
+                refused.append(str(error))
+            else:
+                assert found == want, raw
+        (path / name).write_bytes(whole)
+    assert len(refused) > 200 and all("step-00000001" in words for words in refused)
+    assert manager.restore(model=Box(0)) == want
+
+
+_HOSTILE = {
+    "names that lead out": {"files": {"../../secret": {"bytes": 1, "sha256": ""}}},
+    "no files": {"files": []},
+    "files without sizes": {"files": {"model.safetensors": {}}},
+    "metrics that are a list": {"metrics": [1]},
+    "a step that is text": {"step": "one"},
+    "extra that is a number": {"extra": 3},
+}
+
+
+@pytest.mark.parametrize("what", _HOSTILE)
+def test_a_hostile_manifest_is_refused(tmp_path, what):
+    from pyflame.train import checkpoint
+
+    manager = _filled(tmp_path, 1)
+    path = tmp_path / "step-00000001" / "manifest.json"
+    content = json.loads(path.read_text())["content"] | _HOSTILE[what]
+    path.write_text(json.dumps({"sha256": checkpoint._digest_of(content), "content": content}))
+    with pytest.raises(FileFormatError, match=r"manifest\.json is damaged"):
+        manager.read(path.parent)
+    for text in ("[" * 100_000, "[]", "3"):
+        path.write_text(text)
+        with pytest.raises(FileFormatError, match=r"manifest\.json is damaged"):
+            manager.read(path.parent)
+
+
+# --- readers beside a writer ------------------------------------------------------------------------------------------
+
+
+def test_a_reader_finds_a_whole_checkpoint_while_they_are_rotated(tmp_path):
+    writer = _filled(tmp_path, 0, keep=1, keep_best="loss")
+    done = threading.Event()
+
+    def write() -> None:
+        for step in range(1, 30):
+            writer.save(step, metrics={"loss": -step}, model=Box(step), other=Box(-step))
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    reader, seen = CheckpointManager(tmp_path, keep_best="loss"), [0]
+    try:
+        while not done.is_set():
+            box, other = Box(0), Box(0)
+            found = reader.restore(model=box, other=other)
+            assert found.step >= seen[-1] and (box.value, other.value) == (found.step, -found.step)
+            assert reader.latest().step >= found.step
+            best = reader.best()
+            assert best is None or best.step >= found.step or found.step == 0
+            seen.append(found.step)
+    finally:
+        thread.join()
+    assert len(set(seen)) > 3
+
+
+def test_a_checkpoint_that_vanishes_while_it_is_read_gives_way_to_the_next(tmp_path, monkeypatch):
+    from pyflame.train import checkpoint
+
+    manager = _filled(tmp_path, 1, keep=1)
+    real, left = checkpoint.read_json, [2, 3]
+
+    def slow(path: Path) -> object:
+        if left and path.parent.parent == tmp_path:  # listed, and not opened yet
+            step = left.pop(0)
+            manager.save(step, model=Box(step), other=Box(0))
+        return real(path)
+
+    monkeypatch.setattr(checkpoint, "read_json", slow)
+    box = Box(0)
+    assert manager.restore(model=box).step == 3 and box.value == 3
+    opened = checkpoint._digest_of_open
+
+    def replaced(file: object) -> str:  # all is open: what is removed now is read all the same
+        if "step-00000003" in file.name and (tmp_path / "step-00000003").exists():
+            manager.save(4, model=Box(4), other=Box(0))
+        return opened(file)
+
+    monkeypatch.setattr(checkpoint, "_digest_of_open", replaced)
+    assert manager.restore(model=box).step == 3 and box.value == 3 and _steps(manager) == ["step-00000004"]
+
+
 # --- failed writes ----------------------------------------------------------------------------------------------------
 
 
@@ -280,6 +384,32 @@ def test_files_reach_the_disk_before_the_rename(tmp_path, monkeypatch):
     assert events == [".tmp", ".checkpoint"] * 3 + ["rename", tmp_path.name.partition("-")[0]]
 
 
+def test_a_removal_that_fails_is_a_warning(tmp_path, monkeypatch):
+    manager = _filled(tmp_path, 1, keep=1)
+
+    def busy(path: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", busy)
+    with pytest.warns(RuntimeWarning, match="cannot be removed .*busy"):
+        manager.save(2, model=Box(2))
+    with pytest.warns(RuntimeWarning, match="cannot be removed .*busy"):
+        manager.save(3, model=Box(3))
+    monkeypatch.undo()
+    manager.save(4, model=Box(4))
+    _intact(manager, 4)
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def none(file: object, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("pyflame.train.checkpoint.fcntl.flock", none)
+    with pytest.warns(RuntimeWarning, match="has no locks.*only one process writes"):
+        _filled(tmp_path, 1)
+    assert CheckpointManager(tmp_path).latest().step == 1
+
+
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +422,11 @@ def test_arguments_without_meaning(tmp_path):
         manager.save(2, model=3)
     with pytest.raises(pf.ArgumentError, match="another name than 'random'"):
         manager.save(2, random=Box(1))
+    for name in ("../../x", "/tmp/x", "a/b", "..", "", "a\0b", "a\\b"):
+        with pytest.raises(pf.ArgumentError, match="plain file name"):
+            manager.save(2, **{name: Box(1)})
+        with pytest.raises(pf.ArgumentError, match="plain file name"):
+            manager.restore(**{name: Box(1)})
     with pytest.raises(pf.ArgumentError, match="whole number from 0 on"):
         manager.save(-1)
     with pytest.raises(pf.PyFlameError, match="extra that JSON can hold"):

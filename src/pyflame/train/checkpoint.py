@@ -5,12 +5,14 @@ that reads the format, without the optimiser's state) and `manifest.json`, which
 every file. The folder is written under another name, synced and renamed: the rename of a folder is as atomic as that of
 a file. A crash leaves either the whole checkpoint or none; the next save removes what it left behind.
 
-One process writes to a folder at a time, which a lock sees to; any number may read.
+One process writes to a folder at a time, which a lock sees to; any number may read. A reader opens all files of a
+checkpoint before it reads any, and takes the next newest if rotation was faster.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -21,13 +23,14 @@ import secrets
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from pyflame.core.atomic import sync
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from pyflame.core.files import check_regular, plain_name, read_json
 from pyflame.io import load, save, write_atomic
 from pyflame.train.random_state import RandomState
 
@@ -35,7 +38,11 @@ FORMAT = 1
 _MANIFEST = "manifest.json"
 _UNFINISHED = ".checkpoint-"  # being written or being removed
 _RANDOM = "random"
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _NAME = re.compile(r"step-(\d{8,})(?:\.(\d+))?")
+
+T = TypeVar("T")
+Files = dict[str, BinaryIO]  # by name, open
 
 
 class Stateful(Protocol):
@@ -156,14 +163,24 @@ class CheckpointManager:
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         """Held while anything is written or removed. The system lets go of it when the process dies."""
-        with (self.directory / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with (self.directory / ".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                warnings.warn(
+                    f"[checkpoint] the file system of {self.directory} has no locks ({error}): see to it that only one "
+                    "process writes there",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
             yield
 
     def _sweep(self) -> None:
         """Remove what crashes left behind: whoever holds the lock is the only one with unfinished folders."""
         for path in self.directory.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(path)
+            _discard(path)
 
     def _check_order(self, step: int) -> None:
         """Refuse a step before one that is there: rotation would remove the new one, and resume take the other."""
@@ -195,13 +212,14 @@ class CheckpointManager:
             kept.add(best.path)
         for path in self.all():
             if path not in kept:
-                self._remove(path)
+                with _spare(path):
+                    self._remove(path)
 
     def _remove(self, path: Path) -> None:
         # Renamed first: a checkpoint that is half removed would look damaged.
         trash = self.directory / f"{_UNFINISHED}{secrets.token_hex(8)}"
         os.rename(path, trash)
-        shutil.rmtree(trash)
+        _discard(trash)
 
     def discard_after(self, step: int) -> None:
         """Remove all checkpoints after a step, to train on from there in another way."""
@@ -223,16 +241,21 @@ class CheckpointManager:
 
         Damaged ones are named in a warning and passed over; if nothing else is there, that is an error.
         """
-        damaged = []
+        return self._newest(lambda found, files: found)
+
+    def _newest(self, use: Callable[[Checkpoint, Files], T]) -> T | None:
+        """What `use` makes of the newest whole checkpoint, while its files are open."""
+        damaged: list[str] = []
         for path in reversed(self.all()):
             try:
-                found = self.read(path)
+                with _opened(path) as (found, files):
+                    for reason in damaged:
+                        warnings.warn(f"{reason}. Using {path.name} instead", RuntimeWarning, stacklevel=4)
+                    return use(found, files)
             except FileFormatError as error:
+                if not path.exists():  # rotated away since they were listed: there is a newer one
+                    return self._newest(use)
                 damaged.append(str(error))
-                continue
-            for reason in damaged:
-                warnings.warn(f"{reason}. Using {found.path.name} instead", RuntimeWarning, stacklevel=3)
-            return found
         if damaged:
             raise FileFormatError(
                 f"[restore] expected a whole checkpoint in {self.directory} but all are damaged:\n  "
@@ -250,6 +273,8 @@ class CheckpointManager:
             try:
                 checkpoint = _read_manifest(path)
             except FileFormatError:
+                if not path.exists():  # rotated away since they were listed
+                    return self.best()
                 continue  # named when somebody wants to restore it
             value = checkpoint.metrics.get(self.keep_best, math.nan)
             if not math.isnan(value) and (found is None or sign * value <= sign * found.metrics[self.keep_best]):
@@ -258,16 +283,8 @@ class CheckpointManager:
 
     def read(self, path: str | os.PathLike[str]) -> Checkpoint:
         """The manifest of a checkpoint whose files are all whole; else an error that names the file and the reason."""
-        checkpoint = _read_manifest(Path(path))
-        for name, about in checkpoint.files.items():
-            file = checkpoint.path / name
-            if not file.is_file():
-                raise _damaged(file, "it is missing")
-            if file.stat().st_size != about["bytes"]:
-                raise _damaged(file, f"it has {file.stat().st_size:,} bytes instead of {about['bytes']:,}")
-            if _digest_of_file(file) != about["sha256"]:
-                raise _damaged(file, "its content does not have the checksum in the manifest")
-        return checkpoint
+        with _opened(Path(path)) as (checkpoint, _):
+            return checkpoint
 
     def restore(
         self, source: Checkpoint | str | os.PathLike[str] | None = None, *, random: bool = True, **objects: Stateful
@@ -278,28 +295,33 @@ class CheckpointManager:
         Everything is read and checked before the first object changes.
         """
         _check_objects("restore", objects)
-        if source is None:
-            found = self.latest()
-            if found is None:
-                return None
-        else:
-            found = self.read(source.path if isinstance(source, Checkpoint) else source)
         wanted: dict[str, Stateful] = {**objects, **({_RANDOM: self.random} if random else {})}
-        absent = [name for name in wanted if name not in found.names]
-        if absent:
-            raise ArgumentError(
-                f"[restore] expected objects among {', '.join(found.names)} in {found.path} but got "
-                f"{', '.join(absent)}; leave them out"
-            )
-        # In memory of their own: the folder may be rotated away while they are used.
-        states = {name: load(found.path / f"{name}.safetensors", memory_map=False) for name in wanted}
+
+        def states(found: Checkpoint, files: Files) -> tuple[Checkpoint, dict[str, Any]]:
+            absent = [name for name in wanted if name not in found.names]
+            if absent:
+                raise ArgumentError(
+                    f"[restore] expected objects among {', '.join(found.names)} in {found.path} but got "
+                    f"{', '.join(absent)}; leave them out"
+                )
+            # In memory of their own: the folder may be rotated away while they are used.
+            return found, {name: _load(found.path, f"{name}.safetensors", files) for name in wanted}
+
+        if source is None:
+            read = self._newest(states)
+        else:
+            with _opened(Path(source.path if isinstance(source, Checkpoint) else source)) as (found, files):
+                read = states(found, files)
+        if read is None:
+            return None
         for name, value in wanted.items():
-            value.load_state_dict(states[name])
-        return found
+            value.load_state_dict(read[1][name])
+        return read[0]
 
 
 def _check_objects(op: str, objects: Mapping[str, Any]) -> None:
     for name, value in objects.items():
+        plain_name(op, name)
         if name == _RANDOM:
             raise ArgumentError(f"[{op}] expected another name than {name!r}: the random state is saved by itself")
         if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
@@ -331,17 +353,67 @@ def _digest_of(content: Any) -> str:
 
 
 def _digest_of_file(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+        return _digest_of_open(file)
+
+
+def _digest_of_open(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
     return digest.hexdigest()
+
+
+def _load(folder: Path, name: str, files: Files) -> Any:
+    """The state in an open file, which may have lost its name by now. Its checksum has been compared."""
+    try:
+        return load(f"/proc/self/fd/{files[name].fileno()}", memory_map=False, verify=False)
+    except FileFormatError as error:
+        raise _damaged(folder / name, str(error)) from None
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[Checkpoint, Files]]:
+    """A checkpoint whose files are open and whole, also if it is removed meanwhile; else an error that names the file.
+
+    All are opened before the first is read, so that rotation has to come within a moment to get in between.
+    """
+    with contextlib.ExitStack() as stack:
+        checkpoint = _read_manifest(path)
+        files: Files = {}
+        for name, about in checkpoint.files.items():
+            try:
+                size = check_regular(path / name).st_size
+                files[name] = stack.enter_context((path / name).open("rb"))
+            except OSError as error:
+                missing = isinstance(error, FileNotFoundError)
+                raise _damaged(path / name, "it is missing" if missing else str(error)) from None
+            if size != about["bytes"]:
+                raise _damaged(path / name, f"it has {size:,} bytes instead of {about['bytes']:,}")
+        for name, file in files.items():
+            if _digest_of_open(file) != checkpoint.files[name]["sha256"]:
+                raise _damaged(path / name, "its content does not have the checksum in the manifest")
+        yield checkpoint, files
+
+
+@contextlib.contextmanager
+def _spare(path: Path) -> Iterator[None]:
+    """Around a removal: one that fails must not look like a checkpoint that was not written."""
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"[checkpoint] {path} cannot be removed ({error})", RuntimeWarning, stacklevel=5)
+
+
+def _discard(folder: Path) -> None:
+    with _spare(folder):
+        shutil.rmtree(folder)
 
 
 def _read_manifest(path: Path) -> Checkpoint:
     file = path / _MANIFEST
     try:
-        text = json.loads(file.read_bytes())
+        text = read_json(file)
         content = text["content"]
         if text["sha256"] != _digest_of(content):
             raise _damaged(file, "its content does not have its checksum")
@@ -350,13 +422,21 @@ def _read_manifest(path: Path) -> Checkpoint:
                 f"[checkpoint] expected format {FORMAT} but {file} has format {content['format']}; a newer PyFlame "
                 "reads it"
             )
-        metrics = {name: float(value) for name, value in content["metrics"].items()}
-        return Checkpoint(
-            path, content["step"], content["epoch"], metrics, content["extra"], content["created"], content["files"]
-        )
-    except FileNotFoundError:
+        return _checkpoint(path, content)
+    except (FileNotFoundError, NotADirectoryError):
         raise _damaged(file, "it is missing") from None
     except FileFormatError:
         raise
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(file, f"it cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint:
+    metrics = {name: float(value) for name, value in content["metrics"].items()}
+    files = {
+        plain_name("checkpoint", name): {"bytes": int(about["bytes"]), "sha256": str(about["sha256"])}
+        for name, about in content["files"].items()
+    }
+    return Checkpoint(
+        path, int(content["step"]), int(content["epoch"]), metrics, dict(content["extra"]), content["created"], files
+    )
