@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import random
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.transform.aot import AotPlan
+from pyflame.transform.aot import AotPlan, BufferArg
+from tests.io.test_damage import mutations
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,10 @@ def test_every_kind_of_damage_is_refused(saved: Path) -> None:
         saved.write_bytes(damaged)
         with pytest.raises(pf.FileFormatError, match=r"plan\.pfaot"):
             pf.aot.load(saved)
+    for damaged in mutations(raw, 100, seed=3):
+        saved.write_bytes(damaged)
+        with pytest.raises(pf.FileFormatError, match=r"plan\.pfaot"):
+            pf.aot.load(saved)
     for length in (0, 7, 12, 40, len(raw) // 2, len(raw) - 1):
         saved.write_bytes(raw[:length])
         with pytest.raises(pf.FileFormatError, match=r"plan\.pfaot"):
@@ -105,6 +113,40 @@ def test_bytes_outside_of_the_file(saved: Path) -> None:
     saved.write_bytes(body + hashlib.sha256(body).digest())
     with pytest.raises(pf.FileFormatError, match="lie outside of the file"):
         pf.aot.load(saved)
+
+
+def _changed(value: Any, chance: random.Random) -> Any:
+    """The same JSON with one value, somewhere in it, that is another."""
+    if isinstance(value, (dict, list)) and value and chance.random() < 0.9:
+        value = copy.copy(value)
+        key = chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
+        if chance.random() < 0.05:
+            del value[key]
+        else:
+            value[key] = _changed(value[key], chance)
+        return value
+    return chance.choice([None, -1, 0, 3, 1 << 70, 1.5, True, "x", [], {}, ["leaf"], [1, 2], {"a": 1}])
+
+
+def test_changed_headers_are_refused_or_fit_together(saved: Path) -> None:
+    """As somebody would change a file on purpose, with a checksum that is right."""
+    raw, chance = saved.read_bytes(), random.Random(4)
+    _, _, length = struct.unpack_from("<8sII", raw)
+    header = json.loads(raw[16 : 16 + length])
+    refused = 0
+    for _ in range(400):
+        text = json.dumps(_changed(header, chance)).encode()
+        body = struct.pack("<8sII", b"PYFLMAOT", 1, len(text)) + text + raw[16 + length : -32]
+        saved.write_bytes(body + hashlib.sha256(body).digest())
+        try:
+            loaded = pf.aot.load(saved)
+        except pf.FileFormatError:
+            refused += 1
+        else:
+            addresses = [a for launch in loaded.launches for a in launch.args if isinstance(a, BufferArg)]
+            assert all(0 <= a.offset <= loaded.buffers[a.buffer].nbytes for a in addresses)
+            assert all(b.data is None or len(b.data) == b.nbytes for b in loaded.buffers)
+    assert refused > 200
 
 
 def test_a_failed_write_leaves_the_old_file(plan: AotPlan, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from pyflame.cli.demo import _run_of
+from pyflame.core.errors import FileFormatError
 from pyflame.train import CheckpointManager
 
 
@@ -97,3 +99,11 @@ def test_another_size_cannot_be_resumed(runs):
     folder, *_ = runs
     done = demo(folder, "--resume", "--size", "small")
     assert done.returncode == 1 and "expected --size tiny" in done.stderr
+
+
+def test_a_damaged_run_is_named(tmp_path):
+    about = tmp_path / "run.json"
+    for text in ("", "[]", '{"size": "huge", "merges": []}', '{"size": "tiny", "merges": [[1]]}', "[" * 100_000):
+        about.write_text(text)
+        with pytest.raises(FileFormatError, match=r"run\.json is damaged"):
+            _run_of(about)

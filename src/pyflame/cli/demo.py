@@ -18,7 +18,8 @@ from rich.table import Table
 
 import pyflame as pf
 from pyflame import nn, optim, profiling
-from pyflame.core.errors import ArgumentError, PyFlameError
+from pyflame.core.errors import ArgumentError, FileFormatError, PyFlameError
+from pyflame.core.files import read_json
 from pyflame.core.state import state
 from pyflame.data import DataLoader
 from pyflame.engine.devices import get_device
@@ -131,10 +132,10 @@ class Demo:
         if self.options.resume:
             if not about.exists():
                 raise ArgumentError(f"[demo] expected a run to resume but {self.folder} holds none; leave out --resume")
-            known = json.loads(about.read_text(encoding="utf-8"))
-            if wanted not in (None, known["size"]):
-                raise ArgumentError(f"[demo] expected --size {known['size']}, as in {self.folder}, but got {wanted}")
-            return known["size"], BytePairs(known["merges"])
+            size, tokenizer = _run_of(about)
+            if wanted not in (None, size):
+                raise ArgumentError(f"[demo] expected --size {size}, as in {self.folder}, but got {wanted}")
+            return size, tokenizer
         if self.folder.exists() and any(self.folder.iterdir()) and not about.exists():
             raise ArgumentError(
                 f"[demo] expected a folder that is empty or of the demo but {self.folder} holds other files; choose "
@@ -233,6 +234,17 @@ class Demo:
             "  go on       python -m pyflame demo --resume"
             + (f" --out {self.folder}" if self.folder != _FOLDER else "")
         )
+
+
+def _run_of(about: Path) -> tuple[str, BytePairs]:
+    """Size and tokens of the run that a file tells of."""
+    try:
+        known = read_json(about)
+        if known["size"] not in SIZES:
+            raise ValueError(f"no size {known['size']!r}")
+        return known["size"], BytePairs(known["merges"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"[demo] expected what a run left but {about} is damaged ({error}); begin anew") from None
 
 
 def _parameters(trainer: Trainer) -> int:

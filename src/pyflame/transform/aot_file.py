@@ -23,8 +23,10 @@ from typing import Any
 from pyflame.core.atomic import write_atomic
 from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import FileFormatError, PyFlameError
+from pyflame.core.files import parse_json, read_file
 from pyflame.engine.aot.build import AotBuffer, AotLaunch, BufferArg, Lowered, ScalarArg, Uniform
 from pyflame.engine.aot.resources import KernelResources, Report
+from pyflame.transform.aot_check import check_plan
 
 MAGIC = b"PYFLMAOT"
 VERSION = 1
@@ -99,7 +101,7 @@ def write_plan(path: str | os.PathLike[str], plan: Any) -> None:
 
 def read_plan(path: str | os.PathLike[str], spec: Any) -> dict[str, Any]:
     """The arguments of an AotPlan; `spec` makes its inputs and outputs."""
-    raw = Path(path).read_bytes()
+    raw = read_file(Path(path))
     if raw[: len(MAGIC)] != MAGIC:
         raise FileFormatError(f"[aot] expected a file of pf.aot but {path} is none")
     if len(raw) < _HEAD.size + _DIGEST:
@@ -116,9 +118,11 @@ def read_plan(path: str | os.PathLike[str], spec: Any) -> dict[str, Any]:
             f"[aot] {path} is damaged or cut off: its checksum is wrong; write it anew with plan.save"
         )
     try:
-        header = json.loads(raw[_HEAD.size : _HEAD.size + length])
-        return _plan(header, _Reader(bytes(body[_HEAD.size + length :])), spec)
-    except (KeyError, TypeError, ValueError, IndexError, PyFlameError) as error:
+        header = parse_json(raw[_HEAD.size : _HEAD.size + length])
+        plan = _plan(header, _Reader(bytes(body[_HEAD.size + length :])), spec)
+        check_plan(**plan)
+        return plan
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, PyFlameError) as error:
         raise FileFormatError(f"[aot] {path} has a checksum but no plan: {error}") from error
 
 

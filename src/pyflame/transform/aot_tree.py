@@ -33,8 +33,15 @@ def pack_tree(value: Any, is_leaf: Callable[[Any], bool]) -> Any:
 
 
 def unpack_tree(packed: Any, leaves: Sequence[Any]) -> Any:
-    """The structure over these leaves."""
-    return _unpack(packed, iter(leaves))
+    """The structure over these leaves, which must be as many as it has."""
+    left = iter(leaves)
+    try:
+        whole = _unpack(packed, left)
+    except StopIteration:
+        raise ValueError(f"a structure of more than {len(leaves)} leaves") from None
+    if next(left, left) is not left:
+        raise ValueError(f"a structure of fewer than {len(leaves)} leaves")
+    return whole
 
 
 def _unpack(packed: Any, leaves: Iterator[Any]) -> Any:

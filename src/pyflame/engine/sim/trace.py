@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pyflame.core.atomic import write_atomic
 from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import HEAD, KernelResources, read_resources, row
 from pyflame.engine.sim.run import Array, Run, check_target
@@ -231,7 +232,7 @@ class Trace:
     def save(self, path: str | Path) -> Path:
         """Write all numbers as JSON; of outputs, the first elements."""
         file = Path(path)
-        file.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        write_atomic(file, json.dumps(self.to_json(), indent=1) + "\n")
         return file
 
 
