@@ -19,6 +19,9 @@ from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.runtime.rocm.disassembly import Instructions, find_objdump, parse, width
 from pyflame.runtime.rocm.metadata import read_metadata, unpack
 from pyflame.runtime.rocm.occupancy import limits, occupancy, waves_by_registers
+from pyflame.runtime.sim.elf import Module
+from pyflame.runtime.sim.memory import Memory
+from tests.io.test_damage import mutations
 from tests.needs import need
 from tests.null.test_gpu_text import metadata as read_by_llvm
 
@@ -27,6 +30,18 @@ GFX = [name for name, target in TARGETS.items() if target.language == "hip"]
 
 def objdump() -> str:
     return need(find_objdump(), "llvm-objdump")
+
+
+def test_damaged_code_objects_are_refused_or_read() -> None:
+    code = pf.aot.compile(lambda x: pf.softmax(x * 0.5), pf.ones(8, 64), target="gfx942").launches[0].code_object
+    refused = 0
+    for raw in mutations(code, 400, seed=1):
+        for read in (read_metadata, lambda raw: Module(raw, Memory(1 << 24, 0))):
+            try:
+                read(raw)
+            except (pf.FileFormatError, pf.DeviceError, pf.OutOfMemoryError):
+                refused += 1
+    assert refused > 100
 
 
 # --- MessagePack ------------------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ def build(seed: int = 0, dropout: float = 0.2) -> tuple[nn.Module, optim.Optimiz
     return model, optim.AdamW(model.parameters(), lr=1e-2)
 
 
-def loader(batch_size: int = 8, shuffle: bool = True) -> DataLoader:
-    return DataLoader(TensorDataset(X, Y), batch_size=batch_size, shuffle=shuffle, seed=3)
+def loader(batch_size: int = 8, shuffle: bool = True, workers: int = 0) -> DataLoader:
+    return DataLoader(TensorDataset(X, Y), batch_size=batch_size, shuffle=shuffle, seed=3, num_workers=workers)
 
 
 def trainer(**options: Any) -> Trainer:
@@ -44,12 +44,13 @@ def trainer(**options: Any) -> Trainer:
     return Trainer(model, optimizer, nn.CrossEntropyLoss(), **options)
 
 
-def full(folder: Path, **options: Any) -> Trainer:
+def full(folder: Path, workers: int = 0, **options: Any) -> Trainer:
     """A run that uses everything. It writes a checkpoint at every step, to be killed while it does."""
     model, optimizer = build()
     options = {"max_steps": 60, "checkpoint_every": 1, "progress": False, **options}
     return Trainer(
-        model, optimizer, nn.CrossEntropyLoss(), train_data=loader(), eval_data=loader(30, shuffle=False),
+        model, optimizer, nn.CrossEntropyLoss(), train_data=loader(workers=workers),
+        eval_data=loader(30, shuffle=False),
         scheduler=optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=60), scaler=optim.GradScaler(growth_interval=7),
         clip_norm=1.0, metrics=[Accuracy()], eval_every=7, log_every=5, checkpoint=folder / "checkpoints",
         log=folder / "log.jsonl", callbacks=[EarlyStopping(patience=100), LossCurve(folder / "loss.html")],
@@ -78,6 +79,7 @@ def save_for_ever(folder: Path) -> None:
 def _main(what: str, folder: Path) -> None:
     programs: dict[str, Callable[[Path], Any]] = {
         "fit": lambda folder: print(full(folder).fit().reason),
+        "fit with workers": lambda folder: print(full(folder, workers=2).fit().reason),
         "save": save_for_ever,
     }
     programs[what](folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from tests.train.runs import ROOT, digests, full
 
 def _start(what: str, folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.train.runs", what, str(folder)]
-    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=pipe, stderr=pipe, start_new_session=True)
 
 
 def _wait_for_step(folder: Path, step: int, process: subprocess.Popen[str]) -> None:
@@ -97,4 +99,19 @@ def test_ctrl_c_ends_a_run_with_a_checkpoint_that_resumes(tmp_path, uninterrupte
     assert 5 <= _newest(tmp_path) < 60
     trainer = full(tmp_path)
     assert trainer.fit().reason == "max_steps"
+    assert digests(tmp_path) == uninterrupted
+
+
+@pytest.mark.slow
+def test_sigterm_to_the_whole_group_ends_a_run_with_a_checkpoint_that_resumes(tmp_path, uninterrupted):
+    process = _start("fit with workers", tmp_path)
+    _wait_for_step(tmp_path, 5, process)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM and out == "", (out, err)
+    assert "stopping after this step" in err and "Traceback" not in err, err
+    assert 5 <= _newest(tmp_path) < 60
+    events = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert events[-1]["event"] == "end" and events[-1]["reason"] == "terminated"
+    assert full(tmp_path).fit().reason == "max_steps"
     assert digests(tmp_path) == uninterrupted

@@ -7,6 +7,7 @@ little for a dependency of every installation.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,6 +66,20 @@ def is_code_object(code: bytes) -> bool:
     return code[:4] == b"\x7fELF" and len(code) >= 64 and struct.unpack_from("<H", code, 18)[0] == _EM_AMDGPU
 
 
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Around what reads a code object: whatever wrong numbers in it lead to is a FileFormatError."""
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except (struct.error, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise FileFormatError(
+            f"[metadata] expected a whole code object but it is damaged: {type(error).__name__} {error}"
+        ) from None
+
+
+@reading()
 def read_metadata(code: bytes) -> dict[str, KernelMetadata]:
     """name -> what the note and the descriptor say, for every kernel of a code object.
 

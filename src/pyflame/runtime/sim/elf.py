@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core.errors import FileFormatError
-from pyflame.runtime.rocm.metadata import Elf, KernelMetadata, read_metadata
+from pyflame.runtime.rocm.metadata import Elf, KernelMetadata, read_metadata, reading
 from pyflame.runtime.sim.memory import Memory
 
 _SHT_RELA = 4
@@ -51,6 +51,7 @@ class Kernel:
 class Module:
     """A loaded code object. `base`: its address in device memory."""
 
+    @reading()
     def __init__(self, code: bytes, memory: Memory) -> None:
         elf = Elf(code)
         self.code = code
