@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pyflame.core import knobs
 from pyflame.core.atomic import TEMPORARY
-from pyflame.core.cache_folder import cache_dirs, distrust, distrust_status, make_private, use_private
+from pyflame.core.cache_folder import cache_dirs, distrust_status, make_private, use_private
 from pyflame.core.files import plain_name
 
 FORMAT = "v1"
@@ -91,10 +91,11 @@ class DiskCache:
         """Where an entry may be. A folder that others have come to write to since it was opened is given up."""
         for folder in list(self._folders):
             path = _place(folder, name)
-            try:
-                reason = distrust(path.parent)
-            except FileNotFoundError:
+            try:  # what is above the folder was looked at when it was opened, and is ours or root's to change
+                reasons = [distrust_status(place, os.lstat(place)) for place in (folder, folder / FORMAT, path.parent)]
+            except OSError:  # it is not there, or cannot be looked at
                 continue
+            reason = next(filter(None, reasons), "")
             if reason:
                 use_private(self._folders, reason, forget=True)
                 return
@@ -161,10 +162,11 @@ class DiskCache:
     def entries(self) -> list[tuple[float, int, Path]]:
         """(time of last use, size, path) of every entry."""
         found = []
-        for path in self.root.glob("??/*"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
+        with contextlib.suppress(OSError):  # somebody removes the folder
+            for path in self.root.glob("??/*"):
+                with contextlib.suppress(OSError):  # or the file
+                    status = path.stat()
+                    found.append((status.st_mtime, status.st_size, path))
         return sorted(found)
 
     def trim(self) -> None:
