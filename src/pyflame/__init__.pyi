@@ -2744,8 +2744,9 @@ def stack(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
 def std(
     x: TensorLike,
     axis: Any = None,
-    keepdims: builtins.bool = False,
     unbiased: builtins.bool | None = None,
+    keepdims: builtins.bool = False,
+    *,
     correction: Any = None,
     ddof: Any = None,
 ) -> Tensor:
@@ -2758,8 +2759,9 @@ def std(
 def std_mean(
     x: TensorLike,
     axis: Any = None,
-    keepdims: builtins.bool = False,
     unbiased: builtins.bool | None = None,
+    keepdims: builtins.bool = False,
+    *,
     correction: Any = None,
     ddof: Any = None,
 ) -> builtins.tuple[Tensor, Tensor]:
@@ -2973,8 +2975,9 @@ def vander(x: TensorLike, N: builtins.int | None = None, increasing: builtins.bo
 def var(
     x: TensorLike,
     axis: Any = None,
-    keepdims: builtins.bool = False,
     unbiased: builtins.bool | None = None,
+    keepdims: builtins.bool = False,
+    *,
     correction: Any = None,
     ddof: Any = None,
 ) -> Tensor:
@@ -2987,8 +2990,9 @@ def var(
 def var_mean(
     x: TensorLike,
     axis: Any = None,
-    keepdims: builtins.bool = False,
     unbiased: builtins.bool | None = None,
+    keepdims: builtins.bool = False,
+    *,
     correction: Any = None,
     ddof: Any = None,
 ) -> builtins.tuple[Tensor, Tensor]:

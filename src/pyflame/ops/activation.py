@@ -43,7 +43,7 @@ def _shape_of_all(*metas: Meta) -> tuple[Shape, Any]:
 @elementwise(
     "{x} < 0 ? ({T})0 : {x}",
     reference=lambda x: np.where(x < 0, 0, x),
-    grad=lambda g, out: (F.where(out > 0.0, g, 0.0),),
+    grad=lambda g, out: (F.where(out <= 0.0, 0.0, g),),  # NaN lets it through, as in PyTorch
     dtype="number",
     torch="relu",
     samples=_samples(),
@@ -280,7 +280,7 @@ def mish(x: Node) -> Node:
     reference=lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
     c="{x} > 0 ? {x} : {alpha} * pf_expm1({x})",
     # the minimum keeps exp from overflowing where its result is not used, for the sake of second derivatives
-    grad=lambda g, x, alpha: (F.where(x > 0.0, g, g * alpha * F.exp(F.minimum(x, 0.0))), None),
+    grad=lambda g, x, alpha: (F.where(x <= 0.0, g * alpha * F.exp(F.minimum(x, 0.0)), g), None),
     cost=16,
     torch="nn.functional.elu",
     samples=_samples({}, {"alpha": 0.7}),

@@ -112,6 +112,11 @@ def along_axis(op: str, x: Node, dim: int, index: Node) -> tuple[Node, int, Node
     return x, axis, index
 
 
+def share_among_equals(x: Node, value: Node) -> Node:
+    """An element of x, whose gradient goes in equal parts to all elements that equal it; NaN stays NaN."""
+    return F.where(F.isnan(value), value, F.amax(F.where(F.eq(x, value), x, -math.inf)))
+
+
 def index_arrays(axes: Shape, dims: Shape, shape: Shape, indices: tuple[Any, ...]) -> tuple[Any, ...]:
     """NumPy index arrays equivalent to (axes, dims, shape). dims[a] = -1: an axis of size 1 that is always at 0."""
     grid = np.ogrid[tuple(np.s_[0:n] for n in shape)]

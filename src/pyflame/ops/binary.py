@@ -211,7 +211,7 @@ _POWERS: dict[float, Callable[[Node], Node]] = {
     0.5: lambda x: F.sqrt(x),
     -0.5: lambda x: F.rsqrt(x),
     -1: lambda x: F.reciprocal(x),
-    -2: lambda x: F.reciprocal(F.square(x)),
+    -2: lambda x: F.square(F.reciprocal(x)),  # in this order its gradient at 0 is infinite, not NaN
 }
 
 
@@ -424,8 +424,9 @@ def heaviside(x: Node, values: Node) -> Node:
 
 
 def _atan2_grad(g: Node, y: Node, x: Node) -> tuple[Node, Node]:
-    # d atan2(y, x) = (x dy - y dx) / (x^2 + y^2)
-    scaled = g / (x * x + y * y)
+    # d atan2(y, x) = (x dy - y dx) / (x^2 + y^2), and 0 where both are 0
+    square = x * x + y * y
+    scaled = F.where(F.eq(square, 0.0), 0.0, g / square)
     return scaled * x, -(scaled * y)
 
 

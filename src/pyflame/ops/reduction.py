@@ -332,8 +332,10 @@ def _spread_arguments(op: str, x: Node, axis: Any, unbiased: Any, correction: An
 
 
 def _spread_samples() -> list[Sample]:
+    usual = [s.args for s in _axes_samples() if s.args[0].ndim and s.args[0].shape != (3, 1, 5)]
     return [
-        *[s for s in _axes_samples() if s.args[0].ndim and s.args[0].shape != (3, 1, 5)],
+        *[Sample(args[:2], {"keepdims": True} if len(args) > 2 else {}) for args in usual],
+        *[Sample(args) for args in ((_CUBE, True), (_CUBE, False), (_CUBE, 1, False), (_CUBE, 1, False, True))],
         Sample((_CUBE, 2), {"correction": 0}),
         Sample((_CUBE, (0, 1)), {"correction": 2, "keepdims": True}),
         Sample((np.ones((3, 1)), 1), grad=False),
@@ -342,21 +344,31 @@ def _spread_samples() -> list[Sample]:
 
 
 def _numpy_spread(fn: Callable[..., Any]) -> Callable[..., Any]:
-    def reference(x: Any, axis: Any = None, keepdims: bool = False, correction: float = 1) -> Any:
+    def reference(x: Any, axis: Any = None, unbiased: Any = 1, keepdims: bool = False, correction: Any = None) -> Any:
+        axis, unbiased = (None, axis) if isinstance(axis, bool) else (axis, unbiased)
         axes = normalize_axes("var", axis, x.ndim)
-        return fn(_numpy_var(x, axes, correction)).reshape(
+        return fn(_numpy_var(x, axes, unbiased if correction is None else correction)).reshape(
             keep_axes(x.shape, axes) if keepdims else drop_axes(x.shape, axes)
         )
 
     return reference
 
 
-@composite(reference=_numpy_spread(np.asarray), torch=_torch_reduce("var"), samples=_spread_samples, autocast="high")
+def _torch_spread(name: str) -> Callable[..., Any]:
+    def oracle(torch: Any, *args: Any, keepdims: bool | None = None, **options: Any) -> Any:
+        kept = {} if keepdims is None else {"keepdim": keepdims}
+        return getattr(torch, name)(*args, **options, **kept)
+
+    return oracle
+
+
+@composite(reference=_numpy_spread(np.asarray), torch=_torch_spread("var"), samples=_spread_samples, autocast="high")
 def var(
     x: Node,
     axis: Any = None,
-    keepdims: bool = False,
     unbiased: bool | None = None,
+    keepdims: bool = False,
+    *,
     correction: Any = None,
     ddof: Any = None,
 ) -> Node:
@@ -371,15 +383,16 @@ def var(
 
 @composite(
     reference=_numpy_spread(np.sqrt),
-    torch=_torch_reduce("std"),
+    torch=_torch_spread("std"),
     samples=lambda: [*_spread_samples(), Sample((np.full((2, 3), 0.5), 1))],
     autocast="high",
 )
 def std(
     x: Node,
     axis: Any = None,
-    keepdims: bool = False,
     unbiased: bool | None = None,
+    keepdims: bool = False,
+    *,
     correction: Any = None,
     ddof: Any = None,
 ) -> Node:
@@ -390,28 +403,6 @@ def std(
     """
     axes, taken = _spread_arguments("std", x, axis, unbiased, correction, ddof)
     return _shaped(F.reduce_std(x, axes, taken), x.shape, axes, keepdims)
-
-
-@composite(
-    reference=lambda x, axis=None: (x.var(axis=axis, ddof=1), x.mean(axis=axis)),
-    torch=lambda torch, x, axis=None: torch.var_mean(x, dim=axis),
-    samples=lambda: [Sample((_CUBE, 1)), Sample((_CUBE,))],
-    autocast="high",
-)
-def var_mean(
-    x: Node,
-    axis: Any = None,
-    keepdims: bool = False,
-    unbiased: bool | None = None,
-    correction: Any = None,
-    ddof: Any = None,
-) -> tuple[Node, Node]:
-    """The variance and the mean over axes.
-
-    >>> pf.var_mean(pf.tensor([1.0, 2.0, 3.0]))
-    (tensor(1.), tensor(2.))
-    """
-    return F.var(x, axis, keepdims, unbiased, correction, ddof), F.mean(x, axis, keepdims)
 
 
 # --- extremes -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.ir import F, Node, Sample, composite, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import want_whole
+from pyflame.ops.base import share_among_equals, want_whole
 
 
 class Ordered(NamedTuple):
@@ -209,6 +209,8 @@ def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     if flat.ndim and flat.shape[at] == 0:
         raise ShapeError(f"[median] expected at least one element along the axis but got shape {x.shape}")
     out = kthvalue(flat, (flat.shape[at] + 1) // 2 if flat.ndim else 1, at, keepdims).values
+    if axis is None and x.dtype.is_float:
+        out = share_among_equals(flat, out)
     if x.dtype.is_float and flat.ndim:
         out = F.where(F.any(F.isnan(flat), at, keepdims), float("nan"), out)
     return F.reshape(out, (1,) * x.ndim) if axis is None and keepdims else out

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyflame.core.dtype import float32
 from pyflame.core.errors import ArgumentError
-from pyflame.ir import F, Node, Sample, as_node, common_dtype, composite, elementwise, primitive
+from pyflame.ir import F, Node, Sample, as_node, cast, common_dtype, composite, elementwise, primitive
 from pyflame.ir.declare import broadcast_infer
 from pyflame.ir.opdef import COMPOSITE
 from pyflame.ops.base import pair_samples, want_number, want_whole
@@ -198,7 +198,19 @@ def xlogy(x: Node, y: Node) -> Node:
     """
 
 
-@composite(
+def _logit_grad(g: Node, x: Node) -> tuple[Node]:
+    # d log(x / (1 - x)) = dx / (x (1 - x)); there is no such x outside of [0, 1]
+    inside = F.logical_and(x >= 0.0, x <= 1.0)
+    return (F.where(inside, g / (x * (1.0 - x)), math.nan),)
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda m: (m.shape, m.dtype),
+    reference=lambda x: np.log(x / (1 - x)),
+    decompose=lambda x: F.log(x / (1.0 - x)),
+    grad=_logit_grad,
+    cost=20,
     torch="logit",
     samples=lambda: [
         Sample((np.linspace(0.05, 0.95, 6).reshape(2, 3),)),
@@ -206,7 +218,7 @@ def xlogy(x: Node, y: Node) -> Node:
         Sample((np.array([0.0, 1.0, -1.0, 2.0, math.nan]),), grad=False),
     ],
 )
-def logit(x: Node, eps: float | None = None) -> Node:
+def logit(x: Node, eps: float | None = None) -> Any:
     """log(x / (1 - x)), sigmoid's inverse; with eps x is kept within [eps, 1 - eps].
 
     >>> pf.logit(pf.tensor([0.5, 0.9]))
@@ -215,7 +227,7 @@ def logit(x: Node, eps: float | None = None) -> Node:
     if eps is not None:
         edge = want_number("logit", "eps", eps)
         x = F.clamp(x, edge, 1.0 - edge)
-    return F.log(x / (1.0 - x))
+    return (x if x.dtype.is_float else cast(x, float32),), ()
 
 
 # --- without overflow -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pyflame.core.dtype import DType, as_dtype, float32, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.ir import F, Node, Sample, as_node, cast, composite, is_number
-from pyflame.ops.base import want_integers, want_number, want_whole
+from pyflame.ops.base import share_among_equals, want_integers, want_number, want_whole
 
 _CUBE = np.sin(np.arange(24.0) * 7.1).reshape(2, 3, 4)
 _NAN = np.array([[1.0, math.nan, 3.0, 2.5], [math.nan, math.nan, 2.0, 7.0]])
@@ -48,27 +48,49 @@ def aminmax(x: Node, *, axis: Any = None, keepdims: bool = False) -> Extremes:
     return Extremes(F.amin(x, axis, keepdims), F.amax(x, axis, keepdims))
 
 
-@composite(
-    reference=lambda x, axis=None: (x.std(axis=axis, ddof=1), x.mean(axis=axis)),
-    torch=lambda torch, x, axis=None: torch.std_mean(x, dim=axis),
-    samples=lambda: [Sample((_CUBE, 1)), Sample((_CUBE,))],
-    method=False,
-    autocast="high",
+def _with_mean(name: str, doc: str) -> None:
+    """Declare the function that gives a spread, var or std, together with the mean."""
+
+    def fn(
+        x: Node,
+        axis: Any = None,
+        unbiased: bool | None = None,
+        keepdims: bool = False,
+        *,
+        correction: Any = None,
+        ddof: Any = None,
+    ) -> tuple[Node, Node]:
+        spread = getattr(F, name)(x, axis, unbiased, keepdims, correction=correction, ddof=ddof)
+        return spread, F.mean(x, None if isinstance(axis, bool) else axis, keepdims)
+
+    fn.__doc__ = doc
+    composite(
+        name=f"{name}_mean",
+        torch=f"{name}_mean",
+        samples=lambda: [
+            Sample(args) for args in ((_CUBE, 1), (_CUBE,), (_CUBE, True), (_CUBE, False), (_CUBE, (0, 2), False, True))
+        ],
+        method=False,
+        autocast="high",
+    )(fn)
+
+
+_with_mean(
+    "var",
+    """The variance and the mean over axes.
+
+    >>> pf.var_mean(pf.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """,
 )
-def std_mean(
-    x: Node,
-    axis: Any = None,
-    keepdims: bool = False,
-    unbiased: bool | None = None,
-    correction: Any = None,
-    ddof: Any = None,
-) -> tuple[Node, Node]:
+_with_mean(
+    "std",
     """The standard deviation and the mean over axes.
 
     >>> pf.std_mean(pf.tensor([1.0, 2.0, 3.0]))
     (tensor(1.), tensor(2.))
-    """
-    return F.std(x, axis, keepdims, unbiased, correction, ddof), F.mean(x, axis, keepdims)
+    """,
+)
 
 
 @composite(
@@ -132,8 +154,10 @@ def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
         raise ShapeError(f"[nanmedian] expected at least one element along the axis but got shape {x.shape}")
     order = F.take_along_axis(rows, F.argsort(rows), -1)  # NaN behind all others
     there = F.sum(F.eq(rows, rows), -1, True)
-    out = F.gather(order, -1, F.clamp_min(F.floor_div(there - 1, 2), 0))
-    return _kept(F.reshape(out, rows.shape[:-1]), x, at, keepdims)
+    out = F.reshape(F.gather(order, -1, F.clamp_min(F.floor_div(there - 1, 2), 0)), rows.shape[:-1])
+    if axis is None and x.dtype.is_float:
+        out = share_among_equals(rows, out)
+    return _kept(out, x, at, keepdims)
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")

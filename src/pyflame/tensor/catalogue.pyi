@@ -1392,8 +1392,9 @@ class Catalogue:
     def std(
         self,
         axis: Any = None,
-        keepdims: builtins.bool = False,
         unbiased: builtins.bool | None = None,
+        keepdims: builtins.bool = False,
+        *,
         correction: Any = None,
         ddof: Any = None,
     ) -> Tensor:
@@ -1548,22 +1549,13 @@ class Catalogue:
     def var(
         self,
         axis: Any = None,
-        keepdims: builtins.bool = False,
         unbiased: builtins.bool | None = None,
+        keepdims: builtins.bool = False,
+        *,
         correction: Any = None,
         ddof: Any = None,
     ) -> Tensor:
         """The variance over axes: squares summed and divided by n - correction (or `ddof`; 1 unless given)."""
-
-    def var_mean(
-        self,
-        axis: Any = None,
-        keepdims: builtins.bool = False,
-        unbiased: builtins.bool | None = None,
-        correction: Any = None,
-        ddof: Any = None,
-    ) -> builtins.tuple[Tensor, Tensor]:
-        """The variance and the mean over axes."""
 
     def vdot(self, y: TensorLike) -> Tensor:
         """Inner product of two vectors; the same as dot, since there are no complex dtypes."""

@@ -139,7 +139,7 @@ def multi_margin_loss(
         raise ArgumentError(f"[multi_margin_loss] expected p to be 1 or 2 but got {p}")
     classes = input.shape[-1]
     index = target.unsqueeze(-1)
-    short = _at_least_0(input - F["gather"](input, -1, index) + margin) ** p
+    short = F["relu"](input - F["gather"](input, -1, index) + margin) ** p  # no gradient at the margin itself
     if weight is not None:
         short = short * F["take"](weight, target, 0).unsqueeze(-1)
     others = F["where"](F["one_hot"](target, classes) == 1, 0.0, short)
@@ -157,7 +157,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     index = F["clamp"](target, 0)
     right = F["scatter_add"](F["mul"](input.detach(), 0.0), -1, index, given) > 0.0
     # (..., targets, classes): each right class against each other class
-    short = _at_least_0(1.0 - (F["gather"](input, -1, index).unsqueeze(-1) - input.unsqueeze(-2)))
+    short = F["relu"](1.0 - (F["gather"](input, -1, index).unsqueeze(-1) - input.unsqueeze(-2)))
     counted = F["where"](right.unsqueeze(-2), 0.0, short) * given.unsqueeze(-1)
     return reduce("multilabel_margin_loss", counted.sum((-2, -1)) / classes, reduction)
 
