@@ -56,6 +56,7 @@ from pyflame.engine.services import clear_cache, compile_stats
 from pyflame.schedule.patterns import can_fuse
 from pyflame.tensor import Tensor, autograd
 from pyflame.tensor import methods as _methods  # noqa: F401  completes Tensor
+from pyflame.tensor.arguments import publish as _publish
 from pyflame.tensor.creation import (
     arange,
     as_tensor,
@@ -289,9 +290,12 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'pyflame' has no attribute {name!r}{_suggest(name, __all__)}")
     room, member = _LATER[name]
     module = _importlib.import_module(f"pyflame.{room}")
-    return module if member is None else getattr(module, member)
+    globals()[name] = module if member is None else getattr(module, member)
+    _publish((name,), globals(), __name__)
+    return globals()[name]  # type: ignore[no-any-return]
 
 
+_publish(__all__, globals(), __name__)
 __all__ += _LATER
 globals().update({_name: _function for _name, _function in _FUNCTIONS.items() if _name not in __all__})
 __all__ += [_name for _name in _FUNCTIONS if _name not in __all__]

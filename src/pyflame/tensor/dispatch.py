@@ -11,16 +11,15 @@ import numpy as np
 
 from pyflame.autograd import record
 from pyflame.core import knobs
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError
+from pyflame.core.errors import DTypeError, PyFlameError
 from pyflame.core.state import state
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import OPS
 from pyflame.ops.names import ALIASES
+from pyflame.tensor.arguments import check_tensors, tensor_parameters, unusable
 from pyflame.tensor.tensor import Tensor, alias
 
-_ABSENT: Any = object()
-_TENSORS = (Tensor, np.ndarray)
 _MAX_PENDING = knobs.MAX_PENDING.integer()
 
 
@@ -117,41 +116,11 @@ def torch_names(fn: Callable[..., Any]) -> dict[str, str]:
     return {word: name for name, word in pairs if name in have and word not in have}
 
 
-def tensor_parameters(op: OpDef) -> list[tuple[int, str, bool]]:
-    """(position, name, may be None) of the parameters that must be tensors. Elementwise ops take numbers as well."""
-    if op.takes_numbers:
-        return []
-    parameters = enumerate(inspect.signature(op.fn).parameters.values())
-    wanted = {"Node": False, "Node | None": True}
-    return [(i, p.name, wanted[p.annotation]) for i, p in parameters if p.annotation in wanted]
-
-
-def check_tensors(op: str, wanted: list[tuple[int, str, bool]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise for an argument that should be a tensor and is not."""
-    for position, name, optional in wanted:
-        value = args[position] if position < len(args) else kwargs.get(name, _ABSENT)
-        if not isinstance(value, _TENSORS) and value is not _ABSENT and not (optional and value is None):
-            got = type(value).__name__
-            raise DTypeError(f"[{op}] expected a tensor as {name} but got {got}; wrap it in pf.tensor(...)")
-
-
-def unusable(op: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> PyFlameError:
-    """A typed error for arguments that Python itself could not use: what is expected, what came, and what it said."""
-    given = [_summary(a) for a in args] + [f"{k}={_summary(v)}" for k, v in kwargs.items()]
-    signature = str(inspect.signature(op.fn)).replace("Node", "Tensor")
-    message = f"[{op.name}] expected {op.name}{signature} but got {op.name}({', '.join(given)}): {error}"
-    return ArgumentTypeError(message) if isinstance(error, TypeError) else ArgumentError(message)
-
-
-def _summary(value: Any) -> str:
-    return f"{value.dtype.name}{list(value.shape)}" if isinstance(value, Tensor) else repr(value)[:80]
-
-
 def public(op: OpDef) -> Callable[..., Any]:
     """The function of an op, over Tensors."""
     fn = op.fn
     names = torch_names(fn)
-    wanted = tensor_parameters(op)
+    wanted = [] if op.takes_numbers else tensor_parameters(fn)  # elementwise ops take numbers as well
     # reshape(2, 3) may be written reshape(shape=(2, 3)) too
     starred = next((p.name for p in inspect.signature(fn).parameters.values() if p.kind is p.VAR_POSITIONAL), None)
 
@@ -168,7 +137,7 @@ def public(op: OpDef) -> Callable[..., Any]:
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, PyFlameError):
                 raise
-            raise unusable(op, args, kwargs, error) from error
+            raise unusable(op.name, fn, args, kwargs, error, names) from error
 
     function.__qualname__ = function.__name__ = op.name
     function.__module__ = "pyflame"

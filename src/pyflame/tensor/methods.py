@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 from pyflame.autograd import Entry
@@ -17,6 +18,7 @@ from pyflame.ir import OPS, F, cast, copy_to
 from pyflame.ir.opdef import ELEMENTWISE, LEAF
 from pyflame.ops.names import ALIASES
 from pyflame.tensor import creation, gradients, indexing, interop, random, sets
+from pyflame.tensor.arguments import typed
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
 from pyflame.tensor.tensor import Tensor
@@ -319,8 +321,10 @@ METHODS: dict[str, Any] = {
 
 def install() -> None:
     """Give Tensor these methods, and an in-place form of every op that has one."""
-    for name, method in METHODS.items():
-        setattr(Tensor, name, method)
+    own = {n: m for n, m in vars(Tensor).items() if isinstance(m, FunctionType) and m.__module__ == Tensor.__module__}
+    for name, method in {**own, **METHODS}.items():
+        plain = isinstance(method, FunctionType) and not name.startswith("_")
+        setattr(Tensor, name, typed(method) if plain else method)
     for name in in_place_names():
         if not hasattr(Tensor, name + "_"):
             setattr(Tensor, name + "_", in_place(name))

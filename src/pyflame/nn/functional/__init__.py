@@ -45,18 +45,21 @@ from pyflame.nn.functional.norms import batch_norm, instance_norm
 from pyflame.nn.functional.resizing import interpolate, pixel_shuffle, pixel_unshuffle
 from pyflame.nn.ops import F as _F
 from pyflame.tensor import Tensor
+from pyflame.tensor.arguments import publish as _publish
 
 
 def _with_inplace(name: str) -> Callable[..., Tensor]:
     """An op that also takes PyTorch's `inplace`, which changes nothing: memory is reused where it can be anyway."""
     op = _F[name]
-    most = len(inspect.signature(op).parameters)
+    have = inspect.signature(op)
+    flag = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool")
+    at = len(have.parameters)
 
     @functools.wraps(op)
-    def function(*args: Any, inplace: bool = False, **kwargs: Any) -> Tensor:
-        return op(*args[:most], **kwargs)
+    def function(*args: Any, **kwargs: Any) -> Tensor:
+        return op(*args[:at], *args[at + 1 :], **{k: v for k, v in kwargs.items() if k != "inplace"})
 
-    function.__module__ = __name__
+    function.__signature__ = have.replace(parameters=[*have.parameters.values(), flag])  # type: ignore[attr-defined]
     return function
 
 
@@ -218,3 +221,5 @@ __all__ = [
     "triplet_margin_with_distance_loss",
     "unfold",
 ]
+
+_publish(__all__, globals(), __name__)

@@ -1,0 +1,97 @@
+"""Typed errors for calls that Python itself refuses: what a function expects, what it got, and the nearest keyword."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError, suggest
+from pyflame.tensor.tensor import Tensor
+
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+_ABSENT: Any = object()
+_TENSORS = (Tensor, np.ndarray)
+_WANTED = {"Node": False, "Node | None": True, "Tensor": False, "Tensor | None": True}
+
+
+def tensor_parameters(fn: Callable[..., Any]) -> list[tuple[int, str, bool]]:
+    """(position, name, may be None) of the parameters that must be tensors."""
+    parameters = enumerate(inspect.signature(fn).parameters.values())
+    return [(i, p.name, _WANTED[p.annotation]) for i, p in parameters if p.annotation in _WANTED]
+
+
+def check_tensors(op: str, wanted: list[tuple[int, str, bool]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise for an argument that should be a tensor and is not."""
+    for position, name, optional in wanted:
+        value = args[position] if position < len(args) else kwargs.get(name, _ABSENT)
+        if not isinstance(value, _TENSORS) and value is not _ABSENT and not (optional and value is None):
+            got = type(value).__name__
+            raise DTypeError(f"[{op}] expected a tensor as {name} but got {got}; wrap it in pf.tensor(...)")
+
+
+def unusable(
+    name: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: Exception,
+    synonyms: Iterable[str] = (),
+) -> PyFlameError:
+    """What to raise for arguments that Python could not use, and why it could not."""
+    given = [_summary(a) for a in args] + [f"{k}={_summary(v)}" for k, v in kwargs.items()]
+    signature = inspect.signature(fn)
+    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    shown = signature.replace(parameters=bare, return_annotation=signature.empty)
+    hint = "" if any(p.kind is p.VAR_KEYWORD for p in bare) else _nearest(kwargs, [*(p.name for p in bare), *synonyms])
+    message = f"[{name}] expected {name}{shown} but got {name}({', '.join(given)}): {error}{hint}"
+    return ArgumentTypeError(message) if isinstance(error, TypeError) else ArgumentError(message)
+
+
+def _nearest(given: Iterable[str], known: list[str]) -> str:
+    unknown = [word for word in given if word not in known]
+    return suggest(unknown[0], known) if unknown else ""
+
+
+def _summary(value: Any) -> str:
+    return f"{value.dtype.name}{list(value.shape)}" if isinstance(value, Tensor) else repr(value)[:80]
+
+
+def typed(fn: Fn, module: str | None = None) -> Fn:
+    """A function whose wrong calls raise typed errors: arguments too many, missing, unknown, or no tensors.
+
+    `module`: where users find it. What the function itself raises is left alone.
+    """
+    name = fn.__name__.strip("_")
+    wanted = tensor_parameters(fn)
+
+    @functools.wraps(fn)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if wanted:
+            check_tensors(name, wanted, args, kwargs)
+        try:
+            return fn(*args, **kwargs)
+        except TypeError as error:
+            if isinstance(error, PyFlameError):
+                raise
+            try:
+                inspect.signature(fn).bind(*args, **kwargs)
+            except TypeError as mismatch:
+                raise unusable(name, fn, args, kwargs, mismatch) from None
+            raise
+
+    function.__module__ = module or fn.__module__
+    return function  # type: ignore[return-value]
+
+
+def publish(names: Iterable[str], members: dict[str, Any], module: str) -> None:
+    """Make the plain functions among a module's public names typed."""
+    for name in names:
+        value = members.get(name)
+        if isinstance(value, types.FunctionType) and value.__module__ != module:
+            members[name] = typed(value, module)
