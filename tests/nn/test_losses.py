@@ -49,6 +49,7 @@ LOSSES = [
     case("CosineEmbeddingLoss", inputs=[(5,), (5,), Fixed(1)]),
     *both("MarginRankingLoss", 0.3, inputs=[X, X, SIGNS]),
     *both("HingeEmbeddingLoss", 0.6, inputs=[X, SIGNS]),
+    *both("HingeEmbeddingLoss", inputs=[X, COUNTS]),  # other targets than 1 and -1 count as both
     *both("SoftMarginLoss", inputs=[X, SIGNS]),
     case("MultiMarginLoss", inputs=[X, CLASSES], reduction="none"),
     case("MultiMarginLoss", 2, 0.5, inputs=[X, CLASSES], weight=WEIGHT),
@@ -138,3 +139,10 @@ def test_weights_are_buffers() -> None:
     loss = nn.CrossEntropyLoss(pf.ones(3))
     assert list(loss.state_dict()) == ["weight"]
     assert not list(nn.CrossEntropyLoss().state_dict())
+
+
+@pytest.mark.parametrize("name", ["multi_margin_loss", "multilabel_margin_loss"])
+def test_of_one_number(name: str) -> None:
+    got = getattr(nn.functional, name)(pf.tensor(0.5), pf.tensor(0), reduction="none")
+    want = getattr(torch.nn.functional, name)(torch.tensor(0.5), torch.tensor(0), reduction="none")
+    assert got.shape == tuple(want.shape) and got.item() == want.item()

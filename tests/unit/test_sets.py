@@ -45,6 +45,18 @@ def test_unique_slices(dim: int) -> None:
     check(pf.unique(cube, dim=0), torch.unique(torch.from_numpy(ROWS.reshape(4, 2, 2)), dim=0))
 
 
+@pytest.mark.parametrize(("shape", "dim"), [((0, 3), 0), ((3, 0), 1), ((0,), 0)])
+def test_unique_along_an_empty_axis(shape: tuple[int, ...], dim: int) -> None:
+    options = {"return_inverse": True, "return_counts": True, "dim": dim}
+    check(pf.unique(pf.ones(shape), **options), torch.unique(torch.ones(shape), **options))
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((0, 3), 1), ((3, 0), 0), ((0, 0), 0)])
+def test_unique_of_empty_slices_is_refused(shape: tuple[int, ...], dim: int) -> None:
+    with pytest.raises(pf.ShapeError, match="expected slices with elements"):
+        pf.unique(pf.ones(shape), dim=dim)
+
+
 def test_unique_of_small_floats() -> None:
     x = pf.tensor([2.0, 1.0, 2.0], dtype=pf.bfloat16)
     out, where = pf.unique(x, return_inverse=True)

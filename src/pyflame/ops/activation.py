@@ -101,9 +101,10 @@ def prelu(x: Node, weight: Node) -> Node:
     tensor([-0.25,  2.  ])
     """
     channels = x.shape[1] if x.ndim > 1 else 1
-    if weight.size not in (1, channels):
+    if weight.size not in (1, channels) or weight.ndim > 1:
         raise ShapeError(
-            f"[prelu] expected 1 or {channels} slopes for an input of shape {x.shape} but got {weight.size}"
+            f"[prelu] expected a vector of 1 or {channels} slopes for an input of shape {x.shape} but got shape "
+            f"{weight.shape}"
         )
     shape = () if weight.size == 1 else (channels, *[1] * (x.ndim - 2))
     return F.leaky_relu(x, F.reshape(weight, shape))

@@ -91,7 +91,13 @@ def _isclose_reference(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, e
 
 def _close_samples() -> list[Sample]:
     x, y = np.array([1.0, 2.0, math.nan, math.inf, 1e-9]), np.array([1.000001, 2.1, math.nan, math.inf, 0.0])
-    return [Sample((x, y)), Sample((x, y), {"equal_nan": True, "atol": 1e-10}), Sample((x[:2], y[:2]), {"rtol": 0.1})]
+    return [
+        Sample((x, y)),
+        Sample((x, y), {"equal_nan": True, "atol": 1e-10}),
+        Sample((x[:2], y[:2]), {"rtol": 0.1}),
+        Sample((x > 1, y > 0)),
+        Sample((np.array([100_000, 7, -3]), np.array([100_001, 8, -3]))),
+    ]
 
 
 @composite(reference=_isclose_reference, torch="isclose", samples=_close_samples)
@@ -101,6 +107,8 @@ def isclose(x: Node, y: Node, rtol: float = 1e-5, atol: float = 1e-8, equal_nan:
     >>> pf.isclose(pf.tensor([1.0, 2.0]), pf.tensor([1.000001, 2.1]))
     tensor([ True, False])
     """
+    if common_dtype("isclose", (x, y)) is bool_:
+        return F.eq(x, y)
     near = F.logical_and(F.abs(x - y) <= F.abs(y) * rtol + atol, F.isfinite(y))
     close = F.logical_or(near, F.eq(x, y))
     return F.logical_or(close, F.logical_and(F.isnan(x), F.isnan(y))) if equal_nan else close

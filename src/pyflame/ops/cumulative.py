@@ -234,6 +234,7 @@ def cummin(x: Node, axis: Any) -> Running:
         Sample((np.array([1, 4, 9]),)),
         Sample((np.array([True, False, False]),)),
         Sample((_X, 0)),
+        Sample((_X, 0, 1, _X[:, :1], _X[:, :2])),
         Sample((_X, 9)),
     ],
 )
@@ -247,7 +248,7 @@ def diff(x: Node, n: int = 1, axis: Any = -1, prepend: Node | None = None, appen
     times = want_whole("diff", "n", n)
     if x.ndim == 0 or times < 0:
         raise ShapeError(f"[diff] expected at least one axis and n of at least 0 but got shape {x.shape} and n = {n}")
-    pieces = [p for p in (prepend, x, append) if p is not None]
+    pieces = [p for p in (prepend, x, append) if p is not None] if times else [x]
     out = F.cat(pieces, at) if len(pieces) > 1 else x
     for _ in range(min(times, out.shape[at])):
         left = max(out.shape[at] - 1, 0)

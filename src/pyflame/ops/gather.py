@@ -64,6 +64,7 @@ def iota_like(x: Node, shape: Shape) -> Node:
 def _take(op: str, x: Node, index: Node, axis: int) -> Node:
     """x with one axis replaced by the axes of an index."""
     want_integers(op, index)
+    x = x if x.ndim else F.reshape(x, (1,))
     after = x.ndim - axis - 1
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     dims = (*range(axis), -1, *range(axis + index.ndim, axis + index.ndim + after))
@@ -137,13 +138,14 @@ def take_along_axis(x: Node, indices: Node, axis: int | None = None) -> Node:
 
 
 @composite(
-    reference=lambda x, dim, index: np.take(x, np.atleast_1d(index), dim),
+    reference=lambda x, dim, index: np.take(x, np.atleast_1d(index), dim) if x.ndim else x,
     torch="index_select",
     samples=lambda: [
         Sample((_X, 0, np.array([2, 0, 2]))),
         Sample((_CUBE, -1, np.array([1]))),
         Sample((_X.T, 0, np.array([3, 3]))),
         Sample((_X, 1, np.zeros(0, np.int64))),
+        Sample((_X[0, 0, ...], 0, np.array([0]))),
     ],
 )
 def index_select(x: Node, dim: int, index: Node) -> Node:
@@ -158,7 +160,11 @@ def index_select(x: Node, dim: int, index: Node) -> Node:
         raise ShapeError(
             f"[index_select] expected an index with one axis but got shape {index.shape}; use take(x, index, axis)"
         )
-    return _take("index_select", x, F.reshape(index, (-1,)), normalize_axis("index_select", dim, x.ndim))
+    if x.ndim == 0 and index.size != 1:
+        raise ShapeError(f"[index_select] expected one index for a 0-d tensor but got {index.size}")
+    return _take(
+        "index_select", x, F.reshape(index, (-1,) if x.ndim else ()), normalize_axis("index_select", dim, x.ndim)
+    )
 
 
 @composite(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import int64
+from pyflame.core.dtype import bool_, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Region, Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, is_number, primitive
@@ -332,7 +332,12 @@ def index_copy(x: Node, dim: int, index: Node, source: Node) -> Node:
 @composite(
     reference=lambda x, dim, index, value: _numpy_index(x, dim, index, value, False),
     torch="index_fill",
-    samples=lambda: [Sample((_X, 1, np.array([2, 0]), 9.0)), Sample((_CUBE, -1, np.array([1]), 0.0))],
+    samples=lambda: [
+        Sample((_X, 1, np.array([2, 0]), 9.0)),
+        Sample((_CUBE, -1, np.array([1]), 0.0)),
+        Sample((_CUBE, 1, np.array([4, 0, 4]), np.array(2.0))),
+        Sample((_X, 0, np.zeros(0, np.int64), np.array(2.0))),
+    ],
 )
 def index_fill(x: Node, dim: int, index: Node, value: Any) -> Node:
     """x with one number at these positions of an axis.
@@ -341,7 +346,14 @@ def index_fill(x: Node, dim: int, index: Node, value: Any) -> Node:
     tensor([0., 0., 7.])
     """
     source = cast(value, x.dtype) if isinstance(value, Node) else F.full_const(value, x.dtype)
-    return _index_write("index_fill", x, dim, index, source, "assign")
+    if source.ndim:
+        raise ShapeError(f"[index_fill] expected a number or a 0-d tensor as value but got shape {source.shape}")
+    axis = normalize_axis("index_fill", dim, x.ndim)
+    # a mask of the axis: a position that comes twice is one position of the value's gradient too
+    size, behind = (x.shape[axis], x.ndim - axis - 1) if x.ndim else (1, 0)
+    none = F.full_const(False, bool_, (size,))
+    hit = _index_write("index_fill", none, 0, index, F.full_const(True, bool_), "assign")
+    return F.where(F.reshape(hit, (size, *[1] * behind) if x.ndim else ()), source, x)
 
 
 def _numpy_masked_scatter(x: Any, mask: Any, source: Any) -> Any:

@@ -162,8 +162,9 @@ def kthvalue(x: Node, k: int, axis: Any = -1, keepdims: bool = False) -> Ordered
     tensor(2.)
     """
     k = want_whole("kthvalue", "k", k)
-    if x.ndim and not 1 <= k <= x.shape[normalize_axis("kthvalue", axis, x.ndim)]:
-        raise ArgumentError(f"[kthvalue] expected k in [1, {x.shape[axis]}] for shape {x.shape} but got {k!r}")
+    size = x.shape[normalize_axis("kthvalue", axis, x.ndim)] if x.ndim else 1
+    if not 1 <= k <= size:
+        raise ArgumentError(f"[kthvalue] expected k in [1, {size}] for shape {x.shape} but got {k!r}")
     found, at = _positions("kthvalue", x, axis, k, False)
     if x.ndim == 0:
         return Ordered(x, found)

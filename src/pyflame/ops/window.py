@@ -45,9 +45,16 @@ _NUMPY_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge
 
 def _numpy_pad(x: Any, pad: Any, mode: str = "constant", value: float = 0.0) -> Any:
     pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
-    cropped = x[tuple(np.s_[max(-a, 0) : n - max(-b, 0)] for (a, b), n in zip(pairs, x.shape, strict=True))]
-    fill = {"constant_values": value} if mode == "constant" else {}
-    return np.pad(cropped, [(max(a, 0), max(b, 0)) for a, b in pairs], mode=_NUMPY_MODES[mode], **fill)  # type: ignore[call-overload]
+
+    def cropped(array: Any) -> Any:
+        return array[tuple(np.s_[max(-a, 0) : n - max(-b, 0)] for (a, b), n in zip(pairs, array.shape, strict=True))]
+
+    def padded(array: Any, **fill: Any) -> Any:
+        return np.pad(array, [(max(a, 0), max(b, 0)) for a, b in pairs], mode=_NUMPY_MODES[mode], **fill)  # type: ignore[call-overload]
+
+    if mode in ("reflect", "replicate"):
+        return cropped(padded(x))
+    return padded(cropped(x), **({"constant_values": value} if mode == "constant" else {}))
 
 
 @composite(
@@ -62,6 +69,8 @@ def _numpy_pad(x: Any, pad: Any, mode: str = "constant", value: float = 0.0) -> 
         Sample((_IMAGE, (2, 1, 0, 3), "reflect")),
         Sample((_IMAGE, (2, 0, 7, 1), "replicate")),
         Sample((_IMAGE, (6, 1, 0, 3), "circular")),
+        *[Sample((_IMAGE, (-1, 1, 2, -3), mode)) for mode in ("reflect", "replicate")],
+        *[Sample((_IMAGE, (a, b, -1, -2), "circular")) for a, b in ((-1, 1), (1, -1), (2, -3), (-2, 0))],
         Sample((np.zeros((0, 2)), (1, 1, 1, 0))),
         Sample((np.arange(3), (1, 1))),
     ],
@@ -86,6 +95,9 @@ def pad(x: Node, pad: Any, mode: str = "constant", value: Any = 0.0) -> Node:
     shape = tuple(a + n + b for (a, b), n in zip(pairs, x.shape, strict=True))
     if any(n < 0 for n in shape):
         raise ShapeError(f"[pad] expected sizes of at least 0 but {given} makes {shape} of {x.shape}")
+    if mode in ("constant", "circular"):  # what is taken away is neither padded nor wrapped around
+        x = _cropped(x, pairs)
+        pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
     if mode == "constant":
         return _pad_constant(x, pairs, shape, value)
     for n, both in zip(x.shape, pairs, strict=True):
@@ -104,14 +116,19 @@ def pad(x: Node, pad: Any, mode: str = "constant", value: Any = 0.0) -> Node:
     return F.gather_at(x, indices, axes, tuple(range(x.ndim)), shape)
 
 
-def _pad_constant(x: Node, pairs: list[tuple[int, int]], shape: Shape, value: Any) -> Node:
-    inside = F.slice(
+def _cropped(x: Node, pairs: list[tuple[int, int]]) -> Node:
+    if min((n for both in pairs for n in both), default=0) >= 0:
+        return x
+    return F.slice(
         x, tuple((max(-a, 0), 1, max(0, n + min(a, 0) + min(b, 0))) for (a, b), n in zip(pairs, x.shape, strict=True))
     )
-    if inside.shape == shape:
-        return inside
-    region = tuple((max(a, 0), 1, n) for (a, _), n in zip(pairs, inside.shape, strict=True))
-    return F.assign(F.full_const(value, x.dtype, shape), inside, region)
+
+
+def _pad_constant(x: Node, pairs: list[tuple[int, int]], shape: Shape, value: Any) -> Node:
+    if x.shape == shape:
+        return x
+    region = tuple((a, 1, n) for (a, _), n in zip(pairs, x.shape, strict=True))
+    return F.assign(F.full_const(value, x.dtype, shape), x, region)
 
 
 # --- windows --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Reading and assigning parts of a tensor: x[...] and x[...] = value, with NumPy's rules.
+"""Reading and assigning parts of a tensor: x[...] and x[...] = value, with NumPy's rules, but for integers beside
+index arrays: as in PyTorch they are taken first, so that x[0, :, [1, 2]] has the shape (n, 2).
 
 Integers, slices, None and Ellipsis make a view. Index tensors and lists read and write at computed positions; what is
 out of range is found at once in numbers and lists, in tensors when they are evaluated. A boolean mask is evaluated at
@@ -18,6 +19,7 @@ from pyflame.core.dtype import DType, bool_
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.shape import Shape, broadcast_shapes
+from pyflame.core.state import state
 from pyflame.ir import F, Node, as_node, is_number
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
@@ -50,15 +52,12 @@ class Place:
         self.flags: list[Shape] = []  # (1,) or (0,) for each True or False
         self.after = 0  # axes of the result behind those that the indices share
         result: list[int] = []
-        block: list[int] = []  # where in the result each integer or index stands
-        breaks = 0  # how often something else stood between them
-        previous = True
+        block: list[int] = []  # where in the result each index stands; integers are taken first, as PyTorch does
+        breaks = 0  # how often an axis stood between them
         for item in _expanded(key, len(shape)):
-            pointed = isinstance(item, (int, np.ndarray, Tensor, Mask))
-            if pointed:
-                breaks += not previous and bool(block)
+            if _has_axes(item):
+                breaks += bool(block) and block[-1] != len(result)
                 block.append(len(result))
-            previous = pointed
             if item is None:
                 result.append(1)
             elif isinstance(item, slice):
@@ -69,9 +68,12 @@ class Place:
             else:
                 self.point(item)
         self.shape: Shape = tuple(result)
+        if 0 in result:
+            self.check_indices()
         if self.axes or self.flags:
             self.insert(
-                broadcast_shapes("index", *[i.shape for i in self.indices], *self.flags), 0 if breaks else block[0]
+                broadcast_shapes("index", *[i.shape for i in self.indices], *self.flags),
+                0 if breaks or not block else block[0],
             )
 
     def point(self, item: Any) -> None:
@@ -98,6 +100,13 @@ class Place:
             self.indices.append(index)
             self.region.append((0, 1, size))
             self.dims.append(-1)
+
+    def check_indices(self) -> None:
+        """Raise for an index out of range where nothing will be read there, so that no kernel finds it."""
+        for axis, index in zip(self.axes, self.indices, strict=True):
+            if state.tracer is None and index.numel():
+                for extreme in (int(index.min()), int(index.max())):
+                    _checked(extreme, self.source[axis], axis)
 
     def insert(self, shared: Shape, at: int) -> None:
         """Put the axes that all indices share into the result."""
@@ -157,6 +166,11 @@ def _rank(item: Any) -> int:
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     return len(item.shape) if isinstance(item, Mask) else 1
+
+
+def _has_axes(item: Any) -> bool:
+    """Whether a part of a key brings axes of its own: an index that is no single number, a mask, True or False."""
+    return isinstance(item, (bool, np.ndarray, Mask)) or (isinstance(item, Tensor) and item.ndim > 0)
 
 
 def _pointer(item: Any) -> Any:

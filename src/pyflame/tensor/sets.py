@@ -31,8 +31,10 @@ def _rows(op: str, x: Tensor, dim: int | None) -> tuple[_Array, int]:
     axis = normalize_axis(op, dim, x.ndim)
     if x.ndim == 0:
         raise ShapeError(f"[{op}] expected a tensor with axes for dim={dim} but got a 0-d tensor")
+    if 0 in x.shape[:axis] + x.shape[axis + 1 :]:
+        raise ShapeError(f"[{op}] expected slices with elements along dim={dim} but got shape {x.shape}")
     moved = np.moveaxis(array, axis, 0)
-    return moved.reshape(moved.shape[0], -1), axis
+    return moved.reshape(len(moved), array.size // max(len(moved), 1)), axis
 
 
 def _grouped(x: Tensor, dim: int | None, axis: int, order: _Array, starts: _Array, inverse: bool, counts: bool) -> Any:

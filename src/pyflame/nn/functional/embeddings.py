@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.nn.ops import F
 from pyflame.nn.parameter import settle
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange, full, place_of, zeros
+from pyflame.tensor.custom import custom_gradient
 from pyflame.tensor.gradients import no_grad
 
 
@@ -32,6 +35,11 @@ def _renormed(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float
     settle([weight])
 
 
+@custom_gradient
+def _divided_gradient(rows: Tensor, often: Tensor) -> Any:
+    return rows, lambda g: ((g / often).to(rows.dtype), None)
+
+
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -55,9 +63,7 @@ def embedding(
     rows: Tensor = F["embedding"](weight, input, padding_idx)
     if not scale_grad_by_freq:
         return rows
-    often = F["take"](_counts(input, weight.shape[0]), input, 0).unsqueeze(-1)
-    fixed = rows.detach()
-    return fixed + (rows - fixed) / often  # the value of rows, the gradient divided
+    return _divided_gradient(rows, F["take"](_counts(input, weight.shape[0]), input, 0).unsqueeze(-1))  # type: ignore[no-any-return]
 
 
 def embedding_bag(

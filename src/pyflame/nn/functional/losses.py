@@ -111,13 +111,14 @@ def margin_ranking_loss(
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """The input itself where the target is 1; how far it is below the margin where it is -1.
+    """The input itself where the target is 1; how far it is below the margin where it is -1; both for other targets.
 
     >>> nn.functional.hinge_embedding_loss(pf.tensor([0.25, 0.25]), pf.tensor([1.0, -1.0]), reduction="none")
     tensor([0.25, 0.75])
     """
-    loss = F["where"](target == 1, input, F["where"](target == -1, _at_least_0(margin - input), 0.0))
-    return reduce("hinge_embedding_loss", loss, reduction)
+    near = F["where"](target == -1, 0.0, input)
+    far = F["where"](target == 1, 0.0, _at_least_0(margin - input))
+    return reduce("hinge_embedding_loss", near + far, reduction)
 
 
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
@@ -137,6 +138,7 @@ def multi_margin_loss(
     """How far every other class comes within a margin of the right one: (N, C) scores, (N,) classes."""
     if p not in (1, 2):
         raise ArgumentError(f"[multi_margin_loss] expected p to be 1 or 2 but got {p}")
+    input = input.reshape(1) if input.ndim == 0 else input
     classes = input.shape[-1]
     index = target.unsqueeze(-1)
     short = F["relu"](input - F["gather"](input, -1, index) + margin) ** p  # no gradient at the margin itself
@@ -152,6 +154,8 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
         raise ShapeError(
             f"[multilabel_margin_loss] expected a target of the input's shape {input.shape} but got {target.shape}"
         )
+    if input.ndim == 0:
+        input, target = input.reshape(1), target.reshape(1)
     classes = input.shape[-1]
     given = F["cumprod"]((target >= 0).to(input.dtype), -1)
     index = F["clamp"](target, 0)
