@@ -243,6 +243,25 @@ def test_going_on_from_an_epoch_needs_the_initial_rate() -> None:
         schedule.step(), other.step()
 
 
+def test_a_phase_of_one_step() -> None:
+    """PyTorch divides by zero here."""
+    optimizer, _ = optimizers(momentum=0.9)
+    schedule = lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10, pct_start=0.1)
+    assert schedule.get_last_lr() == [1.0, 1.0]
+
+
+def test_a_rate_that_was_zero_comes_back() -> None:
+    """PyTorch divides by zero here."""
+    optimizer, _ = optimizers()
+    schedule = lr_scheduler.ConstantLR(optimizer, factor=0.0, total_iters=2)
+    optimizer.step()
+    seen = [schedule.get_last_lr()]
+    for _ in range(3):
+        schedule.step()
+        seen.append(schedule.get_last_lr())
+    assert seen == [[0.0, 0.0], [0.0, 0.0], [0.5, 0.2], [0.5, 0.2]]
+
+
 def test_order_of_steps() -> None:
     optimizer, _ = optimizers()
     schedule = lr_scheduler.ExponentialLR(optimizer, 0.9)
@@ -273,6 +292,27 @@ def test_a_schedule_inside_of_a_jitted_function_is_refused() -> None:
         (lambda o: lr_scheduler.OneCycleLR(o, 1.0, 9, pct_start=2), ArgumentError, "pct_start"),
         (lambda o: lr_scheduler.OneCycleLR(o, 1.0, 9, anneal_strategy="x"), ArgumentError, "'cos' or 'linear'"),
         (lambda o: lr_scheduler.CyclicLR(o, 0.1, 1.0, mode="x"), ArgumentError, "triangular"),
+        *[
+            (make, ArgumentError, "above 0")
+            for bad in (0, -1, math.nan)
+            for make in (
+                lambda o, n=bad: lr_scheduler.StepLR(o, step_size=n),
+                lambda o, n=bad: lr_scheduler.CosineAnnealingLR(o, T_max=n),
+                lambda o, n=bad: lr_scheduler.LinearLR(o, total_iters=n),
+                lambda o, n=bad: lr_scheduler.PolynomialLR(o, total_iters=n),
+                lambda o, n=bad: lr_scheduler.OneCycleLR(o, 1.0, 9, div_factor=n),
+                lambda o, n=bad: lr_scheduler.OneCycleLR(o, 1.0, 9, final_div_factor=n),
+                lambda o, n=bad: lr_scheduler.OneCycleLR(o, 1.0, total_steps=n),
+                lambda o, n=bad: lr_scheduler.CyclicLR(o, 0.1, 1.0, step_size_up=n, cycle_momentum=False),
+            )
+        ],
+        (
+            lambda o: lr_scheduler.CyclicLR(o, 0.1, 1.0, step_size_down=-1),
+            ArgumentError,
+            "step_size_down of at least 0",
+        ),
+        (lambda o: lr_scheduler.LambdaLR(o, lambda e: math.nan), ArgumentError, "got NaN at epoch 0"),
+        (lambda o: lr_scheduler.ReduceLROnPlateau(o, factor=math.nan), ArgumentError, "factor below 1"),
         (lambda o: lr_scheduler.ReduceLROnPlateau(o, factor=1.0), ArgumentError, "factor below 1"),
         (lambda o: lr_scheduler.ReduceLROnPlateau(o, mode="x"), ArgumentError, "'min' or 'max'"),
         (lambda o: lr_scheduler.ReduceLROnPlateau(o, threshold_mode="x"), ArgumentError, "'rel' or 'abs'"),

@@ -241,6 +241,20 @@ class Optimizer:
 
     # --- saving and loading -----------------------------------------------------------------------------------------
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What copy.deepcopy and pickle take: parameters, groups as plain dicts, and all state."""
+        kept = {k: v for k, v in self.__dict__.items() if k != "_jitted"}
+        return {**kept, "param_groups": [(dict(group), group.steps) for group in self.param_groups]}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        self.__dict__.update(saved)
+        self._jitted = jit(self._apply)
+        self.param_groups = []
+        for values, steps in saved["param_groups"]:
+            group = ParamGroup(values, self.scalars, self._arrange)
+            group.steps = steps
+            self.param_groups.append(group)
+
     def state_dict(self) -> dict[str, Any]:
         """All state and options as a snapshot in PyTorch's layout: parameters are known by their position.
 

@@ -230,6 +230,18 @@ class GradScaler:
         """Let the scale grow after another number of good steps."""
         self._growth_interval.fill_(new_interval)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What copy.deepcopy and pickle take, between iterations."""
+        if any(record.stage is not _Stage.READY for record in self._records.values()):
+            raise StateDictError(
+                "[GradScaler] expected to be copied between iterations but one is under way; call update() first"
+            )
+        return {k: v for k, v in self.__dict__.items() if k != "_records"}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        self.__dict__.update(saved)
+        self._records = weakref.WeakKeyDictionary()
+
     def state_dict(self) -> dict[str, Any]:
         """Scale, factors and counts as plain numbers, as in PyTorch; empty where scaling is disabled."""
         if not self._enabled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,6 +26,12 @@ def want_optimizer(op: str, optimizer: object) -> None:
     """Raise for what is no optimiser."""
     if not isinstance(optimizer, Optimizer):
         raise ArgumentTypeError(f"[{op}] expected an optimiser of pyflame.optim but got {type(optimizer).__name__}")
+
+
+def want_above_zero(op: str, name: str, value: Any) -> None:
+    """Raise for a length that is 0, negative or NaN."""
+    if not value > 0:
+        raise ArgumentError(f"[{op}] expected {name} above 0 but got {value}")
 
 
 class LRScheduler:
@@ -94,6 +101,11 @@ class LRScheduler:
 
     def _set_lr(self, rates: Sequence[float]) -> None:
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+            if math.isnan(lr):
+                raise ArgumentError(
+                    f"[{type(self).__name__}] expected learning rates that are numbers but got NaN at epoch "
+                    f"{self.last_epoch}; check the schedule's arguments"
+                )
             group["lr"] = lr
         self._last_lr = self._rates()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pyflame.core.errors import ArgumentError
-from pyflame.optim.lr_scheduler.base import LRScheduler
+from pyflame.optim.lr_scheduler.base import LRScheduler, want_above_zero
 from pyflame.optim.optimizer import Optimizer
 
 
@@ -21,6 +21,7 @@ class CosineAnnealingLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        want_above_zero("CosineAnnealingLR", "T_max", T_max)
         self.T_max = T_max
         self.eta_min = eta_min
         super().__init__(optimizer, last_epoch)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
-from pyflame.optim.lr_scheduler.base import LRScheduler, per_group, want_optimizer
+from pyflame.optim.lr_scheduler.base import LRScheduler, per_group, want_above_zero, want_optimizer
 from pyflame.optim.optimizer import Optimizer
 
 
@@ -65,6 +65,8 @@ class OneCycleLR(LRScheduler):
             raise ArgumentError(
                 f"[OneCycleLR] expected 'cos' or 'linear' as anneal_strategy but got {anneal_strategy!r}"
             )
+        want_above_zero("OneCycleLR", "div_factor", div_factor)
+        want_above_zero("OneCycleLR", "final_div_factor", final_div_factor)
         self.total_steps = total_steps
         self.anneal_strategy = anneal_strategy
         self.cycle_momentum = cycle_momentum
@@ -115,7 +117,7 @@ class OneCycleLR(LRScheduler):
                 break
             start, phase = phase[0], following
         end, from_lr, to_lr, from_momentum, to_momentum = phase
-        part = (step - start) / (end - start)
+        part = (step - start) / (end - start) if end > start else 1.0  # a phase of one step is at its end
         rates = []
         for group in self.optimizer.param_groups:
             rates.append(self._anneal(group[from_lr], group[to_lr], part))
@@ -157,6 +159,9 @@ class CyclicLR(LRScheduler):
                 f"[CyclicLR] expected 'triangular', 'triangular2' or 'exp_range' as mode but got {mode!r}; or pass a "
                 "scale_fn"
             )
+        want_above_zero("CyclicLR", "step_size_up", step_size_up)
+        if step_size_down is not None and not step_size_down >= 0:
+            raise ArgumentError(f"[CyclicLR] expected step_size_down of at least 0 but got {step_size_down}")
         low = per_group("base_lr", optimizer, base_lr)
         self.max_lrs = per_group("max_lr", optimizer, max_lr)
         up = float(step_size_up)

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 
 from pyflame.core.errors import ArgumentError
-from pyflame.optim.lr_scheduler.base import LRScheduler
+from pyflame.optim.lr_scheduler.base import LRScheduler, want_above_zero
 from pyflame.optim.optimizer import Optimizer
 
 
@@ -17,6 +17,7 @@ class StepLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        want_above_zero("StepLR", "step_size", step_size)
         self.step_size = step_size
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -91,6 +92,8 @@ class ConstantLR(LRScheduler):
             return [lr * self.factor for lr in self._rates()]
         if self.last_epoch != self.total_iters:
             return self._rates()
+        if self.factor == 0:  # a rate of 0 cannot be scaled back
+            return self.closed_form()
         return [lr * (1.0 / self.factor) for lr in self._rates()]
 
     def closed_form(self) -> list[float]:
@@ -113,6 +116,7 @@ class LinearLR(LRScheduler):
     ) -> None:
         _want_factor("LinearLR", "start_factor", start_factor, True)
         _want_factor("LinearLR", "end_factor", end_factor, False)
+        want_above_zero("LinearLR", "total_iters", total_iters)
         self.start_factor = start_factor
         self.end_factor = end_factor
         self.total_iters = total_iters
@@ -139,6 +143,7 @@ class PolynomialLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        want_above_zero("PolynomialLR", "total_iters", total_iters)
         self.total_iters = total_iters
         self.power = power
         super().__init__(optimizer, last_epoch)

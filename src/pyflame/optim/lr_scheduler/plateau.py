@@ -32,7 +32,7 @@ class ReduceLROnPlateau(LRScheduler):
         eps: float = 1e-8,
     ) -> None:
         want_optimizer("ReduceLROnPlateau", optimizer)
-        if factor >= 1.0:
+        if not factor < 1.0:
             raise ArgumentError(f"[ReduceLROnPlateau] expected a factor below 1 but got {factor}")
         if mode not in ("min", "max"):
             raise ArgumentError(f"[ReduceLROnPlateau] expected 'min' or 'max' as mode but got {mode!r}")
