@@ -122,6 +122,9 @@ def test_random_split(lengths: list[float]) -> None:
 def test_random_split_refuses() -> None:
     with pytest.raises(pf.ArgumentError, match="add up to 10"):
         random_split(range(10), [5, 4])
+    for lengths in (3, None, "ab", [None], []):
+        with pytest.raises(pf.ArgumentError, match="expected a list of lengths or of fractions"):
+            random_split(range(10), lengths)
     with pytest.raises(pf.ArgumentError, match="both"):
         random_split(range(2), [1, 1], pf.Generator(0), seed=1)
     with pytest.warns(UserWarning, match="part 1 of 1 items is empty"):

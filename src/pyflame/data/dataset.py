@@ -22,6 +22,7 @@ from pyflame.core.generator import Generator
 from pyflame.core.state import mode
 from pyflame.data.memory import empty, host_array
 from pyflame.data.seeds import check_seed, draw_seed, rng
+from pyflame.ir import is_number
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, from_numpy
 
@@ -245,7 +246,9 @@ def random_split(
     """
     check_seed("random_split", seed, generator)
     n = len(dataset)
-    sizes = list(lengths)
+    sizes = list(lengths) if isinstance(lengths, Iterable) else []
+    if not sizes or not all(is_number(s) for s in sizes):
+        raise ArgumentError(f"[random_split] expected a list of lengths or of fractions but got {lengths!r}")
     if math.isclose(sum(sizes), 1):
         if any(not 0 <= f <= 1 for f in sizes):
             raise ArgumentError(f"[random_split] expected fractions between 0 and 1 but got {lengths}")

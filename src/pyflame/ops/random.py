@@ -19,6 +19,7 @@ from pyflame.core.generator import Generator, default_generator
 from pyflame.core.state import state
 from pyflame.ir import F, Node, Sample, as_number, cast, composite, const, is_number, primitive
 from pyflame.ir.opdef import ELEMENTWISE
+from pyflame.ops.base import want_whole
 
 _STREAM = ("position", "seed", "offset")
 
@@ -226,10 +227,10 @@ def multinomial(input: Node, num_samples: int, replacement: bool = False, genera
     if not input.dtype.is_float:
         raise DTypeError(f"[multinomial] expected floating-point probabilities but got {input.dtype.name}")
     n = input.shape[-1]
-    if not is_number(num_samples) or int(num_samples) < 1 or (not replacement and int(num_samples) > n):
+    k = want_whole("multinomial", "num_samples", num_samples)
+    if k < 1 or (not replacement and k > n):
         allowed = "at least 1" if replacement else f"in [1, {n}] (or replacement=True)"
         raise ArgumentError(f"[multinomial] expected a number of samples {allowed} but got {num_samples!r}")
-    k = int(num_samples)
     weights = cast(input, float64)
     if not replacement:
         # The k smallest arrival times of exponentials with these rates: Exp(w) = Exp(1) / w.

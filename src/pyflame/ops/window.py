@@ -84,7 +84,7 @@ def pad(x: Node, pad: Any, mode: str = "constant", value: Any = 0.0) -> Node:
     >>> pf.pad(pf.tensor([1, 2, 3]), (2, 1), mode="reflect")
     tensor([3, 2, 1, 2, 3, 2])
     """
-    given = tuple(int(p) for p in pad)
+    given = tuple(want_whole("pad", "a padding", p) for p in pad)
     if len(given) % 2 or len(given) > 2 * x.ndim:
         raise ArgumentError(
             f"[pad] expected two numbers for each of at most {x.ndim} axes, last axis first, but got {given}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pyflame.core.checks import natural
 from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.ir import is_number
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import place_of, tensor
@@ -26,9 +29,19 @@ def _targets(input: Tensor, size: Any, scale_factor: Any) -> list[tuple[int, flo
         raise ShapeError(
             f"[interpolate] expected one number per spatial axis of {input.shape} but got {len(each)}: {each}"
         )
+    if 0 in spatial or input.shape[1] == 0:
+        raise ShapeError(f"[interpolate] expected channels and spatial axes with elements but got shape {input.shape}")
     if size is not None:
-        return [(int(n), old / int(n)) for n, old in zip(each, spatial, strict=True)]
-    return [(int(old * float(f)), 1.0 / float(f)) for f, old in zip(each, spatial, strict=True)]
+        sizes = [natural("interpolate", "a size", n) for n in each]
+        steps = [old / max(n, 1) for n, old in zip(sizes, spatial, strict=True)]
+    else:
+        if not all(is_number(f) and 0 < f < math.inf for f in each):
+            raise ArgumentError(f"[interpolate] expected a scale_factor above 0 but got {given}")
+        sizes = [int(old * float(f)) for f, old in zip(each, spatial, strict=True)]
+        steps = [1.0 / float(f) for f in each]
+    if 0 in sizes:
+        raise ArgumentError(f"[interpolate] expected sizes of at least 1 but {given} makes {sizes} of {input.shape}")
+    return list(zip(sizes, steps, strict=True))
 
 
 def _index(numbers: np.ndarray[Any, Any], like: Tensor) -> Tensor:
@@ -88,7 +101,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     >>> nn.functional.pixel_shuffle(pf.ones(1, 8, 3, 3), 2).shape
     (1, 2, 6, 6)
     """
-    r = upscale_factor
+    r = natural("pixel_shuffle", "upscale_factor", upscale_factor)
     if input.ndim < 3 or r < 1 or input.shape[-3] % (r * r):
         raise ShapeError(
             f"[pixel_shuffle] expected (..., C*{r}*{r}, H, W) but got shape {input.shape} for upscale_factor={r}"
@@ -105,7 +118,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     >>> nn.functional.pixel_unshuffle(pf.ones(1, 2, 6, 6), 2).shape
     (1, 8, 3, 3)
     """
-    r = downscale_factor
+    r = natural("pixel_unshuffle", "downscale_factor", downscale_factor)
     if input.ndim < 3 or r < 1 or input.shape[-2] % r or input.shape[-1] % r:
         raise ShapeError(
             f"[pixel_unshuffle] expected (..., C, H*{r}, W*{r}) but got shape {input.shape} for downscale_factor={r}"
