@@ -139,8 +139,8 @@ def _decomposed_weights(*args: Any) -> Node:
     rows, columns = query.shape[-2], key.shape[-2]
     heads = key.shape[-3] if key.ndim > 2 else 1
     flipped = F.permute(key, (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2))
-    product = F.matmul(_grouped(query, heads), flipped)
-    scores = cast(F.reshape(product, (*query.shape[:-1], columns)), query.dtype.compute) * scale
+    # exp makes an error of the scores one of the weights, so they are not rounded to 16 bits
+    scores = F.reshape(F.matmul_wide(_grouped(query, heads), flipped), (*query.shape[:-1], columns)) * scale
     if is_causal:
         keep = F.reshape(F.iota((rows,)), (rows, 1)) >= F.iota((columns,))
         scores = F.where(keep, scores, float("-inf"))
@@ -185,9 +185,10 @@ def attention_weights(query: Node, key: Node, mask: Node | None, is_causal: bool
     return (query, key, *[m for m in (mask,) if m is not None]), (is_causal, scale)
 
 
-def _mix(weights: Node, value: Node) -> Node:
+def _mix(weights: Node, value: Node, wide: bool = False) -> Node:
     """weights @ value, where several heads of weights may share one of value."""
-    out = F.matmul(_grouped(weights, value.shape[-3] if value.ndim > 2 else 1), value)
+    product = F.matmul_wide if wide else F.matmul
+    out = product(_grouped(weights, value.shape[-3] if value.ndim > 2 else 1), value)
     return F.reshape(out, (*weights.shape[:-1], value.shape[-1]))
 
 
@@ -256,7 +257,7 @@ def _slopes(
     """P, and what a change of the scores costs: dS = P (dO V^T - sum(dO O))."""
     weights = F.attention_weights(query, key, mask, is_causal, scale)
     row = F.reshape(F.reduce_sum(cast(g * out, g.dtype.compute), (3,)), (*g.shape[:-1], 1))
-    return weights, weights * (_mix(g, _flipped(value)) - row)
+    return weights, weights * (_mix(g, _flipped(value), wide=True) - row)
 
 
 def _packing(query: Any, key: Any, value: Any) -> tuple[Shape, list[Region]]:

@@ -10,8 +10,8 @@ import numpy as np
 from pyflame.core.dtype import FLOAT8, DType, bool_
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
-from pyflame.ir import F, Meta, Node, Sample, as_number, cast, common_dtype, composite, is_number, primitive
-from pyflame.ir.opdef import KERNEL
+from pyflame.ir import F, Meta, Node, Sample, apply, as_number, cast, common_dtype, composite, is_number, primitive
+from pyflame.ir.opdef import KERNEL, OPS
 from pyflame.ops.base import want_number, want_tensors, want_whole
 
 
@@ -24,9 +24,9 @@ def _ranks(op: str, rank: int, **args: Node) -> None:
             )
 
 
-def _matmul_infer(x: Meta, y: Meta) -> tuple[Shape, DType]:
+def _matmul_infer(x: Meta, y: Meta, dtype: DType) -> tuple[Shape, DType]:
     batch = broadcast_shapes("matmul", x.shape[:-2], y.shape[:-2])
-    return (*batch, x.shape[-2], y.shape[-1]), x.dtype
+    return (*batch, x.shape[-2], y.shape[-1]), dtype
 
 
 def _transposed(x: Node) -> Node:
@@ -40,6 +40,7 @@ def _is_transposed(x: Node) -> bool:
 
 def _matmul_grad(g: Node, x: Node, y: Node) -> tuple[Node, Node]:
     # C = AB: dA = dC B^T, dB = A^T dC; batch axes that were broadcast are summed by the walk
+    g = cast(g, x.dtype)
     left = F.matmul(g, _transposed(y))
     if prod(y.shape[:-2]) != 1:
         return left, F.matmul(_transposed(x), g)
@@ -79,18 +80,25 @@ def _matmul_samples() -> list[Sample]:
 MAX_RANK = 8  # kernels step through at most six batch axes
 
 
-def _one_batch_axis(x: Node, y: Node) -> Node:
-    """A product whose many batch axes are run as one."""
+def _product(x: Node, y: Node, dtype: DType) -> Node:
+    """The product of matrices in this dtype. Many batch axes are run as one."""
+    if max(x.ndim, y.ndim) <= MAX_RANK:
+        return apply(OPS["matmul"], (x, y), (dtype,))
     batch = broadcast_shapes("matmul", x.shape[:-2], y.shape[:-2])
     flat = [F.reshape(F.expand(v, (*batch, *v.shape[-2:])), (prod(batch), *v.shape[-2:])) for v in (x, y)]
-    return F.reshape(F.matmul(*flat), (*batch, x.shape[-2], y.shape[-1]))
+    return F.reshape(_product(flat[0], flat[1], dtype), (*batch, x.shape[-2], y.shape[-1]))
+
+
+def _numpy_product(x: Any, y: Any, dtype: DType) -> Any:
+    return np.matmul(x.astype(dtype.numpy, copy=False), y.astype(dtype.numpy, copy=False))
 
 
 @primitive(
     KERNEL,
     infer=_matmul_infer,
+    attrs=("dtype",),
     srcs=("x", "y"),
-    reference=np.matmul,
+    reference=_numpy_product,
     grad=_matmul_grad,
     torch="matmul",
     cost=2,
@@ -116,10 +124,8 @@ def matmul(x: Node, y: Node) -> Any:
         )
     x, y = cast(x, dtype), cast(y, dtype)
     row, column = x.ndim == 1, y.ndim == 1
-    if max(x.ndim, y.ndim) > MAX_RANK and not row and not column:
-        return _one_batch_axis(x, y)
     if not row and not column:
-        return (x, y), ()
+        return _product(x, y, dtype)
     out = F.matmul(F.reshape(x, (1, *x.shape)) if row else x, F.reshape(y, (*y.shape, 1)) if column else y)
     shape = list(out.shape)
     if column:
@@ -127,6 +133,12 @@ def matmul(x: Node, y: Node) -> Any:
     if row:
         del shape[-1 if column else -2]
     return F.reshape(out, tuple(shape))
+
+
+@composite(public=False)
+def matmul_wide(x: Node, y: Node) -> Node:
+    """The product of 16-bit matrices as it was added up, in float32: for what is not the end of a computation."""
+    return _product(x, y, x.dtype.compute)
 
 
 @composite(
