@@ -16,7 +16,7 @@ def moved(value: Value, nbytes: int, here: Any, there: Any) -> Value:
     if here is there:
         return value
     if here.id.kind == "cpu":
-        return Value(there.received(value.address, nbytes))
+        return Value(there.received(value.host_address, nbytes))
     storage = there.allocate(nbytes)
     if there.id.kind == "cpu":
         here.download(storage.address, value.address, nbytes)
@@ -24,5 +24,5 @@ def moved(value: Value, nbytes: int, here: Any, there: Any) -> Value:
         there.copy_from_peer(storage.address, here, value.address, nbytes)
     else:  # between vendors, or where the bus has no way: through the host
         staged = moved(value, nbytes, here, cpu())
-        there.upload_from(storage.address, staged.address, nbytes)
+        there.upload_from(storage.address, staged.host_address, nbytes)
     return Value(storage)

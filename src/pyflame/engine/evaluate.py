@@ -131,16 +131,18 @@ _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
 
 
 def evaluate(nodes: Sequence[Node]) -> None:
-    """Compute these nodes. Afterwards each is a leaf with its Value in `data`."""
+    """Compute these nodes. Afterwards each is a leaf with its Value in `data`, but for constants: they have no device
+    whose memory could hold one. `placed` gives them one."""
     state.pending = 0
-    if all(n.op.kind == LEAF for n in nodes):
+    if all(n.op.kind in (LEAF, CONST) for n in nodes):
         return
     with _lock:
+        left = [n for n in nodes if n.op.kind not in (LEAF, CONST)]
         if trace.recording is None:
-            _evaluate([n for n in nodes if n.op.kind != LEAF])
+            _evaluate(left)
         else:
             with trace.span("evaluate", f"{len(nodes)} tensors"):
-                _evaluate([n for n in nodes if n.op.kind != LEAF])
+                _evaluate(left)
 
 
 def _evaluate(nodes: list[Node]) -> None:

@@ -12,7 +12,7 @@ from pyflame.core.errors import ArgumentError, ArgumentTypeError, DeviceError
 from pyflame.core.state import mode
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import evaluate
-from pyflame.ir import F, Node, copy_to, signature
+from pyflame.ir import Node, copy_to, placed, signature
 from pyflame.ir.node import Meta
 from pyflame.ir.opdef import COPY, LEAF
 
@@ -137,4 +137,4 @@ def _placed(nodes: Sequence[Node], here: DeviceId) -> list[Node]:
             done[node] = Node(node.op, srcs, node.attrs, there, signature(node.op.name, node.attrs, there))
             done[node].line = node.line
     with mode(device=here):  # what is made of numbers alone has no device yet
-        return [F.clone(n) if n.meta.device is None else done[n] for n in nodes]
+        return [placed(done[n]) for n in nodes]

@@ -30,6 +30,16 @@ class Value:
             )
         return self.storage.address + self.offset
 
+    @property
+    def host_address(self) -> int:
+        """The address for the host to follow. Arrays are made here only, so none lies over a GPU's memory."""
+        address = self.address
+        if self.storage is not None and not self.storage.on_host:
+            raise DeviceError(
+                f"[numpy] expected memory of the host but got a GPU's at {address:#x}; copy the tensor with .cpu()"
+            )
+        return address
+
 
 class _Exported:
     """Lets NumPy see a Value's memory, and keeps that memory alive for as long as NumPy needs it."""
@@ -39,7 +49,7 @@ class _Exported:
         strides = value.strides if value.strides is not None else contiguous_strides(shape)
         self.__array_interface__ = {
             "version": 3,
-            "data": (value.address, read_only),
+            "data": (value.host_address, read_only),
             "shape": shape,
             "strides": tuple(s * dtype.itemsize for s in strides),
             "typestr": dtype.numpy.str if dtype.numpy.isbuiltin == 1 else f"|V{dtype.itemsize}",
@@ -58,7 +68,7 @@ class Foreign:
     """Foreign memory as Storage: the owner is kept alive, and nothing is written to it."""
 
     __slots__ = ("address", "nbytes", "owner")
-    read_only = True
+    on_host = read_only = True
 
     def __init__(self, address: int, nbytes: int, owner: Any = None) -> None:
         self.address = address

@@ -12,7 +12,7 @@ from pyflame.ir.declare import (
     primitive,
 )
 from pyflame.ir.node import Meta, Node
-from pyflame.ir.opdef import OPS, F, OpDef, Sample, apply, copy_to, signature
+from pyflame.ir.opdef import OPS, F, OpDef, Sample, apply, copy_to, placed, signature
 
 __all__ = [
     "OPS",
@@ -31,6 +31,7 @@ __all__ = [
     "copy_to",
     "elementwise",
     "is_number",
+    "placed",
     "primitive",
     "signature",
 ]

@@ -202,6 +202,11 @@ def copy_to(node: Node, device: DeviceId, commit: bool = False) -> Node:
     return out
 
 
+def placed(node: Node) -> Node:
+    """A constant, which has no memory and no device, as a value of the current device; another Node as it is."""
+    return node if node.meta.device is not None else apply(OPS["clone"], (node,))
+
+
 class Builder:
     """`F.exp(x)`: an op by name, for rules and decompositions, so that op families need not import each other."""
 

@@ -14,7 +14,7 @@ import numpy as np
 from pyflame.core.dtype import int64
 from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import Region, Shape, broadcast_shapes, normalize_axis
-from pyflame.ir import F, Meta, Node, Sample, cast, composite, copy_to, primitive
+from pyflame.ir import F, Meta, Node, Sample, cast, composite, copy_to, placed, primitive
 from pyflame.ir.opdef import COMPOSITE, GATHER
 from pyflame.ops.base import along_axis, index_arrays, want_elements, want_integers, want_whole
 
@@ -303,7 +303,7 @@ def searchsorted(sorted_sequence: Node, values: Node, right: bool = False) -> No
         element = F.gather_at(sorted_sequence, (at,), (last,), dims, values.shape)
         before = F.logical_not(element > values if right else element >= values)
         found = F.where(F.where(inside, before, False), probe, found)
-    return F.clone(found) if found.meta.device is None else found
+    return placed(found)
 
 
 @composite(

@@ -16,6 +16,10 @@ class Storage(Protocol):
     @property
     def nbytes(self) -> int: ...
     @property
+    def on_host(self) -> bool:
+        """Whether the host may read it at its address. A GPU's memory it may not, wherever that is."""
+
+    @property
     def read_only(self) -> bool:
         """Foreign memory: no plan may write to it."""
 

@@ -23,7 +23,7 @@ class Block:
     """Memory at `address`, returned to its pool when nothing refers to it any more."""
 
     __slots__ = ("__weakref__", "_memory", "_pool", "address", "nbytes")
-    read_only = False
+    on_host, read_only = True, False
 
     def __init__(self, address: int, nbytes: int, memory: Any, pool: HostPool | None) -> None:
         self.address = address

@@ -29,7 +29,7 @@ from pyflame.engine.user.kernels import (
 )
 from pyflame.engine.user.prototype import Parameter
 from pyflame.engine.value import Value
-from pyflame.ir import F, Node, copy_to
+from pyflame.ir import F, Node, copy_to, placed
 from pyflame.tensor.creation import leaf
 from pyflame.tensor.streams import Stream
 from pyflame.tensor.tensor import Tensor
@@ -204,10 +204,8 @@ class Kernel(BuiltKernel):
 
     def _here(self, node: Node) -> Node:
         """The same value on the kernel's device."""
-        if node.meta.device is None:
-            with mode(device=self._device):
-                return F.clone(node)
-        return copy_to(node, self._device)
+        with mode(device=self._device):
+            return copy_to(placed(node), self._device)
 
     def _copied(self, tensor: Tensor) -> Value:
         device, nbytes = self._opened, tensor.nbytes

@@ -14,7 +14,7 @@ from pyflame.core.errors import ArgumentError, GradientError
 from pyflame.core.shape import contiguous_strides, is_contiguous, normalize_axis
 from pyflame.core.state import mode
 from pyflame.engine.evaluate import evaluate
-from pyflame.ir import OPS, F, cast, copy_to
+from pyflame.ir import OPS, F, cast, copy_to, placed
 from pyflame.ir.opdef import ELEMENTWISE, LEAF
 from pyflame.ops.names import ALIASES
 from pyflame.tensor import creation, gradients, indexing, interop, random, sets
@@ -50,7 +50,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
     node = self._node
     if node.op.kind != LEAF:
-        node = self._node = F.clone(node) if node.meta.device is None else node
+        node = self._node = placed(node)
         evaluate([node])
     strides = node.data.strides or contiguous_strides(self.shape)
     return strides if dim is None else strides[_axis("stride", dim, self)]

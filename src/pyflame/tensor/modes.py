@@ -7,7 +7,7 @@ from typing import Any
 
 from pyflame.core.state import mode, state
 from pyflame.engine.evaluate import evaluate
-from pyflame.ir import F, Node
+from pyflame.ir import Node, placed
 from pyflame.tensor.tensor import Tensor
 
 
@@ -47,8 +47,7 @@ def eval(*values: Any) -> None:
     while stack:
         value = stack.pop()
         if isinstance(value, Tensor):
-            if value._node.meta.device is None:
-                value._node = F.clone(value._node)
+            value._node = placed(value._node)
             nodes.append(value._node)
         elif isinstance(value, dict):
             stack.extend(value.values())

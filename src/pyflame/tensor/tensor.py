@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyflame.autograd import Entry, Leaf
-from pyflame.core.device import DeviceId
+from pyflame.core.device import CPU
 from pyflame.core.dtype import DType
 from pyflame.core.errors import DTypeError, GradientError, ShapeError
 from pyflame.core.state import mode, state
 from pyflame.engine.evaluate import evaluate
 from pyflame.engine.value import Value, to_numpy
-from pyflame.ir import OPS, F, Node, apply, copy_to
+from pyflame.ir import OPS, Node, apply, copy_to, placed
 from pyflame.ir.opdef import LEAF
 from pyflame.tensor.catalogue import Catalogue
 
@@ -125,12 +125,11 @@ class Tensor(Catalogue):
         """The Node on the host, computed."""
         if state.tracer is not None:
             state.tracer.escaped(why)
-        node = self._node
-        if node.meta.device is not None and node.meta.device.kind not in ("cpu", "null"):
-            node = copy_to(node, DeviceId("cpu"))
+        node = self._node = placed(self._node)
+        assert node.meta.device is not None
+        if node.meta.device.kind != "null":
+            node = copy_to(node, CPU)
         if node.op.kind != LEAF:
-            if node.meta.device is None:
-                node = self._node = F.clone(node)
             evaluate([node])
         return node
 

@@ -26,7 +26,7 @@ from pyflame.engine.launch import Runner, replayed, runner_for
 from pyflame.engine.report import debug_print
 from pyflame.engine.stages import Staged, crosses, without_needless_copies
 from pyflame.engine.value import Value
-from pyflame.ir import OPS, F, Node, const, signature
+from pyflame.ir import OPS, F, Node, const, placed, signature
 from pyflame.ir.declare import wrap_int
 from pyflame.ir.kernel import Plan
 from pyflame.ir.node import user_line
@@ -43,7 +43,7 @@ class _NotThere:
     """The memory of a value that exists only while its plan runs: touching it means that a traced tensor escaped."""
 
     nbytes = 0
-    read_only = True
+    on_host = read_only = True
 
     def __init__(self, function: str) -> None:
         self.function = function
@@ -67,8 +67,7 @@ def evaluated(tensor: Tensor) -> Node:
     """The tensor's node as a leaf."""
     node = tensor._node
     if node.op.kind != LEAF:
-        if node.meta.device is None:
-            node = tensor._node = F.clone(node)
+        node = tensor._node = placed(node)
         evaluate([node])
     return node
 
@@ -201,7 +200,7 @@ class Traced:
         returned: list[Tensor] = []
         flatten(self.result, returned, is_tensor)
         with mode(tracer=None):
-            nodes = [t._node if t._node.meta.device is not None else F.clone(t._node) for t in returned]
+            nodes = [placed(t._node) for t in returned]
             cells = [(t, made) for t, _, made in tracer.cells.values() if id(t) not in tracer.owner_of_grad]
             self.cells = [t for t, _ in cells]
             self.grad_cells = [

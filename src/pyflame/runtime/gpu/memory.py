@@ -85,7 +85,7 @@ class Block:
     """Memory of a GPU at `address`, returned to its pool when nothing refers to it any more."""
 
     __slots__ = ("__weakref__", "_chunk", "_returns", "_streams", "address", "nbytes")
-    read_only = False
+    on_host = read_only = False
 
     def __init__(self, chunk: _Chunk, nbytes: int, returns: Returns[_Chunk]) -> None:
         self.address = chunk.address

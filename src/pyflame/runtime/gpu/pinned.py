@@ -35,7 +35,7 @@ class PinnedBlock:
     """Pinned host memory. Returned to its pool by `release`, or when nothing refers to it any more."""
 
     __slots__ = ("__weakref__", "_returns", "_streams", "address", "nbytes")
-    read_only = False
+    on_host, read_only = True, False
 
     def __init__(self, address: int, nbytes: int, returns: Returns[tuple[int, int]]) -> None:
         self.address = address
