@@ -55,10 +55,10 @@ KERNEL stack(int *out, const int *index, int n) {
 struct Mixed {
   double d;
   short s[5];
-  char c;
+  signed char c;
   int i;
 };
-KERNEL by_value(Mixed m, char c, short s, int *out) {
+KERNEL by_value(Mixed m, signed char c, short s, int *out) {
   if (TID) return;
   out[0] = m.d, out[1] = m.s[4], out[2] = m.c, out[3] = m.i, out[4] = c, out[5] = s;
 }

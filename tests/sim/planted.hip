@@ -136,3 +136,17 @@ KERNEL odd_lanes(float *out) {
     out[TID] = x;
   }
 }
+
+KERNEL crowd(int *out, int width) {
+  out[INDEX % width] = INDEX; // crowd
+}
+
+KERNEL agree(int *out, int width) {
+  out[INDEX % width] = INDEX % width;
+}
+
+KERNEL take_turns(int *out, int wait) {
+  if (TID < 64) out[TID] = TID;
+  if (wait) sync();
+  if (TID >= 64) out[TID - 64] = TID; // take turns
+}

@@ -236,3 +236,28 @@ def test_counts(bench: Bench) -> None:
     code = bench.machine.code(bench.module.kernels["odd_lanes"])
     branches = [c for c, line in zip(bench.machine.counts, code.lines, strict=True) if "cbranch_exec" in line.name]
     assert sum(c.divergent for c in branches) >= waves
+
+
+def test_two_threads_store_one_result(bench: Bench) -> None:
+    """In bounds, and yet wrong: lanes of a wave, waves of a block, and blocks that meet where one result belongs."""
+    out = bench.buffer(np.zeros(256, np.int32))
+    bench.launch("crowd", out, 256, blocks=2)
+    for width in (16, 64, 128):
+        fault = bench.fault("crowd", out, width, blocks=2)
+        assert fault.kind == "race"
+        for part in (
+            "[crowd] expected one thread to store a result",
+            "of the allocation of 1024 bytes",
+            line_of("crowd"),
+        ):
+            assert part in fault.message, (part, fault.message)
+
+
+def test_threads_may_store_the_same_value_or_take_turns(bench: Bench) -> None:
+    out = bench.buffer(np.zeros(256, np.int32))
+    bench.launch("agree", out, 16, blocks=2)
+    bench.launch("take_turns", out, 1)
+    assert (bench.memory.view(out, 256).view(np.int32) == np.arange(64, 128)).all()
+    assert bench.fault("take_turns", out, 0).kind == "race"
+    bench.machine.checks = UNINITIALISED
+    bench.launch("crowd", out, 16, blocks=2)

@@ -30,6 +30,7 @@ STORES = (
     ("short_d16_hi", "d16_hi_b16", 2, 1),
 )  # fmt: skip
 OFFSET = 12
+MEETING = ("spread", "the same")  # lanes that store different values in one place: a race
 MASKS = (0xFFFFFFFFFFFFFFFF, 0x5A5A_0F0F_8000_0001, 0)
 
 
@@ -69,7 +70,7 @@ def test_global_stores(target: str, form: tuple[str, str, int, int]) -> None:
                 target, f"{store} v[0:1], {register(width)}, off offset:{OFFSET}",
                 {0: address.astype(np.uint32), 1: (address >> np.uint64(32)).astype(np.uint32),
                  **{8 + n: values[n] for n in range(4)}},
-                exec=mask, memory=memory, checks=3,
+                exec=mask, memory=memory, checks=1 if name in MEETING else 3,
             )  # fmt: skip
             written = np.zeros(SIZE, np.uint8)
             for lane in np.flatnonzero(lanes_on(target, mask)):

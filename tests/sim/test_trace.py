@@ -78,8 +78,8 @@ def test_bank_conflicts(target: str, stride: int, ways: int) -> None:
 
 def test_a_branch_that_splits_waves(target: str) -> None:
     lanes = LANES[target]
-    split = traced(target, "split", 3, 128, np.zeros(192, np.int32), 1, 10)
-    whole = traced(target, "split", 3, 128, np.zeros(192, np.int32), lanes, 10)
+    split = traced(target, "split", 3, 128, np.zeros(512, np.int32), 1, 10)
+    whole = traced(target, "split", 3, 128, np.zeros(512, np.int32), lanes, 10)
     waves = 3 * 128 // lanes
 
     def decided(found: pf.sim.Trace) -> pf.sim.Instruction:
@@ -98,7 +98,7 @@ def test_counts_of_lines(target: str) -> None:
     waves = 2 * 128 // LANES[target]
     counts = {}
     for n in (3, 10):
-        found = traced(target, "split", 2, 128, np.zeros(192, np.int32), 1, n)
+        found = traced(target, "split", 2, 128, np.zeros(512, np.int32), 1, n)
         (slept,) = (i for i in found.instructions if i.text.startswith("s_sleep"))
         assert slept.steps == n * waves and slept.line == line_of("slept")
         counts[n] = next(line for line in found.lines if line.line == line_of("slept")).steps
@@ -202,7 +202,7 @@ def test_registers_at_a_line(target: str) -> None:
 
 
 def test_later_times_and_lanes_that_are_off(target: str) -> None:
-    arguments = (np.zeros(192, np.int32), 1, 5)
+    arguments = (np.zeros(512, np.int32), 1, 5)
     (slept,) = (i for i in traced(target, "split", 1, 64, *arguments).instructions if i.text.startswith("s_sleep"))
 
     def step(**place: Any) -> pf.sim.Stopped:
@@ -221,7 +221,7 @@ def test_later_times_and_lanes_that_are_off(target: str) -> None:
 
 def test_where_it_cannot_stop() -> None:
     def step(**place: Any) -> None:
-        pf.sim.step(FILE, 1, 64, np.zeros(192, np.int32), 0, 5, kernel="split", **place)
+        pf.sim.step(FILE, 1, 64, np.zeros(512, np.int32), 0, 5, kernel="split", **place)
 
     with pytest.raises(pf.ArgumentError, match="expected a line with instructions but got line 1; traced"):
         step(line=1)
@@ -249,7 +249,7 @@ def test_faults(target: str) -> None:
     with pytest.raises(pf.sim.SimulationFault, match=r"put __syncthreads\(\) between them"):
         traced(target, "race", 1, 256, pf.sim.empty(256))
     with pytest.raises(pf.sim.SimulationFault, match="within 500 instructions"):
-        traced(target, "split", 1, 64, np.zeros(192, np.int32), 1, 1 << 30, limit=500)
+        traced(target, "split", 1, 64, np.zeros(512, np.int32), 1, 1 << 30, limit=500)
 
 
 def test_arguments_of_the_function() -> None:

@@ -14,9 +14,9 @@ extern "C" __global__ void split(int* out, int mask, int n) {
   if (threadIdx.x & mask) {  // decided
 #pragma unroll 1
     for (int i = 0; i < n; i++) __builtin_amdgcn_s_sleep(1);  // slept
-    x = atomicAdd(&out[64 + threadIdx.x], 1);
+    x = atomicAdd(&out[threadIdx.x], 1);
   }
-  out[threadIdx.x] = x;
+  out[128 * blockIdx.x + 128 + threadIdx.x] = x;
 }
 extern "C" __global__ void race(float* out) {
   __shared__ float room[256];

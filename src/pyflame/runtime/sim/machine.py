@@ -88,7 +88,8 @@ class Machine:
     """A simulated GPU of one target, over its memory.
 
     `checks`: UNINITIALISED reports reads of memory that nothing has written, RACES two waves of a block that touch the
-    same LDS byte between barriers, COUNT fills `counts`. Bounds are always checked. `seed` orders blocks and waves.
+    same LDS byte between barriers and two threads that store different values in one place, COUNT fills `counts`.
+    Bounds are always checked. `seed` orders blocks and waves.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class Machine:
         if status == 1:
             raise explain(launch, kernel, code, self.memory)
         if status == 2:
-            raise MemoryError("[sim] expected host memory for the registers of a block but got none")
+            raise MemoryError("[sim] expected host memory for the state of a launch but got none")
         if status == 3 and stop is not None and room is not None:
             stop.fill(launch, room, lanes)
 

@@ -55,7 +55,7 @@ def _describe(launch: Launch, kernel: Kernel, code: Code, memory: Memory) -> tup
             "initialise it, or look for the write or the barrier that is missing",
         )
     if kind == _RACE:
-        return _race(fault)
+        return _overwritten(fault, memory) if fault.space == _GLOBAL else _race(fault)
     if kind == _BARRIER:
         return (
             f"expected every wave of the block to reach the barrier but wave {fault.other} has ended while wave "
@@ -108,6 +108,14 @@ def _race(fault: Fault) -> tuple[str, str]:
         f"expected a barrier between two waves' accesses to byte {fault.address} of the LDS but wave {fault.wave} "
         f"{mine} what {others} {theirs} since the last one",
         "put __syncthreads() between them",
+    )
+
+
+def _overwritten(fault: Fault, memory: Memory) -> tuple[str, str]:
+    return (
+        f"expected one thread to store a result but got {_place(fault, memory)}, where another thread of the launch "
+        "has stored another value, with no barrier between",
+        "check the index, or use an atomic",
     )
 
 

@@ -1,5 +1,7 @@
-/* Where an access falls and whether it may: bounds, alignment, bytes that nothing has written, races in the LDS. */
+/* Where an access falls and whether it may: bounds, alignment, bytes that nothing has written, races. */
 #include "access.h"
+
+#include <stdlib.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -148,6 +150,30 @@ static void check_race(Wave *w, const Access *a, const Piece *p) {
   }
 }
 
+/* --- races: who stored each byte of global memory in this launch --- */
+
+/* Whether the thread `me` follows the one that stored a byte: it is the same one, or of its group and behind a barrier. */
+static int follows(const Group *g, u32 owner, u32 me) {
+  return !owner || owner == me || (owner > g->block && owner <= g->phase);
+}
+
+/* Stores lane by lane, as lanes may meet in one instruction. Two threads may store the same value. */
+static void own(Wave *w, const Inst *in, const Access *a, const Piece *p) {
+  const Group *g = w->group;
+  EACH_OF(p->mask) {
+    const u32 l = (u32)LANE_OF, me = g->phase + w->number * PF_LANES + l + 1;
+    u8 bytes[16];
+    stored_bytes(w, in, l, bytes);
+    for (u32 i = 0; i < a->bytes; i++) {
+      u8 *to = p->data + p->at[l] + i;
+      u32 *owner = p->owners + p->at[l] + i;
+      if (!follows(g, *owner, me) && *to != bytes[i])
+        fail(w, FAULT_RACE, SPACE_GLOBAL, (int)l, a->address[l] + i, a->bytes, 1);
+      *to = bytes[i], *owner = me;
+    }
+  }
+}
+
 /* --- counting --- */
 
 /* Lines of 128 bytes, as in the L2 of both targets, that the lanes together touch. */
@@ -230,8 +256,15 @@ static void visit_piece(Wave *w, const Inst *in, const Access *a, Piece *p, Visi
   p->contiguous = follow;
   if (p->space == SPACE_LDS && w->launch->checks & CHECK_RACES && w->group->waves > 1) check_race(w, a, p);
   if (must_be_written(w, in, a, p) && !all_written(p, a->bytes)) unwritten(w, a, p);
-  visit(w, in, p);
+  if (p->owners) own(w, in, a, p);
+  else visit(w, in, p);
   if (a->how != READ) mark_written(p, a->bytes);
+}
+
+static u32 *owners_of(Wave *w, const Span *span) {
+  u32 **found = &w->group->owners[span - w->launch->spans];
+  if (!*found && !(*found = calloc(span->size, sizeof **found))) fail(w, FAULT_MEMORY, SPACE_GLOBAL, 0, 0, 0, 1);
+  return *found;
 }
 
 static void reach_global(Wave *w, const Inst *in, const Access *a, u64 active, Visit visit) {
@@ -243,7 +276,8 @@ static void reach_global(Wave *w, const Inst *in, const Access *a, u64 active, V
     const Span *span = find_span(w, a->address[first]);
     p.mask = span ? lanes_within(&p, a->address, active, span->base, span->size, a->bytes) : 0;
     if (!(p.mask >> first & 1)) fail(w, FAULT_ADDRESS, SPACE_GLOBAL, first, a->address[first], a->bytes, a->how != READ);
-    p.data = span->data, p.written = span->written;
+    p.data = span->data, p.written = span->written, p.owners = 0;
+    if (a->how == WRITE && w->launch->checks & CHECK_RACES) p.owners = owners_of(w, span);
     visit_piece(w, in, a, &p, visit);
     active &= ~p.mask;
   }
@@ -254,7 +288,7 @@ static void reach_local(Wave *w, const Inst *in, const Access *a, u32 space, u64
   const u64 size = space == SPACE_LDS ? launch->lds_bytes : launch->scratch_bytes;
   if (space == SPACE_LDS && launch->checks & COUNT) count_conflicts(w, a, active);
   Piece p;
-  p.space = space;
+  p.space = space, p.owners = 0;
   p.mask = lanes_within(&p, a->address, active, 0, size, a->bytes);
   if (p.mask != active) {
     const int lane = __builtin_ctzll(active & ~p.mask);

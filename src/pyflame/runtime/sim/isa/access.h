@@ -12,6 +12,7 @@ typedef struct {
   u8 *data, *written;
   u64 mask;            /* these lanes */
   u32 space;
+  u32 *owners;         /* global memory that is stored to, if races are looked for: by whom, in this launch */
   u32 contiguous;      /* all lanes are on and each one's bytes follow those of the one before */
   u64 at[PF_LANES];    /* where each lane's bytes lie; a lane that is off repeats the first that is on */
 } Piece;
@@ -57,6 +58,8 @@ static inline const u32 *get_lanes(Wave *w, const Operand *o, u32 plus, u32 *spa
 enum { SIGNED = 1, HALF = 2 };
 void visit_load(Wave *w, const Inst *in, const Piece *p);
 void visit_store(Wave *w, const Inst *in, const Piece *p);
+/* What a store has for a lane. */
+void stored_bytes(Wave *w, const Inst *in, u32 lane, u8 *out);
 void visit_atomic(Wave *w, const Inst *in, const Piece *p);
 /* Loads whose words go on to the LDS: at M0, a word per lane. */
 void visit_to_lds(Wave *w, const Inst *in, const Piece *p);

@@ -368,6 +368,7 @@ static void run_group(Group *g, Wave *waves, u32 *order, u32 count, u64 *random)
       waves[i].state = RUNNING;
     }
     g->epoch++;
+    g->phase = g->next, g->next += count * PF_LANES;
   }
 }
 
@@ -388,9 +389,10 @@ int pf_sim_run(Launch *launch) {
   group.lds_written = malloc(launch->lds_bytes + 64);
   group.writers = malloc(launch->lds_bytes + 64);
   group.readers = malloc(launch->lds_bytes + 64);
+  group.owners = calloc(launch->span_count + 1, sizeof *group.owners);
   jmp_buf out;
   if (!waves || !order || !rows || (scratch_bytes && !scratch) || !group.lds || !group.lds_written || !group.writers ||
-      !group.readers)
+      !group.readers || !group.owners)
     goto done;
   for (u32 i = 0; i < count; i++) {
     order[i] = i;
@@ -401,6 +403,7 @@ int pf_sim_run(Launch *launch) {
   status = 1;
   if (setjmp(out)) {
     if (launch->fault.kind == FAULT_NONE) status = 3;
+    if (launch->fault.kind == FAULT_MEMORY) status = 2;
     goto done;
   }
   const u64 groups = (u64)launch->grid[0] * launch->grid[1] * launch->grid[2];
@@ -412,6 +415,7 @@ int pf_sim_run(Launch *launch) {
     group.id[0] = (u32)(n % launch->grid[0]);
     group.id[1] = (u32)(n / launch->grid[0] % launch->grid[1]);
     group.id[2] = (u32)(n / launch->grid[0] / launch->grid[1]);
+    group.block = group.phase = group.next, group.next += count * PF_LANES;
     group.epoch++; /* what the group before touched does not matter */
     memset(group.lds, 0xff, launch->lds_bytes);
     memset(group.lds_written, 0, launch->lds_bytes);
@@ -422,6 +426,8 @@ int pf_sim_run(Launch *launch) {
 done:
   fesetround(rounding);
   free(waves), free(order), free(rows), free(scratch);
+  for (u64 i = 0; group.owners && i < launch->span_count; i++) free(group.owners[i]);
+  free(group.owners);
   free(group.lds), free(group.lds_written), free(group.writers), free(group.readers);
   return status;
 }

@@ -70,6 +70,12 @@ INLINE void store_part(Wave *w, const Inst *in, const Piece *p, u32 bytes) {
   }
 }
 
+void stored_bytes(Wave *w, const Inst *in, u32 lane, u8 *out) {
+  const u32 *from = row(w, in->src[2].index) + lane;
+  for (u32 k = 0; 4 * k < in->bytes; k++) memcpy(out + 4 * k, from + k * PF_LANES, 4);
+  if (in->flags & D16_HIGH) memcpy(out, out + 2, 2);
+}
+
 void visit_store(Wave *w, const Inst *in, const Piece *p) {
   switch (in->bytes) {
   case 1: store_part(w, in, p, 1); break;

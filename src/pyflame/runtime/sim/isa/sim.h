@@ -78,7 +78,8 @@ typedef struct {
 
 enum {
   FAULT_NONE, FAULT_ADDRESS, FAULT_UNINITIALISED, FAULT_RACE, FAULT_BARRIER, FAULT_LIMIT, FAULT_INSTRUCTION,
-  FAULT_ALIGNMENT, FAULT_DIVERGENT
+  FAULT_ALIGNMENT, FAULT_DIVERGENT,
+  FAULT_MEMORY /* the host has none left: not the kernel's doing */
 };
 enum { SPACE_GLOBAL, SPACE_LDS, SPACE_SCRATCH, SPACE_FLAT, SPACE_CODE };
 enum { CHECK_UNINITIALISED = 1, CHECK_RACES = 2, COUNT = 4 };
@@ -147,6 +148,8 @@ typedef struct Group {
   u8 *lds, *lds_written;
   u8 *writers, *readers; /* who touched each byte of the LDS in the epoch that follows (access.c) */
   u32 touched_epoch;
+  u32 **owners;          /* of each span, or null: for each byte the thread that stored it in this launch (access.c) */
+  u32 next, block, phase; /* numbers of threads: the next free one, the last before this group, … before this epoch */
   Fault pending; /* an uninitialised read that turns out as a race if another wave writes before the next barrier */
 } Group;
 
