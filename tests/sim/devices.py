@@ -30,7 +30,7 @@ def own_gpus(
     *,
     nbytes: int = 1 << 30,
     seed: int = 0,
-    pool: str = "cached",
+    pool: str = "exact",
     make_machine: Callable[[str, Memory], Any] | None = None,
     make_compiler: Callable[[], KernelCompiler] | None = None,
 ) -> Iterator[list[GpuDevice]]:

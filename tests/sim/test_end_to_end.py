@@ -183,7 +183,7 @@ def test_a_missing_event_shows() -> None:
 
 
 def test_memory_runs_out_and_comes_back() -> None:
-    with own_gpus("gfx942", nbytes=64 * MIB) as (gpu,), pf.device(str(gpu.id)):
+    with own_gpus("gfx942", nbytes=64 * MIB, pool="cached") as (gpu,), pf.device(str(gpu.id)):
         held = [pf.zeros(5 * MIB) + n for n in range(2)]  # 20 MiB each
         pf.eval(*held)
         dropped = pf.zeros(4 * MIB) + 1.0

@@ -117,7 +117,9 @@ def test_devices_of_two_targets_do_not_reach_each_other(driver: HipDriver) -> No
     assert second.reaches(open_device(driver, 0)) and not second.reaches(elsewhere)
 
 
-def test_memory_runs_out(device: GpuDevice) -> None:
+def test_memory_runs_out(driver: HipDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYFLAME_MEMORY_POOL", "cached")
+    device = open_device(driver)
     held = [device.allocate(20 * MIB) for _ in range(3)]
     with pytest.raises(ROCmMemoryError, match=r"expected 20.00 MiB on sim:gfx942 but there is no room") as caught:
         device.allocate(20 * MIB)

@@ -28,6 +28,14 @@ class Knob:
                 f"[{self.name}] expected a whole number but got {value!r}; unset it for {self.default}"
             ) from None
 
+    def choice(self, *allowed: str) -> str:
+        value = self.text()
+        if value not in (self.default, *allowed):
+            raise ArgumentError(
+                f"[{self.name}] expected {' or '.join(allowed)} but got {value!r}; unset it for the default"
+            )
+        return value
+
 
 DEVICE = Knob("PYFLAME_DEVICE", "", "device to start on, such as cpu or rocm:0; empty: the first of cuda, rocm, cpu")
 DEBUG = Knob(
@@ -57,12 +65,16 @@ GRAPH_BRANCHES = Knob(
 )
 MEMORY_POOL = Knob(
     "PYFLAME_MEMORY_POOL",
-    "cached",
-    "cached, or exact: each block of a GPU is an allocation of its own with exact bounds",
+    "",
+    "cached, or exact: each tensor and each buffer of a plan is an allocation of its own with exact bounds, as address "
+    "sanitizers and simulated GPUs check them; on the CPU new memory holds bytes of 0xFF, which are NaN or -1. Empty: "
+    "exact on simulated GPUs, cached elsewhere",
 )
 SIM_DEVICES = Knob("PYFLAME_SIM_DEVICES", "1", "simulated GPUs of each target: 1 to 8")
 SIM_MEMORY_MB = Knob(
-    "PYFLAME_SIM_MEMORY_MB", "4096", "memory in MB of a simulated GPU; the host needs twice what is used"
+    "PYFLAME_SIM_MEMORY_MB",
+    "4096",
+    "memory in MB of a simulated GPU; the host needs twice what is used, and four times what a launch writes",
 )
 SIM_SEED = Knob(
     "PYFLAME_SIM_SEED", "0", "seed of what a simulated GPU may choose: the order of work, new memory's content"

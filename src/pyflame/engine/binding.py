@@ -15,7 +15,9 @@ Held = list[tuple[Any, int]]  # memory and byte offset of each slot
 class Binding:
     """The slots of a plan: its inputs, then its outputs, in the order of its buffers.
 
-    `allocate` gives memory for an output of one of `sizes`, `copy(to, from, bytes)` moves bytes on the device.
+    `allocate` gives memory for an output of one of `sizes`, `copy(to, from, bytes)` moves bytes on the device. Slots
+    behind these hold the arena of all intermediates and the `scratch` of all launches, whose bytes are given. Where
+    memory is `exact` each of them has a slot of its own among these, so that a kernel which leaves one is caught.
     """
 
     def __init__(
@@ -24,13 +26,21 @@ class Binding:
         allocate: Callable[[int], Any],
         copy: Callable[[int, int, int], Any],
         size_of: Callable[[int], int] = lambda nbytes: nbytes,
+        scratch: Sequence[int] = (),
+        exact: bool = False,
     ) -> None:
         self.plan = plan
         self._allocate = allocate
         self._copy = copy
         inputs = [(n, b) for n, b in enumerate(plan.buffers) if b.role == "input"]
         outputs = [(n, b) for n, b in enumerate(plan.buffers) if b.role == "output"]
-        self.slot_of = {number: slot for slot, (number, _) in enumerate([*inputs, *outputs])}
+        own = [(n, b) for n, b in enumerate(plan.buffers) if b.role == "scratch" and exact]
+        self.slot_of = {number: slot for slot, (number, _) in enumerate([*inputs, *outputs, *own])}
+        self._own_sizes = [size_of(b.nbytes) for _, b in own]
+        self._scratch = {n: size_of(size) for n, size in enumerate(scratch) if size and exact}
+        self.arena = len(self.slot_of) + len(self._scratch)  # its slot
+        self.arena_bytes = 0 if exact else plan.arena_bytes
+        self.scratch_bytes = 0 if exact else max(scratch, default=0)
         self.positions = [b.position for _, b in inputs]
         self.sizes = {b.position: size_of(b.nbytes) for _, b in inputs}
         self.input_bytes = {b.position: b.nbytes for _, b in inputs}
@@ -44,9 +54,19 @@ class Binding:
         self.uniforms = [(source == "slot", v) for source, v, _ in plan.uniforms]
 
     def place(self, buffer: int, offset: int) -> tuple[int, int]:
-        """(slot, byte offset) of a place in a buffer; intermediates are places in the arena, the slot behind all."""
-        decl = self.plan.buffers[buffer]
-        return (len(self.slot_of), decl.offset + offset) if decl.role == "scratch" else (self.slot_of[buffer], offset)
+        """(slot, byte offset) of a place in a buffer."""
+        slot = self.slot_of.get(buffer)
+        return (self.arena, self.plan.buffers[buffer].offset + offset) if slot is None else (slot, offset)
+
+    def scratch_place(self, launch: int) -> tuple[int, int]:
+        """(slot, byte offset) of a launch's own scratch."""
+        if launch not in self._scratch:
+            return self.arena + 1, 0
+        return len(self.slot_of) + list(self._scratch).index(launch), 0
+
+    def hold_scratch(self) -> Held:
+        """Memory for the launches that have a slot for it."""
+        return [(self._allocate(size), 0) for size in self._scratch.values()]
 
     def hold(self, inputs: Sequence[Value], given: Sequence[int]) -> Held:
         """The memory of all slots.
@@ -63,7 +83,11 @@ class Binding:
         for size in self.output_sizes:
             own = heirs.get(len(held))
             held.append((self._allocate(size), 0) if own is None else (own.storage, own.offset))
-        return held
+        return [*held, *((self._allocate(size), 0) for size in self._own_sizes), *self.hold_scratch()]
+
+    def intermediates(self, held: Held) -> Held:
+        """What of it is neither input nor output."""
+        return held[len(self.positions) + len(self.output_sizes) :]
 
     def _copied(self, value: Value, position: int) -> Value:
         """The same bytes in memory that may be overwritten."""

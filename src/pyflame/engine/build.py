@@ -59,18 +59,19 @@ class Executable:
         sources = merge(plan, [launch_source(launch, device) for launch in plan.launches])
         addresses = device.functions(kernel_texts(sources))
         epilogues = iter(address for (address,) in addresses[len(sources) :])
-        self._scratch = max((s.scratch_bytes + s.worker_bytes * device.workers for s in sources), default=0)
+        scratch = [s.scratch_bytes + s.worker_bytes * device.workers for s in sources]
         pool = device.pool
-        self._binding = Binding(plan, pool.take, ctypes.memmove, pool.size_class)
-        self._workspace = pool.size_class(plan.arena_bytes + self._scratch) if plan.arena_bytes + self._scratch else 0
-        self._pack_slots = struct.Struct(f"={len(self._binding.slot_of) + 2}q").pack
+        binding = self._binding = Binding(plan, pool.take, ctypes.memmove, pool.size_class, scratch, pool.exact)
+        workspace = binding.arena_bytes + binding.scratch_bytes
+        self._workspace = pool.size_class(workspace) if workspace else 0
+        self._pack_slots = struct.Struct(f"={binding.arena + 2}q").pack
         # of each launch: seconds, and when it first began
         self._times = np.zeros((len(plan.launches), 2))
         self.seconds = self._times[:, 0]
         self._keep: list[Any] = []
         rows: list[list[int]] = []
         for number, (launch, source, functions) in enumerate(zip(plan.launches, sources, addresses, strict=False)):
-            slots = self._slots(launch, source)
+            slots = self._slots(number, launch, source)
             args = np.array(source.args or (0,), np.int64)
             if source.epilogue:
                 args[source.epilogue_arg] = next(epilogues)
@@ -95,12 +96,11 @@ class Executable:
         self._tables = (untimed.ctypes.data, self._timed.ctypes.data)
         self._count = len(rows)
 
-    def _slots(self, launch: Launch, source: Source) -> np.ndarray[Any, Any]:
-        """(slot, byte offset) of each kernel buffer; intermediates are offsets in the arena."""
-        arena = len(self._binding.slot_of)
+    def _slots(self, number: int, launch: Launch, source: Source) -> np.ndarray[Any, Any]:
+        """(slot, byte offset) of each kernel buffer, and of the launch's scratch."""
         pairs = [n for place in launch.buffers for n in self._binding.place(*place)]
         position = len(pairs) if source.scratch_position < 0 else 2 * source.scratch_position
-        pairs[position:position] = [arena + 1, 0]
+        pairs[position:position] = self._binding.scratch_place(number)
         return np.array(pairs, np.int64)
 
     def run(
@@ -118,7 +118,7 @@ class Executable:
             addresses = [storage.address + offset for storage, offset in held]
             workspace = self.device.pool.take(self._workspace) if self._workspace else None
             arena = workspace.address if workspace is not None else 0
-            slots = self._pack_slots(*addresses, arena, arena + self.plan.arena_bytes)
+            slots = self._pack_slots(*addresses, arena, arena + binding.arena_bytes)
             error = (ctypes.c_int64 * 3)() if self.plan.checks else None
             uniforms = binding.pack_uniforms(constants)
             if trace.recording is None:

@@ -151,11 +151,13 @@ def _dear(plan: Plan, nbytes: int) -> str:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A graph, the words of its launches, and the places of its own that it computes into, by slot."""
+    """A graph, the words of its launches, and the places of its own that it computes into: results, by slot, and
+    intermediates outside of the workspace."""
 
     graph: Any
     words: Words
     results: Mapping[int, Any]
+    intermediates: Held
 
     @property
     def free(self) -> bool:
@@ -218,7 +220,8 @@ class _Captured:
                 self.executable.launch(words)
             else:
                 self.executable.launch_in_branches(words, self.order, stream, self.side.address)
-        return _Ready(graph, words, {slot: held[slot][0] for slot in self.sizes})
+        results = {slot: held[slot][0] for slot in self.sizes}
+        return _Ready(graph, words, results, self.executable.binding.intermediates(held))
 
     def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value] | None:
         """The plan's outputs; None where no graph serves."""

@@ -104,12 +104,13 @@ class GpuExecutable:
         self._known: dict[tuple[int, ...], Words] = {}  # by the places of all memory: a loop's come back
         given = calls or {}
         sources = [given.get(n) or gpu_source(x, device.target, aligned) for n, x in enumerate(plan.launches)]
-        self.binding = Binding(plan, device.allocate, device.copy)
-        self._arena = len(self.binding.slot_of)
-        self.scratch_bytes = max(map(_scratch, sources), default=0)
-        sizes = [plan.arena_bytes, self.scratch_bytes, 8 * len(plan.uniforms)]
+        scratch = [_scratch(s) for s in sources]
+        self.binding = Binding(plan, device.allocate, device.copy, scratch=scratch, exact=device.pool.exact)
+        self._arena = self.binding.arena
+        self.scratch_bytes = self.binding.scratch_bytes
+        self._sizes = [self.binding.arena_bytes, self.scratch_bytes, 8 * len(plan.uniforms), ERROR_BYTES]
         self._starts = [0]
-        for size in (*sizes, ERROR_BYTES):
+        for size in self._sizes:
             self._starts.append(self._starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
         self.seconds = np.zeros(len(plan.launches))
         self._lay_out(sources)
@@ -139,15 +140,16 @@ class GpuExecutable:
         phases: list[tuple[int, ...]]  # their arguments
         for number, (launch, source) in enumerate(zip(self.plan.launches, sources, strict=True)):
             if isinstance(source, Call):
-                pairs = [self.binding.place(*launch.buffers[b]) for b in source.buffers] + [(self._arena + 1, 0)]
+                pairs = [self.binding.place(*launch.buffers[b]) for b in source.buffers]
+                pairs.append(self.binding.scratch_place(number))
                 needed, phases = [*source.alignment, 1], [()]
             else:
                 pairs = [self.binding.place(*pair) for pair in launch.buffers[: source.buffers]]
-                pairs += [(self._arena + n, 0) for n in (1, 2, 3)]
+                pairs += [self.binding.scratch_place(number), (self._arena + 2, 0), (self._arena + 3, 0)]
                 needed, phases = [*source.alignment[: source.buffers], 1, 1, 1], [p.args for p in source.phases]
             for args in phases:
                 self._starts_of.append(len(constants))
-                if _scratch(source):
+                if _scratch(source) and self.scratch_bytes:
                     self._scratch_at.append((number, len(constants) + pairs.index((self._arena + 1, 0))))
                 constants += [*(offset for _, offset in pairs), *args]
                 slots += [slot + 1 for slot, _ in pairs]  # behind nothing, which plain arguments add
@@ -173,7 +175,7 @@ class GpuExecutable:
     def _start(self, held: Held, constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> list[Value]:
         plan, device = self.plan, self.device
         if self._runs:
-            needed = plan.arena_bytes or self.scratch_bytes or plan.checks
+            needed = self.binding.arena_bytes or self.scratch_bytes or plan.checks
             workspace, at = self.workspace() if needed else (None, [0] * 4)
             if plan.uniforms:
                 uniforms = self._uniforms(constants)
@@ -198,6 +200,9 @@ class GpuExecutable:
 
     def workspace(self) -> tuple[Any, list[int]]:
         """Memory for one run, and where in it arena, scratch, uniforms and error record begin."""
+        if self.device.pool.exact:
+            blocks = [self.device.allocate(size) for size in self._sizes]
+            return blocks, [block.address for block in blocks]
         block = self.device.allocate(self._starts[-1])
         return block, [block.address + start for start in self._starts[:-1]]
 

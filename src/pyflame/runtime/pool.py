@@ -3,20 +3,30 @@
 Fresh pages cost more than the kernels that fill them, so freed blocks are kept and handed out again. Sizes are rounded
 up to a class (eight steps per power of two), which wastes at most 1/8 and lets blocks of similar sizes stand in for
 each other. A block returns to the pool when the last object that holds it is gone.
+
+PYFLAME_MEMORY_POOL=exact turns this off: each block is an allocation of the system with exactly its bytes, freed when
+it is given up, so that an address sanitizer sees where it ends. It holds bytes of 0xFF until somebody writes to it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
 
+from pyflame.core import knobs
 from pyflame.core.errors import OutOfMemoryError
 from pyflame.runtime.stats import MemoryStats
 
 ALIGNMENT = 64
 _SMALLEST = 256
+POISON = 0xFF  # NaN as any float, -1 as an integer: nobody takes it for a result
+_system = ctypes.CDLL(None)
+_system.free.argtypes = (ctypes.c_void_p,)
+_system.posix_memalign.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 
 
 class Block:
@@ -36,10 +46,28 @@ class Block:
             self._pool._release(self.nbytes, self.address, self._memory)
 
 
-class HostPool:
-    """Hands out aligned host memory. Thread safe."""
+def exact_wanted(kind: str) -> bool:
+    """Whether each block of a kind of device shall be an allocation of its own: PYFLAME_MEMORY_POOL."""
+    wanted = knobs.MEMORY_POOL.choice("cached", "exact")
+    return wanted == "exact" or (not wanted and kind.startswith("sim:"))
 
-    def __init__(self) -> None:
+
+def _exactly(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Aligned, poisoned memory that ends where its bytes end. NumPy's own has room behind them, and may be reused."""
+    found = ctypes.c_void_p()
+    if _system.posix_memalign(ctypes.byref(found), ALIGNMENT, size) or found.value is None:
+        raise MemoryError
+    memory = (ctypes.c_uint8 * size).from_address(found.value)
+    weakref.finalize(memory, _system.free, found.value).atexit = False  # what lives then may still be used
+    ctypes.memset(memory, POISON, size)
+    return np.ctypeslib.as_array(memory)
+
+
+class HostPool:
+    """Hands out aligned host memory. Thread safe. `exact`: as PYFLAME_MEMORY_POOL says unless given."""
+
+    def __init__(self, exact: bool | None = None) -> None:
+        self.exact = exact_wanted("cpu") if exact is None else exact
         self._free: dict[int, list[tuple[int, Any]]] = {}
         # Re-entrant: a release may run in the middle of an allocation, when the garbage collector frees a block.
         self._lock = threading.RLock()
@@ -51,8 +79,9 @@ class HostPool:
         self._allocations = self._frees = self._hits = 0
         self._fresh_blocks = self._dropped = self._retries = self._failures = 0
 
-    @staticmethod
-    def size_class(nbytes: int) -> int:
+    def size_class(self, nbytes: int) -> int:
+        if self.exact:
+            return max(nbytes, 1)
         if nbytes <= _SMALLEST:
             return _SMALLEST
         step = 1 << max((nbytes - 1).bit_length() - 4, 6)
@@ -88,7 +117,7 @@ class HostPool:
     def _fresh(self, size: int) -> Any:
         for attempt in range(2):
             try:
-                memory = np.empty(size + ALIGNMENT, np.uint8)
+                memory = _exactly(size) if self.exact else np.empty(size + ALIGNMENT, np.uint8)
             except MemoryError:
                 if attempt:
                     self._failures += 1
@@ -109,9 +138,12 @@ class HostPool:
     def _release(self, size: int, address: int, memory: Any) -> None:
         with self._lock:
             self._allocated -= size
-            self._cached += size
             self._live -= 1
             self._frees += 1
+            if self.exact:
+                self._dropped += 1
+                return
+            self._cached += size
             self._free.setdefault(size, []).append((address, memory))
 
     def empty_cache(self) -> int:

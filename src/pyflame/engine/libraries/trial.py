@@ -68,7 +68,8 @@ class Ground:
 
     def held(self, executable: GpuExecutable) -> Held:
         """The memory as an executable's slots."""
-        return [(self._block, self._starts[number]) for number in executable.binding.slot_of]
+        binding = executable.binding
+        return [*((self._block, self._starts[number]) for number in binding.slot_of), *binding.hold_scratch()]
 
     def clear(self, number: int) -> None:
         """Forget what was written to a kernel's buffer."""
@@ -108,7 +109,7 @@ class Trial:
     def __init__(self, ground: Ground, plan: Plan, calls: Mapping[int, Call]) -> None:
         self.device = ground.device
         self._executable = GpuExecutable(plan, ground.device, calls=calls)
-        held = ground.held(self._executable)
+        held = self._held = ground.held(self._executable)
         self._workspace, at = self._executable.workspace()
         if plan.uniforms:
             self._executable.upload(at[2], _constants(plan))

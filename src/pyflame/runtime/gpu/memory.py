@@ -8,7 +8,8 @@ Memory belongs to a stream. What is given up on a stream may be used on it again
 behind the old. Another stream gets it only behind an event; `Block.used_on` tells of streams that read a block too.
 
 PYFLAME_MEMORY_POOL=exact turns all of this off: each block is an allocation of the driver with exactly its bytes, freed
-when it is given up. That is slow, and shows a simulator or a sanitizer where every tensor begins and ends.
+when it is given up. That is slow on a GPU, and shows a simulator, which has it so from the start, or a sanitizer where
+every tensor begins and ends.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import threading
 from bisect import bisect_left, insort
 from collections import Counter
 
-from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.gpu.returns import Returns
+from pyflame.runtime.pool import exact_wanted
 from pyflame.runtime.stats import MemoryStats, shown
 
 ALIGNMENT = 256
@@ -127,7 +128,7 @@ class DevicePool:
         error: type[OutOfMemoryError] = OutOfMemoryError,
         exact: bool | None = None,
     ) -> None:
-        self._exact = _exact_wanted() if exact is None else exact
+        self.exact = exact_wanted(driver.kind) if exact is None else exact
         self._driver = driver
         self._index = index
         self._error = error
@@ -150,7 +151,7 @@ class DevicePool:
         """Memory for work on a stream. Its content is undefined."""
         if nbytes < 0:
             raise ArgumentError(f"[memory] expected a size of 0 or more but got {nbytes}")
-        size = max(nbytes, 1) if self._exact else size_class(nbytes)
+        size = max(nbytes, 1) if self.exact else size_class(nbytes)
         with self._lock:
             self._count["allocations"] += 1
             self._take_in()
@@ -186,7 +187,7 @@ class DevicePool:
             if chunk is not None:
                 return chunk
         try:
-            return self._grow(size, stream, size if self._exact else segment_size(size))
+            return self._grow(size, stream, size if self.exact else segment_size(size))
         except OutOfMemoryError as error:
             failed = error
         if quiet:
@@ -196,7 +197,7 @@ class DevicePool:
             self._count["retries"] += 1
             self.empty_cache()
             try:
-                return self._grow(size, stream, size if self._exact else -(-size // _SMALL_SEGMENT) * _SMALL_SEGMENT)
+                return self._grow(size, stream, size if self.exact else -(-size // _SMALL_SEGMENT) * _SMALL_SEGMENT)
             except OutOfMemoryError as error:
                 failed = error
         self._count["out_of_memory"] += 1
@@ -259,7 +260,7 @@ class DevicePool:
             chunk.note = ""
             del self._live[chunk.address]
             self._join(chunk)
-            if self._exact:
+            if self.exact:
                 self._driver.set_device(self._index)
                 self._release(chunk.segment)
 
@@ -403,13 +404,3 @@ class DevicePool:
             f"{shown(total)}. Largest blocks in use: {blocks or 'none'}. Delete tensors you no longer need, or use a "
             f"smaller batch or dtype. ({reason})"
         )
-
-
-def _exact_wanted() -> bool:
-    """Whether PYFLAME_MEMORY_POOL asks for blocks of exact sizes."""
-    wanted = knobs.MEMORY_POOL.text()
-    if wanted not in ("cached", "exact"):
-        raise ArgumentError(
-            f"[{knobs.MEMORY_POOL.name}] expected cached or exact but got {wanted!r}; unset it for cached"
-        )
-    return wanted == "exact"
