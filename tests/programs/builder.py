@@ -15,7 +15,7 @@ from tests.programs.data import LAYOUTS, numbers
 from tests.programs.program import Input, Program, Step
 
 SIZES = (1, 2, 2, 3, 3, 4, 5, 5, 7, 8, 8, 13, 16, 17)
-LARGE = (31, 33, 64, 65, 129, 257, 300)
+LARGE = (33, 65, 129, 257, 300, 301)
 DTYPES = ("float64",) * 6 + ("float32",) * 4 + ("float16", "bfloat16")
 
 
@@ -29,9 +29,9 @@ class Draw:
     def __init__(self, seed: str, mode: str, small: bool) -> None:
         self.random = random.Random(seed)
         self.mode = mode
-        self.limit = 500 if small else self.random.choice([400, 3000, 40000])
+        self.limit = 500 if small else self.random.choice([400, 4000, 40000])
         sizes = [self.random.choice(SIZES) for _ in range(3)]
-        if not small and self.chance(0.3):
+        if not small and self.chance(0.4):
             sizes.append(self.random.choice(LARGE))
         if self.chance(0.05):
             sizes.append(0)
@@ -84,7 +84,7 @@ class Draw:
         if not found:
             raise Unsuited
         order = sorted(found)
-        return order[-1] if self.chance(0.35) else self.random.choice(order)
+        return self.random.choice(order[-2:] if self.chance(0.5) else order)
 
     def value(self, least: int = 0, most: int = 9, empty: bool = True) -> int:
         """A float tensor with a number of axes between these; an input if there is none."""
@@ -123,7 +123,7 @@ class Draw:
         return self.input(shape, f"index:{bound}", "int64")
 
     def input(self, shape: tuple[int, ...], kind: str = "normal", dtype: str = "", grad: bool = True) -> int:
-        if len(self.inputs) >= 9 or prod(shape) > self.limit:
+        if len(self.inputs) >= 12 or prod(shape) > self.limit:
             raise Unsuited
         dtype = dtype or (self.dtype if self.chance(0.95) else self.one_of("float64", "float32", self.dtype))
         smooth = dtype.startswith(("float", "bfloat"))

@@ -89,7 +89,7 @@ def draw(seed: int, small: bool = False, modes: tuple[str, ...] = MODES) -> tupl
         mode = modes[random.Random(f"{seed} mode").randrange(len(modes))]
         d = Draw(f"{seed} {attempt}", mode, small)
         wanted = (
-            d.integer(2, 5) if small or d.dtype in ("float16", "bfloat16") or mode == "autocast" else d.integer(2, 12)
+            d.integer(2, 5) if small or d.dtype in ("float16", "bfloat16") or mode == "autocast" else d.integer(2, 18)
         )
         tries = 0
         while len(d.steps) < wanted and tries < 60:

@@ -40,7 +40,7 @@ class Worker:
         self.lines: queue.Queue[str | None] = queue.Queue()
 
     def start(self) -> subprocess.Popen[str]:
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+        env = environment(self.device, self.sanitize)
         self.errors = open(f"/tmp/programs-{os.getpid()}-{id(self)}.log", "w+")  # noqa: SIM115  closed in stop
         command = [sys.executable, "-m", "tests.programs.worker", self.device]
         process = subprocess.Popen(
@@ -92,6 +92,25 @@ class Worker:
             self.process = None
             self.errors.close()
             Path(self.errors.name).unlink()
+
+
+def environment(device: str, sanitize: bool) -> dict[str, str]:
+    """On GPUs and under a sanitizer each buffer is an allocation, so that an access behind it is found."""
+    folders = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    env = {**os.environ, "PYTHONPATH": folders, "OMP_NUM_THREADS": "1", "PYFLAME_DEVICE": "cpu"}
+    if device.startswith("sim") or sanitize:
+        env["PYFLAME_MEMORY_POOL"] = "exact"
+    if sanitize:
+        found = [
+            subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True)
+            for name in ("libasan.so", "libubsan.so")
+        ]
+        env["LD_PRELOAD"] = ":".join(map(str.strip, found))
+        env["ASAN_OPTIONS"] = "detect_leaks=0:halt_on_error=1"
+        env["UBSAN_OPTIONS"] = "halt_on_error=1:print_stacktrace=1"
+        env["PYFLAME_CC"] = "gcc"
+        env["PYFLAME_CPU_FLAGS"] = "-fsanitize=address,undefined -fno-sanitize-recover=all -g -fno-omit-frame-pointer"
+    return env
 
 
 def _place(said: str) -> str:

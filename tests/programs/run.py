@@ -125,7 +125,7 @@ class Torch:
         return torch.optim.SGD(parameters, lr=0.02, momentum=0.5)
 
     def assign(self, cell: Any, value: Any) -> None:
-        cell.data = value.detach().clone()
+        cell.data = value.detach().to(cell.dtype).clone()
 
     def is_smooth(self, value: Any) -> bool:
         return bool(value.is_floating_point() and value.requires_grad)

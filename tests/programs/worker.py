@@ -7,18 +7,12 @@ killed it.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import traceback
 import warnings
-from typing import Any
-
-# Before PyFlame is imported: on simulators, an access behind a buffer must be one outside of an allocation.
-os.environ.setdefault("PYFLAME_MEMORY_POOL", "exact")
-os.environ.setdefault("PYFLAME_DEVICE", "cpu")
-
 from pathlib import Path
+from typing import Any
 
 from tests.programs.compare import Expected, difference, expected
 from tests.programs.draw import draw

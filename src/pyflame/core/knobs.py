@@ -48,6 +48,7 @@ CACHE_DIR = Knob(
 )
 CACHE_MB = Knob("PYFLAME_CACHE_MB", "1024", "size in MB above which the least recently used kernels are removed")
 CC = Knob("PYFLAME_CC", "", "C compiler for CPU kernels; empty: cc, gcc or clang, whichever is found first")
+CPU_FLAGS = Knob("PYFLAME_CPU_FLAGS", "", "more flags for the C compiler, such as -fsanitize=address or -g")
 HIP_CLANG = Knob("PYFLAME_HIP_CLANG", "", "clang with the AMDGPU target, for building without hiprtc; empty: search")
 THREADS = Knob("PYFLAME_THREADS", "0", "worker threads of the CPU device; 0: one per core this process may use")
 MAX_PENDING = Knob("PYFLAME_MAX_PENDING", "200000", "nodes a thread may build before the newest one is evaluated")
@@ -89,6 +90,7 @@ ALL = (
     CACHE_DIR,
     CACHE_MB,
     CC,
+    CPU_FLAGS,
     HIP_CLANG,
     THREADS,
     MAX_PENDING,

@@ -33,7 +33,8 @@ def in_place(d: Draw) -> None:
     c = d.number()
     text = d.one_of(
         "{0}.add_({1})", "{0}.mul_({1})", "{0}.sub_({1})", f"{{0}}.add_({c})", f"{{0}}.mul_({c})", "{0}.copy_({1})",
-        "{0} += {1}", "{0} *= {1}", "{0}.tanh_()", "{0}.zero_()", f"{{0}}.fill_({c})", f"{{0}}.clamp_({-abs(c)}, {abs(c)})",
+        "{0} += {1}", "{0} *= {1}", "{0}.tanh_()", "{0}.zero_()", f"{{0}}.fill_({c})",
+        f"{{0}}.clamp_({-abs(c)}, {abs(c)})",
     )  # fmt: skip
     if y == x:
         raise Unsuited

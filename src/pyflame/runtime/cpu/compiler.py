@@ -69,7 +69,8 @@ class CompilerC(KernelTable[int]):
     def __init__(self, path: str, cache: DiskCache | None = None) -> None:
         self.path = path
         self.cache = cache or DiskCache()
-        self.version, self.flags = self._probe()
+        self.version, flags = self._probe()
+        self.flags = (*flags, *knobs.CPU_FLAGS.text().split())
         folder = include_dir()
         headers = b"".join(p.read_bytes() for p in sorted([*folder.glob("*.h"), *folder.parent.glob("*.c")]))
         super().__init__(self.cache, digest(self.version, " ".join(self.flags), headers))
