@@ -1,13 +1,20 @@
-"""Modes that hold for the calling thread: gradient recording, the current device, tracing, eager and deterministic."""
+"""Modes that hold for the calling thread: gradient recording, the current device, tracing, eager and deterministic.
+
+An interrupt (Ctrl-C) may come between any two bytecodes, so also within `__exit__`, before it has put a mode back. So
+no bytecode of ours puts modes back: the object that a `with` statement holds does, in C, when the statement lets it go.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyflame.core.device import CPU, DeviceId
+
+M = TypeVar("M", bound="mode")
 
 
 class DefaultDevice:
@@ -32,11 +39,8 @@ class DefaultDevice:
 class State(threading.local):
     """One instance per thread; attributes are read on every op, so they are plain."""
 
-    device: DeviceId  # the current one; missing until this thread first needs it
-
     def __init__(self) -> None:
-        if default_device.chosen is not None:
-            self.device = default_device.chosen
+        vars(self)["device"] = default_device.chosen  # None until this thread first needs it
         self.grad_enabled = True
         self.eager = False
         self.deterministic = False
@@ -45,34 +49,90 @@ class State(threading.local):
         self.tracer: Any = None  # transform.jit
         self.streams: Any = None  # core.generator.Streams: random streams that a checkpoint records or repeats
         self.rebinds: list[Any] | None = None  # what a checkpoint undoes: cells rebound while it computes again
+        self.allocator: Any = None  # data.memory: makes the arrays of batches
         self.pending = 0  # nodes built since the last evaluation
         self.line: str | None = None  # the user's line, while a composite is being decomposed
 
-    if not TYPE_CHECKING:  # to a type checker there are no other attributes than those above
+    @property
+    def device(self) -> DeviceId:
+        """The current device."""
+        here = vars(self)
+        if here["device"] is None:
+            here["device"] = default_device.get()
+        found: DeviceId = here["device"]
+        return found
 
-        def __getattr__(self, name: str) -> DeviceId:
-            if name != "device":
-                raise AttributeError(f"the thread's state has no {name!r}")
-            self.device = default_device.get()
-            return self.device
+    @device.setter
+    def device(self, wanted: DeviceId) -> None:
+        vars(self)["device"] = wanted
 
 
-_MISSING: Any = object()
 default_device = DefaultDevice()
 state = State()
 
 
-@contextmanager
-def mode(**changes: Any) -> Iterator[None]:
-    """Set attributes of the thread's state for the duration of a with block."""
-    here = vars(state)
-    before = {name: here.get(name, _MISSING) for name in changes}  # a device that is not chosen yet stays that
-    here.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is _MISSING:
-                del here[name]
-            else:
-                here[name] = value
+class Undo(partial):  # type: ignore[type-arg]
+    """A call that is made, without a bytecode, when nothing holds it any more.
+
+    It must be held by a frame's stack alone, as the parts of an unfinished expression are: a traceback keeps variables.
+    """
+
+    __del__ = partial.__call__
+
+
+class _Exit(partial):  # type: ignore[type-arg]
+    """What a `with` statement holds while its block runs: `undo` is called when it lets go, however that comes."""
+
+    undo: Undo
+    __del__ = property(attrgetter("undo"))
+
+
+class _Leave:
+    """The `__exit__` of a mode: a new _Exit for each `with`, which asks for it just before it calls `__enter__`."""
+
+    def __get__(self, owner: mode | None, kind: type) -> Any:
+        if owner is None:
+            return self
+        before: dict[str, Any] = {}
+        out = _Exit(self._left, owner, before)
+        out.undo = partial(vars(state).update, before)
+        owner._asked = before
+        return out
+
+    @staticmethod
+    def _left(owner: mode, before: dict[str, Any], *exc: object) -> None:
+        if owner._asked is before:  # not entered since: this is no `with`
+            owner._asked = None
+            owner._by_hand.pop()
+
+    def __call__(self, owner: mode, *exc: object) -> None:
+        """As contextlib.ExitStack calls it: by way of the class."""
+        owner._by_hand.pop()
+
+
+class mode:
+    """Set attributes of the thread's state for the duration of a `with` block."""
+
+    _outer: dict[str, Any] = {}  # noqa: RUF012  # what to go back to, where that is not what was there at the entry
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+        self._asked: dict[str, Any] | None = None  # where `__enter__` notes what the `with` goes back to
+        self._by_hand: list[Undo] = []  # of calls of `__enter__` without a `with`
+
+    def __enter__(self: M) -> M:
+        before, self._asked = self._asked, None
+        here = vars(state)
+        if before is None:
+            before = {}
+            self._by_hand.append(Undo(here.update, before))
+        before.update({**{name: here[name] for name in self._changes}, **self._outer})
+        here.update(self._changes)
+        return self
+
+    if TYPE_CHECKING:
+
+        def __exit__(self, *exc: object) -> None: ...
+
+    else:
+        __exit__ = _Leave()

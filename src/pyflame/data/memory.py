@@ -6,14 +6,13 @@ page-locked memory of the current device (`data.pinning`).
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pyflame.core.device import CPU
+from pyflame.core.state import mode, state
 from pyflame.engine.value import to_numpy
 from pyflame.ir import Node
 from pyflame.ir.opdef import COPY, LEAF
@@ -22,28 +21,15 @@ from pyflame.tensor import Tensor
 Allocator = Callable[[tuple[int, ...], Any], "np.ndarray[Any, Any]"]
 
 
-class _Local(threading.local):
-    def __init__(self) -> None:
-        self.allocator: Allocator = np.empty
-
-
-_local = _Local()
-
-
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     """An uninitialised array for a part of a batch."""
-    return _local.allocator(shape, dtype)
+    allocate: Allocator = state.allocator or np.empty
+    return allocate(shape, dtype)
 
 
-@contextmanager
-def allocating(allocator: Allocator) -> Iterator[None]:
+def allocating(allocator: Allocator) -> mode:
     """Make the arrays of batches this way, in this thread, within a `with` block."""
-    before = _local.allocator
-    _local.allocator = allocator
-    try:
-        yield
-    finally:
-        _local.allocator = before
+    return mode(allocator=allocator)
 
 
 def host_leaf(tensor: Tensor) -> Node | None:

@@ -7,6 +7,7 @@ documentation all derive from the declaration.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,6 +123,7 @@ def register(op: OpDef) -> OpDef:
 
 
 _signatures: dict[tuple[Any, ...], int] = {}
+_numbers = itertools.count()  # not the table's length: two threads may find the same one
 _inferred: dict[tuple[Any, ...], tuple[Meta, int] | None] = {}
 _UNKNOWN: Any = object()
 _MAX_INFERRED = 100_000
@@ -129,7 +131,8 @@ _MAX_INFERRED = 100_000
 
 def signature(*key: Any) -> int:
     """A small integer that stands for this combination, the same one each time."""
-    return _signatures.setdefault(key, len(_signatures))
+    found = _signatures.get(key)
+    return _signatures.setdefault(key, next(_numbers)) if found is None else found
 
 
 def _place(op: OpDef, metas: Sequence[Meta]) -> tuple[DeviceId, bool]:
@@ -157,9 +160,8 @@ def _infer(op: OpDef, metas: Sequence[Meta], attrs: tuple[Any, ...]) -> tuple[Me
 def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Node:
     """Make the Node of an op. Shape, dtype and device errors are raised here, at the user's line."""
     here = state.__dict__  # one look-up of the thread's state: this is the hottest function of graph building
-    try:
-        current = here["device"]
-    except KeyError:  # this thread's first use of a device: it is chosen now
+    current = here["device"]
+    if current is None:  # this thread's first use of a device: it is chosen now
         current = state.device
     key: tuple[Any, ...]
     if len(srcs) == 2:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from pyflame.core.device import DeviceId, parse_device
-from pyflame.core.state import default_device, state
+from pyflame.core.state import default_device, mode, state
 from pyflame.engine import choice, services
 from pyflame.engine.devices import get_device as open_device
 
@@ -30,7 +29,7 @@ def get_device() -> str:
     return str(state.device)
 
 
-class device:
+class device(mode):
     """The current device within a `with` block, in this thread.
 
     >>> with pf.device("null:gfx942"):
@@ -41,21 +40,7 @@ class device:
     def __init__(self, name: object) -> None:
         self.id: DeviceId = parse_device(name)
         open_device(self.id)
-        self._before: list[DeviceId | None] = []
-
-    def __enter__(self) -> device:
-        self._before.append(vars(state).get("device"))  # None: nothing was chosen yet, and need not be for this
-        state.device = self.id
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        before = self._before.pop()
-        if before is None:
-            del state.device
-        else:
-            state.device = before
+        super().__init__(device=self.id)
 
     def __repr__(self) -> str:
         return f"device({str(self.id)!r})"

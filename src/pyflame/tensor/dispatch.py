@@ -12,7 +12,7 @@ import numpy as np
 from pyflame.autograd import record
 from pyflame.core import knobs
 from pyflame.core.errors import DTypeError, PyFlameError
-from pyflame.core.state import state
+from pyflame.core.state import Undo, state
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import OPS
@@ -69,13 +69,10 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
             _entries(a, found)
     if not found:
         return wrap(fn(*nodes, **named), None, nodes)
-    before = state.recorder
     recorder: list[Node] = []
-    state.recorder = recorder
-    try:
-        out = fn(*nodes, **named)
-    finally:
-        state.recorder = before
+    put = vars(state).__setitem__
+    # the recorder goes back when this tuple is gone: see core/state.py
+    out = (Undo(put, "recorder", state.recorder), put("recorder", recorder), fn(*nodes, **named))[2]
     record(recorder, found)
     return wrap(out, found, nodes)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pyflame.autograd import Entry, Hook, Leaf, backward
 from pyflame.core.errors import ArgumentError, GradientError, ShapeError
-from pyflame.core.state import state
+from pyflame.core.state import mode, state
 from pyflame.ir import F, Node, cast
 from pyflame.tensor.dispatch import read
 from pyflame.tensor.tensor import Tensor
@@ -20,7 +20,7 @@ Fn = TypeVar("Fn", bound=Callable[..., Any])
 # --- recording on and off ---------------------------------------------------------------------------------------------
 
 
-class set_grad_enabled:
+class set_grad_enabled(mode):
     """Record gradients or not: at once when called, and back again at the end of a `with` block. Also a decorator.
 
     >>> with pf.set_grad_enabled(False):
@@ -30,21 +30,16 @@ class set_grad_enabled:
 
     def __init__(self, mode: bool) -> None:
         self.wanted = bool(mode)
-        self._before = [state.grad_enabled]
+        super().__init__(grad_enabled=self.wanted)
+        self._outer = {"grad_enabled": state.grad_enabled}
         state.grad_enabled = self.wanted
-
-    def __enter__(self) -> None:
-        state.grad_enabled = self.wanted
-
-    def __exit__(self, *exc: object) -> None:
-        state.grad_enabled = self._before[0]
 
     def __call__(self, fn: Fn) -> Fn:
-        state.grad_enabled = self._before[0]
+        vars(state).update(self._outer)
         return _decorated(fn, self.wanted)
 
 
-class _GradMode:
+class _GradMode(mode):
     """Base of no_grad and enable_grad: `with no_grad():`, `@no_grad()` and `@no_grad`."""
 
     wanted: bool
@@ -53,14 +48,7 @@ class _GradMode:
         return super().__new__(cls) if fn is None else _decorated(fn, cls.wanted)
 
     def __init__(self, fn: Callable[..., Any] | None = None) -> None:
-        self._before: list[bool] = []  # a stack: one object may be entered again
-
-    def __enter__(self) -> None:
-        self._before.append(state.grad_enabled)
-        state.grad_enabled = self.wanted
-
-    def __exit__(self, *exc: object) -> None:
-        state.grad_enabled = self._before.pop()
+        super().__init__(grad_enabled=self.wanted)
 
     def __call__(self, fn: Fn) -> Fn:
         return _decorated(fn, self.wanted)
@@ -91,12 +79,8 @@ def _decorated(fn: Fn, wanted: bool) -> Fn:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = state.grad_enabled
-        state.grad_enabled = wanted
-        try:
+        with mode(grad_enabled=wanted):
             return fn(*args, **kwargs)
-        finally:
-            state.grad_enabled = before
 
     return call  # type: ignore[return-value]
 

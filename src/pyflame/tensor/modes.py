@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 from pyflame.core.state import mode, state
@@ -11,7 +10,7 @@ from pyflame.ir import Node, placed
 from pyflame.tensor.tensor import Tensor
 
 
-def eager() -> AbstractContextManager[None]:
+def eager() -> mode:
     """Evaluate every op when it is called, within a `with` block: for debugging, since an error then shows at its op.
 
     >>> with pf.eager():
@@ -20,7 +19,7 @@ def eager() -> AbstractContextManager[None]:
     return mode(eager=True)
 
 
-def deterministic() -> AbstractContextManager[None]:
+def deterministic() -> mode:
     """Use only implementations that give the same bits in every run, within a `with` block.
 
     PyFlame's own kernels do, on the CPU and on GPUs: the order of sums depends on shapes, not on threads. Of vendor

@@ -8,10 +8,10 @@ from typing import Any
 
 from pyflame.core.dtype import as_dtype, bfloat16, float16
 from pyflame.core.errors import DTypeError
-from pyflame.core.state import state
+from pyflame.core.state import mode
 
 
-class autocast:
+class autocast(mode):
     """Ops called inside compute in the given 16-bit dtype where the catalogue says "low" (matmul, convolution,
     attention), in float32 where it says "high" (softmax, norms, losses, sums), else in the dtype of their inputs.
 
@@ -31,15 +31,7 @@ class autocast:
                 f"[autocast] expected bfloat16 or float16 but got {self.dtype.name}; cast with x.to(...) for others"
             )
         self.enabled = enabled
-        self._before: list[Any] = []
-
-    def __enter__(self) -> autocast:
-        self._before.append(state.autocast)
-        state.autocast = self.dtype if self.enabled else None
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        state.autocast = self._before.pop()
+        super().__init__(autocast=self.dtype if enabled else None)
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
