@@ -83,7 +83,7 @@ class Undo(partial):  # type: ignore[type-arg]
 class _Exit(partial):  # type: ignore[type-arg]
     """What a `with` statement holds while its block runs: `undo` is called when it lets go, however that comes."""
 
-    undo: Undo
+    undo: Callable[[], None]
     __del__ = property(attrgetter("undo"))
 
 

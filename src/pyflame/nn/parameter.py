@@ -14,6 +14,7 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, empty
 from pyflame.tensor.gradients import no_grad
 from pyflame.tensor.modes import eval as evaluate
+from pyflame.tensor.tensor import read
 
 
 def settle(tensors: Iterable[Tensor]) -> None:
@@ -80,8 +81,8 @@ def replace(cell: Tensor, value: Tensor) -> None:
     """Give a parameter or buffer another value, which may have another dtype or device. The cell stays the same."""
     with no_grad():
         cell._rebind(value.detach())
-    if isinstance(cell._entry, Leaf):
-        cell._entry.meta = cell._node.meta  # gradients come in the new dtype
+    if isinstance(leaf := cell._tape, Leaf):
+        leaf.meta = read(cell).meta  # gradients come in the new dtype
 
 
 def convert(cells: Iterable[Tensor], change: Callable[[Tensor], Tensor]) -> None:

@@ -9,8 +9,9 @@ from pyflame.core.errors import ArgumentError, GradientError, TraceError
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
-from pyflame.tensor.dispatch import FUNCTIONS, read
+from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.gradients import no_grad
+from pyflame.tensor.tensor import read
 
 
 def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

@@ -19,7 +19,7 @@ from pyflame.core.state import state
 from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.value import Value, share_numpy
 from pyflame.ir import OPS, F, Meta, Node, as_number, cast, const, copy_to, is_number, signature
-from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.tensor import Tensor, read
 
 # --- nodes without sources --------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ def tensor(data: Any, dtype: object = None, device: object = None, requires_grad
             [3., 4.]])
     """
     if isinstance(data, Tensor):
-        node = cast(F.clone(data._node), as_dtype(dtype) if dtype is not None else data.dtype)
+        node = cast(F.clone(read(data)), as_dtype(dtype) if dtype is not None else data.dtype)
         return finish(copy_to(node, target_of(device), commit=True) if device is not None else node, requires_grad)
     array = _array(data, dtype)
     wanted = as_dtype(dtype) if dtype is not None else as_dtype(array.dtype)

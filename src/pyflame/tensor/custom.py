@@ -10,8 +10,7 @@ from pyflame.autograd import Entry, Joint, Leaf
 from pyflame.core.errors import GradientError, ShapeError
 from pyflame.core.state import mode, state
 from pyflame.ir import Node
-from pyflame.tensor.dispatch import read
-from pyflame.tensor.tensor import Tensor, alias
+from pyflame.tensor.tensor import Tensor, alias, read
 
 Tape = dict[Node, "Entry | Leaf"]
 
@@ -21,7 +20,7 @@ def attach(name: str, result: Any, inputs: Sequence[Any], backward: Callable[...
     single = isinstance(result, Tensor)
     results = [result] if single else list(result)
     tensors = [t if isinstance(t, Tensor) else None for t in inputs]
-    parents = tuple(None if t is None else t._entry for t in tensors)
+    parents = tuple(None if t is None else t._tape for t in tensors)
     floats = [isinstance(r, Tensor) and r.dtype.is_float for r in results]
     shapes = [(r.shape, r.dtype) if isinstance(r, Tensor) else None for r in results]
 
@@ -40,10 +39,10 @@ def attach(name: str, result: Any, inputs: Sequence[Any], backward: Callable[...
             )
         return [_checked(name, n, g, t, known) for n, (g, t) in enumerate(zip(back, tensors, strict=True))]
 
-    joint = Joint(rule, parents, tuple(_NOTHING if t is None else t._node.meta for t in tensors))
+    joint = Joint(rule, parents, tuple(_NOTHING if t is None else read(t).meta for t in tensors))
     out: list[Any] = []
     for r, is_float in zip(results, floats, strict=True):
-        part = joint.part(r._node.meta if isinstance(r, Tensor) else _NOTHING)
+        part = joint.part(read(r).meta if isinstance(r, Tensor) else _NOTHING)
         out.append(Tensor(alias(read(r)), part) if is_float else r)
     return out[0] if single else type(result)(out)
 
@@ -65,8 +64,8 @@ def _checked(name: str, number: int, g: Any, tensor: Tensor | None, known: Tape)
     if g.shape != tensor.shape:
         raise ShapeError(f"[{name}] expected gradient {number} of shape {tensor.shape} but got {g.shape}")
     node = read(g)
-    if g._entry is not None:
-        known[node] = g._entry
+    if (tape := g._tape) is not None:
+        known[node] = tape
     return node
 
 
@@ -84,7 +83,7 @@ def custom_gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        wanted = state.grad_enabled and any(isinstance(a, Tensor) and a._entry is not None for a in args)
+        wanted = state.grad_enabled and any(isinstance(a, Tensor) and a._tape is not None for a in args)
         with mode(grad_enabled=False):
             pair = fn(*args, **kwargs)
         if not isinstance(pair, tuple) or len(pair) != 2 or not callable(pair[1]):
@@ -136,7 +135,7 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Call the function."""
-        needs = tuple(state.grad_enabled and isinstance(a, Tensor) and a._entry is not None for a in args)
+        needs = tuple(state.grad_enabled and isinstance(a, Tensor) and a._tape is not None for a in args)
         context = Context(needs)
         with mode(grad_enabled=False):
             result = cls.forward(context, *args)

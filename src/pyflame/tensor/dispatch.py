@@ -18,7 +18,7 @@ from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import OPS
 from pyflame.ops.names import ALIASES
 from pyflame.tensor.arguments import check_tensors, tensor_parameters, unusable
-from pyflame.tensor.tensor import Tensor, alias
+from pyflame.tensor.tensor import Tensor, alias, read
 
 _MAX_PENDING = knobs.MAX_PENDING.integer()
 
@@ -37,21 +37,14 @@ def unwrap(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         from pyflame.tensor.creation import tensor
 
-        return tensor(value)._node
+        return read(tensor(value))
     return value
-
-
-def read(tensor: Tensor) -> Node:
-    """The Node of a cell; a tracer sees which cells a function reads."""
-    if state.tracer is not None:
-        return state.tracer.read(tensor)  # type: ignore[no-any-return]
-    return tensor._node
 
 
 def _entries(value: Any, found: dict[Node, Any]) -> None:
     if isinstance(value, Tensor):
-        if value._entry is not None:
-            found[read(value)] = value._entry
+        if (tape := value._tape) is not None:
+            found[read(value)] = tape
     elif isinstance(value, (list, tuple)):
         for v in value:
             _entries(v, found)
@@ -151,11 +144,11 @@ def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
         kind = type(other)
         if kind is Tensor:
-            if self._entry is None and other._entry is None and state.tracer is None and not state.eager:
+            if state.tracer is None and self._entry is None and other._entry is None and not state.eager:
                 out = Tensor(fn(other._node, self._node) if swap else fn(self._node, other._node))
                 return out if state.pending <= _MAX_PENDING else wrap(out._node, None)
         elif kind is float or kind is int:
-            if self._entry is None and state.tracer is None and not state.eager:
+            if state.tracer is None and self._entry is None and not state.eager:
                 out = Tensor(fn(other, self._node) if swap else fn(self._node, other))
                 return out if state.pending <= _MAX_PENDING else wrap(out._node, None)
         elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool)):

@@ -12,8 +12,7 @@ from pyflame.autograd import Entry, Hook, Leaf, backward
 from pyflame.core.errors import ArgumentError, GradientError, ShapeError
 from pyflame.core.state import mode, state
 from pyflame.ir import F, Node, cast
-from pyflame.tensor.dispatch import read
-from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.tensor import Tensor, read
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -97,7 +96,7 @@ def _seed(op: str, tensor: Tensor, gradient: Tensor | None) -> tuple[Entry | Lea
     """Where a backward pass starts, and with which gradient."""
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"[{op}] expected a tensor but got {type(tensor).__name__}")
-    if tensor._entry is None:
+    if tensor._tape is None:
         raise GradientError(
             f"[{op}] expected a tensor computed from one that requires grad but got one that is not; call "
             "requires_grad_() first"
@@ -108,19 +107,19 @@ def _seed(op: str, tensor: Tensor, gradient: Tensor | None) -> tuple[Entry | Lea
                 f"[{op}] expected a tensor with one element but got shape {tensor.shape}; reduce it with .sum() or "
                 ".mean(), or pass a gradient"
             )
-        return tensor._entry, F.full_const(1, tensor.dtype, tensor.shape)
+        return tensor._tape, F.full_const(1, tensor.dtype, tensor.shape)
     if not isinstance(gradient, Tensor):
         raise ArgumentError(f"[{op}] expected a tensor as gradient but got {type(gradient).__name__}")
     if gradient.shape != tensor.shape:
         raise ShapeError(f"[{op}] expected a gradient of shape {tensor.shape} but got {gradient.shape}")
-    return tensor._entry, cast(read(gradient), tensor.dtype)
+    return tensor._tape, cast(read(gradient), tensor.dtype)
 
 
 def accumulate(cell: Tensor, node: Node, entry: Entry | Leaf | None) -> None:
     """Add to a tensor's .grad."""
     if cell.grad is None:
         cell.grad = Tensor(node, entry)
-    elif entry is None and cell.grad._entry is None:
+    elif entry is None and cell.grad._tape is None:
         cell.grad = Tensor(F.add(read(cell.grad), node))
     else:
         cell.grad = cell.grad + Tensor(node, entry)
@@ -137,7 +136,7 @@ def _roots(
     if len(seeds) != len(outs):
         raise ArgumentError(f"[{op}] expected one gradient per output ({len(outs)}) but got {len(seeds)}")
     roots = [_seed(op, o, s) for o, s in zip(outs, seeds, strict=True)]
-    return roots, {read(g): g._entry for g in seeds if g is not None and g._entry is not None}
+    return roots, {read(g): g._tape for g in seeds if g is not None and g._tape is not None}
 
 
 def backward_into_leaves(
@@ -172,12 +171,12 @@ def grad_of(
     """
     ins = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for position, t in enumerate(ins):
-        if not isinstance(t, Tensor) or t._entry is None:
+        if not isinstance(t, Tensor) or t._tape is None:
             raise GradientError(
                 f"[grad] expected inputs that require grad but number {position} does not; call requires_grad_() first"
             )
     found: dict[Entry | Leaf, Node] = {}
-    hooks = [(t._entry, _catch(t._entry, found)) for t in ins if t._entry is not None]
+    hooks = [(t._tape, _catch(t._tape, found)) for t in ins if t._tape is not None]
     roots, entries = _roots("grad", outputs, grad_outputs)
     try:
         for entry, hook in hooks:
@@ -189,8 +188,8 @@ def grad_of(
             _remove_hook(entry, hook)
     out: list[Tensor | None] = []
     for position, t in enumerate(ins):
-        assert t._entry is not None
-        node = found.get(t._entry)
+        assert t._tape is not None
+        node = found.get(t._tape)
         if node is None and not allow_unused:
             raise GradientError(
                 f"[grad] expected inputs that the outputs depend on but number {position} is unused; pass "
@@ -237,7 +236,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Hook
     >>> (x * 3).sum().backward(); x.grad
     tensor([6.])
     """
-    if self._entry is None:
+    if self._tape is None:
         raise GradientError(
             "[register_hook] expected a tensor that requires grad but got one that does not; call requires_grad_() "
             "first"
@@ -251,19 +250,19 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Hook
             raise GradientError(
                 f"[register_hook] expected a gradient of shape {g.shape} or None from the hook but got {result!r}"
             )
-        if result._entry is not None:
-            entries[result._node] = result._entry
-        return result._node
+        if result._tape is not None:
+            entries[read(result)] = result._tape
+        return read(result)
 
-    _add_hook(self._entry, call)
-    return HookHandle(self._entry, call)
+    _add_hook(self._tape, call)
+    return HookHandle(self._tape, call)
 
 
 def retain_grad(self: Tensor) -> None:
     """Keep the gradient of a tensor that was computed in its .grad, as leaves do."""
-    if self._entry is None:
+    if self._tape is None:
         raise GradientError("[retain_grad] expected a tensor that requires grad but got one that does not")
-    if isinstance(self._entry, Leaf):
+    if isinstance(self._tape, Leaf):
         return
     cell = weakref.ref(self)
 
@@ -272,4 +271,4 @@ def retain_grad(self: Tensor) -> None:
         if tensor is not None:
             accumulate(tensor, g, entries.get(g))
 
-    _add_hook(self._entry, keep)
+    _add_hook(self._tape, keep)

@@ -16,7 +16,7 @@ from pyflame.core.dtype import FLOAT8, DType, as_dtype, bfloat16
 from pyflame.core.errors import DeviceError, DTypeError, GradientError
 from pyflame.engine.value import share_numpy, to_numpy
 from pyflame.tensor.creation import on_device, tensor
-from pyflame.tensor.tensor import Tensor, alias
+from pyflame.tensor.tensor import Tensor, alias, read
 
 _CPU = 1
 _HOST_DEVICES = (_CPU, 3, 11)  # also pinned memory of CUDA and ROCm
@@ -180,7 +180,7 @@ def from_dlpack(source: Any) -> Tensor:
     tensor([0, 1, 2])
     """
     if isinstance(source, Tensor):
-        return Tensor(alias(source._node))
+        return Tensor(alias(read(source)))
     array = array_from_dlpack(source)
     return on_device(share_numpy(array), array.shape, as_dtype(array.dtype), None, False)
 
@@ -202,7 +202,7 @@ def reduce(self: Tensor) -> tuple[Any, ...]:
 
 def copy(self: Tensor) -> Tensor:
     """Another cell with the same value: part of the same tape, or a leaf of its own."""
-    out = self.detach().requires_grad_(self.requires_grad) if self.is_leaf else Tensor(self._node, self._entry)
+    out = self.detach().requires_grad_(self.requires_grad) if self.is_leaf else Tensor(read(self), self._tape)
     out.grad = self.grad
     return out
 

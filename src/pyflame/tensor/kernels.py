@@ -172,7 +172,7 @@ class Kernel(BuiltKernel):
                     f"[{self.name}] expected argument {position} on {self._device} but it is committed to "
                     f"{home.device}; move it with .to({str(self._device)!r})"
                 )
-            if state.grad_enabled and value._entry is not None:
+            if state.grad_enabled and value._tape is not None:
                 raise GradientError(
                     f"[{self.name}] expected tensors that need no gradient but argument {position} does, and a kernel "
                     "has none; call it inside pf.custom_gradient or pf.autograd.Function, or under pf.no_grad()"

@@ -21,7 +21,7 @@ from pyflame.tensor import creation, gradients, indexing, interop, random, sets
 from pyflame.tensor.arguments import typed
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
-from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.tensor import Tensor, exchange, read
 
 # --- what it is -------------------------------------------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
     node = self._node
     if node.op.kind != LEAF:
-        node = self._node = placed(node)
+        node = exchange(self, node, placed(node))
         evaluate([node])
     strides = node.data.strides or contiguous_strides(self.shape)
     return strides if dim is None else strides[_axis("stride", dim, self)]
@@ -200,7 +200,7 @@ def new_empty(
 def copy_(self: Tensor, src: Any) -> Tensor:
     """Take the values of another tensor, which broadcasts and is converted."""
     value = src if isinstance(src, Tensor) else creation.tensor(src, dtype=self.dtype)
-    home = self._node.meta
+    home = read(self).meta
 
     def converted(x: Any) -> Any:
         x = F.expand(cast(x, self.dtype), self.shape)
@@ -223,7 +223,7 @@ def zero_(self: Tensor) -> Tensor:
 
 def detach_(self: Tensor) -> Tensor:
     """Leave the tape."""
-    self._entry = None
+    self._set_tape(None)
     return self
 
 
@@ -234,7 +234,7 @@ def _get_data(self: Tensor) -> Tensor:
 def _set_data(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise ArgumentError(f"[data] expected a tensor but got {type(value).__name__}")
-    if isinstance(self._entry, Entry):
+    if isinstance(self._tape, Entry):
         raise GradientError("[data] expected a leaf tensor but this one was computed; use copy_")
     with mode(grad_enabled=False):
         self._rebind(value.detach())

@@ -7,7 +7,7 @@ from typing import Any
 from pyflame.core.state import mode, state
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import Node, placed
-from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.tensor import Tensor, exchange
 
 
 def eager() -> mode:
@@ -46,8 +46,8 @@ def eval(*values: Any) -> None:
     while stack:
         value = stack.pop()
         if isinstance(value, Tensor):
-            value._node = placed(value._node)
-            nodes.append(value._node)
+            node = value._node
+            nodes.append(exchange(value, node, placed(node)))
         elif isinstance(value, dict):
             stack.extend(value.values())
         elif isinstance(value, (list, tuple)):

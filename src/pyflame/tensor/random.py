@@ -12,8 +12,8 @@ from pyflame.core.shape import Shape, broadcast_shapes, check_shape
 from pyflame.core.state import state
 from pyflame.ir import F, Node, as_number, cast, is_number
 from pyflame.tensor.creation import finish, place_of, positions, shape_of, tensor
-from pyflame.tensor.dispatch import FUNCTIONS, read
-from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.tensor import Tensor, read
 
 # --- the global generator ---------------------------------------------------------------------------------------------
 

@@ -38,6 +38,23 @@ def alias(node: Node) -> Node:
     return Node(node.op, (), (), node.meta, node.sig, Value(data.storage, data.offset, data.strides))
 
 
+def read(tensor: Tensor) -> Node:
+    """The Node of a cell; a tracer sees which cells a function reads, and knows what they hold in its trace."""
+    if state.tracer is not None:
+        return state.tracer.read(tensor)  # type: ignore[no-any-return]
+    return tensor._node
+
+
+def exchange(cell: Tensor, node: Node, same: Node) -> Node:
+    """Let a cell hold another Node of its value, unless another thread has written to it meanwhile; gives that Node.
+
+    No other thread runs between the look and the store: Python changes threads at calls and at the ends of loops.
+    """
+    if cell._node is node:
+        cell._node = same
+    return same
+
+
 class Tensor(Catalogue):
     """An n-dimensional array on a device. Make one with `pf.tensor`, `pf.zeros`, `pf.randn`, ..."""
 
@@ -92,7 +109,7 @@ class Tensor(Catalogue):
 
     @property
     def dtype(self) -> DType:
-        return self._node.meta.dtype
+        return (self._node if state.tracer is None else state.tracer.read(self)).meta.dtype
 
     @property
     def ndim(self) -> int:
@@ -104,11 +121,11 @@ class Tensor(Catalogue):
 
     @property
     def nbytes(self) -> int:
-        return self._node.meta.nbytes
+        return read(self).meta.nbytes
 
     @property
     def device(self) -> str:
-        return str(self._node.meta.device or state.device)
+        return str(read(self).meta.device or state.device)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -125,7 +142,8 @@ class Tensor(Catalogue):
         """The Node on the host, computed."""
         if state.tracer is not None:
             state.tracer.escaped(why)
-        node = self._node = placed(self._node)
+        node = self._node
+        node = exchange(self, node, placed(node))
         assert node.meta.device is not None
         if node.meta.device.kind != "null":
             node = copy_to(node, CPU)
@@ -194,19 +212,29 @@ class Tensor(Catalogue):
     @property
     def grad(self) -> Tensor | None:
         """What backward passes have added up for this tensor; None before the first."""
-        if state.tracer is not None:
-            state.tracer.touched_grad(self, wrote=False)
-        return self._grad
+        return self._grad if state.tracer is None else state.tracer.grad(self)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        if state.tracer is not None:
-            state.tracer.touched_grad(self, wrote=True)
-        self._grad = value
+        if state.tracer is None:
+            self._grad = value
+        else:
+            state.tracer.write_grad(self, value)
+
+    @property
+    def _tape(self) -> Entry | Leaf | None:
+        """Its place on the tape. `_entry` is the same outside of a trace."""
+        return self._entry if state.tracer is None else state.tracer.entry(self)
+
+    def _set_tape(self, entry: Entry | Leaf | None) -> None:
+        if state.tracer is None:
+            self._entry = entry
+        else:
+            state.tracer.write(self, read(self), entry)
 
     @property
     def requires_grad(self) -> bool:
-        return self._entry is not None
+        return self._tape is not None
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
@@ -214,23 +242,24 @@ class Tensor(Catalogue):
 
     @property
     def is_leaf(self) -> bool:
-        return not isinstance(self._entry, Entry)
+        return not isinstance(self._tape, Entry)
 
     def requires_grad_(self, wanted: bool = True) -> Tensor:
         """Ask for gradients with respect to this tensor."""
+        tape = self._tape
         if not wanted:
-            if isinstance(self._entry, Entry):
+            if isinstance(tape, Entry):
                 raise GradientError("[requires_grad_] expected a leaf tensor but this one was computed; use .detach()")
-            self._entry = None
-        elif self._entry is None:
+            self._set_tape(None)
+        elif tape is None:
             if not self.dtype.is_float:
                 raise GradientError(f"[requires_grad_] expected a floating-point tensor but got {self.dtype.name}")
-            self._entry = Leaf(self._node.meta, weakref.ref(self))
+            self._set_tape(Leaf(read(self).meta, weakref.ref(self)))
         return self
 
     def detach(self) -> Tensor:
         """The same value, without its tape."""
-        return Tensor(alias(self._node if state.tracer is None else state.tracer.read(self)))
+        return Tensor(alias(read(self)))
 
     def backward(
         self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
@@ -250,18 +279,24 @@ class Tensor(Catalogue):
 
     def _rebind(self, value: Tensor) -> Tensor:
         """Take over another tensor's value: what in-place ops do."""
-        if state.grad_enabled and isinstance(self._entry, Leaf) and value._entry is not self._entry:
+        before, tape = self._tape, value._tape
+        if state.grad_enabled and isinstance(before, Leaf) and tape is not before:
             raise GradientError(
                 "[in-place] expected a tensor that is not a leaf of the tape but this one requires grad; "
                 "use `with pf.no_grad():` to change it, or make a new tensor"
             )
         if value.shape != self.shape:
             raise ShapeError(f"[in-place] expected a value of shape {self.shape} but got {value.shape}")
-        if state.tracer is not None:
-            state.tracer.rebound(self)
         if state.rebinds is not None:
-            state.rebinds.append((self, self._node, self._entry))
-        self._node = value._node
-        if state.grad_enabled:  # without it the tape does not see the change
-            self._entry = value._entry
+            state.rebinds.append((self, read(self), before))
+        self._put(read(value), tape if state.grad_enabled else before)  # without it the tape does not see the change
         return self
+
+    def _put(self, node: Node, entry: Entry | Leaf | None) -> None:
+        """Hold this value, in a trace only there."""
+        if state.tracer is not None:
+            state.tracer.write(self, node, entry)
+        elif entry is self._entry:
+            self._node = node
+        else:  # in one step: an interrupt may come between two bytecodes
+            any(map(setattr, (self, self), ("_node", "_entry"), (node, entry)))

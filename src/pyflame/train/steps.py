@@ -10,8 +10,8 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.optim import clip_grad_norm_
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import zeros_like
-from pyflame.tensor.dispatch import read
 from pyflame.tensor.gradients import no_grad
+from pyflame.tensor.tensor import read
 from pyflame.train.metrics import MeanLoss, Metric
 from pyflame.transform import autocast, jit
 

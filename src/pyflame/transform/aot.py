@@ -46,7 +46,8 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
 from pyflame.transform.aot_file import read_plan, write_plan
 from pyflame.transform.aot_tree import pack_tree, unpack_tree
-from pyflame.transform.trace import Traced, evaluated
+from pyflame.transform.trace import Traced
+from pyflame.transform.tracer import evaluated
 from pyflame.transform.tree import flatten, is_tensor, is_traced
 
 

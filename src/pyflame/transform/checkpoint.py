@@ -16,8 +16,8 @@ from pyflame.core.generator import Streams
 from pyflame.core.state import mode, state
 from pyflame.ir import F, Node
 from pyflame.tensor import Tensor
-from pyflame.tensor.dispatch import call, read
-from pyflame.tensor.tensor import alias
+from pyflame.tensor.dispatch import call
+from pyflame.tensor.tensor import alias, read
 from pyflame.transform.tree import flatten, is_tensor, rebuild
 
 
@@ -51,14 +51,14 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     nodes = [read(t) for t in given]
     fresh = [Tensor(alias(n)) for n in nodes]
     for made, t in zip(fresh, given, strict=True):
-        if t._entry is not None:
+        if t._tape is not None:
             made.requires_grad_()
     start = now()
     result, results = run(fresh)
-    wanted = [r._entry for r in results if r._entry is not None]
+    wanted = [r._tape for r in results if r._tape is not None]
     if not wanted:
         return result
-    outside = _outside(wanted, {t._entry for t in fresh if t._entry is not None}, start)
+    outside = _outside(wanted, {t._tape for t in fresh if t._tape is not None}, start)
     metas = [n.meta for n in nodes]
 
     def rule(grads: list[Node | None], known: dict[Node, Entry | Leaf], create_graph: bool) -> list[Node | None]:
@@ -73,19 +73,19 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             streams.repeat()
             _, repeated = run(again)
         for cell, node, entry in reversed(undo):
-            cell._node, cell._entry = node, entry
-        leaves = [t._entry for t in again]
+            cell._put(node, entry)
+        leaves = [t._tape for t in again]
         stop = {e for e in [*leaves, *outside] if e is not None}
-        roots = [(r._entry, g) for r, g in zip(repeated, grads, strict=True) if r._entry is not None and g is not None]
+        roots = [(r._tape, g) for r, g in zip(repeated, grads, strict=True) if r._tape is not None and g is not None]
         found = backward(roots, create_graph=create_graph, entries=known, stop=stop)
         return [None if e is None else found.get(e) for e in [*leaves, *outside]]
 
-    parents = [t._entry for t in given]
+    parents = [t._tape for t in given]
     joint = Joint(rule, (*parents, *outside), (*metas, *[e.meta for e in outside]))
     out = []
     for r in results:
-        part = joint.part(r._node.meta)
-        out.append(Tensor(r._node, part) if r._entry is not None else r)
+        part = joint.part(read(r).meta)
+        out.append(Tensor(read(r), part) if r._tape is not None else r)
     return rebuild(result, is_tensor, iter(out))
 
 

@@ -19,7 +19,8 @@ from pyflame.core.errors import TraceError
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
-from pyflame.transform.trace import Traced, argument
+from pyflame.transform.trace import Traced
+from pyflame.transform.tracer import argument
 from pyflame.transform.tree import flatten, is_tensor, is_traced
 
 MANY = 16  # traces of one function after which a warning says what keeps changing

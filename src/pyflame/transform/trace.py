@@ -17,21 +17,18 @@ from pyflame.autograd import Leaf
 from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import float32, int64
-from pyflame.core.errors import TraceError
-from pyflame.core.generator import Generator
 from pyflame.core.state import mode, state
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import PendingGraph, evaluate, plan_graph
+from pyflame.engine.evaluate import PendingGraph, plan_graph
 from pyflame.engine.launch import Runner, replayed, runner_for
 from pyflame.engine.report import debug_print
 from pyflame.engine.stages import Staged, crosses, without_needless_copies
 from pyflame.engine.value import Value
-from pyflame.ir import OPS, F, Node, const, placed, signature
+from pyflame.ir import OPS, Node, const, placed, signature
 from pyflame.ir.declare import wrap_int
 from pyflame.ir.kernel import Plan
-from pyflame.ir.node import user_line
-from pyflame.ir.opdef import LEAF
 from pyflame.tensor import Tensor
+from pyflame.transform.tracer import Tracer, evaluated, placeholder, settled
 from pyflame.transform.tree import flatten, is_tensor, is_traced, rebuild
 
 Part = tuple[DeviceId, Plan, Runner]  # a plan, where it runs, and what runs it
@@ -39,126 +36,9 @@ _signature_of = attrgetter("_node.sig")
 (_LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
 
 
-class _NotThere:
-    """The memory of a value that exists only while its plan runs: touching it means that a traced tensor escaped."""
-
-    nbytes = 0
-    on_host = read_only = True
-
-    def __init__(self, function: str) -> None:
-        self.function = function
-
-    @property
-    def address(self) -> int:
-        raise TraceError(
-            f"[jit] expected a tensor with a value but this one was made while {self.function} was traced, and "
-            f"is used outside of it at {user_line()}; return it from the function, or assign it to a tensor made before"
-        )
-
-
-def placeholder(node: Node, storage: _NotThere | None = None) -> Node:
-    """A leaf of the same shape, dtype, device and strides, whose value comes when the plan runs."""
-    strides = node.data.strides
-    value = Value(storage, 0, strides)
-    return Node(OPS["leaf"], (), (), node.meta, signature("leaf", node.meta, strides), value)
-
-
-def evaluated(tensor: Tensor) -> Node:
-    """The tensor's node as a leaf."""
-    node = tensor._node
-    if node.op.kind != LEAF:
-        node = tensor._node = placed(node)
-        evaluate([node])
-    return node
-
-
-def argument(tensor: Tensor) -> Node:
-    """The node of an argument as a leaf. On a GPU one number seen under a shape is written out: graphs copy bytes."""
-    node = evaluated(tensor)
-    strides, device = node.data.strides, node.meta.device
-    if strides is not None and not any(strides) and device is not None and device.kind not in ("cpu", "null"):
-        node = tensor._node = F.clone(node)
-        evaluate([node])
-    return node
-
-
-def settled(cell: Tensor) -> Node:
-    """The node of a captured cell as a leaf in row-major memory, so that its layout is no reason to trace again."""
-    node = evaluated(cell)
-    if node.data.strides is not None:
-        node = cell._node = F.clone(node)
-        evaluate([node])
-    return node
-
-
 def _again(value: Value) -> Value:
     """Another Value of the same memory."""
     return Value(value.storage, value.offset, value.strides)
-
-
-class Tracer:
-    """Watches the cells that a function touches."""
-
-    def __init__(self, function: str) -> None:
-        self.storage = _NotThere(function)
-        self.known: set[Node] = set()  # nodes made by the trace
-        self.cells: dict[int, tuple[Tensor, Node, Node]] = {}  # id -> cell, its node before, its placeholder
-        self.grads_before: dict[int, Tensor | None] = {}
-        self.owner_of_grad: dict[int, Tensor] = {}
-        self.saw_grad: dict[int, bool] = {}  # id of a cell -> whether its .grad was read before it was written
-        self.draws: list[tuple[Generator, Node, Node]] = []  # random streams: generator, constants of seed and offset
-        self.guards: dict[tuple[int, str], tuple[Any, str, Any]] = {}
-
-    def read(self, tensor: Tensor) -> Node:
-        node = tensor._node
-        if node in self.known:
-            return node
-        with mode(tracer=None, recorder=None):
-            before = settled(tensor)
-        made = placeholder(before, self.storage)
-        self._remember(tensor, before, made)
-        tensor._node = made
-        self.known.add(made)
-        return made
-
-    def _remember(self, tensor: Tensor, before: Node, made: Node) -> None:
-        self.cells[id(tensor)] = (tensor, before, made)
-        self.grads_before[id(tensor)] = tensor._grad
-        if tensor._grad is not None:
-            self.owner_of_grad[id(tensor._grad)] = tensor
-
-    def rebound(self, tensor: Tensor) -> None:
-        """A cell is about to take another value."""
-        if tensor._node not in self.known:
-            self.read(tensor)
-
-    def touched_grad(self, tensor: Tensor, wrote: bool) -> None:
-        """A cell's .grad is read or written. Whether it was there matters to the trace only if it is read first."""
-        self.rebound(tensor)
-        if id(tensor) in self.cells:
-            self.saw_grad.setdefault(id(tensor), not wrote)
-
-    def guard(self, owner: Any, attribute: str) -> None:
-        """The trace depends on this attribute: another value of it needs another trace."""
-        if (id(owner), attribute) not in self.guards:
-            with mode(tracer=None):
-                self.guards[id(owner), attribute] = (owner, attribute, getattr(owner, attribute))
-
-    def drew(self, generator: Generator, seed: Node, offset: Node) -> None:
-        """A random stream was taken: each replay takes a new one."""
-        self.draws.append((generator, seed, offset))
-
-    def escaped(self, what: str) -> None:
-        raise TraceError(
-            f"[jit] expected a function of tensors but {what} asks for a value that exists only when the plan runs, "
-            f"at {user_line()}; "
-            "return the tensor instead, use pf.where for a choice, or name the argument in static_argnums"
-        )
-
-    def restore(self) -> None:
-        for key, (tensor, before, _) in self.cells.items():
-            tensor._node = before
-            tensor._grad = self.grads_before[key]
 
 
 class Traced:
@@ -189,41 +69,41 @@ class Traced:
         it = iter(tensors)
         traced_args = tuple(rebuild(a, is_traced, it) for a in args)
         traced_kwargs = {k: rebuild(v, is_traced, it) for k, v in kwargs.items()}
-        try:
-            with mode(tracer=tracer, eager=False):
-                self.result = fn(*traced_args, **traced_kwargs)
-            self._collect(tracer, feeds)
-        finally:
-            tracer.restore()
+        with mode(tracer=tracer, eager=False):
+            self.result = fn(*traced_args, **traced_kwargs)
+        self._collect(tracer, feeds)
 
     def _collect(self, tracer: Tracer, feeds: list[Node]) -> None:
         returned: list[Tensor] = []
         flatten(self.result, returned, is_tensor)
+        nodes = [tracer.read(t) for t in returned]
+        for cell in list(tracer.cells.values()):
+            if cell.grad is not None and cell.grad is not cell.grad_before:
+                tracer.read(cell.grad)
         with mode(tracer=None):
-            nodes = [placed(t._node) for t in returned]
-            cells = [(t, made) for t, _, made in tracer.cells.values() if id(t) not in tracer.owner_of_grad]
-            self.cells = [t for t, _ in cells]
-            self.grad_cells = [
-                (tracer.owner_of_grad[id(t)], made)
-                for t, _, made in tracer.cells.values()
-                if id(t) in tracer.owner_of_grad
+            nodes = [placed(n) for n in nodes]
+            cells = [c for c in tracer.cells.values() if id(c.tensor) not in tracer.owner_of_grad]
+            grads = [
+                (tracer.owner_of_grad[key], c.made) for key, c in tracer.cells.items() if key in tracer.owner_of_grad
             ]
-            self.rebound = [t for t, made in cells if t._node is not made]
-            in_place = {id(t) for t, made in self.grad_cells if t.grad is not None and t.grad._node is not made}
-            self.new_grads = [t for t, _ in cells if t.grad is not tracer.grads_before[id(t)] or id(t) in in_place]
-            successor = {made: t._node for t, made in cells if t._node is not made}
-            for t, made in self.grad_cells:
-                if t.grad is not None and t.grad._node is not made:
-                    successor[made] = t.grad._node
-            nodes += [t._node for t in self.rebound]
-            nodes += [t.grad._node for t in self.new_grads if t.grad is not None]
-            self.cleared = [t for t in self.new_grads if t.grad is None]
-            self.new_grads = [t for t in self.new_grads if t.grad is not None]
+            self.cells = [c.tensor for c in cells]
+            self.grad_cells = [(owner.tensor, made) for owner, made in grads]
+            rebound = [c for c in cells if c.rebound]
+            self.rebound = [c.tensor for c in rebound]
+            successor = {c.made: c.node for c in rebound}
+            in_place = set()
+            for owner, made in grads:
+                if owner.grad is not None and (node := tracer.read(owner.grad)) is not made:
+                    successor[made] = node
+                    in_place.add(owner)
+            touched = [c for c in cells if c.grad is not c.grad_before or c in in_place]
+            self.new_grads = [c.tensor for c in touched if c.grad is not None]
+            self.cleared = [c.tensor for c in touched if c.grad is None]
+            nodes += [c.node for c in rebound]
+            nodes += [tracer.read(c.grad) for c in touched if c.grad is not None]
             # cells that must have a .grad, or must not have one; of the others either will do
-            self.had_grad = [
-                (t, tracer.grads_before[id(t)] is not None) for t in self.cells if tracer.saw_grad.get(id(t))
-            ]
-            self.cell_sigs = [made.sig for _, made in cells]
+            self.had_grad = [(c.tensor, c.grad_before is not None) for c in cells if c.saw_grad]
+            self.cell_sigs = [c.made.sig for c in cells]
             metas = [n.meta for n in nodes]
             graph = self._plan(nodes, successor)
         self.key = graph.key
@@ -241,8 +121,8 @@ class Traced:
         self._new_states = [(t, *output, uses[output[0]] == 1) for t, output in zip(self.rebound, states, strict=True)]
         self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
         feed_at = {n: i for i, n in enumerate(feeds)}
-        cell_at = {made: i for i, (_, made) in enumerate(cells)}
-        grad_at = {made: i for i, (_, made) in enumerate(self.grad_cells)}
+        cell_at = {c.made: i for i, c in enumerate(cells)}
+        grad_at = {made: i for i, (_, made) in enumerate(grads)}
         self.inputs: list[tuple[str, Any]] = []
         for n in graph.inputs:
             if n in feed_at:
