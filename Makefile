@@ -34,7 +34,7 @@ test: test-all ## run the tests on two workers (without ARGS kernels are compile
 
 test-all: $(DEV) ## run also the tests that cost minutes and rarely find anything
 	$(if $(ARGS),,$(BIN)/python -m tests.warm)
-	$(BIN)/python -m pytest -n 2 $(WHICH) $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(WHICH) $(ARGS)
 
 bench: $(BENCH) ## run the benchmarks beside torch, jax and onnxruntime
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -6,11 +6,17 @@ import os
 import subprocess
 import sys
 
+import pytest
 
-def test_random_calls_never_crash() -> None:
-    seconds = "30" if os.environ.get("CI") else "10"
+SHORT = "30" if os.environ.get("CI") else "10"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "seed"), [(SHORT, "20000"), pytest.param("300", "1000000", marks=pytest.mark.thorough)]
+)
+def test_random_calls_never_crash(seconds: str, seed: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", "--seconds", seconds, "--seed", "20000"],
+        [sys.executable, "-m", "tests.fuzz", "--seconds", seconds, "--seed", seed],
         capture_output=True,
         text=True,
         timeout=600,
