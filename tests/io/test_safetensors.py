@@ -154,6 +154,10 @@ def test_what_cannot_be_saved(tmp_path):
         save_file({"__metadata__": pf.ones(1)}, tmp_path / "x.safetensors")
     with pytest.raises(pf.PyFlameError, match="metadata that is text"):
         save_file({"x": pf.ones(1)}, tmp_path / "x.safetensors", {"step": 1})
+    with pytest.raises(pf.ArgumentError, match=r"at most 99,999,992 bytes of names and metadata, .*long lists"):
+        save_file({}, tmp_path / "x.safetensors", {"x": "a" * 100_000_000})
+    with pytest.raises(pf.ArgumentError, match="metadata that are text"):
+        save_file({"\ud800": pf.ones(1)}, tmp_path / "x.safetensors")
     with pytest.raises(FileNotFoundError, match="no such folder"):
         save_file({"x": pf.ones(1)}, tmp_path / "absent" / "x.safetensors")
     with pytest.raises(FileNotFoundError):

@@ -36,6 +36,7 @@ _CODES = {
 }  # fmt: skip
 _CODE_OF = {dtype: code for code, dtype in _CODES.items()}
 _METADATA = "__metadata__"
+_MAX_HEADER = 100_000_000 - 8  # bytes, of the library
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,15 @@ def _header(
         code, shape, _ = rows[name]
         header[name] = {"dtype": code, "shape": shape, "data_offsets": [at, at + arrays[name].nbytes]}
         at += arrays[name].nbytes
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    try:
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"[save_file] expected names and metadata that are text but got {error.object!r}") from None
+    if len(text) > _MAX_HEADER:
+        raise ArgumentError(
+            f"[save_file] expected at most {_MAX_HEADER:,} bytes of names and metadata, what readers take, but "
+            f"got {len(text):,}; save long lists of numbers as arrays"
+        )
     return text + b" " * (-len(text) % 8)
 
 
