@@ -203,8 +203,9 @@ def test_no_room_for_the_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         scratch_folder(),
     ):
         pass
-    with pytest.raises(pf.CompileError, match="and no temporary one"):
-        cache_dirs(Path("/dev/null/y"))
+    for _ in range(2):
+        with pytest.raises(pf.CompileError, match="and no temporary one"):
+            cache_dirs(Path("/dev/null/y"))
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------

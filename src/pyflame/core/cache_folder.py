@@ -48,8 +48,7 @@ def cache_dirs(wanted: Path | None = None) -> list[Path]:
     asked = str(wanted) if wanted is not None else CACHE_DIR.text()
     with _guard:
         if asked not in _dirs:
-            _dirs[asked] = []
-            _open(_dirs[asked], asked)
+            _dirs[asked] = _opened(asked)
         return _dirs[asked]
 
 
@@ -65,8 +64,8 @@ def _users_folder() -> Path:
     return folder
 
 
-def _open(dirs: list[Path], asked: str) -> None:
-    """Fill an empty list."""
+def _opened(asked: str) -> list[Path]:
+    dirs: list[Path] = []
     try:
         folder = Path(os.path.abspath(os.path.expanduser(asked))) if asked else _users_folder()
         make_private(folder)
@@ -79,6 +78,7 @@ def _open(dirs: list[Path], asked: str) -> None:
         reason = str(error)
     if reason:
         use_private(dirs, reason)
+    return dirs
 
 
 def make_private(folder: Path) -> None:
@@ -159,9 +159,11 @@ def _remove(folder: Path, process: int) -> None:
 
 
 def _sweep() -> None:
-    """Remove such folders of processes that were killed: nobody holds their locks."""
+    """Remove such folders of this user's processes that were killed: nobody holds their locks."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # another's, or just gone
+        with contextlib.suppress(OSError):  # in use, or just gone
+            if folder.lstat().st_uid != os.geteuid():
+                continue
             handle = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
