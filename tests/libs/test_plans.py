@@ -20,6 +20,7 @@ from pyflame.engine.libraries import decide as libraries
 from pyflame.engine.libraries import tuner
 from pyflame.engine.libraries.calls import LtProducts, MiopenConvolutions
 from pyflame.libs.rocm.hipblaslt import HipBlasLt
+from pyflame.runtime.gpu.memory import DevicePool
 from tests.emulated import EmulatedDriver, emulated_device
 from tests.libs.hosts import HostDnn, Spoil, host_lt
 from tests.libs.numpy_lt import BLAS, HIP, Lt
@@ -556,3 +557,13 @@ def test_every_way_is_right(bench: Bench) -> None:
     ]  # fmt: skip
     for name, got in found.items():
         np.testing.assert_allclose(got, np.maximum(A @ B + BIAS, 0), rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_products_in_exact_memory(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial finds room for what a divided launch leaves for the one behind it, also where there is no arena."""
+    prefer(monkeypatch, library=True)
+    monkeypatch.setattr(bench.device, "pool", DevicePool(bench.device.guard, NAME.index, exact=True))
+    a, b = random(12, 24, dtype="float64"), random(24, 10, dtype="float64")
+    report, got = explained(lambda: (pf.tensor(a) @ pf.tensor(b)).to(pf.float32))
+    assert [r.implementation for r in report.launches] == ["hipBLASLt", "generated"]
+    np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-5)

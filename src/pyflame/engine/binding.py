@@ -64,9 +64,9 @@ class Binding:
             return self.arena + 1, 0
         return len(self.slot_of) + list(self._scratch).index(launch), 0
 
-    def hold_scratch(self) -> Held:
-        """Memory for the launches that have a slot for it."""
-        return [(self._allocate(size), 0) for size in self._scratch.values()]
+    def hold_own(self) -> Held:
+        """Memory for the slots behind inputs and outputs: intermediates and scratch, where memory is exact."""
+        return [(self._allocate(size), 0) for size in (*self._own_sizes, *self._scratch.values())]
 
     def hold(self, inputs: Sequence[Value], given: Sequence[int]) -> Held:
         """The memory of all slots.
@@ -83,7 +83,7 @@ class Binding:
         for size in self.output_sizes:
             own = heirs.get(len(held))
             held.append((self._allocate(size), 0) if own is None else (own.storage, own.offset))
-        return [*held, *((self._allocate(size), 0) for size in self._own_sizes), *self.hold_scratch()]
+        return held + self.hold_own()
 
     def intermediates(self, held: Held) -> Held:
         """What of it is neither input nor output."""

@@ -69,7 +69,8 @@ class Ground:
     def held(self, executable: GpuExecutable) -> Held:
         """The memory as an executable's slots."""
         binding = executable.binding
-        return [*((self._block, self._starts[number]) for number in binding.slot_of), *binding.hold_scratch()]
+        shared = list(binding.slot_of)[: len(binding.positions) + len(binding.output_sizes)]
+        return [*((self._block, self._starts[number]) for number in shared), *binding.hold_own()]
 
     def clear(self, number: int) -> None:
         """Forget what was written to a kernel's buffer."""
