@@ -121,3 +121,9 @@ def test_outputs_that_share_costly_work_are_one_launch(x: pf.Tensor) -> None:
     a, b = shared * x, shared * (1.0 - shared)
     del shared
     assert launches(a, b) == 1
+
+
+def test_kernels_of_many_readers_stay_small() -> None:
+    shared = pf.exp(leaf(8))
+    outputs = [shared * leaf(8) + float(i) for i in range(300)]
+    assert max(len(launch.ops) for launch in plan_of(*outputs).launches) <= 128

@@ -206,9 +206,10 @@ class Fuser:
         if not groups:
             return None
         best = max(groups, key=lambda g: g.level)
-        for group in [g for g in groups if g is not best and g.level == best.level and self.alike(best, g)]:
-            self.absorb(best, group)
-            groups[best] |= groups.pop(group)
+        for group in [g for g in groups if g is not best and g.level == best.level]:
+            if self.alike(best, group):  # asked each time: it grows
+                self.absorb(best, group)
+                groups[best] |= groups.pop(group)
         in_memory = {r.group if isinstance(r, Operand) else r for r, _, _ in memory}
         for group in [g for g in groups if g.level == best.level and g not in in_memory]:
             others = [reader.level for reader, _, _ in memory] + [g.level for g in groups if g is not group]
