@@ -31,8 +31,6 @@ class Draw:
         self.mode = mode
         self.limit = 500 if small else self.random.choice([400, 4000, 40000])
         sizes = [self.random.choice(SIZES) for _ in range(3)]
-        if not small and self.chance(0.4):
-            sizes.append(self.random.choice(LARGE))
         if self.chance(0.05):
             sizes.append(0)
         self.sizes = sizes
@@ -47,6 +45,18 @@ class Draw:
         self.input_values: list[torch.Tensor] = []
         self.gone: set[int] = set()  # values that a write has replaced
         self.oracle = Oracle(Program((), (), ()))
+        if not small and self.chance(0.4):
+            self._large()
+
+    def _large(self) -> None:
+        """Start with an input that has a large axis: kernels have other ways there."""
+        self.limit = 40000
+        large = self.random.choice(LARGE)
+        self.sizes.append(large)
+        shape = [large, *[self.size() for _ in range(self.integer(0, 2))]]
+        self.random.shuffle(shape)
+        if prod(shape) <= self.limit:
+            self.input(tuple(shape))
 
     # --- chance
 

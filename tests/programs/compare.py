@@ -109,7 +109,7 @@ def expected(program: Program) -> list[Expected]:
         moved = [execute(program, Oracle(program, plain.seen, seed)) for seed in range(1, RUNS + 1)]
         dtypes = _dtypes(program, len(base))
     sizes = [_size(value) for _, value, _ in base if value.dtype.kind == "f"]
-    least = program.unit * max(sizes, default=0.0) + 1e-12  # a gradient that is 0 may come out as a rounding
+    least = 10 * program.unit * max(sizes, default=0.0) + 1e-12  # a gradient that is 0 may come out as a rounding
     return [
         Expected(name, value, _tolerance(program, name, value, [m[n][1] for m in moved], least), dtypes[n])
         for n, (name, value, _) in enumerate(base)

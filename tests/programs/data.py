@@ -60,7 +60,7 @@ def laid_out(array: Array, layout: str) -> pf.Tensor:
     elif kind == "flipped" and array.ndim:
         out = pf.tensor(np.ascontiguousarray(array[..., ::-1])).flip(-1)
     elif kind == "pending" and array.dtype != np.bool_ and prod(array.shape):
-        out = pf.tensor(array * 0.5) * 2 if array.dtype.name in FLOATS else pf.tensor(array) + 0
+        out = pf.tensor((array * 0.5).astype(array.dtype)) * 2 if array.dtype.name in FLOATS else pf.tensor(array) + 0
     else:
         out = pf.tensor(array)
     if layout.endswith("!"):

@@ -22,6 +22,32 @@ from tests.programs.text import body
 Result = tuple[str, Array, str]  # what it is, its numbers (floats as float64), its dtype
 
 
+class Random:
+    """Random numbers are PyFlame's: torch gets those that the same generators give it, on the CPU."""
+
+    def __init__(self) -> None:
+        self.generators: dict[int, pf.Generator] = {}
+
+    def _of(self, seed: int) -> pf.Generator:
+        return self.generators.setdefault(seed, pf.Generator(seed))
+
+    def dropout(self, x: Any, p: float, seed: int) -> Any:
+        if isinstance(x, pf.Tensor):
+            return pf.dropout(x, p, generator=self._of(seed))
+        with pf.device("cpu"):
+            kept = pf.dropout(pf.ones(*x.shape, dtype=pf.float64), p, generator=self._of(seed)).numpy()
+        return x * torch.from_numpy(kept.copy()).to(x.dtype)
+
+    def noise(self, x: Any, seed: int) -> Any:
+        """Uniform numbers under a tensor's shape."""
+        if isinstance(x, pf.Tensor):
+            return pf.rand(*x.shape, dtype=pf.float32, generator=self._of(seed))
+        with pf.device("cpu"):
+            made = pf.rand(*x.shape, dtype=pf.float32, generator=self._of(seed)).numpy()
+        made = torch.from_numpy(made.copy())
+        return made.double() if x.dtype == torch.float64 else made
+
+
 class PyFlame:
     """PyFlame as the harness sees it."""
 
@@ -33,7 +59,11 @@ class PyFlame:
         self.device = device
         self.held: list[Any] = []
         # What the text of a program calls besides the library.
-        self.names = {"held": self.held, "look": self.look, "own": lambda x: x, "checkpoint": pf.checkpoint, "pf": pf}
+        random = Random()
+        self.names = {
+            "held": self.held, "look": self.look, "own": lambda x: x, "checkpoint": pf.checkpoint,
+            "dropout": random.dropout, "noise": random.noise,
+        }  # fmt: skip
 
     def look(self, value: Any) -> None:
         pf.eval(value)
@@ -90,8 +120,10 @@ class Torch:
     float_dtype: Any = None
 
     def __init__(self) -> None:
+        random = Random()
         self.names: dict[str, Any] = {
             "held": [], "look": lambda x: None, "own": lambda x: x.clone(), "checkpoint": lambda fn, *args: fn(*args),
+            "dropout": random.dropout, "noise": random.noise,
         }  # fmt: skip
 
     def context(self) -> Any:

@@ -14,6 +14,19 @@ import pyflame as pf
 """
 
 
+_RANDOM = """
+
+def dropout(x, p, seed):  # torch gets the same mask
+    if isinstance(x, pf.Tensor):
+        return pf.dropout(x, p, generator=pf.Generator(seed))
+    return x * torch.tensor(pf.dropout(pf.ones(*x.shape), p, generator=pf.Generator(seed)).numpy())
+
+
+def noise(x, seed):
+    made = pf.rand(*x.shape, generator=pf.Generator(seed))
+    return made if isinstance(x, pf.Tensor) else torch.tensor(made.numpy())"""
+
+
 def _array(given: Input) -> str:
     """The text that makes an input's numbers."""
     rng = f"np.random.default_rng({given.seed % 1000})"
@@ -44,7 +57,7 @@ def _layout(given: Input, name: str) -> str:
     elif kind == "flipped" and given.shape:
         made = f"pf.tensor({name}[..., ::-1].copy()).flip(-1)"
     elif kind == "pending" and given.dtype != "bool_":
-        made = f"pf.tensor({name}) * 1"
+        made = f"(pf.tensor({name}) * 1)"
     return made + (f".to(pf.{given.dtype})" if given.dtype in ("float16", "bfloat16", "float32") else "")
 
 
@@ -66,7 +79,7 @@ def script(program: Program) -> str:
     """A script that prints what PyFlame gives and what torch gives."""
     lines = [_HEAD]
     lines += [f"a{n} = {_array(i)}" for n, i in enumerate(program.inputs)]
-    text = body(program).replace("own(", "own(L, ").replace("held.append", "held.append")
+    text = body(program).replace("own(", "own(L, ")
     if "held.append" in text:
         lines.append("held = []")
     if "look(" in text:
@@ -81,6 +94,8 @@ def script(program: Program) -> str:
     if "checkpoint(" in text:
         lines += ["", "", "def checkpoint(fn, *args):"]
         lines += ["    return pf.checkpoint(fn, *args) if isinstance(args[0], pf.Tensor) else fn(*args)"]
+    if "dropout(" in text or "noise(" in text:
+        lines += [_RANDOM]
     lines += ["", "", text]
     lines += [f"# mode: {program.mode}, gradients of order {program.order} through {program.through}"]
     lines += ["for L in (pf, torch):"]

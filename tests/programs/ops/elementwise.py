@@ -135,6 +135,14 @@ def mixed(d: Draw) -> None:
 
 
 @kind(0.8)
+def random(d: Draw) -> None:
+    x = d.value()
+    seed = d.integer(0, 1 << 30)
+    text = d.one_of(f"dropout({{0}}, {d.one_of(0.1, 0.5)}, {seed})", f"{{0}} + noise({{0}}, {seed})")
+    d.step("random", text, x)
+
+
+@kind(0.8)
 def cast(d: Draw) -> None:
     if any(s.write for s in d.steps):  # x.to(its own dtype) is x itself: a later write would be seen
         raise Unsuited
