@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,13 +107,18 @@ class PendingGraph:
         s = node = None  # type: ignore[assignment]  # nothing but the graph may hold a node when references are counted
         self.order = order
         wanted = dict.fromkeys(outputs)
+        views: list[Node] = []  # that somebody holds, and that stay views: they are read again later
         if keep_held:
             # `order` and `index` hold each node once, and its readers in this graph once per use.
             for count, used, node in zip(list(map(sys.getrefcount, order)), uses, order, strict=True):
-                if count > used + 1 + _LISTED and node.op.kind not in _NEVER_KEPT:
-                    wanted[node] = None
+                if count > used + 1 + _LISTED:
+                    if node.op.kind not in _NEVER_KEPT:
+                        wanted[node] = None
+                    elif aliasing and node.srcs:
+                        views.append(node)
         self.outputs = list(wanted)
-        self.owned = [n for n in self.inputs if aliasing and self._owns(n, uses[index[n]])]
+        seen = {index[n] for n in _below(views, wanted)}
+        self.owned = [n for n in self.inputs if aliasing and index[n] not in seen and self._owns(n, uses[index[n]])]
         key.append(-1)
         key += [index[n] for n in self.outputs]
         self.key = (*key, *(("own", index[n]) for n in self.owned))
@@ -125,6 +130,17 @@ class PendingGraph:
             return False
         # order, index, inputs, the comprehension's variable and this one's argument
         return sys.getrefcount(leaf) <= uses + 6 and sys.getrefcount(leaf.data.storage) <= 2
+
+
+def _below(nodes: list[Node], stop: Container[Node]) -> Iterator[Node]:
+    """All that these nodes are made of, but for what lies below nodes that will be in memory."""
+    seen: set[Node] = set()
+    while nodes:
+        for source in nodes.pop().srcs:
+            if source not in seen and source not in stop:
+                seen.add(source)
+                nodes.append(source)
+                yield source
 
 
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
