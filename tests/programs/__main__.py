@@ -163,7 +163,7 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="folder for findings, as JSON and as scripts")
     o = parser.parse_args()
     modes = (o.mode,) if o.mode else MODES
-    session = Session(o.device, o.small or o.device not in ("cpu", "cuda", "rocm"), modes, o.sanitize, o.save)
+    session = Session(o.device, o.small or o.device.startswith("sim"), modes, o.sanitize, o.save)
     explore(session, range(o.seed, o.seed + o.count), o.jobs, o.seconds, o.keep_going)
     print(session.summary())
     return 1 if session.found else 0

@@ -29,7 +29,8 @@ class Draw:
     def __init__(self, seed: str, mode: str, small: bool) -> None:
         self.random = random.Random(seed)
         self.mode = mode
-        self.limit = 500 if small else self.random.choice([400, 4000, 40000])
+        self.most = 2500 if small else 40000  # elements of a value, where one is large
+        self.limit = self.random.choice([300, 500, 2500] if small else [400, 4000, 40000])
         sizes = [self.random.choice(SIZES) for _ in range(3)]
         if self.chance(0.05):
             sizes.append(0)
@@ -45,12 +46,12 @@ class Draw:
         self.input_values: list[torch.Tensor] = []
         self.gone: set[int] = set()  # values that a write has replaced
         self.oracle = Oracle(Program((), (), ()))
-        if not small and self.chance(0.4):
+        if self.chance(0.2 if small else 0.4):
             self._large()
 
     def _large(self) -> None:
         """Start with an input that has a large axis: kernels have other ways there."""
-        self.limit = 40000
+        self.limit = self.most
         large = self.random.choice(LARGE)
         self.sizes.append(large)
         shape = [large, *[self.size() for _ in range(self.integer(0, 2))]]
@@ -102,6 +103,16 @@ class Draw:
         if not found or (len(self.inputs) < 2 and self.chance(0.5)):
             return self.input(self.shape(least, min(most, 4), empty))
         return self.pick(found)
+
+    def anything(self, least: int = 0, most: int = 9, empty: bool = True) -> int:
+        """A tensor of any dtype, more often of floats."""
+        found = self.find(lambda t: not t.is_floating_point() and least <= t.ndim <= most and (empty or t.numel() > 0))
+        if self.chance(0.85):
+            return self.value(least, most, empty)
+        if found and self.chance(0.7):
+            return self.pick(found)
+        dtype = self.one_of("int64", "int32", "int16", "int8", "uint8", "bool_")
+        return self.input(self.shape(least, min(most, 4), empty), "bool" if dtype == "bool_" else "int", dtype)
 
     def discrete(self, least: int = 0) -> int:
         found = self.find(lambda t: not t.is_floating_point() and t.dtype != torch.bool and t.ndim >= least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -35,7 +36,8 @@ def _finish(d: Draw, seed: int) -> Program:
     program = replace(program, outputs=tuple(outputs), order=order, seed=seed)
     program = replace(program, through=d.one_of("backward", "backward", "autograd", "function"))
     program = replace(
-        program, held=tuple(v for v in made if d.chance(0.15)) if d.mode in ("lazy", "eager", "portions") else ()
+        program,
+        held=tuple(v for v in made if d.chance(0.15)) if d.mode in ("lazy", "eager", "portions", "again") else (),
     )
     written = {o for s in program.steps if s.write for o in s.operands[:1]}
     if d.mode == "portions":
@@ -78,6 +80,16 @@ def _with_state(d: Draw, program: Program, written: set[int]) -> Program:
     return replace(program, inputs=inputs, state=tuple(pairs))
 
 
+def _resizable(d: Draw, program: Program) -> tuple[Program, list[Expected]]:
+    """The program with an extent that may change."""
+    sizes = sorted({n for i in program.inputs for n in i.shape if n > 1})
+    for old in d.random.sample(sizes, len(sizes)):
+        candidate = replace(program, resize=(old, old + d.one_of(-1, 1, 3)))
+        with suppress(Unfit, RuntimeError, ValueError, IndexError):
+            return candidate, expected(candidate)
+    raise Unsuited
+
+
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
 
@@ -104,7 +116,7 @@ def draw(seed: int, small: bool = False, modes: tuple[str, ...] = MODES) -> tupl
             continue
         try:
             program = _finish(d, seed)
-            return program, expected(program)
+            return _resizable(d, program) if mode == "again" else (program, expected(program))
         except (Unsuited, Unfit, RuntimeError, ValueError, IndexError):
             continue
     return None

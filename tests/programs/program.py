@@ -7,11 +7,12 @@ steps'. The same text runs in torch and in PyFlame: `L` is the library.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 # How a program runs; what each does stands in run.py.
-MODES = ("lazy", "eager", "portions", "jit", "state", "checkpoint", "autocast", "train")
+MODES = ("lazy", "eager", "portions", "again", "jit", "state", "checkpoint", "autocast", "train")
 # Unit of the relative error that a program may have: several roundings of the dtype.
 UNIT = {"float64": 1e-9, "float32": 1e-6, "float16": 1.5e-3, "bfloat16": 1.2e-2}
 FLOATS = tuple(UNIT)
@@ -49,7 +50,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """`order`: of gradients, 0 to 2. `state`: (input, value) pairs: what a cell holds after each call."""
+    """`order`: of gradients, 0 to 2. `through`: how they are asked for. `part`: the values that a checkpoint computes,
+    from and to. `state`: (input, value) pairs: what a cell holds after each call. `resize`: an extent and the next one.
+    """
 
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
@@ -61,6 +64,7 @@ class Program:
     evaluated: tuple[int, ...] = ()
     part: tuple[int, int] = (0, 0)
     state: tuple[tuple[int, int], ...] = ()
+    resize: tuple[int, int] = (0, 0)
     seed: int = 0
 
     @property
@@ -92,6 +96,14 @@ def from_json(text: str) -> Program:
     raw["inputs"] = tuple(Input(**{k: deep(v) for k, v in i.items()}) for i in raw["inputs"])
     raw["steps"] = tuple(Step(**{k: deep(v) for k, v in s.items()}) for s in raw["steps"])
     return Program(**raw)
+
+
+def resized(program: Program, old: int, new: int, texts: bool = True) -> Program:
+    """The program with another extent wherever this one stands: in shapes and, if wanted, in the text of steps."""
+    inputs = tuple(replace(i, shape=tuple(new if n == old else n for n in i.shape)) for i in program.inputs)
+    number = re.compile(rf"(?<![\w.{{-]){old}(?![\w.}}])")
+    steps = tuple(replace(s, text=number.sub(str(new), s.text)) if texts else s for s in program.steps)
+    return replace(program, inputs=inputs, steps=steps)
 
 
 def needed(program: Program) -> set[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 
 import pyflame as pf
 from tests.programs.data import Array, laid_out, numbers, weights
-from tests.programs.program import Input, Program, Unfit
+from tests.programs.program import Input, Program, Unfit, resized
 from tests.programs.text import body
 
 Result = tuple[str, Array, str]  # what it is, its numbers (floats as float64), its dtype
@@ -109,7 +110,8 @@ class PyFlame:
         return name, array.astype(np.float64) if value.dtype.is_float else array, value.dtype.name
 
     def evaluate(self, values: list[Any]) -> None:
-        pf.eval(*values)
+        if self.mode != "portions":  # there, each is computed when it is looked at
+            pf.eval(*values)
 
 
 class Torch:
@@ -203,6 +205,10 @@ def gradients(program: Program, lib: Any, outputs: list[Any], wrt: list[Any]) ->
 
 def execute(program: Program, lib: Any) -> list[Result]:
     """Everything that the calls of a program give: outputs, gradients, state."""
+    if program.mode == "again":
+        first = replace(program, mode="lazy")
+        second = execute(resized(first, *program.resize), lib)
+        return [*execute(first, lib), *[(f"resized {name}", value, dtype) for name, value, dtype in second]]
     fn = compiled(program, lib)
     with lib.place():
         if program.mode == "train":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from tests.programs.program import Input, Program
+from tests.programs.program import Input, Program, resized
 from tests.programs.text import body
 
 _HEAD = """import numpy as np
@@ -77,6 +78,9 @@ def _tensors(program: Program, lib: str) -> list[str]:
 
 def script(program: Program) -> str:
     """A script that prints what PyFlame gives and what torch gives."""
+    if program.mode == "again":
+        first = replace(program, mode="lazy")
+        return script(first) + "\n# again, with another shape\n" + script(resized(first, *program.resize))
     lines = [_HEAD]
     lines += [f"a{n} = {_array(i)}" for n, i in enumerate(program.inputs)]
     text = body(program).replace("own(", "own(L, ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -10,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from tests.programs.compare import Oracle
-from tests.programs.program import Input, Program, Unfit, needed, pruned, renumbered
+from tests.programs.program import Input, Program, Unfit, needed, pruned, renumbered, resized
 from tests.programs.run import execute
 
 Test = Callable[[Program], bool]
@@ -64,8 +63,12 @@ def candidates(program: Program) -> Iterator[Program]:
 
 
 def _simpler_modes(program: Program) -> Iterator[Program]:
+    if program.mode == "again":
+        yield replace(resized(program, *program.resize), mode="lazy", resize=(0, 0))
     if program.mode != "lazy":
-        yield pruned(replace(program, mode="lazy", through="backward", part=(0, 0), state=(), evaluated=()))
+        yield pruned(
+            replace(program, mode="lazy", through="backward", part=(0, 0), state=(), evaluated=(), resize=(0, 0))
+        )
     if program.mode == "state":
         yield pruned(replace(program, mode="jit", state=()))
     if program.mode == "train":
@@ -161,11 +164,6 @@ def _smaller(program: Program) -> Iterator[Program]:
     sizes = sorted({n for i in program.inputs for n in i.shape if n > 1}, reverse=True)
     for size in sizes:
         for new in dict.fromkeys((1, 2, 3, size // 2, size - 1)):
-            if not 0 < new < size:
-                continue
-            inputs = tuple(replace(i, shape=tuple(new if n == size else n for n in i.shape)) for i in program.inputs)
-            yield replace(program, inputs=inputs)
-            pattern = rf"(?<![\w.{{-]){size}(?![\w.}}])"
-            steps = tuple(replace(s, text=re.sub(pattern, str(new), s.text)) for s in program.steps)
-            if steps != program.steps:
-                yield replace(program, inputs=inputs, steps=steps)
+            if 0 < new < size and size not in program.resize:
+                yield resized(program, size, new, texts=False)
+                yield resized(program, size, new)

@@ -29,7 +29,7 @@ SECONDS = {"cpu": 120, "emulated": 30, "sim:gfx942": 30, "sim:gfx1100": 30}
 @pytest.mark.parametrize("device", SECONDS)
 def test_new_programs(device: str) -> None:
     seed = int.from_bytes(os.urandom(4), "little")
-    session = Session(device, small=device != "cpu", modes=MODES)
+    session = Session(device, small=device.startswith("sim"), modes=MODES)
     explore(session, range(seed, seed + 100_000), jobs=1, seconds=SECONDS[device] * LONGER, keep_going=False)
     assert session.run["ok"], session.summary()
     repeat = [f"python -m tests.programs --device {device} --count 1 --seed {s}" for _, _, s in session.found.values()]

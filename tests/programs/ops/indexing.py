@@ -8,7 +8,7 @@ from tests.programs.ops.table import kind
 
 @kind(2)
 def select(d: Draw) -> None:
-    x = d.value(1, empty=False)
+    x = d.anything(1, empty=False)
     axis = d.axis(x)
     index = d.index((d.integer(1, 6) if d.chance(0.8) else d.size(),), d[x].shape[axis])
     d.step("index_select", f"L.index_select({{0}}, {axis}, {{1}})", x, index)
@@ -16,7 +16,7 @@ def select(d: Draw) -> None:
 
 @kind(1.5)
 def gather(d: Draw) -> None:
-    x = d.value(1, empty=False)
+    x = d.anything(1, empty=False)
     axis = d.integer(0, d[x].ndim - 1)
     shape = tuple(
         d.integer(1, 5) if k == axis else d.integer(1, n) if d.chance(0.3) else n for k, n in enumerate(d[x].shape)
@@ -74,7 +74,7 @@ def scatter_numbers(d: Draw) -> None:
 @kind(1.5)
 def advanced(d: Draw) -> None:
     """x[i], x[i, :, j], x[:, i] and so on."""
-    x = d.value(1, empty=False)
+    x = d.anything(1, empty=False)
     shape = d[x].shape
     count = d.integer(1, 4)
     items, operands = [], [x]

@@ -10,7 +10,7 @@ from tests.programs.ops.table import kind
 
 @kind(2)
 def reshape(d: Draw) -> None:
-    x = d.value()
+    x = d.anything()
     shape = list(d[x].shape)
     choice = d.integer(0, 4)
     if choice == 0:
@@ -36,7 +36,7 @@ def reshape(d: Draw) -> None:
 
 @kind(2)
 def permute(d: Draw) -> None:
-    x = d.value(1)
+    x = d.anything(1)
     n = d[x].ndim
     order = tuple(d.random.sample(range(n), n))
     text = d.one_of(f"{{0}}.permute({order})", f"{{0}}.transpose({d.axis(x, True)}, {d.axis(x, True)})")
@@ -45,7 +45,7 @@ def permute(d: Draw) -> None:
 
 @kind(1)
 def expand(d: Draw) -> None:
-    x = d.value()
+    x = d.anything()
     shape = [d.integer(2, 4) if n == 1 else n for n in d[x].shape]
     lead = [d.size()] if d.chance(0.5) else []
     d.step("movement", f"{{0}}.expand({(*lead, *shape)})", x)
@@ -53,7 +53,7 @@ def expand(d: Draw) -> None:
 
 @kind(1.5)
 def reorder(d: Draw) -> None:
-    x = d.value(1)
+    x = d.anything(1)
     axis = d.axis(x, empty=True)
     shift = d.integer(-3, 5)
     text = d.one_of(
@@ -99,7 +99,7 @@ def random_slice(d: Draw, n: int, backwards: bool = True) -> str:
 
 @kind(3)
 def view(d: Draw) -> None:
-    x = d.value(1)
+    x = d.anything(1)
     shape = d[x].shape
     items = []
     for n in shape[: d.integer(1, len(shape))]:
@@ -112,7 +112,7 @@ def view(d: Draw) -> None:
 
 @kind(1)
 def windows(d: Draw) -> None:
-    x = d.value(1, empty=False)
+    x = d.anything(1, empty=False)
     axis = d.axis(x)
     size = d.integer(1, min(4, d[x].shape[axis]))
     d.step("view", f"{{0}}.unfold({axis}, {size}, {d.integer(1, 3)})", x)
@@ -120,7 +120,7 @@ def windows(d: Draw) -> None:
 
 @kind(1)
 def triangle(d: Draw) -> None:
-    x = d.value(2)
+    x = d.anything(2)
     text = d.one_of(
         f"L.tril({{0}}, {d.integer(-2, 2)})", f"L.triu({{0}}, {d.integer(-2, 2)})", "L.diagonal({0}, 0, -2, -1)"
     )
@@ -154,7 +154,7 @@ def join(d: Draw) -> None:
 
 @kind(1)
 def parts(d: Draw) -> None:
-    x = d.value(1, empty=False)
+    x = d.anything(1, empty=False)
     axis = d.axis(x)
     n = d[x].shape[axis]
     first = d.integer(0, n)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tests.programs.builder import Draw, Unsuited
 from tests.programs.ops.table import kind
 
@@ -56,6 +58,22 @@ def one_axis(d: Draw) -> None:
     )
     source = "{0} > -1.0" if name == "all" else "{0}"
     d.step("reduction", f"L.{name}({source}, dim={axis}, keepdim={d.chance(0.4)})", x, guard=guard)
+
+
+@kind(0.8)
+def of_integers(d: Draw) -> None:
+    """Along an axis of integers or bools: sums, extremes, running sums, orders."""
+    found = d.find(lambda t: not t.is_floating_point() and t.ndim > 0 and t.numel() > 0)
+    x = d.pick(found) if found and d.chance(0.6) else d.discrete(1)
+    axis = d.axis(x)
+    whole = d[x].dtype != torch.bool
+    text = d.one_of(
+        f"L.sum({{0}}, dim={axis})", f"L.any({{0}} > 0, dim={axis})", f"L.cumsum({{0}}, dim={axis})",
+        f"L.prod({{0}}, dim={axis})", f"L.sort({{0}}, dim={axis}, stable=True)[0]", "L.sum({0})",
+        *([f"L.amax({{0}}, dim={axis}, keepdim=True)", f"L.amin({{0}}, dim={axis})"] if whole else []),
+        *([f"L.argsort({{0}}, dim={axis}, stable=True)", "L.amax({0})"] if whole else []),
+    )  # fmt: skip
+    d.step("integer reduction", text, x)
 
 
 @kind(2)
