@@ -38,12 +38,12 @@ def vendor(kind: str, driver: Any, compiler: Callable[[], KernelCompiler] = Emul
 def machine(**vendors: Vendor) -> Iterator[None]:
     """These vendors' GPUs and no others, and no device chosen yet."""
     kinds = {"cuda": vendor("cuda", _nothing("cuda")), "rocm": vendor("rocm", _nothing("rocm")), **vendors}
-    before = dict(devices.GPUS), dict(devices._open), default_device.chosen, vars(state).pop("device", None)
+    before = dict(devices.GPUS), dict(devices._open), default_device.chosen, vars(state)["device"]
     devices.GPUS.update(kinds)
     for device in list(devices._open):
         if device.kind in kinds:
             del devices._open[device]
-    default_device.chosen = None
+    default_device.chosen = vars(state)["device"] = None
     try:
         yield
     finally:
@@ -52,9 +52,7 @@ def machine(**vendors: Vendor) -> Iterator[None]:
         devices._open.clear()
         devices._open.update(before[1])
         default_device.chosen = before[2]
-        vars(state).pop("device", None)
-        if before[3] is not None:
-            state.device = before[3]
+        vars(state)["device"] = before[3]
         _managers.clear()
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
+from pyflame.core.locks import lock
 
 _MASK = (1 << 64) - 1
 
@@ -23,7 +23,7 @@ class Generator:
     __slots__ = ("_lock", "_offset", "_seed")
 
     def __init__(self, seed: int | None = None) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._seed = 0
         self._offset = 0
         if seed is None:

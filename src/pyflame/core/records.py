@@ -8,7 +8,6 @@ it finds there, and when two write at once one of them loses its last entries, w
 from __future__ import annotations
 
 import json
-import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from pyflame.core.atomic import write_atomic
 from pyflame.core.files import read_json
+from pyflame.core.locks import rlock
 
 
 class Records:
@@ -32,7 +32,7 @@ class Records:
         self._entries: dict[str, Any] = {}
         self._read = path is None
         self._failed = False
-        self._lock = threading.RLock()
+        self._lock = rlock()
 
     @property
     def path(self) -> Path | None:

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyflame.core.device import CPU, DeviceId
+from pyflame.core.locks import rlock
 
 M = TypeVar("M", bound="mode")
 
@@ -26,7 +27,7 @@ class DefaultDevice:
     def __init__(self) -> None:
         self.chosen: DeviceId | None = None
         self.choose: Callable[[], DeviceId] = lambda: CPU
-        self._lock = threading.RLock()
+        self._lock = rlock()
 
     def get(self) -> DeviceId:
         if self.chosen is None:

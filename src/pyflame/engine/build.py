@@ -6,6 +6,8 @@ import ctypes
 import struct
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,14 @@ from pyflame.core import trace
 from pyflame.core.device import CPU
 from pyflame.core.trace import TraceEvent
 from pyflame.engine.binding import Binding
+from pyflame.engine.commit import Commit, Writes, write_all
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.merge import merge
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Launch, Plan, Source
 from pyflame.kernels import SPECS, Epilogue
-from pyflame.runtime.cpu.device import CPUDevice
+from pyflame.runtime.cpu.device import CPUDevice, Table
 
 
 def launch_source(launch: Launch, device: CPUDevice) -> Source:
@@ -70,6 +73,7 @@ class Executable:
         self.seconds = self._times[:, 0]
         self._keep: list[Any] = []
         rows: list[list[int]] = []
+        first_row = [0]  # of each launch
         for number, (launch, source, functions) in enumerate(zip(plan.launches, sources, addresses, strict=False)):
             slots = self._slots(number, launch, source)
             args = np.array(source.args or (0,), np.int64)
@@ -89,12 +93,21 @@ class Executable:
                         timer,
                     ]
                 )
+            first_row.append(len(rows))
         self._timed = np.array(rows, np.int64).reshape(-1, 7)
         untimed = self._timed.copy()
         untimed[:, 6] = 0
         self._keep += [untimed]
         self._tables = (untimed.ctypes.data, self._timed.ctypes.data)
         self._count = len(rows)
+        # by position of an input: the first row that may write where it lies
+        input_of = {b.position: n for n, b in enumerate(plan.buffers) if b.role == "input"}
+        written = {**{p: input_of[p] for p in plan.consumed}, **plan.heirs}
+        touched: dict[int, int] = {}
+        for launch, row in zip(plan.launches, first_row, strict=False):
+            for buffer, _ in launch.buffers:
+                touched.setdefault(buffer, row)
+        self._overwrites = {p: touched.get(buffer, self._count) for p, buffer in written.items()}
 
     def _slots(self, number: int, launch: Launch, source: Source) -> np.ndarray[Any, Any]:
         """(slot, byte offset) of each kernel buffer, and of the launch's scratch."""
@@ -110,33 +123,43 @@ class Executable:
         timed: bool = False,
         lines: Sequence[str] = (),
         given: Sequence[int] = (),
+        commit: Commit | None = None,
     ) -> list[Value]:
-        """Run on these inputs and constants; gives the plan's outputs. `lines`: where this graph's ops were called."""
+        """Run on these inputs and constants; gives the plan's outputs. `lines`: where this graph's ops were called.
+
+        `commit` takes the results. Ctrl-C stops the run at any launch before the first that overwrites an input; from
+        there on the rest of the plan and the commit are one step.
+        """
         binding = self._binding
         held = binding.hold(inputs, given)
-        if self._count:
-            addresses = [storage.address + offset for storage, offset in held]
-            workspace = self.device.pool.take(self._workspace) if self._workspace else None
-            arena = workspace.address if workspace is not None else 0
-            slots = self._pack_slots(*addresses, arena, arena + binding.arena_bytes)
-            error = (ctypes.c_int64 * 3)() if self.plan.checks else None
-            uniforms = binding.pack_uniforms(constants)
-            if trace.recording is None:
-                self.device.run(self._tables[timed], self._count, slots, uniforms, error)
-            else:
-                self._record(slots, uniforms, error, timed)
-            if error is not None:
-                raise_bad_index(bytes(error), self.plan.checks, self.plan.check_lines, lines)
-        return binding.outputs(held)
+        out = binding.outputs(held)
+        writes = commit(out) if commit is not None else ((), (), ())
+        if not self._count:
+            write_all(writes)
+            return out
+        addresses = [storage.address + offset for storage, offset in held]
+        workspace = self.device.pool.take(self._workspace) if self._workspace else None
+        arena = workspace.address if workspace is not None else 0
+        slots = self._pack_slots(*addresses, arena, arena + binding.arena_bytes)
+        error = (ctypes.c_int64 * 3)() if self.plan.checks else None
+        stop = min([self._overwrites.get(p, self._count) for p in given], default=self._count)
+        table = Table(self._tables[timed], self._count, slots, binding.pack_uniforms(constants), error)
+        if trace.recording is None:
+            self.device.run(table, stop, partial(write_all, writes))
+        else:
+            self._record(table, stop, writes, timed)
+        if error is not None:
+            raise_bad_index(bytes(error), self.plan.checks, self.plan.check_lines, lines)
+        return out
 
-    def _record(self, slots: bytes, uniforms: bytes, error: Any, timed: bool) -> None:
+    def _record(self, table: Table, stop: int, writes: Writes, timed: bool) -> None:
         """Run with timers of this run's own, and record what they say."""
         times = np.zeros_like(self._times)
-        table = self._timed.copy()
-        table[:, 6] += times.ctypes.data - self._times.ctypes.data
+        rows = self._timed.copy()
+        rows[:, 6] += times.ctypes.data - self._times.ctypes.data
         note_memory(self.device)
         began = time.perf_counter()
-        self.device.run(table.ctypes.data, self._count, slots, uniforms, error)
+        self.device.run(replace(table, launches=rows.ctypes.data), stop, partial(write_all, writes))
         took = time.perf_counter() - began
         if timed:
             self.seconds += times[:, 0]

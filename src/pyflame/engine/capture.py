@@ -16,7 +16,6 @@ nothing is copied. It serves when nobody holds what it gave away last.
 from __future__ import annotations
 
 import sys
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import Any
 
 from pyflame.core import knobs, trace
 from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError
+from pyflame.core.locks import lock
 from pyflame.engine.binding import Held
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
@@ -209,7 +209,7 @@ class _Captured:
         self.copying = self._capture(held) if copies else None
         self.direct: dict[tuple[int, ...], list[_Ready | None]] = {}  # by the addresses of arguments
         self.seen: deque[tuple[int, ...]] = deque(maxlen=MAX_PLACES)
-        self.lock = threading.Lock()  # what belongs to a replay comes to the stream in one piece
+        self.lock = lock()  # what belongs to a replay comes to the stream in one piece
 
     def _capture(self, held: Held) -> _Ready:
         """A graph over this memory. It must not hold state: that would be held by somebody else."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import DeviceError
+from pyflame.core.locks import lock, rlock
 from pyflame.core.state import state
 from pyflame.runtime.cpu.device import CPUDevice
 from pyflame.runtime.cuda.device import CUDA
@@ -18,7 +18,8 @@ from pyflame.runtime.sim.device import restart, simulated
 GPUS = {"cuda": CUDA, "rocm": ROCM}
 
 _open: dict[DeviceId, Any] = {}
-_lock = threading.Lock()
+_lock = lock()
+_running: dict[DeviceId, Any] = {}
 
 
 def get_device(device: DeviceId) -> Any:
@@ -30,6 +31,13 @@ def get_device(device: DeviceId) -> Any:
             if found is None:
                 found = _open[device] = _make(device)
     return found
+
+
+def running(device: DeviceId) -> Any:
+    """The lock of a device: held by who runs a plan on it, from the choice of memory to overwrite until results are
+    taken. Who needs those of several devices takes them in the order of their names."""
+    found = _running.get(device)
+    return _running.setdefault(device, rlock()) if found is None else found
 
 
 def current_of(kind: str) -> DeviceId:

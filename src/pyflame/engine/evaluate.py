@@ -3,12 +3,15 @@
 The key of a plan is the structure of the graph: per node its signature and the positions of its sources. Numbers are
 no part of it, so a changing learning rate neither plans nor compiles anything. Nodes that something outside of the
 graph still holds (a Tensor, the tape, another pending graph) are computed along, so nothing is computed twice.
+
+Each device has a lock, held while a graph is walked, run and turned into leaves. None is held while a plan is made,
+kernels are compiled or a device is waited for: what is missing is made first, then the graph is walked again.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -17,11 +20,13 @@ from typing import Any
 
 from pyflame.core import knobs, trace
 from pyflame.core.device import CPU
+from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import mode, state
+from pyflame.engine.commit import Writes, write_all
 from pyflame.engine.copies import moved
-from pyflame.engine.devices import get_device
-from pyflame.engine.launch import References, Runner, runner_for
+from pyflame.engine.devices import get_device, running
+from pyflame.engine.launch import References, Runner, run_and_commit, runner_for
 from pyflame.engine.report import debug_print
 from pyflame.engine.table import table_for
 from pyflame.engine.value import Value
@@ -35,7 +40,7 @@ from pyflame.schedule.plan import make_plan
 
 # Plans and what runs them, least recently used first.
 _plans: OrderedDict[tuple[Any, ...], tuple[Plan, Runner]] = OrderedDict()
-_lock = threading.RLock()
+_lock = lock()
 
 
 @dataclass
@@ -77,8 +82,9 @@ class PendingGraph:
                 if node in index:
                     stack.pop()
                     continue
+                srcs, op, sig = node.srcs, node.op, node.sig  # at once: another device's thread may evaluate it
                 depth = len(stack)
-                for s in node.srcs:
+                for s in srcs:
                     if s not in index:
                         stack.append(s)
                 if len(stack) > depth:
@@ -87,12 +93,11 @@ class PendingGraph:
                 index[node] = len(order)
                 order.append(node)
                 uses.append(0)
-                key.append(-node.sig - 1)
-                for s in node.srcs:
+                key.append(-sig - 1)
+                for s in srcs:
                     at = index[s]
                     uses[at] += 1
                     key.append(at)
-                op = node.op
                 if op.plain:
                     continue
                 if op.kind == LEAF:
@@ -104,7 +109,8 @@ class PendingGraph:
                 aliasing = aliasing or op.alias is not None
                 if node.line is not None:
                     self.lines.append(node.line)
-        s = node = None  # type: ignore[assignment]  # nothing but the graph may hold a node when references are counted
+        # nothing but the graph may hold a node when references are counted
+        s = node = srcs = None  # type: ignore[assignment]
         self.order = order
         wanted = dict.fromkeys(outputs)
         views: list[Node] = []  # that somebody holds, and that stay views: they are read again later
@@ -122,6 +128,17 @@ class PendingGraph:
         key.append(-1)
         key += [index[n] for n in self.outputs]
         self.key = (*key, *(("own", index[n]) for n in self.owned))
+
+    def copy(self) -> PendingGraph:
+        """The same graph in nodes of its own, for a planner: another thread may evaluate the others meanwhile."""
+        again: dict[Node, Node] = {}
+        for n in self.order:
+            made = again[n] = Node(n.op, tuple([again[s] for s in n.srcs]), n.attrs, n.meta, n.sig, n.data)
+            made.line = n.line
+        out = copy.copy(self)
+        for name in ("constants", "inputs", "order", "outputs", "owned"):
+            setattr(out, name, [again[n] for n in getattr(self, name)])
+        return out
 
     @staticmethod
     def _owns(leaf: Node, uses: int) -> bool:
@@ -152,87 +169,104 @@ def evaluate(nodes: Sequence[Node]) -> None:
     state.pending = 0
     if all(n.op.kind in (LEAF, CONST) for n in nodes):
         return
-    with _lock:
+    if trace.recording is None:
+        _evaluate(nodes)
+    else:
+        with trace.span("evaluate", f"{len(nodes)} tensors"):
+            _evaluate(nodes)
+
+
+def _evaluate(nodes: Sequence[Node]) -> None:
+    for place in dict.fromkeys([n.meta.device for n in nodes]):  # a plan is of one device
+        device, here = get_device(place or state.device), [n for n in nodes if n.meta.device == place]
+        while (task := _attempt(here, device)) is not None:
+            if isinstance(task, Node):
+                _copy(task)
+            else:
+                _make_plan(task, device)
+            del task
+
+
+def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | None:
+    """Compute nodes of one device if nothing is in the way: a copy between devices, or a graph without a plan.
+
+    Whatever it is, it is done by the caller, who holds no lock.
+    """
+    with running(device.id):
         left = [n for n in nodes if n.op.kind not in (LEAF, CONST)]
-        if trace.recording is None:
-            _evaluate(left)
-        else:
-            with trace.span("evaluate", f"{len(nodes)} tensors"):
-                _evaluate(left)
+        if not left:
+            return None
+        graph = PendingGraph(left)
+        if graph.copies:
+            return graph.copies[0]
+        if device.id == CPU and device.compiler is None:
+            _run(graph, None, References(graph))
+            return None
+        found = _known(graph, device)
+        if found is None:
+            return graph.copy()
+        _run(graph, *found)
+        return None
 
 
-def _evaluate(nodes: list[Node]) -> None:
-    devices = dict.fromkeys([n.meta.device for n in nodes])
-    if len(devices) > 1:  # a plan is of one device
-        for device in devices:
-            if left := [n for n in nodes if n.meta.device == device and n.op.kind != LEAF]:
-                _evaluate(left)
-        return
-    graph = PendingGraph(nodes)
-    if graph.copies:
-        copied = graph.copies[0]
-        del graph  # it holds every node, and so would make them all look held
-        _copy(copied)
-        left = [n for n in nodes if n.op.kind != LEAF]
-        if left:
-            _evaluate(left)
-        return
-    device = get_device(next((n.meta.device for n in graph.outputs if n.meta.device is not None), state.device))
-    values = _run(graph, device)
-    outputs = graph.outputs
-    del graph
-    for node, value in zip(outputs, values, strict=True):
-        become_leaf(node, value)
-
-
-def _run(graph: PendingGraph, device: Any) -> list[Value]:
+def _run(graph: PendingGraph, plan: Plan | None, runner: Runner) -> None:
+    """Run a plan; the graph's outputs become leaves."""
     inputs, constants = [n.data for n in graph.inputs], [n.data for n in graph.constants]
-    if device.id == CPU and device.compiler is None:
-        return References(graph).run(inputs, constants)
-    plan, runner = find_plan(graph, device)
     debug = knobs.DEBUG.text() != "0"
-    values = runner.run(inputs, constants, debug, graph.lines, plan.consumed)  # those it owns, says its key
-    if debug:
+    outputs = graph.outputs
+    consumed = plan.consumed if plan is not None else ()  # those it owns, says its key
+    run_and_commit(runner, inputs, constants, lambda values: _leaves(outputs, values), debug, graph.lines, consumed)
+    if debug and plan is not None:
         debug_print(plan, runner)
-    return values
+
+
+def _leaves(nodes: Sequence[Node], values: Sequence[Value]) -> Writes:
+    """What turns evaluated nodes into leaves: they drop their sources, so the graph behind them can go."""
+    names = ("data", "sig", "srcs", "attrs", "line", "op")
+    new: list[Any] = []
+    for n, value in zip(nodes, values, strict=True):
+        new += (value, signature("leaf", n.meta, value.strides), (), (), None, OPS["leaf"])
+    return [n for n in nodes for _ in names], names * len(nodes), new
 
 
 def settle_copies(nodes: Sequence[Node]) -> None:
     """Realise the copies between devices that some pending nodes wait for: a plan is of one device."""
+    while copies := PendingGraph(nodes).copies:
+        _copy(copies[0])
+
+
+def _key(graph: PendingGraph, device: Any) -> tuple[Any, ...]:
+    return (device.id, tf32_allowed(), state.deterministic, *graph.key)
+
+
+def _known(graph: PendingGraph, device: Any) -> tuple[Plan, Runner] | None:
+    key = _key(graph, device)
     with _lock:
-        while copies := PendingGraph(nodes).copies:
-            _copy(copies[0])
+        found = _plans.get(key)
+        if found is not None:
+            plan_stats.hits += 1
+            _plans.move_to_end(key)
+    return found
 
 
-def become_leaf(node: Node, value: Value) -> None:
-    """Turn an evaluated node into a leaf: it drops its sources, so the graph behind it can go."""
-    meta = node.meta
-    node.op = OPS["leaf"]
-    node.srcs = ()
-    node.attrs = ()
-    node.sig = signature("leaf", meta, value.strides)
-    node.data = value
-    node.line = None
-
-
-def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
-    """The plan of a graph and what runs it, made if this structure is new."""
-    key = (device.id, tf32_allowed(), state.deterministic, *graph.key)
-    found = _plans.get(key)
-    if found is not None:
-        plan_stats.hits += 1
-        _plans.move_to_end(key)
-        return found
+def _make_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
+    """The plan of a graph whose structure is new, and what runs it. No lock is held: this may take long."""
     plan_stats.misses += 1
     started = time.perf_counter()
     with trace.span("plan", f"{len(graph.order)} nodes"):
         plan = plan_graph(graph, device.target, device=device)
     plan_stats.seconds += time.perf_counter() - started
     runner = runner_for(graph, plan, device)
-    _plans[key] = (plan, runner)
-    while len(_plans) > knobs.PLAN_CACHE.integer():
-        _plans.popitem(last=False)
+    with _lock:
+        _plans[_key(graph, device)] = (plan, runner)
+        while len(_plans) > knobs.PLAN_CACHE.integer():
+            _plans.popitem(last=False)
     return plan, runner
+
+
+def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
+    """The plan of a graph and what runs it, made if this structure is new."""
+    return _known(graph, device) or _make_plan(graph, device)
 
 
 def plan_graph(graph: PendingGraph, target: Any, heirs: Mapping[int, int] | None = None, device: Any = None) -> Plan:
@@ -263,12 +297,17 @@ def clear_plans() -> None:
 
 def _copy(node: Node) -> None:
     """Realise a copy between devices."""
-    source = node.srcs[0]
-    if source.op.kind != LEAF:
-        _evaluate([source])
+    srcs = node.srcs
+    if not srcs:  # another thread has done it
+        return
+    source = srcs[0]
+    evaluate([source])
     here, there = (get_device(m.device or CPU) for m in (source.meta, node.meta))
     if here is not there and source.data.strides is not None and here.id.kind != "null":
         with mode(recorder=None, tracer=None, autocast=None, device=here.id):
             source = F.clone(source)  # views are made dense before they travel
-            _evaluate([source])
-    become_leaf(node, moved(source.data, node.meta.nbytes, here, there))
+            evaluate([source])
+    value = moved(source.data, node.meta.nbytes, here, there)
+    with running(there.id):
+        if node.op.kind != LEAF:
+            write_all(_leaves([node], [value]))

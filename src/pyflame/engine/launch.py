@@ -14,6 +14,7 @@ from pyflame.core.trace import TraceEvent
 from pyflame.engine import reference
 from pyflame.engine.build import Executable
 from pyflame.engine.capture import CapturedRunner
+from pyflame.engine.commit import Commit, write_all
 from pyflame.engine.gpu import GpuExecutable
 from pyflame.engine.value import Value, share_numpy, to_numpy
 from pyflame.ir import Node
@@ -93,6 +94,22 @@ class Nothing:
         given: Sequence[int] = (),
     ) -> list[Value]:
         return [Value(None, 0, view.strides) for view in self.plan.outputs]
+
+
+def run_and_commit(
+    runner: Runner,
+    inputs: Sequence[Value],
+    constants: Sequence[Any],
+    commit: Commit,
+    timed: bool,
+    lines: Sequence[str],
+    given: Sequence[int],
+) -> None:
+    """Run a plan and take its results. On the CPU that is one step once the plan overwrites what others can see."""
+    if isinstance(runner, Executable):
+        runner.run(inputs, constants, timed, lines, given, commit)
+    else:
+        write_all(commit(runner.run(inputs, constants, timed, lines, given)))
 
 
 def runner_for(graph: Graph, plan: Plan, device: Any) -> Runner:

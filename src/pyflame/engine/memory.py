@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right, insort
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from pyflame.core.checks import natural
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import AMDConfigurationError, ArgumentError, DeviceError, suggest
+from pyflame.core.locks import lock, rlock
 from pyflame.engine.devices import current_of, get_device
 from pyflame.runtime.gpu.pinned import PinnedBlock
 from pyflame.runtime.gpu.pinned import PinnedPool as PinnedMemoryPool
@@ -122,7 +122,7 @@ class ROCmMemoryManager:
                 f"{self.config.pool_size_mb} and {self.config.max_pool_size_mb}"
             )
         self.device = gpu_of("ROCmMemoryManager", device or current_of("rocm"))
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._blocks: dict[int, Any] = {}
         self._starts: list[int] = []
         self._pinned: dict[int, PinnedBlock] = {}
@@ -286,7 +286,7 @@ class ROCmMemoryManager:
 
 _managers: dict[DeviceId, ROCmMemoryManager] = {}
 _living: WeakSet[ROCmMemoryManager] = WeakSet()  # all of them, also those that users make
-_lock = threading.RLock()
+_lock = rlock()
 
 
 def manager_of(device: DeviceId) -> ROCmMemoryManager:

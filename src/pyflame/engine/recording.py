@@ -6,7 +6,6 @@ are recorded. At both ends of a window the host waits for the GPUs, so that thei
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -14,12 +13,13 @@ from typing import Any
 from pyflame.core import trace
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import PyFlameError
+from pyflame.core.locks import rlock
 from pyflame.core.trace import Recording, TraceEvent
 from pyflame.engine.devices import opened
 from pyflame.engine.events import note_memory
 from pyflame.engine.services import CompileStats, compile_stats
 
-_lock = threading.RLock()
+_lock = rlock()
 _windows: list[Window] = []
 
 

@@ -7,7 +7,6 @@ Both libraries share one interface under two sets of names. What they have in co
 from __future__ import annotations
 
 import ctypes
-import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
+from pyflame.core.locks import lock
 from pyflame.libs.binding import LibraryError
 from pyflame.libs.gemm import ColumnGemm, GemmSpec, Operand, by_columns
 
@@ -65,7 +65,7 @@ class LtMatmul(ABC):
 
     def __init__(self) -> None:
         self._described: OrderedDict[tuple[Any, ...], Described] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def supports(self, spec: GemmSpec, workspace_bytes: int = 0) -> bool:
         """Whether the library has an algorithm for aligned operands."""

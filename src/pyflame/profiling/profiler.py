@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gzip
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import fields
 from os import PathLike
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from pyflame.core.atomic import write_atomic
 from pyflame.core.errors import ArgumentError, suggest
+from pyflame.core.locks import rlock
 from pyflame.core.trace import TraceEvent
 from pyflame.engine import recording
 from pyflame.engine.recording import MemoryUse, Window
@@ -36,7 +36,7 @@ class Profile:
 
     def __init__(self, graphs: bool = False) -> None:
         self.graphs = graphs
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self._depth = 0
         self._window: Window | None = None
         self._windows: list[Window] = []

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from pyflame.core import knobs
 from pyflame.core.atomic import TEMPORARY
 from pyflame.core.cache_folder import cache_dirs, distrust_status, make_private, use_private
 from pyflame.core.files import plain_name
+from pyflame.core.locks import lock
 
 FORMAT = "v1"
 _DIGEST = 32
@@ -62,7 +62,7 @@ class DiskCache:
         self.limit = knobs.CACHE_MB.integer() << 20 if limit_bytes is None else limit_bytes
         self._verified: set[Path] = set()
         self._written = 0
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     @property
     def root(self) -> Path:

@@ -7,7 +7,6 @@ its headers. A small entry on disk per kernel names the library (a shared object
 from __future__ import annotations
 
 import os
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,9 +15,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pyflame.core import knobs, trace
 from pyflame.core.errors import ArgumentError, CompileError
+from pyflame.core.locks import rlock
 from pyflame.runtime.cache import DiskCache, digest, stats
 
 F = TypeVar("F")
+Text = tuple[str, Sequence[str]]  # of a kernel, and the suffixes of its functions
 
 
 class KernelTable(ABC, Generic[F]):
@@ -34,7 +35,8 @@ class KernelTable(ABC, Generic[F]):
         self._salt = salt
         self._functions: dict[str, F] = {}
         self._libraries: dict[str, Any] = {}
-        self._lock = threading.RLock()
+        self._lock = rlock()  # of the tables
+        self._compiling = rlock()  # of who compiles: a thread that finds its kernels waits for nobody
 
     @abstractmethod
     def build(self, source: str) -> bytes:
@@ -79,30 +81,44 @@ class KernelTable(ABC, Generic[F]):
         """The name of a kernel with this text, compiled as we compile."""
         return digest(self._salt, text)
 
-    def functions(self, texts: Sequence[tuple[str, Sequence[str]]]) -> list[list[F]]:
+    def functions(self, texts: Sequence[Text]) -> list[list[F]]:
         """Each text's functions, by the suffixes given with it."""
         keys = [self.key(text) for text, _ in texts]
         with self._lock:
-            missing: dict[str, tuple[str, Sequence[str]]] = {}
-            for key, (text, suffixes) in zip(keys, texts, strict=True):
-                if all(key + s in self._functions for s in suffixes):
-                    stats.memory_hits += 1
-                elif key in missing:  # the same text again, perhaps with other functions of it
-                    missing[key] = (text, tuple(dict.fromkeys((*missing[key][1], *suffixes))))
-                else:
-                    if self._from_disk(key, suffixes):
-                        stats.disk_hits += 1
-                    else:
-                        stats.misses += 1
-                        missing[key] = (text, suffixes)
-            self._compile_missing(missing)
-            return [
-                [self._functions[key + s] for s in suffixes] for key, (_, suffixes) in zip(keys, texts, strict=True)
-            ]
+            missing = self._missing(keys, texts)
+            if not missing:
+                return self._all(keys, texts)
+        with self._compiling:
+            with self._lock:  # another thread may have made some meanwhile
+                left = {key: wanted for key, wanted in missing.items() if not self._there(key, wanted[1])}
+            self._compile_missing(left)
+            with self._lock:
+                return self._all(keys, texts)
+
+    def _there(self, key: str, suffixes: Sequence[str]) -> bool:
+        return all(key + s in self._functions for s in suffixes)
+
+    def _all(self, keys: Sequence[str], texts: Sequence[Text]) -> list[list[F]]:
+        return [[self._functions[key + s] for s in suffixes] for key, (_, suffixes) in zip(keys, texts, strict=True)]
+
+    def _missing(self, keys: Sequence[str], texts: Sequence[Text]) -> dict[str, Text]:
+        """What is neither loaded nor on disk."""
+        missing: dict[str, Text] = {}
+        for key, (text, suffixes) in zip(keys, texts, strict=True):
+            if self._there(key, suffixes):
+                stats.memory_hits += 1
+            elif key in missing:  # the same text again, perhaps with other functions of it
+                missing[key] = (text, tuple(dict.fromkeys((*missing[key][1], *suffixes))))
+            elif self._from_disk(key, suffixes):
+                stats.disk_hits += 1
+            else:
+                stats.misses += 1
+                missing[key] = (text, suffixes)
+        return missing
 
     def forget(self) -> int:
         """Forget every kernel, in memory and on disk; gives the bytes freed. Code stays loaded: a plan may run it."""
-        with self._lock:
+        with self._compiling, self._lock:
             self._functions.clear()
             return self.cache.clear()
 
@@ -128,13 +144,13 @@ class KernelTable(ABC, Generic[F]):
         for suffix in suffixes:
             self._functions[key + suffix] = self._find(self._libraries[library], f"k{key}{suffix}")
 
-    def _compile_missing(self, missing: dict[str, tuple[str, Sequence[str]]]) -> None:
+    def _compile_missing(self, missing: dict[str, Text]) -> None:
         if not missing:
             return
         with trace.span("compile", f"{len(missing)} kernels"):
             self._compile(missing)
 
-    def _compile(self, missing: dict[str, tuple[str, Sequence[str]]]) -> None:
+    def _compile(self, missing: dict[str, Text]) -> None:
         started = time.perf_counter()
         keys = list(missing)
         jobs = max(1, min(len(os.sched_getaffinity(0)), -(-len(keys) // 4)))
@@ -153,6 +169,6 @@ class KernelTable(ABC, Generic[F]):
         stats.compiles += len(keys)
         stats.compile_seconds += time.perf_counter() - started
 
-    def _compile_batch(self, keys: Sequence[str], missing: dict[str, tuple[str, Sequence[str]]]) -> tuple[str, bytes]:
+    def _compile_batch(self, keys: Sequence[str], missing: dict[str, Text]) -> tuple[str, bytes]:
         parts = [missing[key][0].replace("PF_KEY", "k" + key) for key in keys]
         return digest(*sorted(keys)) + self.extension, self.build(self.head + "\n".join(parts))

@@ -2,7 +2,8 @@
 
 Fresh pages cost more than the kernels that fill them, so freed blocks are kept and handed out again. Sizes are rounded
 up to a class (eight steps per power of two), which wastes at most 1/8 and lets blocks of similar sizes stand in for
-each other. A block returns to the pool when the last object that holds it is gone.
+each other. A block returns to the pool when the last object that holds it is gone: at any moment, in any thread, even
+in the middle of the pool's own work. So it is only put into a queue then, in C, where no interrupt can lose it.
 
 PYFLAME_MEMORY_POOL=exact turns this off: each block is an allocation of the system with exactly its bytes, freed when
 it is given up, so that an address sanitizer sees where it ends. It holds bytes of 0xFF until somebody writes to it.
@@ -11,14 +12,17 @@ it is given up, so that an address sanitizer sees where it ends. It holds bytes 
 from __future__ import annotations
 
 import ctypes
-import threading
 import weakref
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pyflame.core import knobs
 from pyflame.core.errors import OutOfMemoryError
+from pyflame.core.locks import rlock
+from pyflame.core.state import Undo
 from pyflame.runtime.stats import MemoryStats
 
 ALIGNMENT = 64
@@ -27,23 +31,17 @@ POISON = 0xFF  # NaN as any float, -1 as an integer: nobody takes it for a resul
 _system = ctypes.CDLL(None)
 _system.free.argtypes = (ctypes.c_void_p,)
 _system.posix_memalign.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+Part = tuple[int, int, Any]  # size, address, and what owns the memory
 
 
-class Block:
-    """Memory at `address`, returned to its pool when nothing refers to it any more."""
+class Block(Undo):
+    """Memory at `address`. Its call, when nothing refers to it any more, gives (size, address, memory) to its pool."""
 
-    __slots__ = ("__weakref__", "_memory", "_pool", "address", "nbytes")
+    __slots__ = ("address", "memory", "nbytes")
     on_host, read_only = True, False
 
-    def __init__(self, address: int, nbytes: int, memory: Any, pool: HostPool | None) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self._memory = memory
-        self._pool = pool
-
-    def __del__(self) -> None:
-        if self._pool is not None:
-            self._pool._release(self.nbytes, self.address, self._memory)
+    def __init__(self, give: Callable[[Part], None], part: Part) -> None:
+        self.nbytes, self.address, self.memory = part
 
 
 def exact_wanted(kind: str) -> bool:
@@ -68,11 +66,12 @@ class HostPool:
 
     def __init__(self, exact: bool | None = None) -> None:
         self.exact = exact_wanted("cpu") if exact is None else exact
-        self._free: dict[int, list[tuple[int, Any]]] = {}
-        # Re-entrant: a release may run in the middle of an allocation, when the garbage collector frees a block.
-        self._lock = threading.RLock()
-        self._allocated = self._cached = self._peak = self._recent_peak = self._peak_reserved = 0  # bytes
-        self._live = 0  # blocks
+        self._free: dict[int, list[Part]] = {}
+        self._given: deque[Part] = deque()  # blocks on their way back
+        self._live: dict[int, int] = {}  # address -> size
+        self._lock = rlock()  # re-entrant: the garbage collector may run anything
+        # bytes; an interrupt may leave the first two wrong until somebody asks for `stats`
+        self._allocated = self._cached = self._peak = self._recent_peak = self._peak_reserved = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -93,26 +92,39 @@ class HostPool:
     def take(self, size: int) -> Block:
         """A block of exactly a size class."""
         with self._lock:
+            self._take_back()
             self._allocations += 1
-            self._live += 1
-            self._allocated += size
-            if self._allocated > self._recent_peak:
-                self._recent_peak = self._allocated
-                self._peak = max(self._peak, self._allocated)
             free = self._free.get(size)
             if free:
                 self._hits += 1
                 self._cached -= size
-                address, memory = free.pop()
-                return Block(address, size, memory, self)
-        try:
-            memory = self._fresh(size)
-        except OutOfMemoryError:
-            with self._lock:
-                self._allocated -= size
-                self._live -= 1
-            raise
-        return Block(-(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT, size, memory, self)
+                return self._handed_out(free.pop())
+        memory = self._fresh(size)
+        with self._lock:
+            return self._handed_out((size, -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT, memory))
+
+    def _handed_out(self, part: Part) -> Block:
+        block = Block(self._given.append, part)
+        self._live[block.address] = block.nbytes
+        self._allocated += block.nbytes
+        if self._allocated > self._recent_peak:
+            self._recent_peak = self._allocated
+            self._peak = max(self._peak, self._allocated)
+        self._peak_reserved = max(self._peak_reserved, self._allocated + self._cached)
+        return block
+
+    def _take_back(self) -> None:
+        """Put what was given up among the free blocks. Whatever is interrupted here is in one place or in none."""
+        while self._given:
+            size, address, _ = self._given[0]
+            self._allocated -= self._live.pop(address, 0)
+            part = self._given.popleft()
+            self._frees += 1
+            if self.exact:
+                self._dropped += 1
+                continue
+            self._cached += size
+            self._free.setdefault(size, []).append(part)
 
     def _fresh(self, size: int) -> Any:
         for attempt in range(2):
@@ -123,41 +135,36 @@ class HostPool:
                     self._failures += 1
                     raise OutOfMemoryError(
                         f"[memory] expected to allocate {size:,} bytes on the CPU but the system has no more; "
-                        f"held {self._allocated - size:,}, "
+                        f"held {self._allocated:,}, "
                         f"cached {self._cached:,}. Delete tensors you no longer need, or use a smaller batch or dtype"
                     ) from None
                 self._retries += 1
                 self.empty_cache()
                 continue
-            with self._lock:
-                self._fresh_blocks += 1
-                self._peak_reserved = max(self._peak_reserved, self._allocated + self._cached)
+            self._fresh_blocks += 1
             return memory
         raise AssertionError
-
-    def _release(self, size: int, address: int, memory: Any) -> None:
-        with self._lock:
-            self._allocated -= size
-            self._live -= 1
-            self._frees += 1
-            if self.exact:
-                self._dropped += 1
-                return
-            self._cached += size
-            self._free.setdefault(size, []).append((address, memory))
 
     def empty_cache(self) -> int:
         """Give cached blocks back to the system; gives their bytes."""
         with self._lock:
+            self._count()
             freed = self._cached
             self._dropped += sum(map(len, self._free.values()))
             self._free.clear()
             self._cached = 0
             return freed
 
+    def _count(self) -> None:
+        """See what is there."""
+        self._take_back()
+        self._allocated = sum(self._live.values())
+        self._cached = sum(size * len(parts) for size, parts in self._free.items())
+
     @property
     def stats(self) -> MemoryStats:
         with self._lock:
+            self._count()
             free = sum(map(len, self._free.values()))
             return MemoryStats(
                 allocated=self._allocated,
@@ -173,21 +180,23 @@ class HostPool:
                 driver_frees=self._dropped,
                 retries=self._retries,
                 out_of_memory=self._failures,
-                live_blocks=self._live,
+                live_blocks=len(self._live),
                 free_blocks=free,
-                segments=self._live + free,
+                segments=len(self._live) + free,
                 largest_free=max((size for size, blocks in self._free.items() if blocks), default=0),
             )
 
     def reset_peak(self) -> None:
         """Measure peaks from here on."""
         with self._lock:
+            self._count()
             self._peak, self._peak_reserved = self._allocated, self._allocated + self._cached
             self._recent_peak = self._allocated
 
     def take_recent_peak(self) -> int:
         """The most bytes in use since this was last asked."""
         with self._lock:
+            self._count()
             found, self._recent_peak = self._recent_peak, self._allocated
             return found
 

@@ -148,7 +148,7 @@ def tensor(data: Any, dtype: object = None, device: object = None, requires_grad
         _check_integer("tensor", array, wanted)
     block = cpu().allocate(array.size * wanted.itemsize)
     flat: np.ndarray[Any, Any] = np.ndarray(
-        array.shape, wanted.numpy, buffer=block._memory, offset=block.address - block._memory.ctypes.data
+        array.shape, wanted.numpy, buffer=block.memory, offset=block.address - block.memory.ctypes.data
     )
     with np.errstate(all="ignore"):
         flat[...] = array

@@ -16,6 +16,7 @@ from pyflame.core.device import CPU
 from pyflame.core.dtype import DType
 from pyflame.core.errors import DTypeError, GradientError, ShapeError
 from pyflame.core.state import mode, state
+from pyflame.engine.devices import running
 from pyflame.engine.evaluate import evaluate
 from pyflame.engine.value import Value, to_numpy
 from pyflame.ir import OPS, Node, apply, copy_to, placed
@@ -154,7 +155,8 @@ class Tensor(Catalogue):
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a read-only NumPy array that shares memory with the tensor; copy it to write."""
         node = self._evaluated("numpy()")
-        return to_numpy(node.data, node.meta.shape, node.meta.dtype)
+        with running(CPU):  # a plan may be overwriting it that has begun before somebody held it
+            return to_numpy(node.data, node.meta.shape, node.meta.dtype)
 
     def item(self) -> Any:
         """The value of a tensor with one element, as a Python number."""

@@ -7,7 +7,6 @@ training step (parameters, gradients, optimiser state) is one plan.
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,10 +15,11 @@ import numpy as np
 
 from pyflame.core import knobs, trace
 from pyflame.core.errors import TraceError
+from pyflame.core.locks import rlock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
-from pyflame.transform.trace import Traced
+from pyflame.transform.trace import MISSED, Traced
 from pyflame.transform.tracer import argument
 from pyflame.transform.tree import flatten, is_tensor, is_traced
 
@@ -50,11 +50,11 @@ class Jitted:
         self.static = frozenset(static_argnums)
         self.static_names = frozenset(static_argnames)
         self.check = check
-        self.cache: dict[Any, list[Traced]] = {}
+        self.cache: dict[Any, tuple[Traced, ...]] = {}
         self.traces = 0
         self.reasons: list[str] = []
         self._last_key: Any = None
-        self._lock = threading.RLock()
+        self._lock = rlock()
         functools.update_wrapper(self, fn, updated=())  # a module has attributes of its own
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -64,8 +64,11 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.tracer is not None:
             return self.fn(*args, **kwargs)
-        traced, leaves = self.find(args, kwargs)
-        return traced.replay(leaves)
+        while True:
+            traced, leaves = self.find(args, kwargs)
+            out = traced.replay(leaves)
+            if out is not MISSED:
+                return out
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[Any]]:
         """The trace for these arguments, made if need be, and what to feed it."""
@@ -80,7 +83,7 @@ class Jitted:
         sigs = tuple([float if type(v) is float else (argument(v).sig, v._entry is not None) for v in leaves])
         key = (shape, sigs, state.grad_enabled, state.autocast, state.device, tf32_allowed(), state.deterministic)
         try:
-            variants = self.cache.get(key, [])
+            variants = self.cache.get(key, ())
         except TypeError as error:
             raise TraceError(f"[jit] expected arguments that are tensors or can be hashed but got {error}") from None
         reason = ""
@@ -89,12 +92,11 @@ class Jitted:
             if misfit is None:
                 return traced, leaves
             reason = reason or misfit
-        with self._lock:
-            traced = self._trace(args, kwargs, leaves)
-            self._keep(key, traced, reason or self._difference(key, leaves))
-            if self.check:
-                self._check(args, kwargs, traced, leaves)
-        return traced, leaves
+        # No lock is held: the function is the user's, and may wait for a thread that calls it too.
+        traced = self._trace(args, kwargs, leaves)
+        if self.check:
+            self._check(args, kwargs, traced, leaves)
+        return self._keep(key, traced, reason or self._difference(key, leaves)), leaves
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> Traced:
         name = getattr(self.fn, "__name__", "a function")
@@ -106,16 +108,24 @@ class Jitted:
         given = [a.value if isinstance(a, _Static) else a for a in args]
         return self.fn(*given, **{k: v.value if isinstance(v, _Static) else v for k, v in kwargs.items()})
 
-    def _keep(self, key: Any, traced: Traced, reason: str) -> None:
-        self.cache.setdefault(key, []).insert(0, traced)
-        while sum(map(len, self.cache.values())) > knobs.PLAN_CACHE.integer():
-            oldest = next(iter(self.cache))
-            self.cache[oldest].pop()
-            if not self.cache[oldest]:
-                del self.cache[oldest]
-        self.traces += 1
-        self.reasons.append(reason)
-        self._last_key = key
+    def _keep(self, key: Any, traced: Traced, reason: str) -> Traced:
+        """Add a trace to the cache, unless another thread has just added one that serves; gives the one to use."""
+        with self._lock:
+            variants = self.cache.get(key, ())
+            for found in variants:
+                if found.misfit() is None:
+                    return found
+            self.cache[key] = (traced, *variants)  # whole at any time: it is read without the lock
+            while sum(map(len, self.cache.values())) > knobs.PLAN_CACHE.integer():
+                oldest = next(iter(self.cache))
+                fewer = self.cache[oldest][:-1]
+                if fewer:
+                    self.cache[oldest] = fewer
+                else:
+                    del self.cache[oldest]
+            self.traces += 1
+            self.reasons.append(reason)
+            self._last_key = key
         if self.traces == MANY:
             warnings.warn(
                 f"[jit] {getattr(self, '__name__', 'a function')} was traced {MANY} times, the last time because "
@@ -123,6 +133,7 @@ class Jitted:
                 "(all reasons: fn.reasons)",
                 stacklevel=5,
             )
+        return traced
 
     def _difference(self, key: Any, leaves: list[Any]) -> str:
         """What sets this key apart from the last one's."""

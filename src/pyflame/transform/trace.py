@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -18,13 +19,14 @@ from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import float32, int64
 from pyflame.core.state import mode, state
-from pyflame.engine.devices import get_device
+from pyflame.engine.commit import Writes
+from pyflame.engine.devices import get_device, running
 from pyflame.engine.evaluate import PendingGraph, plan_graph
-from pyflame.engine.launch import Runner, replayed, runner_for
+from pyflame.engine.launch import Runner, replayed, run_and_commit, runner_for
 from pyflame.engine.report import debug_print
 from pyflame.engine.stages import Staged, crosses, without_needless_copies
 from pyflame.engine.value import Value
-from pyflame.ir import OPS, Node, const, placed, signature
+from pyflame.ir import OPS, Meta, Node, const, placed, signature
 from pyflame.ir.declare import wrap_int
 from pyflame.ir.kernel import Plan
 from pyflame.tensor import Tensor
@@ -41,12 +43,17 @@ def _again(value: Value) -> Value:
     return Value(value.storage, value.offset, value.strides)
 
 
+MISSED: Any = object()  # instead of a result
+_EMPTY = Node(OPS["leaf"], (), (), Meta((), float32, None), -1)  # of a .grad that is not there: fits nothing
+
+
 class Traced:
     """One signature's plan and where its inputs and outputs live."""
 
     plan: Plan
     runner: Runner
     device: DeviceId  # that it runs on, if it is one
+    devices: list[DeviceId]  # those it touches, in the order in which their locks are taken
 
     def __init__(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], name: str
@@ -138,7 +145,7 @@ class Traced:
             self.runner.replay(arguments)
         else:
             self.runner = replayed(self.runner, arguments)
-        self._split_inputs()
+        self._split_inputs([n.sig for n in feeds])
         self.generators = [generator for generator, _, _ in tracer.draws]
         drawn = {n: 2 * i + k for i, (_, *pair) in enumerate(tracer.draws) for k, n in enumerate(pair)}
         self.constants: list[tuple[str, Any]] = [
@@ -162,9 +169,10 @@ class Traced:
             if crosses(graph):
                 self.runner = Staged(graph, successor)
                 self.plan = self.runner.plan
+                self.devices = sorted({n.meta.device for n in graph.order if n.meta.device is not None}, key=str)
                 return graph
         device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
-        self.device = device.id
+        self.device, self.devices = device.id, [device.id]
         position = {n: i for i, n in enumerate(graph.outputs)}
         input_at = {n: i for i, n in enumerate(graph.inputs)}
         heirs = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
@@ -194,29 +202,44 @@ class Traced:
             if (cell._grad is not None) != had:
                 what = "went" if had else "came to be"
                 return f"the .grad of a captured tensor {cell._node.meta} {what}"
+        for owner, made in self.grad_cells:
+            grad = owner._grad
+            if grad is None or (grad._node.sig != made.sig and settled(grad).sig != made.sig):
+                return f"the .grad of a captured tensor {owner._node.meta} changed its dtype or device, or went"
         return None
 
-    def _split_inputs(self) -> None:
+    def _split_inputs(self, arg_sigs: list[int]) -> None:
         """Sort the plan's inputs by where they come from, for `feed`."""
         self._fixed = [at if source == "value" else None for source, at in self.inputs]
-        self._from_args = [(i, at) for i, (source, at) in enumerate(self.inputs) if source == "arg"]
-        self._from_cells = [(i, self.cells[at]) for i, (source, at) in enumerate(self.inputs) if source == "cell"]
-        self._from_grads = [
-            (i, self.grad_cells[at][0]) for i, (source, at) in enumerate(self.inputs) if source == "grad"
-        ]
+        self._fed_at: list[int] = []
+        self._fed_sigs: list[int] = []
+        grad_sigs = [made.sig for _, made in self.grad_cells]
+        for wanted, sigs in (("arg", arg_sigs), ("cell", self.cell_sigs), ("grad", grad_sigs)):
+            found = [(i, at) for i, (source, at) in enumerate(self.inputs) if source == wanted]
+            self._fed_at += [i for i, _ in found]
+            self._fed_sigs += [sigs[at] for _, at in found]
+        self._from_args = [at for source, at in self.inputs if source == "arg"]
+        self._from_cells = [self.cells[at] for source, at in self.inputs if source == "cell"]
+        self._from_grads = [self.grad_cells[at][0] for source, at in self.inputs if source == "grad"]
         self._updated = list(dict.fromkeys([*self.plan.heirs, *self.plan.consumed]))
-        cells, owners = dict(self._from_cells), dict(self._from_grads)
-        self._updated_cells = [(owners[i], True) if i in owners else (cells[i], False) for i in self._updated]
+        self._updated_at = [(self._fed_at.index(i), *self.inputs[i]) for i in self._updated]
 
-    def feed(self, leaves: list[Any]) -> tuple[list[Value], Sequence[Any]]:
-        """Inputs and constants of the plan, as arguments, cells and generators have them now."""
+    def fed(self, leaves: list[Any]) -> list[Node] | None:
+        """The leaves of arguments, cells and gradients that the plan reads, as they are now.
+
+        None where another thread has written something else to one since `misfit` has looked.
+        """
+        tensors: list[Any] = [leaves[at] for at in self._from_args]
+        tensors += self._from_cells
+        tensors += [owner._grad for owner in self._from_grads]
+        nodes = [_EMPTY if t is None else t._node for t in tensors]
+        return nodes if [n.sig for n in nodes] == self._fed_sigs else None
+
+    def feed(self, nodes: list[Node], leaves: list[Any]) -> tuple[list[Value], Sequence[Any]]:
+        """Inputs and constants of the plan, with what generators give now. `nodes`: what `fed` gave."""
         values: list[Any] = self._fixed.copy()
-        for i, at in self._from_args:
-            values[i] = evaluated(leaves[at]).data
-        for i, cell in self._from_cells:
-            values[i] = cell._node.data
-        for i, owner in self._from_grads:
-            values[i] = settled(owner.grad).data
+        for i, node in zip(self._fed_at, nodes, strict=True):
+            values[i] = node.data
         if self._same_constants is not None:
             return values, self._same_constants
         draws = [wrap_int(n, int64) for generator in self.generators for n in generator.next_stream()]
@@ -224,38 +247,67 @@ class Traced:
             leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants
         ]
 
-    def _mine(self) -> list[int]:
+    def _mine(self, fed: list[Node]) -> list[int]:
         """Inputs whose memory only their cells can see, so that the plan may write the cells' new values there."""
-        nodes = [(cell.grad if is_grad else cell)._node for cell, is_grad in self._updated_cells]
+        nodes = [fed[k] for k, _, _ in self._updated_at]
         values = [node.data for node in nodes]
         storages = [value.storage for value in values]
         holders = zip(*(map(sys.getrefcount, things) for things in (nodes, values, storages)), strict=True)
-        # beside the lists above, nodes are held by their cells, values by nodes and what is fed, memory by values
+        # beside the lists above, nodes are held by their cells and `fed`, values by nodes and what is fed, memory by
+        # values
         return [
             i
-            for i, (node, value, storage), memory in zip(self._updated, holders, storages, strict=True)
-            if node <= _LISTED + 1 and value <= _LISTED + 2 and storage <= _LISTED + 1
-            if memory is not None and not memory.read_only
+            for i, k, (node, value, storage), memory in zip(
+                self._updated, self._updated_at, holders, storages, strict=True
+            )
+            if node <= _LISTED + 2 and value <= _LISTED + 2 and storage <= _LISTED + 1
+            if memory is not None and not memory.read_only and self._still_holds(*k, fed)
         ]
 
+    def _still_holds(self, k: int, source: str, at: int, fed: list[Node]) -> bool:
+        """Whether no other thread has written to a cell since it was read: then others may hold what it held."""
+        cell = self.cells[at] if source == "cell" else self.grad_cells[at][0]._grad
+        return cell is not None and cell._node is fed[k]
+
     def replay(self, leaves: list[Any]) -> Any:
-        """Run the plan; cells take their new values."""
-        values, constants = self.feed(leaves)
-        out = self.runner.run(values, constants, self.debug, self.lines, self._mine())
+        """Run the plan; cells take their new values. MISSED where another thread has written something else to one."""
+        returned: list[Node] = []
+        if not self._run_with(self.devices, leaves, returned):
+            return MISSED
         if self.debug:
             for _, plan, runner in self.parts:
                 debug_print(plan, runner)
+        if len(returned) == 1 and type(self.result) is Tensor:
+            return Tensor(returned[0])
+        return rebuild(self.result, is_tensor, iter([Tensor(node) for node in returned]))
+
+    def _run_with(self, devices: Sequence[DeviceId], leaves: list[Any], returned: list[Node]) -> bool:
+        """Run the plan with these devices locked; `returned` gets the nodes of what the function returns."""
+        if devices:
+            with running(devices[0]):
+                return self._run_with(devices[1:], leaves, returned)
+        fed = self.fed(leaves)
+        if fed is None:
+            return False
+        values, constants = self.feed(fed, leaves)
+        commit = partial(self._commit, returned)
+        run_and_commit(self.runner, values, constants, commit, self.debug, self.lines, self._mine(fed))
+        return True
+
+    def _commit(self, returned: list[Node], out: list[Value]) -> Writes:
+        """What a run's results change in cells."""
         # Each leaf has a Value of its own, or others could not see that its memory is shared.
-        n, made = self.returned, OPS["leaf"]
-        nodes = [Node(made, (), (), meta, sig, _again(out[at])) for at, meta, sig in self.outputs[:n]]
+        made = OPS["leaf"]
+        returned += [Node(made, (), (), meta, sig, _again(out[at])) for at, meta, sig in self.outputs[: self.returned]]
+        cells: list[Tensor] = []
+        new: list[Any] = []
         for cell, at, meta, sig, alone in self._new_states:
             value, before = out[at], cell._node
             if before.data is not value or before.sig != sig:  # else it has its new value already
-                cell._node = Node(made, (), (), meta, sig, value if alone else _again(value))
-        for cell, at, meta, sig in self._new_gradients:
-            cell.grad = Tensor(Node(made, (), (), meta, sig, _again(out[at])))
-        for cell in self.cleared:
-            cell.grad = None
-        if n == 1 and type(self.result) is Tensor:
-            return Tensor(nodes[0])
-        return rebuild(self.result, is_tensor, iter([Tensor(node) for node in nodes[:n]]))
+                cells.append(cell)
+                new.append(Node(made, (), (), meta, sig, value if alone else _again(value)))
+        names = ["_node"] * len(cells) + ["_grad"] * (len(self._new_gradients) + len(self.cleared))
+        cells += [cell for cell, *_ in self._new_gradients] + self.cleared
+        new += [Tensor(Node(made, (), (), meta, sig, _again(out[at]))) for _, at, meta, sig in self._new_gradients]
+        new += [None] * len(self.cleared)
+        return cells, names, new

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from pyflame.core.device import Target
 from pyflame.core.errors import NotAvailableError
+from pyflame.core.locks import rlock
 from pyflame.core.state import state
 from pyflame.engine.aot.build import BufferArg, Lowered, ScalarArg
 from pyflame.engine.devices import GPUS, get_device
@@ -32,7 +32,7 @@ class Loaded:
         self.index = index
         self.stream = stream
         self._remember = remember or (lambda name: None)
-        self.lock = threading.RLock()
+        self.lock = rlock()
         self._addresses: list[int] = []
         self._modules: dict[bytes, int] = {}
         driver.set_device(index)

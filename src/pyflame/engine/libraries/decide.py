@@ -9,7 +9,6 @@ here.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from weakref import WeakKeyDictionary
 from pyflame.core import knobs
 from pyflame.core.device import Target
 from pyflame.core.errors import DeviceFaultError, OutOfMemoryError
+from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.engine.gpu import Call
@@ -66,7 +66,7 @@ class Libraries:
         self._openers = OPENERS.get(type(device.driver), {}) if real else {}
         self._device = device
         self._found: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._missing: dict[str, str] = {}
 
     def of(self, op: str) -> list[Any]:

@@ -15,7 +15,6 @@ Where measuring is off, expectations decide, and what they choose is checked all
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ import numpy as np
 
 from pyflame.core.cache_folder import cache_dir
 from pyflame.core.errors import ArgumentError, DeviceFaultError, OutOfMemoryError
+from pyflame.core.locks import lock
 from pyflame.core.records import Records
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class Tuner:
 
     def __init__(self, path: Path | Callable[[], Path] | None) -> None:
         self._records = Records(path, FORM)
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._absent: set[tuple[str, str]] = set()  # that raised: not tried again for this problem, nor written down
         self._passing: dict[str, Choice] = {}  # choices without those: made again in another process
 

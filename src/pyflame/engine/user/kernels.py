@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 
 from pyflame.core.device import DeviceId, Target
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, CompileError, DeviceError, suggest
+from pyflame.core.locks import lock
 from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import KernelResources, read_resources
 from pyflame.engine.devices import get_device
@@ -111,7 +111,7 @@ def shared_bytes(name: str, shared: Any) -> int:
 
 _loaded: weakref.WeakKeyDictionary[Any, dict[str, LoadedKernel]] = weakref.WeakKeyDictionary()
 _built: dict[str, UserKernel] = {}
-_lock = threading.Lock()
+_lock = lock()
 
 
 def forget() -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
+from pyflame.core.locks import lock
 from pyflame.libs.binding import Library, LibraryError, find, statuses
 from pyflame.libs.conv import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, ConvSpec, packed
 from pyflame.libs.cuda import cublaslt
@@ -196,7 +196,7 @@ class Cudnn:
         self.version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
         self._handle = self._library.create("cudnnCreate")
         self._described: OrderedDict[ConvSpec, _Described] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def close(self) -> None:
         """Give everything back to the library."""

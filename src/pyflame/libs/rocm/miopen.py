@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, ShapeError, suggest
+from pyflame.core.locks import rlock
 from pyflame.libs.binding import Library, statuses, stream_handle
 from pyflame.libs.conv import FORWARD, ConvSpec, packed
 from pyflame.libs.rocm.errors import AMDLibraryError
@@ -122,7 +122,7 @@ class ROCmDNN:
         self.device = device
         self._cache = cache or get_tuning_cache()
         self._ready: set[tuple[str, ConvSpec, int]] = set()  # compiled in this process
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self._handle = self._library.create("miopenCreate")
 
     def close(self) -> None:

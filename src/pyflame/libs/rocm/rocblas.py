@@ -7,10 +7,10 @@ rocblas-auxiliary.h and rocblas-functions.h.
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
+from pyflame.core.locks import lock
 from pyflame.libs.binding import Library, statuses, stream_handle
 from pyflame.libs.gemm import GemmSpec, by_columns
 from pyflame.libs.rocm.errors import AMDLibraryError
@@ -104,7 +104,7 @@ class ROCmBLAS:
         self._library = Library(
             self.name, loaded, FUNCTIONS, statuses=statuses(C, "rocblas_status_"), error=AMDLibraryError
         )
-        self._lock = threading.Lock()
+        self._lock = lock()
         self.version = self._version()
         self._handle = self._library.create("rocblas_create_handle")
         self._library.call("rocblas_set_pointer_mode", self._handle, C.rocblas_pointer_mode_host)

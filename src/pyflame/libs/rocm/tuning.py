@@ -8,7 +8,6 @@ process runs them at once.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from pyflame.core.cache_folder import cache_dir
 from pyflame.core.errors import ArgumentTypeError
+from pyflame.core.locks import lock, rlock
 from pyflame.core.records import Records
 
 FORM = "MIOpen tuning 2"
@@ -59,7 +59,7 @@ class MIOpenTuningCache:
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or self.Config()
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self._hits = self._misses = 0
         path: Any = None
         if self.config.enable_persistence:
@@ -121,7 +121,7 @@ def _usual_file() -> Path:
 
 
 _shared: list[MIOpenTuningCache] = []
-_shared_lock = threading.Lock()
+_shared_lock = lock()
 
 
 def get_tuning_cache() -> MIOpenTuningCache:

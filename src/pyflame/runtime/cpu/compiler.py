@@ -122,7 +122,8 @@ class CompilerC(KernelTable[int]):
             level = ["-O3"] if "#define" in source else []
             folders = [f"-I{include_dir()}", f"-I{include_dir().parent}"]
             command = [self.path, *self.flags, *level, *folders, str(file), "-o", str(out), "-lm"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            # In a session of its own: Ctrl-C is for us, and kernels of other threads are compiled meanwhile.
+            done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
             if done.returncode:
                 raise CompileError(f"[compile] {self.path} refused a kernel:\n{explain_failure(done.stderr, source)}")
             return out.read_bytes()

@@ -7,15 +7,31 @@ import ctypes
 import os
 import platform
 import warnings
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyflame.core import knobs
 from pyflame.core.device import CPU, Target
+from pyflame.core.locks import rlock
 from pyflame.runtime.cpu.compiler import CompilerC, cpu_flags, find_compiler
 from pyflame.runtime.pool import Block, HostPool
+
+_UNKNOWN: Any = object()
+PAUSE = 0.05  # seconds that a run goes on without a look for signals
+_DONE, _TOO_MANY_BUFFERS, _PAUSED = range(3)  # what the runner says
+
+
+@dataclass(frozen=True)
+class Table:
+    """Launches to run: where their rows lie, how many they are, and what they find their memory by."""
+
+    launches: int
+    count: int
+    slots: bytes
+    uniforms: bytes
+    error: Any
 
 
 class CPUDevice:
@@ -28,37 +44,30 @@ class CPUDevice:
         isa = cpu_flags()
         self.target = Target("cpu", "c", isa, self.workers, matrix_core="amx" if "amx_bf16" in isa else "")
         self.pool = HostPool()
+        self._opening = rlock()
+        self._compiler: Any = _UNKNOWN
+        self._runner: Any = None
 
-    @cached_property
+    @property
     def compiler(self) -> CompilerC | None:
         """The C compiler; None makes the engine run NumPy references, and says so once."""
-        path = find_compiler()
-        if path is None:
-            warnings.warn(
-                "PyFlame found no C compiler (cc, gcc or clang), so every op runs as its NumPy reference, much slower. "
-                "Install one (apt-get install gcc) or point PYFLAME_CC at it.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return None
-        return CompilerC(path)
+        if self._compiler is _UNKNOWN:
+            with self._opening:
+                if self._compiler is _UNKNOWN:
+                    self._compiler = _find_compiler()
+        found: CompilerC | None = self._compiler
+        return found
 
-    @cached_property
+    @property
     def runner(self) -> Any:
         """The C function that runs a table of launches."""
-        assert self.compiler is not None
-        source = (Path(__file__).with_name("runner.c")).read_text()
-        ((address,),) = self.compiler.functions([(source.replace("pf_run", "PF_KEY_run"), ("_run",))])
-        kind = ctypes.CFUNCTYPE(
-            ctypes.c_int,
-            ctypes.c_void_p,
-            ctypes.c_int64,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_int,
-        )
-        return kind(address)
+        if self._runner is None:
+            assert self.compiler is not None
+            source = (Path(__file__).with_name("runner.c")).read_text()
+            ((address,),) = self.compiler.functions([(source.replace("pf_run", "PF_KEY_run"), ("_run",))])
+            p, n = ctypes.c_void_p, ctypes.c_int64
+            self._runner = ctypes.CFUNCTYPE(ctypes.c_int, p, n, p, p, p, ctypes.c_int, p, ctypes.c_double)(address)
+        return self._runner
 
     def allocate(self, nbytes: int) -> Block:
         return self.pool.allocate(nbytes)
@@ -81,11 +90,21 @@ class CPUDevice:
         assert self.compiler is not None
         return self.compiler.functions(texts)
 
-    def run(self, launches: int, count: int, slots: bytes, uniforms: bytes, error: Any) -> None:
-        """Run a table of launches. Blocks until done; the GIL is released meanwhile."""
-        status = self.runner(launches, count, slots, uniforms, error, self.workers)
-        if status:
+    def run(self, table: Table, stop: int, last: Callable[[Iterable[int]], None]) -> None:
+        """Run a table of launches; the GIL is released meanwhile. An exception may come before row `stop` only.
+
+        `last` gets an iterator that runs all rows from there: what it gives is true where `last` shall stop, too.
+        """
+        at = (ctypes.c_int64 * 2)()
+        args = (table.slots, table.uniforms, table.error, self.workers, at)
+        status = _PAUSED if stop else _DONE
+        while status == _PAUSED:  # Python looks for signals each time
+            status = self.runner(table.launches, stop, *args, PAUSE)
+        if status == _TOO_MANY_BUFFERS:
             raise RuntimeError("[cpu] expected at most 512 buffers in one launch")
+        if status == _DONE:
+            rest = [[x] for x in (table.launches, table.count, *args, 0.0)]
+            last(map(self.runner, *rest) if stop < table.count else ())
 
     def info(self) -> dict[str, Any]:
         return {
@@ -99,6 +118,19 @@ class CPUDevice:
 
     def synchronize(self) -> None:
         """Nothing to wait for: CPU launches have finished when they return."""
+
+
+def _find_compiler() -> CompilerC | None:
+    path = find_compiler()
+    if path is None:
+        warnings.warn(
+            "PyFlame found no C compiler (cc, gcc or clang), so every op runs as its NumPy reference, much slower. "
+            "Install one (apt-get install gcc) or point PYFLAME_CC at it.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return CompilerC(path)
 
 
 def _cpu_name() -> str:

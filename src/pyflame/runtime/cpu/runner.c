@@ -4,6 +4,9 @@
  * with no workers and makes new ones when it first needs them. Workers spin for a moment before they sleep, since
  * launches follow each other within microseconds.
  *
+ * Python handles signals between calls, so a call returns from time to time, between launches or chunks of one, and is
+ * made again to go on from there.
+ *
  * A phase is over when its iterations are done, not when all workers have seen it: a worker that the machine does not
  * run, because another program has its core, holds up nothing.
  */
@@ -27,6 +30,7 @@ typedef struct {
   double *seconds; /* or NULL: where to add the launch's time and, behind it, to note when it first began */
 } pf_launch;
 
+enum { DONE, TOO_MANY_BUFFERS, PAUSED, BAD_INDEX };
 enum { MAX_WORKERS = 256, MAX_BUFFERS = 512, SPINS = 4000, PHASE_SHIFT = 36 };
 
 /* A ticket is a phase's number and, in these lower bits, its first iteration that is not handed out; all ones: none. */
@@ -57,7 +61,14 @@ static inline void relax(void) {
 #endif
 }
 
-static void work(int64_t worker) {
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Take chunks of the phase until there are none, or until `deadline`; 0: never. */
+static void work(int64_t worker, double deadline) {
   for (;;) {
     uint64_t ticket = atomic_load(&pool.ticket);
     const int64_t begin = (int64_t)(ticket & INDEX), limit = atomic_load(&pool.limit), chunk = atomic_load(&pool.chunk);
@@ -67,6 +78,7 @@ static void work(int64_t worker) {
     const int64_t end = begin + chunk < limit ? begin + chunk : limit;
     pool.launch->fn(pool.buf, pool.launch->args, pool.uni, begin, end, worker);
     atomic_fetch_sub(&pool.left, end - begin);
+    if (deadline > 0 && now() > deadline) return;
   }
 }
 
@@ -82,7 +94,7 @@ static void *worker_main(void *number) {
       pthread_mutex_unlock(&pool.lock);
     }
     seen = atomic_load(&pool.generation);
-    work((int64_t)(intptr_t)number);
+    work((int64_t)(intptr_t)number, 0);
   }
   return NULL;
 }
@@ -116,62 +128,78 @@ static void start(int workers) {
   }
 }
 
-static void parallel(const pf_launch *l, char **buf, const pf_word *uni, int workers) {
-  const int64_t grain = l->grain > 0 ? l->grain : 1;
+/* Run a phase from iteration `first` on; gives the iteration to go on with, which is the last one's next if it is done. */
+static int64_t parallel(const pf_launch *l, char **buf, const pf_word *uni, int workers, int64_t first, double deadline) {
+  const int64_t grain = l->grain > 0 ? l->grain : 1, spread = l->iterations / (4 * (int64_t)workers);
+  const int64_t chunk = spread > grain ? spread : grain;
   if (workers <= 1 || l->iterations <= grain) {
-    l->fn(buf, l->args, uni, 0, l->iterations, 0);
-    return;
+    const int64_t step = deadline > 0 ? chunk : l->iterations;
+    while (first < l->iterations) {
+      const int64_t end = first + step < l->iterations ? first + step : l->iterations;
+      l->fn(buf, l->args, uni, first, end, 0);
+      first = end;
+      if (deadline > 0 && now() > deadline) break;
+    }
+    return first;
   }
   if (pool.started < workers - 1) start(workers);
-  const int64_t chunk = l->iterations / (4 * (int64_t)workers);
   atomic_store(&pool.limit, l->iterations);
-  atomic_store(&pool.chunk, chunk > grain ? chunk : grain);
-  atomic_store(&pool.left, l->iterations);
+  atomic_store(&pool.chunk, chunk);
+  atomic_store(&pool.left, l->iterations - first);
   pool.launch = l;
   pool.buf = buf;
   pool.uni = uni;
   const uint64_t phase = (atomic_load(&pool.generation) + 1) << PHASE_SHIFT;
-  atomic_store(&pool.ticket, phase);
+  atomic_store(&pool.ticket, phase | (uint64_t)first);
   atomic_fetch_add(&pool.generation, 1);
   if (atomic_load(&pool.sleeping)) {
     pthread_mutex_lock(&pool.lock);
     pthread_cond_broadcast(&pool.wake);
     pthread_mutex_unlock(&pool.lock);
   }
-  work(0);
-  for (int spin = 0; atomic_load(&pool.left) > 0; spin++) {
+  work(0, deadline);
+  /* no more chunks, before limit and chunk change; what was handed out ends */
+  const int64_t next = (int64_t)(atomic_exchange(&pool.ticket, phase | INDEX) & INDEX);
+  const int64_t reached = next < l->iterations ? next : l->iterations;
+  for (int spin = 0; atomic_load(&pool.left) > l->iterations - reached; spin++) {
     if (spin < SPINS) relax();
     else sched_yield(); /* a worker that has begun may need this core */
   }
-  atomic_store(&pool.ticket, phase | INDEX); /* before limit and chunk change */
+  return reached;
 }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Run `count` launches in order. slots: base address of each buffer of the plan; error: record of the first bad index. */
-int pf_run(const pf_launch *launches, int64_t count, char *const *slots, const pf_word *uni, int64_t *error, int workers) {
+/* Run `count` launches in order. slots: base address of each buffer of the plan; error: record of the first bad index.
+ * at: launch and iteration to begin with and, when paused, to go on with; pause: seconds after which to, 0: never. */
+int pf_run(const pf_launch *launches, int64_t count, char *const *slots, const pf_word *uni, int64_t *error, int workers,
+           int64_t *at, double pause) {
   char *buf[MAX_BUFFERS + 1];
+  int status = DONE;
+  workers = workers < MAX_WORKERS ? workers : MAX_WORKERS;
   pthread_mutex_lock(&pool.run);
   buf[0] = (char *)error; /* kernels find it at buf[-1] */
-  for (int64_t k = 0; k < count; k++) {
-    const pf_launch *l = launches + k;
+  const double deadline = pause > 0 ? now() + pause : 0;
+  for (; at[0] < count; at[0]++, at[1] = 0) {
+    const pf_launch *l = launches + at[0];
     if (l->buffers > MAX_BUFFERS) {
-      pthread_mutex_unlock(&pool.run);
-      return 1;
+      status = TOO_MANY_BUFFERS;
+      break;
     }
     for (int64_t b = 0; b < l->buffers; b++) buf[b + 1] = slots[l->slots[2 * b]] + l->slots[2 * b + 1];
     const double before = l->seconds ? now() : 0;
-    parallel(l, buf + 1, uni, workers < MAX_WORKERS ? workers : MAX_WORKERS);
+    at[1] = parallel(l, buf + 1, uni, workers, at[1], deadline);
     if (l->seconds) {
       l->seconds[0] += now() - before;
       if (l->seconds[1] == 0) l->seconds[1] = before;
     }
-    if (error && *error) break; /* what comes later may overwrite its inputs */
+    if (error && *error) { /* what comes later may overwrite its inputs */
+      status = BAD_INDEX;
+      break;
+    }
+    if (at[1] < l->iterations) {
+      status = PAUSED;
+      break;
+    }
   }
   pthread_mutex_unlock(&pool.run);
-  return 0;
+  return status;
 }

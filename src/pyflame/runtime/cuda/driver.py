@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from typing import Any
 
 from pyflame.core.device import Target
 from pyflame.core.errors import DeviceError, NotAvailableError
+from pyflame.core.locks import lock
 from pyflame.runtime.cuda.errors import CAUSES
 from pyflame.runtime.cuda.targets import target_of
 from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, Words, clamp_priority, describe
@@ -52,7 +52,7 @@ class CudaDriver:
     def __init__(self, cuda: Any = None) -> None:
         load = load_cuda if cuda is None else lambda: cuda
         self._call = Bindings("cuda", load, CAUSES, DeviceError, NotAvailableError)
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._started = False
         self._contexts: dict[int, Any] = {}
         self._opted: dict[int, int] = {}  # function -> dynamic LDS it may use

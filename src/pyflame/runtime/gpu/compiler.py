@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
+from pyflame.core.locks import lock
 from pyflame.runtime.cache import DiskCache, digest, stats
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.kernels import KernelTable
@@ -30,7 +30,7 @@ class KernelCompiler(ABC):
         folder = include_dir()
         texts = [p.read_bytes() for p in sorted([*folder.glob("*.h"), *folder.parent.glob("*.hip")])]
         self._salt = digest(version, flags, b"".join(texts))
-        self._counting = threading.Lock()
+        self._counting = lock()
 
     @abstractmethod
     def compile(self, source: str, target: Target, options: Sequence[str] = ()) -> bytes:

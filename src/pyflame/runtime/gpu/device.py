@@ -16,6 +16,7 @@ import numpy as np
 from pyflame.core import trace
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError, PyFlameError
+from pyflame.core.locks import lock, rlock
 from pyflame.core.trace import TraceEvent
 from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
 from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Grid, Words, dimensions
@@ -68,8 +69,8 @@ class GpuDevice:
         self._transfers = Transfers(self.guard, self.pinned)
         self._find_compiler = find_compiler
         self._kernels: GpuKernels | None = None
-        self._opening = threading.Lock()
-        self._capture_lock = threading.RLock()
+        self._opening = lock()
+        self._capture_lock = rlock()
         self._thread = threading.local()  # the graph that a thread captures, the stream that it has chosen
         self._watched: deque[tuple[Any, int, int, Callable[[bytes], None]]] = deque()
         self._peers: dict[DeviceId, bool] = {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyflame.core.errors import DeviceError
+from pyflame.core.locks import lock
 
 if TYPE_CHECKING:
     from pyflame.runtime.gpu.device import GpuDevice
@@ -30,7 +30,7 @@ class Graph:
     def __init__(self, device: GpuDevice, stream: Stream) -> None:
         self._device = device
         self.stream = stream
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._graph = self._executable = 0
         self._kept: list[Any] = []
         self._names: list[str] = []

@@ -14,12 +14,12 @@ every tensor begins and ends.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, insort
 from collections import Counter
 
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
+from pyflame.core.locks import rlock
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.gpu.returns import Returns
 from pyflame.runtime.pool import exact_wanted
@@ -132,7 +132,7 @@ class DevicePool:
         self._driver = driver
         self._index = index
         self._error = error
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self._returns: Returns[_Chunk] = Returns(driver, index)
         # (stream, small) -> (size, address) of free chunks, sorted: the first that is large enough fits best
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ import numpy as np
 
 from pyflame.core.checks import natural
 from pyflame.core.errors import ArgumentError, ArgumentTypeError
+from pyflame.core.locks import rlock
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.gpu.returns import Returns
 
@@ -88,7 +88,7 @@ class PinnedPool:
     def __init__(self, driver: Driver, index: int = 0) -> None:
         self._driver = driver
         self._index = index
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self._free: dict[int, list[int]] = {}
         self._out: dict[int, weakref.ref[PinnedBlock]] = {}  # by address
         self._starts: list[int] = []  # their addresses, sorted

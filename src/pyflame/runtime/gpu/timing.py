@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from pyflame.core import trace
+from pyflame.core.locks import lock
 from pyflame.core.trace import TraceEvent
 from pyflame.runtime.gpu.stream import Event, Stream
 
@@ -35,7 +36,7 @@ class Timings:
 
     def __init__(self, device: GpuDevice) -> None:
         self._device = device
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._pending: list[tuple[TraceEvent, Event, Event]] = []
         self._anchor: tuple[Event, float] | None = None  # a point in the stream, and when that was for the host
         self._inside = threading.local()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 
 from pyflame.core.device import DeviceId, Target
 from pyflame.core.errors import DeviceError, NotAvailableError, OutOfMemoryError
+from pyflame.core.locks import lock
 from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.gpu.driver import Driver
@@ -40,7 +40,7 @@ class Vendor:
         self._no_such = no_such
         self._driver: Driver | None = None
         self._devices: dict[int, GpuDevice] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     @property
     def driver(self) -> Driver:

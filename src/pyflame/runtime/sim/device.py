@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from pyflame.core import knobs
 from pyflame.core.errors import AMDDeviceError, ArgumentError, DeviceError, ROCmMemoryError, suggest
+from pyflame.core.locks import lock
 from pyflame.runtime.gpu.vendor import Vendor
 from pyflame.runtime.rocm.compiler import find_compiler
 from pyflame.runtime.rocm.driver import HipDriver, no_device
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CHECKS = {"uninitialised": UNINITIALISED, "races": RACES}
 
 _vendors: dict[str, Vendor] = {}
-_lock = threading.Lock()
+_lock = lock()
 
 
 def simulated(target: str) -> Vendor:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import random
-import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
+from pyflame.core.locks import rlock
 from pyflame.runtime.sim.faults import SimulationFault
 
 BASE = 1 << 47
@@ -89,7 +89,7 @@ class Memory:
         self._version = 0
         self._spans: tuple[Any, int] = ((Span * 0)(), 0)
         self._spans_of: tuple[int, ...] = (-1,)
-        self._lock = threading.RLock()
+        self._lock = rlock()
 
     # --- allocating ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pyflame.core.device import Target
 from pyflame.core.errors import PyFlameError
+from pyflame.core.locks import rlock
 from pyflame.core.targets import TARGETS
 from pyflame.runtime.rocm.metadata import KernelMetadata
 from pyflame.runtime.sim.faults import SimulationFault
@@ -131,7 +132,7 @@ class HipState:
         first: int,
     ) -> None:
         self.target: Target = TARGETS[target]
-        self.lock = threading.RLock()
+        self.lock = rlock()
         memories = [Memory(nbytes, seed, first + index) for index in range(count)]
         self.gpus = [Gpu(i, m, functools.partial(make_machine, target, m)) for i, m in enumerate(memories)]
         self.host = Memory(0)  # pinned and managed memory, which every device reaches
