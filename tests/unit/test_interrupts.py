@@ -216,8 +216,8 @@ def case_tape_of_a_cell() -> Any:
 
 
 CASES = {
-    case_evaluation: 60, case_in_place: 60, case_modes: 300, case_generator: 300, case_backward: 20, case_jit: 12,
-    case_optimizer: 8, case_tape_of_a_cell: 60,
+    case_evaluation: 150, case_in_place: 150, case_modes: 300, case_generator: 300, case_backward: 30, case_jit: 40,
+    case_optimizer: 20, case_tape_of_a_cell: 150,
 }  # fmt: skip
 
 

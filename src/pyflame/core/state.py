@@ -1,7 +1,6 @@
 """Modes that hold for the calling thread: gradient recording, the current device, tracing, eager and deterministic.
 
-An interrupt (Ctrl-C) may come between any two bytecodes, so also within `__exit__`, before it has put a mode back. So
-no bytecode of ours puts modes back: the object that a `with` statement holds does, in C, when the statement lets it go.
+They go back as core/undo.py says.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.locks import rlock
+from pyflame.core.undo import Undo
 
 M = TypeVar("M", bound="mode")
 
@@ -70,15 +70,6 @@ class State(threading.local):
 
 default_device = DefaultDevice()
 state = State()
-
-
-class Undo(partial):  # type: ignore[type-arg]
-    """A call that is made, without a bytecode, when nothing holds it any more.
-
-    It must be held by a frame's stack alone, as the parts of an unfinished expression are: a traceback keeps variables.
-    """
-
-    __del__ = partial.__call__
 
 
 class _Exit(partial):  # type: ignore[type-arg]

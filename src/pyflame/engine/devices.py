@@ -6,7 +6,7 @@ from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import DeviceError
-from pyflame.core.locks import lock, rlock
+from pyflame.core.locks import Lock, lock, rlock
 from pyflame.core.state import state
 from pyflame.runtime.cpu.device import CPUDevice
 from pyflame.runtime.cuda.device import CUDA
@@ -19,7 +19,7 @@ GPUS = {"cuda": CUDA, "rocm": ROCM}
 
 _open: dict[DeviceId, Any] = {}
 _lock = lock()
-_running: dict[DeviceId, Any] = {}
+_running: dict[DeviceId, Lock] = {}
 
 
 def get_device(device: DeviceId) -> Any:
@@ -33,7 +33,7 @@ def get_device(device: DeviceId) -> Any:
     return found
 
 
-def running(device: DeviceId) -> Any:
+def running(device: DeviceId) -> Lock:
     """The lock of a device: held by who runs a plan on it, from the choice of memory to overwrite until results are
     taken. Who needs those of several devices takes them in the order of their names."""
     found = _running.get(device)

@@ -22,7 +22,7 @@ import numpy as np
 from pyflame.core import knobs
 from pyflame.core.errors import OutOfMemoryError
 from pyflame.core.locks import rlock
-from pyflame.core.state import Undo
+from pyflame.core.undo import Undo
 from pyflame.runtime.stats import MemoryStats
 
 ALIGNMENT = 64

@@ -12,7 +12,8 @@ import numpy as np
 from pyflame.autograd import record
 from pyflame.core import knobs
 from pyflame.core.errors import DTypeError, PyFlameError
-from pyflame.core.state import Undo, state
+from pyflame.core.state import state
+from pyflame.core.undo import Undo
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import OPS
@@ -64,7 +65,7 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return wrap(fn(*nodes, **named), None, nodes)
     recorder: list[Node] = []
     put = vars(state).__setitem__
-    # the recorder goes back when this tuple is gone: see core/state.py
+    # the recorder goes back when this tuple is gone: see core/undo.py
     out = (Undo(put, "recorder", state.recorder), put("recorder", recorder), fn(*nodes, **named))[2]
     record(recorder, found)
     return wrap(out, found, nodes)
