@@ -22,22 +22,9 @@ from pyflame.engine.devices import cpu
 from pyflame.runtime.cache import DiskCache
 from pyflame.runtime.cpu.compiler import CompilerC
 
-MODES = (
-    "grad_enabled",
-    "eager",
-    "deterministic",
-    "autocast",
-    "recorder",
-    "tracer",
-    "streams",
-    "rebinds",
-    "allocator",
-    "line",
-)
 
-
-def modes() -> list[Any]:
-    return [vars(state)[name] for name in (*MODES, "device")]
+def modes() -> dict[str, Any]:
+    return {name: value for name, value in vars(state).items() if name != "pending"}
 
 
 class Interrupter:

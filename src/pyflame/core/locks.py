@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import os
 import threading
-from itertools import starmap
+from functools import partial
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from pyflame.core.undo import Exit
 
 _made: dict[Any, None] = {}  # weak references, whose callback is in C: an interrupt within one in Python would be lost
-_ONCE = ((),)  # arguments of one call
 
 
-class Lock:
-    """A lock for `with` statements: taken when they ask for `__exit__`, given back when they let go of it."""
+class Lock(partial):  # type: ignore[type-arg]
+    """A lock for `with` statements: taken when they ask for `__exit__`, given back when they let go of it.
 
-    __slots__ = ("_acquire", "_leave")
+    It is a call that takes the lock and gives the Exit which holds it, without a bytecode.
+    """
 
-    def __init__(self, lock: Any) -> None:
-        _made[ref(lock, _made.pop)] = None
-        self._acquire = lock.acquire
-        self._leave = (lock.__exit__,)
+    __slots__ = ()
 
     if TYPE_CHECKING:
 
@@ -34,20 +32,22 @@ class Lock:
 
     else:
         __enter__ = "".format
+        __exit__ = property(partial.__call__)
 
-        @property
-        def __exit__(self) -> Any:
-            return next(map(Exit, self._leave, starmap(self._acquire, _ONCE)))  # taken and held without a bytecode
+
+def _made_of(made: Any) -> Lock:
+    _made[ref(made, _made.pop)] = None
+    return Lock(next, map(Exit, repeat(made.__exit__), starmap(made.acquire, repeat(()))))
 
 
 def lock() -> Lock:
     """A lock."""
-    return Lock(threading.Lock())
+    return _made_of(threading.Lock())
 
 
 def rlock() -> Lock:
     """A lock that the thread which holds it may take again."""
-    return Lock(threading.RLock())
+    return _made_of(threading.RLock())
 
 
 def _free() -> None:

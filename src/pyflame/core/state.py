@@ -49,7 +49,7 @@ class State(threading.local):
         self.recorder: list[Any] | None = None  # autograd replays a composite through this list
         self.tracer: Any = None  # transform.jit
         self.streams: Any = None  # core.generator.Streams: random streams that a checkpoint records or repeats
-        self.rebinds: list[Any] | None = None  # what a checkpoint undoes: cells rebound while it computes again
+        self.rebinds: Any = None  # transform.checkpoint: puts cells back that are rebound while it computes again
         self.allocator: Any = None  # data.memory: makes the arrays of batches
         self.pending = 0  # nodes built since the last evaluation
         self.line: str | None = None  # the user's line, while a composite is being decomposed

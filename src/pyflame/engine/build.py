@@ -6,7 +6,6 @@ import ctypes
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,14 +16,14 @@ from pyflame.core import trace
 from pyflame.core.device import CPU
 from pyflame.core.trace import TraceEvent
 from pyflame.engine.binding import Binding
-from pyflame.engine.commit import Commit, Writes, write_all
+from pyflame.engine.commit import Commit, write_all
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.merge import merge
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Launch, Plan, Source
 from pyflame.kernels import SPECS, Epilogue
-from pyflame.runtime.cpu.device import CPUDevice, Table
+from pyflame.runtime.cpu.device import CPUDevice
 
 
 def launch_source(launch: Launch, device: CPUDevice) -> Source:
@@ -142,24 +141,24 @@ class Executable:
         arena = workspace.address if workspace is not None else 0
         slots = self._pack_slots(*addresses, arena, arena + binding.arena_bytes)
         error = (ctypes.c_int64 * 3)() if self.plan.checks else None
-        stop = min([self._overwrites.get(p, self._count) for p in given], default=self._count)
-        table = Table(self._tables[timed], self._count, slots, binding.pack_uniforms(constants), error)
+        stop = min([self._overwrites.get(p, self._count) for p in given]) if given else self._count
+        rest = (slots, binding.pack_uniforms(constants), error, partial(write_all, writes))
         if trace.recording is None:
-            self.device.run(table, stop, partial(write_all, writes))
+            self.device.run(self._tables[timed], self._count, stop, *rest)
         else:
-            self._record(table, stop, writes, timed)
+            self._record(stop, rest, timed)
         if error is not None:
             raise_bad_index(bytes(error), self.plan.checks, self.plan.check_lines, lines)
         return out
 
-    def _record(self, table: Table, stop: int, writes: Writes, timed: bool) -> None:
+    def _record(self, stop: int, rest: tuple[Any, ...], timed: bool) -> None:
         """Run with timers of this run's own, and record what they say."""
         times = np.zeros_like(self._times)
         rows = self._timed.copy()
         rows[:, 6] += times.ctypes.data - self._times.ctypes.data
         note_memory(self.device)
         began = time.perf_counter()
-        self.device.run(replace(table, launches=rows.ctypes.data), stop, partial(write_all, writes))
+        self.device.run(rows.ctypes.data, self._count, stop, *rest)
         took = time.perf_counter() - began
         if timed:
             self.seconds += times[:, 0]

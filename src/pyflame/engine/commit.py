@@ -18,6 +18,8 @@ def write_all(writes: Writes, first: Iterable[object] = ()) -> None:
     What was there before is let go of behind it: whatever ends with it may run code.
     """
     objects, names, values = writes
+    if not objects and not first:
+        return
     before = list(map(getattr, objects, names))
     any(chain(first, map(setattr, objects, names, values)))
     del before

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import DeviceError
-from pyflame.core.locks import Lock, lock, rlock
+from pyflame.core.locks import lock
 from pyflame.core.state import state
 from pyflame.runtime.cpu.device import CPUDevice
 from pyflame.runtime.cuda.device import CUDA
@@ -19,7 +19,6 @@ GPUS = {"cuda": CUDA, "rocm": ROCM}
 
 _open: dict[DeviceId, Any] = {}
 _lock = lock()
-_running: dict[DeviceId, Lock] = {}
 
 
 def get_device(device: DeviceId) -> Any:
@@ -31,13 +30,6 @@ def get_device(device: DeviceId) -> Any:
             if found is None:
                 found = _open[device] = _make(device)
     return found
-
-
-def running(device: DeviceId) -> Lock:
-    """The lock of a device: held by who runs a plan on it, from the choice of memory to overwrite until results are
-    taken. Who needs those of several devices takes them in the order of their names."""
-    found = _running.get(device)
-    return _running.setdefault(device, rlock()) if found is None else found
 
 
 def current_of(kind: str) -> DeviceId:

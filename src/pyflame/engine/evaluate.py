@@ -25,7 +25,7 @@ from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import Writes, write_all
 from pyflame.engine.copies import moved
-from pyflame.engine.devices import get_device, running
+from pyflame.engine.devices import get_device
 from pyflame.engine.launch import References, Runner, run_and_commit, runner_for
 from pyflame.engine.report import debug_print
 from pyflame.engine.table import table_for
@@ -177,8 +177,10 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 
 def _evaluate(nodes: Sequence[Node]) -> None:
-    for place in dict.fromkeys([n.meta.device for n in nodes]):  # a plan is of one device
-        device, here = get_device(place or state.device), [n for n in nodes if n.meta.device == place]
+    places = dict.fromkeys([n.meta.device for n in nodes])
+    for place in places:  # a plan is of one device
+        device = get_device(place or state.device)
+        here = nodes if len(places) == 1 else [n for n in nodes if n.meta.device == place]
         while (task := _attempt(here, device)) is not None:
             if isinstance(task, Node):
                 _copy(task)
@@ -192,7 +194,7 @@ def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | None:
 
     Whatever it is, it is done by the caller, who holds no lock.
     """
-    with running(device.id):
+    with device.lock:
         left = [n for n in nodes if n.op.kind not in (LEAF, CONST)]
         if not left:
             return None
@@ -308,6 +310,6 @@ def _copy(node: Node) -> None:
             source = F.clone(source)  # views are made dense before they travel
             evaluate([source])
     value = moved(source.data, node.meta.nbytes, here, there)
-    with running(there.id):
+    with there.lock:
         if node.op.kind != LEAF:
             write_all(_leaves([node], [value]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pyflame.core.device import DeviceId, Target
+from pyflame.core.locks import Lock
 
 
 class Storage(Protocol):
@@ -29,6 +30,9 @@ class Device(Protocol):
 
     id: DeviceId
     target: Target
+    # Held by who runs a plan, from the choice of memory to overwrite until results are taken; never while compiling or
+    # waiting. Who needs those of several devices takes them in the order of their names.
+    lock: Lock
 
     def allocate(self, nbytes: int) -> Storage: ...
 

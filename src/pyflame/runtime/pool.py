@@ -92,41 +92,35 @@ class HostPool:
     def take(self, size: int) -> Block:
         """A block of exactly a size class."""
         with self._lock:
-            self._take_back()
+            if self._given:
+                self._take_back()
             self._allocations += 1
             free = self._free.get(size)
             if free:
                 self._hits += 1
                 self._cached -= size
-                return self._handed_out(free.pop())
-        memory = self._fresh(size)
-        with self._lock:
-            return self._handed_out((size, -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT, memory))
-
-    def _handed_out(self, part: Part) -> Block:
-        block = Block(self._given.append, part)
-        self._live[block.address] = block.nbytes
-        self._allocated += block.nbytes
-        if self._allocated > self._recent_peak:
-            self._recent_peak = self._allocated
-            self._peak = max(self._peak, self._allocated)
-        self._peak_reserved = max(self._peak_reserved, self._allocated + self._cached)
-        return block
+            block = Block(self._given.append, free.pop() if free else self._fresh(size))
+            self._live[block.address] = size
+            self._allocated += size
+            if self._allocated > self._recent_peak:
+                self._recent_peak = self._allocated
+                self._peak = max(self._peak, self._allocated)
+            return block
 
     def _take_back(self) -> None:
         """Put what was given up among the free blocks. Whatever is interrupted here is in one place or in none."""
-        while self._given:
-            size, address, _ = self._given[0]
-            self._allocated -= self._live.pop(address, 0)
-            part = self._given.popleft()
+        given, live = self._given, self._live
+        while given:
+            self._allocated -= live.pop(given[0][1], 0)
+            part = given.popleft()
             self._frees += 1
             if self.exact:
                 self._dropped += 1
                 continue
-            self._cached += size
-            self._free.setdefault(size, []).append(part)
+            self._cached += part[0]
+            self._free.setdefault(part[0], []).append(part)
 
-    def _fresh(self, size: int) -> Any:
+    def _fresh(self, size: int) -> Part:
         for attempt in range(2):
             try:
                 memory = _exactly(size) if self.exact else np.empty(size + ALIGNMENT, np.uint8)
@@ -142,7 +136,8 @@ class HostPool:
                 self.empty_cache()
                 continue
             self._fresh_blocks += 1
-            return memory
+            self._peak_reserved = max(self._peak_reserved, self._allocated + size + self._cached)
+            return size, -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT, memory
         raise AssertionError
 
     def empty_cache(self) -> int:

@@ -16,7 +16,7 @@ from pyflame.core.device import CPU
 from pyflame.core.dtype import DType
 from pyflame.core.errors import DTypeError, GradientError, ShapeError
 from pyflame.core.state import mode, state
-from pyflame.engine.devices import running
+from pyflame.engine.devices import cpu
 from pyflame.engine.evaluate import evaluate
 from pyflame.engine.value import Value, to_numpy
 from pyflame.ir import OPS, Node, apply, copy_to, placed
@@ -155,7 +155,7 @@ class Tensor(Catalogue):
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a read-only NumPy array that shares memory with the tensor; copy it to write."""
         node = self._evaluated("numpy()")
-        with running(CPU):  # a plan may be overwriting it that has begun before somebody held it
+        with cpu().lock:  # a plan may be overwriting it that has begun before somebody held it
             return to_numpy(node.data, node.meta.shape, node.meta.dtype)
 
     def item(self) -> Any:
@@ -290,7 +290,7 @@ class Tensor(Catalogue):
         if value.shape != self.shape:
             raise ShapeError(f"[in-place] expected a value of shape {self.shape} but got {value.shape}")
         if state.rebinds is not None:
-            state.rebinds.append((self, read(self), before))
+            state.rebinds.note(self)
         self._put(read(value), tape if state.grad_enabled else before)  # without it the tape does not see the change
         return self
 

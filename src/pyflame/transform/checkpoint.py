@@ -8,17 +8,50 @@ taken late.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyflame.autograd import Entry, Joint, Leaf, backward, now
 from pyflame.core.errors import ArgumentError
 from pyflame.core.generator import Streams
 from pyflame.core.state import mode, state
+from pyflame.core.undo import Exit
 from pyflame.ir import F, Node
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import call
 from pyflame.tensor.tensor import alias, read
 from pyflame.transform.tree import flatten, is_tensor, rebuild
+
+
+class Rebinds:
+    """Puts cells back that were rebound within a `with` block, as core/undo.py says."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._writes: tuple[list[Any], list[str], list[Any]] = [], [], []  # objects, attributes, values
+
+    def note(self, cell: Tensor) -> None:
+        """A cell is about to be rebound."""
+        if id(cell) in self._known:
+            return
+        traced = None if state.tracer is None else state.tracer.cell(cell)
+        holder, names = (cell, ["_node", "_entry"]) if traced is None else (traced, ["node", "entry"])
+        objects, attributes, values = self._writes
+        values += [getattr(holder, name) for name in names]
+        attributes += names
+        objects += [holder, holder]  # last: until then nothing is put back
+        self._known.add(id(cell))
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> None: ...
+        def __exit__(self, *exc: object) -> None: ...
+
+    else:
+        __enter__ = "".format
+
+        @property
+        def __exit__(self) -> Any:
+            return Exit(any, map(setattr, *self._writes))
 
 
 def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -64,16 +97,14 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     def rule(grads: list[Node | None], known: dict[Node, Entry | Leaf], create_graph: bool) -> list[Node | None]:
         token = next(g for g in grads if g is not None)
         first = F.slice(token, tuple((0, 1, 1) for _ in token.shape))
-        undo: list[Any] = []
-        with mode(grad_enabled=True, recorder=None, rebinds=undo, streams=None):
+        rebinds = Rebinds()
+        with rebinds, mode(grad_enabled=True, recorder=None, rebinds=rebinds, streams=None):
             again = [
                 call(F.after, (Tensor(node, entry), Tensor(F.reshape(first, (1,) * node.ndim))), {})
                 for node, entry in zip(nodes, parents, strict=True)
             ]
             streams.repeat()
             _, repeated = run(again)
-        for cell, node, entry in reversed(undo):
-            cell._put(node, entry)
         leaves = [t._tape for t in again]
         stop = {e for e in [*leaves, *outside] if e is not None}
         roots = [(r._tape, g) for r, g in zip(repeated, grads, strict=True) if r._tape is not None and g is not None]

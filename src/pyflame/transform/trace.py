@@ -18,9 +18,10 @@ from pyflame.autograd import Leaf
 from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import float32, int64
+from pyflame.core.locks import Lock
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import Writes
-from pyflame.engine.devices import get_device, running
+from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import PendingGraph, plan_graph
 from pyflame.engine.launch import Runner, replayed, run_and_commit, runner_for
 from pyflame.engine.report import debug_print
@@ -53,7 +54,7 @@ class Traced:
     plan: Plan
     runner: Runner
     device: DeviceId  # that it runs on, if it is one
-    devices: list[DeviceId]  # those it touches, in the order in which their locks are taken
+    locks: list[Lock]  # of the devices that it touches, in the order in which they are taken
 
     def __init__(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], name: str
@@ -127,6 +128,7 @@ class Traced:
         uses = Counter([at for at, _, _ in states])
         self._new_states = [(t, *output, uses[output[0]] == 1) for t, output in zip(self.rebound, states, strict=True)]
         self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
+        self._changes = bool(self.rebound or self.new_grads or self.cleared)
         feed_at = {n: i for i, n in enumerate(feeds)}
         cell_at = {c.made: i for i, c in enumerate(cells)}
         grad_at = {made: i for i, (_, made) in enumerate(grads)}
@@ -169,10 +171,11 @@ class Traced:
             if crosses(graph):
                 self.runner = Staged(graph, successor)
                 self.plan = self.runner.plan
-                self.devices = sorted({n.meta.device for n in graph.order if n.meta.device is not None}, key=str)
+                devices = {n.meta.device for n in graph.order if n.meta.device is not None}
+                self.locks = [get_device(d).lock for d in sorted(devices, key=str)]
                 return graph
         device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
-        self.device, self.devices = device.id, [device.id]
+        self.device, self.locks = device.id, [device.lock]
         position = {n: i for i, n in enumerate(graph.outputs)}
         input_at = {n: i for i, n in enumerate(graph.inputs)}
         heirs = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
@@ -222,17 +225,20 @@ class Traced:
         self._from_cells = [self.cells[at] for source, at in self.inputs if source == "cell"]
         self._from_grads = [self.grad_cells[at][0] for source, at in self.inputs if source == "grad"]
         self._updated = list(dict.fromkeys([*self.plan.heirs, *self.plan.consumed]))
-        self._updated_at = [(self._fed_at.index(i), *self.inputs[i]) for i in self._updated]
+        self._updated_at = [self._fed_at.index(i) for i in self._updated]
+        sources = [self.inputs[i] for i in self._updated]
+        self._updated_cells = [  # and whether it is their .grad
+            (self.grad_cells[at][0], True) if source == "grad" else (self.cells[at], False) for source, at in sources
+        ]
 
     def fed(self, leaves: list[Any]) -> list[Node] | None:
         """The leaves of arguments, cells and gradients that the plan reads, as they are now.
 
         None where another thread has written something else to one since `misfit` has looked.
         """
-        tensors: list[Any] = [leaves[at] for at in self._from_args]
-        tensors += self._from_cells
-        tensors += [owner._grad for owner in self._from_grads]
-        nodes = [_EMPTY if t is None else t._node for t in tensors]
+        nodes = [leaves[at]._node for at in self._from_args]
+        nodes += [cell._node for cell in self._from_cells]
+        nodes += [_EMPTY if grad is None else grad._node for grad in [owner._grad for owner in self._from_grads]]
         return nodes if [n.sig for n in nodes] == self._fed_sigs else None
 
     def feed(self, nodes: list[Node], leaves: list[Any]) -> tuple[list[Value], Sequence[Any]]:
@@ -249,30 +255,28 @@ class Traced:
 
     def _mine(self, fed: list[Node]) -> list[int]:
         """Inputs whose memory only their cells can see, so that the plan may write the cells' new values there."""
-        nodes = [fed[k] for k, _, _ in self._updated_at]
+        if not self._updated:
+            return []
+        nodes = [fed[k] for k in self._updated_at]
         values = [node.data for node in nodes]
         storages = [value.storage for value in values]
         holders = zip(*(map(sys.getrefcount, things) for things in (nodes, values, storages)), strict=True)
         # beside the lists above, nodes are held by their cells and `fed`, values by nodes and what is fed, memory by
-        # values
+        # values; a cell that another thread has written to since no longer tells who may hold what it held
         return [
             i
-            for i, k, (node, value, storage), memory in zip(
-                self._updated, self._updated_at, holders, storages, strict=True
+            for i, (node, value, storage), held, (owner, is_grad), memory in zip(
+                self._updated, holders, nodes, self._updated_cells, storages, strict=True
             )
             if node <= _LISTED + 2 and value <= _LISTED + 2 and storage <= _LISTED + 1
-            if memory is not None and not memory.read_only and self._still_holds(*k, fed)
+            if memory is not None and not memory.read_only
+            if (getattr(owner._grad, "_node", None) if is_grad else owner._node) is held
         ]
-
-    def _still_holds(self, k: int, source: str, at: int, fed: list[Node]) -> bool:
-        """Whether no other thread has written to a cell since it was read: then others may hold what it held."""
-        cell = self.cells[at] if source == "cell" else self.grad_cells[at][0]._grad
-        return cell is not None and cell._node is fed[k]
 
     def replay(self, leaves: list[Any]) -> Any:
         """Run the plan; cells take their new values. MISSED where another thread has written something else to one."""
         returned: list[Node] = []
-        if not self._run_with(self.devices, leaves, returned):
+        if not self._run_with(self.locks, leaves, returned):
             return MISSED
         if self.debug:
             for _, plan, runner in self.parts:
@@ -281,11 +285,11 @@ class Traced:
             return Tensor(returned[0])
         return rebuild(self.result, is_tensor, iter([Tensor(node) for node in returned]))
 
-    def _run_with(self, devices: Sequence[DeviceId], leaves: list[Any], returned: list[Node]) -> bool:
-        """Run the plan with these devices locked; `returned` gets the nodes of what the function returns."""
-        if devices:
-            with running(devices[0]):
-                return self._run_with(devices[1:], leaves, returned)
+    def _run_with(self, locks: Sequence[Lock], leaves: list[Any], returned: list[Node]) -> bool:
+        """Take these locks and run the plan; `returned` gets the nodes of what the function returns."""
+        if locks:
+            with locks[0]:
+                return self._run_with(locks[1:], leaves, returned)
         fed = self.fed(leaves)
         if fed is None:
             return False
@@ -299,6 +303,8 @@ class Traced:
         # Each leaf has a Value of its own, or others could not see that its memory is shared.
         made = OPS["leaf"]
         returned += [Node(made, (), (), meta, sig, _again(out[at])) for at, meta, sig in self.outputs[: self.returned]]
+        if not self._changes:
+            return (), (), ()
         cells: list[Tensor] = []
         new: list[Any] = []
         for cell, at, meta, sig, alone in self._new_states:

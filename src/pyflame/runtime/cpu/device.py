@@ -8,7 +8,7 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,7 @@ from pyflame.runtime.pool import Block, HostPool
 _UNKNOWN: Any = object()
 PAUSE = 0.05  # seconds that a run goes on without a look for signals
 _DONE, _TOO_MANY_BUFFERS, _PAUSED = range(3)  # what the runner says
-
-
-@dataclass(frozen=True)
-class Table:
-    """Launches to run: where their rows lie, how many they are, and what they find their memory by."""
-
-    launches: int
-    count: int
-    slots: bytes
-    uniforms: bytes
-    error: Any
+_At = ctypes.c_int64 * 2  # how far a run has come: launch and iteration
 
 
 class CPUDevice:
@@ -44,6 +34,7 @@ class CPUDevice:
         isa = cpu_flags()
         self.target = Target("cpu", "c", isa, self.workers, matrix_core="amx" if "amx_bf16" in isa else "")
         self.pool = HostPool()
+        self.lock = rlock()
         self._opening = rlock()
         self._compiler: Any = _UNKNOWN
         self._runner: Any = None
@@ -90,21 +81,29 @@ class CPUDevice:
         assert self.compiler is not None
         return self.compiler.functions(texts)
 
-    def run(self, table: Table, stop: int, last: Callable[[Iterable[int]], None]) -> None:
+    def run(
+        self,
+        launches: int,
+        count: int,
+        stop: int,
+        slots: bytes,
+        uniforms: bytes,
+        error: Any,
+        last: Callable[[Iterable[int]], None],
+    ) -> None:
         """Run a table of launches; the GIL is released meanwhile. An exception may come before row `stop` only.
 
         `last` gets an iterator that runs all rows from there: what it gives is true where `last` shall stop, too.
         """
-        at = (ctypes.c_int64 * 2)()
-        args = (table.slots, table.uniforms, table.error, self.workers, at)
+        runner, workers, at = self._runner or self.runner, self.workers, _At()
         status = _PAUSED if stop else _DONE
         while status == _PAUSED:  # Python looks for signals each time
-            status = self.runner(table.launches, stop, *args, PAUSE)
+            status = runner(launches, stop, slots, uniforms, error, workers, at, PAUSE)
         if status == _TOO_MANY_BUFFERS:
             raise RuntimeError("[cpu] expected at most 512 buffers in one launch")
         if status == _DONE:
-            rest = [[x] for x in (table.launches, table.count, *args, 0.0)]
-            last(map(self.runner, *rest) if stop < table.count else ())
+            rest = (launches, count, slots, uniforms, error, workers, at, 0.0)
+            last(() if stop == count else starmap(runner, [rest]))
 
     def info(self) -> dict[str, Any]:
         return {

@@ -69,6 +69,7 @@ class GpuDevice:
         self._transfers = Transfers(self.guard, self.pinned)
         self._find_compiler = find_compiler
         self._kernels: GpuKernels | None = None
+        self.lock = rlock()
         self._opening = lock()
         self._capture_lock = rlock()
         self._thread = threading.local()  # the graph that a thread captures, the stream that it has chosen

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyflame.core.device import DeviceId, Target
 from pyflame.core.errors import DeviceError, suggest
+from pyflame.core.locks import rlock
 from pyflame.core.targets import TARGETS
 
 
@@ -19,6 +20,7 @@ class NullDevice:
                 f"[device] expected null:<target> with one of {', '.join(TARGETS)} but got {name!r}"
                 f"{suggest(name, TARGETS)}"
             )
+        self.lock = rlock()
         self.target: Target = TARGETS[name or "cpu"]
 
     def info(self) -> dict[str, Any]:
