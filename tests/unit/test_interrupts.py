@@ -53,8 +53,8 @@ class Interrupter:
             sys.settrace(None)
 
 
-def sweep(make: Callable[[], tuple[Callable[[], Any], Callable[[bool], None]]], points: int = 0) -> None:
-    """Interrupt `act` at every bytecode, or at so many of them, others in each run of the tests.
+def sweep(make: Callable[[], tuple[Callable[[], Any], Callable[[bool], None]]], points: int) -> None:
+    """Interrupt `act` at so many bytecodes, others in each run of the tests, or at all if they are fewer.
 
     `make` gives act and a check of what it has left, told whether it was interrupted.
     """
@@ -65,7 +65,7 @@ def sweep(make: Callable[[], tuple[Callable[[], Any], Callable[[bool], None]]], 
     counter = Interrupter(0)
     counter.run(act)
     check(False)
-    stride = max(1, -counter.left // points) if points else 1
+    stride = max(1, -counter.left // points)
     before = modes()
     for at in range(1 + os.getpid() % stride, -counter.left, stride):
         act, check = make()
@@ -189,6 +189,24 @@ def case_optimizer() -> Any:
     return optimizer.step, check
 
 
+def case_checkpoint() -> Any:
+    """What is computed again rebinds cells again; they go back."""
+    w, count = pf.tensor([2.0], requires_grad=True), pf.zeros(1)
+
+    def fn(v: pf.Tensor) -> pf.Tensor:
+        with pf.no_grad():
+            count.add_(1.0)
+        return (v * v).sum()
+
+    loss = pf.checkpoint(fn, w)
+
+    def check(interrupted: bool) -> None:
+        assert count.tolist() == [1]
+        assert w.grad is None if interrupted and w.grad is None else w.grad.tolist() == [4]
+
+    return loss.backward, check
+
+
 def case_tape_of_a_cell() -> Any:
     """A cell takes a value and its place on the tape in one step."""
     w = pf.tensor([3.0], requires_grad=True)
@@ -204,7 +222,7 @@ def case_tape_of_a_cell() -> Any:
 
 CASES = {
     case_evaluation: 150, case_in_place: 150, case_modes: 300, case_generator: 300, case_backward: 30, case_jit: 40,
-    case_optimizer: 20, case_tape_of_a_cell: 150,
+    case_optimizer: 20, case_checkpoint: 100, case_tape_of_a_cell: 150,
 }  # fmt: skip
 
 
@@ -214,9 +232,9 @@ def test_an_interrupt_between_two_bytecodes(case: Any, points: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("case", CASES)
-def test_an_interrupt_between_any_two_bytecodes(case: Any) -> None:
-    sweep(case)
+@pytest.mark.parametrize(("case", "points"), CASES.items())
+def test_an_interrupt_between_many_bytecodes(case: Any, points: int) -> None:
+    sweep(case, 30 * points)  # of most cases all
 
 
 def test_an_interrupt_while_kernels_are_planned_and_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
