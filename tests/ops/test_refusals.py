@@ -26,6 +26,7 @@ NUMBER = pf.tensor(1.0)
             r"\[index_select\] expected one index for a 0-d tensor",
         ),
         (lambda: pf.index_fill(X, 0, pf.tensor([0]), pf.ones(3)), r"\[index_fill\] expected a number or a 0-d tensor"),
+        (lambda: pf.bucketize(X, X), r"\[bucketize\] expected boundaries with one axis"),
     ],
 )
 def test_refused(call: Callable[[], Any], message: str) -> None:

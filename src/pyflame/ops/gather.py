@@ -318,4 +318,6 @@ def bucketize(x: Node, boundaries: Node, right: bool = False) -> Node:
     >>> pf.bucketize(pf.tensor([1.0, 5.0]), pf.tensor([0.0, 2.0]))
     tensor([1, 2])
     """
+    if boundaries.ndim != 1:
+        raise ShapeError(f"[bucketize] expected boundaries with one axis but got shape {boundaries.shape}")
     return F.searchsorted(boundaries, x, right)

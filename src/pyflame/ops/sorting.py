@@ -180,6 +180,8 @@ def _numpy_kth(x: Any, k: int, axis: int, keepdims: bool) -> Any:
 
 
 def _numpy_median(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    if axis is None and x.size == 0:
+        return np.full((), np.nan)
     flat = x.reshape(-1) if axis is None else x
     at = 0 if axis is None else axis
     values, _ = _numpy_kth(flat, (flat.shape[at] + 1) // 2, at, True)
@@ -196,6 +198,7 @@ def _numpy_median(x: Any, axis: int | None = None, keepdims: bool = False) -> An
         Sample((_X, 1)),
         Sample((_X,)),
         Sample((_X, 2, True)),
+        Sample((_X[:0],), grad=False),
         Sample((np.array([[1.0, np.nan, 2.0], [3.0, 1.0, 2.0]]), 1), grad=False),
     ],
 )
@@ -207,6 +210,8 @@ def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """
     flat = F.reshape(x, (x.size,)) if axis is None else x
     at = 0 if axis is None else normalize_axis("median", axis, x.ndim)
+    if axis is None and x.size == 0 and x.dtype.is_float:
+        return F.full_const(float("nan"), x.dtype, (1,) * x.ndim if keepdims else ())
     if flat.ndim and flat.shape[at] == 0:
         raise ShapeError(f"[median] expected at least one element along the axis but got shape {x.shape}")
     out = kthvalue(flat, (flat.shape[at] + 1) // 2 if flat.ndim else 1, at, keepdims).values

@@ -139,6 +139,7 @@ def _kept(out: Node, x: Node, at: int | None, keepdims: bool, lead: int = 0) -> 
         Sample((_CUBE, 2, True)),
         Sample((_NAN, 1), grad=False),
         Sample((_NAN,), grad=False),
+        Sample((_NAN[:0],), grad=False),
         Sample((np.array([3, 1, 2]), 0)),
         Sample((np.array([math.nan, math.nan]), 0), grad=False),
     ],
@@ -149,6 +150,8 @@ def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     >>> pf.nanmedian(pf.tensor([3.0, float("nan"), 1.0, 2.0]))
     tensor(2.)
     """
+    if axis is None and x.size == 0 and x.dtype.is_float:
+        return F.median(x, None, keepdims)
     rows, at = _last("nanmedian", x, axis)
     if rows.shape[-1] == 0:
         raise ShapeError(f"[nanmedian] expected at least one element along the axis but got shape {x.shape}")
