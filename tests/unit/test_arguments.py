@@ -69,7 +69,7 @@ def test_missing() -> None:
         (lambda x: x.sum(keepdims_=True), "did you mean 'keepdims'?"),
         (lambda x: x.sum(dimm=0), "did you mean 'dim'?"),
         (lambda x: nn.functional.relu(x, True, 5), "[relu]"),
-        (lambda x: nn.functional.normalize([1.0]), "expected a tensor as input but got list"),
+        (lambda x: nn.functional.pixel_shuffle([1.0], 2), "expected a tensor as input but got list"),
     ],
 )
 def test_message(call: Callable[[Any], Any], hint: str) -> None:

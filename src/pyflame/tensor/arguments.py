@@ -72,13 +72,12 @@ def typed(fn: Fn, module: str | None = None) -> Fn:
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if wanted:
-            check_tensors(name, wanted, args, kwargs)
         try:
             return fn(*args, **kwargs)
-        except TypeError as error:
+        except (TypeError, AttributeError) as error:
             if isinstance(error, PyFlameError):
                 raise
+            check_tensors(name, wanted, args, kwargs)  # now, since some functions take more than they say
             try:
                 inspect.signature(fn).bind(*args, **kwargs)
             except TypeError as mismatch:
