@@ -363,6 +363,43 @@ def test_out_of_range_beside_an_empty_slice(form: Any) -> None:
             x[0:0, form(index)] = 1.0
 
 
+def _assigned(x: Any, index: Any, value: Any) -> Any:
+    out = x * 1.0
+    out[index] = value
+    return out
+
+
+@pytest.mark.parametrize(
+    ("way", "value"),
+    [
+        ("setitem", 2.0),
+        ("setitem", [2.0, 3.0, 4.0]),
+        ("index_fill", 2.0),
+        ("index_copy", [2.0, 3.0, 4.0]),
+        ("scatter", [2.0, 3.0, 4.0]),
+        ("masked_fill", 2.0),
+    ],
+)
+def test_gradient_where_a_position_comes_twice(way: str, value: Any) -> None:
+    """index_fill counts the position once, the others each value: as torch has it."""
+
+    def run(library: Any) -> list[Any]:
+        x = library.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+        v = library.tensor(value, requires_grad=True)
+        index = library.tensor([1, 1, 2])
+        out = {
+            "setitem": lambda: _assigned(x, index, v),
+            "index_fill": lambda: x.index_fill(0, index, v),
+            "index_copy": lambda: x.index_copy(0, index, v),
+            "scatter": lambda: x.scatter(0, index, v),
+            "masked_fill": lambda: x.masked_fill(x.detach() > 2.0, v),
+        }[way]()
+        (out * library.tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
+        return [x.grad.tolist(), v.grad.tolist()]
+
+    assert run(pf) == run(torch)
+
+
 @pytest.mark.parametrize("key", LISTED, ids=str)
 def test_listed(key: Any) -> None:
     x = pf.tensor(X)
