@@ -37,11 +37,11 @@ def test_a_block_is_an_allocation_of_its_bytes() -> None:
     for nbytes in (0, 1, 7, 100, 1 << 16):
         block = pool.allocate(nbytes)
         size = max(nbytes, 1)
-        assert block.nbytes == block._memory.nbytes == size
-        assert block.address == block._memory.ctypes.data
+        assert block.nbytes == block.memory.nbytes == size
+        assert block.address == block.memory.ctypes.data
         assert block.address % ALIGNMENT == 0
-        assert (block._memory == POISON).all()
-        block._memory[:] = 1  # nobody sees this again
+        assert (block.memory == POISON).all()
+        block.memory[:] = 1  # nobody sees this again
     del block
     stats = pool.stats
     assert (stats.live_blocks, stats.cached, stats.hits, stats.driver_frees) == (0, 0, 0, 5)
@@ -49,7 +49,7 @@ def test_a_block_is_an_allocation_of_its_bytes() -> None:
 
 def test_an_array_outlives_its_pool() -> None:
     """Memory is freed when its last user goes."""
-    array = HostPool(exact=True).allocate(64)._memory[8:]
+    array = HostPool(exact=True).allocate(64).memory[8:]
     array[:] = 3
     assert array.sum() == 3 * 56
 
