@@ -49,6 +49,17 @@ def kernel_texts(sources: Sequence[Source]) -> list[tuple[str, tuple[str, ...]]]
     return texts + [(s.epilogue, ("_epilogue",)) for s in sources if s.epilogue]
 
 
+def _first_writes(plan: Plan) -> dict[int, int]:
+    """By position of an input that outputs may take over: the first launch that may write where it lies."""
+    input_of = {b.position: n for n, b in enumerate(plan.buffers) if b.role == "input"}
+    written = {**{p: input_of[p] for p in plan.consumed}, **plan.heirs}
+    touched: dict[int, int] = {}
+    for number, launch in enumerate(plan.launches):
+        for buffer, _ in launch.buffers:
+            touched.setdefault(buffer, number)
+    return {p: touched.get(buffer, len(plan.launches)) for p, buffer in written.items()}
+
+
 class Executable:
     """A compiled plan for the CPU. Safe to run from several threads.
 
@@ -99,14 +110,7 @@ class Executable:
         self._keep += [untimed]
         self._tables = (untimed.ctypes.data, self._timed.ctypes.data)
         self._count = len(rows)
-        # by position of an input: the first row that may write where it lies
-        input_of = {b.position: n for n, b in enumerate(plan.buffers) if b.role == "input"}
-        written = {**{p: input_of[p] for p in plan.consumed}, **plan.heirs}
-        touched: dict[int, int] = {}
-        for launch, row in zip(plan.launches, first_row, strict=False):
-            for buffer, _ in launch.buffers:
-                touched.setdefault(buffer, row)
-        self._overwrites = {p: touched.get(buffer, self._count) for p, buffer in written.items()}
+        self._overwrites = {p: first_row[n] for p, n in _first_writes(plan).items()}
 
     def _slots(self, number: int, launch: Launch, source: Source) -> np.ndarray[Any, Any]:
         """(slot, byte offset) of each kernel buffer, and of the launch's scratch."""

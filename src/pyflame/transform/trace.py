@@ -116,38 +116,39 @@ class Traced:
             graph = self._plan(nodes, successor)
         self.key = graph.key
         self.guards = list(tracer.guards.values())
-        position = {n: i for i, n in enumerate(graph.outputs)}
-        strides = [view.strides for view in self.plan.outputs]
-        places = [position[n] for n in nodes]
-        self.outputs = [
-            (at, meta, signature("leaf", meta, strides[at])) for at, meta in zip(places, metas, strict=True)
-        ]
         self.returned = len(returned)
-        news = self.outputs[self.returned :]
-        states, gradients = news[: len(self.rebound)], news[len(self.rebound) :]
-        uses = Counter([at for at, _, _ in states])
-        self._new_states = [(t, *output, uses[output[0]] == 1) for t, output in zip(self.rebound, states, strict=True)]
-        self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
-        self._changes = bool(self.rebound or self.new_grads or self.cleared)
-        feed_at = {n: i for i, n in enumerate(feeds)}
-        cell_at = {c.made: i for i, c in enumerate(cells)}
-        grad_at = {made: i for i, (_, made) in enumerate(grads)}
-        self.inputs: list[tuple[str, Any]] = []
-        for n in graph.inputs:
-            if n in feed_at:
-                self.inputs.append(("arg", feed_at[n]))
-            elif n in cell_at:
-                self.inputs.append(("cell", cell_at[n]))
-            elif n in grad_at:
-                self.inputs.append(("grad", grad_at[n]))
-            else:
-                self.inputs.append(("value", n.data))
+        self._note_outputs(graph, nodes, metas)
+        sources = {n: ("arg", i) for i, n in enumerate(feeds)}
+        sources |= {c.made: ("cell", i) for i, c in enumerate(cells)}
+        sources |= {made: ("grad", i) for i, (_, made) in enumerate(grads)}
+        self.inputs: list[tuple[str, Any]] = [sources.get(n) or ("value", n.data) for n in graph.inputs]
         arguments = [i for i, (source, _) in enumerate(self.inputs) if source == "arg"]
         if isinstance(self.runner, Staged):
             self.runner.replay(arguments)
         else:
             self.runner = replayed(self.runner, arguments)
         self._split_inputs([n.sig for n in feeds])
+        self._note_constants(graph, tracer)
+        self.lines = graph.lines
+        self.debug = knobs.DEBUG.text() != "0"
+
+    def _note_outputs(self, graph: PendingGraph, nodes: list[Node], metas: list[Meta]) -> None:
+        """Where the plan's outputs go: to what the function returns, to cells, to gradients."""
+        position = {n: i for i, n in enumerate(graph.outputs)}
+        strides = [view.strides for view in self.plan.outputs]
+        places = [position[n] for n in nodes]
+        self.outputs = [
+            (at, meta, signature("leaf", meta, strides[at])) for at, meta in zip(places, metas, strict=True)
+        ]
+        news = self.outputs[self.returned :]
+        states, gradients = news[: len(self.rebound)], news[len(self.rebound) :]
+        uses = Counter([at for at, _, _ in states])
+        self._new_states = [(t, *output, uses[output[0]] == 1) for t, output in zip(self.rebound, states, strict=True)]
+        self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
+        self._changes = bool(self.rebound or self.new_grads or self.cleared)
+
+    def _note_constants(self, graph: PendingGraph, tracer: Tracer) -> None:
+        """Where the plan's numbers come from: arguments, generators, or always the same."""
         self.generators = [generator for generator, _, _ in tracer.draws]
         drawn = {n: 2 * i + k for i, (_, *pair) in enumerate(tracer.draws) for k, n in enumerate(pair)}
         self.constants: list[tuple[str, Any]] = [
@@ -157,8 +158,6 @@ class Traced:
         # The same tuple at each call, if they are the same: a runner may know it again.
         same = all(source == "value" for source, _ in self.constants)
         self._same_constants = tuple([value for _, value in self.constants]) if same else None
-        self.lines = graph.lines
-        self.debug = knobs.DEBUG.text() != "0"
 
     def _plan(self, nodes: list[Node], successor: Mapping[Node, Node]) -> PendingGraph:
         """Plan these outputs. `successor`: the new values of cells, by their placeholders."""

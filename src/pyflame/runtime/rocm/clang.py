@@ -82,7 +82,8 @@ class ClangHip(KernelCompiler):
             file, out = folder / "kernels.hip", folder / "kernels.hsaco"
             file.write_text(text)
             command = self.command(target, str(file), str(out), options)
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            # in a session of its own: Ctrl-C is for us, and kernels of other threads are compiled meanwhile
+            done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
             if done.returncode:
                 said = explain_failure(done.stderr, text)
                 raise refusal(f"[compile] {self.path} refused a kernel for {target.name}:\n{said}", done.stderr, target)
