@@ -186,6 +186,7 @@ def _evaluate(nodes: Sequence[Node]) -> None:
                 _copy(task)
             else:
                 _make_plan(task, device)
+                plan_stats.hits -= 1  # the next attempt finds it
             del task
 
 
