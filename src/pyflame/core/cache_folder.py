@@ -16,19 +16,19 @@ import pwd
 import shutil
 import stat
 import tempfile
-import threading
 import warnings
 from pathlib import Path
 
 from pyflame.core.errors import CompileError
 from pyflame.core.knobs import CACHE_DIR
+from pyflame.core.locks import rlock
 
 _PREFIX = "pyflame-cache-"
 _LOCK = ".lock"  # in a temporary folder: held while its process lives
 _dirs: dict[str, list[Path]] = {}  # what was asked for -> the folders in use
 _private: list[Path] = []  # this process's temporary folder, the newest last
 _locked: list[int] = []  # handles that hold the locks of these
-_guard = threading.RLock()
+_guard = rlock()
 
 
 def cache_dir() -> Path:
