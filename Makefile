@@ -19,10 +19,10 @@ BENCH := .venv/.stamp-bench
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-all bench lint format clean
+.PHONY: help setup demo test test-all bench lint format wheel clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(DEV) ## install the package and the development tools into .venv
 
@@ -49,6 +49,11 @@ format: $(DEV) ## fix what can be fixed and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+wheel: $(BIN)/pyproject-build ## build the source archive and the wheel into dist/
+	rm -rf dist
+	$(BIN)/pyproject-build
+	$(BIN)/python -m zipfile -l dist/*.whl
+
 clean: ## remove caches and build outputs (`rm -rf .venv` to set up anew)
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -66,6 +71,9 @@ $(BASE): pyproject.toml | $(BIN)/pip
 $(DEV): pyproject.toml | $(BIN)/pip
 	$(PIP) -e '.[dev]'
 	@touch $(BASE) $@
+
+$(BIN)/pyproject-build: | $(BIN)/pip
+	$(PIP) build
 
 $(BENCH): $(DEV)
 	$(PIP) -e '.[dev,bench]'
