@@ -15,7 +15,6 @@ nothing is copied. It serves when nobody holds what it gave away last.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from pyflame.engine.binding import Held
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
 from pyflame.engine.gpu import ERROR_BYTES, GpuExecutable
+from pyflame.engine.ownership import held, reliable
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Plan
 from pyflame.runtime.gpu.driver import Words
@@ -41,7 +41,6 @@ COPIED_PER_SECOND = 2e12  # bytes inside of a large GPU, each read and written
 LAUNCH_SECONDS = 4e-6  # that a launch takes the host
 REPLAYED = "replayed as a graph"
 NOT_CALLED = "not called yet"
-(_LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
 _ONE_BY_ONE = (
     "jitted functions were launched kernel by kernel, where they are otherwise replayed as captured graphs; "
     "profile(graphs=True) times their replays, each as one"
@@ -162,7 +161,7 @@ class _Ready:
     @property
     def free(self) -> bool:
         """Whether nobody holds what it has computed."""
-        return all(count <= _LISTED + 1 for count in map(sys.getrefcount, list(self.results.values())))
+        return reliable() and not any(held(list(self.results.values()), [1] * len(self.results)))
 
 
 class _Captured:

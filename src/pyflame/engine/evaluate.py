@@ -11,11 +11,11 @@ kernels are compiled or a device is waited for: what is missing is made first, t
 from __future__ import annotations
 
 import copy
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from pyflame.core import knobs, trace
@@ -27,6 +27,7 @@ from pyflame.engine.commit import Writes, write_all
 from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.launch import References, Runner, run_and_commit, runner_for
+from pyflame.engine.ownership import held, sole_owner
 from pyflame.engine.report import debug_print
 from pyflame.engine.table import table_for
 from pyflame.engine.value import Value
@@ -53,10 +54,6 @@ class PlanStats:
 
 
 plan_stats = PlanStats()
-
-
-# What getrefcount says of an object that only a list holds.
-(_LISTED,) = map(sys.getrefcount, [object()])
 
 
 class PendingGraph:
@@ -115,16 +112,20 @@ class PendingGraph:
         wanted = dict.fromkeys(outputs)
         views: list[Node] = []  # that somebody holds, and that stay views: they are read again later
         if keep_held:
-            # `order` and `index` hold each node once, and its readers in this graph once per use.
-            for count, used, node in zip(list(map(sys.getrefcount, order)), uses, order, strict=True):
-                if count > used + 1 + _LISTED:
-                    if node.op.kind not in _NEVER_KEPT:
-                        wanted[node] = None
-                    elif aliasing and node.srcs:
-                        views.append(node)
+            # `index` holds each node once, and its readers in this graph once per use.
+            for node in compress(order, held(order, [used + 1 for used in uses])):
+                if node.op.kind not in _NEVER_KEPT:
+                    wanted[node] = None
+                elif aliasing and node.srcs:
+                    views.append(node)
+            node = None  # type: ignore[assignment]
         self.outputs = list(wanted)
-        seen = {index[n] for n in _below(views, wanted)}
-        self.owned = [n for n in self.inputs if aliasing and index[n] not in seen and self._owns(n, uses[index[n]])]
+        self.owned: list[Node] = []
+        if aliasing:
+            read = {index[n] for n in _below(views, wanted)}
+            known = [uses[index[n]] + 2 for n in self.inputs]  # its readers, order and index
+            sole = compress(self.inputs, sole_owner(self.inputs, known))
+            self.owned = [n for n in sole if index[n] not in read]
         key.append(-1)
         key += [index[n] for n in self.outputs]
         self.key = (*key, *(("own", index[n]) for n in self.owned))
@@ -139,14 +140,6 @@ class PendingGraph:
         for name in ("constants", "inputs", "order", "outputs", "owned"):
             setattr(out, name, [again[n] for n in getattr(self, name)])
         return out
-
-    @staticmethod
-    def _owns(leaf: Node, uses: int) -> bool:
-        """Whether nobody outside of this graph can see a leaf's buffer: no other holder of node or memory."""
-        if leaf.data.storage is None or leaf.data.storage.read_only:
-            return False
-        # order, index, inputs, the comprehension's variable and this one's argument
-        return sys.getrefcount(leaf) <= uses + 6 and sys.getrefcount(leaf.data.storage) <= 2
 
 
 def _below(nodes: list[Node], stop: Container[Node]) -> Iterator[Node]:

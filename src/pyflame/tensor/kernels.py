@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from pyflame.core.state import mode, state
 from pyflame.engine.aot.resources import KernelResources
 from pyflame.engine.devices import current_of
 from pyflame.engine.evaluate import evaluate
+from pyflame.engine.ownership import sole_owner
 from pyflame.engine.services import clear_cache
 from pyflame.engine.user.kernels import (
     LoadedKernel,
@@ -218,21 +217,9 @@ def _shown(tensor: Tensor) -> str:
     return f"a tensor of {tensor.dtype.name} with shape {tensor.shape}"
 
 
-def _holders(cell: Any) -> tuple[int, int, int]:
-    """How often a tensor's node, value and memory are referred to."""
-    node = cell._node
-    value = node.data
-    return sys.getrefcount(node), sys.getrefcount(value), sys.getrefcount(value.storage)
-
-
-_ALONE = _holders(SimpleNamespace(_node=SimpleNamespace(data=Value(SimpleNamespace()))))
-
-
 def _alone(tensor: Tensor) -> bool:
     """Whether only this tensor can see its memory, so that a kernel may write to it."""
-    if tensor._node.data.storage.read_only or state.rebinds is not None:  # a checkpoint restores what it rebinds
-        return False
-    return all(count <= alone for count, alone in zip(_holders(tensor), _ALONE, strict=True))
+    return state.rebinds is None and sole_owner([tensor._node], [1])[0]  # a checkpoint restores what it rebinds
 
 
 def compile_kernel(

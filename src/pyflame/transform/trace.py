@@ -7,7 +7,6 @@ On the CPU a bad index leaves such cells as they were, but for what was assigned
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from pyflame.engine.commit import Writes
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import PendingGraph, plan_graph
 from pyflame.engine.launch import Runner, replayed, run_and_commit, runner_for
+from pyflame.engine.ownership import sole_owner
 from pyflame.engine.report import debug_print
 from pyflame.engine.stages import Staged, crosses, without_needless_copies
 from pyflame.engine.value import Value
@@ -36,7 +36,6 @@ from pyflame.transform.tree import flatten, is_tensor, is_traced, rebuild
 
 Part = tuple[DeviceId, Plan, Runner]  # a plan, where it runs, and what runs it
 _signature_of = attrgetter("_node.sig")
-(_LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
 
 
 def _again(value: Value) -> Value:
@@ -257,19 +256,12 @@ class Traced:
         if not self._updated:
             return []
         nodes = [fed[k] for k in self._updated_at]
-        values = [node.data for node in nodes]
-        storages = [value.storage for value in values]
-        holders = zip(*(map(sys.getrefcount, things) for things in (nodes, values, storages)), strict=True)
-        # beside the lists above, nodes are held by their cells and `fed`, values by nodes and what is fed, memory by
-        # values; a cell that another thread has written to since no longer tells who may hold what it held
+        sole = sole_owner(nodes, [2] * len(nodes), fed=1)  # each has its cell, and `fed`
+        # a cell that another thread has written to since no longer tells who may hold what it held
         return [
             i
-            for i, (node, value, storage), held, (owner, is_grad), memory in zip(
-                self._updated, holders, nodes, self._updated_cells, storages, strict=True
-            )
-            if node <= _LISTED + 2 and value <= _LISTED + 2 and storage <= _LISTED + 1
-            if memory is not None and not memory.read_only
-            if (getattr(owner._grad, "_node", None) if is_grad else owner._node) is held
+            for i, mine, node, (owner, is_grad) in zip(self._updated, sole, nodes, self._updated_cells, strict=True)
+            if mine and (getattr(owner._grad, "_node", None) if is_grad else owner._node) is node
         ]
 
     def replay(self, leaves: list[Any]) -> Any:

@@ -1,0 +1,66 @@
+"""Ownership: who may overwrite a buffer. The one file that decides it, from reference counts.
+
+In go the nodes that a caller is about to compute with, in a list, and how many references to each the caller knows of.
+Out comes which of them nobody else holds. References are always counted in one way, by `map` over a list: what
+`sys.getrefcount` says of a local variable or an argument differs between interpreters, what a list holds does not.
+Even so the count is tried out on the running interpreter first; where it cannot be trusted nothing is overwritten, and
+every write makes a copy.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from pyflame.ir import Node
+
+(_LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
+
+
+def held(things: Sequence[object], known: Iterable[int]) -> list[bool]:
+    """Which of the things in a list have holders beside that list and the known references to each."""
+    return [count > _LISTED + n for count, n in zip(map(sys.getrefcount, things), known, strict=True)]
+
+
+def sole_owner(nodes: Sequence[Node], known: Iterable[int], fed: int = 0) -> list[bool]:
+    """Which of the leaves in a list have memory that nobody else can see, so that it may be overwritten.
+
+    `known`: the caller's references to each node. `fed`: the caller's references to each value, beside its node's.
+    """
+    if not reliable():
+        return [False] * len(nodes)
+    values = [node.data for node in nodes]
+    storages = [value.storage for value in values]
+    once = [1] * len(nodes)
+    seen = zip(held(nodes, known), held(values, [1 + fed] * len(nodes)), held(storages, once), strict=True)
+    return [
+        not any(by) and storage is not None and not storage.read_only
+        for by, storage in zip(seen, storages, strict=True)
+    ]
+
+
+@cache
+def reliable() -> bool:
+    """Whether reference counts tell on this interpreter who holds a thing."""
+    if not _has_gil():  # another thread may take a reference right after the count
+        return False
+    things: list[Any] = [object(), object()]
+    container, attribute = {things[0]: None}, Node(things[1], (), (), None, 0)  # type: ignore[arg-type]
+    right = held(things, [0, 0]) == [True, True] and held(things, [1, 1]) == [False, False]
+    del container, attribute
+    if not right or held(things, [0, 0]) != [False, False]:
+        warnings.warn(
+            "sys.getrefcount does not count references on this interpreter, so that nothing is overwritten in place: "
+            "every assignment copies; CPython 3.10 to 3.14 counts them",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def _has_gil() -> bool:
+    return sys.version_info < (3, 13) or sys._is_gil_enabled()
