@@ -346,10 +346,11 @@ def test_ctrl_c_stops_a_plan_between_launches(rows: list[tuple[int, int]], monke
 def test_a_run_in_many_parts_gives_the_same(rows: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     x = pf.tensor(np.random.default_rng(0).standard_normal((300, 300), np.float32))
     want = ((x @ x).softmax(1).cumsum(0) @ x).numpy()
+    ((_, launches),) = rows
     monkeypatch.setattr("pyflame.runtime.cpu.device.PAUSE", 1e-9)  # after each chunk
-    whole = len(rows)
+    rows.clear()
     np.testing.assert_array_equal(((x @ x).softmax(1).cumsum(0) @ x).numpy(), want)
-    assert len(rows) > 2 * whole
+    assert len(rows) >= launches > 2
 
 
 def test_a_plan_that_has_begun_to_overwrite_its_input_is_not_stopped(

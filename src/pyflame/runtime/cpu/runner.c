@@ -138,7 +138,7 @@ static int64_t parallel(const pf_launch *l, char **buf, const pf_word *uni, int 
       const int64_t end = first + step < l->iterations ? first + step : l->iterations;
       l->fn(buf, l->args, uni, first, end, 0);
       first = end;
-      if (deadline > 0 && now() > deadline) break;
+      if (deadline > 0 && first < l->iterations && now() > deadline) break;
     }
     return first;
   }
@@ -178,7 +178,7 @@ int pf_run(const pf_launch *launches, int64_t count, char *const *slots, const p
   pthread_mutex_lock(&pool.run);
   buf[0] = (char *)error; /* kernels find it at buf[-1] */
   const double deadline = pause > 0 ? now() + pause : 0;
-  for (; at[0] < count; at[0]++, at[1] = 0) {
+  while (at[0] < count) {
     const pf_launch *l = launches + at[0];
     if (l->buffers > MAX_BUFFERS) {
       status = TOO_MANY_BUFFERS;
@@ -195,7 +195,11 @@ int pf_run(const pf_launch *launches, int64_t count, char *const *slots, const p
       status = BAD_INDEX;
       break;
     }
-    if (at[1] < l->iterations) {
+    if (at[1] >= l->iterations) {
+      at[0]++;
+      at[1] = 0;
+    }
+    if (deadline > 0 && at[0] < count && now() > deadline) {
       status = PAUSED;
       break;
     }
