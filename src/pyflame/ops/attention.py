@@ -185,10 +185,9 @@ def attention_weights(query: Node, key: Node, mask: Node | None, is_causal: bool
     return (query, key, *[m for m in (mask,) if m is not None]), (is_causal, scale)
 
 
-def _mix(weights: Node, value: Node, wide: bool = False) -> Node:
+def _mix(weights: Node, value: Node) -> Node:
     """weights @ value, where several heads of weights may share one of value."""
-    product = F.matmul_wide if wide else F.matmul
-    out = product(_grouped(weights, value.shape[-3] if value.ndim > 2 else 1), value)
+    out = F.matmul(_grouped(weights, value.shape[-3] if value.ndim > 2 else 1), value)
     return F.reshape(out, (*weights.shape[:-1], value.shape[-1]))
 
 
@@ -257,7 +256,7 @@ def _slopes(
     """P, and what a change of the scores costs: dS = P (dO V^T - sum(dO O))."""
     weights = F.attention_weights(query, key, mask, is_causal, scale)
     row = F.reshape(F.reduce_sum(cast(g * out, g.dtype.compute), (3,)), (*g.shape[:-1], 1))
-    return weights, weights * (_mix(g, _flipped(value), wide=True) - row)
+    return weights, weights * (_mix(g, _flipped(value)) - row)
 
 
 def _packing(query: Any, key: Any, value: Any) -> tuple[Shape, list[Region]]:
