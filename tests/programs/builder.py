@@ -14,7 +14,7 @@ from tests.programs.compare import Oracle
 from tests.programs.data import LAYOUTS, numbers
 from tests.programs.program import Input, Program, Step
 
-SIZES = (1, 2, 2, 3, 3, 4, 5, 5, 7, 8, 8, 13, 16, 17)
+SIZES = (1, 2, 2, 3, 3, 4, 5, 5, 7, 8, 8, 13, 16, 17, 24, 33, 50)
 LARGE = (33, 65, 129, 257, 300, 301)
 DTYPES = ("float64",) * 6 + ("float32",) * 4 + ("float16", "bfloat16")
 
@@ -44,6 +44,7 @@ class Draw:
         self.steps: list[Step] = []
         self.values: list[Any] = []  # steps' first, renumbered when the program is done: inputs may come at any time
         self.input_values: list[torch.Tensor] = []
+        self.focus = False  # choose the newest value that fits
         self.gone: set[int] = set()  # values that a write has replaced
         self.oracle = Oracle(Program((), (), ()))
         if self.chance(0.2 if small else 0.4):
@@ -95,19 +96,21 @@ class Draw:
         if not found:
             raise Unsuited
         order = sorted(found)
+        if self.focus:
+            return order[-1]
         return self.random.choice(order[-2:] if self.chance(0.5) else order)
 
     def value(self, least: int = 0, most: int = 9, empty: bool = True) -> int:
         """A float tensor with a number of axes between these; an input if there is none."""
         found = self.find(lambda t: t.is_floating_point() and least <= t.ndim <= most and (empty or t.numel() > 0))
-        if not found or (len(self.inputs) < 2 and self.chance(0.5)):
+        if not found or (len(self.inputs) < 2 and not self.focus and self.chance(0.5)):
             return self.input(self.shape(least, min(most, 4), empty))
         return self.pick(found)
 
     def anything(self, least: int = 0, most: int = 9, empty: bool = True) -> int:
         """A tensor of any dtype, more often of floats."""
         found = self.find(lambda t: not t.is_floating_point() and least <= t.ndim <= most and (empty or t.numel() > 0))
-        if self.chance(0.85):
+        if self.focus or self.chance(0.85):
             return self.value(least, most, empty)
         if found and self.chance(0.7):
             return self.pick(found)

@@ -54,7 +54,9 @@ def laid_out(array: Array, layout: str) -> pf.Tensor:
         order = tuple(reversed(range(array.ndim)))
         out = pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(order)
     elif kind == "strided" and array.ndim:
-        out = pf.tensor(np.stack([array, array[..., ::-1]], -1).reshape(*array.shape[:-1], -1))[..., ::2]
+        out = pf.tensor(np.stack([array, array[..., ::-1]], -1).reshape(*array.shape[:-1], 2 * array.shape[-1]))[
+            ..., ::2
+        ]
     elif kind == "offset" and array.ndim:
         out = pf.tensor(np.concatenate([array, array[::-1], array]))[len(array) : 2 * len(array)].flip(0)
     elif kind == "flipped" and array.ndim:

@@ -14,6 +14,24 @@ from tests.programs.ops import KINDS
 from tests.programs.program import MODES, Program, Unfit
 
 ATTEMPTS = 12
+GROUPS = {
+    "light": ["unary", "binary", "scalar", "where", "powers", "clamp", "random"],
+    "shape": ["reshape", "permute", "expand", "reorder", "pad", "view", "windows", "join", "parts"],
+    "reduce": ["reduction", "one_axis", "softmax", "norm", "loss"],
+    "heavy": ["matmul", "gram", "linear", "einsum", "convolution", "attention", "pool"],
+    "index": ["select", "gather", "embedding", "scatter", "advanced", "cumulative", "ordering"],
+    "cut": ["view", "view", "windows", "parts", "triangle", "pad"],
+    "write": ["in_place", "assign"],
+    "any": list(KINDS),
+}
+CHAINS = (
+    ("heavy", "cut", "light"), ("heavy", "cut", "light"), ("heavy", "cut", "reduce"), ("reduce", "cut", "light"),
+    ("heavy", "shape", "light"), ("shape", "heavy", "light"), ("heavy", "reduce", "light"),
+    ("light", "reduce", "light"), ("reduce", "light", "reduce"), ("light", "shape", "reduce"),
+    ("index", "light", "heavy"), ("heavy", "light", "index"),
+    ("heavy", "light", "write", "light"), ("light", "write", "shape", "reduce"), ("shape", "index", "reduce"),
+    ("light", "light", "reduce", "light", "heavy"), ("heavy", "heavy", "light"), ("reduce", "reduce", "light"),
+)  # fmt: skip
 
 
 def _finish(d: Draw, seed: int) -> Program:
@@ -94,34 +112,41 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
 
 
+def _steps(d: Draw, wanted: int) -> None:
+    """Add so many steps: of any kind on any value, and chains of kinds that fuse, each on the last value."""
+    chain: list[str] = []
+    tries = 80
+    while len(d.steps) < wanted and tries:
+        if not chain:
+            d.focus = False
+            chain = list(d.one_of(*CHAINS) if d.chance(0.7) else ["any"])
+        names = GROUPS[chain[0]]
+        name = d.random.choices(names, [KINDS[n][1] for n in names])[0]
+        before = len(d.steps), len(d.inputs), set(d.gone)
+        tries -= 1
+        try:
+            KINDS[name][0](d)
+            del chain[0]
+            d.focus = True
+        except (Unsuited, Unfit, RuntimeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError):
+            _undo(d, *before)
+
+
+def _undo(d: Draw, steps: int, inputs: int, gone: set[int]) -> None:
+    del d.steps[steps:], d.values[steps:], d.inputs[inputs:], d.input_values[inputs:]
+    d.gone = gone
+
+
 def draw(seed: int, small: bool = False, modes: tuple[str, ...] = MODES) -> tuple[Program, list[Expected]] | None:
     """The program of a seed and what it must give; None if all attempts came out unfit."""
-    names, chances = list(KINDS), [weight for _, weight in KINDS.values()]
     for attempt in range(ATTEMPTS):
         mode = modes[random.Random(f"{seed} mode").randrange(len(modes))]
         d = Draw(f"{seed} {attempt}", mode, small)
-        wanted = (
-            d.integer(2, 5) if small or d.dtype in ("float16", "bfloat16") or mode == "autocast" else d.integer(2, 18)
-        )
-        tries = 0
-        while len(d.steps) < wanted and tries < 60:
-            tries += 1
-            name = d.random.choices(names, chances)[0]
-            before = len(d.steps), len(d.inputs), set(d.gone)
-            try:
-                KINDS[name][0](d)
-            except (Unsuited, Unfit, RuntimeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError):
-                _undo(d, *before)
-        if not d.steps:
-            continue
+        short = small or d.dtype in ("float16", "bfloat16") or mode == "autocast"
+        _steps(d, d.integer(2, 6 if short or d.chance(0.5) else 18))
         try:
             program = _finish(d, seed)
             return _resizable(d, program) if mode == "again" else (program, expected(program))
         except (Unsuited, Unfit, RuntimeError, ValueError, IndexError):
             continue
     return None
-
-
-def _undo(d: Draw, steps: int, inputs: int, gone: set[int]) -> None:
-    del d.steps[steps:], d.values[steps:], d.inputs[inputs:], d.input_values[inputs:]
-    d.gone = gone

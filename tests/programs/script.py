@@ -49,7 +49,7 @@ def _layout(given: Input, name: str) -> str:
         order = tuple(reversed(range(len(given.shape))))
         made = f"pf.tensor({name}.transpose({order}).copy()).permute({order})"
     elif kind == "strided" and given.shape:
-        shape = ", ".join(map(str, (*given.shape[:-1], -1)))
+        shape = ", ".join(map(str, (*given.shape[:-1], 2 * given.shape[-1])))
         made = f"pf.tensor(np.stack([{name}, {name}], -1).reshape({shape}))[..., ::2]"
     elif kind == "offset" and given.shape:
         made = (

@@ -64,8 +64,8 @@ def einsum(d: Draw) -> None:
 def convolution(d: Draw) -> None:
     n = d.one_of(1, 2, 2, 3)
     found = d.find(lambda t: t.is_floating_point() and t.ndim == n + 2 and t.numel() > 0)
-    small = tuple(d.integer(3, 9) for _ in range(n))
-    x = d.pick(found) if found and d.chance(0.7) else d.input((d.integer(1, 3), d.one_of(1, 2, 3, 4, 6), *small))
+    extents = tuple(d.integer(3, 20 if n == 1 else 9) for _ in range(n))
+    x = d.pick(found) if found and d.chance(0.7) else d.input((d.integer(1, 3), d.one_of(1, 2, 3, 4, 6), *extents))
     channels = d[x].shape[1]
     groups = d.one_of(*[g for g in (1, 1, 2, 3, channels) if channels % g == 0])
     transposed = d.chance(0.3)
