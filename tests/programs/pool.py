@@ -30,17 +30,18 @@ class Answer:
 
 
 class Worker:
-    """One process at a time, started when it is needed."""
+    """One process at a time, started when it is needed. `exact`: buffers are allocations of their own."""
 
-    def __init__(self, device: str, sanitize: bool = False, timeout: float = TIMEOUT) -> None:
+    def __init__(self, device: str, sanitize: bool = False, timeout: float = TIMEOUT, exact: bool = False) -> None:
         self.device = device
         self.sanitize = sanitize
+        self.exact = exact
         self.timeout = timeout
         self.process: subprocess.Popen[str] | None = None
         self.lines: queue.Queue[str | None] = queue.Queue()
 
     def start(self) -> subprocess.Popen[str]:
-        env = environment(self.device, self.sanitize)
+        env = environment(self.device, self.sanitize, self.exact)
         self.errors = open(f"/tmp/programs-{os.getpid()}-{id(self)}.log", "w+")  # noqa: SIM115  closed in stop
         command = [sys.executable, "-m", "tests.programs.worker", self.device]
         process = subprocess.Popen(
@@ -94,11 +95,11 @@ class Worker:
             Path(self.errors.name).unlink()
 
 
-def environment(device: str, sanitize: bool) -> dict[str, str]:
+def environment(device: str, sanitize: bool, exact: bool) -> dict[str, str]:
     """On GPUs and under a sanitizer each buffer is an allocation, so that an access behind it is found."""
     folders = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     env = {**os.environ, "PYTHONPATH": folders, "OMP_NUM_THREADS": "1", "PYFLAME_DEVICE": "cpu"}
-    if device.startswith("sim") or sanitize:
+    if device.startswith("sim") or sanitize or exact:
         env["PYFLAME_MEMORY_POOL"] = "exact"
     if sanitize:
         found = [
