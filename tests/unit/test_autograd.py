@@ -549,3 +549,14 @@ def test_second_derivatives_of_products_with_zeros(name):
         return lib.autograd.grad((g * w).sum(), x)[0].numpy()
 
     np.testing.assert_allclose(second(pf), second(torch), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
+def test_second_derivatives_of_sums_of_equal_numbers(name):
+    def second(lib):
+        x, y = (lib.tensor(v) for v in ([1.0, -2.0, 3.0], [1.0, 5.0, 3.0]))
+        x.requires_grad_()
+        (g,) = lib.autograd.grad(getattr(lib, name)(y, x).sum(), x, create_graph=True)
+        return lib.autograd.grad(g.sum(), x)[0].numpy()
+
+    np.testing.assert_allclose(second(pf), second(torch), rtol=1e-5)

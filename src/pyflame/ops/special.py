@@ -279,9 +279,8 @@ def _log_add(x: Node, y: Node, grow: Callable[[Node], Node], scale: float) -> No
 
 def _log_add_grad(g: Node, x: Node, y: Node, scale: float) -> tuple[Node, Node]:
     # the shares of the two in the sum, which are equal where both are infinite
-    off = (x - y) * scale
-    share = F.where(F.eq(x, y), 0.5, F.sigmoid(off))
-    return g * share, g * F.where(F.eq(x, y), 0.5, F.sigmoid(-off))
+    off = F.where(F.logical_and(F.eq(x, y), F.isinf(x)), 0.0, x - y) * scale
+    return g * F.sigmoid(off), g * F.sigmoid(-off)
 
 
 def _log_add_samples() -> list[Sample]:
