@@ -16,11 +16,11 @@ from tests.programs.program import MODES, Program, Unfit
 ATTEMPTS = 12
 GROUPS = {
     "light": ["unary", "binary", "scalar", "where", "powers", "clamp", "random"],
-    "shape": ["reshape", "permute", "expand", "reorder", "pad", "view", "windows", "join", "parts"],
+    "shape": ["reshape", "permute", "expand", "reorder", "pad", "view", "cut", "windows", "join", "parts"],
     "reduce": ["reduction", "one_axis", "softmax", "norm", "loss"],
     "heavy": ["matmul", "gram", "linear", "einsum", "convolution", "attention", "pool"],
     "index": ["select", "gather", "embedding", "scatter", "advanced", "cumulative", "ordering"],
-    "cut": ["view", "view", "windows", "parts", "triangle", "pad"],
+    "cut": ["cut", "view", "windows", "parts", "triangle", "pad"],
     "write": ["in_place", "assign"],
     "any": list(KINDS),
 }
@@ -45,7 +45,7 @@ def _finish(d: Draw, seed: int) -> Program:
     outputs = sorted(
         {
             *d.random.sample(ends, min(len(ends), d.integer(1, 3))),
-            *d.random.sample(made, min(2, len(made) - 1) if d.chance(0.3) else 0),
+            *d.random.sample(made, min(2, len(made) - 1) if d.chance(0.15) else 0),
         }
     )
     if not outputs:
@@ -55,7 +55,7 @@ def _finish(d: Draw, seed: int) -> Program:
     program = replace(program, through=d.one_of("backward", "backward", "autograd", "function"))
     program = replace(
         program,
-        held=tuple(v for v in made if d.chance(0.15)) if d.mode in ("lazy", "eager", "portions", "again") else (),
+        held=tuple(v for v in made if d.chance(0.08)) if d.mode in ("lazy", "eager", "portions", "again") else (),
     )
     written = {o for s in program.steps if s.write for o in s.operands[:1]}
     if d.mode == "portions":
@@ -116,7 +116,7 @@ def _steps(d: Draw, wanted: int) -> None:
     """Add so many steps: of any kind on any value, and chains of kinds that fuse, each on the last value."""
     chain: list[str] = []
     tries = 80
-    while len(d.steps) < wanted and tries:
+    while (len(d.steps) < wanted or chain) and tries:
         if not chain:
             d.focus = False
             chain = list(d.one_of(*CHAINS) if d.chance(0.7) else ["any"])

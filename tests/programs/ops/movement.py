@@ -110,6 +110,16 @@ def view(d: Draw) -> None:
     d.step("view", f"{{0}}[{text}]", x)
 
 
+@kind(3)
+def cut(d: Draw) -> None:
+    """Part of one axis: the plainest view, and the one that other steps most often fuse with."""
+    x = d.anything(1, empty=False)
+    shape = d[x].shape
+    axis = d.integer(0, len(shape) - 1)
+    start = d.integer(0, shape[axis] - 1)
+    d.step("view", f"{{0}}[{':, ' * axis}{start or ''}:{d.integer(start + 1, shape[axis])}]", x)
+
+
 @kind(1)
 def windows(d: Draw) -> None:
     x = d.anything(1, empty=False)
