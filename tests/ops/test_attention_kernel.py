@@ -7,6 +7,7 @@ exactly the scratch its plan asks for: what a pool of threads may do to it.
 from __future__ import annotations
 
 import ctypes
+import platform
 import random
 import shutil
 import subprocess
@@ -322,7 +323,7 @@ FLAGS = ["-O1", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-std=
 ISAS = {
     "native": (["-march=native"], None),
     "avx2": (["-mavx2", "-mfma", "-mf16c"], ("avx2", "fma")),
-    "baseline": ([], ()),
+    "baseline": ([], ("asimd",) if platform.machine() == "aarch64" else ()),
 }
 PRELUDE = '#include "pf_abi.h"\n#include "pf_math.h"\n#include "pf_half.h"\n#define PF_KEY k\n'
 WORKERS = 3

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pyflame.engine.devices import cpu
 from tests.needs import need
 
 SCRIPT = """
@@ -29,3 +30,11 @@ def test_clang_builds_the_kernels(tmp_path: Path) -> None:
     env = {**os.environ, "PYFLAME_CC": clang, "PYFLAME_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_flags_name_what_they_ask_for() -> None:
+    """Compiled code is found again by its flags, also by another CPU that shares the folder."""
+    compiler = cpu().compiler
+    assert compiler is not None
+    assert not any("native" in flag for flag in compiler.flags)
+    assert bool(cpu().target.isa) == any(flag.startswith(("-mavx", "-march=")) for flag in compiler.flags)

@@ -35,10 +35,11 @@ ACC = {
     "float64": "double",
     "int8": "int32_t",
     "uint8": "int32_t",
+    "int16": "int16_t",
     "int32": "int32_t",
     "int64": "int64_t",
 }
-NUMPY = {"float": np.float32, "double": np.float64, "int32_t": np.int32, "int64_t": np.int64}
+NUMPY = {"float": np.float32, "double": np.float64, "int16_t": np.int16, "int32_t": np.int32, "int64_t": np.int64}
 WORKERS = 3
 
 EPILOGUE = """
@@ -192,7 +193,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(
     ("flags", "dtypes"),
-    [("native", (name, name)) for name in ("float32", "float64", "bfloat16", "float16", "int8", "int64")]
+    [("native", (name, name)) for name in ("float32", "float64", "bfloat16", "float16", "int8", "int16", "int64")]
     + [("native", ("uint8", "int8")), ("baseline", ("float32", "float32")), ("baseline", ("bfloat16", "bfloat16"))],
 )
 def test_matmul(build: Any, dtypes: tuple[str, str], flags: str) -> None:

@@ -1,7 +1,7 @@
 """matmul through a BLAS library: a candidate beside the own GEMM, without epilogues.
 
-The own micro-kernel reaches about what OpenBLAS does where the CPU has AVX2 or more, and fuses what follows; on older
-CPUs its plain C does not, and the library wins.
+The own micro-kernel reaches about what OpenBLAS does where the CPU has NEON, AVX2 or more, and fuses what follows; on
+older CPUs its plain C does not, and the library wins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def supports(node: Node) -> bool:
 def prior(node: Node, target: Target) -> float:
     if not supports(node):
         return 0.0
-    return 0.9 if "avx2" in target.isa else 1.1
+    return 0.9 if {"avx2", "asimd"} & set(target.isa) else 1.1
 
 
 def blas_spec(library: str, functions: dict[str, int]) -> KernelSpec:

@@ -25,6 +25,8 @@ def isa_of(target: Target) -> Isa:
         return "amx"
     if "avx512f" in target.isa:
         return "avx512"
+    if "asimd" in target.isa:
+        return "neon"
     return "avx2" if {"avx2", "fma"} <= set(target.isa) else "plain"
 
 

@@ -73,11 +73,11 @@ typedef struct {
 static void pf_plan_run(pf_run *run, const int64_t *arg, int64_t u, int64_t count) {
   const int64_t step = arg[PF_STRIDE + 2], lhs = arg[PF_LHS + 2], extent = arg[PF_IN + 2], x_stride = arg[PF_X_S + 2];
   run->how = PF_READ_SLOWLY;
-  if (PF_VECTOR_BYTES != 64 || sizeof(pf_b_t) != 4 || count > 32 || arg[PF_TAPS + 2] > PF_PLANNED) return;
+  if (!(PF_NEON || (PF_VECTOR_BYTES == 64 && sizeof(pf_b_t) == 4)) || count > 32 || arg[PF_TAPS + 2] > PF_PLANNED) return;
   run->hop = step * x_stride;
   if (lhs == 1)
     run->how = run->hop == 1 ? PF_READ_NEIGHBOURS : PF_READ_GATHER;
-  else if (step == 1 && x_stride == 1)
+  else if (step == 1 && x_stride == 1 && !PF_NEON)
     run->how = PF_READ_SPREAD;
   if (run->hop > INT32_MAX / 32 || run->hop < INT32_MIN / 32) run->how = PF_READ_SLOWLY;
   if (run->how == PF_READ_SLOWLY) return;
@@ -111,6 +111,17 @@ PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run 
   }
   _mm512_mask_storeu_epi32(dst, keep, low);
   if (count > 16) _mm512_mask_storeu_epi32(dst + 16, keep >> 16, high);
+}
+#elif PF_NEON
+PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
+  const uint32_t lanes = run->tap[k].lanes;
+  const pf_b_t *src = line + run->tap[k].first;
+  if (lanes != (1u << PF_NR) - 1)
+    for (int64_t i = 0; i < count; i++) dst[i] = lanes >> i & 1 ? src[i * run->hop] : 0;
+  else if (run->how == PF_READ_NEIGHBOURS)
+    __builtin_memcpy(dst, src, PF_NR * sizeof(pf_b_t));
+  else
+    for (int i = 0; i < PF_NR; i++) dst[i] = src[i * run->hop];
 }
 #else
 PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {

@@ -10,7 +10,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal
 
-Isa = Literal["amx", "avx512", "avx2", "plain"]
+Isa = Literal["amx", "avx512", "avx2", "neon", "plain"]
 
 EPILOGUE_ARG = 36
 """PF_GEMM_ARGS: the first arg that belongs to the epilogue."""
@@ -19,7 +19,8 @@ ITEMSIZE = {
     **{"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2},
     **{"int16": 2, "int8": 1, "uint8": 1, "bool_": 1},
 }
-_VECTOR_BYTES = {"amx": 64, "avx512": 64, "avx2": 32, "plain": 16}
+_VECTOR_BYTES = {"amx": 64, "avx512": 64, "avx2": 32, "neon": 16, "plain": 16}
+_ROWS = {"amx": 14, "avx512": 14, "avx2": 6, "neon": 12, "plain": 6}
 _BYTES = ("int8", "uint8")
 
 _PACK_PANELS = 4
@@ -69,6 +70,8 @@ def isa_of(macros: Set[str]) -> Isa:
         return "amx"
     if "__AVX512F__" in macros:
         return "avx512"
+    if "__aarch64__" in macros:
+        return "neon"
     return "avx2" if {"__AVX2__", "__FMA__"} <= macros else "plain"
 
 
@@ -77,7 +80,7 @@ def geometry(a_dtype: str, b_dtype: str, acc_bytes: int, isa: Isa) -> Geometry:
     lanes = _VECTOR_BYTES[isa] // acc_bytes
     if isa == "amx" and (a_dtype == b_dtype == "bfloat16" or (a_dtype in _BYTES and b_dtype in _BYTES)):
         return Geometry(32, 2 * lanes, 16, lanes, 4 // ITEMSIZE[a_dtype], 16, 4, 4)
-    return Geometry(14 if _VECTOR_BYTES[isa] == 64 else 6, 2 * lanes, 1, lanes, 1, 1, acc_bytes, acc_bytes)
+    return Geometry(_ROWS[isa], 2 * lanes, 1, lanes, 1, 1, acc_bytes, acc_bytes)
 
 
 def gemm_plan(
@@ -175,9 +178,10 @@ def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int) 
     most_cols = min(_L2_BYTES // (geo.words(depth) * geo.word_bytes), 2048 // geo.acc_bytes)
     cols = even_block(n, max(geo.cols, most_cols), geo.cols)
     many = batch >= 4 * workers
+    tall = geo.rows > geo.cols  # A is the dearer operand to pack, once for each block of columns: keep those wide
     rows = even_block(m, (40 if many else 18) * geo.rows, geo.rows)
     while not many and batch * -(-m // rows) * -(-n // cols) < 4 * workers:
-        if rows > 4 * geo.rows and rows * 2 >= cols:
+        if rows > (2 if tall else 4) * geo.rows and (tall or rows * 2 >= cols):
             rows = even_block(m, max(geo.rows, rows // 2), geo.rows)
         elif cols > 4 * geo.cols:
             cols = even_block(n, max(geo.cols, cols // 2), geo.cols)

@@ -10,7 +10,8 @@
  *
  * Registers. PF_MR x (PF_NV vectors) accumulators live in registers for the whole k loop: each step loads
  * PF_NV vectors of B and broadcasts PF_MR scalars of A for PF_MR * PF_NV multiply-adds (14 x 2 on AVX-512: 16
- * loads feed 28 FMAs, so the two FMA ports are the limit). AMX holds 2 x 2 tiles of 16 x 16.
+ * loads feed 28 FMAs; 12 x 2 on NEON: 5 loads feed 24; so the two FMA ports are the limit). AMX holds 2 x 2 tiles of
+ * 16 x 16.
  * 2*rows*cols*k flops read (rows + cols) * k words, from L1 (A) and L2 (B).
  */
 #ifndef PF_GEMM_H
@@ -20,6 +21,8 @@
 
 #ifdef __x86_64__
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define PF_GLUE2(a, b) a##b
@@ -116,6 +119,11 @@ typedef PF_GLUE(pf_store_, PF_B_T) pf_b_t;
 #else
 #define PF_VECTOR_BYTES 16
 #endif
+#ifdef __aarch64__
+#define PF_NEON 1
+#else
+#define PF_NEON 0
+#endif
 
 #define PF_LANES (PF_VECTOR_BYTES / (int64_t)sizeof(PF_ACC_T))
 _Static_assert(!(PF_IS_BYTE(PF_A_TAG) || PF_IS_BYTE(PF_B_TAG)) || sizeof(PF_ACC_T) == 4, "bytes are summed in int32_t");
@@ -129,6 +137,8 @@ typedef uint32_t pf_word_t;
 #else
 #if PF_VECTOR_BYTES == 64
 #define PF_MR 14
+#elif PF_NEON
+#define PF_MR 12
 #else
 #define PF_MR 6
 #endif
@@ -246,6 +256,11 @@ PF_ALWAYS_INLINE void pf_kernel_begin(void) {}
 PF_ALWAYS_INLINE void pf_kernel_end(void) {}
 PF_ALWAYS_INLINE int64_t pf_kernel_permit(void) { return 0; }
 
+/* Row r of A in a step: a broadcast of a scalar from memory, or a lane of a vector where multiply-adds take one. */
+enum { PF_LEFT_VECS = PF_NEON ? PF_MR / PF_LANES : 1 };
+#define PF_LEFT(r)                                                                                             \
+  ((PF_ACC_T)(PF_NEON && (r) < rows / PF_LANES * PF_LANES ? left[(r) / PF_LANES][(r) % PF_LANES] : a[r]))
+
 PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, const pf_word_t *a, const pf_word_t *b,
                                PF_ACC_T *c, int64_t ldc, int resume) {
   pf_vec acc[PF_MR][PF_NV];
@@ -254,7 +269,9 @@ PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, co
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) acc[r][v] = resume ? *(pf_vec *)(c + r * ldc + v * PF_LANES) : (pf_vec){0};
   for (; words > 0; words--, a += rows, b += vecs * PF_LANES) {
-    pf_vec column[PF_NV];
+    pf_vec column[PF_NV], left[PF_LEFT_VECS];
+#pragma GCC unroll 8
+    for (int r = 0; PF_NEON && r < rows / PF_LANES; r++) left[r] = *(const pf_vec *)(a + r * PF_LANES);
     /* B comes from L2: ask for it a few hundred cycles ahead (a prefetch past the panel's end is harmless). */
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) __builtin_prefetch(b + (24 * vecs + v) * PF_LANES);
@@ -263,7 +280,7 @@ PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, co
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-      for (int v = 0; v < vecs; v++) acc[r][v] += a[r] * column[v];
+      for (int v = 0; v < vecs; v++) acc[r][v] += PF_LEFT(r) * column[v];
   }
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++)
@@ -283,7 +300,10 @@ PF_UNUSED static void pf_micro(int64_t height, int64_t width, int64_t words, con
   switch (height) {
     PF_ROWS(1) PF_ROWS(2) PF_ROWS(3) PF_ROWS(4) PF_ROWS(5) PF_ROWS(6)
 #if PF_MR > 6
-    PF_ROWS(7) PF_ROWS(8) PF_ROWS(9) PF_ROWS(10) PF_ROWS(11) PF_ROWS(12) PF_ROWS(13) PF_ROWS(14)
+    PF_ROWS(7) PF_ROWS(8) PF_ROWS(9) PF_ROWS(10) PF_ROWS(11) PF_ROWS(12)
+#endif
+#if PF_MR > 12
+    PF_ROWS(13) PF_ROWS(14)
 #endif
   }
 #undef PF_ROWS

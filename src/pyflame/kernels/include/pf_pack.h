@@ -27,6 +27,35 @@ PF_ALWAYS_INLINE pf_word_t PF_PACK_WORD(const PF_PACK_T *src, int64_t k_stride, 
 #endif
 }
 
+/* PF_LANES neighbouring elements in the accumulator's type, for the kernels that read an operand where it lies.
+ * Intrinsics where gcc 12 takes __builtin_convertvector apart into scalars. */
+PF_ALWAYS_INLINE pf_vec PF_PACK_VECTOR(const PF_PACK_T *src) {
+#if PF_PACK_TAG == PF_TAG_bfloat16 && PF_VECTOR_BYTES == 64
+  return (pf_vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)src)), 16);
+#elif PF_PACK_TAG == PF_TAG_bfloat16
+  typedef uint16_t narrow __attribute__((vector_size(PF_LANES * 2), aligned(2), may_alias));
+  typedef uint32_t wide __attribute__((vector_size(PF_LANES * 4)));
+  return (pf_vec)(__builtin_convertvector(*(const narrow *)src, wide) << 16);
+#elif PF_PACK_TAG == PF_TAG_float16 && PF_VECTOR_BYTES == 64
+  return (pf_vec)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)src));
+#elif PF_PACK_TAG == PF_TAG_float16 && PF_VECTOR_BYTES == 32 && defined(__F16C__)
+  return (pf_vec)_mm256_cvtph_ps(_mm_loadu_si128((const void *)src));
+#elif PF_PACK_TAG == PF_TAG_float16 && PF_NEON
+  return (pf_vec)vcvt_f32_f16((float16x4_t)vld1_u16(src));
+#elif PF_PACK_TAG == PF_TAG_float16
+  pf_vec lanes;
+  for (int64_t lane = 0; lane < PF_LANES; lane++) lanes[lane] = pf_load_float16(src + lane);
+  return lanes;
+#elif PF_PACK_TAG == PF_TAG_int8 && PF_VECTOR_BYTES == 64
+  return (pf_vec)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)src));
+#elif PF_PACK_TAG == PF_TAG_uint8 && PF_VECTOR_BYTES == 64
+  return (pf_vec)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)src));
+#else
+  typedef PF_PACK_T narrow __attribute__((vector_size(PF_LANES * sizeof(PF_PACK_T)), aligned(sizeof(PF_PACK_T)), may_alias));
+  return __builtin_convertvector(*(const narrow *)src, pf_vec);
+#endif
+}
+
 PF_UNUSED static void PF_PACK_COLUMNS(pf_word_t *dst, int64_t width, const PF_PACK_T *src, int64_t count, int64_t k,
                                       int64_t stride, int64_t k_stride) {
   /* Whether a word in memory is a word of the panel, so that nothing has to be converted. */
@@ -48,8 +77,14 @@ PF_UNUSED static void PF_PACK_COLUMNS(pf_word_t *dst, int64_t width, const PF_PA
     for (; w < whole; w++) {
       const PF_PACK_T *line = src + w * PF_GROUP * k_stride;
       pf_word_t *to = dst + w * width;
+#if PF_NEON
+      /* Panels are narrow there: the overhead of a loop would be most of it. */
+      if (count == PF_NR)
+        for (int v = 0; v < PF_NV; v++) *(pf_vec *)(to + v * PF_LANES) = PF_PACK_VECTOR(line + v * PF_LANES);
+      else
+#endif
 #if !PF_AMX
-      for (int64_t c = 0; c < count; c++) to[c] = PF_PACK_LOAD(line + c);
+        for (int64_t c = 0; c < count; c++) to[c] = PF_PACK_LOAD(line + c);
 #elif PF_GROUP == 2
       for (int64_t c = 0; c < count; c++) to[c] = (uint32_t)line[c] | (uint32_t)line[c + k_stride] << 16;
 #else
@@ -67,33 +102,6 @@ PF_UNUSED static void PF_PACK_COLUMNS(pf_word_t *dst, int64_t width, const PF_PA
   if (count < width)
     for (int64_t i = 0; i < w; i++)
       for (int64_t c = count; c < width; c++) dst[i * width + c] = 0;
-}
-
-/* PF_LANES neighbouring elements in the accumulator's type, for the kernels that read an operand where it lies.
- * Intrinsics where gcc 12 takes __builtin_convertvector apart into scalars. */
-PF_ALWAYS_INLINE pf_vec PF_PACK_VECTOR(const PF_PACK_T *src) {
-#if PF_PACK_TAG == PF_TAG_bfloat16 && PF_VECTOR_BYTES == 64
-  return (pf_vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)src)), 16);
-#elif PF_PACK_TAG == PF_TAG_bfloat16
-  typedef uint16_t narrow __attribute__((vector_size(PF_LANES * 2), aligned(2), may_alias));
-  typedef uint32_t wide __attribute__((vector_size(PF_LANES * 4)));
-  return (pf_vec)(__builtin_convertvector(*(const narrow *)src, wide) << 16);
-#elif PF_PACK_TAG == PF_TAG_float16 && PF_VECTOR_BYTES == 64
-  return (pf_vec)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)src));
-#elif PF_PACK_TAG == PF_TAG_float16 && PF_VECTOR_BYTES == 32 && defined(__F16C__)
-  return (pf_vec)_mm256_cvtph_ps(_mm_loadu_si128((const void *)src));
-#elif PF_PACK_TAG == PF_TAG_float16
-  pf_vec lanes;
-  for (int64_t lane = 0; lane < PF_LANES; lane++) lanes[lane] = pf_load_float16(src + lane);
-  return lanes;
-#elif PF_PACK_TAG == PF_TAG_int8 && PF_VECTOR_BYTES == 64
-  return (pf_vec)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)src));
-#elif PF_PACK_TAG == PF_TAG_uint8 && PF_VECTOR_BYTES == 64
-  return (pf_vec)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)src));
-#else
-  typedef PF_PACK_T narrow __attribute__((vector_size(PF_LANES * sizeof(PF_PACK_T)), aligned(sizeof(PF_PACK_T)), may_alias));
-  return __builtin_convertvector(*(const narrow *)src, pf_vec);
-#endif
 }
 
 #if PF_AMX

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -33,6 +32,11 @@ _ISA_FLAGS = {
     "avx512_fp16": "-mavx512fp16", "avx512_vnni": "-mavx512vnni", "amx_tile": "-mamx-tile", "amx_bf16": "-mamx-bf16",
     "amx_int8": "-mamx-int8",
 }  # fmt: skip
+# aarch64: what -march=armv8-a is extended by. NEON ("asimd") is a part of it.
+_ARM_EXTENSIONS = {
+    "asimd": "simd", "atomics": "lse", "asimdhp": "fp16", "asimddp": "dotprod", "asimdfhm": "fp16fml", "bf16": "bf16",
+    "i8mm": "i8mm", "sve": "sve", "sve2": "sve2",
+}  # fmt: skip
 
 
 def cpu_flags() -> tuple[str, ...]:
@@ -41,9 +45,20 @@ def cpu_flags() -> tuple[str, ...]:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return ()
-    line = next((row for row in text.splitlines() if row.startswith("flags")), "")
+    line = next((row for row in text.splitlines() if row.startswith(("flags", "Features"))), "")
     present = set(line.split())
-    return tuple(name for name in _ISA_FLAGS if name in present)
+    return tuple(name for name in (*_ISA_FLAGS, *_ARM_EXTENSIONS) if name in present)
+
+
+def _isa_options(isa: Sequence[str]) -> list[str]:
+    """The compiler's options for these instruction sets. Never `native`: what is compiled is found again by them."""
+    extensions = [_ARM_EXTENSIONS[name] for name in isa if name in _ARM_EXTENSIONS]
+    options = [_ISA_FLAGS[name] for name in isa if name in _ISA_FLAGS]
+    if "avx512f" in isa:
+        options.append("-mprefer-vector-width=512")
+    if extensions:
+        options.append("-march=" + "+".join(("armv8-a", *extensions)))
+    return options
 
 
 def find_compiler() -> str | None:
@@ -79,19 +94,13 @@ class CompilerC(KernelTable[int]):
         """The compiler's version and which of the wanted flags it knows; remembered on disk for this very binary."""
         real = os.path.realpath(self.path)
         status = os.stat(real)
-        name = digest(
-            "probe", real, str(status.st_mtime_ns), str(status.st_size), " ".join(cpu_flags()), " ".join(BASE_FLAGS)
-        )
+        wanted = [*_VECTORISE, *_isa_options(cpu_flags())]
+        name = digest("probe", real, str(status.st_mtime_ns), str(status.st_size), *BASE_FLAGS, *wanted)
         known = self.cache.read(name)
         if known is not None:
             version, flags = json.loads(known)
             return version, tuple(flags)
         version = subprocess.run([self.path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-        wanted = [*_VECTORISE, *(_ISA_FLAGS[f] for f in cpu_flags())]
-        if "avx512f" in cpu_flags():
-            wanted.append("-mprefer-vector-width=512")
-        if platform.machine() in ("aarch64", "arm64"):
-            wanted.append("-mcpu=native")
         flags = [*BASE_FLAGS, *wanted]
         if not self._accepts(flags):
             flags = [*BASE_FLAGS, *(f for f in wanted if self._accepts([*BASE_FLAGS, f]))]
