@@ -19,7 +19,7 @@ BENCH := .venv/.stamp-bench
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-all bench lint format wheel clean
+.PHONY: help setup demo test test-all test-pythons bench lint format wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +35,9 @@ test: test-all ## run the tests on two workers (without ARGS kernels are compile
 test-all: $(DEV) ## run also the tests that cost minutes and rarely find anything
 	$(if $(ARGS),,$(BIN)/python -m tests.warm)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(WHICH) $(ARGS)
+
+test-pythons: | $(BIN)/pip ## run the tests that need no torch on the other Pythons of this machine (ARGS="3.10 3.13")
+	$(BIN)/python tools/test_pythons.py $(ARGS)
 
 bench: $(BENCH) ## run the benchmarks beside torch, jax and onnxruntime
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -7,9 +7,30 @@ import os
 # The tests are the CPU's, also on a machine with a GPU; those of a GPU name it. Programs that tests start inherit this.
 os.environ.setdefault("PYFLAME_DEVICE", "cpu")
 
+from collections.abc import Generator
+
 import pytest
 
 import pyflame as pf
+from tests.needs import torch
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--without-torch", action="store_true", help="leave out what needs torch, where it is missing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if torch is None and not config.getoption("--without-torch"):
+        raise pytest.UsageError("expected torch, the oracle of the tests: run `make setup`, or add --without-torch")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A file that imports torch is skipped where there is none."""
+    report = yield
+    if torch is None and report.failed and "No module named 'torch'" in str(report.longrepr):
+        report.outcome, report.longrepr = "skipped", (report.nodeid, 0, "Skipped: torch is not installed")
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import platform
 from typing import Any
 
 import pytest
+
+# The oracle. The tests run without it only where `--without-torch` says so: see conftest.py.
+torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
 
 
 def need(tool: str | None, what: str) -> str:

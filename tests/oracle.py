@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
+import pytest
 
 import pyflame as pf
 from pyflame.core.dtype import DType, as_dtype
@@ -16,6 +16,7 @@ from pyflame.ir.graph import topological
 from pyflame.ir.opdef import INLINE
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import call
+from tests.needs import torch
 
 # Relative and absolute tolerance per dtype; sums of n terms get sqrt(n) more.
 TOLERANCE = {
@@ -92,7 +93,7 @@ def outputs_of(value: Any) -> list[Any]:
 
 
 def to_array(value: Any) -> np.ndarray[Any, Any]:
-    if isinstance(value, torch.Tensor):
+    if torch is not None and isinstance(value, torch.Tensor):
         value = value.detach()
         return value.float().numpy() if value.dtype == torch.bfloat16 else value.resolve_neg().numpy()
     array = np.asarray(value.numpy() if isinstance(value, Tensor) else value)
@@ -139,10 +140,12 @@ def check_forward(op: OpDef, sample: Sample, dtype: DType, transposed: bool = Fa
     got = outputs_of(run_op(op, args, kwargs))
     if dtype is pf.float64:
         want = reference_outputs(op, sample)
+        if want is None and torch is None:
+            pytest.skip("it has no NumPy reference, and torch is not installed")
         if want is not None:
             for g, w in zip(got, want, strict=True):
                 assert_close(g, w, dtype, f"{op.name} against its NumPy reference")
-    if op.torch is not None:
+    if op.torch is not None and torch is not None:
         oracle = torch_call(
             op,
             map_arrays(sample.args, lambda a: torch_tensor(as_float(a, dtype))),

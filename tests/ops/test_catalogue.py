@@ -11,6 +11,7 @@ import pyflame as pf
 from pyflame.core.errors import PyFlameError
 from pyflame.ir import OPS, OpDef, Sample
 from pyflame.ir.opdef import ELEMENTWISE
+from tests.needs import needs_torch
 from tests.oracle import arrays_of, cases, check_forward, check_gradient, run_op, torch_call, torch_tensor
 
 CASES = [pytest.param(op, sample, id=f"{op.name}-{number}") for op, number, sample in cases()]
@@ -21,12 +22,14 @@ def test_forward_float64(op: OpDef, sample: Sample) -> None:
     check_forward(op, sample, pf.float64)
 
 
+@needs_torch
 @pytest.mark.parametrize(("op", "sample"), CASES)
 def test_forward_float32_and_transposed(op: OpDef, sample: Sample) -> None:
     check_forward(op, sample, pf.float32)
     check_forward(op, sample, pf.float32, transposed=True)
 
 
+@needs_torch
 @pytest.mark.parametrize(("op", "sample"), [c for c in CASES if c.values[1].grad])
 def test_gradient(op: OpDef, sample: Sample) -> None:
     check_gradient(op, sample)
@@ -35,6 +38,7 @@ def test_gradient(op: OpDef, sample: Sample) -> None:
 DTYPES = (pf.bool_, pf.uint8, pf.int8, pf.int16, pf.int32, pf.int64, pf.float16, pf.bfloat16)
 
 
+@needs_torch
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize(
     "op",

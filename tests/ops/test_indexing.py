@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import pyflame as pf
 from pyflame.core.targets import TARGETS
 from pyflame.engine.evaluate import PendingGraph, plan_graph
+from tests.needs import needs_torch, torch
 
 Key = tuple[Any, ...]
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)
@@ -263,6 +263,7 @@ def test_assign_gradient(case: tuple[tuple[int, ...], Key, str, Any]) -> None:
     )
 
 
+@needs_torch
 @EXAMPLES
 @given(cases)
 def test_against_torch(case: tuple[tuple[int, ...], Key, str]) -> None:
@@ -339,6 +340,7 @@ BESIDE: list[Any] = [
 ]
 
 
+@needs_torch
 @pytest.mark.parametrize("key", BESIDE, ids=str)
 def test_integers_beside_arrays(key: Any) -> None:
     array = np.arange(120.0).reshape(2, 3, 4, 5)
@@ -478,6 +480,7 @@ def test_unbound_base_is_written_in_place_and_shared_one_is_not() -> None:
 # --- masks, nonzero -------------------------------------------------------------------------------------------------
 
 
+@needs_torch
 def test_nonzero_and_masked_select() -> None:
     x = pf.tensor(X - 30)
     np.testing.assert_array_equal(x.nonzero().numpy(), np.argwhere(X - 30))
@@ -640,6 +643,7 @@ def test_scatter_add_of_every_dtype(dtype: str, rows: int, columns: int) -> None
         np.testing.assert_array_equal(got.numpy(), want)
 
 
+@needs_torch
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_scatter_of_views(dim: int) -> None:
     rng = np.random.default_rng(1)

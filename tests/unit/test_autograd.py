@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import pyflame as pf
+from tests.needs import needs_torch, torch
 from tests.plans import plan_of
 
 
@@ -91,6 +91,7 @@ def test_gradient_through_casts_and_views() -> None:
     assert h.grad.dtype is pf.bfloat16
 
 
+@needs_torch
 def test_against_torch() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 2))
@@ -320,6 +321,7 @@ def test_second_and_third_derivatives() -> None:
     assert [first.item(), second.item(), third.item()] == [32, 48, 48]
 
 
+@needs_torch
 def test_backward_of_a_gradient_penalty() -> None:
     x, w = leaf(1.0, 2.0), leaf(3.0, -1.0)
     (g,) = pf.grad((pf.exp(x * w)).sum(), x, create_graph=True)
@@ -396,6 +398,7 @@ def test_has_aux() -> None:
     assert extra == "extra"
 
 
+@needs_torch
 def test_nested_grad() -> None:
     cube = lambda x: x * x * x  # noqa: E731
     assert pf.grad(pf.grad(pf.grad(cube)))(2.0).item() == 6
@@ -510,6 +513,7 @@ def cut_up(x):
     return ((q * k).exp() + v.sin()).sum() + (x[:, ::2] * x[:, 1::2]).sum() + steps + (x[:, 1:3] * x[:, 2:4]).sum()
 
 
+@needs_torch
 def test_parts_add_up_like_torch():
     a = np.random.default_rng(0).standard_normal((4, 6, 5)).astype(np.float32)
     x, t = pf.tensor(a, requires_grad=True), torch.tensor(a, requires_grad=True)
@@ -518,6 +522,7 @@ def test_parts_add_up_like_torch():
     np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@needs_torch
 def test_parts_add_up_in_second_derivatives():
     a = np.random.default_rng(0).standard_normal((4, 6, 5)) * 0.3
     x, t = pf.tensor(a, requires_grad=True), torch.tensor(a, requires_grad=True)
@@ -536,6 +541,7 @@ def test_pieces_of_a_whole_are_written_once():
     assert len(launches) == 3 and all(launch.output == (3, 100) for launch in launches)
 
 
+@needs_torch
 @pytest.mark.parametrize("name", ["prod", "cumprod"])
 def test_second_derivatives_of_products_with_zeros(name):
     values = np.array([[1.5, 0.0, 2.0], [2.0, 3.0, 4.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])

@@ -12,6 +12,7 @@ import pyflame as pf
 from benchmarks.gpu.__main__ import main
 from benchmarks.gpu.harness import Bench, Line, compare
 from benchmarks.rocm_benchmark import translated
+from tests.needs import needs_torch
 
 
 @pytest.fixture
@@ -19,6 +20,7 @@ def bench() -> Bench:
     return Bench("cpu", small=True, rounds=1, iterations=2, warmup=1, limit=100e9)
 
 
+@needs_torch
 def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for variable in ("XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS"):
         monkeypatch.setenv(variable, "")  # so that what it sets is forgotten

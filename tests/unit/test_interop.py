@@ -11,9 +11,9 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 
 import pyflame as pf
+from tests.needs import needs_torch, torch
 
 DTYPES = ("bool_", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 
@@ -56,6 +56,7 @@ def test_numpy_round_trip(name: str) -> None:
         np.testing.assert_array_equal(pf.from_numpy(view).numpy(), view)
 
 
+@needs_torch
 @pytest.mark.parametrize(
     "change", ["x += 1", "x[0] = 9", "x.mul_(2)", "x.fill_(7)", "x.copy_(pf.ones(3))", "x[1:] = 5"]
 )
@@ -74,6 +75,7 @@ def test_exports_never_change(change: str) -> None:
     assert x.tolist() != [1, 2, 3]
 
 
+@needs_torch
 def test_exports_outlive_the_tensor() -> None:
     x = pf.arange(1000.0)
     array, foreign = x.numpy(), torch.from_dlpack(x)
@@ -87,6 +89,7 @@ def test_exports_outlive_the_tensor() -> None:
 # --- DLPack -----------------------------------------------------------------------------------------------------------
 
 
+@needs_torch
 @pytest.mark.parametrize("name", DTYPES)
 def test_torch_both_ways_without_a_copy(name: str) -> None:
     dtype, oracle = getattr(pf, name), getattr(torch, name.rstrip("_"))
@@ -105,6 +108,7 @@ def test_torch_both_ways_without_a_copy(name: str) -> None:
             assert address(back) == view.data_ptr()
 
 
+@needs_torch
 def test_float8_both_ways() -> None:
     for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"):
         t = torch.tensor([0.5, -2.0]).to(getattr(torch, name))
@@ -113,6 +117,7 @@ def test_float8_both_ways() -> None:
         assert torch.from_dlpack(x).float().tolist() == [0.5, -2.0]
 
 
+@needs_torch
 def test_views_and_pending_values_export() -> None:
     x = pf.arange(6.0).reshape(2, 3)
     assert torch.from_dlpack(x.T).tolist() == x.T.tolist()
@@ -127,6 +132,7 @@ def test_views_and_pending_values_export() -> None:
     assert not np.shares_memory(copied, x.numpy())
 
 
+@needs_torch
 def test_from_dlpack_never_writes() -> None:
     t = torch.tensor([1.0, 2.0, 3.0])
     x = pf.from_dlpack(t)
@@ -151,6 +157,7 @@ def test_foreign_memory_is_kept_and_let_go() -> None:
     assert sys.getrefcount(array) == count
 
 
+@needs_torch
 def test_capsules_are_released_at_exit() -> None:
     """A tensor of another library that outlives PyFlame's modules must not crash the interpreter."""
     program = (
@@ -160,6 +167,7 @@ def test_capsules_are_released_at_exit() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@needs_torch
 def test_bad_dlpack() -> None:
     for source in (3, [1, 2], "a"):
         with pytest.raises(pf.DTypeError, match="__dlpack__"):

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import pyflame as pf
 from pyflame.tensor.methods import in_place_names
+from tests.needs import needs_torch, torch
 
 
 def test_sizes() -> None:
@@ -51,12 +51,16 @@ def test_conversions() -> None:
     assert x.to(pf.float32) is x
     assert x.to(pf.float32, copy=True) is not x
     assert x.to(np.float64).dtype is pf.float64
-    assert x.to(torch.float16).dtype is pf.float16
     assert x.to(dtype="int8").dtype is pf.int8
     assert x.type() == "pyflame.float32"
     assert x.type(pf.int64).dtype is pf.int64
     assert x.type_as(pf.zeros(1, dtype=pf.float64)).dtype is pf.float64
     assert x.long().byte().char().dtype is pf.int8
+
+
+@needs_torch
+def test_dtypes_of_torch() -> None:
+    assert pf.zeros(2).to(torch.float16).dtype is pf.float16
 
 
 def test_python_numbers() -> None:

@@ -34,12 +34,13 @@ def sole_owner(nodes: Sequence[Node], known: Iterable[int], fed: int = 0) -> lis
         return [False] * len(nodes)
     values = [node.data for node in nodes]
     storages = [value.storage for value in values]
-    once = [1] * len(nodes)
-    seen = zip(held(nodes, known), held(values, [1 + fed] * len(nodes)), held(storages, once), strict=True)
+    counts = (map(sys.getrefcount, things) for things in (nodes, values, storages))
+    of_value, of_storage = _LISTED + 1 + fed, _LISTED + 1  # a node holds its value, a value its memory
     return [
-        not any(by) and storage is not None and not storage.read_only
-        for by, storage in zip(seen, storages, strict=True)
-    ]
+        node <= _LISTED + n and value <= of_value and memory <= of_storage and storage is not None
+        and not storage.read_only
+        for node, value, memory, n, storage in zip(*counts, known, storages, strict=True)
+    ]  # fmt: skip
 
 
 @cache
