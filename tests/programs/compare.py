@@ -108,8 +108,9 @@ def expected(program: Program) -> list[Expected]:
         base = execute(program, plain)
         moved = [execute(program, Oracle(program, plain.seen, seed)) for seed in range(1, RUNS + 1)]
         dtypes = _dtypes(program, len(base))
+    # A result that is 0 may come out as a rounding of what cancels, which is about as large as the inputs: 1.
     sizes = [_size(value) for _, value, _ in base if value.dtype.kind == "f"]
-    least = 10 * program.unit * max(sizes, default=0.0) + 1e-12  # a gradient that is 0 may come out as a rounding
+    least = 10 * program.unit * max([1.0, *sizes]) + 1e-12
     return [
         Expected(name, value, _tolerance(program, name, value, [m[n][1] for m in moved], least), dtypes[n])
         for n, (name, value, _) in enumerate(base)
@@ -169,9 +170,10 @@ def difference(got: list[Result], wanted: list[Expected]) -> str | None:
 def _missing(got: list[Result], wanted: list[Expected]) -> str | None:
     """Gradients that one side gives and the other leaves out must be 0."""
     ours, theirs = {g[0]: g[1] for g in got}, {w.name: w for w in wanted}
+    rounding = max((float(w.tolerance.max(initial=0.0)) for w in wanted), default=0.0)
     for name in sorted({*ours, *theirs}):
         if name not in theirs:
-            if np.abs(ours[name]).max(initial=0) > 0:
+            if np.abs(ours[name]).max(initial=0) > rounding:
                 return f"{name}: torch has none"
         elif name not in ours and (np.abs(theirs[name].value) > theirs[name].tolerance).any():
             return f"{name}: missing"

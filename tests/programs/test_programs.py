@@ -21,7 +21,7 @@ from tests.programs.shrink import shrink
 from tests.programs.worker import judge
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
-LONGER = 4 if os.environ.get("CI") else 1
+LONGER = 2 if os.environ.get("CI") else 1
 SECONDS = {"cpu": 120, "emulated": 30, "sim:gfx942": 30, "sim:gfx1100": 30}
 
 
