@@ -15,6 +15,7 @@ from pyflame.schedule.fuse import Fuser
 from pyflame.schedule.group import Group
 from pyflame.schedule.lower import Lowering
 from pyflame.schedule.order import Order
+from pyflame.schedule.verify import verify
 
 ALIGNMENT = 64
 
@@ -136,6 +137,7 @@ class _Planner:
         operands = []
         if anchor is not None:
             operands = [OperandView(i, o.node.shape, o.strides(), o.node.dtype) for i, o in enumerate(group.operands)]
+        verify(kernel, operands, lowering.buffers)
         implementation = group.implementation
         root = group.stores[0][0]
         nbytes, flops = cost(kernel, operands)

@@ -1,0 +1,57 @@
+"""A kernel's accesses must lie inside of its buffers: a fault of the compiler is an error here, not a wrong number or a
+crash of the interpreter later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from pyflame.core.errors import CompileError
+from pyflame.core.shape import contiguous_strides
+from pyflame.ir import Node
+from pyflame.ir.kernel import Kernel, OperandView
+from pyflame.ir.opdef import LEAF
+
+Steps = Iterable[tuple[int, int]]  # (extent, stride) of each loop
+
+
+def verify(kernel: Kernel, operands: Sequence[OperandView], buffers: Sequence[tuple[Node, int]]) -> None:
+    """`buffers`: the node whose memory each kernel buffer is, and the element at which it begins."""
+    extents = [e for scope in kernel.loops for e in scope]
+    if 0 in extents:
+        return
+    anchor = kernel.anchor
+    if anchor is not None and prod(extents) != anchor.meta.size:
+        raise _fault(kernel, f"loops over {anchor.meta.size} results of {anchor.op.name} but got {extents}")
+    for view in operands:
+        if 0 not in view.shape:
+            _check(kernel, buffers[view.buffer], zip(view.shape, view.strides, strict=True))
+    for instr in kernel.instrs:
+        if instr.access is not None and instr.access.buffer >= 0:
+            loops = zip(extents, instr.access.strides, strict=True)
+            _check(kernel, buffers[instr.access.buffer], [*loops, *instr.dynamic])
+    for _, access in kernel.stores:
+        _check(kernel, buffers[access.buffer], zip(extents, access.strides, strict=True))
+
+
+def _check(kernel: Kernel, place: tuple[Node, int], steps: Steps) -> None:
+    node, offset = place
+    strides = node.data.strides if node.op.kind == LEAF else None
+    own = zip(node.shape, contiguous_strides(node.shape) if strides is None else strides, strict=True)
+    low, high = _reach(0, own)
+    first, last = _reach(offset, steps)
+    if first < low or last > high:
+        raise _fault(kernel, f"elements {low} to {high} of {node.meta} but got {first} to {last}")
+
+
+def _reach(offset: int, steps: Steps) -> tuple[int, int]:
+    """The lowest and the highest element that loops come to."""
+    ends = [(extent - 1) * stride for extent, stride in steps]
+    return offset + sum(e for e in ends if e < 0), offset + sum(e for e in ends if e > 0)
+
+
+def _fault(kernel: Kernel, words: str) -> CompileError:
+    return CompileError(
+        f"[plan] expected {words}, in a kernel of {', '.join(dict.fromkeys(kernel.ops))}: this is a fault of PyFlame's "
+        "compiler, please report it; pf.eager() computes op by op meanwhile"
+    )
