@@ -27,8 +27,8 @@ from pyflame.core.dtype import as_dtype
 from pyflame.engine.devices import get_device
 from pyflame.ir import OPS, Meta
 from pyflame.ir.kernel import Anchor, Kernel, Launch, OperandView
-from pyflame.kernels import SPECS
 from pyflame.kernels import attention as planner
+from pyflame.kernels import specs
 from tests.plans import plan_of
 
 Array = np.ndarray[Any, Any]
@@ -369,7 +369,7 @@ def direct(build: Any, isa: str, workers: int, name: str, sources: list[Array], 
     launch = Launch(name, kernel, [], operands, (name,), 0, 0, "flash", "")
     flags = ISAS[isa][1]
     target = Target("cpu", "c", CPU_ISA if flags is None else flags, workers)
-    source = SPECS[name, "flash"].source(launch, target, None)
+    source = specs()[name, "flash"].source(launch, target, None)
     library = build(source.text, isa)
     size = source.scratch_bytes + WORKERS * source.worker_bytes
     raw = np.full(size + 192, 77, np.uint8)

@@ -11,6 +11,8 @@ import pytest
 
 import pyflame as pf
 from pyflame import nn
+from pyflame.core.parameters import parameters, positional, starred
+from pyflame.ir import OPS
 
 X = pf.ones(2)
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -74,3 +76,15 @@ def test_missing() -> None:
 )
 def test_message(call: Callable[[Any], Any], hint: str) -> None:
     assert hint in (refusal(call, X) or "")
+
+
+def test_parameters_are_those_of_the_signature() -> None:
+    def all_kinds(a: int, b: int = 0, *more: int, c: int, d: int = 0, **rest: int) -> int:
+        local = a + b
+        return local
+
+    for fn in (all_kinds, lambda: 0, lambda *xs: xs, lambda *, k: k, *(op.fn for op in OPS.values())):
+        want = inspect.signature(fn).parameters
+        assert parameters(fn) == tuple(want)
+        assert positional(fn) == tuple(n for n, p in want.items() if p.kind is p.POSITIONAL_OR_KEYWORD)
+        assert starred(fn) == next((n for n, p in want.items() if p.kind is p.VAR_POSITIONAL), None)

@@ -47,7 +47,9 @@ def _refused(folder: Path, why: str) -> DiskCache:
 
 # Python itself may lie where another user may not look, so the program becomes that user when all is imported.
 _BECOME = """
-import importlib.readers, os, platformdirs, pyflame as pf
+import concurrent.futures.thread, importlib.readers, importlib.resources, os, platformdirs, pyflame as pf
+from pyflame.kernels import specs
+importlib.resources.files("pyflame"), specs()
 os.umask(0o022); os.setgroups([]); os.setgid({0}); os.setuid({0}); os.environ.update({1}); os.environ.pop("HOME", None)
 """
 

@@ -71,14 +71,14 @@ assert not devices._open
 
 
 def test_import_is_quick(tmp_path: Path) -> None:
-    """At most three times the processor time of NumPy's own import, with bytecode as an installed package has."""
+    """At most twice the processor time of NumPy's own import, beside it, with bytecode as an installed package has."""
     program = (
         "import time; a = time.process_time(); import numpy; b = time.process_time(); import pyflame; "
         "print((time.process_time() - b) / (b - a))"
     )
     environment = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
     python(program, **environment)
-    assert min(float(python(program, **environment).stdout) for _ in range(3)) < 3.0
+    assert min(float(python(program, **environment).stdout) for _ in range(3)) < 2.0
 
 
 def test_stubs_are_current() -> None:

@@ -6,7 +6,6 @@ Messages read `[op] expected ... but got ...` and end with the way out.
 from __future__ import annotations
 
 import builtins
-import difflib
 from collections.abc import Iterable
 
 
@@ -113,5 +112,7 @@ class StateDictError(PyFlameError, RuntimeError):
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """'; did you mean ...?' for the nearest known name, or nothing."""
+    import difflib  # imported here: it is needed by a mistake only
+
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -22,7 +22,7 @@ from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.merge import merge
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Launch, Plan, Source
-from pyflame.kernels import SPECS, Epilogue
+from pyflame.kernels import Epilogue, specs
 from pyflame.runtime.cpu.device import CPUDevice
 
 
@@ -30,7 +30,7 @@ def launch_source(launch: Launch, device: CPUDevice) -> Source:
     """The text of one launch."""
     if launch.kernel.anchor is None:
         return codegen_c.generate(launch.kernel)
-    spec = SPECS[launch.kernel.anchor.op.name, launch.implementation]
+    spec = specs()[launch.kernel.anchor.op.name, launch.implementation]
     epilogue = None
     if spec.epilogue is not None:
         slot = spec.epilogue

@@ -29,7 +29,7 @@ from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import GpuSource, Launch, Plan
-from pyflame.kernels import SPECS, Epilogue, KernelSpec
+from pyflame.kernels import Epilogue, KernelSpec, specs
 from pyflame.runtime.gpu.driver import Words
 from pyflame.runtime.gpu.stream import Event, Stream
 
@@ -70,7 +70,7 @@ def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSourc
     anchor = launch.kernel.anchor
     if anchor is None:
         return codegen_gpu.generate(launch.kernel, target, aligned)
-    spec = SPECS.get((anchor.op.name, launch.implementation)) or _own(anchor.op.name, target)
+    spec = specs().get((anchor.op.name, launch.implementation)) or _own(anchor.op.name, target)
     if spec is None:
         raise DeviceError(f"[{anchor.op.name}] expected a kernel for {target.name} but there is none yet; use the CPU")
     after = None
@@ -86,7 +86,7 @@ def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSourc
 
 def _own(op: str, target: Target) -> KernelSpec | None:
     """Our own kernel of an op that a library was chosen for."""
-    return next((s for (name, _), s in SPECS.items() if name == op and target.language in s.languages), None)
+    return next((s for (name, _), s in specs().items() if name == op and target.language in s.languages), None)
 
 
 class GpuExecutable:

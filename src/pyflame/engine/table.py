@@ -11,7 +11,7 @@ from pyflame.engine.devices import get_device
 from pyflame.ir import OPS, Node
 from pyflame.ir.implementation import Implementation, Table
 from pyflame.ir.opdef import KERNEL
-from pyflame.kernels import SPECS, KernelSpec
+from pyflame.kernels import KernelSpec, specs
 from pyflame.kernels.blas import blas_spec
 from pyflame.libs.cpu.openblas import find_openblas
 
@@ -29,12 +29,12 @@ def table_for(target: Target, device: Any = None) -> Table:
 
 
 def _overtaken(target: Target) -> list[str]:
-    return [op for (op, _), spec in SPECS.items() if spec.overtaken_by and target.language in spec.languages]
+    return [op for (op, _), spec in specs().items() if spec.overtaken_by and target.language in spec.languages]
 
 
 def _unless_overtaken(op: str, way: Implementation, device: Any) -> Implementation:
     """A candidate that is none where a library of the device does the op that its decomposition is made of."""
-    by = SPECS[op, way.name].overtaken_by
+    by = specs()[op, way.name].overtaken_by
     if not by:
         return way
 
@@ -51,7 +51,7 @@ def implementations(target: Target) -> Table:
     """op name -> candidates, for every op that has one on this target."""
     _add_libraries(target)
     table: Table = {"uninitialized": (Implementation("allocation", "nothing to compute"),)}
-    for (op, _), spec in SPECS.items():
+    for (op, _), spec in specs().items():
         if target.language in spec.languages:
             table[op] = (*table.get(op, ()), _implementation(spec, target))
     for name, declared in OPS.items():
@@ -62,7 +62,7 @@ def implementations(target: Target) -> Table:
 
 def _add_libraries(target: Target) -> None:
     """Libraries of this machine compete where its own CPU is the target."""
-    if target.language == "c" and target == get_device(CPU).target and ("matmul", "openblas") not in SPECS:
+    if target.language == "c" and target == get_device(CPU).target and ("matmul", "openblas") not in specs():
         found = find_openblas()
         if found is not None:
             blas_spec(found.name, found.functions)

@@ -26,6 +26,7 @@ from pyflame.core.dtype import (
     promote_types,
 )
 from pyflame.core.errors import DTypeError
+from pyflame.core.parameters import parameters, positional
 from pyflame.core.shape import broadcast_shapes
 from pyflame.core.state import state
 from pyflame.ir.node import Meta, Node
@@ -153,6 +154,9 @@ def broadcast_infer(name: str, dtype: str) -> Callable[..., tuple[tuple[int, ...
     return infer
 
 
+_signature = functools.cache(inspect.signature)
+
+
 def elementwise(
     c: str,
     *,
@@ -166,8 +170,7 @@ def elementwise(
 
     def decorate(fn: Fn) -> Fn:
         name = options.pop("name", fn.__name__)
-        sig = inspect.signature(fn)
-        names = tuple(p.name for p in sig.parameters.values() if p.kind is not p.KEYWORD_ONLY)
+        names = positional(fn)
         arity = len(names)
         cache: dict[DType, DType] = {}
 
@@ -182,7 +185,7 @@ def elementwise(
 
         def general(*args: Any, **kwargs: Any) -> Node:
             if kwargs or len(args) != arity:
-                bound = sig.bind(*args, **kwargs)
+                bound = _signature(fn).bind(*args, **kwargs)
                 bound.apply_defaults()
                 args, alpha = bound.args, bound.kwargs.get("alpha", 1)
                 if alpha != 1:
@@ -205,7 +208,7 @@ def elementwise(
                     cache[have] = compute(name, have)
             return general(x, y)
 
-        plain = arity == 2 and all(sig.parameters[n].default is inspect.Parameter.empty for n in names)
+        plain = arity == 2 and not fn.__defaults__
         call = unary if arity == 1 else binary if plain else general
         op = register(
             OpDef(
@@ -262,7 +265,7 @@ def primitive(
 
     def decorate(fn: Fn) -> Fn:
         name = options.pop("name", fn.__name__)
-        names = srcs if srcs is not None else tuple(inspect.signature(fn).parameters)[:1]
+        names = srcs if srcs is not None else parameters(fn)[:1]
 
         prepare = _following_autocast(fn, options["autocast"]) if options.get("autocast") else fn
 
@@ -302,7 +305,7 @@ def composite(*, reference: Callable[..., Any] | None = None, **options: Any) ->
                 call,
                 fn.__doc__ or "",
                 reference=reference,
-                srcs=tuple(inspect.signature(fn).parameters),
+                srcs=parameters(fn),
                 **options,
             )
         )

@@ -6,7 +6,6 @@ documentation all derive from the declaration.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError
+from pyflame.core.parameters import parameters
 from pyflame.core.state import state
 from pyflame.ir.node import Meta, Node, user_line
 
@@ -87,7 +87,7 @@ class Rule:
 
     def __init__(self, fn: Callable[..., Any], srcs: tuple[str, ...], attrs: tuple[str, ...]) -> None:
         self.fn = fn
-        self.needs = tuple(inspect.signature(fn).parameters)
+        self.needs = parameters(fn)
         known = {"g", "out", "srcs", "metas", "rest", *srcs, *(s + "_meta" for s in srcs), *attrs}
         unknown = set(self.needs) - known
         if unknown:

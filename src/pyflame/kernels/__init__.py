@@ -1,37 +1,21 @@
 """Hand-written kernels: <op>.c and <op>.hip with <op>.py, which says what they take and how to launch them."""
 
-from pyflame.kernels import (
-    attention,
-    attention_gpu,
-    contraction,
-    conv_gpu,
-    cumulative,
-    cumulative_gpu,
-    matmul_gpu,
-    pool,
-    pool_gpu,
-    scatter,
-    scatter_gpu,
-    sort,
-    sort_gpu,
-)
+from functools import cache
+from importlib import import_module
+
 from pyflame.kernels.spec import SPECS, Epilogue, KernelSpec
 
-__all__ = [
-    "SPECS",
-    "Epilogue",
-    "KernelSpec",
-    "attention",
-    "attention_gpu",
-    "contraction",
-    "conv_gpu",
-    "cumulative",
-    "cumulative_gpu",
-    "matmul_gpu",
-    "pool",
-    "pool_gpu",
-    "scatter",
-    "scatter_gpu",
-    "sort",
-    "sort_gpu",
-]
+__all__ = ["Epilogue", "KernelSpec", "specs"]
+
+_FILES = (
+    "attention", "attention_gpu", "contraction", "conv_gpu", "cumulative", "cumulative_gpu", "matmul_gpu", "pool",
+    "pool_gpu", "scatter", "scatter_gpu", "sort", "sort_gpu",
+)  # fmt: skip
+
+
+@cache
+def specs() -> dict[tuple[str, str], KernelSpec]:
+    """All kernels, by op and name. Their files are imported when the first plan asks for them, not with pyflame."""
+    for file in _FILES:
+        import_module(f"{__name__}.{file}")
+    return SPECS

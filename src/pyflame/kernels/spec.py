@@ -54,7 +54,9 @@ SPECS: dict[tuple[str, str], KernelSpec] = {}
 
 def kernel(spec: KernelSpec) -> KernelSpec:
     """Add a kernel to the candidates for its op."""
-    if (spec.op, spec.name) in SPECS:
+    known = SPECS.get((spec.op, spec.name))
+    # A file whose import was interrupted is imported again: kernels are imported late, at the first plan.
+    if known is not None and known.source.__module__ != spec.source.__module__:
         raise ValueError(f"{spec.op} has a kernel named {spec.name!r} already")
     SPECS[spec.op, spec.name] = spec
     return spec

@@ -10,7 +10,6 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pyflame.core import knobs, trace
@@ -151,6 +150,8 @@ class KernelTable(ABC, Generic[F]):
             self._compile(missing)
 
     def _compile(self, missing: dict[str, Text]) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # imported here: most programs find all in the cache
+
         started = time.perf_counter()
         keys = list(missing)
         jobs = max(1, min(len(os.sched_getaffinity(0)), -(-len(keys) // 4)))

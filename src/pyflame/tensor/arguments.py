@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError, suggest
+from pyflame.core.parameters import parameters
 from pyflame.tensor.tensor import Tensor
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -22,8 +23,8 @@ _WANTED = {"Node": False, "Node | None": True, "Tensor": False, "Tensor | None":
 
 def tensor_parameters(fn: Callable[..., Any]) -> list[tuple[int, str, bool]]:
     """(position, name, may be None) of the parameters that must be tensors."""
-    parameters = enumerate(inspect.signature(fn).parameters.values())
-    return [(i, p.name, _WANTED[p.annotation]) for i, p in parameters if p.annotation in _WANTED]
+    kinds = inspect.unwrap(fn).__annotations__
+    return [(i, p, _WANTED[kind]) for i, p in enumerate(parameters(fn)) if (kind := kinds.get(p)) in _WANTED]
 
 
 def check_tensors(op: str, wanted: list[tuple[int, str, bool]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

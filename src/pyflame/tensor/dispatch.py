@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from pyflame.autograd import record
 from pyflame.core import knobs
 from pyflame.core.errors import DTypeError, PyFlameError
+from pyflame.core.parameters import parameters, starred
 from pyflame.core.state import state
 from pyflame.core.undo import Undo
 from pyflame.engine.evaluate import evaluate
@@ -102,7 +102,7 @@ _SYNONYMS = (
 
 def torch_names(fn: Callable[..., Any]) -> dict[str, str]:
     """Keyword -> the parameter of fn that it means, for keywords that fn itself does not have."""
-    have = inspect.signature(fn).parameters
+    have = parameters(fn)
     pairs = [pair for a, b in _SYNONYMS for pair in ((a, b), (b, a))]
     return {word: name for name, word in pairs if name in have and word not in have}
 
@@ -113,14 +113,14 @@ def public(op: OpDef) -> Callable[..., Any]:
     names = torch_names(fn)
     wanted = [] if op.takes_numbers else tensor_parameters(fn)  # elementwise ops take numbers as well
     # reshape(2, 3) may be written reshape(shape=(2, 3)) too
-    starred = next((p.name for p in inspect.signature(fn).parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+    many = starred(fn)
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
         if kwargs and names:
             kwargs = {names.get(k, k): v for k, v in kwargs.items()}
-            if starred in kwargs:
-                args = (*args, kwargs.pop(starred))
+            if many in kwargs:
+                args = (*args, kwargs.pop(many))
         if wanted:
             check_tensors(op.name, wanted, args, kwargs)
         try:
