@@ -56,3 +56,10 @@ def test_argmax_of_a_fused_chain_finds_its_own_maximum() -> None:
     index = pf.argmax(chain, axis=1).numpy()
     values = chain.numpy()
     np.testing.assert_array_equal(values[np.arange(64), index], values.max(axis=1))
+
+
+def test_positions_along_memory_are_no_products() -> None:
+    """Vectors of aarch64 have no product of 64-bit integers: with one the loop over a row of logits is scalar."""
+    logits, labels = pf.tensor(np.ones((4, 300), np.float32)), pf.tensor(np.array([1, 0, 299, 7]))
+    plan = plan_of(pf.where(pf.arange(300) == labels.unsqueeze(1), pf.exp(logits), 0.0))
+    assert not any("+ l) * arg[" in launch_source(launch, cpu()).text for launch in plan.launches)

@@ -195,8 +195,9 @@ class Values(Writer):
             assert instr.access is not None
             terms = [self.arg(instr.access.offset)]
             for n, s in enumerate(instr.access.strides):
-                if s:
-                    terms.append(f"({start} + {at}) * {self.arg(s)}" if n == self.simd else f"i{n} * {self.arg(s)}")
+                place = f"({start} + {at})" if n == self.simd else f"i{n}"
+                if s:  # NEON has no product of 64-bit integers: it would keep the loop from being vectorised
+                    terms.append(place if s == 1 else f"{place} * {self.arg(s)}")
             return f"({register(instr.dtype)})({' + '.join(terms)})"
         dtypes = [self.kernel.instrs[a].dtype for a in instr.args]
         return expression(instr, [self.use(a, "l") for a in instr.args], dtypes)
