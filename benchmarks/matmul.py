@@ -12,7 +12,7 @@ from benchmarks.timing import Result, measure
 def run() -> list[Result]:
     results = []
     product = pf.jit(lambda a, b: a @ b)
-    for n in (1024, 2048, 4096):
+    for n in (256, 1024, 2048, 4096):
         rng = np.random.default_rng(0)
         a, b = rng.standard_normal((n, n), dtype=np.float32), rng.standard_normal((n, n), dtype=np.float32)
         ta, tb = pf.tensor(a), pf.tensor(b)
@@ -31,6 +31,7 @@ def run() -> list[Result]:
         import torch
 
         ba, bb = torch.from_numpy(a).bfloat16(), torch.from_numpy(a.T.copy()).bfloat16()
-        contenders["torch"] = lambda: ba @ bb
+        if torch.ops.mkldnn._is_mkldnn_bf16_supported():  # without that a product takes it minutes
+            contenders["torch"] = lambda: ba @ bb
     results.append(Result(f"matmul {n} bf16", 2 * n**3, "GFLOP/s", measure(contenders, budget=1.0), 0.7))
     return results

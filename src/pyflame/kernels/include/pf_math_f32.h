@@ -72,19 +72,14 @@ PF_FN double pf_from_bits_f64(uint64_t u) {
   __builtin_memcpy(&x, &u, 8);
   return x;
 }
-/* Clamps that keep NaN. A comparison with NaN is false; gcc makes seven instructions of NEON of it, and one of fminf,
- * which drops NaN. */
+/* Clamps of a variable that keep NaN. A comparison with NaN is false; gcc makes seven instructions of NEON of it, and one
+ * of fminf, which drops NaN. */
 #ifdef __aarch64__
-PF_FN float pf_at_most_f32(float x, float high) { return x == x ? __builtin_fminf(x, high) : x; }
-PF_FN float pf_clamped_f32(float x, float low, float high) {
-  return x == x ? __builtin_fmaxf(__builtin_fminf(x, high), low) : x;
-}
+#define PF_AT_MOST(x, high) x = x == x ? __builtin_fminf(x, high) : x
+#define PF_CLAMP(x, low, high) x = x == x ? __builtin_fmaxf(__builtin_fminf(x, high), low) : x
 #else
-PF_FN float pf_at_most_f32(float x, float high) { return x > high ? high : x; }
-PF_FN float pf_clamped_f32(float x, float low, float high) {
-  x = x > high ? high : x;
-  return x < low ? low : x;
-}
+#define PF_AT_MOST(x, high) x = x > high ? high : x
+#define PF_CLAMP(x, low, high) PF_AT_MOST(x, high), x = x < low ? low : x
 #endif
 /* The rounding error of p = a * b, exactly. */
 PF_FN float pf_mul_err_f32(float a, float b, float p) {
@@ -133,14 +128,14 @@ PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_near_f32(x); }
 #define PF_QUOTIENT(a, b) ((a) / (b))
 PF_FN float pf_exp_f32(float x) {
   float t;
-  x = pf_clamped_f32(x, -105.0f, 90.0f);
+  PF_CLAMP(x, -105.0f, 90.0f);
   float p = pf_exp_reduced_f32(x, &t);
   return pf_scale_f32(1.0f + p, t, x < 0.0f);
 }
 /* e^x where the caller needs no denormal: x below -87 counts as -87, x above 88.4 gives inf. */
 PF_FN float pf_exp_normal_f32(float x) {
   float t;
-  x = pf_clamped_f32(x, -87.0f, 88.5f);
+  PF_CLAMP(x, -87.0f, 88.5f);
   float p = pf_exp_reduced_f32(x, &t);
   return (1.0f + p) * pf_pow2_f32(t, 0);
 }
@@ -151,7 +146,7 @@ PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_normal_f32(x); }
 
 /* 2^x: the reduction is exact, degree 6, 2^-28.3. */
 PF_FN float pf_exp2_f32(float x) {
-  x = pf_clamped_f32(x, -151.0f, 129.0f);
+  PF_CLAMP(x, -151.0f, 129.0f);
   float t = x + 12582912.0f;
   float r = x - (t - 12582912.0f);
   float q = 0.000153264715f;
@@ -166,7 +161,8 @@ PF_FN float pf_exp2_f32(float x) {
 /* e^x - 1 = 2 (2^(n-1) expm1(r) + (2^(n-1) - 1/2)); the halving keeps 2^128 in range. */
 PF_FN float pf_expm1_f32(float x) {
   float t;
-  float c = pf_clamped_f32(x, -20.0f, 90.0f);
+  float c = x;
+  PF_CLAMP(c, -20.0f, 90.0f);
   float p = pf_exp_reduced_f32(c, &t);
   float s = pf_pow2_f32(t, -1);
   float y = 2.0f * PF_FMA(p, s, s - 0.5f);
@@ -381,7 +377,7 @@ PF_FN float pf_atan2_f32(float y, float x) {
 /* e^a / 2 for a >= 0, overflowing where it must and not at e^a. */
 PF_FN float pf_half_exp_f32(float a) {
   float t;
-  a = pf_at_most_f32(a, 90.0f);
+  PF_AT_MOST(a, 90.0f);
   float p = pf_exp_reduced_f32(a, &t);
   return 2.0f * ((1.0f + p) * pf_pow2_f32(t, -2));
 }
@@ -403,7 +399,7 @@ PF_FN float pf_cosh_f32(float x) {
 /* tanh x = m / (m + 2) with m = expm1(2|x|) */
 PF_FN float pf_tanh_f32(float x) {
   float t, a = fabsf(x);
-  a = pf_at_most_f32(a, 9.5f);
+  PF_AT_MOST(a, 9.5f);
   float p = pf_exp_reduced_f32(2.0f * a, &t);
   float s = pf_pow2_f32(t, 0);
   float m = PF_FMA(p, s, s - 1.0f);
@@ -448,7 +444,8 @@ PF_FN float pf_erf_poly_f32(float t) {
 PF_FN float pf_erf_f32(float x) {
   float a = fabsf(x);
   float near = PF_FMA(pf_erf_poly_f32(a * a), a, a);
-  float b = pf_at_most_f32(a, 4.0f);
+  float b = a;
+  PF_AT_MOST(b, 4.0f);
   float p = 1.20005752e-05f;
   p = PF_FMA(p, b, -0.000330531941f);
   p = PF_FMA(p, b, 0.00367400725f);
@@ -462,7 +459,7 @@ PF_FN float pf_erf_f32(float x) {
 /* |x| > 0.5: e^(-a^2) P(q) / (1 + 2a), q = (a - 2) / (a + 2), 2^-25.9; the rounding error of a^2 is put back */
 PF_FN float pf_erfc_f32(float x) {
   float a = fabsf(x);
-  a = pf_at_most_f32(a, 10.5f);
+  PF_AT_MOST(a, 10.5f);
   float q = (a - 2.0f) / (a + 2.0f);
   float p = -0.000404749531f;
   p = PF_FMA(p, q, -0.00123831839f);
