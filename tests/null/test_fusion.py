@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.codegen import gpu
+from pyflame.core.targets import TARGETS
 from tests.plans import launches, plan_of
 
 
@@ -127,3 +129,11 @@ def test_kernels_of_many_readers_stay_small() -> None:
     shared = pf.exp(leaf(8))
     outputs = [shared * leaf(8) + float(i) for i in range(300)]
     assert max(len(launch.ops) for launch in plan_of(*outputs).launches) <= 128
+
+
+def test_kernels_declare_no_more_lds_than_nvidia_allows() -> None:
+    x = leaf(257, 9, dtype=np.float64)
+    sums = [pf.tanh(x * float(i)).sum(0) for i in range(9)]
+    (launch,) = plan_of(*sums, target="sm_90").launches
+    phases = gpu.generate(launch.kernel, TARGETS["sm_90"]).phases
+    assert 0 < max(phase.lds_bytes for phase in phases) <= 48 * 1024

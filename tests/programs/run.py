@@ -49,6 +49,11 @@ class Random:
         return made.double() if x.dtype == torch.float64 else made
 
 
+def writable(x: pf.Tensor) -> pf.Tensor:
+    """The tensor itself, for a write: views do not see it. A leaf of the tape refuses one, as in torch."""
+    return x.clone() if x.requires_grad and x.is_leaf else x
+
+
 class PyFlame:
     """PyFlame as the harness sees it."""
 
@@ -62,7 +67,7 @@ class PyFlame:
         # What the text of a program calls besides the library.
         random = Random()
         self.names = {
-            "held": self.held, "look": self.look, "own": lambda x: x, "checkpoint": pf.checkpoint,
+            "held": self.held, "look": self.look, "own": writable, "checkpoint": pf.checkpoint,
             "dropout": random.dropout, "noise": random.noise,
         }  # fmt: skip
 

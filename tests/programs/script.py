@@ -93,7 +93,7 @@ def script(program: Program) -> str:
             "",
             "",
             "def own(L, x):  # views do not see a write in PyFlame",
-            "    return x if L is pf else x.clone()",
+            "    return x if L is pf and not (x.requires_grad and x.is_leaf) else x.clone()",
         ]
     if "checkpoint(" in text:
         lines += ["", "", "def checkpoint(fn, *args):"]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pyflame.core.device import Target
 from pyflame.core.shape import power
 
 FLAT_BLOCK = 256
 MAX_BLOCK = 1024
 STREAMING_BLOCK = 512  # of a row that is read in a loop: two such blocks beside each other hide where one waits
 MAX_CHUNKS = 1024
+STATIC_LDS = 48 * 1024  # bytes that a text may declare on NVIDIA, however many there are
+
+
+def lds_room(target: Target) -> int:
+    """Bytes of LDS for a block's partial results or tiles: two blocks shall fit beside each other."""
+    return min(target.lds_bytes // 2, STATIC_LDS)
 
 
 class RowShape:

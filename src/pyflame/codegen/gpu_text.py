@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from pyflame.codegen.expr import combine, expression, loaded, register, stored
-from pyflame.codegen.gpu_shape import MAX_BLOCK
+from pyflame.codegen.gpu_shape import MAX_BLOCK, lds_room
 from pyflame.codegen.text import Writer
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
@@ -148,7 +148,7 @@ class GpuText(Writer):
         if not found[cross] or min(self.extents[cross], self.extents[self.lane]) < LEAST_TURNED:
             return -1, {}
         side = self.tile_side()
-        room = self.target.lds_bytes // 2
+        room = lds_room(self.target)
         staged: dict[int, int] = {}
         for v in found[cross]:
             nbytes = side * (side + 1) * loads[v].dtype.itemsize
