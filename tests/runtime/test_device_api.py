@@ -343,7 +343,7 @@ def test_on_the_simulated_gpu() -> None:
     """The same through the HIP of the simulator, whose streams run in any order that they may."""
     name = "sim:gfx942"
     with pf.device(name), rocm.ROCmMemoryManager(device=pf.device(name).id) as manager:
-        assert pf.memory_reserved() >= 256 * MIB and name in pf.memory_summary()
+        assert name in pf.memory_summary()  # its memory is exact: none is reserved
         address, start, end = manager.allocate(4096), pf.Event(name, True), pf.Event(name, True)
         start.record()
         manager.memset_async(address, 3, 4096, None)

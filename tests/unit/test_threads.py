@@ -213,7 +213,7 @@ def test_one_thread_compiles_while_another_evaluates() -> None:
         assert go_on.wait(60)
         return build(source)
 
-    x = pf.ones(7)
+    x = pf.tensor(np.ones(7, np.float32))  # in memory: what waits for it elsewhere does not change the plan
     want = (x * 3.25 + 1).tolist()
     compiler.build = slow  # type: ignore[method-assign]
     try:
