@@ -1,4 +1,7 @@
-"""Runs the CPU's benchmarks named on the command line, or all of them. Those of a GPU: `python -m benchmarks.gpu`."""
+"""Runs the CPU's benchmarks named on the command line, or all of them. Those of a GPU: `python -m benchmarks.gpu`.
+
+`--one-thread` is for a machine on which other programs run: CPU time, one thread for everybody, the shortest round.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import importlib
 import os
 import sys
 
-from benchmarks.timing import show
+from benchmarks.timing import one_thread, show
 
 NAMES = (
     "elementwise", "rows", "matmul", "conv", "attention", "overhead", "graphs", "training", "memory", "data", "sim",
@@ -14,6 +17,9 @@ NAMES = (
 
 
 def main(names: list[str]) -> int:
+    if "--one-thread" in names:
+        names = [n for n in names if n != "--one-thread"]
+        one_thread()
     unknown = [n for n in names if n not in NAMES]
     if unknown:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
