@@ -74,7 +74,7 @@ PF_FN double pf_from_bits_f64(uint64_t u) {
 }
 /* Clamps of a variable that keep NaN. A comparison with NaN is false; gcc makes seven instructions of NEON of it, and one
  * of fminf, which drops NaN. */
-#ifdef __aarch64__
+#if defined(__aarch64__) && !defined(PF_GPU_H)
 #define PF_AT_MOST(x, high) x = x == x ? __builtin_fminf(x, high) : x
 #define PF_CLAMP(x, low, high) x = x == x ? __builtin_fmaxf(__builtin_fminf(x, high), low) : x
 #else
