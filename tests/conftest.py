@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+
+# A shell lets jobs in the background ignore Ctrl-C, and what they start inherits that; tests send it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The tests are the CPU's, also on a machine with a GPU; those of a GPU name it. Programs that tests start inherit this.
 os.environ.setdefault("PYFLAME_DEVICE", "cpu")

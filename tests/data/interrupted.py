@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import Any
 
@@ -18,7 +17,6 @@ class Slow(Rows):
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets jobs in the background ignore it
     loader = DataLoader(Slow(40, 100_000), 2, num_workers=2, persistent_workers=True)
     batches = iter(loader)
     for _ in range(loader.num_workers):
