@@ -220,7 +220,8 @@ def test_one_thread_compiles_while_another_evaluates() -> None:
         thread = threading.Thread(target=lambda: pf.eval(_unseen(x)))
         thread.start()
         assert entered.wait(60)
-        assert (x * 3.25 + 1).tolist() == want  # no lock is held that this needs
+        got = (x * 3.25 + 1).tolist()  # no lock is held that this needs; an assert would keep the product, which is
+        assert got == want  # another plan
     finally:
         go_on.set()
         compiler.build = build  # type: ignore[method-assign]
