@@ -76,6 +76,8 @@ class Oracle(Torch):
         if not x.is_floating_point():
             self._discrete(value, x)
             return x
+        if x.requires_grad:  # torch's batch_norm mistakes a permuted gradient's layout for channels last
+            x.register_hook(torch.Tensor.contiguous)
         if self.known is None:
             if x.numel() and not float(x.detach().abs().max()) < self.largest:
                 raise Unfit(f"value {value} is too large or not finite")
