@@ -49,7 +49,9 @@ class Session:
                 self.kinds.update({s.kind for s in program.steps})
             if answer.failed:
                 self.seen[answer.outcome] += 1
-        if answer.failed and program is not None and not self.known(program, answer):
+        if answer.failed and program is None:  # the generator itself broke
+            print(f"\n=== seed {seed}: {answer.outcome}\n{answer.details}", flush=True)
+        elif answer.failed and program is not None and not self.known(program, answer):
             self.keep(worker, seed, program, answer)
 
     def known(self, program: Program, answer: Answer) -> bool:
@@ -168,7 +170,7 @@ def main() -> int:
     session = Session(o.device, o.small or o.device.startswith("sim"), modes, o.sanitize, o.save)
     explore(session, range(o.seed, o.seed + o.count), o.jobs, o.seconds, o.keep_going)
     print(session.summary())
-    return 1 if session.found else 0
+    return 1 if session.run["wrong"] else 0
 
 
 if __name__ == "__main__":

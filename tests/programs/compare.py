@@ -77,7 +77,7 @@ class Oracle(Torch):
             self._discrete(value, x)
             return x
         if x.requires_grad:  # torch's batch_norm mistakes a permuted gradient's layout for channels last
-            x.register_hook(torch.Tensor.contiguous)
+            x.register_hook(lambda g: None if g is None else g.contiguous())
         if self.known is None:
             if x.numel() and not float(x.detach().abs().max()) < self.largest:
                 raise Unfit(f"value {value} is too large or not finite")
