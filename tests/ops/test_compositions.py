@@ -162,6 +162,25 @@ def test_composition(name: str, jit: bool, device: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
 
 
+def test_eager_phases(device: str) -> None:
+    """The parts of a transposed convolution are written into one buffer, which is not read before all are there."""
+    x, w = np.arange(4.0).reshape(2, 2, 1), np.arange(8.0).reshape(2, 2, 2) + 1
+    with pf.eager():
+        got = pf.conv_transpose1d(pf.tensor(x), pf.tensor(w).requires_grad_(), stride=2, output_padding=1, groups=2)
+    want = torch.conv_transpose1d(torch.tensor(x), torch.tensor(w), stride=2, output_padding=1, groups=2)
+    np.testing.assert_allclose(got.detach().numpy(), want.numpy())
+
+
+def test_a_held_view_keeps_what_it_shows(device: str) -> None:
+    """A maximum found before its gradient is computed: its source is compared with it, and must not be made anew."""
+    x = pf.tensor(np.linspace(-1, 2, 12).reshape(1, 1, 3, 4)).to(pf.float16)
+    w = pf.tensor(np.full((1, 1, 1, 1), 0.731)).to(pf.float16).detach().requires_grad_()
+    top = pf.amax(pf.conv2d(x, w, pf.full((1,), 0.317, dtype=pf.float16)), (0, 3))
+    top.sum().backward()
+    top.detach().numpy()
+    np.testing.assert_allclose(w.grad.numpy().item(), x.numpy()[0, 0].max(1).sum(), rtol=2e-3)
+
+
 def unet(nn: Any, m: Any) -> Any:
     """Down, up and a skip connection: GroupNorm, SiLU, max-pool and a transposed convolution."""
 

@@ -80,6 +80,8 @@ class Worker:
             if "runs" in said:
                 program = said["runs"]
             else:
+                if "DeviceFault" in said["outcome"]:  # the device is broken for the rest of the process
+                    self.stop()
                 return Answer(said["outcome"], said.get("details", ""), program)
 
     def _said(self) -> str:

@@ -114,10 +114,12 @@ class PendingGraph:
         if keep_held:
             # `index` holds each node once, and its readers in this graph once per use.
             for node in compress(order, held(order, [used + 1 for used in uses])):
+                if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
+                    views.append(node)
+                while node.op.kind == MOVEMENT:  # of a view, what it shows is kept
+                    node = node.srcs[0]
                 if node.op.kind not in _NEVER_KEPT:
                     wanted[node] = None
-                elif aliasing and node.srcs:
-                    views.append(node)
             node = None  # type: ignore[assignment]
         self.outputs = list(wanted)
         self.owned: list[Node] = []

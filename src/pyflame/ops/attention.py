@@ -155,7 +155,7 @@ def _decomposed_weights(*args: Any) -> Node:
 
 def _weights_reference(*args: Any) -> Any:
     query, key, *rest, is_causal, scale = args
-    if query.ndim > 2 and key.shape[-3] != query.shape[-3]:
+    if query.ndim > 2 and key.shape[-3] < query.shape[-3]:
         key = np.repeat(key, query.shape[-3] // key.shape[-3], axis=-3)
     scores = query @ np.swapaxes(key, -1, -2) * scale
     if is_causal:
@@ -342,7 +342,7 @@ def _numpy_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    if query.ndim > 2 and value.shape[-3] != query.shape[-3]:
+    if query.ndim > 2 and value.shape[-3] < query.shape[-3]:
         value = np.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
     masks = () if attn_mask is None else (attn_mask,)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
@@ -354,8 +354,26 @@ _V = np.cos(np.arange(2 * 4 * 5 * 6.0) * 1.1).reshape(2, 4, 5, 6)
 _MASK = np.sin(np.arange(15.0)).reshape(3, 5)
 
 
+def _broadcast_batch(op: str, query: Node, key: Node, value: Node) -> tuple[Node, Node, Node]:
+    """All with the same axes before the last two, but that heads of key and value may serve several of query."""
+    if query.ndim == key.ndim == value.ndim == 2:
+        return query, key, value
+    shapes = [(1,) * (3 - x.ndim) + x.shape for x in (query, key, value)]
+    batch = broadcast_shapes(op, *(s[:-3] for s in shapes))
+    (shared,) = broadcast_shapes(op, *(s[-3:-2] for s in shapes[1:]))
+    heads = shared if shapes[0][-3] == 1 else shapes[0][-3]
+    if shared == 0 or heads % shared:
+        raise ShapeError(
+            f"[{op}] expected the heads of query to be a multiple of those of key but got query {query.shape}, "
+            f"key {key.shape}, value {value.shape}"
+        )
+    wanted = [(*batch, n, *s[-2:]) for n, s in zip((heads, shared, shared), shapes, strict=True)]
+    spread = [x if x.shape == w else F.expand(x, w) for x, w in zip((query, key, value), wanted, strict=True)]
+    return spread[0], spread[1], spread[2]
+
+
 def _torch_attention(torch: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> Any:
-    grouped = query.ndim > 2 and query.shape[-3] != key.shape[-3]
+    grouped = min(query.ndim, key.ndim) > 2 and query.shape[-3] > key.shape[-3]
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, *rest, **named, enable_gqa=grouped)
 
 
@@ -374,6 +392,8 @@ def _torch_attention(torch: Any, query: Any, key: Any, value: Any, *rest: Any, *
         Sample((_Q, _K[:, :1], _V[:, :1], np.broadcast_to(_MASK, (2, 1, 3, 5)).copy())),
         Sample((_Q[0, 0], _K[0, 0], _V[0, 0])),
         Sample((_Q[0, :, :1], _K[0], _V[0])),
+        Sample((_Q[:1, :1], _K, _V[0])),
+        Sample((_Q[0, 0], _K[:, :1], _V[:1])),
     ],
 )
 def scaled_dot_product_attention(
@@ -400,14 +420,7 @@ def scaled_dot_product_attention(
         or key.shape[-2] != value.shape[-2]
     ):
         raise ShapeError(f"[{op}] expected query (.., T, D), key (.., S, D) and value (.., S, E) but got {shapes}")
-    if (
-        not query.ndim == key.ndim == value.ndim
-        or query.shape[:-3] != key.shape[:-3]
-        or key.shape[:-2] != value.shape[:-2]
-    ):
-        raise ShapeError(f"[{op}] expected equal batch axes but got {shapes}; expand them first")
-    if query.ndim > 2 and (key.shape[-3] == 0 or query.shape[-3] % key.shape[-3]):
-        raise ShapeError(f"[{op}] expected the heads of query to be a multiple of those of key but got {shapes}")
+    query, key, value = _broadcast_batch(op, query, key, value)
     query, key, value = cast(query, dtype), cast(key, dtype), cast(value, dtype)
     masks = () if attn_mask is None else (attn_mask,)
     scores = (*query.shape[:-1], key.shape[-2])

@@ -62,13 +62,29 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         for a in kwargs.values():
             _entries(a, found)
     if not found:
-        return wrap(fn(*nodes, **named), None, nodes)
+        return settle(wrap(fn(*nodes, **named), None, nodes))
     recorder: list[Node] = []
     put = vars(state).__setitem__
     # the recorder goes back when this tuple is gone: see core/undo.py
     out = (Undo(put, "recorder", state.recorder), put("recorder", recorder), fn(*nodes, **named))[2]
     record(recorder, found)
-    return wrap(out, found, nodes)
+    result = wrap(out, found, nodes)
+    found.clear()  # what is held when a graph is evaluated is computed along
+    recorder.clear()
+    return settle(result)
+
+
+def settle(result: Any) -> Any:
+    """The same Tensors: evaluated in eager mode, or when many nodes are pending."""
+    if state.tracer is None and (state.eager or state.pending > _MAX_PENDING):
+        evaluate(_nodes(result))
+    return result
+
+
+def _nodes(values: Any) -> list[Node]:
+    if isinstance(values, (list, tuple)):
+        return [node for v in values for node in _nodes(v)]
+    return [values._node] if isinstance(values, Tensor) else []
 
 
 def _among(node: Node, values: Any) -> bool:
@@ -81,12 +97,7 @@ def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = ()) -> Any:
         entry = entries.get(out) if entries else None
         if entry is None and _among(out, given):
             out = alias(out)
-        result = Tensor(out, entry)
-        if state.eager and state.tracer is None:
-            result.numpy() if out.meta.device is not None and out.meta.device.kind == "cpu" else evaluate([out])
-        elif state.pending > _MAX_PENDING and state.tracer is None:
-            evaluate([out])
-        return result
+        return Tensor(out, entry)
     if isinstance(out, (list, tuple)):
         values = [wrap(o, entries, given) for o in out]
         return type(out)(*values) if hasattr(out, "_fields") else type(out)(values)
@@ -147,11 +158,11 @@ def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
         if kind is Tensor:
             if state.tracer is None and self._entry is None and other._entry is None and not state.eager:
                 out = Tensor(fn(other._node, self._node) if swap else fn(self._node, other._node))
-                return out if state.pending <= _MAX_PENDING else wrap(out._node, None)
+                return out if state.pending <= _MAX_PENDING else settle(out)
         elif kind is float or kind is int:
             if state.tracer is None and self._entry is None and not state.eager:
                 out = Tensor(fn(other, self._node) if swap else fn(self._node, other))
-                return out if state.pending <= _MAX_PENDING else wrap(out._node, None)
+                return out if state.pending <= _MAX_PENDING else settle(out)
         elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool)):
             return NotImplemented
         return call(fn, (other, self) if swap else (self, other), {})
