@@ -83,6 +83,7 @@ from pyflame.tensor.devices import (
     devices,
     explain_devices,
     get_device,
+    reset_device,
     set_device,
     synchronize,
 )
@@ -245,6 +246,7 @@ __all__ = [
     "randn",
     "randn_like",
     "randperm",
+    "reset_device",
     "reset_peak_memory_stats",
     "rocm",
     "rocm_device_count",

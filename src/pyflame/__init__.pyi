@@ -85,6 +85,7 @@ from pyflame.tensor.devices import device_info as device_info
 from pyflame.tensor.devices import devices as devices
 from pyflame.tensor.devices import explain_devices as explain_devices
 from pyflame.tensor.devices import get_device as get_device
+from pyflame.tensor.devices import reset_device as reset_device
 from pyflame.tensor.devices import set_device as set_device
 from pyflame.tensor.devices import synchronize as synchronize
 from pyflame.tensor.gradients import enable_grad as enable_grad
@@ -520,6 +521,7 @@ __all__ = [
     "remainder",
     "repeat",
     "repeat_interleave",
+    "reset_device",
     "reset_peak_memory_stats",
     "reshape",
     "reshape_as",

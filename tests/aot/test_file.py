@@ -15,6 +15,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.transform.aot import AotPlan, BufferArg
+from pyflame.transform.aot_file import VERSION
 from tests.io.test_damage import mutations
 
 
@@ -54,7 +55,7 @@ def test_code_objects_are_written_once(plan: AotPlan, saved: Path) -> None:
 def test_layout_is_as_documented(plan: AotPlan, saved: Path) -> None:
     raw = saved.read_bytes()
     magic, version, length = struct.unpack_from("<8sII", raw)
-    assert (magic, version) == (b"PYFLMAOT", 1)
+    assert (magic, version) == (b"PYFLMAOT", VERSION)
     header = json.loads(raw[16 : 16 + length])
     start, size = header["launches"][0]["code_object"]
     assert start % 64 == 0
@@ -89,15 +90,15 @@ def test_other_formats_are_named(saved: Path) -> None:
     saved.write_bytes(b"something else entirely" * 10)
     with pytest.raises(pf.FileFormatError, match=r"expected a file of pf\.aot but .*plan\.pfaot is none"):
         pf.aot.load(saved)
-    body = raw[:8] + struct.pack("<I", 2) + raw[12:-32]
+    body = raw[:8] + struct.pack("<I", VERSION + 1) + raw[12:-32]
     saved.write_bytes(body + hashlib.sha256(body).digest())
-    with pytest.raises(pf.FileFormatError, match="has format 2; compile the function again"):
+    with pytest.raises(pf.FileFormatError, match=f"has format {VERSION + 1}; compile the function again"):
         pf.aot.load(saved)
 
 
 @pytest.mark.parametrize("header", ["{}", "[1]", "not JSON", '{"buffers": [], "launches": [{"name": 1}]}'])
 def test_whole_but_meaningless(header: str, saved: Path) -> None:
-    body = struct.pack("<8sII", b"PYFLMAOT", 1, len(header)) + header.encode()
+    body = struct.pack("<8sII", b"PYFLMAOT", VERSION, len(header)) + header.encode()
     saved.write_bytes(body + hashlib.sha256(body).digest())
     with pytest.raises(pf.FileFormatError, match=r"plan\.pfaot has a checksum but no plan"):
         pf.aot.load(saved)
@@ -109,7 +110,7 @@ def test_bytes_outside_of_the_file(saved: Path) -> None:
     header = json.loads(raw[16 : 16 + length])
     header["launches"][0]["code_object"] = [0, len(raw)]
     text = json.dumps(header).encode()
-    body = struct.pack("<8sII", b"PYFLMAOT", 1, len(text)) + text + raw[16 + length : -32]
+    body = struct.pack("<8sII", b"PYFLMAOT", VERSION, len(text)) + text + raw[16 + length : -32]
     saved.write_bytes(body + hashlib.sha256(body).digest())
     with pytest.raises(pf.FileFormatError, match="lie outside of the file"):
         pf.aot.load(saved)
@@ -136,7 +137,7 @@ def test_changed_headers_are_refused_or_fit_together(saved: Path) -> None:
     refused = 0
     for _ in range(400):
         text = json.dumps(_changed(header, chance)).encode()
-        body = struct.pack("<8sII", b"PYFLMAOT", 1, len(text)) + text + raw[16 + length : -32]
+        body = struct.pack("<8sII", b"PYFLMAOT", VERSION, len(text)) + text + raw[16 + length : -32]
         saved.write_bytes(body + hashlib.sha256(body).digest())
         try:
             loaded = pf.aot.load(saved)

@@ -17,6 +17,7 @@ from pyflame.engine.table import implementations
 from pyflame.kernels import specs
 from pyflame.runtime.rocm.metadata import read_metadata
 from pyflame.transform.aot import AotPlan, BufferArg, ScalarArg
+from pyflame.transform.aot_names import captured_names
 from tests.aot.emulated import Emulation
 from tests.emulated import EmulatedDriver
 from tests.runtime.machine import machine, vendor
@@ -39,17 +40,17 @@ def test_plan_of_a_chain() -> None:
     assert launch.dynamic_lds == 0
     assert launch.implementation == "generated"
     assert "tanh" in launch.ops
-    roles = [(b.role, b.position, b.nbytes, b.shape) for b in plan.buffers]
+    roles = [(b.role, b.position, b.nbytes, b.shape, b.name) for b in plan.buffers]
     assert roles == [
-        ("input", 0, 960, (6, 40)),
-        ("constant", -1, 160, (40,)),
-        ("output", 0, 960, (6, 40)),
-        ("constant", -1, 8, ()),
+        ("input", 0, 960, (6, 40), "x"),
+        ("constant", -1, 160, (40,), "weight"),
+        ("output", 0, 960, (6, 40), "result"),
+        ("uniforms", -1, 8, (), ""),
     ]
     assert plan.buffers[1].data == weight.numpy().tobytes()
     assert plan.buffers[1].dtype is pf.float32
     assert np.frombuffer(plan.buffers[plan.uniform_buffer].data, np.float64).tolist() == [0.5]
-    assert [(u.source, u.position) for u in plan.uniforms] == [("input", 1)]
+    assert [(u.role, u.position, u.name) for u in plan.uniforms] == [("input", 1, "s")]
     kinds = [a for a in launch.args if isinstance(a, BufferArg)]
     assert sorted(a.buffer for a in kinds) == [0, 1, 2, 3]
     assert all(a.offset == 0 for a in kinds)
@@ -172,6 +173,57 @@ def test_gradients_come_out(emulation: Emulation) -> None:
     plan, _ = emulation.compile(fn, pf.tensor(x))
     assert [s.kind for s in plan.outputs] == ["gradient"]
     assert weight.grad is None
+
+
+def test_names_and_roles_of_a_training_step() -> None:
+    """A launcher of its own can tell parameters from moments, steps, rates and random numbers."""
+    model = pf.nn.Sequential(pf.nn.Linear(4, 6), pf.nn.Dropout(0.5), pf.nn.Linear(6, 2))
+    optimizer = pf.optim.AdamW(model.parameters(), lr=0.1)
+
+    def step(batch: dict[str, pf.Tensor], scale: float) -> dict[str, pf.Tensor]:
+        optimizer.zero_grad()
+        loss = pf.cross_entropy(model(batch["x"]), batch["y"]) * scale
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss, "first": model(batch["x"])[:, 0].reshape(5, 1)}
+
+    plan = pf.aot.compile(step, {"x": pf.ones(5, 4), "y": pf.zeros(5, dtype=pf.int64)}, 2.0, target="gfx942")
+    by_role: dict[str, list[str]] = {}
+    for buffer in plan.buffers:
+        by_role.setdefault(buffer.role, []).append(buffer.name)
+    weights = [f"model.{n}.{p}" for n in (0, 2) for p in ("weight", "bias")]
+    moments = [f"optimizer.state.{w}.{m}" for w in weights for m in ("exp_avg", "exp_avg_sq")]
+    assert by_role["input"] == ["batch.x", "batch.y"]
+    assert sorted(by_role["state"]) == sorted([*weights, *moments, "optimizer.param_groups.0.steps"])
+    assert "optimizer.param_groups.0.lr.float64" in by_role["constant"] and "" not in by_role["constant"]
+    gradients = [f"{w}.grad" for w in weights]
+    assert set(by_role["output"]) == {"result.loss", "result.first", *by_role["state"], *gradients}
+    for buffer in plan.buffers:
+        if buffer.role == "output":
+            assert (
+                buffer.shape == plan.outputs[buffer.position].shape
+                and buffer.name == plan.outputs[buffer.position].name
+            )
+    for buffer, output in plan.state:
+        assert plan.buffers[buffer].role == "state" and plan.buffers[buffer].name == plan.outputs[output].name
+    data = np.frombuffer(plan.buffers[plan.uniform_buffer].data, np.int64)
+    words = {(u.role, u.position): data[n] for n, u in enumerate(plan.uniforms) if u.role in ("seed", "offset")}
+    assert set(words) == {(role, stream) for role in ("seed", "offset") for stream in range(2)}
+    assert words["offset", 0] != words["offset", 1]
+
+
+def test_names_of_what_a_function_captures() -> None:
+    held = {"scales": [pf.ones(2), pf.zeros(3)]}
+
+    class Holder:
+        def __init__(self) -> None:
+            self._hidden = {"inner": pf.ones(4)}
+
+        def call(self, x: pf.Tensor) -> pf.Tensor:
+            return x + self._hidden["inner"].sum() + held["scales"][0].sum()
+
+    names = captured_names(Holder().call)
+    assert sorted(names.values()) == ["held.scales.0", "held.scales.1", "inner"]
 
 
 def test_random_numbers_move_on(emulation: Emulation) -> None:

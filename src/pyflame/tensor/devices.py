@@ -69,6 +69,16 @@ def synchronize(device: object = None) -> None:
     open_device(state.device if device is None else parse_device(device)).synchronize()
 
 
+def reset_device(device: object = None) -> None:
+    """Start a simulated device anew, after a fault. Tensors on it are gone, and functions are compiled again.
+
+    A real GPU that has faulted needs a new process, as its driver keeps the fault.
+
+    >>> pf.reset_device("sim:gfx942")
+    """
+    services.reset_device(state.device if device is None else parse_device(device))
+
+
 def explain_devices() -> str:
     """Every kind of device in a line: what is there, or why it cannot be used; and where a program starts.
 

@@ -45,6 +45,7 @@ from pyflame.ir.kernel import Plan
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
 from pyflame.transform.aot_file import read_plan, write_plan
+from pyflame.transform.aot_names import argument_names, captured_names, leaf_names
 from pyflame.transform.aot_tree import pack_tree, unpack_tree
 from pyflame.transform.trace import Traced
 from pyflame.transform.tracer import evaluated
@@ -58,6 +59,7 @@ class Spec:
     kind: str  # input: "tensor" or "float"; output: "result", "state" or "gradient"
     dtype: DType
     shape: Shape
+    name: str = ""  # what the program calls it
 
 
 @dataclass
@@ -66,7 +68,7 @@ class AotPlan:
 
     >>> plan = pf.aot.compile(lambda x: pf.softmax(x * 0.5), pf.ones(64, 256), target="gfx942")
     >>> [b.role for b in plan.buffers], plan.report.clean
-    (['input', 'output', 'constant'], True)
+    (['input', 'output', 'uniforms'], True)
     """
 
     target: str
@@ -74,7 +76,7 @@ class AotPlan:
     inputs: tuple[Spec, ...]  # by position; a float is a word of the uniforms rather than a buffer
     outputs: tuple[Spec, ...]  # by position
     uniforms: tuple[Uniform, ...]  # words of the buffer `uniform_buffer`
-    state: tuple[tuple[int, int], ...]  # (constant buffer, position of the output that is its next value)
+    state: tuple[tuple[int, int], ...]  # (buffer of role state, position of the output that is its next value)
     checks: tuple[tuple[str, str], ...]  # op and line of each check of an index
     arguments: Any  # the structure of the inputs, see aot_tree.py
     result: Any  # the structure of what the function returns
@@ -178,14 +180,14 @@ class AotPlan:
         """The uniforms of the next run: inputs as given, random streams that nobody had before."""
         data = self.buffers[self.uniform_buffer].data
         assert data is not None
-        streams = 1 + max((u.position // 2 for u in self.uniforms if u.source == "random"), default=-1)
-        drawn = [wrap_int(n, int64) for _ in range(streams) for n in default_generator.next_stream()]
+        streams = 1 + max((u.position for u in self.uniforms if u.role in ("seed", "offset")), default=-1)
+        drawn = [default_generator.next_stream() for _ in range(streams)]
         values: list[float] = []
         for number, uniform in enumerate(self.uniforms):
-            if uniform.source == "input":
+            if uniform.role == "input":
                 values.append(leaves[uniform.position])
-            elif uniform.source == "random":
-                values.append(drawn[uniform.position])
+            elif uniform.role in ("seed", "offset"):
+                values.append(wrap_int(drawn[uniform.position][uniform.role == "offset"], int64))
             else:
                 kind = np.float64 if uniform.is_float else np.int64
                 values.append(np.frombuffer(data, kind, 1, 8 * number)[0])
@@ -215,25 +217,25 @@ def compile(fn: Callable[..., Any], *example_inputs: Any, target: str, vendor_li
     arguments = pack_tree(example_inputs, is_traced)
     dense = [v if type(v) is float else _dense(v) for v in leaves]
     traced = _Traced(fn, example_inputs, dense, wanted)
-    names = {"arg": "input", "draw": "random", "value": "value"}
-    uniforms, values = [], []
-    for source, value, is_float in traced.plan.uniforms:
-        kind, at = traced.constants[value] if source == "slot" else ("value", value)
-        uniforms.append(Uniform(names[kind], -1 if kind == "value" else at, is_float))
-        values.append(traced.graph.constants[value].data if source == "slot" else value)
-    returned = traced.returned
-    kinds = ["result"] * returned + ["state"] * len(traced.rebound) + ["gradient"] * len(traced.new_grads)
-    outputs = tuple(Spec(k, m.dtype, m.shape) for k, (_, m, _) in zip(kinds, traced.outputs, strict=True))
-    buffer_of = [traced.plan.outputs[at].buffer for at, _, _ in traced.outputs]
+    given = argument_names(fn, example_inputs, is_traced)
+    names = captured_names(fn)
+    uniforms, values = _uniforms(traced, given)
+    outputs = _outputs(traced, names)
+    by_buffer = {
+        traced.plan.outputs[at].buffer: AotBuffer(
+            meta.nbytes, "output", n, meta.dtype, meta.shape, name=outputs[n].name
+        )
+        for n, (at, meta, _) in enumerate(traced.outputs)
+    }
     lowered, buffers = build_plan(
-        traced.plan, wanted, _inputs(traced), {b: n for n, b in enumerate(buffer_of)}, packed(uniforms, values)
+        traced.plan, wanted, _inputs(traced, given, names), by_buffer, packed(uniforms, values)
     )
     return AotPlan(
         wanted.name,
         lowered,
-        tuple(_input_spec(v) for v in leaves),
+        tuple(_input_spec(v, name) for v, name in zip(leaves, given, strict=True)),
         outputs,
-        tuple(uniforms),
+        uniforms,
         _state(traced, buffers),
         tuple(traced.plan.checks),
         arguments,
@@ -299,23 +301,56 @@ def _dense(value: Tensor) -> Tensor:
     return copied.requires_grad_() if isinstance(value._entry, Leaf) else copied
 
 
-def _input_spec(value: Any) -> Spec:
-    return Spec("float", float64, ()) if type(value) is float else Spec("tensor", value.dtype, value.shape)
+def _input_spec(value: Any, name: str) -> Spec:
+    if type(value) is float:
+        return Spec("float", float64, (), name)
+    return Spec("tensor", value.dtype, value.shape, name)
 
 
-def _inputs(traced: _Traced) -> list[AotBuffer]:
-    """The plan's inputs by position: those of the function, and constants."""
-    found = []
-    for node, (source, at) in zip(traced.graph.inputs, traced.inputs, strict=True):
-        meta = node.meta
-        if source == "arg":
-            found.append(AotBuffer(meta.nbytes, "input", at, meta.dtype, meta.shape))
-            continue
-        if source == "value":
-            known = Tensor(node)
+def _uniforms(traced: _Traced, given: Sequence[str]) -> tuple[tuple[Uniform, ...], list[float]]:
+    """The words of the uniforms and their values now; each random stream has numbers of its own."""
+    drawn = [wrap_int(n, int64) for generator in traced.generators for n in generator.next_stream()]
+    uniforms: list[Uniform] = []
+    values: list[float] = []
+    for source, value, is_float in traced.plan.uniforms:
+        kind, at = traced.constants[value] if source == "slot" else ("value", value)
+        if kind == "arg":
+            uniforms.append(Uniform("input", at, is_float, given[at]))
+            values.append(traced.graph.constants[value].data)
+        elif kind == "draw":
+            uniforms.append(Uniform("offset" if at % 2 else "seed", at // 2, is_float))
+            values.append(drawn[at])
         else:
-            known = traced.cells[at] if source == "cell" else traced.grad_cells[at][0].grad
-        found.append(AotBuffer(meta.nbytes, "constant", -1, meta.dtype, meta.shape, dense_bytes(known)))
+            uniforms.append(Uniform("constant", -1, is_float))
+            values.append(at)
+    return tuple(uniforms), values
+
+
+def _outputs(traced: _Traced, names: Mapping[int, str]) -> tuple[Spec, ...]:
+    """What the function returns, then new values of what it captures, then gradients."""
+    kinds = [("result", name) for name in leaf_names(traced.result, is_tensor, "result")]
+    kinds += [("state", names.get(id(cell), "")) for cell in traced.rebound]
+    kinds += [("gradient", f"{names.get(id(cell), '')}.grad") for cell in traced.new_grads]
+    return tuple(
+        Spec(kind, m.dtype, m.shape, name) for (kind, name), (_, m, _) in zip(kinds, traced.outputs, strict=True)
+    )
+
+
+def _inputs(traced: _Traced, given: Sequence[str], names: Mapping[int, str]) -> list[AotBuffer]:
+    """The plan's inputs by position: those of the function, state and constants."""
+    changed = _changed(traced)
+    found = []
+    for position, node in enumerate(traced.graph.inputs):
+        meta, (source, at) = node.meta, traced.inputs[position]
+        if source == "arg":
+            found.append(AotBuffer(meta.nbytes, "input", at, meta.dtype, meta.shape, name=given[at]))
+            continue
+        owner = _owner(traced, position)
+        known = Tensor(node) if owner is None else owner if source == "cell" else owner.grad
+        assert known is not None
+        role = "constant" if (source, id(owner)) not in changed else "state"
+        name = names.get(id(owner), "") + (".grad" if source == "grad" else "")
+        found.append(AotBuffer(meta.nbytes, role, -1, meta.dtype, meta.shape, dense_bytes(known), name))
     return found
 
 
@@ -324,19 +359,24 @@ def dense_bytes(value: Tensor) -> bytes:
     return np.ascontiguousarray(value.numpy()).tobytes()
 
 
-def _state(traced: _Traced, buffers: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-    """Which constants get a new value from which outputs. `buffers`: of the plan's inputs, by position."""
-    start = traced.returned + len(traced.rebound)
+def _owner(traced: _Traced, position: int) -> Tensor | None:
+    """The captured tensor whose value or gradient is an input of the plan."""
+    source, at = traced.inputs[position]
+    return traced.cells[at] if source == "cell" else traced.grad_cells[at][0] if source == "grad" else None
+
+
+def _changed(traced: _Traced) -> dict[tuple[str, int], int]:
+    """Captured tensors ("cell") and gradients ("grad") that get a new value -> the position of that output."""
     new = {("cell", id(cell)): traced.returned + n for n, cell in enumerate(traced.rebound)}
-    new |= {("grad", id(cell)): start + n for n, cell in enumerate(traced.new_grads)}
-    found = []
-    for position, buffer in buffers.items():
-        source, at = traced.inputs[position]
-        owner = traced.cells[at] if source == "cell" else traced.grad_cells[at][0] if source == "grad" else None
-        output = new.get((source, id(owner)))
-        if output is not None:
-            found.append((buffer, output))
-    return tuple(sorted(found))
+    start = traced.returned + len(traced.rebound)
+    return new | {("grad", id(cell)): start + n for n, cell in enumerate(traced.new_grads)}
+
+
+def _state(traced: _Traced, buffers: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+    """Which buffers get a new value from which outputs. `buffers`: of the plan's inputs, by position."""
+    changed = _changed(traced)
+    keys = {buffer: (traced.inputs[p][0], id(_owner(traced, p))) for p, buffer in buffers.items()}
+    return tuple(sorted((buffer, changed[key]) for buffer, key in keys.items() if key in changed))
 
 
 __all__ = [

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pyflame.engine.aot.build import AotBuffer, AotLaunch, BufferArg, Lowered, ScalarArg, Uniform, find_target
+from pyflame.engine.aot.build import ROLES, AotBuffer, AotLaunch, BufferArg, Lowered, ScalarArg, Uniform, find_target
 from pyflame.transform.aot_tree import unpack_tree
 
-_ROLES = ("input", "constant", "output", "scratch")
 _WORD = 8  # bytes of a uniform
 
 
@@ -36,10 +35,10 @@ def check_plan(
         if number >= 0 and buffers[number].nbytes < nbytes:
             raise ValueError(f"{len(uniforms)} uniforms do not fit into {buffers[number].nbytes} bytes")
     for uniform in uniforms:
-        if uniform.source == "input":
+        if uniform.role == "input":
             _within("a uniform's input", uniform.position, 0, len(inputs))
-        elif uniform.source not in ("value", "random") or type(uniform.position) is not int:
-            raise ValueError(f"a uniform from {uniform.source!r}")
+        elif uniform.role not in ("constant", "seed", "offset") or type(uniform.position) is not int:
+            raise ValueError(f"a uniform that is {uniform.role!r}")
     for constant, output in state:
         _within("a state's buffer", constant, 0, len(buffers))
         _within("a state's output", output, 0, len(outputs))
@@ -58,7 +57,7 @@ def _within(what: str, number: Any, low: int, high: int) -> None:
 
 def _check_buffer(buffer: AotBuffer, specs: Sequence[Any] | None) -> None:
     _within("a size", buffer.nbytes, 0, 1 << 62)
-    if buffer.role not in _ROLES:
+    if buffer.role not in ROLES:
         raise ValueError(f"a buffer that is {buffer.role!r}")
     for size in buffer.shape:
         _within("an extent", size, 0, 1 << 62)

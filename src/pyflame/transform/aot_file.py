@@ -1,4 +1,4 @@
-"""Ahead-of-time plans in files. The format, version 1, all numbers little-endian:
+"""Ahead-of-time plans in files. The format, version 2, all numbers little-endian:
 
     8 bytes    "PYFLMAOT"
     4 bytes    version of the format
@@ -29,7 +29,7 @@ from pyflame.engine.aot.resources import KernelResources, Report
 from pyflame.transform.aot_check import check_plan
 
 MAGIC = b"PYFLMAOT"
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<8sII")
 _DIGEST = 32
 _ALIGNMENT = 64
@@ -80,15 +80,16 @@ def write_plan(path: str | os.PathLike[str], plan: Any) -> None:
                 "dtype": _name(b.dtype),
                 "shape": b.shape,
                 "data": None if b.data is None else blobs.add(b.data),
+                "name": b.name,
             }
             for b in plan.buffers
         ],
         "uniform_buffer": plan.uniform_buffer,
         "error_buffer": plan.error_buffer,
         "report": [k.to_json() for k in plan.report.kernels],
-        "inputs": [[s.kind, s.dtype.name, s.shape] for s in plan.inputs],
-        "outputs": [[s.kind, s.dtype.name, s.shape] for s in plan.outputs],
-        "uniforms": [[u.source, u.position, u.is_float] for u in plan.uniforms],
+        "inputs": [[s.kind, s.dtype.name, s.shape, s.name] for s in plan.inputs],
+        "outputs": [[s.kind, s.dtype.name, s.shape, s.name] for s in plan.outputs],
+        "uniforms": [[u.role, u.position, u.is_float, u.name] for u in plan.uniforms],
         "state": plan.state,
         "checks": plan.checks,
         "arguments": plan.arguments,
@@ -149,6 +150,7 @@ def _plan(header: dict[str, Any], blobs: _Reader, spec: Any) -> dict[str, Any]:
             None if b["dtype"] is None else as_dtype(b["dtype"]),
             tuple(b["shape"]),
             None if b["data"] is None else blobs.get(b["data"]),
+            b["name"],
         )
         for b in header["buffers"]
     )
@@ -167,7 +169,7 @@ def _plan(header: dict[str, Any], blobs: _Reader, spec: Any) -> dict[str, Any]:
     )
     report = Report(header["target"], tuple(map(KernelResources.from_json, header["report"])))
     specs = {
-        side: tuple(spec(kind, as_dtype(dtype), tuple(shape)) for kind, dtype, shape in header[side])
+        side: tuple(spec(kind, as_dtype(dtype), tuple(shape), name) for kind, dtype, shape, name in header[side])
         for side in ("inputs", "outputs")
     }
     return {

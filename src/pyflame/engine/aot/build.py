@@ -45,9 +45,10 @@ class ScalarArg:
 
 @dataclass(frozen=True)
 class AotBuffer:
-    """Memory that a plan needs, aligned to ALIGNMENT bytes. `role`: input, output, constant or scratch.
+    """Memory that a plan needs, aligned to ALIGNMENT bytes. `role`: one of ROLES.
 
-    Constants come with their bytes. `position`: among the function's inputs, or among the plan's outputs.
+    All but inputs, outputs and scratch come with their bytes. `position`: among the function's inputs, or among the
+    plan's outputs. `name`: what the program calls it.
     """
 
     nbytes: int
@@ -56,6 +57,10 @@ class AotBuffer:
     dtype: DType | None = None  # None: bytes of several kinds
     shape: Shape = ()
     data: bytes | None = field(default=None, repr=False)
+    name: str = ""
+
+
+ROLES = ("input", "state", "constant", "output", "uniforms", "errors", "scratch")  # in this order
 
 
 @dataclass(frozen=True)
@@ -76,9 +81,10 @@ class AotLaunch:
 class Uniform:
     """A word of the uniforms: a constant, the float at a position of the inputs, or a number of a random stream."""
 
-    source: str  # "value", "input" or "random"
-    position: int  # input: of the float; random: 2 * stream, + 1 for its offset
+    role: str  # "constant", "input", "seed" or "offset"
+    position: int  # input: of the float; seed and offset: of the stream; constant: -1
     is_float: bool  # float64, else int64
+    name: str = ""  # of the input
 
 
 @dataclass(frozen=True)
@@ -109,31 +115,29 @@ def packed(uniforms: Sequence[Uniform], values: Sequence[float]) -> bytes:
 
 
 def lower(
-    plan: Plan, target: Target, inputs: Sequence[AotBuffer], outputs: Mapping[int, int], uniforms: bytes
+    plan: Plan, target: Target, inputs: Sequence[AotBuffer], outputs: Mapping[int, AotBuffer], uniforms: bytes
 ) -> tuple[Lowered, dict[int, int]]:
     """Build a plan; gives with it the buffers of the plan's inputs, by position.
 
-    `inputs`: those inputs, constants among them; `outputs`: position of each output buffer; `uniforms`: as of now.
+    `inputs`: those inputs, constants among them; `outputs`: by number of the plan's buffer; `uniforms`: as of now.
     """
     assert not plan.consumed and not plan.heirs, "an ahead-of-time plan leaves its inputs alone"
     sources = [_source(plan, number, target) for number in range(len(plan.launches))]
     found = {
-        n: inputs[b.position]
-        if b.role == "input"
-        else AotBuffer(b.nbytes, "output", outputs[n], dtype=b.dtype, shape=b.shape)
+        n: inputs[b.position] if b.role == "input" else outputs[n]
         for n, b in enumerate(plan.buffers)
         if b.role != "scratch"
     }
-    order = sorted(found, key=lambda n: (_ROLES.index(found[n].role), found[n].position))
+    order = sorted(found, key=lambda n: (ROLES.index(found[n].role), found[n].position))
     buffers = [found[n] for n in order]
     place = {n: (i, 0) for i, n in enumerate(order)}  # plan buffer -> buffer, byte offset
     uniform_buffer = error_buffer = scratch = -1
     if uniforms:
         uniform_buffer = len(buffers)
-        buffers.append(AotBuffer(len(uniforms), "constant", data=uniforms))
+        buffers.append(AotBuffer(len(uniforms), "uniforms", data=uniforms))
     if plan.checks:
         error_buffer = len(buffers)
-        buffers.append(AotBuffer(ERROR_BYTES, "constant", -1, int64, (3,), bytes(ERROR_BYTES)))
+        buffers.append(AotBuffer(ERROR_BYTES, "errors", -1, int64, (3,), bytes(ERROR_BYTES)))
     arena = -(-plan.arena_bytes // ALIGNMENT) * ALIGNMENT
     own = max((s.scratch_bytes for s in sources), default=0)
     if arena + own:
@@ -168,7 +172,6 @@ def lower(
     return lowered, {b.position: place[n][0] for n, b in enumerate(plan.buffers) if b.role == "input"}
 
 
-_ROLES = ("input", "constant", "output")
 _NOTHING = ScalarArg(0, int64)
 
 

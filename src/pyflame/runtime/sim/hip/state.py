@@ -30,7 +30,7 @@ _HANDLES = 1 << 62  # handles are no addresses of anything
 _LEGACY, _PER_THREAD = 1, 2  # hipStreamLegacy and hipStreamPerThread
 _GO_ON = (
     "Go on with another one (PYFLAME_SIM_DEVICES sets how many there are), or reset it (hipDeviceReset, "
-    "pyflame.engine.services.reset_device), which frees its memory"
+    "pyflame.reset_device), which frees its memory"
 )
 
 
