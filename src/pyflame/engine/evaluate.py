@@ -1,8 +1,9 @@
 """Evaluation: from pending Nodes to Values, through the cache of plans.
 
 The key of a plan is the structure of the graph: per node its signature and the positions of its sources. Numbers are
-no part of it, so a changing learning rate neither plans nor compiles anything. Nodes that something outside of the
-graph still holds (a Tensor, the tape, another pending graph) are computed along, so nothing is computed twice.
+no part of it, so a changing learning rate neither plans nor compiles anything; nor is where a slice of something in
+memory begins (`engine/views.py`). Nodes that something outside of the graph still holds (a Tensor, the tape, another
+pending graph) are computed along, so nothing is computed twice.
 
 Each device has a lock, held while a graph is walked, run and turned into leaves. None is held while a plan is made,
 kernels are compiled or a device is waited for: what is missing is made first, then the graph is walked again.
@@ -31,9 +32,10 @@ from pyflame.engine.ownership import held, sole_owner
 from pyflame.engine.report import debug_print
 from pyflame.engine.table import table_for
 from pyflame.engine.value import Value
+from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, F, Node, signature
 from pyflame.ir.kernel import Plan
-from pyflame.ir.opdef import CONST, COPY, IOTA, LEAF, MOVEMENT
+from pyflame.ir.opdef import CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
 from pyflame.passes.legalise import legalise
 from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
@@ -57,21 +59,55 @@ plan_stats = PlanStats()
 
 
 class PendingGraph:
-    """The unevaluated nodes under some outputs: their structure as a key, their leaves and constants."""
+    """The unevaluated nodes under some outputs: their structure as a key, their leaves and constants.
 
-    __slots__ = ("constants", "copies", "inputs", "key", "lines", "order", "outputs", "owned")
+    With `slices`, slices of what is in memory become leaves; the caller holds the device's lock.
+    """
 
-    def __init__(self, outputs: Sequence[Node], keep_held: bool = True) -> None:
-        order: list[Node] = []
+    __slots__ = ("constants", "copies", "inputs", "key", "lines", "order", "outputs", "overwritten", "owned", "views")
+
+    def __init__(self, outputs: Sequence[Node], keep_held: bool = True, slices: bool = False) -> None:
         index: dict[Node, int] = {}
-        key: list[int] = []
+        uses: list[int] = []  # by other nodes of the graph
+        key = self._walk(outputs, index, uses, slices)
+        if slices and not self._take_views():
+            key = self._walk(outputs, index, uses, False)
+        aliasing = bool(self.overwritten)
+        wanted = dict.fromkeys(outputs)
+        held_views: list[Node] = []  # they stay views, and are read again later
+        if keep_held:
+            # `index` holds each node once, and its readers in this graph once per use.
+            for node in compress(self.order, held(self.order, [used + 1 for used in uses])):
+                if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
+                    held_views.append(node)
+                while node.op.kind == MOVEMENT:  # of a view, what it shows is kept
+                    node = node.srcs[0]
+                if node.op.kind not in _NEVER_KEPT:
+                    wanted[node] = None
+            node = None  # type: ignore[assignment]  # nothing but the graph may hold one when references are counted
+        self.outputs = list(wanted)
+        self.owned: list[Node] = []
+        if aliasing:
+            read = {index[n] for n in _below(held_views, wanted)}
+            known = [uses[index[n]] + 2 for n in self.inputs]  # its readers, order and index
+            sole = compress(self.inputs, sole_owner(self.inputs, known))
+            self.owned = [n for n in sole if index[n] not in read]
+        key.append(-1)
+        key += [index[n] for n in self.outputs]
+        self.key = (*key, *(("own", index[n]) for n in self.owned))
+
+    def _walk(self, outputs: Sequence[Node], index: dict[Node, int], uses: list[int], slices: bool) -> list[int]:
+        """Visit all nodes, sources first; gives the key of their structure. Every evaluation comes through here."""
+        self.order: list[Node] = []
         self.inputs: list[Node] = []
         self.constants: list[Node] = []
         self.copies: list[Node] = []
         self.lines: list[str] = []  # where the ops were called whose values are checked
-        uses: list[int] = []
-        aliasing = False
-        stack: list[Node] = []
+        self.overwritten: set[int] = set()  # ids of memory that ops would like to write to; 0: of what is yet to come
+        self.views: dict[Node, Value] = {}
+        index.clear()
+        uses.clear()
+        order, key, stack = self.order, list[int](), list[Node]()
         for root in outputs:
             stack.append(root)
             while stack:
@@ -80,6 +116,9 @@ class PendingGraph:
                     stack.pop()
                     continue
                 srcs, op, sig = node.srcs, node.op, node.sig  # at once: another device's thread may evaluate it
+                if slices and op is _SLICE and (value := view_of_memory(node)) is not None:
+                    self.views[node] = value
+                    srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)
                 depth = len(stack)
                 for s in srcs:
                     if s not in index:
@@ -95,42 +134,33 @@ class PendingGraph:
                     at = index[s]
                     uses[at] += 1
                     key.append(at)
-                if op.plain:
-                    continue
-                if op.kind == LEAF:
-                    self.inputs.append(node)
-                elif op.kind == CONST:
-                    self.constants.append(node)
-                elif op.kind == COPY:
-                    self.copies.append(node)
-                aliasing = aliasing or op.alias is not None
-                if node.line is not None:
-                    self.lines.append(node.line)
-        # nothing but the graph may hold a node when references are counted
-        s = node = srcs = None  # type: ignore[assignment]
-        self.order = order
-        wanted = dict.fromkeys(outputs)
-        views: list[Node] = []  # that somebody holds, and that stay views: they are read again later
-        if keep_held:
-            # `index` holds each node once, and its readers in this graph once per use.
-            for node in compress(order, held(order, [used + 1 for used in uses])):
-                if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
-                    views.append(node)
-                while node.op.kind == MOVEMENT:  # of a view, what it shows is kept
-                    node = node.srcs[0]
-                if node.op.kind not in _NEVER_KEPT:
-                    wanted[node] = None
-            node = None  # type: ignore[assignment]
-        self.outputs = list(wanted)
-        self.owned: list[Node] = []
-        if aliasing:
-            read = {index[n] for n in _below(views, wanted)}
-            known = [uses[index[n]] + 2 for n in self.inputs]  # its readers, order and index
-            sole = compress(self.inputs, sole_owner(self.inputs, known))
-            self.owned = [n for n in sole if index[n] not in read]
-        key.append(-1)
-        key += [index[n] for n in self.outputs]
-        self.key = (*key, *(("own", index[n]) for n in self.owned))
+                if not op.plain:
+                    self._note(node, op, srcs)
+        return key
+
+    def _note(self, node: Node, op: OpDef, srcs: tuple[Node, ...]) -> None:
+        """Whatever a plan must know of a node beside its structure."""
+        if op.kind == LEAF:
+            self.inputs.append(node)
+        elif op.kind == CONST:
+            self.constants.append(node)
+        elif op.kind == COPY:
+            self.copies.append(node)
+        if op.alias is not None:
+            base = srcs[op.alias]
+            self.overwritten.add(id(base.data.storage) if base.op.kind == LEAF else 0)
+        if node.line is not None:
+            self.lines.append(node.line)
+
+    def _take_views(self) -> bool:
+        """Turn slices into leaves, unless they share memory with what is overwritten: then a plan must see who else
+        reads it, or it is copied."""
+        if self.views:
+            if any(id(value.storage) in self.overwritten for value in self.views.values()):
+                return False
+            write_all(_leaves(list(self.views), list(self.views.values())))
+            self.views.clear()
+        return True
 
     def copy(self) -> PendingGraph:
         """The same graph in nodes of its own, for a planner: another thread may evaluate the others meanwhile."""
@@ -156,6 +186,7 @@ def _below(nodes: list[Node], stop: Container[Node]) -> Iterator[Node]:
 
 
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
+_SLICE, _LEAF = OPS["slice"], OPS["leaf"]
 
 
 def evaluate(nodes: Sequence[Node]) -> None:
@@ -194,7 +225,13 @@ def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | None:
         left = [n for n in nodes if n.op.kind not in (LEAF, CONST)]
         if not left:
             return None
-        graph = PendingGraph(left)
+        views = {n: value for n in left if (value := view_of_memory(n)) is not None}
+        if views:
+            write_all(_leaves(list(views), list(views.values())))
+            left = [n for n in left if n not in views]
+            if not left:
+                return None
+        graph = PendingGraph(left, slices=True)
         if graph.copies:
             return graph.copies[0]
         if device.id == CPU and device.compiler is None:
@@ -223,7 +260,7 @@ def _leaves(nodes: Sequence[Node], values: Sequence[Value]) -> Writes:
     names = ("data", "sig", "srcs", "attrs", "line", "op")
     new: list[Any] = []
     for n, value in zip(nodes, values, strict=True):
-        new += (value, signature("leaf", n.meta, value.strides), (), (), None, OPS["leaf"])
+        new += (value, signature("leaf", n.meta, value.strides), (), (), None, _LEAF)
     return [n for n in nodes for _ in names], names * len(nodes), new
 
 

@@ -1,0 +1,86 @@
+"""Views of evaluated values: a part of a tensor that is in memory already is that memory, from another byte on.
+
+A slice of a leaf is no work for a plan. It becomes a leaf of its own when a graph is walked, over the same memory:
+where it begins is a pointer, so no key holds it, and a loop over `data[i:i + 8]` plans once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyflame.core.shape import Shape, contiguous_strides, is_contiguous
+from pyflame.engine.value import Value
+from pyflame.ir import Node
+from pyflame.ir.opdef import LEAF, MOVEMENT
+
+Layout = tuple[int, tuple[int, ...]]  # offset and strides, in elements
+
+
+def view_of_memory(node: Node) -> Value | None:
+    """The memory of a node that only moves elements of a leaf; None where it must be computed, or has no memory."""
+    size = node.meta.size
+    chain: list[Node] = []
+    while (op := node.op).kind == MOVEMENT:
+        chain.append(node)
+        srcs = node.srcs
+        if not srcs:  # another thread has evaluated it since
+            return None
+        node = srcs[0]
+    value = node.data
+    if op.kind != LEAF or not isinstance(value, Value) or value.storage is None:
+        return None
+    if not size:
+        return Value(value.storage, value.offset)
+    offset, strides = 0, contiguous_strides(node.shape) if value.strides is None else value.strides
+    for moved in reversed(chain):
+        layout = _moved(moved, node.shape, offset, strides)
+        if layout is None:
+            return None
+        node, (offset, strides) = moved, layout
+    start = value.offset + offset * node.meta.dtype.itemsize
+    return Value(value.storage, start, None if is_contiguous(node.shape, strides) else strides)
+
+
+def _moved(node: Node, source: Shape, offset: int, strides: tuple[int, ...]) -> Layout | None:
+    """Where the elements of a movement op lie, given where those of its source do."""
+    name, attrs = node.op.name, node.attrs
+    if not attrs:  # another thread has evaluated it since
+        return None
+    (how,) = attrs
+    if name == "slice":
+        start = offset + sum(stride * first for stride, (first, _, _) in zip(strides, how, strict=True))
+        return start, tuple([stride * step for stride, (_, step, _) in zip(strides, how, strict=True)])
+    if name == "permute":
+        return offset, tuple([strides[axis] for axis in how])
+    if name == "expand":
+        skip = len(how) - len(source)
+        kept = [0 if size == 1 else stride for size, stride in zip(source, strides, strict=True)]
+        return offset, (*[0] * skip, *kept)
+    if name == "reshape":
+        found = reshaped_strides(source, strides, how)
+        return None if found is None else (offset, found)
+    return None
+
+
+def reshaped_strides(shape: Shape, strides: Sequence[int], wanted: Shape) -> tuple[int, ...] | None:
+    """Strides of the same memory under another shape; None where its elements would have to move.
+
+    >>> reshaped_strides((4, 6), (12, 1), (2, 2, 6)), reshaped_strides((4, 6), (12, 1), (24,))
+    ((24, 12, 1), None)
+    """
+    axes = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    out: list[int] = []
+    left, step = 1, 1  # what is left to divide of a run of axes that lie as one, innermost first
+    for size in reversed(wanted):
+        if size == 1:
+            out.append(0)
+            continue
+        if left == 1:
+            left, step = axes.pop()
+        while left % size and axes and axes[-1][1] == step * left:
+            left *= axes.pop()[0]
+        if left % size:
+            return None
+        out.append(step)
+        left, step = left // size, step * size
+    return tuple(reversed(out))
