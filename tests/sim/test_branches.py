@@ -14,7 +14,7 @@ from pyflame.core.errors import AMDDeviceFaultError
 from pyflame.engine import capture
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.capture import CapturedRunner
-from pyflame.engine.merge import place
+from pyflame.engine.merge import Place, places
 from pyflame.ir.kernel import Launch, Plan
 from pyflame.schedule.split import Way, divide, takes
 from tests.sim.devices import own_gpus
@@ -64,11 +64,11 @@ def divided(plan: Plan, apart: int) -> Plan:
     return plan
 
 
-def collide(plan: Plan, first: Launch, second: Launch) -> bool:
+def collide(at: list[Place], first: Launch, second: Launch) -> bool:
     """Whether one stores to memory that the other touches."""
     for mine, theirs in ((first, second), (second, first)):
-        stored = [place(plan, mine.buffers[a.buffer][0]) for _, a in mine.kernel.stores]
-        for memory, low, high in (place(plan, b) for b, _ in theirs.buffers):
+        stored = [at[mine.buffers[a.buffer][0]] for _, a in mine.kernel.stores]
+        for memory, low, high in (at[b] for b, _ in theirs.buffers):
             if any(m == memory and a < high and low < b for m, a, b in stored):
                 return True
     return False
@@ -94,10 +94,10 @@ def test_launches_that_share_memory_wait_for_each_other(make: Any, apart: int) -
             order = steps(plan)
             assert [step.launch for step in order] == list(range(len(plan.launches)))
             assert 4 <= sum(step.side for step in order) <= len(order) * 3 // 4
-            done = before(order)
+            done, at = before(order), places(plan)
             for later, second in enumerate(plan.launches):
                 for earlier, first in enumerate(plan.launches[:later]):
-                    assert earlier in done[later] or not collide(plan, first, second), (earlier, later)
+                    assert earlier in done[later] or not collide(at, first, second), (earlier, later)
 
 
 def test_gradients_of_products_lie_apart() -> None:

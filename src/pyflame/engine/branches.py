@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyflame.engine.merge import SENTINEL, place
+from pyflame.engine.merge import SENTINEL, Place, places
 from pyflame.ir.kernel import Launch, Plan
 
 PRODUCTS = ("matmul", "conv_general")  # anchors that write to nothing but what their kernels store
@@ -64,12 +64,12 @@ def _chain(needs: list[set[int]], done: list[float]) -> set[int]:
 
 def dependencies(plan: Plan) -> list[set[int]]:
     """For each launch the earlier ones that it must wait for, short of those that they wait for in turn."""
-    places = [place(plan, buffer) for buffer in range(len(plan.buffers))]
+    at = places(plan)
     known: dict[int, list[tuple[int, int, int, bool]]] = {}  # by memory: from, to, launch, whether it writes
     needs = []
     for number, launch in enumerate(plan.launches):
         before: set[int] = set()
-        for memory, low, high, written in _touched(launch, places):
+        for memory, low, high, written in _touched(launch, at):
             uses = known.setdefault(memory, [])
             before |= {n for start, end, n, wrote in uses if start < high and low < end and (written or wrote)}
             if written:  # who comes next waits for this launch, which waits for them
@@ -79,12 +79,12 @@ def dependencies(plan: Plan) -> list[set[int]]:
     return needs
 
 
-def _touched(launch: Launch, places: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, bool]]:
+def _touched(launch: Launch, at: list[Place]) -> Iterator[tuple[int, int, int, bool]]:
     """Memory that a launch uses: which, from, to, and whether it may write there."""
     anchor = launch.kernel.anchor
     anything = anchor is not None and (launch.consumes or anchor.op.name not in PRODUCTS)
     written = {launch.buffers[access.buffer][0] for _, access in launch.kernel.stores}
     for buffer in dict.fromkeys(buffer for buffer, _ in launch.buffers):
-        yield *places[buffer], anything or buffer in written
+        yield *at[buffer], anything or buffer in written
     if anything or launch.kernel.checked:
         yield _ERRORS, 0, SENTINEL, True

@@ -4,13 +4,16 @@ optimiser's step are updated together."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pyflame.ir.kernel import Launch, Phase, Plan, Source
 
 MAX_BUFFERS = 448  # of one launch: the runner's limit is 512
 WINDOW = 16  # launches to look back for one to join
 SENTINEL = 1 << 62
+ARENA = -1  # as memory
+
+Place = tuple[int, int, int]  # memory, first byte, end
 
 # arg: parts, then per part where its iterations, its args and its buffers begin; a last entry ends the iterations
 _DISPATCH = """
@@ -24,28 +27,65 @@ PF_KERNEL(PF_KEY_0) {
 """
 
 
+@dataclass
+class _Footprint:
+    """What some launches write and what they touch: memory of inputs and outputs, and spans of the arena."""
+
+    written: set[int] = field(default_factory=set)
+    touched: set[int] = field(default_factory=set)
+    spans_written: list[tuple[int, int]] = field(default_factory=list)
+    spans_touched: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, other: _Footprint) -> None:
+        self.written |= other.written
+        self.touched |= other.touched
+        self.spans_written += other.spans_written
+        self.spans_touched += other.spans_touched
+
+    def conflicts(self, other: _Footprint) -> bool:
+        """Whether one writes what the other touches."""
+        return (
+            not self.written.isdisjoint(other.touched)
+            or not other.written.isdisjoint(self.touched)
+            or _overlap(self.spans_written, other.spans_touched)
+            or _overlap(other.spans_written, self.spans_touched)
+        )
+
+
+@dataclass
+class _Run:
+    """Launches that become one: their numbers, and how many buffers they have."""
+
+    launches: list[int]
+    buffers: int
+    footprint: _Footprint
+
+
 def merge(plan: Plan, sources: Sequence[Source]) -> list[Source]:
     """Merge the plan's launches where that changes nothing; gives their sources."""
-    runs: list[list[int]] = []
-    for number, source in enumerate(sources):
-        run = _host(plan, sources, runs, number) if _plain(plan.launches[number], source) else None
+    at = places(plan)
+    runs: list[_Run] = []
+    for number, (launch, source) in enumerate(zip(plan.launches, sources, strict=True)):
+        single = _Run([number], len(launch.buffers), _footprint(launch, at))
+        run = _host(sources, runs, single) if _plain(launch, source) else None
         if run is None:
-            runs.append([number])
+            runs.append(single)
         else:
-            run.append(number)
-    merged = [_merged([plan.launches[i] for i in run], [sources[i] for i in run]) for run in runs]
+            run.launches.append(number)
+            run.buffers += single.buffers
+            run.footprint.add(single.footprint)
+    merged = [_merged([plan.launches[i] for i in run.launches], [sources[i] for i in run.launches]) for run in runs]
     plan.launches = [launch for launch, _ in merged]
     return [source for _, source in merged]
 
 
-def _host(plan: Plan, sources: Sequence[Source], runs: list[list[int]], number: int) -> list[int] | None:
+def _host(sources: Sequence[Source], runs: list[_Run], single: _Run) -> _Run | None:
     """The run of launches that a launch can join: same text, and nothing since it began stands in the way."""
-    launch = plan.launches[number]
+    (number,) = single.launches
     for run in reversed(runs[-WINDOW:]):
-        if any(_conflict(plan, plan.launches[i], launch) for i in run):
+        if run.footprint.conflicts(single.footprint):
             return None
-        buffers = sum(len(plan.launches[i].buffers) for i in [*run, number])
-        if sources[run[0]].text == sources[number].text and buffers <= MAX_BUFFERS:
+        if sources[run.launches[0]].text == sources[number].text and run.buffers + single.buffers <= MAX_BUFFERS:
             return run
     return None
 
@@ -55,31 +95,37 @@ def _plain(launch: Launch, source: Source) -> bool:
     return launch.kernel.anchor is None and len(source.phases) == 1 and not own_memory and not launch.kernel.checked
 
 
-def _conflict(plan: Plan, first: Launch, second: Launch) -> bool:
-    """Whether one writes what the other touches, in the arena or through an heir."""
-    written = [[launch.buffers[a.buffer][0] for _, a in launch.kernel.stores] for launch in (first, second)]
-    touched = [[buffer for buffer, _ in launch.buffers] for launch in (first, second)]
-    return any(
-        _overlap(place(plan, w), place(plan, t))
-        for mine, theirs in ((written[0], touched[1]), (written[1], touched[0]))
-        for w in mine
-        for t in theirs
-    )
+def _footprint(launch: Launch, places: Sequence[Place]) -> _Footprint:
+    out = _Footprint()
+    stored = {launch.buffers[access.buffer][0] for _, access in launch.kernel.stores}
+    for buffer, _ in launch.buffers:
+        memory, begin, end = places[buffer]
+        if memory != ARENA:
+            out.touched.add(memory)
+            if buffer in stored:
+                out.written.add(memory)
+        else:
+            out.spans_touched.append((begin, end))
+            if buffer in stored:
+                out.spans_written.append((begin, end))
+    return out
 
 
-def place(plan: Plan, buffer: int) -> tuple[int, int, int]:
-    """Memory, first byte and end of a buffer. An heir may lie where its input lies."""
-    decl = plan.buffers[buffer]
-    if decl.role == "scratch":
-        return -1, decl.offset, decl.offset + decl.nbytes
-    given = next((p for p, heir in plan.heirs.items() if heir == buffer), None)
-    if given is None:
-        given = decl.position if decl.role == "input" else len(plan.buffers) + buffer
-    return given, 0, SENTINEL
+def places(plan: Plan) -> list[Place]:
+    """Where each buffer lies. An heir may lie where its input lies."""
+    given = {heir: position for position, heir in plan.heirs.items()}
+    out = []
+    for number, decl in enumerate(plan.buffers):
+        if decl.role == "scratch":
+            out.append((ARENA, decl.offset, decl.offset + decl.nbytes))
+        else:
+            own = decl.position if decl.role == "input" else len(plan.buffers) + number
+            out.append((given.get(number, own), 0, SENTINEL))
+    return out
 
 
-def _overlap(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
-    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
+def _overlap(ones: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> bool:
+    return any(begin < last and first < end for begin, end in ones for first, last in others)
 
 
 def _merged(launches: Sequence[Launch], sources: Sequence[Source]) -> tuple[Launch, Source]:
