@@ -12,7 +12,8 @@ import sys
 from benchmarks.timing import one_thread, show
 
 NAMES = (
-    "elementwise", "rows", "matmul", "conv", "attention", "overhead", "graphs", "training", "memory", "data", "sim",
+    "elementwise", "rows", "matmul", "conv", "attention", "overhead", "graphs", "loops", "training", "memory", "data",
+    "sim",
 )  # fmt: skip
 
 

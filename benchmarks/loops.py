@@ -2,23 +2,25 @@
 length, tensor work on items of a dataset, and loops that nobody evaluates. Each runs the same function with either
 library; what is compared is the time of a step once the loop has been through twice.
 
-`python -m benchmarks.loops` also prints what was planned and compiled in the measured passes, which should be nothing.
+`python -m benchmarks --one-thread loops` also prints what was planned and compiled in the measured passes, which should
+be nothing.
 """
 
 from __future__ import annotations
 
 import itertools
-import statistics
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyflame as pf
-from benchmarks.timing import SETTLE, Result
+from benchmarks.timing import SETTLE, Result, clock_and_summary
 
 ROUNDS = 5
 REACH = 1 / 1.3
+CHOSEN = os.environ.get("LOOPS", "").split()  # names of loops, to run no others
 
 Loop = Callable[[Any], tuple[Callable[[], Any], int]]  # library -> one pass over the loop, and how many steps that is
 
@@ -279,6 +281,7 @@ def _measured(loop: Loop, rounds: int) -> tuple[Result, str]:
     """Seconds per step of both, in turns, after two passes each; and what was planned and compiled meanwhile."""
     import torch
 
+    clock, summary = clock_and_summary()
     passes = {"pyflame": loop(pf), "torch": loop(torch)}
     times: dict[str, list[float]] = {name: [] for name in passes}
     started = time.perf_counter()
@@ -292,20 +295,20 @@ def _measured(loop: Loop, rounds: int) -> tuple[Result, str]:
     for _ in range(rounds):
         for name, (one_pass, steps) in passes.items():
             time.sleep(SETTLE)  # until the other's thread pool has come to rest
-            started = time.perf_counter()
+            started = clock()
             one_pass()
-            times[name].append((time.perf_counter() - started) / steps)
+            times[name].append((clock() - started) / steps)
     after = pf.compile_stats()
     note = f"{after.plan_misses - before.plan_misses} plans, {after.compiles - before.compiles} kernels"
     note += f"; the first pass took {first:.2f} s, the second {second:.2f} s"
-    seconds = {name: statistics.median(t) for name, t in times.items()}
+    seconds = {name: summary(t) for name, t in times.items()}
     return Result(loop.__name__.replace("_", " "), 0, "us", seconds, REACH), note
 
 
-def run(names: tuple[str, ...] = ()) -> list[Result]:
+def run() -> list[Result]:
     results = []
     for loop in LOOPS:
-        if not names or loop.__name__ in names:
+        if not CHOSEN or loop.__name__ in CHOSEN:
             result, note = _measured(loop, ROUNDS)
             print(
                 f"{result.work}: {result.ours * 1e6:.0f} us, torch {result.seconds['torch'] * 1e6:.0f} us, "
@@ -315,7 +318,3 @@ def run(names: tuple[str, ...] = ()) -> list[Result]:
             )
             results.append(result)
     return results
-
-
-if __name__ == "__main__":
-    run(tuple(sys.argv[1:]))

@@ -55,9 +55,14 @@ def one_thread() -> None:
         os.environ[variable] = "1"
 
 
+def clock_and_summary() -> tuple[Callable[[], float], Callable[[list[float]], float]]:
+    """What to measure with, and what to make of several measurements."""
+    return (time.process_time, min) if _ONE_THREAD else (time.perf_counter, statistics.median)
+
+
 def measure(contenders: dict[str, Callable[[], object]], *, rounds: int = 7, budget: float = 0.25) -> dict[str, float]:
     """Median seconds per call of each contender. Every round gives each of them about `budget` / rounds seconds."""
-    clock, summary = (time.process_time, min) if _ONE_THREAD else (time.perf_counter, statistics.median)
+    clock, summary = clock_and_summary()
     repeats = {}
     for name, fn in contenders.items():
         for _ in range(3):

@@ -126,3 +126,96 @@ def test_strides_of_a_reshape_are_numpys() -> None:
             assert [a for a, n in zip(got, wanted, strict=True) if n != 1] == [
                 a for a, n in zip(view.strides, wanted, strict=True) if n != 1
             ]
+
+
+# --- loops that are one graph -----------------------------------------------------------------------------------------
+
+
+def recurrence(x: Any, w: Any, turns: int, tanh: Any) -> Any:
+    for i in range(turns):
+        x = tanh(x @ w) * 0.9 + (x if i % 2 else -x) * 0.1
+    return x
+
+
+def test_a_loop_that_nobody_evaluates_is_planned_once_for_any_number_of_turns() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((4, 8)).astype(np.float32), 0.3 * rng.standard_normal((8, 8)).astype(np.float32)
+    x, w = pf.tensor(a), pf.tensor(b)
+    for turns in (60, 61, 62, 63, 64, 65, 66, 67):  # one for each number of turns that is left over
+        recurrence(x, w, turns, pf.tanh).numpy()
+    with nothing_planned():
+        for turns in (50, 73, 90, 120):
+            got = recurrence(x, w, turns, pf.tanh).numpy()
+            np.testing.assert_allclose(got, recurrence(a, b, turns, np.tanh), rtol=2e-4, atol=2e-4)
+
+
+def test_gradients_of_a_loop_are_planned_once_for_any_number_of_turns() -> None:
+    def gradient(turns: int) -> Any:
+        w = pf.tensor(np.eye(6, dtype=np.float32) * 0.9).requires_grad_()
+        recurrence(pf.arange(12.0).reshape(2, 6) / 12, w, turns, pf.tanh).sum().backward()
+        assert w.grad is not None
+        return w.grad.numpy()
+
+    def expected(turns: int) -> Any:
+        with eagerly():
+            return gradient(turns)
+
+    for turns in (40, 41, 42, 43, 44, 45):
+        gradient(turns)
+    before = plan_stats.misses
+    for turns in (50, 63):
+        np.testing.assert_allclose(gradient(turns), expected(turns), rtol=1e-4, atol=1e-5)
+    assert plan_stats.misses <= before + 4
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Without what `plan_stats` would count."""
+    before = plan_stats.misses
+    with pf.eager():
+        yield
+    plan_stats.misses = before
+
+
+def test_a_graph_that_comes_again_and_again_is_planned_as_a_whole() -> None:
+    x, w = pf.ones(3, 5), pf.full((5, 5), 0.1)
+    pf.eval(x, w)
+    results = []
+    for _ in range(6):
+        hits = plan_stats.hits + plan_stats.misses
+        results.append(recurrence(x, w, 40, pf.tanh).numpy())
+    assert plan_stats.hits + plan_stats.misses == hits + 1
+    for result in results:
+        np.testing.assert_allclose(result, results[-1], rtol=1e-5)
+
+
+def test_a_long_loop_needs_no_more_memory_than_a_short_one() -> None:
+    def peak(turns: int) -> int:
+        x = pf.ones(100_000)
+        pf.eval(x)
+        pf.reset_peak_memory_stats()
+        for _ in range(turns):
+            x = (x * 0.5 + 1).cumsum(0) / 100_000
+        assert np.isfinite(x.numpy()).all()
+        return pf.max_memory_allocated()
+
+    assert peak(200) <= peak(100) * 1.05
+
+
+def test_writes_of_a_long_loop_stay_in_place() -> None:
+    x = pf.tensor(np.zeros(100_000, np.float32))
+    pf.reset_peak_memory_stats()
+    before = pf.max_memory_allocated()
+    for i in range(300):
+        x[i] = x[i] + i
+    assert x[:300].tolist() == list(range(300))
+    assert pf.max_memory_allocated() - before < 3 * x.nbytes
+
+
+def test_portions_may_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYFLAME_CUT_GRAPHS", "1000000")
+    x, w = pf.ones(3, 7), pf.full((7, 7), 0.1)
+    pf.eval(x, w)
+    before = plan_stats.misses
+    recurrence(x, w, 80, pf.tanh).numpy()
+    assert plan_stats.misses == before + 1

@@ -53,6 +53,9 @@ HIP_CLANG = Knob("PYFLAME_HIP_CLANG", "", "clang with the AMDGPU target, for bui
 THREADS = Knob("PYFLAME_THREADS", "0", "worker threads of the CPU device; 0: one per core this process may use")
 MAX_PENDING = Knob("PYFLAME_MAX_PENDING", "200000", "nodes a thread may build before the newest one is evaluated")
 MAX_FUSED = Knob("PYFLAME_MAX_FUSED", "128", "ops in one generated kernel")
+CUT_GRAPHS = Knob(
+    "PYFLAME_CUT_GRAPHS", "192", "nodes from which on a graph that repeats itself, as a loop's, is computed in portions"
+)
 PLAN_CACHE = Knob("PYFLAME_PLAN_CACHE", "1024", "plans kept in memory")
 LIBRARIES = Knob(
     "PYFLAME_LIBRARIES", "all", "vendor libraries that may run parts of a plan: all, none, or names as cuBLASLt,cuDNN"
@@ -95,6 +98,7 @@ ALL = (
     THREADS,
     MAX_PENDING,
     MAX_FUSED,
+    CUT_GRAPHS,
     PLAN_CACHE,
     LIBRARIES,
     TUNE,

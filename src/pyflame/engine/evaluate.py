@@ -29,6 +29,7 @@ from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.launch import References, Runner, run_and_commit, runner_for
 from pyflame.engine.ownership import held, sole_owner
+from pyflame.engine.portions import portions
 from pyflame.engine.report import debug_print
 from pyflame.engine.table import table_for
 from pyflame.engine.value import Value
@@ -43,6 +44,12 @@ from pyflame.schedule.plan import make_plan
 
 # Plans and what runs them, least recently used first.
 _plans: OrderedDict[tuple[Any, ...], tuple[Plan, Runner]] = OrderedDict()
+# Large graphs without a plan: how often they came, and where to cut them. The last of few are kept, so that a graph
+# counts as steady only if it comes again soon: a loop's does, that of an episode of just this length does not.
+_cuts: OrderedDict[tuple[Any, ...], tuple[int, list[list[int]]]] = OrderedDict()
+_MAX_CUTS = 8
+_STEADY = 3  # runs in portions before a graph is planned as a whole,
+_NODES_PER_RUN = 256  # or one for so many nodes: a plan costs as much as some hundred runs gain by it
 _lock = lock()
 
 
@@ -94,7 +101,7 @@ class PendingGraph:
             self.owned = [n for n in sole if index[n] not in read]
         key.append(-1)
         key += [index[n] for n in self.outputs]
-        self.key = (*key, *(("own", index[n]) for n in self.owned))
+        self.key: tuple[Any, ...] = (*key, *(("own", index[n]) for n in self.owned))
 
     def _walk(self, outputs: Sequence[Node], index: dict[Node, int], uses: list[int], slices: bool) -> list[int]:
         """Visit all nodes, sources first; gives the key of their structure. Every evaluation comes through here."""
@@ -210,14 +217,24 @@ def _evaluate(nodes: Sequence[Node]) -> None:
         while (task := _attempt(here, device)) is not None:
             if isinstance(task, Node):
                 _copy(task)
+            elif isinstance(task, list):
+                _in_portions(task)
             else:
                 _make_plan(task, device)
                 plan_stats.hits -= 1  # the next attempt finds it
             del task
 
 
-def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | None:
-    """Compute nodes of one device if nothing is in the way: a copy between devices, or a graph without a plan.
+def _in_portions(groups: list[list[Node]]) -> None:
+    """Evaluate groups of nodes one after the other, the last one first. Each is forgotten then: nobody else may hold
+    what the next one overwrites."""
+    while groups:
+        _evaluate(groups.pop())
+
+
+def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | list[list[Node]] | None:
+    """Compute nodes of one device if nothing is in the way: a copy between devices, a graph that is better computed in
+    portions, or one without a plan.
 
     Whatever it is, it is done by the caller, who holds no lock.
     """
@@ -238,10 +255,33 @@ def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | None:
             _run(graph, None, References(graph))
             return None
         found = _known(graph, device)
-        if found is None:
-            return graph.copy()
-        _run(graph, *found)
-        return None
+        if found is not None:
+            _run(graph, *found)
+            return None
+        return _portions(graph, device) or graph.copy()
+
+
+def _portions(graph: PendingGraph, device: Any) -> list[list[Node]]:
+    """What to evaluate before a large graph's outputs, the last of it first; nothing where it is better planned whole:
+    because it does not repeat itself, or comes again and again.
+
+    The null device is asked for plans, not for results.
+    """
+    if len(graph.order) < knobs.CUT_GRAPHS.integer() or device.id.kind == "null":
+        return []
+    key = graph.key
+    with _lock:
+        seen, cuts = _cuts.pop(key, (0, None))
+    if cuts is None:
+        end = len(key) - len(graph.outputs) - len(graph.owned) - 1
+        cuts = portions(graph.order, key[:end], key[end + 1 : end + 1 + len(graph.outputs)])
+    with _lock:
+        _cuts[key] = seen + 1, cuts
+        while len(_cuts) > _MAX_CUTS:
+            _cuts.popitem(last=False)
+    if seen >= max(_STEADY, len(graph.order) // _NODES_PER_RUN):
+        return []
+    return [[graph.order[at] for at in group] for group in reversed(cuts)]
 
 
 def _run(graph: PendingGraph, plan: Plan | None, runner: Runner) -> None:
@@ -328,6 +368,7 @@ def clear_plans() -> None:
     """Forget all plans."""
     with _lock:
         _plans.clear()
+        _cuts.clear()
 
 
 def _copy(node: Node) -> None:

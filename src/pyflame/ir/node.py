@@ -6,6 +6,7 @@ shape, dtype and device, so a graph's structure is a short tuple of small intege
 
 from __future__ import annotations
 
+import itertools
 import sys
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -48,10 +49,16 @@ class Meta:
         return f"{self.dtype.name}{list(self.shape)}@{self.device}"
 
 
-class Node:
-    """`op` applied to `srcs` with `attrs`; `data`: a constant's number, or the evaluated buffer of anything else."""
+_made = itertools.count().__next__
 
-    __slots__ = ("__weakref__", "attrs", "data", "line", "meta", "op", "sig", "srcs")
+
+class Node:
+    """`op` applied to `srcs` with `attrs`; `data`: a constant's number, or the evaluated buffer of anything else.
+
+    `serial` counts nodes as they are made: sorted by it they stand in the order of the program.
+    """
+
+    __slots__ = ("__weakref__", "attrs", "data", "line", "meta", "op", "serial", "sig", "srcs")
 
     def __init__(
         self, op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...], meta: Meta, sig: int, data: Any = None
@@ -63,6 +70,7 @@ class Node:
         self.sig = sig
         self.data = data
         self.line: str | None = None
+        self.serial = _made()
 
     @property
     def shape(self) -> Shape:
