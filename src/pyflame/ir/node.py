@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import sys
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType
+from pyflame.core.locks import lock
 from pyflame.core.shape import Shape
 
 if TYPE_CHECKING:
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
 class Meta:
     """Shape, dtype and place of a value; equal ones are one object. `device` None: a constant, at home anywhere."""
 
-    __slots__ = ("committed", "device", "dtype", "shape", "size")
-    _all: ClassVar[dict[tuple[Any, ...], Meta]] = {}
+    __slots__ = ("__weakref__", "committed", "device", "dtype", "shape", "size")
+    _all: ClassVar[dict[tuple[Any, ...], ref[Meta]]] = {}
+    _lock: ClassVar[Any] = lock()
 
     shape: Shape
     dtype: DType
@@ -33,13 +37,22 @@ class Meta:
 
     def __new__(cls, shape: Shape, dtype: DType, device: DeviceId | None, committed: bool = False) -> Meta:
         key = (shape, dtype, device, committed)
-        found = cls._all.get(key)
-        if found is None:
-            found = object.__new__(cls)
-            found.shape, found.dtype, found.device, found.committed = key
-            found.size = prod(shape)
-            found = cls._all.setdefault(key, found)
-        return found
+        known = cls._all.get(key)
+        found = None if known is None else known()
+        return cls._made(key) if found is None else found
+
+    @classmethod
+    def _made(cls, key: tuple[Any, ...]) -> Meta:
+        new = object.__new__(cls)
+        new.shape, new.dtype, new.device, new.committed = key
+        new.size = prod(new.shape)
+        with cls._lock:  # two threads make one
+            known = cls._all.get(key)
+            found = None if known is None else known()
+            if found is None:
+                # the callback is in C: an interrupt within one in Python would be lost
+                cls._all[key] = ref(new, partial(cls._all.pop, key))
+        return found or new
 
     @property
     def nbytes(self) -> int:

@@ -122,17 +122,29 @@ def register(op: OpDef) -> OpDef:
     return op
 
 
+# What is known of signatures and of the results of ops: what was asked for lately, and before that. A program that sees
+# new shapes for days fills the first table again and again; what it still asks for moves along.
 _signatures: dict[tuple[Any, ...], int] = {}
-_numbers = itertools.count()  # not the table's length: two threads may find the same one
+_old_signatures: dict[tuple[Any, ...], int] = {}
 _inferred: dict[tuple[Any, ...], tuple[Meta, int] | None] = {}
+_old_inferred: dict[tuple[Any, ...], tuple[Meta, int] | None] = {}
+_numbers = itertools.count()  # not the table's length: two threads may find the same one, and none comes twice
 _UNKNOWN: Any = object()
-_MAX_INFERRED = 100_000
+MAX_KNOWN = 50_000  # entries of a table
 
 
 def signature(*key: Any) -> int:
-    """A small integer that stands for this combination, the same one each time."""
+    """A small integer that stands for this combination, the same one each time it comes again soon."""
     found = _signatures.get(key)
-    return _signatures.setdefault(key, next(_numbers)) if found is None else found
+    return _new_signature(key) if found is None else found
+
+
+def _new_signature(key: tuple[Any, ...]) -> int:
+    global _signatures, _old_signatures
+    if len(_signatures) >= MAX_KNOWN:
+        _signatures, _old_signatures = {}, _signatures
+    known = _old_signatures.get(key)
+    return _signatures.setdefault(key, next(_numbers) if known is None else known)
 
 
 def _place(op: OpDef, metas: Sequence[Meta]) -> tuple[DeviceId, bool]:
@@ -157,6 +169,18 @@ def _infer(op: OpDef, metas: Sequence[Meta], attrs: tuple[Any, ...]) -> tuple[Me
     return meta, signature(op.name, attrs, meta)
 
 
+def _learn(key: tuple[Any, ...], op: OpDef, metas: Sequence[Meta], attrs: tuple[Any, ...]) -> tuple[Meta, int] | None:
+    """What an op gives that was not asked for lately."""
+    global _inferred, _old_inferred
+    if len(_inferred) >= MAX_KNOWN:
+        _inferred, _old_inferred = {}, _inferred
+    found = _old_inferred.get(key, _UNKNOWN)
+    if found is _UNKNOWN:
+        found = _infer(op, metas, attrs)
+    _inferred[key] = found
+    return found  # type: ignore[no-any-return]
+
+
 def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Node:
     """Make the Node of an op. Shape, dtype and device errors are raised here, at the user's line."""
     here = state.__dict__  # one look-up of the thread's state: this is the hottest function of graph building
@@ -170,9 +194,7 @@ def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Nod
         key = (op, attrs, current, *[s.meta for s in srcs])
     found = _inferred.get(key, _UNKNOWN)
     if found is _UNKNOWN:
-        if len(_inferred) > _MAX_INFERRED:
-            _inferred.clear()
-        found = _inferred[key] = _infer(op, [s.meta for s in srcs], attrs)
+        found = _learn(key, op, [s.meta for s in srcs], attrs)
     if found is None:
         # Uncommitted sources follow the op to where it runs.
         device, _ = _place(op, [s.meta for s in srcs])
