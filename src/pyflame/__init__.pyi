@@ -467,6 +467,7 @@ __all__ = [
     "mish",
     "mm",
     "mod",
+    "mode",
     "moveaxis",
     "movedim",
     "mse_loss",
@@ -746,14 +747,14 @@ def allclose(
     """
 
 def amax(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-    """The largest element over axes: PyTorch's name of `max` over several axes.
+    """The largest element over axes, NaN where there is one; equals share the gradient.
 
     >>> pf.amax(pf.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=0)
     tensor([7., 5.])
     """
 
 def amin(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-    """The smallest element over axes: PyTorch's name of `min` over several axes.
+    """The smallest element over axes, NaN where there is one; equals share the gradient.
 
     >>> pf.amin(pf.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=0)
     tensor([1., 2.])
@@ -2095,13 +2096,13 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     (2, 4)
     """
 
-def max(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-    """The largest element over axes, NaN where there is one; with a second tensor the elementwise `maximum`.
+def max(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+    """The largest element, NaN where there is one. Along an axis it gives (values, indices): the first of equals.
 
-    Unlike PyTorch's it gives values only: positions come from `argmax`.
+    With a second tensor it is the elementwise `maximum`. Over several axes use `amax`, which gives values only.
 
-    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).max(axis=1)
-    tensor([5., 7.])
+    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).max(1).indices
+    tensor([1, 0])
     """
 
 def max_pool1d(
@@ -2163,8 +2164,8 @@ def mean(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype
     tensor([2. , 3.5])
     """
 
-def median(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-    """The middle element along an axis, or of all elements: the lower of two, NaN where there is one. Values only.
+def median(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+    """The middle element: the lower of two, NaN where there is one. Along an axis it gives (values, indices).
 
     >>> pf.median(pf.tensor([3.0, 1.0, 2.0, 9.0]))
     tensor(2.)
@@ -2177,12 +2178,12 @@ def meshgrid(*tensors: Any, indexing: builtins.str = "ij") -> builtins.tuple[Ten
     [(3, 2), (3, 2)]
     """
 
-def min(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-    """The smallest element over axes, NaN where there is one; with a second tensor the elementwise `minimum`.
+def min(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+    """The smallest element, NaN where there is one. Along an axis it gives (values, indices): the first of equals.
 
-    Unlike PyTorch's it gives values only: positions come from `argmin`.
+    With a second tensor it is the elementwise `minimum`. Over several axes use `amin`, which gives values only.
 
-    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).min(axis=1)
+    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).min(1).values
     tensor([1., 2.])
     """
 
@@ -2212,6 +2213,13 @@ def mod(x: TensorLike, y: TensorLike) -> Tensor:
 
     >>> pf.mod(pf.tensor([-7, 7]), 3)
     tensor([2, 1])
+    """
+
+def mode(x: TensorLike, axis: Any = -1, keepdims: builtins.bool = False) -> Any:
+    """The most frequent element along an axis, the smallest of several, and where it lies: the last of equals.
+
+    >>> pf.mode(pf.tensor([3, 1, 3, 2])).values
+    tensor(3)
     """
 
 def moveaxis(x: TensorLike, source: Any, destination: Any) -> Tensor:
@@ -2264,8 +2272,8 @@ def nanmean(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dt
     tensor(1.5)
     """
 
-def nanmedian(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-    """The middle of the elements along an axis, or of all, that are not NaN: the lower of two. Values only.
+def nanmedian(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+    """The middle of the elements that are not NaN: the lower of two. Along an axis it gives (values, indices).
 
     >>> pf.nanmedian(pf.tensor([3.0, float("nan"), 1.0, 2.0]))
     tensor(2.)

@@ -146,7 +146,7 @@ WORK: dict[str, Callable[[pf.Tensor], Any]] = {
     "sum rows": lambda x: x.sum(axis=1),
     "sum columns": lambda x: x.sum(axis=0),
     "sum all": lambda x: (x * 2.0).sum(),
-    "mean and max": lambda x: [x.mean(axis=0), x.max(axis=1), (x * x).mean()],
+    "mean and max": lambda x: [x.mean(axis=0), x.amax(axis=1), (x * x).mean()],
     "transposed": lambda x: (x.permute(1, 0) + 1.0).contiguous(),
     "transposed chain": lambda x: chain(x.permute(1, 0)),
     "gather": gathered,

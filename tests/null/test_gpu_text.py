@@ -49,7 +49,7 @@ def randn(*shape: int, dtype: Any = np.float32) -> Any:
 
 
 def softmax(x: Any, axis: int = -1) -> Any:
-    e = (x - x.max(axis=axis, keepdims=True)).exp()
+    e = (x - x.amax(axis=axis, keepdims=True)).exp()
     return e / e.sum(axis=axis, keepdims=True)
 
 
@@ -86,7 +86,7 @@ def mlp() -> list[Any]:
 
 def log_sums(x: Any) -> list[Any]:
     """The maximum and the sum of exp(x - max) of each row."""
-    high = x.max(axis=-1, keepdims=True)
+    high = x.amax(axis=-1, keepdims=True)
     return [high, (x - high).exp().sum(axis=-1)]
 
 
@@ -139,7 +139,7 @@ CASES: dict[str, Build] = {
     "softmax long columns": lambda: [softmax(randn(6000, 3), axis=0)],
     "log sums": lambda: [*log_sums(odd_rows(40)), *log_sums(odd_rows(3000)), *log_sums(odd_rows(30001))],
     "rows that stay packed": lambda: [
-        (lambda x, w: x * (x * w).sum(axis=-1, keepdims=True) + (x + w).max(axis=-1, keepdims=True))(
+        (lambda x, w: x * (x * w).sum(axis=-1, keepdims=True) + (x + w).amax(axis=-1, keepdims=True))(
             randn(40, 2048, dtype=pf.bfloat16), randn(2048, dtype=pf.bfloat16)
         )
     ],
@@ -155,8 +155,8 @@ CASES: dict[str, Build] = {
     "sum rows of 1": lambda: [(randn(200, 1) * 2.0).sum(axis=1)],
     "sum all": lambda: [(randn(300, 1000) * 2.0).sum()],
     "sum few rows": lambda: [(randn(2, 60000) * 0.001).sum(axis=1).exp()],
-    "sum few columns": lambda: [randn(40000, 3).sum(axis=0), randn(9000, 40).max(axis=0)],
-    "sum wide columns": lambda: (lambda x, y, r: [x.sum(axis=0), (x * (y - r)).sum(axis=0), (y * r).max(axis=0)])(
+    "sum few columns": lambda: [randn(40000, 3).sum(axis=0), randn(9000, 40).amax(axis=0)],
+    "sum wide columns": lambda: (lambda x, y, r: [x.sum(axis=0), (x * (y - r)).sum(axis=0), (y * r).amax(axis=0)])(
         randn(300, 64, dtype=pf.bfloat16), randn(300, 64, dtype=pf.bfloat16), randn(300, 1)
     ),
     "sum wide columns of few": lambda: [(randn(5, 7, 24) * 2.0).sum(axis=1).exp(), randn(3, 9, 20).sum(axis=(0, 1))],

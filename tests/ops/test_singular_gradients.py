@@ -157,7 +157,7 @@ CASES: dict[str, tuple[Callable[[Any, Any], Callable[..., Any]], list[Any]]] = {
         )
         for name, where in (
             ("amax", ()), ("amax", (1,)), ("amin", ()), ("amin", (0,)), ("max", ()), ("min", ()), ("median", ()),
-            ("nanmedian", ()), ("cummax", (1,)), ("cummin", (1,)),
+            ("nanmedian", ()), ("cummax", (1,)), ("cummin", (1,)), ("max", (1,)), ("min", (0,)), ("mode", (1,)),
         )
     },
     "aminmax": (lambda t, f: lambda x: tuple(t.aminmax(x, dim=1)), [ROWS]),

@@ -80,7 +80,7 @@ def cross_entropy() -> Any:
 
 @_program
 def reductions() -> Any:
-    return (lambda x: (x.sum(), x.mean(axis=0), x.max(axis=1), x.argmax(axis=1))), (_input(4096, 1024),)
+    return (lambda x: (x.sum(), x.mean(axis=0), x.amax(axis=1), x.argmax(axis=1))), (_input(4096, 1024),)
 
 
 @_program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,13 @@ from pyflame.core.shape import Region, Shape, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, composite, const, is_number, primitive
 from pyflame.ir import cast as cast_node
 from pyflame.ir.opdef import ASSIGN, CONST, COPY, ELEMENTWISE, IOTA, KERNEL, LEAF, OpDef, Rule, copy_to, register
+
+
+class ValuesIndices(NamedTuple):
+    """Elements chosen along an axis, and where they lie."""
+
+    values: Node
+    indices: Node
 
 
 def want_tensors(op: str, **args: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +13,7 @@ from pyflame.core.shape import normalize_axis
 from pyflame.core.state import state
 from pyflame.ir import F, Node, Sample, cast, composite, is_number, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import want_whole
-
-
-class Running(NamedTuple):
-    """Extremes of all elements up to each one, and where they lie."""
-
-    values: Node
-    indices: Node
+from pyflame.ops.base import ValuesIndices, want_whole
 
 
 def _numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,7 +170,7 @@ def logcumsumexp(x: Node, axis: Any) -> Node:
     return _doubled(x, at, F.logaddexp) if x.ndim else x
 
 
-def _running_extreme(op: str, x: Node, axis: Any, combine: Callable[[Node, Node], Node]) -> Running:
+def _running_extreme(op: str, x: Node, axis: Any, combine: Callable[[Node, Node], Node]) -> ValuesIndices:
     at = normalize_axis(op, axis, x.ndim)
     flat = x if x.ndim else F.reshape(x, (1,))
     best = _doubled(flat, at, combine)
@@ -186,7 +179,7 @@ def _running_extreme(op: str, x: Node, axis: Any, combine: Callable[[Node, Node]
     place = F.reshape(F.iota_like(flat, (flat.shape[at],)), (-1, *[1] * (flat.ndim - 1 - at)))
     indices = _doubled(F.where(record, place, 0), at, F.maximum)
     values = F.gather(flat, at, indices)
-    return Running(F.reshape(values, x.shape), F.reshape(indices, x.shape))
+    return ValuesIndices(F.reshape(values, x.shape), F.reshape(indices, x.shape))
 
 
 def _extreme_samples() -> list[Sample]:
@@ -203,7 +196,7 @@ def _extreme_samples() -> list[Sample]:
 
 
 @composite(torch="cummax", samples=_extreme_samples)
-def cummax(x: Node, axis: Any) -> Running:
+def cummax(x: Node, axis: Any) -> ValuesIndices:
     """The largest element up to each one along an axis, and where it lies: the last of equals. NaN counts as largest.
 
     >>> pf.cummax(pf.tensor([1.0, 3.0, 2.0]), 0).values
@@ -213,7 +206,7 @@ def cummax(x: Node, axis: Any) -> Running:
 
 
 @composite(torch="cummin", samples=_extreme_samples)
-def cummin(x: Node, axis: Any) -> Running:
+def cummin(x: Node, axis: Any) -> ValuesIndices:
     """The smallest element up to each one along an axis, and where it lies: the last of equals. NaN counts as smallest.
 
     >>> pf.cummin(pf.tensor([2.0, 3.0, 1.0]), 0).values

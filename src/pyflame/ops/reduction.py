@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType, as_dtype, bool_, int32, int64
-from pyflame.core.errors import DTypeError, ShapeError
-from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes, normalize_axis
+from pyflame.core.dtype import DType, as_dtype, bool_
+from pyflame.core.errors import DTypeError
+from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes
 from pyflame.core.state import state
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE, REDUCE
@@ -41,11 +41,6 @@ def _expand_back(g: Node, x_meta: Meta, axes: Shape) -> Node:
 def _float_only(op: str, dtype: DType) -> None:
     if not dtype.is_float:
         raise DTypeError(f"[{op}] expected floating-point values but got {dtype.name}; cast with .to(pf.float32)")
-
-
-def _not_empty(op: str, shape: Shape, axes: Shape) -> None:
-    if 0 in [shape[a] for a in axes]:
-        raise ShapeError(f"[{op}] expected at least one element to choose from but got shape {shape} over axes {axes}")
 
 
 # --- primitives -----------------------------------------------------------------------------------------------------
@@ -403,141 +398,6 @@ def std(
     """
     axes, taken = _spread_arguments("std", x, axis, unbiased, correction, ddof)
     return _shaped(F.reduce_std(x, axes, taken), x.shape, axes, keepdims)
-
-
-# --- extremes -------------------------------------------------------------------------------------------------------
-
-
-def _extreme(op: str, x: Node, axis: Any, keepdims: bool) -> Node:
-    axes = _axes(op, x, axis)
-    _not_empty(op, x.shape, axes)
-    return _shaped(getattr(F, "reduce_" + op)(x, axes), x.shape, axes, keepdims)
-
-
-def _extreme_samples() -> list[Sample]:
-    return [
-        *_axes_samples(),
-        Sample((_NAN, 0), grad=False),
-        Sample((np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]]), 1)),
-        Sample((np.ones((0, 3)), 1)),
-        Sample((np.array([[3, -7], [5, 2]]), 0)),
-    ]
-
-
-@composite(
-    reference=lambda x, axis=None, keepdims=False: x.max(axis=axis, keepdims=keepdims),
-    torch=_torch_reduce("amax"),
-    samples=_extreme_samples,
-)
-def max(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """The largest element over axes, NaN where there is one; with a second tensor the elementwise `maximum`.
-
-    Unlike PyTorch's it gives values only: positions come from `argmax`.
-
-    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).max(axis=1)
-    tensor([5., 7.])
-    """
-    return F.maximum(x, axis) if isinstance(axis, Node) else _extreme("max", x, axis, keepdims)
-
-
-@composite(
-    reference=lambda x, axis=None, keepdims=False: x.min(axis=axis, keepdims=keepdims),
-    torch=_torch_reduce("amin"),
-    samples=_extreme_samples,
-)
-def min(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """The smallest element over axes, NaN where there is one; with a second tensor the elementwise `minimum`.
-
-    Unlike PyTorch's it gives values only: positions come from `argmin`.
-
-    >>> pf.tensor([[1.0, 5.0], [7.0, 2.0]]).min(axis=1)
-    tensor([1., 2.])
-    """
-    return F.minimum(x, axis) if isinstance(axis, Node) else _extreme("min", x, axis, keepdims)
-
-
-@composite(
-    reference=lambda x, axis=None, keepdims=False: x.max(axis=axis, keepdims=keepdims),
-    torch=_torch_reduce("amax"),
-    samples=lambda: [Sample((_CUBE, (0, 1)))],
-)
-def amax(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """The largest element over axes: PyTorch's name of `max` over several axes.
-
-    >>> pf.amax(pf.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=0)
-    tensor([7., 5.])
-    """
-    return _extreme("max", x, axis, keepdims)
-
-
-@composite(
-    reference=lambda x, axis=None, keepdims=False: x.min(axis=axis, keepdims=keepdims),
-    torch=_torch_reduce("amin"),
-    samples=lambda: [Sample((_CUBE, (0, 1)))],
-)
-def amin(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """The smallest element over axes: PyTorch's name of `min` over several axes.
-
-    >>> pf.amin(pf.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=0)
-    tensor([1., 2.])
-    """
-    return _extreme("min", x, axis, keepdims)
-
-
-def _position(op: str, x: Node, axis: Any, keepdims: bool) -> Node:
-    """The first position along an axis that holds its extreme; NaN counts as the extreme."""
-    at = 0 if axis is None else normalize_axis(op, axis, x.ndim)
-    flat = F.reshape(x, (x.size,)) if axis is None or x.ndim == 0 else x
-    _not_empty(op, flat.shape, (at,))
-    size = flat.shape[at]
-    flat = cast(flat, flat.dtype.compute)
-    best = _expand_back(getattr(F, "reduce_max" if op == "argmax" else "reduce_min")(flat, (at,)), flat.meta, (at,))
-    found = F.eq(flat, best)
-    if flat.dtype.is_float:
-        found = F.logical_or(found, F.ne(flat, flat))
-    index_dtype = int32 if size < 2**31 else int64
-    place = F.reshape(cast(F.iota((size,)), index_dtype), (size, *[1] * (flat.ndim - 1 - at)))
-    out = cast(F.reduce_min(F.where(found, place, size - 1), (at,)), int64)
-    if not keepdims:
-        return out
-    return F.reshape(out, [1] * x.ndim if axis is None else keep_axes(x.shape, (at,)))
-
-
-def _position_samples() -> list[Sample]:
-    return [
-        Sample((_CUBE, 1)),
-        Sample((_CUBE,)),
-        Sample((np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]]), 1)),
-        Sample((np.array([[1.0, np.nan, 3.0, np.nan], [np.inf, -np.inf, 2.0, 1.0]]), -1, True)),
-        Sample((np.sin(np.arange(5 * 257.0)).reshape(5, 257).T, 0)),
-        Sample((np.array(2.0),)),
-        Sample((np.array([3, 9, 9, 1, 1]), 0)),
-        Sample((np.ones((0, 4)), 1)),
-    ]
-
-
-def _numpy_position(fn: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, axis=None, keepdims=False: np.asarray(fn(x, axis=axis, keepdims=keepdims))
-
-
-@composite(reference=_numpy_position(np.argmax), torch="argmax", samples=_position_samples, differentiable=False)
-def argmax(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """Where the largest element lies along an axis, or in the flattened tensor; the first of equals or NaNs.
-
-    >>> pf.tensor([1.0, 5.0, 5.0]).argmax()
-    tensor(1)
-    """
-    return _position("argmax", x, axis, keepdims)
-
-
-@composite(reference=_numpy_position(np.argmin), torch="argmin", samples=_position_samples, differentiable=False)
-def argmin(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """Where the smallest element lies along an axis, or in the flattened tensor; the first of equals or NaNs.
-
-    >>> pf.tensor([4.0, 1.0, 1.0]).argmin()
-    tensor(1)
-    """
-    return _position("argmin", x, axis, keepdims)
 
 
 # --- logic ----------------------------------------------------------------------------------------------------------

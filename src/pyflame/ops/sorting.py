@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,7 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.ir import F, Node, Sample, composite, primitive
 from pyflame.ir.opdef import KERNEL
-from pyflame.ops.base import share_among_equals, want_whole
-
-
-class Ordered(NamedTuple):
-    """Elements in order, and where they lay."""
-
-    values: Node
-    indices: Node
+from pyflame.ops.base import ValuesIndices, share_among_equals, want_whole
 
 
 def _numpy_positions(x: Any, take: int, descending: bool) -> Any:
@@ -90,14 +83,14 @@ def _sort_samples() -> list[Sample]:
     torch=lambda torch, x, axis=-1, descending=False: torch.sort(x, dim=axis, descending=descending, stable=True),
     samples=_sort_samples,
 )
-def sort(x: Node, axis: Any = -1, descending: bool = False, stable: bool = True) -> Ordered:
+def sort(x: Node, axis: Any = -1, descending: bool = False, stable: bool = True) -> ValuesIndices:
     """The elements along an axis in order, and where they lay. Equals keep their order; NaN counts as the largest.
 
     >>> pf.sort(pf.tensor([3.0, 1.0, 2.0])).values
     tensor([1., 2., 3.])
     """
     found, at = _positions("sort", x, axis, None, descending)
-    return Ordered(_read(x, found, at), found)
+    return ValuesIndices(_read(x, found, at), found)
 
 
 @composite(
@@ -136,7 +129,7 @@ def _numpy_topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bo
         Sample((np.array(1.5), 1)),
     ],
 )
-def topk(x: Node, k: int, axis: Any = -1, largest: bool = True, sorted: bool = True) -> Ordered:
+def topk(x: Node, k: int, axis: Any = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
     """The k largest (or smallest) elements along an axis in order, and where they lie; of equals the first ones.
 
     >>> pf.topk(pf.tensor([3.0, 1.0, 2.0]), 2).indices
@@ -147,7 +140,7 @@ def topk(x: Node, k: int, axis: Any = -1, largest: bool = True, sorted: bool = T
     if not 0 <= k <= size:
         raise ArgumentError(f"[topk] expected k in [0, {size}] for shape {x.shape} but got {k!r}")
     found, at = _positions("topk", x, axis, k, largest)
-    return Ordered(_read(x, found, at), found)
+    return ValuesIndices(_read(x, found, at), found)
 
 
 @composite(
@@ -155,7 +148,7 @@ def topk(x: Node, k: int, axis: Any = -1, largest: bool = True, sorted: bool = T
     torch=lambda torch, x, k, axis=-1, keepdims=False: torch.kthvalue(x, k, axis, keepdims),
     samples=lambda: [Sample((_X, 2)), Sample((_X, 3, 1, True)), Sample((np.array([3.0, np.nan, 1.0]), 3), grad=False)],
 )
-def kthvalue(x: Node, k: int, axis: Any = -1, keepdims: bool = False) -> Ordered:
+def kthvalue(x: Node, k: int, axis: Any = -1, keepdims: bool = False) -> ValuesIndices:
     """The k-th smallest element along an axis (counted from 1), and where it lies.
 
     >>> pf.kthvalue(pf.tensor([3.0, 1.0, 2.0]), 2).values
@@ -167,11 +160,11 @@ def kthvalue(x: Node, k: int, axis: Any = -1, keepdims: bool = False) -> Ordered
         raise ArgumentError(f"[kthvalue] expected k in [1, {size}] for shape {x.shape} but got {k!r}")
     found, at = _positions("kthvalue", x, axis, k, False)
     if x.ndim == 0:
-        return Ordered(x, found)
+        return ValuesIndices(x, found)
     last = F.slice(found, tuple((k - 1, 1, 1) if a == at else (0, 1, n) for a, n in enumerate(found.shape)))
     values = _read(x, last, at)
     shape = tuple(n for a, n in enumerate(last.shape) if keepdims or a != at)
-    return Ordered(F.reshape(values, shape), F.reshape(last, shape))
+    return ValuesIndices(F.reshape(values, shape), F.reshape(last, shape))
 
 
 def _numpy_kth(x: Any, k: int, axis: int, keepdims: bool) -> Any:
@@ -179,44 +172,121 @@ def _numpy_kth(x: Any, k: int, axis: int, keepdims: bool) -> Any:
     return (values, found) if keepdims else (values.squeeze(axis), found.squeeze(axis))
 
 
-def _numpy_median(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
-    if axis is None and x.size == 0:
-        return np.full((), np.nan)
-    flat = x.reshape(-1) if axis is None else x
-    at = 0 if axis is None else axis
-    values, _ = _numpy_kth(flat, (flat.shape[at] + 1) // 2, at, True)
-    values = np.where(np.isnan(flat).any(axis=at, keepdims=True), np.nan, values)
-    return values.reshape((1,) * x.ndim) if axis is None and keepdims else values if keepdims else values.squeeze(at)
+# --- the middle and the most frequent ---------------------------------------------------------------------------------
 
 
-@composite(
-    reference=_numpy_median,
-    torch=lambda torch, x, axis=None, keepdims=False: (
-        torch.median(x) if axis is None else torch.median(x, axis, keepdims).values
-    ),
-    samples=lambda: [
+def _kept(found: ValuesIndices, at: int, keepdims: bool) -> ValuesIndices:
+    """Results without the axis that was chosen from, or with it again."""
+    return ValuesIndices(*[F.unsqueeze(v, at) for v in found]) if keepdims else found
+
+
+def _chosen(x: Node, position: Node, at: int) -> ValuesIndices:
+    """The elements at one position along an axis, and that position, without the axis."""
+    return ValuesIndices(*[F.squeeze(v, at) for v in (_read(x, position, at), position)])
+
+
+def _middle(op: str, x: Node, at: int) -> ValuesIndices:
+    """The lower middle element along an axis: of all elements (the first NaN, if any), or of those that are not NaN."""
+    if x.ndim == 0:
+        return ValuesIndices(x, F.full_const(0, int64))
+    size = x.shape[at]
+    if size == 0:
+        raise ShapeError(f"[{op}] expected at least one element along the axis but got shape {x.shape}")
+    order, _ = _positions(op, x, at, None, False)  # NaN behind all others
+    there = F.sum(F.eq(x, x), at, True)
+    rank = F.clamp_min(F.floor_div(there - 1, 2), 0)
+    if op == "median" and x.dtype.is_float:  # NaNs lie in their order, so the one behind all others is the first
+        rank = F.where(F.eq(there, size), rank, there)
+    return _chosen(x, F.gather(order, at, rank), at)
+
+
+def _middle_or_pair(op: str, x: Node, axis: Any, keepdims: bool) -> Node | ValuesIndices:
+    if axis is not None:
+        at = normalize_axis(op, axis, x.ndim)
+        found = _middle(op, x, at)
+        return _kept(found, at, keepdims) if x.ndim else found
+    if x.size == 0 and x.dtype.is_float:
+        out = F.full_const(float("nan"), x.dtype)
+    else:
+        flat = F.reshape(x, (x.size,))
+        out = _middle(op, flat, 0).values
+        out = share_among_equals(flat, out) if x.dtype.is_float else out
+    return F.reshape(out, (1,) * x.ndim) if keepdims else out
+
+
+def _torch_middle(name: str) -> Any:
+    def oracle(torch: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return getattr(torch, name)(x) if axis is None else getattr(torch, name)(x, axis, keepdims)
+
+    return oracle
+
+
+def _middle_samples() -> list[Sample]:
+    broken = np.array([[1.0, np.nan, 3.0, 2.5], [np.nan, np.nan, 2.0, 7.0], [3.0, 1.0, 2.0, -np.inf]])
+    return [
         Sample((_X, 1)),
         Sample((_X,)),
         Sample((_X, 2, True)),
         Sample((_X[:0],), grad=False),
-        Sample((np.array([[1.0, np.nan, 2.0], [3.0, 1.0, 2.0]]), 1), grad=False),
-    ],
-)
-def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """The middle element along an axis, or of all elements: the lower of two, NaN where there is one. Values only.
+        Sample((_X[:0], 1)),
+        Sample((broken, 1), grad=False),
+        Sample((broken,), grad=False),
+        Sample((broken[:2, 1:2], 1), grad=False),
+        Sample((np.array([3, 1, 2]), 0)),
+        Sample((np.array(2.5), 0)),
+        Sample((np.array(2.5),)),
+    ]
+
+
+@composite(torch=_torch_middle("median"), samples=_middle_samples)
+def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node | ValuesIndices:
+    """The middle element: the lower of two, NaN where there is one. Along an axis it gives (values, indices).
 
     >>> pf.median(pf.tensor([3.0, 1.0, 2.0, 9.0]))
     tensor(2.)
     """
-    flat = F.reshape(x, (x.size,)) if axis is None else x
-    at = 0 if axis is None else normalize_axis("median", axis, x.ndim)
-    if axis is None and x.size == 0 and x.dtype.is_float:
-        return F.full_const(float("nan"), x.dtype, (1,) * x.ndim if keepdims else ())
-    if flat.ndim and flat.shape[at] == 0:
-        raise ShapeError(f"[median] expected at least one element along the axis but got shape {x.shape}")
-    out = kthvalue(flat, (flat.shape[at] + 1) // 2 if flat.ndim else 1, at, keepdims).values
-    if axis is None and x.dtype.is_float:
-        out = share_among_equals(flat, out)
-    if x.dtype.is_float and flat.ndim:
-        out = F.where(F.any(F.isnan(flat), at, keepdims), float("nan"), out)
-    return F.reshape(out, (1,) * x.ndim) if axis is None and keepdims else out
+    return _middle_or_pair("median", x, axis, keepdims)
+
+
+@composite(torch=_torch_middle("nanmedian"), samples=_middle_samples)
+def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node | ValuesIndices:
+    """The middle of the elements that are not NaN: the lower of two. Along an axis it gives (values, indices).
+
+    >>> pf.nanmedian(pf.tensor([3.0, float("nan"), 1.0, 2.0]))
+    tensor(2.)
+    """
+    return _middle_or_pair("nanmedian", x, axis, keepdims)
+
+
+@composite(
+    torch=lambda torch, x, axis=-1, keepdims=False: torch.mode(x, axis, keepdims),
+    samples=lambda: [
+        Sample((_X, 1)),
+        Sample((np.array([[2, 1, 2, 0, 1], [3, 3, 3, 0, 0], [4, 3, 2, 1, 0]]),)),
+        Sample((np.array([[2.0, 1.0], [2.0, 5.0], [1.0, 5.0]]), 0, True)),
+        Sample((np.array([True, False, True]), 0)),
+        Sample((np.array(2.5), 0)),
+        Sample((np.zeros((0, 3)), 1)),
+    ],
+)
+def mode(x: Node, axis: Any = -1, keepdims: bool = False) -> ValuesIndices:
+    """The most frequent element along an axis, the smallest of several, and where it lies: the last of equals.
+
+    >>> pf.mode(pf.tensor([3, 1, 3, 2])).values
+    tensor(3)
+    """
+    at = normalize_axis("mode", axis, x.ndim)
+    if x.ndim == 0:
+        return ValuesIndices(x, F.full_const(0, int64))
+    if x.shape[at] == 0:
+        raise ShapeError(f"[mode] expected at least one element along the axis but got shape {x.shape}")
+    order, _ = _positions("mode", x, at, None, False)
+    row = F.movedim(_read(x, order, at), at, -1)
+    size = row.shape[-1]
+    place = F.iota_like(row, (size,))
+    before = F.roll(row, 1, -1)
+    starts = F.where(F.logical_or(F.ne(row, before), F.eq(place, 0)), place, 0)
+    running: Any = F.cummax(starts, -1)
+    length = place - running.values  # of the run of equals so far, less 1
+    last = F.movedim(F.argmax(length, -1, True), -1, at)
+    return _kept(_chosen(x, F.gather(order, at, last), at), at, keepdims)

@@ -11,7 +11,7 @@ from pyflame.core.dtype import DType, as_dtype, float32, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.ir import F, Node, Sample, as_node, cast, composite, is_number
-from pyflame.ops.base import share_among_equals, want_integers, want_number, want_whole
+from pyflame.ops.base import want_integers, want_number, want_whole
 
 _CUBE = np.sin(np.arange(24.0) * 7.1).reshape(2, 3, 4)
 _NAN = np.array([[1.0, math.nan, 3.0, 2.5], [math.nan, math.nan, 2.0, 7.0]])
@@ -128,39 +128,6 @@ def _kept(out: Node, x: Node, at: int | None, keepdims: bool, lead: int = 0) -> 
         return out
     shape = (1,) * x.ndim if at is None else tuple(1 if a == at else n for a, n in enumerate(x.shape))
     return F.reshape(out, (*out.shape[:lead], *shape))
-
-
-@composite(
-    torch=lambda torch, x, axis=None, keepdims=False: (
-        torch.nanmedian(x) if axis is None else torch.nanmedian(x, axis, keepdims).values
-    ),
-    samples=lambda: [
-        Sample((_CUBE, 1)),
-        Sample((_CUBE, 2, True)),
-        Sample((_NAN, 1), grad=False),
-        Sample((_NAN,), grad=False),
-        Sample((_NAN[:0],), grad=False),
-        Sample((np.array([3, 1, 2]), 0)),
-        Sample((np.array([math.nan, math.nan]), 0), grad=False),
-    ],
-)
-def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """The middle of the elements along an axis, or of all, that are not NaN: the lower of two. Values only.
-
-    >>> pf.nanmedian(pf.tensor([3.0, float("nan"), 1.0, 2.0]))
-    tensor(2.)
-    """
-    if axis is None and x.size == 0 and x.dtype.is_float:
-        return F.median(x, None, keepdims)
-    rows, at = _last("nanmedian", x, axis)
-    if rows.shape[-1] == 0:
-        raise ShapeError(f"[nanmedian] expected at least one element along the axis but got shape {x.shape}")
-    order = F.take_along_axis(rows, F.argsort(rows), -1)  # NaN behind all others
-    there = F.sum(F.eq(rows, rows), -1, True)
-    out = F.reshape(F.gather(order, -1, F.clamp_min(F.floor_div(there - 1, 2), 0)), rows.shape[:-1])
-    if axis is None and x.dtype.is_float:
-        out = share_among_equals(rows, out)
-    return _kept(out, x, at, keepdims)
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")

@@ -159,10 +159,10 @@ class Catalogue:
         """Whether all elements are close, as a tensor that `if` takes."""
 
     def amax(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-        """The largest element over axes: PyTorch's name of `max` over several axes."""
+        """The largest element over axes, NaN where there is one; equals share the gradient."""
 
     def amin(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-        """The smallest element over axes: PyTorch's name of `min` over several axes."""
+        """The smallest element over axes, NaN where there is one; equals share the gradient."""
 
     def aminmax(self, *, axis: Any = None, keepdims: builtins.bool = False) -> Any:
         """The smallest and the largest element, over one axis or all of them."""
@@ -962,8 +962,8 @@ class Catalogue:
     def matmul(self, y: TensorLike) -> Tensor:
         """Matrix product with NumPy's broadcasting: vectors count as a row on the left and a column on the right."""
 
-    def max(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-        """The largest element over axes, NaN where there is one; with a second tensor the elementwise `maximum`."""
+    def max(self, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+        """The largest element, NaN where there is one. Along an axis it gives (values, indices): the first of equals."""
 
     def maximum(self, y: TensorLike) -> Tensor:
         """The larger of x and y; NaN where either is NaN."""
@@ -974,11 +974,11 @@ class Catalogue:
     def mean(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
         """The mean over axes."""
 
-    def median(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-        """The middle element along an axis, or of all elements: the lower of two, NaN where there is one. Values only."""
+    def median(self, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+        """The middle element: the lower of two, NaN where there is one. Along an axis it gives (values, indices)."""
 
-    def min(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-        """The smallest element over axes, NaN where there is one; with a second tensor the elementwise `minimum`."""
+    def min(self, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+        """The smallest element, NaN where there is one. Along an axis it gives (values, indices): the first of equals."""
 
     def minimum(self, y: TensorLike) -> Tensor:
         """The smaller of x and y; NaN where either is NaN."""
@@ -1000,6 +1000,9 @@ class Catalogue:
 
     def mod_(self, y: TensorLike) -> Tensor:
         """The rest of x / y, with y's sign (Python's %, torch.remainder); 0 where integers are divided by 0."""
+
+    def mode(self, axis: Any = -1, keepdims: builtins.bool = False) -> Any:
+        """The most frequent element along an axis, the smallest of several, and where it lies: the last of equals."""
 
     def moveaxis(self, source: Any, destination: Any) -> Tensor:
         """Same as `movedim`."""
@@ -1040,8 +1043,8 @@ class Catalogue:
     def nanmean(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
         """The mean over axes of the elements that are not NaN."""
 
-    def nanmedian(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
-        """The middle of the elements along an axis, or of all, that are not NaN: the lower of two. Values only."""
+    def nanmedian(self, axis: Any = None, keepdims: builtins.bool = False) -> Any:
+        """The middle of the elements that are not NaN: the lower of two. Along an axis it gives (values, indices)."""
 
     def nanquantile(
         self, q: Any, axis: Any = None, keepdims: builtins.bool = False, *, interpolation: builtins.str = "linear"

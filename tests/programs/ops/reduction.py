@@ -104,10 +104,13 @@ def ordering(d: Draw) -> None:
     x = d.value(1, empty=False)
     axis = d.axis(x)
     n = d[x].shape[axis]
-    name = d.one_of("sort", "argsort", "topk", "kthvalue", "median")
+    name = d.one_of("sort", "argsort", "topk", "kthvalue", "median", "max", "min", "median along")
     guard = f"apart({{0}}, {axis})"
     if name == "median":
         d.step("ordering", "L.median({0})", x, guard="apart({0})")
+    elif name in ("max", "min", "median along"):
+        name = name.split()[0]
+        d.parts(d.step("ordering", f"L.{name}({{0}}, dim={axis}, keepdim={d.chance(0.4)})", x, guard=guard))
     elif name == "argsort":
         d.step("ordering", f"L.argsort({{0}}, dim={axis}, descending={d.chance(0.5)})", x, guard=guard)
     elif name == "sort":
