@@ -57,6 +57,7 @@ from pyflame.schedule.patterns import can_fuse
 from pyflame.tensor import Tensor, autograd
 from pyflame.tensor import methods as _methods  # noqa: F401  completes Tensor
 from pyflame.tensor.arguments import publish as _publish
+from pyflame.tensor.counted import one_hot, repeat_interleave
 from pyflame.tensor.creation import (
     arange,
     as_tensor,
@@ -236,6 +237,7 @@ __all__ = [
     "nonzero",
     "normal",
     "numel",
+    "one_hot",
     "ones",
     "ones_like",
     "promote_types",
@@ -246,6 +248,7 @@ __all__ = [
     "randn",
     "randn_like",
     "randperm",
+    "repeat_interleave",
     "reset_device",
     "reset_peak_memory_stats",
     "rocm",

@@ -62,6 +62,8 @@ from pyflame.schedule.patterns import can_fuse as can_fuse
 from pyflame.tensor import Tensor as Tensor
 from pyflame.tensor import autograd as autograd
 from pyflame.tensor import sim as sim
+from pyflame.tensor.counted import one_hot as one_hot
+from pyflame.tensor.counted import repeat_interleave as repeat_interleave
 from pyflame.tensor.creation import arange as arange
 from pyflame.tensor.creation import as_tensor as as_tensor
 from pyflame.tensor.creation import empty as empty
@@ -1059,7 +1061,9 @@ def broadcast_tensors(*tensors: Any) -> builtins.tuple[Tensor, ...]:
 def broadcast_to(x: TensorLike, *shape: Any) -> Tensor:
     """Same as `expand`."""
 
-def bucketize(x: TensorLike, boundaries: TensorLike, right: builtins.bool = False) -> Tensor:
+def bucketize(
+    x: Any, boundaries: TensorLike, *, out_int32: builtins.bool = False, right: builtins.bool = False
+) -> Tensor:
     """The number of the bucket between sorted boundaries that each element falls in.
 
     >>> pf.bucketize(pf.tensor([1.0, 5.0]), pf.tensor([0.0, 2.0]))
@@ -1447,7 +1451,7 @@ def dropout(
     tensor([1., 1., 1.])
     """
 
-def dsplit(x: TensorLike, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+def dsplit(x: TensorLike, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:
     """Equal parts, or parts cut at positions, along the third axis.
 
     >>> [p.shape for p in pf.zeros(2, 3, 4).dsplit(2)]
@@ -1730,7 +1734,7 @@ def histc(x: TensorLike, bins: builtins.int = 100, min: builtins.float = 0, max:
     tensor([0., 2., 1., 0.])
     """
 
-def hsplit(x: TensorLike, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+def hsplit(x: TensorLike, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:
     """Equal parts, or parts cut at positions, along the second axis; of a vector along its only one.
 
     >>> [p.shape for p in pf.zeros(2, 4).hsplit(2)]
@@ -2344,14 +2348,6 @@ def norm(
 def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
     """Same as `ne`."""
 
-def one_hot(x: TensorLike, num_classes: builtins.int = -1) -> Tensor:
-    """1 at the position that each index names, 0 elsewhere, along a new last axis; an index outside gives zeros.
-
-    >>> pf.one_hot(pf.tensor([0, 2]), 3)
-    tensor([[1, 0, 0],
-            [0, 0, 1]])
-    """
-
 def outer(x: TensorLike, y: TensorLike) -> Tensor:
     """All products of an element of x and an element of y.
 
@@ -2456,13 +2452,6 @@ def repeat(x: TensorLike, *sizes: Any) -> Tensor:
     >>> pf.tensor([1, 2]).repeat(2, 2)
     tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]])
-    """
-
-def repeat_interleave(x: TensorLike, repeats: builtins.int, axis: builtins.int | None = None) -> Tensor:
-    """Each element `repeats` times in place, along an axis or of the flattened tensor.
-
-    >>> pf.tensor([1, 2]).repeat_interleave(2)
-    tensor([1, 1, 2, 2])
     """
 
 def reshape(x: TensorLike, *shape: Any) -> Tensor:
@@ -2603,8 +2592,18 @@ def scatter_reduce(
     tensor([5., 0.])
     """
 
-def searchsorted(sorted_sequence: TensorLike, values: TensorLike, right: builtins.bool = False) -> Tensor:
+def searchsorted(
+    sorted_sequence: TensorLike,
+    input: Any,
+    *,
+    out_int32: builtins.bool = False,
+    right: builtins.bool = False,
+    side: builtins.str | None = None,
+    sorter: TensorLike | None = None,
+) -> Tensor:
     """Where each value would be inserted to keep the last axis sorted: before equal ones, or behind them if `right`.
+
+    `side` says the same in words, "left" or "right"; `sorter` holds the positions that sort the sequence, if it is not.
 
     >>> pf.searchsorted(pf.tensor([1, 3, 5]), pf.tensor([0, 3, 9]))
     tensor([0, 1, 3])
@@ -2850,7 +2849,9 @@ def tanh(x: TensorLike) -> Tensor:
     tensor([0.    , 0.7616])
     """
 
-def tensor_split(x: TensorLike, indices_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+def tensor_split(
+    x: TensorLike, indices_or_sections: builtins.int | Sequence[builtins.int], axis: builtins.int = 0
+) -> builtins.tuple[Tensor, ...]:
     """An axis cut into so many parts of nearly equal size, or at these positions. No copies.
 
     >>> [p.shape for p in pf.arange(7).tensor_split(3)]
@@ -3025,7 +3026,7 @@ def view(x: TensorLike, *shape: Any) -> Tensor:
 def view_as(x: TensorLike, other: TensorLike) -> Tensor:
     """Same as `reshape_as`."""
 
-def vsplit(x: TensorLike, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+def vsplit(x: TensorLike, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:
     """Equal parts, or parts cut at positions, along the first axis.
 
     >>> [p.shape for p in pf.zeros(4, 2).vsplit(2)]

@@ -162,7 +162,6 @@ def test_limits_of_dtypes() -> None:
         (lambda x: pf.quantile(x, 0.5, interpolation="cubic"), "interpolation"),
         (lambda x: pf.quantile(x.int(), 0.5), "floating-point"),
         (lambda x: pf.hsplit(x, 2), "multiple of 2"),
-        (lambda x: pf.tensor_split(x, pf.tensor(2)), "tolist"),
         (lambda x: pf.cross(x, x, 0), "size 3"),
         (lambda x: pf.cdist(x, x.T), "one size"),
         (lambda x: pf.polygamma(-1, x), r"in \[0, 170\]"),

@@ -209,7 +209,7 @@ def test_arange(args: Any) -> None:
 def test_arange_dtypes() -> None:
     for name in DTYPES[1:]:
         same(pf.arange(4, dtype=getattr(pf, name)), torch.arange(4, dtype=getattr(torch, name)))
-    same(pf.arange(0, 3, 0.5, dtype=pf.int32), torch.tensor([0, 0, 1, 1, 2, 2], dtype=torch.int32))
+    same(pf.arange(0, 3, 0.5, dtype=pf.int32), torch.arange(0, 3, 0.5, dtype=torch.int32))
     assert pf.arange(pf.tensor(3)).tolist() == [0, 1, 2]
     assert pf.arange(3, requires_grad=False, device="cpu").device == "cpu"
     # rounding does not add up: the last of a million steps is as good as the first

@@ -143,6 +143,8 @@ from pyflame.nn.resizing import (
     PixelUnshuffle,
     Unfold,
     Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
 )
 from pyflame.nn.transformer import (
     Transformer,
@@ -284,6 +286,8 @@ __all__ = [
     "Unflatten",
     "Unfold",
     "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",

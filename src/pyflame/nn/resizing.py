@@ -11,7 +11,7 @@ from pyflame.tensor import Tensor
 
 
 class Upsample(Module):
-    """Resizes (N, C, ...) to `size` or by `scale_factor`: 'nearest', 'linear', 'bilinear' or 'trilinear'.
+    """Resizes (N, C, ...) to `size` or by `scale_factor`: 'nearest', 'linear', 'bilinear', 'bicubic' or 'trilinear'.
 
     >>> nn.Upsample(scale_factor=2, mode="bilinear")(pf.randn(1, 3, 4, 4)).shape
     (1, 3, 8, 8)
@@ -23,6 +23,7 @@ class Upsample(Module):
         scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
     ) -> None:
         super().__init__()
         self.size = size
@@ -31,13 +32,42 @@ class Upsample(Module):
             self.scale_factor = float(self.scale_factor)
         self.mode = mode
         self.align_corners = align_corners
+        self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return functional.interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners)
+        return functional.interpolate(
+            input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
+        )
 
     def extra_repr(self) -> str:
         shown = f"size={self.size}" if self.scale_factor is None else f"scale_factor={self.scale_factor}"
         return f"{shown}, mode={self.mode!r}"
+
+
+class UpsamplingNearest2d(Upsample):
+    """Resizes (N, C, H, W) to `size` or by `scale_factor`: PyTorch's older name of Upsample.
+
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(pf.randn(1, 3, 4, 4)).shape
+    (1, 3, 8, 8)
+    """
+
+    def __init__(
+        self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
+        super().__init__(size, scale_factor)
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Resizes (N, C, H, W) linearly, the corners kept: PyTorch's older name of Upsample with align_corners.
+
+    >>> nn.UpsamplingBilinear2d(scale_factor=2)(pf.randn(1, 3, 4, 4)).shape
+    (1, 3, 8, 8)
+    """
+
+    def __init__(
+        self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
+        super().__init__(size, scale_factor, "bilinear", True)
 
 
 class PixelShuffle(Module):

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from pyflame.core.dtype import bool_
-from pyflame.core.errors import ArgumentError, DTypeError
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import broadcast_shapes
 from pyflame.ir import F, Node, Sample, as_node, common_dtype, composite, elementwise, primitive
 from pyflame.ir.opdef import ELEMENTWISE
@@ -107,6 +107,8 @@ def isclose(x: Node, y: Node, rtol: float = 1e-5, atol: float = 1e-8, equal_nan:
     >>> pf.isclose(pf.tensor([1.0, 2.0]), pf.tensor([1.000001, 2.1]))
     tensor([ True, False])
     """
+    if rtol < 0 or atol < 0:
+        raise ArgumentError(f"[isclose] expected rtol and atol of at least 0 but got {rtol} and {atol}")
     if common_dtype("isclose", (x, y)) is bool_:
         return F.eq(x, y)
     near = F.logical_and(F.abs(x - y) <= F.abs(y) * rtol + atol, F.isfinite(y))
@@ -405,6 +407,10 @@ def masked_fill(x: Node, mask: Node, value: Any) -> Node:
     if mask.dtype is not bool_:
         raise DTypeError(
             f"[masked_fill] expected a mask of bools but got {mask.dtype.name}; compare it, e.g. mask != 0"
+        )
+    if isinstance(value, Node) and value.ndim:
+        raise ShapeError(
+            f"[masked_fill] expected a number or a 0-d tensor as value but got shape {value.shape}; use where"
         )
     return F.where(mask, as_node(value, x.dtype), x)
 

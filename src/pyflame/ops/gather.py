@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import int64
+from pyflame.core.dtype import int32, int64
 from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import Region, Shape, broadcast_shapes, normalize_axis
-from pyflame.ir import F, Meta, Node, Sample, cast, composite, copy_to, placed, primitive
+from pyflame.ir import F, Meta, Node, Sample, as_node, cast, composite, copy_to, placed, primitive
 from pyflame.ir.opdef import COMPOSITE, GATHER
 from pyflame.ops.base import along_axis, index_arrays, want_elements, want_integers, want_whole
 
@@ -241,7 +241,7 @@ def embedding(weight: Node, indices: Node, padding_idx: int | None = None) -> An
         Sample((np.zeros(0, np.int64), 2)),
     ],
 )
-def one_hot(x: Node, num_classes: int = -1) -> Node:
+def one_hot(x: Node, num_classes: int) -> Node:
     """1 at the position that each index names, 0 elsewhere, along a new last axis; an index outside gives zeros.
 
     >>> pf.one_hot(pf.tensor([0, 2]), 3)
@@ -251,15 +251,21 @@ def one_hot(x: Node, num_classes: int = -1) -> Node:
     want_integers("one_hot", x)
     num_classes = want_whole("one_hot", "num_classes", num_classes)
     if num_classes < 1:
-        raise ArgumentError(
-            f"[one_hot] expected num_classes of at least 1 but got {num_classes}; "
-            "int(x.max()) + 1 finds it, at the cost of evaluating x"
-        )
+        raise ArgumentError(f"[one_hot] expected num_classes of at least 1 but got {num_classes}")
     return cast(F.eq(F.reshape(x, (*x.shape, 1)), F.iota_like(x, (num_classes,))), int64)
 
 
-def _numpy_searchsorted(sorted_sequence: Any, values: Any, right: bool = False) -> Any:
-    side: Any = "right" if right else "left"
+def _numpy_searchsorted(
+    sorted_sequence: Any,
+    values: Any,
+    right: bool = False,
+    side: Any = None,
+    sorter: Any = None,
+    out_int32: bool = False,
+) -> Any:
+    side = side or ("right" if right else "left")
+    if sorter is not None:
+        sorted_sequence = np.take_along_axis(sorted_sequence, sorter, -1)
     if sorted_sequence.ndim == 1:
         return np.searchsorted(sorted_sequence, values, side)
     rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
@@ -270,21 +276,43 @@ def _numpy_searchsorted(sorted_sequence: Any, values: Any, right: bool = False) 
 
 @composite(
     reference=_numpy_searchsorted,
-    torch=lambda torch, sorted_sequence, values, right=False: torch.searchsorted(sorted_sequence, values, right=right),
+    torch="searchsorted",
     differentiable=False,
     samples=lambda: [
         Sample((np.array([1.0, 3.0, 3.0, 5.0, 8.0]), np.array([[0.0, 3.0], [9.0, 5.0]]))),
-        Sample((np.array([1.0, 3.0, 3.0, 5.0, 8.0]), np.array([[0.0, 3.0], [9.0, 5.0]]), True)),
+        Sample((np.array([1.0, 3.0, 3.0, 5.0, 8.0]), np.array([[0.0, 3.0], [9.0, 5.0]])), {"right": True}),
         Sample((np.array([[1, 4, 6], [0, 0, 2]]), np.array([[4, 7, 5, 1], [0, 1, -1, 2]]))),
         Sample((np.zeros(0), np.array([1.0]))),
+        Sample((np.array([1, 3, 5]), 3)),
+        Sample((np.array([1.0, 3.0, 5.0]), np.array(3.0)), {"side": "right", "out_int32": True}),
+        Sample((np.array([5.0, 1.0, 3.0]), np.array([2.0, 9.0])), {"sorter": np.array([1, 2, 0])}),
     ],
 )
-def searchsorted(sorted_sequence: Node, values: Node, right: bool = False) -> Node:
+def searchsorted(
+    sorted_sequence: Node,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Node | None = None,
+) -> Node:
     """Where each value would be inserted to keep the last axis sorted: before equal ones, or behind them if `right`.
+
+    `side` says the same in words, "left" or "right"; `sorter` holds the positions that sort the sequence, if it is not.
 
     >>> pf.searchsorted(pf.tensor([1, 3, 5]), pf.tensor([0, 3, 9]))
     tensor([0, 1, 3])
     """
+    values = input if isinstance(input, Node) else as_node(input, sorted_sequence.dtype)
+    right = _right_side(right, side)
+    if sorter is not None:
+        want_integers("searchsorted", sorter)
+        if sorter.shape != sorted_sequence.shape:
+            raise ShapeError(
+                f"[searchsorted] expected a sorter of shape {sorted_sequence.shape} but got {sorter.shape}"
+            )
+        sorted_sequence = F.gather(sorted_sequence, -1, sorter)
     batched = sorted_sequence.ndim > 1
     if sorted_sequence.ndim == 0 or (batched and sorted_sequence.shape[:-1] != values.shape[:-1]):
         raise ShapeError(
@@ -303,16 +331,27 @@ def searchsorted(sorted_sequence: Node, values: Node, right: bool = False) -> No
         element = F.gather_at(sorted_sequence, (at,), (last,), dims, values.shape)
         before = F.logical_not(element > values if right else element >= values)
         found = F.where(F.where(inside, before, False), probe, found)
-    return placed(found)
+    return placed(cast(found, int32) if out_int32 else found)
+
+
+def _right_side(right: bool, side: str | None) -> bool:
+    if side is None:
+        return right
+    if side not in ("left", "right") or (right and side == "left"):
+        raise ArgumentError(f"[searchsorted] expected side 'left' or 'right', as right says, but got {side!r}, {right}")
+    return side == "right"
 
 
 @composite(
     reference=lambda x, boundaries, right=False: np.searchsorted(boundaries, x, "right" if right else "left"),
     torch=lambda torch, x, boundaries, right=False: torch.bucketize(x, boundaries, right=right),
     differentiable=False,
-    samples=lambda: [Sample((_X, np.array([-0.5, 0.0, 0.5]))), Sample((np.array(0.25), np.array([0.0, 0.25]), True))],
+    samples=lambda: [
+        Sample((_X, np.array([-0.5, 0.0, 0.5]))),
+        Sample((np.array(0.25), np.array([0.0, 0.25])), {"right": True}),
+    ],
 )
-def bucketize(x: Node, boundaries: Node, right: bool = False) -> Node:
+def bucketize(x: Any, boundaries: Node, *, out_int32: bool = False, right: bool = False) -> Node:
     """The number of the bucket between sorted boundaries that each element falls in.
 
     >>> pf.bucketize(pf.tensor([1.0, 5.0]), pf.tensor([0.0, 2.0]))
@@ -320,4 +359,4 @@ def bucketize(x: Node, boundaries: Node, right: bool = False) -> Node:
     """
     if boundaries.ndim != 1:
         raise ShapeError(f"[bucketize] expected boundaries with one axis but got shape {boundaries.shape}")
-    return F.searchsorted(boundaries, x, right)
+    return F.searchsorted(boundaries, x, out_int32=out_int32, right=right)

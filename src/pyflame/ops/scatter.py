@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import bool_, int64
+from pyflame.core.dtype import DType, bool_, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Region, Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, is_number, primitive
@@ -147,6 +147,11 @@ def _write(base: Node, values: Node, indices: tuple[Node, ...], axes: Shape, dim
 def _scatter_along(op: str, x: Node, dim: int, index: Node, src: Any, mode: str) -> Node:
     shape = x.shape
     x, axis, index = along_axis(op, x, dim, index)
+    if isinstance(src, Node) and src.ndim and src.dtype is not x.dtype:
+        raise DTypeError(
+            f"[{op}] expected a source of the tensor's dtype {x.dtype.name} but got {src.dtype.name}; "
+            "cast it with .to(...)"
+        )
     if isinstance(src, Node) and src.ndim:
         if src.ndim != index.ndim or any(n > m for n, m in zip(index.shape, src.shape, strict=True)):
             raise ShapeError(
@@ -219,6 +224,16 @@ def scatter_add(x: Node, dim: int, index: Node, src: Any) -> Node:
 _START = {"add": 0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf")}
 
 
+def _start(mode: str, dtype: DType) -> float | int:
+    """What combines with a value to that value."""
+    if dtype.is_float or mode in ("add", "mul"):
+        return _START[mode]
+    if dtype is bool_:
+        return mode == "min"
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min if mode == "max" else limits.max)
+
+
 def _numpy_scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
     start = x
     if not include_self:
@@ -251,26 +266,16 @@ def scatter_reduce(x: Node, dim: int, index: Node, src: Node, reduce: str, inclu
         raise ArgumentError(
             f"[scatter_reduce] expected reduce to be one of {['mean', *sorted(_REDUCE)]} but got {reduce!r}"
         )
-    if reduce != "mean" or x.dtype.is_float:
-        mode = "add" if reduce == "mean" else _REDUCE[reduce]
-    else:
-        raise DTypeError(
-            f"[scatter_reduce] expected floating-point values for a mean but got {x.dtype.name}; "
-            "cast with .to(pf.float32)"
-        )
+    mode = "add" if reduce == "mean" else _REDUCE[reduce]
     if not include_self:
-        if mode in ("max", "min") and not x.dtype.is_float:
-            raise DTypeError(
-                f"[scatter_reduce] expected floating-point values for {reduce!r} without x's own but got {x.dtype.name}"
-            )
-        x = _scatter_along("scatter_reduce", x, dim, index, _START[mode], "assign")
+        x = _scatter_along("scatter_reduce", x, dim, index, _start(mode, x.dtype), "assign")
     out = _scatter_along("scatter_reduce", x, dim, index, src, mode)
     if reduce != "mean":
         return out
     count = _scatter_along(
         "scatter_reduce", F.full_const(float(include_self), x.dtype, x.shape), dim, index, 1.0, "add"
     )
-    return out / F.maximum(count, 1.0)
+    return F.div(out, F.maximum(count, 1), None if x.dtype.is_float else "floor")
 
 
 def _index_write(op: str, x: Node, dim: int, index: Node, source: Node, mode: str) -> Node:
@@ -378,6 +383,10 @@ def masked_scatter(x: Node, mask: Node, source: Node) -> Node:
     >>> pf.masked_scatter(pf.zeros(3), pf.tensor([True, False, True]), pf.tensor([1.0, 2.0]))
     tensor([1., 0., 2.])
     """
+    if mask.dtype is not bool_:
+        raise DTypeError(
+            f"[masked_scatter] expected a mask of bools but got {mask.dtype.name}; compare it, e.g. mask != 0"
+        )
     shape = broadcast_shapes("masked_scatter", x.shape, mask.shape)
     chosen = F.expand(mask, shape)
     # the number of chosen elements before each one is where its value lies in the source

@@ -368,10 +368,6 @@ def repeat_interleave(x: Node, repeats: int, axis: int | None = None) -> Node:
     >>> pf.tensor([1, 2]).repeat_interleave(2)
     tensor([1, 1, 2, 2])
     """
-    if isinstance(repeats, (Node, tuple, list)):
-        raise ArgumentError(
-            "[repeat_interleave] expected one number of repeats but got several; index with the repeated positions"
-        )
     (times,) = check_shape("repeat_interleave", (repeats,))
     if axis is None:
         x, axis = F.reshape(x, (-1,)), 0
@@ -425,11 +421,12 @@ def roll(x: Node, shifts: Any, axis: Any = None) -> Any:
     steps, axes = _tuple(shifts), _tuple(axis)
     if len(steps) != len(axes):
         raise ArgumentError(f"[roll] expected a shift per axis but got shifts {shifts} and axes {axis}")
+    if x.ndim == 0:
+        raise ShapeError(f"[roll] expected a tensor with axes for axis={axis} but got a 0-d tensor")
     total = [0] * x.ndim
     for step, a in zip(steps, axes, strict=True):
         at = normalize_axis("roll", a, x.ndim)
-        if x.ndim:
-            total[at] = (total[at] + int(step)) % max(x.shape[at], 1)
+        total[at] = (total[at] + int(step)) % max(x.shape[at], 1)
     return ((x,), (tuple(total),)) if any(total) else x
 
 

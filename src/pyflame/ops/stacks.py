@@ -154,8 +154,6 @@ _MOST_PARTS = 1 << 20
 
 def _cuts(op: str, given: Any, size: int) -> list[int]:
     """Where an axis is cut: at a list of positions, or into so many parts, of which the first may be larger by 1."""
-    if isinstance(given, Node):
-        raise ArgumentError(f"[{op}] expected a number or a list but got a tensor; pass its .tolist()")
     if isinstance(given, (tuple, list)):
         return [slice(want_whole(op, "an index", i)).indices(size)[1] for i in given]
     parts = want_whole(op, "sections", given)
@@ -175,7 +173,7 @@ def _cuts(op: str, given: Any, size: int) -> list[int]:
         Sample((_X, 5)),
     ],
 )
-def tensor_split(x: Node, indices_or_sections: Any, axis: int = 0) -> tuple[Node, ...]:
+def tensor_split(x: Node, indices_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Node, ...]:
     """An axis cut into so many parts of nearly equal size, or at these positions. No copies.
 
     >>> [p.shape for p in pf.arange(7).tensor_split(3)]
@@ -192,7 +190,7 @@ def tensor_split(x: Node, indices_or_sections: Any, axis: int = 0) -> tuple[Node
 def _split_evenly(op: str, x: Node, given: Any, axis: int, rank: int) -> tuple[Node, ...]:
     if x.ndim < rank:
         raise ShapeError(f"[{op}] expected a tensor with at least {rank} axes but got shape {x.shape}")
-    if not isinstance(given, (tuple, list, Node)) and x.shape[axis] % (want_whole(op, "sections", given) or 1):
+    if not isinstance(given, (tuple, list)) and x.shape[axis] % (want_whole(op, "sections", given) or 1):
         raise ShapeError(
             f"[{op}] expected {x.shape[axis]} to be a multiple of {given}; use tensor_split for uneven parts"
         )
@@ -204,7 +202,7 @@ def _split_samples() -> list[Sample]:
 
 
 @composite(torch="hsplit", samples=lambda: [*_split_samples(), Sample((np.arange(4.0), 2))])
-def hsplit(x: Node, indices_or_sections: Any) -> tuple[Node, ...]:
+def hsplit(x: Node, indices_or_sections: int | Sequence[int]) -> tuple[Node, ...]:
     """Equal parts, or parts cut at positions, along the second axis; of a vector along its only one.
 
     >>> [p.shape for p in pf.zeros(2, 4).hsplit(2)]
@@ -214,7 +212,7 @@ def hsplit(x: Node, indices_or_sections: Any) -> tuple[Node, ...]:
 
 
 @composite(torch="vsplit", samples=_split_samples)
-def vsplit(x: Node, indices_or_sections: Any) -> tuple[Node, ...]:
+def vsplit(x: Node, indices_or_sections: int | Sequence[int]) -> tuple[Node, ...]:
     """Equal parts, or parts cut at positions, along the first axis.
 
     >>> [p.shape for p in pf.zeros(4, 2).vsplit(2)]
@@ -224,7 +222,7 @@ def vsplit(x: Node, indices_or_sections: Any) -> tuple[Node, ...]:
 
 
 @composite(torch="dsplit", samples=_split_samples)
-def dsplit(x: Node, indices_or_sections: Any) -> tuple[Node, ...]:
+def dsplit(x: Node, indices_or_sections: int | Sequence[int]) -> tuple[Node, ...]:
     """Equal parts, or parts cut at positions, along the third axis.
 
     >>> [p.shape for p in pf.zeros(2, 3, 4).dsplit(2)]

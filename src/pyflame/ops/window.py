@@ -101,7 +101,7 @@ def pad(x: Node, pad: Any, mode: str = "constant", value: Any = 0.0) -> Node:
     if mode == "constant":
         return _pad_constant(x, pairs, shape, value)
     for n, both in zip(x.shape, pairs, strict=True):
-        if max(both) > _MODES[mode][1](n):
+        if max(both) > max(_MODES[mode][1](n), 0):
             raise ShapeError(
                 f"[pad] expected a padding of at most {_MODES[mode][1](n)} for {mode!r} on an axis of size {n} "
                 f"but got {both}"
@@ -161,7 +161,9 @@ def unfold(x: Node, dimension: int, size: int, step: int) -> Node:
     """
     axis = normalize_axis("unfold", dimension, x.ndim)
     size, step = want_whole("unfold", "size", size), want_whole("unfold", "step", step)
-    if x.ndim == 0 or not 0 <= size <= x.shape[axis] or step < 1:
+    if x.ndim == 0:
+        return F.reshape(unfold(F.reshape(x, (1,)), 0, size, step), (-1,))
+    if not 0 <= size <= x.shape[axis] or step < 1:
         raise ShapeError(
             f"[unfold] expected a size within the axis and a step of at least 1 but got size {size}, step {step} "
             f"for {x.shape}"

@@ -173,7 +173,7 @@ class GradScaler:
             self._good_steps._rebind(where(FUNCTIONS["logical_or"](overflow, due), 0, good).to(int32))
             self._scale._rebind(scale)
         for record in self._records.values():
-            record.overflow._rebind(FUNCTIONS["logical_and"](record.overflow, False))
+            record.overflow._rebind(record.overflow & False)
             record.reach(_Stage.READY)
         if state.tracer is None:
             evaluate(self._scale, self._good_steps, [r.overflow for r in self._records.values()])

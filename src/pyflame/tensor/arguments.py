@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError, suggest
-from pyflame.core.parameters import parameters
+from pyflame.core.parameters import parameters, positional
+from pyflame.ops.names import TENSORS_FIRST, TENSORS_ONLY
 from pyflame.tensor.tensor import Tensor
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -27,6 +28,21 @@ def tensor_parameters(fn: Callable[..., Any]) -> list[tuple[int, str, bool]]:
     return [(i, p, _WANTED[kind]) for i, p in enumerate(parameters(fn)) if (kind := kinds.get(p)) in _WANTED]
 
 
+def required_tensors(name: str, fn: Callable[..., Any], takes_numbers: bool) -> list[tuple[int, str, bool]]:
+    """(position, name, may be None) of the parameters that must be tensors; elementwise ops may take numbers."""
+    if name in TENSORS_FIRST or name in TENSORS_ONLY:
+        names = positional(fn)[: 1 if name in TENSORS_FIRST else 2]
+        return [(i, parameter, False) for i, parameter in enumerate(names)]
+    return [] if takes_numbers else tensor_parameters(fn)
+
+
+def check_some_tensor(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise for numbers alone."""
+    if not any(isinstance(a, _TENSORS) for a in (*args, *kwargs.values())):
+        got = ", ".join(type(a).__name__ for a in args) or "nothing"
+        raise DTypeError(f"[{op}] expected at least one tensor but got {got}; wrap a number in pf.tensor(...)")
+
+
 def check_tensors(op: str, wanted: list[tuple[int, str, bool]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise for an argument that should be a tensor and is not."""
     for position, name, optional in wanted:
@@ -34,6 +50,36 @@ def check_tensors(op: str, wanted: list[tuple[int, str, bool]], args: tuple[Any,
         if not isinstance(value, _TENSORS) and value is not _ABSENT and not (optional and value is None):
             got = type(value).__name__
             raise DTypeError(f"[{op}] expected a tensor as {name} but got {got}; wrap it in pf.tensor(...)")
+
+
+_NUMBERS = {"int": False, "int | None": False, "int | Sequence[int]": True}
+
+
+def number_parameters(fn: Callable[..., Any]) -> list[tuple[int, str, bool]]:
+    """(position, name, whether several) of the parameters that must be whole numbers."""
+    kinds = inspect.unwrap(fn).__annotations__
+    return [(i, p, _NUMBERS[kind]) for i, p in enumerate(parameters(fn)) if (kind := kinds.get(p)) in _NUMBERS]
+
+
+def with_numbers(
+    op: str, wanted: list[tuple[int, str, bool]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with numbers for tensors of them, which are evaluated: `x.narrow(0, start, 2)`."""
+    for position, name, several in wanted:
+        value = args[position] if position < len(args) else kwargs.get(name)
+        if not isinstance(value, Tensor):
+            continue
+        if not value.dtype.is_int or value.ndim > several:
+            raise ArgumentTypeError(
+                f"[{op}] expected {'whole numbers' if several else 'a whole number'} as {name} but got a tensor of "
+                f"{value.dtype.name} with shape {value.shape}"
+            )
+        number = value.tolist() if several else value.item()
+        if position < len(args):
+            args = (*args[:position], number, *args[position + 1 :])
+        else:
+            kwargs = {**kwargs, name: number}
+    return args, kwargs
 
 
 def unusable(

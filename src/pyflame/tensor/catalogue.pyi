@@ -2,7 +2,7 @@
 """Written by tools/make_stubs.py. Do not edit."""
 
 import builtins
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -336,7 +336,9 @@ class Catalogue:
     def broadcast_to(self, *shape: Any) -> Tensor:
         """Same as `expand`."""
 
-    def bucketize(self, boundaries: TensorLike, right: builtins.bool = False) -> Tensor:
+    def bucketize(
+        self, boundaries: TensorLike, *, out_int32: builtins.bool = False, right: builtins.bool = False
+    ) -> Tensor:
         """The number of the bucket between sorted boundaries that each element falls in."""
 
     def byte(self) -> Tensor:
@@ -511,7 +513,7 @@ class Catalogue:
     ) -> Tensor:
         """Each element becomes 0 with probability p; the others are divided by 1 - p. Without `training`, x itself."""
 
-    def dsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+    def dsplit(self, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:
         """Equal parts, or parts cut at positions, along the third axis."""
 
     def element_size(self) -> builtins.int:
@@ -724,7 +726,7 @@ class Catalogue:
     def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
         """How many elements fall into each of `bins` equal parts of [min, max], or of [x.min(), x.max()] where both are 0."""
 
-    def hsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+    def hsplit(self, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:
         """Equal parts, or parts cut at positions, along the second axis; of a vector along its only one."""
 
     def hypot(self, y: TensorLike | builtins.float) -> Tensor:
@@ -1148,7 +1150,7 @@ class Catalogue:
     def not_equal_(self, y: TensorLike) -> Tensor:
         """Same as `ne_`."""
 
-    def one_hot(self, num_classes: builtins.int = -1) -> Tensor:
+    def one_hot(self, num_classes: builtins.int) -> Tensor:
         """1 at the position that each index names, 0 elsewhere, along a new last axis; an index outside gives zeros."""
 
     def outer(self, y: TensorLike) -> Tensor:
@@ -1218,7 +1220,13 @@ class Catalogue:
     def repeat(self, *sizes: Any) -> Tensor:
         """x repeated as a whole along its axes; more sizes than axes make new ones in front."""
 
-    def repeat_interleave(self, repeats: builtins.int, axis: builtins.int | None = None) -> Tensor:
+    def repeat_interleave(
+        self,
+        repeats: builtins.int | Tensor | None = None,
+        dim: builtins.int | None = None,
+        *,
+        output_size: builtins.int | None = None,
+    ) -> Tensor:
         """Each element `repeats` times in place, along an axis or of the flattened tensor."""
 
     def reshape(self, *shape: Any) -> Tensor:
@@ -1294,7 +1302,15 @@ class Catalogue:
     ) -> Tensor:
         """As scatter, with values that meet combined: "sum", "prod", "mean", "amax" or "amin", with x's own or without."""
 
-    def searchsorted(self, values: TensorLike, right: builtins.bool = False) -> Tensor:
+    def searchsorted(
+        self,
+        input: Any,
+        *,
+        out_int32: builtins.bool = False,
+        right: builtins.bool = False,
+        side: builtins.str | None = None,
+        sorter: TensorLike | None = None,
+    ) -> Tensor:
         """Where each value would be inserted to keep the last axis sorted: before equal ones, or behind them if `right`."""
 
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
@@ -1454,7 +1470,9 @@ class Catalogue:
     def tanh_(self) -> Tensor:
         """Hyperbolic tangent."""
 
-    def tensor_split(self, indices_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+    def tensor_split(
+        self, indices_or_sections: builtins.int | Sequence[builtins.int], axis: builtins.int = 0
+    ) -> builtins.tuple[Tensor, ...]:
         """An axis cut into so many parts of nearly equal size, or at these positions. No copies."""
 
     def tensordot(self, y: TensorLike, dims: Any = 2) -> Tensor:
@@ -1569,7 +1587,7 @@ class Catalogue:
     def view_as(self, other: TensorLike) -> Tensor:
         """Same as `reshape_as`."""
 
-    def vsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
+    def vsplit(self, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:
         """Equal parts, or parts cut at positions, along the first axis."""
 
     def where(self, x: Any, y: Any) -> Tensor:

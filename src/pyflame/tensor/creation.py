@@ -322,6 +322,8 @@ def arange(
     if end is None:
         start, end = 0, start
     first, last, by = (_bound("arange", v) for v in (start, end, step))
+    if dtype is not None and as_dtype(dtype) is int64:  # PyTorch rounds the ends, then counts
+        first, last, by = int(first), int(last), int(by)
     if by == 0:
         raise ArgumentError("[arange] expected a step other than 0 but got 0")
     if (last - first) * by < 0:
@@ -334,6 +336,8 @@ def arange(
         raise ArgumentError(f"[arange] expected integers of 64 bits but got start={first}, end={last}, step={by}")
     shape = check_shape("arange", (int(count),))
     wanted = as_dtype(dtype) if dtype is not None else int64 if integers else float32
+    if wanted.is_int:
+        first, by = int(first), int(by)
     return finish(cast(_line(positions(shape, device), first, by), wanted), requires_grad)
 
 
@@ -345,14 +349,17 @@ def linspace(
     >>> pf.linspace(0, 1, 5)
     tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
+    wanted = as_dtype(dtype or float32)
     first, last = float(_bound("linspace", start)), float(_bound("linspace", end))
+    if wanted.is_int:  # PyTorch rounds the ends first
+        first, last = float(int(first)), float(int(last))
     (n,) = check_shape("linspace", (steps,))
     step = (last - first) / (n - 1) if n > 1 else 0.0
     at = positions((n,), device)
     # The second half counts from the end, so that the last number is exactly `end`.
     back = last - (n - 1.0 - cast(at, float64)) * step
     values = F.where(at < (n + 1) // 2, _line(at, first, step), back)
-    return finish(cast(values, as_dtype(dtype or float32)), requires_grad)
+    return finish(cast(values, wanted), requires_grad)
 
 
 def logspace(
@@ -370,7 +377,10 @@ def logspace(
     >>> pf.logspace(0, 2, 3)
     tensor([  1.,  10., 100.])
     """
-    exponents = linspace(start, end, steps, dtype=float64, device=device)
+    first, last = _bound("logspace", start), _bound("logspace", end)
+    if as_dtype(dtype or float32).is_int:  # PyTorch rounds the ends first
+        first, last = int(first), int(last)
+    exponents = linspace(first, last, steps, dtype=float64, device=device)
     return finish(
         cast(F.pow(float(_bound("logspace", base)), exponents._node), as_dtype(dtype or float32)), requires_grad
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,14 @@ from pyflame.engine.evaluate import evaluate
 from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import OPS
 from pyflame.ops.names import ALIASES
-from pyflame.tensor.arguments import check_tensors, tensor_parameters, unusable
+from pyflame.tensor.arguments import (
+    check_some_tensor,
+    check_tensors,
+    number_parameters,
+    required_tensors,
+    unusable,
+    with_numbers,
+)
 from pyflame.tensor.tensor import Tensor, alias, read
 
 _MAX_PENDING = knobs.MAX_PENDING.integer()
@@ -122,7 +130,9 @@ def public(op: OpDef) -> Callable[..., Any]:
     """The function of an op, over Tensors."""
     fn = op.fn
     names = torch_names(fn)
-    wanted = [] if op.takes_numbers else tensor_parameters(fn)  # elementwise ops take numbers as well
+    wanted = required_tensors(op.name, fn, op.takes_numbers)
+    mixed = op.takes_numbers or inspect.unwrap(fn).__annotations__.get("x") == "Any"
+    numbers = number_parameters(fn)
     # reshape(2, 3) may be written reshape(shape=(2, 3)) too
     many = starred(fn)
 
@@ -134,6 +144,10 @@ def public(op: OpDef) -> Callable[..., Any]:
                 args = (*args, kwargs.pop(many))
         if wanted:
             check_tensors(op.name, wanted, args, kwargs)
+        elif mixed:
+            check_some_tensor(op.name, args, kwargs)
+        if numbers:
+            args, kwargs = with_numbers(op.name, numbers, args, kwargs)
         try:
             return call(fn, args, kwargs)
         except (TypeError, ValueError, OverflowError) as error:

@@ -17,7 +17,7 @@ from pyflame.engine.evaluate import evaluate
 from pyflame.ir import OPS, F, cast, copy_to, placed
 from pyflame.ir.opdef import ELEMENTWISE, LEAF
 from pyflame.ops.names import ALIASES
-from pyflame.tensor import creation, gradients, indexing, interop, random, sets
+from pyflame.tensor import counted, creation, gradients, indexing, interop, random, sets
 from pyflame.tensor.arguments import typed
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
@@ -316,6 +316,7 @@ METHODS: dict[str, Any] = {
     **interop.METHODS,
     **random.METHODS,
     **sets.FUNCTIONS,
+    **counted.FUNCTIONS,
 }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from pyflame.nn.functional.dropouts import (
     feature_alpha_dropout,
 )
 from pyflame.nn.functional.embeddings import embedding, embedding_bag
+from pyflame.nn.functional.interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
 from pyflame.nn.functional.losses import (
     cosine_embedding_loss,
     gaussian_nll_loss,
@@ -42,10 +43,11 @@ from pyflame.nn.functional.losses import (
     triplet_margin_with_distance_loss,
 )
 from pyflame.nn.functional.norms import batch_norm, instance_norm
-from pyflame.nn.functional.resizing import interpolate, pixel_shuffle, pixel_unshuffle
+from pyflame.nn.functional.resizing import pixel_shuffle, pixel_unshuffle
 from pyflame.nn.ops import F as _F
 from pyflame.tensor import Tensor
 from pyflame.tensor.arguments import publish as _publish
+from pyflame.tensor.counted import one_hot
 
 
 def _with_inplace(name: str) -> Callable[..., Tensor]:
@@ -94,7 +96,6 @@ conv_transpose1d = _F["conv_transpose1d"]
 conv_transpose2d = _F["conv_transpose2d"]
 conv_transpose3d = _F["conv_transpose3d"]
 fold = _F["fold"]
-one_hot = _F["one_hot"]
 pad = _F["pad"]
 scaled_dot_product_attention = _F["scaled_dot_product_attention"]
 unfold = _F["unfold2d"]
@@ -220,6 +221,9 @@ __all__ = [
     "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
     "unfold",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
 ]
 
 _publish(__all__, globals(), __name__)

@@ -52,13 +52,13 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return F["where"](input <= threshold, value, input)
 
 
-def softmin(input: Tensor, dim: int = -1) -> Tensor:
+def softmin(input: Tensor, dim: int = -1, *, dtype: object = None) -> Tensor:
     """softmax(-x): the smallest element gets the most.
 
     >>> nn.functional.softmin(pf.tensor([1.0, 1.0]))
     tensor([0.5, 0.5])
     """
-    return F["softmax"](-input, dim)
+    return F["softmax"](-(input if dtype is None else input.to(dtype=dtype)), dim)
 
 
 def rrelu(

@@ -106,7 +106,7 @@ def embedding_bag(
         rows, input = rows.reshape(bags * n, -1), input.reshape(-1)
     else:
         bags = offsets.shape[0] - include_last_offset
-        bag = F["searchsorted"](offsets[:bags], arange(input.shape[0], device=place), True) - 1
+        bag = F["searchsorted"](offsets[:bags], arange(input.shape[0], device=place), right=True) - 1
     return _reduced(rows, bag, bags, mode, None if padding_idx is None else input != padding_idx)
 
 

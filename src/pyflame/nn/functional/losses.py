@@ -89,6 +89,8 @@ def triplet_margin_with_distance_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """The triplet margin loss with a distance of one's own."""
+    if margin <= 0:
+        raise ArgumentError(f"[triplet_margin_loss] expected a margin above 0 but got {margin}")
     distance = pairwise_distance if distance_function is None else distance_function
     far = distance(anchor, negative)
     if swap:
@@ -139,6 +141,7 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ArgumentError(f"[multi_margin_loss] expected p to be 1 or 2 but got {p}")
     input = input.reshape(1) if input.ndim == 0 else input
+    target = target.reshape(()) if input.ndim == 1 else target
     classes = input.shape[-1]
     index = target.unsqueeze(-1)
     short = F["relu"](input - F["gather"](input, -1, index) + margin) ** p  # no gradient at the margin itself
