@@ -26,6 +26,9 @@ NUMBER = pf.tensor(1.0)
             r"\[index_select\] expected one index for a 0-d tensor",
         ),
         (lambda: pf.index_fill(X, 0, pf.tensor([0]), pf.ones(3)), r"\[index_fill\] expected a number or a 0-d tensor"),
+        (lambda: nn.Linear(2, 3, bia=3), r"\[Linear\] expected Linear\(in_features, .*did you mean 'bias'"),
+        (lambda: nn.Linear(2), r"\[Linear\] expected Linear\(in_features, .*but got Linear\(2\)"),
+        (lambda: nn.ReLU(True, 2), r"\[ReLU\] expected ReLU\(inplace=False\) but got ReLU\(True, 2\)"),
         (lambda: pf.bucketize(X, X), r"\[bucketize\] expected boundaries with one axis"),
     ],
 )

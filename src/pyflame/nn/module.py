@@ -20,6 +20,7 @@ from pyflame.nn.hooks import Hooks, RemovableHandle, add_hook, run_after, run_be
 from pyflame.nn.parameter import Parameter, convert
 from pyflame.nn.printing import tree
 from pyflame.tensor import Tensor
+from pyflame.tensor.arguments import typed_init
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.methods import DTYPE_NAMES
 
@@ -55,6 +56,11 @@ class Module:
     _forward_hooks: Hooks
     _forward_pre_hooks: Hooks
     _training: bool
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls) and cls.__module__.startswith("pyflame."):  # a user's class: its own errors
+            cls.__init__ = typed_init(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         # past __setattr__, which needs these

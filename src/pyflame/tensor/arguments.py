@@ -91,9 +91,11 @@ def unusable(
     synonyms: Iterable[str] = (),
 ) -> PyFlameError:
     """What to raise for arguments that Python could not use, and why it could not."""
-    given = [_summary(a) for a in args] + [f"{k}={_summary(v)}" for k, v in kwargs.items()]
     signature = inspect.signature(fn)
     bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    if bare and bare[0].name == "self":
+        bare, args = bare[1:], args[1:]
+    given = [_summary(a) for a in args] + [f"{k}={_summary(v)}" for k, v in kwargs.items()]
     shown = signature.replace(parameters=bare, return_annotation=signature.empty)
     hint = "" if any(p.kind is p.VAR_KEYWORD for p in bare) else _nearest(kwargs, [*(p.name for p in bare), *synonyms])
     message = f"[{name}] expected {name}{shown} but got {name}({', '.join(given)}): {error}{hint}"
@@ -133,6 +135,25 @@ def typed(fn: Fn, module: str | None = None) -> Fn:
 
     function.__module__ = module or fn.__module__
     return function  # type: ignore[return-value]
+
+
+def typed_init(init: Fn) -> Fn:
+    """An `__init__` whose wrong calls raise typed errors that name the class."""
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError as error:
+            if isinstance(error, PyFlameError):
+                raise
+            try:
+                inspect.signature(init).bind(self, *args, **kwargs)
+            except TypeError as mismatch:
+                raise unusable(type(self).__name__, init, (self, *args), kwargs, mismatch) from None
+            raise
+
+    return checked  # type: ignore[return-value]
 
 
 def publish(names: Iterable[str], members: dict[str, Any], module: str) -> None:
