@@ -23,11 +23,13 @@ from pyflame.core.dtype import (
     float16,
     float32,
     float64,
+    get_default_dtype,
     int8,
     int16,
     int32,
     int64,
     promote_types,
+    set_default_dtype,
     uint8,
 )
 from pyflame.core.errors import (
@@ -89,7 +91,7 @@ from pyflame.tensor.devices import (
     synchronize,
 )
 from pyflame.tensor.dispatch import FUNCTIONS as _FUNCTIONS
-from pyflame.tensor.gradients import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from pyflame.tensor.gradients import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from pyflame.tensor.indexing import argwhere, masked_select, nonzero
 from pyflame.tensor.interop import from_dlpack
 from pyflame.tensor.kinds import cuda, rocm
@@ -207,12 +209,14 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "get_default_dtype",
     "get_device",
     "get_float32_matmul_precision",
     "get_rng_state",
     "grad",
     "half",
     "iinfo",
+    "inference_mode",
     "initial_seed",
     "int8",
     "int16",
@@ -259,6 +263,7 @@ __all__ = [
     "rocm_set_device",
     "rocm_synchronize",
     "seed",
+    "set_default_dtype",
     "set_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",

@@ -24,11 +24,13 @@ from pyflame.core.dtype import float8_e5m2 as float8_e5m2
 from pyflame.core.dtype import float16 as float16
 from pyflame.core.dtype import float32 as float32
 from pyflame.core.dtype import float64 as float64
+from pyflame.core.dtype import get_default_dtype as get_default_dtype
 from pyflame.core.dtype import int8 as int8
 from pyflame.core.dtype import int16 as int16
 from pyflame.core.dtype import int32 as int32
 from pyflame.core.dtype import int64 as int64
 from pyflame.core.dtype import promote_types as promote_types
+from pyflame.core.dtype import set_default_dtype as set_default_dtype
 from pyflame.core.dtype import uint8 as uint8
 from pyflame.core.errors import ArgumentError as ArgumentError
 from pyflame.core.errors import ArgumentTypeError as ArgumentTypeError
@@ -91,6 +93,7 @@ from pyflame.tensor.devices import reset_device as reset_device
 from pyflame.tensor.devices import set_device as set_device
 from pyflame.tensor.devices import synchronize as synchronize
 from pyflame.tensor.gradients import enable_grad as enable_grad
+from pyflame.tensor.gradients import inference_mode as inference_mode
 from pyflame.tensor.gradients import is_grad_enabled as is_grad_enabled
 from pyflame.tensor.gradients import no_grad as no_grad
 from pyflame.tensor.gradients import set_grad_enabled as set_grad_enabled
@@ -370,6 +373,7 @@ __all__ = [
     "gather",
     "ge",
     "gelu",
+    "get_default_dtype",
     "get_device",
     "get_float32_matmul_precision",
     "get_rng_state",
@@ -394,6 +398,7 @@ __all__ = [
     "index_copy",
     "index_fill",
     "index_select",
+    "inference_mode",
     "initial_seed",
     "inner",
     "instance_norm",
@@ -553,6 +558,7 @@ __all__ = [
     "seed",
     "select",
     "selu",
+    "set_default_dtype",
     "set_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",

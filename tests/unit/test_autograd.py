@@ -246,8 +246,8 @@ def test_recording_modes_as_decorators() -> None:
     with pytest.raises(pf.ArgumentError, match="pauses"):
 
         @pf.no_grad()
-        def generator() -> Any:
-            yield 1
+        async def coroutine() -> Any:
+            return 1
 
 
 def test_set_grad_enabled() -> None:

@@ -83,6 +83,36 @@ _BY_NUMPY = {d.numpy: d for d in ALL}
 _PYTHON = {bool: bool_, int: int64, float: float32}
 
 
+class _Default:
+    """What Python floats become, and integers where a result must be a float: float32 unless a program says so."""
+
+    def __init__(self) -> None:
+        self.float = float32
+
+
+default = _Default()
+
+
+def get_default_dtype() -> DType:
+    """The dtype of tensors that are made of Python floats, or without `dtype=`.
+
+    >>> pf.get_default_dtype()
+    pyflame.float32
+    """
+    return default.float
+
+
+def set_default_dtype(d: object) -> None:
+    """Make tensors of another floating-point dtype where none is asked for.
+
+    >>> pf.set_default_dtype(pf.float32)
+    """
+    wanted = as_dtype(d)
+    if wanted not in (float16, bfloat16, float32, float64):
+        raise DTypeError(f"[set_default_dtype] expected a floating-point dtype but got {wanted.name}")
+    default.float = wanted
+
+
 def as_dtype(value: object) -> DType:
     """The DType named by a DType, a string, a NumPy dtype, a Python type or a torch dtype.
 
@@ -137,7 +167,8 @@ def promote_types(a: DType, b: DType) -> DType:
 
 def of_scalar(value: bool | int | float) -> DType:
     """The default dtype of a Python number."""
-    return _PYTHON.get(type(value), float32)
+    found = _PYTHON.get(type(value), float32)
+    return default.float if found.is_float else found
 
 
 def promote_scalar(tensor: DType, value: bool | int | float) -> DType:

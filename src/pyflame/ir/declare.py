@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from pyflame.core.dtype import (
     DType,
     bool_,
+    default,
     float32,
     promote_scalar,
     promote_types,
@@ -93,7 +94,7 @@ def common_dtype(op: str, args: tuple[Any, ...]) -> DType:
         result = zero
     for value in scalars:
         result = (
-            (float32 if isinstance(value, float) else promote_scalar(bool_, value))
+            (default.float if isinstance(value, float) else promote_scalar(bool_, value))
             if result is None
             else promote_scalar(result, value)
         )
@@ -121,7 +122,7 @@ def as_node(value: Any, dtype: DType) -> Node:
 
 
 def _result_float(op: str, dtype: DType) -> DType:
-    return dtype if dtype.is_float else float32
+    return dtype if dtype.is_float else default.float
 
 
 def _result_int(op: str, dtype: DType) -> DType:
@@ -180,7 +181,9 @@ def elementwise(
             have = x.meta.dtype
             want = cache.get(have)
             if want is None:
-                want = cache[have] = compute(name, have)
+                want = compute(name, have)
+                if have is want:  # else it may be the default dtype, which changes
+                    cache[have] = want
             return apply(op, (x if have is want else cast(x, want),))
 
         def general(*args: Any, **kwargs: Any) -> Node:

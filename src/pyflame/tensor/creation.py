@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.device import CPU, DeviceId, parse_device
-from pyflame.core.dtype import DType, as_dtype, bool_, float32, float64, int64
+from pyflame.core.dtype import DType, as_dtype, bool_, default, float64, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Shape, check_shape
 from pyflame.core.state import state
@@ -101,7 +101,7 @@ def _array(data: Any, dtype: object = None) -> np.ndarray[Any, Any]:
         except OverflowError:
             raise ArgumentError("[tensor] expected integers that fit in 64 bits but got a larger one") from None
         if array.dtype == np.float64 and dtype is None:
-            array = array.astype(np.float32)
+            array = array.astype(default.float.numpy)
     if array.dtype.kind == "O" or array.dtype.kind in "USMm":
         raise DTypeError(
             f"[tensor] expected numbers but got an array of {array.dtype}: {_short(data)}; convert it to a numeric "
@@ -215,7 +215,7 @@ def full(
             if isinstance(fill_value, (bool, np.bool_))
             else int64
             if isinstance(fill_value, (int, np.integer))
-            else float32
+            else default.float
         )
     return finish(constant(number_for("full", fill_value, wanted), wanted, shape, device), requires_grad)
 
@@ -226,7 +226,7 @@ def zeros(*size: Any, dtype: object = None, device: object = None, requires_grad
     >>> pf.zeros(2, 3).shape
     (2, 3)
     """
-    return full(shape_of("zeros", size), 0, dtype=dtype or float32, device=device, requires_grad=requires_grad)
+    return full(shape_of("zeros", size), 0, dtype=dtype or default.float, device=device, requires_grad=requires_grad)
 
 
 def ones(*size: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
@@ -235,7 +235,7 @@ def ones(*size: Any, dtype: object = None, device: object = None, requires_grad:
     >>> pf.ones(2)
     tensor([1., 1.])
     """
-    return full(shape_of("ones", size), 1, dtype=dtype or float32, device=device, requires_grad=requires_grad)
+    return full(shape_of("ones", size), 1, dtype=dtype or default.float, device=device, requires_grad=requires_grad)
 
 
 def empty(*size: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
@@ -245,7 +245,7 @@ def empty(*size: Any, dtype: object = None, device: object = None, requires_grad
     (2, 3)
     """
     shape = shape_of("empty", size)
-    wanted = as_dtype(dtype or float32)
+    wanted = as_dtype(dtype or default.float)
     return finish(_source("uninitialized", (), (shape, wanted), shape, wanted, device), requires_grad)
 
 
@@ -335,7 +335,7 @@ def arange(
     if integers and any(not -(1 << 63) <= v < (1 << 63) for v in (first, last, by)):
         raise ArgumentError(f"[arange] expected integers of 64 bits but got start={first}, end={last}, step={by}")
     shape = check_shape("arange", (int(count),))
-    wanted = as_dtype(dtype) if dtype is not None else int64 if integers else float32
+    wanted = as_dtype(dtype) if dtype is not None else int64 if integers else default.float
     if wanted.is_int:
         first, by = int(first), int(by)
     return finish(cast(_line(positions(shape, device), first, by), wanted), requires_grad)
@@ -349,7 +349,7 @@ def linspace(
     >>> pf.linspace(0, 1, 5)
     tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
-    wanted = as_dtype(dtype or float32)
+    wanted = as_dtype(dtype or default.float)
     first, last = float(_bound("linspace", start)), float(_bound("linspace", end))
     if wanted.is_int:  # PyTorch rounds the ends first
         first, last = float(int(first)), float(int(last))
@@ -378,11 +378,11 @@ def logspace(
     tensor([  1.,  10., 100.])
     """
     first, last = _bound("logspace", start), _bound("logspace", end)
-    if as_dtype(dtype or float32).is_int:  # PyTorch rounds the ends first
+    if as_dtype(dtype or default.float).is_int:  # PyTorch rounds the ends first
         first, last = int(first), int(last)
     exponents = linspace(first, last, steps, dtype=float64, device=device)
     return finish(
-        cast(F.pow(float(_bound("logspace", base)), exponents._node), as_dtype(dtype or float32)), requires_grad
+        cast(F.pow(float(_bound("logspace", base)), exponents._node), as_dtype(dtype or default.float)), requires_grad
     )
 
 
@@ -423,4 +423,4 @@ def eye(
     """
     rows, columns = check_shape("eye", (n, n if m is None else m))
     row = F.reshape(positions((rows,), device), (rows, 1))
-    return finish(cast(F.eq(row, positions((columns,), device)), as_dtype(dtype or float32)), requires_grad)
+    return finish(cast(F.eq(row, positions((columns,), device)), as_dtype(dtype or default.float)), requires_grad)

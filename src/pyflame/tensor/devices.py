@@ -29,21 +29,54 @@ def get_device() -> str:
     return str(state.device)
 
 
-class device(mode):
-    """The current device within a `with` block, in this thread.
+class device(str, mode):
+    """The name of a device, which is the current one within a `with` block, in this thread.
+
+    Equal to the plain name and to `tensor.device`; `type` and `index` are its parts, as in PyTorch.
 
     >>> with pf.device("null:gfx942"):
     ...     pf.get_device()
     'null:gfx942'
+    >>> pf.device("cpu").type, pf.ones(2).device == pf.device("cpu")
+    ('cpu', True)
     """
 
-    def __init__(self, name: object) -> None:
-        self.id: DeviceId = parse_device(name)
-        open_device(self.id)
-        super().__init__(device=self.id)
+    id: DeviceId
+
+    def __new__(cls, type: object, index: int | None = None) -> device:
+        wanted = parse_device(type if index is None else f"{type}:{index}")
+        open_device(wanted)
+        return named(wanted)
+
+    def __init__(self, type: object, index: int | None = None) -> None:
+        """`named` has done all there is to do."""
+
+    @property
+    def type(self) -> str:
+        """'cpu', 'rocm', 'cuda', 'sim' or 'null'."""
+        return self.id.kind
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]
+        """Its number among those of its type; None for the CPU, which is one."""
+        return None if self.id.kind in ("cpu", "null") else self.id.index
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return named, (self.id,)
 
     def __repr__(self) -> str:
-        return f"device({str(self.id)!r})"
+        if self.id.target:
+            return f"device({str(self)!r})"
+        number = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{number})"
+
+
+def named(found: DeviceId) -> device:
+    """A device by its id, not opened."""
+    out = str.__new__(device, str(found))
+    out.id = found
+    mode.__init__(out, device=found)
+    return out
 
 
 def device_info(device: object = None) -> dict[str, Any]:

@@ -70,11 +70,36 @@ class enable_grad(_GradMode):
     wanted = True
 
 
+class inference_mode(_GradMode):
+    """As no_grad; with False it changes nothing.
+
+    >>> with pf.inference_mode():
+    ...     pf.is_grad_enabled()
+    False
+    """
+
+    wanted = False
+
+    def __new__(cls, mode: Any = True) -> Any:
+        return super().__new__(cls, mode if callable(mode) else None)
+
+    def __init__(self, mode: Any = True) -> None:
+        self.enabled = bool(mode)
+        super().__init__()
+        if not self.enabled:
+            self._changes = {}
+
+    def __call__(self, fn: Fn) -> Fn:
+        return super().__call__(fn) if self.enabled else fn
+
+
 def _decorated(fn: Fn, wanted: bool) -> Fn:
-    if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
         raise ArgumentError(
             f"[no_grad] expected a plain function but got {fn.__name__}, which pauses; use a with block inside of it"
         )
+    if inspect.isgeneratorfunction(fn):
+        return _decorated_generator(fn, wanted)
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -82,6 +107,31 @@ def _decorated(fn: Fn, wanted: bool) -> Fn:
             return fn(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def _decorated_generator(fn: Fn, wanted: bool) -> Fn:
+    """The mode holds while the generator runs, not while it pauses: whoever iterates it keeps their own."""
+
+    @functools.wraps(fn)
+    def generate(*args: Any, **kwargs: Any) -> Any:
+        inner = fn(*args, **kwargs)
+        resume: Callable[[], Any] = functools.partial(next, inner)
+        while True:
+            try:
+                with mode(grad_enabled=wanted):
+                    value = resume()
+            except StopIteration as end:
+                return end.value
+            try:
+                resume = functools.partial(inner.send, (yield value))
+            except GeneratorExit:
+                with mode(grad_enabled=wanted):
+                    inner.close()
+                raise
+            except BaseException as error:
+                resume = functools.partial(inner.throw, error)
+
+    return generate  # type: ignore[return-value]
 
 
 def is_grad_enabled() -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def format_tensor(tensor: Tensor) -> str:
     """tensor([1., 2.]) with the dtype where it is not the default, and the device where it is not the CPU."""
     if tensor.device.startswith("null"):
-        return f"tensor(..., shape={tensor.shape}, dtype={tensor.dtype.name}, device={tensor.device!r})"
+        return f"tensor(..., shape={tensor.shape}, dtype={tensor.dtype.name}, device={str(tensor.device)!r})"
     array = tensor.detach().numpy()
     if tensor.dtype.compute is not tensor.dtype:
         array = array.astype(np.float32)
@@ -24,7 +24,7 @@ def format_tensor(tensor: Tensor) -> str:
     if tensor.numel() == 0:
         notes.append(f"shape={tensor.shape}")
     if tensor.device != "cpu":
-        notes.append(f"device={tensor.device!r}")
+        notes.append(f"device={str(tensor.device)!r}")
     if tensor.requires_grad:
         notes.append("requires_grad=True")
     return f"tensor({', '.join([body, *notes])})"

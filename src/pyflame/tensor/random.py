@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pyflame.core.dtype import DType, as_dtype, float32, int64
+from pyflame.core.dtype import DType, as_dtype, default, float32, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.generator import Generator, default_generator
 from pyflame.core.shape import Shape, broadcast_shapes, check_shape
@@ -85,7 +85,7 @@ def rand(
     >>> pf.rand(2, 3).shape
     (2, 3)
     """
-    return finish(_uniform(shape_of("rand", size), as_dtype(dtype or float32), device, generator), requires_grad)
+    return finish(_uniform(shape_of("rand", size), as_dtype(dtype or default.float), device, generator), requires_grad)
 
 
 def randn(
@@ -100,7 +100,7 @@ def randn(
     >>> pf.randn(2, 3).shape
     (2, 3)
     """
-    return finish(_normal(shape_of("randn", size), as_dtype(dtype or float32), device, generator), requires_grad)
+    return finish(_normal(shape_of("randn", size), as_dtype(dtype or default.float), device, generator), requires_grad)
 
 
 def randint(
@@ -162,7 +162,9 @@ def normal(
         shape = broadcast_shapes("normal", *[t.shape for t in tensors])
     else:
         raise ShapeError("[normal] expected a size for a mean and a std that are numbers; write normal(0.0, 1.0, (n,))")
-    wanted = as_dtype(dtype) if dtype is not None else next((t.dtype for t in tensors if t.dtype.is_float), float32)
+    wanted = (
+        as_dtype(dtype) if dtype is not None else next((t.dtype for t in tensors if t.dtype.is_float), default.float)
+    )
     place = place_of(tensors[0], device) if tensors else device
     drawn: Tensor = Tensor(_normal(shape, wanted, place, generator)) * std + mean
     return drawn.requires_grad_() if requires_grad else drawn

@@ -22,6 +22,8 @@ from pyflame.engine.value import Value, to_numpy
 from pyflame.ir import OPS, Node, apply, copy_to, placed
 from pyflame.ir.opdef import LEAF
 from pyflame.tensor.catalogue import Catalogue
+from pyflame.tensor.devices import device as DeviceName
+from pyflame.tensor.devices import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,8 +127,8 @@ class Tensor(Catalogue):
         return read(self).meta.nbytes
 
     @property
-    def device(self) -> str:
-        return str(read(self).meta.device or state.device)
+    def device(self) -> DeviceName:
+        return named(read(self).meta.device or state.device)
 
     def __len__(self) -> int:
         if not self.shape:

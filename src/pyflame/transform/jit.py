@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core import knobs, trace
+from pyflame.core.dtype import default
 from pyflame.core.errors import TraceError
 from pyflame.core.locks import rlock
 from pyflame.core.precision import tf32_allowed
@@ -34,6 +35,7 @@ _PARTS = (
     "current device",
     "float32 precision",
     "determinism",
+    "default dtype",
 )
 
 
@@ -81,7 +83,8 @@ class Jitted:
         if kwargs:
             shape = (shape, flatten(kwargs, leaves, is_traced))
         sigs = tuple([float if type(v) is float else (argument(v).sig, v._entry is not None) for v in leaves])
-        key = (shape, sigs, state.grad_enabled, state.autocast, state.device, tf32_allowed(), state.deterministic)
+        modes = (state.grad_enabled, state.autocast, state.device, tf32_allowed(), state.deterministic, default.float)
+        key = (shape, sigs, *modes)
         try:
             variants = self.cache.get(key, ())
         except TypeError as error:
