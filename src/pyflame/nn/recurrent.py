@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError
 from pyflame.nn.init import uniform_
 from pyflame.nn.module import Module
 from pyflame.nn.parameter import Parameter, new_parameter
+from pyflame.nn.utils.rnn import PackedSequence, pack_padded_sequence, padded_rows
 from pyflame.tensor import Tensor
+from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS as F
 
 State = tuple[Tensor, ...]  # (h,) or (h, c)
@@ -57,12 +61,17 @@ def _lstm_step(x: Tensor, state: State, weights: Weights) -> State:
     return (h if weights.hr is None else F["linear"](h, weights.hr), c)
 
 
-def _unrolled(step: Step, x: Tensor, state: State, weights: Weights, backwards: bool) -> tuple[Tensor, State]:
-    """All outputs (time, batch, features) and the last state."""
-    steps = F["linear"](x, weights.ih, weights.bias_ih).unbind(0)
+def _unrolled(
+    step: Step, x: Tensor, state: State, weights: Weights, backwards: bool, inside: list[Tensor] | None
+) -> tuple[Tensor, State]:
+    """All outputs (time, batch, features) and the last state. `inside`: (batch, 1) for each step, false in padding."""
+    steps = list(enumerate(F["linear"](x, weights.ih, weights.bias_ih).unbind(0)))
     outputs = []
-    for projected in reversed(steps) if backwards else steps:
-        state = step(projected, state, weights)
+    for number, projected in reversed(steps) if backwards else steps:
+        after = step(projected, state, weights)
+        if inside is not None:  # a sequence that has ended, or has not begun, keeps its state
+            after = tuple(F["where"](inside[number], new, old) for new, old in zip(after, state, strict=True))
+        state = after
         outputs.append(state[0])
     return F["stack"](outputs[::-1] if backwards else outputs), state
 
@@ -152,8 +161,10 @@ class RNNBase(Module):
         kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
         return Weights(*[named.get(kind + suffix) for kind in kinds])  # type: ignore[arg-type]
 
-    def _run(self, input: Tensor, start: Sequence[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
+    def _run(self, input: Any, start: Sequence[Tensor] | None) -> tuple[Any, list[Tensor]]:
         """The output sequence, and for each state tensor its values after the last step."""
+        if isinstance(input, PackedSequence):
+            return self._run_packed(input, start)
         name = type(self).__name__
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ShapeError(
@@ -164,7 +175,27 @@ class RNNBase(Module):
         x = input.unsqueeze(1) if not batched else input.transpose(0, 1) if self.batch_first else input
         if x.shape[0] == 0:
             raise ShapeError(f"[{name}] expected a sequence of at least one step but got shape {input.shape}")
-        states = self._start(x, start, batched)
+        x, after = self._layers(x, self._start(x, start, batched), None)
+        if not batched:
+            return x.squeeze(1), [h.squeeze(1) for h in after]
+        return x.transpose(0, 1) if self.batch_first else x, after
+
+    def _run_packed(self, packed: PackedSequence, start: Sequence[Tensor] | None) -> tuple[Any, list[Tensor]]:
+        """As `_run` over padded rows, where padding changes no state and is left out again."""
+        lengths = packed.lengths
+        longest = int(lengths[0])
+        x = padded_rows(packed.data, lengths, longest, 0.0)
+        order, back = packed.sorted_indices, packed.unsorted_indices
+        if start is not None and order is not None:
+            start = [h.index_select(1, order) for h in start]
+        inside = tensor((np.arange(longest)[:, None] < lengths)[:, :, None])
+        out, after = self._layers(x, self._start(x, start, True), list(inside.unbind(0)))
+        if back is not None:
+            after = [h.index_select(1, back) for h in after]
+        return packed._replace(data=pack_padded_sequence(out, lengths).data), after
+
+    def _layers(self, x: Tensor, states: list[State], inside: list[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
+        """All layers over (time, batch, features)."""
         step, ways = self._step(), self._ways()
         ends: list[State] = []
         for layer in range(self.num_layers):
@@ -173,14 +204,11 @@ class RNNBase(Module):
             outputs = []
             for way in ways:
                 weights = self._weights(f"_l{layer}{way}")
-                out, end = _unrolled(step, x, states[len(ends)], weights, backwards=way == "_reverse")
+                out, end = _unrolled(step, x, states[len(ends)], weights, way == "_reverse", inside)
                 outputs.append(out)
                 ends.append(end)
             x = outputs[0] if len(outputs) == 1 else F["cat"](outputs, -1)
-        after = [F["stack"]([end[i] for end in ends]) for i in range(self.states)]
-        if not batched:
-            return x.squeeze(1), [h.squeeze(1) for h in after]
-        return x.transpose(0, 1) if self.batch_first else x, after
+        return x, [F["stack"]([end[i] for end in ends]) for i in range(self.states)]
 
     def _start(self, x: Tensor, start: Sequence[Tensor] | None, batched: bool) -> list[State]:
         """The state of each layer and direction before the first step."""
@@ -246,8 +274,8 @@ class RNN(RNNBase):
     def _step(self) -> Step:
         return _nonlinearity("RNN", self.nonlinearity)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(outputs, last hidden state); `hx` is the state to start from, 0 unless given."""
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        """(outputs, last hidden state), outputs packed as the input is; `hx` is the state to start from, or 0."""
         out, (h,) = self._run(input, None if hx is None else [hx])
         return out, h
 
@@ -281,8 +309,8 @@ class GRU(RNNBase):
     def _step(self) -> Step:
         return _gru_step
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(outputs, last hidden state); `hx` is the state to start from, 0 unless given."""
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        """(outputs, last hidden state), outputs packed as the input is; `hx` is the state to start from, or 0."""
         out, (h,) = self._run(input, None if hx is None else [hx])
         return out, h
 
@@ -303,8 +331,8 @@ class LSTM(RNNBase):
     def _step(self) -> Step:
         return _lstm_step
 
-    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """(outputs, (h, c)) with the last states; `hx` is the pair to start from, 0 unless given."""
+    def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
+        """(outputs, (h, c)) with the last states, outputs packed as the input is; `hx` is the pair to start from."""
         if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
             raise ArgumentError(f"[LSTM] expected a pair (h, c) as state but got {type(hx).__name__}")
         out, (h, c) = self._run(input, hx)

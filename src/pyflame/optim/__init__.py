@@ -7,7 +7,6 @@ of a jitted function: forward, backward, clipping and update are one plan.
 from pyflame.optim import lr_scheduler
 from pyflame.optim.adagrad import Adagrad
 from pyflame.optim.adam import Adam, AdamW
-from pyflame.optim.clip import clip_grad_norm_, clip_grad_value_, get_total_norm
 from pyflame.optim.ema import WeightAverage
 from pyflame.optim.group import ParamGroup
 from pyflame.optim.lion import Lion
@@ -15,6 +14,7 @@ from pyflame.optim.optimizer import Optimizer
 from pyflame.optim.rmsprop import RMSprop
 from pyflame.optim.scaler import GradScaler
 from pyflame.optim.sgd import SGD
+from pyflame.tensor.clip import clip_grad_norm_, clip_grad_value_, get_total_norm
 
 __all__ = [
     "SGD",

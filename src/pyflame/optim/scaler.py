@@ -14,9 +14,9 @@ from typing import Any
 from pyflame.core.dtype import bool_, float16, float32, float64, int32
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, GradientError, StateDictError, TraceError
 from pyflame.core.state import mode, state
-from pyflame.optim.clip import gradients_of
 from pyflame.optim.optimizer import Optimizer
 from pyflame.tensor import Tensor
+from pyflame.tensor.clip import gradients_of
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.gradients import no_grad

@@ -1,4 +1,7 @@
-"""Gradient clipping, as part of the graph: nothing is read back by the host, so it works inside of a jitted step."""
+"""Gradient clipping, as part of the graph: nothing is read back by the host, so it works inside of a jitted step.
+
+`foreach` is PyTorch's choice of an implementation; there is one here.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 @no_grad()
 def get_total_norm(
-    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """The norm of all tensors as if they were one vector, as a 0-d tensor. Those of 16 bits are summed in float32.
 
@@ -54,24 +60,39 @@ def get_total_norm(
 
 @no_grad()
 def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """Scale the gradients down so that their total norm is at most `max_norm`; gives the norm that they had.
 
     >>> norm = optim.clip_grad_norm_(model.parameters(), 1.0)
     """
-    gradients = gradients_of(parameters)
-    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
-    # A tiny number keeps the quotient finite; multiplying by 1 is cheaper than asking whether to.
-    factor = FUNCTIONS["clamp"](float(max_norm) / (total + 1e-6), max=1.0)
-    for g in gradients:
-        kind = g.dtype.compute
-        g._rebind((g.to(kind) * factor.to(kind)).to(g.dtype))
+    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    total = get_total_norm(gradients_of(listed), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(listed, max_norm, total)
     return total
 
 
 @no_grad()
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale the gradients down as clip_grad_norm_ does, by a norm that is known.
+
+    >>> optim.clip_grads_with_norm_(model.parameters(), 1.0, norm)
+    """
+    # A tiny number keeps the quotient finite; multiplying by 1 is cheaper than asking whether to.
+    factor = FUNCTIONS["clamp"](float(max_norm) / (total_norm + 1e-6), max=1.0)
+    for g in gradients_of(parameters):
+        kind = g.dtype.compute
+        g._rebind((g.to(kind) * factor.to(kind)).to(g.dtype))
+
+
+@no_grad()
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Clamp every element of the gradients to [-clip_value, clip_value].
 
     >>> optim.clip_grad_value_(model.parameters(), 0.5)

@@ -10,8 +10,6 @@ from pyflame.nn.parameter import settle
 from pyflame.tensor import Tensor
 from pyflame.tensor.gradients import no_grad
 
-__all__ = ["parameters_to_vector", "vector_to_parameters"]
-
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """All elements of all parameters, one after another.

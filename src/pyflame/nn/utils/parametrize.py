@@ -1,0 +1,168 @@
+"""Parameters that are computed from others each time they are read: `module.weight` becomes a function of
+`module.parametrizations.weight.original`, in PyTorch's names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.nn.containers import ModuleDict, ModuleList
+from pyflame.nn.module import Module
+from pyflame.nn.parameter import Parameter
+from pyflame.tensor import Tensor
+from pyflame.tensor.gradients import no_grad
+
+__all__ = [
+    "ParametrizationList",
+    "is_parametrized",
+    "register_parametrization",
+    "remove_parametrizations",
+    "type_before_parametrizations",
+]
+
+
+class ParametrizationList(ModuleList):
+    """The functions that make a parameter, first to last, and the tensors that they start from.
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+    >>> sorted(dict(layer.parametrizations.weight.named_parameters()))
+    ['original0', 'original1']
+    """
+
+    def __init__(self, modules: list[Module], original: Tensor) -> None:
+        super().__init__(modules)
+        start: Any = original
+        with no_grad():
+            for module in reversed(modules):
+                if hasattr(module, "right_inverse"):
+                    start = module.right_inverse(start)
+        self.is_tensor = isinstance(start, Tensor)
+        self.ntensors = 1 if self.is_tensor else len(start)
+        named = {"original": start} if self.is_tensor else {f"original{i}": t for i, t in enumerate(start)}
+        for name, value in named.items():
+            if isinstance(original, Parameter):
+                self.register_parameter(name, Parameter(value, original.requires_grad))
+            else:
+                self.register_buffer(name, value)
+
+    def originals(self) -> list[Tensor]:
+        """What the first function takes."""
+        return [self.original] if self.is_tensor else [getattr(self, f"original{i}") for i in range(self.ntensors)]
+
+    def forward(self) -> Tensor:
+        """The parameter."""
+        first, *rest = self
+        value: Tensor = first(*self.originals())
+        for module in rest:
+            value = module(value)
+        return value
+
+    def right_inverse(self, value: Tensor) -> None:
+        """Change the originals so that the parameter becomes this value."""
+        start: Any = value
+        with no_grad():
+            for module in reversed(list(self)):
+                if not hasattr(module, "right_inverse"):
+                    raise ArgumentError(
+                        f"[parametrize] expected {type(module).__name__} to define right_inverse, which an assignment "
+                        "needs, but it does not"
+                    )
+                start = module.right_inverse(start)
+            for cell, new in zip(self.originals(), [start] if self.is_tensor else start, strict=True):
+                cell.copy_(new)
+
+
+def register_parametrization(
+    module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
+) -> Module:
+    """Let a parameter or buffer be what `parametrization` makes of it. Further ones apply to the result.
+
+    >>> class Symmetric(nn.Module):
+    ...     def forward(self, x):
+    ...         return x.triu() + x.triu(1).T
+    >>> layer = nn.utils.parametrize.register_parametrization(nn.Linear(3, 3), "weight", Symmetric())
+    >>> bool((layer.weight == layer.weight.T).all())
+    True
+    """
+    if is_parametrized(module, tensor_name):
+        found: ParametrizationList = module.parametrizations[tensor_name]
+        if hasattr(parametrization, "right_inverse"):
+            raise ArgumentError(
+                f"[register_parametrization] expected the first function of {tensor_name!r} to define right_inverse, "
+                "not a further one; register them in the other order"
+            )
+        found.append(parametrization)
+        return module
+    held = module._parameters if tensor_name in module._parameters else module._buffers
+    original = held.get(tensor_name)
+    if original is None:
+        raise ArgumentError(f"[register_parametrization] expected a parameter or buffer but got {tensor_name!r}")
+    made = ParametrizationList([parametrization], original)
+    if not unsafe and made().shape != original.shape:
+        raise ShapeError(
+            f"[register_parametrization] expected a result of shape {original.shape} but got {made().shape}; pass "
+            "unsafe=True if that is meant"
+        )
+    del held[tensor_name]
+    _let_be_computed(module, tensor_name)
+    module.parametrizations[tensor_name] = made
+    return module
+
+
+def _let_be_computed(module: Module, name: str) -> None:
+    """Give the module a class of its own, in which the tensor is a property."""
+    if "parametrizations" not in module._modules:
+        kind = type(module)
+        module.__class__ = type(f"Parametrized{kind.__name__}", (kind,), {"_unparametrized": kind})
+        module.parametrizations = ModuleDict()
+
+    def get(self: Any) -> Tensor:
+        made: Tensor = self.parametrizations[name]()
+        return made
+
+    def put(self: Any, value: Tensor) -> None:
+        self.parametrizations[name].right_inverse(value)
+
+    setattr(type(module), name, property(get, put))
+
+
+def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
+    """Whether a module has parametrizations, or one of this tensor."""
+    found = module._modules.get("parametrizations")
+    return isinstance(found, ModuleDict) and (tensor_name is None or tensor_name in found)
+
+
+def type_before_parametrizations(module: Module) -> type[Module]:
+    """The class of a module, before it was given one of its own."""
+    return getattr(type(module), "_unparametrized", type(module))
+
+
+def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
+    """Make the tensor a plain parameter again: of the value it has, or of the original one.
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+    >>> type(nn.utils.parametrize.remove_parametrizations(layer, "weight").weight).__name__
+    'Parameter'
+    """
+    if not is_parametrized(module, tensor_name):
+        raise ArgumentError(f"[remove_parametrizations] expected a parametrized tensor but got {tensor_name!r}")
+    made: ParametrizationList = module.parametrizations[tensor_name]
+    if not leave_parametrized and not made.is_tensor:
+        raise ArgumentError(
+            f"[remove_parametrizations] expected leave_parametrized=True for {tensor_name!r}, which is made of "
+            f"{made.ntensors} tensors"
+        )
+    original = made.originals()[0]
+    with no_grad():
+        value = made() if leave_parametrized else original
+    delattr(type(module), tensor_name)
+    del module.parametrizations[tensor_name]
+    if isinstance(original, Parameter):
+        module.register_parameter(tensor_name, Parameter(value, original.requires_grad))
+    else:
+        module.register_buffer(tensor_name, value)
+    if not len(module.parametrizations):
+        del module.parametrizations
+        module.__class__ = type_before_parametrizations(module)
+    return module
