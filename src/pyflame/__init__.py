@@ -8,6 +8,7 @@
 Functions of the op catalogue (`pyflame.ops`) appear here by their names. `__init__.pyi` lists them all, with types.
 """
 
+import builtins as _builtins
 import importlib as _importlib
 
 import pyflame.ops as _ops  # noqa: F401  declares the catalogue
@@ -44,6 +45,7 @@ from pyflame.core.errors import (
     GradientError,
     IndexError,
     NotAvailableError,
+    NotSupportedError,
     OutOfMemoryError,
     PyFlameError,
     ShapeError,
@@ -94,7 +96,6 @@ from pyflame.tensor.dispatch import FUNCTIONS as _FUNCTIONS
 from pyflame.tensor.gradients import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from pyflame.tensor.indexing import argwhere, masked_select, nonzero
 from pyflame.tensor.interop import from_dlpack
-from pyflame.tensor.kinds import cuda, rocm
 from pyflame.tensor.memory import (
     empty_cache,
     max_memory_allocated,
@@ -134,6 +135,7 @@ from pyflame.tensor.rocm import (
 )
 from pyflame.tensor.sets import bincount, equal, numel, unique, unique_consecutive
 from pyflame.tensor.streams import Event, Stream, current_stream, default_stream
+from pyflame.tensor.torch_cuda import rocm
 from pyflame.transform import autocast, checkpoint, explain, grad, jit, value_and_grad
 
 __version__ = "0.1.0"
@@ -157,6 +159,7 @@ __all__ = [
     "GradientError",
     "IndexError",
     "NotAvailableError",
+    "NotSupportedError",
     "OutOfMemoryError",
     "PyFlameError",
     "ShapeError",
@@ -179,7 +182,6 @@ __all__ = [
     "checkpoint",
     "clear_cache",
     "compile_stats",
-    "cuda",
     "current_stream",
     "custom_gradient",
     "default_stream",
@@ -282,12 +284,28 @@ __all__ = [
     "zeros_like",
 ]
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
+_ROOMS = (
+    "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "hub", "io", "nn",
+    "onnx", "optim", "profiling", "random", "train", "utils", "version",
+)  # fmt: skip
+_TORCH_NAMES = (
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
+    "IntTensor", "LongTensor", "ShortTensor", "Size", "are_deterministic_algorithms_enabled", "asarray",
+    "broadcast_shapes", "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "default_generator",
+    "dtype", "e", "frombuffer", "get_autocast_dtype", "get_default_device", "get_num_interop_threads",
+    "get_num_threads", "inf", "is_autocast_enabled", "is_floating_point", "is_nonzero", "is_tensor", "layout",
+    "memory_format", "nan", "newaxis", "pi", "preserve_format", "result_type", "scalar_tensor",
+    "set_default_device", "set_default_tensor_type", "set_num_interop_threads", "set_num_threads",
+    "set_printoptions", "strided", "use_deterministic_algorithms",
+)  # fmt: skip
 _LATER = {
-    **{room: (room, None) for room in ("data", "io", "nn", "optim", "profiling", "train")},
+    **{room: (room, None) for room in _ROOMS},
+    **{name: ("tensor.torch_names", name) for name in _TORCH_NAMES},
     "aot": ("transform.aot", None),
     "sim": ("tensor.sim", None),
     "GradScaler": ("optim", "GradScaler"),
     "annotate": ("profiling", "annotate"),
+    "compile": ("compiler", "compile"),
     "compile_kernel": ("tensor.kernels", "compile_kernel"),
     "load": ("io", "load"),
     "profile": ("profiling", "profile"),
@@ -297,7 +315,9 @@ _LATER = {
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
-        raise AttributeError(f"module 'pyflame' has no attribute {name!r}{_suggest(name, __all__)}")
+        if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
+            return getattr(Tensor, name)  # torch.relu_(x), as x.relu_()
+        raise AttributeError(f"module 'pyflame' has no attribute {name!r}{_suggest(name, __all__, 0.8)}")
     room, member = _LATER[name]
     module = _importlib.import_module(f"pyflame.{room}")
     globals()[name] = module if member is None else getattr(module, member)
@@ -305,8 +325,13 @@ def __getattr__(name: str) -> object:
     return globals()[name]  # type: ignore[no-any-return]
 
 
+# `from pyflame.autograd import Function` finds the room of that name: give it what `pf.autograd` has.
+_room = _importlib.import_module("pyflame.autograd")
+vars(_room).update({_name: getattr(autograd, _name) for _name in autograd.__all__})
+
 _publish(__all__, globals(), __name__)
 __all__ += _LATER
 globals().update({_name: _function for _name, _function in _FUNCTIONS.items() if _name not in __all__})
 __all__ += [_name for _name in _FUNCTIONS if _name not in __all__]
-__all__.sort()
+# `from pyflame import *` leaves Python's own sum, max, eval and so on alone; pf.sum is there all the same.
+__all__ = sorted(_name for _name in __all__ if not hasattr(_builtins, _name))

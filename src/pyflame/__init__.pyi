@@ -7,12 +7,25 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pyflame import accelerator as accelerator
+from pyflame import amp as amp
+from pyflame import backends as backends
+from pyflame import compiler as compiler
+from pyflame import cuda as cuda
 from pyflame import data as data
+from pyflame import distributed as distributed
+from pyflame import distributions as distributions
+from pyflame import hub as hub
 from pyflame import io as io
 from pyflame import nn as nn
+from pyflame import onnx as onnx
 from pyflame import optim as optim
 from pyflame import profiling as profiling
+from pyflame import random as random
 from pyflame import train as train
+from pyflame import utils as utils
+from pyflame import version as version
+from pyflame.compiler import compile as compile
 from pyflame.core.cache_folder import cache_dir as cache_dir
 from pyflame.core.dtype import DType as DType
 from pyflame.core.dtype import as_dtype as as_dtype
@@ -43,6 +56,7 @@ from pyflame.core.errors import FileFormatError as FileFormatError
 from pyflame.core.errors import GradientError as GradientError
 from pyflame.core.errors import IndexError as IndexError
 from pyflame.core.errors import NotAvailableError as NotAvailableError
+from pyflame.core.errors import NotSupportedError as NotSupportedError
 from pyflame.core.errors import OutOfMemoryError as OutOfMemoryError
 from pyflame.core.errors import PyFlameError as PyFlameError
 from pyflame.core.errors import ShapeError as ShapeError
@@ -102,8 +116,6 @@ from pyflame.tensor.indexing import masked_select as masked_select
 from pyflame.tensor.indexing import nonzero as nonzero
 from pyflame.tensor.interop import from_dlpack as from_dlpack
 from pyflame.tensor.kernels import compile_kernel as compile_kernel
-from pyflame.tensor.kinds import cuda as cuda
-from pyflame.tensor.kinds import rocm as rocm
 from pyflame.tensor.memory import empty_cache as empty_cache
 from pyflame.tensor.memory import max_memory_allocated as max_memory_allocated
 from pyflame.tensor.memory import max_memory_reserved as max_memory_reserved
@@ -146,6 +158,53 @@ from pyflame.tensor.streams import Event as Event
 from pyflame.tensor.streams import Stream as Stream
 from pyflame.tensor.streams import current_stream as current_stream
 from pyflame.tensor.streams import default_stream as default_stream
+from pyflame.tensor.torch_cuda import rocm as rocm
+from pyflame.tensor.torch_names import BFloat16Tensor as BFloat16Tensor
+from pyflame.tensor.torch_names import BoolTensor as BoolTensor
+from pyflame.tensor.torch_names import ByteTensor as ByteTensor
+from pyflame.tensor.torch_names import CharTensor as CharTensor
+from pyflame.tensor.torch_names import DoubleTensor as DoubleTensor
+from pyflame.tensor.torch_names import FloatTensor as FloatTensor
+from pyflame.tensor.torch_names import HalfTensor as HalfTensor
+from pyflame.tensor.torch_names import IntTensor as IntTensor
+from pyflame.tensor.torch_names import LongTensor as LongTensor
+from pyflame.tensor.torch_names import ShortTensor as ShortTensor
+from pyflame.tensor.torch_names import Size as Size
+from pyflame.tensor.torch_names import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
+from pyflame.tensor.torch_names import asarray as asarray
+from pyflame.tensor.torch_names import broadcast_shapes as broadcast_shapes
+from pyflame.tensor.torch_names import can_cast as can_cast
+from pyflame.tensor.torch_names import channels_last as channels_last
+from pyflame.tensor.torch_names import channels_last_3d as channels_last_3d
+from pyflame.tensor.torch_names import contiguous_format as contiguous_format
+from pyflame.tensor.torch_names import default_generator as default_generator
+from pyflame.tensor.torch_names import dtype as dtype
+from pyflame.tensor.torch_names import e as e
+from pyflame.tensor.torch_names import frombuffer as frombuffer
+from pyflame.tensor.torch_names import get_autocast_dtype as get_autocast_dtype
+from pyflame.tensor.torch_names import get_default_device as get_default_device
+from pyflame.tensor.torch_names import get_num_interop_threads as get_num_interop_threads
+from pyflame.tensor.torch_names import get_num_threads as get_num_threads
+from pyflame.tensor.torch_names import inf as inf
+from pyflame.tensor.torch_names import is_autocast_enabled as is_autocast_enabled
+from pyflame.tensor.torch_names import is_floating_point as is_floating_point
+from pyflame.tensor.torch_names import is_nonzero as is_nonzero
+from pyflame.tensor.torch_names import is_tensor as is_tensor
+from pyflame.tensor.torch_names import layout as layout
+from pyflame.tensor.torch_names import memory_format as memory_format
+from pyflame.tensor.torch_names import nan as nan
+from pyflame.tensor.torch_names import newaxis as newaxis
+from pyflame.tensor.torch_names import pi as pi
+from pyflame.tensor.torch_names import preserve_format as preserve_format
+from pyflame.tensor.torch_names import result_type as result_type
+from pyflame.tensor.torch_names import scalar_tensor as scalar_tensor
+from pyflame.tensor.torch_names import set_default_device as set_default_device
+from pyflame.tensor.torch_names import set_default_tensor_type as set_default_tensor_type
+from pyflame.tensor.torch_names import set_num_interop_threads as set_num_interop_threads
+from pyflame.tensor.torch_names import set_num_threads as set_num_threads
+from pyflame.tensor.torch_names import set_printoptions as set_printoptions
+from pyflame.tensor.torch_names import strided as strided
+from pyflame.tensor.torch_names import use_deterministic_algorithms as use_deterministic_algorithms
 from pyflame.transform import aot as aot
 from pyflame.transform import autocast as autocast
 from pyflame.transform import checkpoint as checkpoint
@@ -168,29 +227,40 @@ int: DType
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "BFloat16Tensor",
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
     "CompileError",
     "DType",
     "DTypeError",
     "DeviceError",
     "DeviceFaultError",
     "DeviceNameError",
+    "DoubleTensor",
     "Event",
     "FileFormatError",
+    "FloatTensor",
     "Generator",
     "GradScaler",
     "GradientError",
-    "IndexError",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
     "NotAvailableError",
+    "NotSupportedError",
     "OutOfMemoryError",
     "PyFlameError",
     "ShapeError",
+    "ShortTensor",
+    "Size",
     "StateDictError",
     "Stream",
     "Tensor",
     "TraceError",
     "__version__",
-    "abs",
     "absolute",
+    "accelerator",
     "acos",
     "acosh",
     "adaptive_avg_pool1d",
@@ -203,13 +273,12 @@ __all__ = [
     "addcdiv",
     "addcmul",
     "addmm",
-    "all",
     "allclose",
     "amax",
     "amin",
     "aminmax",
+    "amp",
     "annotate",
-    "any",
     "aot",
     "arange",
     "arccos",
@@ -219,12 +288,14 @@ __all__ = [
     "arctan",
     "arctan2",
     "arctanh",
+    "are_deterministic_algorithms_enabled",
     "argmax",
     "argmin",
     "argsort",
     "argwhere",
     "as_dtype",
     "as_tensor",
+    "asarray",
     "asin",
     "asinh",
     "atan",
@@ -238,6 +309,7 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "backends",
     "baddbmm",
     "batch_matmul",
     "batch_norm",
@@ -257,10 +329,12 @@ __all__ = [
     "bitwise_xor",
     "bmm",
     "bool_",
+    "broadcast_shapes",
     "broadcast_tensors",
     "broadcast_to",
     "bucketize",
     "cache_dir",
+    "can_cast",
     "can_fuse",
     "cartesian_prod",
     "cast",
@@ -268,6 +342,8 @@ __all__ = [
     "cdist",
     "ceil",
     "celu",
+    "channels_last",
+    "channels_last_3d",
     "checkpoint",
     "chunk",
     "clamp",
@@ -279,9 +355,11 @@ __all__ = [
     "column_stack",
     "compile_kernel",
     "compile_stats",
+    "compiler",
     "concat",
     "concatenate",
     "contiguous",
+    "contiguous_format",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -305,6 +383,7 @@ __all__ = [
     "current_stream",
     "custom_gradient",
     "data",
+    "default_generator",
     "default_stream",
     "deg2rad",
     "deterministic",
@@ -316,6 +395,8 @@ __all__ = [
     "diagonal",
     "diff",
     "digamma",
+    "distributed",
+    "distributions",
     "div",
     "divide",
     "dot",
@@ -323,6 +404,8 @@ __all__ = [
     "dropout",
     "dsplit",
     "dstack",
+    "dtype",
+    "e",
     "eager",
     "einsum",
     "elu",
@@ -336,7 +419,6 @@ __all__ = [
     "erf",
     "erfc",
     "erfinv",
-    "eval",
     "exp",
     "exp2",
     "expand",
@@ -368,14 +450,19 @@ __all__ = [
     "frac",
     "from_dlpack",
     "from_numpy",
+    "frombuffer",
     "full",
     "full_like",
     "gather",
     "ge",
     "gelu",
+    "get_autocast_dtype",
+    "get_default_device",
     "get_default_dtype",
     "get_device",
     "get_float32_matmul_precision",
+    "get_num_interop_threads",
+    "get_num_threads",
     "get_rng_state",
     "glu",
     "grad",
@@ -391,6 +478,7 @@ __all__ = [
     "histc",
     "hsplit",
     "hstack",
+    "hub",
     "huber_loss",
     "hypot",
     "iinfo",
@@ -398,6 +486,7 @@ __all__ = [
     "index_copy",
     "index_fill",
     "index_select",
+    "inf",
     "inference_mode",
     "initial_seed",
     "inner",
@@ -407,7 +496,11 @@ __all__ = [
     "int64",
     "int8",
     "io",
+    "is_autocast_enabled",
+    "is_floating_point",
     "is_grad_enabled",
+    "is_nonzero",
+    "is_tensor",
     "isclose",
     "isfinite",
     "isin",
@@ -421,6 +514,7 @@ __all__ = [
     "kthvalue",
     "l1_loss",
     "layer_norm",
+    "layout",
     "le",
     "leaky_relu",
     "left_shift",
@@ -454,7 +548,6 @@ __all__ = [
     "masked_scatter",
     "masked_select",
     "matmul",
-    "max",
     "max_memory_allocated",
     "max_memory_reserved",
     "max_pool1d",
@@ -464,12 +557,12 @@ __all__ = [
     "mean",
     "median",
     "memory_allocated",
+    "memory_format",
     "memory_info",
     "memory_reserved",
     "memory_stats",
     "memory_summary",
     "meshgrid",
-    "min",
     "minimum",
     "mish",
     "mm",
@@ -482,6 +575,7 @@ __all__ = [
     "multinomial",
     "multiply",
     "mv",
+    "nan",
     "nan_to_num",
     "nanmean",
     "nanmedian",
@@ -491,6 +585,7 @@ __all__ = [
     "ne",
     "neg",
     "negative",
+    "newaxis",
     "nll_loss",
     "nn",
     "no_grad",
@@ -502,13 +597,15 @@ __all__ = [
     "one_hot",
     "ones",
     "ones_like",
+    "onnx",
     "optim",
     "outer",
     "pad",
     "permute",
+    "pi",
     "polygamma",
-    "pow",
     "prelu",
+    "preserve_format",
     "prod",
     "profile",
     "profiling",
@@ -521,6 +618,7 @@ __all__ = [
     "randint_like",
     "randn",
     "randn_like",
+    "random",
     "randperm",
     "ravel",
     "reciprocal",
@@ -533,6 +631,7 @@ __all__ = [
     "reset_peak_memory_stats",
     "reshape",
     "reshape_as",
+    "result_type",
     "right_shift",
     "rms_norm",
     "rocm",
@@ -545,11 +644,11 @@ __all__ = [
     "roll",
     "rope",
     "rot90",
-    "round",
     "row_stack",
     "rsqrt",
     "rsub",
     "save",
+    "scalar_tensor",
     "scaled_dot_product_attention",
     "scatter",
     "scatter_add",
@@ -558,11 +657,16 @@ __all__ = [
     "seed",
     "select",
     "selu",
+    "set_default_device",
     "set_default_dtype",
+    "set_default_tensor_type",
     "set_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",
     "set_memory_fraction",
+    "set_num_interop_threads",
+    "set_num_threads",
+    "set_printoptions",
     "set_rng_state",
     "sgn",
     "short",
@@ -586,9 +690,9 @@ __all__ = [
     "stack",
     "std",
     "std_mean",
+    "strided",
     "sub",
     "subtract",
-    "sum",
     "swapaxes",
     "swapdims",
     "swiglu",
@@ -623,11 +727,14 @@ __all__ = [
     "unique",
     "unique_consecutive",
     "unsqueeze",
+    "use_deterministic_algorithms",
+    "utils",
     "value_and_grad",
     "vander",
     "var",
     "var_mean",
     "vdot",
+    "version",
     "view",
     "view_as",
     "vsplit",
@@ -1154,7 +1261,7 @@ def clamp_min(x: TensorLike, min: TensorLike) -> Tensor:
 def clip(x: TensorLike, min: Any = None, max: Any = None) -> Tensor:
     """Same as `clamp`."""
 
-def clone(x: TensorLike) -> Tensor:
+def clone(x: TensorLike, *, memory_format: Any = None) -> Tensor:
     """A copy with memory of its own."""
 
 def column_stack(tensors: Sequence[TensorLike]) -> Tensor:
@@ -1171,7 +1278,7 @@ def concat(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
 def concatenate(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
     """Same as `cat`."""
 
-def contiguous(x: TensorLike) -> Tensor:
+def contiguous(x: TensorLike, memory_format: Any = None) -> Tensor:
     """The same values in row-major memory.
 
     >>> pf.ones(2, 3).T.contiguous().shape

@@ -83,8 +83,7 @@ NAMED: dict[str, str] = {
     "AMDConfigurationError": "",
 }
 KIND = """set_device device synchronize get_device_name get_device_properties get_arch_name device_info Stream Event
-current_stream default_stream pinned_pool memory_stats memory_allocated max_memory_allocated memory_reserved
-max_memory_reserved reset_peak_memory_stats mem_get_info memory_summary"""
+current_stream default_stream pinned_pool memory_stats reset_peak_memory_stats mem_get_info memory_summary"""
 DEFAULTS = {
     "ROCmMemoryManager.Config": dict(
         enable_pooling=True, pool_size_mb=256, max_pool_size_mb=4096, use_pinned_host=True
@@ -127,6 +126,10 @@ def test_without_a_gpu_all_say_what_is_missing() -> None:
             assert (kind.is_available(), kind.device_count(), kind.current_device()) == (False, 0, -1)
             assert kind.why_absent() == f"[{kind.kind}] no driver; install one"
             kind.empty_cache()  # nothing to do, as in PyTorch
+            for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+                assert getattr(kind, name)() == 0
+                with pytest.raises(NotAvailableError, match="none is available"):
+                    getattr(kind, name)(0)
             for name in KIND.split():
                 call = getattr(kind, name)
                 with pytest.raises(

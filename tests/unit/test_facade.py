@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import subprocess
 import sys
@@ -46,13 +47,20 @@ def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize("name", NAMES)
 def test_name_is_there(name: str) -> None:
     assert hasattr(pf, name)
-    assert name in pf.__all__
+    assert name in pf.__all__ or hasattr(builtins, name)
 
 
 def test_all_is_sorted_and_complete() -> None:
     assert pf.__all__ == sorted(set(pf.__all__))
     for name in pf.__all__:
         assert hasattr(pf, name), name
+
+
+def test_star_shadows_no_builtin() -> None:
+    names: dict[str, object] = {}
+    exec("from pyflame import *", names)
+    assert names["softmax"] is pf.softmax and [n for n in names if hasattr(builtins, n)] == []
+    assert pf.sum(pf.ones(3)).item() == 3.0
 
 
 def test_import_is_quiet_and_opens_nothing() -> None:

@@ -29,7 +29,6 @@ from pyflame.engine.libraries.rocm import (
 from pyflame.engine.memory import MemoryStats, PinnedMemoryPool, ROCmMemoryManager
 from pyflame.schedule.patterns import FusedOpType, can_fuse
 from pyflame.tensor.kernels import ROCmCompiler, compile_kernel
-from pyflame.tensor.kinds import rocm
 from pyflame.tensor.rocm import (
     rocm_device_count,
     rocm_get_device,
@@ -50,6 +49,7 @@ from pyflame.tensor.rocm_kernels import (
     launch_silu_forward,
     launch_where,
 )
+from pyflame.tensor.torch_cuda import rocm
 
 __all__ = [
     "AMDBackendError",

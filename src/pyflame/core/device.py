@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -49,8 +50,24 @@ class DeviceId:
 CPU = DeviceId("cpu")
 
 
+class _Meaning:
+    """What 'cuda' stands for: programs written for PyTorch say it for AMD GPUs too.
+
+    `cuda` gives "rocm" on a machine with AMD GPUs and without NVIDIA's. The engine, which knows the machine, puts it
+    here; it is asked only where a program says 'cuda'.
+    """
+
+    def __init__(self) -> None:
+        self.cuda: Callable[[], str] = lambda: "cuda"
+
+
+meaning = _Meaning()
+
+
 def parse_device(name: object) -> DeviceId:
     """Read 'cpu', 'rocm', 'rocm:1', 'cuda:0', 'sim:gfx942', 'sim:gfx942:1', 'null' or 'null:gfx942'.
+
+    'cuda' is an AMD GPU on a machine that has no other, as in PyTorch.
 
     >>> parse_device("rocm:1")
     DeviceId(kind='rocm', index=1, target='')
@@ -68,6 +85,8 @@ def parse_device(name: object) -> DeviceId:
             f"[device] expected one of cpu, rocm[:N], cuda[:N], sim:target[:N], null[:target] but got {name!r}"
             f"{suggest(kind, KINDS)}"
         )
+    if kind == "cuda":
+        kind = meaning.cuda()
     if kind == "null":
         return DeviceId("null", 0, rest)
     if kind == "sim":

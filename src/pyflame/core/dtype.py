@@ -125,8 +125,11 @@ def as_dtype(value: object) -> DType:
         if value in _BY_NAME:
             return _BY_NAME[value]
         raise DTypeError(f"[dtype] expected the name of a dtype but got {value!r}{suggest(value, _BY_NAME)}")
-    if isinstance(value, type) and value in _PYTHON:
-        return _PYTHON[value]
+    if isinstance(value, type):
+        if value in _PYTHON:
+            return _PYTHON[value]
+        if isinstance(found := getattr(value, "dtype", None), DType):  # pf.FloatTensor
+            return found
     name = str(value)
     if name.startswith("torch.") and name[6:] in _BY_NAME:
         return _BY_NAME[name[6:]]

@@ -102,6 +102,10 @@ class GradientError(PyFlameError, RuntimeError):
     """A backward pass that cannot be done."""
 
 
+class NotSupportedError(PyFlameError, NotImplementedError):
+    """Something of PyTorch's API that PyFlame does not have; the message names what to use instead."""
+
+
 class FileFormatError(PyFlameError, ValueError):
     """A file that is damaged, cut off or of another format; the message names it."""
 
@@ -110,9 +114,9 @@ class StateDictError(PyFlameError, RuntimeError):
     """Saved state whose names or shapes are not those of the object it should go into."""
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """'; did you mean ...?' for the nearest known name, or nothing."""
+def suggest(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
+    """'; did you mean ...?' for the nearest known name, or nothing where none is alike."""
     import difflib  # imported here: it is needed by a mistake only
 
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f"; did you mean {near[0]!r}?" if near else ""

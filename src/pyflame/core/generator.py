@@ -20,9 +20,12 @@ class Generator:
     True
     """
 
-    __slots__ = ("_lock", "_offset", "_seed")
+    __slots__ = ("_lock", "_offset", "_seed", "device")
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | str | None = None, device: object = None) -> None:
+        if isinstance(seed, str):  # PyTorch's Generator("cuda")
+            seed, device = None, seed
+        self.device = str(device or "cpu")  # remembered only: it draws for all of them
         self._lock = lock()
         self._seed = 0
         self._offset = 0

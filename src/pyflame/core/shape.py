@@ -5,10 +5,37 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import Any
 
 from pyflame.core.errors import ShapeError
 
 Shape = tuple[int, ...]
+
+
+class Size(Shape):
+    """A shape with PyTorch's methods; in all else a tuple.
+
+    >>> Size((2, 3)).numel(), Size((2, 3)) == (2, 3)
+    (6, True)
+    """
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return prod(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Size(found) if isinstance(index, slice) else found
+
+    def __add__(self, other: Any) -> Size:
+        return Size(super().__add__(tuple(other)))
+
+    def __radd__(self, other: Any) -> Size:
+        return Size(tuple(other) + tuple(self))
+
+
 MAX_ELEMENTS = 2**59  # of 8 bytes each: byte offsets stay within int64
 
 

@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 
 from pyflame.core import knobs
-from pyflame.core.device import CPU, NOT_SUPPORTED, DeviceId, parse_device
+from pyflame.core.device import CPU, NOT_SUPPORTED, DeviceId, meaning, parse_device
 from pyflame.core.errors import PyFlameError
 from pyflame.core.state import default_device
 from pyflame.engine.devices import GPUS, get_device
@@ -100,4 +100,29 @@ def describe() -> str:
     return "\n".join(lines)
 
 
+class CudaMeaning:
+    """'rocm' where the machine has AMD GPUs and none of NVIDIA, else 'cuda'; remembered once a GPU was found."""
+
+    def __init__(self) -> None:
+        self._known: tuple[object, object, str] | None = None
+
+    def __call__(self) -> str:
+        cuda, rocm = GPUS["cuda"], GPUS["rocm"]
+        if self._known is None or self._known[:2] != (cuda, rocm):
+            found = next((kind for kind in ORDER if look_count(kind)), None)
+            if found is None:
+                return "cuda"
+            self._known = (cuda, rocm, found)
+        return self._known[2]
+
+
+def look_count(kind: str) -> int:
+    """How many devices of a kind there are; 0 also where its driver is broken."""
+    try:
+        return GPUS[kind].count()
+    except Exception:  # whatever bindings and drivers raise; whoever uses the device is told
+        return 0
+
+
 default_device.choose = choose
+meaning.cuda = CudaMeaning()

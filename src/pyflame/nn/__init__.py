@@ -3,7 +3,7 @@
 A layer holds its parameters and calls ops of the catalogue; what it computes, and its gradient, is theirs.
 """
 
-from pyflame.nn import functional, init, utils
+from pyflame.nn import functional, init, parallel, utils
 from pyflame.nn.activation import (
     CELU,
     ELU,
@@ -121,6 +121,7 @@ from pyflame.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from pyflame.nn.parallel import DataParallel
 from pyflame.nn.parameter import Parameter
 from pyflame.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -195,6 +196,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -293,5 +295,6 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "parallel",
     "utils",
 ]

@@ -217,7 +217,7 @@ def cast(x: Node, dtype: object) -> Any:
     torch="clone",
     samples=lambda: [Sample((np.arange(6.0).reshape(2, 3),))],
 )
-def clone(x: Node) -> Any:
+def clone(x: Node, *, memory_format: Any = None) -> Any:
     """A copy with memory of its own."""
     return (x,), ()
 
@@ -246,7 +246,7 @@ def after(x: Node, other: Node) -> Any:
     torch=lambda torch, x: x.contiguous(),
     samples=lambda: [Sample((np.arange(6.0).reshape(2, 3).T,))],
 )
-def contiguous(x: Node) -> Any:
+def contiguous(x: Node, memory_format: Any = None) -> Any:
     """The same values in row-major memory.
 
     >>> pf.ones(2, 3).T.contiguous().shape

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from pyflame.tensor.custom import Function
 from pyflame.tensor.gradients import (
@@ -15,9 +17,53 @@ from pyflame.tensor.gradients import (
 )
 from pyflame.tensor.tensor import Tensor
 
-__all__ = ["Function", "backward", "enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "Function",
+    "Variable",
+    "backward",
+    "detect_anomaly",
+    "enable_grad",
+    "grad",
+    "is_grad_enabled",
+    "no_grad",
+    "set_detect_anomaly",
+    "set_grad_enabled",
+]
 
 grad = grad_of
+
+
+def Variable(data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
+    """The tensor itself: PyTorch has made both one.
+
+    >>> pf.autograd.Variable(pf.ones(2), requires_grad=True).requires_grad
+    True
+    """
+    return data.requires_grad_() if requires_grad else data
+
+
+class set_detect_anomaly(nullcontext[None]):
+    """Taken and warned about: backward passes are not searched for NaN. Errors name the line of their op anyway.
+
+    >>> pf.autograd.set_detect_anomaly(False)    # doctest: +ELLIPSIS
+    <...>
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        super().__init__()
+        if mode:
+            warnings.warn(
+                "[set_detect_anomaly] backward passes are not searched for NaN; look at gradients with "
+                "tensor.register_hook",
+                stacklevel=2,
+            )
+
+
+class detect_anomaly(set_detect_anomaly):
+    """As set_detect_anomaly(True)."""
+
+    def __init__(self, check_nan: bool = True) -> None:
+        super().__init__(True, check_nan)
 
 
 def backward(

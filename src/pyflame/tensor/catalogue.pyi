@@ -386,10 +386,10 @@ class Catalogue:
     def clip_(self, min: Any = None, max: Any = None) -> Tensor:
         """Same as `clamp_`."""
 
-    def clone(self) -> Tensor:
+    def clone(self, *, memory_format: Any = None) -> Tensor:
         """A copy with memory of its own."""
 
-    def contiguous(self) -> Tensor:
+    def contiguous(self, memory_format: Any = None) -> Tensor:
         """The same values in row-major memory."""
 
     def copy_(self, src: Any) -> Tensor:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -82,6 +83,22 @@ def number_for(op: str, value: Any, dtype: DType) -> float | int | bool:
     return number
 
 
+Fn = TypeVar("Fn", bound=Callable[..., Tensor])
+
+
+def torch_options(fn: Fn) -> Fn:
+    """Let a function that makes tensors take PyTorch's `layout`, `pin_memory` and `memory_format` too: engines and
+    loaders see to memory here, so they change nothing."""
+
+    @functools.wraps(fn)
+    def make(
+        *args: Any, layout: Any = None, pin_memory: bool = False, memory_format: Any = None, **kwargs: Any
+    ) -> Tensor:
+        return fn(*args, **kwargs)
+
+    return make  # type: ignore[return-value]
+
+
 # --- from data --------------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +149,7 @@ def _check_integer(op: str, array: np.ndarray[Any, Any], dtype: DType) -> None:
         )
 
 
+@torch_options
 def tensor(data: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
     """A tensor with a copy of the data: a number, nested lists, a NumPy array, another tensor (a torch one too).
 
@@ -196,6 +214,7 @@ def as_tensor(data: Any, dtype: object = None, device: object = None) -> Tensor:
 # --- filled -----------------------------------------------------------------------------------------------------------
 
 
+@torch_options
 def full(
     size: Any, fill_value: Any, *, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
@@ -220,6 +239,7 @@ def full(
     return finish(constant(number_for("full", fill_value, wanted), wanted, shape, device), requires_grad)
 
 
+@torch_options
 def zeros(*size: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
     """A tensor of zeros.
 
@@ -229,6 +249,7 @@ def zeros(*size: Any, dtype: object = None, device: object = None, requires_grad
     return full(shape_of("zeros", size), 0, dtype=dtype or default.float, device=device, requires_grad=requires_grad)
 
 
+@torch_options
 def ones(*size: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
     """A tensor of ones.
 
@@ -238,6 +259,7 @@ def ones(*size: Any, dtype: object = None, device: object = None, requires_grad:
     return full(shape_of("ones", size), 1, dtype=dtype or default.float, device=device, requires_grad=requires_grad)
 
 
+@torch_options
 def empty(*size: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
     """A tensor whose values are whatever was in memory.
 
@@ -257,6 +279,7 @@ def place_of(input: Tensor, device: object) -> object:
     return meta.device if device is None and meta.committed else device
 
 
+@torch_options
 def full_like(
     input: Tensor, fill_value: Any, *, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
@@ -269,16 +292,19 @@ def full_like(
     return full(input.shape, fill_value, dtype=dtype or input.dtype, device=place, requires_grad=requires_grad)
 
 
+@torch_options
 def zeros_like(input: Tensor, *, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
     """Zeros with the shape, dtype and device of another tensor."""
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@torch_options
 def ones_like(input: Tensor, *, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
     """Ones with the shape, dtype and device of another tensor."""
     return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@torch_options
 def empty_like(input: Tensor, *, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
     """Uninitialised memory with the shape, dtype and device of another tensor."""
     place = place_of(input, device)
@@ -305,6 +331,7 @@ def _line(at: Node, start: float | int, step: float | int) -> Node:
     return cast(at, kind) * const(step, kind) + const(start, kind)
 
 
+@torch_options
 def arange(
     start: Any,
     end: Any = None,
@@ -341,6 +368,7 @@ def arange(
     return finish(cast(_line(positions(shape, device), first, by), wanted), requires_grad)
 
 
+@torch_options
 def linspace(
     start: Any, end: Any, steps: int, *, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
@@ -362,6 +390,7 @@ def linspace(
     return finish(cast(values, wanted), requires_grad)
 
 
+@torch_options
 def logspace(
     start: Any,
     end: Any,
@@ -386,6 +415,7 @@ def logspace(
     )
 
 
+@torch_options
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: object = None, device: object = None) -> Tensor:
     """Rows and columns of the elements of a matrix's lower triangle, up to a diagonal.
 
@@ -396,6 +426,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: object = None, d
     return _triangle("tril_indices", row, col, lambda row, col: col - row <= offset, dtype, device)
 
 
+@torch_options
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: object = None, device: object = None) -> Tensor:
     """Rows and columns of the elements of a matrix's upper triangle, from a diagonal on.
 
@@ -412,6 +443,7 @@ def _triangle(op: str, row: int, col: int, inside: Callable[[Any, Any], Any], dt
     return tensor(np.stack(np.nonzero(inside(*grid))), dtype or int64, device)
 
 
+@torch_options
 def eye(
     n: int, m: int | None = None, *, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:

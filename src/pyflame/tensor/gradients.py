@@ -8,7 +8,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from pyflame.autograd import Entry, Hook, Leaf, backward
+from pyflame.autograd import Entry, Hook, Leaf
+from pyflame.autograd.walk import backward
 from pyflame.core.errors import ArgumentError, GradientError, ShapeError
 from pyflame.core.state import mode, state
 from pyflame.ir import F, Node, cast

@@ -1,4 +1,4 @@
-"""`pf.cuda` and `pf.rocm`: what PyTorch users look for in `torch.cuda`, for one kind of GPU.
+"""One kind of GPU: its devices, streams and memory, by the names of `torch.cuda`. torch_cuda.py makes `pf.cuda` of it.
 
 A device is a number, a name or None: the current device where that is of the kind, else its first.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyflame.core.device import DeviceId, parse_device
-from pyflame.core.errors import AMDDeviceError, DeviceError, DeviceNameError
+from pyflame.core.errors import DeviceError, DeviceNameError
 from pyflame.core.state import state
 from pyflame.engine import services
 from pyflame.engine.devices import current_of
@@ -24,12 +24,17 @@ class GpuKind:
     """
 
     def __init__(self, kind: str, title: str, error: type[DeviceError] = DeviceError) -> None:
-        self.kind = kind
+        self._kind = kind
         self._title = title
         self._error = error
 
     def __repr__(self) -> str:
-        return f"pf.{self.kind}"
+        return f"pf.{self._kind}"
+
+    @property
+    def kind(self) -> str:
+        """'rocm' or 'cuda'."""
+        return self._kind
 
     # --- which devices there are --------------------------------------------------------------------------------------
 
@@ -130,6 +135,10 @@ class GpuKind:
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
+    def _nothing(self, device: object) -> bool:
+        """Whether a question about the memory of no device in particular finds no GPU: it is 0 then, as in PyTorch."""
+        return device is None and not self.device_count()
+
     def pinned_pool(self, device: object = None) -> PinnedMemoryPool:
         """The pool of page-locked host memory: acquire, release, warmup, clear, stats."""
         pool: PinnedMemoryPool = self._gpu("pinned_pool", device).pinned
@@ -141,19 +150,19 @@ class GpuKind:
 
     def memory_allocated(self, device: object = None) -> int:
         """Bytes that tensors and running plans hold."""
-        return memory.memory_allocated(self.id_of("memory_allocated", device))
+        return 0 if self._nothing(device) else memory.memory_allocated(self.id_of("memory_allocated", device))
 
     def max_memory_allocated(self, device: object = None) -> int:
         """The most bytes ever in use, or since `reset_peak_memory_stats`."""
-        return memory.max_memory_allocated(self.id_of("max_memory_allocated", device))
+        return 0 if self._nothing(device) else memory.max_memory_allocated(self.id_of("max_memory_allocated", device))
 
     def memory_reserved(self, device: object = None) -> int:
         """Bytes that the pool holds from the driver."""
-        return memory.memory_reserved(self.id_of("memory_reserved", device))
+        return 0 if self._nothing(device) else memory.memory_reserved(self.id_of("memory_reserved", device))
 
     def max_memory_reserved(self, device: object = None) -> int:
         """The most bytes ever held, or since `reset_peak_memory_stats`."""
-        return memory.max_memory_reserved(self.id_of("max_memory_reserved", device))
+        return 0 if self._nothing(device) else memory.max_memory_reserved(self.id_of("max_memory_reserved", device))
 
     def reset_peak_memory_stats(self, device: object = None) -> None:
         """Measure peaks from here on."""
@@ -176,7 +185,3 @@ class GpuKind:
         for found in services.opened_ids():
             if found.kind == self.kind:
                 memory.empty_cache(found)
-
-
-cuda = GpuKind("cuda", "an NVIDIA GPU")
-rocm = GpuKind("rocm", "an AMD GPU", AMDDeviceError)

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyflame.core.errors import ArgumentError
+
 if TYPE_CHECKING:
     from pyflame.tensor.tensor import Tensor
+
+
+_DEFAULT: dict[str, Any] = dict(precision=4, threshold=1000, edgeitems=3, max_line_width=None, formatter=None)
+_PROFILES = {"default": {}, "short": dict(precision=2, edgeitems=2), "full": dict(threshold=sys.maxsize)}
+_options = dict(_DEFAULT)
+
+
+def set_options(
+    precision: int | None,
+    threshold: int | None,
+    edgeitems: int | None,
+    linewidth: int | None,
+    profile: str | None,
+    sci_mode: bool | None,
+) -> None:
+    """Change how tensors print; None leaves an option as it is."""
+    if profile is not None:
+        if profile not in _PROFILES:
+            raise ArgumentError(f"[set_printoptions] expected a profile of {', '.join(_PROFILES)} but got {profile!r}")
+        _options.update(_DEFAULT | _PROFILES[profile])
+    given = dict(precision=precision, threshold=threshold, edgeitems=edgeitems, max_line_width=linewidth)
+    _options.update({name: value for name, value in given.items() if value is not None})
+    if sci_mode is not None:
+        digits = _options["precision"]
+        kinds = {"float_kind": lambda v: f"{v:.{digits}{'e' if sci_mode else 'f'}}"}
+        _options["formatter"] = kinds
 
 
 def format_tensor(tensor: Tensor) -> str:
@@ -17,7 +46,7 @@ def format_tensor(tensor: Tensor) -> str:
     array = tensor.detach().numpy()
     if tensor.dtype.compute is not tensor.dtype:
         array = array.astype(np.float32)
-    body = np.array2string(array, separator=", ", precision=4, threshold=1000, prefix="tensor(", floatmode="maxprec")
+    body = np.array2string(array, separator=", ", prefix="tensor(", floatmode="maxprec", **_options)
     notes = []
     if tensor.dtype.name not in ("float32", "int64", "bool_"):
         notes.append(f"dtype={tensor.dtype.name}")

@@ -11,7 +11,7 @@ from pyflame.core.generator import Generator, default_generator
 from pyflame.core.shape import Shape, broadcast_shapes, check_shape
 from pyflame.core.state import state
 from pyflame.ir import F, Node, as_number, cast, is_number
-from pyflame.tensor.creation import finish, place_of, positions, shape_of, tensor
+from pyflame.tensor.creation import finish, place_of, positions, shape_of, tensor, torch_options
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.tensor import Tensor, read
 
@@ -73,6 +73,7 @@ def _integers(
     return cast(F.random_integers(positions(shape, device), low, high, generator), dtype)
 
 
+@torch_options
 def rand(
     *size: Any,
     generator: Generator | None = None,
@@ -88,6 +89,7 @@ def rand(
     return finish(_uniform(shape_of("rand", size), as_dtype(dtype or default.float), device, generator), requires_grad)
 
 
+@torch_options
 def randn(
     *size: Any,
     generator: Generator | None = None,
@@ -103,6 +105,7 @@ def randn(
     return finish(_normal(shape_of("randn", size), as_dtype(dtype or default.float), device, generator), requires_grad)
 
 
+@torch_options
 def randint(
     low: int,
     high: Any = None,
@@ -128,6 +131,7 @@ def randint(
     return finish(node, requires_grad)
 
 
+@torch_options
 def randperm(n: int, *, generator: Generator | None = None, dtype: object = None, device: object = None) -> Tensor:
     """0 .. n - 1 in random order.
 
@@ -138,6 +142,7 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: object = None
     return Tensor(cast(F.random_permutation(positions(shape, device), generator), as_dtype(dtype or int64)))
 
 
+@torch_options
 def normal(
     mean: Any = 0.0,
     std: Any = 1.0,
@@ -170,6 +175,7 @@ def normal(
     return drawn.requires_grad_() if requires_grad else drawn
 
 
+@torch_options
 def rand_like(
     input: Tensor,
     *,
@@ -183,6 +189,7 @@ def rand_like(
     return finish(_uniform(input.shape, as_dtype(dtype or input.dtype), place, generator), requires_grad)
 
 
+@torch_options
 def randn_like(
     input: Tensor,
     *,
@@ -196,6 +203,7 @@ def randn_like(
     return finish(_normal(input.shape, as_dtype(dtype or input.dtype), place, generator), requires_grad)
 
 
+@torch_options
 def randint_like(
     input: Tensor,
     low: int,

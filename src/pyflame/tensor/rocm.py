@@ -6,7 +6,7 @@ from typing import Any
 
 from pyflame.engine import services
 from pyflame.tensor.devices import set_device, synchronize
-from pyflame.tensor.kinds import rocm
+from pyflame.tensor.torch_cuda import rocm
 
 
 def rocm_device_count() -> int:

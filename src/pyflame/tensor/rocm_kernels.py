@@ -22,8 +22,8 @@ from pyflame.engine.memory import check_range, gpu_of
 from pyflame.engine.value import Foreign, Value
 from pyflame.ir import F, Node, cast, const
 from pyflame.tensor.creation import leaf
-from pyflame.tensor.kinds import rocm
 from pyflame.tensor.streams import Stream
+from pyflame.tensor.torch_cuda import rocm
 
 BINARY = ("add", "sub", "mul", "div", "pow", "maximum", "minimum")
 UNARY = ("neg", "abs", "sqrt", "exp", "log", "sin", "cos", "tanh", "relu", "sigmoid", "gelu", "silu")

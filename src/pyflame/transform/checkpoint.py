@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pyflame.autograd import Entry, Joint, Leaf, backward, now
+from pyflame.autograd import Entry, Joint, Leaf, now
+from pyflame.autograd.walk import backward
 from pyflame.core.errors import ArgumentError
 from pyflame.core.generator import Streams
 from pyflame.core.state import mode, state

@@ -14,6 +14,8 @@ from pyflame.optim.lr_scheduler.decay import (
 )
 from pyflame.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
+_LRScheduler = LRScheduler  # PyTorch's older name, which programs still import
+
 __all__ = [
     "ChainedScheduler",
     "ConstantLR",

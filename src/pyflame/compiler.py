@@ -1,0 +1,67 @@
+"""torch.compiler by its path, and `pf.compile`.
+
+Ops build graphs here that are planned, fused and compiled whenever they are evaluated, and plans are kept by their
+structure: a model needs no compiling to run compiled. So `compile` gives back what it is given; nothing can break a
+graph, and gradients flow as before. `pf.jit` goes further, a whole training step as one plan, and asks for more: see
+docs/jit.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pyflame.core.errors import ArgumentTypeError
+from pyflame.core.state import state
+
+__all__ = ["allow_in_graph", "compile", "cudagraph_mark_step_begin", "disable", "is_compiling", "reset"]
+
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = "inductor",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """The function or module itself: it runs compiled already. PyTorch's options are taken and change nothing.
+
+    >>> @pf.compile(mode="max-autotune")
+    ... def double(x):
+    ...     return x * 2
+    >>> double(pf.ones(2))
+    tensor([2., 2.])
+    """
+    if model is None:
+        return compile
+    if not callable(model):
+        raise ArgumentTypeError(f"[compile] expected a function or a module but got {type(model).__name__}")
+    return model
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """The function itself."""
+    return disable if fn is None else fn
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """The function itself."""
+    return fn
+
+
+def reset() -> None:
+    """Plans are kept by structure and forgotten when they are not used: there is nothing to do."""
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Results of a replay are never overwritten while they are held: there is nothing to mark."""
+
+
+def is_compiling() -> bool:
+    """Whether pf.jit is tracing."""
+    return state.tracer is not None

@@ -1,0 +1,289 @@
+"""Small names of `torch` itself: questions about tensors, typed tensors as `torch.FloatTensor`, switches, constants.
+
+Memory formats are taken wherever PyTorch takes them and change nothing: the engine chooses layouts, and a tensor's axes
+never change with them.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from pyflame.core import dtype as dt
+from pyflame.core import generator, shape
+from pyflame.core.device import CPU
+from pyflame.core.dtype import DType, as_dtype
+from pyflame.core.errors import ArgumentTypeError, DTypeError
+from pyflame.core.state import state
+from pyflame.engine.devices import get_device as _opened
+from pyflame.ir.declare import common_dtype
+from pyflame.tensor import printing
+from pyflame.tensor.creation import as_tensor, empty, tensor
+from pyflame.tensor.devices import device, named, set_device
+from pyflame.tensor.dispatch import unwrap
+from pyflame.tensor.tensor import Tensor
+
+pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
+newaxis = None
+dtype = DType
+Size = shape.Size
+default_generator = generator.default_generator
+
+
+class memory_format(enum.Enum):
+    """How PyTorch may lay memory out."""
+
+    contiguous_format = 0
+    preserve_format = 1
+    channels_last = 2
+    channels_last_3d = 3
+
+
+contiguous_format = memory_format.contiguous_format
+preserve_format = memory_format.preserve_format
+channels_last = memory_format.channels_last
+channels_last_3d = memory_format.channels_last_3d
+
+
+class layout(enum.Enum):
+    """What tensors are: dense ones only."""
+
+    strided = 0
+
+
+strided = layout.strided
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def is_tensor(obj: object) -> bool:
+    """Whether this is a tensor.
+
+    >>> pf.is_tensor(pf.ones(2)), pf.is_tensor([1.0])
+    (True, False)
+    """
+    return isinstance(obj, Tensor)
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the elements are floats.
+
+    >>> pf.is_floating_point(pf.ones(2))
+    True
+    """
+    return input.dtype.is_float
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element of a tensor is not 0.
+
+    >>> pf.is_nonzero(pf.tensor([3]))
+    True
+    """
+    return bool(input)
+
+
+def result_type(tensor1: Any, tensor2: Any) -> DType:
+    """The dtype of an operation over two tensors or numbers.
+
+    >>> pf.result_type(pf.ones(2, dtype=pf.int32), 1.0)
+    pyflame.float32
+    """
+    return common_dtype("result_type", (unwrap(tensor1), unwrap(tensor2)))
+
+
+def can_cast(from_: object, to: object) -> bool:
+    """Whether PyTorch casts a result of one dtype to another by itself: floats not to integers, numbers not to bool.
+
+    >>> pf.can_cast(pf.float32, pf.int64)
+    False
+    """
+    return "bif".index(as_dtype(from_).category) <= "bif".index(as_dtype(to).category)
+
+
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The shape that shapes broadcast to.
+
+    >>> pf.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    return Size(shape.broadcast_shapes("broadcast_shapes", *[(s,) if isinstance(s, int) else tuple(s) for s in shapes]))
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Whether ops are inside of pf.autocast.
+
+    >>> pf.is_autocast_enabled()
+    False
+    """
+    return state.autocast is not None
+
+
+def get_autocast_dtype(device_type: str | None = None) -> DType:
+    """The 16-bit dtype of pf.autocast.
+
+    >>> pf.get_autocast_dtype("cpu")
+    pyflame.bfloat16
+    """
+    return state.autocast if state.autocast is not None else dt.bfloat16
+
+
+# --- making tensors ---------------------------------------------------------------------------------------------------
+
+
+def scalar_tensor(s: Any, *, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
+    """A number as a 0-d tensor of the default dtype.
+
+    >>> pf.scalar_tensor(3)
+    tensor(3.)
+    """
+    return tensor(s, dtype or dt.default.float, device, requires_grad)
+
+
+def asarray(
+    obj: Any, *, dtype: object = None, device: object = None, copy: bool | None = None, requires_grad: bool = False
+) -> Tensor:
+    """The data as a tensor; with `copy=True` always in memory of its own.
+
+    >>> pf.asarray([1, 2])
+    tensor([1, 2])
+    """
+    out = tensor(obj, dtype, device) if copy else as_tensor(obj, dtype, device)
+    return out.requires_grad_() if requires_grad else out
+
+
+def frombuffer(buffer: Any, *, dtype: object, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A tensor over the bytes of an object, without a copy. It is never written to: an in-place op copies.
+
+    >>> pf.frombuffer(b"abc", dtype=pf.uint8)
+    tensor([97, 98, 99], dtype=uint8)
+    """
+    out = as_tensor(np.frombuffer(buffer, as_dtype(dtype).numpy, count, offset))
+    return out.requires_grad_() if requires_grad else out
+
+
+class TensorType(type):
+    """The class of FloatTensor and its like: tensors of one dtype, whoever made them."""
+
+    dtype: DType
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        """FloatTensor(2, 3) has no values yet; FloatTensor([1, 2]) has these."""
+        if not args:
+            return empty(0, dtype=cls.dtype)
+        if all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
+            return empty(*args, dtype=cls.dtype)
+        if len(args) == 1 and isinstance(args[0], Size):
+            return empty(args[0], dtype=cls.dtype)
+        if len(args) != 1:
+            raise ArgumentTypeError(f"[{cls.__name__}] expected sizes or one list of numbers but got {args!r}")
+        return tensor(args[0], dtype=cls.dtype)
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Tensor) and value.dtype is cls.dtype
+
+
+def _typed(name: str, dtype: DType) -> TensorType:
+    text = f"Tensors of {dtype.name}.\n\n>>> pf.{name}(2, 3).shape\n(2, 3)\n"
+    return TensorType(name, (), {"dtype": dtype, "__doc__": text, "__module__": "pyflame"})
+
+
+FloatTensor = _typed("FloatTensor", dt.float32)
+DoubleTensor = _typed("DoubleTensor", dt.float64)
+HalfTensor = _typed("HalfTensor", dt.float16)
+BFloat16Tensor = _typed("BFloat16Tensor", dt.bfloat16)
+LongTensor = _typed("LongTensor", dt.int64)
+IntTensor = _typed("IntTensor", dt.int32)
+ShortTensor = _typed("ShortTensor", dt.int16)
+CharTensor = _typed("CharTensor", dt.int8)
+ByteTensor = _typed("ByteTensor", dt.uint8)
+BoolTensor = _typed("BoolTensor", dt.bool_)
+
+# --- switches ---------------------------------------------------------------------------------------------------------
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Make tensors of this type's dtype where none is asked for: FloatTensor, DoubleTensor, HalfTensor.
+
+    >>> pf.set_default_tensor_type(pf.FloatTensor)
+    """
+    name = t.rpartition(".")[2] if isinstance(t, str) else None
+    found = globals().get(name) if name is not None else t
+    if not isinstance(found, TensorType):
+        raise DTypeError(f"[set_default_tensor_type] expected a type such as pf.FloatTensor but got {t!r}")
+    dt.set_default_dtype(found.dtype)
+
+
+def set_default_device(device: object) -> None:
+    """Make tensors there where no device is asked for: pf.set_device.
+
+    >>> pf.set_default_device("cpu")
+    """
+    set_device("cpu" if device is None else device)
+
+
+def get_default_device() -> device:
+    """Where tensors are made.
+
+    >>> pf.get_default_device()
+    device(type='cpu')
+    """
+    return named(state.device)
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Use only implementations that give the same bits in every run, in this thread from now on: see pf.deterministic.
+
+    >>> pf.use_deterministic_algorithms(False)
+    """
+    state.deterministic = bool(mode)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether only implementations are used that give the same bits in every run."""
+    return state.deterministic
+
+
+def get_num_threads() -> int:
+    """Worker threads of the CPU device."""
+    return int(_opened(CPU).target.workers)
+
+
+def get_num_interop_threads() -> int:
+    """Plans run one after another: 1."""
+    return 1
+
+
+def set_num_threads(num: int) -> None:
+    """The number of threads is fixed when the CPU is first used; warns where another is asked for."""
+    if num != get_num_threads():
+        warnings.warn(
+            f"[set_num_threads] the CPU device has {get_num_threads()} threads; start the program with "
+            f"PYFLAME_THREADS={num} for {num}",
+            stacklevel=2,
+        )
+
+
+def set_num_interop_threads(num: int) -> None:
+    """Plans run one after another; there is nothing to set."""
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: int | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """How tensors print: digits, elements from which on some are left out, how many stay at each end, columns.
+
+    >>> pf.set_printoptions(precision=2); pf.tensor([1 / 3])
+    tensor([0.33])
+    >>> pf.set_printoptions(profile="default")
+    """
+    printing.set_options(precision, threshold, edgeitems, linewidth, profile, sci_mode)

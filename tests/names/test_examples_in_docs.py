@@ -1,0 +1,28 @@
+"""The examples in the docstrings of torch's paths run and give what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame import nn
+
+ROOMS = ("backends", "cuda", "distributions", "utils")
+SINGLE = ("accelerator", "amp", "compiler", "distributed", "hub", "onnx", "random", "version")
+WITHIN = ("tensor.autograd", "tensor.devices", "tensor.torch_cuda", "tensor.torch_names")
+MODULES = [f"pyflame.{name}" for name in (*SINGLE, *WITHIN)] + [
+    m.name for room in ROOMS for m in pkgutil.walk_packages(getattr(pf, room).__path__, f"pyflame.{room}.")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str) -> None:
+    module = importlib.import_module(name)
+    options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    result = doctest.testmod(module, extraglobs={"pf": pf, "nn": nn, "np": np}, optionflags=options)
+    assert result.failed == 0
