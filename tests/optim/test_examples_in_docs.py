@@ -12,7 +12,7 @@ import pyflame as pf
 from pyflame import nn, optim
 from pyflame.optim import lr_scheduler
 
-MODULES = ["adagrad", "adam", "clip", "ema", "group", "lion", "optimizer", "rmsprop", "scaler", "sgd"]
+MODULES = """adadelta adagrad adam adamax asgd ema group lbfgs lion nadam optimizer radam rmsprop rprop scaler sgd"""
 SCHEDULES = ["base", "combined", "cosine", "cycle", "decay", "plateau"]
 
 
@@ -26,12 +26,14 @@ def names() -> dict[str, Any]:
     scaler.scale(model(pf.ones(4, 2)).sum()).backward()
     return {
         "pf": pf,
+        "nn": nn,
         "optim": optim,
         "model": model,
         "head": head,
         "weights": [model.weight],
         "biases": [model.bias],
         "loss": loss,
+        "norm": pf.tensor(1.0),
         "optimizer": optimizer,
         "scaler": scaler,
         "saved": {"optimizer": optimizer.state_dict()},
@@ -44,9 +46,12 @@ def names() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", [*MODULES, *[f"lr_scheduler.{s}" for s in SCHEDULES]])
+PATHS = [f"optim.{m}" for m in MODULES.split()] + [f"optim.lr_scheduler.{s}" for s in SCHEDULES] + ["tensor.clip"]
+
+
+@pytest.mark.parametrize("name", PATHS)
 def test_examples(name: str) -> None:
-    module = importlib.import_module(f"pyflame.optim.{name}")
+    module = importlib.import_module(f"pyflame.{name}")
     examples = [t for t in doctest.DocTestFinder().find(module, globs={}) if t.examples]
     assert examples
     for example in examples:

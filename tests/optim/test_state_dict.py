@@ -182,8 +182,6 @@ def leaf(*shape: int) -> pf.Tensor:
         (lambda: optim.SGD([{"params": {leaf(2)}}]), ArgumentTypeError, "got a set"),
         (lambda: optim.SGD([p := leaf(2), p]), ArgumentError, r"each parameter once but one of shape \(2,\)"),
         (lambda: optim.SGD([{"params": [p := leaf(2)]}, {"params": [p]}]), ArgumentError, "each parameter once"),
-        (lambda: optim.SGD([{"params": leaf(2), "learning_rate": 1}]), ArgumentError, "'learning_rate'"),
-        (lambda: optim.SGD([{"params": leaf(2), "moment": 1}]), ArgumentError, "did you mean 'momentum'"),
         (lambda: optim.SGD([leaf(2)]).add_param_group([leaf(2)]), ArgumentTypeError, "a dict with the key 'params'"),
         (lambda: optim.SGD([leaf(2)], lr=-1), ArgumentError, "lr of at least 0 but got -1"),
         (lambda: optim.SGD([leaf(2)], lr=float("nan")), ArgumentError, "lr of at least 0 but got nan"),

@@ -34,6 +34,7 @@ class Adagrad(Optimizer):
         eps: float = 1e-10,
         *,
         maximize: bool = False,
+        **chosen: Any,
     ) -> None:
         super().__init__(
             params,
@@ -45,6 +46,7 @@ class Adagrad(Optimizer):
                 "initial_accumulator_value": initial_accumulator_value,
                 "maximize": maximize,
             },
+            **chosen,
         )
 
     def check(self, group: dict[str, Any]) -> None:

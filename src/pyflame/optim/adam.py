@@ -34,6 +34,7 @@ class Adam(Optimizer):
         *,
         maximize: bool = False,
         decoupled_weight_decay: bool = False,
+        **chosen: Any,
     ) -> None:
         super().__init__(
             params,
@@ -46,6 +47,7 @@ class Adam(Optimizer):
                 "maximize": maximize,
                 "decoupled_weight_decay": decoupled_weight_decay,
             },
+            **chosen,
         )
 
     def check(self, group: dict[str, Any]) -> None:
@@ -106,5 +108,8 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        **chosen: Any,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True)
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True, **chosen
+        )

@@ -30,8 +30,10 @@ class Lion(Optimizer):
         weight_decay: float = 0.0,
         *,
         maximize: bool = False,
+        **chosen: Any,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay, "maximize": maximize})
+        options = {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, options, **chosen)
 
     def check(self, group: dict[str, Any]) -> None:
         checks.not_negative("Lion", group, "lr", "weight_decay")

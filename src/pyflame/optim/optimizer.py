@@ -7,13 +7,16 @@ a step works the same inside of a jitted function and outside of it.
 
 from __future__ import annotations
 
+import copy
+import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from pyflame.core.dtype import DType, bool_, float32, float64
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, StateDictError, TraceError, suggest
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, NotSupportedError, StateDictError, TraceError, suggest
 from pyflame.core.state import mode, state
 from pyflame.optim.group import ParamGroup
 from pyflame.tensor import Tensor
@@ -26,9 +29,6 @@ from pyflame.transform import jit
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Slots = dict[str, Tensor]
 
-# Keys of a group that schedules and users add, beside an optimiser's own.
-_GROUP_KEYS = ("params", "param_names", "name", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
-
 
 class Optimizer:
     """Base of all optimisers. `params`: tensors, (name, tensor) pairs, or dicts of `params` and their own options.
@@ -39,7 +39,8 @@ class Optimizer:
     >>> optimizer.zero_grad()
     """
 
-    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Params, defaults: dict[str, Any], **chosen: Any) -> None:
+        _check_chosen(self._name, chosen, defaults)
         if isinstance(params, (Tensor, dict)):
             raise ArgumentTypeError(
                 f"[{self._name}] expected a list of tensors or of dicts but got a {type(params).__name__}; wrap it in "
@@ -47,10 +48,11 @@ class Optimizer:
             )
         self.defaults = defaults
         self.param_groups: list[ParamGroup] = []
-        self.state: dict[Tensor, Slots] = {}
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.structure: tuple[Any, ...] = ()  # what the graph of a step depends on, beside shapes
         self._jitted = jit(self._apply)  # of a step that is not part of a jitted function: one plan, state in place
-        self.stepped = False  # whether step() was ever called; schedules look at it
+        # whether step() was ever called; schedules look at it, and cannot know it of a subclass with a step of its own
+        self.stepped = self._steps_itself
         groups: list[Any] = list(params)
         if not groups:
             raise ArgumentError(f"[{self._name}] expected parameters but got an empty list; pass model.parameters()")
@@ -68,8 +70,8 @@ class Optimizer:
     def check(self, group: dict[str, Any]) -> None:
         """Raise for options that have no meaning."""
 
-    def slots(self, group: dict[str, Any]) -> dict[str, float]:
-        """Name and initial value of the state of each parameter."""
+    def slots(self, group: dict[str, Any]) -> dict[str, Any]:
+        """Name and initial value of the state of each parameter: of its shape, or a Scalar."""
         return {}
 
     def scalars(self, group: dict[str, Any]) -> dict[str, float]:
@@ -103,12 +105,9 @@ class Optimizer:
             raise TraceError("[add_param_group] expected to be called outside of a jitted function but one is traced")
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise ArgumentTypeError("[add_param_group] expected a dict with the key 'params'")
-        for key in param_group:
-            if key not in self.defaults and key not in _GROUP_KEYS:
-                raise ArgumentError(
-                    f"[{self._name}] expected options among {', '.join(self.defaults)} but got {key!r}"
-                    f"{suggest(key, self.defaults)}"
-                )
+        for key in param_group:  # others than an optimiser's own stay, for whoever reads them
+            if key not in self.defaults and (near := suggest(key, self.defaults, 0.85)):
+                warnings.warn(f"[{self._name}] got an option {key!r} that it does not know{near}", stacklevel=2)
         names, params = self._named(param_group["params"])
         group = ParamGroup(
             {**self.defaults, **param_group, "params": params, **({"param_names": names} if names else {})},
@@ -156,12 +155,14 @@ class Optimizer:
         made: list[Tensor] = []
         for name, value in self.slots(group).items():
             for p in group["params"]:
-                slots = self.state.setdefault(p, {})
-                if name not in slots:
-                    made.append(full_like(p, value).contiguous())
-                    slots[name] = made[-1]
-        if group.steps is None and self.counts(group):
-            group.steps = tensor(np.zeros(len(group["params"])))
+                if name not in self.state[p]:
+                    made.append(_initial(p, value))
+                    self.state[p][name] = made[-1]
+        if self.counts(group):
+            count, known = len(group["params"]), 0 if group.steps is None else len(group.steps)
+            if group.steps is None or count != known:  # parameters were added to the group's list, or taken away
+                before = [] if group.steps is None else group.steps.tolist()
+                group.steps = tensor(np.array([*before, *[0.0] * count][:count]))
         if made:
             evaluate(made)
         self.structure = tuple([(len(g["params"]), tuple(self.slots(g)), *self.branches(g)) for g in self.param_groups])
@@ -180,6 +181,9 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         self.stepped = True
+        for group, (count, *_) in zip(self.param_groups, self.structure, strict=False):
+            if len(group["params"]) != count and isinstance(group, ParamGroup):
+                self._arrange(group)
         if skip is not None:
             skip = skip.reshape(()).to(bool_)
         gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
@@ -261,7 +265,7 @@ class Optimizer:
         >>> optimizer.state_dict()["param_groups"][0]["lr"]
         0.001
         """
-        packed: dict[int, dict[str, Tensor]] = {}
+        packed: dict[int, dict[str, Any]] = {}
         groups: list[dict[str, Any]] = []
         start = 0
         for group in self.param_groups:
@@ -276,8 +280,15 @@ class Optimizer:
             start += len(params)
         return {"state": packed, "param_groups": groups}
 
-    def _packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Tensor]:
+    @property
+    def _steps_itself(self) -> bool:
+        """Whether a subclass has a step() of its own, as optimisers written for PyTorch have: its state is its own."""
+        return type(self).step is not Optimizer.step
+
+    def _packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Any]:
         """What is saved of one parameter. One that was never updated has no state in PyTorch either."""
+        if self._steps_itself:
+            return {k: v.detach() if isinstance(v, Tensor) else v for k, v in self.state.get(p, {}).items()}
         if step == 0 and not self.saves_untouched:
             return {}
         count = {} if step is None else {"step": tensor(step, dtype=float32)}
@@ -311,6 +322,9 @@ class Optimizer:
         for group, new, states in zip(self.param_groups, new_groups, entries, strict=True):
             group.update(new)
             for p, entry in zip(group["params"], states, strict=True):
+                if self._steps_itself:
+                    self.state[p] = {name: _kept(value, p) for name, value in entry.items()}
+                    continue
                 for name, value in self.slots(group).items():
                     cell, kept = self.state[p][name], entry.get(name)
                     cell._rebind(full_like(cell, value).contiguous() if kept is None else _copied(kept, cell))
@@ -322,16 +336,17 @@ class Optimizer:
     def _check_entry(self, p: Tensor, entry: dict[str, Any], names: dict[str, float]) -> None:
         """Raise for saved state that does not belong to this parameter."""
         for name, value in entry.items():
-            if name == "step" or value is None:
+            if name == "step" or value is None or self._steps_itself:
                 continue
             if name not in names:
                 raise StateDictError(
                     f"[load_state_dict] expected state named {', '.join(names) or 'nothing'} for {self._name} but got "
                     f"{name!r}; was it saved by another optimiser?"
                 )
-            if tuple(value.shape) != p.shape:
+            wanted = () if isinstance(names[name], Scalar) else p.shape
+            if tuple(np.shape(value)) != wanted:
                 raise StateDictError(
-                    f"[load_state_dict] expected {name} of shape {p.shape} but got {tuple(value.shape)}; build the "
+                    f"[load_state_dict] expected {name} of shape {wanted} but got {tuple(np.shape(value))}; build the "
                     "optimiser over the same parameters in the same order"
                 )
 
@@ -341,6 +356,43 @@ class Optimizer:
             lines.append(f"Parameter Group {number}")
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key not in ("params", "param_names")]
         return "\n".join([*lines, ")"])
+
+
+class Scalar(float):
+    """The initial value of state that is one number for a parameter, whatever its shape."""
+
+
+def _initial(p: Tensor, value: float) -> Tensor:
+    """New state of a parameter."""
+    if isinstance(value, Scalar):
+        return p.detach().new_full((), value, dtype=p.dtype.compute).contiguous()
+    return full_like(p, value).contiguous()
+
+
+# PyTorch's choices among its implementations of a step; there is one here, and it runs inside of jit and on GPUs.
+_CHOICES = ("foreach", "fused", "capturable", "differentiable")
+
+
+def _check_chosen(op: str, chosen: dict[str, Any], defaults: dict[str, Any]) -> None:
+    for name, value in chosen.items():
+        if name not in _CHOICES:
+            raise ArgumentTypeError(
+                f"[{op}] expected options among {', '.join(defaults)} but got {name!r}{suggest(name, defaults)}"
+            )
+        if name == "differentiable" and value:
+            raise NotSupportedError(
+                f"[{op}] expected differentiable=False but got True; write the update as ops on tensors, and use "
+                "pf.autograd.grad with create_graph=True"
+            )
+
+
+def _kept(value: Any, p: Tensor) -> Any:
+    """A saved value of a subclass's own state: a tensor of its own, where it is one."""
+    if not isinstance(value, (Tensor, np.ndarray)) and not hasattr(value, "__dlpack__"):
+        return copy.deepcopy(value)
+    wide = as_tensor(value).detach()
+    meta = p._node.meta
+    return wide.to(device=meta.device if meta.committed else None).clone()
 
 
 def _copied(value: Any, cell: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ class RMSprop(Optimizer):
         centered: bool = False,
         *,
         maximize: bool = False,
+        **chosen: Any,
     ) -> None:
         super().__init__(
             params,
@@ -45,6 +46,7 @@ class RMSprop(Optimizer):
                 "weight_decay": weight_decay,
                 "maximize": maximize,
             },
+            **chosen,
         )
 
     def check(self, group: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        **chosen: Any,
     ) -> None:
         super().__init__(
             params,
@@ -44,6 +45,7 @@ class SGD(Optimizer):
                 "nesterov": nesterov,
                 "maximize": maximize,
             },
+            **chosen,
         )
 
     def check(self, group: dict[str, Any]) -> None:

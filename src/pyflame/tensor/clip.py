@@ -82,7 +82,7 @@ def clip_grads_with_norm_(
 ) -> None:
     """Scale the gradients down as clip_grad_norm_ does, by a norm that is known.
 
-    >>> optim.clip_grads_with_norm_(model.parameters(), 1.0, norm)
+    >>> nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm)
     """
     # A tiny number keeps the quotient finite; multiplying by 1 is cheaper than asking whether to.
     factor = FUNCTIONS["clamp"](float(max_norm) / (total_norm + 1e-6), max=1.0)
