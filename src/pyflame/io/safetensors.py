@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -59,9 +59,10 @@ class FileInfo:
 
 
 def save_file(
-    tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
+    tensors: Mapping[str, Tensor], path: str | os.PathLike[str] | IO[bytes], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors to a .safetensors file, whole or not at all: what was there before stays until the end.
+    """Write tensors to a .safetensors file, whole or not at all: what was there before stays until the end. Or to an
+    open file.
 
     Checksums of the tensors and of all that is said of them go into the metadata.
 
@@ -83,11 +84,18 @@ def save_file(
     eval(dict(tensors))
     arrays = {name: np.asarray(value.numpy(), order="C") for name, value in tensors.items()}
     header = _header(arrays, {name: value.dtype for name, value in tensors.items()}, metadata or {})
+    parts: list[bytes | memoryview] = [
+        len(header).to_bytes(8, "little"),
+        header,
+        *(_raw(arrays[name]) for name in _in_order(arrays)),
+    ]
+    if hasattr(path, "write"):
+        for part in parts:
+            path.write(part)
+        return
     with atomic_path(path) as temporary, temporary.open("wb") as file:
-        file.write(len(header).to_bytes(8, "little"))
-        file.write(header)
-        for name in _in_order(arrays):
-            file.write(_raw(arrays[name]))
+        for part in parts:
+            file.write(part)
 
 
 def _in_order(arrays: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
@@ -125,11 +133,12 @@ def file_info(path: str | os.PathLike[str]) -> FileInfo:
     >>> pf.io.file_info("model.safetensors").tensors["weight"].shape
     (2, 3)
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         return _info(file, path)
 
 
-def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file for reading bytes; no folder, pipe or device."""
     if os.path.isdir(path):
         raise IsADirectoryError(f"[load_file] expected a .safetensors file but {os.fspath(path)} is a folder")
     check_regular(Path(path))
@@ -212,7 +221,7 @@ def read(
     verify: bool,
 ) -> tuple[FileInfo, dict[str, Tensor]]:
     """As `file_info` and `load_file`, of one and the same file."""
-    with _opened(path) as file:
+    with opened(path) as file:
         info = _info(file, path)
         wanted = _wanted(info, names, path)
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

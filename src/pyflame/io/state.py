@@ -6,25 +6,28 @@ them is JSON in the file's metadata. Nothing in a file is executed, as unpicklin
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
+import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotSupportedError
 from pyflame.core.files import parse_json
-from pyflame.io.safetensors import read, save_file
+from pyflame.io.safetensors import opened, read, save_file
+from pyflame.io.torch_file import is_torch_file, load_torch
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy
 
 _KEY, _FORMAT = "pyflame.structure", 1
 
 
-def save(state: Any, path: str | os.PathLike[str]) -> None:
-    """Write a nested structure to one file, whole or not at all.
+def save(state: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
+    """Write a nested structure to one file, whole or not at all; or to a file that is open for writing bytes.
 
     It may hold tensors, NumPy arrays, numbers, text, booleans and None in dicts, lists and tuples. A tensor that occurs
     twice is stored once, and occurs twice again when loaded.
@@ -42,15 +45,67 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
     save_file(writer.tensors, path, {_KEY: json.dumps(structure, allow_nan=False, separators=(",", ":"))})
 
 
-def load(path: str | os.PathLike[str], device: object = None, *, memory_map: bool = True, verify: bool = True) -> Any:
-    """What `save` wrote, compared with its checksums unless `verify` is False. A .safetensors file that another program
-    wrote gives its tensors by name.
+def load(
+    path: str | os.PathLike[str] | IO[bytes],
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    device: object = None,
+    memory_map: bool = True,
+    verify: bool = True,
+) -> Any:
+    """What `save` wrote, compared with its checksums unless `verify` is False; or what torch.save wrote (.pt, .pth). A
+    .safetensors file that another program wrote gives its tensors by name. `path` may be a file that is open.
 
-    Tensors are read-only views of the file unless `memory_map` is False; see `load_file`.
+    Nothing that a file names is ever run, whatever `weights_only` says: tensors, numbers, text, lists and dicts are
+    read, and anything else is an error that names it. `map_location` says where tensors go, as in PyTorch: a device, a
+    dict, or a function of storage and device; without it they belong nowhere in particular. `device` is the same.
+
+    Tensors are read-only views of the file unless `memory_map` (or `mmap`) is False; see `load_file`.
 
     >>> pf.load("state.safetensors")["step"]
     3
     """
+    if pickle_module is not None:
+        raise NotSupportedError("[load] expected no pickle_module: nothing that a file names is run")
+    place = map_location if device is None else device
+    mapped = memory_map if mmap is None else mmap
+    if hasattr(path, "read"):
+        return _load_open(path, place, mapped, verify)
+    with opened(path) as file:
+        if is_torch_file(file.read(512)):
+            file.seek(0)
+            return load_torch(file, os.fspath(path), place, mapped)
+    return _load_state(path, _device("load", place), mapped, verify)
+
+
+def _load_open(file: Any, place: Any, memory_map: bool, verify: bool) -> Any:
+    """From a file that is open. safetensors are read by path, so they are copied to a file of our own first."""
+    name = str(getattr(file, "name", type(file).__name__))
+    content = file.read()
+    if not isinstance(content, bytes):
+        raise ArgumentTypeError(f"[load] expected a file that is open for reading bytes but {name} gives text")
+    raw = io.BytesIO(content)
+    start = content[:512]
+    if is_torch_file(start):
+        return load_torch(raw, name, place, memory_map)
+    with tempfile.NamedTemporaryFile() as copy:
+        copy.write(raw.getbuffer())
+        copy.flush()
+        return _load_state(copy.name, _device("load", place), memory_map, verify)
+
+
+def _device(op: str, place: Any) -> Any:
+    """One device for all tensors: files of ours do not say where theirs were."""
+    if isinstance(place, Mapping):
+        found = sorted({str(d) for d in place.values()})
+        return found[0] if len(found) == 1 else None
+    return "cpu" if callable(place) and not isinstance(place, str) else place
+
+
+def _load_state(path: str | os.PathLike[str], device: object, memory_map: bool, verify: bool) -> Any:
     info, tensors = read(path, device, memory_map=memory_map, verify=verify)
     text = info.metadata.get(_KEY)
     if text is None:
