@@ -145,16 +145,18 @@ def test_running_statistics_keep_no_activations_alive() -> None:
     assert all(b._node.op.kind == "leaf" for b in layer.buffers())
 
 
-def test_a_state_dict_taken_before_jitted_steps_stays() -> None:
+def test_a_state_dict_follows_jitted_steps_and_its_clone_does_not() -> None:
     layer = nn.BatchNorm1d(3)
     step = pf.jit(lambda x: layer(x).sum())
     step(pf.tensor(batches(1)[0]))
     state = layer.state_dict()
     before = {name: value.tolist() for name, value in state.items()}
+    kept = {name: value.clone() for name, value in state.items()}
     for x in batches(3):
         step(pf.tensor(x))
-    assert {name: value.tolist() for name, value in state.items()} == before
-    assert layer.running_mean.tolist() != before["running_mean"]
+    assert {name: value.tolist() for name, value in kept.items()} == before
+    assert state["running_mean"].tolist() == layer.running_mean.tolist() != before["running_mean"]
+    assert state["num_batches_tracked"].item() == 4
 
 
 def test_one_jitted_step_of_a_model_is_the_eager_step() -> None:

@@ -69,7 +69,7 @@ def closure(node: Any) -> Callable[[], Any]:
 HOLDERS: dict[str, Callable[[Tensor], Any]] = {
     "tensor": lambda x: Tensor(x._node),
     "lazy node": lambda x: x * 1.0,
-    "lazy view": lambda x: x[1:],
+    "lazy view": lambda x: x._snapshot()[1:],
     "numpy": lambda x: x.numpy(),
     "view of numpy": lambda x: x.numpy()[1:].reshape(-1, 3),
     "dlpack": np.from_dlpack,

@@ -120,16 +120,16 @@ def test_operators_with_numbers_arrays_and_strangers() -> None:
 # --- in place ---------------------------------------------------------------------------------------------------------
 
 
-def test_in_place_operators_rebind_the_cell_only() -> None:
+def test_in_place_operators_change_the_cell_and_its_views() -> None:
     x = pf.tensor([1.0, 2.0])
     y = x
-    old = x.reshape(2, 1)
+    view = x.reshape(2, 1)
     lazy = x * 10
     x += 1
     x *= pf.tensor([2.0, 3.0])
     assert y is x
     assert x.tolist() == [4, 9]
-    assert old.tolist() == [[1], [2]]
+    assert view.tolist() == [[4], [9]]
     assert lazy.tolist() == [10, 20]
 
 

@@ -79,7 +79,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         with mode(device=CPU):  # arrays stay on the host; batches go where they are used
             given = [as_tensor(t) for t in tensors]
         self._arrays = tuple(t.numpy() for t in given)
-        self.tensors = tuple(t.detach() for t in given)  # cells of its own: the caller's may take other values
+        self.tensors = tuple(t._snapshot() for t in given)  # cells of its own: the caller's may take other values
         for number, t in enumerate(self.tensors):
             if t.ndim == 0 or len(t) != len(self.tensors[0]):
                 raise ShapeError(

@@ -320,7 +320,7 @@ class Module:
             if set_to_none:  # not asked whether there is one: a jitted step that begins so serves both cases
                 parameter.grad = None
             elif parameter.grad is not None:
-                parameter.grad = parameter.grad.detach().zero_()
+                parameter.grad = parameter.grad._snapshot().zero_()
 
     # --- changes of all at once -------------------------------------------------------------------------------------
 
@@ -391,7 +391,8 @@ class Module:
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> OrderedDict[str, Tensor]:
         """The values of all parameters and persistent buffers by name, as PyTorch names them.
 
-        They are the values of now: training on does not change them. With keep_vars, the cells themselves.
+        They share the module's memory, without its tape: training on changes them, and what is written to them is
+        written to the module; `.clone()` keeps a value. With keep_vars, the cells themselves.
 
         >>> list(nn.Linear(2, 2).state_dict())
         ['weight', 'bias']

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.autograd import Leaf
-from pyflame.core.errors import ArgumentTypeError
+from pyflame.core.errors import ArgumentTypeError, ShapeError
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, empty
-from pyflame.tensor.gradients import no_grad
 from pyflame.tensor.modes import eval as evaluate
-from pyflame.tensor.tensor import read
+from pyflame.tensor.views import share
 
 
 def settle(tensors: Iterable[Tensor]) -> None:
@@ -29,7 +27,8 @@ def settle(tensors: Iterable[Tensor]) -> None:
 class Parameter(Tensor):
     """A leaf tensor that requires grad. A module finds those that are assigned to it.
 
-    It takes over the values of `data` (a tensor, an array or nested lists), not its tape.
+    It takes over the values of `data` (a tensor, an array or nested lists), not its tape. A tensor and its parameter
+    share memory, as in PyTorch.
 
     >>> nn.Parameter(pf.zeros(2))
     Parameter containing:
@@ -40,7 +39,9 @@ class Parameter(Tensor):
         if data is None:
             raise ArgumentTypeError("[Parameter] expected a tensor but got None; write Parameter(pf.empty(shape))")
         given = as_tensor(data)
-        super().__init__(given.detach()._node)
+        super().__init__(given._snapshot()._node)
+        if given is data:
+            share(self, given)
         if given._node.op.name != "uninitialized":  # pf.empty: no values yet that could be computed
             settle([self])
         self.requires_grad_(requires_grad)
@@ -58,7 +59,7 @@ class Parameter(Tensor):
         known: Parameter | None = memo.get(id(self))
         if known is not None:
             return known
-        out = memo[id(self)] = type(self)(self, self.requires_grad)
+        out = memo[id(self)] = type(self)(self._snapshot(), self.requires_grad)
         out.__dict__.update(self.__dict__)
         return out
 
@@ -79,10 +80,9 @@ def new_parameter(*shape: int, device: object = None, dtype: object = None) -> P
 
 def replace(cell: Tensor, value: Tensor) -> None:
     """Give a parameter or buffer another value, which may have another dtype or device. The cell stays the same."""
-    with no_grad():
-        cell._rebind(value.detach())
-    if isinstance(leaf := cell._tape, Leaf):
-        leaf.meta = read(cell).meta  # gradients come in the new dtype
+    if value.shape != cell.shape:
+        raise ShapeError(f"[in-place] expected a value of shape {cell.shape} but got {value.shape}")
+    cell.data = value
 
 
 def convert(cells: Iterable[Tensor], change: Callable[[Tensor], Tensor]) -> None:
@@ -94,6 +94,6 @@ def convert(cells: Iterable[Tensor], change: Callable[[Tensor], Tensor]) -> None
             replace(cell, value)
             changed.append(cell)
         if cell.grad is not None:
-            cell.grad = change(cell.grad).detach()
+            cell.grad = change(cell.grad)._snapshot()
             changed.append(cell.grad)
     settle(changed)

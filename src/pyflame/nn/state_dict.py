@@ -45,7 +45,7 @@ def entries(module: Module, prefix: str = "") -> Iterator[tuple[str, Tensor, boo
 def read(name: str, value: Any) -> Tensor:
     """A value of a state dict as a tensor: ours, NumPy's, or one of a library that shares memory (torch)."""
     if isinstance(value, Tensor):
-        return value.detach()
+        return value
     if isinstance(value, (np.ndarray, np.generic, int, float, bool, list, tuple)):
         return tensor(value)
     if hasattr(value, "__dlpack__"):

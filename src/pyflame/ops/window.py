@@ -170,11 +170,14 @@ def unfold(x: Node, dimension: int, size: int, step: int) -> Node:
         )
     count = (x.shape[axis] - size) // step + 1
     before, after = x.shape[:axis], x.shape[axis + 1 :]
-    if size == step:  # windows that do not overlap are a view
-        part = F.slice(x, tuple((0, 1, count * size if a == axis else n) for a, n in enumerate(x.shape)))
-        return F.movedim(F.reshape(part, (*before, count, size, *after)), axis + 1, -1)
+    if size <= step and count * step <= x.shape[axis]:  # windows that do not overlap are only moved
+        part = F.slice(x, tuple((0, 1, count * step if a == axis else n) for a, n in enumerate(x.shape)))
+        cut = F.reshape(part, (*before, count, step, *after))
+        each = F.slice(cut, tuple((0, 1, size if a == axis + 1 else n) for a, n in enumerate(cut.shape)))
+        return F.movedim(each, axis + 1, -1)
+    used = F.slice(x, tuple((0, 1, (count - 1) * step + size if a == axis else n) for a, n in enumerate(x.shape)))
     index = F.iota_like(x, (count, *[1] * (len(after) + 1))) * step + F.iota_like(x, (size,))
-    return F.gather_at(x, (index,), (axis,), tuple(range(x.ndim)), (*before, count, *after, size))
+    return F.gather_at(used, (index,), (axis,), tuple(range(x.ndim)), (*before, count, *after, size))
 
 
 class _Windows:

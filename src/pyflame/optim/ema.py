@@ -33,7 +33,7 @@ class WeightAverage:
         if not self.params:
             raise ArgumentError("[WeightAverage] expected parameters but got an empty list; pass model.parameters()")
         self.decay = decay
-        self.averages = [p.detach().contiguous() for p in self.params]
+        self.averages = [p.detach().clone() for p in self.params]
         self._updates = tensor(0.0, dtype=float64)
         evaluate(self.averages)
 
@@ -55,12 +55,12 @@ class WeightAverage:
         """Give the parameters the averaged values."""
         with mode(grad_enabled=False):
             for p, average in zip(self.params, self.averages, strict=True):
-                p._rebind(average.detach())
+                p._rebind(average._snapshot())
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Within a `with` block the parameters have the averaged values; afterwards their own again."""
-        own = [p.detach() for p in self.params]
+        own = [p._snapshot() for p in self.params]
         self.copy_to_params()
         try:
             yield
@@ -71,7 +71,7 @@ class WeightAverage:
 
     def state_dict(self) -> dict[str, Any]:
         """The averages by position, and of how many updates they are."""
-        averages = {str(i): average.detach() for i, average in enumerate(self.averages)}
+        averages = {str(i): average._snapshot() for i, average in enumerate(self.averages)}
         return {"updates": int(self._updates.item()), "averages": averages}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -82,6 +82,6 @@ class WeightAverage:
         if want != got:
             raise StateDictError(f"[load_state_dict] expected averages of shapes {want} but got {got}")
         for i, average in enumerate(self.averages):
-            average._rebind(saved[i].detach().to(average.dtype).contiguous())
+            average._rebind(saved[i]._snapshot().to(average.dtype).clone())
         self._updates.fill_(state_dict["updates"])
         evaluate(self.averages, self._updates)

@@ -292,7 +292,7 @@ class Optimizer:
         if step == 0 and not self.saves_untouched:
             return {}
         count = {} if step is None else {"step": tensor(step, dtype=float32)}
-        return {**count, **{name: self.state[p][name].detach() for name in self.slots(group)}}
+        return {**count, **{name: self.state[p][name]._snapshot() for name in self.slots(group)}}
 
     def _unpacked_step(self, entry: dict[str, Any]) -> float:
         """How often a parameter was updated, from what was saved of it."""
@@ -327,7 +327,7 @@ class Optimizer:
                     continue
                 for name, value in self.slots(group).items():
                     cell, kept = self.state[p][name], entry.get(name)
-                    cell._rebind(full_like(cell, value).contiguous() if kept is None else _copied(kept, cell))
+                    cell._rebind(full_like(cell, value).clone() if kept is None else _copied(kept, cell))
                     changed.append(cell)
             if group.steps is not None:
                 group.steps._rebind(tensor([self._unpacked_step(entry) for entry in states], dtype=float64))
@@ -365,8 +365,8 @@ class Scalar(float):
 def _initial(p: Tensor, value: float) -> Tensor:
     """New state of a parameter."""
     if isinstance(value, Scalar):
-        return p.detach().new_full((), value, dtype=p.dtype.compute).contiguous()
-    return full_like(p, value).contiguous()
+        return p.detach().new_full((), value, dtype=p.dtype.compute).clone()
+    return full_like(p, value).clone()
 
 
 # PyTorch's choices among its implementations of a step; there is one here, and it runs inside of jit and on GPUs.
@@ -398,4 +398,4 @@ def _kept(value: Any, p: Tensor) -> Any:
 def _copied(value: Any, cell: Tensor) -> Tensor:
     """A saved value with memory of its own, in the dtype and on the device of a cell."""
     meta = cell._node.meta
-    return as_tensor(value).detach().to(dtype=cell.dtype, device=meta.device if meta.committed else None).contiguous()
+    return as_tensor(value)._snapshot().to(dtype=cell.dtype, device=meta.device if meta.committed else None).clone()

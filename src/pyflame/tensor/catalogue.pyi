@@ -389,8 +389,8 @@ class Catalogue:
     def clone(self, *, memory_format: Any = None) -> Tensor:
         """A copy with memory of its own."""
 
-    def contiguous(self, memory_format: Any = None) -> Tensor:
-        """The same values in row-major memory."""
+    def contiguous(self) -> Tensor:
+        """The same values in row-major memory: the tensor itself, unless it is a view in another order."""
 
     def copy_(self, src: Any) -> Tensor:
         """Take the values of another tensor, which broadcasts and is converted."""
@@ -1584,7 +1584,7 @@ class Catalogue:
     def view(self, *shape: Any) -> Tensor:
         """Same as `reshape`."""
 
-    def view_as(self, other: TensorLike) -> Tensor:
+    def view_as(self, other: Tensor) -> Tensor:
         """Same as `reshape_as`."""
 
     def vsplit(self, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:

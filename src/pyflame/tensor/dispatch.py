@@ -27,7 +27,9 @@ from pyflame.tensor.arguments import (
     unusable,
     with_numbers,
 )
+from pyflame.tensor.paths import path_between
 from pyflame.tensor.tensor import Tensor, alias, read
+from pyflame.tensor.views import link_view
 
 _MAX_PENDING = knobs.MAX_PENDING.integer()
 
@@ -59,8 +61,11 @@ def _entries(value: Any, found: dict[Node, Any]) -> None:
             _entries(v, found)
 
 
-def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Apply a function over Nodes to Tensors, recording its tape where a gradient is wanted."""
+def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], base: Tensor | None = None) -> Any:
+    """Apply a function over Nodes to Tensors, recording its tape where a gradient is wanted.
+
+    `base`: the tensor whose views the results are.
+    """
     nodes = [unwrap(a) for a in args]
     named = {k: unwrap(v) for k, v in kwargs.items()} if kwargs else kwargs
     found: dict[Node, Any] = {}
@@ -70,13 +75,13 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         for a in kwargs.values():
             _entries(a, found)
     if not found:
-        return settle(wrap(fn(*nodes, **named), None, nodes))
+        return settle(wrap(fn(*nodes, **named), None, nodes, base))
     recorder: list[Node] = []
     put = vars(state).__setitem__
     # the recorder goes back when this tuple is gone: see core/undo.py
     out = (Undo(put, "recorder", state.recorder), put("recorder", recorder), fn(*nodes, **named))[2]
     record(recorder, found)
-    result = wrap(out, found, nodes)
+    result = wrap(out, found, nodes, base)
     found.clear()  # what is held when a graph is evaluated is computed along
     recorder.clear()
     return settle(result)
@@ -99,15 +104,22 @@ def _among(node: Node, values: Any) -> bool:
     return any(v is node or (isinstance(v, (list, tuple)) and _among(node, v)) for v in values)
 
 
-def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = ()) -> Any:
-    """Nodes become Tensors, also inside lists and tuples. `given`: arguments of the op, which it may return."""
+def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = (), base: Tensor | None = None) -> Any:
+    """Nodes become Tensors, also inside lists and tuples. `given`: arguments of the op, which it may return.
+
+    `base`: the tensor whose views they are.
+    """
     if isinstance(out, Node):
         entry = entries.get(out) if entries else None
+        path = None if base is None else path_between(read(base), out)
         if entry is None and _among(out, given):
             out = alias(out)
-        return Tensor(out, entry)
+        result = Tensor(out, entry)
+        if base is not None and path is not None:
+            link_view(result, base, path)
+        return result
     if isinstance(out, (list, tuple)):
-        values = [wrap(o, entries, given) for o in out]
+        values = [wrap(o, entries, given, base) for o in out]
         return type(out)(*values) if hasattr(out, "_fields") else type(out)(values)
     return out
 
@@ -126,9 +138,30 @@ def torch_names(fn: Callable[..., Any]) -> dict[str, str]:
     return {word: name for name, word in pairs if name in have and word not in have}
 
 
+# Ops whose results share memory with their first argument, as in PyTorch.
+VIEWS = frozenset(
+    (
+        "chunk", "diagonal", "dsplit", "expand", "expand_as", "flatten", "hsplit", "movedim", "narrow", "permute",
+        "reshape", "reshape_as", "select", "split", "squeeze", "t", "tensor_split", "transpose", "unbind", "unflatten",
+        "unfold", "unsqueeze", "vsplit",
+    )
+)  # fmt: skip
+
+
+def _view_call(first: str) -> Callable[..., Any]:
+    """`call` for an op whose results are views of its first argument."""
+
+    def view(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        base = args[0] if args else kwargs.get(first)
+        return call(fn, args, kwargs, base if isinstance(base, Tensor) else None)
+
+    return view
+
+
 def public(op: OpDef) -> Callable[..., Any]:
     """The function of an op, over Tensors."""
     fn = op.fn
+    calling = _view_call(parameters(fn)[0]) if op.name in VIEWS else call
     names = torch_names(fn)
     wanted = required_tensors(op.name, fn, op.takes_numbers)
     mixed = op.takes_numbers or inspect.unwrap(fn).__annotations__.get("x") == "Any"
@@ -149,7 +182,7 @@ def public(op: OpDef) -> Callable[..., Any]:
         if numbers:
             args, kwargs = with_numbers(op.name, numbers, args, kwargs)
         try:
-            return call(fn, args, kwargs)
+            return calling(fn, args, kwargs)
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, PyFlameError):
                 raise

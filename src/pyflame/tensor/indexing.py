@@ -19,12 +19,13 @@ from pyflame.core.dtype import DType, bool_
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.shape import Shape, broadcast_shapes
-from pyflame.core.state import state
+from pyflame.core.state import mode, state
 from pyflame.ir import F, Node, as_node, is_number
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
 from pyflame.tensor.dispatch import call
-from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.paths import path_between
+from pyflame.tensor.tensor import Tensor, read
 
 Part = tuple[int, int, int]  # start, step, count
 
@@ -231,7 +232,8 @@ def _part(item: slice, size: int) -> Part:
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key], as NumPy reads it; basic indices make a view without copying."""
     place = Place(self.shape, key)
-    return call(place.read, (self, *place.indices), {})  # type: ignore[no-any-return]
+    base = None if place.axes or place.flags else self
+    return call(place.read, (self, *place.indices), {}, base)  # type: ignore[no-any-return]
 
 
 def setitem(self: Tensor, key: Any, value: Any) -> None:
@@ -242,7 +244,18 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         self._rebind(call(_write_mask, (self, chosen, item), {}))
         return
     place = Place(self.shape, key)
+    if _is_read_there(self, place, item):
+        return
     self._rebind(call(place.write, (self, item, *place.indices), {}))
+
+
+def _is_read_there(self: Tensor, place: Place, value: Any) -> bool:
+    """Whether a value is the view of that very place: `x[i] += 1` writes to x[i], then assigns it to x[i]."""
+    if not isinstance(value, Tensor) or value._link is None or value._link.parent is not self or place.axes:
+        return False
+    node = read(self)
+    with mode(recorder=None):
+        return path_between(node, place.read(node)) == value._link.path
 
 
 def _value(value: Any) -> Tensor | float:

@@ -16,7 +16,7 @@ from pyflame.core.dtype import FLOAT8, DType, as_dtype, bfloat16
 from pyflame.core.errors import DeviceError, DTypeError, GradientError
 from pyflame.engine.value import share_numpy, to_numpy
 from pyflame.tensor.creation import on_device, tensor
-from pyflame.tensor.tensor import Tensor, alias, read
+from pyflame.tensor.tensor import Tensor, read
 
 _CPU = 1
 _HOST_DEVICES = (_CPU, 3, 11)  # also pinned memory of CUDA and ROCm
@@ -180,7 +180,7 @@ def from_dlpack(source: Any) -> Tensor:
     tensor([0, 1, 2])
     """
     if isinstance(source, Tensor):
-        return Tensor(alias(read(source)))
+        return source.detach()
     array = array_from_dlpack(source)
     return on_device(share_numpy(array), array.shape, as_dtype(array.dtype), None, False)
 
@@ -196,7 +196,7 @@ def reduce(self: Tensor) -> tuple[Any, ...]:
     """Pickle: the values, and the device it is committed to."""
     _check_leaf(self, "pickle")
     meta = self._node.meta
-    array = self.detach().numpy()
+    array = self._snapshot().numpy()
     return _restored, (np.array(array), self.dtype, str(meta.device) if meta.committed else None, self.requires_grad)
 
 
@@ -212,7 +212,7 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]  # type: ignore[no-any-return]
     _check_leaf(self, "deepcopy")
-    out = self.detach().requires_grad_(self.requires_grad)
+    out = self._snapshot().requires_grad_(self.requires_grad)
     memo[id(self)] = out
     if self.grad is not None:
         out.grad = deepcopy(self.grad, memo)

@@ -10,17 +10,18 @@ from pyflame.autograd import Entry
 from pyflame.core import dtype as dt
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, as_dtype
-from pyflame.core.errors import ArgumentError, GradientError
+from pyflame.core.errors import ArgumentError, GradientError, ShapeError
 from pyflame.core.shape import contiguous_strides, is_contiguous, normalize_axis
-from pyflame.core.state import mode
+from pyflame.core.state import mode, state
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import OPS, F, cast, copy_to, placed
 from pyflame.ir.opdef import ELEMENTWISE, LEAF
 from pyflame.ops.names import ALIASES
-from pyflame.tensor import counted, creation, gradients, indexing, interop, random, sets
+from pyflame.tensor import counted, creation, gradients, indexing, interop, random, sets, views
 from pyflame.tensor.arguments import typed
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
+from pyflame.tensor.paths import committing
 from pyflame.tensor.tensor import Tensor, exchange, read
 
 # --- what it is -------------------------------------------------------------------------------------------------------
@@ -98,7 +99,10 @@ def to(
         target = creation.target_of(device)
         meta = out._node.meta
         if meta.device != target or not meta.committed:
+            same = out is self and meta.device in (None, target)  # memory that is only tied down
             out = call(lambda x: copy_to(x, target, commit=True), (out,), {})
+            if same:
+                views.link_view(out, self, (committing(target),))
     return FUNCTIONS["clone"](out) if copy and out is self else out
 
 
@@ -142,6 +146,35 @@ _CASTS = {
     "float": dt.float32, "double": dt.float64, "half": dt.float16, "bfloat16": dt.bfloat16, "int": dt.int32,
     "long": dt.int64, "short": dt.int16, "char": dt.int8, "byte": dt.uint8, "bool": dt.bool_,
 }  # fmt: skip
+
+
+def contiguous(self: Tensor) -> Tensor:
+    """The same values in row-major memory: the tensor itself, unless it is a view in another order.
+
+    >>> pf.ones(2, 3).T.contiguous().shape
+    (3, 2)
+    """
+    return self if is_contiguous(self.shape, views.strides(self)) else FUNCTIONS["clone"](self)
+
+
+def view(self: Tensor, *shape: Any) -> Tensor:
+    """The same memory under another shape; one size may be -1. Where that needs a copy it raises: use reshape.
+
+    >>> pf.arange(6).view(2, -1).shape
+    (2, 3)
+    """
+    out: Tensor = FUNCTIONS["reshape"](self, *shape)
+    if out._link is None:
+        raise ShapeError(
+            f"[view] expected a shape that fits the memory of a view of shape {self.shape} and strides "
+            f"{views.strides(self)} but got {out.shape}, which needs a copy; use reshape"
+        )
+    return out
+
+
+def view_as(self: Tensor, other: Tensor) -> Tensor:
+    """The same memory under the shape of another tensor."""
+    return view(self, other.shape)
 
 
 # --- made like this one -----------------------------------------------------------------------------------------------
@@ -236,8 +269,13 @@ def _set_data(self: Tensor, value: Tensor) -> None:
         raise ArgumentError(f"[data] expected a tensor but got {type(value).__name__}")
     if isinstance(self._tape, Entry):
         raise GradientError("[data] expected a leaf tensor but this one was computed; use copy_")
-    with mode(grad_enabled=False):
-        self._rebind(value.detach())
+    if value is self:
+        return
+    if state.tracer is None:
+        views.replace(self, value)
+        return
+    with mode(grad_enabled=False):  # memory is the plan's affair: in a trace this is a write
+        self._rebind(value._snapshot())
 
 
 # Composites with an in-place form in PyTorch, beside the elementwise ops, which all have one.
@@ -303,12 +341,12 @@ METHODS: dict[str, Any] = {
     "stride": stride, "is_floating_point": is_floating_point, "is_contiguous": contiguous_memory,
     "to": to, "cpu": cpu, "cuda": cuda, "rocm": rocm, "type": type_, "type_as": type_as,
     "new_tensor": new_tensor, "new_full": new_full, "new_zeros": new_zeros, "new_ones": new_ones,
-    "new_empty": new_empty,
+    "new_empty": new_empty, "contiguous": contiguous, "view": view, "view_as": view_as,
     "copy_": copy_, "fill_": fill_, "zero_": zero_, "detach_": detach_,
     "register_hook": gradients.register_hook, "retain_grad": gradients.retain_grad,
     "__contains__": _contains, "__format__": _format, "__reversed__": _reversed, "__pos__": _positive,
     "__round__": _round,
-    "data": property(_get_data, _set_data, doc="The value without its tape; assigning replaces it."),
+    "data": property(_get_data, _set_data, doc="The same memory without its tape; assigning replaces it."),
     "T": property(_transposed, doc="All axes in reverse order."),
     "mT": property(_matrix_transposed, doc="The last two axes swapped."),
     **{name: _caster(dtype) for name, dtype in _CASTS.items()},

@@ -43,7 +43,7 @@ def format_tensor(tensor: Tensor) -> str:
     """tensor([1., 2.]) with the dtype where it is not the default, and the device where it is not the CPU."""
     if tensor.device.startswith("null"):
         return f"tensor(..., shape={tensor.shape}, dtype={tensor.dtype.name}, device={str(tensor.device)!r})"
-    array = tensor.detach().numpy()
+    array = tensor._snapshot().numpy()
     if tensor.dtype.compute is not tensor.dtype:
         array = array.astype(np.float32)
     body = np.array2string(array, separator=", ", prefix="tensor(", floatmode="maxprec", **_options)

@@ -1,7 +1,7 @@
 """Tensor: a mutable cell that holds an immutable Node.
 
 Ops build Nodes; nothing runs until a value is needed. Assignment (`x[i] = v`, `x += y`, `add_`) rebinds the cell to a
-new Node: other tensors that were computed from the old value keep it.
+new Node: other tensors that were computed from the old value keep it, but for its views, which follow (views.py).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from pyflame.tensor.devices import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyflame.tensor.views import Link
 
 
 def alias(node: Node) -> Node:
@@ -61,13 +63,14 @@ def exchange(cell: Tensor, node: Node, same: Node) -> Node:
 class Tensor(Catalogue):
     """An n-dimensional array on a device. Make one with `pf.tensor`, `pf.zeros`, `pf.randn`, ..."""
 
-    __slots__ = ("__weakref__", "_entry", "_grad", "_node")
+    __slots__ = ("__weakref__", "_entry", "_grad", "_link", "_node")
     __array_priority__ = 1000
 
     def __init__(self, node: Node, entry: Entry | Leaf | None = None) -> None:
         self._node = node
         self._entry = entry
         self._grad: Tensor | None = None
+        self._link: Link | None = None
         if state.tracer is not None:
             state.tracer.known.add(node)
 
@@ -262,7 +265,19 @@ class Tensor(Catalogue):
         return self
 
     def detach(self) -> Tensor:
-        """The same value, without its tape."""
+        """The same value and memory, without its tape: what is written to one is seen by the other.
+
+        >>> x = pf.zeros(2, requires_grad=True)
+        >>> _ = x.detach().add_(1)
+        >>> x
+        tensor([1., 1.], requires_grad=True)
+        """
+        from pyflame.tensor.views import link_detached
+
+        return link_detached(self._snapshot(), self)
+
+    def _snapshot(self) -> Tensor:
+        """The value of now, without its tape: later writes change neither of both tensors for the other."""
         return Tensor(alias(read(self)))
 
     def backward(
@@ -291,9 +306,15 @@ class Tensor(Catalogue):
             )
         if value.shape != self.shape:
             raise ShapeError(f"[in-place] expected a value of shape {self.shape} but got {value.shape}")
+        entry = tape if state.grad_enabled else before  # without recording the tape does not see the change
+        if self._link is not None:
+            from pyflame.tensor.views import write
+
+            write(self, read(value), entry)
+            return self
         if state.rebinds is not None:
             state.rebinds.note(self)
-        self._put(read(value), tape if state.grad_enabled else before)  # without it the tape does not see the change
+        self._put(read(value), entry)
         return self
 
     def _put(self, node: Node, entry: Entry | Leaf | None) -> None:

@@ -70,7 +70,7 @@ class Metric:
         return self.cells[name].tolist()
 
     def state_dict(self) -> dict[str, Tensor]:
-        return {name: cell.detach() for name, cell in self.cells.items()}
+        return {name: cell._snapshot() for name, cell in self.cells.items()}
 
     def load_state_dict(self, state_dict: dict[str, Tensor]) -> None:
         """Continue from saved sums."""

@@ -217,6 +217,11 @@ def compile(fn: Callable[..., Any], *example_inputs: Any, target: str, vendor_li
     arguments = pack_tree(example_inputs, is_traced)
     dense = [v if type(v) is float else _dense(v) for v in leaves]
     traced = _Traced(fn, example_inputs, dense, wanted)
+    if traced.written:
+        raise ArgumentError(
+            f"[aot] expected a function that leaves its arguments as they are but it writes to number "
+            f"{traced.written[0]}; return the new value, or write to a .clone()"
+        )
     given = argument_names(fn, example_inputs, is_traced)
     names = captured_names(fn)
     uniforms, values = _uniforms(traced, given)
@@ -297,7 +302,7 @@ def _dense(value: Tensor) -> Tensor:
     """The tensor in row-major memory: what a plan's inputs are."""
     if evaluated(value).data.strides is None:
         return value
-    copied = value.detach().contiguous()
+    copied = value._snapshot().clone()
     return copied.requires_grad_() if isinstance(value._entry, Leaf) else copied
 
 

@@ -20,6 +20,7 @@ from pyflame.ir import F, Node
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import call
 from pyflame.tensor.tensor import alias, read
+from pyflame.tensor.views import link_detached
 from pyflame.transform.tree import flatten, is_tensor, rebuild
 
 
@@ -87,6 +88,8 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     for made, t in zip(fresh, given, strict=True):
         if t._tape is not None:
             made.requires_grad_()
+        else:
+            link_detached(made, t)  # what fn writes to an argument, it writes to the caller's
     start = now()
     result, results = run(fresh)
     wanted = [r._tape for r in results if r._tape is not None]

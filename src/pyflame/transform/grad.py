@@ -38,7 +38,7 @@ def _differentiable(value: Any) -> Tensor:
             f"[grad] expected floating-point arguments to differentiate but got {tensor.dtype.name}; choose others "
             "with argnums"
         )
-    return FUNCTIONS["clone"](tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
+    return FUNCTIONS["clone"](tensor) if tensor.requires_grad else tensor._snapshot().requires_grad_()
 
 
 def value_and_grad(
@@ -91,7 +91,7 @@ def value_and_grad(
         filled = iter([zeros_like(t) if g is None else g for g, t in zip(found, tensors, strict=True)])
         gradients = rebuild(chosen, _is_leaf, filled)
         if not outer:
-            value = value.detach()
+            value = value._snapshot()
         return (value, *result[1:]) if has_aux else value, gradients[0] if single else tuple(gradients)
 
     return call

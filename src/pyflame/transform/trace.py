@@ -17,6 +17,7 @@ from pyflame.autograd import Leaf
 from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import float32, int64
+from pyflame.core.errors import TraceError
 from pyflame.core.locks import Lock
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import Writes
@@ -31,6 +32,7 @@ from pyflame.ir import OPS, Meta, Node, const, placed, signature
 from pyflame.ir.declare import wrap_int
 from pyflame.ir.kernel import Plan
 from pyflame.tensor import Tensor
+from pyflame.tensor.views import followers, root_of
 from pyflame.transform.tracer import Tracer, evaluated, placeholder, settled
 from pyflame.transform.tree import flatten, is_tensor, is_traced, rebuild
 
@@ -41,6 +43,12 @@ _signature_of = attrgetter("_node.sig")
 def _again(value: Value) -> Value:
     """Another Value of the same memory."""
     return Value(value.storage, value.offset, value.strides)
+
+
+def _with_followers(cell: Tensor, node: Node, cells: list[Tensor], new: list[Any]) -> tuple[list[Tensor], list[Any]]:
+    """Cells and their new nodes, with those that share memory with one of them."""
+    changed = followers(cell, node)
+    return [*cells, *[c.cell for c in changed]], [*new, *[c.node for c in changed]]
 
 
 MISSED: Any = object()  # instead of a result
@@ -76,11 +84,15 @@ class Traced:
         it = iter(tensors)
         traced_args = tuple(rebuild(a, is_traced, it) for a in args)
         traced_kwargs = {k: rebuild(v, is_traced, it) for k, v in kwargs.items()}
-        with mode(tracer=tracer, eager=False):
-            self.result = fn(*traced_args, **traced_kwargs)
-        self._collect(tracer, feeds)
+        try:
+            with mode(tracer=tracer, eager=False):
+                self.result = fn(*traced_args, **traced_kwargs)
+        finally:
+            tracer.cut_links()
+        self._collect(tracer, feeds, [t._node for t in tensors])
 
-    def _collect(self, tracer: Tracer, feeds: list[Node]) -> None:
+    def _collect(self, tracer: Tracer, feeds: list[Node], ends: list[Node]) -> None:
+        """Make the plan. `feeds`: the arguments' nodes; `ends`: what the arguments hold when the function returns."""
         returned: list[Tensor] = []
         flatten(self.result, returned, is_tensor)
         nodes = [tracer.read(t) for t in returned]
@@ -89,9 +101,13 @@ class Traced:
                 tracer.read(cell.grad)
         with mode(tracer=None):
             nodes = [placed(n) for n in nodes]
-            cells = [c for c in tracer.cells.values() if id(c.tensor) not in tracer.owner_of_grad]
+            captured = [c for c in tracer.cells.values() if id(c.tensor) not in tracer.owner_of_grad]
+            cells = [c for c in captured if not c.is_view]
+            self.views = [(c.tensor, root_of(c.tensor)) for c in tracer.cells.values() if c.is_view]
             grads = [
-                (tracer.owner_of_grad[key], c.made) for key, c in tracer.cells.items() if key in tracer.owner_of_grad
+                (owner, c.made)
+                for key, c in tracer.cells.items()
+                if (owner := tracer.owner_of_grad.get(key)) is not None and not c.is_view
             ]
             self.cells = [c.tensor for c in cells]
             self.grad_cells = [(owner.tensor, made) for owner, made in grads]
@@ -103,13 +119,15 @@ class Traced:
                 if owner.grad is not None and (node := tracer.read(owner.grad)) is not made:
                     successor[made] = node
                     in_place.add(owner)
-            touched = [c for c in cells if c.grad is not c.grad_before or c in in_place]
+            touched = [c for c in captured if c.grad is not c.grad_before or c in in_place]
             self.new_grads = [c.tensor for c in touched if c.grad is not None]
             self.cleared = [c.tensor for c in touched if c.grad is None]
             nodes += [c.node for c in rebound]
             nodes += [tracer.read(c.grad) for c in touched if c.grad is not None]
+            self.written = [number for number, node in enumerate(feeds) if ends[number] is not node]
+            nodes += [ends[number] for number in self.written]
             # cells that must have a .grad, or must not have one; of the others either will do
-            self.had_grad = [(c.tensor, c.grad_before is not None) for c in cells if c.saw_grad]
+            self.had_grad = [(c.tensor, c.grad_before is not None) for c in captured if c.saw_grad]
             self.cell_sigs = [c.made.sig for c in cells]
             metas = [n.meta for n in nodes]
             graph = self._plan(nodes, successor)
@@ -140,11 +158,13 @@ class Traced:
             (at, meta, signature("leaf", meta, strides[at])) for at, meta in zip(places, metas, strict=True)
         ]
         news = self.outputs[self.returned :]
-        states, gradients = news[: len(self.rebound)], news[len(self.rebound) :]
+        states, news = news[: len(self.rebound)], news[len(self.rebound) :]
+        gradients, arguments = news[: len(self.new_grads)], news[len(self.new_grads) :]
         uses = Counter([at for at, _, _ in states])
         self._new_states = [(t, *output, uses[output[0]] == 1) for t, output in zip(self.rebound, states, strict=True)]
         self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
-        self._changes = bool(self.rebound or self.new_grads or self.cleared)
+        self._new_arguments = [(number, *output) for number, output in zip(self.written, arguments, strict=True)]
+        self._changes = bool(self.rebound or self.new_grads or self.cleared or self.written)
 
     def _note_constants(self, graph: PendingGraph, tracer: Tracer) -> None:
         """Where the plan's numbers come from: arguments, generators, or always the same."""
@@ -199,6 +219,9 @@ class Traced:
             for cell, sig in zip(self.cells, self.cell_sigs, strict=True):
                 if cell._node.sig != sig and (node := settled(cell)).sig != sig:
                     return f"a captured tensor changed its shape, dtype or device: it is {node.meta} now"
+        for view, root in self.views:
+            if root_of(view) is not root:
+                return f"a captured view {view._node.meta} has other memory than before"
         for cell, had in self.had_grad:
             if (cell._grad is not None) != had:
                 what = "went" if had else "came to be"
@@ -266,6 +289,7 @@ class Traced:
 
     def replay(self, leaves: list[Any]) -> Any:
         """Run the plan; cells take their new values. MISSED where another thread has written something else to one."""
+        self._check_shared(leaves)
         returned: list[Node] = []
         if not self._run_with(self.locks, leaves, returned):
             return MISSED
@@ -276,6 +300,24 @@ class Traced:
             return Tensor(returned[0])
         return rebuild(self.result, is_tensor, iter([Tensor(node) for node in returned]))
 
+    def _check_shared(self, leaves: list[Any]) -> None:
+        """Raise where an argument shares memory with what the function writes: it would not see the write."""
+        tensors = [leaf for leaf in leaves if type(leaf) is not float]
+        if not self.written and not any(t._link is not None for t in tensors):
+            return
+        written = [root_of(leaves[number]) for number in self.written]
+        captured = {id(cell) for cell in self.cells}
+        changed = {id(cell) for cell in self.rebound}
+        roots = [root_of(t) for t in tensors]
+        if (
+            any(id(root) in captured or sum(root is other for other in roots) > 1 for root in written)
+            or any(id(root) in changed and root is not t for root, t in zip(roots, tensors, strict=True))
+        ):  # fmt: skip
+            raise TraceError(
+                "[jit] expected arguments that share no memory with tensors that the function writes to but got some "
+                "that do; pass .clone() of an argument, or use one of both inside of the function"
+            )
+
     def _run_with(self, locks: Sequence[Lock], leaves: list[Any], returned: list[Node]) -> bool:
         """Take these locks and run the plan; `returned` gets the nodes of what the function returns."""
         if locks:
@@ -285,11 +327,11 @@ class Traced:
         if fed is None:
             return False
         values, constants = self.feed(fed, leaves)
-        commit = partial(self._commit, returned)
+        commit = partial(self._commit, leaves, returned)
         run_and_commit(self.runner, values, constants, commit, self.debug, self.lines, self._mine(fed))
         return True
 
-    def _commit(self, returned: list[Node], out: list[Value]) -> Writes:
+    def _commit(self, leaves: list[Any], returned: list[Node], out: list[Value]) -> Writes:
         """What a run's results change in cells."""
         # Each leaf has a Value of its own, or others could not see that its memory is shared.
         made = OPS["leaf"]
@@ -299,10 +341,16 @@ class Traced:
         cells: list[Tensor] = []
         new: list[Any] = []
         for cell, at, meta, sig, alone in self._new_states:
-            value, before = out[at], cell._node
-            if before.data is not value or before.sig != sig:  # else it has its new value already
+            value, node = out[at], cell._node
+            if node.data is not value or node.sig != sig:  # else it has its new value already
+                node = Node(made, (), (), meta, sig, value if alone else _again(value))
                 cells.append(cell)
-                new.append(Node(made, (), (), meta, sig, value if alone else _again(value)))
+                new.append(node)
+            if cell._link is not None:
+                cells, new = _with_followers(cell, node, cells, new)
+        for number, at, meta, sig in self._new_arguments:
+            node = Node(made, (), (), meta, sig, _again(out[at]))
+            cells, new = _with_followers(leaves[number], node, [*cells, leaves[number]], [*new, node])
         names = ["_node"] * len(cells) + ["_grad"] * (len(self._new_gradients) + len(self.cleared))
         cells += [cell for cell, *_ in self._new_gradients] + self.cleared
         new += [Tensor(Node(made, (), (), meta, sig, _again(out[at]))) for _, at, meta, sig in self._new_gradients]

@@ -18,7 +18,8 @@ from pyflame.ir import OPS, F, Node, placed, signature
 from pyflame.ir.node import user_line
 from pyflame.ir.opdef import LEAF
 from pyflame.tensor import Tensor
-from pyflame.tensor.tensor import exchange
+from pyflame.tensor.paths import Path, follow
+from pyflame.tensor.tensor import alias, exchange
 
 
 class _NotThere:
@@ -74,12 +75,16 @@ def settled(cell: Tensor) -> Node:
 
 
 class Cell:
-    """A tensor from outside, as a trace sees it. `made`: the placeholder of its value; `node`: what it holds now."""
+    """A tensor from outside, as a trace sees it. `made`: the placeholder of its value; `node`: what it holds now.
 
-    __slots__ = ("entry", "grad", "grad_before", "made", "node", "saw_grad", "tensor")
+    A view is read from the tensor at its root, so `made` of a view is no input of the plan.
+    """
 
-    def __init__(self, tensor: Tensor, made: Node) -> None:
+    __slots__ = ("entry", "grad", "grad_before", "is_view", "made", "node", "saw_grad", "tensor")
+
+    def __init__(self, tensor: Tensor, made: Node, is_view: bool = False) -> None:
         self.tensor = tensor
+        self.is_view = is_view
         self.made = self.node = made
         self.entry = tensor._entry
         self.grad = self.grad_before = tensor._grad
@@ -100,17 +105,40 @@ class Tracer:
         self.owner_of_grad: dict[int, Cell] = {}
         self.draws: list[tuple[Generator, Node, Node]] = []  # random streams: generator, constants of seed and offset
         self.guards: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        self.links: list[Tensor] = []  # views made by the trace
 
     def cell(self, tensor: Tensor) -> Cell | None:
         """What the trace knows of a tensor from outside; None: it is one of the trace's own."""
         found = self.cells.get(id(tensor))
         if found is None and tensor._node not in self.known:
-            with mode(tracer=None, recorder=None):
-                made = placeholder(settled(tensor), self.storage)
-            found = self.cells[id(tensor)] = Cell(tensor, made)
+            if (link := tensor._link) is not None and link.parent is not None:
+                found = Cell(tensor, self._view(link.parent, link.path), is_view=True)
+            else:
+                with mode(tracer=None, recorder=None):
+                    found = Cell(tensor, placeholder(settled(tensor), self.storage))
+            self.cells[id(tensor)] = found
             if found.grad is not None:
                 self.owner_of_grad[id(found.grad)] = found
         return found
+
+    def _view(self, parent: Tensor, path: Path) -> Node:
+        """What a view from outside reads from its parent in the trace, as a Node of its own."""
+        node = self.read(parent)
+        with mode(recorder=None):
+            return follow(node, path) if path else alias(node)
+
+    def cut_links(self) -> None:
+        """Let nothing outside know the views that were made by the trace: they have no values."""
+        made = {id(view) for view in self.links}
+        for view in self.links:
+            link, view._link = view._link, None
+            above = None if link is None or link.parent is None else link.parent._link
+            if above is not None:
+                above.views = [ref for ref in above.views if id(ref()) not in made]
+
+    def follows(self, view: Tensor) -> bool:
+        """Whether the trace knows a view; one that it does not know yet is read when it is needed."""
+        return id(view) in self.cells or view._node in self.known
 
     def read(self, tensor: Tensor) -> Node:
         found = self.cell(tensor)

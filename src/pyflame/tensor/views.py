@@ -1,0 +1,306 @@
+"""Views: tensors that share memory, as in PyTorch.
+
+Tensors hold immutable Nodes, so no two of them share a Node that changes. Instead a view knows the tensor it is a view
+of and the path from there (paths.py), and that tensor knows its views. A write to any of them becomes a write to the
+tensor at the root; then every live view gets the Node that its path reads from the root's new one. Reading a view costs
+nothing more than reading any tensor, and a tensor without views pays nothing at all.
+
+A view is *attached* where gradients flow through it: its place on the tape follows from its parent's. `detach()` and
+`.data` make views that are not: they keep their own place on the tape and let no gradient through. Such a view hangs
+from a tensor that holds no tape of its own, so that `losses.append(loss.detach())` keeps no graph alive.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyflame.autograd import Entry, Leaf, record
+from pyflame.core.errors import GradientError
+from pyflame.core.shape import Region, contiguous_strides
+from pyflame.core.state import mode, state
+from pyflame.engine.commit import write_all
+from pyflame.ir import Node
+from pyflame.tensor.paths import Path, Strides, follow, strides_after, write_back
+from pyflame.tensor.tensor import Tensor, alias, read
+
+if TYPE_CHECKING:
+    Tape = Entry | Leaf | None
+
+
+class Link:
+    """What ties a tensor to those that share its memory: its parent (None: it is the root), and its views."""
+
+    __slots__ = ("attached", "full", "parent", "path", "strides", "views")
+
+    def __init__(self, parent: Tensor | None = None, path: Path = (), attached: bool = True) -> None:
+        self.parent = parent
+        self.path = path
+        self.attached = attached
+        self.strides: Strides | None = None  # what PyTorch would hold, once somebody asked
+        self.views: list[weakref.ref[Tensor]] = []
+        self.full = 16  # how many views are noted before those that are gone are forgotten
+
+    def add(self, view: Tensor) -> None:
+        self.views.append(weakref.ref(view))
+        if len(self.views) > self.full:
+            self.views = [ref for ref in self.views if ref() is not None]
+            self.full = max(16, 2 * len(self.views))
+
+    def live(self) -> list[Tensor]:
+        return [view for ref in tuple(self.views) if (view := ref()) is not None]
+
+
+class Change(NamedTuple):
+    """A tensor and what it holds after a write."""
+
+    cell: Tensor
+    node: Node
+    entry: Tape
+
+
+# --- making views ---------------------------------------------------------------------------------------------------
+
+
+def link(view: Tensor, parent: Tensor, path: Path, attached: bool = True) -> Tensor:
+    """Make a tensor that was read from another a view of it."""
+    above = parent._link
+    if above is None:
+        above = parent._link = Link()
+    view._link = Link(parent, path, attached)
+    above.add(view)
+    if state.tracer is not None:
+        state.tracer.links.append(view)
+    return view
+
+
+def link_view(view: Tensor, parent: Tensor, path: Path) -> Tensor:
+    """Make the result of a view op a view, unless PyTorch would have made a copy.
+
+    Without gradient recording it is one that no gradient flows through.
+    """
+    above = parent._link
+    is_view = above is not None and above.parent is not None
+    if is_view and strides_after(parent.shape, strides(parent), path) is None:
+        return view
+    if state.grad_enabled or parent._tape is None:
+        return link(view, parent, path)
+    return link_detached(view, parent, path)
+
+
+def link_detached(view: Tensor, parent: Tensor, path: Path = ()) -> Tensor:
+    """Make a tensor a view without gradients, hung from the nearest tensor above that holds no tape."""
+    while (above := parent._link) is not None and above.parent is not None:
+        path, parent = above.path + path, above.parent
+        if not above.attached:
+            return link(view, parent, path, attached=False)
+    if isinstance(parent._tape, Entry) and state.tracer is None:  # a trace's links are cut when it ends
+        parent = _put_root_above(parent)
+    return link(view, parent, path, attached=False)
+
+
+def _put_root_above(cell: Tensor) -> Tensor:
+    """A new root that nobody else sees, above the old one: it has its value and memory, not its tape."""
+    root = Tensor(cell._node)
+    below = cell._link or Link()
+    loose = [view for view in below.live() if not _link_of(view).attached]
+    below.views = [ref for ref in below.views if (view := ref()) is not None and _link_of(view).attached]
+    root._link = Link()
+    for view in [cell, *loose]:
+        if view is cell:
+            below.parent, below.path, below.attached = root, (), False
+            cell._link = below
+        else:
+            _link_of(view).parent = root
+        root._link.add(view)
+    return root
+
+
+def _link_of(view: Tensor) -> Link:
+    assert view._link is not None
+    return view._link
+
+
+def root_of(cell: Tensor) -> Tensor:
+    """The tensor that holds the memory of this one."""
+    while (above := cell._link) is not None and above.parent is not None:
+        cell = above.parent
+    return cell
+
+
+def strides(cell: Tensor) -> Strides:
+    """The strides that PyTorch would hold for a tensor: row-major but for views."""
+    known = cell._link
+    if known is None or known.parent is None:
+        return contiguous_strides(cell.shape)
+    if known.strides is None:
+        known.strides = strides_after(known.parent.shape, strides(known.parent), known.path)
+        if known.strides is None:
+            raise AssertionError("a view that cannot be one")
+    return known.strides
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write(cell: Tensor, node: Node, entry: Tape) -> None:
+    """Give a tensor that has relatives another value, and with it all of them."""
+    changed = changes(cell, node, entry)
+    if state.rebinds is not None:
+        for change in changed:
+            state.rebinds.note(change.cell)
+    if state.tracer is not None:
+        for change in changed:
+            state.tracer.write(*change)
+        return
+    cells = [change.cell for change in changed]
+    write_all(
+        (
+            [*cells, *cells],
+            ["_node"] * len(cells) + ["_entry"] * len(cells),
+            [*[c.node for c in changed], *[c.entry for c in changed]],
+        )
+    )
+    root = cells[0]
+    if isinstance(root._entry, Entry) and any(not _link_of(v).attached for v in _link_of(root).live()):
+        _put_root_above(root)
+
+
+def changes(cell: Tensor, node: Node, entry: Tape) -> list[Change]:
+    """All that changes with a tensor's value, the root first."""
+    value, region, value_entry = _part_written(cell, node, entry)
+    path: Path = ()
+    base = cell
+    while (above := base._link) is not None and above.parent is not None and above.attached:
+        path, base = above.path + path, above.parent
+        if state.grad_enabled and isinstance(base._tape, Leaf):
+            raise GradientError(
+                "[in-place] expected a view of a tensor that is not a leaf of the tape but got one of a leaf that "
+                "requires grad; use `with pf.no_grad():` to change it, or write to .data"
+            )
+    before = base._tape
+    if base is not cell:
+        node, entry = _recorded_write(base, path, value, region, value_entry)
+    if (above := base._link) is not None and above.parent is not None:  # not attached: only the value goes further up
+        top = base
+        while (above := top._link) is not None and above.parent is not None:
+            path, top = above.path + path, above.parent
+        with mode(recorder=None):
+            node = write_back(read(top), path, value, region)
+        return [Change(top, node, top._tape), *_spread(top, node, top._tape, False, {id(base): entry})]
+    return [Change(base, node, entry), *_spread(base, node, entry, entry is not before, {})]
+
+
+def _part_written(cell: Tensor, node: Node, entry: Tape) -> tuple[Node, Region | None, Tape]:
+    """A new value as what was assigned to a region of the old one, if it is that."""
+    if node.op.name != "assign" or node.srcs[0] is not read(cell):
+        return node, None, entry if state.grad_enabled else None
+    if not state.grad_enabled or entry is None:
+        return node.srcs[1], node.attrs[0], None
+    if not isinstance(entry, Entry) or entry.op is not node.op or entry.freed:
+        return node, None, entry
+    return node.srcs[1], node.attrs[0], entry.parents[1]
+
+
+def _recorded_write(
+    base: Tensor, path: Path, value: Node, region: Region | None, entry: Tape
+) -> tuple[Node, Entry | Leaf | None]:
+    """The base after a write to a view of it, and its place on the tape."""
+    below, tape = read(base), base._tape
+    if not state.grad_enabled or (tape is None and entry is None):
+        with mode(recorder=None):
+            return write_back(below, path, value, region), tape
+    found = {n: e for n, e in ((below, tape), (value, entry)) if e is not None}
+    recorder: list[Node] = []
+    with mode(recorder=recorder):
+        node = write_back(below, path, value, region)
+    record(recorder, found)
+    return node, found.get(node)
+
+
+def _spread(cell: Tensor, node: Node, entry: Tape, taped: bool, given: dict[int, Tape]) -> Iterator[Change]:
+    """What the views of a tensor hold after it has changed. `taped`: its place on the tape has changed as well.
+
+    `given`: places on the tape that views have got themselves.
+    """
+    if cell._link is None:
+        return
+    for view in cell._link.live():
+        if state.tracer is not None and not state.tracer.follows(view):
+            continue
+        known = _link_of(view)
+        if known.attached and taped and entry is not None:
+            below, tape = _recorded_read(node, entry, known.path)
+        else:
+            tape = None if known.attached and taped else given.get(id(view), view._tape)
+            with mode(recorder=None):
+                below = follow(node, known.path)
+                if below is node and tape is not entry:  # the tape knows values by their Node
+                    below = alias(node)
+        yield Change(view, below, tape)
+        yield from _spread(view, below, tape, tape is not view._tape, given)
+
+
+def _recorded_read(node: Node, entry: Entry | Leaf, path: Path) -> tuple[Node, Entry | Leaf | None]:
+    found = {node: entry}
+    recorder: list[Node] = []
+    with mode(recorder=recorder):
+        view = follow(node, path)
+    record(recorder, found)
+    return view, found.get(view)
+
+
+def followers(cell: Tensor, node: Node) -> list[Change]:
+    """What changes with a tensor that has got another value behind the tape's back, itself left out."""
+    if cell._link is None:
+        return []
+    with mode(grad_enabled=False):
+        return [change for change in changes(cell, node, cell._entry) if change.cell is not cell]
+
+
+# --- leaving and joining --------------------------------------------------------------------------------------------
+
+
+def part(cell: Tensor) -> None:
+    """Cut a tensor loose: it gets memory of its own, and its relatives keep theirs."""
+    old, cell._link = cell._link, None
+    if old is None:
+        return
+    views = old.live()
+    if old.parent is not None:
+        above = _link_of(old.parent)
+        above.views = [ref for ref in above.views if ref() is not cell]
+    if not views:
+        return
+    heir = Tensor(cell._node)  # stands where the tensor stood
+    heir._link = Link()
+    if old.parent is not None:
+        link(heir, old.parent, old.path, old.attached)
+    for view in views:
+        _link_of(view).parent = heir
+        _link_of(heir).add(view)
+
+
+def share(cell: Tensor, other: Tensor) -> None:
+    """Let a tensor that has no relatives share the memory of another, whose value it has already.
+
+    The other becomes a view of it where that can be: a parameter stays the root, which jitted functions know.
+    """
+    below = other._link
+    if isinstance(other._tape, Entry) or (below is not None and below.parent is not None):
+        link_detached(cell, other)
+        return
+    link(other, cell, (), attached=False)
+    if below is not None:  # its views stay its own
+        _link_of(other).views = below.views
+
+
+def replace(cell: Tensor, value: Tensor) -> None:
+    """Give a tensor the value and memory of another; what shared memory with it before no longer does."""
+    part(cell)
+    leaf = cell._entry
+    if isinstance(leaf, Leaf):
+        leaf.meta = value._node.meta  # gradients come in the new dtype
+    cell._node = alias(value._node)
+    share(cell, value)
