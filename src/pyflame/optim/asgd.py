@@ -68,7 +68,7 @@ class ASGD(Optimizer):
         lr, lambd, alpha, t0 = (group.scalar(name, float64) for name in ("lr", "lambd", "alpha", "t0"))
         return {
             "eta": lr / (1.0 + lambd * lr * steps) ** alpha,
-            "mu": 1.0 / FUNCTIONS["maximum"](steps - t0, 1.0),
+            "mu": 1.0 / FUNCTIONS["clamp"](steps - t0, 1.0),
         }
 
     def update(self, group: ParamGroup, w: Tensor, g: Tensor, s: Slots, h: Slots) -> tuple[Tensor, Slots]:
