@@ -86,3 +86,39 @@ def test_gradients(seed: int) -> None:
         want = np.zeros(theirs[name].shape) if want is None else want.numpy()
         got = np.zeros(want.shape) if got is None else got.numpy()
         np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=f"gradient of {name} of\n{program}")
+
+
+@pytest.mark.parametrize("seed", range(2000, 2040))
+@pytest.mark.parametrize("captured", [True, False], ids=["state", "arguments"])
+def test_jit(seed: int, captured: bool) -> None:
+    """A jitted program changes the tensors it captures, or its arguments, at every call, and what it makes is right."""
+    program = draw(seed, steps=10)
+    if not program.lines:
+        return
+    bases, theirs = start(pf, program), start(torch, program)
+    kept = [n for n in program.live[-1] if n not in bases]
+
+    def body(m: Any, given: dict[str, Any]) -> list[Any]:
+        names = dict(given)
+        run(m, program.lines, names)
+        return [names[n].clone() for n in kept]
+
+    step = pf.jit(lambda: body(pf, bases)) if captured else pf.jit(lambda given: body(pf, given))
+    seen = {n: t.reshape(-1) for n, t in bases.items()}  # views from before
+    for _ in range(3):
+        got, want = step() if captured else step(bases), body(torch, theirs)
+        for mine, other in zip(got, want, strict=True):
+            np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-12, err_msg=str(program))
+        for name, other in theirs.items():
+            for mine in (bases[name], seen[name]):
+                np.testing.assert_allclose(mine.numpy().ravel(), other.numpy().ravel(), err_msg=f"{name} of\n{program}")
+
+
+@pytest.mark.parametrize("device", ["sim:gfx1100", "sim:gfx942"])
+@pytest.mark.parametrize("seed", range(3000, 3003))
+def test_simulated_gpus(device: str, seed: int) -> None:
+    program = draw(seed, steps=8)
+    with pf.device(device):
+        names = start(pf, program)
+        run(pf, program.lines, names)
+        check(names, expected(program)[-1], program, "at the end")

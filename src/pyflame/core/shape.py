@@ -166,6 +166,32 @@ def resolve_reshape(op: str, shape: Shape, wanted: Iterable[object]) -> Shape:
 Region = tuple[tuple[int, int, int], ...]  # (start, step, count) per axis
 
 
+def sliced_again(outer: Region, inner: Region) -> Region:
+    """The region that a region of a region is.
+
+    >>> sliced_again(((2, 3, 4),), ((1, 2, 2),))
+    ((5, 6, 2),)
+    """
+    return tuple(
+        (start + step * first, step * stride, count)
+        for (start, step, _), (first, stride, count) in zip(outer, inner, strict=True)
+    )
+
+
+def region_before_reshape(before: Shape, after: Shape, region: Region) -> Region | None:
+    """A region under the shape before a reshape; None where more than axes of size 1 came or went.
+
+    >>> region_before_reshape((2, 1, 3), (2, 3), ((1, 1, 1), (0, 2, 2)))
+    ((1, 1, 1), (0, 1, 1), (0, 2, 2))
+    """
+    if [n for n in before if n != 1] != [n for n in after if n != 1]:
+        return None
+    if any(count == 0 for n, (_, _, count) in zip(after, region, strict=True) if n == 1):
+        return None
+    long = iter([part for n, part in zip(after, region, strict=True) if n != 1])
+    return tuple((0, 1, 1) if n == 1 else next(long) for n in before)
+
+
 def apart(one: Region, other: Region) -> bool:
     """Whether two regions of one tensor share no element, seen along one axis.
 

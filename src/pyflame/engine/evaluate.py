@@ -85,10 +85,11 @@ class PendingGraph:
         if keep_held:
             # `index` holds each node once, and its readers in this graph once per use.
             for node in compress(self.order, held(self.order, [used + 1 for used in uses])):
+                if node in wanted:
+                    continue
                 if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
                     held_views.append(node)
-                while node.op.kind == MOVEMENT:  # of a view, what it shows is kept
-                    node = node.srcs[0]
+                node = _shown(node)
                 if node.op.kind not in _NEVER_KEPT:
                     wanted[node] = None
             node = None  # type: ignore[assignment]  # nothing but the graph may hold one when references are counted
@@ -179,6 +180,13 @@ class PendingGraph:
         for name in ("constants", "inputs", "order", "outputs", "owned"):
             setattr(out, name, [again[n] for n in getattr(self, name)])
         return out
+
+
+def _shown(node: Node) -> Node:
+    """What a view shows, which is kept for it: made again it could differ, or read memory that is overwritten."""
+    while node.op.kind == MOVEMENT:
+        node = node.srcs[0]
+    return node
 
 
 def _below(nodes: list[Node], stop: Container[Node]) -> Iterator[Node]:

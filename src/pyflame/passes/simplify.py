@@ -10,7 +10,7 @@ from collections.abc import Container, Sequence
 from math import prod
 from typing import Any
 
-from pyflame.core.shape import Region, Shape, apart, contiguous_strides
+from pyflame.core.shape import Region, Shape, apart, contiguous_strides, region_before_reshape, sliced_again
 from pyflame.ir import F, Node, apply
 from pyflame.ir.graph import rewrite
 from pyflame.ir.opdef import CONST, ELEMENTWISE, GATHER, LEAF, REDUCE
@@ -51,11 +51,38 @@ def _merge_movement(node: Node) -> Node:
     if name == "permute" and source.op.name == "permute":
         inner = source.attrs[0]
         return F.permute(source.srcs[0], tuple(inner[a] for a in node.attrs[0]))
+    if name == "permute" and _without_ones(node.shape) == _without_ones(source.shape):
+        moved = [a for a in node.attrs[0] if source.shape[a] != 1]
+        if moved == sorted(moved):
+            return _merge_movement(F.reshape(source, node.shape))
     if name in ("clone", "contiguous") and source.op.name in ("clone", "contiguous"):
         return source
     if name == "assign":
         return _assigned_to_itself(node)
-    return _read_assigned(node) if name == "slice" else node
+    return _sunk_slice(node) if name == "slice" else node
+
+
+def _sunk_slice(node: Node) -> Node:
+    """A slice of what was only moved, taken before that. `x[1][2:] *= 2` then reads x where it writes to it, and needs
+    no copy."""
+    if node.op.name != "slice":
+        return node
+    (region,), source = node.attrs, node.srcs[0]
+    if source.op.name == "slice":
+        return _sunk_slice(F.slice(source.srcs[0], sliced_again(source.attrs[0], region)))
+    if source.op.name == "permute":
+        order = source.attrs[0]
+        part = tuple(region[order.index(a)] for a in range(len(order)))
+        return _merge_movement(F.permute(_sunk_slice(F.slice(source.srcs[0], part)), order))
+    if source.op.name == "reshape":
+        below = region_before_reshape(source.srcs[0].shape, source.shape, region)
+        if below is not None:
+            return _merge_movement(F.reshape(_sunk_slice(F.slice(source.srcs[0], below)), node.shape))
+    return _read_assigned(node)
+
+
+def _without_ones(shape: Shape) -> Shape:
+    return tuple(n for n in shape if n != 1)
 
 
 def _read_assigned(node: Node) -> Node:

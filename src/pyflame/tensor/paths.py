@@ -15,9 +15,11 @@ import numpy as np
 
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError
-from pyflame.core.shape import Region, Shape, contiguous_strides
-from pyflame.ir import OPS, F, Node, OpDef, apply, copy_to
-from pyflame.ir.opdef import COPY, GATHER, MOVEMENT
+from pyflame.core.shape import Region, Shape, contiguous_strides, region_before_reshape, sliced_again
+from pyflame.core.state import state
+from pyflame.engine.value import Value
+from pyflame.ir import OPS, F, Meta, Node, OpDef, apply, copy_to, signature
+from pyflame.ir.opdef import COPY, GATHER, LEAF, MOVEMENT
 
 Strides = tuple[int, ...]
 
@@ -67,11 +69,9 @@ def write_back(base: Node, path: Path, value: Node, region: Region | None) -> No
     for step in path[:-1]:
         levels.append(follow(levels[-1], (step,)))
     levels = levels[: len(path)]
-    above: Any = None  # the view above a level; that of the last step is made only if it is needed
     for level, step in zip(reversed(levels), reversed(path), strict=True):
         back = _BACK.get(step.op.name, _gathered_back)
-        value, region = back(level, above, step, value, region)
-        above = level
+        value, region = back(level, step, value, region)
     if region is None:
         return value
     return F.assign(base, value, region)
@@ -80,31 +80,41 @@ def write_back(base: Node, path: Path, value: Node, region: Region | None) -> No
 Write = tuple[Node, "Region | None"]
 
 
-def _sliced_back(level: Node, above: Any, step: Step, value: Node, region: Region | None) -> Write:
+def _sliced_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
     outer: Region = step.attrs[0]
     if region is None:
         return value, outer
-    return value, tuple(
-        (start + jump * first, jump * stride, count)
-        for (start, jump, _), (first, stride, count) in zip(outer, region, strict=True)
-    )
+    return value, sliced_again(outer, region)
 
 
-def _permuted_back(level: Node, above: Any, step: Step, value: Node, region: Region | None) -> Write:
+def _permuted_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
     back = tuple(int(a) for a in np.argsort(step.attrs[0]))
     return F.permute(value, back), None if region is None else tuple(region[a] for a in back)
 
 
-def _reshaped_back(level: Node, above: Any, step: Step, value: Node, region: Region | None) -> Write:
+def _reshaped_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
     if region is not None:
-        parts = _parts_under(level.shape, step.attrs[0], region)
+        parts = region_before_reshape(level.shape, step.attrs[0], region)
         if parts is not None:
             return F.reshape(value, tuple(count for _, _, count in parts)), parts
-        value = F.assign(follow(level, (step,)) if above is None else above, value, region)
+        value = F.assign(_reshaped(level, step.attrs[0]), value, region)
     return F.reshape(value, level.shape), None
 
 
-def _expanded_back(level: Node, above: Any, step: Step, value: Node, region: Region | None) -> Write:
+def _reshaped(node: Node, shape: Shape) -> Node:
+    """A value under another shape, to assign to. Memory that may be overwritten stays so: it is no reshape of it."""
+    if state.recorder is not None:
+        return F.reshape(node, shape)
+    while node.op.name == "reshape":
+        node = node.srcs[0]
+    if node.shape == shape or node.op.kind != LEAF or state.tracer is not None or node.data.strides is not None:
+        return F.reshape(node, shape)
+    meta = Meta(shape, node.dtype, node.meta.device, node.meta.committed)
+    value = Value(node.data.storage, node.data.offset)
+    return Node(node.op, (), (), meta, signature("leaf", meta, None), value)
+
+
+def _expanded_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
     wanted: Shape = step.attrs[0]
     new = len(wanted) - level.ndim
     grown = [axis for axis, n in enumerate(wanted) if n != (1 if axis < new else level.shape[axis - new])]
@@ -126,7 +136,7 @@ def _is_uniform(value: Node) -> bool:
     return value.size == 1
 
 
-def _gathered_back(level: Node, above: Any, step: Step, value: Node, region: Region | None) -> Write:
+def _gathered_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
     """A read at fixed positions: windows. Where they overlap, a whole value has elements twice, and none is right."""
     axes, dims, shape = step.attrs
     if region is None:
@@ -141,7 +151,7 @@ def _gathered_back(level: Node, above: Any, step: Step, value: Node, region: Reg
     return F.scatter_at(level, value, indices, axes, dims, "assign", written), None
 
 
-def _copied_back(level: Node, above: Any, step: Step, value: Node, region: Region | None) -> Write:
+def _copied_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
     return value, region
 
 
@@ -152,16 +162,6 @@ _BACK = {
     "expand": _expanded_back,
     "copy_to": _copied_back,
 }
-
-
-def _parts_under(before: Shape, after: Shape, region: Region) -> Region | None:
-    """A region under the shape before a reshape; None where more than axes of size 1 were changed."""
-    if [n for n in before if n != 1] != [n for n in after if n != 1]:
-        return None
-    long = iter([part for n, part in zip(after, region, strict=True) if n != 1])
-    if any(count == 0 for n, (_, _, count) in zip(after, region, strict=True) if n == 1):
-        return None
-    return tuple((0, 1, 1) if n == 1 else next(long) for n in before)
 
 
 # --- strides: what PyTorch would hold -------------------------------------------------------------------------------
