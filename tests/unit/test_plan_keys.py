@@ -220,3 +220,79 @@ def test_portions_may_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     before = plan_stats.misses
     recurrence(x, w, 80, pf.tanh).numpy()
     assert plan_stats.misses == before + 1
+
+
+# --- where assignments begin ------------------------------------------------------------------------------------------
+
+
+def test_where_an_assignment_begins_is_data() -> None:
+    array = np.zeros((40, 6), np.float32)
+    x = pf.tensor(array)
+    writes: list[Callable[[Any, int, Any], None]] = [
+        lambda a, i, v: a.__setitem__(i, v),
+        lambda a, i, v: a.__setitem__(slice(i, i + 3), v + i),
+        lambda a, i, v: a.__setitem__((slice(i, i + 8, 2), slice(1, 4)), v[:3] * 2),
+        lambda a, i, v: a.__setitem__((slice(None), i % 6), v[0] - 5),
+    ]
+    row = np.arange(6, dtype=np.float32)
+    address = x._node.data.address
+    for write in writes:
+        write(x, 0, pf.tensor(row))
+        pf.eval(x)
+        write(array, 0, row)
+    with nothing_planned():
+        for i in range(1, 30):
+            for write in writes:
+                write(x, i, pf.tensor(row + i))
+                pf.eval(x)
+                write(array, i, row + i)
+            np.testing.assert_array_equal(x.numpy(), array)
+            assert x._node.data.address == address
+
+
+def test_several_assignments_of_one_graph_begin_where_they_should() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        array = np.zeros((7, 5), np.float32)
+        x, held = pf.tensor(array), []
+        for _ in range(int(rng.integers(1, 5))):
+            top, left = int(rng.integers(5)), int(rng.integers(3))
+            value = rng.standard_normal((2, 2)).astype(np.float32)
+            x[top : top + 2, left : left + 2] = pf.tensor(value) + 1
+            array[top : top + 2, left : left + 2] = value + 1
+            if rng.random() < 0.4:
+                held.append((x * 1, array.copy()))
+            if rng.random() < 0.4:
+                held.append((x.detach(), None))
+        y = pf.where(x > 0, x, x * 3).sum(axis=0)
+        np.testing.assert_allclose(y.numpy(), np.where(array > 0, array, array * 3).sum(0), rtol=1e-5)
+        np.testing.assert_array_equal(x.numpy(), array)
+        for tensor, expected in held:
+            if expected is not None:
+                np.testing.assert_array_equal(tensor.numpy(), expected)
+
+
+def test_what_ops_are_made_of_may_be_slices_of_what_was_assigned() -> None:
+    """Composites become slices when they are planned: where the assignment begins is unknown by then."""
+    for i in range(1, 5):
+        array = np.arange(12, dtype=np.float32).reshape(2, 6)
+        x = pf.tensor(array)
+        x[:, i : i + 2] = 50.0 + i
+        array[:, i : i + 2] = 50.0 + i
+        np.testing.assert_array_equal(pf.roll(x, 1, 1).numpy(), np.roll(array, 1, 1))
+        x = pf.tensor(np.arange(12, dtype=np.float32).reshape(2, 6))
+        x[:, i : i + 2] = 50.0 + i
+        np.testing.assert_allclose(pf.diff(x).numpy(), np.diff(array))
+
+
+def test_assignments_that_read_what_they_overwrite() -> None:
+    array = np.arange(6, dtype=np.float32)
+    x = pf.tensor(array)
+    for i in range(5):
+        x[i:] = x[: 6 - i] * 2  # they overlap
+        array[i:] = array[: 6 - i] * 2
+        x[5 - i] = x.sum()
+        array[5 - i] = array.sum()
+        x[::-2] = x[::2] + i
+        array[::-2] = array[::2].copy() + i
+        np.testing.assert_allclose(x.numpy(), array, rtol=1e-6)

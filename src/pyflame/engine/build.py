@@ -77,7 +77,10 @@ class Executable:
         binding = self._binding = Binding(plan, pool.take, ctypes.memmove, pool.size_class, scratch, pool.exact)
         workspace = binding.arena_bytes + binding.scratch_bytes
         self._workspace = pool.size_class(workspace) if workspace else 0
-        self._pack_slots = struct.Struct(f"={binding.arena + 2}q").pack
+        # of each buffer whose start the caller brings, a slot behind all others: slot, byte offset, size of an element
+        self._starts = {k: place for launch in plan.launches for k, place in self._started(launch)}
+        self._start_slots = {k: binding.arena + 2 + n for n, k in enumerate(self._starts)}
+        self._pack_slots = struct.Struct(f"={binding.arena + 2 + len(self._starts)}q").pack
         # of each launch: seconds, and when it first began
         self._times = np.zeros((len(plan.launches), 2))
         self.seconds = self._times[:, 0]
@@ -112,9 +115,21 @@ class Executable:
         self._count = len(rows)
         self._overwrites = {p: first_row[n] for p, n in _first_writes(plan).items()}
 
+    def _started(self, launch: Launch) -> list[tuple[int, tuple[int, int, int]]]:
+        """The starts that a launch's buffers have, and what they are added to."""
+        out = []
+        for number, start in launch.starts:
+            dtype = self.plan.buffers[launch.buffers[number][0]].dtype
+            assert dtype is not None
+            out.append((start, (*self._binding.place(*launch.buffers[number]), dtype.itemsize)))
+        return out
+
     def _slots(self, number: int, launch: Launch, source: Source) -> np.ndarray[Any, Any]:
         """(slot, byte offset) of each kernel buffer, and of the launch's scratch."""
-        pairs = [n for place in launch.buffers for n in self._binding.place(*place)]
+        places = [self._binding.place(*place) for place in launch.buffers]
+        for buffer, start in launch.starts:
+            places[buffer] = (self._start_slots[start], 0)
+        pairs = [n for place in places for n in place]
         position = len(pairs) if source.scratch_position < 0 else 2 * source.scratch_position
         pairs[position:position] = self._binding.scratch_place(number)
         return np.array(pairs, np.int64)
@@ -143,7 +158,12 @@ class Executable:
         addresses = [storage.address + offset for storage, offset in held]
         workspace = self.device.pool.take(self._workspace) if self._workspace else None
         arena = workspace.address if workspace is not None else 0
-        slots = self._pack_slots(*addresses, arena, arena + binding.arena_bytes)
+        addresses += (arena, arena + binding.arena_bytes)
+        if self._starts:
+            first = len(constants) - self.plan.starts
+            places = self._starts.items()
+            addresses += [addresses[at] + offset + constants[first + k] * size for k, (at, offset, size) in places]
+        slots = self._pack_slots(*addresses)
         error = (ctypes.c_int64 * 3)() if self.plan.checks else None
         stop = min([self._overwrites.get(p, self._count) for p in given]) if given else self._count
         rest = (slots, binding.pack_uniforms(constants), error, partial(write_all, writes))

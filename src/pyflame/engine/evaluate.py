@@ -23,6 +23,7 @@ from pyflame.core import knobs, trace
 from pyflame.core.device import CPU
 from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
+from pyflame.core.shape import contiguous_strides
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import Writes, write_all
 from pyflame.engine.copies import moved
@@ -36,7 +37,7 @@ from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, F, Node, signature
 from pyflame.ir.kernel import Plan
-from pyflame.ir.opdef import CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
+from pyflame.ir.opdef import ASSIGN, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
 from pyflame.passes.legalise import legalise
 from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
@@ -68,10 +69,14 @@ plan_stats = PlanStats()
 class PendingGraph:
     """The unevaluated nodes under some outputs: their structure as a key, their leaves and constants.
 
-    With `slices`, slices of what is in memory become leaves; the caller holds the device's lock.
+    With `slices`, slices of what is in memory become leaves; the caller holds the device's lock. Where no slices are
+    left, `starts` tells where assignments begin in their tensors, in elements: that is no part of the key then.
     """
 
-    __slots__ = ("constants", "copies", "inputs", "key", "lines", "order", "outputs", "overwritten", "owned", "views")
+    __slots__ = (
+        "assigned", "constants", "copies", "inputs", "key", "lines", "order", "outputs", "overwritten", "owned",
+        "sliced", "starts", "views",
+    )  # fmt: skip
 
     def __init__(self, outputs: Sequence[Node], keep_held: bool = True, slices: bool = False) -> None:
         index: dict[Node, int] = {}
@@ -79,6 +84,9 @@ class PendingGraph:
         key = self._walk(outputs, index, uses, slices)
         if slices and not self._take_views():
             key = self._walk(outputs, index, uses, False)
+        self.starts: list[int] = []
+        if slices and not self.sliced:
+            self._take_starts(key)
         aliasing = bool(self.overwritten)
         wanted = dict.fromkeys(outputs)
         held_views: list[Node] = []  # they stay views, and are read again later
@@ -113,6 +121,8 @@ class PendingGraph:
         self.lines: list[str] = []  # where the ops were called whose values are checked
         self.overwritten: set[int] = set()  # ids of memory that ops would like to write to; 0: of what is yet to come
         self.views: dict[Node, Value] = {}
+        self.sliced = False
+        self.assigned: list[tuple[int, int]] = []  # assignments: where in the key, and where in the order
         index.clear()
         uses.clear()
         order, key, stack = self.order, list[int](), list[Node]()
@@ -124,9 +134,12 @@ class PendingGraph:
                     stack.pop()
                     continue
                 srcs, op, sig = node.srcs, node.op, node.sig  # at once: another device's thread may evaluate it
-                if slices and op is _SLICE and (value := view_of_memory(node)) is not None:
-                    self.views[node] = value
-                    srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)
+                if op is _SLICE:
+                    if slices and (value := view_of_memory(node)) is not None:
+                        self.views[node] = value
+                        srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)
+                    else:
+                        self.sliced = True
                 depth = len(stack)
                 for s in srcs:
                     if s not in index:
@@ -143,6 +156,8 @@ class PendingGraph:
                     uses[at] += 1
                     key.append(at)
                 if not op.plain:
+                    if op.kind == ASSIGN:
+                        self.assigned.append((len(key) - len(srcs) - 1, len(order) - 1))
                     self._note(node, op, srcs)
         return key
 
@@ -170,12 +185,32 @@ class PendingGraph:
             self.views.clear()
         return True
 
+    def _take_starts(self, key: list[int]) -> None:
+        """Let where assignments begin be data. A slice would have to be compared with what is assigned, and a CPU's
+        plan alone takes addresses as they come."""
+        assigned = [(at, self.order[n]) for at, n in self.assigned]
+        if any(step < 0 for _, n in assigned for _, step, _ in n.attrs[0]) or any(
+            n.meta.device != CPU for _, n in assigned
+        ):
+            return
+        for at, node in assigned:
+            (region,) = node.attrs
+            key[at] = -signature("assign", tuple([(step, count) for _, step, count in region]), node.meta) - 1
+            strides = contiguous_strides(node.shape)
+            self.starts.append(sum([first * stride for (first, _, _), stride in zip(region, strides, strict=True)]))
+
     def copy(self) -> PendingGraph:
-        """The same graph in nodes of its own, for a planner: another thread may evaluate the others meanwhile."""
+        """The same graph in nodes of its own, for a planner: another thread may evaluate the others meanwhile.
+
+        Assignments whose begin is data begin at 0; `data` is their number among `starts`.
+        """
         again: dict[Node, Node] = {}
+        numbers = {self.order[at]: k for k, (_, at) in enumerate(self.assigned)} if self.starts else {}
         for n in self.order:
             made = again[n] = Node(n.op, tuple([again[s] for s in n.srcs]), n.attrs, n.meta, n.sig, n.data)
             made.line = n.line
+            if n in numbers:
+                made.attrs, made.data = (tuple([(0, step, count) for _, step, count in n.attrs[0]]),), numbers[n]
         out = copy.copy(self)
         for name in ("constants", "inputs", "order", "outputs", "owned"):
             setattr(out, name, [again[n] for n in getattr(self, name)])
@@ -294,7 +329,7 @@ def _portions(graph: PendingGraph, device: Any) -> list[list[Node]]:
 
 def _run(graph: PendingGraph, plan: Plan | None, runner: Runner) -> None:
     """Run a plan; the graph's outputs become leaves."""
-    inputs, constants = [n.data for n in graph.inputs], [n.data for n in graph.constants]
+    inputs, constants = [n.data for n in graph.inputs], [*[n.data for n in graph.constants], *graph.starts]
     debug = knobs.DEBUG.text() != "0"
     outputs = graph.outputs
     consumed = plan.consumed if plan is not None else ()  # those it owns, says its key
@@ -366,6 +401,7 @@ def plan_graph(graph: PendingGraph, target: Any, heirs: Mapping[int, int] | None
         outputs = own(simplify(legalise(graph.outputs, table), constants), set(graph.owned))
     successors = {graph.inputs[i]: outputs[o] for i, o in (heirs or {}).items()}
     plan = make_plan(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
+    plan.starts = len(graph.starts)
     # Lines are no part of a plan's key: one who meets the plan again brings lines of their own, in the same order.
     numbers = {id(line): i for i, line in enumerate(graph.lines)}
     plan.check_lines = [numbers.get(id(line), -1) for _, line in plan.checks]

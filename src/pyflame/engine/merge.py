@@ -134,7 +134,9 @@ def _merged(launches: Sequence[Launch], sources: Sequence[Source]) -> tuple[Laun
     table: list[int] = [len(sources)]
     args: list[int] = []
     iterations = buffers = 0
+    starts: list[tuple[int, int]] = []
     for launch, source in zip(launches, sources, strict=True):
+        starts += [(buffers + number, start) for number, start in launch.starts]
         table += [iterations, 2 + 3 * len(sources) + len(args), buffers]
         args += source.args
         iterations += source.phases[0].iterations
@@ -148,5 +150,6 @@ def _merged(launches: Sequence[Launch], sources: Sequence[Source]) -> tuple[Laun
         nbytes=sum(launch.nbytes for launch in launches),
         flops=sum(launch.flops for launch in launches),
         why=f"{len(launches)} x {launches[0].why}",
+        starts=tuple(starts),
     )
     return whole, replace(first, text=text, phases=(phase,), args=(*table, iterations, *args))

@@ -153,6 +153,8 @@ class Launch:
     why: str
     output: Shape = ()
     consumes: bool = False  # whether it overwrites an input of the plan
+    # (kernel buffer number, start): of the buffer only what lies behind that start, which the caller brings, in elements
+    starts: tuple[tuple[int, int], ...] = ()
 
     def reads_where_it_writes(self, source: int, target: int) -> bool:
         """Whether each element of one plan buffer is read only where the same element of the other is written next."""
@@ -211,3 +213,4 @@ class Plan:
     )  # position of that line among those of the graph it was made from
     heirs: dict[int, int] = field(default_factory=dict)  # input position -> the output buffer that may take its place
     consumed: list[int] = field(default_factory=list)  # positions of inputs that the plan overwrites
+    starts: int = 0  # how many starts of buffers the caller brings, behind the graph's constants

@@ -66,7 +66,8 @@ _made = itertools.count().__next__
 
 
 class Node:
-    """`op` applied to `srcs` with `attrs`; `data`: a constant's number, or the evaluated buffer of anything else.
+    """`op` applied to `srcs` with `attrs`; `data`: a constant's number, or the evaluated buffer of anything else; in a
+    graph that is planned, which of the caller's numbers tells where an assignment begins.
 
     `serial` counts nodes as they are made: sorted by it they stand in the order of the program.
     """

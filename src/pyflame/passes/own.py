@@ -64,7 +64,7 @@ def _same_element(node: Node, writer: Node, base: Node) -> bool:
     """Whether a value inside of an assignment's region comes from the element it is written to."""
     region = writer.attrs[0]
     if node.op.name == "slice" and node.srcs[0] is base:
-        return bool(node.attrs[0] == region)
+        return bool(node.attrs[0] == region) and writer.data is None  # else it begins somewhere in each run
     if base in node.srcs and region != tuple((0, 1, size) for size in base.shape):
         return False
     plain = node.op.kind == ELEMENTWISE or node.op.name == "reshape"

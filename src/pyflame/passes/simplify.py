@@ -88,7 +88,7 @@ def _without_ones(shape: Shape) -> Shape:
 def _read_assigned(node: Node) -> Node:
     """A slice of what was assigned is the value that was; a slice beside it is one of the base."""
     (region,), source = node.attrs, node.srcs[0]
-    while source.op.name == "assign":
+    while source.op.name == "assign" and source.data is None:  # else it begins somewhere in each run
         base, value = source.srcs
         if source.attrs[0] == region:
             return F.expand(value, node.shape)
@@ -102,7 +102,7 @@ def _assigned_to_itself(node: Node) -> Node:
     """A tensor whose parts are assigned to where they were in it: to that tensor itself, or to one without values."""
     (region,), (base, value) = node.attrs, node.srcs
     part = _unreshaped(value)
-    if part.op.name != "slice" or part.size != prod(count for _, _, count in region):
+    if part.op.name != "slice" or node.data is not None or part.size != prod(count for _, _, count in region):
         return node
     whole = part.srcs[0]
     if base.op.name != "uninitialized" and _unreshaped(base) is not _unreshaped(whole):

@@ -25,6 +25,7 @@ class Lowering:
         self.uniform_of = uniform_of
         self.check_of = check_of
         self.buffers: list[tuple[Node, int]] = []  # (stored node or leaf, element offset) by kernel buffer number
+        self.starts: tuple[tuple[int, int], ...] = ()
         self.instrs: list[Instr] = []
         self.made: dict[Key, int] = {}
         anchored = group.anchor is not None
@@ -66,6 +67,8 @@ class Lowering:
                 form = flatten(index, contiguous_strides(node.shape))
             key = self.final((node, index))
             stores.append((self.value(key), self.access(node, form, node.dtype)))
+            if group.assign is node and node.data is not None:  # where it begins is data
+                self.starts += ((stores[-1][1].buffer, node.data),)
         kernel = Kernel(
             tuple(tuple(r.extent for r in scope) for scope in self.ranges),
             tuple(self.instrs),

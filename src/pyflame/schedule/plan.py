@@ -153,6 +153,7 @@ class _Planner:
             why=implementation.why if implementation else "fused loop nest",
             output=root.shape,
             consumes=self.plan.buffers[self.buffer_of[root]].role == "input",
+            starts=lowering.starts,
         )
 
     def hand_down(self) -> None:
