@@ -83,3 +83,21 @@ def test_jit_traces_each_mode():
         assert f(x).dtype is pf.bfloat16
     assert f(x).dtype is pf.float32
     assert f.traces == 2
+
+
+def test_writes_take_the_widest_dtype() -> None:
+    """What a product gives is 16-bit, what it is written into need not be."""
+    x, index = pf.ones(2, 3), pf.zeros(1, 3, dtype=pf.int64)
+    with pf.autocast():
+        low = pf.ones(1, 2) @ pf.ones(2, 3)
+        written = [
+            pf.scatter(x, 0, index, low),
+            pf.scatter_add(x, 0, index, low),
+            pf.scatter_reduce(x, 0, index, low, "amax"),
+            pf.index_add(x, 0, pf.tensor([1]), low),
+            pf.index_copy(x, 0, pf.tensor([1]), low),
+            pf.masked_scatter(x, x > 2.0, low),
+        ]
+        assert pf.scatter_add(low, 0, index, x).dtype is pf.float32
+    assert low.dtype is pf.bfloat16
+    assert all(w.dtype is pf.float32 for w in written)

@@ -235,22 +235,27 @@ def elementwise(
 
 
 def _following_autocast(fn: Callable[..., Any], kind: str) -> Callable[..., Any]:
-    """The function, its float tensors cast first while pf.autocast is on: 16-bit for "low" ops, float32 for "high"."""
+    """The function, its float tensors cast first while pf.autocast is on: 16-bit for "low" ops, float32 for "high" ones
+    and the widest dtype among them for those that "promote"."""
 
-    def fitted(value: Any, low: DType) -> Any:
+    def fitted(value: Any, low: DType, widest: DType) -> Any:
         if isinstance(value, Node):
             have = value.meta.dtype
-            if kind == "low" and have in (float32, low):
-                return cast(value, low)
-            return cast(value, float32) if kind == "high" and have.is_float and have.itemsize < 4 else value
-        return type(value)([fitted(v, low) for v in value]) if type(value) in (list, tuple) else value
+            if kind == "low":
+                return cast(value, low) if have in (float32, low) else value
+            return cast(value, widest) if have.is_float and have.itemsize < widest.itemsize else value
+        return type(value)([fitted(v, low, widest) for v in value]) if type(value) in (list, tuple) else value
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         low = state.autocast
         if low is None:
             return fn(*args, **kwargs)
-        return fn(*[fitted(a, low) for a in args], **{k: fitted(v, low) for k, v in kwargs.items()})
+        widest = float32
+        if kind == "promote":
+            floats = [v.dtype for v in (*args, *kwargs.values()) if isinstance(v, Node) and v.dtype.is_float]
+            widest = max(floats, key=lambda dtype: dtype.itemsize, default=low)
+        return fn(*[fitted(a, low, widest) for a in args], **{k: fitted(v, low, widest) for k, v in kwargs.items()})
 
     return call
 

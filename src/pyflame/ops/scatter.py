@@ -179,6 +179,7 @@ def _numpy_scatter(x: Any, dim: int, index: Any, src: Any, reduce: str | None = 
 
 
 @composite(
+    autocast="promote",
     reference=_numpy_scatter,
     torch=lambda torch, x, dim, index, src, reduce=None: (
         torch.scatter(x, dim, index, src) if reduce is None else torch.scatter(x, dim, index, src, reduce=reduce)
@@ -204,6 +205,7 @@ def scatter(x: Node, dim: int, index: Node, src: Any, reduce: str | None = None)
 
 
 @composite(
+    autocast="promote",
     reference=lambda x, dim, index, src: _numpy_scatter(x, dim, index, src, "add"),
     torch="scatter_add",
     samples=lambda: [
@@ -246,6 +248,7 @@ def _numpy_scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, i
 
 
 @composite(
+    autocast="promote",
     reference=_numpy_scatter_reduce,
     torch=lambda torch, x, dim, index, src, reduce, include_self=True: torch.scatter_reduce(
         x, dim, index, src, reduce, include_self=include_self
@@ -303,6 +306,7 @@ def _numpy_index(x: Any, dim: int, index: Any, source: Any, add: bool) -> Any:
 
 
 @composite(
+    autocast="promote",
     reference=lambda x, dim, index, source, alpha=1: _numpy_index(x, dim, index, source * alpha, True),
     torch=lambda torch, x, dim, index, source, alpha=1: torch.index_add(x, dim, index, source, alpha=alpha),
     samples=lambda: [
@@ -321,6 +325,7 @@ def index_add(x: Node, dim: int, index: Node, source: Node, alpha: Any = 1) -> N
 
 
 @composite(
+    autocast="promote",
     reference=lambda x, dim, index, source: _numpy_index(x, dim, index, source, False),
     torch="index_copy",
     samples=lambda: [Sample((_X, 0, np.array([2, 0]), -_X[:2])), Sample((_CUBE, 1, np.array([3]), _CUBE[:, ::5]))],
@@ -369,6 +374,7 @@ def _numpy_masked_scatter(x: Any, mask: Any, source: Any) -> Any:
 
 
 @composite(
+    autocast="promote",
     reference=_numpy_masked_scatter,
     torch="masked_scatter",
     samples=lambda: [
