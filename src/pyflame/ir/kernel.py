@@ -153,7 +153,7 @@ class Launch:
     why: str
     output: Shape = ()
     consumes: bool = False  # whether it overwrites an input of the plan
-    # (kernel buffer number, start): of the buffer only what lies behind that start, which the caller brings, in elements
+    # (kernel buffer number, start): of the buffer only what lies behind a start that the caller brings, in elements
     starts: tuple[tuple[int, int], ...] = ()
 
     def reads_where_it_writes(self, source: int, target: int) -> bool:
