@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyflame as pf
 from pyflame.core.targets import TARGETS
-from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.evaluate import plan_graph
+from pyflame.engine.pending import PendingGraph
 from pyflame.ir.kernel import Plan
 
 

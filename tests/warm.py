@@ -17,7 +17,8 @@ import pyflame as pf
 from pyflame.core.errors import PyFlameError
 from pyflame.engine.build import kernel_texts, launch_source
 from pyflame.engine.devices import cpu
-from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.evaluate import plan_graph
+from pyflame.engine.pending import PendingGraph
 from pyflame.tensor import Tensor
 from tests.oracle import as_float, cases, map_arrays, outputs_of, run_op, transposed_tensor
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import pyflame as pf
 from pyflame.engine import reference
-from pyflame.engine.evaluate import PendingGraph
+from pyflame.engine.pending import PendingGraph
 from tests.gpu.gemm_cases import Array, Build, Case, numbers
 
 ONE_HIDDEN = (np.arange(40)[:, None] + np.arange(45)) % 3 > 0

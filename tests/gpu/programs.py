@@ -20,8 +20,9 @@ from pyflame.core.errors import PyFlameError
 from pyflame.core.shape import contiguous_strides
 from pyflame.engine.build import kernel_texts, launch_source
 from pyflame.engine.devices import cpu
-from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.gpu import gpu_source
+from pyflame.engine.pending import PendingGraph
 from pyflame.ir import OPS, Node, OpDef, Sample
 from pyflame.ir.kernel import GpuSource, Plan
 from pyflame.ir.opdef import LEAF

@@ -10,9 +10,10 @@ import pytest
 
 import pyflame as pf
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.libraries.calls import CudnnConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import Conv, Gemm, conv_of, gemm_of, merged
+from pyflame.engine.pending import PendingGraph
 from pyflame.ir.kernel import Plan
 from pyflame.libs.conv import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, ConvSpec
 from pyflame.libs.cuda.cudnn import ConvAlgorithm

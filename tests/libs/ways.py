@@ -11,9 +11,10 @@ import numpy as np
 from pyflame.core.shape import contiguous_strides
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import PendingGraph, plan_graph, settle_copies
+from pyflame.engine.evaluate import plan_graph, settle_copies
 from pyflame.engine.gpu import GpuExecutable
 from pyflame.engine.libraries import decide as libraries
+from pyflame.engine.pending import PendingGraph
 from pyflame.schedule.split import divide
 from pyflame.tensor import Tensor
 

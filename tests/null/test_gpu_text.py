@@ -27,8 +27,9 @@ from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
 from pyflame.core.targets import TARGETS
 from pyflame.engine import reference
-from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.gpu import gpu_source
+from pyflame.engine.pending import PendingGraph
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Node
 from pyflame.ir.kernel import GpuSource, Launch, Plan

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import pyflame as pf
 from pyflame.core.targets import TARGETS
-from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.evaluate import plan_graph
+from pyflame.engine.pending import PendingGraph
 from tests.needs import needs_torch, torch
 
 Key = tuple[Any, ...]

@@ -22,8 +22,9 @@ import pyflame as pf
 from pyflame.codegen.gpu_text import GpuText
 from pyflame.core.window import adaptive_window, three
 from pyflame.engine import reference
-from pyflame.engine.evaluate import PendingGraph, clear_plans, plan_graph, settle_copies
+from pyflame.engine.evaluate import clear_plans, plan_graph, settle_copies
 from pyflame.engine.gpu import gpu_source
+from pyflame.engine.pending import PendingGraph
 from pyflame.engine.value import Value
 from pyflame.kernels import conv_gpu, cumulative_gpu, pool_gpu, scatter_gpu, sort_gpu
 from pyflame.runtime.gpu.device import GpuDevice

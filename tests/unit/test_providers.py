@@ -10,7 +10,8 @@ import pytest
 import pyflame as pf
 from pyflame.engine.build import Executable
 from pyflame.engine.devices import cpu
-from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.evaluate import plan_graph
+from pyflame.engine.pending import PendingGraph
 from pyflame.engine.value import to_numpy
 from pyflame.libs.cpu.openblas import find_openblas
 

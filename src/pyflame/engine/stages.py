@@ -14,8 +14,9 @@ import numpy as np
 
 from pyflame.core.device import DeviceId
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import PendingGraph, evaluate, plan_graph
+from pyflame.engine.evaluate import evaluate, plan_graph
 from pyflame.engine.launch import Runner, replayed, runner_for
+from pyflame.engine.pending import PendingGraph
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Meta, Node, signature
 from pyflame.ir.kernel import OutputView, Plan

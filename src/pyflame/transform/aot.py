@@ -35,9 +35,10 @@ from pyflame.engine.aot.build import (
 from pyflame.engine.aot.build import lower as build_plan
 from pyflame.engine.aot.resources import KernelResources, Report
 from pyflame.engine.aot.run import Loaded, find_device
-from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.launch import Nothing
+from pyflame.engine.pending import PendingGraph
 from pyflame.engine.stages import without_needless_copies
 from pyflame.ir import F, Node
 from pyflame.ir.declare import wrap_int

@@ -9,7 +9,8 @@ from typing import Any
 
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import PendingGraph, find_plan, settle_copies
+from pyflame.engine.evaluate import find_plan, settle_copies
+from pyflame.engine.pending import PendingGraph
 from pyflame.engine.report import replay_text
 from pyflame.tensor import Tensor
 from pyflame.transform.jit import Jitted, jit

@@ -22,9 +22,10 @@ from pyflame.core.locks import Lock
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import Writes
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import PendingGraph, plan_graph
+from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.launch import Runner, replayed, run_and_commit, runner_for
 from pyflame.engine.ownership import sole_owner
+from pyflame.engine.pending import PendingGraph
 from pyflame.engine.report import debug_print
 from pyflame.engine.stages import Staged, crosses, without_needless_copies
 from pyflame.engine.value import Value

@@ -1,0 +1,202 @@
+"""The graph that is pending under some nodes: its structure as a key, what it reads and what is wanted of it.
+
+The key holds structure, not positions: numbers, where slices of what is in memory begin (`engine/views.py`) and where
+assignments begin are data that a plan is given at each run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Container, Iterator, Sequence
+from itertools import compress
+from typing import Any
+
+from pyflame.core.device import CPU
+from pyflame.core.shape import contiguous_strides
+from pyflame.engine.commit import Writes, write_all
+from pyflame.engine.ownership import held, sole_owner
+from pyflame.engine.value import Value
+from pyflame.engine.views import view_of_memory
+from pyflame.ir import OPS, Node, signature
+from pyflame.ir.opdef import ASSIGN, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
+
+_NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
+_SLICE, _LEAF = OPS["slice"], OPS["leaf"]
+
+
+class PendingGraph:
+    """The unevaluated nodes under some outputs: their structure as a key, their leaves and constants.
+
+    With `slices`, slices of what is in memory become leaves; the caller holds the device's lock. Where no slices are
+    left, `starts` tells where assignments begin in their tensors, in elements: that is no part of the key then.
+    """
+
+    __slots__ = (
+        "assigned", "constants", "copies", "inputs", "key", "lines", "order", "outputs", "overwritten", "owned",
+        "sliced", "starts", "views",
+    )  # fmt: skip
+
+    def __init__(self, outputs: Sequence[Node], keep_held: bool = True, slices: bool = False) -> None:
+        index: dict[Node, int] = {}
+        uses: list[int] = []  # by other nodes of the graph
+        key = self._walk(outputs, index, uses, slices)
+        if slices and not self._take_views():
+            key = self._walk(outputs, index, uses, False)
+        self.starts: list[int] = []
+        if slices and not self.sliced:
+            self._take_starts(key)
+        aliasing = bool(self.overwritten)
+        wanted = dict.fromkeys(outputs)
+        held_views: list[Node] = []  # they stay views, and are read again later
+        if keep_held:
+            # `index` holds each node once, and its readers in this graph once per use.
+            for node in compress(self.order, held(self.order, [used + 1 for used in uses])):
+                if node in wanted:
+                    continue
+                if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
+                    held_views.append(node)
+                node = _shown(node)
+                if node.op.kind not in _NEVER_KEPT:
+                    wanted[node] = None
+            node = None  # type: ignore[assignment]  # nothing but the graph may hold one when references are counted
+        self.outputs = list(wanted)
+        self.owned: list[Node] = []
+        if aliasing:
+            read = {index[n] for n in _below(held_views, wanted)}
+            known = [uses[index[n]] + 2 for n in self.inputs]  # its readers, order and index
+            sole = compress(self.inputs, sole_owner(self.inputs, known))
+            self.owned = [n for n in sole if index[n] not in read]
+        key.append(-1)
+        key += [index[n] for n in self.outputs]
+        self.key: tuple[Any, ...] = (*key, *(("own", index[n]) for n in self.owned))
+
+    def _walk(self, outputs: Sequence[Node], index: dict[Node, int], uses: list[int], slices: bool) -> list[int]:
+        """Visit all nodes, sources first; gives the key of their structure. Every evaluation comes through here."""
+        self.order: list[Node] = []
+        self.inputs: list[Node] = []
+        self.constants: list[Node] = []
+        self.copies: list[Node] = []
+        self.lines: list[str] = []  # where the ops were called whose values are checked
+        self.overwritten: set[int] = set()  # ids of memory that ops would like to write to; 0: of what is yet to come
+        self.views: dict[Node, Value] = {}
+        self.sliced = False
+        self.assigned: list[tuple[int, int]] = []  # assignments: where in the key, and where in the order
+        index.clear()
+        uses.clear()
+        order, key, stack = self.order, list[int](), list[Node]()
+        for root in outputs:
+            stack.append(root)
+            while stack:
+                node = stack[-1]
+                if node in index:
+                    stack.pop()
+                    continue
+                srcs, op, sig = node.srcs, node.op, node.sig  # at once: another device's thread may evaluate it
+                if op is _SLICE:
+                    if slices and (value := view_of_memory(node)) is not None:
+                        self.views[node] = value
+                        srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)
+                    else:
+                        self.sliced = True
+                depth = len(stack)
+                for s in srcs:
+                    if s not in index:
+                        stack.append(s)
+                if len(stack) > depth:
+                    continue
+                stack.pop()
+                index[node] = len(order)
+                order.append(node)
+                uses.append(0)
+                key.append(-sig - 1)
+                for s in srcs:
+                    at = index[s]
+                    uses[at] += 1
+                    key.append(at)
+                if not op.plain:
+                    if op.kind == ASSIGN:
+                        self.assigned.append((len(key) - len(srcs) - 1, len(order) - 1))
+                    self._note(node, op, srcs)
+        return key
+
+    def _note(self, node: Node, op: OpDef, srcs: tuple[Node, ...]) -> None:
+        """Whatever a plan must know of a node beside its structure."""
+        if op.kind == LEAF:
+            self.inputs.append(node)
+        elif op.kind == CONST:
+            self.constants.append(node)
+        elif op.kind == COPY:
+            self.copies.append(node)
+        if op.alias is not None:
+            base = srcs[op.alias]
+            self.overwritten.add(id(base.data.storage) if base.op.kind == LEAF else 0)
+        if node.line is not None:
+            self.lines.append(node.line)
+
+    def _take_views(self) -> bool:
+        """Turn slices into leaves, unless they share memory with what is overwritten: then a plan must see who else
+        reads it, or it is copied."""
+        if self.views:
+            if any(id(value.storage) in self.overwritten for value in self.views.values()):
+                return False
+            write_all(as_leaves(list(self.views), list(self.views.values())))
+            self.views.clear()
+        return True
+
+    def _take_starts(self, key: list[int]) -> None:
+        """Let where assignments begin be data. A slice would have to be compared with what is assigned, and a CPU's
+        plan alone takes addresses as they come."""
+        assigned = [(at, self.order[n]) for at, n in self.assigned]
+        if any(step < 0 for _, n in assigned for _, step, _ in n.attrs[0]) or any(
+            n.meta.device != CPU for _, n in assigned
+        ):
+            return
+        for at, node in assigned:
+            (region,) = node.attrs
+            key[at] = -signature("assign", tuple([(step, count) for _, step, count in region]), node.meta) - 1
+            strides = contiguous_strides(node.shape)
+            self.starts.append(sum([first * stride for (first, _, _), stride in zip(region, strides, strict=True)]))
+
+    def copy(self) -> PendingGraph:
+        """The same graph in nodes of its own, for a planner: another thread may evaluate the others meanwhile.
+
+        Assignments whose begin is data begin at 0; `data` is their number among `starts`.
+        """
+        again: dict[Node, Node] = {}
+        numbers = {self.order[at]: k for k, (_, at) in enumerate(self.assigned)} if self.starts else {}
+        for n in self.order:
+            made = again[n] = Node(n.op, tuple([again[s] for s in n.srcs]), n.attrs, n.meta, n.sig, n.data)
+            made.line = n.line
+            if n in numbers:
+                made.attrs, made.data = (tuple([(0, step, count) for _, step, count in n.attrs[0]]),), numbers[n]
+        out = copy.copy(self)
+        for name in ("constants", "inputs", "order", "outputs", "owned"):
+            setattr(out, name, [again[n] for n in getattr(self, name)])
+        return out
+
+
+def _shown(node: Node) -> Node:
+    """What a view shows, which is kept for it: made again it could differ, or read memory that is overwritten."""
+    while node.op.kind == MOVEMENT:
+        node = node.srcs[0]
+    return node
+
+
+def _below(nodes: list[Node], stop: Container[Node]) -> Iterator[Node]:
+    """All that these nodes are made of, but for what lies below nodes that will be in memory."""
+    seen: set[Node] = set()
+    while nodes:
+        for source in nodes.pop().srcs:
+            if source not in seen and source not in stop:
+                seen.add(source)
+                nodes.append(source)
+                yield source
+
+
+def as_leaves(nodes: Sequence[Node], values: Sequence[Value]) -> Writes:
+    """What turns evaluated nodes into leaves: they drop their sources, so the graph behind them can go."""
+    names = ("data", "sig", "srcs", "attrs", "line", "op")
+    new: list[Any] = []
+    for n, value in zip(nodes, values, strict=True):
+        new += (value, signature("leaf", n.meta, value.strides), (), (), None, _LEAF)
+    return [n for n in nodes for _ in names], names * len(nodes), new
