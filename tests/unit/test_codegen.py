@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.codegen import c
 from pyflame.engine.build import launch_source
 from pyflame.engine.devices import cpu
 from tests.plans import plan_of
@@ -63,3 +66,16 @@ def test_positions_along_memory_are_no_products() -> None:
     logits, labels = pf.tensor(np.ones((4, 300), np.float32)), pf.tensor(np.array([1, 0, 299, 7]))
     plan = plan_of(pf.where(pf.arange(300) == labels.unsqueeze(1), pf.exp(logits), 0.0))
     assert not any("+ l) * arg[" in launch_source(launch, cpu()).text for launch in plan.launches)
+
+
+def test_equal_numbers_that_are_written_differently_are_different_text() -> None:
+    """Texts are kept by kernel, and kernels compare their attributes as numbers: 0.0 is -0.0 and 1 is True."""
+    kernel = plan_of(pf.tanh(pf.ones(5) + 1)).launches[0].kernel
+    instrs = [i for i in kernel.instrs if i.op is not None]
+
+    def text(value: object) -> str:
+        changed = replace(instrs[-1], attrs=(value,))
+        return c._attributes(replace(kernel, instrs=(*kernel.instrs[:-1], changed)))
+
+    assert len({text(0.0), text(-0.0), text(0), text(False)}) == 4
+    assert c.generate(kernel) is c.generate(replace(kernel))

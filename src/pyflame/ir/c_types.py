@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from pyflame.core.dtype import DType
 
 
+@cache
 def storage(dtype: DType) -> str:
     """The C type in memory; small floats are bits there."""
     if dtype.is_float and dtype.itemsize < 4:

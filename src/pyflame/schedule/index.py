@@ -74,7 +74,10 @@ def of_range(r: Range) -> Form:
 
 def normalize(form: Form) -> Form:
     """Rewrite split ranges by their parts."""
-    if all(r.parts is None for r, _ in form.terms):
+    for r, _ in form.terms:
+        if r.parts is not None:
+            break
+    else:
         return form
     terms: list[tuple[Range, int]] = []
     stack = list(reversed(form.terms))

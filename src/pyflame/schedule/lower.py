@@ -33,6 +33,7 @@ class Lowering:
             [leaf for r in scope for leaf in r.leaves() if anchored or leaf.extent != 1] for scope in group.scopes
         ]
         self.position = {r: i for i, r in enumerate(r for scope in self.ranges for r in scope)}
+        self.scopes = [d for d, scope in enumerate(self.ranges) for _ in scope]  # of each loop
         self.scope_of = {r: d for d, scope in enumerate(self.ranges) for r in scope}
         # Keys were made before later splits; look values up in their final form.
         self.values = {
@@ -137,13 +138,13 @@ class Lowering:
         dtype = node.dtype
         if key in self.reads:
             access = self.access(node, self.reads[key], dtype)
-            instr = self.placed(Instr("load", dtype, 0, frozenset(), access=access), access.strides)
+            instr = self.placed("load", access)
         elif node.op.kind == CONST:
             instr = Instr("uniform", dtype, 0, frozenset(), uniform=self.uniform_of(node))
         elif node.op.kind == IOTA:
             form = flatten(index, contiguous_strides(node.shape))
             access = Access(-1, self.strides(form), form.offset, dtype)
-            instr = self.placed(Instr("index", dtype, 0, frozenset(), access=access), access.strides)
+            instr = self.placed("index", access)
         elif node is self.group.anchor:
             instr = Instr("acc", dtype, 0, frozenset(range(len(self.position))))
         else:
@@ -167,11 +168,11 @@ class Lowering:
             strides[self.position[r]] = c
         return tuple(strides)
 
-    def placed(self, instr: Instr, strides: tuple[int, ...]) -> Instr:
-        """Fill in scope and loops from the strides."""
-        loops = frozenset(i for i, s in enumerate(strides) if s)
-        scopes = [d for d, scope in enumerate(self.ranges) for _ in scope]
-        return replace(instr, scope=max((scopes[i] for i in loops), default=0), loops=loops)
+    def placed(self, kind: str, access: Access) -> Instr:
+        """What reads an access, in the scope of the loops that it changes with."""
+        loops = frozenset([i for i, s in enumerate(access.strides) if s])
+        scope = max([self.scopes[i] for i in loops], default=0)
+        return Instr(kind, access.dtype, scope, loops, access=access)
 
     def reduce_scope(self, index: Index) -> int:
         return max((self.scope_of[r] for f in index for r, _ in f.terms), default=0)
@@ -186,7 +187,7 @@ class Lowering:
         form = flatten(tuple(f for f, _ in fixed), [s for _, s in fixed])
         form = Form(form.offset + operand.form.offset, form.terms)
         access = self.access(operand.source, form, node.dtype)
-        placed = self.placed(Instr("gather", node.dtype, 0, frozenset()), access.strides)
+        placed = self.placed("gather", access)
         sizes = node.srcs[0].shape
         return replace(
             placed,
