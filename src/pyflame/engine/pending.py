@@ -113,20 +113,22 @@ class PendingGraph:
                     at = index[s]
                     uses[at] += 1
                     key.append(at)
-                if not op.plain:
-                    if op.kind == ASSIGN:
-                        self.assigned.append((len(key) - len(srcs) - 1, len(order) - 1))
-                    self._note(node, op, srcs)
+                if op.plain:
+                    continue
+                if op.kind == LEAF:
+                    self.inputs.append(node)
+                elif op.kind == CONST:
+                    self.constants.append(node)
+                else:
+                    self._note(node, op, srcs, len(key) - len(srcs) - 1)
         return key
 
-    def _note(self, node: Node, op: OpDef, srcs: tuple[Node, ...]) -> None:
-        """Whatever a plan must know of a node beside its structure."""
-        if op.kind == LEAF:
-            self.inputs.append(node)
-        elif op.kind == CONST:
-            self.constants.append(node)
-        elif op.kind == COPY:
+    def _note(self, node: Node, op: OpDef, srcs: tuple[Node, ...], at: int) -> None:
+        """Whatever a plan must know of a node beside its structure. `at`: where it stands in the key."""
+        if op.kind == COPY:
             self.copies.append(node)
+        elif op.kind == ASSIGN:
+            self.assigned.append((at, len(self.order) - 1))
         if op.alias is not None:
             base = srcs[op.alias]
             self.overwritten.add(id(base.data.storage) if base.op.kind == LEAF else 0)

@@ -21,7 +21,7 @@ from pyflame.ir.opdef import CONST, IOTA, LEAF, MOVEMENT
 PORTION = 64  # nodes of a portion, at least
 MOST = 512  # nodes between two cuts: beyond that they are no loop
 TURNS = 4  # that a loop has at least
-DEPTH = 4  # steps below a node that tell its kind
+DEPTH = 3  # steps below a node that tell its kind
 
 _FREE = (LEAF, CONST, IOTA, MOVEMENT)  # nothing to compute
 
@@ -31,13 +31,15 @@ def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int]) 
 
     `key`: per node a negative number, then the positions of its sources. `outputs`: positions.
     """
-    program = sorted(range(len(order)), key=lambda at: order[at].serial)
-    place = {at: n for n, at in enumerate(program)}
-    nodes = [order[at] for at in program]
-    found = _sources(key)
-    sources = [[place[s] for s in found[at]] for at in program]
-    last = _last_reads(sources, [place[at] for at in outputs])
-    members = _best(_kinds(nodes, sources), _crossing(nodes, last))
+    sources = _sources(key)
+    program = sorted(range(len(order)), key=[node.serial for node in order].__getitem__)
+    place = [0] * len(order)
+    for line, at in enumerate(program):
+        place[at] = line
+    last = _last_reads(sources, place, outputs)
+    free = [node.op.kind in _FREE for node in order]
+    kinds = _kinds(order, sources)
+    members = _best(_alike(program, kinds, free), _crossing(program, last, free))
     if len(members) < TURNS:
         return []
     turns = max(1, PORTION * (len(members) - 1) // (members[-1] - members[0]))
@@ -45,61 +47,69 @@ def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int]) 
     ends = [members[i + turns - 1] for i in range(0, whole, turns)] + list(members[whole:])
     groups = []
     for begin, end in zip([-1, *ends], ends, strict=False):
-        needed = [n for n in range(begin + 1, end + 1) if last[n] > end]
-        groups.append([program[n] for n in dict.fromkeys([_computed(n, nodes, sources) for n in needed]) if n >= 0])
+        needed = [at for at in program[begin + 1 : end + 1] if last[at] > end]
+        groups.append(list(dict.fromkeys([c for at in needed if (c := _computed(at, order, sources, free)) >= 0])))
     return [group for group in groups if group]
 
 
 def _sources(key: Sequence[int]) -> list[list[int]]:
+    """Of each node."""
     found: list[list[int]] = []
     for number in key:
         if number < 0:
-            found.append([])
+            of: list[int] = []
+            found.append(of)
         else:
-            found[-1].append(number)
+            of.append(number)
     return found
 
 
-def _last_reads(sources: Sequence[Sequence[int]], outputs: Sequence[int]) -> list[int]:
-    """Where each node is read last; outputs at the end."""
-    last = list(range(len(sources)))
-    for reader, of in enumerate(sources):
+def _last_reads(sources: Sequence[Sequence[int]], place: Sequence[int], outputs: Sequence[int]) -> list[int]:
+    """The line of the program in which each node is read last; outputs behind its end."""
+    last = list(place)
+    for here, of in zip(place, sources, strict=True):
         for source in of:
-            last[source] = reader
+            if last[source] < here:
+                last[source] = here
     for at in outputs:
-        last[at] = len(sources)
+        last[at] = len(place)
     return last
 
 
-def _computed(at: int, nodes: Sequence[Node], sources: Sequence[Sequence[int]]) -> int:
+def _computed(at: int, order: Sequence[Node], sources: Sequence[Sequence[int]], free: Sequence[bool]) -> int:
     """The node whose value this one shows; -1 where nothing is computed for it."""
-    while nodes[at].op.kind == MOVEMENT and sources[at]:
+    while order[at].op.kind == MOVEMENT and sources[at]:
         (at,) = sources[at]
-    return -1 if nodes[at].op.kind in _FREE else at
+    return -1 if free[at] else at
 
 
-def _kinds(nodes: Sequence[Node], sources: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Positions of nodes that are alike, of each kind that comes often enough."""
-    ops = [id(node.op) for node in nodes]
+def _kinds(order: Sequence[Node], sources: Sequence[Sequence[int]]) -> list[int]:
+    """A number for each node that is the same for nodes with the same ops below them."""
+    ops = [id(node.op) for node in order]
     kinds = ops
     for _ in range(DEPTH):
-        kinds = [hash((op, *[kinds[s] for s in of])) for op, of in zip(ops, sources, strict=True)]
+        kinds = [hash((op, *[kinds[s] for s in of])) if of else op for op, of in zip(ops, sources, strict=True)]
+    return kinds
+
+
+def _alike(program: Sequence[int], kinds: Sequence[int], free: Sequence[bool]) -> list[list[int]]:
+    """Lines of the program with nodes that are alike, of each kind that comes often enough."""
     found: defaultdict[int, list[int]] = defaultdict(list)
-    for position, (node, kind) in enumerate(zip(nodes, kinds, strict=True)):
-        if node.op.kind not in _FREE:
-            found[kind].append(position)
+    for line, at in enumerate(program):
+        if not free[at]:
+            found[kinds[at]].append(line)
     return [members for members in found.values() if len(members) >= TURNS]
 
 
-def _crossing(nodes: Sequence[Node], last: Sequence[int]) -> list[int]:
-    """How many values behind each position were computed up to it."""
-    ends = [0] * (len(nodes) + 1)
+def _crossing(program: Sequence[int], last: Sequence[int], free: Sequence[bool]) -> list[int]:
+    """How many values are needed behind each line of the program that were computed up to it."""
+    ends = [0] * (len(program) + 1)
     alive, out = 0, []
-    for position, node in enumerate(nodes):
-        if node.op.kind not in _FREE:
+    for line, at in enumerate(program):
+        if not free[at]:
             alive += 1
-            ends[last[position]] += 1
-        alive -= ends[position]
+            ends[last[at]] += 1
+        alive -= ends[line]
         out.append(alive)
     return out
 
