@@ -175,7 +175,7 @@ def test_replays_are_graphs(gpu: str) -> None:
     values = [step(pf.tensor(np.full((3, 8), n, np.float32)), 0.5 + n).numpy().copy() for n in range(5)]
     (traced,) = step.cache[next(iter(step.cache))]
     assert traced.runner.why == "replayed as a graph"
-    kept = total.detach()
+    kept = total._snapshot()
     before = kept.numpy().copy()
     step(pf.tensor(np.ones((3, 8), np.float32)), 1.0)
     assert "held by somebody else" in traced.runner.why
@@ -186,6 +186,12 @@ def test_replays_are_graphs(gpu: str) -> None:
         want = pf.tanh(pf.full((3, 8), float(n)) @ weight) * (0.5 + n) + noise
         np.testing.assert_allclose(value, want.numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(before, sum(v.sum(0) for v in values), rtol=1e-4)
+    del kept
+    for _ in range(3):  # the first one moves state to memory of its own
+        follows = total.detach()
+        step(pf.tensor(np.ones((3, 8), np.float32)), 1.0)
+        np.testing.assert_array_equal(follows.numpy(), total.numpy())
+    assert traced.runner.why == "replayed as a graph"
 
 
 def test_a_graph_does_not_hold_the_state_that_it_updates(gpu: str) -> None:

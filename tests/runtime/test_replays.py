@@ -295,7 +295,7 @@ def test_explain_says_whether_it_is_replayed(given: Counter[str]) -> None:
         report = pf.explain(step, x)
         assert report.replay == "replayed as a graph at the last call"
     assert report.replay in str(report) and report.replay in report.html()
-    held = total.detach()
+    held = total._snapshot()
     step(x)
     report = pf.explain(step, x)
     assert report.replay == (

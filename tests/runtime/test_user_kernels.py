@@ -99,17 +99,27 @@ def test_a_name_of_cpp_is_found() -> None:
     assert a.tolist() == [2.0, 4.0, 6.0], "a tensor that is read and written is one buffer"
 
 
-@pytest.mark.parametrize("holder", ["a lazy op", "an equal tensor", "a view", "its node"])
+@pytest.mark.parametrize("holder", ["a lazy op", "a lazy view of an equal tensor", "its node"])
 def test_what_others_hold_stays(holder: str) -> None:
     x = on_gpu([1, 2, 3, 4])
     pf.eval(x)
     held: Any = {
-        "a lazy op": lambda: x + 0.0, "an equal tensor": x.detach, "a view": lambda: x[:], "its node": lambda: x._node,
+        "a lazy op": lambda: x + 0.0, "a lazy view of an equal tensor": lambda: x._snapshot()[:],
+        "its node": lambda: x._node,
     }[holder]()  # fmt: skip
     kernel("scale")(x, 10.0, 4, grid=1, block=32)
     assert x.tolist() == [10.0, 20.0, 30.0, 40.0]
     old = pf.Tensor(held) if holder == "its node" else held
     assert old.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_views_follow_what_a_kernel_writes() -> None:
+    x = on_gpu([1, 2, 3, 4])
+    row, shared = x[1:3], x.detach()
+    kernel("scale")(x, 10.0, 4, grid=1, block=32)
+    assert row.tolist() == [20.0, 30.0] and shared.tolist() == [10.0, 20.0, 30.0, 40.0]
+    kernel("scale")(row, 0.1, 2, grid=1, block=32)
+    np.testing.assert_allclose(x.numpy(), [10, 2, 3, 40], rtol=1e-6)
 
 
 def test_a_checkpoint_gets_back_what_it_rebinds() -> None:
@@ -130,7 +140,7 @@ def test_inputs_are_computed_made_dense_and_brought_here() -> None:
     assert out.tolist() == [1.5, 4.5, 2.5, 5.5, 3.5, 6.5]
     turned = matrix.T
     kernel("scale")(turned, 2.0, 6, grid=1, block=64)
-    assert turned.tolist() == [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]] and matrix.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert turned.tolist() == [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]] and matrix.tolist() == [[0, 2, 4], [6, 8, 10]]
     kernel("scale")(elsewhere, 2.0, 6, grid=1, block=64)
     assert elsewhere.tolist() == [2.0] * 6 and elsewhere.device == GPU
 

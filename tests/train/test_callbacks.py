@@ -237,7 +237,7 @@ def test_no_terminal_in_a_pipe():
 
 
 def test_memory_and_sizes():
-    held = pf.ones(1 << 20).contiguous()
+    held = pf.ones(1 << 20).clone()
     pf.eval(held)
     found = memory()
     assert found["peak_bytes"] >= found["memory_bytes"] >= held.nbytes and found["process_bytes"] > held.nbytes

@@ -48,12 +48,15 @@ def test_others_who_hold_the_old_value_keep_it(hold: object) -> None:
 
 
 @pytest.mark.parametrize("view", [lambda t: t.detach(), lambda t: t.reshape(50, 100), lambda t: t[:]])
-def test_views_of_state_follow(view: object) -> None:
+def test_views_of_state_follow_and_cost_no_copy(view: object) -> None:
     cell, step = counter()
+    where = address(cell)
     held = view(cell)  # type: ignore[operator]
     for _ in range(3):
         step(pf.ones(()))
-        np.testing.assert_array_equal(held.numpy().reshape(-1), cell.numpy())
+        assert held.tolist() == held.reshape(-1).reshape(held.shape).tolist()
+        np.testing.assert_array_equal(np.asarray(held.tolist()).reshape(-1), cell.tolist())
+    assert address(cell) == where
     np.testing.assert_array_equal(cell.numpy(), np.arange(5000) + 4)
 
 

@@ -89,8 +89,9 @@ def convert(cells: Iterable[Tensor], change: Callable[[Tensor], Tensor]) -> None
     """Replace each cell's value and gradient by what `change` makes of them, and compute all of them together."""
     changed = []
     for cell in cells:
-        value = change(cell)
-        if value is not cell:
+        before = cell._snapshot()
+        value = change(before)
+        if value is not before:
             replace(cell, value)
             changed.append(cell)
         if cell.grad is not None:

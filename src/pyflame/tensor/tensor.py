@@ -36,7 +36,7 @@ def alias(node: Node) -> Node:
 
     The tape knows values by their Node, so a tensor that shares another's value but not its gradient needs its own.
     """
-    if node.op.kind != LEAF or state.tracer is not None:  # a traced leaf has no memory yet
+    if node.op.kind != LEAF or node.data is None or state.tracer is not None:  # a leaf that has no memory yet
         with mode(recorder=None):
             return apply(OPS["reshape"], (node,), (node.shape,))
     data = node.data

@@ -259,6 +259,28 @@ def followers(cell: Tensor, node: Node) -> list[Change]:
         return [change for change in changes(cell, node, cell._entry) if change.cell is not cell]
 
 
+class Aside:
+    """The views of a tensor, taken off its memory while a plan runs that may overwrite it.
+
+    They read from a leaf that gets its memory when the plan is done. Whoever evaluates them meanwhile waits for the
+    device, as for any plan.
+    """
+
+    def __init__(self, cell: Tensor) -> None:
+        node = cell._node
+        self.cell = cell
+        self.leaf = Node(node.op, (), (), node.meta, node.sig)
+        self._read_from(self.leaf)
+
+    def undo(self) -> None:
+        """The plan may not overwrite the memory after all."""
+        self._read_from(self.cell._node)
+
+    def _read_from(self, node: Node) -> None:
+        moved = list(_spread(self.cell, node, self.cell._entry, False, {}))
+        write_all(([c.cell for c in moved], ["_node"] * len(moved), [c.node for c in moved]))
+
+
 # --- leaving and joining --------------------------------------------------------------------------------------------
 
 

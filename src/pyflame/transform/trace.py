@@ -33,7 +33,7 @@ from pyflame.ir import OPS, Meta, Node, const, placed, signature
 from pyflame.ir.declare import wrap_int
 from pyflame.ir.kernel import Plan
 from pyflame.tensor import Tensor
-from pyflame.tensor.views import followers, root_of
+from pyflame.tensor.views import Aside, followers, root_of
 from pyflame.transform.tracer import Tracer, evaluated, placeholder, settled
 from pyflame.transform.tree import flatten, is_tensor, is_traced, rebuild
 
@@ -275,18 +275,36 @@ class Traced:
             leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants
         ]
 
-    def _mine(self, fed: list[Node]) -> list[int]:
-        """Inputs whose memory only their cells can see, so that the plan may write the cells' new values there."""
+    def _mine(self, fed: list[Node], aside: list[Aside]) -> list[int]:
+        """Inputs whose memory only their cells can see, so that the plan may write the cells' new values there.
+
+        `aside` gets the views that were taken off such memory.
+        """
         if not self._updated:
             return []
         nodes = [fed[k] for k in self._updated_at]
         sole = sole_owner(nodes, [2] * len(nodes), fed=1)  # each has its cell, and `fed`
+        if not all(sole):
+            self._set_aside(nodes, sole, aside)
         # a cell that another thread has written to since no longer tells who may hold what it held
         return [
             i
             for i, mine, node, (owner, is_grad) in zip(self._updated, sole, nodes, self._updated_cells, strict=True)
             if mine and (getattr(owner._grad, "_node", None) if is_grad else owner._node) is node
         ]
+
+    def _set_aside(self, nodes: list[Node], sole: list[bool], aside: list[Aside]) -> None:
+        """Take views off the memory of cells, where nobody else holds that memory."""
+        for i, (owner, is_grad) in enumerate(self._updated_cells):
+            cell = owner._grad if is_grad else owner
+            if sole[i] or cell is None or cell._node is not nodes[i] or cell._link is None or not cell._link.live():
+                continue
+            views = Aside(cell)
+            (sole[i],) = sole_owner(nodes[i : i + 1], [3], fed=1)  # its cell, `fed` and `nodes`
+            if sole[i]:
+                aside.append(views)
+            else:
+                views.undo()
 
     def replay(self, leaves: list[Any]) -> Any:
         """Run the plan; cells take their new values. MISSED where another thread has written something else to one."""
@@ -328,8 +346,14 @@ class Traced:
         if fed is None:
             return False
         values, constants = self.feed(fed, leaves)
+        aside: list[Aside] = []
+        mine = self._mine(fed, aside)
         commit = partial(self._commit, leaves, returned)
-        run_and_commit(self.runner, values, constants, commit, self.debug, self.lines, self._mine(fed))
+        try:
+            run_and_commit(self.runner, values, constants, commit, self.debug, self.lines, mine)
+        finally:
+            for views in aside:
+                views.leaf.data = views.cell._node.data
         return True
 
     def _commit(self, leaves: list[Any], returned: list[Node], out: list[Value]) -> Writes:
