@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import differences
 import numpy as np
 from generated import update
 
@@ -168,7 +169,7 @@ def op_reference() -> str:
 
 def others() -> Iterator[str]:
     """Functions of the facade that are no ops, with their first sentences."""
-    for name in pf.__all__:
+    for name in sorted({*pf.__all__, "compile", "eval"}):  # the two that `*` leaves to Python
         value = getattr(pf, name)
         if name in FUNCTIONS or not inspect.isfunction(value):
             continue
@@ -189,7 +190,18 @@ def knob_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {ROOT / "docs" / "ops.md": op_reference, ROOT / "docs" / "knobs.md": knob_table}
+GUIDE = ROOT / "docs" / "pytorch-users.md"
+MARK = "<!-- Written by tools/make_docs.py from tools/differences.py: {}. -->"
+
+
+def guide() -> str:
+    """docs/pytorch-users.md, which is written by hand but for the tables between two marks."""
+    before, start, rest = GUIDE.read_text().partition(MARK.format("begin"))
+    _, end, after = rest.partition(MARK.format("end"))
+    return f"{before}{start}\n{differences.tables()}\n{end}{after}"
+
+
+PAGES = {ROOT / "docs" / "ops.md": op_reference, ROOT / "docs" / "knobs.md": knob_table, GUIDE: guide}
 
 
 def main(check: bool) -> int:

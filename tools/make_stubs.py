@@ -25,6 +25,7 @@ from pyflame.ir import OPS  # noqa: E402
 from pyflame.ops.names import ALIASES  # noqa: E402
 from pyflame.tensor import Tensor  # noqa: E402
 from pyflame.tensor.dispatch import COMPARISONS, FUNCTIONS, OPERATORS  # noqa: E402
+from pyflame.tensor.torch_methods import FUNCTIONS as TORCH_FUNCTIONS  # noqa: E402
 
 HEADER = '# ruff: noqa: E501, RUF022, RUF100\n"""Written by tools/make_stubs.py. Do not edit."""\n\n'
 IMPORTS = """import builtins
@@ -127,6 +128,10 @@ def facade() -> str:
         if name not in imported:
             fn = OPS[ALIASES.get(name, name)].fn
             lines.append(f"def {name}{signature(fn, False, True)}:{docstring(same_as(name) or inspect.getdoc(fn))}")
+    for name in sorted(TORCH_FUNCTIONS.keys() - FUNCTIONS.keys()):
+        fn = TORCH_FUNCTIONS[name]
+        op = fn in FUNCTIONS.values()
+        lines.append(f"def {name}{signature(fn, False, op)}:{docstring(inspect.getdoc(fn))}")
     return HEADER + IMPORTS + "\n".join(lines) + "\n"
 
 

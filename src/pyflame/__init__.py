@@ -136,6 +136,7 @@ from pyflame.tensor.rocm import (
 from pyflame.tensor.sets import bincount, equal, numel, unique, unique_consecutive
 from pyflame.tensor.streams import Event, Stream, current_stream, default_stream
 from pyflame.tensor.torch_cuda import rocm
+from pyflame.tensor.torch_methods import FUNCTIONS as _TORCH_FUNCTIONS
 from pyflame.transform import autocast, checkpoint, explain, grad, jit, value_and_grad
 
 __version__ = "0.1.0"
@@ -331,7 +332,8 @@ vars(_room).update({_name: getattr(autograd, _name) for _name in autograd.__all_
 
 _publish(__all__, globals(), __name__)
 __all__ += _LATER
-globals().update({_name: _function for _name, _function in _FUNCTIONS.items() if _name not in __all__})
-__all__ += [_name for _name in _FUNCTIONS if _name not in __all__]
+_functions = {**_TORCH_FUNCTIONS, **_FUNCTIONS}
+globals().update({_name: _function for _name, _function in _functions.items() if _name not in __all__})
+__all__ += [_name for _name in _functions if _name not in __all__]
 # `from pyflame import *` leaves Python's own sum, max, eval and so on alone; pf.sum is there all the same.
 __all__ = sorted(_name for _name in __all__ if not hasattr(_builtins, _name))

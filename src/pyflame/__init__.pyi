@@ -273,6 +273,8 @@ __all__ = [
     "addcdiv",
     "addcmul",
     "addmm",
+    "addmv",
+    "addr",
     "allclose",
     "amax",
     "amin",
@@ -392,9 +394,11 @@ __all__ = [
     "devices",
     "diag",
     "diag_embed",
+    "diagflat",
     "diagonal",
     "diff",
     "digamma",
+    "dist",
     "distributed",
     "distributions",
     "div",
@@ -456,6 +460,7 @@ __all__ = [
     "gather",
     "ge",
     "gelu",
+    "ger",
     "get_autocast_dtype",
     "get_default_device",
     "get_default_dtype",
@@ -471,6 +476,7 @@ __all__ = [
     "group_norm",
     "gt",
     "half",
+    "hardshrink",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
@@ -485,6 +491,7 @@ __all__ = [
     "index_add",
     "index_copy",
     "index_fill",
+    "index_put",
     "index_select",
     "inf",
     "inference_mode",
@@ -515,6 +522,7 @@ __all__ = [
     "l1_loss",
     "layer_norm",
     "layout",
+    "ldexp",
     "le",
     "leaky_relu",
     "left_shift",
@@ -571,6 +579,7 @@ __all__ = [
     "moveaxis",
     "movedim",
     "mse_loss",
+    "msort",
     "mul",
     "multinomial",
     "multiply",
@@ -582,6 +591,7 @@ __all__ = [
     "nanquantile",
     "nansum",
     "narrow",
+    "narrow_copy",
     "ne",
     "neg",
     "negative",
@@ -604,12 +614,14 @@ __all__ = [
     "permute",
     "pi",
     "polygamma",
+    "positive",
     "prelu",
     "preserve_format",
     "prod",
     "profile",
     "profiling",
     "promote_types",
+    "put",
     "quantile",
     "rad2deg",
     "rand",
@@ -625,6 +637,7 @@ __all__ = [
     "relu",
     "relu6",
     "remainder",
+    "renorm",
     "repeat",
     "repeat_interleave",
     "reset_device",
@@ -656,6 +669,7 @@ __all__ = [
     "searchsorted",
     "seed",
     "select",
+    "select_scatter",
     "selu",
     "set_default_device",
     "set_default_dtype",
@@ -678,12 +692,14 @@ __all__ = [
     "sin",
     "sinc",
     "sinh",
+    "slice_scatter",
     "smooth_l1_loss",
     "softmax",
     "softplus",
     "softsign",
     "sort",
     "split",
+    "split_with_sizes",
     "sqrt",
     "square",
     "squeeze",
@@ -726,6 +742,8 @@ __all__ = [
     "unfold2d",
     "unique",
     "unique_consecutive",
+    "unsafe_chunk",
+    "unsafe_split",
     "unsqueeze",
     "use_deterministic_algorithms",
     "utils",
@@ -3165,4 +3183,140 @@ def xlogy(x: TensorLike, y: TensorLike) -> Tensor:
 
     >>> pf.xlogy(pf.tensor([0.0, 2.0]), pf.tensor([0.0, 1.5]))
     tensor([0.    , 0.8109])
+    """
+
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+    """beta * input + alpha * (mat @ vec).
+
+    >>> pf.addmv(pf.ones(2), pf.eye(2), pf.tensor([1.0, 2.0]))
+    tensor([2., 3.])
+    """
+
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+    """beta * input + alpha * outer(vec1, vec2).
+
+    >>> pf.addr(pf.zeros(2, 2), pf.ones(2), pf.tensor([1.0, 2.0]))
+    tensor([[1., 2.],
+            [1., 2.]])
+    """
+
+def diagflat(input: Tensor, offset: builtins.int = 0) -> Tensor:
+    """A matrix with these elements on a diagonal.
+
+    >>> pf.diagflat(pf.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
+
+def dist(input: Tensor, other: Tensor, p: builtins.float = 2) -> Tensor:
+    """The p-norm of the difference.
+
+    >>> pf.dist(pf.zeros(2), pf.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
+
+def ger(x: TensorLike, y: TensorLike) -> Tensor:
+    """All products of an element of x and an element of y.
+
+    >>> pf.outer(pf.ones(2), pf.ones(3)).shape
+    (2, 3)
+    """
+
+def hardshrink(input: Tensor, lambd: builtins.float = 0.5) -> Tensor:
+    """0 where the element is at most lambd from it.
+
+    >>> pf.hardshrink(pf.tensor([0.3, 1.0]))
+    tensor([0., 1.])
+    """
+
+def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: builtins.bool = False) -> Tensor:
+    """A copy with values at these indices; with `accumulate` they are added, also where an index occurs twice.
+
+    >>> pf.index_put(pf.zeros(3), (pf.tensor([0, 0]),), pf.ones(2), accumulate=True).tolist()
+    [2.0, 0.0, 0.0]
+    """
+
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    """input * 2**other.
+
+    >>> pf.ldexp(pf.tensor([1.0]), pf.tensor([3]))
+    tensor([8.])
+    """
+
+def msort(input: Tensor) -> Tensor:
+    """Sorted along the first axis.
+
+    >>> pf.msort(pf.tensor([3, 1, 2]))
+    tensor([1, 2, 3])
+    """
+
+def narrow_copy(x: TensorLike, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
+    """`length` positions of one axis, from `start` on.
+
+    >>> pf.arange(5).narrow(0, 1, 3)
+    tensor([1, 2, 3])
+    """
+
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself: +x.
+
+    >>> pf.positive(pf.tensor([-1]))
+    tensor([-1])
+    """
+
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
+    """A copy with elements at these row-major positions replaced, or added to.
+
+    >>> pf.put(pf.zeros(3), pf.tensor([1]), pf.tensor([9.0])).tolist()
+    [0.0, 9.0, 0.0]
+    """
+
+def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
+    """Each slice along an axis scaled down to a norm of at most maxnorm.
+
+    >>> pf.renorm(pf.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
+    tensor([[0.6, 0.8],
+            [0.3, 0.4]])
+    """
+
+def select_scatter(input: Tensor, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
+    """A copy with one slice along an axis replaced.
+
+    >>> pf.select_scatter(pf.zeros(2, 2), pf.ones(2), 0, 1).tolist()
+    [[0.0, 0.0], [1.0, 1.0]]
+    """
+
+def slice_scatter(
+    input: Tensor,
+    src: Tensor,
+    dim: builtins.int = 0,
+    start: builtins.int | None = None,
+    end: builtins.int | None = None,
+    step: builtins.int = 1,
+) -> Tensor:
+    """A copy with a range along an axis replaced.
+
+    >>> pf.slice_scatter(pf.zeros(3), pf.ones(2), start=1).tolist()
+    [0.0, 1.0, 1.0]
+    """
+
+def split_with_sizes(input: Tensor, split_sizes: Sequence[builtins.int], dim: builtins.int = 0) -> Any:
+    """Parts of these sizes along an axis.
+
+    >>> [p.tolist() for p in pf.split_with_sizes(pf.arange(3), [1, 2])]
+    [[0], [1, 2]]
+    """
+
+def unsafe_chunk(x: TensorLike, chunks: builtins.int, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+    """At most `chunks` parts of equal size along an axis; the last may be smaller. No copies.
+
+    >>> [p.shape for p in pf.zeros(5).chunk(2)]
+    [(3,), (2,)]
+    """
+
+def unsafe_split(x: TensorLike, split_size_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+    """Parts of an axis: of one size (the last may be smaller), or of the sizes in a list. No copies.
+
+    >>> [p.shape for p in pf.zeros(5).split(2)]
+    [(2,), (2,), (1,)]
     """

@@ -22,7 +22,7 @@ from pyflame.nn.printing import tree
 from pyflame.tensor import Tensor
 from pyflame.tensor.arguments import typed_init
 from pyflame.tensor.devices import device as device_context
-from pyflame.tensor.methods import DTYPE_NAMES
+from pyflame.tensor.methods import DTYPE_NAMES, gpu_named
 
 if TYPE_CHECKING:
     from pyflame.nn.summary import Summary
@@ -331,7 +331,14 @@ class Module:
         fn(self)
         return self
 
-    def to(self: M, *args: Any, dtype: object = None, device: object = None, non_blocking: bool = False) -> M:
+    def to(
+        self: M,
+        *args: Any,
+        dtype: object = None,
+        device: object = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> M:
         """Move parameters and buffers to a device, or the floating-point ones to a dtype: to("cpu"), to(pf.bfloat16).
 
         >>> nn.Linear(2, 2).to(pf.float16).weight.dtype
@@ -342,7 +349,7 @@ class Module:
                 dtype, device = arg.dtype, arg._node.meta.device if arg._node.meta.committed else device
             elif isinstance(arg, (DeviceId, device_context)) or (isinstance(arg, str) and arg not in DTYPE_NAMES):
                 device = arg
-            elif arg is not None:
+            elif arg is not None and not isinstance(arg, bool):  # to("cuda", True): non_blocking
                 dtype = arg
         wanted = None if dtype is None else as_dtype(dtype)
         if wanted is not None and not wanted.is_float:
@@ -378,13 +385,20 @@ class Module:
         """Move parameters and buffers to the host."""
         return self.to(device="cpu")
 
-    def cuda(self: M, index: int = 0) -> M:
-        """Move parameters and buffers to an NVIDIA GPU."""
-        return self.to(device=f"cuda:{index}")
+    def cuda(self: M, device: Any = None) -> M:
+        """Move parameters and buffers to an NVIDIA GPU, or to an AMD GPU where there is no other."""
+        return self.to(device=gpu_named("cuda", device))
 
-    def rocm(self: M, index: int = 0) -> M:
+    def rocm(self: M, device: Any = None) -> M:
         """Move parameters and buffers to an AMD GPU."""
-        return self.to(device=f"rocm:{index}")
+        return self.to(device=gpu_named("rocm", device))
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: modules run compiled. See pf.compile."""
+
+    def share_memory(self: M) -> M:
+        """The module itself: processes do not share memory."""
+        return self
 
     # --- saving and showing -----------------------------------------------------------------------------------------
 

@@ -326,3 +326,43 @@ class InstanceNorm3d(_InstanceNorm):
     """Mean 0 and variance 1 over each channel of each sample of (N, C, D, H, W) or (C, D, H, W)."""
 
     _axes = (4, 5)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch norm whose statistics are those of all processes: of one process, its own.
+
+    >>> type(nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm2d(3))).__name__
+    'SyncBatchNorm'
+    """
+
+    _axes = (2, 3, 4, 5)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: object = None) -> Module:
+        """The module with SyncBatchNorm in place of every batch norm; parameters and statistics stay the same."""
+        if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
+            module.__class__ = cls
+        for child in module.children():
+            cls.convert_sync_batchnorm(child, process_group)
+        return module
+
+
+class LocalResponseNorm(Module):
+    """Each element over a power of the mean square of its neighbours across channels, of (N, C, ...).
+
+    >>> nn.LocalResponseNorm(2)(pf.ones(1, 4, 3, 3)).shape
+    (1, 4, 3, 3)
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

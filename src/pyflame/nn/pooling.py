@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pyflame.nn import functional
 from pyflame.nn.conv import Sizes, sizes
 from pyflame.nn.module import Module
 from pyflame.nn.ops import F
@@ -208,5 +209,59 @@ class AdaptiveMaxPool2d(_AdaptiveMax):
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
     """The maximum of windows chosen so that `output_size` of them cover (N, C, D, H, W)."""
+
+    rank = 3
+
+
+class _LPPool(Module):
+    rank: int
+
+    def __init__(
+        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm_type = norm_type
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        pool: Any = getattr(functional, f"lp_pool{self.rank}d")
+        pooled: Tensor = pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return pooled
+
+    def extra_repr(self) -> str:
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPool):
+    """The p-norm of each window of (N, C, L).
+
+    >>> nn.LPPool1d(2, 2)(pf.ones(1, 1, 4)).shape
+    (1, 1, 2)
+    """
+
+    rank = 1
+
+
+class LPPool2d(_LPPool):
+    """The p-norm of each window of (N, C, H, W).
+
+    >>> nn.LPPool2d(2, 2)(pf.ones(1, 1, 4, 4)).shape
+    (1, 1, 2, 2)
+    """
+
+    rank = 2
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of (N, C, D, H, W).
+
+    >>> nn.LPPool3d(2, 2)(pf.ones(1, 1, 4, 4, 4)).shape
+    (1, 1, 2, 2, 2)
+    """
 
     rank = 3

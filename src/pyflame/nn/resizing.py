@@ -152,3 +152,21 @@ class Fold(Module):
             f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}, "
             f"padding={self.padding}, stride={self.stride}"
         )
+
+
+class ChannelShuffle(Module):
+    """Channels of (N, C, ...) dealt out among groups.
+
+    >>> nn.ChannelShuffle(2)(pf.ones(1, 4, 2, 2)).shape
+    (1, 4, 2, 2)
+    """
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.channel_shuffle(input, self.groups)
+
+    def extra_repr(self) -> str:
+        return f"groups={self.groups}"

@@ -146,6 +146,18 @@ class Catalogue:
     def addmm_(self, mat1: TensorLike, mat2: TensorLike, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """beta * input + alpha * (mat1 @ mat2)."""
 
+    def addmv(self, mat: Tensor, vec: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """beta * input + alpha * (mat @ vec)."""
+
+    def addmv_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """addmv, in place."""
+
+    def addr(self, vec1: Tensor, vec2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+        """beta * input + alpha * outer(vec1, vec2)."""
+
+    def addr_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """addr, in place."""
+
     def all(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
         """Whether no element over axes is 0."""
 
@@ -169,6 +181,9 @@ class Catalogue:
 
     def any(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
         """Whether any element over axes is not 0."""
+
+    def apply_(self, callable: Callable[[Any], Any]) -> Tensor:
+        """Replace each element by what a Python function makes of it. Slow, and for the CPU."""
 
     def arccos(self) -> Tensor:
         """Same as `acos`."""
@@ -347,6 +362,11 @@ class Catalogue:
     def cast(self, dtype: builtins.object) -> Tensor:
         """Convert to another dtype."""
 
+    def cauchy_(
+        self, median: builtins.float = 0.0, sigma: builtins.float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Fill with Cauchy-distributed numbers."""
+
     def ceil(self) -> Tensor:
         """The smallest whole number that is not below x."""
 
@@ -433,8 +453,10 @@ class Catalogue:
     def cross(self, y: TensorLike, axis: builtins.int | None = None) -> Tensor:
         """The cross product of vectors of size 3 along an axis; along the first of that size where none is given."""
 
-    def cuda(self, index: builtins.int = 0) -> Tensor:
-        """The same values on an NVIDIA GPU."""
+    def cuda(
+        self, device: builtins.object = None, non_blocking: builtins.bool = False, memory_format: Any = None
+    ) -> Tensor:
+        """The same values on an NVIDIA GPU, or on an AMD GPU where there is no other. `device`: its number or name."""
 
     def cummax(self, axis: Any) -> Any:
         """The largest element up to each one along an axis, and where it lies: the last of equals. NaN counts as largest."""
@@ -473,6 +495,9 @@ class Catalogue:
     def diag_embed(self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
         """The vectors of the last axis as diagonals of matrices of zeros, which lie along dim1 and dim2."""
 
+    def diagflat(self, offset: builtins.int = 0) -> Tensor:
+        """A matrix with these elements on a diagonal."""
+
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """The diagonal of two axes, as a last axis; above the main one where the offset is positive."""
 
@@ -489,6 +514,9 @@ class Catalogue:
 
     def dim(self) -> builtins.int:
         """Number of axes."""
+
+    def dist(self, other: Tensor, p: builtins.float = 2) -> Tensor:
+        """The p-norm of the difference."""
 
     def div(self, y: TensorLike | builtins.float, rounding_mode: builtins.str | None = None) -> Tensor:
         """x / y in floating point; with rounding_mode "floor" or "trunc" rounded, and then integers stay integers."""
@@ -585,6 +613,9 @@ class Catalogue:
     def fill_(self, value: Any) -> Tensor:
         """Make every element this number."""
 
+    def fill_diagonal_(self, fill_value: builtins.float, wrap: builtins.bool = False) -> Tensor:
+        """Make the main diagonal this number; with `wrap` it starts again below a tall matrix."""
+
     def fix(self) -> Tensor:
         """Same as `trunc`."""
 
@@ -666,9 +697,20 @@ class Catalogue:
     def gelu_(self, approximate: builtins.str = "none") -> Tensor:
         """x times the share of a normal distribution that lies below x; approximate="tanh" is the formula of GPT-2."""
 
+    def geometric_(self, p: builtins.float, *, generator: Generator | None = None) -> Tensor:
+        """Fill with how many trials of probability p the first success takes."""
+
+    def ger(self, y: TensorLike) -> Tensor:
+        """All products of an element of x and an element of y."""
+
+    def get_device(self) -> builtins.int:
+        """The number of its GPU; -1 on the CPU."""
+
     def glu(self, axis: builtins.int = -1, *, dim: builtins.int | None = None) -> Tensor:
         """a * sigmoid(b), where a and b are the halves of x along an axis."""
 
+    @property
+    def grad_fn(self) -> Tensor: ...
     def greater(self, y: TensorLike) -> Tensor:
         """Same as `gt`."""
 
@@ -698,6 +740,9 @@ class Catalogue:
 
     def half(self) -> Tensor:
         """A conversion to float16."""
+
+    def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
+        """0 where the element is at most lambd from it."""
 
     def hardsigmoid(self) -> Tensor:
         """relu6(x + 3) / 6: three straight pieces near sigmoid."""
@@ -753,6 +798,12 @@ class Catalogue:
     def index_fill_(self, dim: builtins.int, index: TensorLike, value: Any) -> Tensor:
         """x with one number at these positions of an axis."""
 
+    def index_put(self, indices: Sequence[Any], values: Any, accumulate: builtins.bool = False) -> Tensor:
+        """A copy with values at these indices; with `accumulate` they are added, also where an index occurs twice."""
+
+    def index_put_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """index_put, in place."""
+
     def index_select(self, dim: builtins.int, index: TensorLike) -> Tensor:
         """The slices of x at these positions of one axis."""
 
@@ -774,12 +825,44 @@ class Catalogue:
     def int(self) -> Tensor:
         """A conversion to int32."""
 
-    def is_contiguous(self) -> builtins.bool:
+    def is_contiguous(self, memory_format: Any = None) -> builtins.bool:
         """Whether the elements lie in row-major order without gaps. Evaluates the tensor."""
 
+    @property
+    def is_cpu(self) -> Tensor: ...
+    @property
+    def is_cuda(self) -> Tensor: ...
     def is_floating_point(self) -> builtins.bool:
         """Whether the elements are floats."""
 
+    def is_inference(self) -> builtins.bool: ...
+    @property
+    def is_meta(self) -> Tensor: ...
+    @property
+    def is_mkldnn(self) -> Tensor: ...
+    @property
+    def is_mps(self) -> Tensor: ...
+    @property
+    def is_nested(self) -> Tensor: ...
+    def is_nonzero(self) -> builtins.bool:
+        """Whether its one element is not 0."""
+
+    def is_pinned(self) -> builtins.bool: ...
+    @property
+    def is_quantized(self) -> Tensor: ...
+    def is_same_size(self, other: Tensor) -> builtins.bool:
+        """Whether it has another tensor's shape."""
+
+    def is_shared(self) -> builtins.bool: ...
+    def is_signed(self) -> builtins.bool:
+        """Whether its dtype has numbers below 0."""
+
+    @property
+    def is_sparse(self) -> Tensor: ...
+    @property
+    def is_sparse_csr(self) -> Tensor: ...
+    @property
+    def is_xpu(self) -> Tensor: ...
     def isclose(
         self,
         y: TensorLike,
@@ -804,6 +887,8 @@ class Catalogue:
     def isposinf(self) -> Tensor:
         """Whether x is infinite and above 0."""
 
+    @property
+    def itemsize(self) -> Tensor: ...
     def kron(self, y: TensorLike) -> Tensor:
         """Kronecker's product: y, times each element of x, in place of that element."""
 
@@ -818,6 +903,12 @@ class Catalogue:
         eps: builtins.float = 1e-05,
     ) -> Tensor:
         """Mean 0 and variance 1 over the last axes, then scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias."""
+
+    def ldexp(self, other: Tensor) -> Tensor:
+        """input * 2**other."""
+
+    def ldexp_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """ldexp, in place."""
 
     def le(self, y: TensorLike) -> Tensor:
         """x <= y."""
@@ -884,6 +975,11 @@ class Catalogue:
 
     def log_(self) -> Tensor:
         """Natural logarithm; -inf at 0, NaN below."""
+
+    def log_normal_(
+        self, mean: builtins.float = 1.0, std: builtins.float = 2.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Fill with numbers whose logarithm is normal."""
 
     def log_softmax(
         self, axis: builtins.int = -1, dtype: builtins.object = None, *, dim: builtins.int | None = None
@@ -1012,6 +1108,9 @@ class Catalogue:
     def movedim(self, source: Any, destination: Any) -> Tensor:
         """Move axes to other places; the rest keep their order."""
 
+    def msort(self) -> Tensor:
+        """Sorted along the first axis."""
+
     def mul(self, y: TensorLike) -> Tensor:
         """x * y; `and` for bools."""
 
@@ -1059,6 +1158,9 @@ class Catalogue:
     def narrow(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
         """`length` positions of one axis, from `start` on."""
 
+    def narrow_copy(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
+        """`length` positions of one axis, from `start` on."""
+
     def ndimension(self) -> builtins.int:
         """Number of axes."""
 
@@ -1082,6 +1184,9 @@ class Catalogue:
 
     def nelement(self) -> builtins.int:
         """Number of elements."""
+
+    def new(self, *args: Any, device: builtins.object = None) -> Tensor:
+        """An uninitialised tensor of this dtype with these sizes, or one of these numbers."""
 
     def new_empty(
         self,
@@ -1162,6 +1267,12 @@ class Catalogue:
     def permute(self, *axes: Any) -> Tensor:
         """Reorder the axes."""
 
+    def pin_memory(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The tensor itself."""
+
+    def positive(self) -> Tensor:
+        """The tensor itself: +x."""
+
     def pow(self, exponent: Any) -> Tensor:
         """x to the power of the exponent."""
 
@@ -1173,6 +1284,12 @@ class Catalogue:
 
     def prod(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
         """The product over axes; integers and bools are multiplied as int64."""
+
+    def put(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
+        """A copy with elements at these row-major positions replaced, or added to."""
+
+    def put_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """put, in place."""
 
     def quantile(
         self, q: Any, axis: Any = None, keepdims: builtins.bool = False, *, interpolation: builtins.str = "linear"
@@ -1199,6 +1316,9 @@ class Catalogue:
     def reciprocal_(self) -> Tensor:
         """1 / x."""
 
+    def record_stream(self, *args: Any, **kwargs: Any) -> None:
+        """Memory is reused only when the work that uses it is done: there is nothing to record."""
+
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
         """Call `hook(gradient)` in each backward pass, when this tensor's gradient is known; what it returns replaces it."""
 
@@ -1216,6 +1336,12 @@ class Catalogue:
 
     def remainder_(self, y: TensorLike) -> Tensor:
         """Same as `mod_`."""
+
+    def renorm(self, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
+        """Each slice along an axis scaled down to a norm of at most maxnorm."""
+
+    def renorm_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """renorm, in place."""
 
     def repeat(self, *sizes: Any) -> Tensor:
         """x repeated as a whole along its axes; more sizes than axes make new ones in front."""
@@ -1249,8 +1375,10 @@ class Catalogue:
     ) -> Tensor:
         """Mean square 1 over the last axes, then scaled: x / sqrt(mean(x^2) + eps) * weight. eps: the dtype's unless given."""
 
-    def rocm(self, index: builtins.int = 0) -> Tensor:
-        """The same values on an AMD GPU."""
+    def rocm(
+        self, device: builtins.object = None, non_blocking: builtins.bool = False, memory_format: Any = None
+    ) -> Tensor:
+        """The same values on an AMD GPU. `device`: its number or name."""
 
     def roll(self, shifts: Any, axis: Any = None) -> Tensor:
         """Move elements along axes; those that leave at the end come in at the start. Without an axis x counts as flat."""
@@ -1316,6 +1444,9 @@ class Catalogue:
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
         """One position of an axis; the axis is dropped."""
 
+    def select_scatter(self, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
+        """A copy with one slice along an axis replaced."""
+
     def selu(self) -> Tensor:
         """The elu whose outputs keep mean 0 and variance 1 through deep networks."""
 
@@ -1327,6 +1458,9 @@ class Catalogue:
 
     def sgn_(self) -> Tensor:
         """Same as `sign_`."""
+
+    def share_memory_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The tensor itself."""
 
     def short(self) -> Tensor:
         """A conversion to int16."""
@@ -1373,6 +1507,16 @@ class Catalogue:
     def size(self, dim: builtins.int | None = None) -> Any:
         """The shape, or the size of one axis. (`numel()` counts elements.)"""
 
+    def slice_scatter(
+        self,
+        src: Tensor,
+        dim: builtins.int = 0,
+        start: builtins.int | None = None,
+        end: builtins.int | None = None,
+        step: builtins.int = 1,
+    ) -> Tensor:
+        """A copy with a range along an axis replaced."""
+
     def softmax(
         self, axis: builtins.int = -1, dtype: builtins.object = None, *, dim: builtins.int | None = None
     ) -> Tensor:
@@ -1393,6 +1537,9 @@ class Catalogue:
     def split(self, split_size_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
         """Parts of an axis: of one size (the last may be smaller), or of the sizes in a list. No copies."""
 
+    def split_with_sizes(self, split_sizes: Sequence[builtins.int], dim: builtins.int = 0) -> Any:
+        """Parts of these sizes along an axis."""
+
     def sqrt(self) -> Tensor:
         """The square root; NaN below 0."""
 
@@ -1407,6 +1554,9 @@ class Catalogue:
 
     def squeeze(self, axis: Any = None) -> Tensor:
         """Drop axes of size 1: all, one, or several. Axes of another size stay."""
+
+    def squeeze_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """squeeze, in place: the tensor gets another shape."""
 
     def std(
         self,
@@ -1437,17 +1587,29 @@ class Catalogue:
     def sum(self, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
         """Sum over axes; integers and bools are summed as int64."""
 
+    def sum_to_size(self, *size: Any) -> Tensor:
+        """Summed over the axes along which this shape would broadcast."""
+
     def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Same as `transpose`."""
 
+    def swapaxes_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Same as `transpose_`."""
+
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Same as `transpose`."""
+
+    def swapdims_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Same as `transpose_`."""
 
     def swiglu(self, gate: TensorLike | None = None) -> Tensor:
         """x * silu(gate); with one argument its last axis holds x and then the gate, as in `glu`."""
 
     def t(self) -> Tensor:
         """A matrix with its axes exchanged; a vector or a number as it is."""
+
+    def t_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """t, in place: the tensor gets another shape."""
 
     def take(self, index: TensorLike, axis: builtins.int | None = None) -> Tensor:
         """Elements at these positions of the flattened tensor, or of one axis."""
@@ -1488,8 +1650,12 @@ class Catalogue:
         device: builtins.object = None,
         copy: builtins.bool = False,
         non_blocking: builtins.bool = False,
+        memory_format: Any = None,
     ) -> Tensor:
         """Another dtype or device: to(pf.float16), to("cpu"), to(other). The tensor itself where nothing changes."""
+
+    def to_dense(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The tensor itself."""
 
     def topk(self, k: builtins.int, axis: Any = -1, largest: builtins.bool = True, sorted: builtins.bool = True) -> Any:
         """The k largest (or smallest) elements along an axis in order, and where they lie; of equals the first ones."""
@@ -1499,6 +1665,9 @@ class Catalogue:
 
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Exchange two axes."""
+
+    def transpose_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """transpose, in place: the tensor gets another shape."""
 
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
         """The lower triangle of matrices, up to a diagonal; 0 above."""
@@ -1564,8 +1733,17 @@ class Catalogue:
     ) -> Any:
         """The elements, or slices along an axis, that differ from the one before. Evaluates x; under jit it raises."""
 
+    def unsafe_chunk(self, chunks: builtins.int, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+        """At most `chunks` parts of equal size along an axis; the last may be smaller. No copies."""
+
+    def unsafe_split(self, split_size_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
+        """Parts of an axis: of one size (the last may be smaller), or of the sizes in a list. No copies."""
+
     def unsqueeze(self, axis: builtins.int) -> Tensor:
         """A new axis of size 1 at this place."""
+
+    def unsqueeze_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """unsqueeze, in place: the tensor gets another shape."""
 
     def var(
         self,

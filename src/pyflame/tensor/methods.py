@@ -17,7 +17,7 @@ from pyflame.engine.evaluate import evaluate
 from pyflame.ir import OPS, F, cast, copy_to, placed
 from pyflame.ir.opdef import ELEMENTWISE, LEAF
 from pyflame.ops.names import ALIASES
-from pyflame.tensor import counted, creation, gradients, indexing, interop, random, sets, views
+from pyflame.tensor import counted, creation, gradients, indexing, interop, random, sets, torch_methods, views
 from pyflame.tensor.arguments import typed
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
@@ -57,7 +57,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     return strides if dim is None else strides[_axis("stride", dim, self)]
 
 
-def contiguous_memory(self: Tensor) -> bool:
+def contiguous_memory(self: Tensor, memory_format: Any = None) -> bool:
     """Whether the elements lie in row-major order without gaps. Evaluates the tensor."""
     return is_contiguous(self.shape, stride(self))
 
@@ -79,8 +79,12 @@ def to(
     device: object = None,
     copy: bool = False,
     non_blocking: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """Another dtype or device: to(pf.float16), to("cpu"), to(other). The tensor itself where nothing changes.
+
+    `non_blocking` and `memory_format` are PyTorch's and change nothing: copies overlap with work as they can, and the
+    engine chooses layouts.
 
     >>> pf.tensor([1.5]).to(pf.int32)
     tensor([1], dtype=int32)
@@ -90,7 +94,9 @@ def to(
             dtype, device = arg.dtype, arg._node.meta.device if arg._node.meta.committed else device
         elif isinstance(arg, (DeviceId, device_context)) or (isinstance(arg, str) and arg not in DTYPE_NAMES):
             device = arg
-        else:
+        elif isinstance(arg, bool):  # to("cuda", True): non_blocking
+            continue
+        elif arg is not None:
             dtype = arg
     out = self
     if dtype is not None and as_dtype(dtype) is not self.dtype:
@@ -114,14 +120,19 @@ def cpu(self: Tensor) -> Tensor:
     return to(self, device="cpu")
 
 
-def cuda(self: Tensor, index: int = 0) -> Tensor:
-    """The same values on an NVIDIA GPU."""
-    return to(self, device=f"cuda:{index}")
+def cuda(self: Tensor, device: object = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """The same values on an NVIDIA GPU, or on an AMD GPU where there is no other. `device`: its number or name."""
+    return to(self, device=gpu_named("cuda", device))
 
 
-def rocm(self: Tensor, index: int = 0) -> Tensor:
-    """The same values on an AMD GPU."""
-    return to(self, device=f"rocm:{index}")
+def rocm(self: Tensor, device: object = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """The same values on an AMD GPU. `device`: its number or name."""
+    return to(self, device=gpu_named("rocm", device))
+
+
+def gpu_named(kind: str, device: object) -> object:
+    """The device that `cuda(device)` means: the first, one by number, or one by name."""
+    return f"{kind}:{0 if device is None else device}" if device is None or isinstance(device, int) else device
 
 
 def type_(self: Tensor, dtype: object = None) -> Any:
@@ -307,7 +318,8 @@ def _contains(self: Tensor, value: Any) -> bool:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    return format(self.item(), spec) if spec and self.ndim == 0 else format(str(self), spec)
+    number = self.ndim == 0 and (spec or state.tracer is None) and not self.device.startswith("null")
+    return format(self.item(), spec) if number else format(str(self), spec)
 
 
 def _reversed(self: Tensor) -> Iterator[Tensor]:
@@ -355,6 +367,7 @@ METHODS: dict[str, Any] = {
     **random.METHODS,
     **sets.FUNCTIONS,
     **counted.FUNCTIONS,
+    **{name: method for name, method in torch_methods.METHODS.items() if not hasattr(Tensor, name)},
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyflame.autograd import Entry, Leaf
 from pyflame.core.device import CPU
-from pyflame.core.dtype import DType
+from pyflame.core.dtype import DType, default
 from pyflame.core.errors import DTypeError, GradientError, ShapeError
 from pyflame.core.state import mode, state
 from pyflame.engine.devices import cpu
@@ -60,15 +60,31 @@ def exchange(cell: Tensor, node: Node, same: Node) -> Node:
     return same
 
 
+def _of_values(given: tuple[Any, ...]) -> Node:
+    """What Tensor(2, 3) and Tensor([1.0, 2.0]) hold, as in PyTorch: memory of these sizes, these values as floats."""
+    from pyflame.tensor.creation import empty, tensor  # here: creation makes tensors
+
+    args = [a for a in given if a is not None]
+    if len(args) == 1 and not isinstance(args[0], (int, np.integer)):
+        return tensor(args[0], dtype=default.float)._node
+    return empty(*args or (0,))._node
+
+
 class Tensor(Catalogue):
-    """An n-dimensional array on a device. Make one with `pf.tensor`, `pf.zeros`, `pf.randn`, ..."""
+    """An n-dimensional array on a device. Make one with `pf.tensor`, `pf.zeros`, `pf.randn`, ...
+
+    >>> pf.Tensor(2, 3).shape, pf.Tensor([1, 2])
+    ((2, 3), tensor([1., 2.]))
+    """
 
     __slots__ = ("__weakref__", "_entry", "_grad", "_link", "_node")
     __array_priority__ = 1000
 
-    def __init__(self, node: Node, entry: Entry | Leaf | None = None) -> None:
-        self._node = node
-        self._entry = entry
+    def __init__(self, node: Any = None, entry: Any = None, *sizes: int) -> None:
+        if type(node) is not Node:  # not the engine's call but a program's: Tensor(2, 3), Tensor([1.0, 2.0])
+            node, entry = _of_values((node, entry, *sizes)), None
+        self._node: Node = node
+        self._entry: Entry | Leaf | None = entry
         self._grad: Tensor | None = None
         self._link: Link | None = None
         if state.tracer is not None:

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from pyflame.core.errors import suggest as _suggest
 from pyflame.nn.functional.activations import (
     celu,
     gumbel_softmax,
-    hardshrink,
     normalize,
     rrelu,
     softmin,
@@ -44,10 +44,20 @@ from pyflame.nn.functional.losses import (
 )
 from pyflame.nn.functional.norms import batch_norm, instance_norm
 from pyflame.nn.functional.resizing import pixel_shuffle, pixel_unshuffle
+from pyflame.nn.functional.windows import (
+    bilinear,
+    channel_shuffle,
+    local_response_norm,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+)
 from pyflame.nn.ops import F as _F
 from pyflame.tensor import Tensor
+from pyflame.tensor import Tensor as _Tensor
 from pyflame.tensor.arguments import publish as _publish
 from pyflame.tensor.counted import one_hot
+from pyflame.tensor.torch_methods import hardshrink
 
 
 def _with_inplace(name: str) -> Callable[..., Tensor]:
@@ -140,9 +150,11 @@ __all__ = [
     "avg_pool2d",
     "avg_pool3d",
     "batch_norm",
+    "bilinear",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "channel_shuffle",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -179,8 +191,12 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "local_response_norm",
     "log_softmax",
     "logsigmoid",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
     "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",
@@ -225,5 +241,12 @@ __all__ = [
     "upsample_bilinear",
     "upsample_nearest",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name.endswith("_") and name[:-1] in __all__ and hasattr(_Tensor, name):
+        return getattr(_Tensor, name)  # relu_(x), as x.relu_()
+    raise AttributeError(f"module 'pyflame.nn.functional' has no attribute {name!r}{_suggest(name, __all__, 0.8)}")
+
 
 _publish(__all__, globals(), __name__)

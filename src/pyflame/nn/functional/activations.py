@@ -18,15 +18,6 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return F["celu"](input, alpha)
 
 
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x outside of [-lambd, lambd], 0 inside.
-
-    >>> nn.functional.hardshrink(pf.tensor([-1.0, 0.2, 1.0]))
-    tensor([-1.,  0.,  1.])
-    """
-    return F["where"]((input >= -lambd) & (input <= lambd), 0.0, input)
-
-
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, and 0 where it would cross it.
 

@@ -1,0 +1,332 @@
+"""Methods and functions of torch that are made of others here: questions about a tensor, in-place forms that change its
+shape, and small compositions. `FUNCTIONS` are functions of `pf` too; `METHODS` are methods only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pyflame.autograd import Entry
+from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.generator import Generator
+from pyflame.core.shape import normalize_axis
+from pyflame.tensor import creation, random
+from pyflame.tensor.dispatch import FUNCTIONS as F
+from pyflame.tensor.tensor import Tensor, read
+
+# --- what it is -------------------------------------------------------------------------------------------------------
+
+
+def _on(*kinds: str) -> property:
+    def asked(self: Tensor) -> bool:
+        return self.device.type in kinds
+
+    return property(asked, doc=f"Whether it is on one of {', '.join(kinds) or 'no devices'}.")
+
+
+def _grad_fn(self: Tensor) -> Any:
+    return self._tape if isinstance(self._tape, Entry) else None
+
+
+def get_device(self: Tensor) -> int:
+    """The number of its GPU; -1 on the CPU."""
+    return -1 if self.device.index is None else self.device.index
+
+
+def is_signed(self: Tensor) -> bool:
+    """Whether its dtype has numbers below 0."""
+    return self.dtype.name not in ("uint8", "bool_")
+
+
+def is_nonzero(self: Tensor) -> bool:
+    """Whether its one element is not 0."""
+    return bool(self)
+
+
+def is_same_size(self: Tensor, other: Tensor) -> bool:
+    """Whether it has another tensor's shape."""
+    return self.shape == other.shape
+
+
+def _never(self: Tensor) -> bool:
+    return False
+
+
+def itself(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The tensor itself."""
+    return self
+
+
+def _nothing(self: Tensor, *args: Any, **kwargs: Any) -> None:
+    """Memory is reused only when the work that uses it is done: there is nothing to record."""
+
+
+def new(self: Tensor, *args: Any, device: object = None) -> Tensor:
+    """An uninitialised tensor of this dtype with these sizes, or one of these numbers."""
+    place = creation.place_of(self, device)
+    if args and not isinstance(args[0], (int, np.integer)):
+        return creation.tensor(args[0], dtype=self.dtype, device=place)
+    return creation.empty(*args or (0,), dtype=self.dtype, device=place)
+
+
+def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+    """Replace each element by what a Python function makes of it. Slow, and for the CPU."""
+    values = [callable(v) for v in self.detach().reshape(-1).tolist()]
+    return self.copy_(creation.tensor(values, dtype=self.dtype).reshape(self.shape))
+
+
+# --- in place, with another shape -------------------------------------------------------------------------------------
+
+
+def _reshaped(name: str) -> Callable[..., Tensor]:
+    function = F[name]
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        out = function(self, *args, **kwargs)
+        self._put(read(out), out._tape)
+        return self
+
+    method.__name__ = method.__qualname__ = name + "_"
+    method.__doc__ = f"{name}, in place: the tensor gets another shape."
+    return method
+
+
+# --- in place, random -------------------------------------------------------------------------------------------------
+
+
+def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with numbers whose logarithm is normal."""
+    return self.copy_(creation.empty_like(self).normal_(mean, std, generator=generator).exp())
+
+
+def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with Cauchy-distributed numbers."""
+    u = creation.empty_like(self).uniform_(generator=generator)
+    return self.copy_(F["tan"]((u - 0.5) * math.pi) * sigma + median)
+
+
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Fill with how many trials of probability p the first success takes."""
+    if not 0.0 < p < 1.0:
+        raise ArgumentError(f"[geometric_] expected a probability between 0 and 1 but got {p}")
+    u = random.rand(self.shape, generator=generator, device=creation.place_of(self, None))
+    trials: Tensor = F["ceil"](F["log1p"](-u) / math.log1p(-p))
+    return self.copy_(trials.clamp(min=1.0))
+
+
+# --- compositions -----------------------------------------------------------------------------------------------------
+
+
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta * input + alpha * (mat @ vec).
+
+    >>> pf.addmv(pf.ones(2), pf.eye(2), pf.tensor([1.0, 2.0]))
+    tensor([2., 3.])
+    """
+    return input * beta + (mat @ vec) * alpha
+
+
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta * input + alpha * outer(vec1, vec2).
+
+    >>> pf.addr(pf.zeros(2, 2), pf.ones(2), pf.tensor([1.0, 2.0]))
+    tensor([[1., 2.],
+            [1., 2.]])
+    """
+    return input * beta + F["outer"](vec1, vec2) * alpha  # type: ignore[no-any-return]
+
+
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """A matrix with these elements on a diagonal.
+
+    >>> pf.diagflat(pf.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
+    return F["diag"](input.reshape(-1), offset)  # type: ignore[no-any-return]
+
+
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of the difference.
+
+    >>> pf.dist(pf.zeros(2), pf.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
+    return F["norm"](input - other, p)  # type: ignore[no-any-return]
+
+
+def msort(input: Tensor) -> Tensor:
+    """Sorted along the first axis.
+
+    >>> pf.msort(pf.tensor([3, 1, 2]))
+    tensor([1, 2, 3])
+    """
+    return F["sort"](input, 0)[0]  # type: ignore[no-any-return]
+
+
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself: +x.
+
+    >>> pf.positive(pf.tensor([-1]))
+    tensor([-1])
+    """
+    return input
+
+
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    """input * 2**other.
+
+    >>> pf.ldexp(pf.tensor([1.0]), pf.tensor([3]))
+    tensor([8.])
+    """
+    return input * F["pow"](2.0, other)  # type: ignore[no-any-return]
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """0 where the element is at most lambd from it.
+
+    >>> pf.hardshrink(pf.tensor([0.3, 1.0]))
+    tensor([0., 1.])
+    """
+    return F["where"]((input >= -lambd) & (input <= lambd), creation.zeros_like(input), input)  # type: ignore[no-any-return]
+
+
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Any:
+    """Parts of these sizes along an axis.
+
+    >>> [p.tolist() for p in pf.split_with_sizes(pf.arange(3), [1, 2])]
+    [[0], [1, 2]]
+    """
+    return F["split"](input, list(split_sizes), dim)
+
+
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy with one slice along an axis replaced.
+
+    >>> pf.select_scatter(pf.zeros(2, 2), pf.ones(2), 0, 1).tolist()
+    [[0.0, 0.0], [1.0, 1.0]]
+    """
+    at = [slice(None)] * normalize_axis("select_scatter", dim, input.ndim)
+    out = input.clone()
+    out[(*at, index)] = src
+    return out
+
+
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    """A copy with a range along an axis replaced.
+
+    >>> pf.slice_scatter(pf.zeros(3), pf.ones(2), start=1).tolist()
+    [0.0, 1.0, 1.0]
+    """
+    at = [slice(None)] * normalize_axis("slice_scatter", dim, input.ndim)
+    out = input.clone()
+    out[(*at, slice(start, end, step))] = src
+    return out
+
+
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """Each slice along an axis scaled down to a norm of at most maxnorm.
+
+    >>> pf.renorm(pf.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
+    tensor([[0.6, 0.8],
+            [0.3, 0.4]])
+    """
+    axis = normalize_axis("renorm", dim, input.ndim)
+    others = tuple(a for a in range(input.ndim) if a != axis)
+    norms = F["norm"](input, p, others, keepdims=True)
+    return input * F["where"](norms > maxnorm, maxnorm / (norms + 1e-7), 1.0)  # type: ignore[no-any-return]
+
+
+def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
+    """A copy with values at these indices; with `accumulate` they are added, also where an index occurs twice.
+
+    >>> pf.index_put(pf.zeros(3), (pf.tensor([0, 0]),), pf.ones(2), accumulate=True).tolist()
+    [2.0, 0.0, 0.0]
+    """
+    where = tuple(indices)
+    if not accumulate:
+        out = input.clone()
+        out[where] = values
+        return out
+    if any(not isinstance(i, Tensor) or i.dtype.name == "bool_" for i in where):
+        raise ArgumentError("[index_put] expected tensors of whole numbers as indices to accumulate at")
+    count = len(where)
+    sizes, rest = input.shape[:count], input.shape[count:]
+    flat = creation.zeros((), dtype="int64")
+    for index, size in zip(where, sizes, strict=True):
+        flat = flat * size + F["where"](index < 0, index + size, index)
+    added = creation.as_tensor(values).to(input.dtype).expand(*flat.shape, *rest)
+    rows = input.reshape(math.prod(sizes), *rest)
+    return rows.index_add(0, flat.reshape(-1), added.reshape(-1, *rest)).reshape(input.shape)
+
+
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy with elements at these row-major positions replaced, or added to.
+
+    >>> pf.put(pf.zeros(3), pf.tensor([1]), pf.tensor([9.0])).tolist()
+    [0.0, 9.0, 0.0]
+    """
+    values = source.reshape(index.shape)
+    return index_put(input.reshape(-1), (index,), values, accumulate).reshape(input.shape)
+
+
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """Summed over the axes along which this shape would broadcast."""
+    shape = creation.shape_of("sum_to_size", size)
+    extra = self.ndim - len(shape)
+    axes = [a for a in range(self.ndim) if a < extra or (shape[a - extra] == 1 and self.shape[a] != 1)]
+    if extra < 0 or any(s not in (1, self.shape[a + extra]) for a, s in enumerate(shape)):
+        raise ShapeError(f"[sum_to_size] expected a shape that broadcasts to {self.shape} but got {shape}")
+    return (self.sum(tuple(axes)) if axes else self).reshape(shape)
+
+
+def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    """Make the main diagonal this number; with `wrap` it starts again below a tall matrix."""
+    if self.ndim < 2 or (self.ndim > 2 and len(set(self.shape)) > 1):
+        raise ShapeError(f"[fill_diagonal_] expected a matrix, or axes of one size, but got shape {self.shape}")
+    apart = sum(math.prod(self.shape[a + 1 :]) for a in range(self.ndim))
+    stop = self.numel() if wrap or self.ndim > 2 else min(self.shape[0], self.shape[1]) * self.shape[1]
+    mask = np.zeros(self.numel(), bool)
+    mask[:stop:apart] = True
+    return self.masked_fill_(creation.tensor(mask.reshape(self.shape)), fill_value)
+
+
+def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self.copy_(function(self, *args, **kwargs))
+
+    method.__name__ = method.__qualname__ = f"{function.__name__}_"
+    method.__doc__ = f"{function.__name__}, in place."
+    return method
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        addmv, addr, diagflat, dist, hardshrink, index_put, ldexp, msort, positive, put, renorm, select_scatter,
+        slice_scatter, split_with_sizes,
+    )
+}  # fmt: skip
+FUNCTIONS |= {"ger": F["outer"], "unsafe_chunk": F["chunk"], "unsafe_split": F["split"], "narrow_copy": F["narrow"]}
+
+METHODS: dict[str, Any] = {
+    **FUNCTIONS,
+    **{f"{name}_": _in_place(FUNCTIONS[name]) for name in ("addmv", "addr", "index_put", "ldexp", "put", "renorm")},
+    **{f"{name}_": _reshaped(name) for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},
+    "is_cuda": _on("cuda", "rocm", "sim"), "is_cpu": _on("cpu"), "is_meta": _on("null"), "is_mps": _on(),
+    "is_xpu": _on(), "is_sparse": _on(), "is_sparse_csr": _on(), "is_quantized": _on(),
+    "is_nested": _on(), "is_mkldnn": _on(),
+    "grad_fn": property(_grad_fn, doc="Its place on the tape; None for a leaf."),
+    "itemsize": property(lambda self: self.dtype.itemsize, doc="Bytes of one element."),
+    "get_device": get_device, "is_signed": is_signed, "is_nonzero": is_nonzero, "is_same_size": is_same_size,
+    "is_pinned": _never, "is_shared": _never, "is_inference": _never,
+    "pin_memory": itself, "share_memory_": itself, "to_dense": itself, "record_stream": _nothing,
+    "new": new, "apply_": apply_, "log_normal_": log_normal_, "cauchy_": cauchy_, "geometric_": geometric_,
+    "sum_to_size": sum_to_size, "fill_diagonal_": fill_diagonal_,
+}  # fmt: skip

@@ -1,0 +1,55 @@
+"""What of PyTorch PyFlame does not have, and what it has with another meaning: the tables of docs/pytorch-users.md.
+
+tests/names/test_methods.py compares MISSING with the installed torch, so a name cannot be missing unsaid.
+"""
+
+from __future__ import annotations
+
+# Place -> names of torch that are not there. Names of torch's own machinery, which programs do not use, are left out.
+MISSING: dict[str, tuple[str, ...]] = {
+    "nn": (
+        "AdaptiveLogSoftmaxWithLoss", "Buffer", "CTCLoss", "CrossMapLRN2d", "FractionalMaxPool2d",
+        "FractionalMaxPool3d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
+        "UninitializedBuffer", "UninitializedParameter", "quantized",
+    ),
+    "nn.functional": (
+        "affine_grid", "conv_tbc", "ctc_loss", "fractional_max_pool2d", "fractional_max_pool3d", "grid_sample",
+        "grouped_mm", "linear_cross_entropy", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+        "multi_head_attention_forward", "pdist", "rrelu_", "scaled_grouped_mm", "scaled_mm", "threshold_",
+    ),
+    "nn.Module": (
+        "get_extra_state", "register_full_backward_hook", "register_full_backward_pre_hook",
+        "register_load_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_state_dict_post_hook",
+        "register_state_dict_pre_hook", "set_extra_state", "set_submodule", "to_empty",
+    ),
+    "optim": ("Adafactor", "Muon", "swa_utils"),
+    "utils.data": ("IterDataPipe", "MapDataPipe"),
+}  # fmt: skip
+
+# What is there and means something else: (torch, here).
+DIFFERENCES: tuple[tuple[str, str], ...] = (
+    ("`torch.compile(model)` gives a compiled module", "gives the module itself: graphs are always compiled"),
+    ("`t.device.type` is `cuda` on AMD GPUs", "it is `rocm`; the name `cuda` is taken for it"),
+    ("`torch.device('cuda')` never fails", "raises where there is no such GPU"),
+    ("`torch.cuda` has a random generator for each GPU", "there is one for all devices, which draws the same on each"),
+    ("`torch.backends.cudnn.deterministic` holds for the process", "for the thread, as `pf.deterministic()` does"),
+    ("`torch.backends.cudnn.benchmark`, `enabled`, attention switches", "remembered; all is measured anyway"),
+    ("`torch.set_num_threads(n)`", "warns: start with `PYFLAME_THREADS=n`"),
+    ("`torch.load(weights_only=False)` runs what a file names", "nothing is ever run; what is no data is named"),
+    ("`torch.save` writes zip archives of pickles", "`pf.save` writes safetensors, whatever the file is called"),
+    ("`torch.distributed` has many processes", "one; a `world_size` above 1 raises"),
+    ("lazy modules have uninitialised parameters", "they have none until the first call"),
+    ("`memory_format`, `layout`, `pin_memory`, `non_blocking`", "taken and without effect: the engine sees to memory"),
+    ("`foreach`, `fused`, `capturable` choose an implementation", "taken; there is one, which `pf.jit` takes too"),
+    ("`torch.autograd.set_detect_anomaly(True)` searches for NaN", "warns: it does not"),
+    ("`torch.hub`, `torch.onnx`, sparse gradients", "raise `NotSupportedError`"),
+)  # fmt: skip
+
+
+def tables() -> str:
+    """Both tables as Markdown."""
+    lines = ["| PyTorch | PyFlame |", "|---|---|"]
+    lines += [f"| {theirs} | {ours} |" for theirs, ours in DIFFERENCES]
+    lines += ["", "Not there:", "", "| in | names |", "|---|---|"]
+    lines += [f"| `{place}` | {', '.join(f'`{name}`' for name in names)} |" for place, names in MISSING.items()]
+    return "\n".join(lines)
