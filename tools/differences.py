@@ -9,8 +9,8 @@ from __future__ import annotations
 MISSING: dict[str, tuple[str, ...]] = {
     "nn": (
         "AdaptiveLogSoftmaxWithLoss", "Buffer", "CTCLoss", "CrossMapLRN2d", "FractionalMaxPool2d",
-        "FractionalMaxPool3d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
-        "UninitializedBuffer", "UninitializedParameter", "quantized",
+        "FractionalMaxPool3d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions", "MaxUnpool1d", "MaxUnpool2d",
+        "MaxUnpool3d", "UninitializedBuffer", "UninitializedParameter", "quantized",
     ),
     "nn.functional": (
         "affine_grid", "conv_tbc", "ctc_loss", "fractional_max_pool2d", "fractional_max_pool3d", "grid_sample",

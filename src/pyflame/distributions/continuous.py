@@ -1,0 +1,378 @@
+"""Distributions of one real number with a density in closed form."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pyflame.distributions.distribution import F, Parametrized, positive
+from pyflame.tensor import Tensor
+from pyflame.tensor.random import rand, randn
+
+
+def standard_normal(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Normal numbers in the dtype and on the device of a parameter."""
+    return randn(shape, dtype=like.dtype, device=like._node.meta.device if like._node.meta.committed else None)
+
+
+def standard_uniform(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Uniform numbers in [0, 1) in the dtype and on the device of a parameter."""
+    return rand(shape, dtype=like.dtype, device=like._node.meta.device if like._node.meta.committed else None)
+
+
+class Normal(Parametrized):
+    """exp(-(x - loc)² / (2 scale²)) / (scale sqrt(2π)).
+
+    >>> pf.distributions.Normal(0.0, 1.0).log_prob(pf.tensor(0.0))
+    tensor(-0.9189)
+    """
+
+    names = ("loc", "scale")
+    loc: Tensor
+    scale: Tensor
+    has_rsample = True
+    arg_checks = {"scale": positive}  # noqa: RUF012
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        super().__init__(loc, scale, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale * self.scale
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.scale
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.loc + standard_normal(self._extended_shape(sample_shape), self.loc) * self.scale
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -((value - self.loc) ** 2) / (2 * self.variance) - F["log"](self.scale) - 0.5 * math.log(2 * math.pi)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 0.5 * (1 + F["erf"]((value - self.loc) / (self.scale * math.sqrt(2))))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * F["erfinv"](2 * value - 1) * math.sqrt(2)
+
+    def entropy(self) -> Tensor:
+        return 0.5 + 0.5 * math.log(2 * math.pi) + F["log"](self.scale)
+
+
+class LogNormal(Normal):
+    """exp of a Normal.
+
+    >>> pf.distributions.LogNormal(0.0, 1.0).mean
+    tensor(1.6487)
+    """
+
+    @property
+    def mean(self) -> Tensor:
+        return F["exp"](self.loc + self.scale**2 / 2)
+
+    @property
+    def mode(self) -> Tensor:
+        return F["exp"](self.loc - self.scale**2)
+
+    @property
+    def variance(self) -> Tensor:
+        square = self.scale**2
+        return F["expm1"](square) * F["exp"](2 * self.loc + square)
+
+    @property
+    def stddev(self) -> Tensor:
+        return F["sqrt"](self.variance)
+
+    @property
+    def _log(self) -> Normal:
+        return Normal(self.loc, self.scale)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return F["exp"](self._log.rsample(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        log = F["log"](value)
+        return self._log.log_prob(log) - log
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self._log.cdf(F["log"](value))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return F["exp"](self._log.icdf(value))
+
+    def entropy(self) -> Tensor:
+        return self._log.entropy() + self.loc
+
+
+class HalfNormal(Parametrized):
+    """The absolute value of a Normal around 0.
+
+    >>> pf.distributions.HalfNormal(1.0).mean
+    tensor(0.7979)
+    """
+
+    names = ("scale",)
+    scale: Tensor
+    has_rsample = True
+    arg_checks = {"scale": positive}  # noqa: RUF012
+
+    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
+        super().__init__(scale, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.scale * 0.0
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale**2 * (1 - 2 / math.pi)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return F["abs"](standard_normal(self._extended_shape(sample_shape), self.scale) * self.scale)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = Normal(0.0, self.scale).log_prob(value) + math.log(2)
+        return F["where"](value >= 0, inside, -math.inf)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 2 * Normal(0.0, self.scale).cdf(value) - 1
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return Normal(0.0, self.scale).icdf((value + 1) / 2)
+
+    def entropy(self) -> Tensor:
+        return Normal(0.0, self.scale).entropy() - math.log(2)
+
+
+class Uniform(Parametrized):
+    """The same density from low to high.
+
+    >>> pf.distributions.Uniform(0.0, 2.0).entropy()
+    tensor(0.6931)
+    """
+
+    names = ("low", "high")
+    low: Tensor
+    high: Tensor
+    has_rsample = True
+
+    def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
+        super().__init__(low, high, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.low + self.high) / 2
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.high - self.low) ** 2 / 12
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.low + standard_uniform(self._extended_shape(sample_shape), self.low) * (self.high - self.low)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = (self.low <= value) & (value < self.high)
+        return F["log"](inside.to(self.low.dtype)) - F["log"](self.high - self.low)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return value * (self.high - self.low) + self.low
+
+    def entropy(self) -> Tensor:
+        return F["log"](self.high - self.low)
+
+
+class Exponential(Parametrized):
+    """rate * exp(-rate * x).
+
+    >>> pf.distributions.Exponential(2.0).mean
+    tensor(0.5)
+    """
+
+    names = ("rate",)
+    rate: Tensor
+    has_rsample = True
+    arg_checks = {"rate": positive}  # noqa: RUF012
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        super().__init__(rate, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return 1.0 / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate * 0.0
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate**-2
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        u = standard_uniform(self._extended_shape(sample_shape), self.rate)
+        return -F["log1p"](-u) / self.rate
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return F["log"](self.rate) - self.rate * value
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 1 - F["exp"](-self.rate * value)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return -F["log1p"](-value) / self.rate
+
+    def entropy(self) -> Tensor:
+        return 1.0 - F["log"](self.rate)
+
+
+class Laplace(Parametrized):
+    """exp(-|x - loc| / scale) / (2 scale).
+
+    >>> pf.distributions.Laplace(0.0, 1.0).variance
+    tensor(2.)
+    """
+
+    names = ("loc", "scale")
+    loc: Tensor
+    scale: Tensor
+    has_rsample = True
+    arg_checks = {"scale": positive}  # noqa: RUF012
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        super().__init__(loc, scale, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return 2 * self.scale**2
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        u = standard_uniform(self._extended_shape(sample_shape), self.loc) - 0.5
+        return self.loc - self.scale * F["sign"](u) * F["log1p"](-2 * F["abs"](u).clamp(max=0.4999999))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -F["log"](2 * self.scale) - F["abs"](value - self.loc) / self.scale
+
+    def cdf(self, value: Tensor) -> Tensor:
+        away = value - self.loc
+        return 0.5 - 0.5 * F["sign"](away) * F["expm1"](-F["abs"](away) / self.scale)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        term = value - 0.5
+        return self.loc - self.scale * F["sign"](term) * F["log1p"](-2 * F["abs"](term))
+
+    def entropy(self) -> Tensor:
+        return 1 + F["log"](2 * self.scale)
+
+
+class Cauchy(Parametrized):
+    """1 / (π scale (1 + ((x - loc) / scale)²)). It has no mean.
+
+    >>> pf.distributions.Cauchy(0.0, 1.0).entropy()
+    tensor(2.531)
+    """
+
+    names = ("loc", "scale")
+    loc: Tensor
+    scale: Tensor
+    has_rsample = True
+    arg_checks = {"scale": positive}  # noqa: RUF012
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        super().__init__(loc, scale, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc * math.nan
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return self.loc * 0.0 + math.inf
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.icdf(standard_uniform(self._extended_shape(sample_shape), self.loc))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -math.log(math.pi) - F["log"](self.scale) - F["log1p"](((value - self.loc) / self.scale) ** 2)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return F["atan"]((value - self.loc) / self.scale) / math.pi + 0.5
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return F["tan"](math.pi * (value - 0.5)) * self.scale + self.loc
+
+    def entropy(self) -> Tensor:
+        return math.log(4 * math.pi) + F["log"](self.scale)
+
+
+class Gumbel(Parametrized):
+    """-log of an exponential number, scaled and moved.
+
+    >>> pf.distributions.Gumbel(0.0, 1.0).mean
+    tensor(0.5772)
+    """
+
+    names = ("loc", "scale")
+    loc: Tensor
+    scale: Tensor
+    has_rsample = True
+    arg_checks = {"scale": positive}  # noqa: RUF012
+    _EULER = 0.5772156649015329
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        super().__init__(loc, scale, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc + self.scale * self._EULER
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return (math.pi / math.sqrt(6)) ** 2 * self.scale**2
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.icdf(standard_uniform(self._extended_shape(sample_shape), self.loc).clamp(min=1e-38))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        y = (self.loc - value) / self.scale
+        return y - F["exp"](y) - F["log"](self.scale)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return F["exp"](-F["exp"]((self.loc - value) / self.scale))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc - self.scale * F["log"](-F["log"](value))
+
+    def entropy(self) -> Tensor:
+        return F["log"](self.scale) + (1 + self._EULER)

@@ -1,0 +1,176 @@
+"""Distributions of counts: Binomial, Geometric, Multinomial, Poisson. All but Geometric are drawn on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.errors import ArgumentError
+from pyflame.distributions.continuous import standard_uniform
+from pyflame.distributions.discrete import Bernoulli, Categorical
+from pyflame.distributions.distribution import Distribution, F, Parametrized, broadcast_all, host_draw, positive
+from pyflame.tensor import Tensor
+from pyflame.tensor.gradients import no_grad
+
+lgamma = F["lgamma"]
+
+
+class Poisson(Parametrized):
+    """rate^k exp(-rate) / k!.
+
+    >>> pf.distributions.Poisson(2.0).log_prob(pf.tensor(0.0))
+    tensor(-2.)
+    """
+
+    names = ("rate",)
+    rate: Tensor
+    arg_checks = {"rate": positive}  # noqa: RUF012
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        super().__init__(rate, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return F["floor"](self.rate)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        rate, shape = self.rate.detach().numpy().astype("float64"), self._extended_shape(sample_shape)
+        return host_draw("Poisson", lambda rng: rng.poisson(rate, shape), self.rate)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return F["xlogy"](value, self.rate) - self.rate - lgamma(value + 1)
+
+
+class Geometric(Bernoulli):
+    """Failures before the first success of probability `probs`.
+
+    >>> pf.distributions.Geometric(0.25).mean
+    tensor(3.)
+    """
+
+    @property
+    def mean(self) -> Tensor:
+        return 1.0 / self.probs - 1.0
+
+    @property
+    def mode(self) -> Tensor:
+        return self.probs * 0.0
+
+    @property
+    def variance(self) -> Tensor:
+        return (1.0 / self.probs - 1.0) / self.probs
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with no_grad():
+            u = standard_uniform(self._extended_shape(sample_shape), self._given)
+            return F["floor"](F["log1p"](-u) / F["log1p"](-self.probs))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        probs = F["where"]((self.probs == 1) & (value == 0), 0.0, self.probs)
+        return value * F["log1p"](-probs) + F["log"](self.probs)
+
+    def entropy(self) -> Tensor:
+        return F["binary_cross_entropy_with_logits"](self.logits, self.probs, reduction="none") / self.probs
+
+
+class Binomial(Distribution):
+    """Successes among `total_count` trials of probability `probs`.
+
+    >>> pf.distributions.Binomial(10, 0.3).mean
+    tensor(3.)
+    """
+
+    def __init__(
+        self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._trial = Bernoulli(probs, logits)
+        self.total_count, given = broadcast_all(total_count, self._trial._given)
+        self._trial = self._trial.expand(given.shape)  # type: ignore[assignment]
+        self.total_count = self.total_count.to(given.dtype)
+        super().__init__(given.shape, validate_args=validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of a success."""
+        return self._trial.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """log(p / (1 - p))."""
+        return self._trial.logits
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return F["minimum"](F["floor"]((self.total_count + 1) * self.probs), self.total_count)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        count, probs = (t.detach().numpy().astype("float64") for t in (self.total_count, self.probs))
+        shape = self._extended_shape(sample_shape)
+        return host_draw("Binomial", lambda rng: rng.binomial(count.astype(np.int64), probs, shape), self.probs)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        n, logits = self.total_count, self.logits
+        choose = lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1)
+        return choose + value * logits - n * F["softplus"](logits)
+
+
+class Multinomial(Distribution):
+    """How often each of n categories comes in `total_count` draws.
+
+    >>> pf.distributions.Multinomial(4, pf.tensor([1.0, 3.0])).mean.tolist()
+    [1.0, 3.0]
+    """
+
+    def __init__(
+        self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        if not isinstance(total_count, int):
+            raise ArgumentError(f"[Multinomial] expected one whole number as total_count but got {total_count!r}")
+        self.total_count = total_count
+        self._categorical = Categorical(probs, logits)
+        super().__init__(self._categorical.batch_shape, (self._categorical._num_events,), validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the categories."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return self._categorical.logits
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs * self.total_count
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        probs, shape = self.probs.detach().numpy().astype("float64"), self._extended_shape(sample_shape)
+        even = probs / probs.sum(-1, keepdims=True)
+        return host_draw("Multinomial", lambda rng: rng.multinomial(self.total_count, even, shape[:-1]), self.probs)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logits, value = broadcast_all(self.logits, value)
+        powers = F["where"]((value == 0) & (logits == float("-inf")), 0.0, logits * value).sum(-1)
+        return lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1) + powers

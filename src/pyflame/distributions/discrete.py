@@ -1,0 +1,212 @@
+"""Bernoulli and categorical distributions, by probabilities or by logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflame.core.limits import finfo
+from pyflame.core.shape import Size
+from pyflame.distributions.continuous import standard_uniform
+from pyflame.distributions.distribution import Distribution, F, broadcast_all, check_last, clamped, one_of
+from pyflame.tensor import Tensor
+from pyflame.tensor.gradients import no_grad
+
+
+def binary_logits(probs: Tensor) -> Tensor:
+    """log(p / (1 - p))."""
+    p = clamped(probs)
+    return F["log"](p) - F["log1p"](-p)
+
+
+class Bernoulli(Distribution):
+    """1 with probability `probs`, else 0.
+
+    >>> pf.distributions.Bernoulli(0.25).log_prob(pf.tensor(1.0))
+    tensor(-1.3863)
+    """
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._by_probs = one_of("Bernoulli", probs, logits)
+        (given,) = broadcast_all(probs if self._by_probs else logits)
+        self._given = given
+        super().__init__(given.shape, validate_args=validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of 1."""
+        return self._given if self._by_probs else F["sigmoid"](self._given)
+
+    @property
+    def logits(self) -> Tensor:
+        """log(p / (1 - p))."""
+        return binary_logits(self._given) if self._by_probs else self._given
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
+        given = self._given.expand(tuple(batch_shape))
+        return type(self)(probs=given) if self._by_probs else type(self)(logits=given)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return (self.probs >= 0.5).to(self._given.dtype)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with no_grad():
+            u = standard_uniform(self._extended_shape(sample_shape), self._given)
+            return (u < self.probs).to(self._given.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logits, value = broadcast_all(self.logits, value)
+        return -F["binary_cross_entropy_with_logits"](logits, value, reduction="none")
+
+    def entropy(self) -> Tensor:
+        return F["binary_cross_entropy_with_logits"](self.logits, self.probs, reduction="none")
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """0 and 1."""
+        values = F["stack"]([self._given * 0.0, self._given * 0.0 + 1.0])
+        return values if expand else values.reshape(2, -1)[:, :1].reshape(2, *[1] * len(self._batch_shape))
+
+
+class Categorical(Distribution):
+    """One of n categories; `probs` need not sum to 1.
+
+    >>> pf.distributions.Categorical(pf.tensor([1.0, 3.0])).log_prob(pf.tensor(1))
+    tensor(-0.2877)
+    """
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._by_probs = one_of("Categorical", probs, logits)
+        (given,) = broadcast_all(probs if self._by_probs else logits)
+        check_last("Categorical", given)
+        if self._by_probs:
+            self._given = given / given.sum(-1, keepdims=True)
+        else:
+            self._given = given - F["logsumexp"](given, -1, keepdims=True)
+        self._num_events = given.shape[-1]
+        super().__init__(given.shape[:-1], validate_args=validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the categories."""
+        return self._given if self._by_probs else F["softmax"](self._given, -1)
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return F["log"](clamped(self._given)) if self._by_probs else self._given
+
+    @property
+    def param_shape(self) -> Size:
+        """The shape of the probabilities."""
+        return Size(self._given.shape)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
+        given = self._given.expand(*tuple(batch_shape), self._num_events)
+        return type(self)(probs=given) if self._by_probs else type(self)(logits=given)
+
+    @property
+    def mean(self) -> Tensor:
+        return self._given.sum(-1) * float("nan")
+
+    @property
+    def variance(self) -> Tensor:
+        return self._given.sum(-1) * float("nan")
+
+    @property
+    def mode(self) -> Tensor:
+        return self.probs.argmax(-1)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Numbers of categories. The draw is part of the graph, so it works inside of pf.jit."""
+        shape = self._extended_shape(sample_shape)
+        count = 1
+        for n in shape[: len(shape) - len(self._batch_shape)]:
+            count *= n
+        with no_grad():
+            rows = self.probs.reshape(-1, self._num_events)
+            if 0 in shape:
+                return rows.new_zeros(shape).long()
+            drawn = F["multinomial"](rows, count, True)  # (rows, count)
+            return drawn.T.reshape(shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        index = value.long().unsqueeze(-1)
+        shape = (*F["broadcast_tensors"](index[..., 0], self._given[..., 0])[0].shape,)
+        logits = self.logits.expand(*shape, self._num_events)
+        return F["gather"](logits, -1, index.expand(*shape, 1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        logits = self.logits.clamp(min=finfo(self._given.dtype).min)
+        return -(logits * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All categories."""
+        from pyflame.tensor.creation import arange
+
+        values = arange(self._num_events).reshape(-1, *[1] * len(self._batch_shape))
+        return values.expand(self._num_events, *self._batch_shape) if expand else values
+
+
+class OneHotCategorical(Distribution):
+    """A Categorical whose values are one-hot vectors.
+
+    >>> pf.distributions.OneHotCategorical(pf.tensor([0.0, 1.0])).sample().tolist()
+    [0.0, 1.0]
+    """
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._categorical = Categorical(probs, logits)
+        super().__init__(self._categorical.batch_shape, (self._categorical._num_events,), validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the categories."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return self._categorical.logits
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return F["one_hot"](self.probs.argmax(-1), self._event_shape[0]).to(self.probs.dtype)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        drawn = self._categorical.sample(sample_shape)
+        return F["one_hot"](drawn, self._event_shape[0]).to(self.probs.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self._categorical.log_prob(value.argmax(-1))
+
+    def entropy(self) -> Tensor:
+        return self._categorical.entropy()
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """As OneHotCategorical; gradients of samples go to the probabilities as if they were these.
+
+    >>> pf.distributions.OneHotCategoricalStraightThrough(pf.tensor([0.0, 1.0])).rsample().tolist()
+    [0.0, 1.0]
+    """
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
