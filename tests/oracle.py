@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.core.dtype import DType, as_dtype
+from pyflame.core.dtype import DType, as_dtype, complex_of
 from pyflame.engine import reference
 from pyflame.ir import OPS, Node, OpDef, Sample
 from pyflame.ir.graph import topological
@@ -53,7 +53,9 @@ def arrays_of(value: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def as_float(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """Floats become this dtype; integers and bools stay."""
+    """Floats become this dtype, complex numbers that of the same width; integers and bools stay."""
+    if array.dtype.kind == "c":
+        return array.astype(complex_of(dtype).numpy)
     return array.astype(dtype.numpy) if array.dtype.kind == "f" else array
 
 
@@ -75,7 +77,7 @@ def torch_tensor(array: np.ndarray[Any, Any], grad: bool = False) -> torch.Tenso
         out = torch.from_numpy(array.astype(np.float32)).to(torch.bfloat16)
     else:
         out = torch.from_numpy(np.array(array, order="C"))
-    return out.requires_grad_(grad and out.is_floating_point())
+    return out.requires_grad_(grad and (out.is_floating_point() or out.is_complex()))
 
 
 def torch_call(op: OpDef, args: Any, kwargs: Any) -> Any:
@@ -95,7 +97,7 @@ def outputs_of(value: Any) -> list[Any]:
 def to_array(value: Any) -> np.ndarray[Any, Any]:
     if torch is not None and isinstance(value, torch.Tensor):
         value = value.detach()
-        return value.float().numpy() if value.dtype == torch.bfloat16 else value.resolve_neg().numpy()
+        return value.float().numpy() if value.dtype == torch.bfloat16 else value.resolve_conj().resolve_neg().numpy()
     array = np.asarray(value.numpy() if isinstance(value, Tensor) else value)
     return array.astype(np.float32) if array.dtype.kind == "V" or array.dtype.name == "bfloat16" else array
 
@@ -103,6 +105,8 @@ def to_array(value: Any) -> np.ndarray[Any, Any]:
 def assert_close(got: Any, want: Any, dtype: DType, what: str, scale: float = 1.0) -> None:
     left, right = to_array(got), to_array(want)
     assert left.shape == right.shape, f"{what}: shape {left.shape}, expected {right.shape}"
+    if "c" in (left.dtype.kind, right.dtype.kind):  # as pairs of real numbers
+        left, right = (np.asarray(a, np.complex128).reshape(-1).view(np.float64) for a in (left, right))
     if right.dtype.kind != "f" and left.dtype.kind != "f":
         np.testing.assert_array_equal(left, right, err_msg=what)
         return
@@ -156,23 +160,30 @@ def check_forward(op: OpDef, sample: Sample, dtype: DType, transposed: bool = Fa
             assert g.dtype is as_dtype(w.dtype), f"{op.name}: dtype {g.dtype}, torch gives {w.dtype}"
 
 
+def _weighted(out: Any, seed: Any) -> Any:
+    """A number that depends on every element; of complex ones on both parts."""
+    total = (out * seed).sum()
+    return total.real - 0.3 * total.imag if out.is_complex() else total
+
+
 def check_gradient(op: OpDef, sample: Sample) -> None:
     """Gradients in float64, against torch, or against finite differences where torch has no such op."""
     leaves: list[Tensor] = []
 
     def leaf(a: np.ndarray[Any, Any]) -> Tensor:
         out = pf.tensor(as_float(a, pf.float64))
-        if out.dtype.is_float:
+        if out.dtype.has_gradient:
             leaves.append(out.requires_grad_())
         return out
 
     out = outputs_of(run_op(op, map_arrays(sample.args, leaf), map_arrays(sample.kwargs, leaf)))
-    out = [o for o in out if o.dtype.is_float and o.requires_grad]
+    out = [o for o in out if o.dtype.has_gradient and o.requires_grad]
     if not out or not leaves:
         return
     rng = np.random.default_rng(0)
     seeds = [rng.standard_normal(o.shape) for o in out]
-    loss = sum(((o * pf.tensor(s)).sum() for o, s in zip(out, seeds, strict=True)), pf.tensor(0.0, dtype=pf.float64))
+    start = pf.tensor(0.0, dtype=pf.float64)
+    loss = sum((_weighted(o, pf.tensor(s)) for o, s in zip(out, seeds, strict=True)), start)
     loss.backward()
     got = [t.grad for t in leaves]
     want = torch_gradients(op, sample, seeds) if op.torch is not None else difference_gradients(op, sample, seeds)
@@ -193,8 +204,8 @@ def torch_gradients(op: OpDef, sample: Sample, seeds: list[Any]) -> list[Any]:
         return out
 
     out = outputs_of(torch_call(op, map_arrays(sample.args, leaf), map_arrays(sample.kwargs, leaf)))
-    out = [o for o in out if o.is_floating_point() and o.requires_grad]
-    loss = sum((o * torch.from_numpy(np.asarray(s))).sum() for o, s in zip(out, seeds, strict=True))
+    out = [o for o in out if o.requires_grad]
+    loss = sum(_weighted(o, torch.from_numpy(np.asarray(s))) for o, s in zip(out, seeds, strict=True))
     loss.backward()  # type: ignore[union-attr]
     return [t.grad for t in leaves]
 

@@ -18,6 +18,8 @@ from pyflame.core.dtype import (
     as_dtype,
     bfloat16,
     bool_,
+    complex64,
+    complex128,
     float8_e4m3fn,
     float8_e4m3fnuz,
     float8_e5m2,
@@ -143,6 +145,7 @@ __version__ = "0.1.0"
 
 # PyTorch's names for the same dtypes. Those that Python has too are reachable as pf.bool, but not exported by `*`.
 double, half, long, short = float64, float16, int64, int16
+cfloat, cdouble = complex64, complex128
 bool, float, int = bool_, float32, int32
 
 __all__ = [
@@ -180,9 +183,13 @@ __all__ = [
     "bool_",
     "cache_dir",
     "can_fuse",
+    "cdouble",
+    "cfloat",
     "checkpoint",
     "clear_cache",
     "compile_stats",
+    "complex64",
+    "complex128",
     "current_stream",
     "custom_gradient",
     "default_stream",

@@ -31,6 +31,8 @@ from pyflame.core.dtype import DType as DType
 from pyflame.core.dtype import as_dtype as as_dtype
 from pyflame.core.dtype import bfloat16 as bfloat16
 from pyflame.core.dtype import bool_ as bool_
+from pyflame.core.dtype import complex64 as complex64
+from pyflame.core.dtype import complex128 as complex128
 from pyflame.core.dtype import float8_e4m3fn as float8_e4m3fn
 from pyflame.core.dtype import float8_e4m3fnuz as float8_e4m3fnuz
 from pyflame.core.dtype import float8_e5m2 as float8_e5m2
@@ -220,6 +222,8 @@ double: DType
 half: DType
 long: DType
 short: DType
+cfloat: DType
+cdouble: DType
 bool: DType
 float: DType
 int: DType
@@ -280,6 +284,7 @@ __all__ = [
     "amin",
     "aminmax",
     "amp",
+    "angle",
     "annotate",
     "aot",
     "arange",
@@ -342,8 +347,10 @@ __all__ = [
     "cast",
     "cat",
     "cdist",
+    "cdouble",
     "ceil",
     "celu",
+    "cfloat",
     "channels_last",
     "channels_last_3d",
     "checkpoint",
@@ -358,8 +365,11 @@ __all__ = [
     "compile_kernel",
     "compile_stats",
     "compiler",
+    "complex128",
+    "complex64",
     "concat",
     "concatenate",
+    "conj",
     "contiguous",
     "contiguous_format",
     "conv1d",
@@ -488,6 +498,7 @@ __all__ = [
     "huber_loss",
     "hypot",
     "iinfo",
+    "imag",
     "index_add",
     "index_copy",
     "index_fill",
@@ -613,6 +624,7 @@ __all__ = [
     "pad",
     "permute",
     "pi",
+    "polar",
     "polygamma",
     "positive",
     "prelu",
@@ -633,6 +645,7 @@ __all__ = [
     "random",
     "randperm",
     "ravel",
+    "real",
     "reciprocal",
     "relu",
     "relu6",
@@ -755,6 +768,8 @@ __all__ = [
     "version",
     "view",
     "view_as",
+    "view_as_complex",
+    "view_as_real",
     "vsplit",
     "vstack",
     "where",
@@ -898,6 +913,13 @@ def aminmax(x: TensorLike, *, axis: Any = None, keepdims: builtins.bool = False)
 
     >>> pf.aminmax(pf.tensor([1.0, 3.0, 2.0])).max
     tensor(3.)
+    """
+
+def angle(x: TensorLike) -> Tensor:
+    """The angle of each number with the positive real axis, in radians.
+
+    >>> pf.angle(pf.tensor([1j]))
+    tensor([1.5708])
     """
 
 def any(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
@@ -1290,11 +1312,25 @@ def column_stack(tensors: Sequence[TensorLike]) -> Tensor:
             [2, 4]])
     """
 
+def complex(real: TensorLike, imag: TensorLike) -> Tensor:
+    """Complex numbers from their real and imaginary parts.
+
+    >>> pf.complex(pf.tensor([1.0]), pf.tensor([2.0]))
+    tensor([1.+2.j], dtype=complex64)
+    """
+
 def concat(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
     """Same as `cat`."""
 
 def concatenate(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
     """Same as `cat`."""
+
+def conj(x: TensorLike) -> Tensor:
+    """Complex numbers with their imaginary parts negated; real numbers as they are.
+
+    >>> pf.conj(pf.tensor([1 + 2j]))
+    tensor([1.-2.j], dtype=complex64)
+    """
 
 def contiguous(x: TensorLike, memory_format: Any = None) -> Tensor:
     """The same values in row-major memory.
@@ -1893,6 +1929,13 @@ def hypot(x: TensorLike | builtins.float, y: TensorLike | builtins.float) -> Ten
 
     >>> pf.hypot(pf.tensor([3.0]), pf.tensor([4.0]))
     tensor([5.])
+    """
+
+def imag(x: TensorLike) -> Tensor:
+    """The imaginary parts of complex numbers.
+
+    >>> pf.imag(pf.tensor([1 + 2j]))
+    tensor([2.])
     """
 
 def index_add(x: TensorLike, dim: builtins.int, index: TensorLike, source: TensorLike, alpha: Any = 1) -> Tensor:
@@ -2503,6 +2546,13 @@ def permute(x: TensorLike, *axes: Any) -> Tensor:
     (4, 2, 3)
     """
 
+def polar(abs: TensorLike, angle: TensorLike) -> Tensor:
+    """Complex numbers from their absolute values and angles.
+
+    >>> pf.polar(pf.tensor([2.0]), pf.tensor([0.0]))
+    tensor([2.+0.j], dtype=complex64)
+    """
+
 def polygamma(n: builtins.int, x: TensorLike) -> Tensor:
     """The derivative of order n of digamma.
 
@@ -2552,6 +2602,13 @@ def rad2deg(x: TensorLike) -> Tensor:
 
 def ravel(x: TensorLike, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
     """Same as `flatten`."""
+
+def real(x: TensorLike) -> Tensor:
+    """The real parts of complex numbers; real numbers as they are.
+
+    >>> pf.real(pf.tensor([1 + 2j]))
+    tensor([1.])
+    """
 
 def reciprocal(x: TensorLike) -> Tensor:
     """1 / x.
@@ -3145,7 +3202,7 @@ def var_mean(
     """
 
 def vdot(x: TensorLike, y: TensorLike) -> Tensor:
-    """Inner product of two vectors; the same as dot, since there are no complex dtypes.
+    """Inner product of two vectors, of which the first is conjugated.
 
     >>> pf.vdot(pf.ones(3), pf.ones(3))
     tensor(3.)
@@ -3156,6 +3213,20 @@ def view(x: TensorLike, *shape: Any) -> Tensor:
 
 def view_as(x: TensorLike, other: TensorLike) -> Tensor:
     """Same as `reshape_as`."""
+
+def view_as_complex(x: TensorLike) -> Tensor:
+    """Complex numbers from a last axis of size 2: the real and the imaginary part.
+
+    >>> pf.view_as_complex(pf.tensor([[1.0, 2.0]]))
+    tensor([1.+2.j], dtype=complex64)
+    """
+
+def view_as_real(x: TensorLike) -> Tensor:
+    """The real and the imaginary parts of complex numbers, along a new last axis.
+
+    >>> pf.view_as_real(pf.tensor([1 + 2j]))
+    tensor([[1., 2.]])
+    """
 
 def vsplit(x: TensorLike, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:
     """Equal parts, or parts cut at positions, along the first axis.

@@ -46,6 +46,19 @@ def randn(*shape: int, dtype: Any = np.float32) -> Any:
     return pf.tensor(rng.standard_normal(shape).astype(np.float32), dtype=dtype)
 
 
+def complex_numbers(dtype: Any, size: int) -> list[Any]:
+    z = pf.tensor(rng.standard_normal((6, size, 2))[..., 0] + 1j * rng.standard_normal((6, size)), dtype=dtype)
+    w = pf.tensor(rng.standard_normal(size) + 1j * rng.standard_normal(size), dtype=dtype)
+    return [z * w + 2j, (z.T / w[:6]).contiguous(), z.abs().sum(0), z.sum(1), pf.where(z.real > 0, z, w)]
+
+
+def rotary() -> list[Any]:
+    """Of (B, T, H, D) by angles (T, D / 2)."""
+    x, angles = randn(2, 5, 3, 16), randn(5, 8)
+    turned = pf.view_as_complex(x.reshape(2, 5, 3, 8, 2)) * pf.polar(pf.ones(5, 8), angles).reshape(1, 5, 1, 8)
+    return [pf.view_as_real(turned).flatten(3)]
+
+
 # --- graphs -----------------------------------------------------------------------------------------------------------
 
 
@@ -165,6 +178,9 @@ CASES: dict[str, Build] = {
         pf.tensor(np.arange(3000).reshape(3, 1000)).sum(axis=1),
         pf.tensor(np.arange(30).reshape(5, 6)).max(),
     ],
+    "complex product": lambda: complex_numbers(pf.complex64, 31),
+    "complex product f64": lambda: complex_numbers(pf.complex128, 64),
+    "rotary": lambda: rotary(),
     "broadcast sum": lambda: [(randn(8, 1) + randn(1, 30)).sum(axis=1)],
     "mlp": mlp,
 }
@@ -466,7 +482,7 @@ class _Guarded:
 def _view(address: int, shape: Sequence[int], dtype: Any, strides: Sequence[int] | None) -> Any:
     if 0 in shape:
         return np.array([], dtype).reshape(shape)
-    bits = np.dtype(f"u{dtype.itemsize}")  # as_strided does not know small floats
+    bits = np.dtype(f"V{dtype.itemsize}")  # as_strided does not know small floats
     raw = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (dtype.itemsize,)).view(bits)
     return np.lib.stride_tricks.as_strided(raw, shape, strides or np.empty(shape, dtype).strides).view(dtype)
 
@@ -572,6 +588,8 @@ def compare(case: Planned, emulator: Emulator, expected: list[Any]) -> None:
         assert error == [0, 0, 0]
         for result, want in zip(results, expected, strict=True):
             assert result.dtype == want.dtype
+            if want.dtype.kind == "c":  # as pairs of real numbers
+                result, want = (a.view(a.real.dtype) for a in (result, want))
             if want.dtype.kind in "iub":
                 np.testing.assert_array_equal(result, want)
                 continue

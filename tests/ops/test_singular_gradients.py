@@ -55,6 +55,7 @@ def elementwise_ops(arity: int) -> list[OpDef]:
         op
         for op in OPS.values()
         if op.kind == ELEMENTWISE and op.public and op.grad and op.torch and len(op.srcs) == arity and not op.attrs
+        if op.name not in ("imag", "complex")  # they are linear, and have no real argument or no real result
     ]
 
 

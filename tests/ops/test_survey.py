@@ -29,6 +29,7 @@ NAMES = ("axis", "dim", "dim0", "dimension")
 KNOWN = {
     "torch gives uint8 for uint8": ("any", "all"),
     "torch passes empty integers and bools through": ("softmax", "log_softmax", "softmin", "multilabel_margin_loss"),
+    "torch has complex numbers of two float16": ("complex", "polar", "view_as_complex"),
     "torch forgets the output channels where there are no input channels": ("conv1d",),
 }
 

@@ -66,6 +66,8 @@ def expression(instr: Instr, args: Sequence[str], dtypes: Sequence[DType]) -> st
     text = op.c.format(T=register(instr.dtype), S=register(dtypes[0]) if dtypes else "", **names)
     if instr.dtype.name == "bool_":
         return f"(uint8_t)(({text}) != 0)"  # True + True is True
+    if instr.dtype.is_complex:
+        return text
     # C computes small integers as int: wrap back to the width they have.
     return f"({register(instr.dtype)})({text})" if not instr.dtype.is_float else text
 

@@ -17,7 +17,7 @@ from pyflame.core.errors import DTypeError, suggest
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """An element type: its name, its size in bytes and its category (b, i or f)."""
+    """An element type: its name, its size in bytes and its category (b, i, f or c)."""
 
     name: str
     itemsize: int
@@ -40,6 +40,20 @@ class DType:
         return self.category == "i"
 
     @property
+    def is_complex(self) -> bool:
+        return self.category == "c"
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether values of it can be differentiated."""
+        return self.category in "fc"
+
+    @property
+    def real(self) -> DType:
+        """The dtype of a complex number's parts; of other dtypes themselves."""
+        return {complex64: float32, complex128: float64}.get(self, self)
+
+    @property
     def compute(self) -> DType:
         """The type in which kernels hold a value of this dtype between load and store."""
         return float32 if self.is_float and self.itemsize < 4 else self
@@ -47,7 +61,7 @@ class DType:
     @property
     def accumulate(self) -> DType:
         """The type in which sums of this dtype are kept: PyTorch sums integers and bools as int64."""
-        return self.compute if self.is_float else int64
+        return self.compute if self.has_gradient else int64
 
 
 def _declare(name: str, category: str, np_type: Any) -> DType:
@@ -68,9 +82,12 @@ float16 = _declare("float16", "f", np.float16)
 bfloat16 = _declare("bfloat16", "f", ml_dtypes.bfloat16)
 float32 = _declare("float32", "f", np.float32)
 float64 = _declare("float64", "f", np.float64)
+# Kernels only move complex numbers and take them apart: ops compute with their real and imaginary parts.
+complex64 = _declare("complex64", "c", np.complex64)
+complex128 = _declare("complex128", "c", np.complex128)
 
 FLOAT8 = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2)
-ALL = (bool_, uint8, int8, int16, int32, int64, *FLOAT8, float16, bfloat16, float32, float64)
+ALL = (bool_, uint8, int8, int16, int32, int64, *FLOAT8, float16, bfloat16, float32, float64, complex64, complex128)
 _BY_NAME = {d.name: d for d in ALL} | {
     "bool": bool_,
     "float": float32,
@@ -78,9 +95,11 @@ _BY_NAME = {d.name: d for d in ALL} | {
     "half": float16,
     "int": int32,
     "long": int64,
+    "cfloat": complex64,
+    "cdouble": complex128,
 }
 _BY_NUMPY = {d.numpy: d for d in ALL}
-_PYTHON = {bool: bool_, int: int64, float: float32}
+_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}
 
 
 class _Default:
@@ -143,7 +162,7 @@ def as_dtype(value: object) -> DType:
 
 
 _RANK = {d: i for i, d in enumerate(ALL)}
-_CATEGORY_ORDER = {"b": 0, "i": 1, "f": 2}
+_CATEGORY_ORDER = {"b": 0, "i": 1, "f": 2, "c": 3}
 
 
 def promote_types(a: DType, b: DType) -> DType:
@@ -159,6 +178,8 @@ def promote_types(a: DType, b: DType) -> DType:
             f"[promote] expected dtypes that mix but got {a.name} and {b.name}; fp8 is for storage: "
             "cast it first, x.to(pf.float32)"
         )
+    if a.is_complex or b.is_complex:
+        return complex128 if float64 in (a.real, b.real) else complex64
     if a.category != b.category:
         return a if _CATEGORY_ORDER[a.category] > _CATEGORY_ORDER[b.category] else b
     if {a, b} == {float16, bfloat16}:
@@ -168,19 +189,29 @@ def promote_types(a: DType, b: DType) -> DType:
     return a if _RANK[a] > _RANK[b] else b
 
 
-def of_scalar(value: bool | int | float) -> DType:
+def complex_of(dtype: DType) -> DType:
+    """The complex dtype whose parts have this dtype, or are its nearest."""
+    return complex128 if dtype in (float64, complex128) else complex64
+
+
+def of_scalar(value: bool | int | float | complex) -> DType:
     """The default dtype of a Python number."""
     found = _PYTHON.get(type(value), float32)
     return default.float if found.is_float else found
 
 
-def promote_scalar(tensor: DType, value: bool | int | float) -> DType:
+def outranks(one: DType, other: DType) -> bool:
+    """Whether a dtype is of a higher category: bool, integer, float, complex."""
+    return _CATEGORY_ORDER[one.category] > _CATEGORY_ORDER[other.category]
+
+
+def promote_scalar(tensor: DType, value: bool | int | float | complex) -> DType:
     """The dtype of `tensor op number`: the number only raises the category, never the width.
 
     >>> promote_scalar(float16, 2.5), promote_scalar(int8, 2.5)
     (pyflame.float16, pyflame.float32)
     """
     scalar = of_scalar(value)
-    if _CATEGORY_ORDER[scalar.category] > _CATEGORY_ORDER[tensor.category]:
-        return scalar
-    return tensor
+    if not outranks(scalar, tensor):
+        return tensor
+    return complex_of(tensor) if scalar.is_complex else scalar

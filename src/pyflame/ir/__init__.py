@@ -8,6 +8,7 @@ from pyflame.ir.declare import (
     composite,
     const,
     elementwise,
+    is_complex_number,
     is_number,
     primitive,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "const",
     "copy_to",
     "elementwise",
+    "is_complex_number",
     "is_number",
     "placed",
     "primitive",

@@ -12,6 +12,8 @@ def storage(dtype: DType) -> str:
     """The C type in memory; small floats are bits there."""
     if dtype.is_float and dtype.itemsize < 4:
         return f"uint{8 * dtype.itemsize}_t"
+    if dtype.is_complex:
+        return {"complex64": "pf_c64", "complex128": "pf_c128"}[dtype.name]
     return {"float32": "float", "float64": "double", "bool_": "uint8_t"}.get(dtype.name, f"{dtype.name}_t")
 
 

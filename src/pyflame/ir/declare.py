@@ -21,8 +21,10 @@ from typing import Any, TypeVar
 from pyflame.core.dtype import (
     DType,
     bool_,
+    complex_of,
     default,
     float32,
+    outranks,
     promote_scalar,
     promote_types,
 )
@@ -35,11 +37,30 @@ from pyflame.ir.opdef import CONST, ELEMENTWISE, INLINE, OPS, OpDef, Rule, apply
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
+# How ops compute with complex numbers: from their parts (see ops/complex.py). A form may decline by giving None.
+COMPLEX: dict[str, Callable[..., Any]] = {}
+
+
+def _complex_form(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Node:
+    """An elementwise op of complex numbers, from its parts."""
+    form = COMPLEX.get(name)
+    if form is None:
+        raise DTypeError(
+            f"[{name}] expected real numbers but got complex ones, for which it is not defined here; compute with "
+            ".real and .imag"
+        )
+    return form(*args, **(kwargs or {}))  # type: ignore[no-any-return]
+
+
 _const_sigs: dict[DType, tuple[Meta, int]] = {}
 
 
-def const(value: float | int | bool, dtype: DType) -> Node:
+def const(value: float | int | bool | complex, dtype: DType) -> Node:
     """A number as a Node. Its value is data of the plan, not part of its structure."""
+    if dtype.is_complex:
+        parts = [const(part, dtype.real) for part in (complex(value).real, complex(value).imag)]
+        return OPS["complex"].fn(*parts)  # type: ignore[no-any-return]
+    assert not isinstance(value, complex)
     found = _const_sigs.get(dtype)
     if found is None:
         meta = Meta((), dtype, None)
@@ -65,10 +86,17 @@ def is_number(value: object) -> bool:
     return type(value) in (int, float, bool) or isinstance(value, numbers.Real)
 
 
-def as_number(value: Any) -> float | int | bool:
-    """A Python number for any real number type (NumPy scalars too)."""
+def is_complex_number(value: object) -> bool:
+    """Whether a number has an imaginary part, be it 0."""
+    return isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)
+
+
+def as_number(value: Any) -> Any:
+    """A Python number for any number type (NumPy scalars too)."""
     if isinstance(value, (bool, int, float)):
         return value
+    if is_complex_number(value):
+        return complex(value)
     if isinstance(value, numbers.Integral):
         return int(value)
     item = value.item() if hasattr(value, "item") else float(value)
@@ -84,14 +112,14 @@ def common_dtype(op: str, args: tuple[Any, ...]) -> DType:
             level = 0 if arg.meta.shape else 1
             have = ranked[level]
             ranked[level] = arg.meta.dtype if have is None else promote_types(have, arg.meta.dtype)
-        elif is_number(arg):
+        elif is_number(arg) or is_complex_number(arg):
             scalars.append(as_number(arg))
         else:
             raise DTypeError(f"[{op}] expected tensors or numbers but got {type(arg).__name__} {arg!r}")
     dims, zero = ranked
     result = dims or zero
-    if dims is not None and zero is not None and "bif".index(zero.category) > "bif".index(dims.category):
-        result = zero
+    if dims is not None and zero is not None and outranks(zero, dims):
+        result = complex_of(dims) if zero.is_complex and dims.is_float else zero
     for value in scalars:
         result = (
             (default.float if isinstance(value, float) else promote_scalar(bool_, value))
@@ -106,6 +134,13 @@ def cast(node: Node, dtype: DType) -> Node:
     """The Node itself where it has this dtype already; a constant is rewritten rather than cast."""
     if node.meta.dtype is dtype:
         return node
+    if node.meta.dtype.is_complex and not dtype.is_complex and dtype is not bool_:
+        raise DTypeError(
+            f"[cast] expected real numbers but got {node.meta.dtype.name}, for which this op is not defined here; "
+            "compute with .real and .imag"
+        )
+    if dtype.is_complex or node.meta.dtype.is_complex:
+        return COMPLEX["cast"](node, dtype)  # type: ignore[no-any-return]
     if node.op.kind == CONST:
         made = const(node.data, dtype)
         made.attrs = node.attrs  # a number that jit feeds stays that number
@@ -116,7 +151,7 @@ def cast(node: Node, dtype: DType) -> Node:
 def as_node(value: Any, dtype: DType) -> Node:
     if isinstance(value, Node):
         return cast(value, dtype)
-    if not is_number(value):
+    if not is_number(value) and not (dtype.is_complex and is_complex_number(value)):
         raise DTypeError(f"[tensor] expected a tensor or a number but got {type(value).__name__} {value!r}")
     return const(as_number(value), dtype)
 
@@ -181,6 +216,8 @@ def elementwise(
             have = x.meta.dtype
             want = cache.get(have)
             if want is None:
+                if have.is_complex:
+                    return _complex_form(name, (x,))
                 want = compute(name, have)
                 if have is want:  # else it may be the default dtype, which changes
                     cache[have] = want
@@ -193,7 +230,10 @@ def elementwise(
                 args, alpha = bound.args, bound.kwargs.get("alpha", 1)
                 if alpha != 1:
                     args = (args[0], OPS["mul"].fn(args[1], alpha))
-            want = compute(name, common_dtype(name, args))
+            common = common_dtype(name, args)
+            if common.is_complex and not options.get("takes_complex"):
+                return _complex_form(name, args)
+            want = compute(name, common)
             return apply(op, tuple([as_node(a, want) for a in args]))
 
         def binary(x: Any, y: Any, *, alpha: Any = 1) -> Node:
@@ -207,7 +247,9 @@ def elementwise(
                         return apply(op, (x, y))
                 elif type(y) in (float, int) and have.category == "f" and cache.get(have) is have:
                     return apply(op, (x, const(y, have)))
-                if have not in cache and have is not bool_:  # a bool may meet a number, and then counts as one
+                if (
+                    have not in cache and have is not bool_ and not have.is_complex
+                ):  # a bool may meet a number, and then counts as one
                     cache[have] = compute(name, have)
             return general(x, y)
 
@@ -279,6 +321,11 @@ def primitive(
 
         @functools.wraps(fn)
         def call(*args: Any, **kwargs: Any) -> Node:
+            form = COMPLEX.get(name)
+            if form is not None and any(isinstance(a, Node) and a.meta.dtype.is_complex for a in args):
+                found = form(*args, **kwargs)
+                if found is not None:
+                    return found  # type: ignore[no-any-return]
             prepared = prepare(*args, **kwargs)
             return prepared if isinstance(prepared, Node) else apply(op, *prepared)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyflame.core.device import DeviceId
-from pyflame.core.errors import DeviceError
+from pyflame.core.errors import DeviceError, DTypeError
 from pyflame.core.parameters import parameters
 from pyflame.core.state import state
 from pyflame.ir.node import Meta, Node, user_line
@@ -59,6 +59,7 @@ class OpDef:
     samples: Callable[[], Sequence[Sample]] | None = None
     torch: str | Callable[..., Any] | None = None  # oracle: dotted name below torch, or a function (torch, *args)
     differentiable: bool = True
+    takes_complex: bool = False  # its kernel only moves elements, so they may be complex; other ops take them apart
     takes_numbers: bool = False  # Python numbers may stand where tensors do
     plain: bool = field(init=False)  # nothing about its Nodes needs a second look when a graph is walked
 
@@ -161,11 +162,19 @@ def _place(op: OpDef, metas: Sequence[Meta]) -> tuple[DeviceId, bool]:
     return state.device, False
 
 
+_MOVING = (MOVEMENT, ASSIGN, COPY, GATHER)
+
+
 def _infer(op: OpDef, metas: Sequence[Meta], attrs: tuple[Any, ...]) -> tuple[Meta, int] | None:
     device, committed = _place(op, metas)
     if any(m.device is not None and m.device != device for m in metas):
         return None
     assert op.infer is not None
+    if any(m.dtype.is_complex for m in metas) and not (op.takes_complex or op.kind in _MOVING):
+        raise DTypeError(
+            f"[{op.name}] expected real numbers but got complex ones, for which it is not defined here; compute with "
+            ".real and .imag"
+        )
     shape, dtype = op.infer(*metas, *attrs)
     meta = Meta(shape, dtype, device, committed)
     return meta, signature(op.name, attrs, meta)

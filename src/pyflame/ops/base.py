@@ -165,6 +165,7 @@ def full_const(value: float | int | bool, dtype: DType, shape: Shape = ()) -> No
 
 @primitive(
     KERNEL,
+    takes_complex=True,
     infer=lambda shape, dtype: (shape, dtype),
     attrs=("shape", "dtype"),
     srcs=(),
@@ -203,13 +204,14 @@ def cast(x: Node, dtype: object) -> Any:
     """
     return (
         cast_node(x, as_dtype(dtype))
-        if x.op.kind == CONST or x.dtype is as_dtype(dtype)
+        if x.op.kind == CONST or x.dtype is as_dtype(dtype) or as_dtype(dtype).is_complex
         else ((x,), (as_dtype(dtype),))
     )
 
 
 @primitive(
     ELEMENTWISE,
+    takes_complex=True,
     infer=lambda m: (m.shape, m.dtype),
     reference=lambda x: x.copy(),
     c="{x}",
@@ -224,6 +226,7 @@ def clone(x: Node, *, memory_format: Any = None) -> Any:
 
 @primitive(
     ELEMENTWISE,
+    takes_complex=True,
     infer=lambda x, other: (x.shape, x.dtype),
     srcs=("x", "other"),
     reference=lambda x, other: x,
@@ -239,6 +242,7 @@ def after(x: Node, other: Node) -> Any:
 
 @primitive(
     ELEMENTWISE,
+    takes_complex=True,
     infer=lambda m: (m.shape, m.dtype),
     reference=np.ascontiguousarray,
     c="{x}",

@@ -302,6 +302,7 @@ def _where_samples() -> list[Sample]:
 
 @primitive(
     ELEMENTWISE,
+    takes_complex=True,
     infer=lambda c, x, y: (broadcast_shapes("where", c.shape, x.shape, y.shape), x.dtype),
     srcs=("condition", "x", "y"),
     reference=np.where,

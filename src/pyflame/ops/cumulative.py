@@ -82,7 +82,7 @@ def running_product(x: Node, axis: int, reverse: bool) -> Any:
 def _run(op: str, x: Node, axis: Any, dtype: object, run: Callable[..., Node]) -> Node:
     at = normalize_axis(op, axis, x.ndim)
     # integers and bools run as int64, as they do in sums
-    x = cast(x, as_dtype(dtype) if dtype is not None else (x.dtype if x.dtype.is_float else x.dtype.accumulate))
+    x = cast(x, as_dtype(dtype) if dtype is not None else (x.dtype if x.dtype.has_gradient else x.dtype.accumulate))
     return run(x, at, False) if x.ndim else x
 
 

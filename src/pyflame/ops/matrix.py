@@ -273,13 +273,13 @@ def dot(x: Node, y: Node) -> Node:
 
 @composite(reference=np.vdot, torch="vdot", samples=lambda: [Sample(_VECTORS)])
 def vdot(x: Node, y: Node) -> Node:
-    """Inner product of two vectors; the same as dot, since there are no complex dtypes.
+    """Inner product of two vectors, of which the first is conjugated.
 
     >>> pf.vdot(pf.ones(3), pf.ones(3))
     tensor(3.)
     """
     _ranks("vdot", 1, x=x, y=y)
-    return F.matmul(x, y)
+    return F.matmul(F.conj(x), y)
 
 
 @composite(

@@ -192,6 +192,7 @@ def norm(x: Node, p: Any = 2, axis: Any = None, keepdims: bool = False, dtype: o
     if p != "fro" and not is_number(p):
         raise ArgumentError(f"[norm] expected a number or 'fro' as p but got {p!r}")
     x = x if dtype is None else cast(x, as_dtype(dtype))
+    x = F.abs(x) if x.dtype.is_complex else x
     if not x.dtype.is_float:
         raise DTypeError(f"[norm] expected floating-point values but got {x.dtype.name}; cast with .to(pf.float32)")
     axes = normalize_axes("norm", axis, x.ndim)

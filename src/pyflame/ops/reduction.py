@@ -130,7 +130,7 @@ def _highest(x: Any) -> Any:
 
 def _accumulated(x: Node, dtype: object) -> Node:
     """The values to sum or multiply: in the wanted dtype, else integers and bools as int64."""
-    return cast(x, as_dtype(dtype) if dtype is not None else (x.dtype if x.dtype.is_float else x.dtype.accumulate))
+    return cast(x, as_dtype(dtype) if dtype is not None else (x.dtype if x.dtype.has_gradient else x.dtype.accumulate))
 
 
 _CUBE = np.linspace(-2.0, 2.5, 24).reshape(2, 3, 4)
@@ -209,7 +209,8 @@ def mean(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None
     """
     axes = _axes("mean", x, axis)
     result = x.dtype if dtype is None else as_dtype(dtype)
-    _float_only("mean", result)
+    if not result.is_complex:
+        _float_only("mean", result)
     total = F.reduce_sum(cast(cast(x, result), result.compute), axes)
     return _shaped(cast(total / float(_count(x.shape, axes)), result), x.shape, axes, keepdims)
 
@@ -372,6 +373,9 @@ def var(
     >>> pf.tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0)
     tensor(1.25)
     """
+    if x.dtype.is_complex:
+        parts = [var(p, axis, unbiased, keepdims, correction=correction, ddof=ddof) for p in (F.real(x), F.imag(x))]
+        return parts[0] + parts[1]
     axes, taken = _spread_arguments("var", x, axis, unbiased, correction, ddof)
     return _shaped(F.reduce_var(x, axes, taken), x.shape, axes, keepdims)
 
@@ -396,6 +400,8 @@ def std(
     >>> pf.tensor([1.0, 3.0]).std(ddof=0)
     tensor(1.)
     """
+    if x.dtype.is_complex:
+        return F.sqrt(var(x, axis, unbiased, keepdims, correction=correction, ddof=ddof))
     axes, taken = _spread_arguments("std", x, axis, unbiased, correction, ddof)
     return _shaped(F.reduce_std(x, axes, taken), x.shape, axes, keepdims)
 

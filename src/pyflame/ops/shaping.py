@@ -61,6 +61,7 @@ def _numpy_cat(*args: Any) -> Any:
 
 @primitive(
     COMPOSITE,
+    takes_complex=True,
     infer=_cat_infer,
     attrs=("axis",),
     srcs=("first",),
@@ -396,6 +397,7 @@ def _roll_parts(x: Node, shifts: tuple[int, ...]) -> Node:
 
 @primitive(
     COMPOSITE,
+    takes_complex=True,
     infer=lambda m, shifts: (m.shape, m.dtype),
     attrs=("shifts",),
     reference=lambda x, shifts: np.roll(x, shifts, tuple(range(x.ndim))),

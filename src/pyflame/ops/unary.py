@@ -375,7 +375,7 @@ def _whole(op: str, x: Node) -> Any:
     """Integers are whole already."""
     if x.dtype is bool_:
         raise DTypeError(f"[{op}] expected numbers but got bools; cast with .to(pf.int64)")
-    return ((x,), ()) if x.dtype.is_float else x
+    return ((x,), ()) if x.dtype.has_gradient else x
 
 
 @primitive(

@@ -21,6 +21,7 @@ class Catalogue:
 
     def __add__(self, other: TensorLike) -> Tensor: ...
     def __and__(self, other: TensorLike) -> Tensor: ...
+    def __complex__(self) -> Any: ...
     def __contains__(self, value: Any) -> builtins.bool: ...
     def __copy__(self) -> Tensor:
         """Another cell with the same value: part of the same tape, or a leaf of its own."""
@@ -178,6 +179,9 @@ class Catalogue:
 
     def aminmax(self, *, axis: Any = None, keepdims: builtins.bool = False) -> Any:
         """The smallest and the largest element, over one axis or all of them."""
+
+    def angle(self) -> Tensor:
+        """The angle of each number with the positive real axis, in radians."""
 
     def any(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
         """Whether any element over axes is not 0."""
@@ -367,6 +371,9 @@ class Catalogue:
     ) -> Tensor:
         """Fill with Cauchy-distributed numbers."""
 
+    def cdouble(self) -> Tensor:
+        """A conversion to complex128."""
+
     def ceil(self) -> Tensor:
         """The smallest whole number that is not below x."""
 
@@ -375,6 +382,9 @@ class Catalogue:
 
     def celu_(self, alpha: builtins.float = 1.0) -> Tensor:
         """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+
+    def cfloat(self) -> Tensor:
+        """A conversion to complex64."""
 
     def char(self) -> Tensor:
         """A conversion to int8."""
@@ -408,6 +418,9 @@ class Catalogue:
 
     def clone(self, *, memory_format: Any = None) -> Tensor:
         """A copy with memory of its own."""
+
+    def conj(self) -> Tensor:
+        """Complex numbers with their imaginary parts negated; real numbers as they are."""
 
     def contiguous(self) -> Tensor:
         """The same values in row-major memory: the tensor itself, unless it is a view in another order."""
@@ -780,6 +793,8 @@ class Catalogue:
     def hypot_(self, y: TensorLike | builtins.float) -> Tensor:
         """sqrt(x * x + y * y), without overflow."""
 
+    @property
+    def imag(self) -> Tensor: ...
     def index_add(self, dim: builtins.int, index: TensorLike, source: TensorLike, alpha: Any = 1) -> Tensor:
         """x with slices of `source`, times alpha, added at these positions of one axis."""
 
@@ -824,6 +839,9 @@ class Catalogue:
 
     def int(self) -> Tensor:
         """A conversion to int32."""
+
+    def is_complex(self) -> builtins.bool:
+        """Whether the elements are complex numbers."""
 
     def is_contiguous(self, memory_format: Any = None) -> builtins.bool:
         """Whether the elements lie in row-major order without gaps. Evaluates the tensor."""
@@ -1310,6 +1328,8 @@ class Catalogue:
     def ravel(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Same as `flatten`."""
 
+    @property
+    def real(self) -> Tensor: ...
     def reciprocal(self) -> Tensor:
         """1 / x."""
 
@@ -1757,7 +1777,7 @@ class Catalogue:
         """The variance over axes: squares summed and divided by n - correction (or `ddof`; 1 unless given)."""
 
     def vdot(self, y: TensorLike) -> Tensor:
-        """Inner product of two vectors; the same as dot, since there are no complex dtypes."""
+        """Inner product of two vectors, of which the first is conjugated."""
 
     def view(self, *shape: Any) -> Tensor:
         """Same as `reshape`."""

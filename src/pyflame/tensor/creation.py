@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pyflame.core.device import CPU, DeviceId, parse_device
-from pyflame.core.dtype import DType, as_dtype, bool_, default, float64, int64
+from pyflame.core.dtype import DType, as_dtype, bool_, complex_of, default, float64, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Shape, check_shape
 from pyflame.core.state import state
 from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.value import Value, share_numpy
-from pyflame.ir import OPS, F, Meta, Node, as_number, cast, const, copy_to, is_number, signature
+from pyflame.ir import OPS, F, Meta, Node, as_number, cast, const, copy_to, is_complex_number, is_number, signature
 from pyflame.tensor.tensor import Tensor, read
 
 # --- nodes without sources --------------------------------------------------------------------------------------------
@@ -54,9 +54,12 @@ def positions(shape: Shape, device: object) -> Node:
     return _source("iota", (), (shape,), shape, int64, device)
 
 
-def constant(value: float | int | bool, dtype: DType, shape: Shape, device: object) -> Node:
+def constant(value: Any, dtype: DType, shape: Shape, device: object) -> Node:
     """One number under a shape."""
     # A constant is at home anywhere; the clone gives it a device.
+    if dtype.is_complex:
+        parts = [constant(part, dtype.real, shape, device) for part in (complex(value).real, complex(value).imag)]
+        return F.complex(*parts)
     return F.expand(_source("clone", (const(value, dtype),), (), (), dtype, device), shape)
 
 
@@ -70,11 +73,11 @@ def finish(node: Node, requires_grad: bool) -> Tensor:
     return out.requires_grad_() if requires_grad else out
 
 
-def number_for(op: str, value: Any, dtype: DType) -> float | int | bool:
+def number_for(op: str, value: Any, dtype: DType) -> Any:
     """A number that this dtype can hold, or an error that says why it cannot."""
     if isinstance(value, Tensor):
         value = value.item()
-    if not is_number(value):
+    if not is_number(value) and not (dtype.is_complex and is_complex_number(value)):
         raise DTypeError(f"[{op}] expected a real number but got {value!r}")
     number = as_number(value)
     if dtype.is_int:
@@ -117,15 +120,14 @@ def _array(data: Any, dtype: object = None) -> np.ndarray[Any, Any]:
             raise ShapeError(f"[tensor] expected nested lists of equal lengths but got ragged data: {error}") from None
         except OverflowError:
             raise ArgumentError("[tensor] expected integers that fit in 64 bits but got a larger one") from None
-        if array.dtype == np.float64 and dtype is None:
-            array = array.astype(default.float.numpy)
+        if dtype is None and array.dtype in (np.float64, np.complex128):
+            wanted = default.float if array.dtype == np.float64 else complex_of(default.float)
+            array = array.astype(wanted.numpy)
     if array.dtype.kind == "O" or array.dtype.kind in "USMm":
         raise DTypeError(
             f"[tensor] expected numbers but got an array of {array.dtype}: {_short(data)}; convert it to a numeric "
             "dtype first"
         )
-    if array.dtype.kind == "c":
-        raise DTypeError(f"[tensor] expected real numbers but got {array.dtype}; make tensors of .real and .imag")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -234,6 +236,8 @@ def full(
             if isinstance(fill_value, (bool, np.bool_))
             else int64
             if isinstance(fill_value, (int, np.integer))
+            else complex_of(default.float)
+            if is_complex_number(fill_value)
             else default.float
         )
     return finish(constant(number_for("full", fill_value, wanted), wanted, shape, device), requires_grad)

@@ -11,6 +11,7 @@ import numpy as np
 
 from pyflame.autograd import record
 from pyflame.core import knobs
+from pyflame.core.dtype import outranks
 from pyflame.core.errors import DTypeError, PyFlameError
 from pyflame.core.parameters import parameters, starred
 from pyflame.core.state import state
@@ -210,7 +211,7 @@ def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
             if state.tracer is None and self._entry is None and not state.eager:
                 out = Tensor(fn(other, self._node) if swap else fn(self._node, other))
                 return out if state.pending <= _MAX_PENDING else settle(out)
-        elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool)):
+        elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool, complex)):
             return NotImplemented
         return call(fn, (other, self) if swap else (self, other), {})
 
@@ -232,7 +233,7 @@ def in_place(name: str) -> Callable[..., Any]:
     @functools.wraps(OPS[name].fn)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         out = function(self, *args, **kwargs)
-        if "bif".index(out.dtype.category) > "bif".index(self.dtype.category):
+        if outranks(out.dtype, self.dtype):
             raise DTypeError(
                 f"[{name}_] expected a result that {self.dtype.name} can hold but got {out.dtype.name}; "
                 f"cast the tensor first, or use {name} without the underscore"

@@ -158,6 +158,10 @@ def _seed(op: str, tensor: Tensor, gradient: Tensor | None) -> tuple[Entry | Lea
                 f"[{op}] expected a tensor with one element but got shape {tensor.shape}; reduce it with .sum() or "
                 ".mean(), or pass a gradient"
             )
+        if tensor.dtype.is_complex:
+            raise GradientError(
+                f"[{op}] expected a real number but got {tensor.dtype.name}; take .abs(), or pass a gradient"
+            )
         return tensor._tape, F.full_const(1, tensor.dtype, tensor.shape)
     if not isinstance(gradient, Tensor):
         raise ArgumentError(f"[{op}] expected a tensor as gradient but got {type(gradient).__name__}")

@@ -47,6 +47,19 @@ def is_floating_point(self: Tensor) -> bool:
     return self.dtype.is_float
 
 
+def is_complex(self: Tensor) -> bool:
+    """Whether the elements are complex numbers."""
+    return self.dtype.is_complex
+
+
+def _real(self: Tensor) -> Tensor:
+    return FUNCTIONS["real"](self)  # type: ignore[no-any-return]
+
+
+def _imag(self: Tensor) -> Tensor:
+    return FUNCTIONS["imag"](self)  # type: ignore[no-any-return]
+
+
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
     node = self._node
@@ -156,6 +169,7 @@ def _caster(dtype: DType) -> Callable[[Tensor], Tensor]:
 _CASTS = {
     "float": dt.float32, "double": dt.float64, "half": dt.float16, "bfloat16": dt.bfloat16, "int": dt.int32,
     "long": dt.int64, "short": dt.int16, "char": dt.int8, "byte": dt.uint8, "bool": dt.bool_,
+    "cfloat": dt.complex64, "cdouble": dt.complex128,
 }  # fmt: skip
 
 
@@ -330,6 +344,10 @@ def _positive(self: Tensor) -> Tensor:
     return self
 
 
+def _complex(self: Tensor) -> complex:
+    return complex(self.item())
+
+
 def _round(self: Tensor, digits: int | None = None) -> Tensor:
     if not digits:
         return FUNCTIONS["round"](self)  # type: ignore[no-any-return]
@@ -350,15 +368,18 @@ def _matrix_transposed(self: Tensor) -> Tensor:
 
 METHODS: dict[str, Any] = {
     "size": size, "dim": dim, "ndimension": dim, "nelement": Tensor.numel, "element_size": element_size,
-    "stride": stride, "is_floating_point": is_floating_point, "is_contiguous": contiguous_memory,
+    "stride": stride, "is_floating_point": is_floating_point, "is_complex": is_complex,
+    "is_contiguous": contiguous_memory,
     "to": to, "cpu": cpu, "cuda": cuda, "rocm": rocm, "type": type_, "type_as": type_as,
     "new_tensor": new_tensor, "new_full": new_full, "new_zeros": new_zeros, "new_ones": new_ones,
     "new_empty": new_empty, "contiguous": contiguous, "view": view, "view_as": view_as,
     "copy_": copy_, "fill_": fill_, "zero_": zero_, "detach_": detach_,
     "register_hook": gradients.register_hook, "retain_grad": gradients.retain_grad,
     "__contains__": _contains, "__format__": _format, "__reversed__": _reversed, "__pos__": _positive,
-    "__round__": _round,
+    "__round__": _round, "__complex__": _complex,
     "data": property(_get_data, _set_data, doc="The same memory without its tape; assigning replaces it."),
+    "real": property(_real, doc="The real parts."),
+    "imag": property(_imag, doc="The imaginary parts, of complex numbers."),
     "T": property(_transposed, doc="All axes in reverse order."),
     "mT": property(_matrix_transposed, doc="The last two axes swapped."),
     **{name: _caster(dtype) for name, dtype in _CASTS.items()},

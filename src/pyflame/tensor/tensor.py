@@ -219,7 +219,7 @@ class Tensor(Catalogue):
         return int(self.item())
 
     def __index__(self) -> int:
-        if self.dtype.is_float:
+        if self.dtype.has_gradient:
             raise DTypeError(f"[index] expected an integer tensor but got {self.dtype.name}")
         return int(self.item())
 
@@ -275,8 +275,10 @@ class Tensor(Catalogue):
                 raise GradientError("[requires_grad_] expected a leaf tensor but this one was computed; use .detach()")
             self._set_tape(None)
         elif tape is None:
-            if not self.dtype.is_float:
-                raise GradientError(f"[requires_grad_] expected a floating-point tensor but got {self.dtype.name}")
+            if not self.dtype.has_gradient:
+                raise GradientError(
+                    f"[requires_grad_] expected a floating-point or complex tensor but got {self.dtype.name}"
+                )
             self._set_tape(Leaf(read(self).meta, weakref.ref(self)))
         return self
 

@@ -33,10 +33,10 @@ def _is_leaf(value: Any) -> bool:
 def _differentiable(value: Any) -> Tensor:
     """An argument as a tensor of its own: part of the outer tape where there is one, else a leaf."""
     tensor = as_tensor(float(value) if isinstance(value, int) else value)
-    if not tensor.dtype.is_float:
+    if not tensor.dtype.has_gradient:
         raise GradientError(
-            f"[grad] expected floating-point arguments to differentiate but got {tensor.dtype.name}; choose others "
-            "with argnums"
+            f"[grad] expected floating-point or complex arguments to differentiate but got {tensor.dtype.name}; choose "
+            "others with argnums"
         )
     return FUNCTIONS["clone"](tensor) if tensor.requires_grad else tensor._snapshot().requires_grad_()
 

@@ -17,6 +17,28 @@
 
 #include "pf_math_f32.h"
 
+/* ---- complex numbers: kernels take them apart and put them together ---------------------------------------- */
+
+typedef struct {
+  float re, im;
+} pf_c64;
+typedef struct {
+  double re, im;
+} pf_c128;
+
+PF_FN pf_c64 pf_complex_float(float re, float im) {
+  pf_c64 z;
+  z.re = re;
+  z.im = im;
+  return z;
+}
+PF_FN pf_c128 pf_complex_double(double re, double im) {
+  pf_c128 z;
+  z.re = re;
+  z.im = im;
+  return z;
+}
+
 /* ---- float and double -------------------------------------------------------------------------------------- */
 
 PF_FN double pf_exp_f64(double x) { return exp(x); }
