@@ -31,7 +31,7 @@ def _raw(array: np.ndarray) -> bytes:
 
 @pytest.fixture
 def every_dtype() -> dict[str, pf.Tensor]:
-    return {d.name: pf.from_numpy(_values(d)) for d in ALL}
+    return {d.name: pf.from_numpy(_values(d)) for d in ALL if d is not pf.complex128}
 
 
 def test_every_dtype_comes_back(tmp_path, every_dtype):
@@ -44,6 +44,12 @@ def test_every_dtype_comes_back(tmp_path, every_dtype):
         for name, value in loaded.items():
             assert value.dtype is every_dtype[name].dtype and value.shape == (3, 4)
             assert _raw(value.numpy()) == _raw(every_dtype[name].numpy()), name
+
+
+def test_a_dtype_that_the_format_lacks_is_named(tmp_path):
+    with pytest.raises(pf.DTypeError, match=r"'x' is complex128; save its real and"):
+        save_file({"x": pf.ones(2, dtype=pf.complex128)}, tmp_path / "x.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 def test_torch_reads_what_we_write(tmp_path, every_dtype):

@@ -106,6 +106,12 @@ def _in_order(arrays: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
 def _header(
     arrays: Mapping[str, np.ndarray[Any, Any]], dtypes: Mapping[str, DType], metadata: Mapping[str, str]
 ) -> bytes:
+    for name, dtype in dtypes.items():
+        if dtype not in _CODE_OF:
+            raise DTypeError(
+                f"[save] expected a dtype that safetensors files have but {name!r} is {dtype.name}; save its real and "
+                "imaginary parts, or a complex64"
+            )
     sums = checksums.of_tensors({name: _raw(array) for name, array in arrays.items()})
     rows = {name: (_CODE_OF[dtypes[name]], array.shape, sums[name]) for name, array in arrays.items()}
     checked = json.dumps({"header": checksums.of_header(rows, metadata), "tensors": sums})
