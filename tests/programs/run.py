@@ -50,8 +50,15 @@ class Random:
 
 
 def writable(x: pf.Tensor) -> pf.Tensor:
-    """The tensor itself, for a write: views do not see it. A leaf of the tape refuses one, as in torch."""
-    return x.clone() if x.requires_grad and x.is_leaf else x
+    """The tensor itself, for a write, unless others share its memory: values of a program are known by number, and a
+    write makes a new one. (tests/views draws programs whose values share memory.) A leaf of the tape refuses a write,
+    as in torch."""
+    return x.clone() if (x.requires_grad and x.is_leaf) or shared(x) else x
+
+
+def shared(x: pf.Tensor) -> bool:
+    """Whether a tensor shares memory with another."""
+    return x._link is not None and (x._link.parent is not None or bool(x._link.live()))
 
 
 class PyFlame:
@@ -98,6 +105,10 @@ class PyFlame:
 
     def sgd(self, parameters: list[Any]) -> Any:
         return pf.optim.SGD(parameters, lr=0.02, momentum=0.5)
+
+    def apart(self, value: Any) -> Any:
+        """A value that does not change with the cells that are assigned before it."""
+        return value.clone() if shared(value) else value
 
     def assign(self, cell: Any, value: Any) -> None:
         if cell is not value:
@@ -162,6 +173,9 @@ class Torch:
 
     def sgd(self, parameters: list[Any]) -> Any:
         return torch.optim.SGD(parameters, lr=0.02, momentum=0.5)
+
+    def apart(self, value: Any) -> Any:
+        return value
 
     def assign(self, cell: Any, value: Any) -> None:
         cell.data = value.detach().to(cell.dtype).clone()
@@ -237,6 +251,8 @@ def _calls(program: Program, lib: Any, fn: Callable[..., list[Any]]) -> list[Res
         out = fn(*values)
         outputs, new = out[: len(program.outputs)], out[len(program.outputs) :]
         found = gradients(program, lib, outputs, [values[n] for n in wrt])
+        if program.state:
+            outputs, new = [lib.apart(o) for o in outputs], [lib.apart(value) for value in new]
         for (cell, _), value in zip(program.state, new, strict=True):
             lib.assign(cells[cell], value)
         return outputs, found

@@ -92,8 +92,8 @@ def script(program: Program) -> str:
         lines += [
             "",
             "",
-            "def own(L, x):  # views do not see a write in PyFlame",
-            "    return x if L is pf and not (x.requires_grad and x.is_leaf) else x.clone()",
+            "def own(L, x):  # each write makes a new value",
+            "    return x if L is pf and x._link is None and not (x.requires_grad and x.is_leaf) else x.clone()",
         ]
     if "checkpoint(" in text:
         lines += ["", "", "def checkpoint(fn, *args):"]
