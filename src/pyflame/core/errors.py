@@ -114,6 +114,13 @@ class StateDictError(PyFlameError, RuntimeError):
     """Saved state whose names or shapes are not those of the object it should go into."""
 
 
+def type_name(value: object) -> str:
+    """The name of a value's type; that of another library's tensor with the library, not to be taken for ours."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    return f"{library}.{kind.__name__}" if kind.__name__ == "Tensor" and library != "pyflame" else kind.__name__
+
+
 def suggest(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
     """'; did you mean ...?' for the nearest known name, or nothing where none is alike."""
     import difflib  # imported here: it is needed by a mistake only

@@ -7,7 +7,7 @@ epoch at once; a loader slices it, which costs nothing per item and lets it star
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any
 
@@ -100,7 +100,30 @@ class SeededSampler(Sampler):
     def __iter__(self) -> Iterator[int]:
         order = self.order()
         self.epoch += 1
-        return iter(order.tolist())
+        return iter(order if isinstance(order, LongOrder) else order.tolist())
+
+
+class LongOrder:
+    """More indices than memory should hold: made in chunks, when a chunk is asked for, of a chunk's number alone."""
+
+    def __init__(self, total: int, chunk: int, make: Callable[[int], np.ndarray[Any, Any]]) -> None:
+        self._total, self._chunk, self._make = total, chunk, make
+
+    def __len__(self) -> int:
+        return self._total
+
+    def __getitem__(self, wanted: slice) -> np.ndarray[Any, Any]:
+        start, stop, _ = wanted.indices(self._total)
+        first, last = start // self._chunk, max(stop - 1, start) // self._chunk
+        joined = np.concatenate([self._make(k) for k in range(first, last + 1)])
+        return joined[start - first * self._chunk : stop - first * self._chunk]
+
+    def __iter__(self) -> Iterator[int]:
+        for start in range(0, self._total, self._chunk):
+            yield from self[start : start + self._chunk].tolist()
+
+
+_LONG = 1 << 24  # indices that are made at once
 
 
 class RandomSampler(SeededSampler):
@@ -132,6 +155,14 @@ class RandomSampler(SeededSampler):
         n, wanted = len(self.data_source), self.num_samples
         if n == 0:
             return np.empty(0, np.int64)
+        if wanted > max(_LONG, n):
+            chunk, epoch = (1 << 16 if self.replacement else n), self.epoch
+
+            def make(k: int) -> np.ndarray[Any, Any]:
+                own = rng(self.seed, epoch, k)
+                return own.integers(0, n, chunk) if self.replacement else own.permutation(n)
+
+            return LongOrder(wanted, chunk, make)
         if self.replacement:
             return random.integers(0, n, wanted)
         rounds = [random.permutation(n) for _ in range(-(-wanted // n))]

@@ -28,7 +28,7 @@ from pyflame.core.dtype import (
     promote_scalar,
     promote_types,
 )
-from pyflame.core.errors import DTypeError
+from pyflame.core.errors import DTypeError, type_name
 from pyflame.core.parameters import parameters, positional
 from pyflame.core.shape import broadcast_shapes
 from pyflame.core.state import state
@@ -115,7 +115,7 @@ def common_dtype(op: str, args: tuple[Any, ...]) -> DType:
         elif is_number(arg) or is_complex_number(arg):
             scalars.append(as_number(arg))
         else:
-            raise DTypeError(f"[{op}] expected tensors or numbers but got {type(arg).__name__} {arg!r}")
+            raise DTypeError(f"[{op}] expected tensors or numbers but got {type_name(arg)} {arg!r}")
     dims, zero = ranked
     result = dims or zero
     if dims is not None and zero is not None and outranks(zero, dims):
@@ -152,7 +152,7 @@ def as_node(value: Any, dtype: DType) -> Node:
     if isinstance(value, Node):
         return cast(value, dtype)
     if not is_number(value) and not (dtype.is_complex and is_complex_number(value)):
-        raise DTypeError(f"[tensor] expected a tensor or a number but got {type(value).__name__} {value!r}")
+        raise DTypeError(f"[tensor] expected a tensor or a number but got {type_name(value)} {value!r}")
     return const(as_number(value), dtype)
 
 

@@ -195,14 +195,16 @@ class Module:
     ) -> Iterator[tuple[str, Module]]:
         """(name, module) of this module and all below it, each once."""
         memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, child in self._modules.items():
-            if child is not None:
-                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+        stack: list[tuple[str, Module]] = [(prefix, self)]
+        while stack:  # not recursive: models may be nested deeper than Python's calls
+            name, module = stack.pop()
+            if module in memo:
+                continue
+            if remove_duplicate:
+                memo.add(module)
+            yield name, module
+            inner = f"{name}." if name else ""
+            stack += [(inner + n, child) for n, child in reversed(module._modules.items()) if child is not None]
 
     def _named(self, group: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()

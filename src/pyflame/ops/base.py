@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyflame.core.dtype import DType, as_dtype, int64
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.shape import Region, Shape, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, composite, const, is_number, primitive
@@ -29,7 +29,7 @@ def want_tensors(op: str, **args: Any) -> None:
     """Raise for an argument that is no tensor."""
     for name, value in args.items():
         if not isinstance(value, Node):
-            got = type(value).__name__
+            got = type_name(value)
             raise DTypeError(f"[{op}] expected a tensor as {name} but got {got}; wrap it in pf.tensor(...)")
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError, suggest
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError, suggest, type_name
 from pyflame.core.parameters import parameters, positional
 from pyflame.ops.names import TENSORS_FIRST, TENSORS_ONLY
 from pyflame.tensor.tensor import Tensor
@@ -48,7 +48,7 @@ def check_tensors(op: str, wanted: list[tuple[int, str, bool]], args: tuple[Any,
     for position, name, optional in wanted:
         value = args[position] if position < len(args) else kwargs.get(name, _ABSENT)
         if not isinstance(value, _TENSORS) and value is not _ABSENT and not (optional and value is None):
-            got = type(value).__name__
+            got = type_name(value)
             raise DTypeError(f"[{op}] expected a tensor as {name} but got {got}; wrap it in pf.tensor(...)")
 
 

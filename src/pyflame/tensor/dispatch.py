@@ -12,7 +12,7 @@ import numpy as np
 from pyflame.autograd import record
 from pyflame.core import knobs
 from pyflame.core.dtype import outranks
-from pyflame.core.errors import DTypeError, PyFlameError
+from pyflame.core.errors import DTypeError, PyFlameError, type_name
 from pyflame.core.parameters import parameters, starred
 from pyflame.core.state import state
 from pyflame.core.undo import Undo
@@ -212,6 +212,10 @@ def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
                 out = Tensor(fn(other, self._node) if swap else fn(self._node, other))
                 return out if state.pending <= _MAX_PENDING else settle(out)
         elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool, complex)):
+            if kind.__name__ == "Tensor":  # another library's, which Python's own message would call by the same name
+                raise DTypeError(
+                    f"[{name}] expected a tensor or a number but got {type_name(other)}; pf.tensor(...) takes it"
+                )
             return NotImplemented
         return call(fn, (other, self) if swap else (self, other), {})
 
