@@ -95,6 +95,7 @@ from pyflame.tensor.devices import (
     synchronize,
 )
 from pyflame.tensor.dispatch import FUNCTIONS as _FUNCTIONS
+from pyflame.tensor.factorizations import cholesky, det, inverse, logdet, pinverse, qr, slogdet
 from pyflame.tensor.gradients import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from pyflame.tensor.indexing import argwhere, masked_select, nonzero
 from pyflame.tensor.interop import from_dlpack
@@ -186,6 +187,7 @@ __all__ = [
     "cdouble",
     "cfloat",
     "checkpoint",
+    "cholesky",
     "clear_cache",
     "compile_stats",
     "complex64",
@@ -193,6 +195,7 @@ __all__ = [
     "current_stream",
     "custom_gradient",
     "default_stream",
+    "det",
     "deterministic",
     "device",
     "device_info",
@@ -232,9 +235,11 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "inverse",
     "is_grad_enabled",
     "jit",
     "linspace",
+    "logdet",
     "logspace",
     "long",
     "manual_seed",
@@ -254,7 +259,9 @@ __all__ = [
     "one_hot",
     "ones",
     "ones_like",
+    "pinverse",
     "promote_types",
+    "qr",
     "rand",
     "rand_like",
     "randint",
@@ -280,6 +287,7 @@ __all__ = [
     "set_memory_fraction",
     "set_rng_state",
     "short",
+    "slogdet",
     "synchronize",
     "tensor",
     "tril_indices",
@@ -310,6 +318,8 @@ _LATER = {
     **{room: (room, None) for room in _ROOMS},
     **{name: ("tensor.torch_names", name) for name in _TORCH_NAMES},
     "aot": ("transform.aot", None),
+    "linalg": ("tensor.linalg", None),
+    "matrix_power": ("tensor.matrix_norms", "matrix_power"),
     "sim": ("tensor.sim", None),
     "GradScaler": ("optim", "GradScaler"),
     "annotate": ("profiling", "annotate"),

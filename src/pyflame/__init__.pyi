@@ -79,6 +79,7 @@ from pyflame.profiling import profile as profile
 from pyflame.schedule.patterns import can_fuse as can_fuse
 from pyflame.tensor import Tensor as Tensor
 from pyflame.tensor import autograd as autograd
+from pyflame.tensor import linalg as linalg
 from pyflame.tensor import sim as sim
 from pyflame.tensor.counted import one_hot as one_hot
 from pyflame.tensor.counted import repeat_interleave as repeat_interleave
@@ -108,6 +109,13 @@ from pyflame.tensor.devices import get_device as get_device
 from pyflame.tensor.devices import reset_device as reset_device
 from pyflame.tensor.devices import set_device as set_device
 from pyflame.tensor.devices import synchronize as synchronize
+from pyflame.tensor.factorizations import cholesky as cholesky
+from pyflame.tensor.factorizations import det as det
+from pyflame.tensor.factorizations import inverse as inverse
+from pyflame.tensor.factorizations import logdet as logdet
+from pyflame.tensor.factorizations import pinverse as pinverse
+from pyflame.tensor.factorizations import qr as qr
+from pyflame.tensor.factorizations import slogdet as slogdet
 from pyflame.tensor.gradients import enable_grad as enable_grad
 from pyflame.tensor.gradients import inference_mode as inference_mode
 from pyflame.tensor.gradients import is_grad_enabled as is_grad_enabled
@@ -118,6 +126,7 @@ from pyflame.tensor.indexing import masked_select as masked_select
 from pyflame.tensor.indexing import nonzero as nonzero
 from pyflame.tensor.interop import from_dlpack as from_dlpack
 from pyflame.tensor.kernels import compile_kernel as compile_kernel
+from pyflame.tensor.matrix_norms import matrix_power as matrix_power
 from pyflame.tensor.memory import empty_cache as empty_cache
 from pyflame.tensor.memory import max_memory_allocated as max_memory_allocated
 from pyflame.tensor.memory import max_memory_reserved as max_memory_reserved
@@ -354,6 +363,7 @@ __all__ = [
     "channels_last",
     "channels_last_3d",
     "checkpoint",
+    "cholesky",
     "chunk",
     "clamp",
     "clamp_max",
@@ -398,6 +408,7 @@ __all__ = [
     "default_generator",
     "default_stream",
     "deg2rad",
+    "det",
     "deterministic",
     "device",
     "device_info",
@@ -513,6 +524,7 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "inverse",
     "io",
     "is_autocast_enabled",
     "is_floating_point",
@@ -541,6 +553,7 @@ __all__ = [
     "less",
     "less_equal",
     "lgamma",
+    "linalg",
     "linear",
     "linspace",
     "load",
@@ -552,6 +565,7 @@ __all__ = [
     "logaddexp",
     "logaddexp2",
     "logcumsumexp",
+    "logdet",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -567,6 +581,7 @@ __all__ = [
     "masked_scatter",
     "masked_select",
     "matmul",
+    "matrix_power",
     "max_memory_allocated",
     "max_memory_reserved",
     "max_pool1d",
@@ -624,6 +639,7 @@ __all__ = [
     "pad",
     "permute",
     "pi",
+    "pinverse",
     "polar",
     "polygamma",
     "positive",
@@ -634,6 +650,7 @@ __all__ = [
     "profiling",
     "promote_types",
     "put",
+    "qr",
     "quantile",
     "rad2deg",
     "rand",
@@ -706,6 +723,7 @@ __all__ = [
     "sinc",
     "sinh",
     "slice_scatter",
+    "slogdet",
     "smooth_l1_loss",
     "softmax",
     "softplus",

@@ -106,6 +106,10 @@ class NotSupportedError(PyFlameError, NotImplementedError):
     """Something of PyTorch's API that PyFlame does not have; the message names what to use instead."""
 
 
+class LinAlgError(PyFlameError, RuntimeError):
+    """A matrix that a factorisation does not exist for: singular, or not positive."""
+
+
 class FileFormatError(PyFlameError, ValueError):
     """A file that is damaged, cut off or of another format; the message names it."""
 

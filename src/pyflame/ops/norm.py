@@ -190,7 +190,9 @@ def norm(x: Node, p: Any = 2, axis: Any = None, keepdims: bool = False, dtype: o
     tensor(5.)
     """
     if p != "fro" and not is_number(p):
-        raise ArgumentError(f"[norm] expected a number or 'fro' as p but got {p!r}")
+        raise ArgumentError(
+            f"[norm] expected a number or 'fro' as p but got {p!r}; linalg.matrix_norm has the norms of matrices"
+        )
     x = x if dtype is None else cast(x, as_dtype(dtype))
     x = F.abs(x) if x.dtype.is_complex else x
     if not x.dtype.is_float:

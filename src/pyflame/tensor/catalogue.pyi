@@ -389,6 +389,9 @@ class Catalogue:
     def char(self) -> Tensor:
         """A conversion to int8."""
 
+    def cholesky(self, *, upper: builtins.bool = False) -> Tensor:
+        """The lower triangle L with L @ L.T = a, of symmetric positive matrices; or its transpose. Evaluates them."""
+
     def chunk(self, chunks: builtins.int, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
         """At most `chunks` parts of equal size along an axis; the last may be smaller. No copies."""
 
@@ -498,6 +501,9 @@ class Catalogue:
 
     def deg2rad_(self) -> Tensor:
         """An angle in degrees, in radians."""
+
+    def det(self) -> Tensor:
+        """The determinant of square matrices. Evaluates them."""
 
     def detach_(self) -> Tensor:
         """Leave the tape."""
@@ -840,6 +846,9 @@ class Catalogue:
     def int(self) -> Tensor:
         """A conversion to int32."""
 
+    def inverse(self) -> Tensor:
+        """The inverse of square matrices. Evaluates them."""
+
     def is_complex(self) -> builtins.bool:
         """Whether the elements are complex numbers."""
 
@@ -1012,6 +1021,9 @@ class Catalogue:
 
     def logcumsumexp(self, axis: Any) -> Tensor:
         """The logarithm of running sums of exp(x) along an axis, without overflow."""
+
+    def logdet(self) -> Tensor:
+        """The logarithm of the determinant, NaN where that is negative. Evaluates its argument."""
 
     def logical_and(self, y: TensorLike) -> Tensor:
         """Whether both are true (not 0)."""
@@ -1288,6 +1300,9 @@ class Catalogue:
     def pin_memory(self, *args: Any, **kwargs: Any) -> Tensor:
         """The tensor itself."""
 
+    def pinverse(self, *, rtol: builtins.float | None = None) -> Tensor:
+        """The pseudo-inverse, without singular values below rtol times the largest. Evaluates a."""
+
     def positive(self) -> Tensor:
         """The tensor itself: +x."""
 
@@ -1536,6 +1551,9 @@ class Catalogue:
         step: builtins.int = 1,
     ) -> Tensor:
         """A copy with a range along an axis replaced."""
+
+    def slogdet(self) -> Any:
+        """The sign of the determinant of square matrices, and the logarithm of its size. Evaluates them."""
 
     def softmax(
         self, axis: builtins.int = -1, dtype: builtins.object = None, *, dim: builtins.int | None = None

@@ -17,7 +17,18 @@ from pyflame.engine.evaluate import evaluate
 from pyflame.ir import OPS, F, cast, copy_to, placed
 from pyflame.ir.opdef import ELEMENTWISE, LEAF
 from pyflame.ops.names import ALIASES
-from pyflame.tensor import counted, creation, gradients, indexing, interop, random, sets, torch_methods, views
+from pyflame.tensor import (
+    counted,
+    creation,
+    factorizations,
+    gradients,
+    indexing,
+    interop,
+    random,
+    sets,
+    torch_methods,
+    views,
+)
 from pyflame.tensor.arguments import typed
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
@@ -389,6 +400,7 @@ METHODS: dict[str, Any] = {
     **sets.FUNCTIONS,
     **counted.FUNCTIONS,
     **{name: method for name, method in torch_methods.METHODS.items() if not hasattr(Tensor, name)},
+    **factorizations.METHODS,
 }  # fmt: skip
 
 

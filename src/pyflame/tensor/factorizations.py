@@ -1,0 +1,380 @@
+"""Linear algebra as in torch.linalg: inverses, determinants, factorisations and norms of (batches of) matrices.
+
+Factorisations run in LAPACK, through NumPy, on the host: they evaluate their argument at once, and raise under jit.
+Their gradients are matrix products and solves over tensors, so they can be differentiated again where the rule is
+written with functions of the argument.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pyflame.core.dtype import float32, float64
+from pyflame.core.errors import ArgumentError, DTypeError, LinAlgError, ShapeError
+from pyflame.core.state import state
+from pyflame.tensor.creation import eye, place_of, tensor, zeros_like
+from pyflame.tensor.custom import custom_gradient
+from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.tensor import Tensor
+
+F: dict[str, Callable[..., Tensor]] = FUNCTIONS
+_Array = np.ndarray[Any, Any]
+
+
+class Slogdet(NamedTuple):
+    """The sign of a determinant, and the logarithm of its size."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class QR(NamedTuple):
+    """A matrix with orthonormal columns and an upper triangle."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class SVD(NamedTuple):
+    """Left singular vectors, singular values, and right singular vectors as rows."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class Eigh(NamedTuple):
+    """Eigenvalues in ascending order, and eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+def _matrix(op: str, a: Any, square: bool = False) -> Tensor:
+    if not isinstance(a, Tensor):
+        raise DTypeError(f"[{op}] expected a tensor but got {type(a).__name__}; wrap it in pf.tensor(...)")
+    if a.dtype not in (float32, float64):
+        raise DTypeError(f"[{op}] expected float32 or float64 but got {a.dtype.name}; cast with .to(pf.float32)")
+    if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
+        raise ShapeError(f"[{op}] expected {'square ' * square}matrices (..., n, m) but got shape {a.shape}")
+    return a
+
+
+def _host(op: str, fn: Callable[..., Any], like: Tensor, *tensors: Tensor, **options: Any) -> Any:
+    """A function of NumPy's, applied to the values of tensors; the results as tensors."""
+    try:
+        with np.errstate(all="ignore"):
+            out = fn(*[t.detach().numpy() for t in tensors], **options)
+    except np.linalg.LinAlgError as error:
+        raise LinAlgError(f"[{op}] expected a matrix that it is defined for but got one that is not: {error}") from None
+    place = place_of(like, None)
+    made = [tensor(np.asarray(o, like.dtype.numpy), device=place) for o in (out if isinstance(out, tuple) else (out,))]
+    return tuple(made) if isinstance(out, tuple) else made[0]
+
+
+def _again(fn: Callable[..., Any], known: Any, *args: Any) -> Any:
+    """A result that a gradient needs: computed again from the arguments where the gradient is differentiated too."""
+    return fn(*args) if state.grad_enabled else known
+
+
+# --- inverses and solutions -------------------------------------------------------------------------------------------
+
+
+@custom_gradient
+def _inv(a: Tensor) -> Any:
+    out = _host("inv", np.linalg.inv, a, a)
+
+    def backward(g: Tensor) -> Any:  # d(A^-1) = -A^-1 dA A^-1
+        y = _again(_inv, out, a).mT
+        return -(y @ g @ y)
+
+    return out, backward
+
+
+def inv(a: Tensor) -> Tensor:
+    """The inverse of square matrices. Evaluates them.
+
+    >>> pf.linalg.inv(pf.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5 , 0.  ],
+            [0.  , 0.25]])
+    """
+    return _inv(_matrix("inv", a, square=True))  # type: ignore[no-any-return]
+
+
+@custom_gradient
+def _solve(a: Tensor, b: Tensor) -> Any:
+    out = _host("solve", np.linalg.solve, a, a, b)
+
+    def backward(g: Tensor) -> tuple[Tensor, Tensor]:  # X = A^-1 B: dB = A^-T g, dA = -dB X^T
+        gb = _solve(a.mT, g)
+        return -(gb @ _again(_solve, out, a, b).mT), gb
+
+    return out, backward
+
+
+def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
+    """X with a @ X = b, or X @ a = b if not `left`; b may hold vectors. Evaluates both.
+
+    >>> pf.linalg.solve(pf.tensor([[2.0, 0.0], [0.0, 4.0]]), pf.tensor([2.0, 2.0]))
+    tensor([1. , 0.5])
+    """
+    a = _matrix("solve", a, square=True)
+    if not left:
+        return solve(a.mT, b.mT).mT
+    vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
+    right = b.unsqueeze(-1) if vector else _matrix("solve", b)
+    if right.dtype is not a.dtype or right.shape[-2] != a.shape[-1]:
+        raise ShapeError(f"[solve] expected right sides of {a.dtype.name} that fit {a.shape} but got {b.shape}")
+    batch = np.broadcast_shapes(a.shape[:-2], right.shape[:-2])
+    a, right = a.expand(*batch, *a.shape[-2:]), right.expand(*batch, *right.shape[-2:])
+    out = _solve(a, right)
+    return out.squeeze(-1) if vector else out  # type: ignore[no-any-return]
+
+
+def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """X with a @ X = b, or X @ a = b if not `left`, of the triangle of a that is named. Evaluates both.
+
+    >>> pf.linalg.solve_triangular(pf.tensor([[2.0, 9.0], [0.0, 4.0]]), pf.tensor([[2.0], [0.0]]), upper=True)
+    tensor([[1.],
+            [0.]])
+    """
+    a = _matrix("solve_triangular", a, square=True)
+    triangle = F["triu" if upper else "tril"](a, int(upper) - int(not upper) if unitriangular else 0)
+    if unitriangular:
+        triangle = triangle + eye(a.shape[-1], dtype=a.dtype)
+    return solve(triangle, b, left=left)
+
+
+# --- determinants -----------------------------------------------------------------------------------------------------
+
+
+@custom_gradient
+def _slogdet(a: Tensor) -> Any:
+    sign, size = _host("slogdet", lambda x: tuple(np.linalg.slogdet(x)), a, a)
+    return (sign, size), lambda _, g: g[..., None, None] * inv(a).mT  # d log|det A| = tr(A^-1 dA)
+
+
+def slogdet(a: Tensor) -> Slogdet:
+    """The sign of the determinant of square matrices, and the logarithm of its size. Evaluates them.
+
+    >>> pf.linalg.slogdet(pf.eye(2)).sign
+    tensor(1.)
+    """
+    return Slogdet(*_slogdet(_matrix("slogdet", a, square=True)))
+
+
+def logdet(a: Tensor) -> Tensor:
+    """The logarithm of the determinant, NaN where that is negative. Evaluates its argument.
+
+    >>> pf.logdet(pf.eye(2))
+    tensor(0.)
+    """
+    sign, size = slogdet(a)
+    return F["where"](sign < 0, float("nan"), size)
+
+
+@custom_gradient
+def _det(a: Tensor) -> Any:
+    out = _host("det", np.linalg.det, a, a)
+
+    def backward(g: Tensor) -> Any:  # d det A = tr(adj(A) dA), and adj(A) has a value where A has no inverse
+        return g[..., None, None] * _adjugate(a).mT
+
+    return out, backward
+
+
+def _adjugate(a: Tensor) -> Tensor:
+    """det(A) A^-1, from the singular values: products of all but one of them."""
+    u, s, vh = svd(a, full_matrices=False)
+    n = s.shape[-1]
+    others = F["where"](eye(n, dtype=s.dtype) == 1, 1.0, s.unsqueeze(-2)).prod(-1)
+    sign: Tensor = (_det(u) * _det(vh)).detach()  # 1 or -1
+    return sign[..., None, None] * (vh.mT * others.unsqueeze(-2)) @ u.mT
+
+
+def det(a: Tensor) -> Tensor:
+    """The determinant of square matrices. Evaluates them.
+
+    >>> pf.linalg.det(pf.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor(8.)
+    """
+    return _det(_matrix("det", a, square=True))  # type: ignore[no-any-return]
+
+
+# --- factorisations ---------------------------------------------------------------------------------------------------
+
+
+@custom_gradient
+def _cholesky(a: Tensor) -> Any:
+    out = _host("cholesky", np.linalg.cholesky, a, a)
+
+    def backward(g: Tensor) -> Any:  # S = L^-T P L^-1 with P the lower half of L^T g; the gradient is symmetric
+        low = _again(_cholesky, out, a)
+        half = F["tril"](low.mT @ g)
+        half = half - 0.5 * F["diag_embed"](F["diagonal"](half, 0, -2, -1))
+        s = _solve(low.mT, _solve(low.mT, half.mT).mT)
+        return 0.5 * (s + s.mT)
+
+    return out, backward
+
+
+def cholesky(a: Tensor, *, upper: bool = False) -> Tensor:
+    """The lower triangle L with L @ L.T = a, of symmetric positive matrices; or its transpose. Evaluates them.
+
+    >>> pf.linalg.cholesky(pf.tensor([[4.0, 0.0], [0.0, 9.0]]))
+    tensor([[2., 0.],
+            [0., 3.]])
+    """
+    low = _cholesky(_matrix("cholesky", a, square=True))
+    return low.mT if upper else low  # type: ignore[no-any-return]
+
+
+@custom_gradient
+def _qr(a: Tensor) -> Any:
+    q, r = _host("qr", lambda x: tuple(np.linalg.qr(x)), a, a)
+
+    def backward(gq: Tensor, gr: Tensor) -> Any:
+        if a.shape[-2] < a.shape[-1]:
+            raise ShapeError(f"[qr] expected no more columns than rows for a gradient but got shape {a.shape}")
+        # dA = (gQ + Q M') R^-T, where M = R gR^T - gQ^T Q and M' is its lower half, mirrored
+        q_, r_ = _again(_qr, (q, r), a)
+        m = r_ @ gr.mT - gq.mT @ q_
+        low = F["tril"](m, -1)
+        mirrored = low + low.mT + F["diag_embed"](F["diagonal"](m, 0, -2, -1))
+        return _solve(r_, (gq + q_ @ mirrored).mT).mT
+
+    return (q, r), backward
+
+
+def qr(a: Tensor, mode: str = "reduced") -> QR:
+    """a = Q @ R with orthonormal columns Q and an upper triangle R. Evaluates a.
+
+    >>> pf.linalg.qr(pf.randn(4, 2)).R.shape
+    (2, 2)
+    """
+    a = _matrix("qr", a)
+    if mode == "reduced":
+        return QR(*_qr(a))
+    if mode not in ("complete", "r"):
+        raise ArgumentError(f"[qr] expected mode 'reduced', 'complete' or 'r' but got {mode!r}")
+    if mode == "r":
+        return QR(a.new_empty(0), _host("qr", np.linalg.qr, a, a, mode="r"))
+    return QR(*_host("qr", lambda x: tuple(np.linalg.qr(x, mode="complete")), a, a))
+
+
+@custom_gradient
+def _eigh(a: Tensor, *, triangle: Any) -> Any:
+    values, vectors = _host("eigh", lambda x: tuple(np.linalg.eigh(x, triangle)), a, a)
+
+    def backward(gl: Tensor, gv: Tensor) -> Any:  # V (diag(gL) + (V^T gV) / (l_j - l_i)) V^T
+        low, v = _again(functools.partial(_eigh, triangle=triangle), (values, vectors), a)
+        apart = _apart(low.unsqueeze(-2) - low.unsqueeze(-1))
+        inner = (v.mT @ gv) * apart + F["diag_embed"](gl)
+        return v @ inner @ v.mT
+
+    return (values, vectors), backward
+
+
+def _apart(differences: Tensor) -> Tensor:
+    """1 / differences, 0 on the diagonal."""
+    diagonal = eye(differences.shape[-1], dtype=differences.dtype)
+    return (1 - diagonal) / (differences + diagonal)
+
+
+def eigh(a: Tensor, UPLO: str = "L") -> Eigh:
+    """Eigenvalues and eigenvectors of symmetric matrices, of which one triangle is read. Evaluates them.
+
+    >>> pf.linalg.eigh(pf.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+    tensor([1., 2.])
+    """
+    a = _matrix("eigh", a, square=True)
+    if UPLO not in ("L", "U"):
+        raise ArgumentError(f"[eigh] expected UPLO 'L' or 'U' but got {UPLO!r}")
+    return Eigh(*_eigh(a, triangle=UPLO))
+
+
+def eigvalsh(a: Tensor, UPLO: str = "L") -> Tensor:
+    """Eigenvalues of symmetric matrices, in ascending order. Evaluates them.
+
+    >>> pf.linalg.eigvalsh(pf.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    tensor([1., 2.])
+    """
+    return eigh(a, UPLO).eigenvalues
+
+
+@custom_gradient
+def _svd(a: Tensor) -> Any:
+    u, s, vh = _host("svd", lambda x: tuple(np.linalg.svd(x, full_matrices=False)), a, a)
+
+    def backward(gu: Tensor, gs: Tensor, gvh: Tensor) -> Any:
+        # A gradient is U (skew(U^T gU) / E S + S skew(V^T gV) / E + diag(gS)) V^T, E_ij = s_j^2 - s_i^2, and what of
+        # gU and gV lies outside of the spaces of U and V
+        u_, s_, vh_ = _again(_svd, (u, s, vh), a)
+        v, gv = vh_.mT, gvh.mT
+        apart = _apart((s_ * s_).unsqueeze(-2) - (s_ * s_).unsqueeze(-1))
+        left, right = ((m - m.mT) * apart for m in (u_.mT @ gu, v.mT @ gv))
+        inner = left * s_.unsqueeze(-2) + s_.unsqueeze(-1) * right + F["diag_embed"](gs)
+        out = u_ @ inner @ vh_
+        if a.shape[-2] > s_.shape[-1]:
+            out = out + ((gu - u_ @ (u_.mT @ gu)) / s_.unsqueeze(-2)) @ vh_
+        if a.shape[-1] > s_.shape[-1]:
+            out = out + (u_ / s_.unsqueeze(-2)) @ (gvh - (gvh @ v) @ vh_)
+        return out
+
+    return (u, s, vh), backward
+
+
+def svd(a: Tensor, full_matrices: bool = True) -> SVD:
+    """a = U @ diag(S) @ Vh; with full_matrices U and Vh are square, and have no gradient then. Evaluates a.
+
+    >>> pf.linalg.svd(pf.tensor([[3.0, 0.0], [0.0, 4.0]])).S
+    tensor([4., 3.])
+    """
+    a = _matrix("svd", a)
+    if not full_matrices or a.shape[-1] == a.shape[-2]:
+        return SVD(*_svd(a))
+    return SVD(*_host("svd", lambda x: tuple(np.linalg.svd(x)), a, a))
+
+
+def svdvals(a: Tensor) -> Tensor:
+    """Singular values, in descending order. Evaluates a.
+
+    >>> pf.linalg.svdvals(pf.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    tensor([4., 3.])
+    """
+    return svd(a, False).S
+
+
+def pinv(a: Tensor, *, rtol: float | None = None) -> Tensor:
+    """The pseudo-inverse, without singular values below rtol times the largest. Evaluates a.
+
+    >>> pf.linalg.pinv(pf.tensor([[2.0, 0.0]]))
+    tensor([[0.5],
+            [0. ]])
+    """
+    u, s, vh = svd(a, False)
+    share = max(a.shape[-2:]) * float(np.finfo(a.dtype.numpy).eps) if rtol is None else rtol
+    if not s.shape[-1]:
+        return zeros_like(a.mT)
+    kept = s > share * s.amax(-1, True)
+    inverse: Tensor = F["where"](kept, 1.0 / F["where"](kept, s, 1.0), 0.0)
+    return (vh.mT * inverse.unsqueeze(-2)) @ u.mT
+
+
+def matrix_rank(a: Tensor, *, rtol: float | None = None) -> Tensor:
+    """How many singular values are above rtol times the largest. Evaluates a.
+
+    >>> pf.linalg.matrix_rank(pf.ones(3, 3))
+    tensor(1)
+    """
+    s = svdvals(a).detach()
+    share = max(a.shape[-2:]) * float(np.finfo(a.dtype.numpy).eps) if rtol is None else rtol
+    return (s > share * s.amax(-1, True)).sum(-1) if s.shape[-1] else s.sum(-1).long()
+
+
+inverse, pinverse = inv, pinv  # PyTorch's older names
+METHODS = {"cholesky": cholesky, "det": det, "inverse": inv, "logdet": logdet, "pinverse": pinv, "slogdet": slogdet}

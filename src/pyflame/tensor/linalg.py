@@ -1,0 +1,64 @@
+"""pf.linalg: the names of torch.linalg."""
+
+from __future__ import annotations
+
+from pyflame.core.errors import LinAlgError
+from pyflame.tensor.arguments import publish
+from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.factorizations import (
+    cholesky,
+    det,
+    eigh,
+    eigvalsh,
+    inv,
+    matrix_rank,
+    pinv,
+    qr,
+    slogdet,
+    solve,
+    solve_triangular,
+    svd,
+    svdvals,
+)
+from pyflame.tensor.matrix_norms import (
+    cond,
+    cross,
+    diagonal,
+    matrix_norm,
+    matrix_power,
+    multi_dot,
+    norm,
+    vecdot,
+    vector_norm,
+)
+
+matmul = FUNCTIONS["matmul"]
+
+__all__ = [
+    "LinAlgError",
+    "cholesky",
+    "cond",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "multi_dot",
+    "norm",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "vecdot",
+    "vector_norm",
+]
+
+publish(__all__, globals(), __name__)
