@@ -81,6 +81,7 @@ from pyflame.tensor import Tensor as Tensor
 from pyflame.tensor import autograd as autograd
 from pyflame.tensor import linalg as linalg
 from pyflame.tensor import sim as sim
+from pyflame.tensor import sparse as sparse
 from pyflame.tensor.counted import one_hot as one_hot
 from pyflame.tensor.counted import repeat_interleave as repeat_interleave
 from pyflame.tensor.creation import arange as arange
@@ -165,6 +166,8 @@ from pyflame.tensor.sets import equal as equal
 from pyflame.tensor.sets import numel as numel
 from pyflame.tensor.sets import unique as unique
 from pyflame.tensor.sets import unique_consecutive as unique_consecutive
+from pyflame.tensor.sparse import sparse_coo_tensor as sparse_coo_tensor
+from pyflame.tensor.sparse import spmm as spmm
 from pyflame.tensor.streams import Event as Event
 from pyflame.tensor.streams import Stream as Stream
 from pyflame.tensor.streams import current_stream as current_stream
@@ -729,8 +732,11 @@ __all__ = [
     "softplus",
     "softsign",
     "sort",
+    "sparse",
+    "sparse_coo_tensor",
     "split",
     "split_with_sizes",
+    "spmm",
     "sqrt",
     "square",
     "squeeze",

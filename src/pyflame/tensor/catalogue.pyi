@@ -1695,6 +1695,9 @@ class Catalogue:
     def to_dense(self, *args: Any, **kwargs: Any) -> Tensor:
         """The tensor itself."""
 
+    def to_sparse(self) -> Any:
+        """The elements that are not 0, and their positions (see pf.sparse). Evaluates the tensor."""
+
     def topk(self, k: builtins.int, axis: Any = -1, largest: builtins.bool = True, sorted: builtins.bool = True) -> Any:
         """The k largest (or smallest) elements along an axis in order, and where they lie; of equals the first ones."""
 

@@ -338,6 +338,13 @@ def in_place_names() -> list[str]:
 # --- Python's protocols -----------------------------------------------------------------------------------------------
 
 
+def to_sparse(self: Tensor) -> Any:
+    """The elements that are not 0, and their positions (see pf.sparse). Evaluates the tensor."""
+    from pyflame.tensor.sparse import to_sparse as convert  # here: few programs need it
+
+    return convert(self)
+
+
 def _contains(self: Tensor, value: Any) -> bool:
     return bool(FUNCTIONS["any"](FUNCTIONS["eq"](self, value)))
 
@@ -379,7 +386,7 @@ def _matrix_transposed(self: Tensor) -> Tensor:
 
 METHODS: dict[str, Any] = {
     "size": size, "dim": dim, "ndimension": dim, "nelement": Tensor.numel, "element_size": element_size,
-    "stride": stride, "is_floating_point": is_floating_point, "is_complex": is_complex,
+    "stride": stride, "is_floating_point": is_floating_point, "is_complex": is_complex, "to_sparse": to_sparse, "is_sparse": False,
     "is_contiguous": contiguous_memory,
     "to": to, "cpu": cpu, "cuda": cuda, "rocm": rocm, "type": type_, "type_as": type_as,
     "new_tensor": new_tensor, "new_full": new_full, "new_zeros": new_zeros, "new_ones": new_ones,
