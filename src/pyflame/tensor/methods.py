@@ -386,8 +386,8 @@ def _matrix_transposed(self: Tensor) -> Tensor:
 
 METHODS: dict[str, Any] = {
     "size": size, "dim": dim, "ndimension": dim, "nelement": Tensor.numel, "element_size": element_size,
-    "stride": stride, "is_floating_point": is_floating_point, "is_complex": is_complex, "to_sparse": to_sparse, "is_sparse": False,
-    "is_contiguous": contiguous_memory,
+    "stride": stride, "is_floating_point": is_floating_point, "is_complex": is_complex,
+    "is_contiguous": contiguous_memory, "to_sparse": to_sparse, "is_sparse": False,
     "to": to, "cpu": cpu, "cuda": cuda, "rocm": rocm, "type": type_, "type_as": type_as,
     "new_tensor": new_tensor, "new_full": new_full, "new_zeros": new_zeros, "new_ones": new_ones,
     "new_empty": new_empty, "contiguous": contiguous, "view": view, "view_as": view_as,
