@@ -20,6 +20,7 @@ from pyflame.core.locks import rlock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
+from pyflame.transform.jit_gradient import with_gradient
 from pyflame.transform.trace import MISSED, Traced
 from pyflame.transform.tracer import argument
 from pyflame.transform.tree import flatten, is_tensor, is_traced
@@ -68,9 +69,18 @@ class Jitted:
             return self.fn(*args, **kwargs)
         while True:
             traced, leaves = self.find(args, kwargs)
+            taped = state.grad_enabled and any(traced.taped)
+            if taped and not traced.pure and hasattr(self.fn, "forward"):
+                return self.fn(*args, **kwargs)  # a module with dropout or statistics: recorded, as if not jitted
             out = traced.replay(leaves)
             if out is not MISSED:
-                return out
+                return with_gradient(self, traced, out, args, kwargs) if taped and traced.pure else out
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes of what is jitted: `pf.jit(model).parameters()`."""
+        if name.startswith("__") or name == "fn":
+            raise AttributeError(name)
+        return getattr(self.fn, name)
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[Any]]:
         """The trace for these arguments, made if need be, and what to feed it."""

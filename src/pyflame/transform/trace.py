@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from pyflame.autograd import Leaf
+from pyflame.autograd import Entry, Joint, Leaf
 from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import float32, int64
@@ -52,6 +52,11 @@ def _with_followers(cell: Tensor, node: Node, cells: list[Tensor], new: list[Any
     return [*cells, *[c.cell for c in changed]], [*new, *[c.node for c in changed]]
 
 
+def _ends_here(*args: Any) -> list[Any]:
+    """The gradient of an argument that was computed outside: jit_gradient.py goes on from there."""
+    return []
+
+
 MISSED: Any = object()  # instead of a result
 _EMPTY = Node(OPS["leaf"], (), (), Meta((), float32, None), -1)  # of a .grad that is not there: fits nothing
 
@@ -81,6 +86,8 @@ class Traced:
             cell = Tensor(node)
             if isinstance(value, Tensor) and isinstance(value._entry, Leaf):
                 cell.requires_grad_()
+            elif isinstance(value, Tensor) and value._entry is not None:  # computed: on the tape, but no leaf
+                cell._entry = Joint(_ends_here, (), ()).part(node.meta)
             tensors.append(cell)
         it = iter(tensors)
         traced_args = tuple(rebuild(a, is_traced, it) for a in args)
@@ -97,6 +104,9 @@ class Traced:
         returned: list[Tensor] = []
         flatten(self.result, returned, is_tensor)
         nodes = [tracer.read(t) for t in returned]
+        # results that gradients could flow through; a backward inside of the function has freed those that it used
+        tapes = [tracer.entry(t) for t in returned]
+        self.taped = [isinstance(entry, Entry) and not entry.freed for entry in tapes]
         for cell in list(tracer.cells.values()):
             if cell.grad is not None and cell.grad is not cell.grad_before:
                 tracer.read(cell.grad)
@@ -149,6 +159,11 @@ class Traced:
         self._note_constants(graph, tracer)
         self.lines = graph.lines
         self.debug = knobs.DEBUG.text() != "0"
+
+    @property
+    def pure(self) -> bool:
+        """Whether it changes nothing and draws no random numbers: the function can be called again for its gradient."""
+        return not (self._changes or self.generators)
 
     def _note_outputs(self, graph: PendingGraph, nodes: list[Node], metas: list[Meta]) -> None:
         """Where the plan's outputs go: to what the function returns, to cells, to gradients."""
