@@ -135,3 +135,32 @@ def test_refusals(name: str) -> None:
         REFUSED[name](torch)
     with pytest.raises(pf.PyFlameError, match=r"\[\w+\] expected"):
         REFUSED[name](pf)
+
+
+@needs_torch
+@pytest.mark.parametrize("lib", [pf, torch], ids=["ours", "theirs"])
+def test_out(lib: Any) -> None:
+    x, whole, empty = lib.tensor([[1.0, 5.0], [7.0, 2.0]]), lib.zeros(2, 2), lib.empty(0)
+    assert lib.mul(x, 2, out=whole) is whole and whole.tolist() == [[2.0, 10.0], [14.0, 4.0]]
+    lib.sum(x, 1, out=empty)
+    assert empty.tolist() == [6.0, 9.0]
+    values, indices = lib.empty(0), lib.empty(0, dtype=lib.int64)
+    lib.max(x, 1, out=(values, indices))
+    assert (values.tolist(), indices.tolist()) == ([5.0, 7.0], [1, 0])
+    for wrong in (lib.zeros(2, 2, dtype=lib.int64), 3):
+        with pytest.raises((RuntimeError, TypeError)):
+            lib.add(x, x, out=wrong)
+    with pytest.raises(RuntimeError):
+        lib.add(x.requires_grad_(), x, out=whole)
+
+
+@needs_torch
+@pytest.mark.parametrize("lib", [pf, torch], ids=["ours", "theirs"])
+def test_older_words(lib: Any) -> None:
+    functional = lib.nn.functional
+    assert lib.mm(lib.eye(2), mat2=lib.eye(2)).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert lib.addcmul(lib.ones(1), tensor1=lib.ones(1), tensor2=lib.ones(1)).tolist() == [2.0]
+    assert functional.mse_loss(lib.ones(3), lib.zeros(3), size_average=False).item() == 3.0
+    assert functional.l1_loss(lib.ones(3), lib.zeros(3), reduce=False).tolist() == [1.0, 1.0, 1.0]
+    assert functional.l1_loss(lib.ones(3), lib.zeros(3), size_average=True).item() == 1.0
+    assert lib.zeros(2).copy_(lib.ones(2), non_blocking=True).tolist() == [1.0, 1.0]

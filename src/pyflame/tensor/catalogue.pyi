@@ -428,8 +428,8 @@ class Catalogue:
     def contiguous(self) -> Tensor:
         """The same values in row-major memory: the tensor itself, unless it is a view in another order."""
 
-    def copy_(self, src: Any) -> Tensor:
-        """Take the values of another tensor, which broadcasts and is converted."""
+    def copy_(self, src: Any, non_blocking: builtins.bool = False) -> Tensor:
+        """Take the values of another tensor, which broadcasts and is converted. Nothing waits for it in any case."""
 
     def copysign(self, y: TensorLike) -> Tensor:
         """The size of x with the sign of y, whose zeros have one too."""

@@ -12,7 +12,7 @@ import numpy as np
 from pyflame.autograd import record
 from pyflame.core import knobs
 from pyflame.core.dtype import outranks
-from pyflame.core.errors import DTypeError, PyFlameError, type_name
+from pyflame.core.errors import ArgumentTypeError, DTypeError, GradientError, PyFlameError, type_name
 from pyflame.core.parameters import parameters, starred
 from pyflame.core.state import state
 from pyflame.core.undo import Undo
@@ -129,6 +129,8 @@ def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = (), base: Tenso
 _SYNONYMS = (
     ("axis", "dim"), ("axis", "dims"), ("axes", "dims"), ("keepdims", "keepdim"), ("x", "input"), ("y", "other"),
     ("dim0", "axis0"), ("dim1", "axis1"), ("shape", "size"), ("reps", "dims"), ("sizes", "repeats"),
+    ("y", "mat2"), ("y", "vec"), ("y", "vec2"), ("y", "tensor1"), ("z", "tensor2"), ("y", "divisor"),
+    ("dim", "dimension"), ("split_size_or_sections", "split_size"), ("x", "a"), ("y", "b"),
 )  # fmt: skip
 
 
@@ -159,6 +161,26 @@ def _view_call(first: str) -> Callable[..., Any]:
     return view
 
 
+def into(op: str, out: Any, result: Any) -> Any:
+    """PyTorch's `out=`: tensors that take the result; one without elements takes any shape."""
+    if out is None:
+        return result
+    if isinstance(result, tuple) and isinstance(out, (tuple, list)) and len(out) == len(result):
+        values = [into(op, o, r) for o, r in zip(out, result, strict=True)]
+        return type(result)(*values) if hasattr(result, "_fields") else tuple(values)
+    if not isinstance(out, Tensor) or not isinstance(result, Tensor):
+        raise ArgumentTypeError(f"[{op}] expected a tensor for each result as out but got {type(out).__name__}")
+    if state.grad_enabled and (out.requires_grad or result.requires_grad):
+        raise GradientError(f"[{op}] expected no tensors that require grad with out=; use the result instead")
+    if outranks(result.dtype, out.dtype):
+        raise DTypeError(f"[{op}] expected an out that can hold {result.dtype.name} but got {out.dtype.name}")
+    value = result if result.dtype is out.dtype else FUNCTIONS["cast"](result, out.dtype)
+    if out.numel() or out.shape == value.shape:
+        return out._rebind(value)
+    out._put(read(value), None)
+    return out
+
+
 def public(op: OpDef) -> Callable[..., Any]:
     """The function of an op, over Tensors."""
     fn = op.fn
@@ -172,10 +194,12 @@ def public(op: OpDef) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if kwargs and names:
+        if kwargs:
             kwargs = {names.get(k, k): v for k, v in kwargs.items()}
             if many in kwargs:
                 args = (*args, kwargs.pop(many))
+        if "out" in kwargs:
+            return into(op.name, kwargs.pop("out"), function(*args, **kwargs))
         if wanted:
             check_tensors(op.name, wanted, args, kwargs)
         elif mixed:

@@ -266,8 +266,8 @@ def new_empty(
 # --- in place ---------------------------------------------------------------------------------------------------------
 
 
-def copy_(self: Tensor, src: Any) -> Tensor:
-    """Take the values of another tensor, which broadcasts and is converted."""
+def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Take the values of another tensor, which broadcasts and is converted. Nothing waits for it in any case."""
     value = src if isinstance(src, Tensor) else creation.tensor(src, dtype=self.dtype)
     home = read(self).meta
 

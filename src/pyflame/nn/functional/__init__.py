@@ -75,6 +75,19 @@ def _with_inplace(name: str) -> Callable[..., Tensor]:
     return function
 
 
+def _with_size_average(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A loss that also takes PyTorch's older words for `reduction`, by name: size_average and reduce."""
+
+    @functools.wraps(op)
+    def function(*args: Any, size_average: bool | None = None, reduce: bool | None = None, **kwargs: Any) -> Tensor:
+        if size_average is not None or reduce is not None:
+            average = size_average is None or size_average
+            kwargs["reduction"] = "none" if reduce is False else "mean" if average else "sum"
+        return op(*args, **kwargs)
+
+    return function
+
+
 elu = _with_inplace("elu")
 hardsigmoid = _with_inplace("hardsigmoid")
 hardswish = _with_inplace("hardswish")
@@ -127,16 +140,16 @@ max_pool1d = _F["max_pool1d"]
 max_pool2d = _F["max_pool2d"]
 max_pool3d = _F["max_pool3d"]
 
-binary_cross_entropy = _F["binary_cross_entropy"]
-binary_cross_entropy_with_logits = _F["binary_cross_entropy_with_logits"]
+binary_cross_entropy = _with_size_average(_F["binary_cross_entropy"])
+binary_cross_entropy_with_logits = _with_size_average(_F["binary_cross_entropy_with_logits"])
 cosine_similarity = _F["cosine_similarity"]
-cross_entropy = _F["cross_entropy"]
+cross_entropy = _with_size_average(_F["cross_entropy"])
 huber_loss = _F["huber_loss"]
-kl_div = _F["kl_div"]
-l1_loss = _F["l1_loss"]
-mse_loss = _F["mse_loss"]
-nll_loss = _F["nll_loss"]
-smooth_l1_loss = _F["smooth_l1_loss"]
+kl_div = _with_size_average(_F["kl_div"])
+l1_loss = _with_size_average(_F["l1_loss"])
+mse_loss = _with_size_average(_F["mse_loss"])
+nll_loss = _with_size_average(_F["nll_loss"])
+smooth_l1_loss = _with_size_average(_F["smooth_l1_loss"])
 
 __all__ = [
     "adaptive_avg_pool1d",
