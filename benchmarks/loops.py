@@ -156,14 +156,16 @@ def _lengths() -> Iterator[int]:
 
 
 def dataset_items(t: Any) -> tuple[Callable[[], Any], int]:
-    """Tensor work in `__getitem__`: a crop, a flip and a normalisation of each image, stacked by hand."""
+    """Tensor work in `__getitem__`: a random crop, a flip and a normalisation of each image, stacked by hand."""
     t.manual_seed(0)
     images = t.randn(64, 3, 36, 36)
+    numbers = _lengths()
 
     def item(i: int) -> Any:
-        top, left = i % 5, (i * 3) % 5
+        number = next(numbers)
+        top, left = number % 5, number % 3
         image = images[i, :, top : top + 32, left : left + 32]
-        if i % 2:
+        if number % 7 < 3:
             image = image.flip(-1)
         return (image - 0.5) / 0.25
 

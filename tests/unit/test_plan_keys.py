@@ -296,3 +296,23 @@ def test_assignments_that_read_what_they_overwrite() -> None:
         x[::-2] = x[::2] + i
         array[::-2] = array[::2].copy() + i
         np.testing.assert_allclose(x.numpy(), array, rtol=1e-6)
+
+
+def test_items_of_a_batch_that_differ_are_planned_one_by_one() -> None:
+    """Where each image is flipped or not there are as many graphs of a batch as batches."""
+    rng = np.random.default_rng(0)
+    array = rng.standard_normal((16, 3, 9, 9)).astype(np.float32)
+    images = pf.tensor(array)
+
+    def batch(x: Any, turned: Any, offsets: Any) -> list[Any]:
+        parts = [x[i, :, k : k + 6, k : k + 5] for i, k in enumerate(offsets)]
+        return [((p[:, :, ::-1] if t else p) - 0.5) / 0.25 for p, t in zip(parts, turned, strict=True)]
+
+    misses = []
+    for _ in range(8):
+        turned, offsets = rng.random(16) < 0.5, rng.integers(4, size=16).tolist()
+        before = plan_stats.misses
+        got = pf.stack(batch(images, turned, offsets)).numpy()
+        misses.append(plan_stats.misses - before)
+        np.testing.assert_allclose(got, np.stack(batch(array, turned, offsets)), rtol=1e-6)
+    assert misses[3:] == [0] * 5

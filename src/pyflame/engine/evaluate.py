@@ -27,7 +27,7 @@ from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.launch import References, Runner, run_and_commit, runner_for
 from pyflame.engine.pending import PendingGraph, as_leaves
-from pyflame.engine.portions import portions
+from pyflame.engine.portions import FREE, portions
 from pyflame.engine.report import debug_print
 from pyflame.engine.table import table_for
 from pyflame.engine.views import view_of_memory
@@ -47,6 +47,9 @@ _cuts: OrderedDict[tuple[Any, ...], tuple[int, list[list[int]]]] = OrderedDict()
 _MAX_CUTS = 8
 _STEADY = 3  # runs in portions before a graph is planned as a whole,
 _NODES_PER_RUN = 256  # or one for so many nodes: a plan costs as much as some hundred runs gain by it
+# The ops of small graphs without a plan, and the key that they had.
+_shapes: OrderedDict[int, int] = OrderedDict()
+_SMALL = 48  # nodes of a graph that is always planned whole
 _lock = lock()
 
 
@@ -128,26 +131,42 @@ def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | list[l
 
 
 def _portions(graph: PendingGraph, device: Any) -> list[list[Node]]:
-    """What to evaluate before a large graph's outputs, the last of it first; nothing where it is better planned whole:
-    because it does not repeat itself, or comes again and again.
+    """What to evaluate before a graph's outputs, the last of it first; nothing where it is better planned whole:
+    because it is small, does not repeat itself, or comes again and again.
 
     The null device is asked for plans, not for results.
     """
-    if len(graph.order) < knobs.CUT_GRAPHS.integer() or device.id.kind == "null":
+    size = len(graph.order)
+    if size < _SMALL or device.id.kind == "null":
+        return []
+    varied = size < knobs.CUT_GRAPHS.integer()
+    if varied and not _varies(graph):
         return []
     key = graph.key
     with _lock:
         seen, cuts = _cuts.pop(key, (0, None))
     if cuts is None:
         end = len(key) - len(graph.outputs) - len(graph.owned) - 1
-        cuts = portions(graph.order, key[:end], key[end + 1 : end + 1 + len(graph.outputs)])
+        cuts = portions(graph.order, key[:end], key[end + 1 : end + 1 + len(graph.outputs)], varied)
     with _lock:
         _cuts[key] = seen + 1, cuts
         while len(_cuts) > _MAX_CUTS:
             _cuts.popitem(last=False)
-    if seen >= max(_STEADY, len(graph.order) // _NODES_PER_RUN):
+    if seen >= max(_STEADY, size // _NODES_PER_RUN):
         return []
     return [[graph.order[at] for at in group] for group in reversed(cuts)]
+
+
+def _varies(graph: PendingGraph) -> bool:
+    """Whether the same ops came before in another graph, as where each image of a batch is flipped or not."""
+    key = hash(graph.key)
+    ops = hash(tuple([id(node.op) for node in graph.order if node.op.kind not in FREE]))
+    with _lock:
+        before = _shapes.pop(ops, key)
+        _shapes[ops] = key
+        while len(_shapes) > knobs.PLAN_CACHE.integer():
+            _shapes.popitem(last=False)
+    return before != key
 
 
 def _run(graph: PendingGraph, plan: Plan | None, runner: Runner) -> None:
@@ -227,6 +246,7 @@ def clear_plans() -> None:
     with _lock:
         _plans.clear()
         _cuts.clear()
+        _shapes.clear()
 
 
 def _copy(node: Node) -> None:

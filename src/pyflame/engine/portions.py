@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 
 from pyflame.ir import Node
 from pyflame.ir.opdef import CONST, IOTA, LEAF, MOVEMENT
@@ -23,13 +24,14 @@ MOST = 512  # nodes between two cuts: beyond that they are no loop
 TURNS = 4  # that a loop has at least
 DEPTH = 3  # steps below a node that tell its kind
 
-_FREE = (LEAF, CONST, IOTA, MOVEMENT)  # nothing to compute
+FREE = (LEAF, CONST, IOTA, MOVEMENT)  # nothing to compute
 
 
-def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int]) -> list[list[int]]:
+def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int], varied: bool) -> list[list[int]]:
     """Positions in `order` of nodes to evaluate together, in turn; none where a graph does not repeat itself.
 
-    `key`: per node a negative number, then the positions of its sources. `outputs`: positions.
+    `key`: per node a negative number, then the positions of its sources. `outputs`: positions. `varied`: whether other
+    graphs of these ops came before, so that each turn may be another.
     """
     sources = _sources(key)
     program = sorted(range(len(order)), key=[node.serial for node in order].__getitem__)
@@ -37,19 +39,28 @@ def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int]) 
     for line, at in enumerate(program):
         place[at] = line
     last = _last_reads(sources, place, outputs)
-    free = [node.op.kind in _FREE for node in order]
-    kinds = _kinds(order, sources)
+    free = [node.op.kind in FREE for node in order]
+    shown = _seen_through(order, sources)
+    kinds = _kinds(order, sources, shown)
     members = _best(_alike(program, kinds, free), _crossing(program, last, free))
     if len(members) < TURNS:
         return []
     turns = max(1, PORTION * (len(members) - 1) // (members[-1] - members[0]))
+    if varied or not _regular(program, members[turns - 1 :: turns], [number for number in key if number < 0]):
+        turns = 1
     whole = len(members) - len(members) % turns
     ends = [members[i + turns - 1] for i in range(0, whole, turns)] + list(members[whole:])
     groups = []
     for begin, end in zip([-1, *ends], ends, strict=False):
-        needed = [at for at in program[begin + 1 : end + 1] if last[at] > end]
-        groups.append(list(dict.fromkeys([c for at in needed if (c := _computed(at, order, sources, free)) >= 0])))
+        needed = dict.fromkeys([shown[at] for at in program[begin + 1 : end + 1] if last[at] > end])
+        groups.append([at for at in needed if not free[at]])
     return [group for group in groups if group]
+
+
+def _regular(program: Sequence[int], ends: Sequence[int], numbers: Sequence[int]) -> bool:
+    """Whether portions that end there are the same again and again, but for few. `numbers`: of each node."""
+    parts = [tuple([numbers[at] for at in program[a + 1 : b + 1]]) for a, b in pairwise(ends)]
+    return len(set(parts)) <= 2 + len(parts) // 4
 
 
 def _sources(key: Sequence[int]) -> list[list[int]]:
@@ -76,19 +87,21 @@ def _last_reads(sources: Sequence[Sequence[int]], place: Sequence[int], outputs:
     return last
 
 
-def _computed(at: int, order: Sequence[Node], sources: Sequence[Sequence[int]], free: Sequence[bool]) -> int:
-    """The node whose value this one shows; -1 where nothing is computed for it."""
-    while order[at].op.kind == MOVEMENT and sources[at]:
-        (at,) = sources[at]
-    return -1 if free[at] else at
+def _seen_through(order: Sequence[Node], sources: Sequence[Sequence[int]]) -> list[int]:
+    """The node whose value each one shows: itself, or what a view is one of."""
+    shown: list[int] = []
+    for at, (node, of) in enumerate(zip(order, sources, strict=True)):
+        shown.append(shown[of[0]] if node.op.kind == MOVEMENT and of else at)
+    return shown
 
 
-def _kinds(order: Sequence[Node], sources: Sequence[Sequence[int]]) -> list[int]:
-    """A number for each node that is the same for nodes with the same ops below them."""
+def _kinds(order: Sequence[Node], sources: Sequence[Sequence[int]], shown: Sequence[int]) -> list[int]:
+    """A number for each node that is the same for nodes with the same ops below them, but for views."""
     ops = [id(node.op) for node in order]
+    below = [[shown[s] for s in of] for of in sources]
     kinds = ops
     for _ in range(DEPTH):
-        kinds = [hash((op, *[kinds[s] for s in of])) if of else op for op, of in zip(ops, sources, strict=True)]
+        kinds = [hash((op, *[kinds[s] for s in of])) if of else op for op, of in zip(ops, below, strict=True)]
     return kinds
 
 
@@ -123,4 +136,4 @@ def _best(kinds: Sequence[Sequence[int]], crossing: Sequence[int]) -> Sequence[i
         return span - 0.5 * sum(crossing[m] for m in members) / len(members) / usual
 
     good = [m for m in kinds if (m[-1] - m[0]) / (len(m) - 1) <= MOST]
-    return max(good, key=worth, default=())
+    return max(reversed(good), key=worth, default=())  # of equals the last one in a turn
