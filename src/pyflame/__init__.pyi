@@ -3345,11 +3345,11 @@ def msort(input: Tensor) -> Tensor:
     tensor([1, 2, 3])
     """
 
-def narrow_copy(x: TensorLike, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
-    """`length` positions of one axis, from `start` on.
+def narrow_copy(input: Tensor, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
+    """A copy of a range along an axis.
 
-    >>> pf.arange(5).narrow(0, 1, 3)
-    tensor([1, 2, 3])
+    >>> pf.narrow_copy(pf.arange(4), 0, 1, 2)
+    tensor([1, 2])
     """
 
 def positive(input: Tensor) -> Tensor:

@@ -425,7 +425,7 @@ class Catalogue:
     def conj(self) -> Tensor:
         """Complex numbers with their imaginary parts negated; real numbers as they are."""
 
-    def contiguous(self) -> Tensor:
+    def contiguous(self, memory_format: Any = None) -> Tensor:
         """The same values in row-major memory: the tensor itself, unless it is a view in another order."""
 
     def copy_(self, src: Any, non_blocking: builtins.bool = False) -> Tensor:
@@ -1189,7 +1189,7 @@ class Catalogue:
         """`length` positions of one axis, from `start` on."""
 
     def narrow_copy(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
-        """`length` positions of one axis, from `start` on."""
+        """A copy of a range along an axis."""
 
     def ndimension(self) -> builtins.int:
         """Number of axes."""

@@ -184,7 +184,7 @@ _CASTS = {
 }  # fmt: skip
 
 
-def contiguous(self: Tensor) -> Tensor:
+def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
     """The same values in row-major memory: the tensor itself, unless it is a view in another order.
 
     >>> pf.ones(2, 3).T.contiguous().shape

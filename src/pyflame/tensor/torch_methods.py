@@ -15,6 +15,7 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.generator import Generator
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor import creation, random
+from pyflame.tensor.arguments import typed
 from pyflame.tensor.dispatch import FUNCTIONS as F
 from pyflame.tensor.tensor import Tensor, read
 
@@ -195,6 +196,15 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return F["where"]((input >= -lambd) & (input <= lambd), creation.zeros_like(input), input)  # type: ignore[no-any-return]
 
 
+def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """A copy of a range along an axis.
+
+    >>> pf.narrow_copy(pf.arange(4), 0, 1, 2)
+    tensor([1, 2])
+    """
+    return F["clone"](F["narrow"](input, dim, start, length))  # type: ignore[no-any-return]
+
+
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Any:
     """Parts of these sizes along an axis.
 
@@ -307,13 +317,13 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f
+    f.__name__: typed(f, "pyflame")
     for f in (
         addmv, addr, diagflat, dist, hardshrink, index_put, ldexp, msort, positive, put, renorm, select_scatter,
-        slice_scatter, split_with_sizes,
+        narrow_copy, slice_scatter, split_with_sizes,
     )
 }  # fmt: skip
-FUNCTIONS |= {"ger": F["outer"], "unsafe_chunk": F["chunk"], "unsafe_split": F["split"], "narrow_copy": F["narrow"]}
+FUNCTIONS |= {"ger": F["outer"], "unsafe_chunk": F["chunk"], "unsafe_split": F["split"]}
 
 METHODS: dict[str, Any] = {
     **FUNCTIONS,
