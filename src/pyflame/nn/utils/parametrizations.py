@@ -50,14 +50,14 @@ class _SpectralNorm(Module):
             matrix = spectral.as_matrix(weight.detach(), dim)
             self.register_buffer("_u", spectral.unit(matrix.shape[0], weight, eps))
             self.register_buffer("_v", spectral.unit(matrix.shape[1], weight, eps))
-            spectral.iterate(matrix, self._u, self._v, 15, eps)
+            spectral.iterate(matrix.T, self._v, self._u, 15, eps)
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return weight / weight_length(weight, self.eps)
         matrix = spectral.as_matrix(weight, self.dim)
         if self.training:
-            spectral.iterate(matrix, self._u, self._v, self.n_power_iterations, self.eps)
+            spectral.iterate(matrix.T, self._v, self._u, self.n_power_iterations, self.eps)  # u by v first
         return weight / spectral.sigma_of(matrix, self._u, self._v)
 
     def right_inverse(self, value: Tensor) -> Tensor:

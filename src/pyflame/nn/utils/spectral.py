@@ -35,14 +35,11 @@ def unit(length: int, like: Tensor, eps: float) -> Tensor:
 
 
 def iterate(matrix: Tensor, u: Tensor, v: Tensor, count: int, eps: float) -> None:
-    """Turn u and v towards the largest singular vectors."""
+    """Turn u and v towards the largest singular vectors: v by u, then u by v."""
     with no_grad():
-        new_u, new_v = u.detach(), v.detach()
         for _ in range(count):
-            new_v = normalize(matrix.detach().T @ new_u, dim=0, eps=eps)
-            new_u = normalize(matrix.detach() @ new_v, dim=0, eps=eps)
-        u.copy_(new_u)
-        v.copy_(new_v)
+            v.copy_(normalize(matrix.T @ u, dim=0, eps=eps))
+            u.copy_(normalize(matrix @ v, dim=0, eps=eps))
 
 
 def sigma_of(matrix: Tensor, u: Tensor, v: Tensor) -> Tensor:
