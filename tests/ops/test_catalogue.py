@@ -59,6 +59,8 @@ def test_elementwise_dtypes(op: OpDef, dtype: pf.DType) -> None:
         with contextlib.suppress(PyFlameError):
             run_op(op, [pf.tensor(a) for a in arrays], {}).numpy()
         return
+    if op.name == "complex" and dtype is pf.float16:
+        return  # complex numbers of two halves are not among our dtypes: a typed error, checked in test_complex.py
     got = run_op(op, [pf.tensor(a) for a in arrays], {})
     assert got.dtype is pf.as_dtype(want.dtype)
     left, right = np.asarray(got.numpy(), np.float64), np.asarray(want.float(), np.float64)

@@ -169,7 +169,7 @@ def angle(x: Node) -> Node:
     """
     if not x.dtype.is_complex:
         wide = x if x.dtype.is_float else cast(x, float32)
-        return F.where(F.isnan(wide), wide, F.where(wide < 0.0, math.pi, 0.0))
+        return F.where(F.isnan(wide), wide, F.where(wide < 0.0, as_node(math.pi, wide.dtype), 0.0))
     re, im = F.real(x), F.imag(x)
     zero = _is_zero(re, im)  # it has no angle: 0, and no gradient
     return F.where(zero, 0.0, F.atan2(im, F.where(zero, 1.0, re)))

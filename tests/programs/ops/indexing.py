@@ -44,15 +44,15 @@ def scatter(d: Draw) -> None:
     shape[axis] = d.integer(1, 6)
     if name == "index_add":
         index = d.index((shape[axis],), d[x].shape[axis])
-        d.step("scatter", f"L.index_add({{0}}, {axis}, {{1}}, {{2}})", x, index, d.like(tuple(shape), exact=True))
+        d.step("scatter", f"L.index_add({{0}}, {axis}, {{1}}, {{2}}.to({{0}}.dtype))", x, index, d.like(tuple(shape), exact=True))
         return
     index = d.index(tuple(shape), d[x].shape[axis])
     source = d.like(tuple(shape), exact=True)
     if name == "scatter_add":
-        d.step("scatter", f"L.scatter_add({{0}}, {axis}, {{1}}, {{2}})", x, index, source)
+        d.step("scatter", f"L.scatter_add({{0}}, {axis}, {{1}}, {{2}}.to({{0}}.dtype))", x, index, source)
     else:
         options = f"reduce='{d.one_of('sum', 'mean')}', include_self={d.chance(0.5)}"
-        text = f"L.scatter_reduce({{0}}, {axis}, {{1}}, {{2}}, {options})"
+        text = f"L.scatter_reduce({{0}}, {axis}, {{1}}, {{2}}.to({{0}}.dtype), {options})"
         d.step("scatter", text, x, index, source)
 
 
