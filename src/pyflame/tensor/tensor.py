@@ -290,9 +290,7 @@ class Tensor(Catalogue):
         >>> x
         tensor([1., 1.], requires_grad=True)
         """
-        from pyflame.tensor.views import link_detached
-
-        return link_detached(self._snapshot(), self)
+        return views.link_detached(self._snapshot(), self)
 
     def _snapshot(self) -> Tensor:
         """The value of now, without its tape: later writes change neither of both tensors for the other."""
@@ -325,10 +323,8 @@ class Tensor(Catalogue):
         if value.shape != self.shape:
             raise ShapeError(f"[in-place] expected a value of shape {self.shape} but got {value.shape}")
         entry = tape if state.grad_enabled else before  # without recording the tape does not see the change
-        if self._link is not None:
-            from pyflame.tensor.views import write
-
-            write(self, read(value), entry)
+        if self._link is not None and self._link.tied:
+            views.write(self, read(value), entry)
             return self
         if state.rebinds is not None:
             state.rebinds.note(self)
@@ -343,3 +339,6 @@ class Tensor(Catalogue):
             self._node = node
         else:  # in one step: an interrupt may come between two bytecodes
             any(map(setattr, (self, self), ("_node", "_entry"), (node, entry)))
+
+
+from pyflame.tensor import views  # noqa: E402  at the end: it needs Tensor

@@ -13,7 +13,8 @@ from a tensor that holds no tape of its own, so that `losses.append(loss.detach(
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyflame.autograd import Entry, Leaf, record
@@ -32,24 +33,31 @@ if TYPE_CHECKING:
 class Link:
     """What ties a tensor to those that share its memory: its parent (None: it is the root), and its views."""
 
-    __slots__ = ("attached", "full", "parent", "path", "strides", "views")
+    __slots__ = ("attached", "parent", "path", "strides", "views")
 
     def __init__(self, parent: Tensor | None = None, path: Path = (), attached: bool = True) -> None:
         self.parent = parent
         self.path = path
         self.attached = attached
         self.strides: Strides | None = None  # what PyTorch would hold, once somebody asked
-        self.views: list[weakref.ref[Tensor]] = []
-        self.full = 16  # how many views are noted before those that are gone are forgotten
+        self.views: dict[int, weakref.ref[Tensor]] = {}  # those that are alive, by their ids
 
     def add(self, view: Tensor) -> None:
-        self.views.append(weakref.ref(view))
-        if len(self.views) > self.full:
-            self.views = [ref for ref in self.views if ref() is not None]
-            self.full = max(16, 2 * len(self.views))
+        key = id(view)
+        self.views[key] = weakref.ref(view, partial(self.views.pop, key))  # who goes takes itself out
+
+    def remove(self, gone: Iterable[int]) -> None:
+        """Forget views, by their ids."""
+        for key in gone:
+            self.views.pop(key, None)
 
     def live(self) -> list[Tensor]:
-        return [view for ref in tuple(self.views) if (view := ref()) is not None]
+        return [view for ref in list(self.views.values()) if (view := ref()) is not None]
+
+    @property
+    def tied(self) -> bool:
+        """Whether there is another tensor with the same memory."""
+        return self.parent is not None or bool(self.views)
 
 
 class Change(NamedTuple):
@@ -84,9 +92,9 @@ def link_view(view: Tensor, parent: Tensor, path: Path) -> Tensor:
     is_view = above is not None and above.parent is not None
     if is_view and strides_after(parent.shape, strides(parent), path) is None:
         return view
-    if state.grad_enabled or parent._tape is None:
-        return link(view, parent, path)
-    return link_detached(view, parent, path)
+    if not state.grad_enabled and parent._tape is not None:
+        return link_detached(view, parent, path)
+    return link(view, parent, path)
 
 
 def link_detached(view: Tensor, parent: Tensor, path: Path = ()) -> Tensor:
@@ -105,7 +113,7 @@ def _put_root_above(cell: Tensor) -> Tensor:
     root = Tensor(cell._node)
     below = cell._link or Link()
     loose = [view for view in below.live() if not _link_of(view).attached]
-    below.views = [ref for ref in below.views if (view := ref()) is not None and _link_of(view).attached]
+    below.remove({id(view) for view in loose})
     root._link = Link()
     for view in [cell, *loose]:
         if view is cell:
@@ -253,7 +261,7 @@ def _recorded_read(node: Node, entry: Entry | Leaf, path: Path) -> tuple[Node, E
 
 def followers(cell: Tensor, node: Node) -> list[Change]:
     """What changes with a tensor that has got another value behind the tape's back, itself left out."""
-    if cell._link is None:
+    if cell._link is None or not cell._link.tied:
         return []
     with mode(grad_enabled=False):
         return [change for change in changes(cell, node, cell._entry) if change.cell is not cell]
@@ -291,8 +299,7 @@ def part(cell: Tensor) -> None:
         return
     views = old.live()
     if old.parent is not None:
-        above = _link_of(old.parent)
-        above.views = [ref for ref in above.views if ref() is not cell]
+        _link_of(old.parent).remove({id(cell)})
     if not views:
         return
     heir = Tensor(cell._node)  # stands where the tensor stood
@@ -314,8 +321,8 @@ def share(cell: Tensor, other: Tensor) -> None:
         link_detached(cell, other)
         return
     link(other, cell, (), attached=False)
-    if below is not None:  # its views stay its own
-        _link_of(other).views = below.views
+    for view in below.live() if below is not None else ():  # its views stay its own
+        _link_of(other).add(view)
 
 
 def replace(cell: Tensor, value: Tensor) -> None:

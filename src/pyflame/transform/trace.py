@@ -46,10 +46,11 @@ def _again(value: Value) -> Value:
     return Value(value.storage, value.offset, value.strides)
 
 
-def _with_followers(cell: Tensor, node: Node, cells: list[Tensor], new: list[Any]) -> tuple[list[Tensor], list[Any]]:
-    """Cells and their new nodes, with those that share memory with one of them."""
-    changed = followers(cell, node)
-    return [*cells, *[c.cell for c in changed]], [*new, *[c.node for c in changed]]
+def _add_followers(cell: Tensor, node: Node, cells: list[Tensor], new: list[Any]) -> None:
+    """Add to changed cells and their new nodes those that share memory with one of them."""
+    for change in followers(cell, node):
+        cells.append(change.cell)
+        new.append(change.node)
 
 
 def _ends_here(*args: Any) -> list[Any]:
@@ -180,6 +181,7 @@ class Traced:
         self._new_states = [(t, *output, uses[output[0]] == 1) for t, output in zip(self.rebound, states, strict=True)]
         self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
         self._new_arguments = [(number, *output) for number, output in zip(self.written, arguments, strict=True)]
+        self._writes = bool(self.rebound or self.written)
         self._changes = bool(self.rebound or self.new_grads or self.cleared or self.written)
 
     def _note_constants(self, graph: PendingGraph, tracer: Tracer) -> None:
@@ -312,7 +314,7 @@ class Traced:
         """Take views off the memory of cells, where nobody else holds that memory."""
         for i, (owner, is_grad) in enumerate(self._updated_cells):
             cell = owner._grad if is_grad else owner
-            if sole[i] or cell is None or cell._node is not nodes[i] or cell._link is None or not cell._link.live():
+            if sole[i] or cell is None or cell._node is not nodes[i] or cell._link is None or not cell._link.views:
                 continue
             views = Aside(cell)
             (sole[i],) = sole_owner(nodes[i : i + 1], [3], fed=1)  # its cell, `fed` and `nodes`
@@ -323,7 +325,8 @@ class Traced:
 
     def replay(self, leaves: list[Any]) -> Any:
         """Run the plan; cells take their new values. MISSED where another thread has written something else to one."""
-        self._check_shared(leaves)
+        if self._writes:
+            self._check_shared(leaves)
         returned: list[Node] = []
         if not self._run_with(self.locks, leaves, returned):
             return MISSED
@@ -386,11 +389,14 @@ class Traced:
                 node = Node(made, (), (), meta, sig, value if alone else _again(value))
                 cells.append(cell)
                 new.append(node)
-            if cell._link is not None:
-                cells, new = _with_followers(cell, node, cells, new)
+            link = cell._link
+            if link is not None and (link.views or link.parent is not None):
+                _add_followers(cell, node, cells, new)
         for number, at, meta, sig in self._new_arguments:
             node = Node(made, (), (), meta, sig, _again(out[at]))
-            cells, new = _with_followers(leaves[number], node, [*cells, leaves[number]], [*new, node])
+            cells.append(leaves[number])
+            new.append(node)
+            _add_followers(leaves[number], node, cells, new)
         names = ["_node"] * len(cells) + ["_grad"] * (len(self._new_gradients) + len(self.cleared))
         cells += [cell for cell, *_ in self._new_gradients] + self.cleared
         new += [Tensor(Node(made, (), (), meta, sig, _again(out[at]))) for _, at, meta, sig in self._new_gradients]

@@ -130,11 +130,12 @@ class Tracer:
     def cut_links(self) -> None:
         """Let nothing outside know the views that were made by the trace: they have no values."""
         made = {id(view) for view in self.links}
-        for view in self.links:
-            link, view._link = view._link, None
-            above = None if link is None or link.parent is None else link.parent._link
+        links = [view._link for view in self.links if view._link is not None]
+        for above in {id(link.parent): link.parent._link for link in links if link.parent is not None}.values():
             if above is not None:
-                above.views = [ref for ref in above.views if id(ref()) not in made]
+                above.remove(made)
+        for view in self.links:
+            view._link = None
 
     def follows(self, view: Tensor) -> bool:
         """Whether the trace knows a view; one that it does not know yet is read when it is needed."""
