@@ -266,6 +266,21 @@ def test_assigning_data_shares_the_other_s_memory() -> None:
         assert p.grad.tolist() == [2] * 5
 
 
+def test_updates_of_data_in_place_keep_the_parameter_where_it_is() -> None:
+    p = nn.Parameter(pf.ones(3))
+    step = pf.jit(lambda: (p * 2).sum())
+    for _ in range(3):
+        (p * p).sum().backward()
+        p.data -= 0.25 * p.grad
+        p.data[0] += 1.0
+        p.grad.data.zero_()
+        assert p.grad.tolist() == [0, 0, 0]
+        step()
+    assert p._link.parent is None
+    assert step.traces == 1
+    np.testing.assert_allclose(p.tolist(), [1.875, 0.125, 0.125])
+
+
 @needs_torch
 def test_a_parameter_shares_the_memory_of_what_it_is_made_of() -> None:
     for m, modules in ((pf, nn), (torch, torch.nn)):

@@ -305,7 +305,7 @@ def _set_data(self: Tensor, value: Tensor) -> None:
         raise ArgumentError(f"[data] expected a tensor but got {type(value).__name__}")
     if isinstance(self._tape, Entry):
         raise GradientError("[data] expected a leaf tensor but this one was computed; use copy_")
-    if value is self:
+    if views.same_memory(self, value):  # `p.data -= x` writes to p.data, then assigns it
         return
     if state.tracer is None:
         views.replace(self, value)

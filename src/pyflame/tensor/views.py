@@ -137,6 +137,17 @@ def root_of(cell: Tensor) -> Tensor:
     return cell
 
 
+def same_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same part of the same memory."""
+    found = []
+    for cell in (one, other):
+        path: Path = ()
+        while (above := cell._link) is not None and above.parent is not None:
+            path, cell = above.path + path, above.parent
+        found.append((id(cell), path))
+    return found[0] == found[1]
+
+
 def strides(cell: Tensor) -> Strides:
     """The strides that PyTorch would hold for a tensor: row-major but for views."""
     known = cell._link
