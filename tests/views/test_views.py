@@ -89,6 +89,21 @@ def test_a_view_and_its_base_see_each_other_s_writes(make: Callable[[Any], Any],
     same(mine, other)
 
 
+@needs_torch
+def test_functions_of_several_tensors_give_a_view_of_each() -> None:
+    for m in (pf, torch):
+        x, y = m.arange(2, dtype=m.float32), m.zeros(3)
+        left, right = m.meshgrid(x, y, indexing="xy")
+        (row, column), wide = m.atleast_2d([x, y]), m.broadcast_tensors(y.reshape(3, 1), m.ones(1, 2))[0]
+        x.add_(1.0)
+        row.mul_(2.0)
+        column[0, 1] = 5.0
+        m.atleast_3d(y)[0, 2] = 7.0
+        assert left.tolist() == [[2, 4]] * 3
+        assert right.tolist() == [[0, 0], [5, 5], [7, 7]] == wide.tolist()
+        assert y.tolist() == [0, 5, 7]
+
+
 def test_what_changes_nothing_is_the_tensor_itself() -> None:
     x = pf.zeros(2, 3)
     assert x.contiguous() is x

@@ -53,6 +53,9 @@ def unwrap(value: Any) -> Any:
     return value
 
 
+Bases = Tensor | list[Any] | None
+
+
 def _entries(value: Any, found: dict[Node, Any]) -> None:
     if isinstance(value, Tensor):
         if (tape := value._tape) is not None:
@@ -62,10 +65,10 @@ def _entries(value: Any, found: dict[Node, Any]) -> None:
             _entries(v, found)
 
 
-def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], base: Tensor | None = None) -> Any:
+def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], base: Bases = None) -> Any:
     """Apply a function over Nodes to Tensors, recording its tape where a gradient is wanted.
 
-    `base`: the tensor whose views the results are.
+    `base`: the tensor whose views the results are, or one for each of them.
     """
     nodes = [unwrap(a) for a in args]
     named = {k: unwrap(v) for k, v in kwargs.items()} if kwargs else kwargs
@@ -105,22 +108,23 @@ def _among(node: Node, values: Any) -> bool:
     return any(v is node or (isinstance(v, (list, tuple)) and _among(node, v)) for v in values)
 
 
-def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = (), base: Tensor | None = None) -> Any:
+def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = (), base: Bases = None) -> Any:
     """Nodes become Tensors, also inside lists and tuples. `given`: arguments of the op, which it may return.
 
-    `base`: the tensor whose views they are.
+    `base`: the tensor whose views they are, or one for each of them.
     """
     if isinstance(out, Node):
         entry = entries.get(out) if entries else None
-        path = None if base is None else path_between(read(base), out)
+        path = path_between(read(base), out) if isinstance(base, Tensor) else None
         if entry is None and _among(out, given):
             out = alias(out)
         result = Tensor(out, entry)
-        if base is not None and path is not None:
-            link_view(result, base, path)
+        if path is not None:
+            link_view(result, base, path)  # type: ignore[arg-type]
         return result
     if isinstance(out, (list, tuple)):
-        values = [wrap(o, entries, given, base) for o in out]
+        bases = base if isinstance(base, list) and len(base) == len(out) else [base] * len(out)
+        values = [wrap(o, entries, given, b) for o, b in zip(out, bases, strict=True)]
         return type(out)(*values) if hasattr(out, "_fields") else type(out)(values)
     return out
 
@@ -181,10 +185,20 @@ def into(op: str, out: Any, result: Any) -> Any:
     return out
 
 
+# Ops that take several tensors, and give a view of each.
+VIEWS_OF_EACH = frozenset(("atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "meshgrid"))
+
+
+def _views_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`call` for such an op. They may come in a list, and one alone may give one."""
+    given = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else list(args)
+    return call(fn, args, kwargs, given[0] if len(given) == 1 and isinstance(given[0], Tensor) else given)
+
+
 def public(op: OpDef) -> Callable[..., Any]:
     """The function of an op, over Tensors."""
     fn = op.fn
-    calling = _view_call(parameters(fn)[0]) if op.name in VIEWS else call
+    calling = _view_call(parameters(fn)[0]) if op.name in VIEWS else _views_call if op.name in VIEWS_OF_EACH else call
     names = torch_names(fn)
     wanted = required_tensors(op.name, fn, op.takes_numbers)
     mixed = op.takes_numbers or inspect.unwrap(fn).__annotations__.get("x") == "Any"

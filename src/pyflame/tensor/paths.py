@@ -19,7 +19,7 @@ from pyflame.core.shape import Region, Shape, contiguous_strides, region_before_
 from pyflame.core.state import state
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, F, Meta, Node, OpDef, apply, copy_to, signature
-from pyflame.ir.opdef import COPY, GATHER, LEAF, MOVEMENT
+from pyflame.ir.opdef import CONST, COPY, GATHER, LEAF, MOVEMENT
 
 Strides = tuple[int, ...]
 
@@ -41,13 +41,13 @@ def path_between(base: Node, view: Node) -> Path | None:
     steps: list[Step] = []
     while view is not base:
         op, srcs = view.op, view.srcs
-        if not srcs or (srcs is base.srcs and op is base.op and view.attrs is base.attrs):
+        if srcs is base.srcs and op is base.op and view.attrs is base.attrs and op.kind not in (LEAF, CONST):
             break  # the base made anew on another device, as `copy_to` does with what is made of numbers alone
         if op.kind == MOVEMENT:
             steps.append(_new_step(Step, (op, view.attrs, ())))
         elif op.kind == GATHER:
             steps.append(Step(op, view.attrs, srcs[1:]))
-        elif op.kind != COPY:  # a tensor that belongs nowhere follows the op: it does so again each time
+        elif op.kind != COPY or not srcs:  # a tensor that belongs nowhere follows the op: it does so again each time
             return None
         view = srcs[0]
     steps.reverse()

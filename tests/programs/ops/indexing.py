@@ -44,7 +44,8 @@ def scatter(d: Draw) -> None:
     shape[axis] = d.integer(1, 6)
     if name == "index_add":
         index = d.index((shape[axis],), d[x].shape[axis])
-        d.step("scatter", f"L.index_add({{0}}, {axis}, {{1}}, {{2}}.to({{0}}.dtype))", x, index, d.like(tuple(shape), exact=True))
+        source = d.like(tuple(shape), exact=True)
+        d.step("scatter", f"L.index_add({{0}}, {axis}, {{1}}, {{2}}.to({{0}}.dtype))", x, index, source)
         return
     index = d.index(tuple(shape), d[x].shape[axis])
     source = d.like(tuple(shape), exact=True)
