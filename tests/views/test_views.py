@@ -6,6 +6,7 @@ import copy
 import gc
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -122,16 +123,22 @@ def test_view_raises_where_torch_needs_a_copy() -> None:
 
 
 @needs_torch
-def test_expanded_views_take_one_number_and_refuse_more() -> None:
-    for m in (pf, torch):
-        x = m.zeros(3, 1)
-        wide = x.expand(3, 4)
-        wide.fill_(2.0)
-        assert x.tolist() == [[2], [2], [2]]
-        wide[:, 0].mul_(2.0)  # each element once
-        assert wide.tolist() == [[4] * 4] * 3
-        with pytest.raises((pf.ArgumentError, RuntimeError), match="clone"):
-            wide.add_(m.ones(3, 4))
+@pytest.mark.parametrize("mode", [nullcontext, pf.eager])
+def test_expanded_views_take_one_number_and_refuse_more(mode: Any) -> None:
+    for m, context in ((pf, mode), (torch, nullcontext)):
+        with context():
+            fill_expanded(m)
+
+
+def fill_expanded(m: Any) -> None:
+    x = m.zeros(3, 1)
+    wide = x.expand(3, 4)
+    wide.fill_(2.0)
+    assert x.tolist() == [[2], [2], [2]]
+    wide[:, 0].mul_(2.0)  # each element once
+    assert wide.tolist() == [[4] * 4] * 3
+    with pytest.raises((pf.ArgumentError, RuntimeError), match="clone"):
+        wide.add_(m.ones(3, 4))
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.shape import Shape, broadcast_shapes
 from pyflame.core.state import mode, state
+from pyflame.engine.evaluate import evaluate
 from pyflame.ir import F, Node, as_node, is_number
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
@@ -246,7 +247,11 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     place = Place(self.shape, key)
     if _is_read_there(self, place, item):
         return
-    self._rebind(call(place.write, (self, item, *place.indices), {}))
+    with mode(eager=False):  # evaluated, an assignment would not tell a view's base which part was written
+        written = call(place.write, (self, item, *place.indices), {})
+    self._rebind(written)
+    if state.eager and state.tracer is None:
+        evaluate([read(self)])
 
 
 def _is_read_there(self: Tensor, place: Place, value: Any) -> bool:

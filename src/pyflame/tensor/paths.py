@@ -138,6 +138,8 @@ def _is_uniform(value: Node) -> bool:
     """Whether it is one number under a shape: that may be written where elements share a place in memory."""
     while value.op.kind == MOVEMENT and value.size > 1:
         value = value.srcs[0]
+    if value.op.kind == LEAF and value.data is not None and value.data.strides is not None:
+        return not any(value.data.strides)
     return value.size == 1
 
 
