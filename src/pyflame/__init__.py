@@ -58,6 +58,7 @@ from pyflame.core.errors import suggest as _suggest
 from pyflame.core.generator import Generator
 from pyflame.core.limits import finfo, iinfo
 from pyflame.core.precision import get_float32_matmul_precision, set_float32_matmul_precision
+from pyflame.core.when_imported import when_imported as _when_imported
 from pyflame.engine.services import clear_cache, compile_stats
 from pyflame.schedule.patterns import can_fuse
 from pyflame.tensor import Tensor, autograd
@@ -345,6 +346,12 @@ def __getattr__(name: str) -> object:
     _publish((name,), globals(), __name__)
     return globals()[name]  # type: ignore[no-any-return]
 
+
+def _know_einops(backends: object) -> None:
+    _importlib.import_module("pyflame.tensor.einops").register(backends)
+
+
+_when_imported("einops._backends", _know_einops)
 
 # `from pyflame.autograd import Function` finds the room of that name: give it what `pf.autograd` has.
 _room = _importlib.import_module("pyflame.autograd")
