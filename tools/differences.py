@@ -38,6 +38,8 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch.load(weights_only=False)` runs what a file names", "nothing is ever run; what is no data is named"),
     ("`torch.save` writes zip archives of pickles", "`pf.save` writes safetensors, whatever the file is called"),
     ("`torch.distributed` has many processes", "one; a `world_size` above 1 raises"),
+    ("distributions check their parameters' values", "with `validate_args=True` only, which evaluates them"),
+    ("`Gamma`, `Beta`, `Dirichlet` and `StudentT` have `rsample`", "they have `sample`, drawn on the host"),
     ("lazy modules have uninitialised parameters", "they have none until the first call"),
     ("`memory_format`, `layout`, `pin_memory`, `non_blocking`", "taken and without effect: the engine sees to memory"),
     ("`foreach`, `fused`, `capturable` choose an implementation", "taken; there is one, which `pf.jit` takes too"),
