@@ -13,7 +13,7 @@ MISSING: dict[str, tuple[str, ...]] = {
         "MaxUnpool3d", "UninitializedBuffer", "UninitializedParameter", "quantized",
     ),
     "nn.functional": (
-        "affine_grid", "conv_tbc", "ctc_loss", "fractional_max_pool2d", "fractional_max_pool3d", "grid_sample",
+        "conv_tbc", "ctc_loss", "fractional_max_pool2d", "fractional_max_pool3d",
         "grouped_mm", "linear_cross_entropy", "max_unpool1d", "max_unpool2d", "max_unpool3d",
         "multi_head_attention_forward", "pdist", "rrelu_", "scaled_grouped_mm", "scaled_mm", "threshold_",
     ),

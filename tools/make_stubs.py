@@ -122,7 +122,9 @@ def facade() -> str:
         module = f"pyflame.{room}" if member else f"pyflame.{room}".rpartition(".")[0]
         lines.append(f"from {module} import {name} as {name}")
     lines += ["", ALIAS, "", "__version__: str"]
-    lines += [f"{name}: DType" for name in ("double", "half", "long", "short", "cfloat", "cdouble", "bool", "float", "int")]
+    lines += [
+        f"{name}: DType" for name in ("double", "half", "long", "short", "cfloat", "cdouble", "bool", "float", "int")
+    ]
     lines += ["", f"__all__ = {sorted(pyflame.__all__)!r}", ""]
     for name in sorted(FUNCTIONS):
         if name not in imported:

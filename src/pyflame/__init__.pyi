@@ -286,6 +286,7 @@ __all__ = [
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
     "add",
+    "addbmm",
     "addcdiv",
     "addcmul",
     "addmm",
@@ -346,6 +347,7 @@ __all__ = [
     "bitwise_or",
     "bitwise_right_shift",
     "bitwise_xor",
+    "block_diag",
     "bmm",
     "bool_",
     "broadcast_shapes",
@@ -875,6 +877,16 @@ def add(x: TensorLike, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
     tensor([1.5, 2.5])
     """
 
+def addbmm(
+    input: TensorLike, batch1: TensorLike, batch2: TensorLike, *, beta: builtins.float = 1, alpha: builtins.float = 1
+) -> Tensor:
+    """beta * input + alpha * the sum of the products of two batches of matrices.
+
+    >>> pf.addbmm(pf.zeros(2, 2), pf.ones(3, 2, 4), pf.ones(3, 4, 2))
+    tensor([[12., 12.],
+            [12., 12.]])
+    """
+
 def addcdiv(x: TensorLike, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
     """x + value * y / z.
 
@@ -896,6 +908,25 @@ def addmm(
 
     >>> pf.addmm(pf.ones(4), pf.ones(2, 3), pf.ones(3, 4)).shape
     (2, 4)
+    """
+
+def addmv(
+    input: TensorLike, mat: TensorLike, vec: TensorLike, *, beta: builtins.float = 1, alpha: builtins.float = 1
+) -> Tensor:
+    """beta * input + alpha * (mat @ vec).
+
+    >>> pf.addmv(pf.ones(2), pf.eye(2), pf.tensor([1.0, 2.0]))
+    tensor([2., 3.])
+    """
+
+def addr(
+    input: TensorLike, vec1: TensorLike, vec2: TensorLike, *, beta: builtins.float = 1, alpha: builtins.float = 1
+) -> Tensor:
+    """beta * input + alpha * outer(vec1, vec2).
+
+    >>> pf.addr(pf.zeros(2, 2), pf.ones(2), pf.tensor([1.0, 2.0]))
+    tensor([[1., 2.],
+            [1., 2.]])
     """
 
 def all(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
@@ -1219,6 +1250,14 @@ def bitwise_xor(x: TensorLike, y: TensorLike) -> Tensor:
 
     >>> pf.bitwise_xor(pf.tensor([6, 5]), 3)
     tensor([5, 6])
+    """
+
+def block_diag(*tensors: TensorLike) -> Tensor:
+    """Matrices along the diagonal of a larger one, zeros elsewhere; vectors count as rows, numbers as 1 x 1.
+
+    >>> pf.block_diag(pf.ones(1, 2), pf.tensor(3.0))
+    tensor([[1., 1., 0.],
+            [0., 0., 3.]])
     """
 
 def bmm(x: TensorLike, y: TensorLike) -> Tensor:
@@ -1585,6 +1624,14 @@ def diag_embed(x: TensorLike, offset: builtins.int = 0, dim1: builtins.int = -2,
     (5, 3, 3)
     """
 
+def diagflat(x: TensorLike, offset: builtins.int = 0) -> Tensor:
+    """A matrix with these elements, flattened, on a diagonal.
+
+    >>> pf.diagflat(pf.tensor([1.0, 2.0]))
+    tensor([[1., 0.],
+            [0., 2.]])
+    """
+
 def diagonal(x: TensorLike, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
     """The diagonal of two axes, as a last axis; above the main one where the offset is positive.
 
@@ -1610,6 +1657,13 @@ def digamma(x: TensorLike) -> Tensor:
 
     >>> pf.digamma(pf.tensor([1.0, 2.0]))
     tensor([-0.5772,  0.4228])
+    """
+
+def dist(x: TensorLike, y: TensorLike, p: builtins.float = 2) -> Tensor:
+    """The p-norm of x - y.
+
+    >>> pf.dist(pf.tensor([3.0, 0.0]), pf.tensor([0.0, 4.0]))
+    tensor(5.)
     """
 
 def div(
@@ -2115,6 +2169,13 @@ def layer_norm(
     tensor([[-1.,  1.]])
     """
 
+def ldexp(x: TensorLike, y: TensorLike) -> Tensor:
+    """x * 2**y.
+
+    >>> pf.ldexp(pf.tensor([1.0]), pf.tensor([3]))
+    tensor([8.])
+    """
+
 def le(x: TensorLike, y: TensorLike) -> Tensor:
     """x <= y.
 
@@ -2439,6 +2500,13 @@ def mse_loss(input: TensorLike, target: TensorLike, reduction: builtins.str = "m
 
     >>> pf.mse_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
     tensor(2.)
+    """
+
+def msort(x: TensorLike) -> Tensor:
+    """The elements in order along the first axis.
+
+    >>> pf.msort(pf.tensor([3, 1, 2]))
+    tensor([1, 2, 3])
     """
 
 def mul(x: TensorLike, y: TensorLike) -> Tensor:
@@ -2828,6 +2896,14 @@ def select(x: TensorLike, dim: builtins.int, index: builtins.int) -> Tensor:
     tensor([2, 4])
     """
 
+def select_scatter(x: TensorLike, src: TensorLike, dim: builtins.int, index: builtins.int) -> Tensor:
+    """x with the slice at one position of an axis replaced.
+
+    >>> pf.select_scatter(pf.zeros(2, 2), pf.ones(2), 0, 1)
+    tensor([[0., 0.],
+            [1., 1.]])
+    """
+
 def selu(x: TensorLike) -> Tensor:
     """The elu whose outputs keep mean 0 and variance 1 through deep networks.
 
@@ -2885,6 +2961,20 @@ def sinh(x: TensorLike) -> Tensor:
 
     >>> pf.sinh(pf.tensor([0.0, 1.0]))
     tensor([0.    , 1.1752])
+    """
+
+def slice_scatter(
+    x: TensorLike,
+    src: TensorLike,
+    dim: builtins.int = 0,
+    start: builtins.int | None = None,
+    end: builtins.int | None = None,
+    step: builtins.int = 1,
+) -> Tensor:
+    """x with a range of an axis replaced.
+
+    >>> pf.slice_scatter(pf.zeros(3), pf.ones(2), 0, 1)
+    tensor([0., 1., 1.])
     """
 
 def smooth_l1_loss(
@@ -3280,36 +3370,6 @@ def xlogy(x: TensorLike, y: TensorLike) -> Tensor:
     tensor([0.    , 0.8109])
     """
 
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
-    """beta * input + alpha * (mat @ vec).
-
-    >>> pf.addmv(pf.ones(2), pf.eye(2), pf.tensor([1.0, 2.0]))
-    tensor([2., 3.])
-    """
-
-def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
-    """beta * input + alpha * outer(vec1, vec2).
-
-    >>> pf.addr(pf.zeros(2, 2), pf.ones(2), pf.tensor([1.0, 2.0]))
-    tensor([[1., 2.],
-            [1., 2.]])
-    """
-
-def diagflat(input: Tensor, offset: builtins.int = 0) -> Tensor:
-    """A matrix with these elements on a diagonal.
-
-    >>> pf.diagflat(pf.tensor([1, 2]))
-    tensor([[1, 0],
-            [0, 2]])
-    """
-
-def dist(input: Tensor, other: Tensor, p: builtins.float = 2) -> Tensor:
-    """The p-norm of the difference.
-
-    >>> pf.dist(pf.zeros(2), pf.tensor([3.0, 4.0]))
-    tensor(5.)
-    """
-
 def ger(x: TensorLike, y: TensorLike) -> Tensor:
     """All products of an element of x and an element of y.
 
@@ -3329,20 +3389,6 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: bu
 
     >>> pf.index_put(pf.zeros(3), (pf.tensor([0, 0]),), pf.ones(2), accumulate=True).tolist()
     [2.0, 0.0, 0.0]
-    """
-
-def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """input * 2**other.
-
-    >>> pf.ldexp(pf.tensor([1.0]), pf.tensor([3]))
-    tensor([8.])
-    """
-
-def msort(input: Tensor) -> Tensor:
-    """Sorted along the first axis.
-
-    >>> pf.msort(pf.tensor([3, 1, 2]))
-    tensor([1, 2, 3])
     """
 
 def narrow_copy(input: Tensor, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
@@ -3372,27 +3418,6 @@ def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtin
     >>> pf.renorm(pf.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
     tensor([[0.6, 0.8],
             [0.3, 0.4]])
-    """
-
-def select_scatter(input: Tensor, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
-    """A copy with one slice along an axis replaced.
-
-    >>> pf.select_scatter(pf.zeros(2, 2), pf.ones(2), 0, 1).tolist()
-    [[0.0, 0.0], [1.0, 1.0]]
-    """
-
-def slice_scatter(
-    input: Tensor,
-    src: Tensor,
-    dim: builtins.int = 0,
-    start: builtins.int | None = None,
-    end: builtins.int | None = None,
-    step: builtins.int = 1,
-) -> Tensor:
-    """A copy with a range along an axis replaced.
-
-    >>> pf.slice_scatter(pf.zeros(3), pf.ones(2), start=1).tolist()
-    [0.0, 1.0, 1.0]
     """
 
 def split_with_sizes(input: Tensor, split_sizes: Sequence[builtins.int], dim: builtins.int = 0) -> Any:

@@ -164,3 +164,38 @@ def test_older_words(lib: Any) -> None:
     assert functional.l1_loss(lib.ones(3), lib.zeros(3), reduce=False).tolist() == [1.0, 1.0, 1.0]
     assert functional.l1_loss(lib.ones(3), lib.zeros(3), size_average=True).item() == 1.0
     assert lib.zeros(2).copy_(lib.ones(2), non_blocking=True).tolist() == [1.0, 1.0]
+
+
+@needs_torch
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("spatial", [(4, 5), (1, 3), (3, 2, 4)])
+def test_grid_sample(spatial: tuple[int, ...], align: bool, mode: str, padding: str) -> None:
+    rng = np.random.default_rng(1)
+    image = rng.normal(size=(2, 3, *spatial))
+    places = rng.uniform(-1.7, 1.7, size=(2, *[n + 1 for n in spatial], len(spatial)))
+    found = []
+    for lib in (pf, torch):
+        x, grid = lib.tensor(image, requires_grad=True), lib.tensor(places, requires_grad=True)
+        out = lib.nn.functional.grid_sample(x, grid, mode, padding, align)
+        (out * out).sum().backward()
+        found.append([out, x.grad, grid.grad if mode == "bilinear" else x.grad])
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(np.asarray(got.detach()), want.detach().numpy(), rtol=1e-8, atol=1e-9)
+
+
+@needs_torch
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 1, 1, 3), (2, 1, 3, 4, 2)])
+def test_affine_grid(size: tuple[int, ...], align: bool) -> None:
+    d = len(size) - 2
+    array = np.random.default_rng(2).normal(size=(2, d, d + 1))
+    found = []
+    for lib in (pf, torch):
+        theta = lib.tensor(array, requires_grad=True)
+        out = lib.nn.functional.affine_grid(theta, size, align)
+        (out**3).sum().backward()
+        found.append([out.detach(), theta.grad])
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(np.asarray(got), want.numpy(), rtol=1e-8, atol=1e-9)

@@ -129,6 +129,11 @@ class Catalogue:
     def add_(self, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
         """x + alpha * y; `or` for bools."""
 
+    def addbmm(
+        self, batch1: TensorLike, batch2: TensorLike, *, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Tensor:
+        """beta * input + alpha * the sum of the products of two batches of matrices."""
+
     def addcdiv(self, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
         """x + value * y / z."""
 
@@ -147,13 +152,15 @@ class Catalogue:
     def addmm_(self, mat1: TensorLike, mat2: TensorLike, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """beta * input + alpha * (mat1 @ mat2)."""
 
-    def addmv(self, mat: Tensor, vec: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+    def addmv(self, mat: TensorLike, vec: TensorLike, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """beta * input + alpha * (mat @ vec)."""
 
     def addmv_(self, *args: Any, **kwargs: Any) -> Tensor:
         """addmv, in place."""
 
-    def addr(self, vec1: Tensor, vec2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
+    def addr(
+        self, vec1: TensorLike, vec2: TensorLike, *, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Tensor:
         """beta * input + alpha * outer(vec1, vec2)."""
 
     def addr_(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -515,7 +522,7 @@ class Catalogue:
         """The vectors of the last axis as diagonals of matrices of zeros, which lie along dim1 and dim2."""
 
     def diagflat(self, offset: builtins.int = 0) -> Tensor:
-        """A matrix with these elements on a diagonal."""
+        """A matrix with these elements, flattened, on a diagonal."""
 
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """The diagonal of two axes, as a last axis; above the main one where the offset is positive."""
@@ -534,8 +541,8 @@ class Catalogue:
     def dim(self) -> builtins.int:
         """Number of axes."""
 
-    def dist(self, other: Tensor, p: builtins.float = 2) -> Tensor:
-        """The p-norm of the difference."""
+    def dist(self, y: TensorLike, p: builtins.float = 2) -> Tensor:
+        """The p-norm of x - y."""
 
     def div(self, y: TensorLike | builtins.float, rounding_mode: builtins.str | None = None) -> Tensor:
         """x / y in floating point; with rounding_mode "floor" or "trunc" rounded, and then integers stay integers."""
@@ -931,8 +938,8 @@ class Catalogue:
     ) -> Tensor:
         """Mean 0 and variance 1 over the last axes, then scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias."""
 
-    def ldexp(self, other: Tensor) -> Tensor:
-        """input * 2**other."""
+    def ldexp(self, y: TensorLike) -> Tensor:
+        """x * 2**y."""
 
     def ldexp_(self, *args: Any, **kwargs: Any) -> Tensor:
         """ldexp, in place."""
@@ -1139,7 +1146,7 @@ class Catalogue:
         """Move axes to other places; the rest keep their order."""
 
     def msort(self) -> Tensor:
-        """Sorted along the first axis."""
+        """The elements in order along the first axis."""
 
     def mul(self, y: TensorLike) -> Tensor:
         """x * y; `and` for bools."""
@@ -1479,8 +1486,8 @@ class Catalogue:
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
         """One position of an axis; the axis is dropped."""
 
-    def select_scatter(self, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
-        """A copy with one slice along an axis replaced."""
+    def select_scatter(self, src: TensorLike, dim: builtins.int, index: builtins.int) -> Tensor:
+        """x with the slice at one position of an axis replaced."""
 
     def selu(self) -> Tensor:
         """The elu whose outputs keep mean 0 and variance 1 through deep networks."""
@@ -1544,13 +1551,13 @@ class Catalogue:
 
     def slice_scatter(
         self,
-        src: Tensor,
+        src: TensorLike,
         dim: builtins.int = 0,
         start: builtins.int | None = None,
         end: builtins.int | None = None,
         step: builtins.int = 1,
     ) -> Tensor:
-        """A copy with a range along an axis replaced."""
+        """x with a range of an axis replaced."""
 
     def slogdet(self) -> Any:
         """The sign of the determinant of square matrices, and the logarithm of its size. Evaluates them."""

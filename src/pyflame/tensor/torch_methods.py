@@ -122,53 +122,6 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
 # --- compositions -----------------------------------------------------------------------------------------------------
 
 
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta * input + alpha * (mat @ vec).
-
-    >>> pf.addmv(pf.ones(2), pf.eye(2), pf.tensor([1.0, 2.0]))
-    tensor([2., 3.])
-    """
-    return input * beta + (mat @ vec) * alpha
-
-
-def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta * input + alpha * outer(vec1, vec2).
-
-    >>> pf.addr(pf.zeros(2, 2), pf.ones(2), pf.tensor([1.0, 2.0]))
-    tensor([[1., 2.],
-            [1., 2.]])
-    """
-    return input * beta + F["outer"](vec1, vec2) * alpha  # type: ignore[no-any-return]
-
-
-def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """A matrix with these elements on a diagonal.
-
-    >>> pf.diagflat(pf.tensor([1, 2]))
-    tensor([[1, 0],
-            [0, 2]])
-    """
-    return F["diag"](input.reshape(-1), offset)  # type: ignore[no-any-return]
-
-
-def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    """The p-norm of the difference.
-
-    >>> pf.dist(pf.zeros(2), pf.tensor([3.0, 4.0]))
-    tensor(5.)
-    """
-    return F["norm"](input - other, p)  # type: ignore[no-any-return]
-
-
-def msort(input: Tensor) -> Tensor:
-    """Sorted along the first axis.
-
-    >>> pf.msort(pf.tensor([3, 1, 2]))
-    tensor([1, 2, 3])
-    """
-    return F["sort"](input, 0)[0]  # type: ignore[no-any-return]
-
-
 def positive(input: Tensor) -> Tensor:
     """The tensor itself: +x.
 
@@ -176,15 +129,6 @@ def positive(input: Tensor) -> Tensor:
     tensor([-1])
     """
     return input
-
-
-def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """input * 2**other.
-
-    >>> pf.ldexp(pf.tensor([1.0]), pf.tensor([3]))
-    tensor([8.])
-    """
-    return input * F["pow"](2.0, other)  # type: ignore[no-any-return]
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -212,32 +156,6 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     [[0], [1, 2]]
     """
     return F["split"](input, list(split_sizes), dim)
-
-
-def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """A copy with one slice along an axis replaced.
-
-    >>> pf.select_scatter(pf.zeros(2, 2), pf.ones(2), 0, 1).tolist()
-    [[0.0, 0.0], [1.0, 1.0]]
-    """
-    at = [slice(None)] * normalize_axis("select_scatter", dim, input.ndim)
-    out = input.clone()
-    out[(*at, index)] = src
-    return out
-
-
-def slice_scatter(
-    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Tensor:
-    """A copy with a range along an axis replaced.
-
-    >>> pf.slice_scatter(pf.zeros(3), pf.ones(2), start=1).tolist()
-    [0.0, 1.0, 1.0]
-    """
-    at = [slice(None)] * normalize_axis("slice_scatter", dim, input.ndim)
-    out = input.clone()
-    out[(*at, slice(start, end, step))] = src
-    return out
 
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
@@ -318,16 +236,14 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: typed(f, "pyflame")
-    for f in (
-        addmv, addr, diagflat, dist, hardshrink, index_put, ldexp, msort, positive, put, renorm, select_scatter,
-        narrow_copy, slice_scatter, split_with_sizes,
-    )
-}  # fmt: skip
+    for f in (hardshrink, index_put, narrow_copy, positive, put, renorm, split_with_sizes)
+}
 FUNCTIONS |= {"ger": F["outer"], "unsafe_chunk": F["chunk"], "unsafe_split": F["split"]}
 
 METHODS: dict[str, Any] = {
     **FUNCTIONS,
-    **{f"{name}_": _in_place(FUNCTIONS[name]) for name in ("addmv", "addr", "index_put", "ldexp", "put", "renorm")},
+    **{f"{name}_": _in_place(FUNCTIONS[name]) for name in ("index_put", "put", "renorm")},
+    **{f"{name}_": _in_place(F[name]) for name in ("addmv", "addr", "ldexp")},
     **{f"{name}_": _reshaped(name) for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},
     "is_cuda": _on("cuda", "rocm", "sim"), "is_cpu": _on("cpu"), "is_meta": _on("null"), "is_mps": _on(),
     "is_xpu": _on(), "is_sparse": _on(), "is_sparse_csr": _on(), "is_quantized": _on(),

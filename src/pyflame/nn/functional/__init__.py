@@ -44,6 +44,7 @@ from pyflame.nn.functional.losses import (
 )
 from pyflame.nn.functional.norms import batch_norm, instance_norm
 from pyflame.nn.functional.resizing import pixel_shuffle, pixel_unshuffle
+from pyflame.nn.functional.sampling import affine_grid, grid_sample
 from pyflame.nn.functional.windows import (
     bilinear,
     channel_shuffle,
@@ -158,6 +159,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
@@ -189,6 +191,7 @@ __all__ = [
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "gumbel_softmax",
     "hardshrink",
