@@ -64,7 +64,7 @@ from pyflame.schedule.patterns import can_fuse
 from pyflame.tensor import Tensor, autograd
 from pyflame.tensor import methods as _methods  # noqa: F401  completes Tensor
 from pyflame.tensor.arguments import publish as _publish
-from pyflame.tensor.counted import one_hot, repeat_interleave
+from pyflame.tensor.counted import one_hot, repeat_interleave, where
 from pyflame.tensor.creation import (
     arange,
     as_tensor,
@@ -297,6 +297,7 @@ __all__ = [
     "unique",
     "unique_consecutive",
     "value_and_grad",
+    "where",
     "zeros",
     "zeros_like",
 ]

@@ -84,6 +84,7 @@ from pyflame.tensor import sim as sim
 from pyflame.tensor import sparse as sparse
 from pyflame.tensor.counted import one_hot as one_hot
 from pyflame.tensor.counted import repeat_interleave as repeat_interleave
+from pyflame.tensor.counted import where as where
 from pyflame.tensor.creation import arange as arange
 from pyflame.tensor.creation import as_tensor as as_tensor
 from pyflame.tensor.creation import empty as empty
@@ -3354,13 +3355,6 @@ def vstack(tensors: Sequence[TensorLike]) -> Tensor:
 
     >>> pf.vstack([pf.tensor([1, 2]), pf.tensor([3, 4])]).shape
     (2, 2)
-    """
-
-def where(condition: TensorLike, x: Any, y: Any) -> Tensor:
-    """x where the condition holds, else y.
-
-    >>> pf.where(pf.tensor([True, False]), pf.tensor([1.0, 2.0]), 0.0)
-    tensor([1., 0.])
     """
 
 def xlogy(x: TensorLike, y: TensorLike) -> Tensor:

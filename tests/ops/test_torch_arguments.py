@@ -71,6 +71,10 @@ EQUAL: dict[str, Callable[[Any], Any]] = {
     "searchsorted side": lambda t: t.searchsorted(t.tensor([1, 2, 2]), t.tensor([2]), side="right", out_int32=True),
     "searchsorted sorter": lambda t: t.searchsorted(t.tensor(ROW), t.tensor([2.5]), sorter=t.tensor([1, 2, 0])),
     "bucketize": lambda t: t.bucketize(1.5, t.tensor([1.0, 2.0]), out_int32=True),
+    "where alone": lambda t: t.where(t.tensor([[True, False], [True, True]]))[1],
+    "where as a method": lambda t: t.tensor([1.0, 2.0]).where(t.tensor([True, False]), t.zeros(2)),
+    "a size by name": lambda t: t.zeros(size=(2, 3)) + t.ones(size=(3,)),
+    "no axes": lambda t: t.ones(2, 3).sum(dim=()),
     "softmin": lambda t: t.nn.functional.softmin(t.tensor([1, 2]), 0, dtype=t.float64),
     "scatter_reduce of integers": lambda t: t.scatter_reduce(
         t.tensor([5, -7, 9]), 0, t.tensor([0, 0, 1]), t.tensor([-3, -4, -5]), "mean", include_self=False

@@ -27,7 +27,7 @@ def _count(shape: Shape, axes: Shape) -> int:
 
 
 def _axes(op: str, x: Node, axis: Any) -> Shape:
-    return normalize_axes(op, axis, x.ndim)
+    return normalize_axes(op, None if axis == () else axis, x.ndim)  # PyTorch: no axes are all of them
 
 
 def _shaped(out: Node, shape: Shape, axes: Shape, keepdims: bool) -> Node:

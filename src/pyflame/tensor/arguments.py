@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError, suggest, type_name
-from pyflame.core.parameters import parameters, positional
+from pyflame.core.parameters import parameters, positional, starred
 from pyflame.ops.names import TENSORS_FIRST, TENSORS_ONLY
 from pyflame.tensor.tensor import Tensor
 
@@ -118,9 +118,12 @@ def typed(fn: Fn, module: str | None = None) -> Fn:
     """
     name = fn.__name__.strip("_")
     wanted = tensor_parameters(fn)
+    many = starred(fn)  # zeros(2, 3) may be written zeros(size=(2, 3)) too
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
+        if many is not None and many in kwargs:
+            args = (*args, kwargs.pop(many))
         try:
             return fn(*args, **kwargs)
         except (TypeError, AttributeError) as error:

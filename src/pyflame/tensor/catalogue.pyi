@@ -1816,8 +1816,8 @@ class Catalogue:
     def vsplit(self, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:
         """Equal parts, or parts cut at positions, along the first axis."""
 
-    def where(self, x: Any, y: Any) -> Tensor:
-        """x where the condition holds, else y."""
+    def where(self, condition: Tensor, other: Any) -> Tensor:
+        """This tensor where a condition holds, else another."""
 
     def xlogy(self, y: TensorLike) -> Tensor:
         """x * log(y), and 0 where x is 0, unless y is NaN."""

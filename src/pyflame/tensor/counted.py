@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor.creation import place_of, tensor
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
+from pyflame.tensor.indexing import nonzero
 from pyflame.tensor.tensor import Tensor
 
 
@@ -73,4 +76,20 @@ def _positions(repeats: Tensor, output_size: int | None) -> Tensor:
     return tensor(np.repeat(np.arange(len(times)), times), device=place_of(repeats, None))
 
 
-FUNCTIONS = {"repeat_interleave": repeat_interleave}
+def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
+    """x where a condition holds, else y. With the condition alone: where it holds, one tensor per axis; evaluates it.
+
+    >>> pf.where(pf.tensor([True, False]), 1.0, 2.0)
+    tensor([1., 2.])
+    """
+    if x is None and y is None:
+        return nonzero(condition, as_tuple=True)
+    return OP_FUNCTIONS["where"](condition, x, y)
+
+
+def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """This tensor where a condition holds, else another."""
+    return OP_FUNCTIONS["where"](condition, self, other)  # type: ignore[no-any-return]
+
+
+FUNCTIONS = {"where": where_method, "repeat_interleave": repeat_interleave}
