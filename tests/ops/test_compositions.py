@@ -162,6 +162,18 @@ def test_composition(name: str, jit: bool, device: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
 
 
+def test_readers_that_become_one(device: str) -> None:
+    """Two small kernels read a value that a third one stores; they are merged while that one is chosen."""
+    x = pf.tensor(np.arange(4.0).reshape(1, 4) - 3)
+
+    def several() -> list[pf.Tensor]:
+        whole = x.clone()
+        flat = whole.flatten()
+        return [part.clone() for part in (flat.select(0, 0), flat.reshape(-1), whole, whole[..., -1])]
+
+    assert [part.tolist() for part in pf.jit(several)()] == [-3, [-3, -2, -1, 0], [[-3, -2, -1, 0]], [0]]
+
+
 def test_eager_phases(device: str) -> None:
     """The parts of a transposed convolution are written into one buffer, which is not read before all are there."""
     x, w = np.arange(4.0).reshape(2, 2, 1), np.arange(8.0).reshape(2, 2, 2) + 1

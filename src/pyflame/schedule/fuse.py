@@ -150,7 +150,7 @@ class Fuser:
         if not memory and self.inline(node, groups):
             return
         host = self.host(node, groups, memory)
-        if host is None:  # looking for one may have merged readers
+        if host is None:
             self.realize(node, [(live(reader), index, flat) for reader, index, flat in requests])
             return
         (index,) = groups[host]
@@ -158,7 +158,7 @@ class Fuser:
         host.stores.append((node, index))
         self.stored[node] = host
         for reader, at, flat in requests:
-            if live(reader) is not host:
+            if (reader := live(reader)) is not host:  # looking for one may have merged readers
                 self.load(node, reader, at, flat, contiguous_strides(node.shape))
 
     def inline(self, node: Node, groups: dict[Group, set[Index]]) -> bool:
