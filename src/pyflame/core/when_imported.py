@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 
 def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
@@ -18,7 +18,7 @@ def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
         sys.meta_path.insert(0, _Finder(name, then))
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds one module as others would, with a loader that calls back."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
@@ -32,16 +32,16 @@ class _Finder(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self.then)
+            spec.loader = _Loader(spec.loader, self.then)  # type: ignore[assignment]
         return spec
 
 
-class _Loader(Loader):
-    def __init__(self, inner: Loader, then: Callable[[ModuleType], None]) -> None:
+class _Loader:  # no importlib.abc.Loader: that import costs more than all of this
+    def __init__(self, inner: Any, then: Callable[[ModuleType], None]) -> None:
         self.inner, self.then = inner, then
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.inner.create_module(spec)
+        return self.inner.create_module(spec)  # type: ignore[no-any-return]
 
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None

@@ -117,19 +117,18 @@ def typed(fn: Fn, module: str | None = None) -> Fn:
     `module`: where users find it. What the function itself raises is left alone.
     """
     name = fn.__name__.strip("_")
-    wanted = tensor_parameters(fn)
-    many = starred(fn)  # zeros(2, 3) may be written zeros(size=(2, 3)) too
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if many is not None and many in kwargs:
+        if kwargs and (many := starred(fn)) in kwargs:  # zeros(2, 3) may be written zeros(size=(2, 3)) too
             args = (*args, kwargs.pop(many))
         try:
             return fn(*args, **kwargs)
         except (TypeError, AttributeError) as error:
             if isinstance(error, PyFlameError):
                 raise
-            check_tensors(name, wanted, args, kwargs)  # now, since some functions take more than they say
+            # now, since some functions take more than they say
+            check_tensors(name, tensor_parameters(fn), args, kwargs)
             try:
                 inspect.signature(fn).bind(*args, **kwargs)
             except TypeError as mismatch:

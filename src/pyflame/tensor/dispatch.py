@@ -195,37 +195,50 @@ def _views_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return call(fn, args, kwargs, given[0] if len(given) == 1 and isinstance(given[0], Tensor) else given)
 
 
+class _Signature:
+    """What an op's function must know of its arguments, found out at its first call: there are hundreds of ops."""
+
+    def __init__(self, op: OpDef) -> None:
+        fn, name = op.fn, op.name
+        self.calling = (
+            _view_call(parameters(fn)[0]) if name in VIEWS else _views_call if name in VIEWS_OF_EACH else call
+        )
+        self.names = torch_names(fn)
+        self.wanted = required_tensors(name, fn, op.takes_numbers)
+        self.mixed = op.takes_numbers or inspect.unwrap(fn).__annotations__.get("x") == "Any"
+        self.numbers = number_parameters(fn)
+        self.many = starred(fn)  # reshape(2, 3) may be written reshape(shape=(2, 3)) too
+
+
 def public(op: OpDef) -> Callable[..., Any]:
     """The function of an op, over Tensors."""
     fn = op.fn
-    calling = _view_call(parameters(fn)[0]) if op.name in VIEWS else _views_call if op.name in VIEWS_OF_EACH else call
-    names = torch_names(fn)
-    wanted = required_tensors(op.name, fn, op.takes_numbers)
-    mixed = op.takes_numbers or inspect.unwrap(fn).__annotations__.get("x") == "Any"
-    numbers = number_parameters(fn)
-    # reshape(2, 3) may be written reshape(shape=(2, 3)) too
-    many = starred(fn)
+    known: _Signature | None = None
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
+        nonlocal known
+        if (signature := known) is None:
+            signature = known = _Signature(op)
         if kwargs:
+            names, many = signature.names, signature.many
             kwargs = {names.get(k, k): v for k, v in kwargs.items()}
             if many in kwargs:
                 args = (*args, kwargs.pop(many))
         if "out" in kwargs:
             return into(op.name, kwargs.pop("out"), function(*args, **kwargs))
-        if wanted:
-            check_tensors(op.name, wanted, args, kwargs)
-        elif mixed:
+        if signature.wanted:
+            check_tensors(op.name, signature.wanted, args, kwargs)
+        elif signature.mixed:
             check_some_tensor(op.name, args, kwargs)
-        if numbers:
-            args, kwargs = with_numbers(op.name, numbers, args, kwargs)
+        if signature.numbers:
+            args, kwargs = with_numbers(op.name, signature.numbers, args, kwargs)
         try:
-            return calling(fn, args, kwargs)
+            return signature.calling(fn, args, kwargs)
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, PyFlameError):
                 raise
-            raise unusable(op.name, fn, args, kwargs, error, names) from error
+            raise unusable(op.name, fn, args, kwargs, error, signature.names) from error
 
     function.__qualname__ = function.__name__ = op.name
     function.__module__ = "pyflame"
