@@ -73,9 +73,14 @@ def check_shape(op: str, shape: Iterable[object]) -> Shape:
         raise ShapeError(f"[{op}] expected a shape of whole numbers but got {shape!r}") from error
     if any(d < 0 for d in dims):
         raise ShapeError(f"[{op}] expected sizes of at least 0 but got {dims}")
-    if prod(d for d in dims if d) > MAX_ELEMENTS:
-        raise ShapeError(f"[{op}] expected at most 2**59 elements but got shape {dims}")
+    check_size(op, dims)
     return dims
+
+
+def check_size(op: str, shape: Shape) -> None:
+    """Raise for more elements than addresses can count, also where an axis without any hides that."""
+    if prod(d for d in shape if d) > MAX_ELEMENTS:
+        raise ShapeError(f"[{op}] expected at most 2**59 elements but got shape {shape}")
 
 
 def broadcast_shapes(op: str, *shapes: Shape) -> Shape:

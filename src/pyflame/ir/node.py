@@ -16,7 +16,7 @@ from weakref import ref
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType
 from pyflame.core.locks import lock
-from pyflame.core.shape import Shape
+from pyflame.core.shape import Shape, check_size
 
 if TYPE_CHECKING:
     from pyflame.ir.opdef import OpDef
@@ -43,6 +43,7 @@ class Meta:
 
     @classmethod
     def _made(cls, key: tuple[Any, ...]) -> Meta:
+        check_size("tensor", key[0])
         new = object.__new__(cls)
         new.shape, new.dtype, new.device, new.committed = key
         new.size = prod(new.shape)

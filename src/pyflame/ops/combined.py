@@ -114,6 +114,8 @@ def block_diag(*tensors: Node) -> Node:
     tensor([[1., 1., 0.],
             [0., 0., 3.]])
     """
+    if not tensors:
+        raise ArgumentError("[block_diag] expected at least one tensor but got none")
     want_tensors("block_diag", **{f"tensor {n}": t for n, t in enumerate(tensors)})
     if any(t.ndim > 2 for t in tensors):
         raise ShapeError(f"[block_diag] expected at most two axes but got {[t.shape for t in tensors]}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyflame.core.dtype import int32, int64
 from pyflame.core.errors import ArgumentError, ShapeError
-from pyflame.core.shape import Region, Shape, broadcast_shapes, check_shape, normalize_axis
+from pyflame.core.shape import Region, Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, as_node, cast, composite, copy_to, placed, primitive
 from pyflame.ir.opdef import COMPOSITE, GATHER
 from pyflame.ops.base import along_axis, index_arrays, want_elements, want_integers, want_whole
@@ -252,7 +252,6 @@ def one_hot(x: Node, num_classes: int) -> Node:
     num_classes = want_whole("one_hot", "num_classes", num_classes)
     if num_classes < 1:
         raise ArgumentError(f"[one_hot] expected num_classes of at least 1 but got {num_classes}")
-    check_shape("one_hot", (*x.shape, num_classes))
     return cast(F.eq(F.reshape(x, (*x.shape, 1)), F.iota_like(x, (num_classes,))), int64)
 
 
