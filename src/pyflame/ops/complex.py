@@ -270,6 +270,12 @@ def _ne(x: Any, y: Any) -> Node:
     return F.logical_not(_eq(x, y))
 
 
+@_form("where")
+def _where(condition: Node, x: Any, y: Any) -> Node:
+    (a, b), (c, d) = _pairs("where", x, y)
+    return F.complex(F.where(condition, a, c), F.where(condition, b, d))
+
+
 @_form("abs")
 def _abs(x: Node) -> Node:
     re, im = F.real(x), F.imag(x)
