@@ -57,20 +57,19 @@ _const_sigs: dict[DType, tuple[Meta, int]] = {}
 
 def const(value: float | int | bool | complex, dtype: DType) -> Node:
     """A number as a Node. Its value is data of the plan, not part of its structure."""
-    if dtype.is_complex:
-        parts = [const(part, dtype.real) for part in (complex(value).real, complex(value).imag)]
-        return OPS["complex"].fn(*parts)  # type: ignore[no-any-return]
-    assert not isinstance(value, complex)
     found = _const_sigs.get(dtype)
     if found is None:
+        if dtype.is_complex:
+            parts = [const(part, dtype.real) for part in (complex(value).real, complex(value).imag)]
+            return OPS["complex"].fn(*parts)  # type: ignore[no-any-return]
         meta = Meta((), dtype, None)
         found = _const_sigs[dtype] = (meta, signature("const", meta))
     if dtype.is_float:
-        value = float(value)
+        value = float(value)  # type: ignore[arg-type]
     elif dtype is bool_:
         value = bool(value)
     else:
-        value = wrap_int(int(value), dtype)
+        value = wrap_int(int(value), dtype)  # type: ignore[arg-type]
     return Node(OPS["const"], (), (), found[0], found[1], value)
 
 

@@ -51,9 +51,7 @@ class OpDef:
     cost: int = 1  # rough flops per element; above 4 a value is stored rather than computed twice
     checked: bool = False  # values are checked at evaluation, so the op's line is kept
     alias: int | None = None  # this source's buffer becomes the output where nobody else holds it
-    autocast: str | None = (
-        None  # "low" (16-bit), "high" (float32), "promote" (its widest input), None: follows its inputs
-    )
+    autocast: str | None = None  # "low": 16-bit; "high": float32; "promote": its widest input; None: as they come
     public: bool = True
     method: bool = True
     samples: Callable[[], Sequence[Sample]] | None = None
