@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.core.shape import reshaped_strides
 from pyflame.engine.evaluate import plan_stats
-from pyflame.engine.views import reshaped_strides
 from pyflame.runtime.cache import stats
 
 

@@ -481,3 +481,21 @@ def test_copies_and_pickles_share_as_in_torch() -> None:
     other = copy.deepcopy(layer)
     layer.weight.data.fill_(3.0)
     assert (other.weight.numpy() != 3.0).any()
+
+
+def test_parts_of_complex_numbers() -> None:
+    found = []
+    for m in (pf, torch):
+        z = m.tensor([[1 + 2j, 3 - 4j], [5j, 6]])
+        real, turned = z.real, z.T.imag
+        real.mul_(2)
+        z.imag[0] = 7.0
+        z.real[:, 1].add_(1)
+        turned[0, 1] = -1
+        z.mul_(1j)
+        x = m.tensor([1 + 1j, 2.0]).requires_grad_()
+        y = x * 1
+        y.real.mul_(3)
+        (y.real.sum() + y.imag.sum()).backward()
+        found.append([z.tolist(), real.tolist(), turned.tolist(), x.grad.tolist()])
+    assert found[0] == found[1]

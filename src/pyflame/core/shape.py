@@ -65,6 +65,41 @@ def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:
     return True
 
 
+def reshaped_strides(shape: Shape, strides: tuple[int, ...], wanted: Shape) -> tuple[int, ...] | None:
+    """Strides under another shape, if it can be had without a copy: each stretch of axes that lie in memory as one
+    may be cut up anew.
+
+    >>> reshaped_strides((2, 3, 4), (12, 4, 1), (6, 4)), reshaped_strides((3, 2), (1, 3), (6,))
+    ((4, 1), None)
+    """
+    if prod(shape) == 0:
+        return strides if shape == wanted else contiguous_strides(wanted)
+    out: list[int] = []
+    left = len(wanted) - 1
+    for size, step in reversed(_stretches(shape, strides)):
+        filled = 1
+        while left >= 0 and (filled < size or wanted[left] == 1):
+            out.append(step * filled)
+            filled *= wanted[left]
+            left -= 1
+        if filled != size:
+            return None
+    return tuple(out[::-1]) if left < 0 else None
+
+
+def _stretches(shape: Shape, strides: Sequence[int]) -> list[tuple[int, int]]:
+    """(size, stride) of stretches of axes that lie in memory as one axis would."""
+    found: list[tuple[int, int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if found and found[-1][1] == size * stride:
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+    return found or [(1, 1)]
+
+
 def check_shape(op: str, shape: Iterable[object]) -> Shape:
     """Turn what a user wrote as a shape into a tuple of ints, or say what is wrong with it."""
     try:

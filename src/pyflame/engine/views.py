@@ -6,9 +6,7 @@ where it begins is a pointer, so no key holds it, and a loop over `data[i:i + 8]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pyflame.core.shape import Shape, contiguous_strides, is_contiguous
+from pyflame.core.shape import Shape, contiguous_strides, is_contiguous, reshaped_strides
 from pyflame.engine.value import Value
 from pyflame.ir import Node
 from pyflame.ir.opdef import LEAF, MOVEMENT
@@ -58,29 +56,6 @@ def _moved(node: Node, source: Shape, offset: int, strides: tuple[int, ...]) -> 
         return offset, (*[0] * skip, *kept)
     if name == "reshape":
         found = reshaped_strides(source, strides, how)
-        return None if found is None else (offset, found)
+        # one stride for all that do not matter: it is part of a plan's key
+        return None if found is None else (offset, tuple([0 if n == 1 else s for n, s in zip(how, found, strict=True)]))
     return None
-
-
-def reshaped_strides(shape: Shape, strides: Sequence[int], wanted: Shape) -> tuple[int, ...] | None:
-    """Strides of the same memory under another shape; None where its elements would have to move.
-
-    >>> reshaped_strides((4, 6), (12, 1), (2, 2, 6)), reshaped_strides((4, 6), (12, 1), (24,))
-    ((24, 12, 1), None)
-    """
-    axes = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    out: list[int] = []
-    left, step = 1, 1  # what is left to divide of a run of axes that lie as one, innermost first
-    for size in reversed(wanted):
-        if size == 1:
-            out.append(0)
-            continue
-        if left == 1:
-            left, step = axes.pop()
-        while left % size and axes and axes[-1][1] == step * left:
-            left *= axes.pop()[0]
-        if left % size:
-            return None
-        out.append(step)
-        left, step = left // size, step * size
-    return tuple(reversed(out))

@@ -148,9 +148,9 @@ def torch_names(fn: Callable[..., Any]) -> dict[str, str]:
 # Ops whose results share memory with their first argument, as in PyTorch.
 VIEWS = frozenset(
     (
-        "chunk", "diagonal", "dsplit", "expand", "expand_as", "flatten", "hsplit", "movedim", "narrow", "permute",
-        "reshape", "reshape_as", "select", "split", "squeeze", "t", "tensor_split", "transpose", "unbind", "unflatten",
-        "unfold", "unsqueeze", "vsplit",
+        "chunk", "diagonal", "dsplit", "expand", "expand_as", "flatten", "hsplit", "imag", "movedim", "narrow",
+        "permute", "real", "reshape", "reshape_as", "select", "split", "squeeze", "t", "tensor_split", "transpose",
+        "unbind", "unflatten", "unfold", "unsqueeze", "vsplit",
     )
 )  # fmt: skip
 

@@ -1,21 +1,20 @@
 """Paths: how a view is read from the value it is a part of, and how a value is written back to where the view reads.
 
 In go Nodes, out come Nodes; no Tensor is known here. A path is a tuple of steps, each an op that only moves elements
-(reshape, permute, expand, slice, or a read at fixed positions). Writing goes through it backwards with a value and the
-region that it fills, so that `a[0][1] = 5` is one assignment of one element to `a`, not of a row.
+(reshape, permute, expand, slice, a read at fixed positions) or gives the real or the imaginary parts. Writing goes
+through it backwards with a value and the region that it fills, so that `a[0][1] = 5` is one assignment of one element
+to `a`, not of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError
-from pyflame.core.shape import Region, Shape, contiguous_strides, region_before_reshape, sliced_again
+from pyflame.core.shape import Region, Shape, region_before_reshape, reshaped_strides, sliced_again
 from pyflame.core.state import state
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, F, Meta, Node, OpDef, apply, copy_to, signature
@@ -45,7 +44,7 @@ def path_between(base: Node, view: Node) -> Path | None:
             break  # the base made anew on another device, as `copy_to` does with what is made of numbers alone
         if op.kind == MOVEMENT:
             steps.append(_new_step(Step, (op, view.attrs, ())))
-        elif op.kind == GATHER:
+        elif op.kind == GATHER or op.name in ("real", "imag"):
             steps.append(Step(op, view.attrs, srcs[1:]))
         elif op.kind != COPY or not srcs:  # a tensor that belongs nowhere follows the op: it does so again each time
             return None
@@ -162,7 +161,16 @@ def _copied_back(level: Node, step: Step, value: Node, region: Region | None) ->
     return value, region
 
 
+def _part_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
+    """The real or the imaginary parts of complex numbers."""
+    parts = {"real": F.real(level), "imag": F.imag(level)}
+    parts[step.op.name] = value if region is None else F.assign(parts[step.op.name], value, region)
+    return F.complex(parts["real"], parts["imag"]), None
+
+
 _BACK = {
+    "real": _part_back,
+    "imag": _part_back,
     "slice": _sliced_back,
     "permute": _permuted_back,
     "reshape": _reshaped_back,
@@ -188,6 +196,8 @@ def strides_after(shape: Shape, strides: Strides, path: Path) -> Strides | None:
         elif op.name == "expand":
             wanted, new = attrs[0], len(attrs[0]) - len(shape)
             found = (*[0] * new, *[0 if n != m else s for n, m, s in zip(shape, wanted[new:], strides, strict=True)])
+        elif op.name in ("real", "imag"):
+            wanted, found = shape, tuple(2 * s for s in strides)
         elif op.kind == GATHER:  # windows: they begin `jump` apart
             (axis,), _, wanted = attrs
             jump = (shape[axis] - wanted[-1]) // max(wanted[axis] - 1, 1)
@@ -201,38 +211,3 @@ def strides_after(shape: Shape, strides: Strides, path: Path) -> Strides | None:
             return None
         shape, strides = wanted, found
     return strides
-
-
-def reshaped_strides(shape: Shape, strides: Strides, wanted: Shape) -> Strides | None:
-    """Strides under another shape, if it can be had without a copy: each stretch of axes that lie in memory as one
-    may be cut up anew.
-
-    >>> reshaped_strides((2, 3, 4), (12, 4, 1), (6, 4)), reshaped_strides((3, 2), (1, 3), (6,))
-    ((4, 1), None)
-    """
-    if prod(shape) == 0:
-        return strides if shape == wanted else contiguous_strides(wanted)
-    out: list[int] = []
-    left = len(wanted) - 1
-    for size, step in reversed(_stretches(shape, strides)):
-        filled = 1
-        while left >= 0 and (filled < size or wanted[left] == 1):
-            out.append(step * filled)
-            filled *= wanted[left]
-            left -= 1
-        if filled != size:
-            return None
-    return tuple(out[::-1]) if left < 0 else None
-
-
-def _stretches(shape: Shape, strides: Sequence[int]) -> list[tuple[int, int]]:
-    """(size, stride) of stretches of axes that lie in memory as one axis would."""
-    found: list[tuple[int, int]] = []
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 1:
-            continue
-        if found and found[-1][1] == size * stride:
-            found[-1] = (found[-1][0] * size, stride)
-        else:
-            found.append((size, stride))
-    return found or [(1, 1)]
