@@ -129,14 +129,6 @@ from pyflame.tensor.random import (
     seed,
     set_rng_state,
 )
-from pyflame.tensor.rocm import (
-    rocm_device_count,
-    rocm_get_device,
-    rocm_get_device_info,
-    rocm_is_available,
-    rocm_set_device,
-    rocm_synchronize,
-)
 from pyflame.tensor.sets import bincount, equal, numel, unique, unique_consecutive
 from pyflame.tensor.streams import Event, Stream, current_stream, default_stream
 from pyflame.tensor.torch_cuda import rocm
@@ -274,12 +266,6 @@ __all__ = [
     "reset_device",
     "reset_peak_memory_stats",
     "rocm",
-    "rocm_device_count",
-    "rocm_get_device",
-    "rocm_get_device_info",
-    "rocm_is_available",
-    "rocm_set_device",
-    "rocm_synchronize",
     "seed",
     "set_default_dtype",
     "set_device",
@@ -306,6 +292,7 @@ _ROOMS = (
     "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "hub", "io", "nn",
     "onnx", "optim", "profiling", "random", "train", "utils", "version",
 )  # fmt: skip
+_ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
     "IntTensor", "LongTensor", "ShortTensor", "Size", "are_deterministic_algorithms_enabled", "asarray",
@@ -318,6 +305,7 @@ _TORCH_NAMES = (
 )  # fmt: skip
 _LATER = {
     **{room: (room, None) for room in _ROOMS},
+    **{f"rocm_{name}": ("backend.rocm", f"rocm_{name}") for name in _ROCM_NAMES},
     **{name: ("tensor.torch_names", name) for name in _TORCH_NAMES},
     "aot": ("transform.aot", None),
     "linalg": ("tensor.linalg", None),

@@ -25,6 +25,12 @@ from pyflame import random as random
 from pyflame import train as train
 from pyflame import utils as utils
 from pyflame import version as version
+from pyflame.backend.rocm import rocm_device_count as rocm_device_count
+from pyflame.backend.rocm import rocm_get_device as rocm_get_device
+from pyflame.backend.rocm import rocm_get_device_info as rocm_get_device_info
+from pyflame.backend.rocm import rocm_is_available as rocm_is_available
+from pyflame.backend.rocm import rocm_set_device as rocm_set_device
+from pyflame.backend.rocm import rocm_synchronize as rocm_synchronize
 from pyflame.compiler import compile as compile
 from pyflame.core.cache_folder import cache_dir as cache_dir
 from pyflame.core.dtype import DType as DType
@@ -156,12 +162,6 @@ from pyflame.tensor.random import randn_like as randn_like
 from pyflame.tensor.random import randperm as randperm
 from pyflame.tensor.random import seed as seed
 from pyflame.tensor.random import set_rng_state as set_rng_state
-from pyflame.tensor.rocm import rocm_device_count as rocm_device_count
-from pyflame.tensor.rocm import rocm_get_device as rocm_get_device
-from pyflame.tensor.rocm import rocm_get_device_info as rocm_get_device_info
-from pyflame.tensor.rocm import rocm_is_available as rocm_is_available
-from pyflame.tensor.rocm import rocm_set_device as rocm_set_device
-from pyflame.tensor.rocm import rocm_synchronize as rocm_synchronize
 from pyflame.tensor.sets import bincount as bincount
 from pyflame.tensor.sets import equal as equal
 from pyflame.tensor.sets import numel as numel

@@ -11,9 +11,9 @@ import pytest
 
 import pyflame as pf
 from pyflame.backend import rocm
+from pyflame.backend.rocm import executor
 from pyflame.core import knobs
 from pyflame.core.errors import ArgumentError, DeviceError
-from pyflame.engine import executor
 from pyflame.libs.rocm import tuning
 from tests.runtime.fake import FakeDriver
 from tests.runtime.machine import machine, vendor

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pyflame.backend.rocm.memory import _managers
 from pyflame.core.errors import (
     AMDDeviceError,
     DeviceError,
@@ -16,7 +17,6 @@ from pyflame.core.errors import (
 )
 from pyflame.core.state import default_device, state
 from pyflame.engine import devices
-from pyflame.engine.memory import _managers
 from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.vendor import Vendor
 from tests.emulated import EmulatedCompiler

@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyflame.backend.rocm.memory import check_range
 from pyflame.core.checks import natural
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, float32, int32
 from pyflame.core.errors import ArgumentError, suggest
 from pyflame.core.state import mode
 from pyflame.engine.evaluate import evaluate
-from pyflame.engine.memory import check_range, gpu_of
+from pyflame.engine.memory import gpu_of
 from pyflame.engine.value import Foreign, Value
 from pyflame.ir import F, Node, cast, const
 from pyflame.tensor.creation import leaf

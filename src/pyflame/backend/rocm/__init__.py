@@ -2,34 +2,8 @@
 
 from __future__ import annotations
 
-from pyflame.core.errors import (
-    AMDBackendError,
-    AMDConfigurationError,
-    AMDDeviceError,
-    AMDDeviceFaultError,
-    AMDOptimizationError,
-    HIPCompilationError,
-    MatrixCoreError,
-    ROCmMemoryError,
-    ROCmNotAvailableError,
-)
-from pyflame.engine import memory
-from pyflame.engine.executor import DeviceInfo, ExecutionResult, ROCmExecutor
-from pyflame.engine.libraries.rocm import (
-    BatchNormParams,
-    ConvParams,
-    MIOpenTuningCache,
-    PoolParams,
-    ROCmBLAS,
-    ROCmDNN,
-    get_blas,
-    get_dnn,
-    get_tuning_cache,
-)
-from pyflame.engine.memory import MemoryStats, PinnedMemoryPool, ROCmMemoryManager
-from pyflame.schedule.patterns import FusedOpType, can_fuse
-from pyflame.tensor.kernels import ROCmCompiler, compile_kernel
-from pyflame.tensor.rocm import (
+from pyflame.backend.rocm import memory
+from pyflame.backend.rocm.devices import (
     rocm_device_count,
     rocm_get_device,
     rocm_get_device_info,
@@ -37,7 +11,8 @@ from pyflame.tensor.rocm import (
     rocm_set_device,
     rocm_synchronize,
 )
-from pyflame.tensor.rocm_kernels import (
+from pyflame.backend.rocm.executor import DeviceInfo, ExecutionResult, ROCmExecutor
+from pyflame.backend.rocm.launchers import (
     launch_bce_loss,
     launch_clamp,
     launch_comparison,
@@ -49,6 +24,31 @@ from pyflame.tensor.rocm_kernels import (
     launch_silu_forward,
     launch_where,
 )
+from pyflame.backend.rocm.memory import MemoryStats, PinnedMemoryPool, ROCmMemoryManager
+from pyflame.core.errors import (
+    AMDBackendError,
+    AMDConfigurationError,
+    AMDDeviceError,
+    AMDDeviceFaultError,
+    AMDOptimizationError,
+    HIPCompilationError,
+    MatrixCoreError,
+    ROCmMemoryError,
+    ROCmNotAvailableError,
+)
+from pyflame.engine.libraries.rocm import (
+    BatchNormParams,
+    ConvParams,
+    MIOpenTuningCache,
+    PoolParams,
+    ROCmBLAS,
+    ROCmDNN,
+    get_blas,
+    get_dnn,
+    get_tuning_cache,
+)
+from pyflame.schedule.patterns import FusedOpType, can_fuse
+from pyflame.tensor.kernels import ROCmCompiler, compile_kernel
 from pyflame.tensor.torch_cuda import rocm
 
 __all__ = [
