@@ -557,6 +557,7 @@ def test_second_derivatives_of_products_with_zeros(name):
     np.testing.assert_allclose(second(pf), second(torch), rtol=1e-12)
 
 
+@needs_torch
 @pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
 def test_second_derivatives_of_sums_of_equal_numbers(name):
     def second(lib):

@@ -166,6 +166,7 @@ def test_capsules_are_released_at_exit() -> None:
 
 
 @needs_torch
+@needs_torch
 def test_dlpack_of_complex_numbers() -> None:
     theirs = torch.tensor([1 + 2j, 3 - 4j])
     ours = pf.from_dlpack(theirs)
