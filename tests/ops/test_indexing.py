@@ -372,6 +372,7 @@ def _assigned(x: Any, index: Any, value: Any) -> Any:
     return out
 
 
+@needs_torch
 @pytest.mark.parametrize(
     ("way", "value"),
     [

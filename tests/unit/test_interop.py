@@ -174,6 +174,7 @@ def test_dlpack_of_complex_numbers() -> None:
     assert torch.from_dlpack(ours * 2).tolist() == (theirs * 2).tolist()
 
 
+@needs_torch
 def test_bad_dlpack() -> None:
     for source in (3, [1, 2], "a"):
         with pytest.raises(pf.DTypeError, match="__dlpack__"):
