@@ -1,4 +1,4 @@
-"""Adam and AdamW."""
+"""Adam, AdamW, and what their relatives share with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,42 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import FUNCTIONS
 
 
-class Adam(Optimizer):
+class AdamLike(Optimizer):
+    """What Adam and its relatives share: their options, weight decay in both forms, and the two running means."""
+
+    def check(self, group: dict[str, Any]) -> None:
+        checks.not_negative(type(self).__name__, group, "lr", "eps", "weight_decay")
+        checks.betas(type(self).__name__, group)
+
+    def branches(self, group: dict[str, Any]) -> tuple[Any, ...]:
+        return (bool(group["decoupled_weight_decay"]),)
+
+    def scalars(self, group: dict[str, Any]) -> dict[str, float]:
+        beta1, beta2 = group["betas"]
+        return {
+            "lr": group["lr"],
+            "beta1": beta1,
+            "beta2": beta2,
+            "rest1": 1.0 - beta1,
+            "rest2": 1.0 - beta2,
+            "eps": group["eps"],
+            "sign": -1.0 if group["maximize"] else 1.0,
+            "decay": group["weight_decay"],
+            "shrink": 1.0 - group["lr"] * group["weight_decay"],
+        }
+
+    def decayed(self, group: ParamGroup, w: Tensor, g: Tensor, h: Slots) -> tuple[Tensor, Tensor]:
+        """The parameter and its gradient after weight decay."""
+        g = g * h["sign"]
+        return (w * h["shrink"], g) if group["decoupled_weight_decay"] else (w, g + w * h["decay"])
+
+    def moments(self, g: Tensor, s: Slots, h: Slots) -> Slots:
+        """The means of the gradients and of their squares."""
+        m = s["exp_avg"] + (g - s["exp_avg"]) * h["rest1"]
+        return {"exp_avg": m, "exp_avg_sq": s["exp_avg_sq"] * h["beta2"] + g * g * h["rest2"]}
+
+
+class Adam(AdamLike):
     """Adam: steps by the mean of the gradients over the root of the mean of their squares.
 
         g = g + weight_decay * w                             decoupled_weight_decay: w = w * (1 - lr * weight_decay)
@@ -50,43 +85,17 @@ class Adam(Optimizer):
             **chosen,
         )
 
-    def check(self, group: dict[str, Any]) -> None:
-        checks.not_negative(type(self).__name__, group, "lr", "eps", "weight_decay")
-        checks.betas(type(self).__name__, group)
-
     def slots(self, group: dict[str, Any]) -> dict[str, float]:
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0, **({"max_exp_avg_sq": 0.0} if group["amsgrad"] else {})}
-
-    def branches(self, group: dict[str, Any]) -> tuple[Any, ...]:
-        return (bool(group["decoupled_weight_decay"]),)
-
-    def scalars(self, group: dict[str, Any]) -> dict[str, float]:
-        beta1, beta2 = group["betas"]
-        return {
-            "lr": group["lr"],
-            "beta1": beta1,
-            "beta2": beta2,
-            "rest1": 1.0 - beta1,
-            "rest2": 1.0 - beta2,
-            "eps": group["eps"],
-            "sign": -1.0 if group["maximize"] else 1.0,
-            "decay": group["weight_decay"],
-            "shrink": 1.0 - group["lr"] * group["weight_decay"],
-        }
 
     def rates(self, group: ParamGroup, steps: Tensor) -> dict[str, Tensor]:
         lr, beta1, beta2 = (group.scalar(name, float64) for name in ("lr", "beta1", "beta2"))
         return {"rate": lr / (1.0 - beta1**steps), "unbias": FUNCTIONS["rsqrt"](1.0 - beta2**steps)}
 
     def update(self, group: ParamGroup, w: Tensor, g: Tensor, s: Slots, h: Slots) -> tuple[Tensor, Slots]:
-        g = g * h["sign"]
-        if group["decoupled_weight_decay"]:
-            w = w * h["shrink"]
-        else:
-            g = g + w * h["decay"]
-        m = s["exp_avg"] + (g - s["exp_avg"]) * h["rest1"]
-        v = s["exp_avg_sq"] * h["beta2"] + g * g * h["rest2"]
-        after = {"exp_avg": m, "exp_avg_sq": v}
+        w, g = self.decayed(group, w, g, h)
+        after = self.moments(g, s, h)
+        m, v = after["exp_avg"], after["exp_avg_sq"]
         if group["amsgrad"]:
             v = after["max_exp_avg_sq"] = FUNCTIONS["maximum"](s["max_exp_avg_sq"], v)
         return w - m / (FUNCTIONS["sqrt"](v) * h["unbias"] + h["eps"]) * h["rate"], after

@@ -6,13 +6,14 @@ from typing import Any
 
 from pyflame.core.dtype import float64
 from pyflame.optim import checks
+from pyflame.optim.adam import AdamLike
 from pyflame.optim.group import ParamGroup
-from pyflame.optim.optimizer import Optimizer, Params, Scalar, Slots
+from pyflame.optim.optimizer import Params, Scalar, Slots
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import FUNCTIONS
 
 
-class NAdam(Optimizer):
+class NAdam(AdamLike):
     """Adam that looks one step ahead, with a momentum that grows.
 
         g = g + weight_decay * w                             decoupled_weight_decay: w = w * (1 - lr * weight_decay)
@@ -51,29 +52,14 @@ class NAdam(Optimizer):
         )
 
     def check(self, group: dict[str, Any]) -> None:
-        checks.not_negative("NAdam", group, "lr", "eps", "weight_decay", "momentum_decay")
-        checks.betas("NAdam", group)
+        super().check(group)
+        checks.not_negative("NAdam", group, "momentum_decay")
 
     def slots(self, group: dict[str, Any]) -> dict[str, Any]:
         return {"mu_product": Scalar(1.0), "exp_avg": 0.0, "exp_avg_sq": 0.0}
 
-    def branches(self, group: dict[str, Any]) -> tuple[Any, ...]:
-        return (bool(group["decoupled_weight_decay"]),)
-
     def scalars(self, group: dict[str, Any]) -> dict[str, float]:
-        beta1, beta2 = group["betas"]
-        return {
-            "lr": group["lr"],
-            "beta1": beta1,
-            "beta2": beta2,
-            "rest1": 1.0 - beta1,
-            "rest2": 1.0 - beta2,
-            "eps": group["eps"],
-            "growth": group["momentum_decay"],
-            "sign": -1.0 if group["maximize"] else 1.0,
-            "decay": group["weight_decay"],
-            "shrink": 1.0 - group["lr"] * group["weight_decay"],
-        }
+        return {**super().scalars(group), "growth": group["momentum_decay"]}
 
     def rates(self, group: ParamGroup, steps: Tensor) -> dict[str, Tensor]:
         beta1, beta2, growth = (group.scalar(name, float64) for name in ("beta1", "beta2", "growth"))
@@ -81,15 +67,10 @@ class NAdam(Optimizer):
         return {"mu": mu, "ahead": ahead, "unbias": 1.0 / (1.0 - beta2**steps)}
 
     def update(self, group: ParamGroup, w: Tensor, g: Tensor, s: Slots, h: Slots) -> tuple[Tensor, Slots]:
-        g = g * h["sign"]
-        if group["decoupled_weight_decay"]:
-            w = w * h["shrink"]
-        else:
-            g = g + w * h["decay"]
+        w, g = self.decayed(group, w, g, h)
         product = s["mu_product"] * h["mu"]
-        m = s["exp_avg"] + (g - s["exp_avg"]) * h["rest1"]
-        v = s["exp_avg_sq"] * h["beta2"] + g * g * h["rest2"]
-        root = FUNCTIONS["sqrt"](v * h["unbias"]) + h["eps"]
+        after = {"mu_product": product, **self.moments(g, s, h)}
+        root = FUNCTIONS["sqrt"](after["exp_avg_sq"] * h["unbias"]) + h["eps"]
         w = w - g / root * (h["lr"] * (1.0 - h["mu"]) / (1.0 - product))
-        w = w - m / root * (h["lr"] * h["ahead"] / (1.0 - product * h["ahead"]))
-        return w, {"mu_product": product, "exp_avg": m, "exp_avg_sq": v}
+        w = w - after["exp_avg"] / root * (h["lr"] * h["ahead"] / (1.0 - product * h["ahead"]))
+        return w, after

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pyflame.core.dtype import float64
-from pyflame.optim import checks
+from pyflame.optim.adam import AdamLike
 from pyflame.optim.group import ParamGroup
-from pyflame.optim.optimizer import Optimizer, Params, Slots
+from pyflame.optim.optimizer import Params, Slots
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import FUNCTIONS
 
 
-class RAdam(Optimizer):
+class RAdam(AdamLike):
     """Adam that steps by the mean of gradients alone until the mean of squares is trustworthy.
 
         g = g + weight_decay * w                             decoupled_weight_decay: w = w * (1 - lr * weight_decay)
@@ -48,29 +48,8 @@ class RAdam(Optimizer):
             **chosen,
         )
 
-    def check(self, group: dict[str, Any]) -> None:
-        checks.not_negative("RAdam", group, "lr", "eps", "weight_decay")
-        checks.betas("RAdam", group)
-
     def slots(self, group: dict[str, Any]) -> dict[str, Any]:
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
-
-    def branches(self, group: dict[str, Any]) -> tuple[Any, ...]:
-        return (bool(group["decoupled_weight_decay"]),)
-
-    def scalars(self, group: dict[str, Any]) -> dict[str, float]:
-        beta1, beta2 = group["betas"]
-        return {
-            "lr": group["lr"],
-            "beta1": beta1,
-            "beta2": beta2,
-            "rest1": 1.0 - beta1,
-            "rest2": 1.0 - beta2,
-            "eps": group["eps"],
-            "sign": -1.0 if group["maximize"] else 1.0,
-            "decay": group["weight_decay"],
-            "shrink": 1.0 - group["lr"] * group["weight_decay"],
-        }
 
     def rates(self, group: ParamGroup, steps: Tensor) -> dict[str, Tensor]:
         lr, beta1, beta2 = (group.scalar(name, float64) for name in ("lr", "beta1", "beta2"))
@@ -84,12 +63,8 @@ class RAdam(Optimizer):
         return {"rate": lr / (1.0 - beta1**steps), "root": root, "trusted": trusted.to(float64)}
 
     def update(self, group: ParamGroup, w: Tensor, g: Tensor, s: Slots, h: Slots) -> tuple[Tensor, Slots]:
-        g = g * h["sign"]
-        if group["decoupled_weight_decay"]:
-            w = w * h["shrink"]
-        else:
-            g = g + w * h["decay"]
-        m = s["exp_avg"] + (g - s["exp_avg"]) * h["rest1"]
-        v = s["exp_avg_sq"] * h["beta2"] + g * g * h["rest2"]
-        scale = FUNCTIONS["where"](h["trusted"] > 0.0, h["root"] / (FUNCTIONS["sqrt"](v) + h["eps"]), 1.0)
-        return w - m * scale * h["rate"], {"exp_avg": m, "exp_avg_sq": v}
+        w, g = self.decayed(group, w, g, h)
+        after = self.moments(g, s, h)
+        root = FUNCTIONS["sqrt"](after["exp_avg_sq"]) + h["eps"]
+        scale = FUNCTIONS["where"](h["trusted"] > 0.0, h["root"] / root, 1.0)
+        return w - after["exp_avg"] * scale * h["rate"], after
