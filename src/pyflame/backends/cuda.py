@@ -27,7 +27,7 @@ def is_built() -> bool:
     return cuda.is_available()
 
 
-class _Products:
+class Products:
     """`torch.backends.cuda.matmul`.
 
     >>> pf.backends.cuda.matmul.allow_tf32
@@ -48,7 +48,7 @@ class _Products:
         set_float32_matmul_precision("high" if wanted else "highest")
 
 
-matmul = _Products()
+matmul = Products()
 
 # Which attention runs is chosen by the schedule. These are remembered and change nothing.
 _attention = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}

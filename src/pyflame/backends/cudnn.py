@@ -7,7 +7,8 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyflame.core.precision import set_float32_matmul_precision, tf32_allowed
+from pyflame.backends.cuda import Products
+from pyflame.core.precision import get_float32_matmul_precision, set_float32_matmul_precision
 from pyflame.core.state import state
 from pyflame.tensor.torch_cuda import cuda
 
@@ -45,14 +46,7 @@ class _Switches(types.ModuleType):
     def deterministic(self, wanted: bool) -> None:
         state.deterministic = bool(wanted)
 
-    @property
-    def allow_tf32(self) -> bool:
-        """Whether float32 products and convolutions may be rounded to TF32: one switch for both here."""
-        return tf32_allowed()
-
-    @allow_tf32.setter
-    def allow_tf32(self, wanted: bool) -> None:
-        set_float32_matmul_precision("high" if wanted else "highest")
+    allow_tf32 = Products.allow_tf32  # one switch for products and convolutions
 
 
 @contextmanager
@@ -64,7 +58,7 @@ def flags(
     >>> with pf.backends.cudnn.flags(deterministic=True):
     ...     y = pf.ones(3).sum()
     """
-    before = state.deterministic, tf32_allowed()
+    before = state.deterministic, get_float32_matmul_precision()
     state.deterministic = deterministic
     if allow_tf32 is not None:
         set_float32_matmul_precision("high" if allow_tf32 else "highest")
@@ -72,7 +66,7 @@ def flags(
         yield
     finally:
         state.deterministic = before[0]
-        set_float32_matmul_precision("high" if before[1] else "highest")
+        set_float32_matmul_precision(before[1])
 
 
 sys.modules[__name__].__class__ = _Switches

@@ -20,12 +20,8 @@ def standard_uniform(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return rand(shape, dtype=like.dtype, device=like._node.meta.device if like._node.meta.committed else None)
 
 
-class Normal(Parametrized):
-    """exp(-(x - loc)² / (2 scale²)) / (scale sqrt(2π)).
-
-    >>> pf.distributions.Normal(0.0, 1.0).log_prob(pf.tensor(0.0))
-    tensor(-0.9189)
-    """
+class LocationScale(Parametrized):
+    """A density that is moved by `loc`, where its peak is, and stretched by `scale`."""
 
     names = ("loc", "scale")
     loc: Tensor
@@ -37,11 +33,19 @@ class Normal(Parametrized):
         super().__init__(loc, scale, validate_args=validate_args)
 
     @property
-    def mean(self) -> Tensor:
+    def mode(self) -> Tensor:
         return self.loc
 
+
+class Normal(LocationScale):
+    """exp(-(x - loc)² / (2 scale²)) / (scale sqrt(2π)).
+
+    >>> pf.distributions.Normal(0.0, 1.0).log_prob(pf.tensor(0.0))
+    tensor(-0.9189)
+    """
+
     @property
-    def mode(self) -> Tensor:
+    def mean(self) -> Tensor:
         return self.loc
 
     @property
@@ -241,28 +245,15 @@ class Exponential(Parametrized):
         return 1.0 - F["log"](self.rate)
 
 
-class Laplace(Parametrized):
+class Laplace(LocationScale):
     """exp(-|x - loc| / scale) / (2 scale).
 
     >>> pf.distributions.Laplace(0.0, 1.0).variance
     tensor(2.)
     """
 
-    names = ("loc", "scale")
-    loc: Tensor
-    scale: Tensor
-    has_rsample = True
-    arg_checks = {"scale": positive}  # noqa: RUF012
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        super().__init__(loc, scale, validate_args=validate_args)
-
     @property
     def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
         return self.loc
 
     @property
@@ -288,29 +279,16 @@ class Laplace(Parametrized):
         return 1 + F["log"](2 * self.scale)
 
 
-class Cauchy(Parametrized):
+class Cauchy(LocationScale):
     """1 / (π scale (1 + ((x - loc) / scale)²)). It has no mean.
 
     >>> pf.distributions.Cauchy(0.0, 1.0).entropy()
     tensor(2.531)
     """
 
-    names = ("loc", "scale")
-    loc: Tensor
-    scale: Tensor
-    has_rsample = True
-    arg_checks = {"scale": positive}  # noqa: RUF012
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        super().__init__(loc, scale, validate_args=validate_args)
-
     @property
     def mean(self) -> Tensor:
         return self.loc * math.nan
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def variance(self) -> Tensor:
@@ -332,30 +310,18 @@ class Cauchy(Parametrized):
         return math.log(4 * math.pi) + F["log"](self.scale)
 
 
-class Gumbel(Parametrized):
+class Gumbel(LocationScale):
     """-log of an exponential number, scaled and moved.
 
     >>> pf.distributions.Gumbel(0.0, 1.0).mean
     tensor(0.5772)
     """
 
-    names = ("loc", "scale")
-    loc: Tensor
-    scale: Tensor
-    has_rsample = True
-    arg_checks = {"scale": positive}  # noqa: RUF012
     _EULER = 0.5772156649015329
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        super().__init__(loc, scale, validate_args=validate_args)
 
     @property
     def mean(self) -> Tensor:
         return self.loc + self.scale * self._EULER
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def variance(self) -> Tensor:

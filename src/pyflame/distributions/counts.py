@@ -8,7 +8,7 @@ import numpy as np
 
 from pyflame.core.errors import ArgumentError
 from pyflame.distributions.continuous import standard_uniform
-from pyflame.distributions.discrete import Bernoulli, Categorical
+from pyflame.distributions.discrete import Bernoulli, OverCategories
 from pyflame.distributions.distribution import Distribution, F, Parametrized, broadcast_all, host_draw, positive
 from pyflame.tensor import Tensor
 from pyflame.tensor.gradients import no_grad
@@ -131,7 +131,7 @@ class Binomial(Distribution):
         return choose + value * logits - n * F["softplus"](logits)
 
 
-class Multinomial(Distribution):
+class Multinomial(OverCategories):
     """How often each of n categories comes in `total_count` draws.
 
     >>> pf.distributions.Multinomial(4, pf.tensor([1.0, 3.0])).mean.tolist()
@@ -144,18 +144,7 @@ class Multinomial(Distribution):
         if not isinstance(total_count, int):
             raise ArgumentError(f"[Multinomial] expected one whole number as total_count but got {total_count!r}")
         self.total_count = total_count
-        self._categorical = Categorical(probs, logits)
-        super().__init__(self._categorical.batch_shape, (self._categorical._num_events,), validate_args)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities of the categories."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithms of the probabilities."""
-        return self._categorical.logits
+        super().__init__(probs, logits, validate_args)
 
     @property
     def mean(self) -> Tensor:

@@ -155,12 +155,8 @@ class Categorical(Distribution):
         return values.expand(self._num_events, *self._batch_shape) if expand else values
 
 
-class OneHotCategorical(Distribution):
-    """A Categorical whose values are one-hot vectors.
-
-    >>> pf.distributions.OneHotCategorical(pf.tensor([0.0, 1.0])).sample().tolist()
-    [0.0, 1.0]
-    """
+class OverCategories(Distribution):
+    """A distribution of vectors with an element for each category of a Categorical."""
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._categorical = Categorical(probs, logits)
@@ -175,6 +171,14 @@ class OneHotCategorical(Distribution):
     def logits(self) -> Tensor:
         """The logarithms of the probabilities."""
         return self._categorical.logits
+
+
+class OneHotCategorical(OverCategories):
+    """A Categorical whose values are one-hot vectors.
+
+    >>> pf.distributions.OneHotCategorical(pf.tensor([0.0, 1.0])).sample().tolist()
+    [0.0, 1.0]
+    """
 
     @property
     def mean(self) -> Tensor:
