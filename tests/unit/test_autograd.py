@@ -567,3 +567,24 @@ def test_second_derivatives_of_sums_of_equal_numbers(name):
         return lib.autograd.grad(g.sum(), x)[0].numpy()
 
     np.testing.assert_allclose(second(pf), second(torch), rtol=1e-5)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("fn", "values"),
+    [
+        (lambda m, x: m.norm(x, p=2, dim=1), [[0.0, 0.0], [3.0, 4.0]]),
+        (lambda m, x: m.norm(x, p=2, dim=1), [[], []]),
+        (lambda m, x: m.atan2(x[0], x[1]), [[0.0, 1.0], [0.0, 2.0]]),
+    ],
+)
+def test_second_derivatives_beside_a_norm_of_zero(fn, values):
+    """What scales a gradient that is 0 by convention has a derivative: a gradient penalty of one such row is no NaN."""
+
+    def second(lib):
+        x, s = lib.tensor(values, dtype=lib.float64), lib.tensor(2.0, dtype=lib.float64)
+        x.requires_grad_(), s.requires_grad_()
+        (g,) = lib.autograd.grad((fn(lib, x) * s).sum(), x, create_graph=True)
+        return lib.autograd.grad((g * (lib.arange(g.numel()).reshape(g.shape) + 1.0)).sum(), s)[0].item()
+
+    assert second(pf) == pytest.approx(second(torch), rel=1e-12)

@@ -25,6 +25,12 @@ class ValuesIndices(NamedTuple):
     indices: Node
 
 
+def over(x: Node, y: Node) -> Node:
+    """x / y, and 0 where y is 0. So are its gradients there, of which plain division makes NaN."""
+    zero = F.eq(y, 0.0)
+    return F.where(zero, 0.0, x / F.where(zero, 1.0, y))
+
+
 def want_tensors(op: str, **args: Any) -> None:
     """Raise for an argument that is no tensor."""
     for name, value in args.items():

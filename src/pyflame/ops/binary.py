@@ -25,7 +25,7 @@ from pyflame.ir import (
 )
 from pyflame.ir.declare import broadcast_infer
 from pyflame.ir.opdef import CONST, ELEMENTWISE
-from pyflame.ops.base import pair_samples
+from pyflame.ops.base import over, pair_samples
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------
 
@@ -426,7 +426,7 @@ def heaviside(x: Node, values: Node) -> Node:
 def _atan2_grad(g: Node, y: Node, x: Node) -> tuple[Node, Node]:
     # d atan2(y, x) = (x dy - y dx) / (x^2 + y^2), and 0 where both are 0
     square = x * x + y * y
-    scaled = F.where(F.eq(square, 0.0), 0.0, g / square)
+    scaled = over(g, square)
     return scaled * x, -(scaled * y)
 
 

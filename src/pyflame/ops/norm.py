@@ -12,7 +12,7 @@ from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes
 from pyflame.ir import F, Meta, Node, Sample, as_number, cast, composite, is_number, primitive
 from pyflame.ir.opdef import COMPOSITE
-from pyflame.ops.base import want_number
+from pyflame.ops.base import over, want_number
 
 
 def _shaped(out: Node, shape: Shape, axes: Shape, keepdims: bool) -> Node:
@@ -124,7 +124,7 @@ def _norm_grad(g: Node, x: Node, out: Node, p: float, axes: Shape) -> tuple[Node
         return (up * F.sign(x),)
     if p == 2:
         # x / |x|, and 0 where the norm is 0
-        return (x * F.where(F.eq(norm, 0.0), 0.0, up / norm),)
+        return (x * over(up, norm),)
     if abs(p) == inf:
         # elements that reach the extreme share the gradient
         chosen = cast(F.eq(F.abs(x), norm), g.dtype)

@@ -19,7 +19,7 @@ from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes
 from pyflame.core.state import state
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE, REDUCE
-from pyflame.ops.base import want_number
+from pyflame.ops.base import over, want_number
 
 
 def _count(shape: Shape, axes: Shape) -> int:
@@ -307,9 +307,7 @@ def reduce_var(x: Node, axes: Shape, correction: float) -> Any:
     reference=lambda x, axes, correction: np.sqrt(_numpy_var(x, axes, correction)),
     decompose=lambda x, axes, correction: F.sqrt(_var(x, axes, correction)),
     # d std = d var / (2 std); a std of 0 has gradient 0, as in PyTorch
-    grad=lambda g, x, out, axes, correction: (
-        _var_grad(F.where(F.eq(out, 0.0), 0.0, g * 0.5 / out), x, axes, correction),
-    ),
+    grad=lambda g, x, out, axes, correction: (_var_grad(over(g * 0.5, out), x, axes, correction),),
     public=False,
 )
 def reduce_std(x: Node, axes: Shape, correction: float) -> Any:

@@ -13,7 +13,7 @@ from pyflame.core.errors import ArgumentError
 from pyflame.ir import F, Node, Sample, as_node, cast, common_dtype, composite, elementwise, primitive
 from pyflame.ir.declare import broadcast_infer
 from pyflame.ir.opdef import COMPOSITE
-from pyflame.ops.base import pair_samples, want_number, want_whole
+from pyflame.ops.base import over, pair_samples, want_number, want_whole
 
 _HALF_ROOT_PI = math.sqrt(math.pi) / 2
 _X = np.array([[0.3, 1.5, 4.2], [-0.7, -2.3, 25.0]])
@@ -243,7 +243,7 @@ def _hypot(x: Node, y: Node) -> Node:
     """large * sqrt(1 + (small / large)^2): no square overflows."""
     a, b = F.abs(x), F.abs(y)
     large, small = F.maximum(a, b), F.minimum(a, b)
-    ratio = F.where(F.eq(large, 0.0), 0.0, small / large)
+    ratio = over(small, large)
     endless = F.logical_or(F.isinf(x), F.isinf(y))
     return F.where(endless, math.inf, large * F.sqrt(ratio * ratio + 1.0))
 
