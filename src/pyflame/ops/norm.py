@@ -130,8 +130,8 @@ def _norm_grad(g: Node, x: Node, out: Node, p: float, axes: Shape) -> tuple[Node
         chosen = cast(F.eq(F.abs(x), norm), g.dtype)
         return (F.sign(x) * chosen * (up / _back(F.reduce_sum(chosen, axes), x.shape, axes)),)
     # sign(x) (|x| / norm)^(p-1), and 0 where the norm is 0 or, for p < 1, where x is
-    ratio = F.pow(F.abs(x) / norm, p - 1)
-    flat = F.eq(norm, 0.0) if p > 1 else F.eq(x, 0.0)
+    part, flat = (over(F.abs(x), norm), F.eq(norm, 0.0)) if p > 1 else (F.abs(x) / norm, F.eq(x, 0.0))
+    ratio = F.pow(part, p - 1)
     return (F.where(flat, 0.0, up * F.sign(x) * ratio),)
 
 
