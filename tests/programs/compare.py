@@ -27,7 +27,14 @@ LOOSE = 0.3  # a tolerance above this part of a result's size says nothing
 
 
 class _Widened:
-    """torch in which every float is float64."""
+    """torch in which every float is float64 and no index lies outside."""
+
+    @staticmethod
+    def take_along_dim(x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
+        """torch takes the remainder of an index that lies outside, in this one op; we refuse it."""
+        if index.numel() and not -x.shape[dim] <= int(index.min()) <= int(index.max()) < x.shape[dim]:
+            raise Unfit(f"an index outside of {x.shape[dim]} elements")
+        return torch.take_along_dim(x, index, dim)
 
     def __getattr__(self, name: str) -> Any:
         return torch.float64 if name in ("float16", "bfloat16", "float32") else getattr(torch, name)

@@ -92,7 +92,7 @@ def test_a_script_shows_what_the_program_does(capsys: pytest.CaptureFixture[str]
     assert ours.replace("pyflame", "torch").split() == ("torch" + theirs).split()
 
 
-@pytest.mark.parametrize("text", ["{0} / 0.0", "{0} * 1e9"])
+@pytest.mark.parametrize("text", ["{0} / 0.0", "{0} * 1e9", "L.take_along_dim({0}, L.tensor([[4]]), dim=1)"])
 def test_what_cannot_be_compared_is_unfit(text: str) -> None:
     with pytest.raises(Unfit):
         compare.expected(one_step(text))
