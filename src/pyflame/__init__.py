@@ -10,6 +10,7 @@ Functions of the op catalogue (`pyflame.ops`) appear here by their names. `__ini
 
 import builtins as _builtins
 import importlib as _importlib
+import sys as _sys
 
 import pyflame.ops as _ops  # noqa: F401  declares the catalogue
 from pyflame.core.cache_folder import cache_dir
@@ -341,6 +342,13 @@ def _know_einops(backends: object) -> None:
 
 
 _when_imported("einops._backends", _know_einops)
+
+
+def _know_einops_layers(_: object) -> None:
+    _sys.modules["einops.layers.pyflame"] = _importlib.import_module("pyflame.nn.einops")
+
+
+_when_imported("einops.layers", _know_einops_layers)
 
 # `from pyflame.autograd import Function` finds the room of that name: give it what `pf.autograd` has.
 _room = _importlib.import_module("pyflame.autograd")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +95,43 @@ def test_patterns() -> None:
     packed, shapes = einops.pack([x, x[:, :1]], "b * h w")
     assert [p.shape for p in einops.unpack(packed, shapes, "b * h w")] == [(2, 3, 4, 4), (2, 1, 4, 4)]
     assert einops.einsum(x, x, "b c h w, b d h w -> b c d").shape == (2, 3, 3)
+
+
+def test_layers() -> None:
+    pytest.importorskip("einops")
+    from einops.layers.pyflame import EinMix, Rearrange, Reduce
+
+    model = pf.nn.Sequential(
+        Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=2, q=2),
+        EinMix("b n i -> b n o", weight_shape="i o", bias_shape="o", i=12, o=5),
+        Reduce("b n c -> b c", "mean"),
+    )
+    x = pf.randn(2, 3, 4, 4)
+    y = model(x)
+    patches = x.reshape(2, 3, 2, 2, 2, 2).permute(0, 2, 4, 3, 5, 1).reshape(2, 4, 12)
+    want = (patches @ model[1].weight + model[1].bias).mean(1)
+    np.testing.assert_allclose(y.detach().numpy(), want.detach().numpy(), rtol=1e-5, atol=1e-6)
+    y.sum().backward()
+    assert {n for n, p in model.named_parameters() if p.grad is not None} == {"1.weight", "1.bias"}
+    assert isinstance(pickle.loads(pickle.dumps(model[0])), Rearrange)
+
+
+def test_layers_for_torch_become_ours() -> None:
+    pytest.importorskip("einops")
+    torch = pytest.importorskip("torch")
+    layers = importlib.import_module("einops.layers.torch")
+
+    class Net(pf.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flat = layers.Rearrange("b c h -> b (c h)")
+            self.rest = pf.nn.Sequential(layers.Reduce("b (k n) -> b n", "max", k=2), pf.nn.Linear(6, 2))
+            self.mix = layers.EinMix("b i -> b o", weight_shape="i o", i=2, o=3)
+
+    torch.manual_seed(0)
+    mix = layers.EinMix("b i -> b o", weight_shape="i o", bias_shape="o", i=12, o=3)
+    net, x = Net(), pf.randn(2, 3, 4)
+    assert net.mix(net.rest(net.flat(x))).shape == (2, 3)
+    net.mix = mix
+    want = mix(torch.tensor(x.reshape(2, 12).numpy())).detach().numpy()
+    np.testing.assert_allclose(net.mix(net.flat(x)).detach().numpy(), want, rtol=1e-5, atol=1e-6)

@@ -32,6 +32,15 @@ M = TypeVar("M", bound="Module")
 _GROUPS = {"_parameters": "an nn.Parameter", "_modules": "a module", "_buffers": "a tensor"}
 
 
+def _ours(value: Any) -> Any:
+    """einops' layers for torch become layers of ours; anything else is left as it is."""
+    if type(value).__module__ != "einops.layers.torch":
+        return value
+    from pyflame.nn.einops import from_torch
+
+    return from_torch(value)
+
+
 class Module:
     """Base of all layers and models: assign parameters and submodules in `__init__`, write `forward`.
 
@@ -92,6 +101,7 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
+        value = _ours(value)
         if isinstance(value, (Parameter, Module)):
             if "_parameters" not in own:
                 raise ArgumentError(
@@ -164,7 +174,7 @@ class Module:
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Add a submodule."""
-        self._register(self._modules, "register_module", name, module, Module)
+        self._register(self._modules, "register_module", name, _ours(module), Module)
 
     add_module = register_module
 
