@@ -30,10 +30,10 @@ MISSING: dict[str, tuple[str, ...]] = {
 DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch.compile(model)` gives a compiled module", "gives the module itself: graphs are always compiled"),
     ("`t.device.type` is `cuda` on AMD GPUs", "it is `rocm`; the name `cuda` is taken for it"),
-    ("`torch.device('cuda')` never fails", "raises where there is no such GPU"),
     ("`torch.cuda` has a random generator for each GPU", "there is one for all devices, which draws the same on each"),
     ("`torch.backends.cudnn.deterministic` holds for the process", "for the thread, as `pf.deterministic()` does"),
     ("`torch.backends.cudnn.benchmark`, `enabled`, attention switches", "remembered; all is measured anyway"),
+    ("`torch.nn.attention.sdpa_kernel(...)` chooses an implementation", "changes nothing: the fastest right one runs"),
     ("`torch.set_num_threads(n)`", "warns: start with `PYFLAME_THREADS=n`"),
     ("`torch.load(weights_only=False)` runs what a file names", "nothing is ever run; what is no data is named"),
     ("`torch.save` writes zip archives of pickles", "`pf.save` writes safetensors, whatever the file is called"),

@@ -290,16 +290,18 @@ __all__ = [
 ]
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _ROOMS = (
-    "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "hub", "io", "nn",
-    "onnx", "optim", "profiling", "random", "train", "utils", "version",
+    "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "fx", "hub", "io",
+    "nn", "onnx", "optim", "profiling", "random", "testing", "train", "utils", "version",
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
-    "IntTensor", "LongTensor", "ShortTensor", "Size", "are_deterministic_algorithms_enabled", "asarray",
+    "IntTensor", "LongTensor", "ShortTensor", "Size", "_assert", "are_deterministic_algorithms_enabled", "asarray",
     "broadcast_shapes", "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "default_generator",
-    "dtype", "e", "frombuffer", "get_autocast_dtype", "get_default_device", "get_num_interop_threads",
-    "get_num_threads", "inf", "is_autocast_enabled", "is_floating_point", "is_nonzero", "is_tensor", "layout",
+    "dtype", "e", "frombuffer", "get_autocast_cpu_dtype",
+    "get_autocast_dtype", "get_autocast_gpu_dtype", "get_default_device", "get_num_interop_threads",
+    "get_num_threads", "inf", "is_autocast_cpu_enabled", "is_autocast_enabled",
+    "is_complex", "is_floating_point", "is_nonzero", "is_tensor", "layout",
     "memory_format", "nan", "newaxis", "pi", "preserve_format", "result_type", "scalar_tensor",
     "set_default_device", "set_default_tensor_type", "set_num_interop_threads", "set_num_threads",
     "set_printoptions", "strided", "use_deterministic_algorithms",
@@ -329,6 +331,8 @@ def __getattr__(name: str) -> object:
     if name not in _LATER:
         if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
             return getattr(Tensor, name)  # torch.relu_(x), as x.relu_()
+        if name.startswith("_foreach_"):
+            return _importlib.import_module("pyflame.tensor.foreach").foreach(name)
         raise AttributeError(f"module 'pyflame' has no attribute {name!r}{_suggest(name, __all__, 0.8)}")
     room, member = _LATER[name]
     module = _importlib.import_module(f"pyflame.{room}")

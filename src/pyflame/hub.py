@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+
+from platformdirs import user_cache_dir
 
 from pyflame.core.errors import NotSupportedError
 
-__all__ = ["load", "load_state_dict_from_url"]
+__all__ = ["HASH_REGEX", "download_url_to_file", "get_dir", "load", "load_state_dict_from_url", "urlparse"]
+
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # of the hash in a file's name
 
 
 def load(*args: Any, **kwargs: Any) -> Any:
@@ -27,3 +34,17 @@ def load_state_dict_from_url(*args: Any, **kwargs: Any) -> Any:
     raise NotSupportedError(
         "[hub] expected a local file but got an address; PyFlame downloads nothing: download it, then pf.load(path)"
     )
+
+
+def download_url_to_file(*args: Any, **kwargs: Any) -> Any:
+    """Raises: nothing is downloaded here."""
+    return load_state_dict_from_url()
+
+
+def get_dir() -> str:
+    """Where files of the hub would lie.
+
+    >>> pf.hub.get_dir().endswith("hub")
+    True
+    """
+    return str(Path(user_cache_dir("pyflame")) / "hub")

@@ -42,7 +42,7 @@ class Dataset(Generic[Item]):
     def __getitem__(self, index: Any) -> Item:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
-    def __add__(self, other: Any) -> ConcatDataset:
+    def __add__(self, other: Any) -> ConcatDataset[Any]:
         return ConcatDataset([self, other])
 
 
@@ -59,7 +59,7 @@ class IterableDataset(Dataset[Item]):
     def __iter__(self) -> Iterator[Item]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
-    def __add__(self, other: Any) -> ChainDataset:  # type: ignore[override]
+    def __add__(self, other: Any) -> ChainDataset[Any]:  # type: ignore[override]
         return ChainDataset([self, other])
 
 
@@ -160,7 +160,7 @@ class StackDataset(Dataset[Any]):
         return len(self._parts()[0])
 
 
-class ConcatDataset(Dataset[Any]):
+class ConcatDataset(Dataset[Item]):
     """Datasets one after the other.
 
     >>> len(ConcatDataset([[1, 2], [3]]))
@@ -186,7 +186,7 @@ class ConcatDataset(Dataset[Any]):
         return self.cumulative_sizes[-1]
 
 
-class ChainDataset(IterableDataset[Any]):
+class ChainDataset(IterableDataset[Item]):
     """Streams one after the other.
 
     >>> list(ChainDataset([[1, 2], [3]]))
@@ -204,7 +204,7 @@ class ChainDataset(IterableDataset[Any]):
         return sum(len(d) for d in self.datasets)
 
 
-class Subset(Dataset[Any]):
+class Subset(Dataset[Item]):
     """Some items of another dataset.
 
     >>> Subset("abcd", [3, 0])[0]
@@ -238,7 +238,7 @@ class Subset(Dataset[Any]):
 
 def random_split(
     dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None, *, seed: int | None = None
-) -> list[Subset]:
+) -> list[Subset[Any]]:
     """Split a dataset at random into parts of these lengths, or of these fractions if they add up to 1.
 
     >>> [len(part) for part in random_split(range(10), [0.75, 0.25], seed=0)]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
 from pyflame.core.errors import ArgumentError
 from pyflame.core.generator import Generator
 from pyflame.data.collate import default_collate, default_convert
-from pyflame.data.dataset import IterableDataset
+from pyflame.data.dataset import Item, IterableDataset
 from pyflame.data.fetch import Recipe
 from pyflame.data.memory import allocating
 from pyflame.data.pinning import Pinning, pinning
@@ -30,7 +30,7 @@ _END = object()
 _POSITION = ("epoch", "batch", "seed")
 
 
-class DataLoader:
+class DataLoader(Generic[Item]):
     """Iterates over a dataset in batches. Each `for` over it is one epoch.
 
     dataset: has `__getitem__` and `__len__`, or is an IterableDataset

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from pyflame.core.errors import ArgumentError
 from pyflame.core.generator import Generator
 from pyflame.data.seeds import check_seed, draw_seed, rng
 
+Index = TypeVar("Index", covariant=True)
 Indices = Any  # a range, an integer array or a list
 
 
@@ -27,10 +28,13 @@ def count_of(op: str, name: str, value: object) -> int:
     return int(value)
 
 
-class Sampler:
+class Sampler(Generic[Index]):
     """Base of samplers: iterable over indices."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __init__(self, data_source: Sized | None = None) -> None:
+        """PyTorch's older programs hand their dataset on; it is not needed."""
+
+    def __iter__(self) -> Iterator[Index]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
     def set_epoch(self, epoch: int) -> None:
@@ -44,7 +48,7 @@ class Sampler:
         """Continue with the orders of another sampler of this kind."""
 
 
-class SequentialSampler(Sampler):
+class SequentialSampler(Sampler[int]):
     """0, 1, 2, ...
 
     >>> list(SequentialSampler([5, 6, 7]))
@@ -64,7 +68,7 @@ class SequentialSampler(Sampler):
         return len(self.data_source)
 
 
-class SeededSampler(Sampler):
+class SeededSampler(Sampler[int]):
     """A sampler whose order follows from a seed and the epoch. Iterating it by hand starts the next epoch each time."""
 
     def __init__(self, seed: int | None, generator: Generator | None) -> None:
@@ -227,7 +231,7 @@ class WeightedRandomSampler(SeededSampler):
         return self.num_samples
 
 
-class BatchSampler(Sampler):
+class BatchSampler(Sampler[list[int]]):
     """Groups the indices of a sampler into batches.
 
     >>> list(BatchSampler(SequentialSampler(range(5)), batch_size=2, drop_last=False))

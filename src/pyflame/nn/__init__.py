@@ -3,7 +3,7 @@
 A layer holds its parameters and calls ops of the catalogue; what it computes, and its gradient, is theirs.
 """
 
-from pyflame.nn import functional, init, parallel, utils
+from pyflame.nn import functional, init, modules, parallel, utils
 from pyflame.nn.activation import (
     CELU,
     ELU,
@@ -335,6 +335,7 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "modules",
     "parallel",
     "utils",
 ]

@@ -204,6 +204,11 @@ def fans(op: str, tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * taps, tensor.shape[0] * taps
 
 
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+    """`fans` under the name that programs import from PyTorch."""
+    return fans("_calculate_fan_in_and_fan_out", tensor)
+
+
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill a weight with uniform numbers in ±gain * sqrt(6 / (fan_in + fan_out)).
 

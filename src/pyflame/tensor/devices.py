@@ -44,12 +44,14 @@ class device(str, mode):
     id: DeviceId
 
     def __new__(cls, type: object, index: int | None = None) -> device:
-        wanted = parse_device(type if index is None else f"{type}:{index}")
-        open_device(wanted)
-        return named(wanted)
+        return named(parse_device(type if index is None else f"{type}:{index}"))
 
     def __init__(self, type: object, index: int | None = None) -> None:
-        """`named` has done all there is to do."""
+        """`named` has done all there is to do. A device that is not there may be named: using it is the error."""
+
+    def __enter__(self) -> device:
+        open_device(self.id)
+        return super().__enter__()
 
     @property
     def type(self) -> str:

@@ -78,6 +78,21 @@ def is_floating_point(input: Tensor) -> bool:
     return input.dtype.is_float
 
 
+def is_complex(input: Tensor) -> bool:
+    """Whether the elements are complex.
+
+    >>> pf.is_complex(pf.ones(2))
+    False
+    """
+    return input.dtype.is_complex
+
+
+def _assert(condition: Any, message: str) -> None:
+    """`assert condition, message`, which torch.fx traces."""
+    if not condition:
+        raise AssertionError(message)
+
+
 def is_nonzero(input: Tensor) -> bool:
     """Whether the one element of a tensor is not 0.
 
@@ -130,6 +145,10 @@ def get_autocast_dtype(device_type: str | None = None) -> DType:
     pyflame.bfloat16
     """
     return state.autocast if state.autocast is not None else dt.bfloat16
+
+
+is_autocast_cpu_enabled = is_autocast_enabled
+get_autocast_cpu_dtype = get_autocast_gpu_dtype = get_autocast_dtype
 
 
 # --- making tensors ---------------------------------------------------------------------------------------------------

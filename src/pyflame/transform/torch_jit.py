@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+import typing
+from typing import Any, Final
 
 from pyflame.core.errors import NotSupportedError
 from pyflame.core.state import state
@@ -32,6 +34,11 @@ def export(fn: Any) -> Any:
     return fn
 
 
+def annotate(the_type: Any, the_value: Any) -> Any:
+    """The value itself."""
+    return the_value
+
+
 def is_scripting() -> bool:
     """False: nothing is scripted."""
     return False
@@ -53,8 +60,11 @@ def load(*args: Any, **kwargs: Any) -> Any:
 
 
 def install(jit: Any) -> None:
-    """Make these attributes of the function `pf.jit`."""
-    for function in (script, trace, ignore, export, is_scripting, is_tracing, save, load):
+    """Make these attributes of the function `pf.jit`, and let `from pyflame.jit import Final` find them there."""
+    for function in (script, trace, ignore, export, annotate, is_scripting, is_tracing, save, load):
         setattr(jit, function.__name__, function)
+    jit.Final = Final
+    sys.modules["pyflame.jit"] = jit
+    sys.modules["pyflame.jit.annotations"] = typing  # programs take List and Tuple from there
     jit.unused = export
     jit.script_if_tracing = script

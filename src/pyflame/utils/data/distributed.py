@@ -14,7 +14,7 @@ from pyflame.data.seeds import rng
 __all__ = ["DistributedSampler"]
 
 
-class DistributedSampler(Sampler):
+class DistributedSampler(Sampler[int]):
     """Every `num_replicas`-th index from `rank` on, of an order that is the same in all processes.
 
     Without `drop_last` the first indices come again until all processes have equally many. The order of an epoch

@@ -1,0 +1,53 @@
+"""torch.nn.modules by its path. PyTorch keeps each family of layers in a file of its own, as `nn.modules.conv`; here
+all of those names give the layers of `pyflame.nn`, and the base classes and helpers that programs import from them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+_FILES = (
+    "activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance", "dropout", "flatten",
+    "fold", "instancenorm", "lazy", "linear", "loss", "module", "normalization", "padding", "pixelshuffle", "pooling",
+    "rnn", "sparse", "transformer", "upsampling", "utils",
+)  # fmt: skip
+# PyTorch's name of a base class -> where it is here, and what it is called
+_BASES = {
+    "_BatchNorm": ("norm", "_BatchNorm"),
+    "_InstanceNorm": ("norm", "_InstanceNorm"),
+    "_NormBase": ("norm", "_Running"),
+    "_ConvNd": ("conv", "_ConvBase"),
+    "_ConvTransposeNd": ("conv", "_ConvTranspose"),
+    "RNNCellBase": ("recurrent", "RNNCellBase"),
+}
+
+
+def _ntuple(count: int) -> Callable[[Any], tuple[Any, ...]]:
+    def repeated(value: Any) -> tuple[Any, ...]:
+        return tuple(value) if isinstance(value, Iterable) else tuple(itertools.repeat(value, count))
+
+    return repeated
+
+
+_HELPERS = {"_ntuple": _ntuple} | {
+    name: _ntuple(count) for count, name in enumerate(("_single", "_pair", "_triple", "_quadruple"), 1)
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HELPERS:
+        return _HELPERS[name]
+    room, name = _BASES.get(name, ("", name))
+    return getattr(importlib.import_module(f"pyflame.nn.{room}".rstrip(".")), name)
+
+
+__path__: list[str] = []  # a package, as far as `from pyflame.nn.modules.conv import Conv2d` is concerned
+for _name in _FILES:
+    _file = ModuleType(f"{__name__}.{_name}", f"torch.nn.modules.{_name} by its path.")
+    _file.__getattr__ = __getattr__  # type: ignore[method-assign]
+    sys.modules[_file.__name__] = globals()[_name] = _file
