@@ -15,6 +15,7 @@ from pyflame import cuda as cuda
 from pyflame import data as data
 from pyflame import distributed as distributed
 from pyflame import distributions as distributions
+from pyflame import fx as fx
 from pyflame import hub as hub
 from pyflame import io as io
 from pyflame import nn as nn
@@ -22,6 +23,7 @@ from pyflame import onnx as onnx
 from pyflame import optim as optim
 from pyflame import profiling as profiling
 from pyflame import random as random
+from pyflame import testing as testing
 from pyflame import train as train
 from pyflame import utils as utils
 from pyflame import version as version
@@ -185,6 +187,7 @@ from pyflame.tensor.torch_names import IntTensor as IntTensor
 from pyflame.tensor.torch_names import LongTensor as LongTensor
 from pyflame.tensor.torch_names import ShortTensor as ShortTensor
 from pyflame.tensor.torch_names import Size as Size
+from pyflame.tensor.torch_names import _assert as _assert
 from pyflame.tensor.torch_names import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from pyflame.tensor.torch_names import asarray as asarray
 from pyflame.tensor.torch_names import broadcast_shapes as broadcast_shapes
@@ -196,12 +199,16 @@ from pyflame.tensor.torch_names import default_generator as default_generator
 from pyflame.tensor.torch_names import dtype as dtype
 from pyflame.tensor.torch_names import e as e
 from pyflame.tensor.torch_names import frombuffer as frombuffer
+from pyflame.tensor.torch_names import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from pyflame.tensor.torch_names import get_autocast_dtype as get_autocast_dtype
+from pyflame.tensor.torch_names import get_autocast_gpu_dtype as get_autocast_gpu_dtype
 from pyflame.tensor.torch_names import get_default_device as get_default_device
 from pyflame.tensor.torch_names import get_num_interop_threads as get_num_interop_threads
 from pyflame.tensor.torch_names import get_num_threads as get_num_threads
 from pyflame.tensor.torch_names import inf as inf
+from pyflame.tensor.torch_names import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from pyflame.tensor.torch_names import is_autocast_enabled as is_autocast_enabled
+from pyflame.tensor.torch_names import is_complex as is_complex
 from pyflame.tensor.torch_names import is_floating_point as is_floating_point
 from pyflame.tensor.torch_names import is_nonzero as is_nonzero
 from pyflame.tensor.torch_names import is_tensor as is_tensor
@@ -276,6 +283,7 @@ __all__ = [
     "Tensor",
     "TraceError",
     "__version__",
+    "_assert",
     "absolute",
     "accelerator",
     "acos",
@@ -484,11 +492,14 @@ __all__ = [
     "frombuffer",
     "full",
     "full_like",
+    "fx",
     "gather",
     "ge",
     "gelu",
     "ger",
+    "get_autocast_cpu_dtype",
     "get_autocast_dtype",
+    "get_autocast_gpu_dtype",
     "get_default_device",
     "get_default_dtype",
     "get_device",
@@ -532,7 +543,9 @@ __all__ = [
     "int8",
     "inverse",
     "io",
+    "is_autocast_cpu_enabled",
     "is_autocast_enabled",
+    "is_complex",
     "is_floating_point",
     "is_grad_enabled",
     "is_nonzero",
@@ -762,6 +775,7 @@ __all__ = [
     "tensor",
     "tensor_split",
     "tensordot",
+    "testing",
     "tile",
     "topk",
     "trace",

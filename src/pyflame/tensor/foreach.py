@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyflame.core.errors import ShapeError
-from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.tensor import Tensor
+
+_OF_NUMBERS = {"maximum": "clamp_min", "minimum": "clamp_max"}
 
 
 @functools.cache
@@ -23,19 +24,24 @@ def foreach(name: str) -> Callable[..., Any]:
     [tensor([2., 2.]), tensor([1.])]
     """
     op = name.removeprefix("_foreach_")
-    writes = op.endswith("_")
-    if not hasattr(Tensor, op) and op not in FUNCTIONS:
+    if not hasattr(Tensor, op):
         raise AttributeError(f"module 'pyflame' has no attribute {name!r}")
-    apply = getattr(Tensor, op) if writes or op not in FUNCTIONS else FUNCTIONS[op]
 
-    def function(self: Sequence[Tensor], *args: Any, **kwargs: Any) -> list[Tensor] | None:
+    def function(self: Sequence[Tensor], *args: Any, **kwargs: Any) -> list[Tensor]:
         rows = _rows(name, len(self), args)
-        results = [apply(x, *row, **kwargs) for x, row in zip(self, rows, strict=True)]
-        return None if writes else results
+        return [getattr(x, _method(op, row))(*row, **kwargs) for x, row in zip(self, rows, strict=True)]
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "pyflame"
     return function
+
+
+def _method(op: str, args: Sequence[Any]) -> str:
+    """The method of an op: `maximum` takes tensors only, and with a number is `clamp_min`."""
+    plain = op.rstrip("_")
+    if plain in _OF_NUMBERS and not isinstance(args[0], Tensor):
+        return _OF_NUMBERS[plain] + op[len(plain) :]
+    return op
 
 
 def _rows(name: str, count: int, args: Sequence[Any]) -> list[tuple[Any, ...]]:

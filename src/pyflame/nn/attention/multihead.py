@@ -1,44 +1,15 @@
-"""Attention with several heads, and the names under torch.nn.attention by which PyTorch chooses an implementation."""
+"""Attention with several heads."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 from pyflame.core.dtype import bool_
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.nn.init import xavier_normal_, xavier_uniform_, zeros_
 from pyflame.nn.linear import Linear
 from pyflame.nn.module import Module
 from pyflame.nn.parameter import Parameter, new_parameter
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import FUNCTIONS as F
-
-
-class SDPBackend(enum.IntEnum):
-    """PyTorch's implementations of attention."""
-
-    ERROR = -1
-    MATH = 0
-    FLASH_ATTENTION = 1
-    EFFICIENT_ATTENTION = 2
-    CUDNN_ATTENTION = 3
-    OVERRIDEABLE = 4
-
-
-@contextmanager
-def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
-    """Changes nothing: implementations of attention compete here, and the fastest that is right is taken.
-
-    >>> with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
-    ...     pass
-    """
-    for backend in backends if isinstance(backends, (list, tuple)) else [backends]:
-        if not isinstance(backend, SDPBackend):
-            raise ArgumentTypeError(f"[sdpa_kernel] expected SDPBackend but got {type(backend).__name__}")
-    yield
 
 
 class MultiheadAttention(Module):
