@@ -11,7 +11,7 @@ import numpy as np
 from pyflame.core.state import state
 from pyflame.data.collate import convert_fields, like
 from pyflame.data.memory import host_leaf
-from pyflame.engine.devices import get_device
+from pyflame.engine.devices import GpuDevice, get_device
 from pyflame.engine.value import to_numpy
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy
@@ -20,13 +20,12 @@ from pyflame.tensor.creation import from_numpy
 class Pinning:
     """Memory of a device's pinned pool. It returns there when no tensor holds it and the copies from it are done."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: GpuDevice) -> None:
         self._device = device
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
         """An uninitialised array for a part of a batch."""
-        array: np.ndarray[Any, Any] = self._device.pinned_empty(shape, dtype)
-        return array
+        return self._device.pinned_empty(shape, dtype)
 
     def pin(self, batch: Any) -> Any:
         """The same batch with its tensors in pinned memory. Those that are there already, or computed, are left."""
@@ -57,4 +56,4 @@ class Pinning:
 def pinning() -> Pinning | None:
     """Pinned memory of the current device. The CPU has none and needs none."""
     device = get_device(state.device)
-    return Pinning(device) if hasattr(device, "pinned_empty") else None
+    return None if device.gpu is None else Pinning(device.gpu)

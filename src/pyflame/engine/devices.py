@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import DeviceError
 from pyflame.core.locks import lock
 from pyflame.core.state import state
+from pyflame.runtime.base import Device, GpuDevice
 from pyflame.runtime.cpu.device import CPUDevice
 from pyflame.runtime.cuda.device import CUDA
 from pyflame.runtime.null.device import NullDevice
@@ -17,11 +16,11 @@ from pyflame.runtime.sim.device import restart, simulated
 # Kinds of GPUs, in the order in which one is chosen.
 GPUS = {"cuda": CUDA, "rocm": ROCM}
 
-_open: dict[DeviceId, Any] = {}
+_open: dict[DeviceId, Device] = {}
 _lock = lock()
 
 
-def get_device(device: DeviceId) -> Any:
+def get_device(device: DeviceId) -> Device:
     """The opened device, or an error that says what is missing."""
     found = _open.get(device)
     if found is None:
@@ -37,7 +36,7 @@ def current_of(kind: str) -> DeviceId:
     return state.device if state.device.kind == kind else DeviceId(kind)
 
 
-def _make(device: DeviceId) -> Any:
+def _make(device: DeviceId) -> Device:
     if device == CPU:
         return CPUDevice()
     if device.kind == "null":
@@ -56,7 +55,7 @@ def restart_simulated(device: DeviceId) -> None:
         restart(device.target, device.index)
 
 
-def opened() -> list[Any]:
+def opened() -> list[Device]:
     """The devices that were used so far."""
     return list(_open.values())
 
@@ -66,3 +65,6 @@ def cpu() -> CPUDevice:
     device = get_device(CPU)
     assert isinstance(device, CPUDevice)
     return device
+
+
+__all__ = ["GPUS", "Device", "GpuDevice", "cpu", "current_of", "get_device", "opened", "restart_simulated"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core import knobs, trace
-from pyflame.core.device import CPU
+from pyflame.core.device import CPU, Target
 from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import mode, state
@@ -37,6 +37,7 @@ from pyflame.ir.opdef import CONST, LEAF
 from pyflame.passes.legalise import legalise
 from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
+from pyflame.runtime.base import Device
 from pyflame.schedule.plan import make_plan
 
 # Plans and what runs them, least recently used first.
@@ -101,7 +102,7 @@ def _in_portions(groups: list[list[Node]]) -> None:
         _evaluate(groups.pop())
 
 
-def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | list[list[Node]] | None:
+def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | list[list[Node]] | None:
     """Compute nodes of one device if nothing is in the way: a copy between devices, a graph that is better computed in
     portions, or one without a plan.
 
@@ -120,7 +121,7 @@ def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | list[l
         graph = PendingGraph(left, slices=True)
         if graph.copies:
             return graph.copies[0]
-        if device.id == CPU and device.compiler is None:
+        if device.interprets:
             _run(graph, None, References(graph))
             return None
         found = _known(graph, device)
@@ -130,7 +131,7 @@ def _attempt(nodes: Sequence[Node], device: Any) -> PendingGraph | Node | list[l
         return _portions(graph, device) or graph.copy()
 
 
-def _portions(graph: PendingGraph, device: Any) -> list[list[Node]]:
+def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
     """What to evaluate before a graph's outputs, the last of it first; nothing where it is better planned whole:
     because it is small, does not repeat itself, or comes again and again.
 
@@ -186,11 +187,11 @@ def settle_copies(nodes: Sequence[Node]) -> None:
         _copy(copies[0])
 
 
-def _key(graph: PendingGraph, device: Any) -> tuple[Any, ...]:
+def _key(graph: PendingGraph, device: Device) -> tuple[Any, ...]:
     return (device.id, tf32_allowed(), state.deterministic, *graph.key)
 
 
-def _known(graph: PendingGraph, device: Any) -> tuple[Plan, Runner] | None:
+def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
     key = _key(graph, device)
     with _lock:
         found = _plans.get(key)
@@ -200,7 +201,7 @@ def _known(graph: PendingGraph, device: Any) -> tuple[Plan, Runner] | None:
     return found
 
 
-def _make_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
+def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
     """The plan of a graph whose structure is new, and what runs it. No lock is held: this may take long."""
     plan_stats.misses += 1
     started = time.perf_counter()
@@ -215,12 +216,14 @@ def _make_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
     return plan, runner
 
 
-def find_plan(graph: PendingGraph, device: Any) -> tuple[Plan, Runner]:
+def find_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
     """The plan of a graph and what runs it, made if this structure is new."""
     return _known(graph, device) or _make_plan(graph, device)
 
 
-def plan_graph(graph: PendingGraph, target: Any, heirs: Mapping[int, int] | None = None, device: Any = None) -> Plan:
+def plan_graph(
+    graph: PendingGraph, target: Target, heirs: Mapping[int, int] | None = None, device: Device | None = None
+) -> Plan:
     """Passes and schedule. `heirs`: positions of inputs whose buffer the output at that position may take over.
 
     `device`: which will run it, if one is at hand.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from pyflame.core import trace
 from pyflame.core.trace import TraceEvent
 from pyflame.ir.kernel import Launch
+from pyflame.runtime.base import Device
 
 
 def launch_event(launch: Launch) -> TraceEvent:
@@ -38,9 +38,9 @@ def graph_event(launches: Sequence[Launch]) -> TraceEvent:
     )
 
 
-def note_memory(device: Any) -> None:
+def note_memory(device: Device) -> None:
     """Record what is in use on a device now."""
-    pool = getattr(device, "pool", None)
+    pool = device.pool
     if trace.recording is not None and pool is not None:
         event = TraceEvent("memory", f"memory of {device.id}", str(device.id), time.perf_counter())
         event.nbytes = pool.stats.allocated

@@ -11,7 +11,7 @@ among the words too, their workspace is the launch's scratch, and they go to the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
@@ -30,8 +30,8 @@ from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import GpuSource, Launch, Plan
 from pyflame.kernels import Epilogue, KernelSpec, specs
+from pyflame.runtime.base import Event, GpuDevice, Stream
 from pyflame.runtime.gpu.driver import Words
-from pyflame.runtime.gpu.stream import Event, Stream
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -95,7 +95,9 @@ class GpuExecutable:
     Slots of addresses: nothing (0), the inputs, the outputs, the arena, scratch, uniforms, error record.
     """
 
-    def __init__(self, plan: Plan, device: Any, aligned: bool = True, calls: Mapping[int, Call] | None = None) -> None:
+    def __init__(
+        self, plan: Plan, device: GpuDevice, aligned: bool = True, calls: Mapping[int, Call] | None = None
+    ) -> None:
         self.plan = plan
         self.device = device
         self.aligned = aligned
@@ -124,7 +126,7 @@ class GpuExecutable:
                 continue
             for phase, symbol in zip(source.phases, next(functions), strict=True):
                 # a fault shall name it as `explain` does
-                function = replace(symbol, name=f"{plan.launches[number].name} ({symbol.name})")
+                function = symbol.named(f"{plan.launches[number].name} ({symbol.name})")
                 # LDS is declared in the text: there is nothing to ask for at the launch
                 work.append((number, (function, (phase.grid, 1, 1), (phase.block, 1, 1), 0, next(starts))))
         self._runs = _together([w for _, w in work])
@@ -260,15 +262,15 @@ class GpuExecutable:
             if number in beside:
                 words.array[at] = scratch
         awaited, passed = {step.after for step in order}, dict[int, Event]()
-        side.wait(Event(device).record(main))
+        side.wait(device.event().record(main))
         for step in order:
             stream = side if step.side else main
             if step.after >= 0:
                 stream.wait(passed[step.after])
             self._give(parts[step.launch], words, stream)
             if step.launch in awaited:
-                passed[step.launch] = Event(device).record(stream)
-        main.wait(Event(device).record(side))
+                passed[step.launch] = device.event().record(stream)
+        main.wait(device.event().record(side))
 
     def _give(self, runs: Sequence[list[Any] | tuple[Call, int]], words: Words, stream: Stream | None = None) -> None:
         """Start kernels and libraries' work, in order."""

@@ -15,11 +15,13 @@ from pyflame.engine import reference
 from pyflame.engine.build import Executable
 from pyflame.engine.capture import CapturedRunner
 from pyflame.engine.commit import Commit, write_all
+from pyflame.engine.devices import cpu
 from pyflame.engine.gpu import GpuExecutable
 from pyflame.engine.value import Value, share_numpy, to_numpy
 from pyflame.ir import Node
 from pyflame.ir.kernel import Plan
 from pyflame.ir.opdef import CONST, LEAF
+from pyflame.runtime.base import Device
 
 
 class Graph(Protocol):
@@ -112,17 +114,17 @@ def run_and_commit(
         write_all(commit(runner.run(inputs, constants, timed, lines, given)))
 
 
-def runner_for(graph: Graph, plan: Plan, device: Any) -> Runner:
+def runner_for(graph: Graph, plan: Plan, device: Device) -> Runner:
     """What runs a plan on a device."""
     if device.id.kind == "null":
         return Nothing(plan)
-    if device.id != CPU:
+    if device.gpu is not None:
         from pyflame.engine.libraries.decide import (
             choose,  # a tenth of what importing pyflame costs, and not for the CPU
         )
 
-        return GpuExecutable(plan, device, calls=choose(plan, device))
-    return References(graph) if device.compiler is None else Executable(plan, device)
+        return GpuExecutable(plan, device.gpu, calls=choose(plan, device.gpu))
+    return References(graph) if device.interprets else Executable(plan, cpu())
 
 
 def replayed(runner: Runner, arguments: Collection[int]) -> Runner:

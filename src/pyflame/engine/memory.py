@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError
 from pyflame.engine.devices import get_device
+from pyflame.runtime.base import Allocator
+from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.gpu.pinned import PinnedBlock
 from pyflame.runtime.gpu.pinned import PinnedPool as PinnedMemoryPool
 from pyflame.runtime.gpu.stream import Stream
 from pyflame.runtime.stats import MemoryStats, shown
 
 
-def pool_of(op: str, device: DeviceId) -> Any:
+def pool_of(op: str, device: DeviceId) -> Allocator:
     """The memory pool of a device. The null device has none."""
-    pool = getattr(get_device(device), "pool", None)
+    pool = get_device(device).pool
     if pool is None:
         raise DeviceError(f"[{op}] expected a device with memory but got {device}, which computes nothing; use the CPU")
     return pool
 
 
-def gpu_of(op: str, device: DeviceId) -> Any:
+def gpu_of(op: str, device: DeviceId) -> GpuDevice:
     """An opened GPU."""
     found = get_device(device)
-    if not hasattr(found, "driver"):
+    if not isinstance(found, GpuDevice):
         raise DeviceError(f"[{op}] expected a GPU but got {device}; name one, such as 'cuda:0' or 'rocm:0'")
     return found
 
@@ -32,7 +32,7 @@ def gpu_of(op: str, device: DeviceId) -> Any:
 def summary(device: DeviceId) -> str:
     """A device's pool as a table."""
     opened = get_device(device)
-    s: MemoryStats = pool_of("memory_summary", device).stats
+    s = pool_of("memory_summary", device).stats
     free, total = opened.memory_info()
     rows = [
         ("in use", shown(s.allocated), shown(s.peak_allocated), f"{s.live_blocks:,} blocks"),
@@ -40,9 +40,8 @@ def summary(device: DeviceId) -> str:
         ("held", shown(s.reserved), shown(s.peak_reserved), f"{s.segments:,} segments"),
         ("free on the device", shown(free), "", f"of {shown(total)}"),
     ]
-    pinned = getattr(opened, "pinned", None)
-    if pinned is not None:
-        p = pinned.stats
+    if opened.gpu is not None:
+        p = opened.gpu.pinned.stats
         rows.append(("pinned, in use", shown(p.allocated), "", f"{shown(p.cached)} cached"))
     head = (f"memory of {device}", "now", "peak", "")
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(3)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 from pyflame.core import trace
 from pyflame.core.device import DeviceId
@@ -18,6 +17,7 @@ from pyflame.core.trace import Recording, TraceEvent
 from pyflame.engine.devices import opened
 from pyflame.engine.events import note_memory
 from pyflame.engine.services import CompileStats, compile_stats
+from pyflame.runtime.base import GpuDevice
 
 _lock = rlock()
 _windows: list[Window] = []
@@ -54,8 +54,8 @@ class Window:
 def begin(graphs: bool) -> Window:
     """Record from here on. `graphs`: captured graphs are replayed as such, not launch by launch."""
     with _lock:
-        for device in _gpus():
-            device.stream.synchronize()
+        for gpu in _gpus():
+            gpu.stream.synchronize()
         _fold_peaks()
         if trace.recording is None:
             trace.recording = Recording()
@@ -103,19 +103,19 @@ def end(window: Window, failed: bool = False) -> None:
         raise errors[0]
 
 
-def _gpus() -> list[Any]:
+def _gpus() -> list[GpuDevice]:
     """GPUs that work."""
-    return [d for d in opened() if hasattr(d, "timings") and d.fault is None]
+    return [gpu for d in opened() if (gpu := d.gpu) is not None and gpu.fault is None]
 
 
 def _in_use() -> dict[DeviceId, int]:
-    return {d.id: d.pool.stats.allocated for d in opened() if hasattr(d, "pool")}
+    return {d.id: d.pool.stats.allocated for d in opened() if d.pool is not None}
 
 
 def _fold_peaks() -> None:
     """What was in use since the last fold counts for every window that is open."""
     for device in opened():
-        if hasattr(device, "pool"):
+        if device.pool is not None:
             peak = device.pool.take_recent_peak()
             for window in _windows:
                 window.peaks[device.id] = max(window.peaks.get(device.id, 0), peak)

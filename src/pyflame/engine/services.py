@@ -59,8 +59,7 @@ def reset_device(device: DeviceId) -> None:
 
 def device_info(device: DeviceId) -> dict[str, Any]:
     """What a device tells of itself."""
-    info: dict[str, Any] = get_device(device).info()
-    return info
+    return get_device(device).info()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from pyflame.engine.value import Value
 from pyflame.ir import OPS, Meta, Node, signature
 from pyflame.ir.kernel import OutputView, Plan
 from pyflame.ir.opdef import COPY, LEAF
+from pyflame.runtime.base import Device
 
 
 def crosses(graph: PendingGraph) -> bool:
@@ -75,7 +76,7 @@ def _leaf(meta: Meta, value: Value) -> Node:
 class Stage:
     """The plan of one device. Inputs and outputs are known by the nodes of the whole graph."""
 
-    device: Any
+    device: Device
     plan: Plan
     runner: Runner
     lines: list[str]

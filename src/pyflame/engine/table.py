@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 from pyflame.core.device import CPU, Target
 from pyflame.engine.devices import get_device
@@ -14,25 +13,27 @@ from pyflame.ir.opdef import KERNEL
 from pyflame.kernels import KernelSpec, specs
 from pyflame.kernels.blas import blas_spec
 from pyflame.libs.cpu.openblas import find_openblas
+from pyflame.runtime.base import Device, GpuDevice
 
 
-def table_for(target: Target, device: Any = None) -> Table:
+def table_for(target: Target, device: Device | None = None) -> Table:
     """The implementations on a target.
 
     `device`: a GPU that is to run it, whose libraries may make a kernel of ours the slower way. Without one, as for a
     plan made ahead of time, there are none.
     """
     table = implementations(target)
-    if device is None or not target.is_gpu or device.id.kind == "null":
+    gpu = None if device is None else device.gpu
+    if gpu is None:
         return table
-    return table | {op: tuple(_unless_overtaken(op, way, device) for way in table[op]) for op in _overtaken(target)}
+    return table | {op: tuple(_unless_overtaken(op, way, gpu) for way in table[op]) for op in _overtaken(target)}
 
 
 def _overtaken(target: Target) -> list[str]:
     return [op for (op, _), spec in specs().items() if spec.overtaken_by and target.language in spec.languages]
 
 
-def _unless_overtaken(op: str, way: Implementation, device: Any) -> Implementation:
+def _unless_overtaken(op: str, way: Implementation, device: GpuDevice) -> Implementation:
     """A candidate that is none where a library of the device does the op that its decomposition is made of."""
     by = specs()[op, way.name].overtaken_by
     if not by:

@@ -35,7 +35,7 @@ class annotate:
         self.name = name
 
     def __enter__(self) -> annotate:
-        drivers = {id(d.driver): d.driver for d in opened() if hasattr(d, "driver")}
+        drivers = {id(d.gpu.driver): d.gpu.driver for d in opened() if d.gpu is not None}
         for driver in drivers.values():
             driver.range_push(self.name)
         trace.thread.open.append((self.name, time.perf_counter(), list(drivers.values())))

@@ -26,7 +26,7 @@ def memory() -> dict[str, int]:
     ['memory_bytes', 'peak_bytes', 'process_bytes']
     """
     found: dict[str, int] = {}
-    pool = getattr(get_device(state.device), "pool", None)  # the null device has no memory
+    pool = get_device(state.device).pool  # the null device has no memory
     if pool is not None:
         stats = pool.stats
         found.update(memory_bytes=int(stats.allocated), peak_bytes=int(stats.peak_allocated))

@@ -14,7 +14,9 @@ from pyflame.core.errors import NotAvailableError
 from pyflame.core.locks import rlock
 from pyflame.core.state import state
 from pyflame.engine.aot.build import BufferArg, Lowered, ScalarArg
-from pyflame.engine.devices import GPUS, get_device
+from pyflame.engine.devices import GPUS
+from pyflame.engine.memory import gpu_of
+from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.gpu.driver import Driver, Words
 
 
@@ -102,9 +104,9 @@ def _release(driver: Driver, index: int, addresses: list[int], modules: dict[byt
 
 def find_device(target: Target) -> tuple[Driver, int, int, Callable[[str], None]]:
     """What `Loaded` wants of a device of a target: the current one if it is such, else the first AMD GPU."""
-    device = None
+    device: GpuDevice | None = None
     if state.device.kind in ("rocm", "sim"):
-        device = get_device(state.device)
+        device = gpu_of("aot", state.device)
     if device is None or device.target.name != target.name:
         vendor = GPUS["rocm"]
         names = [vendor.driver.target(index).name for index in range(vendor.count())]

@@ -33,11 +33,12 @@ from pyflame.libs.cuda.cudnn import Cudnn
 from pyflame.libs.rocm.hipblaslt import HipBlasLt
 from pyflame.libs.rocm.miopen import ROCmDNN
 from pyflame.libs.rocm.rocblas import ROCmBLAS
+from pyflame.runtime.base import GpuDevice
 from pyflame.runtime.cuda.driver import CudaDriver
 from pyflame.runtime.rocm.driver import HipDriver
 from pyflame.schedule.split import Take, Way, alone, destination, divide, may_be_direct, takes
 
-Opener = Callable[[Any], Any]  # device -> a library's offers, with the device current
+Opener = Callable[[GpuDevice], Any]  # device -> a library's offers, with the device current
 
 # Which libraries belong to which driver, by op and by name, in the order in which they are asked.
 OPENERS: dict[type, dict[str, dict[str, Opener]]] = {
@@ -60,7 +61,7 @@ WINOGRAD = 8.0  # how much less exact convolutions may be: some add and subtract
 class Libraries:
     """The libraries of one device, opened when an op first asks for them."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: GpuDevice) -> None:
         # another module may stand in for HIP, as the simulator's does: then the device is of another kind
         real = device.driver.kind == device.id.kind and device.id.kind in ("cuda", "rocm")
         self._openers = OPENERS.get(type(device.driver), {}) if real else {}
@@ -111,10 +112,10 @@ class Libraries:
         return [f"{n} is missing: {self._missing[n][:80]}" for n in self._openers.get(op, {}) if n in self._missing]
 
 
-_libraries: WeakKeyDictionary[Any, Libraries] = WeakKeyDictionary()
+_libraries: WeakKeyDictionary[GpuDevice, Libraries] = WeakKeyDictionary()
 
 
-def libraries_of(device: Any) -> Libraries:
+def libraries_of(device: GpuDevice) -> Libraries:
     """A device's libraries."""
     found = _libraries.get(device)
     if found is None:
@@ -133,7 +134,7 @@ class Offer:
     looser: float
 
 
-def choose(plan: Plan, device: Any) -> dict[int, Call]:
+def choose(plan: Plan, device: GpuDevice) -> dict[int, Call]:
     """Decide for every launch that libraries compete for, and rewrite the plan; gives the calls by launch."""
     libraries = libraries_of(device)
     chosen: dict[int, tuple[Offer, str]] = {}
@@ -227,7 +228,7 @@ def _product(plan: Plan, number: int, way: Way) -> Plan:
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
-def _decide(plan: Plan, number: int, device: Any, offers: Mapping[str, Offer]) -> Choice:
+def _decide(plan: Plan, number: int, device: GpuDevice, offers: Mapping[str, Offer]) -> Choice:
     """The implementation of a launch: ours by its name, or one of the offers."""
     launch = plan.launches[number]
     if not offers:
@@ -272,7 +273,7 @@ def _copied(plan: Plan) -> Plan:
     return replace(plan, buffers=list(plan.buffers), launches=list(plan.launches), uniforms=list(plan.uniforms))
 
 
-def key_of(launch: Launch, device: Any) -> Key:
+def key_of(launch: Launch, device: GpuDevice) -> Key:
     """What a decision holds for: sizes by classes, layouts, and what follows the product."""
     kernel = launch.kernel
     assert kernel.anchor is not None

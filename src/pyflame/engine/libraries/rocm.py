@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflame.core.device import DeviceId, parse_device
-from pyflame.engine.devices import current_of, get_device
+from pyflame.engine.devices import current_of
+from pyflame.engine.memory import gpu_of
 from pyflame.libs.rocm import miopen, rocblas
 from pyflame.libs.rocm.miopen import BatchNormParams, ConvParams, PoolParams
 from pyflame.libs.rocm.tuning import MIOpenTuningCache, get_tuning_cache
+from pyflame.runtime.base import GpuDevice
 
 
-def _opened(device: object) -> Any:
+def _opened(device: object) -> GpuDevice:
     """A GPU, made current for a library that opens on whichever is: a number, a name, or None for the current one."""
     if device is None:
         wanted = current_of("rocm")
     else:
         wanted = DeviceId("rocm", device) if isinstance(device, int) else parse_device(device)
-    found = get_device(wanted)
+    found = gpu_of("rocm", wanted)
     found.use()
     return found
 
@@ -54,8 +54,8 @@ class ROCmDNN(miopen.ROCmDNN):
         self.set_stream(gpu.stream)
 
 
-_blas: dict[Any, ROCmBLAS] = {}  # by opened GPU
-_dnn: dict[Any, ROCmDNN] = {}
+_blas: dict[GpuDevice, ROCmBLAS] = {}  # by opened GPU
+_dnn: dict[GpuDevice, ROCmDNN] = {}
 
 
 def get_blas(device: object = None) -> ROCmBLAS:

@@ -14,8 +14,8 @@ from pyflame.engine.binding import Held
 from pyflame.engine.gpu import Call, GpuExecutable
 from pyflame.engine.libraries.tuner import Verdict, compare
 from pyflame.ir.kernel import Plan
+from pyflame.runtime.base import GpuDevice
 from pyflame.runtime.gpu.driver import Words
-from pyflame.runtime.gpu.stream import Event
 
 FENCE = 4096  # bytes around each buffer that nobody may write
 FILL = 0xFF  # NaN as any float: what was not written is no number
@@ -33,7 +33,7 @@ class Ground:
     `nan`: the first number of the first input is none, and what follows from it must be none either.
     """
 
-    def __init__(self, device: Any, plan: Plan, nan: bool = False) -> None:
+    def __init__(self, device: GpuDevice, plan: Plan, nan: bool = False) -> None:
         self.device = device
         self.plan = plan
         self._starts: list[int] = []
@@ -138,10 +138,10 @@ def _constants(plan: Plan) -> list[float | int]:
     return [0.5 if floats.get(slot, True) else 1 for slot in range(max(floats, default=-1) + 1)]
 
 
-def _timed(device: Any, work: Callable[[], None]) -> float:
-    start = Event(device, timing=True).record()
+def _timed(device: GpuDevice, work: Callable[[], None]) -> float:
+    start = device.event(timing=True).record()
     work()
-    return Event(device, timing=True).record().seconds_since(start)
+    return device.event(timing=True).record().seconds_since(start)
 
 
 @lru_cache(maxsize=16)
@@ -153,7 +153,7 @@ def _numbers(dtype: DType) -> bytes:
     return rng.integers(0, 2, PERIOD).astype(dtype.numpy).tobytes()
 
 
-def verdict(device: Any, plan: Plan, call: Call, dtype: str, terms: int, looser: float = 1.0) -> Verdict:
+def verdict(device: GpuDevice, plan: Plan, call: Call, dtype: str, terms: int, looser: float = 1.0) -> Verdict:
     """How far a library's result is from our own kernel's.
 
     `plan`: of one launch, a product's; `dtype` and `terms`: what is summed, and how much of it; `looser`: by how much

@@ -26,7 +26,8 @@ from pyflame.engine.devices import get_device
 from pyflame.engine.user.prototype import Parameter, find_prototype, with_plain_name
 from pyflame.runtime.cache import digest, stats
 from pyflame.runtime.cuda.compiler import Nvrtc
-from pyflame.runtime.gpu.compiler import Function, KernelCompiler
+from pyflame.runtime.gpu.compiler import KernelCompiler
+from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.gpu.driver import Words, dimensions
 from pyflame.runtime.rocm.compiler import find_compiler
 from pyflame.runtime.rocm.metadata import KernelMetadata, is_code_object, read_metadata
@@ -59,15 +60,13 @@ class UserKernel:
 class LoadedKernel:
     """A kernel on a device, ready to be launched. It does not hold the device, which holds it (see _loaded)."""
 
-    def __init__(self, kernel: UserKernel, device: Any) -> None:
+    def __init__(self, kernel: UserKernel, device: GpuDevice) -> None:
         self.kernel = kernel
-        device.use()
-        self._module = device.guard.load_module(kernel.code)  # stays loaded: a launch may be under way at any time
-        self.function = Function(kernel.name, device.guard.get_function(self._module, kernel.name))
+        (self.function,) = device.load(kernel.code, [kernel.name])
         self.attributes: dict[str, int] = device.attributes(self.function)
 
     def launch(
-        self, device: Any, words: Sequence[int], grid: Any, block: Any, shared: int, storages: Iterable[Any]
+        self, device: GpuDevice, words: Sequence[int], grid: Any, block: Any, shared: int, storages: Iterable[Any]
     ) -> None:
         """Give it to the device. `words`: addresses and numbers; `storages`: the memory that it works on."""
         name, limit = self.kernel.name, self.attributes["max_threads"]
@@ -109,7 +108,7 @@ def shared_bytes(name: str, shared: Any) -> int:
 
 # --- building ---------------------------------------------------------------------------------------------------------
 
-_loaded: weakref.WeakKeyDictionary[Any, dict[str, LoadedKernel]] = weakref.WeakKeyDictionary()
+_loaded: weakref.WeakKeyDictionary[GpuDevice, dict[str, LoadedKernel]] = weakref.WeakKeyDictionary()
 _built: dict[str, UserKernel] = {}
 _lock = lock()
 
@@ -123,10 +122,10 @@ def forget() -> None:
 
 def compile_for_device(
     source: str, name: str, device: DeviceId, options: Sequence[str]
-) -> tuple[UserKernel, LoadedKernel, Any]:
+) -> tuple[UserKernel, LoadedKernel, GpuDevice]:
     """A kernel, what was loaded of it onto a GPU, and that GPU."""
     opened = get_device(device)
-    if device.kind in ("cpu", "null"):
+    if not isinstance(opened, GpuDevice):
         raise DeviceError(
             f"[compile_kernel] expected a GPU but got {device}, which runs no HIP or CUDA kernels; name one with "
             "device='rocm:0' or device='cuda:0', or only build for a target with target='gfx942'"

@@ -10,11 +10,12 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyflame.core import knobs
 from pyflame.core.device import CPU, Target
 from pyflame.core.locks import rlock
+from pyflame.runtime.base import Device
 from pyflame.runtime.cpu.compiler import CompilerC, cpu_flags, find_compiler
 from pyflame.runtime.pool import Block, HostPool
 
@@ -28,6 +29,7 @@ class CPUDevice:
     """This machine's CPU."""
 
     id = CPU
+    gpu = None
 
     def __init__(self) -> None:
         self.workers = knobs.THREADS.integer() or len(os.sched_getaffinity(0))
@@ -48,6 +50,10 @@ class CPUDevice:
                     self._compiler = _find_compiler()
         found: CompilerC | None = self._compiler
         return found
+
+    @property
+    def interprets(self) -> bool:
+        return self.compiler is None
 
     @property
     def runner(self) -> Any:
@@ -140,3 +146,9 @@ def _cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+if TYPE_CHECKING:  # it is what the engine asks for
+
+    def _fits(device: CPUDevice) -> Device:
+        return device

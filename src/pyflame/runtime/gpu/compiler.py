@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pyflame.core.device import Target
@@ -70,6 +70,9 @@ class Function:
 
     name: str
     handle: Any
+
+    def named(self, name: str) -> Function:
+        return replace(self, name=name)
 
 
 class GpuKernels(KernelTable[Function]):

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -18,8 +18,9 @@ from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError, PyFlameError
 from pyflame.core.locks import lock, rlock
 from pyflame.core.trace import TraceEvent
+from pyflame.runtime import base
 from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
-from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Grid, Words, dimensions
+from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Words, dimensions
 from pyflame.runtime.gpu.graph import Graph, capture, some
 from pyflame.runtime.gpu.guard import guard
 from pyflame.runtime.gpu.memory import Block, DevicePool
@@ -31,7 +32,6 @@ from pyflame.runtime.gpu.transfer import Transfers
 _REMEMBERED = 1024  # launches that a fault is looked for in, at most
 _WATCHED = 256  # records kept for the next wait; one more, and it comes now
 T = TypeVar("T")
-Launch = tuple[Function, Grid, Grid, int, int]
 
 
 class GpuDevice:
@@ -39,6 +39,8 @@ class GpuDevice:
 
     `find_compiler` is asked when the first kernel is needed. `memory_error`: raised when memory runs out.
     """
+
+    interprets = False
 
     def __init__(
         self,
@@ -82,7 +84,12 @@ class GpuDevice:
         self.guard.set_device(self.index)
 
     @property
-    def stream(self) -> Stream:
+    def gpu(self) -> GpuDevice:
+        """Itself: the CPU and the null device say None."""
+        return self
+
+    @property
+    def stream(self) -> base.Stream:
         """The stream of everything that names no other; in a thread that captures, the one that is captured."""
         graph = self._capture
         return self.chosen if graph is None else graph.stream
@@ -97,13 +104,13 @@ class GpuDevice:
         return Stream(self, priority)
 
     @property
-    def chosen(self) -> Stream:
+    def chosen(self) -> base.Stream:
         """The stream that this thread has chosen, else the device's own."""
-        found: Stream | None = getattr(self._thread, "stream", None)
+        found: base.Stream | None = getattr(self._thread, "stream", None)
         return found or self._main
 
     @contextmanager
-    def using(self, stream: Stream) -> Iterator[None]:
+    def using(self, stream: base.Stream) -> Iterator[None]:
         """Give this thread's work to another stream: behind what was given before, and before what comes after."""
         self._no_capture("change of streams")
         before = self.chosen
@@ -160,7 +167,7 @@ class GpuDevice:
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
-    def allocate(self, nbytes: int, stream: Stream | None = None) -> Block:
+    def allocate(self, nbytes: int, stream: base.Stream | None = None) -> Block:
         """Memory for work on a stream. A graph that is being captured keeps it."""
         self._refuse_broken()  # memory from the cache would hide it
         block = self.pool.allocate(nbytes, (stream or self.chosen).handle)
@@ -203,6 +210,12 @@ class GpuDevice:
         self.use()  # or a device that has broken would refuse to load what is compiled, and not say why
         return self.kernels.functions(texts)
 
+    def load(self, code: bytes, names: Sequence[str]) -> list[Function]:
+        """Kernels of a code object. It stays loaded while the device is open: a launch may be under way."""
+        self.use()
+        module = self.guard.load_module(code)
+        return [Function(name, self.guard.get_function(module, name)) for name in names]
+
     def launch(
         self,
         function: Function,
@@ -211,13 +224,13 @@ class GpuDevice:
         dynamic_lds: int,
         words: Words | Sequence[int] | np.ndarray[Any, Any],
         start: int = 0,
-        stream: Stream | None = None,
+        stream: base.Stream | None = None,
     ) -> None:
         """Give a kernel to the stream. `words`: its parameters of 8 bytes each, from `start` on."""
         given = words if isinstance(words, Words) else Words(words)
         self.launch_all([(function, dimensions(grid), dimensions(block), dynamic_lds, start)], given, stream)
 
-    def launch_all(self, launches: Iterable[Launch], words: Words, stream: Stream | None = None) -> None:
+    def launch_all(self, launches: Iterable[base.Launch], words: Words, stream: base.Stream | None = None) -> None:
         """Give kernels to the stream, in order: (function, grid, block, dynamic LDS, its first word) each."""
         if trace.recording is None:
             self._give(launches, words, stream)
@@ -227,7 +240,7 @@ class GpuDevice:
         event = TraceEvent("kernel", ", ".join(names), implementation="own", why="given to the device as it is")
         self.timings.around(event, lambda: self._give(launches, words, stream), stream)
 
-    def _give(self, launches: Iterable[Launch], words: Words, stream: Stream | None) -> None:
+    def _give(self, launches: Iterable[base.Launch], words: Words, stream: base.Stream | None) -> None:
         self.use()
         self._beside = self._beside or stream is not None
         handle, give, remember = (stream or self.stream).handle, self.driver.launch, (self._capture or self).remember
@@ -241,25 +254,25 @@ class GpuDevice:
                 shape = f"grid {grid}, block {block}, dynamic LDS {dynamic_lds}"
                 raise type(error)(f"{error}. The kernel is {function.name}, {shape}") from error
 
-    def start(self, name: str, work: Callable[[int], None], stream: Stream | None = None) -> None:
+    def start(self, name: str, work: Callable[[int], None], stream: base.Stream | None = None) -> None:
         """Give work of another kind, a library's, to the stream: `work(stream)` starts it."""
         self.use()
         (self._capture or self).remember(name)
         self._move("kernel", name, 0, lambda: work((stream or self.stream).handle), stream)
 
-    def attributes(self, function: Function) -> dict[str, int]:
+    def attributes(self, function: base.Program) -> dict[str, int]:
         """registers, lds_bytes, local_bytes (spills) and max_threads of a kernel."""
         self.use()
         return self.guard.function_attributes(function.handle)
 
     # --- copies -------------------------------------------------------------------------------------------------------
 
-    def upload(self, address: int, data: bytes, stream: Stream | None = None) -> None:
+    def upload(self, address: int, data: bytes, stream: base.Stream | None = None) -> None:
         """Send bytes. They may be forgotten when this returns."""
         source = np.frombuffer(data, np.uint8)
         self.upload_from(address, source.ctypes.data, len(data), stream)
 
-    def upload_from(self, address: int, host: int, nbytes: int, stream: Stream | None = None) -> None:
+    def upload_from(self, address: int, host: int, nbytes: int, stream: base.Stream | None = None) -> None:
         """Send host memory. It may be changed when this returns; the device has it when its stream gets there."""
         self._no_capture("upload")
         self.use()
@@ -271,7 +284,7 @@ class GpuDevice:
             stream,
         )
 
-    def send(self, address: int, host: int, nbytes: int, stream: Stream | None = None) -> None:
+    def send(self, address: int, host: int, nbytes: int, stream: base.Stream | None = None) -> None:
         """Send host memory; what is pinned is read when the stream gets there and must not change before."""
         block = self.pinned.holding(host, nbytes)
         if block is None:
@@ -289,7 +302,7 @@ class GpuDevice:
             stream,
         )
 
-    def fetch(self, host: int, address: int, nbytes: int, stream: Stream | None = None) -> None:
+    def fetch(self, host: int, address: int, nbytes: int, stream: base.Stream | None = None) -> None:
         """Fetch memory: into pinned memory when the stream gets there, into other memory now, waiting for it."""
         block = self.pinned.holding(host, nbytes)
         if block is None:
@@ -327,7 +340,7 @@ class GpuDevice:
         fresh.used_on(self.chosen.handle)
         return fresh
 
-    def download(self, host: int, address: int, nbytes: int, stream: Stream | None = None) -> None:
+    def download(self, host: int, address: int, nbytes: int, stream: base.Stream | None = None) -> None:
         """Fetch memory. Waits until it is there, then looks at what is watched."""
         self._no_capture("download")
         self.use()
@@ -342,7 +355,7 @@ class GpuDevice:
         )
         self.check()
 
-    def copy(self, dst: int, src: int, nbytes: int, stream: Stream | None = None) -> None:
+    def copy(self, dst: int, src: int, nbytes: int, stream: base.Stream | None = None) -> None:
         """Copy inside the device."""
         self.use()
         if nbytes:
@@ -354,7 +367,7 @@ class GpuDevice:
                 stream,
             )
 
-    def fill(self, address: int, byte: int, nbytes: int, stream: Stream | None = None) -> None:
+    def fill(self, address: int, byte: int, nbytes: int, stream: base.Stream | None = None) -> None:
         """Set every byte."""
         self.use()
         if nbytes:
@@ -366,17 +379,19 @@ class GpuDevice:
                 stream,
             )
 
-    def zero(self, address: int, nbytes: int, stream: Stream | None = None) -> None:
+    def zero(self, address: int, nbytes: int, stream: base.Stream | None = None) -> None:
         self.fill(address, 0, nbytes, stream)
 
-    def _move(self, kind: str, name: str, nbytes: int, work: Callable[[], None], stream: Stream | None = None) -> None:
+    def _move(
+        self, kind: str, name: str, nbytes: int, work: Callable[[], None], stream: base.Stream | None = None
+    ) -> None:
         """Give something that is no kernel of ours to the stream."""
         if trace.recording is None:
             self.guarded(work)
         else:
             self.timings.around(TraceEvent(kind, name, nbytes=nbytes), lambda: self.guarded(work), stream)
 
-    def reaches(self, other: GpuDevice) -> bool:
+    def reaches(self, other: base.GpuDevice) -> bool:
         """Whether it can copy straight from another device's memory; asked and enabled once."""
         known = self._peers.get(other.id)
         if known is None:
@@ -386,11 +401,11 @@ class GpuDevice:
             self._peers[other.id] = known
         return known
 
-    def copy_from_peer(self, address: int, other: GpuDevice, src: int, nbytes: int) -> None:
+    def copy_from_peer(self, address: int, other: base.GpuDevice, src: int, nbytes: int) -> None:
         """Copy from another device's memory, behind what its stream was given so far; it waits for the copy in turn."""
         if not nbytes:
             return
-        written = Event(other).record()
+        written = other.event().record()
         self.stream.wait(written)
         self._move(
             "copy",
@@ -513,3 +528,9 @@ class GpuDevice:
             "driver": self.driver.version(),
             "compiler": self._kernels.compiler.version if self._kernels else None,
         }
+
+
+if TYPE_CHECKING:  # it is what the engine asks for
+
+    def _fits(device: GpuDevice) -> base.GpuDevice:
+        return device

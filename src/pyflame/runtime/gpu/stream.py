@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from pyflame.runtime import base
+
 if TYPE_CHECKING:
     from pyflame.runtime.gpu.device import GpuDevice
 
@@ -36,7 +38,7 @@ class Stream:
         self.device.use()
         return self.device.guard.stream_query(self.handle)
 
-    def wait(self, event: Event) -> None:
+    def wait(self, event: base.Event) -> None:
         """Let what comes next wait for an event, perhaps of another device."""
         self.device.use()
         self.device.guard.stream_wait_event(self.handle, event.handle)
@@ -58,7 +60,7 @@ class Event:
             device.use()
             self.handle = device.guard.event_create(timing)
 
-    def record(self, stream: Stream | None = None) -> Event:
+    def record(self, stream: base.Stream | None = None) -> Event:
         """Put it behind what the stream (the default one) was given so far."""
         self.device.use()
         self.device.guard.event_record(self.handle, (stream or self.device.stream).handle)
@@ -74,7 +76,7 @@ class Event:
         self.device.use()
         self.device.guard.event_synchronize(self.handle)
 
-    def seconds_since(self, start: Event) -> float:
+    def seconds_since(self, start: base.Event) -> float:
         """Time on the GPU between two events made with `timing`; waits for this one."""
         self.synchronize()
         return self.device.guard.event_elapsed(start.handle, self.handle)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from pyflame.core import trace
 from pyflame.core.locks import lock
 from pyflame.core.trace import TraceEvent
-from pyflame.runtime.gpu.stream import Event, Stream
+from pyflame.runtime import base
+from pyflame.runtime.gpu.stream import Event
 
 if TYPE_CHECKING:
     from pyflame.runtime.gpu.device import GpuDevice
@@ -41,7 +42,7 @@ class Timings:
         self._anchor: tuple[Event, float] | None = None  # a point in the stream, and when that was for the host
         self._inside = threading.local()
 
-    def around(self, event: TraceEvent, work: Callable[[], T], stream: Stream | None = None) -> T:
+    def around(self, event: TraceEvent, work: Callable[[], T], stream: base.Stream | None = None) -> T:
         """Do work that is given to a stream; the event will hold its time, and joins the recording if there is one.
 
         Work inside of other work is part of that. What a graph captures does not run now and has no time.
