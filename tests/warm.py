@@ -15,10 +15,10 @@ import numpy as np
 
 import pyflame as pf
 from pyflame.core.errors import PyFlameError
-from pyflame.engine.build import kernel_texts, launch_source
 from pyflame.engine.devices import cpu
-from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import draft_plan
+from pyflame.engine.texts import c_source, kernel_texts
 from pyflame.tensor import Tensor
 from tests.oracle import as_float, cases, map_arrays, outputs_of, run_op, transposed_tensor
 
@@ -29,8 +29,8 @@ def texts_of(tensors: list[Tensor], found: dict[str, tuple[str, ...]]) -> None:
     if not nodes:
         return
     for node in nodes:
-        plan = plan_graph(PendingGraph([node], keep_held=False), device.target)
-        found.update(kernel_texts([launch_source(launch, device) for launch in plan.launches]))
+        plan = draft_plan(PendingGraph([node], keep_held=False), device.target)
+        found.update(kernel_texts([c_source(launch, device.target) for launch in plan.launches]))
 
 
 def sample_texts(op: Any, sample: Any, found: dict[str, tuple[str, ...]]) -> None:

@@ -18,13 +18,12 @@ from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.core.errors import PyFlameError
 from pyflame.core.shape import contiguous_strides
-from pyflame.engine.build import kernel_texts, launch_source
 from pyflame.engine.devices import cpu
-from pyflame.engine.evaluate import plan_graph
-from pyflame.engine.gpu import gpu_source
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import draft_plan
+from pyflame.engine.texts import c_source, gpu_source, kernel_texts
 from pyflame.ir import OPS, Node, OpDef, Sample
-from pyflame.ir.kernel import GpuSource, Plan
+from pyflame.ir.kernel import Draft, GpuSource
 from pyflame.ir.opdef import LEAF
 from pyflame.runtime.cache import digest
 from pyflame.tensor.dispatch import call
@@ -66,7 +65,7 @@ class Program:
     def __init__(self, outputs: list[pf.Tensor], target: Target) -> None:
         self.outputs = list({t._node: t for t in outputs}.values())  # a plan stores what is asked for twice once
         graph = PendingGraph([t._node for t in self.outputs], keep_held=False)
-        self.plan: Plan = plan_graph(graph, target)
+        self.plan: Draft = draft_plan(graph, target)
         # Whether there is a kernel for each launch.
         self.complete = not any(launch.implementation == "none" for launch in self.plan.launches)
         self.sources: list[GpuSource] = []
@@ -279,6 +278,6 @@ def warm_cpu(programs: Iterable[Program]) -> None:
     texts: dict[str, tuple[str, ...]] = {}
     for program in programs:
         graph = PendingGraph([t._node for t in program.outputs])
-        plan = plan_graph(graph, device.target)
-        texts.update(kernel_texts([launch_source(launch, device) for launch in plan.launches]))
+        plan = draft_plan(graph, device.target)
+        texts.update(kernel_texts([c_source(launch, device.target) for launch in plan.launches]))
     device.functions(list(texts.items()))

@@ -394,9 +394,10 @@ def test_what_is_expected() -> None:
 
 
 def libraries_plan(tensor: pf.Tensor) -> Any:
-    from pyflame.engine.evaluate import PendingGraph, plan_graph
+    from pyflame.engine.evaluate import PendingGraph
+    from pyflame.engine.planning import draft_plan
 
-    return plan_graph(PendingGraph([tensor._node]), devices.get_device(tensor._node.meta.device).target)
+    return draft_plan(PendingGraph([tensor._node]), devices.get_device(tensor._node.meta.device).target)
 
 
 def test_float32_stays_float32_unless_allowed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 import pyflame as pf
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.libraries.calls import CudnnConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import Conv, Gemm, conv_of, gemm_of, merged
 from pyflame.engine.pending import PendingGraph
-from pyflame.ir.kernel import Plan
+from pyflame.engine.planning import draft_plan
+from pyflame.ir.kernel import Draft
 from pyflame.libs.conv import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, ConvSpec
 from pyflame.libs.cuda.cudnn import ConvAlgorithm
 from pyflame.libs.gemm import GemmSpec
@@ -27,9 +27,9 @@ def _null() -> Iterator[None]:
         yield
 
 
-def plan_of(*tensors: pf.Tensor) -> Plan:
+def plan_of(*tensors: pf.Tensor) -> Draft:
     nodes = [t._node for t in tensors]
-    return plan_graph(PendingGraph(nodes), get_device(nodes[0].meta.device).target)
+    return draft_plan(PendingGraph(nodes), get_device(nodes[0].meta.device).target)
 
 
 def numbers(*shape: int, dtype: str = "float32") -> pf.Tensor:
@@ -38,7 +38,7 @@ def numbers(*shape: int, dtype: str = "float32") -> pf.Tensor:
     return made
 
 
-def anchored(plan: Plan) -> int:
+def anchored(plan: Draft) -> int:
     (number,) = [n for n, x in enumerate(plan.launches) if x.kernel.anchor is not None]
     return number
 

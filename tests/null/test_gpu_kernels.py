@@ -21,7 +21,7 @@ from pyflame.core.dtype import ALL, FLOAT8
 from pyflame.core.shape import Region
 from pyflame.core.targets import TARGETS
 from pyflame.core.window import Window, adaptive_window, three
-from pyflame.engine.gpu import gpu_source
+from pyflame.engine.texts import gpu_source
 from pyflame.ir import F
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels import scatter_gpu

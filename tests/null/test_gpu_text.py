@@ -27,12 +27,12 @@ from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
 from pyflame.core.targets import TARGETS
 from pyflame.engine import reference
-from pyflame.engine.evaluate import plan_graph
-from pyflame.engine.gpu import gpu_source
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import draft_plan
+from pyflame.engine.texts import gpu_source
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Node
-from pyflame.ir.kernel import GpuSource, Launch, Plan
+from pyflame.ir.kernel import Draft, GpuSource, Launch
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
 from tests.emulated import PARTED, host_compiler, kept_for_host
@@ -194,7 +194,7 @@ TINY = Target("gfx942", "hip", (), 4, 4, 64 * 1024)
 class Planned:
     """A case's plan for a target, the text of its launches, and what it needs to run."""
 
-    plan: Plan
+    plan: Draft
     sources: list[GpuSource | None]  # None: a kernel of its own that is another test's matter
     inputs: list[Value]
     constants: list[Any]
@@ -219,7 +219,7 @@ def fused(launch: Launch, target: Target, aligned: bool) -> GpuSource | None:
 def planned(build: Build, target: Target, aligned: bool = True, source: Sources = fused) -> Planned:
     outputs = build()
     graph = PendingGraph([t._node for t in outputs], keep_held=False)
-    plan = plan_graph(graph, target)
+    plan = draft_plan(graph, target)
     sources = [source(launch, target, aligned) for launch in plan.launches]
     return Planned(
         plan, sources, [n.data for n in graph.inputs], [n.data for n in graph.constants], outputs, graph.order

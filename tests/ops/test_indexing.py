@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import pyflame as pf
 from pyflame.core.targets import TARGETS
-from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import draft_plan
 from tests.needs import needs_torch, torch
 
 Key = tuple[Any, ...]
@@ -569,7 +569,7 @@ def test_embedding_names_the_line() -> None:
 
 
 def launches(*tensors: pf.Tensor) -> list[str]:
-    plan = plan_graph(PendingGraph([t._node for t in tensors], keep_held=False), TARGETS["cpu"])
+    plan = draft_plan(PendingGraph([t._node for t in tensors], keep_held=False), TARGETS["cpu"])
     return [launch.name for launch in plan.launches]
 
 

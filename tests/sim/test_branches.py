@@ -15,7 +15,7 @@ from pyflame.engine import capture
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.capture import CapturedRunner
 from pyflame.engine.merge import Place, places
-from pyflame.ir.kernel import Launch, Plan
+from pyflame.ir.kernel import Draft, Launch, Plan
 from pyflame.schedule.split import Way, divide, takes
 from tests.sim.devices import own_gpus
 
@@ -60,8 +60,10 @@ def gpt_plan() -> Plan:
 def divided(plan: Plan, apart: int) -> Plan:
     """With products as a library would do them, and the rest behind them."""
     products = [n for n, x in enumerate(plan.launches) if x.kernel.anchor and x.kernel.anchor.op.name == "matmul"]
-    divide(plan, {n: Way(takes(plan.launches[n].kernel)[0], False) for n in products}, apart)
-    return plan
+    draft = Draft(list(plan.buffers), list(plan.launches), list(plan.outputs), list(plan.uniforms), plan.arena_bytes)
+    draft.heirs, draft.consumed = dict(plan.heirs), list(plan.consumed)
+    divide(draft, {n: Way(takes(plan.launches[n].kernel)[0], False) for n in products}, apart)
+    return draft.finish()
 
 
 def collide(at: list[Place], first: Launch, second: Launch) -> bool:
@@ -128,7 +130,7 @@ def test_a_chain_has_one_branch() -> None:
         f = pf.jit(lambda x, w: pf.relu(pf.relu(x @ w).sum(0) @ w))
         plan = f.find((pf.zeros(8, 8), pf.zeros(8, 8)), {})[0].plan
     assert len(plan.launches) > 1 and not any(step.side or step.after >= 0 for step in steps(plan))
-    assert steps(Plan([], [], [], [])) == []
+    assert steps(Plan((), (), (), ())) == []
 
 
 def trained(device: str) -> tuple[list[float], list[np.ndarray[Any, Any]], Any]:

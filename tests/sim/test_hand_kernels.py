@@ -22,9 +22,10 @@ import pyflame as pf
 from pyflame.codegen.gpu_text import GpuText
 from pyflame.core.window import adaptive_window, three
 from pyflame.engine import reference
-from pyflame.engine.evaluate import clear_plans, plan_graph, settle_copies
-from pyflame.engine.gpu import gpu_source
+from pyflame.engine.evaluate import clear_plans, settle_copies
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import draft_plan
+from pyflame.engine.texts import gpu_source
 from pyflame.engine.value import Value
 from pyflame.kernels import conv_gpu, cumulative_gpu, pool_gpu, scatter_gpu, sort_gpu
 from pyflame.runtime.gpu.device import GpuDevice
@@ -472,7 +473,7 @@ class Run:
         for outputs in programs:
             nodes = [t._node for t in outputs]
             settle_copies(nodes)
-            for launch in plan_graph(PendingGraph(nodes), self.gpu.target).launches:
+            for launch in draft_plan(PendingGraph(nodes), self.gpu.target).launches:
                 source = gpu_source(launch, self.gpu.target)
                 sources[source.text] = tuple(dict.fromkeys(p.suffix for p in source.phases))
         self.gpu.functions(list(sources.items()))

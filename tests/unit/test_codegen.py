@@ -9,8 +9,8 @@ import pytest
 
 import pyflame as pf
 from pyflame.codegen import c
-from pyflame.engine.build import launch_source
 from pyflame.engine.devices import cpu
+from pyflame.engine.texts import c_source
 from tests.plans import plan_of
 
 
@@ -46,7 +46,7 @@ def test_text_does_not_depend_on_sizes() -> None:
     def texts(rows: int, columns: int) -> list[str]:
         x = pf.tensor(np.ones((rows, columns), np.float32))
         plan = plan_of(pf.softmax(x, axis=-1), x.sum(axis=0), x * 2.0 + x.sum())
-        return [launch_source(launch, cpu()).text for launch in plan.launches]
+        return [c_source(launch, cpu().target).text for launch in plan.launches]
 
     assert texts(100, 200) == texts(77, 233)
 
@@ -65,7 +65,7 @@ def test_positions_along_memory_are_no_products() -> None:
     """Vectors of aarch64 have no product of 64-bit integers: with one the loop over a row of logits is scalar."""
     logits, labels = pf.tensor(np.ones((4, 300), np.float32)), pf.tensor(np.array([1, 0, 299, 7]))
     plan = plan_of(pf.where(pf.arange(300) == labels.unsqueeze(1), pf.exp(logits), 0.0))
-    assert not any("+ l) * arg[" in launch_source(launch, cpu()).text for launch in plan.launches)
+    assert not any("+ l) * arg[" in c_source(launch, cpu().target).text for launch in plan.launches)
 
 
 def test_equal_numbers_that_are_written_differently_are_different_text() -> None:

@@ -10,8 +10,9 @@ import pytest
 import pyflame as pf
 from pyflame.engine.build import Executable
 from pyflame.engine.devices import cpu
-from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import draft_plan
+from pyflame.engine.texts import c_source
 from pyflame.engine.value import to_numpy
 from pyflame.libs.cpu.openblas import find_openblas
 
@@ -20,11 +21,12 @@ pytestmark = pytest.mark.skipif(find_openblas() is None, reason="this NumPy brin
 
 def run_on(target_isa: tuple[str, ...] | None, tensor: pf.Tensor) -> tuple[list[str], np.ndarray]:
     device = cpu()
-    plan_graph(PendingGraph([tensor._node], keep_held=False), device.target)  # lets the libraries register
+    draft_plan(PendingGraph([tensor._node], keep_held=False), device.target)  # lets the libraries register
     target = device.target if target_isa is None else replace(device.target, isa=target_isa)
     graph = PendingGraph([tensor._node], keep_held=False)
-    plan = plan_graph(graph, target)
-    (value,) = Executable(plan, device).run([n.data for n in graph.inputs], [n.data for n in graph.constants])
+    plan = draft_plan(graph, target)
+    finished = plan.finish([c_source(launch, target) for launch in plan.launches])
+    (value,) = Executable(finished, device).run([n.data for n in graph.inputs], [n.data for n in graph.constants])
     return [launch.implementation for launch in plan.launches], np.array(to_numpy(value, tensor.shape, tensor.dtype))
 
 
@@ -49,5 +51,5 @@ def test_the_own_kernel_wins_where_it_fuses() -> None:
 def test_small_products_stay_with_the_own_kernel() -> None:
     product = pf.ones(4, 5) @ pf.ones(5, 6)
     pf.eval(pf.ones(2, 2) @ pf.ones(2, 2))
-    plan = plan_graph(PendingGraph([product._node], keep_held=False), replace(cpu().target, isa=()))
+    plan = draft_plan(PendingGraph([product._node], keep_held=False), replace(cpu().target, isa=()))
     assert plan.launches[-1].implementation == "gemm"

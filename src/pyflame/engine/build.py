@@ -1,4 +1,4 @@
-"""Plan -> Executable: source text for every launch, compiled together, and the table that one call runs."""
+"""Plan -> Executable: the texts of all launches, compiled together, and the table that one call runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.codegen import c as codegen_c
 from pyflame.core import trace
 from pyflame.core.device import CPU
 from pyflame.core.trace import TraceEvent
@@ -19,34 +18,10 @@ from pyflame.engine.binding import Binding
 from pyflame.engine.commit import Commit, write_all
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
-from pyflame.engine.merge import merge
+from pyflame.engine.texts import kernel_texts
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Launch, Plan, Source
-from pyflame.kernels import Epilogue, specs
 from pyflame.runtime.cpu.device import CPUDevice
-
-
-def launch_source(launch: Launch, device: CPUDevice) -> Source:
-    """The text of one launch."""
-    if launch.kernel.anchor is None:
-        return codegen_c.generate(launch.kernel)
-    spec = specs()[launch.kernel.anchor.op.name, launch.implementation]
-    epilogue = None
-    if spec.epilogue is not None:
-        slot = spec.epilogue
-        text, args = codegen_c.epilogue(
-            launch.kernel, slot.layout(launch), slot.accumulator(launch), slot.address_arg + 1, len(launch.operands)
-        )
-        epilogue = Epilogue(text, args)
-    source = spec.source(launch, device.target, epilogue)
-    assert isinstance(source, Source)
-    return source
-
-
-def kernel_texts(sources: Sequence[Source]) -> list[tuple[str, tuple[str, ...]]]:
-    """What to compile: the texts of all launches, then their epilogues."""
-    texts = [(s.text, tuple(p.suffix for p in s.phases)) for s in sources]
-    return texts + [(s.epilogue, ("_epilogue",)) for s in sources if s.epilogue]
 
 
 def _first_writes(plan: Plan) -> dict[int, int]:
@@ -69,7 +44,7 @@ class Executable:
     def __init__(self, plan: Plan, device: CPUDevice) -> None:
         self.plan = plan
         self.device = device
-        sources = merge(plan, [launch_source(launch, device) for launch in plan.launches])
+        sources = [source for source in plan.sources if isinstance(source, Source)]
         addresses = device.functions(kernel_texts(sources))
         epilogues = iter(address for (address,) in addresses[len(sources) :])
         scratch = [s.scratch_bytes + s.worker_bytes * device.workers for s in sources]

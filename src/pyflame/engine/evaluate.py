@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core import knobs, trace
-from pyflame.core.device import CPU, Target
+from pyflame.core.device import CPU
 from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import mode, state
@@ -27,18 +27,14 @@ from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.launch import References, Runner, run_and_commit, runner_for
 from pyflame.engine.pending import PendingGraph, as_leaves
+from pyflame.engine.planning import make_plan
 from pyflame.engine.portions import FREE, portions
 from pyflame.engine.report import debug_print
-from pyflame.engine.table import table_for
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import F, Node
 from pyflame.ir.kernel import Plan
 from pyflame.ir.opdef import CONST, LEAF
-from pyflame.passes.legalise import legalise
-from pyflame.passes.own import own
-from pyflame.passes.simplify import simplify
 from pyflame.runtime.base import Device
-from pyflame.schedule.plan import make_plan
 
 # Plans and what runs them, least recently used first.
 _plans: OrderedDict[tuple[Any, ...], tuple[Plan, Runner]] = OrderedDict()
@@ -202,11 +198,11 @@ def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
 
 
 def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
-    """The plan of a graph whose structure is new, and what runs it. No lock is held: this may take long."""
+    """The plan of a graph whose structure is new, and its runner. No lock is held: this may take long."""
     plan_stats.misses += 1
     started = time.perf_counter()
     with trace.span("plan", f"{len(graph.order)} nodes"):
-        plan = plan_graph(graph, device.target, device=device)
+        plan = make_plan(graph, device)
     plan_stats.seconds += time.perf_counter() - started
     runner = runner_for(graph, plan, device)
     with _lock:
@@ -219,29 +215,6 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
 def find_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
     """The plan of a graph and what runs it, made if this structure is new."""
     return _known(graph, device) or _make_plan(graph, device)
-
-
-def plan_graph(
-    graph: PendingGraph, target: Target, heirs: Mapping[int, int] | None = None, device: Device | None = None
-) -> Plan:
-    """Passes and schedule. `heirs`: positions of inputs whose buffer the output at that position may take over.
-
-    `device`: which will run it, if one is at hand.
-    """
-    table = table_for(target, device)
-    inputs = {n: i for i, n in enumerate(graph.inputs)}
-    constants = {n: i for i, n in enumerate(graph.constants)}
-    # Passes make nodes too: where the graph runs, and on nobody's tape.
-    place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
-    with mode(recorder=None, tracer=None, autocast=None, device=place):
-        outputs = own(simplify(legalise(graph.outputs, table), constants), set(graph.owned))
-    successors = {graph.inputs[i]: outputs[o] for i, o in (heirs or {}).items()}
-    plan = make_plan(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
-    plan.starts = len(graph.starts)
-    # Lines are no part of a plan's key: one who meets the plan again brings lines of their own, in the same order.
-    numbers = {id(line): i for i, line in enumerate(graph.lines)}
-    plan.check_lines = [numbers.get(id(line), -1) for _, line in plan.checks]
-    return plan
 
 
 def clear_plans() -> None:

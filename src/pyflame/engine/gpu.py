@@ -4,32 +4,28 @@ A launch takes 8-byte words: the addresses of its buffers, its scratch, the unif
 arguments. Which words are addresses is known beforehand, so one sum gives the words of all launches of a run.
 Launches are asynchronous; a bad index is found when the host next waits for the device.
 
-Some launches may be calls into vendors' libraries (`engine/libraries/decide.py` decides). They find their addresses
+Some launches may be calls into vendors' libraries. They find their addresses
 among the words too, their workspace is the launch's scratch, and they go to the same stream in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
 import numpy as np
 
-from pyflame.codegen import gpu as codegen_gpu
-from pyflame.codegen.gpu_epilogue import epilogue
 from pyflame.core import trace
-from pyflame.core.device import Target
-from pyflame.core.errors import DeviceError
 from pyflame.engine.binding import Binding, Held
 from pyflame.engine.branches import Step
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
+from pyflame.engine.texts import gpu_sources
 from pyflame.engine.value import Value
-from pyflame.ir.kernel import GpuSource, Launch, Plan
-from pyflame.kernels import Epilogue, KernelSpec, specs
+from pyflame.ir.kernel import GpuSource, LibraryCall, Plan, Source
 from pyflame.runtime.base import Event, GpuDevice, Stream
 from pyflame.runtime.gpu.driver import Words
 
@@ -41,71 +37,20 @@ MAX_SENT = 4  # sets of uniforms that stay on the device
 MAX_KNOWN = 8  # sets of words that are kept
 
 
-@dataclass(frozen=True)
-class Call:
-    """A library's way to do a launch. `rank`: of the ways that it proposes; `extra`: what it does beside the product.
-
-    `start(addresses, workspace, stream)` gives the work to a stream; `buffers` are the kernel buffer numbers of the
-    addresses, which have the alignment promised.
-    """
-
-    library: str
-    version: str
-    buffers: tuple[int, ...]
-    alignment: tuple[int, ...]
-    workspace: int
-    start: Callable[[Sequence[int], int, int], None]
-    rank: int = 0
-    extra: str = ""
-
-    @property
-    def name(self) -> str:
-        """As in "cuBLASLt with relu, proposal 2"."""
-        extra = f" with {self.extra}" if self.extra else ""
-        return self.library + extra + (f", proposal {self.rank + 1}" if self.rank else "")
-
-
-def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSource:
-    """The text of one launch."""
-    anchor = launch.kernel.anchor
-    if anchor is None:
-        return codegen_gpu.generate(launch.kernel, target, aligned)
-    spec = specs().get((anchor.op.name, launch.implementation)) or _own(anchor.op.name, target)
-    if spec is None:
-        raise DeviceError(f"[{anchor.op.name}] expected a kernel for {target.name} but there is none yet; use the CPU")
-    after = None
-    if spec.epilogue is not None:
-        slot = spec.epilogue
-        layout, value = slot.layout(launch), slot.accumulator(launch)
-        after = Epilogue(*epilogue(launch.kernel, target, layout, value, len(launch.buffers)))
-    write = spec.source if aligned or spec.unaligned is None else spec.unaligned
-    source: Any = write(launch, target, after)
-    assert isinstance(source, GpuSource)
-    return source
-
-
-def _own(op: str, target: Target) -> KernelSpec | None:
-    """Our own kernel of an op that a library was chosen for."""
-    return next((s for (name, _), s in specs().items() if name == op and target.language in s.languages), None)
-
-
 class GpuExecutable:
-    """A compiled plan for a GPU. `calls`: launches that libraries do, by number.
+    """A compiled plan for a GPU. `aligned`: whether its texts rely on where memory begins.
 
     Slots of addresses: nothing (0), the inputs, the outputs, the arena, scratch, uniforms, error record.
     """
 
-    def __init__(
-        self, plan: Plan, device: GpuDevice, aligned: bool = True, calls: Mapping[int, Call] | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, device: GpuDevice, aligned: bool = True) -> None:
         self.plan = plan
         self.device = device
         self.aligned = aligned
         self._other: GpuExecutable | None = None  # for buffers that miss the alignment asked for
         self._sent: dict[tuple[int, bytes], Any] = {}  # uniforms on the device, by the stream that sent them
         self._known: dict[tuple[int, ...], Words] = {}  # by the places of all memory: a loop's come back
-        given = calls or {}
-        sources = [given.get(n) or gpu_source(x, device.target, aligned) for n, x in enumerate(plan.launches)]
+        sources = [source for source in plan.sources if not isinstance(source, Source)]
         scratch = [_scratch(s) for s in sources]
         self.binding = Binding(plan, device.allocate, device.copy, scratch=scratch, exact=device.pool.exact)
         self._arena = self.binding.arena
@@ -121,7 +66,7 @@ class GpuExecutable:
         starts = iter(self._starts_of)
         work: list[tuple[int, _Work]] = []  # with the number of the launch that it is part of
         for number, source in enumerate(sources):
-            if isinstance(source, Call):
+            if isinstance(source, LibraryCall):
                 work.append((number, (source, next(starts))))
                 continue
             for phase, symbol in zip(source.phases, next(functions), strict=True):
@@ -132,7 +77,7 @@ class GpuExecutable:
         self._runs = _together([w for _, w in work])
         self._parts = [(n, _together([w for _, w in part])) for n, part in groupby(work, lambda w: w[0])]
 
-    def _lay_out(self, sources: Sequence[GpuSource | Call]) -> None:
+    def _lay_out(self, sources: Sequence[GpuSource | LibraryCall]) -> None:
         """The words of all launches: constants, plus the address in a slot."""
         constants: list[int] = []
         slots: list[int] = []
@@ -141,7 +86,7 @@ class GpuExecutable:
         self._scratch_at: list[tuple[int, int]] = []  # launches that use scratch, and the words that say where it is
         phases: list[tuple[int, ...]]  # their arguments
         for number, (launch, source) in enumerate(zip(self.plan.launches, sources, strict=True)):
-            if isinstance(source, Call):
+            if isinstance(source, LibraryCall):
                 pairs = [self.binding.place(*launch.buffers[b]) for b in source.buffers]
                 pairs.append(self.binding.scratch_place(number))
                 needed, phases = [*source.alignment, 1], [()]
@@ -272,7 +217,9 @@ class GpuExecutable:
                 passed[step.launch] = device.event().record(stream)
         main.wait(device.event().record(side))
 
-    def _give(self, runs: Sequence[list[Any] | tuple[Call, int]], words: Words, stream: Stream | None = None) -> None:
+    def _give(
+        self, runs: Sequence[list[Any] | tuple[LibraryCall, int]], words: Words, stream: Stream | None = None
+    ) -> None:
         """Start kernels and libraries' work, in order."""
         for run in runs:
             if isinstance(run, list):
@@ -291,7 +238,8 @@ class GpuExecutable:
 
     def _unaligned(self) -> GpuExecutable:
         if self._other is None:
-            self._other = GpuExecutable(self.plan, self.device, aligned=False)
+            sources = gpu_sources(self.plan.launches, self.device.target, aligned=False)
+            self._other = GpuExecutable(replace(self.plan, sources=tuple(sources)), self.device, aligned=False)
             self._other.seconds = self.seconds
         return self._other
 
@@ -314,11 +262,11 @@ _Work = tuple[Any, ...]  # a kernel, its grid, block, LDS and first word; or a c
 def _together(work: Sequence[_Work]) -> list[Any]:
     """Kernels in a row as one list, which the device takes at once; calls as they are."""
     out: list[Any] = []
-    for library, part in groupby(work, lambda w: isinstance(w[0], Call)):
+    for library, part in groupby(work, lambda w: isinstance(w[0], LibraryCall)):
         kept = list(part)
         out += kept if library else [kept]
     return out
 
 
-def _scratch(source: GpuSource | Call) -> int:
-    return source.workspace if isinstance(source, Call) else source.scratch_bytes
+def _scratch(source: GpuSource | LibraryCall) -> int:
+    return source.workspace if isinstance(source, LibraryCall) else source.scratch_bytes

@@ -119,11 +119,7 @@ def runner_for(graph: Graph, plan: Plan, device: Device) -> Runner:
     if device.id.kind == "null":
         return Nothing(plan)
     if device.gpu is not None:
-        from pyflame.engine.libraries.decide import (
-            choose,  # a tenth of what importing pyflame costs, and not for the CPU
-        )
-
-        return GpuExecutable(plan, device.gpu, calls=choose(plan, device.gpu))
+        return GpuExecutable(plan, device.gpu)
     return References(graph) if device.interprets else Executable(plan, cpu())
 
 

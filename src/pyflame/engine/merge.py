@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from pyflame.ir.kernel import Launch, Phase, Plan, Source
+from pyflame.ir.kernel import Draft, Launch, Phase, Plan, Source
 
 MAX_BUFFERS = 448  # of one launch: the runner's limit is 512
 WINDOW = 16  # launches to look back for one to join
@@ -61,8 +61,8 @@ class _Run:
     footprint: _Footprint
 
 
-def merge(plan: Plan, sources: Sequence[Source]) -> list[Source]:
-    """Merge the plan's launches where that changes nothing; gives their sources."""
+def merge(plan: Draft, sources: Sequence[Source]) -> list[Source]:
+    """Join launches of a draft where that changes nothing; gives the sources of those that are left."""
     at = places(plan)
     runs: list[_Run] = []
     for number, (launch, source) in enumerate(zip(plan.launches, sources, strict=True)):
@@ -111,7 +111,7 @@ def _footprint(launch: Launch, places: Sequence[Place]) -> _Footprint:
     return out
 
 
-def places(plan: Plan) -> list[Place]:
+def places(plan: Plan | Draft) -> list[Place]:
     """Where each buffer lies. An heir may lie where its input lies."""
     given = {heir: position for position, heir in plan.heirs.items()}
     out = []
@@ -146,7 +146,7 @@ def _merged(launches: Sequence[Launch], sources: Sequence[Source]) -> tuple[Laun
     phase = Phase("_0", iterations, first.phases[0].grain)
     whole = replace(
         launches[0],
-        buffers=[b for launch in launches for b in launch.buffers],
+        buffers=tuple([b for launch in launches for b in launch.buffers]),
         nbytes=sum(launch.nbytes for launch in launches),
         flops=sum(launch.flops for launch in launches),
         why=f"{len(launches)} x {launches[0].why}",

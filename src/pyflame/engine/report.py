@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 
 from pyflame.core import knobs
-from pyflame.engine.build import Executable, launch_source
 from pyflame.engine.capture import NOT_CALLED, REPLAYED, CapturedRunner
-from pyflame.engine.gpu import GpuExecutable, gpu_source
 from pyflame.engine.launch import Runner
-from pyflame.ir.kernel import Launch, Plan
+from pyflame.ir.kernel import LibraryCall, Plan
 
 
 def debug_print(plan: Plan, runner: Runner) -> None:
@@ -27,7 +25,7 @@ def debug_print(plan: Plan, runner: Runner) -> None:
             )
             print(f"    {seconds * 1e6:10.1f} us {rate}  {launch.name}  {list(launch.output)}", file=sys.stderr)
         if level >= 4:
-            print(_text(launch, runner), file=sys.stderr)
+            print(_text(plan, number), file=sys.stderr)
 
 
 def replay_text(runner: Runner) -> str:
@@ -43,10 +41,7 @@ def replay_text(runner: Runner) -> str:
     )
 
 
-def _text(launch: Launch, runner: Runner) -> str:
+def _text(plan: Plan, number: int) -> str:
     """The source of a launch; empty where it has none."""
-    if isinstance(runner, CapturedRunner):
-        runner = runner.executable
-    if isinstance(runner, Executable):
-        return launch_source(launch, runner.device).text
-    return gpu_source(launch, runner.device.target).text if isinstance(runner, GpuExecutable) else ""
+    source = plan.sources[number] if plan.sources else None
+    return "" if source is None or isinstance(source, LibraryCall) else source.text

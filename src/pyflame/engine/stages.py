@@ -14,9 +14,10 @@ import numpy as np
 
 from pyflame.core.device import DeviceId
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import evaluate, plan_graph
+from pyflame.engine.evaluate import evaluate
 from pyflame.engine.launch import Runner, replayed, runner_for
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import make_plan
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Meta, Node, signature
 from pyflame.ir.kernel import OutputView, Plan
@@ -117,12 +118,12 @@ class Staged:
             self.stages.append(self._stage(members, asked, mine))
         heirs = {self._at[s.inputs[p]]: -1 for s in self.stages for p in s.plan.heirs}
         self.plan = Plan(
-            [],
-            [launch for s in self.stages for launch in s.plan.launches],
-            [OutputView(-1, 0, self._strides[n]) for n in graph.outputs],
-            [],
+            (),
+            tuple([launch for s in self.stages for launch in s.plan.launches]),
+            (),
+            tuple([OutputView(-1, 0, self._strides[n]) for n in graph.outputs]),
             heirs=heirs,
-            consumed=[self._at[s.inputs[p]] for s in self.stages for p in s.plan.consumed],
+            consumed=tuple([self._at[s.inputs[p]] for s in self.stages for p in s.plan.consumed]),
         )
 
     def _copies(self, sources: Collection[Node]) -> list[Node]:
@@ -153,7 +154,7 @@ class Staged:
         where = members[0].meta.device
         assert where is not None, "only numbers are nowhere"
         device = get_device(where)
-        plan = plan_graph(graph, device.target, heirs, device)
+        plan = make_plan(graph, device, heirs)
         self._strides |= {n: view.strides for n, view in zip(outputs, plan.outputs, strict=True)}
         outside = {leaf: n for n, leaf in inside.items()}
         all_constants = {n: i for i, n in enumerate(self._graph.constants)}

@@ -1,12 +1,16 @@
 """Kernel: a fused loop nest as a value, between schedule and codegen; and Plan, the list of launches.
 
+The schedule fills a `Draft`; planning (`engine/planning.py`) chooses how each launch is done and makes a frozen `Plan`
+of it, which runners execute.
+
 Loops come in scopes. Scope 0 runs over independent rows, scope 1 inside a row, scope 2 inside that. A reduction of
 scope d runs over all loops of scope d+1. Accesses are strided: one stride per loop, all scopes in order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyflame.core.dtype import DType
@@ -126,9 +130,33 @@ class GpuSource:
     scratch_bytes: int = 0
 
 
-@dataclass
+@dataclass(frozen=True)
+class LibraryCall:
+    """A library's way to do a launch. `rank`: of the ways that it proposes; `extra`: what it does beside the product.
+
+    `start(addresses, workspace, stream)` gives the work to a stream; `buffers` are the kernel buffer numbers of the
+    addresses, which have the alignment promised.
+    """
+
+    library: str
+    version: str
+    buffers: tuple[int, ...]
+    alignment: tuple[int, ...]
+    workspace: int
+    start: Callable[[Sequence[int], int, int], None]
+    rank: int = 0
+    extra: str = ""
+
+    @property
+    def name(self) -> str:
+        """As in "cuBLASLt with relu, proposal 2"."""
+        extra = f" with {self.extra}" if self.extra else ""
+        return self.library + extra + (f", proposal {self.rank + 1}" if self.rank else "")
+
+
+@dataclass(frozen=True)
 class BufferDecl:
-    """A buffer of a plan. role: input, output, scratch, or alias (an output that takes over `source`)."""
+    """A buffer of a plan. role: input, output or scratch."""
 
     nbytes: int
     role: str
@@ -138,14 +166,14 @@ class BufferDecl:
     shape: Shape = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Launch:
     """One entry of a plan: a fused kernel or an anchored one, its buffers and what it costs."""
 
     name: str
     kernel: Kernel
-    buffers: list[tuple[int, int]]  # (plan buffer, byte offset), by kernel buffer number
-    operands: list[OperandView]  # sources of the anchor
+    buffers: tuple[tuple[int, int], ...]  # (plan buffer, byte offset), by kernel buffer number
+    operands: tuple[OperandView, ...]  # sources of the anchor
     ops: tuple[str, ...]
     nbytes: int
     flops: int
@@ -196,21 +224,65 @@ class OutputView:
     strides: tuple[int, ...] | None  # None: contiguous
 
 
-@dataclass
+Uniform = tuple[str, Any, bool]
+Check = tuple[str, str]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What to launch, in order, and on which buffers. Holds no memory."""
+    """What to launch, in order, on which buffers, and how: finished. Holds no memory."""
+
+    buffers: tuple[BufferDecl, ...]
+    launches: tuple[Launch, ...]
+    sources: tuple[Source | GpuSource | LibraryCall, ...]  # how each launch is done; none on a device without kernels
+    outputs: tuple[OutputView, ...]
+    uniforms: tuple[Uniform, ...] = ()
+    arena_bytes: int = 0
+    intermediate_bytes: int = 0
+    checks: tuple[Check, ...] = ()
+    check_lines: tuple[int, ...] = ()  # position of a check's line among those of the graph the plan was made from
+    heirs: Mapping[int, int] = field(default_factory=dict)
+    consumed: tuple[int, ...] = ()
+    starts: int = 0  # how many starts of buffers the caller brings, behind the graph's constants
+
+
+@dataclass
+class Draft:
+    """A plan in the making: its launches may still be divided, joined, and given to a library."""
 
     buffers: list[BufferDecl]
     launches: list[Launch]
     outputs: list[OutputView]
     # ("slot", n, is float): the n-th constant of the graph; ("value", v, is float): a constant of the plan
-    uniforms: list[tuple[str, Any, bool]]
+    uniforms: list[Uniform]
     arena_bytes: int = 0
     intermediate_bytes: int = 0
-    checks: list[tuple[str, str]] = field(default_factory=list)  # (op name, user line) of each bounds check
-    check_lines: list[int] = field(
-        default_factory=list
-    )  # position of that line among those of the graph it was made from
+    checks: list[Check] = field(default_factory=list)  # (op name, user line) of each bounds check
     heirs: dict[int, int] = field(default_factory=dict)  # input position -> the output buffer that may take its place
     consumed: list[int] = field(default_factory=list)  # positions of inputs that the plan overwrites
-    starts: int = 0  # how many starts of buffers the caller brings, behind the graph's constants
+
+    def copy(self) -> Draft:
+        """One that may be changed without the other."""
+        return replace(self, buffers=list(self.buffers), launches=list(self.launches), uniforms=list(self.uniforms))
+
+    def finish(
+        self,
+        sources: Iterable[Source | GpuSource | LibraryCall] = (),
+        starts: int = 0,
+        check_lines: Iterable[int] = (),
+    ) -> Plan:
+        """The plan, with how each launch is done."""
+        return Plan(
+            tuple(self.buffers),
+            tuple(self.launches),
+            tuple(sources),
+            tuple(self.outputs),
+            tuple(self.uniforms),
+            self.arena_bytes,
+            self.intermediate_bytes,
+            tuple(self.checks),
+            tuple(check_lines),
+            dict(self.heirs),
+            tuple(self.consumed),
+            starts,
+        )

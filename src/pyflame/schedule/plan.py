@@ -1,8 +1,9 @@
-"""Graph -> Plan: fuse, order, and give every stored value a place in memory."""
+"""Graph -> draft of a plan: fuse, order, and give every stored value a place in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from pyflame.core.device import Target
@@ -10,7 +11,7 @@ from pyflame.core.shape import is_contiguous
 from pyflame.ir import Node
 from pyflame.ir.graph import topological
 from pyflame.ir.implementation import Table
-from pyflame.ir.kernel import BufferDecl, Kernel, Launch, OperandView, OutputView, Plan
+from pyflame.ir.kernel import BufferDecl, Draft, Kernel, Launch, OperandView, OutputView
 from pyflame.schedule.fuse import Fuser
 from pyflame.schedule.group import Group
 from pyflame.schedule.lower import Lowering
@@ -28,7 +29,7 @@ def make_plan(
     table: Table,
     max_ops: int,
     heirs: Mapping[Node, Node] | None = None,
-) -> Plan:
+) -> Draft:
     """`inputs` and `constants` number the graph's leaves and constants as the caller will supply them.
 
     `heirs`: inputs whose buffer an output may take over, if the caller lets it when the plan runs.
@@ -62,14 +63,14 @@ class _Planner:
             for leaf, node in heirs.items()
             if (heir := source_of[node]) is not None and heir in fuser.stored and _same_layout(leaf, heir)
         }
-        self.plan = Plan([], [], [], [])
+        self.plan = Draft([], [], [], [])
         self.buffer_of: dict[Node, int] = {}
         self.uniforms: dict[Node, int] = {}
         self.checks: dict[Node, int] = {}
         self.last_use: dict[int, int] = {}
         self.first_use: dict[int, int] = {}
 
-    def run(self) -> Plan:
+    def run(self) -> Draft:
         plan = self.plan
         kept = {operand.source for operand in self.fuser.outputs if operand.source is not None}
         groups = Order(self.fuser.groups, self.fuser.stored, self.heirs, kept, self.stops).run()
@@ -93,7 +94,7 @@ class _Planner:
             buffer = self.buffer_of[operand.source]
             decl = plan.buffers[buffer]
             if decl.role == "scratch":
-                decl.role = "output"
+                plan.buffers[buffer] = replace(decl, role="output")
             strides = operand.strides()
             contiguous = is_contiguous(node.shape, strides)
             plan.outputs.append(OutputView(buffer, operand.form.offset, None if contiguous else strides))
@@ -133,10 +134,11 @@ class _Planner:
             return None
         lowering = Lowering(group, self.uniform, self.check)
         kernel = lowering.run()
-        buffers = [(self.buffer_of[n], offset * n.dtype.itemsize) for n, offset in lowering.buffers]
-        operands = []
+        buffers = tuple([(self.buffer_of[n], offset * n.dtype.itemsize) for n, offset in lowering.buffers])
+        operands: tuple[OperandView, ...] = ()
         if anchor is not None:
-            operands = [OperandView(i, o.node.shape, o.strides(), o.node.dtype) for i, o in enumerate(group.operands)]
+            views = enumerate(group.operands)
+            operands = tuple([OperandView(i, o.node.shape, o.strides(), o.node.dtype) for i, o in views])
         verify(kernel, operands, lowering.buffers)
         implementation = group.implementation
         root = group.stores[0][0]
@@ -186,7 +188,7 @@ class _Planner:
                 if start - offset >= size:
                     break
                 offset = max(offset, end)
-            plan.buffers[i].offset = offset
+            plan.buffers[i] = replace(plan.buffers[i], offset=offset)
             placed.append((first, last, offset, offset + size))
             plan.arena_bytes = max(plan.arena_bytes, offset + size)
 

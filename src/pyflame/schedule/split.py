@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from pyflame.core.shape import contiguous_strides
-from pyflame.ir.kernel import Access, BufferDecl, Instr, Kernel, Launch, Plan
+from pyflame.ir.kernel import Access, BufferDecl, Draft, Instr, Kernel, Launch
 from pyflame.schedule.lower import merge_loops
 from pyflame.schedule.plan import ALIGNMENT, cost
 
@@ -92,7 +92,7 @@ def destination(launch: Launch, take: Take) -> Access | None:
     return next((access for v, access in launch.kernel.stores if v == take.value), None)
 
 
-def may_be_direct(plan: Plan, launch: Launch, take: Take) -> bool:
+def may_be_direct(plan: Draft, launch: Launch, take: Take) -> bool:
     """Whether the value may be stored before the rest of the launch has run.
 
     Not where it takes over an input's memory which the rest still reads.
@@ -110,8 +110,8 @@ def may_be_direct(plan: Plan, launch: Launch, take: Take) -> bool:
     return True
 
 
-def alone(plan: Plan, number: int) -> Plan:
-    """A plan of one launch of another, whose buffers are its inputs and outputs."""
+def alone(plan: Draft, number: int) -> Draft:
+    """A draft of one launch of another, whose buffers are its inputs and outputs."""
     launch = plan.launches[number]
     written = {launch.buffers[a.buffer][0] for _, a in launch.kernel.stores}
     order = list(dict.fromkeys(n for n, _ in launch.buffers))
@@ -120,11 +120,11 @@ def alone(plan: Plan, number: int) -> Plan:
         role = "output" if n in written else "input"
         buffers.append(replace(plan.buffers[n], role=role, position=position if role == "input" else -1, offset=0))
     at = {n: i for i, n in enumerate(order)}
-    moved = replace(launch, buffers=[(at[n], offset) for n, offset in launch.buffers])
-    return Plan(buffers, [moved], [], list(plan.uniforms))
+    moved = replace(launch, buffers=tuple([(at[n], offset) for n, offset in launch.buffers]))
+    return Draft(buffers, [moved], [], list(plan.uniforms))
 
 
-def divide(plan: Plan, ways: Mapping[int, Way], apart: int = 0) -> dict[int, int]:
+def divide(plan: Draft, ways: Mapping[int, Way], apart: int = 0) -> dict[int, int]:
     """Rewrite some launches of a plan, by number; gives the new numbers of their products.
 
     Memory in between lies behind the plan's arena: it is needed from one launch to the next only. That of several
@@ -149,7 +149,7 @@ def divide(plan: Plan, ways: Mapping[int, Way], apart: int = 0) -> dict[int, int
 class _Division:
     """One launch on its way to several."""
 
-    def __init__(self, plan: Plan, launch: Launch, way: Way, base: int) -> None:
+    def __init__(self, plan: Draft, launch: Launch, way: Way, base: int) -> None:
         self.plan = plan
         self.launch = launch
         self.end = base
@@ -234,13 +234,13 @@ class _Division:
             flops,
         )
         kernel = kernel if anchor else merge_loops(_without_ones(kernel))
-        views = self.launch.operands if operands else []
+        views = self.launch.operands if operands else ()
         nbytes, flops = cost(kernel, views)
         return replace(
             self.launch,
             name="_".join(dict.fromkeys(kernel.ops))[:60] or "copy",
             kernel=kernel,
-            buffers=[self.buffers[b] for b in used],
+            buffers=tuple([self.buffers[b] for b in used]),
             operands=views,
             ops=kernel.ops,
             nbytes=nbytes,

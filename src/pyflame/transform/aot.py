@@ -35,10 +35,10 @@ from pyflame.engine.aot.build import (
 from pyflame.engine.aot.build import lower as build_plan
 from pyflame.engine.aot.resources import KernelResources, Report
 from pyflame.engine.aot.run import Loaded, find_device
-from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.launch import Nothing
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import plan_ahead
 from pyflame.engine.stages import without_needless_copies
 from pyflame.ir import F, Node
 from pyflame.ir.declare import wrap_int
@@ -275,7 +275,7 @@ class _Traced(Traced):
                     "[aot] expected a function that stays on one device but it moves a tensor to another; call .to() "
                     "outside of it"
                 )
-            self.plan = plan_graph(graph, self.target)
+            self.plan = plan_ahead(graph, self.target)
             shared = _without_buffer(self.plan, graph, nodes)
             if not shared:
                 self.runner = Nothing(self.plan)

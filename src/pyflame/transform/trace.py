@@ -22,10 +22,10 @@ from pyflame.core.locks import Lock
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import Writes
 from pyflame.engine.devices import get_device
-from pyflame.engine.evaluate import plan_graph
 from pyflame.engine.launch import Runner, replayed, run_and_commit, runner_for
 from pyflame.engine.ownership import sole_owner
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import make_plan
 from pyflame.engine.report import debug_print
 from pyflame.engine.stages import Staged, crosses, without_needless_copies
 from pyflame.engine.value import Value
@@ -216,7 +216,7 @@ class Traced:
         input_at = {n: i for i, n in enumerate(graph.inputs)}
         heirs = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
         graph.owned = [made for made in successor if made in input_at]
-        self.plan = plan_graph(graph, device.target, heirs, device)
+        self.plan = make_plan(graph, device, heirs)
         self.runner = runner_for(graph, self.plan, device)
         return graph
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DeviceError
 from pyflame.core.state import mode
+from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import evaluate
-from pyflame.engine.memory import gpu_of
 from pyflame.ir import Node, copy_to, placed, signature
 from pyflame.ir.node import Meta
 from pyflame.ir.opdef import COPY, LEAF
@@ -71,7 +71,7 @@ class ROCmExecutor:
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or self.Config()
-        self._device = gpu_of(type(self).__name__, DeviceId(self.kind, self.config.device_id))
+        self._device = get_device(DeviceId(self.kind, self.config.device_id))
 
     def execute(self, graph: Sequence[Any], output_ids: Sequence[int]) -> ExecutionResult:
         """Evaluate some of these tensors, or nodes, together; `output_ids` are positions among them.
@@ -101,7 +101,9 @@ class ROCmExecutor:
 
     def get_memory_stats(self) -> Any:
         """Counters of the GPU's memory pool."""
-        return self._device.pool.stats
+        pool = self._device.pool
+        assert pool is not None, "a GPU has memory"
+        return pool.stats
 
 
 def _node(value: Any) -> Node:

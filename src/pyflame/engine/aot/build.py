@@ -19,7 +19,8 @@ from pyflame.core.errors import ArgumentError, suggest
 from pyflame.core.shape import Shape
 from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import KernelResources, Report, read_resources
-from pyflame.engine.gpu import ALIGNMENT, ERROR_BYTES, gpu_source
+from pyflame.engine.gpu import ALIGNMENT, ERROR_BYTES
+from pyflame.engine.texts import gpu_source
 from pyflame.ir.kernel import GpuSource, Plan
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip

@@ -10,9 +10,8 @@ from dataclasses import replace
 from math import gcd
 from typing import Any, Protocol
 
-from pyflame.engine.gpu import Call
 from pyflame.engine.libraries.products import PROMISED, Conv, Gemm
-from pyflame.ir.kernel import Launch
+from pyflame.ir.kernel import Launch, LibraryCall
 from pyflame.libs.gemm import GemmSpec
 
 WORKSPACE = 32 << 20  # bytes that a library may ask for
@@ -26,7 +25,7 @@ class GemmLibrary(Protocol):
     version: str
     reproducible: bool
 
-    def offers(self, gemm: Gemm) -> list[Call]: ...
+    def offers(self, gemm: Gemm) -> list[LibraryCall]: ...
 
 
 class ConvLibrary(Protocol):
@@ -36,7 +35,7 @@ class ConvLibrary(Protocol):
     version: str
     reproducible: bool
 
-    def offers(self, conv: Conv, launch: Launch) -> list[Call]: ...
+    def offers(self, conv: Conv, launch: Launch) -> list[LibraryCall]: ...
 
 
 class LtProducts:
@@ -46,7 +45,7 @@ class LtProducts:
         self.lt = lt
         self.name, self.version, self.reproducible = lt.name, lt.version, lt.reproducible
 
-    def offers(self, gemm: Gemm) -> list[Call]:
+    def offers(self, gemm: Gemm) -> list[LibraryCall]:
         proposed = (WORKSPACE, PROPOSALS, gemm.aligned)
         for spec in _precisions(gemm.spec):
             found = self.lt.workspaces(spec, *proposed)
@@ -54,7 +53,7 @@ class LtProducts:
                 return [self._call(gemm, spec, rank, size, proposed) for rank, size in enumerate(found)]
         return []
 
-    def _call(self, gemm: Gemm, spec: GemmSpec, rank: int, size: int, proposed: tuple[Any, ...]) -> Call:
+    def _call(self, gemm: Gemm, spec: GemmSpec, rank: int, size: int, proposed: tuple[Any, ...]) -> LibraryCall:
         matmul, has_bias, has_addend, offsets = self.lt.matmul, spec.bias, gemm.addend, gemm.offsets
 
         def start(addresses: Sequence[int], workspace: int, stream: int) -> None:
@@ -66,7 +65,7 @@ class LtProducts:
                     spec, a + to_a, b + to_b, c + to_c, bias, stream, workspace, size, rank, addend, proposed
                 )  # fmt: skip
 
-        return Call(self.name, self.version, gemm.buffers, gemm.alignment, size, start, rank, spec.activation)
+        return LibraryCall(self.name, self.version, gemm.buffers, gemm.alignment, size, start, rank, spec.activation)
 
 
 class RocblasProducts:
@@ -78,7 +77,7 @@ class RocblasProducts:
         self.blas = blas
         self.name, self.version = blas.name, blas.version
 
-    def offers(self, gemm: Gemm) -> list[Call]:
+    def offers(self, gemm: Gemm) -> list[LibraryCall]:
         spec = next((s for s in _precisions(gemm.spec) if self.blas.supports(s)), None)
         if spec is None:
             return []
@@ -89,7 +88,7 @@ class RocblasProducts:
                 addend = addresses[-1] + to_c if gemm.addend else 0
                 self.blas.matmul(spec, a + to_a, b + to_b, c + to_c, 0, stream, workspace, WORKSPACE, addend)
 
-        return [Call(self.name, self.version, gemm.buffers, gemm.alignment, WORKSPACE, start)]
+        return [LibraryCall(self.name, self.version, gemm.buffers, gemm.alignment, WORKSPACE, start)]
 
 
 def _precisions(spec: GemmSpec) -> list[GemmSpec]:
@@ -106,21 +105,21 @@ class CudnnConvolutions:
         self.dnn = dnn
         self.name, self.version = dnn.name, dnn.version
 
-    def offers(self, conv: Conv, launch: Launch) -> list[Call]:
+    def offers(self, conv: Conv, launch: Launch) -> list[LibraryCall]:
         if not self.dnn.supports(conv.spec) or not _aligned(conv, launch):
             return []
         proposed = self.dnn.propose(conv.direction, conv.spec)
         fit = [a for a in proposed if a.workspace <= WORKSPACE and a.deterministic]
         return [self._call(conv, launch, rank, algorithm) for rank, algorithm in enumerate(fit[:PROPOSALS])]
 
-    def _call(self, conv: Conv, launch: Launch, rank: int, algorithm: Any) -> Call:
+    def _call(self, conv: Conv, launch: Launch, rank: int, algorithm: Any) -> LibraryCall:
         size = algorithm.workspace
 
         def start(addresses: Sequence[int], workspace: int, stream: int) -> None:
             at = _places(conv, addresses)
             self.dnn.convolve(conv.direction, conv.spec, *at, algorithm, stream, workspace, size)
 
-        return Call(self.name, self.version, _buffers(launch), _alignment(conv), size, start, rank)
+        return LibraryCall(self.name, self.version, _buffers(launch), _alignment(conv), size, start, rank)
 
 
 class MiopenConvolutions:
@@ -132,7 +131,7 @@ class MiopenConvolutions:
         self.dnn = dnn
         self.name, self.version = dnn.name, dnn.version
 
-    def offers(self, conv: Conv, launch: Launch) -> list[Call]:
+    def offers(self, conv: Conv, launch: Launch) -> list[LibraryCall]:
         spec = replace(conv.spec, tf32=False)
         if not self.dnn.supports(spec) or not _aligned(conv, launch):
             return []
@@ -141,7 +140,7 @@ class MiopenConvolutions:
         def start(addresses: Sequence[int], workspace: int, stream: int) -> None:
             self.dnn.convolve(conv.direction, spec, *_places(conv, addresses), stream, workspace, size)
 
-        return [Call(self.name, self.version, _buffers(launch), _alignment(conv), size, start)]
+        return [LibraryCall(self.name, self.version, _buffers(launch), _alignment(conv), size, start)]
 
 
 def _buffers(launch: Launch) -> tuple[int, int, int]:

@@ -22,12 +22,11 @@ from pyflame.core.errors import DeviceFaultError, OutOfMemoryError
 from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
-from pyflame.engine.gpu import Call
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of
 from pyflame.engine.libraries.trial import Ground, Trial, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, size_class, strides_class, tuner
-from pyflame.ir.kernel import Launch, Plan
+from pyflame.ir.kernel import Draft, Launch, LibraryCall
 from pyflame.libs.cuda.cublaslt import CublasLt
 from pyflame.libs.cuda.cudnn import Cudnn
 from pyflame.libs.rocm.hipblaslt import HipBlasLt
@@ -127,14 +126,14 @@ def libraries_of(device: GpuDevice) -> Libraries:
 class Offer:
     """A library's call for a launch, the way to divide it, and the launch that the call does, as a plan of its own."""
 
-    call: Call
+    call: LibraryCall
     way: Way
-    product: Plan
+    product: Draft
     terms: int
     looser: float
 
 
-def choose(plan: Plan, device: GpuDevice) -> dict[int, Call]:
+def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     """Decide for every launch that libraries compete for, and rewrite the plan; gives the calls by launch."""
     libraries = libraries_of(device)
     chosen: dict[int, tuple[Offer, str]] = {}
@@ -176,7 +175,7 @@ def _words(choice: Choice) -> str:
 # --- offers -----------------------------------------------------------------------------------------------------------
 
 
-def _offers(plan: Plan, number: int, library: Any) -> Iterator[Offer]:
+def _offers(plan: Draft, number: int, library: Any) -> Iterator[Offer]:
     """What a library can do for a launch: with an activation behind the product, and without."""
     launch = plan.launches[number]
     tf32 = tf32_allowed()
@@ -205,7 +204,7 @@ def _offers(plan: Plan, number: int, library: Any) -> Iterator[Offer]:
         plain = plain and not (found and not take.activation)
 
 
-def _gemms(plan: Plan, number: int, take: Take, tf32: bool, library: Any) -> Iterator[list[Offer]]:
+def _gemms(plan: Draft, number: int, take: Take, tf32: bool, library: Any) -> Iterator[list[Offer]]:
     """Offers that store where the launch does, then those that do not."""
     launch = plan.launches[number]
     for direct in (True, False):
@@ -218,7 +217,7 @@ def _gemms(plan: Plan, number: int, take: Take, tf32: bool, library: Any) -> Ite
         yield [Offer(call, way, product, launch.operands[0].shape[-1], 1.0) for call in calls]
 
 
-def _product(plan: Plan, number: int, way: Way) -> Plan:
+def _product(plan: Draft, number: int, way: Way) -> Draft:
     """The product of a divided launch, as a plan of its own."""
     whole = alone(plan, number)
     (product,) = divide(whole, {0: way}).values()
@@ -228,7 +227,7 @@ def _product(plan: Plan, number: int, way: Way) -> Plan:
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
-def _decide(plan: Plan, number: int, device: GpuDevice, offers: Mapping[str, Offer]) -> Choice:
+def _decide(plan: Draft, number: int, device: GpuDevice, offers: Mapping[str, Offer]) -> Choice:
     """The implementation of a launch: ours by its name, or one of the offers."""
     launch = plan.launches[number]
     if not offers:
@@ -247,7 +246,7 @@ def _decide(plan: Plan, number: int, device: GpuDevice, offers: Mapping[str, Off
         grounds[:] = grounds or [Ground(device, whole)]
         if candidate.run is None:
             return Trial(grounds[0], whole, {}).seconds()
-        divided = _copied(whole)
+        divided = whole.copy()
         (product,) = divide(divided, {0: candidate.run.way}).values()
         return Trial(grounds[0], divided, {product: candidate.run.call}).seconds()
 
@@ -266,11 +265,6 @@ def _decide(plan: Plan, number: int, device: GpuDevice, offers: Mapping[str, Off
     except OutOfMemoryError:
         grounds.clear()
         return Choice(ours.name, why="no memory was left to try a library out")
-
-
-def _copied(plan: Plan) -> Plan:
-    """A plan whose launches and buffers may be changed."""
-    return replace(plan, buffers=list(plan.buffers), launches=list(plan.launches), uniforms=list(plan.uniforms))
 
 
 def key_of(launch: Launch, device: GpuDevice) -> Key:

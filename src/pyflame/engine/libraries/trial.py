@@ -11,9 +11,10 @@ import numpy as np
 
 from pyflame.core.dtype import DType
 from pyflame.engine.binding import Held
-from pyflame.engine.gpu import Call, GpuExecutable
+from pyflame.engine.gpu import GpuExecutable
 from pyflame.engine.libraries.tuner import Verdict, compare
-from pyflame.ir.kernel import Plan
+from pyflame.engine.texts import gpu_sources
+from pyflame.ir.kernel import Draft, LibraryCall
 from pyflame.runtime.base import GpuDevice
 from pyflame.runtime.gpu.driver import Words
 
@@ -33,7 +34,7 @@ class Ground:
     `nan`: the first number of the first input is none, and what follows from it must be none either.
     """
 
-    def __init__(self, device: GpuDevice, plan: Plan, nan: bool = False) -> None:
+    def __init__(self, device: GpuDevice, plan: Draft, nan: bool = False) -> None:
         self.device = device
         self.plan = plan
         self._starts: list[int] = []
@@ -107,9 +108,10 @@ class Ground:
 class Trial:
     """One way to run a plan of one launch, on a ground. Its launches may have been divided, but not its buffers."""
 
-    def __init__(self, ground: Ground, plan: Plan, calls: Mapping[int, Call]) -> None:
+    def __init__(self, ground: Ground, plan: Draft, calls: Mapping[int, LibraryCall]) -> None:
         self.device = ground.device
-        self._executable = GpuExecutable(plan, ground.device, calls=calls)
+        sources = gpu_sources(plan.launches, ground.device.target, calls)
+        self._executable = GpuExecutable(plan.finish(sources), ground.device)
         held = self._held = ground.held(self._executable)
         self._workspace, at = self._executable.workspace()
         if plan.uniforms:
@@ -132,7 +134,7 @@ class Trial:
         return median(_timed(device, graph.replay) for _ in range(ROUNDS)) / repeats
 
 
-def _constants(plan: Plan) -> list[float | int]:
+def _constants(plan: Draft) -> list[float | int]:
     """Numbers for a plan's uniforms, by their slots, as a caller brings them."""
     floats = {value: is_float for source, value, is_float in plan.uniforms if source == "slot"}
     return [0.5 if floats.get(slot, True) else 1 for slot in range(max(floats, default=-1) + 1)]
@@ -153,7 +155,7 @@ def _numbers(dtype: DType) -> bytes:
     return rng.integers(0, 2, PERIOD).astype(dtype.numpy).tobytes()
 
 
-def verdict(device: GpuDevice, plan: Plan, call: Call, dtype: str, terms: int, looser: float = 1.0) -> Verdict:
+def verdict(device: GpuDevice, plan: Draft, call: LibraryCall, dtype: str, terms: int, looser: float = 1.0) -> Verdict:
     """How far a library's result is from our own kernel's.
 
     `plan`: of one launch, a product's; `dtype` and `terms`: what is summed, and how much of it; `looser`: by how much

@@ -1,0 +1,69 @@
+"""Planning: a graph becomes a finished plan, in one step, before anything of it runs.
+
+    passes -> schedule -> implementations (libraries are tried out) -> splitting, merging -> texts -> Plan
+
+The result is frozen. Runners compile it and execute it; none of them decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyflame.core import knobs
+from pyflame.core.device import Target
+from pyflame.core.state import mode, state
+from pyflame.engine.merge import merge
+from pyflame.engine.pending import PendingGraph
+from pyflame.engine.table import table_for
+from pyflame.engine.texts import c_source, gpu_sources, shared
+from pyflame.ir.kernel import Draft, GpuSource, LibraryCall, Plan, Source
+from pyflame.passes.legalise import legalise
+from pyflame.passes.own import own
+from pyflame.passes.simplify import simplify
+from pyflame.runtime.base import Device
+from pyflame.schedule.plan import make_plan as schedule
+
+
+def make_plan(graph: PendingGraph, device: Device, heirs: Mapping[int, int] | None = None) -> Plan:
+    """The plan of a graph on a device. `heirs`: positions of inputs -> the output that may take over their buffer."""
+    draft = draft_plan(graph, device.target, heirs, device)
+    return _finished(draft, graph, _sources(draft, device))
+
+
+def plan_ahead(graph: PendingGraph, target: Target) -> Plan:
+    """The plan of a graph for a GPU that need not be here: every launch is a kernel of ours."""
+    draft = draft_plan(graph, target)
+    return _finished(draft, graph, gpu_sources(draft.launches, target))
+
+
+def draft_plan(
+    graph: PendingGraph, target: Target, heirs: Mapping[int, int] | None = None, device: Device | None = None
+) -> Draft:
+    """Passes and schedule: what to launch, before it is decided who does it. `device`: as in `table_for`."""
+    table = table_for(target, device)
+    inputs = {n: i for i, n in enumerate(graph.inputs)}
+    constants = {n: i for i, n in enumerate(graph.constants)}
+    # Passes make nodes too: where the graph runs, and on nobody's tape.
+    place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
+    with mode(recorder=None, tracer=None, autocast=None, device=place):
+        outputs = own(simplify(legalise(graph.outputs, table), constants), set(graph.owned))
+    successors = {graph.inputs[i]: outputs[o] for i, o in (heirs or {}).items()}
+    return schedule(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
+
+
+def _sources(draft: Draft, device: Device) -> Sequence[Source | GpuSource | LibraryCall]:
+    """How each launch is done. What libraries cannot fuse is split off, what runs the same text is merged."""
+    if device.gpu is not None:
+        from pyflame.engine.libraries.decide import choose  # a tenth of what importing pyflame costs: for GPUs only
+
+        calls = choose(draft, device.gpu)
+        return gpu_sources(draft.launches, device.target, calls)
+    if device.interprets or device.pool is None:
+        return ()
+    return [shared(s) for s in merge(draft, [c_source(launch, device.target) for launch in draft.launches])]
+
+
+def _finished(draft: Draft, graph: PendingGraph, sources: Sequence[Source | GpuSource | LibraryCall]) -> Plan:
+    # Lines are no part of a plan's key: one who meets the plan again brings lines of their own, in the same order.
+    numbers = {id(line): i for i, line in enumerate(graph.lines)}
+    return draft.finish(sources, len(graph.starts), [numbers.get(id(line), -1) for _, line in draft.checks])
