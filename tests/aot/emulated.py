@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.targets import TARGETS
+from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.transform.aot import AotPlan
 from tests.emulated import EmulatedDriver
@@ -58,7 +60,7 @@ class Emulation:
     def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
         self.patch = patch
         self.folder = folder
-        self.drivers: list[tuple[AotPlan, HostDriver]] = []
+        self.devices: list[tuple[AotPlan, HostDriver, GpuDevice]] = []
 
     def compile(self, fn: Callable[..., Any], *inputs: Any, target: str = "gfx942") -> tuple[AotPlan, Any]:
         """The plan, and a function that runs it."""
@@ -75,15 +77,20 @@ class Emulation:
         return plan, self.runner(plan, texts)
 
     def runner(self, plan: AotPlan, texts: list[str]) -> Callable[..., Any]:
-        folder = self.folder / str(len(self.drivers))
+        folder = self.folder / str(len(self.devices))
         folder.mkdir()
         driver = HostDriver(plan, texts, folder)
-        plan.place(driver, 0, 0)
-        self.drivers.append((plan, driver))
+        with self.patch.context() as patch:
+            patch.setenv("PYFLAME_MEMORY_POOL", "exact")  # every buffer has fences
+            device = GpuDevice(driver, ClangHip)
+        plan.place(device)
+        self.devices.append((plan, driver, device))
         return plan.run
 
     def close(self) -> None:
         """Every plan gives its memory back; nothing was written outside of it."""
-        for plan, driver in self.drivers:
+        for plan, driver, device in self.devices:
             plan.close()
+            gc.collect()  # an error that was raised holds what it was raised over
+            device.empty_cache()
             assert not driver.live and not driver.loaded, "something was not given back"

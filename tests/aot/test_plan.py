@@ -241,9 +241,9 @@ def test_a_loaded_plan_runs(emulation: Emulation, tmp_path: Path) -> None:
     x = randn(4, 32)
     plan, _ = emulation.compile(lambda x, s: x.exp() * s, pf.tensor(x), 2.0)
     plan.save(tmp_path / "plan.pfaot")
-    _, driver = emulation.drivers[0]
+    device = emulation.devices[0][2]
     loaded = pf.aot.load(tmp_path / "plan.pfaot")
-    loaded.place(driver, 0, 0)
+    loaded.place(device)
     np.testing.assert_allclose(loaded.run(pf.tensor(x), 3.0).numpy(), np.exp(x) * 3, rtol=2e-6)
     loaded.close()
 
@@ -257,8 +257,7 @@ def test_closing_starts_over(emulation: Emulation) -> None:
 
     plan, run = emulation.compile(step, pf.ones(3))
     assert [run(pf.ones(3)).numpy()[0] for _ in range(3)] == [1.0, 2.0, 3.0]
-    _, driver = emulation.drivers[0]
-    plan.place(driver, 0, 0)
+    plan.place(emulation.devices[0][2])
     assert run(pf.ones(3)).numpy().tolist() == [1.0] * 3
     assert count.numpy().tolist() == [0.0] * 3
 
@@ -280,15 +279,17 @@ def test_a_bad_index_leaves_state_alone(emulation: Emulation) -> None:
 
 def test_memory_is_given_back_when_loading_fails(emulation: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = emulation.compile(lambda x: x + 1.0, pf.ones(8))
-    _, driver = emulation.drivers[0]
+    _, driver, device = emulation.devices[0]
+    plan.close()
 
     def refuse(code: bytes) -> int:
         raise pf.DeviceError("[rocm] no binary for this GPU")
 
     monkeypatch.setattr(driver, "load_module", refuse)
     with pytest.raises(pf.DeviceError, match="no binary"):
-        plan.place(driver, 0, 0)
-    assert not driver.live
+        plan.place(device)
+    device.empty_cache()
+    assert not driver.live and not driver.loaded
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -313,7 +314,7 @@ def test_a_fault_names_the_plans_kernels() -> None:
             return name
 
         def launch(self, *args: Any) -> None:
-            self.stream_synchronize = self.fail  # as a GPU does: it is told of later
+            self.stream_synchronize = self.event_synchronize = self.fail  # as a GPU does: it is told of later
 
         def fail(self, stream: int) -> None:
             raise DeviceFaultError("[rocm] illegal address")

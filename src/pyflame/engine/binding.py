@@ -12,26 +12,21 @@ from pyflame.ir.kernel import Plan
 Held = list[tuple[Any, int]]  # memory and byte offset of each slot
 
 
-class Binding:
+class Slots:
     """The slots of a plan: its inputs, then its outputs, in the order of its buffers.
 
-    `allocate` gives memory for an output of one of `sizes`, `copy(to, from, bytes)` moves bytes on the device. Slots
-    behind these hold the arena of all intermediates and the `scratch` of all launches, whose bytes are given. Where
-    memory is `exact` each of them has a slot of its own among these, so that a kernel which leaves one is caught.
+    Slots behind these hold the arena of all intermediates and the `scratch` of all launches, whose bytes are given.
+    Where memory is `exact` each of them has a slot of its own among these, so that a kernel which leaves one is caught.
     """
 
     def __init__(
         self,
         plan: Plan,
-        allocate: Callable[[int], Any],
-        copy: Callable[[int, int, int], Any],
-        size_of: Callable[[int], int] = lambda nbytes: nbytes,
         scratch: Sequence[int] = (),
+        size_of: Callable[[int], int] = lambda nbytes: nbytes,
         exact: bool = False,
     ) -> None:
         self.plan = plan
-        self._allocate = allocate
-        self._copy = copy
         inputs = [(n, b) for n, b in enumerate(plan.buffers) if b.role == "input"]
         outputs = [(n, b) for n, b in enumerate(plan.buffers) if b.role == "output"]
         own = [(n, b) for n, b in enumerate(plan.buffers) if b.role == "scratch" and exact]
@@ -63,6 +58,26 @@ class Binding:
         if launch not in self._scratch:
             return self.arena + 1, 0
         return len(self.slot_of) + list(self._scratch).index(launch), 0
+
+
+class Binding(Slots):
+    """Slots of a plan, and their memory on a device.
+
+    `allocate` gives memory for an output of one of `sizes`, `copy(to, from, bytes)` moves bytes on the device.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        allocate: Callable[[int], Any],
+        copy: Callable[[int, int, int], Any],
+        size_of: Callable[[int], int] = lambda nbytes: nbytes,
+        scratch: Sequence[int] = (),
+        exact: bool = False,
+    ) -> None:
+        super().__init__(plan, scratch, size_of, exact)
+        self._allocate = allocate
+        self._copy = copy
 
     def hold_own(self) -> Held:
         """Memory for the slots behind inputs and outputs: intermediates and scratch, where memory is exact."""

@@ -27,7 +27,8 @@ from pyflame.core.locks import lock
 from pyflame.engine.binding import Held
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
-from pyflame.engine.gpu import ERROR_BYTES, GpuExecutable
+from pyflame.engine.gpu import GpuExecutable
+from pyflame.engine.layout import ERROR_BYTES
 from pyflame.engine.ownership import held, reliable
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Plan

@@ -1,19 +1,18 @@
-"""Plan -> GpuExecutable: the text of every launch, compiled together, and how to launch it.
+"""Plan -> GpuExecutable: kernels, compiled together or loaded, and how to launch them.
 
-A launch takes 8-byte words: the addresses of its buffers, its scratch, the uniforms and the error record, then its
-arguments. Which words are addresses is known beforehand, so one sum gives the words of all launches of a run.
-Launches are asynchronous; a bad index is found when the host next waits for the device.
+Which words of a launch are addresses is known beforehand (`engine/layout.py`), so one sum gives the words of all
+launches of a run. Launches are asynchronous; a bad index is found when the host next waits for the device.
 
-Some launches may be calls into vendors' libraries. They find their addresses
-among the words too, their workspace is the launch's scratch, and they go to the same stream in the same order.
+Some launches may be calls into vendors' libraries. They find their addresses among the words too, their workspace is
+the launch's scratch, and they go to the same stream in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,18 +22,19 @@ from pyflame.engine.binding import Binding, Held
 from pyflame.engine.branches import Step
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
+from pyflame.engine.layout import ERROR_BYTES, Work, lay_out, scratch_bytes
 from pyflame.engine.texts import gpu_sources
 from pyflame.engine.value import Value
-from pyflame.ir.kernel import GpuSource, LibraryCall, Plan, Source
-from pyflame.runtime.base import Event, GpuDevice, Stream
+from pyflame.ir.kernel import CompiledKernel, GpuSource, LibraryCall, Plan
+from pyflame.runtime.base import Event, GpuDevice, Launch, Program, Stream
 from pyflame.runtime.gpu.driver import Words
 
 K = TypeVar("K")
 V = TypeVar("V")
 ALIGNMENT = 256  # of what lies in the workspace beside the arena
-ERROR_BYTES = 24
 MAX_SENT = 4  # sets of uniforms that stay on the device
 MAX_KNOWN = 8  # sets of words that are kept
+_Given = Launch | tuple[LibraryCall, int]  # a kernel, or a call and its first word
 
 
 class GpuExecutable:
@@ -50,8 +50,7 @@ class GpuExecutable:
         self._other: GpuExecutable | None = None  # for buffers that miss the alignment asked for
         self._sent: dict[tuple[int, bytes], Any] = {}  # uniforms on the device, by the stream that sent them
         self._known: dict[tuple[int, ...], Words] = {}  # by the places of all memory: a loop's come back
-        sources = [source for source in plan.sources if not isinstance(source, Source)]
-        scratch = [_scratch(s) for s in sources]
+        scratch = [scratch_bytes(source) for source in plan.sources]
         self.binding = Binding(plan, device.allocate, device.copy, scratch=scratch, exact=device.pool.exact)
         self._arena = self.binding.arena
         self.scratch_bytes = self.binding.scratch_bytes
@@ -60,51 +59,51 @@ class GpuExecutable:
         for size in self._sizes:
             self._starts.append(self._starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
         self.seconds = np.zeros(len(plan.launches))
-        self._lay_out(sources)
-        kernels = [s for s in sources if isinstance(s, GpuSource)]
-        functions = iter(device.functions([(s.text, tuple(p.suffix for p in s.phases)) for s in kernels]))
-        starts = iter(self._starts_of)
-        work: list[tuple[int, _Work]] = []  # with the number of the launch that it is part of
-        for number, source in enumerate(sources):
-            if isinstance(source, LibraryCall):
-                work.append((number, (source, next(starts))))
-                continue
-            for phase, symbol in zip(source.phases, next(functions), strict=True):
-                # a fault shall name it as `explain` does
-                function = symbol.named(f"{plan.launches[number].name} ({symbol.name})")
-                # LDS is declared in the text: there is nothing to ask for at the launch
-                work.append((number, (function, (phase.grid, 1, 1), (phase.block, 1, 1), 0, next(starts))))
-        self._runs = _together([w for _, w in work])
-        self._parts = [(n, _together([w for _, w in part])) for n, part in groupby(work, lambda w: w[0])]
+        works = lay_out(plan, self.binding)
+        starts = self._join(works)
+        given = list(zip(works, self._given(works, starts), strict=True))
+        self._runs = _together([g for _, g in given])
+        self._parts = [(n, _together([g for _, g in part])) for n, part in groupby(given, lambda g: g[0].launch)]
 
-    def _lay_out(self, sources: Sequence[GpuSource | LibraryCall]) -> None:
-        """The words of all launches: constants, plus the address in a slot."""
-        constants: list[int] = []
-        slots: list[int] = []
-        alignment: list[int] = []
-        self._starts_of: list[int] = []  # where the words of each kernel or call begin
-        self._scratch_at: list[tuple[int, int]] = []  # launches that use scratch, and the words that say where it is
-        phases: list[tuple[int, ...]]  # their arguments
-        for number, (launch, source) in enumerate(zip(self.plan.launches, sources, strict=True)):
+    def _join(self, works: Sequence[Work]) -> list[int]:
+        """Put the words of all launches behind each other; gives where those of each begin."""
+        starts = [0, *accumulate(len(work.words) for work in works)]
+        words = [word for work in works for word in work.words]
+        self._slots = np.array([slot for slot, _ in words], np.int64)
+        self._constants = np.array([number for _, number in words], np.int64)
+        self._alignment = np.ones(len(words), np.int64)
+        # launches that use scratch, and the words that say where it is
+        self._scratch_at = [(w.launch, at + w.scratch) for w, at in zip(works, starts, strict=False) if w.scratch >= 0]
+        for work, start in zip(works, starts, strict=False):
+            self._alignment[start : start + len(work.alignment)] = work.alignment
+        return starts[:-1]
+
+    def _given(self, works: Sequence[Work], starts: Sequence[int]) -> Iterator[_Given]:
+        """What the device is given, compiled and loaded: kernels, and libraries' calls."""
+        launches, sources = self.plan.launches, self.plan.sources
+        texts = [s for s in sources if isinstance(s, GpuSource)]
+        compiled = self.device.functions([(s.text, tuple(p.suffix for p in s.phases)) for s in texts])
+        symbols = iter([symbol for functions in compiled for symbol in functions])
+        loaded = self._loaded([s for s in sources if isinstance(s, CompiledKernel)])
+        for work, start in zip(works, starts, strict=True):
+            source, phase = sources[work.launch], work.phase
             if isinstance(source, LibraryCall):
-                pairs = [self.binding.place(*launch.buffers[b]) for b in source.buffers]
-                pairs.append(self.binding.scratch_place(number))
-                needed, phases = [*source.alignment, 1], [()]
+                yield source, start
+            elif isinstance(source, CompiledKernel):
+                yield loaded[source.code, source.name], source.grid, source.block, source.dynamic_lds, start
             else:
-                pairs = [self.binding.place(*pair) for pair in launch.buffers[: source.buffers]]
-                pairs += [self.binding.scratch_place(number), (self._arena + 2, 0), (self._arena + 3, 0)]
-                needed, phases = [*source.alignment[: source.buffers], 1, 1, 1], [p.args for p in source.phases]
-            for args in phases:
-                self._starts_of.append(len(constants))
-                if _scratch(source) and self.scratch_bytes:
-                    self._scratch_at.append((number, len(constants) + pairs.index((self._arena + 1, 0))))
-                constants += [*(offset for _, offset in pairs), *args]
-                slots += [slot + 1 for slot, _ in pairs]  # behind nothing, which plain arguments add
-                slots += [0] * len(args)
-                alignment += [*needed, *[1] * len(args)]
-        self._constants = np.array(constants, np.int64)
-        self._slots = np.array(slots, np.int64)
-        self._alignment = np.array(alignment, np.int64)
+                assert phase is not None, "a text has phases"
+                symbol = next(symbols)
+                function = symbol.named(f"{launches[work.launch].name} ({symbol.name})")  # as `explain` names it
+                # LDS is declared in the text: there is nothing to ask for at the launch
+                yield function, (phase.grid, 1, 1), (phase.block, 1, 1), 0, start
+
+    def _loaded(self, kernels: Sequence[CompiledKernel]) -> dict[tuple[bytes, str], Program]:
+        """The functions of code objects, by code and name."""
+        names: dict[bytes, dict[str, None]] = {}
+        for kernel in kernels:
+            names.setdefault(kernel.code, {})[kernel.name] = None
+        return {(code, p.name): p for code, wanted in names.items() for p in self.device.load(code, list(wanted))}
 
     def run(
         self,
@@ -256,17 +255,10 @@ def _keep(table: dict[K, V], key: K, value: V, most: int) -> None:
     table[key] = value
 
 
-_Work = tuple[Any, ...]  # a kernel, its grid, block, LDS and first word; or a call and its first word
-
-
-def _together(work: Sequence[_Work]) -> list[Any]:
+def _together(given: Sequence[_Given]) -> list[Any]:
     """Kernels in a row as one list, which the device takes at once; calls as they are."""
     out: list[Any] = []
-    for library, part in groupby(work, lambda w: isinstance(w[0], LibraryCall)):
+    for library, part in groupby(given, lambda g: isinstance(g[0], LibraryCall)):
         kept = list(part)
         out += kept if library else [kept]
     return out
-
-
-def _scratch(source: GpuSource | LibraryCall) -> int:
-    return source.workspace if isinstance(source, LibraryCall) else source.scratch_bytes

@@ -15,8 +15,8 @@ from pyflame.core.state import mode, state
 from pyflame.engine.merge import merge
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.table import table_for
-from pyflame.engine.texts import c_source, gpu_sources, shared
-from pyflame.ir.kernel import Draft, GpuSource, LibraryCall, Plan, Source
+from pyflame.engine.texts import c_source, gpu_source, gpu_sources, shared
+from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Way
 from pyflame.passes.legalise import legalise
 from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
@@ -33,7 +33,16 @@ def make_plan(graph: PendingGraph, device: Device, heirs: Mapping[int, int] | No
 def plan_ahead(graph: PendingGraph, target: Target) -> Plan:
     """The plan of a graph for a GPU that need not be here: every launch is a kernel of ours."""
     draft = draft_plan(graph, target)
-    return _finished(draft, graph, gpu_sources(draft.launches, target))
+    return _finished(draft, graph, [_source_ahead(draft, launch, target) for launch in draft.launches])
+
+
+def _source_ahead(draft: Draft, launch: Launch, target: Target) -> GpuSource:
+    """The text of a launch whose buffers start at multiples of what any kernel asks for: what is askew is known now."""
+    source = gpu_source(launch, target)
+    starts = [offset + draft.buffers[b].offset for b, offset in launch.buffers]
+    if any(start % a for start, a in zip(starts, source.alignment, strict=False)):
+        source = gpu_source(launch, target, aligned=False)
+    return source
 
 
 def draft_plan(
@@ -51,7 +60,7 @@ def draft_plan(
     return schedule(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
 
 
-def _sources(draft: Draft, device: Device) -> Sequence[Source | GpuSource | LibraryCall]:
+def _sources(draft: Draft, device: Device) -> Sequence[Way]:
     """How each launch is done. What libraries cannot fuse is split off, what runs the same text is merged."""
     if device.gpu is not None:
         from pyflame.engine.libraries.decide import choose  # a tenth of what importing pyflame costs: for GPUs only
@@ -63,7 +72,7 @@ def _sources(draft: Draft, device: Device) -> Sequence[Source | GpuSource | Libr
     return [shared(s) for s in merge(draft, [c_source(launch, device.target) for launch in draft.launches])]
 
 
-def _finished(draft: Draft, graph: PendingGraph, sources: Sequence[Source | GpuSource | LibraryCall]) -> Plan:
+def _finished(draft: Draft, graph: PendingGraph, sources: Sequence[Way]) -> Plan:
     # Lines are no part of a plan's key: one who meets the plan again brings lines of their own, in the same order.
     numbers = {id(line): i for i, line in enumerate(graph.lines)}
     return draft.finish(sources, len(graph.starts), [numbers.get(id(line), -1) for _, line in draft.checks])

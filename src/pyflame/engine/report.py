@@ -7,7 +7,7 @@ import sys
 from pyflame.core import knobs
 from pyflame.engine.capture import NOT_CALLED, REPLAYED, CapturedRunner
 from pyflame.engine.launch import Runner
-from pyflame.ir.kernel import LibraryCall, Plan
+from pyflame.ir.kernel import CompiledKernel, LibraryCall, Plan
 
 
 def debug_print(plan: Plan, runner: Runner) -> None:
@@ -44,4 +44,4 @@ def replay_text(runner: Runner) -> str:
 def _text(plan: Plan, number: int) -> str:
     """The source of a launch; empty where it has none."""
     source = plan.sources[number] if plan.sources else None
-    return "" if source is None or isinstance(source, LibraryCall) else source.text
+    return "" if source is None or isinstance(source, (LibraryCall, CompiledKernel)) else source.text

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from pyflame.core.dtype import DType
 from pyflame.core.shape import Shape
@@ -155,6 +155,26 @@ class LibraryCall:
 
 
 @dataclass(frozen=True)
+class CompiledKernel:
+    """A kernel that was compiled ahead of time: a function of a code object, and what to launch it with.
+
+    `words`: (plan buffer, byte offset) of addresses, (NUMBER, value), or the address of the uniforms or error record.
+    """
+
+    NUMBER: ClassVar[int] = -1
+    UNIFORMS: ClassVar[int] = -2
+    ERRORS: ClassVar[int] = -3
+
+    name: str
+    code: bytes = field(repr=False)
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_lds: int
+    words: tuple[tuple[int, int], ...]
+    scratch_bytes: ClassVar[int] = 0  # it has its part of the plan's arena
+
+
+@dataclass(frozen=True)
 class BufferDecl:
     """A buffer of a plan. role: input, output or scratch."""
 
@@ -226,6 +246,7 @@ class OutputView:
 
 Uniform = tuple[str, Any, bool]
 Check = tuple[str, str]
+Way = Source | GpuSource | LibraryCall | CompiledKernel  # to do a launch
 
 
 @dataclass(frozen=True)
@@ -234,7 +255,7 @@ class Plan:
 
     buffers: tuple[BufferDecl, ...]
     launches: tuple[Launch, ...]
-    sources: tuple[Source | GpuSource | LibraryCall, ...]  # how each launch is done; none on a device without kernels
+    sources: tuple[Way, ...]  # how each launch is done; none on a device without kernels
     outputs: tuple[OutputView, ...]
     uniforms: tuple[Uniform, ...] = ()
     arena_bytes: int = 0
@@ -267,7 +288,7 @@ class Draft:
 
     def finish(
         self,
-        sources: Iterable[Source | GpuSource | LibraryCall] = (),
+        sources: Iterable[Way] = (),
         starts: int = 0,
         check_lines: Iterable[int] = (),
     ) -> Plan:

@@ -209,7 +209,9 @@ class GpuDevice(Device, Protocol):
         """Each text's kernels, by the suffixes given with it, compiled if need be."""
 
     def load(self, code: bytes, names: Sequence[str]) -> Sequence[Program]:
-        """Kernels of a code object."""
+        """Kernels of a code object, loaded until it is unloaded as often."""
+
+    def unload(self, code: bytes) -> None: ...
 
     def attributes(self, function: Program) -> dict[str, int]: ...
     def launch_all(self, launches: Iterable[Launch], words: Words, stream: Stream | None = None) -> None: ...

@@ -33,9 +33,9 @@ from pyflame.engine.aot.build import (
     packed,
 )
 from pyflame.engine.aot.build import lower as build_plan
+from pyflame.engine.aot.load import Loaded, find_device
 from pyflame.engine.aot.resources import KernelResources, Report
-from pyflame.engine.aot.run import Loaded, find_device
-from pyflame.engine.faults import raise_bad_index
+from pyflame.engine.devices import GpuDevice
 from pyflame.engine.launch import Nothing
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import plan_ahead
@@ -123,16 +123,16 @@ class AotPlan:
         """
         leaves = self.leaves(inputs)
         if self._loaded is None:
-            self.place(*find_device(find_target(self.target)))
+            self.place(find_device(find_target(self.target)))
         loaded = self._loaded
         assert loaded is not None
         with loaded.lock:
             return self._run(loaded, leaves)
 
-    def place(self, driver: Any, index: int, stream: int, remember: Callable[[str], None] | None = None) -> None:
-        """Load the plan onto a device of a driver's choosing. `run` does it where it finds a device by itself."""
+    def place(self, device: GpuDevice) -> None:
+        """Load the plan onto a device. `run` does it where it finds one by itself."""
         self.close()
-        self._loaded = Loaded(self.lowered, driver, index, stream, remember)
+        self._loaded = Loaded(self.lowered, self.uniforms, self.checks, device)
 
     def close(self) -> None:
         """Give the device's memory back; the next run begins with the constants of the plan."""
@@ -165,16 +165,13 @@ class AotPlan:
 
     def _run(self, loaded: Loaded, leaves: Sequence[Any]) -> Any:
         given = {n: dense_bytes(leaves[b.position]) for n, b in enumerate(self.buffers) if b.role == "input"}
-        if self.uniform_buffer >= 0:
-            given[self.uniform_buffer] = packed(self.uniforms, self._uniform_values(leaves))
-        loaded.run(given)
-        if self.error_buffer >= 0:
-            raise_bad_index(loaded.download([self.error_buffer])[self.error_buffer], self.checks)
-        buffer_of = {b.position: n for n, b in enumerate(self.buffers) if b.role == "output"}
-        loaded.copy([(constant, buffer_of[position]) for constant, position in self.state])
-        results = [(buffer_of[n], spec) for n, spec in enumerate(self.outputs) if spec.kind == "result"]
-        raw = loaded.download(buffer for buffer, _ in results)
-        arrays = [np.frombuffer(raw[buffer], spec.dtype.numpy).reshape(spec.shape) for buffer, spec in results]
+        values = loaded.run(given, self._uniform_values(leaves) if self.uniforms else ())
+        sizes = {b.position: b.nbytes for b in self.buffers if b.role == "output"}
+        results = [(n, spec) for n, spec in enumerate(self.outputs) if spec.kind == "result"]
+        raw = loaded.read([(values[n], sizes[n]) for n, _ in results])  # raises where an index was bad
+        loaded.keep({buffer: values[position] for buffer, position in self.state})
+        kinds = [spec for _, spec in results]
+        arrays = [np.frombuffer(x, k.dtype.numpy).reshape(k.shape) for x, k in zip(raw, kinds, strict=True)]
         return unpack_tree(self.result, [tensor(array) for array in arrays])
 
     def _uniform_values(self, leaves: Sequence[Any]) -> list[float]:

@@ -1,7 +1,6 @@
 """Plan -> launches with code objects: everything that a GPU of the target needs to run it, built without one.
 
-The launch convention is the one of codegen/gpu.py: 8-byte words, which are the addresses of a kernel's buffers, its
-scratch, the uniforms and the error record, then its arguments. An address that a kernel does not need is 0.
+The layout is the GPU runner's (`engine/layout.py`), with buffers of the file in place of addresses.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from pyflame.core.errors import ArgumentError, suggest
 from pyflame.core.shape import Shape
 from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import KernelResources, Report, read_resources
-from pyflame.engine.gpu import ALIGNMENT, ERROR_BYTES
-from pyflame.engine.texts import gpu_source
+from pyflame.engine.binding import Slots
+from pyflame.engine.gpu import ALIGNMENT
+from pyflame.engine.layout import ERROR_BYTES, lay_out
 from pyflame.ir.kernel import GpuSource, Plan
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip
@@ -123,67 +123,72 @@ def lower(
     `inputs`: those inputs, constants among them; `outputs`: by number of the plan's buffer; `uniforms`: as of now.
     """
     assert not plan.consumed and not plan.heirs, "an ahead-of-time plan leaves its inputs alone"
-    sources = [_source(plan, number, target) for number in range(len(plan.launches))]
-    found = {
-        n: inputs[b.position] if b.role == "input" else outputs[n]
-        for n, b in enumerate(plan.buffers)
-        if b.role != "scratch"
-    }
-    order = sorted(found, key=lambda n: (ROLES.index(found[n].role), found[n].position))
-    buffers = [found[n] for n in order]
-    place = {n: (i, 0) for i, n in enumerate(order)}  # plan buffer -> buffer, byte offset
-    uniform_buffer = error_buffer = scratch = -1
-    if uniforms:
-        uniform_buffer = len(buffers)
-        buffers.append(AotBuffer(len(uniforms), "uniforms", data=uniforms))
-    if plan.checks:
-        error_buffer = len(buffers)
-        buffers.append(AotBuffer(ERROR_BYTES, "errors", -1, int64, (3,), bytes(ERROR_BYTES)))
-    arena = -(-plan.arena_bytes // ALIGNMENT) * ALIGNMENT
-    own = max((s.scratch_bytes for s in sources), default=0)
-    if arena + own:
-        scratch = len(buffers)
-        buffers.append(AotBuffer(arena + own, "scratch"))
-        place |= {n: (scratch, b.offset) for n, b in enumerate(plan.buffers) if b.role == "scratch"}
+    sources = [source for source in plan.sources if isinstance(source, GpuSource)]
+    slots = Slots(plan, [source.scratch_bytes for source in sources])
+    memory = _Memory(plan, slots, inputs, outputs, uniforms)
     names = {s.text: _symbol(launch.name, s.text) for launch, s in zip(plan.launches, sources, strict=True)}
     code = build(names, target)
     launches = []
-    for launch, source in zip(plan.launches, sources, strict=True):
-        args: list[BufferArg | ScalarArg] = []
-        for number, offset in launch.buffers[: source.buffers]:
-            buffer, start = place[number]
-            args.append(BufferArg(buffer, start + offset))
-        args.append(BufferArg(scratch, arena) if source.scratch_bytes else _NOTHING)
-        args.append(BufferArg(uniform_buffer, 0) if uniform_buffer >= 0 else _NOTHING)
-        args.append(BufferArg(error_buffer, 0) if error_buffer >= 0 else _NOTHING)
-        for phase in source.phases:
-            launches.append(
-                AotLaunch(
-                    names[source.text] + phase.suffix,
-                    code[source.text],
-                    (phase.grid, 1, 1),
-                    (phase.block, 1, 1),
-                    0,  # LDS is declared in the text
-                    (*args, *(ScalarArg(value, int64) for value in phase.args)),
-                    launch.ops,
-                    launch.implementation,
-                )
+    for work in lay_out(plan, slots):
+        launch, text, phase = plan.launches[work.launch], sources[work.launch].text, work.phase
+        assert phase is not None, "a text has phases"
+        launches.append(
+            AotLaunch(
+                names[text] + phase.suffix,
+                code[text],
+                (phase.grid, 1, 1),
+                (phase.block, 1, 1),
+                0,  # LDS is declared in the text
+                tuple([memory.arg(*word) for word in work.words]),
+                launch.ops,
+                launch.implementation,
             )
-    lowered = Lowered(tuple(launches), tuple(buffers), uniform_buffer, error_buffer, resources(launches, target))
-    return lowered, {b.position: place[n][0] for n, b in enumerate(plan.buffers) if b.role == "input"}
+        )
+    report = resources(launches, target)
+    lowered = Lowered(tuple(launches), tuple(memory.buffers), memory.uniforms, memory.errors, report)
+    return lowered, {p: memory.place[slot + 1][0] for slot, p in enumerate(slots.positions)}
 
 
-_NOTHING = ScalarArg(0, int64)
+class _Memory:
+    """The buffers of an ahead-of-time plan, and where the slots of its layout lie in them."""
 
+    def __init__(
+        self,
+        plan: Plan,
+        slots: Slots,
+        inputs: Sequence[AotBuffer],
+        outputs: Mapping[int, AotBuffer],
+        uniforms: bytes,
+    ) -> None:
+        decls = plan.buffers
+        found = {n: inputs[decls[n].position] if decls[n].role == "input" else outputs[n] for n in slots.slot_of}
+        order = sorted(found, key=lambda n: (ROLES.index(found[n].role), found[n].position))
+        self.buffers = [found[n] for n in order]
+        # by the slot of a word: buffer and byte offset
+        self.place = {1 + slots.slot_of[n]: (at, 0) for at, n in enumerate(order)}
+        self.uniforms = self.errors = -1
+        arena, scratch, at_uniforms, at_errors = range(slots.arena + 1, slots.arena + 5)
+        if uniforms:
+            self.uniforms = self._add(at_uniforms, AotBuffer(len(uniforms), "uniforms", data=uniforms))
+        if plan.checks:
+            record = AotBuffer(ERROR_BYTES, "errors", -1, int64, (3,), bytes(ERROR_BYTES))
+            self.errors = self._add(at_errors, record)
+        behind = -(-slots.arena_bytes // ALIGNMENT) * ALIGNMENT
+        if behind + slots.scratch_bytes:
+            number = self._add(arena, AotBuffer(behind + slots.scratch_bytes, "scratch"))
+            self.place[scratch] = number, behind
 
-def _source(plan: Plan, number: int, target: Target) -> GpuSource:
-    """The text of a launch; buffers start at multiples of ALIGNMENT, so what is askew is known now."""
-    launch = plan.launches[number]
-    source = gpu_source(launch, target)
-    starts = [offset + plan.buffers[b].offset for b, offset in launch.buffers]
-    if any(start % a for start, a in zip(starts, source.alignment, strict=False)):
-        source = gpu_source(launch, target, aligned=False)
-    return source
+    def _add(self, slot: int, buffer: AotBuffer) -> int:
+        self.buffers.append(buffer)
+        self.place[slot] = len(self.buffers) - 1, 0
+        return len(self.buffers) - 1
+
+    def arg(self, slot: int, number: int) -> BufferArg | ScalarArg:
+        """A word of the layout as an argument."""
+        if not slot:
+            return ScalarArg(number, int64)
+        buffer, start = self.place[slot]
+        return BufferArg(buffer, start + number)
 
 
 def _symbol(name: str, text: str) -> str:

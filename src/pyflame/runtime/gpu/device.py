@@ -76,6 +76,7 @@ class GpuDevice:
         self._capture_lock = rlock()
         self._thread = threading.local()  # the graph that a thread captures, the stream that it has chosen
         self._watched: deque[tuple[Any, int, int, Callable[[bytes], None]]] = deque()
+        self._modules: dict[bytes, tuple[int, int]] = {}  # of code objects: handle, and how often they were loaded
         self._peers: dict[DeviceId, bool] = {}
 
     def use(self) -> None:
@@ -211,10 +212,24 @@ class GpuDevice:
         return self.kernels.functions(texts)
 
     def load(self, code: bytes, names: Sequence[str]) -> list[Function]:
-        """Kernels of a code object. It stays loaded while the device is open: a launch may be under way."""
+        """Kernels of a code object, which stays loaded until it is unloaded as often: a launch may be under way."""
         self.use()
-        module = self.guard.load_module(code)
+        with self._opening:
+            module, uses = self._modules.get(code, (None, 0))
+            module = self.guard.load_module(code) if module is None else module
+            self._modules[code] = module, uses + 1
         return [Function(name, self.guard.get_function(module, name)) for name in names]
+
+    def unload(self, code: bytes) -> None:
+        """Give up a code object, behind all work on the device. A device that has broken holds none."""
+        with self._opening:
+            module, uses = self._modules.pop(code, (0, 0))
+            if uses > 1:
+                self._modules[code] = module, uses - 1
+        if uses == 1 and self.fault is None:
+            self.use()
+            self.guard.synchronize()
+            self.guard.unload_module(module)
 
     def launch(
         self,
