@@ -10,7 +10,7 @@ import pytest
 import pyflame as pf
 from pyflame import nn, optim
 from pyflame.engine.capture import CapturedRunner
-from pyflame.engine.stages import Staged
+from pyflame.engine.stages import MultiDeviceRunner
 
 pytestmark = pytest.mark.usefixtures("two")
 HERE = "cuda:1"  # where the data is; another device is the current one
@@ -61,7 +61,7 @@ def test_views_are_made_dense_before_they_travel() -> None:
 def test_what_is_made_inside_is_made_where_it_is_needed() -> None:
     with pf.device("cpu"):
         found = same_as_eager(lambda a: a + pf.arange(8) * 2 + pf.ones(4, 1), there())
-        assert not isinstance(found.runner, Staged) and str(found.device) == HERE
+        assert not isinstance(found.runner, MultiDeviceRunner) and str(found.device) == HERE
         noise = pf.jit(lambda a: a * 0 + pf.rand(8))
         draws = [noise(there()).numpy()[0] for _ in range(3)]
         assert len({d.tobytes() for d in draws}) == 3 and all((d >= 0).all() and (d < 1).all() for d in draws)
@@ -82,7 +82,7 @@ def test_a_tensor_may_move_in_the_middle() -> None:
 def test_to_where_it_is_already_moves_nothing() -> None:
     with pf.device("cpu"):
         found = same_as_eager(lambda a: a.to("cpu") * 2, pf.tensor(VALUES))
-        assert not isinstance(found.runner, Staged)
+        assert not isinstance(found.runner, MultiDeviceRunner)
         moved = pf.jit(lambda a: (a + 1).to("cpu"))(pf.tensor(VALUES))
         assert moved._node.meta.committed  # it is tied down as it is outside of jit
 

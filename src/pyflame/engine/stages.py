@@ -1,4 +1,4 @@
-"""Graphs that cross devices, as jit runs them: stages, each a plan of one device, and copies between them.
+"""Graphs that cross devices, as jit plans and runs them: stages, each a plan of one device, and copies between them.
 
 What lies on the right device already is not copied, and what is made of numbers alone is made where it is needed. All
 other copies happen at each run, as in eager execution: those of inputs first, others when their stage is done.
@@ -73,32 +73,45 @@ def _leaf(meta: Meta, value: Value) -> Node:
     return Node(OPS["leaf"], (), (), meta, signature("leaf", meta, value.strides), value)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Stage:
     """The plan of one device. Inputs and outputs are known by the nodes of the whole graph."""
 
     device: Device
+    graph: PendingGraph
     plan: Plan
-    runner: Runner
-    lines: list[str]
     inputs: list[Node]
     constants: list[int]  # positions among those of the whole graph
     outputs: list[Node]
     copied: list[Node]  # copies of its outputs to other devices, and copies of those
 
 
-class Staged:
-    """Runs a graph that crosses devices. `plan` describes it as a whole: it has launches and outputs but no buffers.
+@dataclass(frozen=True)
+class CrossDevicePlan:
+    """Stages in order. `plan` describes them as a whole: it has launches and outputs but no buffers."""
+
+    graph: PendingGraph
+    stages: list[Stage]
+    copied: list[Node]  # copies of inputs
+    plan: Plan
+
+
+def plan_stages(graph: PendingGraph, successor: Mapping[Node, Node]) -> CrossDevicePlan:
+    """Plan a graph that crosses devices.
 
     `successor`: the new values of inputs, which take over their memory where nobody else reads that.
     """
+    return _StagePlanner(graph).run(successor)
 
-    def __init__(self, graph: PendingGraph, successor: Mapping[Node, Node]) -> None:
-        self.seconds = np.zeros(0)  # each stage's runner has those of its launches
+
+class _StagePlanner:
+    def __init__(self, graph: PendingGraph) -> None:
         self._graph = graph
         self._strides: dict[Node, tuple[int, ...] | None] = {n: n.data.strides for n in graph.inputs}
-        self._at = {n: i for i, n in enumerate(graph.inputs)}
-        self._first = self._copies(graph.inputs)  # copies of inputs
+
+    def run(self, successor: Mapping[Node, Node]) -> CrossDevicePlan:
+        graph = self._graph
+        first = self._copies(graph.inputs)
         groups = _groups(graph)
         stage_of = {n: i for i, members in enumerate(groups) for n in members}
         asked = {*graph.outputs, *[n.srcs[0] for n in graph.copies]}
@@ -108,22 +121,25 @@ class Staged:
                 readers.setdefault(s, set()).add(stage)
                 if stage_of.get(s, stage) != stage:
                     asked.add(s)
-        self.stages: list[Stage] = []
+        stages: list[Stage] = []
         for number, members in enumerate(groups):
             mine = {
                 leaf: new
                 for leaf, new in successor.items()
                 if stage_of.get(new) == number and readers.get(leaf) == {number} and leaf not in asked
             }
-            self.stages.append(self._stage(members, asked, mine))
-        heirs = {self._at[s.inputs[p]]: -1 for s in self.stages for p in s.plan.heirs}
-        self.plan = Plan(
+            stages.append(self._stage(members, asked, mine))
+        return CrossDevicePlan(graph, stages, first, self._whole(stages))
+
+    def _whole(self, stages: Sequence[Stage]) -> Plan:
+        at = {n: i for i, n in enumerate(self._graph.inputs)}
+        return Plan(
             (),
-            tuple([launch for s in self.stages for launch in s.plan.launches]),
+            tuple([launch for s in stages for launch in s.plan.launches]),
             (),
-            tuple([OutputView(-1, 0, self._strides[n]) for n in graph.outputs]),
-            heirs=heirs,
-            consumed=tuple([self._at[s.inputs[p]] for s in self.stages for p in s.plan.consumed]),
+            tuple([OutputView(-1, 0, self._strides[n]) for n in self._graph.outputs]),
+            heirs={at[s.inputs[p]]: -1 for s in stages for p in s.plan.heirs},
+            consumed=tuple([at[s.inputs[p]] for s in stages for p in s.plan.consumed]),
         )
 
     def _copies(self, sources: Collection[Node]) -> list[Node]:
@@ -160,20 +176,27 @@ class Staged:
         all_constants = {n: i for i, n in enumerate(self._graph.constants)}
         return Stage(
             device,
+            graph,
             plan,
-            runner_for(graph, plan, device),
-            graph.lines,
             [outside[n] for n in graph.inputs],
             [all_constants[n] for n in graph.constants],
             outputs,
             self._copies(outputs),
         )
 
-    def replay(self, arguments: Collection[int]) -> None:
-        """From now on stages on GPUs are replayed as graphs. `arguments`: inputs that change place."""
-        for stage in self.stages:
-            moving = [p for p, n in enumerate(stage.inputs) if self._at.get(n) is None or self._at[n] in arguments]
-            stage.runner = replayed(stage.runner, moving)
+
+class MultiDeviceRunner:
+    """Runs a plan that crosses devices. `arguments`: inputs that change place, for stages that are replayed."""
+
+    def __init__(self, plan: CrossDevicePlan, arguments: Collection[int]) -> None:
+        self.seconds = np.zeros(0)  # each stage's runner has those of its launches
+        self.stages = plan.stages
+        self._plan = plan
+        self._at = at = {n: i for i, n in enumerate(plan.graph.inputs)}
+        self.runners: list[Runner] = []
+        for stage in plan.stages:
+            moving = [p for p, n in enumerate(stage.inputs) if at.get(n) is None or at[n] in arguments]
+            self.runners.append(replayed(runner_for(stage.graph, stage.plan, stage.device), moving))
 
     def run(
         self,
@@ -183,18 +206,19 @@ class Staged:
         lines: Sequence[str] = (),
         given: Sequence[int] = (),
     ) -> list[Value]:
-        known = dict(zip(self._graph.inputs, inputs, strict=True))
-        for node in self._first:
+        graph = self._plan.graph
+        known = dict(zip(graph.inputs, inputs, strict=True))
+        for node in self._plan.copied:
             known[node] = _copied(node, known[node.srcs[0]])
-        for stage in self.stages:
+        for stage, runner in zip(self.stages, self.runners, strict=True):
             values = [known[n] for n in stage.inputs]
             numbers = [constants[i] for i in stage.constants]
             mine = [p for p, n in enumerate(stage.inputs) if self._at.get(n) in given]
-            out = stage.runner.run(values, numbers, timed, stage.lines, mine)
+            out = runner.run(values, numbers, timed, stage.graph.lines, mine)
             known.update(zip(stage.outputs, out, strict=True))
             for node in stage.copied:
                 known[node] = _copied(node, known[node.srcs[0]])
-        return [known[n] for n in self._graph.outputs]
+        return [known[n] for n in graph.outputs]
 
 
 def _copied(node: Node, value: Value) -> Value:

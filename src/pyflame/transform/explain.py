@@ -14,7 +14,7 @@ from pyflame.engine.pending import PendingGraph
 from pyflame.engine.report import replay_text
 from pyflame.tensor import Tensor
 from pyflame.transform.jit import Jitted, jit
-from pyflame.transform.trace import Part
+from pyflame.transform.replay import Part
 from pyflame.transform.tree import flatten, is_tensor
 
 

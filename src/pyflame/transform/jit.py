@@ -21,7 +21,9 @@ from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
 from pyflame.transform.jit_gradient import with_gradient
-from pyflame.transform.trace import MISSED, Traced
+from pyflame.transform.replay import MISSED, Replay
+from pyflame.transform.trace import trace_function
+from pyflame.transform.traced_plan import plan_trace
 from pyflame.transform.tracer import argument
 from pyflame.transform.tree import flatten, is_tensor, is_traced
 
@@ -53,7 +55,7 @@ class Jitted:
         self.static = frozenset(static_argnums)
         self.static_names = frozenset(static_argnames)
         self.check = check
-        self.cache: dict[Any, tuple[Traced, ...]] = {}
+        self.cache: dict[Any, tuple[Replay, ...]] = {}
         self.traces = 0
         self.reasons: list[str] = []
         self._last_key: Any = None
@@ -82,7 +84,7 @@ class Jitted:
             raise AttributeError(name)
         return getattr(self.fn, name)
 
-    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[Any]]:
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Replay, list[Any]]:
         """The trace for these arguments, made if need be, and what to feed it."""
         leaves: list[Any] = []
         if self.static:
@@ -111,17 +113,18 @@ class Jitted:
             self._check(args, kwargs, traced, leaves)
         return self._keep(key, traced, reason or self._difference(key, leaves)), leaves
 
-    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> Traced:
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> Replay:
         name = getattr(self.fn, "__name__", "a function")
         with trace.span("trace", name):
-            return Traced(self._call, args, kwargs, leaves, name)
+            found = trace_function(self._call, args, kwargs, leaves, name)
+            return Replay(found, plan_trace(found))
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, its static arguments unpacked."""
         given = [a.value if isinstance(a, _Static) else a for a in args]
         return self.fn(*given, **{k: v.value if isinstance(v, _Static) else v for k, v in kwargs.items()})
 
-    def _keep(self, key: Any, traced: Traced, reason: str) -> Traced:
+    def _keep(self, key: Any, traced: Replay, reason: str) -> Replay:
         """Add a trace to the cache, unless another thread has just added one that serves; gives the one to use."""
         with self._lock:
             variants = self.cache.get(key, ())
@@ -159,7 +162,7 @@ class Jitted:
             return "new tensor arguments: " + ", ".join(f"number {n} is {v}" for n, v in zip(changed, now, strict=True))
         return "another " + ", ".join(parts) if parts else "the trace for this signature was dropped"
 
-    def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any], traced: Traced, leaves: list[Any]) -> None:
+    def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any], traced: Replay, leaves: list[Any]) -> None:
         """Trace again, run both ways on the same state, and compare: results, state and gradients."""
         name = getattr(self, "__name__", "the function")
         if self._trace(args, kwargs, leaves).key != traced.key:

@@ -12,14 +12,14 @@ from pyflame.core.state import mode, state
 from pyflame.tensor import Tensor
 from pyflame.tensor.custom import attach
 from pyflame.tensor.gradients import grad_of
-from pyflame.transform.trace import Traced
+from pyflame.transform.replay import Replay
 from pyflame.transform.tree import flatten, is_tensor, rebuild
 
 if TYPE_CHECKING:
     from pyflame.transform.jit import Jitted
 
 
-def with_gradient(jitted: Jitted, traced: Traced, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def with_gradient(jitted: Jitted, traced: Replay, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The results of a replay, on the tape: their gradient goes to arguments and to tensors that the function read."""
     given: list[Tensor] = []
     flatten([args, kwargs], given, is_tensor)

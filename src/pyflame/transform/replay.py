@@ -1,0 +1,278 @@
+"""Replays of a traced function: its plan, the cells that feed it, and the cells that take its results.
+
+A cell that a function reads and rebinds gives its buffer to its new value, where nobody else can see that buffer. On
+the CPU a bad index leaves such cells as they were, but for what was assigned to a part of one (`cell[i] = x`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from pyflame.core import knobs
+from pyflame.core.device import DeviceId
+from pyflame.core.dtype import float32, int64
+from pyflame.core.errors import TraceError
+from pyflame.core.locks import Lock
+from pyflame.engine.commit import Writes
+from pyflame.engine.launch import Runner, run_and_commit
+from pyflame.engine.ownership import sole_owner
+from pyflame.engine.report import debug_print
+from pyflame.engine.stages import MultiDeviceRunner
+from pyflame.engine.value import Value
+from pyflame.ir import OPS, Meta, Node
+from pyflame.ir.declare import wrap_int
+from pyflame.ir.kernel import Plan
+from pyflame.tensor import Tensor
+from pyflame.tensor.views import Aside, followers, root_of
+from pyflame.transform.trace import Trace
+from pyflame.transform.traced_plan import Output, TracedPlan, constants_of, inputs_of, outputs_of
+from pyflame.transform.tracer import settled
+from pyflame.transform.tree import is_tensor, rebuild
+
+Part = tuple[DeviceId, Plan, Runner]  # a plan, where it runs, and what runs it
+_signature_of = attrgetter("_node.sig")
+
+
+def _again(value: Value) -> Value:
+    """Another Value of the same memory."""
+    return Value(value.storage, value.offset, value.strides)
+
+
+def _add_followers(cell: Tensor, node: Node, cells: list[Tensor], new: list[Any]) -> None:
+    """Add to changed cells and their new nodes those that share memory with one of them."""
+    for change in followers(cell, node):
+        cells.append(change.cell)
+        new.append(change.node)
+
+
+MISSED: Any = object()  # instead of a result
+_EMPTY = Node(OPS["leaf"], (), (), Meta((), float32, None), -1)  # of a .grad that is not there: fits nothing
+
+
+class Replay:
+    """One signature's plan and where its inputs and outputs live."""
+
+    def __init__(self, trace: Trace, planned: TracedPlan) -> None:
+        graph = planned.graph
+        self.result, self.returned, self.taped = trace.result, trace.returned, trace.taped
+        self.cells, self.grad_cells, self.views = trace.cells, trace.grad_cells, trace.views
+        self.rebound, self.new_grads, self.cleared = trace.rebound, trace.new_grads, trace.cleared
+        self.written, self.had_grad, self.guards = trace.written, trace.had_grad, trace.guards
+        self.cell_sigs = [made.sig for made in trace.made]
+        self.key, self.lines = graph.key, graph.lines
+        self.plan, self.device, self.locks = planned.plan, planned.devices[0], planned.locks
+        self.inputs = inputs_of(trace, graph)
+        self.runner = planned.runner([i for i, (source, _) in enumerate(self.inputs) if source == "arg"])
+        self.generators = [generator for generator, _, _ in trace.draws]
+        self.constants = constants_of(trace, graph)
+        # The same tuple at each call, if they are the same: a runner may know it again.
+        same = all(source == "value" for source, _ in self.constants)
+        self._same_constants = tuple([value for _, value in self.constants]) if same else None
+        self._split_outputs(outputs_of(trace, planned))
+        self._split_inputs([n.sig for n in trace.arguments])
+        self.debug = knobs.DEBUG.text() != "0"
+
+    @property
+    def pure(self) -> bool:
+        """Whether it changes nothing and draws no random numbers: the function can be called again for its gradient."""
+        return not (self._changes or self.generators)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The plans that a call runs, in order: several if it crosses devices."""
+        if isinstance(self.runner, MultiDeviceRunner):
+            pairs = zip(self.runner.stages, self.runner.runners, strict=True)
+            return [(stage.device.id, stage.plan, runner) for stage, runner in pairs]
+        return [(self.device, self.plan, self.runner)]
+
+    def _split_outputs(self, outputs: list[Output]) -> None:
+        """Sort the plan's outputs by where they go: to what the function returns, to cells, to gradients."""
+        self._results, news = outputs[: self.returned], outputs[self.returned :]
+        states, news = news[: len(self.rebound)], news[len(self.rebound) :]
+        gradients, arguments = news[: len(self.new_grads)], news[len(self.new_grads) :]
+        uses = Counter([at for at, _, _ in states])
+        self._new_states = [(t, *output, uses[output[0]] == 1) for t, output in zip(self.rebound, states, strict=True)]
+        self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
+        self._new_arguments = [(number, *output) for number, output in zip(self.written, arguments, strict=True)]
+        self._writes = bool(self.rebound or self.written)
+        self._changes = bool(self.rebound or self.new_grads or self.cleared or self.written)
+
+    def misfit(self) -> str | None:
+        """Why this trace cannot serve now: what has changed in the state it was made for."""
+        for owner, attribute, value in self.guards:
+            now = getattr(owner, attribute)
+            if now != value:
+                return f"{type(owner).__name__}.{attribute} changed from {value} to {now}"
+        if list(map(_signature_of, self.cells)) != self.cell_sigs:
+            for cell, sig in zip(self.cells, self.cell_sigs, strict=True):
+                if cell._node.sig != sig and (node := settled(cell)).sig != sig:
+                    return f"a captured tensor changed its shape, dtype or device: it is {node.meta} now"
+        for view, root in self.views:
+            if root_of(view) is not root:
+                return f"a captured view {view._node.meta} has other memory than before"
+        for cell, had in self.had_grad:
+            if (cell._grad is not None) != had:
+                what = "went" if had else "came to be"
+                return f"the .grad of a captured tensor {cell._node.meta} {what}"
+        for owner, made in self.grad_cells:
+            grad = owner._grad
+            if grad is None or (grad._node.sig != made.sig and settled(grad).sig != made.sig):
+                return f"the .grad of a captured tensor {owner._node.meta} changed its dtype or device, or went"
+        return None
+
+    def _split_inputs(self, arg_sigs: list[int]) -> None:
+        """Sort the plan's inputs by where they come from, for `feed`."""
+        self._fixed = [at if source == "value" else None for source, at in self.inputs]
+        self._fed_at: list[int] = []
+        self._fed_sigs: list[int] = []
+        grad_sigs = [made.sig for _, made in self.grad_cells]
+        for wanted, sigs in (("arg", arg_sigs), ("cell", self.cell_sigs), ("grad", grad_sigs)):
+            found = [(i, at) for i, (source, at) in enumerate(self.inputs) if source == wanted]
+            self._fed_at += [i for i, _ in found]
+            self._fed_sigs += [sigs[at] for _, at in found]
+        self._from_args = [at for source, at in self.inputs if source == "arg"]
+        self._from_cells = [self.cells[at] for source, at in self.inputs if source == "cell"]
+        self._from_grads = [self.grad_cells[at][0] for source, at in self.inputs if source == "grad"]
+        self._updated = list(dict.fromkeys([*self.plan.heirs, *self.plan.consumed]))
+        self._updated_at = [self._fed_at.index(i) for i in self._updated]
+        sources = [self.inputs[i] for i in self._updated]
+        self._updated_cells = [  # and whether it is their .grad
+            (self.grad_cells[at][0], True) if source == "grad" else (self.cells[at], False) for source, at in sources
+        ]
+
+    def fed(self, leaves: list[Any]) -> list[Node] | None:
+        """The leaves of arguments, cells and gradients that the plan reads, as they are now.
+
+        None where another thread has written something else to one since `misfit` has looked.
+        """
+        nodes = [leaves[at]._node for at in self._from_args]
+        nodes += [cell._node for cell in self._from_cells]
+        nodes += [_EMPTY if grad is None else grad._node for grad in [owner._grad for owner in self._from_grads]]
+        return nodes if [n.sig for n in nodes] == self._fed_sigs else None
+
+    def feed(self, nodes: list[Node], leaves: list[Any]) -> tuple[list[Value], Sequence[Any]]:
+        """Inputs and constants of the plan, with what generators give now. `nodes`: what `fed` gave."""
+        values: list[Any] = self._fixed.copy()
+        for i, node in zip(self._fed_at, nodes, strict=True):
+            values[i] = node.data
+        if self._same_constants is not None:
+            return values, self._same_constants
+        draws = [wrap_int(n, int64) for generator in self.generators for n in generator.next_stream()]
+        return values, [
+            leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants
+        ]
+
+    def _mine(self, fed: list[Node], aside: list[Aside]) -> list[int]:
+        """Inputs whose memory only their cells can see, so that the plan may write the cells' new values there.
+
+        `aside` gets the views that were taken off such memory.
+        """
+        if not self._updated:
+            return []
+        nodes = [fed[k] for k in self._updated_at]
+        sole = sole_owner(nodes, [2] * len(nodes), fed=1)  # each has its cell, and `fed`
+        if not all(sole):
+            self._set_aside(nodes, sole, aside)
+        # a cell that another thread has written to since no longer tells who may hold what it held
+        return [
+            i
+            for i, mine, node, (owner, is_grad) in zip(self._updated, sole, nodes, self._updated_cells, strict=True)
+            if mine and (getattr(owner._grad, "_node", None) if is_grad else owner._node) is node
+        ]
+
+    def _set_aside(self, nodes: list[Node], sole: list[bool], aside: list[Aside]) -> None:
+        """Take views off the memory of cells, where nobody else holds that memory."""
+        for i, (owner, is_grad) in enumerate(self._updated_cells):
+            cell = owner._grad if is_grad else owner
+            if sole[i] or cell is None or cell._node is not nodes[i] or cell._link is None or not cell._link.views:
+                continue
+            views = Aside(cell)
+            (sole[i],) = sole_owner(nodes[i : i + 1], [3], fed=1)  # its cell, `fed` and `nodes`
+            if sole[i]:
+                aside.append(views)
+            else:
+                views.undo()
+
+    def replay(self, leaves: list[Any]) -> Any:
+        """Run the plan; cells take their new values. MISSED where another thread has written something else to one."""
+        if self._writes:
+            self._check_shared(leaves)
+        returned: list[Node] = []
+        if not self._run_with(self.locks, leaves, returned):
+            return MISSED
+        if self.debug:
+            for _, plan, runner in self.parts:
+                debug_print(plan, runner)
+        if len(returned) == 1 and type(self.result) is Tensor:
+            return Tensor(returned[0])
+        return rebuild(self.result, is_tensor, iter([Tensor(node) for node in returned]))
+
+    def _check_shared(self, leaves: list[Any]) -> None:
+        """Raise where an argument shares memory with what the function writes: it would not see the write."""
+        tensors = [leaf for leaf in leaves if type(leaf) is not float]
+        if not self.written and not any(t._link is not None for t in tensors):
+            return
+        written = [root_of(leaves[number]) for number in self.written]
+        captured = {id(cell) for cell in self.cells}
+        changed = {id(cell) for cell in self.rebound}
+        roots = [root_of(t) for t in tensors]
+        if (
+            any(id(root) in captured or sum(root is other for other in roots) > 1 for root in written)
+            or any(id(root) in changed and root is not t for root, t in zip(roots, tensors, strict=True))
+        ):  # fmt: skip
+            raise TraceError(
+                "[jit] expected arguments that share no memory with tensors that the function writes to but got some "
+                "that do; pass .clone() of an argument, or use one of both inside of the function"
+            )
+
+    def _run_with(self, locks: Sequence[Lock], leaves: list[Any], returned: list[Node]) -> bool:
+        """Take these locks and run the plan; `returned` gets the nodes of what the function returns."""
+        if locks:
+            with locks[0]:
+                return self._run_with(locks[1:], leaves, returned)
+        fed = self.fed(leaves)
+        if fed is None:
+            return False
+        values, constants = self.feed(fed, leaves)
+        aside: list[Aside] = []
+        mine = self._mine(fed, aside)
+        commit = partial(self._commit, leaves, returned)
+        try:
+            run_and_commit(self.runner, values, constants, commit, self.debug, self.lines, mine)
+        finally:
+            for views in aside:
+                views.leaf.data = views.cell._node.data
+        return True
+
+    def _commit(self, leaves: list[Any], returned: list[Node], out: list[Value]) -> Writes:
+        """What a run's results change in cells."""
+        # Each leaf has a Value of its own, or others could not see that its memory is shared.
+        made = OPS["leaf"]
+        returned += [Node(made, (), (), meta, sig, _again(out[at])) for at, meta, sig in self._results]
+        if not self._changes:
+            return (), (), ()
+        cells: list[Tensor] = []
+        new: list[Any] = []
+        for cell, at, meta, sig, alone in self._new_states:
+            value, node = out[at], cell._node
+            if node.data is not value or node.sig != sig:  # else it has its new value already
+                node = Node(made, (), (), meta, sig, value if alone else _again(value))
+                cells.append(cell)
+                new.append(node)
+            link = cell._link
+            if link is not None and (link.views or link.parent is not None):
+                _add_followers(cell, node, cells, new)
+        for number, at, meta, sig in self._new_arguments:
+            node = Node(made, (), (), meta, sig, _again(out[at]))
+            cells.append(leaves[number])
+            new.append(node)
+            _add_followers(leaves[number], node, cells, new)
+        names = ["_node"] * len(cells) + ["_grad"] * (len(self._new_gradients) + len(self.cleared))
+        cells += [cell for cell, *_ in self._new_gradients] + self.cleared
+        new += [Tensor(Node(made, (), (), meta, sig, _again(out[at]))) for _, at, meta, sig in self._new_gradients]
+        new += [None] * len(self.cleared)
+        return cells, names, new
