@@ -46,7 +46,6 @@ class Executable:
         self.device = device
         sources = [source for source in plan.sources if isinstance(source, Source)]
         addresses = device.functions(kernel_texts(sources))
-        epilogues = iter(address for (address,) in addresses[len(sources) :])
         scratch = [s.scratch_bytes + s.worker_bytes * device.workers for s in sources]
         pool = device.pool
         binding = self._binding = Binding(plan, pool.take, ctypes.memmove, pool.size_class, scratch, pool.exact)
@@ -60,9 +59,15 @@ class Executable:
         self._times = np.zeros((len(plan.launches), 2))
         self.seconds = self._times[:, 0]
         self._keep: list[Any] = []
+        first_row = self._make_table(sources, addresses)
+        self._overwrites = {p: first_row[n] for p, n in _first_writes(plan).items()}
+
+    def _make_table(self, sources: Sequence[Source], addresses: Sequence[Sequence[int]]) -> list[int]:
+        """The rows that the device runs, one per function; gives the first row of each launch."""
+        epilogues = iter(address for (address,) in addresses[len(sources) :])
         rows: list[list[int]] = []
-        first_row = [0]  # of each launch
-        for number, (launch, source, functions) in enumerate(zip(plan.launches, sources, addresses, strict=False)):
+        first_row = [0]
+        for number, (launch, source, functions) in enumerate(zip(self.plan.launches, sources, addresses, strict=False)):
             slots = self._slots(number, launch, source)
             args = np.array(source.args or (0,), np.int64)
             if source.epilogue:
@@ -88,7 +93,7 @@ class Executable:
         self._keep += [untimed]
         self._tables = (untimed.ctypes.data, self._timed.ctypes.data)
         self._count = len(rows)
-        self._overwrites = {p: first_row[n] for p, n in _first_writes(plan).items()}
+        return first_row
 
     def _started(self, launch: Launch) -> list[tuple[int, tuple[int, int, int]]]:
         """The starts that a launch's buffers have, and what they are added to."""

@@ -56,34 +56,8 @@ def write_plan(path: str | os.PathLike[str], plan: Any) -> None:
     blobs = _Blobs()
     header = {
         "target": plan.target,
-        "launches": [
-            {
-                "name": x.name,
-                "code_object": blobs.add(x.code_object),
-                "grid": x.grid,
-                "block": x.block,
-                "dynamic_lds": x.dynamic_lds,
-                "args": [
-                    ["buffer", a.buffer, a.offset] if isinstance(a, BufferArg) else ["scalar", a.value, a.dtype.name]
-                    for a in x.args
-                ],
-                "ops": x.ops,
-                "implementation": x.implementation,
-            }
-            for x in plan.launches
-        ],
-        "buffers": [
-            {
-                "nbytes": b.nbytes,
-                "role": b.role,
-                "position": b.position,
-                "dtype": _name(b.dtype),
-                "shape": b.shape,
-                "data": None if b.data is None else blobs.add(b.data),
-                "name": b.name,
-            }
-            for b in plan.buffers
-        ],
+        "launches": [_launch_header(x, blobs) for x in plan.launches],
+        "buffers": [_buffer_header(b, blobs) for b in plan.buffers],
         "uniform_buffer": plan.uniform_buffer,
         "error_buffer": plan.error_buffer,
         "report": [k.to_json() for k in plan.report.kernels],
@@ -98,6 +72,34 @@ def write_plan(path: str | os.PathLike[str], plan: Any) -> None:
     text = json.dumps(header, separators=(",", ":")).encode()
     body = b"".join((_HEAD.pack(MAGIC, VERSION, len(text)), text, blobs.raw))
     write_atomic(path, body + hashlib.sha256(body).digest())
+
+
+def _launch_header(x: AotLaunch, blobs: _Blobs) -> dict[str, Any]:
+    return {
+        "name": x.name,
+        "code_object": blobs.add(x.code_object),
+        "grid": x.grid,
+        "block": x.block,
+        "dynamic_lds": x.dynamic_lds,
+        "args": [
+            ["buffer", a.buffer, a.offset] if isinstance(a, BufferArg) else ["scalar", a.value, a.dtype.name]
+            for a in x.args
+        ],
+        "ops": x.ops,
+        "implementation": x.implementation,
+    }
+
+
+def _buffer_header(b: AotBuffer, blobs: _Blobs) -> dict[str, Any]:
+    return {
+        "nbytes": b.nbytes,
+        "role": b.role,
+        "position": b.position,
+        "dtype": _name(b.dtype),
+        "shape": b.shape,
+        "data": None if b.data is None else blobs.add(b.data),
+        "name": b.name,
+    }
 
 
 def read_plan(path: str | os.PathLike[str], spec: Any) -> dict[str, Any]:
@@ -141,32 +143,36 @@ class _Reader:
         return self._made.setdefault((start, length), self.raw[start : start + length])
 
 
+def _buffer(b: dict[str, Any], blobs: _Reader) -> AotBuffer:
+    return AotBuffer(
+        b["nbytes"],
+        b["role"],
+        b["position"],
+        None if b["dtype"] is None else as_dtype(b["dtype"]),
+        tuple(b["shape"]),
+        None if b["data"] is None else blobs.get(b["data"]),
+        b["name"],
+    )
+
+
+def _launch(x: dict[str, Any], blobs: _Reader) -> AotLaunch:
+    grid_x, grid_y, grid_z = x["grid"]
+    block_x, block_y, block_z = x["block"]
+    return AotLaunch(
+        x["name"],
+        blobs.get(x["code_object"]),
+        (grid_x, grid_y, grid_z),
+        (block_x, block_y, block_z),
+        x["dynamic_lds"],
+        tuple(_arg(a) for a in x["args"]),
+        tuple(x["ops"]),
+        x["implementation"],
+    )
+
+
 def _plan(header: dict[str, Any], blobs: _Reader, spec: Any) -> dict[str, Any]:
-    buffers = tuple(
-        AotBuffer(
-            b["nbytes"],
-            b["role"],
-            b["position"],
-            None if b["dtype"] is None else as_dtype(b["dtype"]),
-            tuple(b["shape"]),
-            None if b["data"] is None else blobs.get(b["data"]),
-            b["name"],
-        )
-        for b in header["buffers"]
-    )
-    launches = tuple(
-        AotLaunch(
-            x["name"],
-            blobs.get(x["code_object"]),
-            tuple(x["grid"]),
-            tuple(x["block"]),
-            x["dynamic_lds"],
-            tuple(_arg(a) for a in x["args"]),
-            tuple(x["ops"]),
-            x["implementation"],
-        )
-        for x in header["launches"]
-    )
+    buffers = tuple(_buffer(b, blobs) for b in header["buffers"])
+    launches = tuple(_launch(x, blobs) for x in header["launches"])
     report = Report(header["target"], tuple(map(KernelResources.from_json, header["report"])))
     specs = {
         side: tuple(spec(kind, as_dtype(dtype), tuple(shape), name) for kind, dtype, shape, name in header[side])

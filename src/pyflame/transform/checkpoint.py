@@ -68,60 +68,72 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     if not callable(fn):
         raise ArgumentError(f"[checkpoint] expected a function but got {type(fn).__name__}")
-    given: list[Tensor] = []
-    flatten([args, kwargs], given, is_tensor)
     if not state.grad_enabled:
         return fn(*args, **kwargs)
-    streams = Streams(state.streams)
-    cast_to = state.autocast
+    call = _Checkpoint(fn, args, kwargs)
+    result, results, inputs, start = call.first()
+    wanted = [r._tape for r in results if r._tape is not None]
+    if not wanted:
+        return result
+    call.outside = _outside(wanted, {t._tape for t in inputs if t._tape is not None}, start)
+    metas = [*[n.meta for n in call.nodes], *[e.meta for e in call.outside]]
+    joint = Joint(call.gradients, (*call.parents, *call.outside), tuple(metas))
+    parts = [joint.part(read(r).meta) for r in results]  # of all: gradients come for each, or None
+    out = [r if r._tape is None else Tensor(read(r), part) for r, part in zip(results, parts, strict=True)]
+    return rebuild(result, is_tensor, iter(out))
 
-    def run(tensors: list[Tensor]) -> tuple[Any, list[Tensor]]:
-        new_args, new_kwargs = rebuild([args, kwargs], is_tensor, iter(tensors))
-        with mode(streams=streams, autocast=cast_to):
-            result = fn(*new_args, **new_kwargs)
+
+class _Checkpoint:
+    """A function and its arguments, run twice with the same random numbers."""
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.given: list[Tensor] = []
+        flatten([args, kwargs], self.given, is_tensor)
+        self.streams = Streams(state.streams)
+        self.autocast = state.autocast
+        self.nodes = [read(t) for t in self.given]
+        self.parents = [t._tape for t in self.given]
+        self.outside: list[Entry | Leaf] = []  # what the results depend on besides the arguments
+
+    def _run(self, tensors: list[Tensor]) -> tuple[Any, list[Tensor]]:
+        args, kwargs = rebuild([self.args, self.kwargs], is_tensor, iter(tensors))
+        with mode(streams=self.streams, autocast=self.autocast):
+            result = self.fn(*args, **kwargs)
         results: list[Tensor] = []
         flatten(result, results, is_tensor)
         return result, results
 
-    nodes = [read(t) for t in given]
-    fresh = [Tensor(alias(n)) for n in nodes]
-    for made, t in zip(fresh, given, strict=True):
-        if t._tape is not None:
-            made.requires_grad_()
-        else:
-            link_detached(made, t)  # what fn writes to an argument, it writes to the caller's
-    start = now()
-    result, results = run(fresh)
-    wanted = [r._tape for r in results if r._tape is not None]
-    if not wanted:
-        return result
-    outside = _outside(wanted, {t._tape for t in fresh if t._tape is not None}, start)
-    metas = [n.meta for n in nodes]
+    def first(self) -> tuple[Any, list[Tensor], list[Tensor], int]:
+        """Run it: the result, its tensors, the tensors it was called with, and when that was on the tape."""
+        fresh = [Tensor(alias(n)) for n in self.nodes]
+        for made, t in zip(fresh, self.given, strict=True):
+            if t._tape is not None:
+                made.requires_grad_()
+            else:
+                link_detached(made, t)  # what fn writes to an argument, it writes to the caller's
+        start = now()
+        return (*self._run(fresh), fresh, start)
 
-    def rule(grads: list[Node | None], known: dict[Node, Entry | Leaf], create_graph: bool) -> list[Node | None]:
+    def gradients(
+        self, grads: list[Node | None], known: dict[Node, Entry | Leaf], create_graph: bool
+    ) -> list[Node | None]:
+        """Run it again, and walk back through that run."""
         token = next(g for g in grads if g is not None)
         first = F.slice(token, tuple((0, 1, 1) for _ in token.shape))
         rebinds = Rebinds()
         with rebinds, mode(grad_enabled=True, recorder=None, rebinds=rebinds, streams=None):
             again = [
                 call(F.after, (Tensor(node, entry), Tensor(F.reshape(first, (1,) * node.ndim))), {})
-                for node, entry in zip(nodes, parents, strict=True)
+                for node, entry in zip(self.nodes, self.parents, strict=True)
             ]
-            streams.repeat()
-            _, repeated = run(again)
-        leaves = [t._tape for t in again]
-        stop = {e for e in [*leaves, *outside] if e is not None}
+            self.streams.repeat()
+            _, repeated = self._run(again)
+        ends = [*[t._tape for t in again], *self.outside]
         roots = [(r._tape, g) for r, g in zip(repeated, grads, strict=True) if r._tape is not None and g is not None]
+        stop = {e for e in ends if e is not None}
         found = backward(roots, create_graph=create_graph, entries=known, stop=stop)
-        return [None if e is None else found.get(e) for e in [*leaves, *outside]]
-
-    parents = [t._tape for t in given]
-    joint = Joint(rule, (*parents, *outside), (*metas, *[e.meta for e in outside]))
-    out = []
-    for r in results:
-        part = joint.part(read(r).meta)
-        out.append(Tensor(read(r), part) if r._tape is not None else r)
-    return rebuild(result, is_tensor, iter(out))
+        return [None if e is None else found.get(e) for e in ends]
 
 
 def _outside(roots: list[Entry | Leaf], inputs: set[Entry | Leaf], start: int) -> list[Entry | Leaf]:

@@ -60,11 +60,8 @@ def value_and_grad(
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for n in wanted:
-            if not -len(args) <= n < len(args):
-                raise ArgumentError(
-                    f"[grad] expected argnums among the {len(args)} arguments that {name} got but got {n}"
-                )
+        for n in [n for n in wanted if not -len(args) <= n < len(args)]:
+            raise ArgumentError(f"[grad] expected argnums among the {len(args)} arguments that {name} got but got {n}")
         leaves: list[Any] = []
         chosen = [args[n] for n in wanted]
         flatten(chosen, leaves, _is_leaf)
@@ -74,27 +71,37 @@ def value_and_grad(
             given = list(args)
             for n, value in zip(wanted, rebuild(chosen, _is_leaf, iter(tensors)), strict=True):
                 given[n] = value
-            _depth.value += 1
-            try:
-                result = fn(*given, **kwargs)
-            finally:
-                _depth.value -= 1
+            result = _called_inside(fn, given, kwargs)
             value = result[0] if has_aux else result
-            if not isinstance(value, Tensor) or value.numel() != 1 or not value.dtype.is_float:
-                raise GradientError(
-                    f"[grad] expected {name} to return one floating-point number but got {_described(value)}; reduce "
-                    "it with .sum()"
-                )
-            found: Sequence[Tensor | None] = [None] * len(tensors)
-            if value.requires_grad and tensors:
-                found = grad_of(value, tensors, create_graph=outer, allow_unused=True)
-        filled = iter([zeros_like(t) if g is None else g for g, t in zip(found, tensors, strict=True)])
-        gradients = rebuild(chosen, _is_leaf, filled)
+            found = _gradients(name, value, tensors, outer)
+        gradients = rebuild(chosen, _is_leaf, iter(found))
         if not outer:
             value = value._snapshot()
         return (value, *result[1:]) if has_aux else value, gradients[0] if single else tuple(gradients)
 
     return call
+
+
+def _called_inside(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What fn gives, with gradients inside of it kept on the tape."""
+    _depth.value += 1
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        _depth.value -= 1
+
+
+def _gradients(name: str, value: Any, tensors: Sequence[Tensor], create_graph: bool) -> list[Tensor]:
+    """The gradients of a function's value; zeros for what it does not depend on."""
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.dtype.is_float:
+        raise GradientError(
+            f"[grad] expected {name} to return one floating-point number but got {_described(value)}; reduce it with "
+            ".sum()"
+        )
+    found: Sequence[Tensor | None] = [None] * len(tensors)
+    if value.requires_grad and tensors:
+        found = grad_of(value, tensors, create_graph=create_graph, allow_unused=True)
+    return [zeros_like(t) if g is None else g for g, t in zip(found, tensors, strict=True)]
 
 
 def _described(value: Any) -> str:

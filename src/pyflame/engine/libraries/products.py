@@ -70,10 +70,6 @@ def gemm_of(launch: Launch, tf32: bool) -> Gemm | None:
         return None
     bytes_of = (a.dtype.itemsize, b.dtype.itemsize, store.dtype.itemsize)
     ahead = [[s * size for s, size in zip(axis[1:], bytes_of, strict=True)] for axis in axes]
-    places = product(*(range(axis[0]) for axis in axes))
-    offsets = tuple(
-        tuple(sum(i * step[o] for i, step in zip(at, ahead, strict=True)) for o in range(3)) for at in places
-    )
     buffers = (0, 1, store.buffer, *(access.buffer for access in extra))
     starts = [launch.buffers[number][1] for number in buffers]
     result = gcd(starts[2], *([starts[-1]] if take.addend >= 0 else []))
@@ -81,7 +77,13 @@ def gemm_of(launch: Launch, tf32: bool) -> Gemm | None:
         gcd(PROMISED, start, *(step[o] for step in ahead)) for o, start in enumerate((starts[0], starts[1], result))
     ]
     bias = gcd(PROMISED, starts[3]) if spec.bias else PROMISED
-    return Gemm(spec, buffers, offsets, (*promised, bias), take.addend >= 0)  # type: ignore[arg-type]
+    return Gemm(spec, buffers, _offsets([axis[0] for axis in axes], ahead), (*promised, bias), take.addend >= 0)  # type: ignore[arg-type]
+
+
+def _offsets(extents: Sequence[int], steps: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Bytes from the first A, B and C to those of each call, for axes of calls with their steps in bytes."""
+    places = product(*(range(extent) for extent in extents))
+    return tuple(tuple(sum(i * step[o] for i, step in zip(at, steps, strict=True)) for o in range(3)) for at in places)
 
 
 def _lines(

@@ -161,24 +161,14 @@ class Tuner:
             )
         with self._lock:
             name = f"{key} | {', '.join(sorted(c.label for c in candidates))}"
-            blocked = {c.name: self._blocked(c, key) for c in candidates if not c.ours}
-            refused = {n: why for n, why in blocked.items() if why}
+            refused = {c.name: why for c in candidates if not c.ours and (why := self._blocked(c, key))}
             before = _choice(self._records.get(name), candidates) or self._passing.get(name) if known else None
             if before is not None and before.name not in refused:
                 return before
             if measure is None:
                 assert expect is not None, "without measurements there must be expectations"
                 return self._expected(sorted(candidates, key=expect), key, check, refused)
-            failed: dict[str, str] = {}
-            for candidate in candidates:
-                if not candidate.ours and candidate.name not in refused:
-                    # a sister may have failed or been refused just now
-                    why = failed.get(candidate.blamed, "") or self._blocked(candidate, key)
-                    why = why or self._refusal(candidate, ours[0], key, check)
-                    if why:
-                        refused[candidate.name] = failed[candidate.blamed] = why
-            # what was right is refused too where another proposal of the same library was wrong
-            refused = {c.name: why for c in candidates if (why := refused.get(c.name) or self._wrong(c, key))}
+            refused = self._refusals(candidates, ours[0], key, check, refused)
             left = [c for c in candidates if c.name not in refused]
             seconds = self._seconds(left, key, measure, refused) if len(left) > 1 else {}
             winner = min(seconds, key=lambda n: seconds[n] * _handicap(n, ours[0]), default=ours[0].name)
@@ -188,6 +178,26 @@ class Tuner:
             else:
                 self._records.put(name, {"winner": winner, "seconds": seconds, "refused": refused})
             return choice
+
+    def _refusals(
+        self,
+        candidates: Sequence[Candidate],
+        ours: Candidate,
+        key: Key,
+        check: Callable[[Candidate, Candidate], Verdict],
+        refused: dict[str, str],
+    ) -> dict[str, str]:
+        """Check all libraries that are not refused yet; why each that is refused now is."""
+        failed: dict[str, str] = {}
+        for candidate in candidates:
+            if not candidate.ours and candidate.name not in refused:
+                # a sister may have failed or been refused just now
+                why = failed.get(candidate.blamed, "") or self._blocked(candidate, key)
+                why = why or self._refusal(candidate, ours, key, check)
+                if why:
+                    refused[candidate.name] = failed[candidate.blamed] = why
+        # what was right is refused too where another proposal of the same library was wrong
+        return {c.name: why for c in candidates if (why := refused.get(c.name) or self._wrong(c, key))}
 
     def _expected(
         self,
