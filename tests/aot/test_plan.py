@@ -248,6 +248,14 @@ def test_a_loaded_plan_runs(emulation: Emulation, tmp_path: Path) -> None:
     loaded.close()
 
 
+def test_runs_show_in_profiles(emulation: Emulation) -> None:
+    plan, run = emulation.compile(lambda x: (x.exp() @ x).sum(), pf.ones(8, 8))
+    with pf.profile() as p:
+        run(pf.ones(8, 8))
+    seen = [e for e in p.events if e.why == "compiled ahead of time"]
+    assert [(e.name, e.ops) for e in seen] == [(x.name, x.ops) for x in plan.launches]
+
+
 def test_closing_starts_over(emulation: Emulation) -> None:
     count = pf.tensor(np.zeros(3, np.float32))
 

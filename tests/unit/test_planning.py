@@ -1,0 +1,92 @@
+"""A plan is finished before a runner exists: one step makes it, nothing changes it, any number of runners serve it."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.core.device import DeviceId
+from pyflame.engine.build import Executable
+from pyflame.engine.devices import cpu, get_device
+from pyflame.engine.gpu import GpuExecutable
+from pyflame.engine.launch import runner_for
+from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import draft_plan, make_plan
+from pyflame.ir.kernel import GpuSource, Plan, Source
+from tests.emulated import emulated_device
+
+
+def parameters() -> list[pf.Tensor]:
+    """Updates of several parameters, which become one launch, and a product."""
+    grown = [pf.ones(n) * 2.0 + 1.0 for n in (3, 5, 7)]
+    return [*grown, (pf.ones(4, 3) @ pf.ones(3, 6)).relu()]
+
+
+def graph_of(tensors: list[pf.Tensor]) -> PendingGraph:
+    return PendingGraph([t._node for t in tensors], keep_held=False)
+
+
+def values(graph: PendingGraph) -> tuple[list[Any], list[Any]]:
+    return [n.data for n in graph.inputs], [n.data for n in graph.constants]
+
+
+def frozen(value: Any) -> bool:
+    """Whether a plan's part is a value: nothing of it can be assigned or appended to."""
+    if isinstance(value, tuple):
+        return all(map(frozen, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, fields(value)[0].name, None)
+    return not isinstance(value, list)
+
+
+def test_a_plan_and_its_parts_are_frozen() -> None:
+    graph = graph_of(parameters())
+    plan = make_plan(graph, cpu())
+    assert all(frozen(getattr(plan, field.name)) for field in fields(Plan))
+    assert all(frozen(launch.buffers) and frozen(launch.operands) for launch in plan.launches)
+    with pytest.raises(FrozenInstanceError):
+        plan.starts = 1  # type: ignore[misc]
+
+
+def test_merging_and_texts_are_part_of_the_plan() -> None:
+    graph = graph_of(parameters())
+    draft, plan = draft_plan(graph, cpu().target), make_plan(graph, cpu())
+    assert len(plan.launches) < len(draft.launches)  # the updates are one launch
+    assert len(plan.sources) == len(plan.launches) and all(isinstance(s, Source) for s in plan.sources)
+
+
+def test_runners_leave_a_plan_as_it_is() -> None:
+    tensors = parameters()
+    graph = graph_of(tensors)
+    plan = make_plan(graph, cpu())
+    before = replace(plan)
+    for runner in (Executable(plan, cpu()), Executable(plan, cpu())):
+        out = runner.run(*values(graph))
+        assert len(out) == len(tensors)
+    assert plan == before
+
+
+def test_the_null_device_needs_no_texts() -> None:
+    null = get_device(DeviceId("null", 0, "gfx942"))
+    with pf.device("null:gfx942"):
+        graph = graph_of([pf.ones(8) * 2.0])
+    plan = make_plan(graph, null)
+    assert plan.launches and not plan.sources
+    assert len(runner_for(graph, plan, null).run(*values(graph))) == 1
+
+
+def test_a_gpu_is_given_the_texts_of_its_plan() -> None:
+    device = emulated_device()
+    with pf.device("null:gfx1100"):
+        graph = graph_of([pf.softmax(pf.ones(4, 33) * 2.0, -1)])
+    plan = make_plan(graph, device)
+    assert all(isinstance(source, GpuSource) for source in plan.sources)
+    (out,) = GpuExecutable(plan, device).run(*values(graph))
+    got = np.empty((4, 33), np.float32)
+    device.download(got.ctypes.data, out.address, got.nbytes)
+    np.testing.assert_allclose(got, 1 / 33, rtol=1e-6)
