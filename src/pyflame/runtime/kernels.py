@@ -154,11 +154,11 @@ class KernelTable(ABC, Generic[F]):
 
         started = time.perf_counter()
         keys = list(missing)
-        jobs = max(1, min(len(os.sched_getaffinity(0)), -(-len(keys) // 4)))
-        size = min(self.batch, -(-len(keys) // jobs))
-        # A text with macros of its own is a file of its own.
+        # A text with macros of its own is a file of its own, and takes as long as many others.
         single = [key for key in keys if "#define" in missing[key][0]]
-        small = [key for key in keys if key not in single]
+        small = [key for key in keys if "#define" not in missing[key][0]]
+        jobs = max(1, min(len(os.sched_getaffinity(0)), len(single) + -(-len(small) // 4)))
+        size = max(1, min(self.batch, -(-len(keys) // jobs)))
         batches = [[key] for key in single] + [small[i : i + size] for i in range(0, len(small), size)]
         with ThreadPoolExecutor(jobs) as workers:
             built = list(workers.map(lambda batch: self._compile_batch(batch, missing), batches))
