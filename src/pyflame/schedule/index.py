@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 from math import prod
+from typing import NamedTuple
 
 from pyflame.core.shape import Shape
 from pyflame.ir import Node
@@ -41,27 +42,17 @@ class Range:
         self.parts = ((Range(self.extent // inner), inner), (Range(inner), 1))
 
 
-class Form:
-    """offset + sum(coefficient * range), with ranges of extent 1 left out."""
+class Form(NamedTuple):
+    """offset + sum(coefficient * range), with ranges of extent 1 left out. A tuple: forms are keys everywhere."""
 
-    __slots__ = ("hash", "offset", "terms")
-
-    def __init__(self, offset: int, terms: tuple[tuple[Range, int], ...]) -> None:
-        self.offset = offset
-        self.terms = terms
-        self.hash = hash((offset, terms))
-
-    def __hash__(self) -> int:
-        return self.hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Form) and self.offset == other.offset and self.terms == other.terms
+    offset: int
+    terms: tuple[tuple[Range, int], ...]
 
     def __repr__(self) -> str:
         return " + ".join([str(self.offset), *(f"{c}*{r}" for r, c in self.terms)])
 
     def scaled(self, factor: int, offset: int = 0) -> Form:
-        return Form(self.offset * factor + offset, tuple((r, c * factor) for r, c in self.terms))
+        return Form(self.offset * factor + offset, tuple([(r, c * factor) for r, c in self.terms]))
 
 
 ZERO = Form(0, ())
@@ -92,13 +83,17 @@ def normalize(form: Form) -> Form:
 
 def combine(forms: Sequence[Form], factors: Sequence[int]) -> Form:
     """sum(factor * form), terms of one range merged."""
-    offset = 0
+    total = 0
     merged: dict[Range, int] = {}
-    for form, factor in zip(forms, factors, strict=True):
-        offset += form.offset * factor
-        for r, c in form.terms:
+    for (offset, terms), factor in zip(forms, factors, strict=True):
+        total += offset * factor
+        for r, c in terms:
             merged[r] = merged.get(r, 0) + c * factor
-    return Form(offset, tuple(sorted(((r, c) for r, c in merged.items() if c), key=lambda t: t[0].uid)))
+    return Form(total, tuple(sorted([term for term in merged.items() if term[1]], key=_by_uid)))
+
+
+def _by_uid(term: tuple[Range, int]) -> int:
+    return term[0].uid
 
 
 def flatten(index: Index, strides: Sequence[int]) -> Form:
@@ -196,10 +191,10 @@ def move(node: Node, index: Index, may_split: bool) -> Index | None:
 
 def broadcast(index: Index, shape: Shape, source: Shape) -> Index:
     """Index into a source that broadcasts to `shape`."""
-    skip = len(shape) - len(source)
-    if skip == 0 and shape == source:
+    if shape == source:
         return index
-    return tuple(ZERO if size == 1 else index[skip + axis] for axis, size in enumerate(source))
+    skip = len(shape) - len(source)
+    return tuple([ZERO if size == 1 else index[skip + axis] for axis, size in enumerate(source)])
 
 
 def covers(index: Index, ranges: Sequence[Range], shape: Shape) -> bool:

@@ -99,68 +99,64 @@ class Lowering:
 
     def value(self, key: Key) -> int:
         """The instruction that computes a value, made if need be; iterative, since chains are long."""
-        stack = [key]
+        made = self.made
+        key = self.resolve(key)
+        stack = [] if key in made else [(key, self.sources(key))]
         while stack:
-            top = stack[-1]
-            resolved = self.resolve(top)
-            if resolved in self.made:
-                self.made[top] = self.made[resolved]
-                stack.pop()
-                continue
-            missing = [k for k in self.sources(resolved) if self.resolve(k) not in self.made]
+            top, args = stack[-1]
+            missing = [k for k in args if k not in made]
             if missing:
-                stack.extend(missing)
+                stack += [(k, self.sources(k)) for k in missing]
                 continue
-            self.made[resolved] = self.emit(resolved)
-            self.made[top] = self.made[resolved]
+            if top not in made:  # it may stand on the stack twice
+                self.instrs.append(self.instr(top, tuple([made[k] for k in args])))
+                made[top] = len(self.instrs) - 1
             stack.pop()
-        return self.made[key]
+        return made[key]
 
     def resolve(self, key: Key) -> Key:
-        while key in self.aliases:
-            key = self.aliases[key]
+        aliases = self.aliases
+        while key in aliases:
+            key = aliases[key]
         return key
 
     def sources(self, key: Key) -> list[Key]:
         """Values that must exist before this one, in argument order."""
         node, index = key
-        if key in self.reads or node.op.kind in (CONST, IOTA) or node is self.group.anchor:
+        kind = node.op.kind
+        if key in self.reads or kind in (CONST, IOTA) or node is self.group.anchor:
             return []
-        if node.op.kind == REDUCE:
+        if kind == REDUCE:
             at = self.values[key]
             assert at is not None
-            return [(node.srcs[0], at)]
-        skip = 1 if node.op.kind == GATHER else 0
-        return [(s, broadcast(index, node.shape, s.shape)) for s in node.srcs[skip:]]
+            return [self.resolve((node.srcs[0], at))]
+        shape = node.meta.shape
+        srcs = node.srcs[1:] if kind == GATHER else node.srcs
+        return [self.resolve((s, broadcast(index, shape, s.meta.shape))) for s in srcs]
 
-    def emit(self, key: Key) -> int:
+    def instr(self, key: Key, args: tuple[int, ...]) -> Instr:
+        """What computes a value from others."""
         node, index = key
-        dtype = node.dtype
+        op, dtype = node.op, node.meta.dtype
         if key in self.reads:
-            access = self.access(node, self.reads[key], dtype)
-            instr = self.placed("load", access)
-        elif node.op.kind == CONST:
-            instr = Instr("uniform", dtype, 0, frozenset(), uniform=self.uniform_of(node))
-        elif node.op.kind == IOTA:
+            return self.placed("load", self.access(node, self.reads[key], dtype))
+        if op.kind == CONST:
+            return Instr("uniform", dtype, 0, frozenset(), uniform=self.uniform_of(node))
+        if op.kind == IOTA:
             form = flatten(index, contiguous_strides(node.shape))
-            access = Access(-1, self.strides(form), form.offset, dtype)
-            instr = self.placed("index", access)
-        elif node is self.group.anchor:
-            instr = Instr("acc", dtype, 0, frozenset(range(len(self.position))))
-        else:
-            args = tuple(self.made[self.resolve(k)] for k in self.sources(key))
-            loops = frozenset().union(*[self.instrs[a].loops for a in args]) if args else frozenset()
-            scope = max((self.instrs[a].scope for a in args), default=0)
-            if node.op.kind == REDUCE:
-                scope = self.reduce_scope(index)
-                inner = {self.position[r] for d in range(scope + 1, len(self.ranges)) for r in self.ranges[d]}
-                instr = Instr("reduce", dtype, scope, loops - inner, node.op, node.attrs, args)
-            elif node.op.kind == GATHER:
-                instr = self.gather(node, index, args, loops, scope)
-            else:
-                instr = Instr("op", dtype, scope, loops, node.op, node.attrs, args)
-        self.instrs.append(instr)
-        return len(self.instrs) - 1
+            return self.placed("index", Access(-1, self.strides(form), form.offset, dtype))
+        if node is self.group.anchor:
+            return Instr("acc", dtype, 0, frozenset(range(len(self.position))))
+        made = [self.instrs[a] for a in args]
+        loops = frozenset().union(*[i.loops for i in made])
+        scope = max([i.scope for i in made], default=0)
+        if op.kind == REDUCE:
+            scope = self.reduce_scope(index)
+            inner = {self.position[r] for d in range(scope + 1, len(self.ranges)) for r in self.ranges[d]}
+            return Instr("reduce", dtype, scope, loops - inner, op, node.attrs, args)
+        if op.kind == GATHER:
+            return self.gather(node, index, args, loops, scope)
+        return Instr("op", dtype, scope, loops, op, node.attrs, args)
 
     def strides(self, form: Form) -> tuple[int, ...]:
         strides = [0] * len(self.position)
