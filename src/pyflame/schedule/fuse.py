@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from math import prod
 
 from pyflame.core.device import Target
-from pyflame.core.shape import contiguous_strides
 from pyflame.ir import OPS, Node, apply
 from pyflame.ir.implementation import Table, choose
 from pyflame.ir.opdef import ASSIGN, COMPOSITE, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
@@ -25,11 +24,14 @@ from pyflame.schedule.index import (
     Range,
     broadcast,
     covers,
+    dense_strides,
     flatten,
     move,
     normalize,
     of_range,
+    settled,
     unify,
+    used_ranges,
 )
 
 CHEAP = 4  # flops per element below which computing twice beats storing
@@ -87,7 +89,7 @@ class Fuser:
     def place_leaf(self, node: Node, requests: list[Request]) -> None:
         strides = node.data.strides
         contiguous = strides is None
-        steps = contiguous_strides(node.shape) if contiguous else strides
+        steps = dense_strides(node.shape) if contiguous else strides
         copied: list[Request] = []
         for reader, index, flat in requests:
             if (flat is not None or (isinstance(reader, Operand) and reader.contiguous)) and not contiguous:
@@ -126,7 +128,7 @@ class Fuser:
             moved = move(node, index, may_split)
             if moved is None:
                 # A reshape that is no view: its source must lie in memory, where the reshape is the same bytes.
-                address = flatten(index, contiguous_strides(node.shape))
+                address = flatten(index, dense_strides(node.shape))
                 self.ask(source, reader, None, address)
                 if isinstance(reader, Group):
                     reader.aliases[(node, index)] = (source, (address,))
@@ -159,7 +161,7 @@ class Fuser:
         self.stored[node] = host
         for reader, at, flat in requests:
             if (reader := live(reader)) is not host:  # looking for one may have merged readers
-                self.load(node, reader, at, flat, contiguous_strides(node.shape))
+                self.load(node, reader, at, flat, dense_strides(node.shape))
 
     def inline(self, node: Node, groups: dict[Group, set[Index]]) -> bool:
         """Compute the node inside its readers, stored nowhere."""
@@ -198,7 +200,7 @@ class Fuser:
                 return False
         elif node.op.cost <= CHEAP:
             return False
-        used = {r for form in index for r, _ in normalize(form).terms}
+        used = used_ranges(index)
         return any(r not in used for r in group.ranges())
 
     def host(self, node: Node, groups: dict[Group, set[Index]], memory: list[Request]) -> Group | None:
@@ -213,7 +215,7 @@ class Fuser:
         in_memory = {r.group if isinstance(r, Operand) else r for r, _, _ in memory}
         for group in [g for g in groups if g.level == best.level and g not in in_memory]:
             others = [reader.level for reader, _, _ in memory] + [g.level for g in groups if g is not group]
-            groups[group] = {tuple(normalize(f) for f in index) for index in groups[group]}
+            groups[group] = {settled(index) for index in groups[group]}
             if self.can_store(node, group, groups[group]) and self.lift(group, max(others, default=-1)):
                 return group
         return None
@@ -299,7 +301,7 @@ class Fuser:
             moved = move(node, index, True)
             source = node.srcs[0]
             if moved is None:
-                address = flatten(index, contiguous_strides(node.shape))
+                address = flatten(index, dense_strides(node.shape))
                 group.aliases[(node, index)] = (source, (address,))
                 self.ask(source, group, None, address)
             else:
@@ -308,7 +310,7 @@ class Fuser:
         else:
             self.compute(node, group, index)
         for reader, at, flat in requests:
-            self.load(node, reader, at, flat, contiguous_strides(node.shape))
+            self.load(node, reader, at, flat, dense_strides(node.shape))
 
     def load(self, node: Node, reader: Reader, index: Index | None, flat: Form | None, strides: Sequence[int]) -> None:
         """Let a reader take the node from memory."""
@@ -346,7 +348,7 @@ class Fuser:
 
     def depth(self, group: Group, index: Index) -> int:
         """The outermost scope in which a value at this index is known."""
-        used = {r for form in index for r, _ in normalize(form).terms}
+        used = used_ranges(index)
         for depth in range(len(group.scopes) - 1, 0, -1):
             if any(leaf in used for r in group.scopes[depth] for leaf in r.leaves()):
                 return depth
@@ -359,7 +361,7 @@ class Fuser:
         axes = node.attrs[0]
         source = node.srcs[0]
         extents = [source.shape[a] for a in axes]
-        used = {r for form in index for r, _ in normalize(form).terms}
+        used = used_ranges(index)
         ranges = group.ranges()
         scopes = group.scopes
         if len(scopes) == 1:
@@ -460,7 +462,7 @@ class Fuser:
             self.ask(source, operand, operand.index())
         for reader, at, flat in requests:
             if reader is not group:
-                self.load(node, reader, at, flat, contiguous_strides(node.shape))
+                self.load(node, reader, at, flat, dense_strides(node.shape))
 
     def epilogue_of(self, node: Node, requests: list[Request]) -> Group | None:
         """The elementwise group that can run on a kernel's results before they are stored."""
@@ -475,7 +477,7 @@ class Fuser:
         indices = {index for reader, index, _ in requests if reader is best}
         if len(indices) != 1 or None in indices:
             return None
-        index = tuple(normalize(f) for f in next(iter(indices)) or ())
+        index = settled(next(iter(indices)) or ())
         # The epilogue's loops must be exactly the axes of the result, in order; only those of size 1 may be missing.
         expected = [leaf for r in best.scopes[0] for leaf in r.leaves() if leaf.extent != 1]
         axes = [(f.offset, f.terms, size) for f, size in zip(index, node.shape, strict=True) if size != 1]
@@ -507,7 +509,7 @@ class Fuser:
         self.ask(base, operand, operand.index())
         self.ask(value, group, at)
         for reader, where, flat in requests:
-            self.load(node, reader, where, flat, contiguous_strides(node.shape))
+            self.load(node, reader, where, flat, dense_strides(node.shape))
 
 
 def _cheap(node: Node) -> bool:

@@ -8,13 +8,15 @@ were made before the split are rewritten by `normalize`. When no split fits, the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import count
 from math import prod
 from typing import NamedTuple
 
-from pyflame.core.shape import Shape
+from pyflame.core.shape import Shape, contiguous_strides
 from pyflame.ir import Node
 
+dense_strides = lru_cache(maxsize=4096)(contiguous_strides)  # asked for at every access
 _uids = count()
 
 
@@ -81,6 +83,20 @@ def normalize(form: Form) -> Form:
     return combine([Form(form.offset, tuple(terms))], [1])
 
 
+def settled(index: Index) -> Index:
+    """Rewrite split ranges in all forms of an index."""
+    for form in index:
+        for r, _ in form.terms:
+            if r.parts is not None:
+                return tuple([normalize(f) for f in index])
+    return index
+
+
+def used_ranges(index: Index) -> set[Range]:
+    """The ranges that an index changes with."""
+    return {r for form in settled(index) for r, _ in form.terms}
+
+
 def combine(forms: Sequence[Form], factors: Sequence[int]) -> Form:
     """sum(factor * form), terms of one range merged."""
     total = 0
@@ -98,7 +114,7 @@ def _by_uid(term: tuple[Range, int]) -> int:
 
 def flatten(index: Index, strides: Sequence[int]) -> Form:
     """The address, in elements, of an index into a buffer with these strides."""
-    return combine([normalize(f) for f in index], strides)
+    return combine(settled(index), strides)
 
 
 def _divide(form: Form, inner: int, may_split: bool) -> tuple[Form, Form] | None:
@@ -175,7 +191,7 @@ def move(node: Node, index: Index, may_split: bool) -> Index | None:
     name = node.op.name
     if name == "reshape":
         if 0 in source:
-            return tuple(ZERO for _ in source)
+            return (ZERO,) * len(source)
         return reshape_index(index, node.shape, source, may_split)
     if name == "permute":
         out = [ZERO] * len(source)

@@ -7,12 +7,11 @@ from dataclasses import replace
 from math import prod
 
 from pyflame.core.dtype import DType
-from pyflame.core.shape import contiguous_strides
 from pyflame.ir import Node
 from pyflame.ir.kernel import Access, Anchor, Instr, Kernel
 from pyflame.ir.opdef import CONST, GATHER, IOTA, REDUCE
 from pyflame.schedule.group import Group, Operand
-from pyflame.schedule.index import Form, Index, Range, broadcast, flatten, normalize
+from pyflame.schedule.index import Form, Index, Range, broadcast, dense_strides, flatten, normalize, settled
 
 Key = tuple[Node, Index]
 
@@ -36,9 +35,7 @@ class Lowering:
         self.scopes = [d for d, scope in enumerate(self.ranges) for _ in scope]  # of each loop
         self.scope_of = {r: d for d, scope in enumerate(self.ranges) for r in scope}
         # Keys were made before later splits; look values up in their final form.
-        self.values = {
-            self.final(k): (None if v is None else tuple(normalize(f) for f in v)) for k, v in group.values.items()
-        }
+        self.values = {self.final(k): None if v is None else settled(v) for k, v in group.values.items()}
         self.reads = {self.final(k): normalize(v) for k, v in group.reads.items()}
         self.aliases = {self.final(k): self.final(v) for k, v in group.aliases.items()}
         self.gathers: dict[Node, Operand] = {}
@@ -47,7 +44,7 @@ class Lowering:
 
     @staticmethod
     def final(key: Key) -> Key:
-        return key[0], tuple(normalize(f) for f in key[1])
+        return key[0], settled(key[1])
 
     def run(self) -> Kernel:
         group = self.group
@@ -59,13 +56,13 @@ class Lowering:
         for node, index in group.stores:
             if group.assign is node:
                 region = node.attrs[0]
-                strides = contiguous_strides(node.shape)
+                strides = dense_strides(node.shape)
                 form = flatten(index, [s * step for s, (_, step, _) in zip(strides, region, strict=True)])
                 form = Form(
                     form.offset + sum(s * start for s, (start, _, _) in zip(strides, region, strict=True)), form.terms
                 )
             else:
-                form = flatten(index, contiguous_strides(node.shape))
+                form = flatten(index, dense_strides(node.shape))
             key = self.final((node, index))
             stores.append((self.value(key), self.access(node, form, node.dtype)))
             if group.assign is node and node.data is not None:  # where it begins is data
@@ -143,7 +140,7 @@ class Lowering:
         if op.kind == CONST:
             return Instr("uniform", dtype, 0, frozenset(), uniform=self.uniform_of(node))
         if op.kind == IOTA:
-            form = flatten(index, contiguous_strides(node.shape))
+            form = flatten(index, dense_strides(node.shape))
             return self.placed("index", Access(-1, self.strides(form), form.offset, dtype))
         if node is self.group.anchor:
             return Instr("acc", dtype, 0, frozenset(range(len(self.position))))

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from pyflame.core.errors import CompileError
-from pyflame.core.shape import contiguous_strides
 from pyflame.ir import Node
 from pyflame.ir.kernel import Kernel, OperandView
 from pyflame.ir.opdef import LEAF
@@ -37,8 +36,7 @@ def verify(kernel: Kernel, operands: Sequence[OperandView], buffers: Sequence[tu
 def _check(kernel: Kernel, place: tuple[Node, int], steps: Steps) -> None:
     node, offset = place
     strides = node.data.strides if node.op.kind == LEAF else None
-    own = zip(node.shape, contiguous_strides(node.shape) if strides is None else strides, strict=True)
-    low, high = _reach(0, own)
+    low, high = (0, node.size - 1) if strides is None else _reach(0, zip(node.shape, strides, strict=True))
     first, last = _reach(offset, steps)
     if first < low or last > high:
         raise _fault(kernel, f"elements {low} to {high} of {node.meta} but got {first} to {last}")
@@ -46,8 +44,13 @@ def _check(kernel: Kernel, place: tuple[Node, int], steps: Steps) -> None:
 
 def _reach(offset: int, steps: Steps) -> tuple[int, int]:
     """The lowest and the highest element that loops come to."""
-    ends = [(extent - 1) * stride for extent, stride in steps]
-    return offset + sum(e for e in ends if e < 0), offset + sum(e for e in ends if e > 0)
+    low = high = offset
+    for extent, stride in steps:
+        if stride > 0:
+            high += (extent - 1) * stride
+        else:
+            low += (extent - 1) * stride
+    return low, high
 
 
 def _fault(kernel: Kernel, words: str) -> CompileError:
