@@ -13,12 +13,12 @@ Extents and strides are arguments: the text depends on the structure only.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from math import prod
 
 from pyflame.codegen.c_values import Values
 from pyflame.codegen.expr import combine, identity, register, stored
 from pyflame.codegen.loops import join_columns, prepare
+from pyflame.codegen.reuse import reuse
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Kernel, Phase, Source
 
@@ -32,7 +32,7 @@ COSTLY = 4
 
 def generate(kernel: Kernel) -> Source:
     """The C text of a fused kernel without an anchor."""
-    return _generate(kernel, _attributes(kernel))
+    return reuse(_generate, kernel)
 
 
 def epilogue(
@@ -42,25 +42,17 @@ def epilogue(
 
     layout: how many loops `batch` and `i` stand for; `j` stands for the rest. Buffers from `scratch` on move up by one.
     """
-    return _epilogue(kernel, _attributes(kernel), layout, accumulator, first_arg, scratch)
+    return reuse(_epilogue, kernel, layout, accumulator, first_arg, scratch)
 
 
-# Layers of a network are the same kernels, and so are parts of plans that differ elsewhere.
-@lru_cache(maxsize=1024)
-def _generate(kernel: Kernel, _: str) -> Source:
+def _generate(kernel: Kernel) -> Source:
     return _Emitter(prepare(kernel)).run()
 
 
-@lru_cache(maxsize=1024)
 def _epilogue(
-    kernel: Kernel, _: str, layout: tuple[int, int], accumulator: str, first_arg: int, scratch: int
+    kernel: Kernel, layout: tuple[int, int], accumulator: str, first_arg: int, scratch: int
 ) -> tuple[str, tuple[int, ...]]:
     return _Emitter(join_columns(kernel, sum(layout)), first_arg, scratch).epilogue(layout, accumulator)
-
-
-def _attributes(kernel: Kernel) -> str:
-    """What stands in the text as it is written: 1, 1.0 and True are equal, and 0.0 and -0.0, but no equal text."""
-    return repr([i.attrs for i in kernel.instrs if i.attrs])
 
 
 class _Emitter(Values):

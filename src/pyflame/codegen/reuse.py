@@ -1,0 +1,204 @@
+"""The text of a kernel found again for other extents: kernel in, what a generator makes of it out.
+
+A generator is run once with traced numbers in place of a kernel's extents, strides and other numbers. They compute as
+integers do, remember how they were made, and note every comparison with its outcome. So all that the text depends on is
+known: the kernel's structure and these outcomes. A kernel of this structure in which all of them come out the same has
+the same text, and its arguments are computed from its own numbers. A traced number that is written into a text, or is
+looked up, ends the trace: such a text is made anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
+from typing import Any, NoReturn, TypeVar
+
+from pyflame.ir.kernel import Access, Instr, Kernel, Phase, Source
+
+R = TypeVar("R")
+MAX_TRACED = 8  # of one structure; the class of an extent makes another
+
+
+class OpaqueError(Exception):
+    """A generator has looked at a number in a way that cannot be traced."""
+
+
+class Number:
+    """An integer of a kernel: its value, and the Python expression that computes it from the kernel's numbers `n`."""
+
+    __slots__ = ("outcomes", "text", "value")
+
+    def __init__(self, value: int, text: str, outcomes: dict[str, None]) -> None:
+        self.value = value
+        self.text = text
+        self.outcomes = outcomes  # of all comparisons so far, as expressions that hold
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __neg__(self) -> Number:
+        return Number(-self.value, f"(-{self.text})", self.outcomes)
+
+    def __abs__(self) -> Number:
+        return Number(abs(self.value), f"abs({self.text})", self.outcomes)
+
+    def opaque(self, *_: Any) -> NoReturn:
+        raise OpaqueError
+
+    __hash__ = __index__ = __int__ = __float__ = __format__ = __str__ = __repr__ = opaque  # type: ignore[assignment]
+
+
+def _install_operators() -> None:
+    def computed(function: Callable[[int, int], int], sign: str, swapped: bool) -> Callable[[Number, Any], Number]:
+        def method(self: Number, other: Any) -> Number:
+            value, text = (other.value, other.text) if isinstance(other, Number) else (other, repr(other))
+            a, b = ((value, text), (self.value, self.text))[:: 1 if swapped else -1]
+            return Number(function(a[0], b[0]), f"({a[1]} {sign} {b[1]})", self.outcomes)
+
+        return method
+
+    def compared(function: Callable[[int, int], bool], sign: str) -> Callable[[Number, Any], bool]:
+        def method(self: Number, other: Any) -> bool:
+            value, text = (other.value, other.text) if isinstance(other, Number) else (other, repr(other))
+            found = function(self.value, value)
+            self.outcomes[f"{'' if found else 'not '}{self.text} {sign} {text}"] = None
+            return found
+
+        return method
+
+    for name, arithmetic, sign in (
+        ("add", add, "+"),
+        ("sub", sub, "-"),
+        ("mul", mul, "*"),
+        ("floordiv", floordiv, "//"),
+    ):
+        setattr(Number, f"__{name}__", computed(arithmetic, sign, swapped=False))
+        setattr(Number, f"__r{name}__", computed(arithmetic, sign, swapped=True))
+    Number.__mod__ = computed(mod, "%", swapped=False)  # type: ignore[attr-defined]
+    for name, comparison, sign in (
+        ("lt", lt, "<"),
+        ("le", le, "<="),
+        ("gt", gt, ">"),
+        ("ge", ge, ">="),
+        ("eq", eq, "=="),
+        ("ne", ne, "!="),
+    ):
+        setattr(Number, f"__{name}__", compared(comparison, sign))
+
+
+_install_operators()
+
+
+@dataclass
+class _Known:
+    """What is known of kernels of one structure."""
+
+    first: tuple[tuple[int, ...], Any] | None = None  # the numbers of the first one, and what was made of it
+    traced: list[Callable[[tuple[int, ...]], Any]] = field(default_factory=list)  # give None where outcomes differ
+    opaque: bool = False
+
+
+# Layers of a network are the same kernels, and so are parts of plans that differ in a length or elsewhere.
+@lru_cache(maxsize=2048)
+def _known(generator: Any, options: tuple[Any, ...], structure: tuple[Any, ...], attributes: str) -> _Known:
+    return _Known()
+
+
+def reuse(generator: Callable[..., R], kernel: Kernel, *options: Any) -> R:
+    """What `generator(kernel, *options)` gives: a Source, or strings and integers in tuples. It sees a kernel without
+    anchor, ops and flops."""
+    known = _known(generator, options, _structure(kernel), _attributes(kernel))
+    numbers = _numbers(kernel)
+    if known.first is not None and known.first[0] == numbers:
+        return known.first[1]  # type: ignore[no-any-return]
+    for again in known.traced:
+        found = again(numbers)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    if known.first is None or known.opaque:
+        made = generator(_with_numbers(kernel, iter(numbers)), *options)
+        known.first = (numbers, made)
+        return made
+    try:
+        again = _traced(generator, kernel, numbers, options)
+    except OpaqueError:
+        known.opaque = True
+        return reuse(generator, kernel, *options)
+    known.traced = [again, *known.traced[: MAX_TRACED - 1]]
+    return again(numbers)  # type: ignore[no-any-return]
+
+
+def _traced(
+    generator: Callable[..., R], kernel: Kernel, numbers: tuple[int, ...], options: tuple[Any, ...]
+) -> Callable[[tuple[int, ...]], R | None]:
+    outcomes: dict[str, None] = {}
+    traced = [Number(value, f"n[{at}]", outcomes) for at, value in enumerate(numbers)]
+    made = generator(_with_numbers(kernel, iter(traced)), *options)
+    text = f"lambda n: {_written(made)} if {' and '.join(outcomes) or True} else None"
+    return eval(text, {"Source": Source, "Phase": Phase})  # type: ignore[no-any-return]
+
+
+def _written(value: Any) -> str:
+    """A result as a Python expression."""
+    if isinstance(value, Number):
+        return value.text
+    if isinstance(value, tuple):
+        return "(" + "".join([_written(v) + ", " for v in value]) + ")"
+    if isinstance(value, (Source, Phase)):
+        return type(value).__name__ + _written(tuple([getattr(value, f.name) for f in fields(value)]))
+    return repr(value)
+
+
+def _attributes(kernel: Kernel) -> str:
+    """What stands in the text as it is written: 1, 1.0 and True are equal, and 0.0 and -0.0, but no equal text."""
+    return repr([i.attrs for i in kernel.instrs if i.attrs])
+
+
+def _place(access: Access | None) -> tuple[Any, ...]:
+    return () if access is None else (access.buffer, access.dtype)
+
+
+def _structure(kernel: Kernel) -> tuple[Any, ...]:
+    """All of a kernel but its numbers."""
+    return (
+        tuple([len(scope) for scope in kernel.loops]),
+        tuple([
+            (i.kind, i.dtype, i.scope, i.loops, i.op, i.attrs, i.args, len(i.dynamic), *_place(i.access))
+            for i in kernel.instrs
+        ]),
+        tuple([(v, *_place(a)) for v, a in kernel.stores]),
+    )  # fmt: skip
+
+
+def _numbers(kernel: Kernel) -> tuple[int, ...]:
+    """In the order in which `_with_numbers` takes them."""
+    found = [extent for scope in kernel.loops for extent in scope]
+    for i in kernel.instrs:
+        if i.access is not None:
+            found += i.access.strides
+            found.append(i.access.offset)
+        for pair in i.dynamic:
+            found += pair
+        found += (i.uniform, i.check)
+    for _, access in kernel.stores:
+        found += access.strides
+        found.append(access.offset)
+    return tuple(found)
+
+
+def _with_numbers(kernel: Kernel, numbers: Iterator[Any]) -> Kernel:
+    """The kernel with other numbers, and nothing that `_structure` leaves out."""
+
+    def access(a: Access) -> Access:
+        return replace(a, strides=tuple([next(numbers) for _ in a.strides]), offset=next(numbers))
+
+    def instr(i: Instr) -> Instr:
+        where = None if i.access is None else access(i.access)
+        dynamic = tuple([(next(numbers), next(numbers)) for _ in i.dynamic])
+        return replace(i, access=where, dynamic=dynamic, uniform=next(numbers), check=next(numbers))
+
+    loops = tuple([tuple([next(numbers) for _ in scope]) for scope in kernel.loops])
+    instrs = tuple([instr(i) for i in kernel.instrs])
+    return Kernel(loops, instrs, tuple([(v, access(a)) for v, a in kernel.stores]), ())
