@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.codegen import c
+from pyflame.codegen import c, reuse
 from pyflame.engine.devices import cpu
 from pyflame.engine.texts import c_source
 from tests.plans import plan_of
@@ -75,7 +75,7 @@ def test_equal_numbers_that_are_written_differently_are_different_text() -> None
 
     def text(value: object) -> str:
         changed = replace(instrs[-1], attrs=(value,))
-        return c._attributes(replace(kernel, instrs=(*kernel.instrs[:-1], changed)))
+        return reuse._attributes(replace(kernel, instrs=(*kernel.instrs[:-1], changed)))
 
     assert len({text(0.0), text(-0.0), text(0), text(False)}) == 4
     assert c.generate(kernel) is c.generate(replace(kernel))

@@ -9,10 +9,10 @@ looked up, ends the trace: such a text is made anew each time.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
 from typing import Any, NoReturn, TypeVar
 
 from pyflame.ir.kernel import Access, Instr, Kernel, Phase, Source
@@ -36,7 +36,7 @@ class Number:
         self.outcomes = outcomes  # of all comparisons so far, as expressions that hold
 
     def __bool__(self) -> bool:
-        return self != 0
+        return self != 0  # type: ignore[comparison-overlap]  # as an integer would
 
     def __neg__(self) -> Number:
         return Number(-self.value, f"(-{self.text})", self.outcomes)
@@ -47,48 +47,55 @@ class Number:
     def opaque(self, *_: Any) -> NoReturn:
         raise OpaqueError
 
-    __hash__ = __index__ = __int__ = __float__ = __format__ = __str__ = __repr__ = opaque  # type: ignore[assignment]
+    __hash__ = __index__ = __int__ = __float__ = __format__ = __str__ = __repr__ = opaque
+    __truediv__ = __rtruediv__ = __divmod__ = __rdivmod__ = __getattr__ = opaque
 
 
-def _install_operators() -> None:
-    def computed(function: Callable[[int, int], int], sign: str, swapped: bool) -> Callable[[Number, Any], Number]:
-        def method(self: Number, other: Any) -> Number:
-            value, text = (other.value, other.text) if isinstance(other, Number) else (other, repr(other))
-            a, b = ((value, text), (self.value, self.text))[:: 1 if swapped else -1]
-            return Number(function(a[0], b[0]), f"({a[1]} {sign} {b[1]})", self.outcomes)
-
-        return method
-
-    def compared(function: Callable[[int, int], bool], sign: str) -> Callable[[Number, Any], bool]:
-        def method(self: Number, other: Any) -> bool:
-            value, text = (other.value, other.text) if isinstance(other, Number) else (other, repr(other))
-            found = function(self.value, value)
-            self.outcomes[f"{'' if found else 'not '}{self.text} {sign} {text}"] = None
-            return found
-
-        return method
-
-    for name, arithmetic, sign in (
-        ("add", add, "+"),
-        ("sub", sub, "-"),
-        ("mul", mul, "*"),
-        ("floordiv", floordiv, "//"),
-    ):
-        setattr(Number, f"__{name}__", computed(arithmetic, sign, swapped=False))
-        setattr(Number, f"__r{name}__", computed(arithmetic, sign, swapped=True))
-    Number.__mod__ = computed(mod, "%", swapped=False)  # type: ignore[attr-defined]
-    for name, comparison, sign in (
-        ("lt", lt, "<"),
-        ("le", le, "<="),
-        ("gt", gt, ">"),
-        ("ge", ge, ">="),
-        ("eq", eq, "=="),
-        ("ne", ne, "!="),
-    ):
-        setattr(Number, f"__{name}__", compared(comparison, sign))
+def _operand(other: Any) -> tuple[int, str]:
+    if isinstance(other, Number):
+        return other.value, other.text
+    if not isinstance(other, int):
+        raise OpaqueError
+    return other, repr(other)
 
 
-_install_operators()
+def _computed(sign: str, swapped: bool) -> Callable[[Number, Any], Number]:
+    function = _SIGNS[sign]
+
+    def method(self: Number, other: Any) -> Number:
+        a, b = (self.value, self.text), _operand(other)
+        if swapped:
+            a, b = b, a
+        return Number(function(a[0], b[0]), f"({a[1]} {sign} {b[1]})", self.outcomes)
+
+    return method
+
+
+def _compared(sign: str) -> Callable[[Number, Any], bool]:
+    function = _SIGNS[sign]
+
+    def method(self: Number, other: Any) -> bool:
+        value, text = _operand(other)
+        found = bool(function(self.value, value))
+        self.outcomes[f"{'' if found else 'not '}{self.text} {sign} {text}"] = None
+        return found
+
+    return method
+
+
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_, "|": operator.or_, "**": operator.pow,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+
+for _sign, _function in _SIGNS.items():
+    _name = _function.__name__.strip("_")
+    if _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(Number, f"__{_name}__", _compared(_sign))
+    else:
+        setattr(Number, f"__{_name}__", _computed(_sign, swapped=False))
+        setattr(Number, f"__r{_name}__", _computed(_sign, swapped=True))
 
 
 @dataclass
@@ -101,14 +108,15 @@ class _Known:
 
 
 # Layers of a network are the same kernels, and so are parts of plans that differ in a length or elsewhere.
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=1024)
 def _known(generator: Any, options: tuple[Any, ...], structure: tuple[Any, ...], attributes: str) -> _Known:
     return _Known()
 
 
 def reuse(generator: Callable[..., R], kernel: Kernel, *options: Any) -> R:
-    """What `generator(kernel, *options)` gives: a Source, or strings and integers in tuples. It sees a kernel without
-    anchor, ops and flops."""
+    """What `generator(kernel, *options)` gives: a Source, or strings and integers in tuples.
+
+    It sees a kernel without anchor, ops and flops."""
     known = _known(generator, options, _structure(kernel), _attributes(kernel))
     numbers = _numbers(kernel)
     if known.first is not None and known.first[0] == numbers:
@@ -127,7 +135,9 @@ def reuse(generator: Callable[..., R], kernel: Kernel, *options: Any) -> R:
         known.opaque = True
         return reuse(generator, kernel, *options)
     known.traced = [again, *known.traced[: MAX_TRACED - 1]]
-    return again(numbers)  # type: ignore[no-any-return]
+    found = again(numbers)
+    assert found is not None, "a trace holds for the numbers it was made with"
+    return found  # type: ignore[no-any-return]
 
 
 def _traced(

@@ -477,7 +477,8 @@ class Fuser:
         indices = {index for reader, index, _ in requests if reader is best}
         if len(indices) != 1 or None in indices:
             return None
-        index = settled(next(iter(indices)) or ())
+        (asked,) = indices
+        index = settled(asked or ())
         # The epilogue's loops must be exactly the axes of the result, in order; only those of size 1 may be missing.
         expected = [leaf for r in best.scopes[0] for leaf in r.leaves() if leaf.extent != 1]
         axes = [(f.offset, f.terms, size) for f, size in zip(index, node.shape, strict=True) if size != 1]
