@@ -15,6 +15,8 @@ from pyflame.ir import F, Node, apply
 from pyflame.ir.graph import rewrite
 from pyflame.ir.opdef import CONST, ELEMENTWISE, GATHER, LEAF, REDUCE
 
+_COPIES = ("clone", "contiguous")
+
 
 def simplify(outputs: Sequence[Node], data: Container[Node] = ()) -> list[Node]:
     """Common subexpressions once; reshape of reshape, permute of permute, expand of expand, slice of assign as one;
@@ -25,7 +27,8 @@ def simplify(outputs: Sequence[Node], data: Container[Node] = ()) -> list[Node]:
     known: dict[tuple[Any, ...], Node] = {}
 
     def rule(node: Node) -> Node:
-        node = _sink_gather(_merge_movement(node))
+        if node.op.kind != ELEMENTWISE or node.op.name in _COPIES:
+            node = _sink_gather(_merge_movement(node))
         if node.op.kind == CONST and node not in data:
             return known.setdefault((node.sig, repr(node.data)), node)  # repr tells 0.0 from -0.0
         if node.op.kind in (LEAF, CONST) or node.op.alias is not None or node.op.name == "uninitialized":
@@ -55,7 +58,7 @@ def _merge_movement(node: Node) -> Node:
         moved = [a for a in node.attrs[0] if source.shape[a] != 1]
         if moved == sorted(moved):
             return _merge_movement(F.reshape(source, node.shape))
-    if name in ("clone", "contiguous") and source.op.name in ("clone", "contiguous"):
+    if name in _COPIES and source.op.name in _COPIES:
         return source
     if name == "assign":
         return _assigned_to_itself(node)
