@@ -190,9 +190,8 @@ class _Emitter(Values):
         self.define_outside([*(self.kernel.instrs[i].args[0] for i in reductions), *inside], 0)
         self.reduce_loop(reductions, 0, chunked=True)
         for k, i in enumerate(reductions):
-            partial = f"((double *)buf[{scratch}])"
             kind = register(self.kernel.instrs[i].dtype)
-            place = f"(({kind} *)({partial} + task * {slots} + {k * width}))"
+            place = f"(({kind} *)(((double *)buf[{scratch}]) + task * {slots} + {k * width}))"
             if self.tile:
                 self.put(f"for (int64_t l = 0; l < lanes; l++) {place}[l] = v{i}[l];")
             else:
@@ -205,6 +204,17 @@ class _Emitter(Values):
         self.invariants()
         self.put(f"const int64_t chunks = {self.arg(self.chunks)};")
         self.row_loop(outer, tiles, "task")
+        self.combine_chunks(reductions, scratch, width)
+        self.define(self.row_targets(), 0)
+        self.finish_stores()
+        self.close()
+        self.close()
+        phases = [Phase("_0", rows * self.chunks, 1), Phase("_1", rows, max(1, GRAIN // self.chunks))]
+        return self.source(phases, scratch_bytes=rows * self.chunks * slots * 8)
+
+    def combine_chunks(self, reductions: list[int], scratch: int, width: int) -> None:
+        """Reductions of whole rows from those of their chunks."""
+        slots = len(reductions) * width
         for k, i in enumerate(reductions):
             instr = self.kernel.instrs[i]
             kind = register(instr.dtype)
@@ -220,12 +230,6 @@ class _Emitter(Values):
                 self.put(f"{kind} v{i} = {identity(instr)};")
                 self.put(f"for (int64_t c = 0; c < chunks; c++) v{i} = {combine(instr, f'v{i}', place)};")
             self.defined.add(i)
-        self.define(self.row_targets(), 0)
-        self.finish_stores()
-        self.close()
-        self.close()
-        phases = [Phase("_0", rows * self.chunks, 1), Phase("_1", rows, max(1, GRAIN // self.chunks))]
-        return self.source(phases, scratch_bytes=rows * self.chunks * slots * 8)
 
     def source(self, phases: list[Phase], scratch_bytes: int = 0) -> Source:
         row = prod(self.extents[n] for n in self.loops_of[self.last]) if self.cached else 0
@@ -354,15 +358,7 @@ class _Emitter(Values):
         ready = [
             n for n, s in enumerate(self.store_scope) if s == inner and n not in self.stored and self.ready(n, scope)
         ]
-        for v in reductions:
-            kind = register(instrs[v].dtype)
-            size = f"[{self.lanes}]" if inner == self.last or self.tile else ""
-            name = f"a{v}" if not self.tile and inner == self.last else f"v{v}"
-            self.put(f"{kind} {name}{size};")
-            start = identity(instrs[v])
-            self.put(
-                f"for (int64_t l = 0; l < {self.lanes}; l++) {name}[l] = {start};" if size else f"{name} = {start};"
-            )
+        self.start_reductions(reductions, inner)
         saved = set(self.defined)
         self.open("")
         loops = self.loops_of[inner]
@@ -388,6 +384,26 @@ class _Emitter(Values):
         for _ in ("block", *plain):
             self.close()
         self.defined = saved
+        self.finish_reductions(reductions, inner)
+        self.stored.update(ready)
+        self.filled.update(u for u in self.cached if any(u in self.cone(instrs[v].args, saved) for v in reductions))
+
+    def start_reductions(self, reductions: list[int], inner: int) -> None:
+        """Declare the results of reductions over the loops of a scope; along memory these are partial ones."""
+        instrs = self.kernel.instrs
+        for v in reductions:
+            kind = register(instrs[v].dtype)
+            size = f"[{self.lanes}]" if inner == self.last or self.tile else ""
+            name = f"a{v}" if not self.tile and inner == self.last else f"v{v}"
+            self.put(f"{kind} {name}{size};")
+            start = identity(instrs[v])
+            self.put(
+                f"for (int64_t l = 0; l < {self.lanes}; l++) {name}[l] = {start};" if size else f"{name} = {start};"
+            )
+
+    def finish_reductions(self, reductions: list[int], inner: int) -> None:
+        """Combine the partial results of reductions along memory."""
+        instrs = self.kernel.instrs
         for v in reductions:
             if not self.tile and inner == self.last:
                 self.put(f"for (int64_t w = {self.lanes // 2}; w; w /= 2)")
@@ -396,8 +412,6 @@ class _Emitter(Values):
                 )
                 self.put(f"const {register(instrs[v].dtype)} v{v} = a{v}[0];")
             self.defined.add(v)
-        self.stored.update(ready)
-        self.filled.update(u for u in self.cached if any(u in self.cone(instrs[v].args, saved) for v in reductions))
 
     def bounded_loop(self, n: int, chunked: bool) -> None:
         if chunked and n == self.chunk_loop:
@@ -460,23 +474,11 @@ class _Emitter(Values):
             v: self.pointer(instrs[v].access, f"q{v}", start) for v in inside if instrs[v].kind in ("load", "gather")
         }
         targets_at = {n: self.pointer(self.kernel.stores[n][1], f"s{n}", start, const=False) for n in stores}
-        for v in inside:
-            # A gather whose indices stay the same along this loop is a plain load from a place found once.
-            args = instrs[v].args
-            if instrs[v].kind == "gather" and all(
-                a in self.defined and self.simd not in instrs[a].loops and a not in self.laned for a in args
-            ):
-                self.put(f"q{v} += {' + '.join(self.gathered(v))};")
-                self.placed.add(v)
+        self.place_gathers(inside)
         rows = {u: self.cached_row(u, start) for u in [*row_values, *(v for v in inside if v in self.cached)]}
         blocked = bool(reductions) and not self.tile
         if blocked:
-            ahead = self.prefetches()
-            self.passes += 1
-            self.open(f"for (int64_t base = 0, total = {count}; base < total; base += {self.lanes})")
-            self.put(f"const int64_t lanes = total - base < {self.lanes} ? total - base : {self.lanes};")
-            for line in ahead:
-                self.put(line)
+            self.open_blocks(count)
             count = "lanes"
         at = "(base + l)" if blocked else "l"
         self.put("#pragma omp simd")
@@ -500,6 +502,26 @@ class _Emitter(Values):
             self.close()
         self.defined = saved
         self.placed.clear()
+
+    def open_blocks(self, count: str) -> None:
+        """The loop over blocks of a row, each as long as there are partial results."""
+        ahead = self.prefetches()
+        self.passes += 1
+        self.open(f"for (int64_t base = 0, total = {count}; base < total; base += {self.lanes})")
+        self.put(f"const int64_t lanes = total - base < {self.lanes} ? total - base : {self.lanes};")
+        for line in ahead:
+            self.put(line)
+
+    def place_gathers(self, inside: list[int]) -> None:
+        """A gather whose indices stay the same along the vectorised loop is a plain load from a place found once."""
+        instrs = self.kernel.instrs
+        for v in inside:
+            args = instrs[v].args
+            if instrs[v].kind == "gather" and all(
+                a in self.defined and self.simd not in instrs[a].loops and a not in self.laned for a in args
+            ):
+                self.put(f"q{v} += {' + '.join(self.gathered(v))};")
+                self.placed.add(v)
 
     def moving(self, body: list[int], row_values: list[int]) -> list[int]:
         """Values of a vectorised loop that change with its lanes or are read from cached rows in it."""

@@ -34,6 +34,7 @@ from pyflame.schedule.index import (
     used_ranges,
 )
 
+Row = tuple[Index, list[list[Range]]]  # forms of a reduction's axes, and the scopes of its group with it
 CHEAP = 4  # flops per element below which computing twice beats storing
 SMALL = 32  # a tensor as many times smaller than another counts for nothing beside it
 
@@ -358,52 +359,56 @@ class Fuser:
         """Compute a reduction inside a group, opening or reusing the loops of a row. `dry` only asks if it fits."""
         if group.anchor is not None or group.assign is not None or self.full(group):
             return False
-        axes = node.attrs[0]
-        source = node.srcs[0]
-        extents = [source.shape[a] for a in axes]
-        used = used_ranges(index)
-        ranges = group.ranges()
-        scopes = group.scopes
-        if len(scopes) == 1:
-            outer = [r for r in ranges if r in used]
-            inner = [r for r in ranges if r not in used]
-            if not covers(index, outer, node.shape):
-                return False
-            if inner and not self.worth_a_row(outer, inner):
-                return False
-            forms = self.row(extents, inner)
-            if forms is None:
-                return False
-            scopes = [outer, inner] if inner else [scopes[0], [r for f in forms[1] for r in f]]
-        else:
-            depth = self.depth(group, index)
-            above = [leaf for scope in scopes[: depth + 1] for r in scope for leaf in r.leaves()]
-            if not covers(index, above, node.shape):
-                return False
-            last = depth == len(scopes) - 1
-            if last and (self.target.is_gpu or len(scopes) > 2):
-                return False
-            if last and any(self.depth(group, at) > 0 for _, at in group.stores):
-                return False  # what a row stores when it is known needs loops of its own, not those of this reduction
-            if not last and not self.worth_a_row(above, scopes[depth + 1]) and self.feeds_row(node, group):
-                return False
-            if len(scopes) > 2 and self.feeds_row(node, group, depth + 1):
-                return False  # rows inside of rows are known before what is reduced over all of them
-            forms = self.row(extents, [] if last else scopes[depth + 1])
-            if forms is None:
-                return False
-            if last:
-                scopes = [*scopes, [r for f in forms[1] for r in f]]
+        found = self.first_row(node, group, index) if len(group.scopes) == 1 else self.inner_row(node, group, index)
+        if found is None:
+            return False
         if dry:
             return True
-        group.scopes = scopes
-        reduced = iter(forms[0])
+        forms, group.scopes = found
+        axes, source = node.attrs[0], node.srcs[0]
+        reduced = iter(forms)
         kept = iter(index)
-        at = tuple(next(reduced) if axis in axes else next(kept) for axis in range(len(source.shape)))
+        at = tuple([next(reduced) if axis in axes else next(kept) for axis in range(len(source.shape))])
         group.values[(node, index)] = at
         group.nodes.append(node)
         self.ask(source, group, at)
         return True
+
+    def first_row(self, node: Node, group: Group, index: Index) -> Row | None:
+        """The first reduction of a group: loops that its results do not change with become those inside of a row."""
+        used = used_ranges(index)
+        ranges = group.ranges()
+        outer = [r for r in ranges if r in used]
+        inner = [r for r in ranges if r not in used]
+        if not covers(index, outer, node.shape) or (inner and not self.worth_a_row(outer, inner)):
+            return None
+        found = self.row(node, inner)
+        if found is None:
+            return None
+        forms, new = found
+        return forms, [outer, inner] if inner else [group.scopes[0], new]
+
+    def inner_row(self, node: Node, group: Group, index: Index) -> Row | None:
+        """A reduction in a group that has rows: over the loops that are there, or over new ones inside of them."""
+        scopes = group.scopes
+        depth = self.depth(group, index)
+        above = [leaf for scope in scopes[: depth + 1] for r in scope for leaf in r.leaves()]
+        if not covers(index, above, node.shape):
+            return None
+        last = depth == len(scopes) - 1
+        if last and (self.target.is_gpu or len(scopes) > 2):
+            return None
+        if last and any(self.depth(group, at) > 0 for _, at in group.stores):
+            return None  # what a row stores when it is known needs loops of its own, not those of this reduction
+        if not last and not self.worth_a_row(above, scopes[depth + 1]) and self.feeds_row(node, group):
+            return None
+        if len(scopes) > 2 and self.feeds_row(node, group, depth + 1):
+            return None  # rows inside of rows are known before what is reduced over all of them
+        found = self.row(node, [] if last else scopes[depth + 1])
+        if found is None:
+            return None
+        forms, new = found
+        return forms, [*scopes, new] if last else scopes
 
     def feeds_row(self, node: Node, group: Group, below: int = 0) -> bool:
         """Whether something deeper in a group's rows waits for this reduction: then a row cannot be cut in chunks."""
@@ -419,13 +424,14 @@ class Fuser:
                     changed = True
         return False
 
-    def row(self, extents: list[int], ranges: Sequence[Range]) -> tuple[Index, list[list[Range]]] | None:
-        """Forms for the reduced axes, over the row's loops where they exist already, else over new ones."""
+    def row(self, node: Node, ranges: Sequence[Range]) -> tuple[Index, list[Range]] | None:
+        """Forms for the axes that a node reduces, over the row's loops where they exist already, else over new ones."""
+        extents = [node.srcs[0].shape[a] for a in node.attrs[0]]
         if ranges:
             index = unify(extents, ranges, True)
             return None if index is None else (index, [])
         new = [Range(e) for e in extents]
-        return tuple(of_range(r) for r in new), [[r] for r in new]
+        return tuple([of_range(r) for r in new]), new
 
     def worth_a_row(self, outer: Sequence[Range], inner: Sequence[Range]) -> bool:
         """Rows must be enough to keep the workers busy, unless there is little to do at all. A GPU cuts long rows."""
