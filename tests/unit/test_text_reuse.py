@@ -9,7 +9,8 @@ import pytest
 
 import pyflame as pf
 from pyflame import Tensor
-from pyflame.codegen import c, reuse
+from pyflame.codegen import c, gpu, reuse
+from pyflame.core.targets import TARGETS
 from pyflame.ir.kernel import Kernel, Source
 from tests.plans import plan_of
 
@@ -34,15 +35,23 @@ def _epilogues(rows: int, columns: int) -> Iterator[Tensor]:
     yield (x.expand(2, rows, columns) @ x.T[:, :3]).transpose(1, 2) * 2.0
 
 
-def _kernels(anchored: bool) -> Iterator[Kernel]:
+def _kernels(anchored: bool, target: str = "cpu") -> Iterator[Kernel]:
     for shape in [*SHAPES, *SHAPES[:3]]:
         for made in (_epilogues if anchored else _programs)(*shape):
-            yield from [one.kernel for one in plan_of(made).launches if (one.kernel.anchor is not None) == anchored]
+            kernels = [launch.kernel for launch in plan_of(made, target=target).launches]
+            yield from [kernel for kernel in kernels if (kernel.anchor is not None) == anchored]
 
 
 def test_generated_text_is_the_same_as_without() -> None:
     for kernel in _kernels(anchored=False):
         assert c.generate(kernel) == c._generate(kernel)
+
+
+@pytest.mark.parametrize("name", ["gfx942", "gfx1100", "sm_90"])
+def test_text_for_gpus_is_the_same_as_without(name: str) -> None:
+    for kernel in _kernels(anchored=False, target=name):
+        for aligned in (True, False):
+            assert gpu.generate(kernel, TARGETS[name], aligned) == gpu._generate(kernel, TARGETS[name], aligned)
 
 
 def test_epilogues_are_the_same_as_without() -> None:
@@ -67,9 +76,11 @@ def test_text_is_written_once_for_many_lengths(monkeypatch: pytest.MonkeyPatch) 
     assert len(written) == 2  # as it is, and with traced numbers
 
 
-def test_text_that_shows_a_number_is_written_anew() -> None:
+def test_text_that_shows_a_number_is_for_that_number() -> None:
     def shown(kernel: Kernel) -> tuple[str, tuple[int, ...]]:
         return f"{kernel.loops[0][0]}", kernel.loops[0]
 
-    kernels = [plan_of(pf.tensor(np.ones(n, np.float32)) * 2.0).launches[0].kernel for n in (4, 5, 6, 5)]
-    assert [reuse.reuse(shown, kernel) for kernel in kernels] == [(str(n), (n,)) for n in (4, 5, 6, 5)]
+    kernels = [
+        plan_of(pf.tensor(np.ones(n, np.float32)) * 2.0).launches[0].kernel for n in (4, 5, 6, 5, *range(7, 200))
+    ]
+    assert [reuse.reuse(shown, kernel) for kernel in kernels] == [(str(n), (n,)) for n in (4, 5, 6, 5, *range(7, 200))]

@@ -28,6 +28,7 @@ from math import prod
 from pyflame.codegen.expr import identity, register
 from pyflame.codegen.gpu_shape import FLAT_BLOCK, MAX_BLOCK, RowShape, lds_room
 from pyflame.codegen.gpu_text import GpuText
+from pyflame.codegen.reuse import reuse
 from pyflame.core.device import Target
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Kernel
@@ -43,6 +44,10 @@ def generate(kernel: Kernel, target: Target, aligned: bool = True) -> GpuSource:
     """The text of a fused kernel without an anchor. `aligned` False: for buffers that miss the alignment asked for."""
     assert kernel.anchor is None, "an anchor's kernel is written by hand"
     assert kernel.depth <= 2, "rows inside rows are not fused for GPUs"
+    return reuse(_generate, kernel, target, aligned)
+
+
+def _generate(kernel: Kernel, target: Target, aligned: bool) -> GpuSource:
     emitter = _Emitter(kernel, target, aligned)
     if kernel.depth == 1:
         return emitter.turned() if emitter.staged else emitter.flat()

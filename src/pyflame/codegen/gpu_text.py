@@ -209,17 +209,19 @@ class GpuText(Writer):
         """Start the text of a phase."""
         super().__init__()
         self.args: list[int] = []
-        self.named: dict[tuple[object, ...], str] = {}
+        self.named: list[tuple[tuple[object, ...], str]] = []  # keys hold strides, which are compared but not hashed
         self.lds = 0
 
     def arg(self, value: int, key: tuple[object, ...] | None = None) -> str:
         """A parameter; values with one key share it."""
-        if key is not None and key in self.named:
-            return self.named[key]
+        if key is not None:
+            for known, name in self.named:
+                if known == key:
+                    return name
         self.args.append(value)
         name = f"a{len(self.args) - 1}"
         if key is not None:
-            self.named[key] = name
+            self.named.append((key, name))
         return name
 
     def position(self, value: int, key: tuple[object, ...] | None = None) -> str:

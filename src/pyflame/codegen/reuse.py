@@ -1,10 +1,10 @@
 """The text of a kernel found again for other extents: kernel in, what a generator makes of it out.
 
 A generator is run once with traced numbers in place of a kernel's extents, strides and other numbers. They compute as
-integers do, remember how they were made, and note every comparison with its outcome. So all that the text depends on is
-known: the kernel's structure and these outcomes. A kernel of this structure in which all of them come out the same has
-the same text, and its arguments are computed from its own numbers. A traced number that is written into a text, or is
-looked up, ends the trace: such a text is made anew each time.
+integers do, remember how they were made, and note every comparison with its outcome; one that is written into the text
+or looked up is noted with its value. So all that the text depends on is known: the kernel's structure and what was
+noted. A kernel of this structure for which all of that holds has the same text, and its arguments are computed from its
+own numbers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from pyflame.ir.kernel import Access, Instr, Kernel, Phase, Source
+from pyflame.ir.kernel import Access, GpuPhase, GpuSource, Instr, Kernel, Phase, Source
 
 R = TypeVar("R")
-MAX_TRACED = 8  # of one structure; the class of an extent makes another
-
-
-class OpaqueError(Exception):
-    """A generator has looked at a number in a way that cannot be traced."""
+_RESULTS = {kind.__name__: kind for kind in (Source, Phase, GpuSource, GpuPhase)}
+MAX_TRACED = 8  # traces of one structure that are kept; the class of an extent makes another
+MAX_TRACES = 64  # that are made of one structure: beyond that its text depends on what never comes twice
 
 
 class Number:
@@ -33,7 +31,12 @@ class Number:
     def __init__(self, value: int, text: str, outcomes: dict[str, None]) -> None:
         self.value = value
         self.text = text
-        self.outcomes = outcomes  # of all comparisons so far, as expressions that hold
+        self.outcomes = outcomes  # all that was noted so far, as expressions that hold
+
+    def fixed(self) -> int:
+        """The value itself: what is made with it is for kernels in which it is the same."""
+        self.outcomes[f"{self.text} == {self.value!r}"] = None
+        return self.value
 
     def __bool__(self) -> bool:
         return self != 0  # type: ignore[comparison-overlap]  # as an integer would
@@ -44,18 +47,35 @@ class Number:
     def __abs__(self) -> Number:
         return Number(abs(self.value), f"abs({self.text})", self.outcomes)
 
-    def opaque(self, *_: Any) -> NoReturn:
-        raise OpaqueError
+    def __hash__(self) -> int:
+        return hash(self.fixed())
 
-    __hash__ = __index__ = __int__ = __float__ = __format__ = __str__ = __repr__ = opaque
-    __truediv__ = __rtruediv__ = __divmod__ = __rdivmod__ = __getattr__ = opaque
+    def __index__(self) -> int:
+        return self.fixed()
+
+    def __str__(self) -> str:
+        return str(self.fixed())
+
+    __repr__ = __str__
+    __int__ = __index__
+
+    def __format__(self, form: str) -> str:
+        return format(self.fixed(), form)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else integers have."""
+        return getattr(self.fixed(), name)
+
+    def bit_length(self) -> int:
+        """Classes of lengths are powers of two."""
+        found = self.value.bit_length()
+        self.outcomes[f"{self.text}.bit_length() == {found}"] = None
+        return found
 
 
-def _operand(other: Any) -> tuple[int, str]:
+def _operand(other: Any) -> tuple[Any, str]:
     if isinstance(other, Number):
         return other.value, other.text
-    if not isinstance(other, int):
-        raise OpaqueError
     return other, repr(other)
 
 
@@ -104,7 +124,7 @@ class _Known:
 
     first: tuple[tuple[int, ...], Any] | None = None  # the numbers of the first one, and what was made of it
     traced: list[Callable[[tuple[int, ...]], Any]] = field(default_factory=list)  # give None where outcomes differ
-    opaque: bool = False
+    traces: int = 0
 
 
 # Layers of a network are the same kernels, and so are parts of plans that differ in a length or elsewhere.
@@ -114,7 +134,7 @@ def _known(generator: Any, options: tuple[Any, ...], structure: tuple[Any, ...],
 
 
 def reuse(generator: Callable[..., R], kernel: Kernel, *options: Any) -> R:
-    """What `generator(kernel, *options)` gives: a Source, or strings and integers in tuples.
+    """What `generator(kernel, *options)` gives: a Source, a GpuSource, or strings and integers in tuples.
 
     It sees a kernel without anchor, ops and flops."""
     known = _known(generator, options, _structure(kernel), _attributes(kernel))
@@ -125,15 +145,12 @@ def reuse(generator: Callable[..., R], kernel: Kernel, *options: Any) -> R:
         found = again(numbers)
         if found is not None:
             return found  # type: ignore[no-any-return]
-    if known.first is None or known.opaque:
+    if known.first is None or known.traces == MAX_TRACES:
         made = generator(_with_numbers(kernel, iter(numbers)), *options)
         known.first = (numbers, made)
         return made
-    try:
-        again = _traced(generator, kernel, numbers, options)
-    except OpaqueError:
-        known.opaque = True
-        return reuse(generator, kernel, *options)
+    known.traces += 1
+    again = _traced(generator, kernel, numbers, options)
     known.traced = [again, *known.traced[: MAX_TRACED - 1]]
     found = again(numbers)
     assert found is not None, "a trace holds for the numbers it was made with"
@@ -147,7 +164,7 @@ def _traced(
     traced = [Number(value, f"n[{at}]", outcomes) for at, value in enumerate(numbers)]
     made = generator(_with_numbers(kernel, iter(traced)), *options)
     text = f"lambda n: {_written(made)} if {' and '.join(outcomes) or True} else None"
-    return eval(text, {"Source": Source, "Phase": Phase})  # type: ignore[no-any-return]
+    return eval(text, dict(_RESULTS))  # type: ignore[no-any-return]
 
 
 def _written(value: Any) -> str:
@@ -156,7 +173,7 @@ def _written(value: Any) -> str:
         return value.text
     if isinstance(value, tuple):
         return "(" + "".join([_written(v) + ", " for v in value]) + ")"
-    if isinstance(value, (Source, Phase)):
+    if isinstance(value, (Source, Phase, GpuSource, GpuPhase)):
         return type(value).__name__ + _written(tuple([getattr(value, f.name) for f in fields(value)]))
     return repr(value)
 
