@@ -278,13 +278,41 @@ def test_against_torch(case: tuple[tuple[int, ...], Key, str]) -> None:
         want = theirs[tuple(torch.from_numpy(item) if isinstance(item, np.ndarray) else item for item in key)]
     except (IndexError, ValueError):
         assume(False)
-    x = pf.tensor(array, requires_grad=True)
-    got = x[ours(key, "tensor")]
-    assert got.shape == tuple(want.shape)
-    np.testing.assert_array_equal(got.detach().numpy(), want.detach().numpy())
-    (got * got).sum().backward()
     (want * want).sum().backward()
-    np.testing.assert_allclose(np.zeros(shape) if x.grad is None else x.grad.numpy(), theirs.grad.numpy(), atol=1e-12)
+    for _ in range(2):  # the second time the index is known
+        x = pf.tensor(array, requires_grad=True)
+        got = x[ours(key, "tensor")]
+        assert got.shape == tuple(want.shape)
+        np.testing.assert_array_equal(got.detach().numpy(), want.detach().numpy())
+        (got * got).sum().backward()
+        gradient = np.zeros(shape) if x.grad is None else x.grad.numpy()
+        np.testing.assert_allclose(gradient, theirs.grad.numpy(), atol=1e-12)
+
+
+def test_known_index_in_every_mode() -> None:
+    """An index that was read before makes the same view: written through, without gradients, eager and on a device."""
+    for _ in range(3):
+        x = pf.arange(12.0).reshape(3, 4).clone().requires_grad_()
+        with pf.no_grad():
+            row = x[1]
+            row[1:3] = 0
+        assert not row.requires_grad
+        assert x[1].requires_grad
+        assert x[1].tolist() == row.tolist() == [4, 0, 0, 7]
+        with pf.eager():
+            assert x[1, 3].item() == x[1][3].item() == 7
+        moved = pf.arange(3).to("cpu")[1]
+        assert (moved + pf.arange(3)[1]).item() == 2
+
+
+def test_slices_between_tensors() -> None:
+    text = pf.arange(100)
+    for start in pf.tensor([3, 90]):
+        first = int(start)
+        assert text[start : start + 4].tolist() == list(range(first, first + 4))
+        assert text[start - 1 : start * 2 - start : 1].tolist() == [first - 1]
+    with pytest.raises(pf.PyFlameError, match="whole numbers"):
+        text[pf.tensor(0.5) :]
 
 
 # --- known cases ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,39 @@ def test_sizes() -> None:
         len(pf.tensor(1))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "float32", "float64", "bool"])
+def test_single_elements(dtype: str) -> None:
+    array = np.array([[1, 0, 100], [7, 120, 3]]).astype(dtype)
+    x = pf.tensor(array)
+    for view, want in ((x, array), (x.T, array.T), (x[:, 1:], array[:, 1:]), (x.flip(1), array[:, ::-1])):
+        for i, j in np.ndindex(want.shape):
+            assert view[i, j].item() == view[i][j].item() == want[i, j]
+            assert type(view[i, j].item()) is type(want[i, j].item())
+    assert x[1].expand(2, 3)[1, 2].item() == array[1, 2]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64"])
+def test_arithmetic_of_single_elements_wraps(dtype: str) -> None:
+    x, array = pf.tensor([100, 77], dtype=dtype), np.array([100, 77]).astype(dtype)
+    with np.errstate(over="ignore"):
+        for got, want in (
+            (x[0] + x[1] + 100, array[0] + array[1] + array[0]),
+            (x[0] * x[0] * x[0] * x[0] * x[0] * x[0] * x[0] * x[1], array[0] ** np.array(7, dtype) * array[1]),
+            (x[1] - x[0] - 2, array[1] - array[0] - np.array(2, dtype)),
+        ):
+            assert got.item() == int(want), dtype
+
+
+def test_element_is_read_after_a_write() -> None:
+    x = pf.zeros(3)
+    first = x[0]
+    assert first.item() == 0
+    x[0] = 5
+    assert first.item() == x[0].item() == 5
+    x += 1
+    assert [v.item() for v in x] == [6, 1, 1]
+
+
 def test_strides() -> None:
     x = pf.arange(12.0).reshape(3, 4) + 0
     assert x.stride() == (4, 1)

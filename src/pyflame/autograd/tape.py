@@ -52,12 +52,10 @@ class Entry:
         self.op: OpDef = node.op
         self.attrs = node.attrs
         self.parents = parents
-        self.metas = tuple(s.meta for s in node.srcs)
+        srcs = node.srcs
+        self.metas = tuple([s.meta for s in srcs])
         self.meta = node.meta
-        keeps = rule is not None
-        self.srcs: tuple[Node | None, ...] = tuple(
-            s if keeps and rule is not None and rule.keeps(i) else None for i, s in enumerate(node.srcs)
-        )
+        self.srcs: tuple[Node | None, ...] = (None,) * len(srcs) if rule is None else rule.keeps(srcs)
         self.out: Node | None = node if rule is not None and rule.keeps_out else None
         self.freed = False
         self.hooks: list[Hook] | None = None
@@ -114,5 +112,7 @@ def record(nodes: Sequence[Node], entries: dict[Node, Entry | Leaf]) -> None:
         if node in entries or not node.op.differentiable or not node.meta.dtype.has_gradient:
             continue
         parents = tuple([entries.get(s) for s in node.srcs])
-        if any(p is not None for p in parents):
-            entries[node] = Entry(node, parents)
+        for parent in parents:
+            if parent is not None:
+                entries[node] = Entry(node, parents)
+                break

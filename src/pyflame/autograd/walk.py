@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Any
 
 from pyflame.autograd import parts
 from pyflame.autograd.tape import Entry, Joint, Leaf, Part, record
 from pyflame.core.errors import GradientError
-from pyflame.core.state import mode
+from pyflame.core.state import mode, state
 from pyflame.ir import F, Meta, Node, cast
 
 
@@ -41,9 +42,7 @@ def backward(
             gradients[root] = gradients[root] + seed if root in gradients else seed
     record(recorder or (), known)
     order = _order([root for root, _ in roots], stop)
-    for entry in reversed(order):
-        if isinstance(entry, Leaf) or entry in stop:
-            continue
+    for entry in order:
         if entry.freed:
             raise GradientError(
                 "[backward] expected a tape that still holds its values but it was freed by an earlier backward; "
@@ -51,7 +50,10 @@ def backward(
             )
         g = gradients.pop(entry, None)
         if g is not None:
-            g = _hooked(entry, g if create_graph else parts.filled(g), known)
+            if not create_graph:
+                g = parts.filled(g)
+            if entry.hooks:
+                g = _hooked(entry, g, known)
             _step(entry, g, gradients, known, create_graph)
         if not (retain_graph or create_graph):
             entry.free()
@@ -88,8 +90,12 @@ def _step(
             raise GradientError(
                 f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out"
             )
-        with mode(recorder=recorder, autocast=None):
+        here = vars(state)
+        if recorder is here["recorder"] is here["autocast"] is None:  # most often: no mode need change
             _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs), gradients)
+        else:
+            with mode(recorder=recorder, autocast=None):
+                _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs), gradients)
     if recorder is not None:
         if entry.out is not None:
             known[entry.out] = entry
@@ -104,28 +110,27 @@ def _hand_on(entry: Entry, results: Sequence[Any], gradients: dict[Entry | Leaf,
     for parent, meta, result in zip(entry.parents, entry.metas, results, strict=True):
         if parent is None or result is None:
             continue
-        result = sum_to(result, meta)
+        if result.meta is not meta:
+            result = sum_to(result, meta)
         before = gradients.get(parent)
         gradients[parent] = result if before is None else parts.added(before, result)
 
 
-def _order(roots: Sequence[Entry | Leaf], stop: Collection[Entry | Leaf]) -> list[Entry | Leaf]:
-    """Entries reachable from the roots, parents first."""
-    order: list[Entry | Leaf] = []
-    seen: set[Entry | Leaf] = set()
-    for root in roots:
-        if root in seen:
-            continue
-        stack: list[tuple[Entry | Leaf, bool]] = [(root, False)]
-        while stack:
-            entry, done = stack.pop()
-            if done:
-                order.append(entry)
-                continue
-            if entry in seen:
-                continue
+def _order(roots: Sequence[Entry | Leaf], stop: Collection[Entry | Leaf]) -> list[Entry]:
+    """Entries reachable from the roots, each before those that it was made of, which are older. Leaves and `stop` are
+    no part of it: no gradient goes further there."""
+    stack: list[Any] = list(roots)
+    seen: set[Any] = {None, *stop}
+    order: list[Entry] = []
+    while stack:
+        entry = stack.pop()
+        if entry not in seen:
             seen.add(entry)
-            stack.append((entry, True))
-            if isinstance(entry, Entry) and entry not in stop:
-                stack.extend((p, False) for p in entry.parents if p is not None and p not in seen)
+            if type(entry) is not Leaf:
+                order.append(entry)
+                stack += entry.parents
+    order.sort(key=_age, reverse=True)
     return order
+
+
+_age = attrgetter("age")

@@ -47,10 +47,10 @@ def contiguous_strides(shape: Shape) -> tuple[int, ...]:
     """
     strides = []
     step = 1
-    for size in reversed(shape):
+    for size in shape[::-1]:
         strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+        step *= size or 1
+    return tuple(strides[::-1])
 
 
 def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:

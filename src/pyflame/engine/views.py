@@ -16,6 +16,8 @@ Layout = tuple[int, tuple[int, ...]]  # offset and strides, in elements
 
 def view_of_memory(node: Node) -> Value | None:
     """The memory of a node that only moves elements of a leaf; None where it must be computed, or has no memory."""
+    if node.op.kind == LEAF:
+        return node.data if isinstance(node.data, Value) and node.data.storage is not None else None
     size = node.meta.size
     chain: list[Node] = []
     while (op := node.op).kind == MOVEMENT:
@@ -46,7 +48,7 @@ def _moved(node: Node, source: Shape, offset: int, strides: tuple[int, ...]) -> 
         return None
     (how,) = attrs
     if name == "slice":
-        start = offset + sum(stride * first for stride, (first, _, _) in zip(strides, how, strict=True))
+        start = offset + sum([stride * first for stride, (first, _, _) in zip(strides, how, strict=True)])
         return start, tuple([stride * step for stride, (_, step, _) in zip(strides, how, strict=True)])
     if name == "permute":
         return offset, tuple([strides[axis] for axis in how])

@@ -244,7 +244,7 @@ def elementwise(
                 if type(y) is Node:
                     if y.meta.dtype is have and cache.get(have) is have:
                         return apply(op, (x, y))
-                elif type(y) in (float, int) and have.category == "f" and cache.get(have) is have:
+                elif (type(y) is int or (type(y) is float and have.category == "f")) and cache.get(have) is have:
                     return apply(op, (x, const(y, have)))
                 if (
                     have not in cache and have is not bool_ and not have.is_complex
@@ -320,11 +320,12 @@ def primitive(
 
         @functools.wraps(fn)
         def call(*args: Any, **kwargs: Any) -> Node:
-            form = COMPLEX.get(name)
-            if form is not None and any(isinstance(a, Node) and a.meta.dtype.is_complex for a in args):
-                found = form(*args, **kwargs)
-                if found is not None:
-                    return found  # type: ignore[no-any-return]
+            for arg in args:
+                if type(arg) is Node and arg.meta.dtype.category == "c" and name in COMPLEX:
+                    found = COMPLEX[name](*args, **kwargs)
+                    if found is not None:
+                        return found  # type: ignore[no-any-return]
+                    break
             prepared = prepare(*args, **kwargs)
             return prepared if isinstance(prepared, Node) else apply(op, *prepared)
 

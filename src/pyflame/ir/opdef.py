@@ -95,22 +95,30 @@ class Rule:
             raise ValueError(f"gradient rule asks for {sorted(unknown)}; known here are {sorted(known)}")
         self.keeps_out = "out" in self.needs
         self.src_names = srcs
-        self.attr_names = attrs
+        # by the number of sources, whether the rule needs the value of each
+        self.kept: dict[int, tuple[bool, ...]] = {}
+        # where each parameter comes from: one of the lists below, and a place in it; None: all of it
+        places: dict[str, tuple[int, Any]] = {"g": (0, 0), "out": (0, 1), "srcs": (1, None), "metas": (2, None)}
+        places["rest"] = (1, slice(len(srcs), None))
+        for number, name in enumerate(srcs):
+            places |= {name: (1, number), name + "_meta": (2, number)}
+        places |= {name: (3, number) for number, name in enumerate(attrs)}
+        self._places = [places[name] for name in self.needs]
 
-    def keeps(self, position: int) -> bool:
-        """Whether the rule needs the value of this source."""
-        named = position < len(self.src_names) and self.src_names[position] in self.needs
-        return named or "srcs" in self.needs or ("rest" in self.needs and position >= len(self.src_names))
+    def keeps(self, srcs: tuple[Node, ...]) -> tuple[Node | None, ...]:
+        """The sources whose values the rule needs, None for the others."""
+        kept = self.kept.get(len(srcs))
+        if kept is None:
+            every, rest = "srcs" in self.needs, "rest" in self.needs
+            named = [every or name in self.needs for name in self.src_names]
+            kept = self.kept[len(srcs)] = tuple([*named, *[every or rest] * len(srcs)][: len(srcs)])
+        return tuple([s if k else None for s, k in zip(srcs, kept, strict=True)])
 
     def __call__(
         self, g: Node, out: Node | None, srcs: Sequence[Node | None], metas: Sequence[Meta], attrs: tuple[Any, ...]
     ) -> Any:
-        values: dict[str, Any] = {"g": g, "out": out, "srcs": srcs, "metas": metas, "rest": srcs[len(self.src_names) :]}
-        for name, src, meta in zip(self.src_names, srcs, metas, strict=False):
-            values[name] = src
-            values[name + "_meta"] = meta
-        values.update(zip(self.attr_names, attrs, strict=True))
-        return self.fn(**{name: values[name] for name in self.needs})
+        lists: tuple[Any, ...] = ((g, out), srcs, metas, attrs)
+        return self.fn(*[lists[at] if place is None else lists[at][place] for at, place in self._places])
 
 
 OPS: dict[str, OpDef] = {}

@@ -35,17 +35,27 @@ from pyflame.tensor.views import link_view
 _MAX_PENDING = knobs.MAX_PENDING.integer()
 
 
-def unwrap(value: Any) -> Any:
-    """Tensors become Nodes, also inside lists and tuples; arrays become constant tensors."""
+_PLAIN = frozenset((int, float, bool, str, type(None)))
+
+
+def unwrap(value: Any, found: dict[Node, Any] | None = None) -> Any:
+    """Tensors become Nodes, also inside lists and tuples; arrays become constant tensors.
+
+    `found` gets the places on the tape of those that have one.
+    """
     kind = type(value)
-    if kind is Tensor:
-        return read(value)
-    if kind in (int, float, bool, str) or value is None:
+    if kind in _PLAIN:
         return value
-    if isinstance(value, Tensor):
-        return read(value)
+    if kind is Tensor or isinstance(value, Tensor):
+        if state.tracer is None:
+            node, entry = value._node, value._entry
+        else:
+            node, entry = read(value), value._tape
+        if found is not None and entry is not None:
+            found[node] = entry
+        return node
     if kind in (list, tuple):
-        return kind([unwrap(v) for v in value])
+        return kind([unwrap(v, found) for v in value])
     if isinstance(value, np.ndarray):
         from pyflame.tensor.creation import tensor
 
@@ -56,34 +66,22 @@ def unwrap(value: Any) -> Any:
 Bases = Tensor | list[Any] | None
 
 
-def _entries(value: Any, found: dict[Node, Any]) -> None:
-    if isinstance(value, Tensor):
-        if (tape := value._tape) is not None:
-            found[read(value)] = tape
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            _entries(v, found)
-
-
 def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], base: Bases = None) -> Any:
     """Apply a function over Nodes to Tensors, recording its tape where a gradient is wanted.
 
     `base`: the tensor whose views the results are, or one for each of them.
     """
-    nodes = [unwrap(a) for a in args]
-    named = {k: unwrap(v) for k, v in kwargs.items()} if kwargs else kwargs
+    here = vars(state)
     found: dict[Node, Any] = {}
-    if state.grad_enabled:
-        for a in args:
-            _entries(a, found)
-        for a in kwargs.values():
-            _entries(a, found)
+    into = found if here["grad_enabled"] else None
+    nodes = [unwrap(a, into) for a in args]
+    named = {k: unwrap(v, into) for k, v in kwargs.items()} if kwargs else kwargs
     if not found:
         return settle(wrap(fn(*nodes, **named), None, nodes, base))
     recorder: list[Node] = []
-    put = vars(state).__setitem__
+    put = here.__setitem__
     # the recorder goes back when this tuple is gone: see core/undo.py
-    out = (Undo(put, "recorder", state.recorder), put("recorder", recorder), fn(*nodes, **named))[2]
+    out = (Undo(put, "recorder", here["recorder"]), put("recorder", recorder), fn(*nodes, **named))[2]
     record(recorder, found)
     result = wrap(out, found, nodes, base)
     found.clear()  # what is held when a graph is evaluated is computed along
@@ -93,7 +91,8 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 def settle(result: Any) -> Any:
     """The same Tensors: evaluated in eager mode, or when many nodes are pending."""
-    if state.tracer is None and (state.eager or state.pending > _MAX_PENDING):
+    here = vars(state)
+    if (here["pending"] > _MAX_PENDING or here["eager"]) and here["tracer"] is None:
         evaluate(_nodes(result))
     return result
 
@@ -105,7 +104,10 @@ def _nodes(values: Any) -> list[Node]:
 
 
 def _among(node: Node, values: Any) -> bool:
-    return any(v is node or (isinstance(v, (list, tuple)) and _among(node, v)) for v in values)
+    for v in values:  # noqa: SIM110  every op comes through here, and a generator takes twice as long
+        if v is node or (isinstance(v, (list, tuple)) and _among(node, v)):
+            return True
+    return False
 
 
 def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = (), base: Bases = None) -> Any:
@@ -255,13 +257,15 @@ def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
         kind = type(other)
         if kind is Tensor:
-            if state.tracer is None and self._entry is None and other._entry is None and not state.eager:
+            here = state.__dict__
+            if here["tracer"] is None and self._entry is None and other._entry is None and not here["eager"]:
                 out = Tensor(fn(other._node, self._node) if swap else fn(self._node, other._node))
-                return out if state.pending <= _MAX_PENDING else settle(out)
+                return out if here["pending"] <= _MAX_PENDING else settle(out)
         elif kind is float or kind is int:
-            if state.tracer is None and self._entry is None and not state.eager:
+            here = state.__dict__
+            if here["tracer"] is None and self._entry is None and not here["eager"]:
                 out = Tensor(fn(other, self._node) if swap else fn(self._node, other))
-                return out if state.pending <= _MAX_PENDING else settle(out)
+                return out if here["pending"] <= _MAX_PENDING else settle(out)
         elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool, complex)):
             if kind.__name__ == "Tensor":  # another library's, which Python's own message would call by the same name
                 raise DTypeError(

@@ -22,6 +22,7 @@ from pyflame.core.shape import Shape, broadcast_shapes
 from pyflame.core.state import mode, state
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import F, Node, as_node, is_number
+from pyflame.tensor.basic_index import learn, plain_key, read_known
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
 from pyflame.tensor.dispatch import call
@@ -122,7 +123,8 @@ class Place:
 
     def read(self, x: Node, *indices: Node) -> Node:
         if not self.axes:
-            return F.expand(F.reshape(F.slice(x, tuple(self.region)), self.unflagged()), self.shape)
+            part = F.reshape(F.slice(x, tuple(self.region)), self.unflagged())
+            return F.expand(part, self.shape) if self.flags else part
         return F.gather_region(
             x, self.nodes(indices), tuple(self.axes), tuple(self.dims), tuple(self.region), self.shape
         )
@@ -140,8 +142,9 @@ class Place:
 
     def unflagged(self) -> Shape:
         """The shape before False made it empty."""
-        size = int(np.prod([count for _, _, count in self.region], dtype=np.int64))
-        return self.shape if not self.flags or size == 0 else tuple(n or 1 for n in self.shape)
+        if not self.flags or 0 in [count for _, _, count in self.region]:
+            return self.shape
+        return tuple(n or 1 for n in self.shape)
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
@@ -232,6 +235,13 @@ def _part(item: slice, size: int) -> Part:
 
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key], as NumPy reads it; basic indices make a view without copying."""
+    if state.tracer is None and (plain := plain_key(key)) is not None:
+        out = read_known(self, plain)
+        if out is None:
+            place = Place(self.shape, tuple([slice(*item) if type(item) is tuple else item for item in plain]))
+            out = call(place.read, (self,), {}, self)
+            learn(self, plain, out)
+        return out
     place = Place(self.shape, key)
     base = None if place.axes or place.flags else self
     return call(place.read, (self, *place.indices), {}, base)  # type: ignore[no-any-return]

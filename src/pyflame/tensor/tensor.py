@@ -18,6 +18,7 @@ from pyflame.core.errors import DTypeError, GradientError, ShapeError
 from pyflame.core.state import mode, state
 from pyflame.engine.devices import cpu
 from pyflame.engine.evaluate import evaluate
+from pyflame.engine.host import number
 from pyflame.engine.value import Value, to_numpy
 from pyflame.ir import OPS, Node, apply, copy_to, placed
 from pyflame.ir.opdef import LEAF
@@ -183,10 +184,14 @@ class Tensor(Catalogue):
         """The value of a tensor with one element, as a Python number."""
         if state.tracer is not None:
             state.tracer.escaped("item()")
-        if self.numel() != 1:
+        node = self._node
+        if node.meta.size != 1:
             raise ShapeError(
                 f"[item] expected a tensor with one element but got shape {self.shape}; use .tolist() or .numpy()"
             )
+        known = number(node)
+        if known is not None:
+            return known
         value = self.numpy().reshape(()).item()
         return float(value) if self.dtype.is_float else value
 

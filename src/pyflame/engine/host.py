@@ -1,0 +1,67 @@
+"""Single numbers that need no plan: elements of what is in the host's memory, and whole numbers made of a few of them.
+
+`values[i].item()` and `text[i : i + 32]` with a tensor i are reads of a few bytes; planned, locked, bound and launched
+they would cost a hundred times as much. Whole numbers are exact in Python, so what is computed here is what a kernel
+would have given.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from typing import Any
+
+from pyflame.core.device import CPU
+from pyflame.core.dtype import DType, bool_, float32, float64, int8, int16, int32, int64, uint8
+from pyflame.core.shape import contiguous_strides
+from pyflame.engine.devices import get_device
+from pyflame.engine.value import Value
+from pyflame.engine.views import view_of_memory
+from pyflame.ir import OPS, Node
+from pyflame.ir.declare import wrap_int
+from pyflame.ir.opdef import CONST, LEAF, MOVEMENT
+
+_TYPES: dict[DType, Any] = {
+    bool_: ctypes.c_bool, uint8: ctypes.c_uint8, int8: ctypes.c_int8, int16: ctypes.c_int16, int32: ctypes.c_int32,
+    int64: ctypes.c_int64, float32: ctypes.c_float, float64: ctypes.c_double,
+}  # fmt: skip
+_WHOLE = {OPS["add"]: operator.add, OPS["sub"]: operator.sub, OPS["mul"]: operator.mul}
+_SLICE, _RESHAPE = OPS["slice"], OPS["reshape"]
+_DEEP = 4  # ops above each other
+
+
+def number(node: Node) -> Any:
+    """The value of a Node with one element, as a Python number; None where that takes more than reading memory."""
+    meta = node.meta
+    if meta.device is not CPU or meta.dtype not in _TYPES:
+        return None
+    with get_device(CPU).lock:  # a plan may be overwriting it that has begun before somebody held it
+        return _number(node, _DEEP)
+
+
+def _number(node: Node, deep: int) -> Any:
+    op, srcs, dtype = node.op, node.srcs, node.meta.dtype  # at once: another device's thread may evaluate it
+    kind = op.kind
+    if kind in (LEAF, MOVEMENT):
+        address = _address(node)
+        return None if address is None else _TYPES[dtype].from_address(address).value
+    if kind == CONST:
+        return node.data
+    compute = _WHOLE.get(op)
+    if compute is None or not dtype.is_int or not deep or len(srcs) != 2:
+        return None
+    one, other = (_number(s, deep - 1) if s.meta.size == 1 else None for s in srcs)
+    return None if one is None or other is None else wrap_int(compute(one, other), dtype)
+
+
+def _address(node: Node) -> int | None:
+    """Where the one element of a Node lies, if it is in memory."""
+    while node.op is _RESHAPE:
+        node = node.srcs[0]
+    if node.op is _SLICE and isinstance(value := node.srcs[0].data, Value) and value.storage is not None:
+        source, at = node.srcs[0].meta, 0  # a part of a leaf, as most are
+        for (first, _, _), stride in zip(node.attrs[0], value.strides or contiguous_strides(source.shape), strict=True):
+            at += first * stride
+        return value.host_address + at * source.dtype.itemsize
+    found = view_of_memory(node)
+    return None if found is None else found.host_address
