@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
 
@@ -37,10 +38,11 @@ def backward(
     gradients: dict[Entry | Leaf, Node] = {}
     known: dict[Node, Entry | Leaf] = entries if entries is not None else {}
     recorder: list[Node] | None = [] if create_graph else None
-    with mode(recorder=recorder, autocast=None):
+    with _recording(recorder):
         for root, seed in roots:
             gradients[root] = gradients[root] + seed if root in gradients else seed
-    record(recorder or (), known)
+    if recorder:
+        record(recorder, known)
     order = _order([root for root, _ in roots], stop)
     for entry in order:
         if entry.freed:
@@ -59,7 +61,18 @@ def backward(
             entry.free()
     if not create_graph:
         gradients = {leaf: parts.filled(g) for leaf, g in gradients.items()}
-    return {leaf: g if leaf in stop else _hooked(leaf, g, known) for leaf, g in gradients.items()}
+    return {leaf: g if leaf in stop or not leaf.hooks else _hooked(leaf, g, known) for leaf, g in gradients.items()}
+
+
+def _recording(recorder: list[Node] | None) -> mode | nullcontext[None]:
+    """The mode in which gradients are computed; most often that is the mode of the thread, and nothing need change."""
+    here = vars(state)
+    if recorder is here["recorder"] is here["autocast"] is None:
+        return _UNCHANGED
+    return mode(recorder=recorder, autocast=None)
+
+
+_UNCHANGED = nullcontext()
 
 
 def _hooked(entry: Entry | Leaf, g: Node, known: dict[Node, Entry | Leaf]) -> Node:
@@ -82,7 +95,7 @@ def _step(
     if isinstance(entry, Joint):
         given, entry.collected = entry.collected, [None] * len(entry.collected)
         results = entry.rule(given, known, create_graph)
-        with mode(recorder=recorder, autocast=None):
+        with _recording(recorder):
             _hand_on(entry, results, gradients)
     else:
         rule = entry.op.grad
@@ -90,12 +103,8 @@ def _step(
             raise GradientError(
                 f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out"
             )
-        here = vars(state)
-        if recorder is here["recorder"] is here["autocast"] is None:  # most often: no mode need change
+        with _recording(recorder):
             _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs), gradients)
-        else:
-            with mode(recorder=recorder, autocast=None):
-                _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs), gradients)
     if recorder is not None:
         if entry.out is not None:
             known[entry.out] = entry

@@ -112,6 +112,27 @@ def check_shape(op: str, shape: Iterable[object]) -> Shape:
     return dims
 
 
+def is_plain(shape: tuple[Any, ...]) -> bool:
+    """Whether a tuple holds nothing but ints from 0 on, as nearly all shapes and axes do: no more need be checked."""
+    for size in shape:  # noqa: SIM110  each op asks this, and a generator takes twice as long
+        if type(size) is not int or size < 0:
+            return False
+    return True
+
+
+def expands_to(shape: Shape, wanted: Shape) -> bool:
+    """Whether a shape broadcasts to another.
+
+    >>> expands_to((3, 1), (2, 3, 4)), expands_to((3,), (4,))
+    (True, False)
+    """
+    skip = len(wanted) - len(shape)
+    for have, size in zip(shape, wanted[skip:] if skip > 0 else wanted, strict=False):
+        if have not in (1, size):
+            return False
+    return skip >= 0
+
+
 def check_size(op: str, shape: Shape) -> None:
     """Raise for more elements than addresses can count, also where an axis without any hides that."""
     if prod(d for d in shape if d) > MAX_ELEMENTS:
@@ -185,6 +206,8 @@ def keep_axes(shape: Shape, axes: Shape) -> Shape:
 def resolve_reshape(op: str, shape: Shape, wanted: Iterable[object]) -> Shape:
     """The target of a reshape, with at most one -1 filled in."""
     raw = tuple(wanted)
+    if is_plain(raw) and prod(raw) == prod(shape):
+        return raw
     try:
         dims = [operator.index(d) for d in raw]  # type: ignore[arg-type]
     except TypeError as error:

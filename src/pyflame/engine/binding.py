@@ -94,11 +94,15 @@ class Binding(Slots):
             if p not in given:
                 inputs = [*inputs[:p], self._copied(inputs[p], p), *inputs[p + 1 :]]
         held: Held = [(v.storage, v.offset) for v in [inputs[p] for p in self.positions]]
-        heirs = {self.slot_of[plan.heirs[p]]: inputs[p] for p in given if p in plan.heirs}
-        for size in self.output_sizes:
-            own = heirs.get(len(held))
-            held.append((self._allocate(size), 0) if own is None else (own.storage, own.offset))
-        return held + self.hold_own()
+        allocate = self._allocate
+        if given and plan.heirs:
+            heirs = {self.slot_of[plan.heirs[p]]: inputs[p] for p in given if p in plan.heirs}
+            for size in self.output_sizes:
+                own = heirs.get(len(held))
+                held.append((allocate(size), 0) if own is None else (own.storage, own.offset))
+        else:
+            held += [(allocate(size), 0) for size in self.output_sizes]
+        return held + self.hold_own() if self._own_sizes or self._scratch else held
 
     def intermediates(self, held: Held) -> Held:
         """What of it is neither input nor output."""

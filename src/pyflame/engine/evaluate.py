@@ -33,7 +33,7 @@ from pyflame.engine.report import debug_print
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import F, Node
 from pyflame.ir.kernel import Plan
-from pyflame.ir.opdef import CONST, LEAF
+from pyflame.ir.opdef import CONST, LEAF, MOVEMENT
 from pyflame.runtime.base import Device
 
 # Plans and what runs them, least recently used first.
@@ -76,7 +76,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 
 def _evaluate(nodes: Sequence[Node]) -> None:
-    places = dict.fromkeys([n.meta.device for n in nodes])
+    places = {n.meta.device: None for n in nodes}
     for place in places:  # a plan is of one device
         device = get_device(place or state.device)
         here = nodes if len(places) == 1 else [n for n in nodes if n.meta.device == place]
@@ -106,14 +106,12 @@ def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | lis
     """
     with device.lock:
         left = [n for n in nodes if n.op.kind not in (LEAF, CONST)]
-        if not left:
-            return None
-        views = {n: value for n in left if (value := view_of_memory(n)) is not None}
+        views = {n: value for n in left if n.op.kind == MOVEMENT and (value := view_of_memory(n)) is not None}
         if views:
             write_all(as_leaves(list(views), list(views.values())))
             left = [n for n in left if n not in views]
-            if not left:
-                return None
+        if not left:
+            return None
         graph = PendingGraph(left, slices=True)
         if graph.copies:
             return graph.copies[0]

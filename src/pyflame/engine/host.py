@@ -13,7 +13,6 @@ from typing import Any
 
 from pyflame.core.device import CPU
 from pyflame.core.dtype import DType, bool_, float32, float64, int8, int16, int32, int64, uint8
-from pyflame.core.shape import contiguous_strides
 from pyflame.engine.devices import get_device
 from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
@@ -60,8 +59,12 @@ def _address(node: Node) -> int | None:
         node = node.srcs[0]
     if node.op is _SLICE and isinstance(value := node.srcs[0].data, Value) and value.storage is not None:
         source, at = node.srcs[0].meta, 0  # a part of a leaf, as most are
-        for (first, _, _), stride in zip(node.attrs[0], value.strides or contiguous_strides(source.shape), strict=True):
-            at += first * stride
+        if value.strides is None:
+            for (first, _, _), size in zip(node.attrs[0], source.shape, strict=True):
+                at = at * size + first
+        else:
+            for (first, _, _), stride in zip(node.attrs[0], value.strides, strict=True):
+                at += first * stride
         return value.host_address + at * source.dtype.itemsize
     found = view_of_memory(node)
     return None if found is None else found.host_address

@@ -22,6 +22,8 @@ from pyflame.ir.opdef import ASSIGN, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
 
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
 _SLICE, _LEAF = OPS["slice"], OPS["leaf"]
+_Leaf = tuple[Node, OpDef, int]
+_Inner = tuple[int, Node, tuple[Node, ...], OpDef, int]
 
 
 class PendingGraph:
@@ -38,7 +40,7 @@ class PendingGraph:
 
     def __init__(self, outputs: Sequence[Node], keep_held: bool = True, slices: bool = False) -> None:
         index: dict[Node, int] = {}
-        uses: list[int] = []  # by other nodes of the graph
+        uses: list[int] = []  # references that the graph has to each node: `index`, and readers, once per use
         key = self._walk(outputs, index, uses, slices)
         if slices and not self._take_views():
             key = self._walk(outputs, index, uses, False)
@@ -49,8 +51,7 @@ class PendingGraph:
         wanted = dict.fromkeys(outputs)
         held_views: list[Node] = []  # they stay views, and are read again later
         if keep_held:
-            # `index` holds each node once, and its readers in this graph once per use.
-            for node in compress(self.order, held(self.order, [used + 1 for used in uses])):
+            for node in compress(self.order, held(self.order, uses)):
                 if node in wanted:
                     continue
                 if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
@@ -63,12 +64,12 @@ class PendingGraph:
         self.owned: list[Node] = []
         if aliasing:
             read = {index[n] for n in _below(held_views, wanted)}
-            known = [uses[index[n]] + 2 for n in self.inputs]  # its readers, order and index
+            known = [uses[index[n]] + 1 for n in self.inputs]  # and `order`
             sole = compress(self.inputs, sole_owner(self.inputs, known))
             self.owned = [n for n in sole if index[n] not in read]
         key.append(-1)
         key += [index[n] for n in self.outputs]
-        self.key: tuple[Any, ...] = (*key, *(("own", index[n]) for n in self.owned))
+        self.key: tuple[Any, ...] = (*key, *[("own", index[n]) for n in self.owned])
 
     def _walk(self, outputs: Sequence[Node], index: dict[Node, int], uses: list[int], slices: bool) -> list[int]:
         """Visit all nodes, sources first; gives the key of their structure. Every evaluation comes through here."""
@@ -82,46 +83,58 @@ class PendingGraph:
         self.sliced = False
         self.assigned: list[tuple[int, int]] = []  # assignments: where in the key, and where in the order
         index.clear()
-        uses.clear()
-        order, key, stack = self.order, list[int](), list[Node]()
-        for root in outputs:
-            stack.append(root)
-            while stack:
-                node = stack[-1]
-                if node in index:
-                    stack.pop()
-                    continue
-                srcs, op, sig = node.srcs, node.op, node.sig  # at once: another device's thread may evaluate it
-                if op is _SLICE:
-                    if slices and (value := view_of_memory(node)) is not None:
-                        self.views[node] = value
-                        srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)
-                    else:
-                        self.sliced = True
-                depth = len(stack)
-                for s in srcs:
-                    if s not in index:
-                        stack.append(s)
-                if len(stack) > depth:
-                    continue
-                stack.pop()
-                index[node] = len(order)
-                order.append(node)
-                uses.append(0)
-                key.append(-sig - 1)
-                for s in srcs:
-                    at = index[s]
-                    uses[at] += 1
-                    key.append(at)
-                if op.plain:
-                    continue
-                if op.kind == LEAF:
-                    self.inputs.append(node)
-                elif op.kind == CONST:
-                    self.constants.append(node)
-                else:
-                    self._note(node, op, srcs, len(key) - len(srcs) - 1)
+        leaves, inner = self._reached(outputs, slices)
+        order, key = self.order, list[int]()
+        for node, op, sig in leaves:
+            index[node] = len(order)
+            order.append(node)
+            key.append(-sig - 1)
+            if op.kind == LEAF:
+                self.inputs.append(node)
+            elif op.kind == CONST:
+                self.constants.append(node)
+            elif not op.plain:
+                self._note(node, op, (), len(key) - 1)
+        uses[:] = [1] * (len(leaves) + len(inner))
+        for _, node, srcs, op, sig in inner:
+            index[node] = len(order)
+            order.append(node)
+            key.append(-sig - 1)
+            for s in srcs:
+                at = index[s]
+                uses[at] += 1
+                key.append(at)
+            if not op.plain:
+                self._note(node, op, srcs, len(key) - len(srcs) - 1)
         return key
+
+    def _reached(self, outputs: Sequence[Node], slices: bool) -> tuple[list[_Leaf], list[_Inner]]:
+        """All nodes below the outputs: those without sources as they are met, the others in the order in which they
+        were made, so that sources come first. What they are is read once: another device's thread may evaluate them.
+        """
+        seen = set(outputs)
+        stack = list(dict.fromkeys(outputs))
+        leaves: list[_Leaf] = []
+        inner: list[_Inner] = []
+        while stack:
+            node = stack.pop()
+            srcs, op, sig = node.srcs, node.op, node.sig
+            if op is _SLICE:
+                if slices and (value := view_of_memory(node)) is not None:
+                    self.views[node] = value
+                    srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)
+                else:
+                    self.sliced = True
+            if not srcs:
+                leaves.append((node, op, sig))
+                continue
+            inner.append((node.serial, node, srcs, op, sig))
+            for s in srcs:
+                if s not in seen:
+                    seen.add(s)
+                    stack.append(s)
+        inner.sort()
+        return leaves, inner
 
     def _note(self, node: Node, op: OpDef, srcs: tuple[Node, ...], at: int) -> None:
         """Whatever a plan must know of a node beside its structure. `at`: where it stands in the key."""

@@ -104,6 +104,13 @@ def as_number(value: Any) -> Any:
 
 def common_dtype(op: str, args: tuple[Any, ...]) -> DType:
     """PyTorch's result type: tensors with axes outrank 0-d tensors, which outrank numbers, within a category."""
+    same = args[0].meta.dtype if args and type(args[0]) is Node else None
+    for arg in args:
+        if type(arg) is not Node or arg.meta.dtype is not same:
+            break
+    else:
+        if same is not None:
+            return same
     ranked: list[DType | None] = [None, None]
     scalars = []
     for arg in args:

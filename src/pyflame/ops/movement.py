@@ -17,6 +17,8 @@ from pyflame.core.shape import (
     Shape,
     broadcast_shapes,
     check_shape,
+    expands_to,
+    is_plain,
     normalize_axes,
     normalize_axis,
     resolve_reshape,
@@ -30,7 +32,10 @@ _CUBE = np.linspace(-1.0, 1.0, 24).reshape(2, 3, 4)
 
 def _flat(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """reshape(2, 3) and reshape((2, 3)) are the same."""
-    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], (tuple, list)) else values
+    if len(values) != 1:
+        return values
+    (only,) = values
+    return only if type(only) is tuple else tuple(only) if isinstance(only, (tuple, list)) else values
 
 
 # --- primitives -----------------------------------------------------------------------------------------------------
@@ -62,7 +67,7 @@ def reshape(x: Node, *shape: Any) -> Any:
 
 
 def _permute_grad(g: Node, axes: Shape) -> tuple[Node]:
-    return (F.permute(g, tuple(int(a) for a in np.argsort(axes))),)
+    return (F.permute(g, tuple([axes.index(a) for a in range(len(axes))])),)
 
 
 @primitive(
@@ -80,7 +85,9 @@ def permute(x: Node, *axes: Any) -> Any:
     >>> pf.zeros(2, 3, 4).permute(2, 0, 1).shape
     (4, 2, 3)
     """
-    order = tuple(normalize_axis("permute", a, x.ndim) for a in _flat(axes))
+    order = _flat(axes)
+    if not is_plain(order) or len(order) != x.ndim:
+        order = tuple(normalize_axis("permute", a, x.ndim) for a in order)
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(f"[permute] expected each of {x.ndim} axes once but got {_flat(axes)}")
     return x if order == tuple(range(x.ndim)) else ((x,), (order,))
@@ -106,7 +113,10 @@ def expand(x: Node, *shape: Any) -> Any:
     >>> pf.ones(3, 1).expand(3, 4).shape
     (3, 4)
     """
-    wanted = list(_flat(shape))
+    given = _flat(shape)
+    if is_plain(given) and expands_to(x.meta.shape, given):
+        return x if given == x.meta.shape else ((x,), (given,))
+    wanted = list(given)
     skip = len(wanted) - x.ndim
     for axis, size in enumerate(wanted):
         if size == -1 and axis >= skip:
@@ -132,8 +142,10 @@ def _slice_grad(g: Node, x_meta: Meta, region: Region) -> tuple[Node]:
 )
 def slice(x: Node, region: Region) -> Any:
     """A strided region: (start, step, count) per axis; steps may be negative."""
-    whole = tuple((0, 1, size) for size in x.shape)
-    return x if region == whole else ((x,), (region,))
+    for part, size in zip(region, x.meta.shape, strict=True):
+        if part != (0, 1, size):
+            return (x,), (region,)
+    return x
 
 
 def _whole_but(x: Node, axis: int, part: tuple[int, int, int]) -> Region:

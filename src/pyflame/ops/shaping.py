@@ -96,10 +96,10 @@ def _joined(op: str, tensors: Sequence[Node], axis: int) -> Any:
     at = normalize_axis(op, axis, first.ndim)
     dtype = first.dtype
     for p in pieces:
-        dtype = promote_types(dtype, p.dtype)
+        dtype = promote_types(dtype, p.meta.dtype)
     for p in kept:
-        if p.ndim != first.ndim or any(
-            a != at and n != m for a, (n, m) in enumerate(zip(p.shape, first.shape, strict=True))
+        if p.meta.shape != first.meta.shape and (
+            p.ndim != first.ndim or (*p.shape[:at], *p.shape[at + 1 :]) != (*first.shape[:at], *first.shape[at + 1 :])
         ):
             raise ShapeError(f"[{op}] expected equal shapes except along axis {at} but got {first.shape} and {p.shape}")
     kept = [cast(p, dtype) for p in kept]
@@ -109,7 +109,9 @@ def _joined(op: str, tensors: Sequence[Node], axis: int) -> Any:
 def _several(op: str, tensors: Any) -> list[Node]:
     if isinstance(tensors, Node) or not isinstance(tensors, (tuple, list)) or not tensors:
         raise DTypeError(f"[{op}] expected a list of at least one tensor but got {type(tensors).__name__}")
-    want_tensors(op, **{f"tensors[{i}]": t for i, t in enumerate(tensors)})
+    for position, tensor in enumerate(tensors):
+        if not isinstance(tensor, Node):
+            want_tensors(op, **{f"tensors[{position}]": tensor})
     return list(tensors)
 
 
@@ -133,7 +135,7 @@ def stack(tensors: Sequence[Node], axis: int = 0) -> Node:
     """
     pieces = _several("stack", tensors)
     first = pieces[0].shape
-    if any(p.shape != first for p in pieces):
+    if any(p.meta.shape != first for p in pieces):
         raise ShapeError(
             f"[stack] expected tensors of one shape but got {[p.shape for p in pieces]}; use cat to join along an axis"
         )

@@ -38,6 +38,8 @@ def required_tensors(name: str, fn: Callable[..., Any], takes_numbers: bool) -> 
 
 def check_some_tensor(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise for numbers alone."""
+    if args and isinstance(args[0], _TENSORS):
+        return
     if not any(isinstance(a, _TENSORS) for a in (*args, *kwargs.values())):
         got = ", ".join(type_name(a) for a in args) or "nothing"
         raise DTypeError(f"[{op}] expected at least one tensor but got {got}; wrap a number in pf.tensor(...)")

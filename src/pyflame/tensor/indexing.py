@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from pyflame.core.shape import Shape, broadcast_shapes
 from pyflame.core.state import mode, state
 from pyflame.engine.evaluate import evaluate
 from pyflame.ir import F, Node, as_node, is_number
-from pyflame.tensor.basic_index import learn, plain_key, read_known
+from pyflame.tensor.basic_index import learn, plain_key, read_known, read_region, region_of
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
 from pyflame.tensor.dispatch import call
@@ -235,13 +236,13 @@ def _part(item: slice, size: int) -> Part:
 
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key], as NumPy reads it; basic indices make a view without copying."""
-    if state.tracer is None and (plain := plain_key(key)) is not None:
+    if (plain := plain_key(key)) is not None:
         out = read_known(self, plain)
-        if out is None:
-            place = Place(self.shape, tuple([slice(*item) if type(item) is tuple else item for item in plain]))
-            out = call(place.read, (self,), {}, self)
+        if out is None and (found := region_of(self.shape, plain)) is not None:
+            out = call(partial(read_region, *found), (self,), {}, self)
             learn(self, plain, out)
-        return out
+        if out is not None:
+            return out
     place = Place(self.shape, key)
     base = None if place.axes or place.flags else self
     return call(place.read, (self, *place.indices), {}, base)  # type: ignore[no-any-return]
