@@ -45,7 +45,7 @@ class PendingGraph:
         if slices and not self._take_views():
             key = self._walk(outputs, index, uses, False)
         self.starts: list[int] = []
-        if slices and not self.sliced:
+        if slices and self.assigned and not self.sliced:
             self._take_starts(key)
         aliasing = bool(self.overwritten)
         wanted = dict.fromkeys(outputs)

@@ -30,7 +30,8 @@ def _matmul_infer(x: Meta, y: Meta, dtype: DType) -> tuple[Shape, DType]:
 
 
 def _transposed(x: Node) -> Node:
-    return F.permute(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    rank = len(x.meta.shape)
+    return F.permute(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def _is_transposed(x: Node) -> bool:
@@ -111,22 +112,19 @@ def matmul(x: Node, y: Node) -> Any:
     >>> (pf.ones(2, 3) @ pf.ones(3, 4)).shape
     (2, 4)
     """
-    if x.ndim == 0 or y.ndim == 0:
-        raise ShapeError(
-            f"[matmul] expected at least one axis but got shapes {x.shape} and {y.shape}; use * for scalars"
-        )
+    rows, columns = x.meta.shape, y.meta.shape
+    if not rows or not columns:
+        raise ShapeError(f"[matmul] expected at least one axis but got shapes {rows} and {columns}; use * for scalars")
     dtype = common_dtype("matmul", (x, y))
     if dtype is bool_ or dtype in FLOAT8:
         raise DTypeError(f"[matmul] expected numbers to add up but got {dtype.name}; cast first, x.to(pf.float32)")
-    if x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
-        raise ShapeError(
-            f"[matmul] expected inner sizes to match but got {x.shape} @ {y.shape}; transpose or reshape one"
-        )
+    if rows[-1] != columns[-2 if len(columns) > 1 else 0]:
+        raise ShapeError(f"[matmul] expected inner sizes to match but got {rows} @ {columns}; transpose or reshape one")
     x, y = cast(x, dtype), cast(y, dtype)
-    row, column = x.ndim == 1, y.ndim == 1
+    row, column = len(rows) == 1, len(columns) == 1
     if not row and not column:
         return _product(x, y, dtype)
-    out = F.matmul(F.reshape(x, (1, *x.shape)) if row else x, F.reshape(y, (*y.shape, 1)) if column else y)
+    out = _product(F.reshape(x, (1, *rows)) if row else x, F.reshape(y, (*columns, 1)) if column else y, dtype)
     shape = list(out.shape)
     if column:
         del shape[-1]
