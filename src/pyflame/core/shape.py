@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 from pyflame.core.errors import ShapeError
 
@@ -112,7 +112,7 @@ def check_shape(op: str, shape: Iterable[object]) -> Shape:
     return dims
 
 
-def is_plain(shape: tuple[Any, ...]) -> bool:
+def is_plain(shape: tuple[Any, ...]) -> TypeGuard[Shape]:
     """Whether a tuple holds nothing but ints from 0 on, as nearly all shapes and axes do: no more need be checked."""
     for size in shape:  # noqa: SIM110  each op asks this, and a generator takes twice as long
         if type(size) is not int or size < 0:

@@ -49,7 +49,7 @@ def _number(node: Node, deep: int) -> Any:
     compute = _WHOLE.get(op)
     if compute is None or not dtype.is_int or not deep or len(srcs) != 2:
         return None
-    one, other = (_number(s, deep - 1) if s.meta.size == 1 else None for s in srcs)
+    one, other = _number(srcs[0], deep - 1), _number(srcs[1], deep - 1)
     return None if one is None or other is None else wrap_int(compute(one, other), dtype)
 
 
