@@ -28,6 +28,17 @@ def test_numbers_are_data_not_structure() -> None:
     assert (plan_stats.misses, stats.compiles) == (plans, compiles)
 
 
+def test_the_order_of_making_is_no_part_of_a_plan() -> None:
+    """Inputs made before or after each other, and outputs asked for twice, find the same plan."""
+    x, y = pf.tensor([1.0, 2.0]), pf.tensor([3.0, 4.0])
+    pf.eval(out := x * 2 - y, out)
+    plans = plan_stats.misses
+    y, x = pf.tensor([5.0, 6.0]), pf.tensor([7.0, 8.0])
+    pf.eval(out := x * 2 - y, out)
+    assert plan_stats.misses == plans
+    np.testing.assert_array_equal(out.numpy(), [9, 10])
+
+
 def test_one_kernel_serves_many_shapes() -> None:
     def run(rows: int, columns: int) -> None:
         a = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
