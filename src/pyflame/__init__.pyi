@@ -284,6 +284,7 @@ __all__ = [
     "TraceError",
     "__version__",
     "_assert",
+    "_int_mm",
     "absolute",
     "accelerator",
     "acos",
@@ -818,6 +819,14 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+def _int_mm(x: TensorLike, y: TensorLike) -> Tensor:
+    """Product of two int8 matrices, added up and given in int32, as quantised layers want it.
+
+    >>> pf._int_mm(pf.full((2, 3), 100, dtype=pf.int8), pf.full((3, 2), 100, dtype=pf.int8))
+    tensor([[30000, 30000],
+            [30000, 30000]], dtype=int32)
+    """
 
 def abs(x: TensorLike) -> Tensor:
     """The absolute value.

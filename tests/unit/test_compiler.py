@@ -1,12 +1,15 @@
-"""Other C compilers than the default: clang builds the same kernels."""
+"""Other C compilers than the default: clang builds the same kernels, an old one those for what it knows of the CPU."""
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from pyflame.engine.devices import cpu
 from tests.needs import need
@@ -38,3 +41,26 @@ def test_flags_name_what_they_ask_for() -> None:
     assert compiler is not None
     assert not any("native" in flag for flag in compiler.flags)
     assert bool(cpu().target.isa) == any(flag.startswith(("-mavx", "-march=")) for flag in compiler.flags)
+
+
+OLD = """
+import numpy as np, pyflame as pf
+x, y = (np.random.default_rng(0).integers(-128, 128, (70, 70)).astype(np.int8) for _ in range(2))
+got = pf._int_mm(pf.tensor(x), pf.tensor(y)).numpy()
+print(np.array_equal(got, x.astype(np.int32) @ y.astype(np.int32)), *pf.device_info()["isa"])
+"""
+
+
+def test_an_old_compiler(tmp_path: Path) -> None:
+    """Plans count on instructions that the CPU has and the compiler knows: panels have the sizes that both agree on."""
+    name, feature = ("dotprod", "asimddp") if platform.machine() == "aarch64" else ("-mavx512f", "avx512f")
+    if feature not in cpu().target.isa:
+        pytest.skip(f"this CPU has no {feature}")
+    old = tmp_path / "old-cc"
+    old.write_text(f'#!/bin/sh\ncase "$*" in *{name}*) exit 1;; esac\nexec {shutil.which("cc")} "$@"\n')
+    old.chmod(0o755)
+    env = {**os.environ, "PYFLAME_CC": str(old), "PYFLAME_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", OLD], env=env, capture_output=True, text=True, check=False)
+    right, *isa = done.stdout.split()
+    assert right == "True", done.stderr
+    assert set(isa) == set(cpu().target.isa) - {feature}

@@ -1,16 +1,20 @@
 """matmul.c and conv.c against NumPy, through a runner of a few lines: every path, dtype and awkward shape.
 
 The kernels are compiled as codegen will compile them (defines, an epilogue, the template) and called on one thread in
-chunks, out of order, with a worker number per chunk: what a pool of threads may do to them.
+chunks, out of order, with a worker number per chunk: what a pool of threads may do to them. Instructions that this CPU
+lacks are run by QEMU, if it is installed (Debian's qemu-user): the file runs itself on an emulated CPU.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import os
+import platform
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +25,7 @@ import numpy as np
 import pytest
 
 from pyflame.kernels import conv, matmul
+from pyflame.runtime.cpu.compiler import cpu_flags
 
 KERNELS = Path(matmul.__file__).parent
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -28,6 +33,11 @@ pytestmark = pytest.mark.skipif(CC is None, reason="needs a C compiler")
 
 FLAGS = ["-O1", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-shared", "-fPIC"]
 ISAS = {"native": ["-march=native"], "baseline": []}
+EMULATED = "PYFLAME_TEST_EMULATED_CPU"  # set where QEMU runs this file
+ARM = platform.machine() == "aarch64"
+NEEDS = {"neon_dot": ("asimddp",), "neon_mmla": ("i8mm", "bf16")} if ARM else {}
+if ARM:
+    ISAS |= {"neon_dot": ["-march=armv8.2-a+dotprod"], "neon_mmla": ["-march=armv8.2-a+dotprod+i8mm+bf16"]}
 ACC = {
     "float32": "float",
     "bfloat16": "float",
@@ -68,6 +78,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Any:
     @lru_cache
     def compiled(template: str, flags: str, first: int, defines: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
         assert CC
+        lacking = set(NEEDS.get(flags, ())) - set(cpu_flags())
+        if lacking and EMULATED not in os.environ:
+            pytest.skip(f"this CPU has no {', '.join(sorted(lacking))}: see test_on_an_emulated_cpu")
         named = (("PF_NAME", "k"), ("FIRST", str(first)), *defines)
         lines = ['#include "pf_abi.h"', *(f"#define {name} {value}" for name, value in named)]
         source = folder / f"k{len(list(folder.iterdir()))}.c"
@@ -109,8 +122,10 @@ def launch(
 
 
 def sample(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    if dtype.startswith(("int", "uint")):
-        return rng.integers(0 if dtype == "uint8" else -9, 9, shape).astype(dtype)
+    if dtype in ("int8", "uint8"):  # all of their range: sums wrap nowhere before int32 does
+        return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, endpoint=True).astype(dtype)
+    if dtype.startswith("int"):
+        return rng.integers(-9, 9, shape).astype(dtype)
     return rng.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
@@ -186,6 +201,7 @@ SHAPES = [
     (3, 200, 65),
     (131, 3, 259),
     (29, 67, 401),
+    (13, 9, 4200),
     (70, 130, 900),
     (37, 41, 8200),
 ]
@@ -194,15 +210,17 @@ SHAPES = [
 @pytest.mark.parametrize(
     ("flags", "dtypes"),
     [("native", (name, name)) for name in ("float32", "float64", "bfloat16", "float16", "int8", "int16", "int64")]
-    + [("native", ("uint8", "int8")), ("baseline", ("float32", "float32")), ("baseline", ("bfloat16", "bfloat16"))],
+    + [("native", ("uint8", "int8")), ("baseline", ("float32", "float32")), ("baseline", ("bfloat16", "bfloat16"))]
+    + [(flags, (name, name)) for flags in NEEDS for name in ("int8", "uint8", "bfloat16")],
 )
 def test_matmul(build: Any, dtypes: tuple[str, str], flags: str) -> None:
     rng = np.random.default_rng(0)
-    for m, n, k in SHAPES:
+    for m, n, k in SHAPES if EMULATED not in os.environ else [size for size in SHAPES if np.prod(size) < 1e6]:
         a, b = sample((m, k), dtypes[0], rng), sample((k, n), dtypes[1], rng)
         want, magnitude = wide(a) @ wide(b), np.abs(wide(a)) @ np.abs(wide(b))
         pairs = list(itertools.product(layouts(a), layouts(b)))
-        for left, right in pairs if m * n * k < 1e5 else pairs[:2] + pairs[4:5] + pairs[-1:]:
+        every = m * n * k < (1e5 if EMULATED not in os.environ else 1e3)
+        for left, right in pairs if every else pairs[:2] + pairs[4:5] + pairs[-1:]:
             check(product(build, left, right, dtypes, flags), want, magnitude)
 
 
@@ -290,11 +308,14 @@ def conv_shapes(rng: random.Random) -> Iterator[conv.ConvShape]:
 
 
 @pytest.mark.parametrize(
-    ("flags", "dtype"), [("native", "float32"), ("native", "bfloat16"), ("native", "int8"), ("baseline", "float32")]
+    ("flags", "dtype"),
+    [("native", "float32"), ("native", "bfloat16"), ("native", "int8"), ("baseline", "float32")]
+    + [(flags, name) for flags in NEEDS for name in ("int8", "bfloat16")],
 )
 def test_conv(build: Any, dtype: str, flags: str) -> None:
     rng, algorithms = np.random.default_rng(3), set()
-    for number, shape in enumerate(conv_shapes(random.Random(4))):
+    shapes = itertools.islice(conv_shapes(random.Random(4)), 8 if EMULATED in os.environ else None)
+    for number, shape in enumerate(shapes):
         x = sample((shape.n, shape.groups, shape.c, *shape.size), dtype, rng)
         w = sample((shape.groups, shape.o, shape.c, *shape.taps), dtype, rng)
         if number % 2:  # channels last, and a flipped kernel as in backward-data
@@ -304,3 +325,20 @@ def test_conv(build: Any, dtype: str, flags: str) -> None:
         algorithms.add(algorithm)
         check(got, reference(wide(x), wide(w), shape), reference(np.abs(wide(x)), np.abs(wide(w)), shape))
     assert algorithms == {0, 1, 2}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not ARM, reason="the emulated instructions are aarch64's")
+@pytest.mark.skipif(EMULATED in os.environ, reason="runs there already")
+def test_on_an_emulated_cpu() -> None:
+    lacking = [flags for flags, needs in NEEDS.items() if not set(needs) <= set(cpu_flags())]
+    qemu = shutil.which("qemu-aarch64")
+    if not lacking or qemu is None:
+        pytest.skip("needs qemu-aarch64 (Debian: qemu-user)" if lacking else "this CPU has all of them")
+    # Python starts slowly there: without plugins, without tests/conftest.py and the torch that it imports
+    command = [qemu, "-cpu", "max,sve=off,pauth-impdef=on", sys.executable, "-m", "pytest", "-q", "--noconftest"]
+    command += ["-p", "no:cacheprovider", __file__, "-k", " or ".join(lacking)]
+    environment = {**os.environ, EMULATED: "max", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout

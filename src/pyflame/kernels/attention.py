@@ -13,9 +13,8 @@ from pyflame.core.device import Target
 from pyflame.core.dtype import bool_
 from pyflame.ir.kernel import Launch, OperandView, Phase, Source
 from pyflame.ir.node import Node
-from pyflame.kernels.contraction import isa_of
 from pyflame.kernels.ctype import stored
-from pyflame.kernels.matmul import Geometry, Isa, align, geometry, round_up
+from pyflame.kernels.matmul import Geometry, Isa, align, geometry, isa_of, round_up
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -67,7 +66,7 @@ def attention_plan(
     >>> attention_plan(AttentionShape(8, 6, 1, 256, 256, 64, 64)).phases
     (('forward', 48),)
     """
-    geo = geometry(dtype, dtype, 4, isa)
+    geo = geometry(dtype, dtype, 4, "neon" if isa.startswith("neon") else isa)
     panels = min(_PANELS, -(-shape.queries // geo.cols))
     if backward:
         panels = min(panels, max(1, _STRIP_BYTES // (4 * geo.cols * shape.keys)))
@@ -230,7 +229,8 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
     shape, backward = made.shape, made.g is not None
     heads, queries, keys, depth, width = shape.heads, shape.queries, shape.keys, shape.depth, shape.width
     dtype = made.query.dtype
-    plan = attention_plan(shape, backward=backward, dtype=dtype.name, isa=isa_of(target), workers=target.workers)
+    isa = isa_of(set(target.isa))
+    plan = attention_plan(shape, backward=backward, dtype=dtype.name, isa=isa, workers=target.workers)
     (bits,) = struct.unpack("=q", struct.pack("=d", made.scale))
     args = [
         heads, shape.share, queries, keys, depth, width, int(made.is_causal), made.mask_kind, bits, *plan.args,

@@ -10,24 +10,13 @@ from pyflame.core.dtype import DType
 from pyflame.core.shape import Shape
 from pyflame.ir.kernel import Launch, Phase, Source
 from pyflame.kernels import conv
-from pyflame.kernels.matmul import EPILOGUE_ARG, Isa, gemm_plan
+from pyflame.kernels.matmul import EPILOGUE_ARG, gemm_plan, isa_of
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 
 # Everything else is summed as float. Bytes are summed in int32 and wrap when they are stored.
 _ACCUMULATOR = {"float64": ("double", 8), "int64": ("int64_t", 8), "int16": ("int16_t", 2)}
 _ACCUMULATOR |= dict.fromkeys(("int32", "int8", "uint8"), ("int32_t", 4))
 MAX_BATCH_AXES = 6
-
-
-def isa_of(target: Target) -> Isa:
-    """The instruction set that pf_gemm.h compiles for, from what the CPU has."""
-    if {"amx_bf16", "amx_int8", "avx512f"} <= set(target.isa):
-        return "amx"
-    if "avx512f" in target.isa:
-        return "avx512"
-    if "asimd" in target.isa:
-        return "neon"
-    return "avx2" if {"avx2", "fma"} <= set(target.isa) else "plain"
 
 
 def accumulator(dtype: DType) -> tuple[str, int]:
@@ -99,7 +88,7 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> 
     plan = gemm_plan(
         m, n, k, prod(rows.batch), a_dtype=a.dtype.name, b_dtype=b.dtype.name, acc_bytes=acc_bytes,
         a_shared=not any(rows.a_steps), b_shared=not any(rows.b_steps), a_strides=a_strides, b_strides=b_strides,
-        isa=isa_of(target), workers=target.workers,
+        isa=isa_of(set(target.isa)), workers=target.workers,
     )  # fmt: skip
 
     def padded(values: tuple[int, ...]) -> list[int]:
@@ -134,7 +123,7 @@ def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
         x_dtype=x.dtype.name,
         w_dtype=w.dtype.name,
         acc_bytes=acc_bytes,
-        isa=isa_of(target),
+        isa=isa_of(set(target.isa)),
         workers=target.workers,
     )
     args = [*shape.args, *x_strides, *w.strides, *plan.args]

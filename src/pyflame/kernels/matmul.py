@@ -10,7 +10,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal
 
-Isa = Literal["amx", "avx512", "avx2", "neon", "plain"]
+Isa = Literal["amx", "avx512", "avx2", "neon_mmla", "neon_dot", "neon", "plain"]
 
 EPILOGUE_ARG = 36
 """PF_GEMM_ARGS: the first arg that belongs to the epilogue."""
@@ -19,8 +19,17 @@ ITEMSIZE = {
     **{"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2},
     **{"int16": 2, "int8": 1, "uint8": 1, "bool_": 1},
 }
-_VECTOR_BYTES = {"amx": 64, "avx512": 64, "avx2": 32, "neon": 16, "plain": 16}
-_ROWS = {"amx": 14, "avx512": 14, "avx2": 6, "neon": 12, "plain": 6}
+_VECTOR_BYTES = {"amx": 64, "avx512": 64, "avx2": 32}  # others: 16
+_ROWS = {"amx": 14, "avx512": 14, "avx2": 6, "neon_mmla": 12, "neon_dot": 12, "neon": 12, "plain": 6}
+# What makes an instruction set, best first: the compiler's macros, and the names that Linux has for the same.
+_NEEDS: dict[Isa, tuple[set[str], set[str]]] = {
+    "amx": ({"__AMX_BF16__", "__AMX_INT8__", "__AVX512F__"}, {"amx_bf16", "amx_int8", "avx512f"}),
+    "avx512": ({"__AVX512F__"}, {"avx512f"}),
+    "avx2": ({"__AVX2__", "__FMA__"}, {"avx2", "fma"}),
+    "neon_mmla": ({"__ARM_FEATURE_MATMUL_INT8", "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC"}, {"i8mm", "bf16"}),
+    "neon_dot": ({"__ARM_FEATURE_DOTPROD"}, {"asimddp"}),
+    "neon": ({"__aarch64__"}, {"asimd"}),
+}
 _BYTES = ("int8", "uint8")
 
 _PACK_PANELS = 4
@@ -64,22 +73,20 @@ class GemmPlan:
     """The value of PF_THIN in the source."""
 
 
-def isa_of(macros: Set[str]) -> Isa:
-    """The instruction set that pf_gemm.h compiles for, from the compiler's predefined macros."""
-    if {"__AMX_BF16__", "__AMX_INT8__", "__AVX512F__"} <= macros:
-        return "amx"
-    if "__AVX512F__" in macros:
-        return "avx512"
-    if "__aarch64__" in macros:
-        return "neon"
-    return "avx2" if {"__AVX2__", "__FMA__"} <= macros else "plain"
+def isa_of(features: Set[str]) -> Isa:
+    """The instruction set that pf_gemm.h compiles for, from the compiler's predefined macros or the CPU's features."""
+    return next((isa for isa, needs in _NEEDS.items() if any(need <= features for need in needs)), "plain")
 
 
 def geometry(a_dtype: str, b_dtype: str, acc_bytes: int, isa: Isa) -> Geometry:
     """The panel geometry of a build, as the macros of pf_gemm.h choose it."""
-    lanes = _VECTOR_BYTES[isa] // acc_bytes
+    lanes = _VECTOR_BYTES.get(isa, 16) // acc_bytes
     if isa == "amx" and (a_dtype == b_dtype == "bfloat16" or (a_dtype in _BYTES and b_dtype in _BYTES)):
         return Geometry(32, 2 * lanes, 16, lanes, 4 // ITEMSIZE[a_dtype], 16, 4, 4)
+    if isa == "neon_mmla" and a_dtype == b_dtype and a_dtype in ("bfloat16", *_BYTES):
+        return Geometry(12, 8, 2, 4, 8 // ITEMSIZE[a_dtype], 1, 8, 4)
+    if isa == "neon_dot" and a_dtype == b_dtype and a_dtype in _BYTES:
+        return Geometry(12, 8, 1, 4, 4, 1, 4, 4)
     return Geometry(_ROWS[isa], 2 * lanes, 1, lanes, 1, 1, acc_bytes, acc_bytes)
 
 

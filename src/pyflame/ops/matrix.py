@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import FLOAT8, DType, bool_
+from pyflame.core.dtype import FLOAT8, DType, bool_, int8, int32
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, apply, as_number, cast, common_dtype, composite, is_number, primitive
@@ -152,6 +152,33 @@ def mm(x: Node, y: Node) -> Node:
     """
     _ranks("mm", 2, x=x, y=y)
     return F.matmul(x, y)
+
+
+def _int8_samples() -> list[Sample]:
+    r = np.random.default_rng(1).integers
+    sizes = [(3, 4, 5), (33, 65, 17), (1, 40, 64), (2, 0, 3)]
+    return [Sample((r(-128, 128, (m, k)).astype("int8"), r(-128, 128, (k, n)).astype("int8"))) for m, k, n in sizes]
+
+
+@composite(
+    reference=lambda x, y: np.matmul(x.astype("int32"), y.astype("int32")),
+    torch="_int_mm",
+    method=False,
+    samples=_int8_samples,
+)
+def _int_mm(x: Node, y: Node) -> Node:
+    """Product of two int8 matrices, added up and given in int32, as quantised layers want it.
+
+    >>> pf._int_mm(pf.full((2, 3), 100, dtype=pf.int8), pf.full((3, 2), 100, dtype=pf.int8))
+    tensor([[30000, 30000],
+            [30000, 30000]], dtype=int32)
+    """
+    _ranks("_int_mm", 2, x=x, y=y)
+    if x.dtype is not int8 or y.dtype is not int8:
+        raise DTypeError(f"[_int_mm] expected int8 matrices but got {x.dtype.name} and {y.dtype.name}")
+    if x.shape[1] != y.shape[0]:
+        raise ShapeError(f"[_int_mm] expected inner sizes to match but got {x.shape} @ {y.shape}")
+    return _product(x, y, int32)
 
 
 @composite(

@@ -13,6 +13,7 @@
 #ifndef PF_ATTENTION_H
 #define PF_ATTENTION_H
 
+#define PF_OWN_PANELS 1 /* its panels are of floats, or of AMX's tiles */
 #include "pf_gemm.h"
 
 enum { PF_BLOCK = PF_BACKWARD ? 128 : 256, PF_PANELS = 4 }; /* keys of a block; panels of queries taken together */

@@ -3,7 +3,8 @@
  *   C[rows, cols] (+)= sum_w  A_panel[w, rows] * B_panel[w, cols]
  *
  * Packed form. A "word" is what one multiply step eats: one element in the accumulator's type for the vector
- * kernel, or PF_GROUP neighbours along k (4 bytes: 2 bf16 or 4 int8) for AMX.
+ * kernel, or PF_GROUP neighbours along k: 4 bytes (2 bf16 or 4 int8) for AMX and NEON's dot products, 8 bytes (4 bf16
+ * or 8 int8) for NEON's matrix products.
  *   B panel: [word][width], width = PF_NR, the last one rounded up to whole vectors.
  *   A panel: [word][height], height = PF_MR, the last one exact; for AMX [16-word step][height][16 words].
  * Everything a panel is rounded up by holds zeros, so no kernel needs masks.
@@ -102,15 +103,40 @@ typedef PF_GLUE(pf_store_, PF_B_T) pf_b_t;
 
 /* ---- geometry ---- */
 
+/* NEON's words of several elements: of one type, and not where a file lays out panels itself (PF_OWN_PANELS). */
+#if defined(__aarch64__) && PF_A_TAG == PF_B_TAG && !defined(PF_OWN_PANELS)
+#define PF_NEON_WORDS 1
+#else
+#define PF_NEON_WORDS 0
+#endif
+#if defined(__ARM_FEATURE_MATMUL_INT8) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define PF_HAS_MMLA 1
+#else
+#define PF_HAS_MMLA 0
+#endif
+
 #if defined(__AMX_BF16__) && PF_A_TAG == PF_TAG_bfloat16 && PF_B_TAG == PF_TAG_bfloat16
 #define PF_AMX 1
 #define PF_GROUP 2
 #elif defined(__AMX_INT8__) && PF_IS_BYTE(PF_A_TAG) && PF_IS_BYTE(PF_B_TAG)
 #define PF_AMX 1
 #define PF_GROUP 4
+#elif PF_NEON_WORDS && PF_HAS_MMLA && PF_IS_BYTE(PF_A_TAG)
+#define PF_MMLA 1
+#define PF_GROUP 8
+#elif PF_NEON_WORDS && PF_HAS_MMLA && PF_A_TAG == PF_TAG_bfloat16
+#define PF_MMLA 1
+#define PF_GROUP 4
+#elif PF_NEON_WORDS && defined(__ARM_FEATURE_DOTPROD) && PF_IS_BYTE(PF_A_TAG)
+#define PF_GROUP 4
 #else
-#define PF_AMX 0
 #define PF_GROUP 1
+#endif
+#ifndef PF_AMX
+#define PF_AMX 0
+#endif
+#ifndef PF_MMLA
+#define PF_MMLA 0
 #endif
 
 #if defined(__AVX512F__)
@@ -143,9 +169,15 @@ typedef uint32_t pf_word_t;
 #else
 #define PF_MR 6
 #endif
-#define PF_ROW_STEP 1
+#define PF_ROW_STEP (PF_MMLA ? 2 : 1) /* heights are whole tiles */
 #define PF_WORD_STEP 1
+#if PF_MMLA
+typedef uint64_t pf_word_t;
+#elif PF_GROUP > 1
+typedef uint32_t pf_word_t;
+#else
 typedef PF_ACC_T pf_word_t;
+#endif
 #endif
 
 /* The element alignment lets one type serve packed panels and user memory; may_alias lets it read words. */
@@ -257,10 +289,32 @@ PF_ALWAYS_INLINE void pf_kernel_begin(void) {}
 PF_ALWAYS_INLINE void pf_kernel_end(void) {}
 PF_ALWAYS_INLINE int64_t pf_kernel_permit(void) { return 0; }
 
+#if PF_GROUP > 1
+#include "pf_neon.h"
+#else
+
 /* Row r of A in a step: a broadcast of a scalar from memory, or a lane of a vector where multiply-adds take one. */
 enum { PF_LEFT_VECS = PF_NEON ? PF_MR / PF_LANES : 1 };
 #define PF_LEFT(r)                                                                                             \
   ((PF_ACC_T)(PF_NEON && (r) < rows / PF_LANES * PF_LANES ? left[(r) / PF_LANES][(r) % PF_LANES] : a[r]))
+
+/* acc[r][v] += row r of A by vector v of B, for one word of k. */
+PF_ALWAYS_INLINE void pf_step(const int rows, const int vecs, const pf_word_t *a, const pf_word_t *b, pf_vec (*acc)[PF_NV]) {
+  pf_vec column[PF_NV], left[PF_LEFT_VECS];
+#pragma GCC unroll 8
+  for (int r = 0; PF_NEON && r < rows / PF_LANES; r++) left[r] = *(const pf_vec *)(a + r * PF_LANES);
+#pragma GCC unroll 2
+  for (int v = 0; v < vecs; v++) column[v] = *(const pf_vec *)(b + v * PF_LANES);
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < vecs; v++) acc[r][v] += PF_LEFT(r) * column[v];
+}
+
+#endif
+#if !PF_MMLA
+#define pf_turn(rows, vecs, acc) ((void)0)
+#endif
 
 PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, const pf_word_t *a, const pf_word_t *b,
                                PF_ACC_T *c, int64_t ldc, int resume) {
@@ -269,20 +323,14 @@ PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, co
   for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) acc[r][v] = resume ? *(pf_vec *)(c + r * ldc + v * PF_LANES) : (pf_vec){0};
+  pf_turn(rows, vecs, acc);
   for (; words > 0; words--, a += rows, b += vecs * PF_LANES) {
-    pf_vec column[PF_NV], left[PF_LEFT_VECS];
-#pragma GCC unroll 8
-    for (int r = 0; PF_NEON && r < rows / PF_LANES; r++) left[r] = *(const pf_vec *)(a + r * PF_LANES);
     /* B comes from L2: ask for it a few hundred cycles ahead (a prefetch past the panel's end is harmless). */
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) __builtin_prefetch(b + (24 * vecs + v) * PF_LANES);
-#pragma GCC unroll 2
-    for (int v = 0; v < vecs; v++) column[v] = *(const pf_vec *)(b + v * PF_LANES);
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-      for (int v = 0; v < vecs; v++) acc[r][v] += PF_LEFT(r) * column[v];
+    pf_step(rows, vecs, a, b, acc);
   }
+  pf_turn(rows, vecs, acc);
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -299,8 +347,12 @@ PF_UNUSED static void pf_micro(int64_t height, int64_t width, int64_t words, con
       pf_block(n, 1, words, a, b, c, ldc, resume);                                                             \
     break;
   switch (height) {
+#if PF_MMLA
+    PF_ROWS(2) PF_ROWS(4) PF_ROWS(6) PF_ROWS(8) PF_ROWS(10) PF_ROWS(12)
+#else
     PF_ROWS(1) PF_ROWS(2) PF_ROWS(3) PF_ROWS(4) PF_ROWS(5) PF_ROWS(6)
-#if PF_MR > 6
+#endif
+#if PF_MR > 6 && !PF_MMLA
     PF_ROWS(7) PF_ROWS(8) PF_ROWS(9) PF_ROWS(10) PF_ROWS(11) PF_ROWS(12)
 #endif
 #if PF_MR > 12

@@ -14,7 +14,7 @@
 
 /* The word of a line that starts at src and of which `left` elements remain (only the first PF_GROUP are read). */
 PF_ALWAYS_INLINE pf_word_t PF_PACK_WORD(const PF_PACK_T *src, int64_t k_stride, int64_t left) {
-#if PF_AMX
+#if PF_GROUP > 1
   pf_word_t word = 0;
   for (int64_t g = 0; g < PF_GROUP && g < left; g++) {
     const PF_PACK_T element = src[g * k_stride];
@@ -59,13 +59,16 @@ PF_ALWAYS_INLINE pf_vec PF_PACK_VECTOR(const PF_PACK_T *src) {
 PF_UNUSED static void PF_PACK_COLUMNS(pf_word_t *dst, int64_t width, const PF_PACK_T *src, int64_t count, int64_t k,
                                       int64_t stride, int64_t k_stride) {
   /* Whether a word in memory is a word of the panel, so that nothing has to be converted. */
-  const int same_word = PF_AMX || ((PF_PACK_TAG == PF_TAG_float32 || PF_PACK_TAG == PF_TAG_int32) && sizeof(pf_word_t) == 4);
+  const int same_word = PF_GROUP > 1 || ((PF_PACK_TAG == PF_TAG_float32 || PF_PACK_TAG == PF_TAG_int32) && sizeof(pf_word_t) == 4);
   const int64_t whole = k / PF_GROUP, words = pf_words(k);
   int64_t w = 0;
-  if (k_stride == 1 && same_word && count >= 4 && whole >= 4) {
+  if (k_stride == 1 && sizeof(pf_word_t) == 8 && PF_GROUP > 1) {
+    for (; w < whole; w++)
+      for (int64_t c = 0; c < count; c++) __builtin_memcpy(dst + w * width + c, src + c * stride + w * PF_GROUP, 8);
+  } else if (k_stride == 1 && same_word && count >= 4 && whole >= 4) {
     pf_transpose((uint32_t *)dst, width, (const char *)src, stride * (int64_t)sizeof(PF_PACK_T), count, whole);
     w = whole;
-  } else if (k_stride == 1 && sizeof(pf_word_t) == 4 && !PF_AMX && count >= 4 && count <= PF_NR && whole >= 16) {
+  } else if (k_stride == 1 && sizeof(pf_word_t) == 4 && PF_GROUP == 1 && count >= 4 && count <= PF_NR && whole >= 16) {
     /* Convert 16 elements of every line, then transpose the square. */
     for (; w + 16 <= whole; w += 16) {
       pf_word_t square[PF_NR][16];
@@ -77,14 +80,18 @@ PF_UNUSED static void PF_PACK_COLUMNS(pf_word_t *dst, int64_t width, const PF_PA
     for (; w < whole; w++) {
       const PF_PACK_T *line = src + w * PF_GROUP * k_stride;
       pf_word_t *to = dst + w * width;
-#if PF_NEON
+#if PF_NEON && PF_GROUP == 1
       /* Panels are narrow there: the overhead of a loop would be most of it. */
       if (count == PF_NR)
         for (int v = 0; v < PF_NV; v++) *(pf_vec *)(to + v * PF_LANES) = PF_PACK_VECTOR(line + v * PF_LANES);
       else
 #endif
-#if !PF_AMX
+#if PF_GROUP == 1
         for (int64_t c = 0; c < count; c++) to[c] = PF_PACK_LOAD(line + c);
+#elif PF_NEON
+      int64_t c = 0;
+      for (; c + 8 <= count; c += 8) pf_interleave(to + c, line + c, k_stride);
+      for (; c < count; c++) to[c] = PF_PACK_WORD(line + c, k_stride, PF_GROUP);
 #elif PF_GROUP == 2
       for (int64_t c = 0; c < count; c++) to[c] = (uint32_t)line[c] | (uint32_t)line[c + k_stride] << 16;
 #else

@@ -32,7 +32,7 @@ _ISA_FLAGS = {
     "avx512_fp16": "-mavx512fp16", "avx512_vnni": "-mavx512vnni", "amx_tile": "-mamx-tile", "amx_bf16": "-mamx-bf16",
     "amx_int8": "-mamx-int8",
 }  # fmt: skip
-# aarch64: what -march=armv8-a is extended by. NEON ("asimd") is a part of it.
+# aarch64: what -march is extended by. NEON ("asimd") is a part of it.
 _ARM_EXTENSIONS = {
     "asimd": "simd", "atomics": "lse", "asimdhp": "fp16", "asimddp": "dotprod", "asimdfhm": "fp16fml", "bf16": "bf16",
     "i8mm": "i8mm", "sve": "sve", "sve2": "sve2",
@@ -57,7 +57,8 @@ def _isa_options(isa: Sequence[str]) -> list[str]:
     if "avx512f" in isa:
         options.append("-mprefer-vector-width=512")
     if extensions:
-        options.append("-march=" + "+".join(("armv8-a", *extensions)))
+        # gcc has the intrinsics of dot products for 8.2 and later only; a CPU with them has what 8.2 asks for.
+        options.append("-march=" + "+".join(("armv8.2-a" if "asimddp" in isa else "armv8-a", *extensions)))
     return options
 
 
@@ -84,28 +85,32 @@ class CompilerC(KernelTable[int]):
     def __init__(self, path: str, cache: DiskCache | None = None) -> None:
         self.path = path
         self.cache = cache or DiskCache()
-        self.version, flags = self._probe()
+        self.version, self.isa, flags = self._probe()
         self.flags = (*flags, *knobs.CPU_FLAGS.text().split())
         folder = include_dir()
         headers = b"".join(p.read_bytes() for p in sorted([*folder.glob("*.h"), *folder.parent.glob("*.c")]))
         super().__init__(self.cache, digest(self.version, " ".join(self.flags), headers))
 
-    def _probe(self) -> tuple[str, tuple[str, ...]]:
-        """The compiler's version and which of the wanted flags it knows; remembered on disk for this very binary."""
+    def _probe(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        """The compiler's version, what it knows of this CPU's instruction sets, and the flags for that.
+
+        Remembered on disk for this very binary.
+        """
         real = os.path.realpath(self.path)
         status = os.stat(real)
-        wanted = [*_VECTORISE, *_isa_options(cpu_flags())]
-        name = digest("probe", real, str(status.st_mtime_ns), str(status.st_size), *BASE_FLAGS, *wanted)
+        isa, extras = cpu_flags(), list(_VECTORISE)
+        wanted = [*BASE_FLAGS, *extras, *_isa_options(isa)]
+        name = digest("probe isa", real, str(status.st_mtime_ns), str(status.st_size), *wanted)
         known = self.cache.read(name)
-        if known is not None:
-            version, flags = json.loads(known)
-            return version, tuple(flags)
-        version = subprocess.run([self.path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-        flags = [*BASE_FLAGS, *wanted]
-        if not self._accepts(flags):
-            flags = [*BASE_FLAGS, *(f for f in wanted if self._accepts([*BASE_FLAGS, f]))]
-        self.cache.write(name, json.dumps([version, flags]).encode())
-        return version, tuple(flags)
+        if known is None:
+            version = subprocess.run([self.path, "--version"], capture_output=True, text=True, check=False).stdout
+            if not self._accepts(wanted):
+                extras = [flag for flag in extras if self._accepts([*BASE_FLAGS, flag])]
+                isa = tuple(one for one in isa if self._accepts([*BASE_FLAGS, *_isa_options((one,))]))
+            known = json.dumps([version.strip(), isa, [*BASE_FLAGS, *extras, *_isa_options(isa)]]).encode()
+            self.cache.write(name, known)
+        version, isa, flags = json.loads(known)
+        return version, tuple(isa), tuple(flags)
 
     def _accepts(self, flags: Sequence[str]) -> bool:
         with scratch_folder() as folder:

@@ -8,6 +8,7 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,13 +34,17 @@ class CPUDevice:
 
     def __init__(self) -> None:
         self.workers = knobs.THREADS.integer() or len(os.sched_getaffinity(0))
-        isa = cpu_flags()
-        self.target = Target("cpu", "c", isa, self.workers, matrix_core="amx" if "amx_bf16" in isa else "")
         self.pool = HostPool()
         self.lock = rlock()
         self._opening = rlock()
         self._compiler: Any = _UNKNOWN
         self._runner: Any = None
+
+    @cached_property
+    def target(self) -> Target:
+        """What plans are made for: the instruction sets that both the CPU and the compiler know."""
+        isa = self.compiler.isa if self.compiler else cpu_flags()
+        return Target("cpu", "c", isa, self.workers, matrix_core="amx" if "amx_bf16" in isa else "")
 
     @property
     def compiler(self) -> CompilerC | None:
