@@ -13,7 +13,6 @@ import importlib as _importlib
 import sys as _sys
 
 import pyflame.ops as _ops  # noqa: F401  declares the catalogue
-from pyflame.core.cache_folder import cache_dir
 from pyflame.core.dtype import (
     DType,
     as_dtype,
@@ -176,7 +175,6 @@ __all__ = [
     "bfloat16",
     "bincount",
     "bool_",
-    "cache_dir",
     "can_fuse",
     "cdouble",
     "cfloat",
@@ -319,6 +317,7 @@ _LATER = {
     "sim": ("tensor.sim", None),
     "GradScaler": ("optim", "GradScaler"),
     "annotate": ("profiling", "annotate"),
+    "cache_dir": ("core.cache_folder", "cache_dir"),
     "compile": ("compiler", "compile"),
     "compile_kernel": ("tensor.kernels", "compile_kernel"),
     "load": ("io", "load"),

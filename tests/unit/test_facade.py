@@ -78,6 +78,26 @@ assert not devices._open
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_rooms_of_gpus_wait_for_a_gpu() -> None:
+    """Neither the import nor work on the CPU loads them, nor what looks through files, compiles or simulates."""
+    program = """
+import os, sys
+os.environ["PYFLAME_DEVICE"] = "cpu"
+import pyflame as pf
+gpu = ("runtime.gpu", "runtime.cuda", "runtime.rocm", "runtime.sim", "engine.gpu", "engine.capture", "engine.branches",
+       "engine.libraries", "engine.aot", "engine.user", "codegen.gpu", "libs.cuda", "libs.rocm")
+host = ("runtime.cpu", "runtime.cache", "libs.cpu", "core.cache_folder")
+def loaded(rooms):
+    return [m for m in sys.modules if m.removeprefix("pyflame.").startswith(rooms)]
+assert not loaded(gpu + host), loaded(gpu + host)
+assert pf.jit(lambda x: (x @ x).sum())(pf.ones(4, 4)).item() == 64
+assert not loaded(gpu), loaded(gpu)
+assert loaded(host)
+"""
+    done = python(program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_import_is_quick(tmp_path: Path) -> None:
     """At most twice the processor time of NumPy's own import, beside it, with bytecode as an installed package has."""
     program = (

@@ -20,8 +20,12 @@ The offset numbers independent streams of 2**64 blocks each, so a caller adds 1 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = [
     "philox_blocks",

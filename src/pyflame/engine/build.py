@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.texts import kernel_texts
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Launch, Plan, Source
-from pyflame.runtime.cpu.device import CPUDevice
+
+if TYPE_CHECKING:
+    from pyflame.runtime.cpu.device import CPUDevice
 
 
 def _first_writes(plan: Plan) -> dict[int, int]:

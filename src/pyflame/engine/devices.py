@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import DeviceError
 from pyflame.core.locks import lock
 from pyflame.core.state import state
 from pyflame.runtime.base import Device, GpuDevice
-from pyflame.runtime.cpu.device import CPUDevice
-from pyflame.runtime.cuda.device import CUDA
 from pyflame.runtime.null.device import NullDevice
-from pyflame.runtime.rocm.device import ROCM
-from pyflame.runtime.sim.device import restart, simulated
 
-# Kinds of GPUs, in the order in which one is chosen.
-GPUS = {"cuda": CUDA, "rocm": ROCM}
+if TYPE_CHECKING:
+    from pyflame.runtime.cpu.device import CPUDevice
+    from pyflame.runtime.gpu.vendor import Vendor
+
+
+class _Vendors(dict[str, "Vendor"]):
+    """Kinds of GPUs. Their rooms are imported when one is asked for: a tenth of what importing pyflame would cost."""
+
+    def __missing__(self, kind: str) -> Vendor:
+        found: Vendor = getattr(import_module(f"pyflame.runtime.{kind}.device"), kind.upper())
+        return self.setdefault(kind, found)
+
+
+GPUS = _Vendors()
 
 _open: dict[DeviceId, Device] = {}
 _lock = lock()
@@ -38,12 +49,16 @@ def current_of(kind: str) -> DeviceId:
 
 def _make(device: DeviceId) -> Device:
     if device == CPU:
-        return CPUDevice()
+        return cast("Device", import_module("pyflame.runtime.cpu.device").CPUDevice())
     if device.kind == "null":
         return NullDevice(device.target)
     if device.kind == "sim":
-        return simulated(device.target).open(device.index)
+        return cast("Device", _simulator().simulated(device.target).open(device.index))
     return GPUS[device.kind].open(device.index)
+
+
+def _simulator() -> Any:
+    return import_module("pyflame.runtime.sim.device")
 
 
 def restart_simulated(device: DeviceId) -> None:
@@ -52,7 +67,7 @@ def restart_simulated(device: DeviceId) -> None:
         raise DeviceError(f"[device] expected a simulated device but got {device}; restart the process for a GPU")
     with _lock:
         _open.pop(device, None)
-        restart(device.target, device.index)
+        _simulator().restart(device.target, device.index)
 
 
 def opened() -> list[Device]:
@@ -62,9 +77,7 @@ def opened() -> list[Device]:
 
 def cpu() -> CPUDevice:
     """The host."""
-    device = get_device(CPU)
-    assert isinstance(device, CPUDevice)
-    return device
+    return cast("CPUDevice", get_device(CPU))
 
 
 __all__ = ["GPUS", "Device", "GpuDevice", "cpu", "current_of", "get_device", "opened", "restart_simulated"]

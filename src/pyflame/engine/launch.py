@@ -13,10 +13,8 @@ from pyflame.core.device import CPU
 from pyflame.core.trace import TraceEvent
 from pyflame.engine import reference
 from pyflame.engine.build import Executable
-from pyflame.engine.capture import CapturedRunner
 from pyflame.engine.commit import Commit, write_all
 from pyflame.engine.devices import cpu
-from pyflame.engine.gpu import GpuExecutable
 from pyflame.engine.value import Value, share_numpy, to_numpy
 from pyflame.ir import Node
 from pyflame.ir.kernel import Plan
@@ -114,15 +112,27 @@ def run_and_commit(
         write_all(commit(runner.run(inputs, constants, timed, lines, given)))
 
 
+def on_host(runner: Runner) -> bool:
+    """Whether a runner has nothing to do with a GPU, as far as that can be told without the rooms of GPUs."""
+    return isinstance(runner, Executable | References | Nothing)
+
+
 def runner_for(graph: Graph, plan: Plan, device: Device) -> Runner:
     """What runs a plan on a device."""
     if device.id.kind == "null":
         return Nothing(plan)
     if device.gpu is not None:
+        from pyflame.engine.gpu import GpuExecutable  # the rooms of GPUs cost a fifth of what importing pyflame does
+
         return GpuExecutable(plan, device.gpu)
     return References(graph) if device.interprets else Executable(plan, cpu())
 
 
 def replayed(runner: Runner, arguments: Collection[int]) -> Runner:
     """The runner of a jitted function: on a GPU it replays captured graphs. `arguments`: inputs that change place."""
+    if on_host(runner):
+        return runner
+    from pyflame.engine.capture import CapturedRunner
+    from pyflame.engine.gpu import GpuExecutable
+
     return CapturedRunner(runner, arguments) if isinstance(runner, GpuExecutable) else runner

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError
 from pyflame.engine.devices import get_device
-from pyflame.runtime.base import Allocator
-from pyflame.runtime.gpu.device import GpuDevice
-from pyflame.runtime.gpu.pinned import PinnedBlock
-from pyflame.runtime.gpu.pinned import PinnedPool as PinnedMemoryPool
-from pyflame.runtime.gpu.stream import Stream
+from pyflame.runtime.base import Allocator, GpuDevice
 from pyflame.runtime.stats import MemoryStats, shown
+
+if TYPE_CHECKING:
+    from pyflame.runtime.gpu.pinned import PinnedBlock
+    from pyflame.runtime.gpu.pinned import PinnedPool as PinnedMemoryPool
+    from pyflame.runtime.gpu.stream import Stream
+
+# Types of GPUs, whose rooms are imported when they are first asked for.
+_LATER = {
+    "PinnedBlock": ("pinned", "PinnedBlock"),
+    "PinnedMemoryPool": ("pinned", "PinnedPool"),
+    "Stream": ("stream", "Stream"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    file, member = _LATER[name]
+    return getattr(import_module(f"pyflame.runtime.gpu.{file}"), member)
 
 
 def pool_of(op: str, device: DeviceId) -> Allocator:
@@ -23,8 +41,8 @@ def pool_of(op: str, device: DeviceId) -> Allocator:
 
 def gpu_of(op: str, device: DeviceId) -> GpuDevice:
     """An opened GPU."""
-    found = get_device(device)
-    if not isinstance(found, GpuDevice):
+    found = get_device(device).gpu
+    if found is None:
         raise DeviceError(f"[{op}] expected a GPU but got {device}; name one, such as 'cuda:0' or 'rocm:0'")
     return found
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from pyflame.core import knobs
-from pyflame.engine.capture import NOT_CALLED, REPLAYED, CapturedRunner
-from pyflame.engine.launch import Runner
+from pyflame.engine.launch import Runner, on_host
 from pyflame.ir.kernel import CompiledKernel, LibraryCall, Plan
 
 
@@ -30,6 +29,10 @@ def debug_print(plan: Plan, runner: Runner) -> None:
 
 def replay_text(runner: Runner) -> str:
     """Whether a jitted function's last call was replayed as a graph, and if not why; empty: there are no graphs."""
+    if on_host(runner):
+        return ""
+    from pyflame.engine.capture import NOT_CALLED, REPLAYED, CapturedRunner  # not before a GPU is used
+
     if not isinstance(runner, CapturedRunner):
         return ""
     if knobs.DEBUG.text() != "0":

@@ -10,7 +10,6 @@ from pyflame.core.errors import NotAvailableError, ROCmNotAvailableError
 from pyflame.engine.choice import ORDER
 from pyflame.engine.devices import GPUS, cpu, get_device, opened, restart_simulated
 from pyflame.engine.evaluate import clear_plans, plan_stats
-from pyflame.runtime.cache import stats
 
 
 def present() -> list[DeviceId]:
@@ -84,6 +83,8 @@ def compile_stats() -> CompileStats:
     >>> pf.compile_stats().plan_hits + pf.compile_stats().plan_misses > before.plan_hits + before.plan_misses
     True
     """
+    from pyflame.runtime.cache import stats  # not at the start: files and hashes are for those who compile
+
     return CompileStats(
         stats.compiles,
         stats.compile_seconds,

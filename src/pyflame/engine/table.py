@@ -12,7 +12,6 @@ from pyflame.ir.implementation import Implementation, Table
 from pyflame.ir.opdef import KERNEL
 from pyflame.kernels import KernelSpec, specs
 from pyflame.kernels.blas import blas_spec
-from pyflame.libs.cpu.openblas import find_openblas
 from pyflame.runtime.base import Device, GpuDevice
 
 
@@ -64,6 +63,8 @@ def implementations(target: Target) -> Table:
 def _add_libraries(target: Target) -> None:
     """Libraries of this machine compete where its own CPU is the target."""
     if target.language == "c" and target == get_device(CPU).target and ("matmul", "openblas") not in specs():
+        from pyflame.libs.cpu.openblas import find_openblas  # not at the start: it looks through files
+
         found = find_openblas()
         if found is not None:
             blas_spec(found.name, found.functions)

@@ -5,15 +5,18 @@ A device is a number, a name or None: the current device where that is of the ki
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyflame.core.device import DeviceId, parse_device
 from pyflame.core.errors import DeviceError, DeviceNameError
 from pyflame.core.state import state
 from pyflame.engine import services
 from pyflame.engine.devices import current_of
-from pyflame.engine.memory import MemoryStats, PinnedMemoryPool, gpu_of
+from pyflame.engine.memory import MemoryStats, gpu_of
 from pyflame.tensor import devices, memory, streams
+
+if TYPE_CHECKING:
+    from pyflame.engine.memory import PinnedMemoryPool
 
 
 class GpuKind:
