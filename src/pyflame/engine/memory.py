@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError
 from pyflame.engine.devices import get_device
-from pyflame.runtime.base import Allocator, GpuDevice
+from pyflame.runtime.base import Allocator
 from pyflame.runtime.stats import MemoryStats, shown
 
 if TYPE_CHECKING:
+    from pyflame.runtime.gpu.device import GpuDevice
     from pyflame.runtime.gpu.pinned import PinnedBlock
     from pyflame.runtime.gpu.pinned import PinnedPool as PinnedMemoryPool
     from pyflame.runtime.gpu.stream import Stream
@@ -44,7 +45,7 @@ def gpu_of(op: str, device: DeviceId) -> GpuDevice:
     found = get_device(device).gpu
     if found is None:
         raise DeviceError(f"[{op}] expected a GPU but got {device}; name one, such as 'cuda:0' or 'rocm:0'")
-    return found
+    return cast("GpuDevice", found)
 
 
 def summary(device: DeviceId) -> str:
