@@ -1,7 +1,7 @@
 """Recurrent layers: RNN, GRU, LSTM and their cells, with PyTorch's names, gate order and layouts.
 
 A layer multiplies its whole input sequence by the input weights at once; what remains per step is the small product
-with the hidden state. The steps are unrolled in the graph.
+with the hidden state. All steps are one op of the catalogue (`ops/recurrent.py`), unrolled when a plan is made.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError
+from pyflame.ir.opdef import OPS
 from pyflame.nn.init import uniform_
 from pyflame.nn.module import Module
 from pyflame.nn.parameter import Parameter, new_parameter
@@ -19,6 +20,7 @@ from pyflame.nn.utils.rnn import PackedSequence, pack_padded_sequence, padded_ro
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS as F
+from pyflame.tensor.dispatch import call
 
 State = tuple[Tensor, ...]  # (h,) or (h, c)
 # One step: the projected input, the state before it and the weights -> the state after it.
@@ -61,25 +63,26 @@ def _lstm_step(x: Tensor, state: State, weights: Weights) -> State:
     return (h if weights.hr is None else F["linear"](h, weights.hr), c)
 
 
-def _unrolled(
-    step: Step, x: Tensor, state: State, weights: Weights, backwards: bool, inside: list[Tensor] | None
+def _whole(
+    kind: str, x: Tensor, state: State, weights: Weights, backwards: bool, inside: Tensor | None
 ) -> tuple[Tensor, State]:
-    """All outputs (time, batch, features) and the last state. `inside`: (batch, 1) for each step, false in padding."""
-    steps = list(enumerate(F["linear"](x, weights.ih, weights.bias_ih).unbind(0)))
-    outputs = []
-    for number, projected in reversed(steps) if backwards else steps:
-        after = step(projected, state, weights)
-        if inside is not None:  # a sequence that has ended, or has not begun, keeps its state
-            after = tuple(F["where"](inside[number], new, old) for new, old in zip(after, state, strict=True))
-        state = after
-        outputs.append(state[0])
-    return F["stack"](outputs[::-1] if backwards else outputs), state
+    """All outputs (time, batch, features) and the last state. `inside`: (time, batch, 1), false in padding."""
+    bias, own = weights.bias_ih, None
+    if kind == "gru":  # the reset gate acts on the product with h and its bias
+        own = weights.bias_hh
+    elif bias is not None and weights.bias_hh is not None:
+        bias = bias + weights.bias_hh
+    cells = state[1] if len(state) == 2 else None
+    projected = F["linear"](x, weights.ih, bias)
+    args = (projected, state[0], weights.hh, kind, backwards, cells, own, weights.hr, inside)
+    outputs, *last = call(OPS["recurrent"].fn, args, {})
+    return outputs, tuple(last)
 
 
-def _nonlinearity(op: str, name: str) -> Step:
+def _nonlinearity(op: str, name: str) -> str:
     if name not in ("tanh", "relu"):
         raise ArgumentError(f"[{op}] expected 'tanh' or 'relu' as nonlinearity but got {name!r}")
-    return _plain_step(name)
+    return name
 
 
 def _reset(module: Module, hidden_size: int) -> None:
@@ -90,7 +93,7 @@ def _reset(module: Module, hidden_size: int) -> None:
 
 
 class RNNBase(Module):
-    """Layers over a sequence. Subclasses give the number of gates, of state tensors, and the step."""
+    """Layers over a sequence. Subclasses give the number of gates, of state tensors, and the kind."""
 
     gates: int
     states = 1
@@ -153,8 +156,8 @@ class RNNBase(Module):
     def flatten_parameters(self) -> None:
         """PyTorch lays the weights out for cuDNN here; they need no layout of their own, so there is nothing to do."""
 
-    def _step(self) -> Step:
-        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass that defines its step")
+    def _kind(self) -> str:
+        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass that says which recurrence it is")
 
     def _weights(self, suffix: str) -> Weights:
         named = self._parameters
@@ -189,14 +192,14 @@ class RNNBase(Module):
         if start is not None and order is not None:
             start = [h.index_select(1, order) for h in start]
         inside = tensor((np.arange(longest)[:, None] < lengths)[:, :, None])
-        out, after = self._layers(x, self._start(x, start, True), list(inside.unbind(0)))
+        out, after = self._layers(x, self._start(x, start, True), inside)
         if back is not None:
             after = [h.index_select(1, back) for h in after]
         return packed._replace(data=pack_padded_sequence(out, lengths).data), after
 
-    def _layers(self, x: Tensor, states: list[State], inside: list[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
+    def _layers(self, x: Tensor, states: list[State], inside: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """All layers over (time, batch, features)."""
-        step, ways = self._step(), self._ways()
+        kind, ways = self._kind(), self._ways()
         ends: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:
@@ -204,7 +207,7 @@ class RNNBase(Module):
             outputs = []
             for way in ways:
                 weights = self._weights(f"_l{layer}{way}")
-                out, end = _unrolled(step, x, states[len(ends)], weights, way == "_reverse", inside)
+                out, end = _whole(kind, x, states[len(ends)], weights, way == "_reverse", inside)
                 outputs.append(out)
                 ends.append(end)
             x = outputs[0] if len(outputs) == 1 else F["cat"](outputs, -1)
@@ -271,7 +274,7 @@ class RNN(RNNBase):
         )
         self.nonlinearity = nonlinearity
 
-    def _step(self) -> Step:
+    def _kind(self) -> str:
         return _nonlinearity("RNN", self.nonlinearity)
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
@@ -306,8 +309,8 @@ class GRU(RNNBase):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype
         )
 
-    def _step(self) -> Step:
-        return _gru_step
+    def _kind(self) -> str:
+        return "gru"
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         """(outputs, last hidden state), outputs packed as the input is; `hx` is the state to start from, or 0."""
@@ -328,8 +331,8 @@ class LSTM(RNNBase):
     gates = 4
     states = 2
 
-    def _step(self) -> Step:
-        return _lstm_step
+    def _kind(self) -> str:
+        return "lstm"
 
     def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
         """(outputs, (h, c)) with the last states, outputs packed as the input is; `hx` is the pair to start from."""
@@ -413,7 +416,9 @@ class RNNCell(RNNCellBase):
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next hidden state."""
-        return self._run(_nonlinearity("RNNCell", self.nonlinearity), input, None if hx is None else (hx,))[0]
+        return self._run(
+            _plain_step(_nonlinearity("RNNCell", self.nonlinearity)), input, None if hx is None else (hx,)
+        )[0]
 
 
 class GRUCell(RNNCellBase):
