@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from pyflame.core.device import Target
 from pyflame.core.shape import is_contiguous
 from pyflame.ir import Node
@@ -178,18 +180,17 @@ class _Planner:
         plan = self.plan
         scratch = [i for i, b in enumerate(plan.buffers) if b.role == "scratch"]
         plan.intermediate_bytes = sum(plan.buffers[i].nbytes for i in scratch)
-        placed: list[tuple[int, int, int, int]] = []  # first use, last use, offset, end
-        for i in sorted(scratch, key=lambda i: -plan.buffers[i].nbytes):
+        placed = np.empty((len(scratch), 4), np.int64)  # first use, last use, offset, end
+        for number, i in enumerate(sorted(scratch, key=lambda i: -plan.buffers[i].nbytes)):
             size = -(-max(plan.buffers[i].nbytes, 1) // ALIGNMENT) * ALIGNMENT
             first, last = self.first_use.get(i, 0), self.last_use.get(i, 0)
-            busy = sorted((o, e) for f, t, o, e in placed if f <= last and first <= t)
-            offset = 0
-            for start, end in busy:
-                if start - offset >= size:
-                    break
-                offset = max(offset, end)
+            busy = placed[:number][(placed[:number, 0] <= last) & (placed[:number, 1] >= first), 2:]
+            busy = busy[np.argsort(busy[:, 0])]
+            free = np.maximum.accumulate(np.append(0, busy[:, 1]))  # where nothing lies, up to the next that does
+            gaps = np.flatnonzero(busy[:, 0] - free[:-1] >= size)
+            offset = int(free[gaps[0]] if len(gaps) else free[-1])
             plan.buffers[i] = replace(plan.buffers[i], offset=offset)
-            placed.append((first, last, offset, offset + size))
+            placed[number] = first, last, offset, offset + size
             plan.arena_bytes = max(plan.arena_bytes, offset + size)
 
 
