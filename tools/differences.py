@@ -18,7 +18,7 @@ MISSING: dict[str, tuple[str, ...]] = {
         "multi_head_attention_forward", "pdist", "rrelu_", "scaled_grouped_mm", "scaled_mm", "threshold_",
     ),
     "nn.Module": (
-        "get_extra_state", "register_full_backward_hook", "register_full_backward_pre_hook",
+        "get_extra_state",
         "register_load_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_state_dict_post_hook",
         "register_state_dict_pre_hook", "set_extra_state", "set_submodule", "to_empty",
     ),

@@ -16,7 +16,7 @@ from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, suggest
 from pyflame.core.state import state
 from pyflame.nn import state_dict as states
-from pyflame.nn.hooks import Hooks, RemovableHandle, add_hook, run_after, run_before
+from pyflame.nn.hooks import BackwardHooks, Hooks, RemovableHandle, add_hook, run_after, run_before
 from pyflame.nn.parameter import Parameter, convert
 from pyflame.nn.printing import tree
 from pyflame.tensor import Tensor
@@ -64,6 +64,8 @@ class Module:
     _non_persistent_buffers_set: set[str]
     _forward_hooks: Hooks
     _forward_pre_hooks: Hooks
+    _backward_hooks: Hooks
+    _backward_pre_hooks: Hooks
     _training: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -81,6 +83,8 @@ class Module:
             _non_persistent_buffers_set=set(),
             _forward_hooks={},
             _forward_pre_hooks={},
+            _backward_hooks={},
+            _backward_pre_hooks={},
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -92,10 +96,13 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._forward_pre_hooks:
             args, kwargs = run_before(self._forward_pre_hooks, self, args, kwargs)
+        watch = BackwardHooks(self) if self._backward_hooks or self._backward_pre_hooks else None
+        if watch is not None:
+            args = watch.inputs(args)
         result = self.forward(*args, **kwargs)
         if self._forward_hooks:
             result = run_after(self._forward_hooks, self, args, kwargs, result)
-        return result
+        return result if watch is None else watch.outputs(result)
 
     # --- attributes -------------------------------------------------------------------------------------------------
 
@@ -197,6 +204,22 @@ class Module:
         (1, 3)
         """
         return add_hook(self._forward_hooks, hook, prepend, with_kwargs)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` in each backward pass, when the gradients of the positional
+        arguments are known; what it returns replaces them.
+
+        >>> layer = nn.Linear(2, 1)
+        >>> handle = layer.register_full_backward_hook(lambda module, g_in, g_out: print(g_out[0].tolist()))
+        >>> layer(pf.ones(1, 2)).sum().backward()
+        [[1.0]]
+        """
+        return add_hook(self._backward_hooks, hook, prepend, False)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_output)` in each backward pass, before the module's gradients are computed; what it
+        returns replaces the gradients of the outputs."""
+        return add_hook(self._backward_pre_hooks, hook, prepend, False)
 
     # --- what is inside ---------------------------------------------------------------------------------------------
 

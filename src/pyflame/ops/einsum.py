@@ -7,6 +7,7 @@ Letters label axes; the axes of an ellipsis are labelled by their distance from 
 
 from __future__ import annotations
 
+import string
 from math import prod
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.ir import F, Node, Sample, composite
-from pyflame.ops.base import want_tensors
+from pyflame.ops.base import want_tensors, want_whole
 
 Labels = list[str]
 
@@ -130,6 +131,22 @@ def _pair(x: Node, a: Labels, y: Node, b: Labels, keep: set[str], sizes: dict[st
     return F.reshape(out, (*out.shape[: len(batch)], *free)), order
 
 
+def _named(*args: Any) -> tuple[str, tuple[Any, ...]]:
+    """(x, [0, 1], y, [1, 2], [0, 2]) as an equation and its operands."""
+    operands, axes = args[: len(args) // 2 * 2 : 2], [*args[1::2], *(args[-1:] if len(args) % 2 else ())]
+
+    def letters(listed: Any) -> str:
+        if not isinstance(listed, (list, tuple)) or not all(
+            a is ... or 0 <= want_whole("einsum", "axis", a) < 52 for a in listed
+        ):
+            raise ArgumentError(f"[einsum] expected a list of axes from 0 to 51, or ..., but got {listed!r}")
+        return "".join("..." if a is ... else string.ascii_letters[(a + 26) % 52] for a in listed)
+
+    named = [letters(listed) for listed in axes]
+    result = ["->" + named.pop()] if len(args) % 2 else []
+    return ",".join(named) + "".join(result), operands
+
+
 def _einsum_samples() -> list[Sample]:
     r = np.random.default_rng(0).standard_normal
     return [
@@ -152,16 +169,21 @@ def _einsum_samples() -> list[Sample]:
         Sample(("i,->i", r(3), np.array(2.0))),
         Sample(("ij,jk->ik", r((3, 0)), r((0, 2)))),
         Sample(("b i j, b j -> b i", r((2, 3, 4)), r((2, 4)))),
+        Sample((r((2, 3)), [0, 1], r((3, 4)), [1, 2], [2, 0])),
+        Sample((r((2, 3, 4)), [..., 7, 5], r((3, 4)), [7, 5])),
     ]
 
 
 @composite(reference=np.einsum, torch="einsum", method=False, samples=_einsum_samples)
-def einsum(equation: str, *operands: Any) -> Node:
-    """Sum of products over named axes.
+def einsum(equation: Any, *operands: Any) -> Node:
+    """Sum of products over named axes. Axes may be numbers too: each operand, then a list of its axes, and last, if
+    wanted, a list of the result's.
 
     >>> pf.einsum("bqhd,bkhd->bhqk", pf.ones(2, 3, 4, 5), pf.ones(2, 6, 4, 5)).shape
     (2, 4, 3, 6)
     """
+    if isinstance(equation, Node):
+        equation, operands = _named(equation, *operands)
     if not isinstance(equation, str):
         raise DTypeError(f"[einsum] expected an equation such as 'ij,jk->ik' but got {type(equation).__name__}")
     given = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)

@@ -71,6 +71,12 @@ def backward(
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    grad_variables: Tensor | Sequence[Tensor | None] | None = None,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add the gradients of the sum of tensors to `.grad` of every leaf."""
-    backward_into_leaves(tensors, grad_tensors, retain_graph, create_graph)
+    """Add the gradients of the sum of tensors to `.grad` of every leaf, or of the `inputs` alone.
+
+    `grad_variables` is PyTorch's old name of `grad_tensors`.
+    """
+    seeds = grad_variables if grad_tensors is None else grad_tensors
+    backward_into_leaves(tensors, seeds, retain_graph, create_graph, inputs)

@@ -199,8 +199,18 @@ def backward_into_leaves(
     gradients: Tensor | Sequence[Tensor | None] | None,
     retain_graph: bool | None,
     create_graph: bool,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Accumulate into `.grad` of every leaf tensor."""
+    """Accumulate into `.grad` of every leaf tensor, or of these tensors, which need not be leaves."""
+    if inputs is not None:
+        ins = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        if not ins:
+            raise ArgumentError("[backward] expected at least one tensor as inputs but got none; leave it out for all")
+        grads = grad_of(tensors, ins, gradients, retain_graph, create_graph, allow_unused=True)
+        for cell, g in {id(t): (t, g) for t, g in zip(ins, grads, strict=True)}.values():
+            if g is not None:
+                accumulate(cell, read(g), g._tape)
+        return
     roots, entries = _roots("backward", tensors, gradients)
     keep = create_graph if retain_graph is None else retain_graph
     found = backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries)

@@ -15,6 +15,7 @@ from pyflame.autograd import Entry, Leaf
 from pyflame.core.device import CPU
 from pyflame.core.dtype import DType, default
 from pyflame.core.errors import DTypeError, GradientError, ShapeError
+from pyflame.core.shape import Size
 from pyflame.core.state import mode, state
 from pyflame.engine.devices import cpu
 from pyflame.engine.evaluate import evaluate
@@ -27,7 +28,7 @@ from pyflame.tensor.devices import device as DeviceName
 from pyflame.tensor.devices import named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyflame.tensor.views import Link
 
@@ -127,8 +128,8 @@ class Tensor(Catalogue):
     # --- what it is -------------------------------------------------------------------------------------------------
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self._node.meta.shape
+    def shape(self) -> Size:
+        return Size(self._node.meta.shape)
 
     @property
     def dtype(self) -> DType:
@@ -174,8 +175,11 @@ class Tensor(Catalogue):
             evaluate([node])
         return node
 
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """The values as a read-only NumPy array that shares memory with the tensor; copy it to write."""
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+        """The values as a read-only NumPy array that shares memory with the tensor; copy it to write.
+
+        A tensor on another device is copied, and one that requires grad is taken as it is, with `force` or without.
+        """
         node = self._evaluated("numpy()")
         with cpu().lock:  # a plan may be overwriting it that has begun before somebody held it
             return to_numpy(node.data, node.meta.shape, node.meta.dtype)
@@ -302,9 +306,13 @@ class Tensor(Catalogue):
         return Tensor(alias(read(self)))
 
     def backward(
-        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Tensor | Sequence[Tensor] | None = None,
     ) -> None:
-        """Add the gradient of this tensor to `.grad` of every leaf that requires it.
+        """Add the gradient of this tensor to `.grad` of every leaf that requires it, or of the `inputs` alone.
 
         >>> x = pf.tensor([1.0, 2.0], requires_grad=True)
         >>> (x * x).sum().backward()
@@ -313,7 +321,7 @@ class Tensor(Catalogue):
         """
         from pyflame.tensor.gradients import backward_into_leaves
 
-        backward_into_leaves(self, gradient, retain_graph, create_graph)
+        backward_into_leaves(self, gradient, retain_graph, create_graph, inputs)
 
     # --- rebinding --------------------------------------------------------------------------------------------------
 
