@@ -8,13 +8,13 @@ from __future__ import annotations
 # Place -> names of torch that are not there. Names of torch's own machinery, which programs do not use, are left out.
 MISSING: dict[str, tuple[str, ...]] = {
     "nn": (
-        "AdaptiveLogSoftmaxWithLoss", "Buffer", "CTCLoss", "CrossMapLRN2d", "FractionalMaxPool2d",
-        "FractionalMaxPool3d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions", "MaxUnpool1d", "MaxUnpool2d",
-        "MaxUnpool3d", "UninitializedBuffer", "UninitializedParameter", "quantized",
+        "AdaptiveLogSoftmaxWithLoss", "Buffer", "CrossMapLRN2d", "FractionalMaxPool2d",
+        "FractionalMaxPool3d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions",
+        "UninitializedBuffer", "UninitializedParameter", "quantized",
     ),
     "nn.functional": (
-        "conv_tbc", "ctc_loss", "fractional_max_pool2d", "fractional_max_pool3d",
-        "grouped_mm", "linear_cross_entropy", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+        "conv_tbc", "fractional_max_pool2d", "fractional_max_pool3d",
+        "grouped_mm", "linear_cross_entropy",
         "multi_head_attention_forward", "pdist", "rrelu_", "scaled_grouped_mm", "scaled_mm", "threshold_",
     ),
     "nn.Module": (

@@ -309,6 +309,7 @@ _LATER = {
     **{f"rocm_{name}": ("backend.rocm", f"rocm_{name}") for name in _ROCM_NAMES},
     **{name: ("tensor.torch_names", name) for name in _TORCH_NAMES},
     "aot": ("transform.aot", None),
+    "fft": ("tensor.fft", None),
     "linalg": ("tensor.linalg", None),
     "sparse": ("tensor.sparse", None),
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),

@@ -87,6 +87,7 @@ from pyflame.profiling import profile as profile
 from pyflame.schedule.patterns import can_fuse as can_fuse
 from pyflame.tensor import Tensor as Tensor
 from pyflame.tensor import autograd as autograd
+from pyflame.tensor import fft as fft
 from pyflame.tensor import linalg as linalg
 from pyflame.tensor import sim as sim
 from pyflame.tensor import sparse as sparse
@@ -467,6 +468,7 @@ __all__ = [
     "explain_devices",
     "expm1",
     "eye",
+    "fft",
     "finfo",
     "fix",
     "flatten",
@@ -1734,8 +1736,9 @@ def dstack(tensors: Sequence[TensorLike]) -> Tensor:
     (2, 3, 2)
     """
 
-def einsum(equation: builtins.str, *operands: Any) -> Tensor:
-    """Sum of products over named axes.
+def einsum(equation: Any, *operands: Any) -> Tensor:
+    """Sum of products over named axes. Axes may be numbers too: each operand, then a list of its axes, and last, if
+    wanted, a list of the result's.
 
     >>> pf.einsum("bqhd,bkhd->bhqk", pf.ones(2, 3, 4, 5), pf.ones(2, 6, 4, 5)).shape
     (2, 4, 3, 6)

@@ -140,6 +140,7 @@ def test_formats_of_scalars() -> None:
 # --- what is missing --------------------------------------------------------------------------------------------------
 
 PLACES: dict[str, tuple[Any, Any]] = {
+    "fft": (torch.fft, pf.fft),
     "nn": (torch.nn, nn),
     "nn.functional": (torch.nn.functional, nn.functional),
     "nn.init": (torch.nn.init, nn.init),

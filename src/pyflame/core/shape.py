@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, TypeGuard
+from typing import Any, SupportsIndex, TypeGuard, overload
 
 from pyflame.core.errors import ShapeError
 
@@ -24,6 +24,12 @@ class Size(Shape):
     def numel(self) -> int:
         """Number of elements."""
         return prod(self)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Size: ...
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)

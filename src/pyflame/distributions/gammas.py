@@ -186,7 +186,7 @@ class Dirichlet(Distribution):
         a, k = self.concentration, self._event_shape[0]
         total = a.sum(-1)
         own = lgamma(a).sum(-1) - lgamma(total)
-        return own - (k - total) * digamma(total) - ((a - 1.0) * digamma(a)).sum(-1)  # type: ignore[no-any-return]
+        return own - (k - total) * digamma(total) - ((a - 1.0) * digamma(a)).sum(-1)
 
 
 class StudentT(Parametrized):

@@ -136,7 +136,7 @@ def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     columns = [solve_lower(lower, p.scale_tril[..., i].expand(*shape, n)) for i in range(n)]
     trace = (F["stack"](columns, -1) ** 2).sum((-2, -1))
     distance = (solve_lower(lower, (q.loc - p.loc).expand(*shape, n)) ** 2).sum(-1)
-    return q._half_log_det() - p._half_log_det() + 0.5 * (trace + distance - n)  # type: ignore[no-any-return]
+    return q._half_log_det() - p._half_log_det() + 0.5 * (trace + distance - n)
 
 
 @register_kl(Independent, Independent)

@@ -114,4 +114,4 @@ def _records(value: Any) -> bool:
 
 
 def _identity(tensors: list[Tensor], backward: Callable[..., Any]) -> list[Tensor]:
-    return attach("full_backward_hook", tensors, tensors, backward) if tensors else []  # type: ignore[no-any-return]
+    return attach("full_backward_hook", tensors, tensors, backward) if tensors else []

@@ -245,6 +245,19 @@ class TripletMarginLoss(_Loss):
         super().__init__(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
 
 
+class CTCLoss(_Loss):
+    """Connectionist temporal classification: -log of the probability that the steps spell the targets.
+
+    >>> nn.CTCLoss()(pf.full((3, 1, 2), 0.5).log(), pf.tensor([[1]]), [3], [1])
+    tensor(0.2877)
+    """
+
+    _function = "ctc_loss"
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(blank=blank, reduction=reduction, zero_infinity=zero_infinity)
+
+
 class TripletMarginWithDistanceLoss(_Loss):
     """The triplet margin loss with a distance of one's own."""
 

@@ -71,6 +71,46 @@ class MaxPool3d(_MaxPool):
     rank = 3
 
 
+class _MaxUnpool(Module):
+    rank: int
+
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        unpool = getattr(functional, f"max_unpool{self.rank}d")
+        return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The inverse of MaxPool1d with `return_indices=True`: its maxima where they were, and 0 elsewhere.
+
+    >>> values, where = nn.MaxPool1d(2, return_indices=True)(pf.tensor([[1.0, 3.0, 2.0, 0.0]]))
+    >>> nn.MaxUnpool1d(2)(values, where)
+    tensor([[0., 3., 2., 0.]])
+    """
+
+    rank = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The inverse of MaxPool2d with `return_indices=True`."""
+
+    rank = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The inverse of MaxPool3d with `return_indices=True`."""
+
+    rank = 3
+
+
 class _AvgPool(Module):
     rank: int
 

@@ -207,9 +207,9 @@ def backward_into_leaves(
         if not ins:
             raise ArgumentError("[backward] expected at least one tensor as inputs but got none; leave it out for all")
         grads = grad_of(tensors, ins, gradients, retain_graph, create_graph, allow_unused=True)
-        for cell, g in {id(t): (t, g) for t, g in zip(ins, grads, strict=True)}.values():
+        for t, g in {id(t): (t, g) for t, g in zip(ins, grads, strict=True)}.values():
             if g is not None:
-                accumulate(cell, read(g), g._tape)
+                accumulate(t, read(g), g._tape)
         return
     roots, entries = _roots("backward", tensors, gradients)
     keep = create_graph if retain_graph is None else retain_graph

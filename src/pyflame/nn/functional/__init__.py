@@ -18,6 +18,7 @@ from pyflame.nn.functional.activations import (
     tanhshrink,
     threshold,
 )
+from pyflame.nn.functional.ctc import ctc_loss
 from pyflame.nn.functional.dropouts import (
     alpha_dropout,
     dropout,
@@ -45,6 +46,7 @@ from pyflame.nn.functional.losses import (
 from pyflame.nn.functional.norms import batch_norm, instance_norm
 from pyflame.nn.functional.resizing import pixel_shuffle, pixel_unshuffle
 from pyflame.nn.functional.sampling import affine_grid, grid_sample
+from pyflame.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from pyflame.nn.functional.windows import (
     bilinear,
     channel_shuffle,
@@ -179,6 +181,7 @@ __all__ = [
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",
@@ -217,6 +220,9 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
     "mish",
     "mse_loss",
     "multi_margin_loss",
