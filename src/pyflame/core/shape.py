@@ -32,8 +32,8 @@ class Size(Shape):
     def __getitem__(self, index: slice) -> Size: ...
 
     def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return Size(found) if isinstance(index, slice) else found
+        found = tuple.__getitem__(self, index)
+        return Size(found) if type(found) is tuple else found
 
     def __add__(self, other: Any) -> Size:
         return Size(super().__add__(tuple(other)))
