@@ -36,10 +36,10 @@ class Size(Shape):
         return Size(found) if type(found) is tuple else found
 
     def __add__(self, other: Any) -> Size:
-        return Size(super().__add__(tuple(other)))
+        return Size(super().__add__(other)) if isinstance(other, tuple) else NotImplemented
 
-    def __radd__(self, other: Any) -> Size:
-        return Size(tuple(other) + tuple(self))
+    def __radd__(self, other: Any) -> Size:  # a list takes the elements: `sizes += x.shape`
+        return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
 
 
 MAX_ELEMENTS = 2**59  # of 8 bytes each: byte offsets stay within int64
