@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from dataclasses import FrozenInstanceError, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -64,11 +64,11 @@ def test_runners_leave_a_plan_as_it_is() -> None:
     tensors = parameters()
     graph = graph_of(tensors)
     plan = make_plan(graph, cpu())
-    before = replace(plan)
+    before = {field.name: getattr(plan, field.name) for field in fields(Plan)}
     for runner in (Executable(plan, cpu()), Executable(plan, cpu())):
         out = runner.run(*values(graph))
         assert len(out) == len(tensors)
-    assert plan == before
+    assert {field.name: getattr(plan, field.name) for field in fields(Plan)} == before
 
 
 def test_the_null_device_needs_no_texts() -> None:

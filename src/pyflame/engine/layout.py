@@ -7,17 +7,16 @@ the addresses of a run's memory; an ahead-of-time file names buffers in their pl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyflame.engine.binding import Slots
-from pyflame.ir.kernel import CompiledKernel, GpuPhase, GpuSource, LibraryCall, Plan, Way
+from pyflame.ir.kernel import ERRORS, NUMBER, UNIFORMS, CompiledKernel, GpuPhase, GpuSource, LibraryCall, Plan, Way
 
 NOTHING = (0, 0)  # a word that is 0
 ERROR_BYTES = 24  # of the error record
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """A kernel or a library's call of one launch. `words`: (1 + slot, byte offset), or (0, number)."""
 
     launch: int
@@ -31,7 +30,7 @@ def scratch_bytes(source: Way) -> int:
     """The memory of its own that a launch needs while it runs."""
     if isinstance(source, LibraryCall):
         return source.workspace
-    return source.scratch_bytes
+    return 0 if isinstance(source, CompiledKernel) else source.scratch_bytes
 
 
 def lay_out(plan: Plan, slots: Slots) -> list[Work]:
@@ -41,9 +40,9 @@ def lay_out(plan: Plan, slots: Slots) -> list[Work]:
     errors = (slots.arena + 4, 0) if plan.checks else NOTHING
     for number, (launch, source) in enumerate(zip(plan.launches, plan.sources, strict=True)):
         if isinstance(source, CompiledKernel):
-            known = {source.UNIFORMS: uniforms, source.ERRORS: errors}
+            known = {UNIFORMS: uniforms, ERRORS: errors}
             words = [
-                (0, value) if buffer == source.NUMBER else known.get(buffer) or _word(slots, buffer, value)
+                (0, value) if buffer == NUMBER else known.get(buffer) or _word(slots, buffer, value)
                 for buffer, value in source.words
             ]
             out.append(Work(number, tuple(words), ()))

@@ -7,8 +7,7 @@ other copies happen at each run, as in eager execution: those of inputs first, o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,8 +72,7 @@ def _leaf(meta: Meta, value: Value) -> Node:
     return Node(OPS["leaf"], (), (), meta, signature("leaf", meta, value.strides), value)
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """The plan of one device. Inputs and outputs are known by the nodes of the whole graph."""
 
     device: Device
@@ -86,8 +84,7 @@ class Stage:
     copied: list[Node]  # copies of its outputs to other devices, and copies of those
 
 
-@dataclass(frozen=True)
-class CrossDevicePlan:
+class CrossDevicePlan(NamedTuple):
     """Stages in order. `plan` describes them as a whole: it has launches and outputs but no buffers."""
 
     graph: PendingGraph

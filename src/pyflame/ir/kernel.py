@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from pyflame.core.dtype import DType
 from pyflame.core.shape import Shape
@@ -130,8 +130,7 @@ class GpuSource:
     scratch_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class LibraryCall:
+class LibraryCall(NamedTuple):
     """A library's way to do a launch. `rank`: of the ways that it proposes; `extra`: what it does beside the product.
 
     `start(addresses, workspace, stream)` gives the work to a stream; `buffers` are the kernel buffer numbers of the
@@ -154,27 +153,25 @@ class LibraryCall:
         return self.library + extra + (f", proposal {self.rank + 1}" if self.rank else "")
 
 
-@dataclass(frozen=True)
-class CompiledKernel:
+# Instead of a plan buffer: a plain number, the uniforms, the error record.
+NUMBER, UNIFORMS, ERRORS = -1, -2, -3
+
+
+class CompiledKernel(NamedTuple):
     """A kernel that was compiled ahead of time: a function of a code object, and what to launch it with.
 
-    `words`: (plan buffer, byte offset) of addresses, (NUMBER, value), or the address of the uniforms or error record.
+    `words`: (plan buffer, byte offset) of addresses, (NUMBER, value), (UNIFORMS, 0) or (ERRORS, 0).
     """
 
-    NUMBER: ClassVar[int] = -1
-    UNIFORMS: ClassVar[int] = -2
-    ERRORS: ClassVar[int] = -3
-
     name: str
-    code: bytes = field(repr=False)
+    code: bytes
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     dynamic_lds: int
     words: tuple[tuple[int, int], ...]
-    scratch_bytes: ClassVar[int] = 0  # it has its part of the plan's arena
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BufferDecl:
     """A buffer of a plan. role: input, output or scratch."""
 
@@ -186,7 +183,7 @@ class BufferDecl:
     shape: Shape = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Launch:
     """One entry of a plan: a fused kernel or an anchored one, its buffers and what it costs."""
 
@@ -249,7 +246,7 @@ Check = tuple[str, str]
 Way = Source | GpuSource | LibraryCall | CompiledKernel  # to do a launch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What to launch, in order, on which buffers, and how: finished. Holds no memory."""
 
@@ -267,7 +264,7 @@ class Plan:
     starts: int = 0  # how many starts of buffers the caller brings, behind the graph's constants
 
 
-@dataclass
+@dataclass(eq=False)
 class Draft:
     """A plan in the making: its launches may still be divided, joined, and given to a library."""
 

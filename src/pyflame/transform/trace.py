@@ -7,8 +7,7 @@ becomes an output. `transform/traced_plan.py` plans a trace, `transform/replay.p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyflame.autograd import Entry, Joint, Leaf
 from pyflame.core.dtype import float32
@@ -21,8 +20,7 @@ from pyflame.transform.tracer import Cell, Tracer, evaluated, placeholder
 from pyflame.transform.tree import flatten, is_tensor, is_traced, rebuild
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(NamedTuple):
     """What a function reads, computes and changes."""
 
     result: Any  # what it returned, with tensors of the trace

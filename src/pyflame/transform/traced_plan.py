@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyflame.core.device import DeviceId
 from pyflame.core.locks import Lock
@@ -19,8 +18,7 @@ from pyflame.ir.kernel import Plan
 from pyflame.transform.trace import Trace
 
 
-@dataclass(frozen=True)
-class TracedPlan:
+class TracedPlan(NamedTuple):
     """A trace's graph and its plan. `nodes`: outputs of the graph, in the order of the trace's."""
 
     graph: PendingGraph

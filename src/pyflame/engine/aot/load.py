@@ -17,7 +17,7 @@ from pyflame.engine.devices import GPUS
 from pyflame.engine.gpu import GpuExecutable
 from pyflame.engine.memory import gpu_of
 from pyflame.engine.value import Value
-from pyflame.ir.kernel import BufferDecl, CompiledKernel, Kernel, Launch, OutputView, Plan
+from pyflame.ir.kernel import ERRORS, NUMBER, UNIFORMS, BufferDecl, CompiledKernel, Kernel, Launch, OutputView, Plan
 from pyflame.runtime.base import GpuDevice
 
 _KEPT = ("state", "constant")  # buffers whose values stay on the device
@@ -82,7 +82,7 @@ def _unload(device: GpuDevice, codes: Collection[bytes]) -> None:
 def as_plan(lowered: Lowered, uniforms: Sequence[Uniform], checks: Sequence[tuple[str, str]]) -> Plan:
     """The plan that was lowered. What its kernels do inside is known to their code alone."""
     decls: list[BufferDecl] = []
-    number = {lowered.uniform_buffer: CompiledKernel.UNIFORMS, lowered.error_buffer: CompiledKernel.ERRORS}
+    number = {lowered.uniform_buffer: UNIFORMS, lowered.error_buffer: ERRORS}
     positions = count()
     views: dict[int, OutputView] = {}
     for n, b in enumerate(lowered.buffers):
@@ -115,7 +115,7 @@ def _kernel(x: AotLaunch, number: Mapping[int, int]) -> CompiledKernel:
 
 
 def _word(arg: BufferArg | ScalarArg, number: Mapping[int, int]) -> tuple[int, int]:
-    return (CompiledKernel.NUMBER, arg.value) if isinstance(arg, ScalarArg) else (number[arg.buffer], arg.offset)
+    return (NUMBER, arg.value) if isinstance(arg, ScalarArg) else (number[arg.buffer], arg.offset)
 
 
 def find_device(target: Target) -> GpuDevice:

@@ -236,7 +236,7 @@ def _decide(plan: Draft, number: int, device: GpuDevice, offers: Mapping[str, Of
     candidates = [ours]
     for name, offer in offers.items():
         call = offer.call
-        family = replace(call, rank=0).name
+        family = call._replace(rank=0).name
         candidates.append(Candidate(name, call.version, offer, family, quiet=bool(call.extra)))
     whole = alone(plan, number)
     key = key_of(launch, device)
