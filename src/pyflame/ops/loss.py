@@ -236,7 +236,9 @@ def binary_cross_entropy_with_logits(
         loss = F.softplus(input, 1.0, math.inf) - input * target
     else:
         loss = (1.0 - target) * input + ((pos_weight - 1.0) * target + 1.0) * F.softplus(-input, 1.0, math.inf)
-    return _reduce(op, loss if weight is None else loss * weight, reduction)
+    loss = loss if weight is None else loss * weight
+    # PyTorch computes in the memory of 1 - target, so the result has the target's dtype
+    return _reduce(op, cast(loss, target.dtype) if target.dtype.is_float else loss, reduction)
 
 
 # --- many classes ---------------------------------------------------------------------------------------------------
