@@ -35,7 +35,7 @@ FLAGS = (
     "-ffp-contract=fast", "-w",
     "-fsanitize=alignment", "-Wl,--as-needed",  # emulate_gpu.h is what the sanitizer calls: its library is not needed
 )  # fmt: skip
-PARTED = "threads parted at a barrier or shuffle, or an access lay askew (stderr tells)"  # a status that is not 0
+PARTED = "threads parted at a barrier or shuffle, or an access lay misaligned (stderr tells)"  # a status that is not 0
 _RUNNING = threading.Lock()  # a library runs one launch at a time, and two devices may share one
 FENCE = 256
 FILL = 0xFF  # NaN as any float: nothing may take fresh memory for zeros

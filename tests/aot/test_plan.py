@@ -13,7 +13,7 @@ import pyflame as pf
 from pyflame import nn, optim
 from pyflame.core.errors import ArgumentTypeError, DeviceFaultError, NotAvailableError
 from pyflame.core.targets import TARGETS
-from pyflame.engine.table import implementations
+from pyflame.engine.implementations import implementations
 from pyflame.kernels import specs
 from pyflame.runtime.rocm.metadata import read_metadata
 from pyflame.transform.aot import AotPlan, BufferArg, ScalarArg

@@ -64,7 +64,7 @@ def seen(array: Array, view: str) -> tuple[pf.Tensor, Array]:
         return pf.tensor(room)[..., ::2], array
     if view == "flipped":
         return pf.flip(pf.tensor(np.ascontiguousarray(array[..., ::-1])), (-1,)), array
-    if view == "askew":  # memory that begins one element behind what vectors ask for
+    if view == "misaligned":  # memory that begins one element behind what vectors ask for
         room = np.zeros(array.size + 1, array.dtype)
         room[1:] = array.reshape(-1)
         return pf.from_numpy(room[1:].reshape(array.shape)), array
@@ -162,7 +162,8 @@ def _products() -> Iterator[tuple[str, Build]]:
     for x, y in shapes:
         yield f"product {x} {y}", product(x, y)
     for views in (("transposed", "plain"), ("plain", "transposed"), ("transposed", "transposed"),
-                  ("spread", "plain"), ("flipped", "spread"), ("spread", "flipped"), ("askew", "askew")):  # fmt: skip
+                  ("spread", "plain"), ("flipped", "spread"), ("spread", "flipped"),
+                  ("misaligned", "misaligned")):  # fmt: skip
         yield f"product {' '.join(views)}", product((68, 40), (40, 72), views=views)
         yield f"product odd {' '.join(views)}", product((67, 41), (41, 35), views=views)
     # few rows or columns: along k, across lines, neither; short and long
@@ -172,8 +173,8 @@ def _products() -> Iterator[tuple[str, Build]]:
         yield f"{rows} columns", product((260, 96), (96, rows))
         yield f"{rows} columns, transposed", product((133, 97), (97, rows), views=("transposed", "plain"))
     yield "1 row, spread", product((1, 96), (96, 64), views=("plain", "spread"))
-    yield "1 row, askew", product((1, 96), (96, 64), views=("plain", "askew"))
-    yield "1 column, askew", product((64, 96), (96, 1), views=("askew", "plain"))
+    yield "1 row, misaligned", product((1, 96), (96, 64), views=("plain", "misaligned"))
+    yield "1 column, misaligned", product((64, 96), (96, 1), views=("misaligned", "plain"))
     yield "1 row of a spread few", product((1, 96), (96, 64), views=("spread", "transposed"))
     yield "dot", product((1, 50000), (50000, 1))
     yield "short dots", product((300, 5), (5, 1))

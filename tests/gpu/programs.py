@@ -123,7 +123,7 @@ class Program:
             source = gpu_source(launch, target)
             if not _fits(pointers, source):
                 source = gpu_source(launch, target, aligned=False)
-                assert _fits(pointers, source), "elements lie askew"
+                assert _fits(pointers, source), "elements lie misaligned"
             scratch = self._take(source.scratch_bytes)
             addresses = [*pointers[: source.buffers], scratch, self._uniforms, self._error]
             self.sources.append(source)

@@ -167,7 +167,7 @@ def test_bad_index_writes_nothing(gpu: Nvidia) -> None:
         name = "scatter_at" if mode != "max" else "scatter_reduce_at"
         out = op(name, pf.tensor(base), numbers(5000, 64), (pf.tensor(index)._node,), (0,), (-1, 1), mode)
         program = Program([out], gpu.target)
-        assert any(launch.consumes for launch in program.plan.launches)
+        assert any(launch.overwrites_input for launch in program.plan.launches)
         gpu.build([program])
         (result,), error = gpu.run(program)
         assert error == [1, 1000, 1000]

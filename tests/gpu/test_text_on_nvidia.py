@@ -99,7 +99,7 @@ def ready(*shape: int, dtype: pf.DType = pf.float32) -> pf.Tensor:
     return pf.tensor(normal(*shape).astype(dtype.numpy))
 
 
-def askew(*shape: int) -> pf.Tensor:
+def misaligned(*shape: int) -> pf.Tensor:
     """A tensor whose memory begins one element behind what vectors ask for."""
     out = pf.from_numpy(normal(int(np.prod(shape)) + 1)[1:].reshape(shape))
     assert out._node.data.address % 16 != 0
@@ -195,7 +195,7 @@ def test_dtypes(gpu: Nvidia, name: str, dtype: pf.DType) -> None:
 
 @pytest.mark.parametrize("name", WORK)
 def test_unaligned(gpu: Nvidia, name: str) -> None:
-    check(gpu, lambda: outputs_of(WORK[name](askew(1024, 4096))))
+    check(gpu, lambda: outputs_of(WORK[name](misaligned(1024, 4096))))
 
 
 @pytest.mark.parametrize("name", WORK)

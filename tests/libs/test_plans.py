@@ -212,7 +212,7 @@ def test_the_choice_is_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
     assert name.startswith("matmul | 1x24x24x40 | float32 -> float32 | rows columns | rocm emulated gfx942 304")
     assert bench.records[name]["winner"] == "hipBLASLt"
     bench.forget()
-    monkeypatch.setattr("pyflame.engine.libraries.trial.Ground.__init__", None)  # nothing may be tried
+    monkeypatch.setattr("pyflame.engine.libraries.trial.TrialBuffers.__init__", None)  # nothing may be tried
     again, got = explained(lambda: x @ x.T)
     assert again.launches[0].why == first.launches[0].why
     assert again.launches[0].why == "measured 1 ms; hipBLASLt, proposal 2 1 ms; gemm_gpu 2 ms"
@@ -281,7 +281,7 @@ def test_refusals(bench: Bench, monkeypatch: pytest.MonkeyPatch, spoil: Spoil, w
         return
     # It is not asked again for this op and dtype: not for other shapes, nor by another process.
     bench.forget()
-    monkeypatch.setattr("pyflame.engine.libraries.trial.Ground.__init__", None)
+    monkeypatch.setattr("pyflame.engine.libraries.trial.TrialBuffers.__init__", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         report, _ = explained(lambda: x.T @ x)

@@ -10,7 +10,7 @@ import numpy as np
 from pyflame.core.shape import contiguous_strides
 from pyflame.core.state import state
 from pyflame.engine.evaluate import settle_copies
-from pyflame.engine.gpu import GpuExecutable
+from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.libraries import decide as libraries
 from pyflame.engine.memory import gpu_of
 from pyflame.engine.pending import PendingGraph
@@ -38,7 +38,7 @@ def every_way(tensor: Tensor, op: str = "matmul") -> Iterator[tuple[str, np.ndar
             (product,) = divide(own, {number: offer.way}).values()
             calls[product] = offer.call
         finished = own.finish(gpu_sources(own.launches, device.target, calls))
-        value, *_ = GpuExecutable(finished, device).run(inputs, constants)  # of a view, also what it shows
+        value, *_ = GpuRunner(finished, device).run(inputs, constants)  # of a view, also what it shows
         memory = np.empty(node.size, node.dtype.numpy)  # of a view that leaves no element out
         device.download(memory.ctypes.data, value.address, memory.nbytes)
         strides = [s * memory.itemsize for s in value.strides or contiguous_strides(node.shape)]

@@ -280,7 +280,7 @@ def test_bad_index(mode: str, space: str, tmp_path: Path) -> None:
     bad = {"bad": lambda: scattered(base, *rest, mode, bad=True, to=pf.tensor(held))}
     emulator = Emulator(bad, TARGETS["gfx1100"], True, tmp_path, source_of)
     case = emulator.cases["bad"]
-    assert len(case.plan.consumed) == 1 and case.plan.launches[-1].consumes
+    assert len(case.plan.overwritten_inputs) == 1 and case.plan.launches[-1].overwrites_input
     size = base[rest[1][0][0]]
     for reverse in (False, True):
         (result,), error = emulator.run(case, reverse)

@@ -431,7 +431,7 @@ class Emulator:
         memory = [_Guarded(b.nbytes) for b in plan.buffers]
         address = [m.address for m in memory]
         for i, b in enumerate(plan.buffers):
-            if b.role == "input" and b.position in plan.consumed:
+            if b.role == "input" and b.position in plan.overwritten_inputs:
                 ctypes.memmove(memory[i].address, case.inputs[b.position].address, b.nbytes)
             elif b.role == "input":
                 address[i] = case.inputs[b.position].address

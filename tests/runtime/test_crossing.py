@@ -10,7 +10,7 @@ import pytest
 import pyflame as pf
 from pyflame import nn, optim
 from pyflame.engine.capture import CapturedRunner
-from pyflame.engine.stages import MultiDeviceRunner
+from pyflame.engine.cross_device import MultiDeviceRunner
 
 pytestmark = pytest.mark.usefixtures("two")
 HERE = "cuda:1"  # where the data is; another device is the current one

@@ -12,7 +12,7 @@ import pyflame as pf
 from pyflame import nn, optim
 from pyflame.core.device import DeviceId
 from pyflame.engine import devices
-from pyflame.engine.gpu import GpuExecutable
+from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.value import Value
 from pyflame.runtime.gpu.driver import Words
 from pyflame.tensor import Tensor
@@ -107,7 +107,7 @@ def test_gpt_learns_as_on_the_cpu(gpu: str) -> None:
         lambda: pf.zeros(6, 4).index_add(0, pf.tensor([1, 4, 1]), pf.randn(3, 4)),
         lambda: pf.avg_pool2d(pf.randn(1, 2, 7, 7), 3, 2, 1),
         lambda: pf.cat([pf.randn(2, 3), pf.randn(4, 3)], 0).T.contiguous(),
-        lambda: pf.randn(4, 6)[:, 1::2] @ pf.randn(3, 2),  # a view whose elements lie askew
+        lambda: pf.randn(4, 6)[:, 1::2] @ pf.randn(3, 2),  # a view whose elements lie misaligned
         lambda: pf.dropout(pf.ones(100), 0.5),
         lambda: (pf.randn(3, 70) * 2.0).var(1),
         lambda: [f(pf.rand(3, 7) * 0.9) for f in (pf.erfinv, pf.lgamma, pf.digamma, lambda x: pf.polygamma(2, x - 2))],
@@ -217,13 +217,13 @@ def test_a_graph_of_state_that_lies_askew(gpu: str, monkeypatch: pytest.MonkeyPa
     pf.eval(whole)
     value = Value(whole._node.data.storage, 4)
     state = Tensor(leaf(value, (64,), pf.float32, whole._node.meta.device, committed=False))
-    relied, launch = [], GpuExecutable.launch
+    relied, launch = [], GpuRunner.launch
 
-    def spy(self: GpuExecutable, words: Words, timed: bool = False) -> None:
-        relied.append(self._askew(words.array))
+    def spy(self: GpuRunner, words: Words, timed: bool = False) -> None:
+        relied.append(self._misaligned(words.array))
         launch(self, words, timed)
 
-    monkeypatch.setattr(GpuExecutable, "launch", spy)
+    monkeypatch.setattr(GpuRunner, "launch", spy)
     step = pf.jit(lambda x: x * state)
     for _ in range(3):
         got = step(pf.tensor(np.full(64, 2.0, np.float32)))

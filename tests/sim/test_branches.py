@@ -61,7 +61,7 @@ def divided(plan: Plan, apart: int) -> Plan:
     """With products as a library would do them, and the rest behind them."""
     products = [n for n, x in enumerate(plan.launches) if x.kernel.anchor and x.kernel.anchor.op.name == "matmul"]
     draft = Draft(list(plan.buffers), list(plan.launches), list(plan.outputs), list(plan.uniforms), plan.arena_bytes)
-    draft.heirs, draft.consumed = dict(plan.heirs), list(plan.consumed)
+    draft.donations, draft.overwritten_inputs = dict(plan.donations), list(plan.overwritten_inputs)
     divide(draft, {n: Way(takes(plan.launches[n].kernel)[0], False) for n in products}, apart)
     return draft.finish()
 
@@ -121,7 +121,7 @@ def test_a_gpu_updates_weights_while_it_goes_back() -> None:
         updates = [n for n, x in enumerate(plan.launches) if "sqrt" in x.ops]
         scatters = [n for n, x in enumerate(plan.launches) if x.kernel.anchor and "scatter" in x.kernel.anchor.op.name]
         found[device] = sum(n < scatters[-1] for n in updates) / len(updates)
-        assert len(plan.heirs) == states
+        assert len(plan.donations) == states
     assert found["cpu"] == 0 and found["null:gfx942"] > 0.9
 
 

@@ -81,7 +81,9 @@ def on_device(array: Array) -> Tensor:
     return Tensor(leaf(value, array.shape, meta.dtype, meta.device, committed=False))
 
 
-def askew(m: int, k: int, n: int, dtype: pf.DType = pf.float32, transposed: bool = False) -> Callable[[], list[Tensor]]:
+def misaligned(
+    m: int, k: int, n: int, dtype: pf.DType = pf.float32, transposed: bool = False
+) -> Callable[[], list[Tensor]]:
     def build() -> list[Tensor]:
         a, b = gemm_cases.numbers((m, k), dtype, 1), gemm_cases.numbers((n, k) if transposed else (k, n), dtype, 2)
         right = on_device(b)
@@ -148,9 +150,9 @@ GEMM = Family(
         ),
         "swizzled": Case(gemm_cases.product((300, 5), (5, 40))),  # more than 8 rows of tiles
         "one lane": Case(gemm_cases.product((600, 2), (2, 1))),
-        "askew": Case(askew(36, 20, 40)),
-        "askew, transposed": Case(askew(36, 20, 40, pf.bfloat16, True)),
-        "askew row": Case(askew(1, 96, 64)),
+        "misaligned": Case(misaligned(36, 20, 40)),
+        "misaligned, transposed": Case(misaligned(36, 20, 40, pf.bfloat16, True)),
+        "misaligned row": Case(misaligned(1, 96, 64)),
         "epilogues": Case(epilogues(34, 20, 37)),
         "epilogues of a row": Case(epilogues(1, 40, 37, 3)),
         "epilogues of parts": Case(lambda: [pf.relu(numbers(9, 2600) @ numbers(2600, 10) + numbers(10)) * 2.0]),
@@ -353,7 +355,7 @@ ATTENTION = Family(
         **chosen(
             attention_cases.CASES, "causal", "odd, turned", "hidden", "added, grouped", "bfloat16", "wide", "long",
         ),
-        "askew": Case(askew_attention),
+        "misaligned": Case(askew_attention),
     },
     {
         "pf_attend": {
@@ -369,7 +371,7 @@ GENERATED = Family(
         **chosen(texts.CASES, *(name for name in texts.CASES if name not in ("mlp", "transposed odd", "chain 3d"))),
         **chosen(texts.CASES, "sum few columns", "softmax 20000", units=1),
         **chosen(texts.CASES, "chain", "turned", "softmax 1000", "sum 1 of permuted", "sum few rows", patch="wide"),
-        "askew": Case(lambda: [(on_device(gemm_cases.numbers((6, 40), pf.float32, 1)) * 2.0).exp()]),
+        "misaligned": Case(lambda: [(on_device(gemm_cases.numbers((6, 40), pf.float32, 1)) * 2.0).exp()]),
         "dropout": Case(lambda: [pf.dropout(numbers(3, 50), 0.5), pf.rand(70), pf.randn(9, dtype=pf.float64)]),
         "bytes": Case(lambda: [numbers(5, 64, dtype=pf.int8) + numbers(64, dtype=pf.int8), numbers(40) > 0.0]),
         "small floats": Case(lambda: [numbers(4, 33).to(d).to(pf.float32) * 2.0 for d in kernels.FLOAT8]),

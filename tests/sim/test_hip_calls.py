@@ -213,7 +213,7 @@ WRONG: dict[str, tuple[Callable[[Host, Any, Any], Any], hipError_t]] = {
     "pitch": (lambda h, x, d: h.hip.hipMemcpy2D(x, 4, d, 8, 8, 1, H2D), E.hipErrorInvalidPitchValue),
     "fill over the end": (lambda h, x, d: h.hip.hipMemsetD32(x, 0, 5), E.hipErrorInvalidValue),
     "fill of the host": (lambda h, x, d: h.hip.hipMemset(d, 0, 4), E.hipErrorInvalidValue),
-    "fill askew": (lambda h, x, d: h.hip.hipMemsetD32(x + 2, 0, 1), E.hipErrorInvalidValue),
+    "fill misaligned": (lambda h, x, d: h.hip.hipMemsetD32(x + 2, 0, 1), E.hipErrorInvalidValue),
     "unknown stream": (lambda h, x, d: h.hip.hipMemsetAsync(x, 0, 4, 0x99), E.hipErrorInvalidHandle),
     "unknown event": (lambda h, x, d: h.hip.hipEventRecord(0x99, 0), E.hipErrorInvalidHandle),
     "destroy the null stream": (lambda h, x, d: h.hip.hipStreamDestroy(0), E.hipErrorInvalidHandle),

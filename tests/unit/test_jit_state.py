@@ -275,7 +275,7 @@ def test_updates_of_all_parameters_are_one_launch() -> None:
     step(0.1)
     (traced,) = step.cache[next(iter(step.cache))]
     assert [launch.why for launch in traced.plan.launches] == ["4 x fused loop nest"]
-    assert len(traced.plan.heirs) == 8
+    assert len(traced.plan.donations) == 8
     for cell, a in zip(cells, arrays, strict=True):
         np.testing.assert_allclose(cell.numpy(), a - 0.1 * (0.45 * a + a), rtol=1e-5, atol=1e-6)
 

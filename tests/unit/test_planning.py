@@ -10,9 +10,9 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.device import DeviceId
-from pyflame.engine.build import Executable
+from pyflame.engine.build import CpuRunner
 from pyflame.engine.devices import cpu, get_device
-from pyflame.engine.gpu import GpuExecutable
+from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.launch import runner_for
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import draft_plan, make_plan
@@ -65,7 +65,7 @@ def test_runners_leave_a_plan_as_it_is() -> None:
     graph = graph_of(tensors)
     plan = make_plan(graph, cpu())
     before = {field.name: getattr(plan, field.name) for field in fields(Plan)}
-    for runner in (Executable(plan, cpu()), Executable(plan, cpu())):
+    for runner in (CpuRunner(plan, cpu()), CpuRunner(plan, cpu())):
         out = runner.run(*values(graph))
         assert len(out) == len(tensors)
     assert {field.name: getattr(plan, field.name) for field in fields(Plan)} == before
@@ -86,7 +86,7 @@ def test_a_gpu_is_given_the_texts_of_its_plan() -> None:
         graph = graph_of([pf.softmax(pf.ones(4, 33) * 2.0, -1)])
     plan = make_plan(graph, device)
     assert all(isinstance(source, GpuSource) for source in plan.sources)
-    (out,) = GpuExecutable(plan, device).run(*values(graph))
+    (out,) = GpuRunner(plan, device).run(*values(graph))
     got = np.empty((4, 33), np.float32)
     device.download(got.ctypes.data, out.address, got.nbytes)
     np.testing.assert_allclose(got, 1 / 33, rtol=1e-6)

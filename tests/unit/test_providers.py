@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.engine.build import Executable
+from pyflame.engine.build import CpuRunner
 from pyflame.engine.devices import cpu
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import draft_plan
@@ -26,7 +26,7 @@ def run_on(target_isa: tuple[str, ...] | None, tensor: pf.Tensor) -> tuple[list[
     graph = PendingGraph([tensor._node], keep_held=False)
     plan = draft_plan(graph, target)
     finished = plan.finish([c_source(launch, target) for launch in plan.launches])
-    (value,) = Executable(finished, device).run([n.data for n in graph.inputs], [n.data for n in graph.constants])
+    (value,) = CpuRunner(finished, device).run([n.data for n in graph.inputs], [n.data for n in graph.constants])
     return [launch.implementation for launch in plan.launches], np.array(to_numpy(value, tensor.shape, tensor.dtype))
 
 

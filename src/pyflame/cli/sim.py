@@ -14,10 +14,10 @@ from rich.text import Text
 
 from pyflame.cli.sim_arguments import FORMS, parse_argument
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, PyFlameError
+from pyflame.engine.sections import Section
 from pyflame.engine.sim.run import LIMIT, TARGETS, Run, Source
 from pyflame.engine.sim.step import step
 from pyflame.engine.sim.trace import Trace, trace
-from pyflame.engine.tables import Section
 from pyflame.tensor.kernels import compiler_options
 
 _CONTEXT = 2  # lines of source on both sides of a fault

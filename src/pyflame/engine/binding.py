@@ -83,22 +83,22 @@ class Binding(Slots):
         """Memory for the slots behind inputs and outputs: intermediates and scratch, where memory is exact."""
         return [(self._allocate(size), 0) for size in (*self._own_sizes, *self._scratch.values())]
 
-    def hold(self, inputs: Sequence[Value], given: Sequence[int]) -> Held:
+    def hold(self, inputs: Sequence[Value], donated: Sequence[int]) -> Held:
         """The memory of all slots.
 
-        Outputs that are heirs of the inputs in `given` lie where those inputs lie. Inputs that the plan overwrites are
-        copied first unless they are among them.
+        Outputs that take over an input in `donated` lie where it lies. Inputs that the plan overwrites are copied first
+        unless they are among them.
         """
         plan = self.plan
-        for p in plan.consumed:
-            if p not in given:
+        for p in plan.overwritten_inputs:
+            if p not in donated:
                 inputs = [*inputs[:p], self._copied(inputs[p], p), *inputs[p + 1 :]]
         held: Held = [(v.storage, v.offset) for v in [inputs[p] for p in self.positions]]
         allocate = self._allocate
-        if given and plan.heirs:
-            heirs = {self.slot_of[plan.heirs[p]]: inputs[p] for p in given if p in plan.heirs}
+        if donated and plan.donations:
+            donations = {self.slot_of[plan.donations[p]]: inputs[p] for p in donated if p in plan.donations}
             for size in self.output_sizes:
-                own = heirs.get(len(held))
+                own = donations.get(len(held))
                 held.append((allocate(size), 0) if own is None else (own.storage, own.offset))
         else:
             held += [(allocate(size), 0) for size in self.output_sizes]

@@ -82,7 +82,7 @@ def dependencies(plan: Plan) -> list[set[int]]:
 def _touched(launch: Launch, at: list[Place]) -> Iterator[tuple[int, int, int, bool]]:
     """Memory that a launch uses: which, from, to, and whether it may write there."""
     anchor = launch.kernel.anchor
-    anything = anchor is not None and (launch.consumes or anchor.op.name not in PRODUCTS)
+    anything = anchor is not None and (launch.overwrites_input or anchor.op.name not in PRODUCTS)
     written = {launch.buffers[access.buffer][0] for _, access in launch.kernel.stores}
     for buffer in dict.fromkeys(buffer for buffer, _ in launch.buffers):
         yield *at[buffer], anything or buffer in written

@@ -1,4 +1,4 @@
-"""Plan -> Executable: the texts of all launches, compiled together, and the table that one call runs."""
+"""Plan -> CpuRunner: the texts of all launches, compiled together, and the table that one call runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def _first_writes(plan: Plan) -> dict[int, int]:
     """By position of an input that outputs may take over: the first launch that may write where it lies."""
     input_of = {b.position: n for n, b in enumerate(plan.buffers) if b.role == "input"}
-    written = {**{p: input_of[p] for p in plan.consumed}, **plan.heirs}
+    written = {**{p: input_of[p] for p in plan.overwritten_inputs}, **plan.donations}
     touched: dict[int, int] = {}
     for number, launch in enumerate(plan.launches):
         for buffer, _ in launch.buffers:
@@ -37,7 +37,7 @@ def _first_writes(plan: Plan) -> dict[int, int]:
     return {p: touched.get(buffer, len(plan.launches)) for p, buffer in written.items()}
 
 
-class Executable:
+class CpuRunner:
     """A compiled plan for the CPU. Safe to run from several threads.
 
     Kernels find buffers through slots: the inputs, the outputs, the arena and the launches' own scratch, in that order.
@@ -122,7 +122,7 @@ class Executable:
         constants: Sequence[Any],
         timed: bool = False,
         lines: Sequence[str] = (),
-        given: Sequence[int] = (),
+        donated: Sequence[int] = (),
         commit: Commit | None = None,
     ) -> list[Value]:
         """Run on these inputs and constants; gives the plan's outputs. `lines`: where this graph's ops were called.
@@ -131,7 +131,7 @@ class Executable:
         there on the rest of the plan and the commit are one step.
         """
         binding = self._binding
-        held = binding.hold(inputs, given)
+        held = binding.hold(inputs, donated)
         out = binding.outputs(held)
         writes = commit(out) if commit is not None else ((), (), ())
         if not self._count:
@@ -147,7 +147,7 @@ class Executable:
             addresses += [addresses[at] + offset + constants[first + k] * size for k, (at, offset, size) in places]
         slots = self._pack_slots(*addresses)
         error = (ctypes.c_int64 * 3)() if self.plan.checks else None
-        stop = min([self._overwrites.get(p, self._count) for p in given]) if given else self._count
+        stop = min([self._overwrites.get(p, self._count) for p in donated]) if donated else self._count
         rest = (slots, binding.pack_uniforms(constants), error, partial(write_all, writes))
         if trace.recording is None:
             self.device.run(self._tables[timed], self._count, stop, *rest)

@@ -27,7 +27,7 @@ from pyflame.core.locks import lock
 from pyflame.engine.binding import Held
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
-from pyflame.engine.gpu import GpuExecutable
+from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.layout import ERROR_BYTES
 from pyflame.engine.ownership import held, reliable
 from pyflame.engine.value import Value
@@ -37,7 +37,7 @@ from pyflame.runtime.gpu.driver import Words
 MAX_GRAPHS = 4  # of one trace: each holds an arena
 MAX_PLACES = 4  # of arguments that are read where they lie
 MAX_TURNS = 2  # graphs for the same places: a loop holds its last result while it computes the next one
-MAX_GIVEN = 1 << 20  # bytes of results that graphs keep to give away
+MAX_COPIED = 1 << 20  # bytes of results that graphs keep to give away
 COPIED_PER_SECOND = 2e12  # bytes inside of a large GPU, each read and written
 LAUNCH_SECONDS = 4e-6  # that a launch takes the host
 REPLAYED = "replayed as a graph"
@@ -65,20 +65,20 @@ def _refusals() -> Iterator[None]:
 class CapturedRunner:
     """Runs a plan for jit. `why` says what happened at the last run, but for those that time each launch."""
 
-    def __init__(self, executable: GpuExecutable, arguments: Collection[int]) -> None:
+    def __init__(self, executable: GpuRunner, arguments: Collection[int]) -> None:
         self.executable = executable
         self.arguments = sorted(arguments)  # positions of inputs that are elsewhere at each call
         self.seconds = executable.seconds
         self.why = NOT_CALLED
         plan, binding = executable.plan, executable.binding
         self._state = [p for p in binding.positions if p not in self.arguments]
-        self._updated = frozenset([*plan.heirs, *plan.consumed])
+        self._updated = frozenset([*plan.donations, *plan.overwritten_inputs])
         self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
         self._refused = ""
-        inherited, first = {binding.slot_of[b] for b in plan.heirs.values()}, len(binding.positions)
-        sizes = [size for slot, size in enumerate(binding.output_sizes, first) if slot not in inherited]
+        received, first = {binding.slot_of[b] for b in plan.donations.values()}, len(binding.positions)
+        sizes = [size for slot, size in enumerate(binding.output_sizes, first) if slot not in received]
         self._result_bytes = sum(sizes)
-        self._dear = _dear(plan, self._result_bytes + sum(binding.input_bytes[p] for p in self.arguments))
+        self._costly = _costly(plan, self._result_bytes + sum(binding.input_bytes[p] for p in self.arguments))
 
     def run(
         self,
@@ -86,16 +86,17 @@ class CapturedRunner:
         constants: Sequence[Any],
         timed: bool = False,
         lines: Sequence[str] = (),
-        given: Sequence[int] = (),
+        donated: Sequence[int] = (),
     ) -> list[Value]:
-        """As any runner's. An input and its heir share one Value; `constants` may be a tuple that is known again."""
+        """As any runner's. An input and the output that takes it over share one Value; `constants` may be a tuple that
+        is known again."""
         if not timed:
-            self.why = self._obstacle(inputs, given)
+            self.why = self._obstacle(inputs, donated)
             if not self.why:
                 try:
                     captured = self._find(inputs)
                     if captured is not None:
-                        self.why = self._dear
+                        self.why = self._costly
                         out = captured.replay(inputs, constants, lines)
                         if out is not None:
                             self.why = REPLAYED
@@ -103,7 +104,7 @@ class CapturedRunner:
                 except _Refused as refusal:
                     self._graphs.clear()
                     self.why = self._refused = str(refusal)
-        return self.executable.run(inputs, constants, timed, lines, given)
+        return self.executable.run(inputs, constants, timed, lines, donated)
 
     def _find(self, inputs: Sequence[Value]) -> _Captured | None:
         """The graphs for state where it lies now, if it lay there before."""
@@ -115,14 +116,14 @@ class CapturedRunner:
             return None
         if captured is None:
             with _refusals():
-                captured = _Captured(self.executable, inputs, self.arguments, copies=not self._dear)
+                captured = _Captured(self.executable, inputs, self.arguments, copies=not self._costly)
             self._graphs[key] = captured
         self._graphs.move_to_end(key)
         while len(self._graphs) > MAX_GRAPHS:
             self._graphs.popitem(last=False)
         return captured
 
-    def _obstacle(self, inputs: Sequence[Value], given: Sequence[int]) -> str:
+    def _obstacle(self, inputs: Sequence[Value], donated: Sequence[int]) -> str:
         """Why a graph cannot serve now; empty where it can."""
         if trace.recording is not None and not trace.recording.graphs:
             trace.recording.notes[_ONE_BY_ONE] = None
@@ -133,12 +134,12 @@ class CapturedRunner:
             return "there is nothing to launch"
         if any(inputs[p].strides is not None for p in self.arguments):
             return "an argument is a view that is not dense"
-        if not self._updated.issubset(given):
+        if not self._updated.issubset(donated):
             return "state is held by somebody else and cannot be updated where it lies"
-        return self._dear if self._result_bytes > MAX_GIVEN else ""
+        return self._costly if self._result_bytes > MAX_COPIED else ""
 
 
-def _dear(plan: Plan, nbytes: int) -> str:
+def _costly(plan: Plan, nbytes: int) -> str:
     """Why launches are rather given one by one than these bytes copied in and out; empty: they are not."""
     launches = len(plan.launches)
     if nbytes / COPIED_PER_SECOND <= launches * LAUNCH_SECONDS:
@@ -171,16 +172,14 @@ class _Captured:
     `copies`: whether there is one for arguments that lie anywhere, which are copied, as its results are.
     """
 
-    def __init__(
-        self, executable: GpuExecutable, inputs: Sequence[Value], arguments: Sequence[int], copies: bool
-    ) -> None:
+    def __init__(self, executable: GpuRunner, inputs: Sequence[Value], arguments: Sequence[int], copies: bool) -> None:
         device = self.device = executable.device
         plan, binding = executable.plan, executable.binding
         self.arguments = arguments
-        self.given = [*plan.heirs, *plan.consumed]
+        self.donated = [*plan.donations, *plan.overwritten_inputs]
         self.places = {p: device.allocate(binding.input_bytes[p]) for p in arguments if copies}
         held = binding.hold(
-            [Value(self.places[p]) if p in self.places else v for p, v in enumerate(inputs)], self.given
+            [Value(self.places[p]) if p in self.places else v for p, v in enumerate(inputs)], self.donated
         )
         self.executable = executable = executable.suited(held)
         self.workspace, self.at = executable.workspace()
@@ -190,16 +189,16 @@ class _Captured:
         self.varies = executable.varies
         if plan.uniforms and not self.varies:
             executable.upload(self.at[2], ())
-        heirs = {binding.slot_of[plan.heirs[p]]: p for p in plan.heirs}
+        donations = {binding.slot_of[plan.donations[p]]: p for p in plan.donations}
         inputs_at = dict(enumerate(binding.positions))
         # for each output: the input that it lies in, or None where the graph has a place of its own for it; its slot;
-        # whether it is the first that is all of an heir; offset and strides
+        # whether it is the first that is all of such an output; offset and strides
         self.views: list[tuple[int | None, int, bool, int, tuple[int, ...] | None]] = []
-        left = set(heirs)
+        left = set(donations)
         for at, offset, strides in binding.views:
-            inherits = at in left and not offset and strides is None
-            left -= {at} if inherits else set()
-            self.views.append((heirs.get(at, inputs_at.get(at)), at, inherits, offset, strides))
+            receives = at in left and not offset and strides is None
+            left -= {at} if receives else set()
+            self.views.append((donations.get(at, inputs_at.get(at)), at, receives, offset, strides))
         self.sizes = {
             at: binding.output_sizes[at - len(binding.positions)] for source, at, *_ in self.views if source is None
         }
@@ -249,7 +248,7 @@ class _Captured:
 
     def _suited(self, inputs: Sequence[Value]) -> _Ready | None:
         """The graph for these arguments: one that reads them where they lie, if they were there before."""
-        if self.device.forked or sum(self.sizes.values()) > MAX_GIVEN:  # another stream may still read what looks free
+        if self.device.forked or sum(self.sizes.values()) > MAX_COPIED:  # another stream may still read what looks free
             return self.copying
         where = tuple([inputs[p].address for p in self.arguments])
         turns = self.direct.get(where)
@@ -263,7 +262,7 @@ class _Captured:
                 return ready
         if len(turns) == MAX_TURNS:
             return self.copying
-        held = self.executable.binding.hold(inputs, self.given)
+        held = self.executable.binding.hold(inputs, self.donated)
         with _refusals():
             turns.append(self._capture(held) if self.executable.suited(held) is self.executable else self.copying)
         return turns[-1]
@@ -284,12 +283,12 @@ class _Captured:
 
     def _outputs(self, inputs: Sequence[Value], results: Mapping[int, Any]) -> list[Value]:
         out = []
-        for source, slot, inherits, offset, strides in self.views:
+        for source, slot, receives, offset, strides in self.views:
             if source is None:
                 out.append(Value(results[slot], offset, strides))
                 continue
             value = inputs[source]
-            out.append(value if inherits else Value(value.storage, value.offset + offset, strides))
+            out.append(value if receives else Value(value.storage, value.offset + offset, strides))
         return out
 
     def _look(self, record: bytes, lines: Sequence[str]) -> None:

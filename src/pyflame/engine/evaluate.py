@@ -25,7 +25,7 @@ from pyflame.core.state import mode, state
 from pyflame.engine.commit import write_all
 from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
-from pyflame.engine.launch import References, Runner, run_and_commit, runner_for
+from pyflame.engine.launch import NumpyRunner, Runner, run_and_commit, runner_for
 from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
 from pyflame.engine.portions import FREE, portions
@@ -116,7 +116,7 @@ def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | lis
         if graph.copies:
             return graph.copies[0]
         if device.interprets:
-            _run(graph, None, References(graph))
+            _run(graph, None, NumpyRunner(graph))
             return None
         found = _known(graph, device)
         if found is not None:
@@ -169,8 +169,8 @@ def _run(graph: PendingGraph, plan: Plan | None, runner: Runner) -> None:
     inputs, constants = [n.data for n in graph.inputs], [*[n.data for n in graph.constants], *graph.starts]
     debug = knobs.DEBUG.text() != "0"
     outputs = graph.outputs
-    consumed = plan.consumed if plan is not None else ()  # those it owns, says its key
-    run_and_commit(runner, inputs, constants, lambda values: as_leaves(outputs, values), debug, graph.lines, consumed)
+    donated = plan.overwritten_inputs if plan is not None else ()  # those it owns, says its key
+    run_and_commit(runner, inputs, constants, lambda values: as_leaves(outputs, values), debug, graph.lines, donated)
     if debug and plan is not None:
         debug_print(plan, runner)
 

@@ -1,4 +1,4 @@
-"""Plan -> GpuExecutable: kernels, compiled together or loaded, and how to launch them.
+"""Plan -> GpuRunner: kernels, compiled together or loaded, and how to launch them.
 
 Which words of a launch are addresses is known beforehand (`engine/layout.py`), so one sum gives the words of all
 launches of a run. Launches are asynchronous; a bad index is found when the host next waits for the device.
@@ -37,7 +37,7 @@ MAX_KNOWN = 8  # sets of words that are kept
 _Given = Launch | tuple[LibraryCall, int]  # a kernel, or a call and its first word
 
 
-class GpuExecutable:
+class GpuRunner:
     """A compiled plan for a GPU. `aligned`: whether its texts rely on where memory begins.
 
     Slots of addresses: nothing (0), the inputs, the outputs, the arena, scratch, uniforms, error record.
@@ -47,7 +47,7 @@ class GpuExecutable:
         self.plan = plan
         self.device = device
         self.aligned = aligned
-        self._other: GpuExecutable | None = None  # for buffers that miss the alignment asked for
+        self._other: GpuRunner | None = None  # for buffers that miss the alignment asked for
         self._sent: dict[tuple[int, bytes], Any] = {}  # uniforms on the device, by the stream that sent them
         self._known: dict[tuple[int, ...], Words] = {}  # by the places of all memory: a loop's come back
         scratch = [scratch_bytes(source) for source in plan.sources]
@@ -111,12 +111,12 @@ class GpuExecutable:
         constants: Sequence[Any],
         timed: bool = False,
         lines: Sequence[str] = (),
-        given: Sequence[int] = (),
+        donated: Sequence[int] = (),
     ) -> list[Value]:
         """Start the plan on these inputs and constants; gives its outputs, which the device will have filled."""
         if self.device.forked:
             self.device.note_uses([v.storage for v in inputs])
-        return self._start(self.binding.hold(inputs, given), constants, timed, lines)
+        return self._start(self.binding.hold(inputs, donated), constants, timed, lines)
 
     def _start(self, held: Held, constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> list[Value]:
         plan, device = self.plan, self.device
@@ -130,7 +130,7 @@ class GpuExecutable:
             words = self._known.get(places)
             if words is None:
                 words = Words(self._words(places))
-                if self._askew(words.array):
+                if self._misaligned(words.array):
                     return self._unaligned()._start(held, constants, timed, lines)
                 _keep(self._known, places, words, MAX_KNOWN)
             if plan.checks:
@@ -228,17 +228,17 @@ class GpuExecutable:
             *addresses, workspace = words.array[start : start + len(call.buffers) + 1].tolist()
             self.device.start(call.name, partial(call.start, addresses, workspace), stream)
 
-    def suited(self, held: Held) -> GpuExecutable:
+    def suited(self, held: Held) -> GpuRunner:
         """This one, or one that relies on no alignment where memory misses that which this one relies on."""
-        return self._unaligned() if self._askew(self.words(held, [0] * 4)) else self
+        return self._unaligned() if self._misaligned(self.words(held, [0] * 4)) else self
 
-    def _askew(self, words: np.ndarray[Any, Any]) -> bool:
+    def _misaligned(self, words: np.ndarray[Any, Any]) -> bool:
         return self.aligned and bool((words % self._alignment).any())
 
-    def _unaligned(self) -> GpuExecutable:
+    def _unaligned(self) -> GpuRunner:
         if self._other is None:
             sources = gpu_sources(self.plan.launches, self.device.target, aligned=False)
-            self._other = GpuExecutable(replace(self.plan, sources=tuple(sources)), self.device, aligned=False)
+            self._other = GpuRunner(replace(self.plan, sources=tuple(sources)), self.device, aligned=False)
             self._other.seconds = self.seconds
         return self._other
 

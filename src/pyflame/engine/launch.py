@@ -12,7 +12,7 @@ from pyflame.core import trace
 from pyflame.core.device import CPU
 from pyflame.core.trace import TraceEvent
 from pyflame.engine import reference
-from pyflame.engine.build import Executable
+from pyflame.engine.build import CpuRunner
 from pyflame.engine.commit import Commit, write_all
 from pyflame.engine.devices import cpu
 from pyflame.engine.value import Value, share_numpy, to_numpy
@@ -34,8 +34,8 @@ class Graph(Protocol):
 class Runner(Protocol):
     """Runs a plan.
 
-    `seconds` adds up the time of each launch when `timed`; `given`: positions of inputs whose heirs may have their
-    buffers.
+    `seconds` adds up the time of each launch when `timed`; `donated`: positions of inputs whose buffers
+    outputs may take over.
     """
 
     seconds: np.ndarray[Any, Any]
@@ -46,11 +46,11 @@ class Runner(Protocol):
         constants: Sequence[Any],
         timed: bool = False,
         lines: Sequence[str] = (),
-        given: Sequence[int] = (),
+        donated: Sequence[int] = (),
     ) -> list[Value]: ...
 
 
-class References:
+class NumpyRunner:
     """Runs a graph as the NumPy references of its ops, one by one."""
 
     def __init__(self, graph: Graph) -> None:
@@ -63,7 +63,7 @@ class References:
         constants: Sequence[Any],
         timed: bool = False,
         lines: Sequence[str] = (),
-        given: Sequence[int] = (),
+        donated: Sequence[int] = (),
     ) -> list[Value]:
         graph = self.graph
         known = {n: to_numpy(v, n.shape, n.dtype) for n, v in zip(graph.inputs, inputs, strict=True)}
@@ -78,7 +78,7 @@ class References:
         return [share_numpy(np.require(arrays[n], requirements="O")) for n in graph.outputs]
 
 
-class Nothing:
+class NullRunner:
     """The null device: outputs without data."""
 
     def __init__(self, plan: Plan) -> None:
@@ -91,7 +91,7 @@ class Nothing:
         constants: Sequence[Any],
         timed: bool = False,
         lines: Sequence[str] = (),
-        given: Sequence[int] = (),
+        donated: Sequence[int] = (),
     ) -> list[Value]:
         return [Value(None, 0, view.strides) for view in self.plan.outputs]
 
@@ -103,29 +103,29 @@ def run_and_commit(
     commit: Commit,
     timed: bool,
     lines: Sequence[str],
-    given: Sequence[int],
+    donated: Sequence[int],
 ) -> None:
     """Run a plan and take its results. On the CPU that is one step once the plan overwrites what others can see."""
-    if isinstance(runner, Executable):
-        runner.run(inputs, constants, timed, lines, given, commit)
+    if isinstance(runner, CpuRunner):
+        runner.run(inputs, constants, timed, lines, donated, commit)
     else:
-        write_all(commit(runner.run(inputs, constants, timed, lines, given)))
+        write_all(commit(runner.run(inputs, constants, timed, lines, donated)))
 
 
 def on_host(runner: Runner) -> bool:
     """Whether a runner has nothing to do with a GPU, as far as that can be told without the rooms of GPUs."""
-    return isinstance(runner, Executable | References | Nothing)
+    return isinstance(runner, CpuRunner | NumpyRunner | NullRunner)
 
 
 def runner_for(graph: Graph, plan: Plan, device: Device) -> Runner:
     """What runs a plan on a device."""
     if device.id.kind == "null":
-        return Nothing(plan)
+        return NullRunner(plan)
     if device.gpu is not None:
-        from pyflame.engine.gpu import GpuExecutable  # the rooms of GPUs cost a fifth of what importing pyflame does
+        from pyflame.engine.gpu import GpuRunner  # the rooms of GPUs cost a fifth of what importing pyflame does
 
-        return GpuExecutable(plan, device.gpu)
-    return References(graph) if device.interprets else Executable(plan, cpu())
+        return GpuRunner(plan, device.gpu)
+    return NumpyRunner(graph) if device.interprets else CpuRunner(plan, cpu())
 
 
 def replayed(runner: Runner, arguments: Collection[int]) -> Runner:
@@ -133,6 +133,6 @@ def replayed(runner: Runner, arguments: Collection[int]) -> Runner:
     if on_host(runner):
         return runner
     from pyflame.engine.capture import CapturedRunner
-    from pyflame.engine.gpu import GpuExecutable
+    from pyflame.engine.gpu import GpuRunner
 
-    return CapturedRunner(runner, arguments) if isinstance(runner, GpuExecutable) else runner
+    return CapturedRunner(runner, arguments) if isinstance(runner, GpuRunner) else runner

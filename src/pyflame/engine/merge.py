@@ -112,8 +112,8 @@ def _footprint(launch: Launch, places: Sequence[Place]) -> _Footprint:
 
 
 def places(plan: Plan | Draft) -> list[Place]:
-    """Where each buffer lies. An heir may lie where its input lies."""
-    given = {heir: position for position, heir in plan.heirs.items()}
+    """Where each buffer lies. A receiver may lie where its input lies."""
+    given = {receiver: position for position, receiver in plan.donations.items()}
     out = []
     for number, decl in enumerate(plan.buffers):
         if decl.role == "scratch":

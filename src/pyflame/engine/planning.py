@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pyflame.core import knobs
 from pyflame.core.device import Target
 from pyflame.core.state import mode, state
+from pyflame.engine.implementations import table_for
 from pyflame.engine.merge import merge
 from pyflame.engine.pending import PendingGraph
-from pyflame.engine.table import table_for
 from pyflame.engine.texts import c_source, gpu_source, gpu_sources, shared
 from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Way
 from pyflame.passes.legalise import legalise
@@ -24,9 +24,9 @@ from pyflame.runtime.base import Device
 from pyflame.schedule.plan import make_plan as schedule
 
 
-def make_plan(graph: PendingGraph, device: Device, heirs: Mapping[int, int] | None = None) -> Plan:
-    """The plan of a graph on a device. `heirs`: positions of inputs -> the output that may take over their buffer."""
-    draft = draft_plan(graph, device.target, heirs, device)
+def make_plan(graph: PendingGraph, device: Device, donations: Mapping[int, int] | None = None) -> Plan:
+    """The plan of a graph on a device. `donations`: positions of inputs -> the output that may take their buffer."""
+    draft = draft_plan(graph, device.target, donations, device)
     return _finished(draft, graph, _sources(draft, device))
 
 
@@ -37,7 +37,7 @@ def plan_ahead(graph: PendingGraph, target: Target) -> Plan:
 
 
 def _source_ahead(draft: Draft, launch: Launch, target: Target) -> GpuSource:
-    """The text of a launch whose buffers start at multiples of what any kernel asks for: what is askew is known now."""
+    """The text of a launch whose buffers start at multiples of any kernel asks for: what is misaligned shows now."""
     source = gpu_source(launch, target)
     starts = [offset + draft.buffers[b].offset for b, offset in launch.buffers]
     if any(start % a for start, a in zip(starts, source.alignment, strict=False)):
@@ -46,7 +46,7 @@ def _source_ahead(draft: Draft, launch: Launch, target: Target) -> GpuSource:
 
 
 def draft_plan(
-    graph: PendingGraph, target: Target, heirs: Mapping[int, int] | None = None, device: Device | None = None
+    graph: PendingGraph, target: Target, donations: Mapping[int, int] | None = None, device: Device | None = None
 ) -> Draft:
     """Passes and schedule: what to launch, before it is decided who does it. `device`: as in `table_for`."""
     table = table_for(target, device)
@@ -56,7 +56,7 @@ def draft_plan(
     place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
     with mode(recorder=None, tracer=None, autocast=None, device=place):
         outputs = own(simplify(legalise(graph.outputs, table), constants), set(graph.owned))
-    successors = {graph.inputs[i]: outputs[o] for i, o in (heirs or {}).items()}
+    successors = {graph.inputs[i]: outputs[o] for i, o in (donations or {}).items()}
     return schedule(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import NotAvailableError, ROCmNotAvailableError
-from pyflame.engine.choice import ORDER
+from pyflame.engine.default_device import ORDER
 from pyflame.engine.devices import GPUS, cpu, get_device, opened, restart_simulated
 from pyflame.engine.evaluate import clear_plans, plan_stats
 

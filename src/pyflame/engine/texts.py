@@ -40,7 +40,7 @@ def kernel_texts(sources: Sequence[Source]) -> list[tuple[str, tuple[str, ...]]]
 
 
 def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSource:
-    """The text of one launch on a GPU. Where memory may lie askew it is made with `aligned=False`."""
+    """The text of one launch on a GPU. Where memory may lie misaligned it is made with `aligned=False`."""
     anchor = launch.kernel.anchor
     if anchor is None:
         return codegen_gpu.generate(launch.kernel, target, aligned)

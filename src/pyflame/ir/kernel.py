@@ -197,7 +197,7 @@ class Launch:
     implementation: str
     why: str
     output: Shape = ()
-    consumes: bool = False  # whether it overwrites an input of the plan
+    overwrites_input: bool = False  # whether it overwrites an input of the plan
     # (kernel buffer number, start): of the buffer only what lies behind a start that the caller brings, in elements
     starts: tuple[tuple[int, int], ...] = ()
 
@@ -259,8 +259,8 @@ class Plan:
     intermediate_bytes: int = 0
     checks: tuple[Check, ...] = ()
     check_lines: tuple[int, ...] = ()  # position of a check's line among those of the graph the plan was made from
-    heirs: Mapping[int, int] = field(default_factory=dict)
-    consumed: tuple[int, ...] = ()
+    donations: Mapping[int, int] = field(default_factory=dict)
+    overwritten_inputs: tuple[int, ...] = ()
     starts: int = 0  # how many starts of buffers the caller brings, behind the graph's constants
 
 
@@ -276,8 +276,8 @@ class Draft:
     arena_bytes: int = 0
     intermediate_bytes: int = 0
     checks: list[Check] = field(default_factory=list)  # (op name, user line) of each bounds check
-    heirs: dict[int, int] = field(default_factory=dict)  # input position -> the output buffer that may take its place
-    consumed: list[int] = field(default_factory=list)  # positions of inputs that the plan overwrites
+    donations: dict[int, int] = field(default_factory=dict)  # input position -> the output buffer that may lie there
+    overwritten_inputs: list[int] = field(default_factory=list)  # positions of inputs that the plan overwrites
 
     def copy(self) -> Draft:
         """One that may be changed without the other."""
@@ -300,7 +300,7 @@ class Draft:
             self.intermediate_bytes,
             tuple(self.checks),
             tuple(check_lines),
-            dict(self.heirs),
-            tuple(self.consumed),
+            dict(self.donations),
+            tuple(self.overwritten_inputs),
             starts,
         )

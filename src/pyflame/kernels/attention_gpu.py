@@ -57,7 +57,7 @@ def _ways(made: AttentionLaunch) -> list[_Way]:
 
 
 def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
-    """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie askew."""
+    """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie misaligned."""
     made = AttentionLaunch.of(launch)
     shape, dtype = made.shape, made.query.dtype
     check_extents("attention", (shape.queries, shape.keys, shape.batch * shape.heads * shape.share))

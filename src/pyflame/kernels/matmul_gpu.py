@@ -83,7 +83,7 @@ class Product:
 
 
 def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
-    """The text and launches of one (batched) matrix product. `aligned` False: for buffers that lie askew."""
+    """The text and launches of one (batched) matrix product. `aligned` False: for buffers that lie misaligned."""
     a, b = launch.operands
     rows = matmul_rows(launch)
     n, k, size = b.shape[-1], a.shape[-1], a.dtype.itemsize

@@ -99,7 +99,7 @@ def scatter_source(launch: Launch, target: Target, epilogue: Epilogue | None) ->
     looked_at = merge([a for a in (*rows, *columns) if any(a.steps[2:])], 2 + len(indices))
     check = [len(looked_at), *(n for axis in looked_at for n in (axis.extent, *axis.steps))]
     phases = [Phase("_0", parts, 1) if parts > 1 else Phase("_0", width, least)]
-    if launch.consumes:
+    if launch.overwrites_input:
         phases.insert(0, Phase("_check", prod(a.extent for a in looked_at), GRAIN))
     args = (*head, len(head) + 1 + len(nest), *nest, *check)
     return Source(_text(base.dtype, values.dtype, mode, len(indices)), tuple(phases), args)

@@ -100,7 +100,7 @@ class _Scatter:
         assert launch.kernel.anchor is not None
         self.space, self.base, self.mode, self.target = space, base, mode, target
         self.check = launch.kernel.anchor.check
-        self.guarded = launch.consumes
+        self.guarded = launch.overwrites_input
         self.height, self.width = space.height, space.width
         position = position_type(self.height * self.width + BLOCK, self.height + BLOCK * PIECE)
         self.types = f"pf_space<{indices}, {len(space.keys)}, {len(space.free)}, {position}>"

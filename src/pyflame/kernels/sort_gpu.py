@@ -104,7 +104,7 @@ def _radix(made: GpuFunctions, s: Sorting, target: Target) -> int:
     waves = 4 * RADIX_BLOCK // target.wave_size  # a word for each
     index, bits = position_type(blocks), f"uint{8 * s.key_bytes}_t"
     items = s.rows * s.length
-    positions_at = _rounded(items * s.key_bytes)  # behind the keys, which an odd number of leaves askew
+    positions_at = _rounded(items * s.key_bytes)  # behind the keys, which an odd number of leaves misaligned
     size = _rounded(positions_at + items * 4)
     places = [_rounded(s.scratch) + n * size for n in range(min(2, s.used_bytes - 1))]
     counts = _rounded(s.scratch) + len(places) * size

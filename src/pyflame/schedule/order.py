@@ -1,4 +1,4 @@
-"""The order of launches: what is read has been stored, memory is let go of early, and heirs wait for other readers."""
+"""The order of launches: what is read has been stored, memory is freed early, and donated buffers are read first."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Order:
     """Orders the groups of a plan.
 
     Of those that may run, one that lets go of at least as much memory as it takes comes first (a weight's gradient, as
-    soon as its activations are there); otherwise the one that came first in the graph. `heirs`: inputs and the stored
-    nodes that would like their buffers; `kept`: nodes whose memory is the caller's.
+    soon as its activations are there); otherwise the one that came first in the graph. `donations`: inputs and the
+    stored nodes that would like their buffers; `kept`: nodes whose memory is the caller's.
 
-    With `stops`, whoever runs the plan stops at a bad index, and heirs wait until none can be found any more. A GPU
+    With `stops`, whoever runs the plan stops at a bad index, and donations wait until none can be found any more. A GPU
     goes on, so there an update comes as soon as it may: what it reads is still in the caches. For its sake what takes
     next to no memory, as the numbers of a step do, comes early.
     """
@@ -33,7 +33,7 @@ class Order:
         self,
         groups: Sequence[Group],
         stored: Mapping[Node, Group],
-        heirs: Mapping[Node, Node],
+        donations: Mapping[Node, Node],
         kept: Collection[Node],
         stops: bool = True,
     ) -> None:
@@ -43,7 +43,7 @@ class Order:
         self.number = {g: -i for i, g in enumerate(groups)}  # groups were made from the outputs to the inputs
         self.reads = {g: sources(g) for g in groups}
         self.needs = {g: {stored[n] for n in self.reads[g] if n in stored} - {g} for g in groups}
-        self.soft = self.waits_for(stored, heirs)
+        self.soft = self.waits_for(stored, donations)
         self.users: dict[Group, list[Group]] = {g: [] for g in groups}
         for group in groups:
             self.needs[group] |= self.soft.get(group, set())
@@ -61,20 +61,20 @@ class Order:
         self.ready: list[tuple[int, Group]] = []
         self.freeing: list[tuple[int, int, Group]] = []
 
-    def waits_for(self, stored: Mapping[Node, Group], heirs: Mapping[Node, Node]) -> dict[Group, set[Group]]:
-        """Who should wait for whom so that heirs can take over: for all other readers of the buffer, and for all that
+    def waits_for(self, stored: Mapping[Node, Group], donations: Mapping[Node, Node]) -> dict[Group, set[Group]]:
+        """Who should wait for whom so that a donated buffer can be taken: for all its other readers, and for all that
         may find a bad index and stop there, which must leave every input as it was."""
-        if not heirs:
+        if not donations:
             return {}
-        readers: dict[Node, set[Group]] = {leaf: set() for leaf in heirs}
+        readers: dict[Node, set[Group]] = {leaf: set() for leaf in donations}
         checking = {g for g in self.groups if any(n.op.kind == GATHER or n.op.checked for n in g.nodes) and self.stops}
         for group in self.groups:
             for node in self.reads[group]:
                 if node in readers:
                     readers[node].add(group)
         found: dict[Group, set[Group]] = {}
-        for leaf, heir in heirs.items():
-            writer = stored[heir]
+        for leaf, receiver in donations.items():
+            writer = stored[receiver]
             found.setdefault(writer, set()).update((readers[leaf] | checking) - {writer} - self.needs[writer])
         return found
 
@@ -121,7 +121,7 @@ class Order:
             group = heapq.heappop(self.ready)[-1]
             if group not in done:
                 return group
-        # Two heirs wait for each other: one goes ahead, with a buffer of its own.
+        # Two of them wait for each other: one goes ahead, with a buffer of its own.
         group = next(g for g in self.groups if g not in done and self.needs[g] <= self.soft.get(g, set()))
         self.needs[group].clear()
         return group

@@ -30,15 +30,15 @@ def make_plan(
     target: Target,
     table: Table,
     max_ops: int,
-    heirs: Mapping[Node, Node] | None = None,
+    donations: Mapping[Node, Node] | None = None,
 ) -> Draft:
     """`inputs` and `constants` number the graph's leaves and constants as the caller will supply them.
 
-    `heirs`: inputs whose buffer an output may take over, if the caller lets it when the plan runs.
+    `donations`: inputs whose buffer an output may take over, if the caller lets it when the plan runs.
     """
     fuser = Fuser(topological(outputs), outputs, target, table, max_ops)
     fuser.run()
-    plan = _Planner(fuser, inputs, constants, outputs, heirs or {}).run()
+    plan = _Planner(fuser, inputs, constants, outputs, donations or {}).run()
     for group in fuser.groups:
         group.operands.clear()  # they point back to it: the circle would hold nodes until a collection
     return plan
@@ -51,7 +51,7 @@ class _Planner:
         inputs: dict[Node, int],
         constants: dict[Node, int],
         outputs: Sequence[Node],
-        heirs: Mapping[Node, Node],
+        donations: Mapping[Node, Node],
     ) -> None:
         self.fuser = fuser
         self.inputs = inputs
@@ -60,10 +60,10 @@ class _Planner:
         self.stops = not fuser.target.is_gpu  # whether a bad index ends a run of the plan
         source_of = {operand.node: operand.source for operand in fuser.outputs}
         # input -> the stored node that takes its buffer over
-        self.heirs = {
-            leaf: heir
-            for leaf, node in heirs.items()
-            if (heir := source_of[node]) is not None and heir in fuser.stored and _same_layout(leaf, heir)
+        self.donations = {
+            leaf: receiver
+            for leaf, node in donations.items()
+            if (receiver := source_of[node]) is not None and receiver in fuser.stored and _same_layout(leaf, receiver)
         }
         self.plan = Draft([], [], [], [])
         self.buffer_of: dict[Node, int] = {}
@@ -75,7 +75,7 @@ class _Planner:
     def run(self) -> Draft:
         plan = self.plan
         kept = {operand.source for operand in self.fuser.outputs if operand.source is not None}
-        groups = Order(self.fuser.groups, self.fuser.stored, self.heirs, kept, self.stops).run()
+        groups = Order(self.fuser.groups, self.fuser.stored, self.donations, kept, self.stops).run()
         for node, position in self.inputs.items():
             self.buffer_of[node] = len(plan.buffers)
             plan.buffers.append(BufferDecl(node.meta.nbytes, "input", position, dtype=node.dtype, shape=node.shape))
@@ -111,8 +111,8 @@ class _Planner:
                 assert operand.source is not None
                 self.buffer_of[node] = buffer = self.buffer_of[operand.source]
                 position = self.plan.buffers[buffer].position
-                if self.plan.buffers[buffer].role == "input" and position not in self.plan.consumed:
-                    self.plan.consumed.append(position)
+                if self.plan.buffers[buffer].role == "input" and position not in self.plan.overwritten_inputs:
+                    self.plan.overwritten_inputs.append(position)
                 return
         self.buffer_of[node] = len(self.plan.buffers)
         self.plan.buffers.append(BufferDecl(node.meta.nbytes, "scratch", dtype=node.dtype, shape=node.shape))
@@ -156,16 +156,16 @@ class _Planner:
             implementation=implementation.name if implementation else "generated",
             why=implementation.why if implementation else "fused loop nest",
             output=root.shape,
-            consumes=self.plan.buffers[self.buffer_of[root]].role == "input",
+            overwrites_input=self.plan.buffers[self.buffer_of[root]].role == "input",
             starts=lowering.starts,
         )
 
     def hand_down(self) -> None:
-        """Let heirs take over an input's buffer, where all others have read it before, or read what they overwrite."""
+        """Let outputs take over a donated buffer, where all others have read it before, or read what they overwrite."""
         plan = self.plan
         kept = {view.buffer for view in plan.outputs}
         checking = [i for i, launch in enumerate(plan.launches) if launch.kernel.checked and self.stops]
-        for leaf, node in self.heirs.items():
+        for leaf, node in self.donations.items():
             given, taken = self.buffer_of[leaf], self.buffer_of[node]
             first, last = self.first_use.get(taken), self.last_use.get(given, -1)
             if first is None or given in kept or plan.buffers[taken].role != "output" or last > first:
@@ -173,7 +173,7 @@ class _Planner:
             if any(i >= first for i in checking):
                 continue
             if last < first or plan.launches[first].reads_where_it_writes(given, taken):
-                plan.heirs[plan.buffers[given].position] = taken
+                plan.donations[plan.buffers[given].position] = taken
 
     def place_scratch(self) -> None:
         """Offsets in the arena: a buffer may lie where another lay that is no longer needed; big ones choose first."""

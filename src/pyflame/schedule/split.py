@@ -101,7 +101,7 @@ def may_be_direct(plan: Draft, launch: Launch, take: Take) -> bool:
     if access is None:
         return False
     target = launch.buffers[access.buffer][0]
-    given = [n for n, b in enumerate(plan.buffers) if b.role == "input" and plan.heirs.get(b.position) == target]
+    given = [n for n, b in enumerate(plan.buffers) if b.role == "input" and plan.donations.get(b.position) == target]
     for v, instr in enumerate(launch.kernel.instrs):
         if instr.access is None or instr.access.buffer < 0 or launch.buffers[instr.access.buffer][0] not in given:
             continue

@@ -6,7 +6,8 @@ from typing import Any
 
 from pyflame.core.device import DeviceId, parse_device
 from pyflame.core.state import default_device, mode, state
-from pyflame.engine import choice, services
+from pyflame.engine import services
+from pyflame.engine.default_device import describe
 from pyflame.engine.devices import get_device as open_device
 
 
@@ -120,4 +121,4 @@ def explain_devices() -> str:
     >>> "opencl    not supported" in pf.explain_devices()
     True
     """
-    return choice.describe()
+    return describe()

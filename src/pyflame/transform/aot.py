@@ -29,9 +29,9 @@ from pyflame.engine.aot.build import (
 )
 from pyflame.engine.aot.build import lower as build_plan
 from pyflame.engine.aot.resources import KernelResources, Report
+from pyflame.engine.cross_device import without_needless_copies
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import plan_ahead
-from pyflame.engine.stages import without_needless_copies
 from pyflame.ir import F, Node
 from pyflame.ir.declare import wrap_int
 from pyflame.ir.kernel import Plan

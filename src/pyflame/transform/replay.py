@@ -18,10 +18,10 @@ from pyflame.core.dtype import float32, int64
 from pyflame.core.errors import TraceError
 from pyflame.core.locks import Lock
 from pyflame.engine.commit import Writes
+from pyflame.engine.cross_device import MultiDeviceRunner
 from pyflame.engine.launch import Runner, run_and_commit
 from pyflame.engine.ownership import sole_owner
 from pyflame.engine.report import debug_print
-from pyflame.engine.stages import MultiDeviceRunner
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Meta, Node
 from pyflame.ir.declare import wrap_int
@@ -37,7 +37,7 @@ Part = tuple[DeviceId, Plan, Runner]  # a plan, where it runs, and what runs it
 _signature_of = attrgetter("_node.sig")
 
 
-def _again(value: Value) -> Value:
+def _shared(value: Value) -> Value:
     """Another Value of the same memory."""
     return Value(value.storage, value.offset, value.strides)
 
@@ -137,7 +137,7 @@ class Replay:
         self._from_args = [at for source, at in self.inputs if source == "arg"]
         self._from_cells = [self.cells[at] for source, at in self.inputs if source == "cell"]
         self._from_grads = [self.grad_cells[at][0] for source, at in self.inputs if source == "grad"]
-        self._updated = list(dict.fromkeys([*self.plan.heirs, *self.plan.consumed]))
+        self._updated = list(dict.fromkeys([*self.plan.donations, *self.plan.overwritten_inputs]))
         self._updated_at = [self._fed_at.index(i) for i in self._updated]
         sources = [self.inputs[i] for i in self._updated]
         self._updated_cells = [  # and whether it is their .grad
@@ -166,7 +166,7 @@ class Replay:
             leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants
         ]
 
-    def _mine(self, fed: list[Node], aside: list[Aside]) -> list[int]:
+    def _fed_positions(self, fed: list[Node], aside: list[Aside]) -> list[int]:
         """Inputs whose memory only their cells can see, so that the plan may write the cells' new values there.
 
         `aside` gets the views that were taken off such memory.
@@ -239,7 +239,7 @@ class Replay:
             return False
         values, constants = self.feed(fed, leaves)
         aside: list[Aside] = []
-        mine = self._mine(fed, aside)
+        mine = self._fed_positions(fed, aside)
         commit = partial(self._commit, leaves, returned)
         try:
             run_and_commit(self.runner, values, constants, commit, self.debug, self.lines, mine)
@@ -252,7 +252,7 @@ class Replay:
         """What a run's results change in cells."""
         # Each leaf has a Value of its own, or others could not see that its memory is shared.
         made = OPS["leaf"]
-        returned += [Node(made, (), (), meta, sig, _again(out[at])) for at, meta, sig in self._results]
+        returned += [Node(made, (), (), meta, sig, _shared(out[at])) for at, meta, sig in self._results]
         if not self._changes:
             return (), (), ()
         cells: list[Tensor] = []
@@ -260,19 +260,19 @@ class Replay:
         for cell, at, meta, sig, alone in self._new_states:
             value, node = out[at], cell._node
             if node.data is not value or node.sig != sig:  # else it has its new value already
-                node = Node(made, (), (), meta, sig, value if alone else _again(value))
+                node = Node(made, (), (), meta, sig, value if alone else _shared(value))
                 cells.append(cell)
                 new.append(node)
             link = cell._link
             if link is not None and (link.views or link.parent is not None):
                 _add_followers(cell, node, cells, new)
         for number, at, meta, sig in self._new_arguments:
-            node = Node(made, (), (), meta, sig, _again(out[at]))
+            node = Node(made, (), (), meta, sig, _shared(out[at]))
             cells.append(leaves[number])
             new.append(node)
             _add_followers(leaves[number], node, cells, new)
         names = ["_node"] * len(cells) + ["_grad"] * (len(self._new_gradients) + len(self.cleared))
         cells += [cell for cell, *_ in self._new_gradients] + self.cleared
-        new += [Tensor(Node(made, (), (), meta, sig, _again(out[at]))) for _, at, meta, sig in self._new_gradients]
+        new += [Tensor(Node(made, (), (), meta, sig, _shared(out[at]))) for _, at, meta, sig in self._new_gradients]
         new += [None] * len(self.cleared)
         return cells, names, new

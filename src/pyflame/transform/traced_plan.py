@@ -8,11 +8,17 @@ from typing import Any, NamedTuple
 from pyflame.core.device import DeviceId
 from pyflame.core.locks import Lock
 from pyflame.core.state import mode, state
+from pyflame.engine.cross_device import (
+    CrossDevicePlan,
+    MultiDeviceRunner,
+    crosses,
+    plan_stages,
+    without_needless_copies,
+)
 from pyflame.engine.devices import get_device
 from pyflame.engine.launch import Runner, replayed, runner_for
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import make_plan
-from pyflame.engine.stages import CrossDevicePlan, MultiDeviceRunner, crosses, plan_stages, without_needless_copies
 from pyflame.ir import Meta, Node, signature
 from pyflame.ir.kernel import Plan
 from pyflame.transform.trace import Trace
@@ -55,9 +61,9 @@ def plan_trace(trace: Trace) -> TracedPlan:
         device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
         position = {n: i for i, n in enumerate(graph.outputs)}
         input_at = {n: i for i, n in enumerate(graph.inputs)}
-        heirs = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
+        donations = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
         graph.owned = [made for made in successor if made in input_at]
-        return TracedPlan(graph, nodes, make_plan(graph, device, heirs), [device.id])
+        return TracedPlan(graph, nodes, make_plan(graph, device, donations), [device.id])
 
 
 Origin = tuple[str, Any]  # of an input or number

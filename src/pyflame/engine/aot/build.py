@@ -122,7 +122,7 @@ def lower(
 
     `inputs`: those inputs, constants among them; `outputs`: by number of the plan's buffer; `uniforms`: as of now.
     """
-    assert not plan.consumed and not plan.heirs, "an ahead-of-time plan leaves its inputs alone"
+    assert not plan.overwritten_inputs and not plan.donations, "an ahead-of-time plan leaves its inputs alone"
     sources = [source for source in plan.sources if isinstance(source, GpuSource)]
     slots = Slots(plan, [source.scratch_bytes for source in sources])
     memory = _Memory(plan, slots, inputs, outputs, uniforms)

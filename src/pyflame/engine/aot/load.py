@@ -14,7 +14,7 @@ from pyflame.core.locks import rlock
 from pyflame.core.state import state
 from pyflame.engine.aot.build import AotLaunch, BufferArg, Lowered, ScalarArg, Uniform
 from pyflame.engine.devices import GPUS
-from pyflame.engine.gpu import GpuExecutable
+from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.memory import gpu_of
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import ERRORS, NUMBER, UNIFORMS, BufferDecl, CompiledKernel, Kernel, Launch, OutputView, Plan
@@ -38,7 +38,7 @@ class Loaded:
         self._lowered = lowered
         codes = {launch.code_object for launch in lowered.launches}
         self._unload = weakref.finalize(self, _unload, device, codes)
-        self._runner = GpuExecutable(as_plan(lowered, uniforms, checks), device)
+        self._runner = GpuRunner(as_plan(lowered, uniforms, checks), device)
         self._kept = {n: self._sent(b.data or b"") for n, b in enumerate(lowered.buffers) if b.role in _KEPT}
 
     def _sent(self, content: bytes) -> Value:

@@ -24,7 +24,7 @@ from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of
-from pyflame.engine.libraries.trial import Ground, Trial, verdict
+from pyflame.engine.libraries.trial import Trial, TrialBuffers, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, size_class, strides_class, tuner
 from pyflame.ir.kernel import Draft, Launch, LibraryCall
 from pyflame.libs.cuda.cublaslt import CublasLt
@@ -240,15 +240,15 @@ def _decide(plan: Draft, number: int, device: GpuDevice, offers: Mapping[str, Of
         candidates.append(Candidate(name, call.version, offer, family, quiet=bool(call.extra)))
     whole = alone(plan, number)
     key = key_of(launch, device)
-    grounds: list[Ground] = []
+    buffers_of_trials: list[TrialBuffers] = []
 
     def measure(candidate: Candidate) -> float:
-        grounds[:] = grounds or [Ground(device, whole)]
+        buffers_of_trials[:] = buffers_of_trials or [TrialBuffers(device, whole)]
         if candidate.run is None:
-            return Trial(grounds[0], whole, {}).seconds()
+            return Trial(buffers_of_trials[0], whole, {}).seconds()
         divided = whole.copy()
         (product,) = divide(divided, {0: candidate.run.way}).values()
-        return Trial(grounds[0], divided, {product: candidate.run.call}).seconds()
+        return Trial(buffers_of_trials[0], divided, {product: candidate.run.call}).seconds()
 
     def check(candidate: Candidate, ours: Candidate) -> Verdict:
         offer = candidate.run
@@ -263,7 +263,7 @@ def _decide(plan: Draft, number: int, device: GpuDevice, offers: Mapping[str, Of
         timed = knobs.TUNE.text() != "0" and not state.deterministic  # another day's clock may choose otherwise
         return tuner().choose(candidates, key, measure if timed else None, check, expect, not state.deterministic)
     except OutOfMemoryError:
-        grounds.clear()
+        buffers_of_trials.clear()
         return Choice(ours.name, why="no memory was left to try a library out")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyflame.core.dtype import DType
 from pyflame.engine.binding import Held
-from pyflame.engine.gpu import GpuExecutable
+from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.libraries.tuner import Verdict, compare
 from pyflame.engine.texts import gpu_sources
 from pyflame.ir.kernel import Draft, LibraryCall
@@ -28,7 +28,7 @@ WHOLE = 4 << 20  # bytes of a result that are compared whole
 PIECES, PIECE = 256, 4096  # of a larger one, and their bytes
 
 
-class Ground:
+class TrialBuffers:
     """Memory for the buffers of a plan of one launch, each between fences. Inputs hold numbers, all else is filled.
 
     `nan`: the first number of the first input is none, and what follows from it must be none either.
@@ -67,7 +67,7 @@ class Ground:
             self.device.copy(address + done, address, size)
             done += size
 
-    def held(self, executable: GpuExecutable) -> Held:
+    def held(self, executable: GpuRunner) -> Held:
         """The memory as an executable's slots."""
         binding = executable.binding
         shared = list(binding.slot_of)[: len(binding.positions) + len(binding.output_sizes)]
@@ -106,13 +106,13 @@ class Ground:
 
 
 class Trial:
-    """One way to run a plan of one launch, on a ground. Its launches may have been divided, but not its buffers."""
+    """One way to run a plan of one launch, on trial buffers. Its launches may have been divided, its buffers not."""
 
-    def __init__(self, ground: Ground, plan: Draft, calls: Mapping[int, LibraryCall]) -> None:
-        self.device = ground.device
-        sources = gpu_sources(plan.launches, ground.device.target, calls)
-        self._executable = GpuExecutable(plan.finish(sources), ground.device)
-        held = self._held = ground.held(self._executable)
+    def __init__(self, trial_buffers: TrialBuffers, plan: Draft, calls: Mapping[int, LibraryCall]) -> None:
+        self.device = trial_buffers.device
+        sources = gpu_sources(plan.launches, trial_buffers.device.target, calls)
+        self._executable = GpuRunner(plan.finish(sources), trial_buffers.device)
+        held = self._held = trial_buffers.held(self._executable)
         self._workspace, at = self._executable.workspace()
         if plan.uniforms:
             self._executable.upload(at[2], _constants(plan))
@@ -163,13 +163,13 @@ def verdict(device: GpuDevice, plan: Draft, call: LibraryCall, dtype: str, terms
     """
     launch = plan.launches[0]
     ((_, store),) = launch.kernel.stores
-    ground = Ground(device, plan, nan=bool(call.extra))
-    Trial(ground, plan, {}).start()
-    want = ground.result(store.buffer, store.dtype)
-    ground.clear(store.buffer)
-    Trial(ground, plan, {0: call}).start()
-    got = ground.result(store.buffer, store.dtype)
-    trespass = ground.trespassed()
+    trial_buffers = TrialBuffers(device, plan, nan=bool(call.extra))
+    Trial(trial_buffers, plan, {}).start()
+    want = trial_buffers.result(store.buffer, store.dtype)
+    trial_buffers.clear(store.buffer)
+    Trial(trial_buffers, plan, {0: call}).start()
+    got = trial_buffers.result(store.buffer, store.dtype)
+    trespass = trial_buffers.trespassed()
     if trespass:
         return Verdict(float("inf"), 0.0, trespass)
     found = compare(got, want, dtype, terms)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, DeviceFaultError
+from pyflame.engine.sections import Section
 from pyflame.engine.sim.run import Run
-from pyflame.engine.tables import Section
 from pyflame.runtime.sim.decode.inst import AGPR_ROW, VCC
 from pyflame.runtime.sim.stop import Stop
 

@@ -15,8 +15,8 @@ import numpy as np
 from pyflame.core.atomic import write_atomic
 from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import HEAD, KernelResources, read_resources, row
+from pyflame.engine.sections import Section, percent
 from pyflame.engine.sim.run import Array, Run, check_target
-from pyflame.engine.tables import Section, percent
 from pyflame.runtime.rocm.metadata import read_metadata
 from pyflame.runtime.rocm.occupancy import limits, occupancy
 from pyflame.runtime.sim.decode.families import FAMILIES, SCALAR, family

@@ -20,8 +20,8 @@ from collections import Counter
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.core.locks import rlock
+from pyflame.runtime.gpu.deferred_free import DeferredFrees
 from pyflame.runtime.gpu.driver import Driver
-from pyflame.runtime.gpu.returns import Returns
 from pyflame.runtime.pool import exact_wanted
 from pyflame.runtime.stats import MemoryStats, shown
 
@@ -85,14 +85,14 @@ class _Chunk:
 class Block:
     """Memory of a GPU at `address`, returned to its pool when nothing refers to it any more."""
 
-    __slots__ = ("__weakref__", "_chunk", "_returns", "_streams", "address", "nbytes")
+    __slots__ = ("__weakref__", "_chunk", "_deferred", "_streams", "address", "nbytes")
     on_host = read_only = False
 
-    def __init__(self, chunk: _Chunk, nbytes: int, returns: Returns[_Chunk]) -> None:
+    def __init__(self, chunk: _Chunk, nbytes: int, returns: DeferredFrees[_Chunk]) -> None:
         self.address = chunk.address
         self.nbytes = nbytes
         self._chunk = chunk
-        self._returns = returns
+        self._deferred = returns
         self._streams: tuple[int, ...] = ()
 
     @property
@@ -110,7 +110,7 @@ class Block:
         self._chunk.note = text
 
     def __del__(self) -> None:
-        self._returns.give(self._chunk, self._streams)
+        self._deferred.give(self._chunk, self._streams)
 
 
 class DevicePool:
@@ -133,7 +133,7 @@ class DevicePool:
         self._index = index
         self._error = error
         self._lock = rlock()
-        self._returns: Returns[_Chunk] = Returns(driver, index)
+        self._deferred: DeferredFrees[_Chunk] = DeferredFrees(driver, index)
         # (stream, small) -> (size, address) of free chunks, sorted: the first that is large enough fits best
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._chunks: dict[int, _Chunk] = {}  # free ones, by address
@@ -163,7 +163,7 @@ class DevicePool:
             if self._allocated > self._recent_peak:
                 self._recent_peak = self._allocated
                 self._peak_allocated = max(self._peak_allocated, self._allocated)
-            return Block(chunk, size, self._returns)
+            return Block(chunk, size, self._deferred)
 
     def _fitting(self, stream: int, size: int) -> _Chunk | None:
         """The smallest free chunk of a stream that is large enough, taken out of its list."""
@@ -181,8 +181,8 @@ class DevicePool:
     def _obtain(self, size: int, stream: int) -> _Chunk:
         """A chunk from elsewhere: what other streams have finished with, the driver, or what others do not use."""
         quiet = self._captures == 0  # events of other streams, and waiting, would spoil a capture
-        if quiet and self._returns.waiting:
-            self._join_all(self._returns.settled())
+        if quiet and self._deferred.waiting:
+            self._join_all(self._deferred.settled())
             chunk = self._fitting(stream, size)
             if chunk is not None:
                 return chunk
@@ -225,7 +225,7 @@ class DevicePool:
             chunk = self._fitting(other, size)
             if chunk is not None:
                 self._driver.set_device(self._index)
-                self._returns.order(before=other, after=stream)
+                self._deferred.order(before=other, after=stream)
                 self._cut(chunk, size)
                 chunk.stream = stream
                 self._count["borrowed"] += 1
@@ -250,7 +250,7 @@ class DevicePool:
     def _take_in(self) -> None:
         """Look at what was given up since. While a capture runs, what other streams use is left for later."""
         if self._captures == 0:
-            self._join_all(self._returns.taken_in())
+            self._join_all(self._deferred.taken_in())
 
     def _join_all(self, chunks: list[_Chunk]) -> None:
         for chunk in chunks:
@@ -301,7 +301,7 @@ class DevicePool:
                 return 0
             self._take_in()
             self._driver.set_device(self._index)
-            self._join_all(self._returns.settled(wait=True))
+            self._join_all(self._deferred.settled(wait=True))
             unused = [s for s in self._segments.values() if s.held == 0]
             if unused:
                 self._driver.synchronize()
@@ -343,8 +343,8 @@ class DevicePool:
     def stats(self) -> MemoryStats:
         with self._lock:
             self._take_in()
-            if self._captures == 0 and self._returns.waiting:
-                self._join_all(self._returns.settled())
+            if self._captures == 0 and self._deferred.waiting:
+                self._join_all(self._deferred.settled())
             count = self._count
             return MemoryStats(
                 allocated=self._allocated,

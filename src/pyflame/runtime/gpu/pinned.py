@@ -15,8 +15,8 @@ import numpy as np
 from pyflame.core.checks import natural
 from pyflame.core.errors import ArgumentError, ArgumentTypeError
 from pyflame.core.locks import rlock
+from pyflame.runtime.gpu.deferred_free import DeferredFrees
 from pyflame.runtime.gpu.driver import Driver
-from pyflame.runtime.gpu.returns import Returns
 
 _SMALLEST = 4096  # a page
 
@@ -34,13 +34,13 @@ class PinnedStats:
 class PinnedBlock:
     """Pinned host memory. Returned to its pool by `release`, or when nothing refers to it any more."""
 
-    __slots__ = ("__weakref__", "_returns", "_streams", "address", "nbytes")
+    __slots__ = ("__weakref__", "_deferred", "_streams", "address", "nbytes")
     on_host, read_only = True, False
 
-    def __init__(self, address: int, nbytes: int, returns: Returns[tuple[int, int]]) -> None:
+    def __init__(self, address: int, nbytes: int, returns: DeferredFrees[tuple[int, int]]) -> None:
         self.address = address
         self.nbytes = nbytes
-        self._returns: Returns[tuple[int, int]] | None = returns
+        self._deferred: DeferredFrees[tuple[int, int]] | None = returns
         self._streams: tuple[int, ...] = ()
 
     def used_on(self, stream: int) -> None:
@@ -58,11 +58,11 @@ class PinnedBlock:
 
     @property
     def given_up(self) -> bool:
-        return self._returns is None
+        return self._deferred is None
 
     def give_up(self) -> None:
         """Return it to its pool, once."""
-        returns, self._returns = self._returns, None
+        returns, self._deferred = self._deferred, None
         if returns is not None:
             returns.give((self.address, self.nbytes), self._streams)
 
@@ -92,7 +92,7 @@ class PinnedPool:
         self._free: dict[int, list[int]] = {}
         self._out: dict[int, weakref.ref[PinnedBlock]] = {}  # by address
         self._starts: list[int] = []  # their addresses, sorted
-        self._returns: Returns[tuple[int, int]] = Returns(driver, index)
+        self._deferred: DeferredFrees[tuple[int, int]] = DeferredFrees(driver, index)
         self._stats = PinnedStats()
 
     def acquire(self, nbytes: int) -> PinnedBlock:
@@ -111,7 +111,7 @@ class PinnedPool:
                 address = self._driver.host_alloc(size)
             self._stats.acquired += 1
             self._stats.allocated += size
-            block = PinnedBlock(address, size, self._returns)
+            block = PinnedBlock(address, size, self._deferred)
             self._out[address] = weakref.ref(block)
             insort(self._starts, address)
         return block
@@ -152,10 +152,10 @@ class PinnedPool:
         held.give_up()
 
     def _take_in(self) -> None:
-        self._keep(self._returns.taken_in())
-        if self._returns.waiting:
+        self._keep(self._deferred.taken_in())
+        if self._deferred.waiting:
             self._driver.set_device(self._index)
-            self._keep(self._returns.settled())
+            self._keep(self._deferred.settled())
 
     def _keep(self, blocks: Iterable[tuple[int, int]]) -> None:
         for address, size in blocks:
@@ -184,7 +184,7 @@ class PinnedPool:
         with self._lock:
             self._take_in()
             self._driver.set_device(self._index)
-            self._keep(self._returns.settled(wait=True))
+            self._keep(self._deferred.settled(wait=True))
             freed = self._stats.cached
             for addresses in self._free.values():
                 for address in addresses:

@@ -135,8 +135,8 @@ class _StagePlanner:
             tuple([launch for s in stages for launch in s.plan.launches]),
             (),
             tuple([OutputView(-1, 0, self._strides[n]) for n in self._graph.outputs]),
-            heirs={at[s.inputs[p]]: -1 for s in stages for p in s.plan.heirs},
-            consumed=tuple([at[s.inputs[p]] for s in stages for p in s.plan.consumed]),
+            donations={at[s.inputs[p]]: -1 for s in stages for p in s.plan.donations},
+            overwritten_inputs=tuple([at[s.inputs[p]] for s in stages for p in s.plan.overwritten_inputs]),
         )
 
     def _copies(self, sources: Collection[Node]) -> list[Node]:
@@ -163,11 +163,11 @@ class _StagePlanner:
         input_at = {n: i for i, n in enumerate(graph.inputs)}
         graph.owned = [leaf for leaf in successor if leaf in input_at]
         position = {n: i for i, n in enumerate(graph.outputs)}
-        heirs = {input_at[leaf]: position[inside[new]] for leaf, new in successor.items() if leaf in input_at}
+        donations = {input_at[leaf]: position[inside[new]] for leaf, new in successor.items() if leaf in input_at}
         where = members[0].meta.device
         assert where is not None, "only numbers are nowhere"
         device = get_device(where)
-        plan = make_plan(graph, device, heirs)
+        plan = make_plan(graph, device, donations)
         self._strides |= {n: view.strides for n, view in zip(outputs, plan.outputs, strict=True)}
         outside = {leaf: n for n, leaf in inside.items()}
         all_constants = {n: i for i, n in enumerate(self._graph.constants)}
@@ -201,7 +201,7 @@ class MultiDeviceRunner:
         constants: Sequence[Any],
         timed: bool = False,
         lines: Sequence[str] = (),
-        given: Sequence[int] = (),
+        donated: Sequence[int] = (),
     ) -> list[Value]:
         graph = self._plan.graph
         known = dict(zip(graph.inputs, inputs, strict=True))
@@ -210,7 +210,7 @@ class MultiDeviceRunner:
         for stage, runner in zip(self.stages, self.runners, strict=True):
             values = [known[n] for n in stage.inputs]
             numbers = [constants[i] for i in stage.constants]
-            mine = [p for p, n in enumerate(stage.inputs) if self._at.get(n) in given]
+            mine = [p for p, n in enumerate(stage.inputs) if self._at.get(n) in donated]
             out = runner.run(values, numbers, timed, stage.graph.lines, mine)
             known.update(zip(stage.outputs, out, strict=True))
             for node in stage.copied:

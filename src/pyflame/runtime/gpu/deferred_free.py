@@ -16,7 +16,7 @@ from pyflame.runtime.gpu.driver import Driver
 T = TypeVar("T")
 
 
-class Returns(Generic[T]):
+class DeferredFrees(Generic[T]):
     """The queue. `give` may be called from anywhere; all else under the pool's lock."""
 
     def __init__(self, driver: Driver, index: int) -> None:
