@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import DType
+from pyflame.core.errors import ShapeError
 from pyflame.core.shape import Shape
 from pyflame.ir import F, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE, LEAF
@@ -442,6 +443,11 @@ def recurrent(
 ) -> tuple[Node, ...]:  # fmt: skip
     """All steps of an "lstm", a "gru" or a plain "tanh" or "relu" layer over its projected input: outputs (time, batch,
     features) and the last h, of an LSTM the last c too. See `Sequence`."""
+    if (x.ndim, h0.ndim, weight.ndim) != (3, 2, 2):
+        raise ShapeError(
+            "[recurrent] expected (time, batch, gates * hidden), (batch, features) and (gates * hidden, features) but "
+            f"got {x.shape}, {h0.shape} and {weight.shape}"
+        )
     dtype = x.dtype
     optional = {"c0": c0, "bias": bias, "projection": projection, "inside": inside}
     given = {name: node for name, node in optional.items() if node is not None}
