@@ -15,9 +15,9 @@ import pyflame as pf
 from pyflame.core.device import DeviceId
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import clear_plans
-from pyflame.engine.gpu import Call
 from pyflame.engine.libraries import decide as libraries
 from pyflame.engine.libraries import tuner
+from pyflame.ir.kernel import LibraryCall as Call
 from pyflame.runtime.cuda.driver import CudaDriver
 from tests.gpu.nvidia import absent
 from tests.libs.ways import every_way

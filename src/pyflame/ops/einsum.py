@@ -134,6 +134,8 @@ def _pair(x: Node, a: Labels, y: Node, b: Labels, keep: set[str], sizes: dict[st
 def _named(*args: Any) -> tuple[str, tuple[Any, ...]]:
     """(x, [0, 1], y, [1, 2], [0, 2]) as an equation and its operands."""
     operands, axes = args[: len(args) // 2 * 2 : 2], [*args[1::2], *(args[-1:] if len(args) % 2 else ())]
+    if any(isinstance(a, str) for a in args):
+        raise DTypeError("[einsum] expected an equation such as 'ij,jk->ik' before the operands but got a tensor first")
 
     def letters(listed: Any) -> str:
         if not isinstance(listed, (list, tuple)) or not all(

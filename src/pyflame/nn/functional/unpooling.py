@@ -12,8 +12,10 @@ from pyflame.tensor import Tensor
 Sizes = int | Sequence[int]
 
 
-def _each(value: Sizes, rank: int) -> list[int]:
+def _each(op: str, value: Sizes, rank: int) -> list[int]:
     listed = [value] if isinstance(value, int) else list(value)
+    if len(listed) not in (1, rank):
+        raise ShapeError(f"[{op}] expected a number or {rank} of them but got {value!r}")
     return listed * rank if len(listed) == 1 else listed
 
 
@@ -32,10 +34,10 @@ def _unpool(
             f"[{op}] expected ([N,] C, ...) with {rank} spatial axes, and indices of that shape, but got {input.shape} "
             f"and {indices.shape}"
         )
-    steps, spatial = _each(kernel if stride is None else stride, rank), input.shape[-rank:]
+    steps, spatial = _each(op, kernel if stride is None else stride, rank), input.shape[-rank:]
     usual = [
         (n - 1) * step - 2 * pad + size
-        for n, step, pad, size in zip(spatial, steps, _each(padding, rank), _each(kernel, rank), strict=True)
+        for n, step, pad, size in zip(spatial, steps, _each(op, padding, rank), _each(op, kernel, rank), strict=True)
     ]
     sizes = usual if wanted is None else list(wanted)[-rank:]
     if len(sizes) != rank or any(abs(n - u) >= step for n, u, step in zip(sizes, usual, steps, strict=True)):
