@@ -288,8 +288,9 @@ __all__ = [
 ]
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _ROOMS = (
-    "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "fx", "hub", "io",
-    "nn", "onnx", "optim", "profiling", "random", "testing", "train", "utils", "version",
+    "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "fft", "fx", "hub",
+    "io", "linalg", "nn", "onnx", "optim", "profiling", "random", "sparse", "special", "testing", "train", "utils",
+    "version",
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (
@@ -304,14 +305,29 @@ _TORCH_NAMES = (
     "set_default_device", "set_default_tensor_type", "set_num_interop_threads", "set_num_threads",
     "set_printoptions", "strided", "use_deterministic_algorithms",
 )  # fmt: skip
+_SIGNALS = (
+    "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window", "stft",
+)  # fmt: skip
+_FUNCTIONAL = (
+    "alpha_dropout", "bilinear", "channel_shuffle", "cosine_embedding_loss", "ctc_loss", "embedding_bag",
+    "feature_alpha_dropout", "hinge_embedding_loss", "margin_ranking_loss", "pairwise_distance", "pixel_shuffle",
+    "pixel_unshuffle", "poisson_nll_loss", "rrelu", "threshold", "triplet_margin_loss",
+)  # fmt: skip
+_MADE_OF_OTHERS = (
+    "adjoint", "alias_copy", "chain_matmul", "cholesky_inverse", "cholesky_solve", "combinations",
+    "cumulative_trapezoid", "detach", "detach_copy", "diagonal_copy", "diagonal_scatter", "expand_copy", "fill",
+    "frobenius_norm", "gradient", "is_same_size", "is_signed", "isreal", "nuclear_norm", "permute_copy", "resolve_conj",
+    "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
+    "unbind_copy", "unfold_copy", "unravel_index", "unsqueeze_copy", "view_copy",
+)  # fmt: skip
 _LATER = {
     **{room: (room, None) for room in _ROOMS},
     **{f"rocm_{name}": ("backend.rocm", f"rocm_{name}") for name in _ROCM_NAMES},
     **{name: ("tensor.torch_names", name) for name in _TORCH_NAMES},
+    **{name: ("tensor.signals", name) for name in _SIGNALS},
+    **{name: ("nn.functional", name) for name in _FUNCTIONAL},
+    **{name: ("tensor.torch_functions", name) for name in _MADE_OF_OTHERS},
     "aot": ("transform.aot", None),
-    "fft": ("tensor.fft", None),
-    "linalg": ("tensor.linalg", None),
-    "sparse": ("tensor.sparse", None),
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),
     "spmm": ("tensor.sparse", "spmm"),
     "matrix_power": ("tensor.matrix_norms", "matrix_power"),

@@ -15,14 +15,18 @@ from pyflame import cuda as cuda
 from pyflame import data as data
 from pyflame import distributed as distributed
 from pyflame import distributions as distributions
+from pyflame import fft as fft
 from pyflame import fx as fx
 from pyflame import hub as hub
 from pyflame import io as io
+from pyflame import linalg as linalg
 from pyflame import nn as nn
 from pyflame import onnx as onnx
 from pyflame import optim as optim
 from pyflame import profiling as profiling
 from pyflame import random as random
+from pyflame import sparse as sparse
+from pyflame import special as special
 from pyflame import testing as testing
 from pyflame import train as train
 from pyflame import utils as utils
@@ -81,16 +85,29 @@ from pyflame.engine.services import clear_cache as clear_cache
 from pyflame.engine.services import compile_stats as compile_stats
 from pyflame.io import load as load
 from pyflame.io import save as save
+from pyflame.nn.functional import alpha_dropout as alpha_dropout
+from pyflame.nn.functional import bilinear as bilinear
+from pyflame.nn.functional import channel_shuffle as channel_shuffle
+from pyflame.nn.functional import cosine_embedding_loss as cosine_embedding_loss
+from pyflame.nn.functional import ctc_loss as ctc_loss
+from pyflame.nn.functional import embedding_bag as embedding_bag
+from pyflame.nn.functional import feature_alpha_dropout as feature_alpha_dropout
+from pyflame.nn.functional import hinge_embedding_loss as hinge_embedding_loss
+from pyflame.nn.functional import margin_ranking_loss as margin_ranking_loss
+from pyflame.nn.functional import pairwise_distance as pairwise_distance
+from pyflame.nn.functional import pixel_shuffle as pixel_shuffle
+from pyflame.nn.functional import pixel_unshuffle as pixel_unshuffle
+from pyflame.nn.functional import poisson_nll_loss as poisson_nll_loss
+from pyflame.nn.functional import rrelu as rrelu
+from pyflame.nn.functional import threshold as threshold
+from pyflame.nn.functional import triplet_margin_loss as triplet_margin_loss
 from pyflame.optim import GradScaler as GradScaler
 from pyflame.profiling import annotate as annotate
 from pyflame.profiling import profile as profile
 from pyflame.schedule.patterns import can_fuse as can_fuse
 from pyflame.tensor import Tensor as Tensor
 from pyflame.tensor import autograd as autograd
-from pyflame.tensor import fft as fft
-from pyflame.tensor import linalg as linalg
 from pyflame.tensor import sim as sim
-from pyflame.tensor import sparse as sparse
 from pyflame.tensor.counted import one_hot as one_hot
 from pyflame.tensor.counted import repeat_interleave as repeat_interleave
 from pyflame.tensor.counted import where as where
@@ -170,6 +187,13 @@ from pyflame.tensor.sets import equal as equal
 from pyflame.tensor.sets import numel as numel
 from pyflame.tensor.sets import unique as unique
 from pyflame.tensor.sets import unique_consecutive as unique_consecutive
+from pyflame.tensor.signals import bartlett_window as bartlett_window
+from pyflame.tensor.signals import blackman_window as blackman_window
+from pyflame.tensor.signals import hamming_window as hamming_window
+from pyflame.tensor.signals import hann_window as hann_window
+from pyflame.tensor.signals import istft as istft
+from pyflame.tensor.signals import kaiser_window as kaiser_window
+from pyflame.tensor.signals import stft as stft
 from pyflame.tensor.sparse import sparse_coo_tensor as sparse_coo_tensor
 from pyflame.tensor.sparse import spmm as spmm
 from pyflame.tensor.streams import Event as Event
@@ -177,6 +201,39 @@ from pyflame.tensor.streams import Stream as Stream
 from pyflame.tensor.streams import current_stream as current_stream
 from pyflame.tensor.streams import default_stream as default_stream
 from pyflame.tensor.torch_cuda import rocm as rocm
+from pyflame.tensor.torch_functions import adjoint as adjoint
+from pyflame.tensor.torch_functions import alias_copy as alias_copy
+from pyflame.tensor.torch_functions import chain_matmul as chain_matmul
+from pyflame.tensor.torch_functions import cholesky_inverse as cholesky_inverse
+from pyflame.tensor.torch_functions import cholesky_solve as cholesky_solve
+from pyflame.tensor.torch_functions import combinations as combinations
+from pyflame.tensor.torch_functions import cumulative_trapezoid as cumulative_trapezoid
+from pyflame.tensor.torch_functions import detach as detach
+from pyflame.tensor.torch_functions import detach_copy as detach_copy
+from pyflame.tensor.torch_functions import diagonal_copy as diagonal_copy
+from pyflame.tensor.torch_functions import diagonal_scatter as diagonal_scatter
+from pyflame.tensor.torch_functions import expand_copy as expand_copy
+from pyflame.tensor.torch_functions import fill as fill
+from pyflame.tensor.torch_functions import frobenius_norm as frobenius_norm
+from pyflame.tensor.torch_functions import gradient as gradient
+from pyflame.tensor.torch_functions import is_same_size as is_same_size
+from pyflame.tensor.torch_functions import is_signed as is_signed
+from pyflame.tensor.torch_functions import isreal as isreal
+from pyflame.tensor.torch_functions import nuclear_norm as nuclear_norm
+from pyflame.tensor.torch_functions import permute_copy as permute_copy
+from pyflame.tensor.torch_functions import resolve_conj as resolve_conj
+from pyflame.tensor.torch_functions import resolve_neg as resolve_neg
+from pyflame.tensor.torch_functions import select_copy as select_copy
+from pyflame.tensor.torch_functions import split_copy as split_copy
+from pyflame.tensor.torch_functions import squeeze_copy as squeeze_copy
+from pyflame.tensor.torch_functions import t_copy as t_copy
+from pyflame.tensor.torch_functions import to_dlpack as to_dlpack
+from pyflame.tensor.torch_functions import transpose_copy as transpose_copy
+from pyflame.tensor.torch_functions import unbind_copy as unbind_copy
+from pyflame.tensor.torch_functions import unfold_copy as unfold_copy
+from pyflame.tensor.torch_functions import unravel_index as unravel_index
+from pyflame.tensor.torch_functions import unsqueeze_copy as unsqueeze_copy
+from pyflame.tensor.torch_functions import view_copy as view_copy
 from pyflame.tensor.torch_names import BFloat16Tensor as BFloat16Tensor
 from pyflame.tensor.torch_names import BoolTensor as BoolTensor
 from pyflame.tensor.torch_names import ByteTensor as ByteTensor
@@ -303,7 +360,10 @@ __all__ = [
     "addmm",
     "addmv",
     "addr",
+    "adjoint",
+    "alias_copy",
     "allclose",
+    "alpha_dropout",
     "amax",
     "amin",
     "aminmax",
@@ -342,6 +402,7 @@ __all__ = [
     "avg_pool3d",
     "backends",
     "baddbmm",
+    "bartlett_window",
     "batch_matmul",
     "batch_norm",
     "batch_norm_stats",
@@ -349,6 +410,7 @@ __all__ = [
     "bce_with_logits",
     "bernoulli",
     "bfloat16",
+    "bilinear",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "bincount",
@@ -358,6 +420,7 @@ __all__ = [
     "bitwise_or",
     "bitwise_right_shift",
     "bitwise_xor",
+    "blackman_window",
     "block_diag",
     "bmm",
     "bool_",
@@ -376,10 +439,14 @@ __all__ = [
     "ceil",
     "celu",
     "cfloat",
+    "chain_matmul",
+    "channel_shuffle",
     "channels_last",
     "channels_last_3d",
     "checkpoint",
     "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
     "chunk",
     "clamp",
     "clamp_max",
@@ -388,6 +455,7 @@ __all__ = [
     "clip",
     "clone",
     "column_stack",
+    "combinations",
     "compile_kernel",
     "compile_stats",
     "compiler",
@@ -408,16 +476,19 @@ __all__ = [
     "corrcoef",
     "cos",
     "cosh",
+    "cosine_embedding_loss",
     "cosine_similarity",
     "count_nonzero",
     "cov",
     "cross",
     "cross_entropy",
+    "ctc_loss",
     "cuda",
     "cummax",
     "cummin",
     "cumprod",
     "cumsum",
+    "cumulative_trapezoid",
     "current_stream",
     "custom_gradient",
     "data",
@@ -425,6 +496,8 @@ __all__ = [
     "default_stream",
     "deg2rad",
     "det",
+    "detach",
+    "detach_copy",
     "deterministic",
     "device",
     "device_info",
@@ -433,6 +506,8 @@ __all__ = [
     "diag_embed",
     "diagflat",
     "diagonal",
+    "diagonal_copy",
+    "diagonal_scatter",
     "diff",
     "digamma",
     "dist",
@@ -451,6 +526,7 @@ __all__ = [
     "einsum",
     "elu",
     "embedding",
+    "embedding_bag",
     "empty",
     "empty_cache",
     "empty_like",
@@ -464,11 +540,14 @@ __all__ = [
     "exp2",
     "expand",
     "expand_as",
+    "expand_copy",
     "explain",
     "explain_devices",
     "expm1",
     "eye",
+    "feature_alpha_dropout",
     "fft",
+    "fill",
     "finfo",
     "fix",
     "flatten",
@@ -490,6 +569,7 @@ __all__ = [
     "fmod",
     "fold",
     "frac",
+    "frobenius_norm",
     "from_dlpack",
     "from_numpy",
     "frombuffer",
@@ -512,16 +592,20 @@ __all__ = [
     "get_rng_state",
     "glu",
     "grad",
+    "gradient",
     "greater",
     "greater_equal",
     "group_norm",
     "gt",
     "half",
+    "hamming_window",
+    "hann_window",
     "hardshrink",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
     "heaviside",
+    "hinge_embedding_loss",
     "histc",
     "hsplit",
     "hstack",
@@ -552,6 +636,8 @@ __all__ = [
     "is_floating_point",
     "is_grad_enabled",
     "is_nonzero",
+    "is_same_size",
+    "is_signed",
     "is_tensor",
     "isclose",
     "isfinite",
@@ -560,7 +646,10 @@ __all__ = [
     "isnan",
     "isneginf",
     "isposinf",
+    "isreal",
+    "istft",
     "jit",
+    "kaiser_window",
     "kl_div",
     "kron",
     "kthvalue",
@@ -599,6 +688,7 @@ __all__ = [
     "long",
     "lt",
     "manual_seed",
+    "margin_ranking_loss",
     "masked_fill",
     "masked_scatter",
     "masked_select",
@@ -651,6 +741,7 @@ __all__ = [
     "norm",
     "normal",
     "not_equal",
+    "nuclear_norm",
     "numel",
     "one_hot",
     "ones",
@@ -659,9 +750,14 @@ __all__ = [
     "optim",
     "outer",
     "pad",
+    "pairwise_distance",
     "permute",
+    "permute_copy",
     "pi",
     "pinverse",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "poisson_nll_loss",
     "polar",
     "polygamma",
     "positive",
@@ -696,6 +792,8 @@ __all__ = [
     "reset_peak_memory_stats",
     "reshape",
     "reshape_as",
+    "resolve_conj",
+    "resolve_neg",
     "result_type",
     "right_shift",
     "rms_norm",
@@ -710,6 +808,7 @@ __all__ = [
     "rope",
     "rot90",
     "row_stack",
+    "rrelu",
     "rsqrt",
     "rsub",
     "save",
@@ -721,6 +820,7 @@ __all__ = [
     "searchsorted",
     "seed",
     "select",
+    "select_copy",
     "select_scatter",
     "selu",
     "set_default_device",
@@ -753,15 +853,19 @@ __all__ = [
     "sort",
     "sparse",
     "sparse_coo_tensor",
+    "special",
     "split",
+    "split_copy",
     "split_with_sizes",
     "spmm",
     "sqrt",
     "square",
     "squeeze",
+    "squeeze_copy",
     "stack",
     "std",
     "std_mean",
+    "stft",
     "strided",
     "sub",
     "subtract",
@@ -770,6 +874,7 @@ __all__ = [
     "swiglu",
     "synchronize",
     "t",
+    "t_copy",
     "take",
     "take_along_axis",
     "take_along_dim",
@@ -779,29 +884,37 @@ __all__ = [
     "tensor_split",
     "tensordot",
     "testing",
+    "threshold",
     "tile",
+    "to_dlpack",
     "topk",
     "trace",
     "train",
     "transpose",
+    "transpose_copy",
     "trapezoid",
     "trapz",
     "tril",
     "tril_indices",
+    "triplet_margin_loss",
     "triu",
     "triu_indices",
     "true_divide",
     "trunc",
     "uint8",
     "unbind",
+    "unbind_copy",
     "unflatten",
     "unfold",
     "unfold2d",
+    "unfold_copy",
     "unique",
     "unique_consecutive",
+    "unravel_index",
     "unsafe_chunk",
     "unsafe_split",
     "unsqueeze",
+    "unsqueeze_copy",
     "use_deterministic_algorithms",
     "utils",
     "value_and_grad",
@@ -814,6 +927,7 @@ __all__ = [
     "view_as",
     "view_as_complex",
     "view_as_real",
+    "view_copy",
     "vsplit",
     "vstack",
     "where",

@@ -1,0 +1,89 @@
+"""torch.special by its path: ops of the catalogue under their names there, and a few made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from pyflame.core.dtype import float64
+from pyflame.tensor import Tensor
+from pyflame.tensor.dispatch import FUNCTIONS
+
+F: dict[str, Callable[..., Tensor]] = FUNCTIONS
+
+__all__ = [
+    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "log1p", "log_ndtr", "log_softmax",
+    "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py",
+    "xlogy",
+]  # fmt: skip
+
+digamma, erf, erfc, erfinv, exp2, expm1 = (F[n] for n in ("digamma", "erf", "erfc", "erfinv", "exp2", "expm1"))
+log1p, log_softmax, logit, logsumexp = (F[n] for n in ("log1p", "log_softmax", "logit", "logsumexp"))
+polygamma, round, sinc, softmax, xlogy = (F[n] for n in ("polygamma", "round", "sinc", "softmax", "xlogy"))
+expit, gammaln, psi = F["sigmoid"], F["lgamma"], F["digamma"]
+
+
+def xlog1py(input: Any, other: Any) -> Tensor:
+    """input * log1p(other), and 0 where input is 0.
+
+    >>> pf.special.xlog1py(pf.tensor([0.0, 1.0]), pf.tensor([-1.0, 0.0]))
+    tensor([0., 0.])
+    """
+    return F["where"](F["isnan"](F["mul"](other, 1.0)), math.nan, F["where"](input == 0, 0.0, input * _log1p(other)))
+
+
+def _log1p(x: Any) -> Any:
+    return F["log1p"](x) if isinstance(x, Tensor) else math.log1p(x)
+
+
+def entr(input: Tensor) -> Tensor:
+    """-x log(x); 0 at 0 and -inf below.
+
+    >>> pf.special.entr(pf.tensor([0.0, 1.0, -1.0]))
+    tensor([0., 0., -inf])
+    """
+    return F["where"](input < 0, -math.inf, -F["xlogy"](input, input))
+
+
+def ndtr(input: Tensor) -> Tensor:
+    """The part of a standard normal distribution below x.
+
+    >>> pf.special.ndtr(pf.tensor([0.0]))
+    tensor([0.5000])
+    """
+    return F["erfc"](input * -math.sqrt(0.5)) * 0.5
+
+
+def ndtri(input: Tensor) -> Tensor:
+    """Where `ndtr` is x."""
+    return F["erfinv"](input * 2.0 - 1.0) * math.sqrt(2.0)
+
+
+def log_ndtr(input: Tensor) -> Tensor:
+    """log(ndtr(x)), by its asymptotic series where that would be log(0).
+
+    >>> pf.special.log_ndtr(pf.tensor([-40.0]))
+    tensor([-804.6084])
+    """
+    edge = -25.0 if input.dtype is float64 else -10.0  # beyond it the series is exact to the last bit or two
+    x = F["clamp"](input, max=edge)
+    s = 1.0 / (x * x)
+    # ndtr(x) = exp(-x^2 / 2) / (-x sqrt(2 pi)) (1 - 1/x^2 + 3/x^4 - 15/x^6 + 105/x^8 - 945/x^10)
+    series = 1.0 - s * (1.0 - s * (3.0 - s * (15.0 - s * (105.0 - s * 945.0))))
+    tail = -0.5 * x * x - F["log"](-x) - 0.5 * math.log(2.0 * math.pi) + F["log"](series)
+    low = F["log"](ndtr(F["clamp"](input, edge, 0.0)))
+    high = F["log1p"](-ndtr(-F["clamp"](input, 0.0)))
+    return F["where"](input < edge, tail, F["where"](input < 0, low, high))
+
+
+def multigammaln(input: Tensor, p: int) -> Tensor:
+    """log of the gamma function of p dimensions.
+
+    >>> pf.special.multigammaln(pf.tensor([2.0]), 1)
+    tensor([0.])
+    """
+    out = F["lgamma"](input) + p * (p - 1) / 4.0 * math.log(math.pi)
+    for j in range(1, p):
+        out = out + F["lgamma"](input - j / 2.0)
+    return out

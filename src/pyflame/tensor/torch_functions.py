@@ -1,0 +1,234 @@
+"""Functions of `torch` itself that are made of others: copies of views, products, differences, combinations."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.dtype import bool_
+from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.shape import normalize_axis
+from pyflame.tensor.creation import as_tensor, ones_like, tensor, zeros_like
+from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.linalg import matrix_norm, multi_dot, norm, solve_triangular
+from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.torch_methods import is_same_size, is_signed
+
+__all__ = [
+    "adjoint", "alias_copy", "chain_matmul", "cholesky_inverse", "cholesky_solve", "combinations",
+    "cumulative_trapezoid", "detach", "detach_copy", "diagonal_copy", "diagonal_scatter", "expand_copy", "fill",
+    "frobenius_norm", "gradient", "is_same_size", "is_signed", "isreal", "nuclear_norm", "permute_copy", "resolve_conj",
+    "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
+    "unbind_copy", "unfold_copy", "unravel_index", "unsqueeze_copy", "view_copy",
+]  # fmt: skip
+
+F: dict[str, Callable[..., Tensor]] = FUNCTIONS
+
+
+def _copying(name: str) -> Callable[..., Any]:
+    """A view op whose results share no memory with its argument."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        out = getattr(Tensor, name)(*args, **kwargs)
+        return tuple(t.clone() for t in out) if isinstance(out, (tuple, list)) else out.clone()
+
+    function.__name__ = function.__qualname__ = f"{name}_copy"
+    function.__module__ = "pyflame"
+    function.__doc__ = f"`{name}` in memory of its own."
+    return function
+
+
+detach_copy, diagonal_copy, expand_copy, permute_copy, select_copy, split_copy, squeeze_copy = map(
+    _copying, ("detach", "diagonal", "expand", "permute", "select", "split", "squeeze")
+)
+t_copy, transpose_copy, unbind_copy, unfold_copy, unsqueeze_copy, view_copy = map(
+    _copying, ("t", "transpose", "unbind", "unfold", "unsqueeze", "view")
+)
+
+
+def alias_copy(input: Tensor) -> Tensor:
+    """The same values in memory of their own."""
+    return input.clone()
+
+
+def detach(input: Tensor) -> Tensor:
+    """The same memory, outside of the tape.
+
+    >>> pf.detach(pf.ones(1, requires_grad=True)).requires_grad
+    False
+    """
+    return input.detach()
+
+
+def fill(input: Tensor, value: Any) -> Tensor:
+    """A tensor of this shape and dtype with one value everywhere.
+
+    >>> pf.fill(pf.zeros(2), 3)
+    tensor([3., 3.])
+    """
+    return F["where"](zeros_like(input, dtype=bool_), input, as_tensor(value).to(input.dtype))
+
+
+def adjoint(input: Tensor) -> Tensor:
+    """Matrices transposed and conjugated.
+
+    >>> pf.adjoint(pf.ones(2, 3)).shape
+    (3, 2)
+    """
+    return F["conj"](input.transpose(-2, -1))
+
+
+def isreal(input: Tensor) -> Tensor:
+    """Where there is no imaginary part."""
+    return input.imag == 0 if input.dtype.is_complex else ones_like(input, dtype=bool_)
+
+
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: conjugates are computed, not noted."""
+    return input
+
+
+resolve_neg = resolve_conj
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A capsule that other libraries take."""
+    return tensor.__dlpack__()
+
+
+def frobenius_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The root of the sum of squares."""
+    return norm(input, 2 if isinstance(dim, int) else "fro", dim, keepdim)
+
+
+def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The sum of the singular values."""
+    return matrix_norm(input, "nuc", dim, keepdim)
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of matrices, in the cheapest order."""
+    return multi_dot(list(matrices))
+
+
+def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    """X of A X = B, with the factor L of A = L Lᵀ (of A = Lᵀ L if `upper`).
+
+    >>> pf.cholesky_solve(pf.ones(2, 1), pf.eye(2) * 2)
+    tensor([[0.2500],
+            [0.2500]])
+    """
+    low = adjoint(L) if upper else L
+    return solve_triangular(adjoint(low), solve_triangular(low, B, upper=False), upper=True)
+
+
+def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of A = L Lᵀ."""
+    return cholesky_solve(F["expand"](tensor(np.eye(L.shape[-1]), dtype=L.dtype, device=L.device), L.shape), L, upper)
+
+
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
+    """Areas below a curve up to each point but the first.
+
+    >>> pf.cumulative_trapezoid(pf.tensor([1.0, 2.0, 3.0]))
+    tensor([1.5000, 4.0000])
+    """
+    axis = normalize_axis("cumulative_trapezoid", dim, y.ndim)
+    count = y.shape[axis]
+    heights = (y.narrow(axis, 1, count - 1) + y.narrow(axis, 0, count - 1)) * 0.5
+    if x is None:
+        return F["cumsum"](heights * (1.0 if dx is None else dx), axis)
+    widths = F["diff"](x, dim=0 if x.ndim == 1 else axis)
+    widths = widths.reshape([-1 if a == axis else 1 for a in range(y.ndim)]) if x.ndim == 1 else widths
+    return F["cumsum"](heights * widths, axis)
+
+
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All choices of r elements, as rows.
+
+    >>> pf.combinations(pf.tensor([1, 2, 3]))
+    tensor([[1, 2],
+            [1, 3],
+            [2, 3]])
+    """
+    if input.ndim != 1 or r < 0:
+        raise ShapeError(f"[combinations] expected a vector and r of 0 or more but got {input.shape} and {r}")
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(input.shape[0]), r))
+    if not r:
+        return input.new_empty(0)
+    return input[tensor(np.array(rows, np.int64).reshape(-1, r))]
+
+
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Positions in a flat tensor as positions along each axis.
+
+    >>> pf.unravel_index(pf.tensor([5]), (2, 3))
+    (tensor([1]), tensor([2]))
+    """
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(n < 0 for n in sizes) or indices.dtype.is_float:
+        raise ArgumentError(f"[unravel_index] expected integers and sizes from 0 but got {indices.dtype} and {shape}")
+    out: list[Tensor] = []
+    for n in reversed(sizes):
+        out.append(indices % n)
+        indices = indices // n
+    return tuple(reversed(out))
+
+
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A copy whose diagonal is `src`.
+
+    >>> pf.diagonal_scatter(pf.zeros(2, 2), pf.ones(2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    out = input.clone()
+    out.diagonal(offset, dim1, dim2).copy_(src)
+    return out
+
+
+def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: int = 1) -> list[Tensor]:
+    """Central differences along axes, one-sided at the ends; `spacing`: a step, one for each axis, or coordinates.
+
+    >>> pf.gradient(pf.tensor([1.0, 4.0, 9.0]))
+    [tensor([3., 4., 5.])]
+    """
+    axes = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(axes)
+    if edge_order not in (1, 2) or len(steps) != len(axes):
+        raise ArgumentError(
+            f"[gradient] expected edge_order 1 or 2 and {len(axes)} spacings but got {edge_order} and {spacing!r}"
+        )
+    axes = [normalize_axis("gradient", a, input.ndim) for a in axes]
+    return [_differences(input, step, axis, edge_order) for axis, step in zip(axes, steps, strict=True)]
+
+
+def _differences(x: Tensor, step: Any, axis: int, order: int) -> Tensor:
+    n = x.shape[axis]
+    if n < order + 1:
+        raise ShapeError(f"[gradient] expected at least {order + 1} points along axis {axis} but got {n}")
+    at = (
+        step
+        if isinstance(step, Tensor)
+        else tensor(np.arange(n) * float(step), dtype=x.dtype if x.dtype.is_float else None)
+    )
+    at = at.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+
+    def part(v: Tensor, first: int, count: int) -> Tensor:
+        return v.narrow(axis, first, count)
+
+    gaps, rises = F["diff"](at, dim=axis), F["diff"](x, dim=axis)
+    slopes = rises / gaps
+    before, after = part(gaps, 0, n - 2), part(gaps, 1, n - 2)
+    inner = (part(slopes, 0, n - 2) * after + part(slopes, 1, n - 2) * before) / (before + after)
+    first, last = part(slopes, 0, 1), part(slopes, n - 2, 1)
+    if order == 2:
+        a, b = part(gaps, 0, 1), part(gaps, 1, 1)
+        first = first + (first - part(slopes, 1, 1)) * a / (a + b)
+        a, b = part(gaps, n - 2, 1), part(gaps, n - 3, 1)
+        last = last + (last - part(slopes, n - 3, 1)) * a / (a + b)
+    return F["cat"]([first, inner, last], axis)
