@@ -8,8 +8,6 @@ from sys import intern
 from typing import Any
 
 from pyflame.codegen import c as codegen_c
-from pyflame.codegen import gpu as codegen_gpu
-from pyflame.codegen.gpu_epilogue import epilogue
 from pyflame.core.device import Target
 from pyflame.core.errors import DeviceError
 from pyflame.ir.kernel import GpuSource, Launch, LibraryCall, Source
@@ -41,9 +39,11 @@ def kernel_texts(sources: Sequence[Source]) -> list[tuple[str, tuple[str, ...]]]
 
 def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSource:
     """The text of one launch on a GPU. Where memory may lie misaligned it is made with `aligned=False`."""
+    from pyflame.codegen import gpu, gpu_epilogue  # a CPU needs neither
+
     anchor = launch.kernel.anchor
     if anchor is None:
-        return codegen_gpu.generate(launch.kernel, target, aligned)
+        return gpu.generate(launch.kernel, target, aligned)
     spec = specs().get((anchor.op.name, launch.implementation)) or _own(anchor.op.name, target)
     if spec is None:
         raise DeviceError(f"[{anchor.op.name}] expected a kernel for {target.name} but there is none yet; use the CPU")
@@ -51,7 +51,7 @@ def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSourc
     if spec.epilogue is not None:
         slot = spec.epilogue
         layout, value = slot.layout(launch), slot.accumulator(launch)
-        after = Epilogue(*epilogue(launch.kernel, target, layout, value, len(launch.buffers)))
+        after = Epilogue(*gpu_epilogue.epilogue(launch.kernel, target, layout, value, len(launch.buffers)))
     write = spec.source if aligned or spec.unaligned is None else spec.unaligned
     source: Any = write(launch, target, after)
     assert isinstance(source, GpuSource)

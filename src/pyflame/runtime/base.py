@@ -1,14 +1,14 @@
 """What a device must offer. The engine knows devices through these protocols only.
 
-`Device` is what all have in common, `GpuDevice` adds streams, copies, launches
-and captured graphs. The CPU runs tables of launches in one call and is known to its runner as what it is.
+`Device` is what all have in common, `GpuDevice` adds streams, copies, launches and captured graphs. The CPU runs tables
+of launches in one call and is known to its runner as what it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from pyflame.core.device import DeviceId, Target
 from pyflame.core.errors import DeviceFaultError
 from pyflame.core.locks import Lock
 from pyflame.core.trace import TraceEvent
-from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Grid, Words
-from pyflame.runtime.gpu.pinned import PinnedPool
 from pyflame.runtime.stats import MemoryStats
+
+if TYPE_CHECKING:
+    from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Words
+    from pyflame.runtime.gpu.pinned import PinnedPool
 
 T = TypeVar("T")
 
@@ -140,7 +142,9 @@ class Clock(Protocol):
         """Wait for all that was timed, and read its times."""
 
 
-Launch = tuple[Program, Grid, Grid, int, int]  # with blocks, their threads, dynamic LDS and the first of its words
+Launch = tuple[
+    Program, tuple[int, int, int], tuple[int, int, int], int, int
+]  # with blocks, their threads, dynamic LDS and the first of its words
 
 
 class GpuDevice(Device, Protocol):
