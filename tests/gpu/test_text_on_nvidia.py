@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.codegen.gpu_text import GpuText
 from pyflame.ir import F
 from pyflame.tensor import Tensor
 from tests.gpu.nvidia import Nvidia, absent
 from tests.gpu.programs import Build, Program, catalogue, forward, gradient, warm_cpu
+from tests.plans import long_positions
 
 pytestmark = pytest.mark.gpu
 if absent():
@@ -199,10 +199,9 @@ def test_unaligned(gpu: Nvidia, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_wide_positions(gpu: Nvidia, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for tensors of more than 2^31 elements."""
-    monkeypatch.setattr(GpuText, "small", lambda self: False)
-    check(gpu, lambda: outputs_of(WORK[name](ready(*PRIME))))
+def test_wide_positions(gpu: Nvidia, name: str) -> None:
+    with long_positions():
+        check(gpu, lambda: outputs_of(WORK[name](ready(*PRIME))))
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ import pytest
 
 import pyflame as pf
 from pyflame.codegen.gpu_shape import MAX_BLOCK
-from pyflame.codegen.gpu_text import GpuText
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
 from pyflame.core.targets import TARGETS
@@ -37,6 +37,7 @@ from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
 from tests.emulated import PARTED, host_compiler, kept_for_host
 from tests.needs import need
+from tests.plans import long_positions
 
 Build = Callable[[], list[Any]]
 rng = np.random.default_rng(0)
@@ -575,9 +576,7 @@ EMULATED = {
 @pytest.fixture(scope="session", params=EMULATED)
 def emulator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Emulator:
     target, aligned = EMULATED[request.param]
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "64-bit positions":
-            patch.setattr(GpuText, "small", lambda self: False)
+    with long_positions() if request.param == "64-bit positions" else nullcontext():
         return Emulator(CASES, target, aligned, tmp_path_factory.mktemp("emulator"))
 
 

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.codegen.gpu_text import GpuText
 from pyflame.core.window import adaptive_window, three
 from pyflame.engine import reference
 from pyflame.engine.evaluate import clear_plans, settle_copies
@@ -35,6 +34,7 @@ from pyflame.tensor.creation import leaf
 from tests.gpu import attention_cases, gemm_cases
 from tests.null import test_gpu_kernels as kernels
 from tests.null import test_gpu_text as texts
+from tests.plans import long_positions
 from tests.sim.coverage import KERNELS, Counting, LinedClang, missed_lines, missed_numbers
 from tests.sim.devices import own_gpus
 
@@ -415,12 +415,12 @@ FAMILIES = {
 @contextmanager
 def patched(name: str) -> Iterator[None]:
     """wide: as for tensors of more than 2^31 elements; unclaimed: as for many more places than keys."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         if name == "wide":
             for module in (cumulative_gpu, pool_gpu, sort_gpu, scatter_gpu):
                 patch.setattr(module, "position_type", lambda *counts: "int64_t")
             patch.setattr(conv_gpu.Convolution, "small", False)
-            patch.setattr(GpuText, "small", lambda self: False)
+            stack.enter_context(long_positions())
         elif name == "unclaimed":
             patch.setattr(scatter_gpu, "CLAIM_BYTES", 0)
         yield

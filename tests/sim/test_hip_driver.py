@@ -208,9 +208,9 @@ def test_targets_that_are_not_simulated() -> None:
     with pytest.raises(
         DeviceError, match=r"expected one of sim:gfx942, sim:gfx1100 but got 'sim:gfx1101'; did you mean"
     ):
-        pf.device("sim:gfx1101")
+        pf.set_device("sim:gfx1101")
     with pytest.raises(DeviceError, match=r"expected one of sim:gfx942 but got sim:gfx942:7"):
-        pf.device("sim:gfx942:7")
+        pf.set_device("sim:gfx942:7")
 
 
 def test_devices_open_and_start_anew() -> None:

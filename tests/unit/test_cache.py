@@ -48,6 +48,7 @@ def _refused(folder: Path, why: str) -> DiskCache:
 # Python itself may lie where another user may not look, so the program becomes that user when all is imported.
 _BECOME = """
 import concurrent.futures.thread, importlib.readers, importlib.resources, os, platformdirs, pyflame as pf
+import pyflame.libs.cpu.openblas, pyflame.runtime.cpu.device, pyflame.runtime.cuda.device, pyflame.runtime.rocm.device
 from pyflame.kernels import specs
 importlib.resources.files("pyflame"), specs()
 os.umask(0o022); os.setgroups([]); os.setgid({0}); os.setuid({0}); os.environ.update({1}); os.environ.pop("HOME", None)

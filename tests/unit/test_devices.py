@@ -61,7 +61,7 @@ def test_numbers_that_no_device_has() -> None:
 def test_absent_devices_say_what_is_missing(name: str) -> None:
     for use in (
         pf.set_device,
-        pf.device,
+        lambda d: pf.device(d).__enter__(),
         pf.device_info,
         pf.synchronize,
         pf.ones(2).to,
