@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyflame.autograd import Entry, Joint, Leaf, now
 from pyflame.autograd.walk import backward
+from pyflame.core.dtype import float32
 from pyflame.core.errors import ArgumentError
 from pyflame.core.generator import Streams
 from pyflame.core.state import mode, state
 from pyflame.core.undo import Exit
-from pyflame.ir import F, Node
+from pyflame.ir import F, Node, const
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import call
 from pyflame.tensor.tensor import alias, read
@@ -119,7 +120,8 @@ class _Checkpoint:
         self, grads: list[Node | None], known: dict[Node, Entry | Leaf], create_graph: bool
     ) -> list[Node | None]:
         """Run it again, and walk back through that run."""
-        token = next(g for g in grads if g is not None)
+        # a gradient without elements is nothing to wait for
+        token = next((g for g in grads if g is not None and g.size), const(0, float32))
         first = F.slice(token, tuple((0, 1, 1) for _ in token.shape))
         rebinds = Rebinds()
         with rebinds, mode(grad_enabled=True, recorder=None, rebinds=rebinds, streams=None):
