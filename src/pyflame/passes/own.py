@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from pyflame.core.shape import Shape
+from pyflame.core.shape import Region, Shape
 from pyflame.ir import F, Node
 from pyflame.ir.graph import rebuilt, topological
 from pyflame.ir.opdef import ASSIGN, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
@@ -35,9 +35,24 @@ def own(outputs: Sequence[Node], owned: Container[Node]) -> list[Node]:
             base = node.srcs[alias]
             foreign = base.op.kind in (CONST, IOTA, MOVEMENT) or (base.op.kind == LEAF and base not in owned)
             if foreign or base in kept or not _only_feeds(node, base, readers, kept):
-                srcs[alias] = F.clone(srcs[alias])
+                srcs[alias] = _copy(srcs[alias])
         done[node] = rebuilt(node, tuple(srcs))
     return [done[o] for o in outputs]
+
+
+def _copy(base: Node) -> Node:
+    """A base's values in a buffer of their own. Where it began without any, only what was written to it is read."""
+    regions: list[Region] = []
+    first = base
+    while first.op.kind == ASSIGN and first.data is None:
+        regions.append(first.attrs[0])
+        first = first.srcs[0]
+    if first.op.name != "uninitialized":
+        return F.clone(base)
+    out = F.uninitialized(base.shape, base.dtype)
+    for region in reversed(regions):
+        out = F.assign(out, F.slice(base, region), region)
+    return out
 
 
 def _only_feeds(writer: Node, base: Node, readers: dict[Node, list[Node]], kept: Container[Node]) -> bool:
