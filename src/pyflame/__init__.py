@@ -316,7 +316,7 @@ _FUNCTIONAL = (
 _MADE_OF_OTHERS = (
     "adjoint", "alias_copy", "chain_matmul", "cholesky_inverse", "cholesky_solve", "combinations",
     "cumulative_trapezoid", "detach", "detach_copy", "diagonal_copy", "diagonal_scatter", "expand_copy", "fill",
-    "frobenius_norm", "gradient", "is_same_size", "is_signed", "isreal", "nuclear_norm", "permute_copy", "resolve_conj",
+    "frobenius_norm", "gradient", "isreal", "nuclear_norm", "permute_copy", "resolve_conj",
     "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
     "unbind_copy", "unfold_copy", "unravel_index", "unsqueeze_copy", "view_copy",
 )  # fmt: skip
@@ -327,6 +327,7 @@ _LATER = {
     **{name: ("tensor.signals", name) for name in _SIGNALS},
     **{name: ("nn.functional", name) for name in _FUNCTIONAL},
     **{name: ("tensor.torch_functions", name) for name in _MADE_OF_OTHERS},
+    **{name: ("tensor.torch_methods", name) for name in ("is_same_size", "is_signed")},
     "aot": ("transform.aot", None),
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),
     "spmm": ("tensor.sparse", "spmm"),

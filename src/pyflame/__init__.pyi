@@ -216,8 +216,6 @@ from pyflame.tensor.torch_functions import expand_copy as expand_copy
 from pyflame.tensor.torch_functions import fill as fill
 from pyflame.tensor.torch_functions import frobenius_norm as frobenius_norm
 from pyflame.tensor.torch_functions import gradient as gradient
-from pyflame.tensor.torch_functions import is_same_size as is_same_size
-from pyflame.tensor.torch_functions import is_signed as is_signed
 from pyflame.tensor.torch_functions import isreal as isreal
 from pyflame.tensor.torch_functions import nuclear_norm as nuclear_norm
 from pyflame.tensor.torch_functions import permute_copy as permute_copy
@@ -234,6 +232,8 @@ from pyflame.tensor.torch_functions import unfold_copy as unfold_copy
 from pyflame.tensor.torch_functions import unravel_index as unravel_index
 from pyflame.tensor.torch_functions import unsqueeze_copy as unsqueeze_copy
 from pyflame.tensor.torch_functions import view_copy as view_copy
+from pyflame.tensor.torch_methods import is_same_size as is_same_size
+from pyflame.tensor.torch_methods import is_signed as is_signed
 from pyflame.tensor.torch_names import BFloat16Tensor as BFloat16Tensor
 from pyflame.tensor.torch_names import BoolTensor as BoolTensor
 from pyflame.tensor.torch_names import ByteTensor as ByteTensor

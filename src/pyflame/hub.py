@@ -36,9 +36,7 @@ def load_state_dict_from_url(*args: Any, **kwargs: Any) -> Any:
     )
 
 
-def download_url_to_file(*args: Any, **kwargs: Any) -> Any:
-    """Raises: nothing is downloaded here."""
-    return load_state_dict_from_url()
+download_url_to_file = load_state_dict_from_url
 
 
 def get_dir() -> str:

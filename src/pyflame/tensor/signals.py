@@ -17,10 +17,6 @@ from pyflame.tensor.tensor import Tensor
 
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS
 
-__all__ = [
-    "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window", "stft",
-]  # fmt: skip
-
 
 def _window(op: str, length: int, periodic: bool, shape: Any, dtype: object, device: object, grad: bool) -> Tensor:
     """`shape` of positions from 0 to 1; a periodic window is a symmetric one of one more without its end."""

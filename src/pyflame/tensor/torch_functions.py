@@ -15,15 +15,6 @@ from pyflame.tensor.creation import as_tensor, ones_like, tensor, zeros_like
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.linalg import matrix_norm, multi_dot, norm, solve_triangular
 from pyflame.tensor.tensor import Tensor
-from pyflame.tensor.torch_methods import is_same_size, is_signed
-
-__all__ = [
-    "adjoint", "alias_copy", "chain_matmul", "cholesky_inverse", "cholesky_solve", "combinations",
-    "cumulative_trapezoid", "detach", "detach_copy", "diagonal_copy", "diagonal_scatter", "expand_copy", "fill",
-    "frobenius_norm", "gradient", "is_same_size", "is_signed", "isreal", "nuclear_norm", "permute_copy", "resolve_conj",
-    "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
-    "unbind_copy", "unfold_copy", "unravel_index", "unsqueeze_copy", "view_copy",
-]  # fmt: skip
 
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS
 

@@ -7,16 +7,10 @@ from math import prod
 
 from pyflame.core.errors import ShapeError
 from pyflame.nn.ops import F
+from pyflame.ops.base import per_axis
 from pyflame.tensor import Tensor
 
 Sizes = int | Sequence[int]
-
-
-def _each(op: str, value: Sizes, rank: int) -> list[int]:
-    listed = [value] if isinstance(value, int) else list(value)
-    if len(listed) not in (1, rank):
-        raise ShapeError(f"[{op}] expected a number or {rank} of them but got {value!r}")
-    return listed * rank if len(listed) == 1 else listed
 
 
 def _unpool(
@@ -34,10 +28,11 @@ def _unpool(
             f"[{op}] expected ([N,] C, ...) with {rank} spatial axes, and indices of that shape, but got {input.shape} "
             f"and {indices.shape}"
         )
-    steps, spatial = _each(op, kernel if stride is None else stride, rank), input.shape[-rank:]
+    windows, pads = per_axis(op, "kernel_size", kernel, rank, 1), per_axis(op, "padding", padding, rank, 0)
+    steps = windows if stride is None else per_axis(op, "stride", stride, rank, 1)
     usual = [
         (n - 1) * step - 2 * pad + size
-        for n, step, pad, size in zip(spatial, steps, _each(op, padding, rank), _each(op, kernel, rank), strict=True)
+        for n, step, pad, size in zip(input.shape[-rank:], steps, pads, windows, strict=True)
     ]
     sizes = usual if wanted is None else list(wanted)[-rank:]
     if len(sizes) != rank or any(abs(n - u) >= step for n, u, step in zip(sizes, usual, steps, strict=True)):
