@@ -27,7 +27,7 @@ LOOSE = 0.3  # a tolerance above this part of a result's size says nothing
 
 
 class _Widened:
-    """torch in which every float is float64 and no index lies outside."""
+    """torch in which every float is float64, no index lies outside and no part of a product overflows."""
 
     @staticmethod
     def take_along_dim(x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
@@ -35,6 +35,13 @@ class _Widened:
         if index.numel() and not -x.shape[dim] <= int(index.min()) <= int(index.max()) < x.shape[dim]:
             raise Unfit(f"an index outside of {x.shape[dim]} elements")
         return torch.take_along_dim(x, index, dim)
+
+    @staticmethod
+    def prod(x: torch.Tensor, **options: Any) -> torch.Tensor:
+        """A 0 hides factors that overflow when they are multiplied apart from it: the order of a product is free."""
+        if x.is_floating_point() and x.numel() and float(x.detach().abs().clamp(min=1).log().sum(**options).max()) > 69:
+            raise Unfit("a product of some of the elements is above 1e30")
+        return torch.prod(x, **options)
 
     def __getattr__(self, name: str) -> Any:
         return torch.float64 if name in ("float16", "bfloat16", "float32") else getattr(torch, name)
