@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +158,7 @@ def test_a_library_that_lies(monkeypatch: pytest.MonkeyPatch) -> None:
                 call.start(addresses, workspace, stream)
                 device.fill(addresses[2] + 512, 0x41, 4)
 
-            return replace(call, library="Liar", start=start)
+            return call._replace(library="Liar", start=start)
 
     monkeypatch.setitem(libraries.OPENERS, CudaDriver, {"matmul": {"Liar": lambda device: Lying()}})
     monkeypatch.setattr(libraries, "_libraries", type(libraries._libraries)())
