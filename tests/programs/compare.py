@@ -124,13 +124,13 @@ def expected(program: Program) -> list[Expected]:
         plain = Oracle(program)
         base = execute(program, plain)
         moved = [execute(program, Oracle(program, plain.seen, seed)) for seed in range(1, RUNS + 1)]
-        dtypes = _dtypes(program, len(base))
+        narrow = _narrow(program, len(base))
     # A result that is 0 may come out as a rounding of what cancels, which is about as large as the inputs: 1.
     sizes = [_size(value) for _, value, _ in base if value.dtype.kind == "f"]
     least = 10 * program.unit * max([1.0, *sizes]) + 1e-12
     return [
-        Expected(name, value, _tolerance(program, name, value, [m[n][1] for m in moved], least), dtypes[n])
-        for n, (name, value, _) in enumerate(base)
+        Expected(name, value, _tolerance(program, name, value, [m[n][1] for m in moved], least, own), dtype)
+        for n, ((name, value, _), (own, dtype)) in enumerate(zip(base, narrow, strict=True))
     ]
 
 
@@ -138,18 +138,20 @@ def _size(value: Array) -> float:
     return float(np.sqrt(np.mean(value**2))) if value.size else 0.0
 
 
-def _dtypes(program: Program, count: int) -> list[str | None]:
-    """The dtypes that torch gives, where it has the ops for them."""
+def _narrow(program: Program, count: int) -> list[tuple[Array | None, str | None]]:
+    """Numbers and dtypes that torch gives in the program's own dtypes, where it has the ops for them."""
     floats = {i.dtype for i in program.inputs if i.dtype in FLOATS}
-    if program.mode == "autocast" or (len(floats) > 1 and any(s.kind == "loss" for s in program.steps)):
-        return [None] * count  # what torch makes of logits and targets of two dtypes follows no rule
+    if program.mode == "autocast" or (len(floats) > 1 and any(s.kind in ("loss", "einsum") for s in program.steps)):
+        return [(None, None)] * count  # what torch makes of two dtypes follows no rule there, where it takes them
     try:
-        return [dtype for _, _, dtype in execute(program, Torch())]
+        return [(value, dtype) for _, value, dtype in execute(program, Torch())]
     except (RuntimeError, NotImplementedError):  # "not implemented for 'Half'", or sums that want one dtype
-        return [None] * count
+        return [(None, None)] * count
 
 
-def _tolerance(program: Program, name: str, value: Array, moved: list[Array], least: float) -> Array:
+def _tolerance(program: Program, name: str, value: Array, moved: list[Array], least: float, own: Array | None) -> Array:
+    """How far off each number may be. `own`: torch's numbers in the program's dtypes; a gradient of a gradient cancels
+    inside of a step, which moves no result of a step, and float32 in other hands is as far off."""
     if value.dtype.kind != "f":
         return np.zeros(value.shape)
     if not np.isfinite(value).all() or not all(np.isfinite(m).all() for m in moved):
@@ -159,6 +161,8 @@ def _tolerance(program: Program, name: str, value: Array, moved: list[Array], le
     far = np.max([np.abs(m - value) for m in moved], axis=0)
     size = _size(value)
     wide = 10 * far + 5 * np.quantile(far, 0.9) + 5 * program.unit * (np.abs(value) + size) + least
+    if own is not None and program.order == 2 and np.isfinite(own).all():
+        wide = wide + np.abs(own - value).max()
     if size > 10 * least and float(np.median(wide)) > LOOSE * size:
         raise Unfit(f"{name} depends on roundings")
     return np.asarray(wide * (SHORT if program.unit > 1e-12 else 1.0))
