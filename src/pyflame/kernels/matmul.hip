@@ -26,6 +26,8 @@
  */
 #ifndef PF_MATMUL_HIP
 #define PF_MATMUL_HIP
+#include "pf_mma_loop.h"
+#include "pf_strips.h"
 #include "pf_tile.h"
 
 enum {
@@ -50,86 +52,53 @@ template <int AXES> PF_FN void pf_gemm_offsets(const int64_t *axes, int batch, i
 
 /* ---- tile ------------------------------------------------------------------------------------------------------ */
 
-/* One operand's share of a step: COUNT vectors of WIDTH numbers in each thread. */
-template <class K, int LINES, int ALONG_K, int VECTOR> struct pf_lines {
-  typedef typename K::stored stored;
-  typedef typename K::sum sum;
-  enum {
-    WIDTH = K::WIDTH,
-    COUNT = LINES * K::DEPTH / (K::THREADS * WIDTH),
-    GROUP = pf_tile<K>::GROUP,
-    PITCH = LINES + GROUP,
-  };
-  typedef pf_vector<stored, WIDTH> vector;
-  const stored *at[COUNT];
-  int beyond[COUNT]; /* lines from the vector's first to the last there is */
-  int64_t line_step, k_step;
-  vector held[COUNT];
+/* How the threads of a block share a step of LINES lines out: vectors of WIDTH along k or across lines. */
+template <class K, int LINES, int ALONG_K> struct pf_lines_map {
+  enum { WIDTH = K::WIDTH, DEPTH = K::DEPTH, COUNT = LINES * DEPTH / (K::THREADS * WIDTH) };
+  PF_FN int part(int s) { return pf_thread() + s * K::THREADS; }
+  PF_FN int has(int) { return 1; }
+  PF_FN int line_of(int s) { return ALONG_K ? part(s) / (DEPTH / WIDTH) : part(s) % (LINES / WIDTH) * WIDTH; }
+  PF_FN int k_of(int s) { return ALONG_K ? part(s) % (DEPTH / WIDTH) * WIDTH : part(s) / (LINES / WIDTH); }
+};
 
-  PF_FN int line_of(int s) {
-    const int v = pf_thread() + s * K::THREADS;
-    return ALONG_K ? v / (K::DEPTH / WIDTH) : v % (LINES / WIDTH) * WIDTH;
-  }
-  PF_FN int k_of(int s) {
-    const int v = pf_thread() + s * K::THREADS;
-    return ALONG_K ? v % (K::DEPTH / WIDTH) * WIDTH : v / (LINES / WIDTH);
-  }
-  PF_MEMBER void begin(const stored *base, int first, int lines, int64_t line_stride, int64_t k_stride, int k) {
-    line_step = line_stride, k_step = k_stride;
-    PF_UNROLL
-    for (int s = 0; s < COUNT; s++) {
-      const int line = pf_least(first + line_of(s), VECTOR && !ALONG_K ? lines - WIDTH : lines - 1);
-      beyond[s] = lines - 1 - line;
-      at[s] = base + line * line_step + (k + k_of(s)) * k_step;
-    }
-  }
-  template <int EDGE> PF_MEMBER void fetch(int rest) {
-    PF_UNROLL
-    for (int s = 0; s < COUNT; s++) {
-      if (VECTOR) {
-        PF_UNROLL
-        for (int e = 0; e < WIDTH; e++) held[s].at[e] = 0;
-        if (!EDGE || k_of(s) < rest) held[s] = *(const vector *)at[s];
-      } else {
-        PF_UNROLL
-        for (int e = 0; e < WIDTH; e++) {
-          const int in = !EDGE || k_of(s) + (ALONG_K ? e : 0) < rest;
-          const int64_t offset = ALONG_K ? e * k_step : pf_least(e, beyond[s]) * line_step;
-          held[s].at[e] = in ? at[s][offset] : (stored)0;
-        }
-      }
-      at[s] += K::DEPTH * k_step;
-    }
-  }
+/* One operand's share of a step, for pf_tile.h. */
+template <class K, int LINES, int ALONG_K, int VECTOR>
+struct pf_lines : pf_strips<K, pf_lines_map<K, LINES, ALONG_K>, ALONG_K, VECTOR> {
+  typedef pf_lines_map<K, LINES, ALONG_K> map;
+  typedef typename K::sum sum;
+  enum { WIDTH = K::WIDTH, GROUP = pf_tile<K>::GROUP, PITCH = LINES + GROUP };
+
   PF_MEMBER void put(sum *to) const {
     PF_UNROLL
-    for (int s = 0; s < COUNT; s++) {
+    for (int s = 0; s < map::COUNT; s++) {
+      const int k = map::k_of(s), line = map::line_of(s);
       if (!ALONG_K && WIDTH % GROUP == 0) {
-        pf_vector<sum, GROUP> *line = (pf_vector<sum, GROUP> *)(to + k_of(s) * PITCH + line_of(s));
+        pf_vector<sum, GROUP> *at = (pf_vector<sum, GROUP> *)(to + k * PITCH + line);
         PF_UNROLL
         for (int g = 0; g < WIDTH / GROUP; g++) {
           pf_vector<sum, GROUP> group;
           PF_UNROLL
-          for (int e = 0; e < GROUP; e++) group.at[e] = K::load(held[s].at[g * GROUP + e]);
-          line[g] = group;
+          for (int e = 0; e < GROUP; e++) group.at[e] = K::load(this->held[s].at[g * GROUP + e]);
+          at[g] = group;
         }
       } else {
         PF_UNROLL
         for (int e = 0; e < WIDTH; e++)
-          to[(k_of(s) + (ALONG_K ? e : 0)) * PITCH + line_of(s) + (ALONG_K ? 0 : e)] = K::load(held[s].at[e]);
+          to[(k + (ALONG_K ? e : 0)) * PITCH + line + (ALONG_K ? 0 : e)] = K::load(this->held[s].at[e]);
       }
     }
   }
 };
 
-template <class K> struct pf_gemm_in {
+/* Both operands of a step; B lies B_AT behind A in LDS. */
+template <class A, class B, int DEPTH, int B_AT> struct pf_operands {
   enum { PREPARES = 0 };
-  pf_lines<K, K::ROWS, K::A_ALONG_K, K::A_VECTOR> a;
-  pf_lines<K, K::COLS, K::B_ALONG_K, K::B_VECTOR> b;
+  A a;
+  B b;
 
   PF_MEMBER void prepare(int, int, int) {}
   PF_MEMBER void fetch(int k, int end, int) {
-    if (end - k >= K::DEPTH) {
+    if (end - k >= DEPTH) {
       a.template fetch<0>(end - k);
       b.template fetch<0>(end - k);
     } else {
@@ -137,11 +106,14 @@ template <class K> struct pf_gemm_in {
       b.template fetch<1>(end - k);
     }
   }
-  PF_MEMBER void put(typename K::sum *to) const {
+  template <class P> PF_MEMBER void put(P *to) const {
     a.put(to);
-    b.put(to + pf_tile<K>::B_AT);
+    b.put(to + B_AT);
   }
 };
+template <class K>
+struct pf_gemm_in : pf_operands<pf_lines<K, K::ROWS, K::A_ALONG_K, K::A_VECTOR>,
+                                pf_lines<K, K::COLS, K::B_ALONG_K, K::B_VECTOR>, K::DEPTH, pf_tile<K>::B_AT> {};
 
 /* Results of one batch entry. */
 template <class Out> struct pf_gemm_entry {
@@ -150,26 +122,61 @@ template <class Out> struct pf_gemm_entry {
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const { out(batch, i, j, sum); }
 };
 
+/* What a block works on: a tile, for one part of k and one batch entry. */
+template <class K> struct pf_gemm_place {
+  int m, n, first, left, from, to, entry;
+  int64_t a_offset, b_offset;
+
+  PF_MEMBER void find(const int64_t *arg) {
+    m = (int)arg[PF_GEMM_M], n = (int)arg[PF_GEMM_N];
+    const int split = (int)arg[PF_GEMM_SPLIT], batches = (int)arg[PF_GEMM_BATCHES];
+    const int down = (m + K::ROWS - 1) / K::ROWS, across = (n + K::COLS - 1) / K::COLS;
+    entry = pf_block() / (down * across);
+    const int tile = pf_block() - entry * (down * across), part = entry / batches;
+    const int strip = tile / (PF_GEMM_SWIZZLE * across), top = strip * PF_GEMM_SWIZZLE;
+    const int rows = pf_least(PF_GEMM_SWIZZLE, down - top), within = tile - top * across, column = within / rows;
+    first = (top + within - column * rows) * K::ROWS, left = column * K::COLS;
+    from = part * split, to = pf_least(from + split, (int)arg[PF_GEMM_K]);
+    pf_gemm_offsets<K::AXES>(arg + PF_GEMM_AXES, entry - part * batches, a_offset, b_offset);
+  }
+  template <class In> PF_MEMBER void begin(In &in, const typename K::stored *a, const typename K::stored *b,
+                                           const int64_t *arg) const {
+    in.a.begin(a + a_offset, first, m, arg[PF_GEMM_A_ROW], arg[PF_GEMM_A_COL], from);
+    in.b.begin(b + b_offset, left, n, arg[PF_GEMM_B_COL], arg[PF_GEMM_B_ROW], from);
+  }
+};
+
 template <class K, class Out>
 PF_FN void pf_gemm_tile(const typename K::stored *a, const typename K::stored *b, const int64_t *arg, const Out &out) {
-  const int m = (int)arg[PF_GEMM_M], n = (int)arg[PF_GEMM_N], k = (int)arg[PF_GEMM_K];
-  const int split = (int)arg[PF_GEMM_SPLIT], batches = (int)arg[PF_GEMM_BATCHES];
-  const int down = (m + K::ROWS - 1) / K::ROWS, across = (n + K::COLS - 1) / K::COLS;
-  const int entry = pf_block() / (down * across), tile = pf_block() - entry * (down * across);
-  const int part = entry / batches, batch = entry - part * batches;
-  const int strip = tile / (PF_GEMM_SWIZZLE * across), top = strip * PF_GEMM_SWIZZLE;
-  const int rows = pf_least(PF_GEMM_SWIZZLE, down - top), within = tile - top * across, column = within / rows;
-  const int first = (top + within - column * rows) * K::ROWS, left = column * K::COLS;
-  const int from = part * split, to = pf_least(from + split, k);
-  int64_t a_offset, b_offset;
-  pf_gemm_offsets<K::AXES>(arg + PF_GEMM_AXES, batch, a_offset, b_offset);
+  pf_gemm_place<K> place;
+  place.find(arg);
   pf_gemm_in<K> in;
-  in.a.begin(a + a_offset, first, m, arg[PF_GEMM_A_ROW], arg[PF_GEMM_A_COL], from);
-  in.b.begin(b + b_offset, left, n, arg[PF_GEMM_B_COL], arg[PF_GEMM_B_ROW], from);
+  place.begin(in, a, b, arg);
   pf_tile<K> sums;
-  sums.run(in, from, to);
-  const pf_gemm_entry<Out> result = {out, entry};
-  sums.store(first, left, m, n, result);
+  sums.run(in, place.from, place.to);
+  const pf_gemm_entry<Out> result = {out, place.entry};
+  sums.store(place.first, place.left, place.m, place.n, result);
+}
+
+/* ---- matrix tiles ---------------------------------------------------------------------------------------------- */
+
+template <class K>
+struct pf_mma_in : pf_operands<pf_mma_lines<K, K::ROWS, K::A_ALONG_K, K::A_VECTOR>,
+                               pf_mma_lines<K, K::COLS, K::B_ALONG_K, K::B_VECTOR>, pf_mma_loop<K>::DEPTH,
+                               pf_mma_loop<K>::B_AT> {};
+
+template <class K, class Out>
+PF_FN void pf_gemm_mma(const typename K::stored *a, const typename K::stored *b, const int64_t *arg, const Out &out) {
+  typedef pf_mma_loop<K> loop;
+  PF_SHARED pf_piece lds[loop::LDS_PIECES];
+  pf_gemm_place<K> place;
+  place.find(arg);
+  pf_mma_in<K> in;
+  place.begin(in, a, b, arg);
+  loop sums;
+  sums.run(lds, in, place.from, place.to);
+  const pf_gemm_entry<Out> result = {out, place.entry};
+  sums.store(lds, place.first, place.left, place.m, place.n, result);
 }
 
 /* ---- few rows or columns: K::FEW lines `few` against the many lines of `matrix` ------------------------------- */

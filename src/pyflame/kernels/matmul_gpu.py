@@ -11,13 +11,18 @@ from functools import partial
 from math import prod
 
 from pyflame.core.device import Target
+from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import power
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.contraction import matmul_layout, matmul_rows
+from pyflame.kernels.matrix_cores import MatrixKind, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     MAX_PARTS,
+    Cut,
     PhaseText,
+    T,
+    best_cuts,
     check_extents,
     choose_cut,
     finish_phase,
@@ -97,7 +102,8 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
         few_rows = rows.m <= n
         few, matrix = (left, right) if few_rows else (right, left)
         return _dots(product, few, matrix, few_rows) if matrix.along_k else _columns(product, few, matrix, few_rows)
-    return _tiles(product)
+    kind = matrix_kind(target, a.dtype, tf32_allowed())
+    return _tiles(product) if kind is None else _matrix_tiles(product, kind)
 
 
 def _axes(batch: tuple[int, ...], one: Matrix, other: Matrix) -> tuple[int, ...]:
@@ -105,7 +111,13 @@ def _axes(batch: tuple[int, ...], one: Matrix, other: Matrix) -> tuple[int, ...]
 
 
 def _source(
-    product: Product, kind: dict[str, int], first: PhaseText, alignment: dict[int, int], parts: int
+    product: Product,
+    kind: dict[str, int],
+    first: PhaseText,
+    alignment: dict[int, int],
+    parts: int,
+    types: dict[str, str] | None = None,
+    functions: tuple[str, ...] = (),
 ) -> GpuSource:
     """One launch, or with partial sums two."""
     m, n, batch = product.a.lines, product.b.lines, prod(product.batch)
@@ -115,17 +127,48 @@ def _source(
         scratch = parts * batch * m * n * product.sums_bytes
     kind = {**kind, "AXES": len(product.batch)}
     places = [alignment[0], alignment[1]]
-    return gpu_source("matmul.hip", product.launch, kind, {}, phases, product.epilogue, places, scratch)
+    return gpu_source(
+        "matmul.hip", product.launch, kind, types or {}, phases, product.epilogue, places, scratch, functions
+    )
 
 
 def _tiles(product: Product) -> GpuSource:
-    a, b, batch = product.a, product.b, prod(product.batch)
-    cut = choose_cut(a.lines, b.lines, a.k, batch, product.sums_bytes, product.target.workers)
-    tile = cut.tile
+    """By pf_tile.h, without matrix cores."""
+    a, b = product.a, product.b
+    cut = choose_cut(a.lines, b.lines, a.k, prod(product.batch), product.sums_bytes, product.target.workers)
     width = min(_VECTOR_BYTES // a.itemsize, _MAX_TILE_WIDTH)
+    kind = {**cut.tile.defines(), "WIDTH": width}
+    return _blocks(product, cut, "tile", kind, {True: width, False: width}, cut.tile.lds_bytes(product.sums_bytes))
+
+
+def _matrix_tiles(product: Product, matrix: MatrixKind) -> GpuSource:
+    """By pf_mma_loop.h."""
+    a, b, nbytes = product.a, product.b, product.sums_bytes
+    tiles = matrix_tiles(product.target, matrix, nbytes)
+    batch, workers = prod(product.batch), product.target.workers
+    cut = best_cuts(tiles, a.lines, b.lines, a.k, batch, nbytes, workers)[0]
+    widths = {True: _VECTOR_BYTES // matrix.nbytes, False: 2 if matrix.nbytes == 8 else 4}
+    types, function = kind_of(product.launch.operands[0].dtype, matrix)
+    lds = cut.tile.lds_bytes(nbytes)
+    return _blocks(product, cut, "mma", cut.tile.defines(), widths, lds, types, (function,))
+
+
+def _blocks(
+    product: Product,
+    cut: Cut[T],
+    way: str,
+    kind: dict[str, int],
+    widths: dict[bool, int],
+    lds: int,
+    types: dict[str, str] | None = None,
+    functions: tuple[str, ...] = (),
+) -> GpuSource:
+    """A block for each tile of outputs. widths: of vectors along k, and across lines."""
+    a, b, batch, tile = product.a, product.b, prod(product.batch), cut.tile
+    along_a, along_b = a.along_k, b.along_k
     kind = {
-        **tile.defines(), "WIDTH": width, "A_ALONG_K": int(a.along_k), "A_VECTOR": int(a.vector(width, a.along_k)),
-        "B_ALONG_K": int(b.along_k), "B_VECTOR": int(b.vector(width, b.along_k)),
+        **kind, "A_ALONG_K": int(along_a), "A_VECTOR": int(a.vector(widths[along_a], along_a)),
+        "B_ALONG_K": int(along_b), "B_VECTOR": int(b.vector(widths[along_b], along_b)),
     }  # fmt: skip
     args = (
         a.lines, b.lines, a.k, a.line_stride, a.k_stride, b.k_stride, b.line_stride, cut.split, batch,
@@ -133,10 +176,10 @@ def _tiles(product: Product) -> GpuSource:
     )  # fmt: skip
     grid = -(-a.lines // tile.rows) * -(-b.lines // tile.cols) * batch * cut.parts
     out = "out" if cut.parts == 1 else partial_out("a0", "a1", sums_of(product.launch.operands[0].dtype))
-    body = f"pf_gemm_tile<PF_KEY_kind>(b0, b1, arg, {out});"
-    lds = tile.lds_bytes(product.sums_bytes)
+    body = f"pf_gemm_{way}<PF_KEY_kind>(b0, b1, arg, {out});"
     phase = PhaseText(grid, tile.threads, args, body, cut.parts == 1, lds)
-    return _source(product, kind, phase, {m.buffer: m.alignment(width, m.along_k) for m in (a, b)}, cut.parts)
+    alignment = {m.buffer: m.alignment(widths[m.along_k], m.along_k) for m in (a, b)}
+    return _source(product, kind, phase, alignment, cut.parts, types, functions)
 
 
 def _dots(product: Product, few: Matrix, matrix: Matrix, few_rows: bool) -> GpuSource:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Generic, Protocol, TypeVar
 
 from pyflame.core.dtype import DType
 from pyflame.core.errors import CompileError
@@ -18,9 +19,8 @@ from pyflame.kernels.spec import Epilogue
 FINISH_BLOCK = 256
 MAX_PARTS = 32
 _LARGEST = 1 << 31  # extents are ints in the kernels
-_BUSY = 512  # threads with which a compute unit reaches its pace
+BUSY = 512  # threads with which a compute unit reaches its pace
 _LAUNCH = 4000  # clocks that one more launch costs
-_MULTIPLY_ADDS = 100  # of a compute unit in a clock, about
 
 
 @dataclass(frozen=True)
@@ -51,20 +51,41 @@ def value_type(launch: Launch) -> str:
     return sums_of(launch.operands[0].dtype).value
 
 
+class Tiling(Protocol):
+    """A block's tile of outputs, and the k of one step."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def cols(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    def clocks(self, k: int, rounds: int) -> float:
+        """About how long a compute unit needs for so many blocks, each over so much of k. Only ratios matter."""
+
+
+T = TypeVar("T", bound=Tiling)
+
+
 @dataclass(frozen=True)
 class Tile:
-    """A block's tile of outputs, the k of one step, the outputs of one thread, and how well it does at its best."""
+    """A Tiling of pf_tile.h: `high` x `wide` outputs for each thread; `pace`: multiply-adds in a clock at best."""
 
     rows: int
     cols: int
     depth: int
     high: int
     wide: int
-    efficiency: float
+    pace: float
 
     @property
     def threads(self) -> int:
         return self.rows // self.high * (self.cols // self.wide)
+
+    def clocks(self, k: int, rounds: int) -> float:
+        return rounds * self.rows * self.cols * (k + 64) / (self.pace * min(1.0, rounds * self.threads / BUSY))
 
     def lds_bytes(self, nbytes: int) -> int:
         """Two steps of both operands, lines padded by 16 bytes."""
@@ -78,53 +99,50 @@ class Tile:
 
 
 _TILES = {
-    4: (Tile(128, 128, 8, 8, 8, 1.0), Tile(64, 64, 16, 4, 4, 0.7), Tile(32, 32, 16, 4, 4, 0.5)),
-    8: (Tile(64, 64, 8, 4, 4, 0.8), Tile(32, 32, 8, 4, 4, 0.5)),
+    4: (Tile(128, 128, 8, 8, 8, 100), Tile(64, 64, 16, 4, 4, 70), Tile(32, 32, 16, 4, 4, 50)),
+    8: (Tile(64, 64, 8, 4, 4, 40), Tile(32, 32, 8, 4, 4, 25)),
 }
 
 
 @dataclass(frozen=True)
-class Cut:
+class Cut(Generic[T]):
     """A tile and how k is cut: `parts` partial sums over `split` of it each."""
 
-    tile: Tile
+    tile: T
     parts: int
     split: int
 
 
-@lru_cache(maxsize=1024)
-def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) -> Cut:
-    """The tile and the cut of k that should take the least time: large tiles where they fill the GPU, else smaller.
+def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) -> Cut[Tile]:
+    """The tile of pf_tile.h and the cut of k for sums of `nbytes`.
 
     >>> choose_cut(4096, 4096, 4096, 1, 4, 304).tile.rows, choose_cut(64, 64, 1 << 16, 1, 4, 304).parts
     (128, 32)
     """
-    best: tuple[float, Cut] | None = None
-    for tile in _TILES[nbytes]:
+    return best_cuts(_TILES[nbytes], m, n, k, batch, nbytes, workers)[0]
+
+
+@lru_cache(maxsize=1024)
+def best_cuts(
+    tiles: tuple[T, ...], m: int, n: int, k: int, batch: int, nbytes: int, workers: int
+) -> tuple[Cut[T], ...]:
+    """For each tile the cut of k that should take the least time, the fastest first. nbytes: of a sum."""
+    found: list[tuple[float, Cut[T]]] = []
+    for tile in tiles:
         blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch
         # Where there are blocks for all, cutting k only adds work.
         most = min(MAX_PARTS, 8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers else 1
-        parts = 1
-        while parts <= max(1, most):
-            split = round_up(-(-k // parts), tile.depth)
-            cut = Cut(tile, -(-k // split), split)
-            took = _clocks(m, n, batch, cut, nbytes, workers)
-            best = (took, cut) if best is None or took < best[0] else best
-            parts *= 2
-    assert best is not None
-    return best[1]
+        splits = [round_up(-(-k // parts), tile.depth) for parts in (1, 2, 4, 8, 16, 32) if parts <= max(1, most)]
+        cuts = [Cut(tile, -(-k // split), split) for split in splits]
+        timed = [(_clocks(cut, blocks * cut.parts, m * n * batch * nbytes, workers), cut) for cut in cuts]
+        found.append(min(timed, key=lambda t: t[0]))
+    return tuple(cut for _, cut in sorted(found, key=lambda t: t[0]))
 
 
-def _clocks(m: int, n: int, batch: int, cut: Cut, nbytes: int, workers: int) -> float:
-    """About how long a product takes. Only the ratios matter."""
-    tile = cut.tile
-    blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch * cut.parts
-    rounds = -(-blocks // workers)
-    pace = tile.efficiency * min(1.0, rounds * tile.threads / _BUSY) * _MULTIPLY_ADDS * 4 / nbytes
-    took = rounds * tile.rows * tile.cols * (cut.split + 64) / pace
-    if cut.parts > 1:
-        took += _LAUNCH + 2 * cut.parts * m * n * batch * nbytes / (16 * workers)
-    return took
+def _clocks(cut: Cut[T], blocks: int, result_bytes: int, workers: int) -> float:
+    """About how long a product takes, partial sums and the launch that adds them included."""
+    took = cut.tile.clocks(cut.split, -(-blocks // workers))
+    return took + (_LAUNCH + 2 * cut.parts * result_bytes / (16 * workers) if cut.parts > 1 else 0)
 
 
 def round_up(n: int, to: int) -> int:
@@ -169,8 +187,9 @@ def gpu_source(
     epilogue: Epilogue,
     alignment: Sequence[int],
     scratch_bytes: int = 0,
+    functions_of_kind: Sequence[str] = (),
 ) -> GpuSource:
-    """The kernels of a launch. `kind` and `types`: what the file's templates want to know at compile time."""
+    """The kernels of a launch. `kind`, `types`, `functions_of_kind`: what templates want to know at compile time."""
     dtype, count = launch.operands[0].dtype, len(launch.buffers)
     sums = sums_of(dtype)
     buffers = [f"b{n}" for n in range(count)]
@@ -181,6 +200,7 @@ def gpu_source(
         "struct PF_KEY_kind {",
         *(f"  typedef {c_type} {name};" for name, c_type in types.items()),
         f"  PF_FN sum load(stored x) {{ return (sum){loaded(dtype, 'x')}; }}",
+        *(f"  {line}" for line in functions_of_kind),
         f"  enum {{ {', '.join(f'{name} = {value}' for name, value in kind.items())} }};",
         "};",
         epilogue.text.rstrip(),

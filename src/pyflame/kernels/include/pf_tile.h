@@ -39,6 +39,9 @@
 #define PF_UNROLL_STEP _Pragma("unroll 2")
 #endif
 
+/* A loop whose body is long, and whose loads should fly together. */
+#define PF_UNROLL_FEW _Pragma("unroll 4")
+
 /* A kernel's arguments, which are words from number `first` on, where AMD's launch has put them: clang loads
  * parameters at a kernel's start, and with many of them runs out of scalar registers there. Others have them in
  * constant memory anyway. PF_AGAIN: what follows loads them again, rather than that a loop keeps them all. */
@@ -68,6 +71,30 @@ PF_FN uint32_t pf_mul_add(uint32_t a, uint32_t b, uint32_t c) { return a * b + c
 PF_FN uint64_t pf_mul_add(uint64_t a, uint64_t b, uint64_t c) { return a * b + c; }
 
 PF_FN int pf_least(int a, int b) { return a < b ? a : b; }
+
+/* Walks over k in [k, end), DEPTH at a time. `In` brings steps of the operands: prepare(k, end, half) what a later fetch
+ * needs, fetch(k, end, half) a step into registers. `Tile` takes them: put(in, lds) what was fetched into LDS,
+ * multiply(lds) a step that lies there. `lds`: two steps of SIZE; all threads are done with it before and after. */
+template <int DEPTH, int SIZE, class P, class In, class Tile>
+PF_FN void pf_steps(P *lds, In &in, Tile &tile, int k, int end) {
+  if (In::PREPARES) {
+    in.prepare(k, end, 0);
+    in.prepare(k + DEPTH, end, 1);
+    pf_barrier();
+  }
+  in.fetch(k, end, 0);
+  tile.put(in, lds);
+  pf_barrier();
+  for (int half = 0; k < end; k += DEPTH, half ^= 1) {
+    const int more = k + DEPTH < end;
+    P *here = lds + half * SIZE, *next = lds + (half ^ 1) * SIZE;
+    if (more) in.fetch(k + DEPTH, end, half ^ 1);
+    tile.multiply(here);
+    if (more) tile.put(in, next);
+    if (In::PREPARES) in.prepare(k + 2 * DEPTH, end, half);
+    pf_barrier();
+  }
+}
 
 template <class K> struct pf_tile {
   typedef typename K::sum sum;
@@ -109,27 +136,12 @@ template <class K> struct pf_tile {
     }
   }
 
-  /* Adds the products of k in [k, end). `In` brings steps of the operands: prepare(k, end, half) what a later fetch
-   * needs, fetch(k, end, half) a step into registers, put(to) it into LDS. `lds`: two steps; all threads are done with
-   * it before and after. */
+  template <class In> PF_MEMBER void put(const In &in, group *to) const { in.put((sum *)to); }
+  PF_MEMBER void multiply(const group *step) { multiply(step, step + B_AT / GROUP); }
+
+  /* Adds the products of k in [k, end), as pf_steps does. */
   template <class In> PF_MEMBER void add(group *lds, In &in, int k, int end) {
-    if (In::PREPARES) {
-      in.prepare(k, end, 0);
-      in.prepare(k + K::DEPTH, end, 1);
-      pf_barrier();
-    }
-    in.fetch(k, end, 0);
-    in.put((sum *)lds);
-    pf_barrier();
-    for (int half = 0; k < end; k += K::DEPTH, half ^= 1) {
-      const int more = k + K::DEPTH < end;
-      group *here = lds + half * (SIZE / GROUP), *next = lds + (half ^ 1) * (SIZE / GROUP);
-      if (more) in.fetch(k + K::DEPTH, end, half ^ 1);
-      multiply(here, here + B_AT / GROUP);
-      if (more) in.put((sum *)next);
-      if (In::PREPARES) in.prepare(k + 2 * K::DEPTH, end, half);
-      pf_barrier();
-    }
+    pf_steps<K::DEPTH, SIZE / GROUP>(lds, in, *this, k, end);
   }
 
   /* The sums over k in [k, end). */
