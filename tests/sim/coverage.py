@@ -22,7 +22,10 @@ KERNELS = Path(spec.__file__).parent
 LINES = "-gline-tables-only"
 # Functions of which no instruction tells: they do nothing, are only asked for their type, or fold into their callers.
 SILENT = {
-    "matmul.hip": {"prepare"},
+    "matmul.hip": {"prepare", "has"},
+    "pf_mma_loop.h": {"part", "has", "line_of", "k_of", "wave", "top", "left", "put"},
+    "pf_mma_mfma.h": {"clear", "get", "row", "col"},
+    "pf_mma_wmma.h": {"clear", "get", "row", "col", "multiply"},
     "conv.hip": {"line_of", "k_of"},
     "cumulative.hip": {"pf_accumulator"},
     "sort.hip": {"pf_is_float", "key", "pf_add"},

@@ -26,7 +26,8 @@ from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import draft_plan
 from pyflame.engine.texts import gpu_source
 from pyflame.engine.value import Value
-from pyflame.kernels import conv_gpu, cumulative_gpu, pool_gpu, scatter_gpu, sort_gpu
+from pyflame.kernels import conv_gpu, cumulative_gpu, matmul_gpu, pool_gpu, scatter_gpu, sort_gpu
+from pyflame.kernels.matrix_cores import matrix_tiles
 from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.sim.memory import Memory
 from pyflame.tensor import Tensor
@@ -66,6 +67,7 @@ class Family:
     cases: dict[str, Case]
     numbers: dict[str, dict[str, set[Any]]] = field(default_factory=dict)
     ways: dict[str, str] = field(default_factory=dict)  # of generated text, as patterns
+    templates: tuple[str, ...] = ()  # files beside those whose lines are watched, with the functions of `numbers`
 
 
 def chosen(given: dict[str, Any], *names: str, units: int = 0, patch: str = "") -> dict[str, Case]:
@@ -123,10 +125,22 @@ def accumulated() -> list[Tensor]:
     return [total, pf.addmm(numbers(44, seed=4), numbers(9, 24, seed=5), numbers(24, 44, seed=6))]
 
 
+def integers(
+    x: tuple[int, ...], y: tuple[int, ...], *views: str, units: int = 0, dtype: pf.DType = pf.int32
+) -> dict[str, Case]:
+    """A product for which no GPU has matrix instructions."""
+    given = (views or ("plain", "plain"))[:2]
+    return {f"{dtype.name} {x} {y} {given} ({units})": Case(gemm_cases.product(x, y, dtype, given), units)}
+
+
 TILES = {
     "ROWS": {32, 64, 128}, "COLS": {32, 64, 128}, "DEPTH": {8, 16}, "HIGH": {4, 8}, "WIDE": {4, 8},
     "THREADS": {64, 256},
 }  # fmt: skip
+
+MATRIX_NUMBERS = (
+    "ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "AXES", "A_ALONG_K", "A_VECTOR", "B_ALONG_K", "B_VECTOR"
+)  # fmt: skip
 
 GEMM = Family(
     ("matmul.hip", "pf_tile.h"),
@@ -148,7 +162,12 @@ GEMM = Family(
             "float64 odd, transposed",
             units=1,
         ),
-        "swizzled": Case(gemm_cases.product((300, 5), (5, 40))),  # more than 8 rows of tiles
+        **integers((131, 37), (37, 67), units=1), **integers((130, 24), (24, 136), units=1),
+        **integers((40, 2048), (2048, 36)), **integers((33, 65), (65, 17), "transposed", "transposed"),
+        **integers((68, 40), (40, 72), "transposed", "transposed", units=1),
+        **integers((9, 8), (8, 12), "flipped", "spread"),
+        **integers((3, 20, 24), (3, 24, 28)), **integers((2, 1, 3, 9, 8), (1, 4, 3, 8, 11)),
+        **integers((300, 5), (5, 40)),  # more than 8 rows of tiles
         "one lane": Case(gemm_cases.product((600, 2), (2, 1))),
         "misaligned": Case(misaligned(36, 20, 40)),
         "misaligned, transposed": Case(misaligned(36, 20, 40, pf.bfloat16, True)),
@@ -160,6 +179,7 @@ GEMM = Family(
     },
     {
         "pf_gemm_tile": {**TILES, "WIDTH": {2, 4}, "AXES": {0, 1, 3}},
+        "pf_gemm_mma": {name: set() for name in MATRIX_NUMBERS},  # test_matrix_tiles.py
         "pf_gemm_dots": {
             "FEW": {1, 2, 3}, "LANES": {1, 4, 32}, "EACH": {1, 2, 4}, "WIDTH": {1, 4, 8}, "THREADS": {256},
             "AXES": {0, 1},
@@ -423,6 +443,9 @@ def patched(name: str) -> Iterator[None]:
             stack.enter_context(long_positions())
         elif name == "unclaimed":
             patch.setattr(scatter_gpu, "CLAIM_BYTES", 0)
+        elif name.startswith("block "):  # one of the blocks of matrix tiles
+            only = int(name.removeprefix("block "))
+            patch.setattr(matmul_gpu, "matrix_tiles", lambda *given: matrix_tiles(*given)[only : only + 1])
         yield
 
 
@@ -521,7 +544,12 @@ def close(got: Array, want: Array) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_kernels(name: str, target: str) -> None:
-    family, machines = FAMILIES[name], list[Counting]()
+    run_family(FAMILIES[name], target)
+
+
+def run_family(family: Family, target: str) -> None:
+    """All cases are right, and between them they reach everything."""
+    machines = list[Counting]()
 
     def machine(target: str, memory: Memory) -> Counting:
         machines.append(Counting(target, memory))
@@ -533,7 +561,7 @@ def test_kernels(name: str, target: str) -> None:
         assert not run.wrong, "\n".join(f"{case}: {why}" for case, why in run.wrong.items())
     (used,) = machines
     missed = missed_lines(used, family.files)
-    missed += missed_numbers(run.texts, family.files, family.numbers)
+    missed += missed_numbers(run.texts, (*family.files, *family.templates), family.numbers)
     for way, pattern in family.ways.items():
         if not any(re.search(pattern, text, re.MULTILINE) for text in run.texts):
             missed.append(f"no text is {way}")

@@ -1,0 +1,93 @@
+"""Products on matrix instructions (pf_mma.h, pf_mma_loop.h) as machine code: every block, dtype, layout and edge.
+
+MFMA runs on gfx942, WMMA on gfx1100, against NumPy in float64, forward and backward. What is reached is measured as in
+test_hand_kernels.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.core.targets import TARGETS
+from pyflame.kernels.matrix_cores import matrix_kind, matrix_tiles
+from tests.gpu import gemm_cases
+from tests.gpu.gemm_cases import product
+from tests.sim.test_hand_kernels import Case, Family, misaligned, numbers, run_family
+
+HEADERS = {"gfx942": "pf_mma_mfma.h", "gfx1100": "pf_mma_wmma.h"}
+PLAIN, TURNED = "plain", "transposed"
+
+
+def blocks(target: str) -> dict[str, Case]:
+    """Every block of tiles, at shapes with an edge in all three axes; one operand along k, the other across it."""
+    kind = matrix_kind(TARGETS[target], pf.bfloat16)
+    assert kind is not None
+    found = {}
+    for number, tile in enumerate(matrix_tiles(TARGETS[target], kind, 4)):
+        shape = (tile.rows + 8, tile.depth + 8, tile.cols + 16)
+        views = ((PLAIN, TURNED), (TURNED, PLAIN))[number % 2]
+        case = product(shape[:2], shape[1:], pf.bfloat16, views)
+        found[f"{tile.rows}x{tile.cols}"] = Case(case, patch=f"block {number}")
+    return found
+
+
+def gradients() -> list[pf.Tensor]:
+    """Of a layer with bias and activation in bfloat16: three products, of which two are transposed."""
+    shapes = ((40, 48), (56, 48), (56,))
+    x, w, b = (numbers(*s, seed=n, dtype=pf.bfloat16).requires_grad_() for n, s in enumerate(shapes))
+    out = pf.relu(x @ w.T + b)
+    (out * numbers(40, 56, seed=3, dtype=pf.bfloat16)).sum().backward()
+    return [out, *(t.grad for t in (x, w, b) if t.grad is not None)]
+
+
+def bytes_to_int32() -> gemm_cases.Case:
+    a, b = (gemm_cases.numbers(s, pf.int8, n) for n, s in enumerate(((33, 130), (130, 20))))
+    return gemm_cases.Case([pf._int_mm(pf.tensor(a), pf.tensor(b))], [a.astype(np.int32) @ b.astype(np.int32)])
+
+
+def layouts(target: str) -> dict[str, Any]:
+    """Dtypes by layouts: both vectors, single numbers along k and across lines, and strides that are neither."""
+    row = [d for d in (pf.float16, pf.bfloat16, pf.int8, pf.float32, pf.float64) if matrix_kind(TARGETS[target], d)]
+    found: dict[str, Any] = {}
+    for d in row:
+        found[f"{d.name} vectors"] = product((32, 96), (96, 48), d, (PLAIN, TURNED))
+        found[f"{d.name} turned"] = product((32, 96), (96, 48), d, (TURNED, PLAIN))
+        found[f"{d.name} odd"] = product((35, 37), (37, 41), d, (TURNED, TURNED))
+        found[f"{d.name} odd rows"] = product((19, 70), (70, 33), d)
+        found[f"{d.name} long"] = product((12, 3000), (3000, 12), d)
+    for d in (pf.bfloat16, pf.int8):
+        found[f"{d.name} strides"] = product((30, 40), (40, 36), d, ("flipped", "spread"))
+    return found
+
+
+def family(target: str) -> Family:
+    given = {
+        **layouts(target),
+        "batch": product((3, 20, 24), (3, 24, 28), pf.bfloat16),
+        "batch of three axes": product((2, 1, 3, 9, 8), (1, 4, 3, 8, 11), pf.float16),
+        "batch of shared left": product((20, 24), (5, 24, 28), pf.float16),
+        "fused": gemm_cases.fused(33, 64, 40, pf.bfloat16),
+        "fused long": gemm_cases.fused(20, 4096, 24, pf.bfloat16),
+        "misaligned": misaligned(36, 24, 40, pf.bfloat16, True),
+        "bytes to int32": bytes_to_int32,
+        "gradients": gradients,
+        "large": product((150, 40), (40, 140), pf.bfloat16),
+    }  # fmt: skip
+    cases = {name: Case(build) for name, build in given.items()}
+    waves = {"gfx942": {256}, "gfx1100": {128, 256}}
+    sizes = {"ROWS": {16, 32, 64, 128}, "COLS": {16, 32, 64, 128}, "WAVES_ACROSS": {1, 2, 4}, "CHUNKS": {1, 2}}
+    return Family(
+        ("pf_mma_loop.h", "pf_strips.h", HEADERS[target]),
+        {**cases, **blocks(target)},
+        {"pf_gemm_mma": {**sizes, "THREADS": waves[target], "AXES": {0, 1, 3}}},
+        templates=("matmul.hip",),
+    )
+
+
+@pytest.mark.parametrize("target", HEADERS)
+def test_products(target: str) -> None:
+    run_family(family(target), target)
