@@ -200,6 +200,7 @@ class Launch:
     overwrites_input: bool = False  # whether it overwrites an input of the plan
     # (kernel buffer number, start): of the buffer only what lies behind a start that the caller brings, in elements
     starts: tuple[tuple[int, int], ...] = ()
+    variant: int = 0  # which of the implementation's variants, best guess first
 
     def reads_where_it_writes(self, source: int, target: int) -> bool:
         """Whether each element of one plan buffer is read only where the same element of the other is written next."""

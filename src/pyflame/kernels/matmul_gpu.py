@@ -15,7 +15,7 @@ from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import power
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.contraction import matmul_layout, matmul_rows
-from pyflame.kernels.matrix_cores import MatrixKind, kind_of, matrix_kind, matrix_tiles
+from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     MAX_PARTS,
@@ -37,6 +37,8 @@ FEW = 8  # rows or columns up to which the other operand is read once, in place
 _THREADS = 256
 _VECTOR_BYTES = 16
 _MAX_TILE_WIDTH = 4
+_VARIANTS = 4  # blocks that are timed where there is a GPU
+_TIMED = 1 << 26  # flops of a product from which on that is worth it
 
 
 @dataclass(frozen=True)
@@ -86,24 +88,52 @@ class Product:
     def sums_bytes(self) -> int:
         return sums_of(self.launch.operands[0].dtype).nbytes
 
+    @property
+    def few(self) -> bool:
+        """Whether there are so few rows or columns that the other operand is read once, in place."""
+        m, n = self.a.lines, self.b.lines
+        return min(m, n) <= FEW and max(m, n) * self.a.k >= 1024
 
-def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
-    """The text and launches of one (batched) matrix product. `aligned` False: for buffers that lie misaligned."""
+    @property
+    def matrix_kind(self) -> MatrixKind | None:
+        return matrix_kind(self.target, self.launch.operands[0].dtype, tf32_allowed())
+
+    def cuts(self, kind: MatrixKind) -> tuple[Cut[MatrixTile], ...]:
+        """Blocks of matrix tiles and cuts of k, the fastest first, as far as one can tell."""
+        tiles = matrix_tiles(self.target, kind, self.sums_bytes)
+        m, n, batch = self.a.lines, self.b.lines, prod(self.batch)
+        return best_cuts(tiles, m, n, self.a.k, batch, self.sums_bytes, self.target.workers)
+
+
+def _product_of(launch: Launch, target: Target, epilogue: Epilogue, aligned: bool) -> Product:
     a, b = launch.operands
     rows = matmul_rows(launch)
     n, k, size = b.shape[-1], a.shape[-1], a.dtype.itemsize
-    check_extents("matmul", (rows.m, n, k, prod(rows.batch)))
     at = [offset for _, offset in launch.buffers]
     left = Matrix(0, rows.m, k, rows.stride, a.strides[-1], rows.a_steps, size, at[0], aligned)
     right = Matrix(1, n, k, b.strides[-1], b.strides[-2], rows.b_steps, size, at[1], aligned)
+    return Product(launch, target, left, right, rows.batch, epilogue)
+
+
+def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and launches of one (batched) matrix product. `aligned` False: for buffers that lie misaligned."""
     assert epilogue is not None
-    product = Product(launch, target, left, right, rows.batch, epilogue)
-    if min(rows.m, n) <= FEW and max(rows.m, n) * k >= 1024:
-        few_rows = rows.m <= n
+    product = _product_of(launch, target, epilogue, aligned)
+    left, right = product.a, product.b
+    check_extents("matmul", (left.lines, right.lines, left.k, prod(product.batch)))
+    if product.few:
+        few_rows = left.lines <= right.lines
         few, matrix = (left, right) if few_rows else (right, left)
         return _dots(product, few, matrix, few_rows) if matrix.along_k else _columns(product, few, matrix, few_rows)
-    kind = matrix_kind(target, a.dtype, tf32_allowed())
+    kind = product.matrix_kind
     return _tiles(product) if kind is None else _matrix_tiles(product, kind)
+
+
+def matmul_variants(launch: Launch, target: Target) -> tuple[str, ...]:
+    """The blocks of matrix tiles to try out."""
+    product = _product_of(launch, target, Epilogue("", ()), aligned=True)
+    kind = None if product.few or launch.flops < _TIMED else product.matrix_kind
+    return () if kind is None else tuple(map(str, product.cuts(kind)[:_VARIANTS]))
 
 
 def _axes(batch: tuple[int, ...], one: Matrix, other: Matrix) -> tuple[int, ...]:
@@ -143,13 +173,10 @@ def _tiles(product: Product) -> GpuSource:
 
 def _matrix_tiles(product: Product, matrix: MatrixKind) -> GpuSource:
     """By pf_mma_loop.h."""
-    a, b, nbytes = product.a, product.b, product.sums_bytes
-    tiles = matrix_tiles(product.target, matrix, nbytes)
-    batch, workers = prod(product.batch), product.target.workers
-    cut = best_cuts(tiles, a.lines, b.lines, a.k, batch, nbytes, workers)[0]
+    cut = product.cuts(matrix)[product.launch.variant]
     widths = {True: _VECTOR_BYTES // matrix.nbytes, False: 2 if matrix.nbytes == 8 else 4}
     types, function = kind_of(product.launch.operands[0].dtype, matrix)
-    lds = cut.tile.lds_bytes(nbytes)
+    lds = cut.tile.lds_bytes(product.sums_bytes)
     return _blocks(product, cut, "mma", cut.tile.defines(), widths, lds, types, (function,))
 
 
@@ -249,5 +276,6 @@ kernel(
         epilogue=EpilogueSlot(matmul_layout, value_type, 0),
         strided=True,
         unaligned=partial(matmul_source, aligned=False),
+        variants=matmul_variants,
     )
 )

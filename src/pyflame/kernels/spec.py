@@ -45,6 +45,8 @@ class KernelSpec:
     # GPUs: the text for buffers that miss the alignment which `source` asks for; None where it asks for none
     unaligned: Callable[[Launch, Target, Epilogue | None], GpuSource] | None = None
     prior: Callable[[Node, Target], float] = lambda node, target: 1.0  # see ir/implementation.py
+    # Names of the ways to do a launch that are worth timing, best guess first; `Launch.variant` says which is taken
+    variants: Callable[[Launch, Target], tuple[str, ...]] = lambda launch, target: ()
     # An op of the decomposition: where a vendor's library does that one, the decomposition is faster than this kernel
     overtaken_by: str = ""
 

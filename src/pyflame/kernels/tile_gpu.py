@@ -112,6 +112,10 @@ class Cut(Generic[T]):
     parts: int
     split: int
 
+    def __str__(self) -> str:
+        whole = f"{self.tile.rows}x{self.tile.cols}"
+        return f"{whole} in {self.parts} parts" if self.parts > 1 else whole
+
 
 def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) -> Cut[Tile]:
     """The tile of pf_tile.h and the cut of k for sums of `nbytes`.

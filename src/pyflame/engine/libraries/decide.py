@@ -26,7 +26,9 @@ from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, Miopen
 from pyflame.engine.libraries.products import conv_of, gemm_of
 from pyflame.engine.libraries.trial import Trial, TrialBuffers, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, size_class, strides_class, tuner
+from pyflame.engine.libraries.variants import with_variant
 from pyflame.ir.kernel import Draft, Launch, LibraryCall
+from pyflame.kernels.matrix_cores import matrix_kind
 from pyflame.libs.cuda.cublaslt import CublasLt
 from pyflame.libs.cuda.cudnn import Cudnn
 from pyflame.libs.rocm.hipblaslt import HipBlasLt
@@ -68,6 +70,11 @@ class Libraries:
         self._found: dict[str, Any] = {}
         self._lock = lock()
         self._missing: dict[str, str] = {}
+
+    @property
+    def real(self) -> bool:
+        """Whether it is a vendor's GPU, on which times mean something."""
+        return bool(self._openers)
 
     def of(self, op: str) -> list[Any]:
         """Those that do an op and that PYFLAME_LIBRARIES allows."""
@@ -157,6 +164,9 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
         idle = [library.name for library in found if library in libraries.of(op)]
         notes = [_words(choice)] if offers else [f"{name} does not take it" for name in idle]
         notes += [f"{x.name} is left out of deterministic work" for x in libraries.of(op) if x not in found]
+        if libraries.real:
+            launch, measured = with_variant(plan, number, device, key_of(launch, device))
+            notes += measured
         plan.launches[number] = replace(launch, why="; ".join([launch.why, *notes, *libraries.missing(op)]))
     calls = {}
     apart = APART if knobs.GRAPH_BRANCHES.integer() > 1 else 0
@@ -297,11 +307,15 @@ def expected_seconds(launch: Launch, offer: Offer | None, target: Target) -> flo
     """About how long an implementation takes where nothing is measured. Only the order matters.
 
     A compute unit does 512 float32 operations in a nanosecond, matrix units sixteen times that in 16 bits; our own
-    kernels do without matrix units. A launch costs microseconds, and memory 25 bytes a nanosecond and unit.
+    kernels what kernels/matrix_cores.py says. A launch costs microseconds, and memory 25 bytes a nanosecond and unit.
     """
     rate = target.workers * 512e9
     if offer is None:
-        return launch.flops / (0.5 * rate) + 4e-6
+        assert launch.kernel.anchor is not None
+        product = launch.kernel.anchor.op.name == "matmul"
+        kind = matrix_kind(target, launch.operands[0].dtype, tf32_allowed()) if product else None
+        own = 0.5 * rate if kind is None else target.workers * kind.pace * 3e9  # 2 flops, 1.5 clocks a nanosecond
+        return launch.flops / own + 4e-6
     small = launch.operands[0].dtype.itemsize == 2 or (tf32_allowed() and launch.operands[0].dtype.name == "float32")
     rate *= 8 if small and target.matrix_core else 0.8
     behind = 0 if offer.way.direct and len(launch.kernel.stores) == 1 else 1
