@@ -120,6 +120,31 @@ def matmul_odd() -> Any:
 
 
 @_program
+def matmul_bfloat16() -> Any:
+    return _with_gradients(lambda x, y: x @ y, *(_input(4096, 4096, dtype=pf.bfloat16) for _ in range(2)))
+
+
+@_program
+def matmul_float16() -> Any:
+    return (lambda x, y: x @ y), (_input(4096, 4096, dtype=pf.float16), _input(4096, 4096, dtype=pf.float16))
+
+
+@_program
+def matmul_float64() -> Any:
+    return (lambda x, y: x @ y), (_input(4096, 4096, dtype=pf.float64), _input(4096, 4096, dtype=pf.float64))
+
+
+@_program
+def matmul_int8() -> Any:
+    return (lambda x, y: pf._int_mm(x, y.T)), (_input(4096, 4096, dtype=pf.int8), _input(4096, 4096, dtype=pf.int8))
+
+
+@_program
+def matmul_16_rows() -> Any:
+    return (lambda x, w: pf.linear(x, w)), (_input(16, 4096, dtype=pf.bfloat16), _input(4096, 4096, dtype=pf.bfloat16))
+
+
+@_program
 def linear_bfloat16() -> Any:
     return _with_gradients(
         lambda x, w, b: pf.gelu(pf.linear(x, w, b)),

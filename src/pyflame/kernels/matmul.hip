@@ -78,13 +78,13 @@ struct pf_lines : pf_strips<K, pf_lines_map<K, LINES, ALONG_K>, ALONG_K, VECTOR>
         for (int g = 0; g < WIDTH / GROUP; g++) {
           pf_vector<sum, GROUP> group;
           PF_UNROLL
-          for (int e = 0; e < GROUP; e++) group.at[e] = K::load(this->held[s].at[g * GROUP + e]);
+          for (int e = 0; e < GROUP; e++) group.at[e] = K::load(this->number(s, g * GROUP + e));
           at[g] = group;
         }
       } else {
         PF_UNROLL
         for (int e = 0; e < WIDTH; e++)
-          to[(k + (ALONG_K ? e : 0)) * PITCH + line + (ALONG_K ? 0 : e)] = K::load(this->held[s].at[e]);
+          to[(k + (ALONG_K ? e : 0)) * PITCH + line + (ALONG_K ? 0 : e)] = K::load(this->number(s, e));
       }
     }
   }

@@ -177,7 +177,8 @@ def _matrix_tiles(product: Product, matrix: MatrixKind) -> GpuSource:
     widths = {True: _VECTOR_BYTES // matrix.nbytes, False: 2 if matrix.nbytes == 8 else 4}
     types, function = kind_of(product.launch.operands[0].dtype, matrix)
     lds = cut.tile.lds_bytes(product.sums_bytes)
-    return _blocks(product, cut, "mma", cut.tile.defines(), widths, lds, types, (function,))
+    kind = {**cut.tile.defines(), "AS_IS": int(matrix.as_is)}
+    return _blocks(product, cut, "mma", kind, widths, lds, types, (function,))
 
 
 def _blocks(

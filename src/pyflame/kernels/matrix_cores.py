@@ -29,6 +29,10 @@ class MatrixKind:
     made: str = "x"
     pace: float = 40  # of a compute unit
 
+    @property
+    def as_is(self) -> bool:
+        return self.made == "x"
+
 
 _F16, _BF16 = MatrixKind("pf_mma_f16", "uint16_t", 2), MatrixKind("pf_mma_bf16", "uint16_t", 2)
 _I8 = MatrixKind("pf_mma_i8", "int8_t", 1)
@@ -104,7 +108,7 @@ class MatrixTile:
     def lds_bytes(self, sum_bytes: int) -> int:
         """As pf_mma_loop's LDS_PIECES: two steps of both operands, or 16 rows of results for each wave."""
         steps = 2 * self.chunks * (self.rows + self.cols) * _CHUNK_BYTES
-        pitch = self.cols // self.waves_across + 4
+        pitch = self.cols // self.waves_across + (0 if sum_bytes == 8 else 4)
         return max(steps, _EDGE * pitch * sum_bytes * self.waves_down * self.waves_across)
 
     def defines(self) -> dict[str, int]:

@@ -12,7 +12,8 @@
  * which a target has; pf_plain_f16 .. are the same without matrix instructions) brings
  *   T::element, T::sum                  numbers in LDS, numbers of the sums
  *   T::left, T::right, T::sums          a lane's part of 16 lines of each operand and of the 16x16 sums
- *   T::STEPS                            parts of a chunk; a part is loaded and multiplied at once
+ *   T::STEPS                            parts of a chunk; a part is loaded and multiplied at once,
+ *   T::TOGETHER                         and so many of them without a branch in between
  *   T::load(fragment, lines, step)      fragments from LDS; `lines`: where the chunk of the first of the 16 lines begins
  *   T::multiply(sums, left, right)      adds the products of a part
  *   T::SUMS, T::get(sums, s)            a lane's sums, which are those of
@@ -35,7 +36,7 @@ PF_FN int pf_lane_of_wave() { return pf_thread() % PF_WAVE; }
 PF_FN int pf_mma_place(int line, int piece) { return line * PF_MMA_PIECES + (piece ^ (line >> 1 & 3)); }
 
 /* A piece, or a part of it, as what an instruction takes. */
-template <class V> PF_FN V pf_mma_part(const pf_piece &piece, int number) {
+template <class V, class P> PF_FN V pf_mma_part(const P &piece, int number) {
   V out;
   __builtin_memcpy(&out, (const char *)&piece + number * (int)sizeof(V), sizeof(V));
   return out;

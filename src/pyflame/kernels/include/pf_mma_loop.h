@@ -1,8 +1,8 @@
 /* A block's tile of sums over matrix tiles (pf_mma.h): waves of DOWN x ACROSS tiles of 16x16 each, operands through LDS.
  *
  * A kernel's struct K says ROWS, COLS (of the block), THREADS, WAVES_ACROSS (of its waves, the others lie below), CHUNKS
- * (of 64 bytes along k in a step), and the type of its tiles, K::mma. K::load makes what lies in LDS of a number in
- * memory, where the types differ.
+ * (of 64 bytes along k in a step), and the type of its tiles, K::mma. K::lds makes what lies in LDS of a number in
+ * memory; AS_IS: that is the same.
  *
  * Memory policy. pf_steps (pf_tile.h): a step is multiplied from one half of LDS while the next one is on its way from
  * memory to registers, 16 bytes at a time where operands are contiguous along k. An operand that is contiguous across
@@ -55,12 +55,16 @@ struct pf_mma_lines : pf_strips<K, pf_mma_map<K, LINES, ALONG_K>, ALONG_K, VECTO
       const int k = map::k_of(s), line = map::line_of(s), piece = k % CHUNK / map::PIECE;
       PF_UNROLL
       for (int i = 0; i < map::ROUNDS; i++) {
-        pf_vector<element, map::WIDTH> row;
-        PF_UNROLL
-        for (int e = 0; e < map::WIDTH; e++)
-          row.at[e] = K::lds(ALONG_K ? this->held[s].at[e] : this->held[s + e].at[i]);
         pf_piece *at = to + k / CHUNK * LINE_PIECES + pf_mma_place(line + i, piece);
-        *(pf_vector<element, map::WIDTH> *)((element *)at + k % map::PIECE) = row;
+        if constexpr (ALONG_K && K::AS_IS) {
+          *at = this->held[s];
+        } else {
+          pf_vector<element, map::WIDTH> row;
+          PF_UNROLL
+          for (int e = 0; e < map::WIDTH; e++)
+            row.at[e] = K::lds(ALONG_K ? this->number(s, e) : this->number(s + e, i));
+          *(pf_vector<element, map::WIDTH> *)((element *)at + k % map::PIECE) = row;
+        }
       }
     }
   }
@@ -79,7 +83,7 @@ template <class K> struct pf_mma_loop {
     CHUNK_PIECES = (K::ROWS + K::COLS) * PF_MMA_PIECES,
     STEP_PIECES = K::CHUNKS * CHUNK_PIECES,
     B_AT = K::ROWS * PF_MMA_PIECES,
-    PITCH = WIDE + 4, /* of a row of results in LDS */
+    PITCH = WIDE + (sizeof(sum) == 8 ? 0 : 4), /* of a row of results in LDS */
     WAVE_PIECES = PF_MMA_EDGE * PITCH * (int)sizeof(sum) / PF_MMA_PIECE,
     ALL_PIECES = WAVE_PIECES * (K::THREADS / PF_WAVE),
     LDS_PIECES = 2 * STEP_PIECES > ALL_PIECES ? 2 * STEP_PIECES : ALL_PIECES,
@@ -94,20 +98,19 @@ template <class K> struct pf_mma_loop {
 
   PF_MEMBER void multiply(const pf_piece *step) {
     const pf_piece *a = step + top() * PF_MMA_PIECES, *b = step + B_AT + left() * PF_MMA_PIECES;
-    PF_UNROLL
+    _Pragma("unroll(mma::TOGETHER)")
     for (int part = 0; part < K::CHUNKS * mma::STEPS; part++) {
       const int chunk = part / mma::STEPS * CHUNK_PIECES;
-      typename mma::left rows[DOWN];
       typename mma::right columns[ACROSS];
-      PF_UNROLL
-      for (int i = 0; i < DOWN; i++) mma::load(rows[i], a + chunk + i * PF_MMA_EDGE * PF_MMA_PIECES, part % mma::STEPS);
       PF_UNROLL
       for (int j = 0; j < ACROSS; j++)
         mma::load(columns[j], b + chunk + j * PF_MMA_EDGE * PF_MMA_PIECES, part % mma::STEPS);
       PF_UNROLL
       for (int i = 0; i < DOWN; i++) {
+        typename mma::left rows;
+        mma::load(rows, a + chunk + i * PF_MMA_EDGE * PF_MMA_PIECES, part % mma::STEPS);
         PF_UNROLL
-        for (int j = 0; j < ACROSS; j++) mma::multiply(at[i][j], rows[i], columns[j]);
+        for (int j = 0; j < ACROSS; j++) mma::multiply(at[i][j], rows, columns[j]);
       }
     }
   }

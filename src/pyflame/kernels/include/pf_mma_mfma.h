@@ -21,7 +21,7 @@ template <class I> struct pf_mfma {
   typedef pf_piece left;
   typedef pf_piece right;
   typedef typename I::sums sums;
-  enum { STEPS = 1, SUMS = 4 };
+  enum { STEPS = 1, TOGETHER = 8, SUMS = 4 };
   PF_FN void clear(sums &to) { to = (sums)0; }
   PF_FN sum get(const sums &of, int s) { return (sum)of[s]; }
   PF_FN int row(int s) {

@@ -10,7 +10,7 @@
 template <class I> struct pf_mma_sync {
   typedef typename I::element element;
   typedef typename I::sum sum;
-  enum { STEPS = 1, SUMS = 8 };
+  enum { STEPS = 1, TOGETHER = 8, SUMS = 8 };
   struct fragment {
     pf_piece at[2];
   };

@@ -29,9 +29,9 @@ template <class I> struct pf_wmma {
   typedef typename I::part part;
   typedef typename I::sums sums;
 #if defined(__GFX12__)
-  enum { PIECES = 1, STEPS = 2, SUMS = 8 };
+  enum { PIECES = 1, STEPS = 2, TOGETHER = 8, SUMS = 8 };
 #else
-  enum { PIECES = ((int)sizeof(part) + 15) / 16, STEPS = PF_MMA_PIECES / PIECES, SUMS = 8 };
+  enum { PIECES = ((int)sizeof(part) + 15) / 16, STEPS = PF_MMA_PIECES / PIECES, TOGETHER = 8, SUMS = 8 };
 #endif
   struct fragment {
     pf_piece at[PIECES];
