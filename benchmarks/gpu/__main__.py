@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-NAMES = ("chain", "rows", "long", "backward", "moves", "matmul", "conv", "mlp", "gpt")
+NAMES = ("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "mlp", "gpt")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -85,7 +85,9 @@ def main(arguments: list[str] | None = None) -> int:
         device, options.small, options.rounds, seconds, options.iterations, max(options.warmup, 1), options.profile,
         options.jax_gpt, frozenset(options.skip.split(",")),
     )  # fmt: skip
-    others = {"matmul": products.matmul, "conv": products.conv, "mlp": training.mlp, "gpt": training.gpt}
+    others = {
+        "matmul": products.matmul, "own": products.own, "conv": products.conv, "mlp": training.mlp, "gpt": training.gpt,
+    }  # fmt: skip
     started, broken = time.perf_counter(), {}
     ops.copy(bench)
     bench.show("copy")

@@ -8,6 +8,7 @@ plan has chosen for itself. Small products measure the host as much as the GPU.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,8 @@ from benchmarks import conv as cpu_conv
 from benchmarks.gpu.harness import Bench, Call, Group, Line
 from benchmarks.gpu.ops import normal
 from benchmarks.peers import torch_tensor
+from pyflame.core import knobs
+from pyflame.engine.evaluate import clear_plans
 from pyflame.libs.cuda.cublaslt import CublasLt
 from pyflame.libs.gemm import GemmSpec
 
@@ -65,6 +68,19 @@ CASES = [
     Case(1, 4096, 4096, "bfloat16", b_by_columns=True),
 ]
 
+# Our own kernel beside the library: large, of a GPT's width, and few rows, as a batch of tokens has.
+OWN_CASES = [
+    Case(8192, 8192, 8192, "bfloat16"),
+    Case(8192, 8192, 8192, "bfloat16", b_by_columns=True),
+    Case(4096, 4096, 4096, "bfloat16"),
+    Case(4096, 4096, 4096, "bfloat16", b_by_columns=True),
+    Case(4096, 4096, 4096, "float16", b_by_columns=True),
+    Case(4096, 4096, 4096, "float32"),
+    Case(16384, 768, 768, "bfloat16", b_by_columns=True),
+    *(Case(m, 4096, 4096, "bfloat16", b_by_columns=True) for m in (1, 4, 8, 16, 32, 64)),
+    *(Case(m, 4096, 4096, "bfloat16") for m in (16, 64)),
+]
+
 Operands = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
@@ -75,7 +91,7 @@ def _operands(case: Case) -> Operands:
     return tuple(normal(*shape, dtype=case.dtype) for shape in ((*many, case.m, case.k), (*many, *b), (case.n,)))
 
 
-def _ours(case: Case, bench: Bench, operands: Operands, note: list[str]) -> dict[str, Call]:
+def _ours(case: Case, bench: Bench, operands: Operands, note: list[str], why: bool = False) -> dict[str, Call]:
     left, right, bias = (pf.tensor(x, device=bench.device) for x in operands)
     shape = (*left.shape[:-1], case.n)
     result = pf.zeros(*shape, dtype=getattr(pf, case.dtype), device=bench.device) + 0.0
@@ -91,7 +107,8 @@ def _ours(case: Case, bench: Bench, operands: Operands, note: list[str]) -> dict
         return result
 
     run()
-    note.append("plan: " + " + ".join(x.implementation for x in pf.explain(step, run=False).launches))
+    launches = pf.explain(step, run=False).launches
+    note.append("plan: " + " + ".join(x.why if why else x.implementation for x in launches))
     return {"pyflame": run}
 
 
@@ -152,6 +169,44 @@ def matmul(bench: Bench, section: str = "matmul") -> None:
         unit = "GFLOP/s" if bench.small else "TFLOP/s"
         line = Line(name, case.spec.flops, unit, seconds, failed=failed, goals={"torch": 0.97}, note="".join(note))
         bench.add(section, line)
+
+
+def own(bench: Bench, section: str = "own") -> None:
+    """Products by our own kernel, with libraries switched off for it, beside torch's library and our plan's choice.
+
+    The note says which blocks of matrix tiles were timed.
+    """
+    bench.set_precision("highest")
+    for case in [c.smaller() for c in OWN_CASES] if bench.small else OWN_CASES:
+        operands, note, ignored = _operands(case), [], []
+        groups: dict[str, Group] = {
+            "own": functools.partial(_alone, case, bench, operands, note),
+            "pyflame": functools.partial(_ours, case, bench, operands, ignored),
+        }
+        if bench.takes("torch"):
+            groups["torch"] = functools.partial(_torch, case, bench, operands)
+        seconds, failed = bench.measure(groups, FAR)
+        name = case.spec.text + (" B by columns" if case.b_by_columns else "")
+        unit = "GFLOP/s" if bench.small else "TFLOP/s"
+        if "own" in seconds and "torch" in seconds:
+            note.append(f"own {seconds['torch'] / seconds['own']:.2f}x torch")
+        bench.add(section, Line(name, case.spec.flops, unit, seconds, failed=failed, note="; ".join(note)))
+
+
+def _alone(case: Case, bench: Bench, operands: Operands, note: list[str]) -> dict[str, Call]:
+    """Our own kernel. Plans are forgotten before and after: they know nothing of that variable."""
+    before = os.environ.get(knobs.LIBRARIES.name)
+    os.environ[knobs.LIBRARIES.name] = "none"
+    clear_plans()
+    try:
+        (run,) = _ours(case, bench, operands, note, why=True).values()
+    finally:
+        clear_plans()
+        if before is None:
+            del os.environ[knobs.LIBRARIES.name]
+        else:
+            os.environ[knobs.LIBRARIES.name] = before
+    return {"own": run}
 
 
 def conv(bench: Bench, section: str = "conv") -> None:

@@ -52,7 +52,8 @@ typedef pf_plain_f64 pf_mma_f64;
 typedef pf_plain_f32 pf_mma_tf32;
 #elif defined(__CUDACC__)
 #include "pf_mma_nvidia.h"
-#elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+#elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || \
+    defined(__gfx950__)
 #include "pf_mma_mfma.h"
 #elif defined(__GFX11__) || defined(__GFX12__)
 #include "pf_mma_wmma.h"

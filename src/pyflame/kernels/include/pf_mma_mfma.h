@@ -67,10 +67,10 @@ PF_MFMA(bf16, uint16_t, float, pf_f32x4, pf_i16x2, f32_16x16x8bf16)
 #else
 PF_MFMA(bf16, uint16_t, float, pf_f32x4, pf_i16x4, f32_16x16x16bf16_1k)
 #endif
-#if defined(__gfx942__)
-PF_MFMA(i8, int8_t, uint32_t, pf_i32x4, long, i32_16x16x32_i8)
-#else
+#if defined(__gfx908__) || defined(__gfx90a__)
 PF_MFMA(i8, int8_t, uint32_t, pf_i32x4, int, i32_16x16x16i8)
+#else
+PF_MFMA(i8, int8_t, uint32_t, pf_i32x4, long, i32_16x16x32_i8)
 #endif
 #endif
 

@@ -11,6 +11,7 @@ from pyflame.runtime.gpu.driver import DeviceProperties
 
 _OLDEST = 70  # independent threads of a wave, bar.warp.sync
 _FP8 = 89
+_MMA = 80  # from which on there is mma.sync for bfloat16, float64 and TF32 too
 
 
 def target_of(properties: DeviceProperties) -> Target:
@@ -24,7 +25,8 @@ def target_of(properties: DeviceProperties) -> Target:
                 f"({properties.arch}); use another GPU or the CPU"
             )
         fp8 = "ocp" if capability >= _FP8 else ""
-        known = replace(TARGETS["sm_90"], name=properties.arch, fp8=fp8)
+        matrix = TARGETS["sm_90"].matrix_core if capability >= _MMA else ""
+        known = replace(TARGETS["sm_90"], name=properties.arch, fp8=fp8, matrix_core=matrix)
     return replace(
         known,
         workers=properties.compute_units,
