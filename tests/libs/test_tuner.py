@@ -216,7 +216,7 @@ def test_needs_our_own() -> None:
             Tuner(None).choose(candidates, KEY, lambda c: 1.0, lambda c, o: Verdict(0.0, 0.0))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"form": "PyFlame tuning 1", "entries": 1}', "\udcff"])
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"form": "PyFlame tuning 2", "entries": 1}', "\udcff"])
 def test_damaged_file_is_ignored(tmp_path: Path, content: str) -> None:
     path = tmp_path / "tuning.json"
     path.write_bytes(content.encode("utf-8", "surrogateescape"))

@@ -139,7 +139,8 @@ TILES = {
 }  # fmt: skip
 
 MATRIX_NUMBERS = (
-    "ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "AXES", "A_ALONG_K", "A_VECTOR", "B_ALONG_K", "B_VECTOR"
+    "ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "AXES", "A_ALONG_K", "A_VECTOR", "B_ALONG_K", "B_VECTOR",
+    "AS_IS",
 )  # fmt: skip
 
 GEMM = Family(

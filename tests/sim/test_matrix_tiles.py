@@ -80,6 +80,7 @@ def family(target: str) -> Family:
     cases = {name: Case(build) for name, build in given.items()}
     waves = {"gfx942": {256}, "gfx1100": {128, 256}}
     sizes = {"ROWS": {16, 32, 64, 128}, "COLS": {16, 32, 64, 128}, "WAVES_ACROSS": {1, 2, 4}, "CHUNKS": {1, 2}}
+    sizes["AS_IS"] = {1}  # 0 is gfx90a's, and TF32: tests/null/test_matrix_tiles.py
     return Family(
         ("pf_mma_loop.h", "pf_strips.h", HEADERS[target]),
         {**cases, **blocks(target)},

@@ -29,7 +29,7 @@ from pyflame.core.locks import lock
 from pyflame.core.records import Records
 
 T = TypeVar("T")
-FORM = "PyFlame tuning 1"
+FORM = "PyFlame tuning 2"
 MARGIN = 1.02  # a library must be this much faster than our own kernel, which needs no check and no other version
 SAMPLES = 4096
 # From a number to the next, as a share of it, in what is multiplied or stored; sums are in float32 at least.
