@@ -125,20 +125,21 @@ _SMALL = (
     (64, 16, 4, 1, 2, 0.45), (64, 32, 4, 1, 2, 0.55),
 )  # fmt: skip
 _BLOCKS = {
-    64: ((128, 128, 2, 2, 1, 1.0), (128, 64, 2, 2, 1, 0.9), (64, 128, 2, 2, 1, 0.9), *_SMALL),
+    64: ((256, 128, 4, 2, 1, 1.0), (128, 128, 2, 2, 1, 1.0), (128, 64, 2, 2, 1, 0.9), (64, 128, 2, 2, 1, 0.9), *_SMALL),
     32: ((128, 128, 2, 4, 1, 1.0), (128, 64, 2, 2, 1, 0.9), (64, 128, 1, 4, 1, 0.9), *_SMALL),
 }
-_MOST_WIDE = 128 * 64  # outputs of a block that needs many registers for each
+_MOST_HUNGRY = 128 * 64  # outputs of a block that needs many registers for each: sums of 8 bytes, plain ones
 
 
 def matrix_tiles(target: Target, kind: MatrixKind, sum_bytes: int) -> tuple[MatrixTile, ...]:
-    """The blocks to choose from. Sums of 8 bytes, and plain ones in waves of 64, need registers: no large blocks."""
-    large = sum_bytes == 8 or (kind.name.startswith("pf_plain") and target.wave_size == 64)
-    return tuple(
+    """The blocks to choose from: of those whose registers suffice, the ones of which LDS holds two at a time."""
+    hungry = sum_bytes == 8 or (kind.name.startswith("pf_plain") and target.wave_size == 64)
+    tiles = [
         MatrixTile(rows, cols, down, across, chunks, target.wave_size, kind, efficiency)
         for rows, cols, down, across, chunks, efficiency in _BLOCKS[target.wave_size]
-        if not (large and rows * cols > _MOST_WIDE)
-    )
+        if not (hungry and rows * cols > _MOST_HUNGRY)
+    ]
+    return tuple(t for t in tiles if 2 * t.lds_bytes(sum_bytes) <= target.lds_bytes)
 
 
 def kind_of(dtype: DType, kind: MatrixKind) -> tuple[dict[str, str], str]:
