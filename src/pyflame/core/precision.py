@@ -12,8 +12,8 @@ _chosen: list[str] = []
 def set_float32_matmul_precision(precision: str) -> None:
     """Say how exact float32 products and convolutions must be, in this process.
 
-    "highest" (the default) is float32 throughout. "high" and "medium" allow a GPU's libraries to round what is
-    multiplied to TF32, which keeps 10 bits of the mantissa and is several times as fast. Sums are float32 always.
+    "highest" (the default) is float32 throughout. "high" and "medium" allow an NVIDIA GPU to round what is multiplied
+    to TF32, which keeps 10 bits of the mantissa and is several times as fast. Sums are float32 always.
 
     >>> pf.set_float32_matmul_precision("highest")
     """

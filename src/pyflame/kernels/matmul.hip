@@ -1,17 +1,20 @@
-/* Batched matrix multiplication on any GPU, without matrix cores.
+/* Batched matrix multiplication on any GPU.
  *
  *   out(b, i, j) <- sum_k A[b, i, k] * B[b, k, j]
  *
- * 2*M*N*K flops. Three ways, each reading operands of any strides where they lie:
+ * 2*M*N*K flops. Four ways, each reading operands of any strides where they lie:
  *
- *   tile     pf_tile.h. An operand is fetched along k or along its lines, whichever is contiguous, 16 bytes per lane (8
- *            of 16-bit numbers, 4 of bytes) where alignment allows it, else number by number. Lines beyond the edge
- *            repeat the last one and are not stored; beyond k there are zeros. Blocks that run together walk over 8
- *            rows of tiles before the next column: operands come from L2 mostly, and from memory about once.
+ *   mma      pf_mma_loop.h, matrix tiles: 16-bit floats and bytes, and what else a target has instructions for.
+ *   tile     pf_tile.h, single numbers: all else.
  *   dots     up to eight rows (or columns), the other operand contiguous along k: lanes run along a line of it and
  *            meet by shuffles. The matrix is read once, 16 bytes per lane, and that is all that takes time.
  *   columns  the same where it is contiguous across lines: a thread takes 16 bytes of neighbouring lines for every
  *            Y-th k, and the Y threads of a line meet in LDS.
+ *
+ * Blocks of the first two fetch an operand along k or along its lines, whichever is contiguous, 16 bytes per lane (less of
+ * numbers that are turned or widened) where alignment allows it, else number by number. Lines beyond the edge repeat the
+ * last one and are not stored; beyond k there are zeros. Blocks that run together walk over 8 rows of tiles before the
+ * next column: operands come from L2 mostly, and from memory about once.
  *
  * Few outputs of a long k are cut into parts: partial sums go to scratch and `pf_finish` adds them in order.
  *
