@@ -207,7 +207,7 @@ def test_tf32_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(exact.values()) < 1e-5, exact
     pf.set_float32_matmul_precision("high")
     rounded = errors()
-    assert rounded["gemm_gpu"] < 1e-5
+    assert 5e-5 < rounded["gemm_gpu"] < 2e-3, rounded
     assert 5e-5 < rounded["cuBLASLt"] < 2e-3, rounded
 
 
