@@ -26,22 +26,8 @@
 #ifndef PF_ATTENTION_HIP
 #define PF_ATTENTION_HIP
 #include "matmul.hip"
+#include "pf_attend.h"
 #include "pf_element.h"
-
-enum { PF_MIX, PF_TOTALS, PF_SLOPES, PF_WEIGHTS };
-
-enum {
-  PF_ATT_ROWS, PF_ATT_COLS,    /* lines there are */
-  PF_ATT_HEADS,                /* of the rows */
-  PF_ATT_SHARED, PF_ATT_TIMES, /* heads of rows that share one of columns, and the other way round */
-  PF_ATT_DEPTH, PF_ATT_INNER, PF_ATT_WIDTH, /* of Q, of dO, of the result */
-  PF_ATT_CAUSAL, PF_ATT_SCALE, /* its bits */
-  /* strides of batch, head, line and number: the scores' operands, those of dO V^T (PF_TOTALS: dO and O), what weights
-   * are multiplied with, the mask with the rows first */
-  PF_ATT_A, PF_ATT_B = PF_ATT_A + 4, PF_ATT_A2 = PF_ATT_B + 4, PF_ATT_B2 = PF_ATT_A2 + 4, PF_ATT_RIGHT = PF_ATT_B2 + 4,
-  PF_ATT_MASK = PF_ATT_RIGHT + 4,
-  PF_ATT_OUT = PF_ATT_MASK + 4, /* start, and strides of batch, head and line */
-};
 
 enum {
   PF_ATT_LINES = 64,               /* of a tile; a thread has 4 x 4 scores */
@@ -70,10 +56,6 @@ template <class E, int RESULT> struct pf_result : E {
     STAGE = DEPTH * (RESULT + 4) / 4, /* of the right side, in vectors */
   };
 };
-
-template <class T> PF_FN const T *pf_head(const T *base, pf_late_args strides, int batch, int head) {
-  return base + batch * strides[0] + head * strides[1];
-}
 
 /* sums = lines of a from `first` on times lines of b from `left` on */
 template <class S, class T>
@@ -113,10 +95,6 @@ template <int LANES> PF_FN float pf_lanes_max(float x) {
   }
   return x;
 }
-
-/* What is subtracted from a row's scores: its maximum, or where nothing is seen any number. */
-PF_FN float pf_base(float top) { return top == -PF_INF ? 0.0f : top; }
-PF_FN float pf_inverse(float total) { return total == 0.0f ? 1.0f : 1.0f / total; }
 
 template <class E> struct pf_attended {
   typename E::stored *at;

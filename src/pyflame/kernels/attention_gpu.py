@@ -24,11 +24,11 @@ WIDEST = 256  # numbers of a line that a block's registers hold
 _TILE, _THREADS = 64, 256  # PF_ATT_LINES, PF_ATT_THREADS
 _STEP = 16  # DEPTH of pf_scores
 _VECTOR = 4  # WIDTH
-_KNOWN_BYTES = 16  # of a query in scratch
+KNOWN_BYTES = 16  # of a query in scratch
 
 
 @dataclass(frozen=True)
-class _Way:
+class Way:
     """One launch: the way of attention.hip, and which operands play which part."""
 
     name: str
@@ -43,16 +43,16 @@ class _Way:
     b2: OperandView
 
 
-def _ways(made: AttentionLaunch) -> list[_Way]:
+def ways(made: AttentionLaunch) -> list[Way]:
     shape, query, key, value = made.shape, made.query, made.key, made.value
     if made.g is None or made.out is None:
-        return [_Way("PF_MIX", "_forward", False, shape.width, 0, query, key, value, query, key)]
+        return [Way("PF_MIX", "_forward", False, shape.width, 0, query, key, value, query, key)]
     g = made.g
     return [
-        _Way("PF_TOTALS", "_totals", False, shape.depth, 0, query, key, key, g, made.out),
-        _Way("PF_SLOPES", "_query", False, shape.depth, 0, query, key, key, g, value),
-        _Way("PF_SLOPES", "_key", True, shape.depth, 1, key, query, query, value, g),
-        _Way("PF_WEIGHTS", "_value", True, shape.width, 2, key, query, g, value, g),
+        Way("PF_TOTALS", "_totals", False, shape.depth, 0, query, key, key, g, made.out),
+        Way("PF_SLOPES", "_query", False, shape.depth, 0, query, key, key, g, value),
+        Way("PF_SLOPES", "_key", True, shape.depth, 1, key, query, query, value, g),
+        Way("PF_WEIGHTS", "_value", True, shape.width, 2, key, query, g, value, g),
     ]
 
 
@@ -61,7 +61,7 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
     made = AttentionLaunch.of(launch)
     shape, dtype = made.shape, made.query.dtype
     check_extents("attention", (shape.queries, shape.keys, shape.batch * shape.heads * shape.share))
-    vector = aligned and _vector(launch, made)
+    vector = aligned and vectors(launch, made, _VECTOR)
     read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
     functions = GpuFunctions(
         "attention.hip",
@@ -71,7 +71,7 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
             dtype.itemsize,
         ],
     )
-    for way in _ways(made):
+    for way in ways(made):
         heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
         columns = _columns(way.width)
         numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind)
@@ -80,8 +80,8 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
         call = f"pf_attend<{element(dtype)}, {', '.join(map(str, numbers))}>"
         body = f"{call}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
         grid = shape.batch * heads * -(-lines // _TILE)
-        functions.add(way.suffix, grid, _THREADS, _args(made, way), body, _lds_bytes(columns, way.name))
-    scratch = 0 if made.g is None else _KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
+        functions.add(way.suffix, grid, _THREADS, args_of(made, way), body, _lds_bytes(columns, way.name))
+    scratch = 0 if made.g is None else KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
     return functions.source(scratch)
 
 
@@ -97,20 +97,20 @@ def _lds_bytes(columns: int, way: str) -> int:
     return 4 * max(scores, mixed)
 
 
-def _vector(launch: Launch, made: AttentionLaunch) -> bool:
-    """Whether neighbours of every line are aligned vectors, once their buffers are aligned."""
+def vectors(launch: Launch, made: AttentionLaunch, width: int) -> bool:
+    """Whether neighbours of every line are aligned vectors of `width`, once their buffers are aligned."""
     views = [v for v in (made.query, made.key, made.value, made.g) if v is not None]
     offsets = [launch.buffers[v.buffer][1] for v in views]
     return all(
-        view.shape[3] % _VECTOR == 0
+        view.shape[3] % width == 0
         and view.strides[3] == 1
-        and all(step % _VECTOR == 0 for step in strides_of(view)[:3])
-        and offset % (_VECTOR * view.dtype.itemsize) == 0
+        and all(step % width == 0 for step in strides_of(view)[:3])
+        and offset % (width * view.dtype.itemsize) == 0
         for view, offset in zip(views, offsets, strict=True)
     )
 
 
-def _args(made: AttentionLaunch, way: _Way) -> tuple[int, ...]:
+def args_of(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     """PF_ATT_ROWS to PF_ATT_OUT."""
     shape = made.shape
     query_heads, (bits,) = shape.heads * shape.share, struct.unpack("=I", struct.pack("=f", made.scale))

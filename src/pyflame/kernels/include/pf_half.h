@@ -91,6 +91,11 @@ PF_FN uint16_t pf_f32_to_bf16(float f) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
   return h;
 }
+#elif defined(__AMDGCN__)
+PF_FN uint16_t pf_f32_to_bf16(float f) { /* a choice between words: of halves clang makes a branch on gfx11 */
+  uint32_t u = pf_bits_f32(f), code = u + 0x7fffu + (u >> 16 & 1u);
+  return (uint16_t)((f != f ? (u & 0x80000000u) | 0x7fc00000u : code) >> 16);
+}
 #else
 PF_FN uint16_t pf_f32_to_bf16(float f) {
   uint32_t u = pf_bits_f32(f);

@@ -1,0 +1,146 @@
+"""Host side of attention_mma.hip: attention of 16-bit numbers on matrix tiles.
+
+Launches and arguments are those of attention_gpu.py. The text depends besides on how many chunks and tiles a line
+takes, and on how many lines a wave has: registers and LDS decide that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyflame.core.device import Target
+from pyflame.core.dtype import DType
+from pyflame.ir.c_types import storage
+from pyflame.ir.kernel import GpuSource, Launch
+from pyflame.ir.node import Node
+from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior
+from pyflame.kernels.attention_gpu import KNOWN_BYTES, Way, args_of, vectors, ways
+from pyflame.kernels.gpu_source import GpuFunctions, element
+from pyflame.kernels.matrix_cores import MatrixKind, matrix_kind
+from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+from pyflame.kernels.tile_gpu import check_extents, late_args
+
+WIDEST = 128  # numbers of a line
+_WAVES = 4  # PF_ATT_WAVES
+_EDGE, _CHUNK = 16, 32  # numbers of a tile's edge, and of a chunk
+_PIECE = 8  # numbers that are read at once
+_LDS_BYTES = 48 * 1024  # that every GPU gives a block without being asked
+_REGISTERS = 176  # of a lane that scores, sums and own lines may take; others hold what is on its way
+_OPTIONS = ((2, 64, True), (2, 32, True), (1, 64, True), (1, 64, False), (1, 32, True), (1, 32, False))
+
+
+@dataclass(frozen=True)
+class Block:
+    """DOWN tiles of own lines for each wave, OTHERS lines of the other side in a turn, for one way."""
+
+    way: Way
+    shape: AttentionShape
+    wave: int
+    doubled: bool  # both halves of a wave hold the same fragments
+    down: int
+    others: int
+    held: bool  # own lines in registers
+
+    @property
+    def depth(self) -> int:
+        return -(-self.shape.depth // _CHUNK)
+
+    @property
+    def inner(self) -> int:
+        return -(-self.shape.width // _CHUNK)
+
+    @property
+    def width(self) -> int:
+        return -(-self.way.width // _EDGE)
+
+    @property
+    def rows(self) -> int:
+        return _WAVES * self.down * _EDGE
+
+    @property
+    def slopes(self) -> bool:
+        return self.way.name == "PF_SLOPES"
+
+    def lds_bytes(self) -> int:
+        """As LDS_PIECES of pf_attending."""
+        totals = self.way.name == "PF_TOTALS"
+        first, second = self.depth * self.others * 64, self.slopes * self.inner * self.others * 64
+        right = (not totals) * self.others // _CHUNK * self.width * _EDGE * 64
+        turn = first + second + right + self.way.turned * self.others * 16
+        own = [self.depth * self.rows * 64, self.slopes * self.inner * self.rows * 64]
+        return max(turn, *own) if self.held else turn + sum(own)
+
+    def registers(self) -> int:
+        """Of a lane, about."""
+        own = self.held * (self.depth + self.slopes * self.inner) * 256 // self.wave * (1 + self.doubled)
+        scores = (1 + self.slopes) * self.others // _EDGE * 256 // self.wave
+        result = self.width * 256 // self.wave
+        return self.down * (own + scores + result)
+
+
+def block_of(way: Way, shape: AttentionShape, target: Target) -> Block:
+    """The most lines that registers and LDS allow."""
+    doubled = target.name.startswith("gfx11")
+    lines = shape.keys if way.turned else shape.queries
+    options = [Block(way, shape, target.wave_size, doubled, *option) for option in _OPTIONS]
+    fitting = [b for b in options if b.lds_bytes() <= _LDS_BYTES and b.registers() <= _REGISTERS]
+    return next((b for b in fitting if b.down == 1 or lines > _WAVES * _EDGE), options[-1])
+
+
+def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie misaligned."""
+    made = AttentionLaunch.of(launch)
+    shape, dtype = made.shape, made.query.dtype
+    check_extents("attention", (shape.queries, shape.keys, shape.batch * shape.heads * shape.share))
+    kind = _kind(target, dtype)
+    assert kind is not None
+    vector = aligned and vectors(launch, made, _PIECE)
+    read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
+    functions = GpuFunctions(
+        "attention_mma.hip",
+        [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(dtype)],
+        [*(v.dtype.itemsize * (_PIECE if vector and v.buffer in read else 1) for v in launch.operands), dtype.itemsize],
+    )
+    for way in ways(made):
+        block = block_of(way, shape, target)
+        heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
+        numbers = (
+            block.depth, block.inner, block.width, block.down, block.others, int(block.held), int(vector), way.name,
+            int(way.turned), made.mask_kind,
+        )  # fmt: skip
+        mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
+        buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
+        of = f"pf_attention_of<{element(dtype)}, {kind.name}, {', '.join(map(str, numbers))}>"
+        body = f"pf_attend_mma<{of}>({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
+        grid = shape.batch * heads * -(-lines // block.rows)
+        functions.add(way.suffix, grid, _WAVES * target.wave_size, args_of(made, way), body, block.lds_bytes())
+    scratch = 0 if made.g is None else KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
+    return functions.source(scratch)
+
+
+def _kind(target: Target, dtype: DType) -> MatrixKind | None:
+    """The tiles, if they are of matrix instructions for 16-bit numbers as they lie in memory."""
+    kind = matrix_kind(target, dtype)
+    return kind if kind is not None and kind.nbytes == 2 and kind.name.startswith("pf_mma") else None
+
+
+def _prior(node: Node, target: Target) -> float:
+    """More than attention.hip's, where there are such tiles and lines are not too long."""
+    query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
+    fits = max(query.shape[3], value.shape[3]) <= WIDEST and _kind(target, query.dtype) is not None
+    return 2.0 * attention_prior(node, target) * fits
+
+
+_spec = KernelSpec(
+    "attention",
+    "flash_mma",
+    attention_source,
+    languages=("hip", "cuda"),
+    why="own blocks of scores on matrix cores, never stored",
+    strided=True,
+    unaligned=partial(attention_source, aligned=False),
+    prior=_prior,
+)
+for _name in ("attention", "attention_backward"):
+    kernel(replace(_spec, op=_name))
