@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-NAMES = ("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "mlp", "gpt")
+NAMES = ("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "attention", "mlp", "gpt")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     except pf.PyFlameError as error:
         print(error)
         return 1
-    from benchmarks.gpu import ops, products, training
+    from benchmarks.gpu import attention, ops, products, training
     from benchmarks.gpu.harness import Bench, guarded
 
     for name, text in told.items():
@@ -86,7 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
         options.jax_gpt, frozenset(options.skip.split(",")),
     )  # fmt: skip
     others = {
-        "matmul": products.matmul, "own": products.own, "conv": products.conv, "mlp": training.mlp, "gpt": training.gpt,
+        "matmul": products.matmul, "own": products.own, "conv": products.conv, "attention": attention.attention,
+        "mlp": training.mlp, "gpt": training.gpt,
     }  # fmt: skip
     started, broken = time.perf_counter(), {}
     ops.copy(bench)
