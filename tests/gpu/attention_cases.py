@@ -65,7 +65,20 @@ def added(*shape: int) -> Array:
     return np.where(mask > 0.9, -np.inf, mask).astype(np.float32)
 
 
+# On matrix tiles, where there are any: each has other numbers of chunks, tiles and own lines.
+TILED: dict[str, Build] = {
+    "bfloat16": attention((1, 2, 35, 16), (2, 35), 16, pf.bfloat16, causal=True),
+    "bfloat16 odd": attention((1, 2, 9, 15), (2, 35), 3, pf.bfloat16, mask=added(9, 35)),
+    "float16": attention((1, 2, 9, 12), (1, 35), 8, pf.float16, view="rows"),
+    "two tiles, causal": attention((1, 1, 130, 64), (1, 140), 48, pf.bfloat16, causal=True),
+    "two tiles, grouped": attention((1, 4, 70, 40), (2, 70), 40, pf.float16, causal=True),
+    "long lines": attention((1, 1, 70, 128), (1, 66), 128, pf.bfloat16),
+    "long values": attention((1, 1, 20, 24), (1, 70), 100, pf.float16),
+    "turned, added": attention((1, 2, 20, 33), (2, 70), 65, pf.float16, view="turned", mask=added(2, 20, 70)),
+    "16 bits, hidden": attention((2, 2, 40, 72), (1, 45), 32, pf.bfloat16, mask=ONE_HIDDEN),
+}
 CASES: dict[str, Build] = {
+    **TILED,
     "plain": attention((2, 2, 40, 20), (2, 45), 12),
     "grouped": attention((1, 6, 9, 8), (2, 37), 16),
     "causal": attention((1, 2, 35, 20), (1, 35), 16, causal=True),
@@ -78,9 +91,6 @@ CASES: dict[str, Build] = {
     "hidden keys of heads": attention((2, 2, 8, 8), (1, 45), 8, mask=ONE_HIDDEN[:4].reshape(2, 2, 1, 45)),
     "added, grouped": attention((2, 2, 12, 9), (1, 35), 8, mask=added(2, 1, 12, 35)),
     "added, turned": attention((1, 4, 40, 8), (2, 33), 5, mask=added(4, 40, 33), view="turned"),
-    "bfloat16": attention((1, 2, 35, 16), (2, 35), 16, pf.bfloat16, causal=True),
-    "bfloat16 odd": attention((1, 2, 9, 15), (2, 35), 3, pf.bfloat16, mask=added(9, 35)),
-    "float16": attention((1, 2, 9, 12), (1, 35), 8, pf.float16, view="rows"),
     "wide": attention((1, 1, 8, 100), (1, 9), 132),
     "widest": attention((1, 1, 8, 256), (1, 65), 200, pf.bfloat16),
     "widest odd": attention((1, 1, 66, 201), (1, 8), 129),

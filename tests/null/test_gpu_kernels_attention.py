@@ -17,6 +17,7 @@ from tests.null.test_gpu_text import clang
 from tests.plans import plan_of
 
 __all__ = ["clang"]  # a fixture
+THOROUGH = pytest.mark.thorough
 # What the texts must hold so that nothing goes untested; the last numbers are ways, turned or not, and masks.
 WAYS = (
     "64, 1", "64, 0", "128, 1", "256, 1", "256, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1",
@@ -24,10 +25,16 @@ WAYS = (
 )  # fmt: skip
 
 
+# On matrix tiles: how many of a wave's own tiles, of the others and whether own lines are held; ways, turned, masks.
+TILED_WAYS = (
+    "2, 64, 1", "1, 64, 1", "1, 64, 0", "1, 32, 1", "PF_MIX, 0, 0", "PF_MIX, 0, 1", "PF_MIX, 0, 2", "PF_TOTALS, 0, 1",
+    "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1", "0, PF_SLOPES", "1, PF_SLOPES",
+)  # fmt: skip
+
 # Every branch, dtype and view is the matter of the simulated GPUs.
 EMULATED = {
     "wave 64": ("plain", "causal, more keys", "odd, turned", "hidden", "added, grouped", "bfloat16", "forward"),
-    "wave 32, one unit": ("causal", "odd", "widest odd", "float16", "long"),
+    "wave 32, one unit": ("causal", "odd", "widest odd", "float16", "long", "two tiles, grouped"),
 }
 
 
@@ -57,8 +64,10 @@ def test_every_way_is_taken() -> None:
     """By the cases above, on the targets above; and no case is decomposed."""
     programs = [Program(build().outputs, target) for target in RUN_ON.values() for build in CASES.values()]
     assert not any("matmul" in launch.ops for p in programs for launch in p.plan.launches)
-    found = "".join(text for p in programs for text in p.texts)
-    assert [way for way in WAYS if way not in found] == []
+    texts = [text for p in programs for text in p.texts]
+    for file, ways in (("attention.hip", WAYS), ("attention_mma.hip", TILED_WAYS)):
+        found = "".join(text for text in texts if f'"{file}"' in text)
+        assert [way for way in ways if way not in found] == []
 
 
 # Those that need most. For other targets tests/aot/test_kernels.py builds some.
@@ -81,6 +90,30 @@ def test_builds_without_spills(name: str, clang: ClangHip) -> None:
             assert found.occupancy >= 2 and (found.global_loads is None or found.global_loads.get(16)), shown
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gfx942",
+        "gfx1100",
+        *(pytest.param(n, marks=pytest.mark.thorough) for n in ("gfx908", "gfx90a", "gfx950", "gfx1201")),
+    ],
+)
+def test_tiles_build_without_spills(name: str, clang: ClangHip) -> None:
+    """Lines of the usual lengths in bfloat16, which every such GPU multiplies."""
+    target = TARGETS[name]
+    programs = [
+        Program(attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True)().outputs, target)
+        for size in (64, 128)
+    ]
+    sources = [s for program in programs for s in program.sources if "attention_mma.hip" in s.text]
+    phases = {symbol(s.text) + p.suffix: (s, p) for s in sources for p in s.phases}
+    code = clang.build("\n".join(named(t) for t in sorted({s.text for s in sources})), target)
+    for kernel, found in read_resources(code, {k: p.block for k, (_, p) in phases.items()}, target).items():
+        _, phase = phases[kernel]
+        assert found.clean and found.matrix_instructions, found
+        assert found.lds_bytes == phase.lds_bytes <= 64 * 1024, found
+
+
 # --- choices ----------------------------------------------------------------------------------------------------------
 
 
@@ -96,7 +129,19 @@ def test_what_is_decomposed() -> None:
         attention((1, 2, 9, 8), (2, 40), 8, pf.float64),
     ):
         found = implementations(build().outputs)
-        assert "gemm_gpu" in found and "flash_gpu" not in found
+        assert "gemm_gpu" in found and not found & {"flash_gpu", "flash_mma"}
+
+
+def test_who_gets_matrix_tiles() -> None:
+    """16-bit numbers in lines that registers hold, where the GPU multiplies them as they lie."""
+
+    def chosen(target: str, dtype: pf.DType, size: int = 64) -> set[str]:
+        outputs = attention((1, 2, 40, size), (2, 40), size, dtype, gradient=False)().outputs
+        return {launch.implementation for launch in Program(outputs, TARGETS[target]).plan.launches}
+
+    assert "flash_mma" in chosen("gfx942", pf.bfloat16) & chosen("gfx1100", pf.float16) & chosen("sm_90", pf.float16)
+    assert "flash_gpu" in chosen("gfx942", pf.float32) & chosen("gfx942", pf.bfloat16, 136)
+    assert "flash_gpu" in chosen("gfx1030", pf.bfloat16) & chosen("gfx90a", pf.float16)
 
 
 def test_no_scores_in_memory() -> None:

@@ -365,8 +365,8 @@ SCATTER = Family(
 )  # fmt: skip
 
 
-def askew_attention() -> list[Tensor]:
-    q, k, v = (on_device(gemm_cases.numbers((1, 2, 9, 8), pf.float32, seed)) for seed in range(3))
+def askew_attention(dtype: pf.DType = pf.float32) -> list[Tensor]:
+    q, k, v = (on_device(gemm_cases.numbers((1, 2, 9, 8), dtype, seed)) for seed in range(3))
     return [pf.scaled_dot_product_attention(q, k, v, is_causal=True)]
 
 
@@ -374,7 +374,7 @@ ATTENTION = Family(
     ("attention.hip",),
     {
         **chosen(
-            attention_cases.CASES, "causal", "odd, turned", "hidden", "added, grouped", "bfloat16", "wide", "long",
+            attention_cases.CASES, "causal", "odd, turned", "hidden", "added, grouped", "wide", "widest", "long",
         ),
         "misaligned": Case(askew_attention),
     },
@@ -383,6 +383,14 @@ ATTENTION = Family(
             "RESULT": {64, 128, 256}, "MASK": {0, 1, 2},
             "WAY": {"PF_MIX", "PF_TOTALS", "PF_SLOPES", "PF_WEIGHTS"},
         },
+    },
+)  # fmt: skip
+
+TILED_ATTENTION = Family(
+    ("attention_mma.hip",),
+    {
+        **chosen(attention_cases.TILED, *attention_cases.TILED),
+        "misaligned": Case(lambda: askew_attention(pf.bfloat16)),
     },
 )  # fmt: skip
 
@@ -425,7 +433,8 @@ GENERATED = Family(
 )
 
 FAMILIES = {
-    "gemm": GEMM, "conv": CONV, "attention": ATTENTION, "pool": POOL, "runs": RUNS, "sort": SORT, "scatter": SCATTER,
+    "gemm": GEMM, "conv": CONV, "attention": ATTENTION, "tiled attention": TILED_ATTENTION,
+    "pool": POOL, "runs": RUNS, "sort": SORT, "scatter": SCATTER,
     "generated": GENERATED,
 }  # fmt: skip
 

@@ -37,7 +37,7 @@ template <class T> struct pf_own {
   typedef typename T::left own;
   typedef typename T::right other;
   typedef typename T::sums sums;
-  enum { FLIP = 0, LINES = T::HIGH, FROM = 1, TO = PF_PLAIN_ACROSS };
+  enum { FLIP = 0, LINES = T::HIGH, FROM = 1, TO = PF_PLAIN_ACROSS, PAIRS = 16 / T::STEPS };
   PF_FN int slot(int s) { return s / T::WIDE; }
   PF_FN int line(int r) { return T::row(r * T::WIDE); }
   PF_FN int shift() { return T::col(0); }
@@ -49,11 +49,11 @@ template <class T> struct pf_own {
     PF_UNROLL
     for (int i = 0; i < LINES; i++) {
       PF_UNROLL
-      for (int w = 0; w < 4; w++) {
+      for (int w = 0; w < PAIRS; w++) {
         float got[2];
         PF_UNROLL
         for (int e = 0; e < 2; e++) {
-          const int n = 8 * step + 2 * w + e, column = n % 16;
+          const int n = 2 * (PAIRS * step + w) + e, column = n % 16;
           const float mine = (n < 16 ? a : b).at[i * T::WIDE + column / PF_PLAIN_ACROSS];
           got[e] = pf_shuffle(mine, first + column % PF_PLAIN_ACROSS);
         }
