@@ -27,7 +27,7 @@ WAYS = (
 
 # On matrix tiles: how many of a wave's own tiles, of the others and whether own lines are held; ways, turned, masks.
 TILED_WAYS = (
-    "2, 64, 1", "1, 64, 1", "1, 64, 0", "1, 32, 1", "PF_MIX, 0, 0", "PF_MIX, 0, 1", "PF_MIX, 0, 2", "PF_TOTALS, 0, 1",
+    "2, 64, 1", "2, 32, 1", "1, 64, 1", "1, 32, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1", "PF_MIX, 0, 2", "PF_TOTALS, 0, 1",
     "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1", "0, PF_SLOPES", "1, PF_SLOPES",
 )  # fmt: skip
 
