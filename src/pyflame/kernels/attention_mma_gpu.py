@@ -27,7 +27,7 @@ _EDGE, _CHUNK = 16, 32  # numbers of a tile's edge, and of a chunk
 _PIECE = 8  # numbers that are read at once
 _LDS_BYTES = 48 * 1024  # that every GPU gives a block without being asked
 _REGISTERS = 176  # of a lane that scores, sums and own lines may take; others hold what is on its way
-_OPTIONS = ((2, 64, True), (2, 32, True), (1, 64, True), (1, 64, False), (1, 32, True), (1, 32, False))
+_OPTIONS = ((2, 64, True), (2, 32, True), (1, 64, True), (1, 32, True), (1, 32, False))
 
 
 @dataclass(frozen=True)
