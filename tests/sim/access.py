@@ -24,7 +24,17 @@ SIZE = 4096
 
 
 def name_of(target: str, old: str, new: str) -> str:
-    return new if target == "gfx1100" else old
+    return new if target.startswith("gfx1") else old
+
+
+def kept(target: str) -> str:
+    """The modifier that makes an atomic give back what was there."""
+    return {"gfx942": "sc0", "gfx950": "sc0", "gfx1201": "th:TH_ATOMIC_RETURN"}.get(target, "glc")
+
+
+def no_offset(target: str) -> str:
+    """The scalar offset of a buffer instruction, where there is none."""
+    return "null" if target == "gfx1201" else "0"
 
 
 def words(address: int) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pyflame.runtime.sim.decode.decoder import Decoder
 from pyflame.runtime.sim.decode.inst import EXEC, SPARE_ROW, VCC, Counts, Fault, Inst, Launch, Program
@@ -20,7 +21,11 @@ from pyflame.runtime.sim.decode.text import read_listing
 from pyflame.runtime.sim.interpreter import interpreter
 from pyflame.runtime.sim.memory import Memory
 
-LANES = {"gfx942": 64, "gfx1100": 32}
+LANES = {"gfx942": 64, "gfx1100": 32, "gfx1201": 32}
+# Tests of instructions run on one target of each kind; on its relatives when there is time.
+each_target = pytest.mark.parametrize(
+    "target", [t if t in ("gfx942", "gfx1100") else pytest.param(t, marks=pytest.mark.thorough) for t in LANES]
+)
 ROWS = SPARE_ROW + 1
 ALL = {64: 0xFFFFFFFFFFFFFFFF, 32: 0xFFFFFFFF}
 MODE = 0x3F0  # denormals on, round to nearest, DX10 clamp, IEEE
@@ -74,7 +79,7 @@ def assemble(target: str, text: str) -> Any:
             [tool("llvm-objdump"), "-d", f"--mcpu={target}", out], capture_output=True, text=True, check=True
         ).stdout
     lines, _ = read_listing(listing)
-    decoder = Decoder(interpreter(LANES[target]).forms, int(target[3:-2]))
+    decoder = Decoder(interpreter(LANES[target]).forms, target)
     insts, numbers = [], {}
     for halves in lines:
         numbers[halves[0].address] = len(insts)

@@ -11,18 +11,18 @@ from tests.sim.access import (
     LOADS,
     OLD,
     SIZE,
-    TARGETS,
     check_loads,
     filled,
     lanes_on,
     loaded,
     name_of,
+    no_offset,
     patterns,
     register,
     some_bytes,
     words,
 )  # fmt: skip
-from tests.sim.snippet import LANES, Stopped, run
+from tests.sim.snippet import LANES, Stopped, each_target, run
 
 STORES = (
     ("byte", "b8", 1, 0), ("short", "b16", 2, 0), ("dword", "b32", 4, 0), ("dwordx2", "b64", 8, 0),
@@ -34,7 +34,7 @@ MEETING = ("spread", "the same")  # lanes that store different values in one pla
 MASKS = (0xFFFFFFFFFFFFFFFF, 0x5A5A_0F0F_8000_0001, 0)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @pytest.mark.parametrize("form", LOADS, ids=[form[0] for form in LOADS])
 def test_global_loads(target: str, form: tuple[str, str, int, bool, int | None]) -> None:
     old, new, width, signed, half = form
@@ -52,7 +52,7 @@ def test_global_loads(target: str, form: tuple[str, str, int, bool, int | None])
             check_loads(target, state, data, at + OFFSET, width, signed, half, lanes_on(target, mask))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @pytest.mark.parametrize("form", STORES, ids=[form[0] for form in STORES])
 def test_global_stores(target: str, form: tuple[str, str, int, int]) -> None:
     old, new, width, half = form
@@ -83,7 +83,7 @@ def test_global_stores(target: str, form: tuple[str, str, int, int]) -> None:
             assert np.array_equal(memory.written(base, SIZE), written), (name, hex(mask))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_lanes_in_two_allocations_and_negative_offsets(target: str) -> None:
     data = some_bytes()
     memory, first = filled(data)
@@ -112,7 +112,7 @@ def test_global_by_lane() -> None:
     assert np.array_equal(memory.view(base + 1024, 128), data[4:132])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_scratch_is_each_lanes_own(target: str) -> None:
     lanes = LANES[target]
     lane = np.arange(lanes, dtype=np.uint32)
@@ -141,7 +141,7 @@ def test_scratch_is_each_lanes_own(target: str) -> None:
     assert (stopped.value.fault.kind, stopped.value.fault.lane, stopped.value.fault.address) == (1, 1, 64)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_flat_addresses_fall_into_three_spaces(target: str) -> None:
     """In one instruction: every third lane in global memory, in the LDS, in scratch."""
     lanes = LANES[target]
@@ -167,13 +167,13 @@ def test_flat_addresses_fall_into_three_spaces(target: str) -> None:
     assert np.array_equal(state.v[9][1::3], v[2][1::3])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_scalar_loads(target: str) -> None:
     data = some_bytes(256)
     memory, base = filled(data)
     want = data.view(np.uint32)
     counts = {1: 20, 2: 22, 4: 24, 8: 28, 16: 36}  # words -> the first register that receives them
-    offsets = {"0x10": 4, "s4": 6, "s4 offset:0x8": 8, "-0x8": -2, **({"null": 0} if target == "gfx1100" else {})}
+    offsets = {"0x10": 4, "s4": 6, "s4 offset:0x8": 8, "-0x8": -2, **({"null": 0} if target.startswith("gfx1") else {})}
     for offset, first in offsets.items():
         text = []
         for count, to in counts.items():
@@ -188,7 +188,7 @@ def test_scalar_loads(target: str) -> None:
     assert state.vcc == int(data.view(np.uint64)[1])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_scalar_loads_may_read_a_little_more_than_there_is(target: str) -> None:
     """A compiler loads a word for its byte, and four words for three."""
     memory, base = filled(some_bytes(13))
@@ -225,26 +225,26 @@ def test_loads_into_the_lds() -> None:
     assert np.array_equal(state.v[8], np.where(lane < 16, data.view(np.uint32)[:64], 0))  # the rest is out of range
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_buffers(target: str) -> None:
     lanes = LANES[target]
     lane = np.arange(lanes, dtype=np.uint32)
     data = some_bytes()
     memory, base = filled(data)
     want = data.view(np.uint32)
-    raw = 3 << 28 if target == "gfx1100" else 0
+    raw = 3 << 28 if target.startswith("gfx1") else 0
     low, high = words(base)
     load, load2, store = (
         "buffer_" + name_of(target, old, new)
         for old, new in (("load_dword", "load_b32"), ("load_dwordx2", "load_b64"), ("store_dword", "store_b32"))
     )
     # A raw buffer of 100 bytes; s8 is 4.
-    s = {4: low, 5: high, 6: 100, 7: raw, 8: 4}
+    s, none = {4: low, 5: high, 6: 100, 7: raw, 8: 4}, no_offset(target)
     text = f"""
     {load} v8, v0, s[4:7], s8 offen offset:16
-    {load} v9, off, s[4:7], 0 offset:12
-    {load2} v[10:11], v0, s[4:7], 0 offen
-    {store} v1, v0, s[4:7], 0 offen
+    {load} v9, off, s[4:7], {none} offset:12
+    {load2} v[10:11], v0, s[4:7], {none} offen
+    {store} v1, v0, s[4:7], {none} offen
     """
     state = run(target, text, {0: lane * 4, 1: lane + 7, 8: 1, 10: 1, 11: 1}, s, memory=memory, checks=3)
     assert np.array_equal(state.v[8], np.where(lane < 20, want[5 : 5 + lanes], 0))
@@ -256,29 +256,35 @@ def test_buffers(target: str) -> None:
     # Records of 12 bytes, 20 of them.
     memory, base = filled(data)
     s = {4: words(base)[0], 5: words(base)[1] | 12 << 16, 6: 20, 7: 0, 8: 4}
-    both = f"{load} v8, v0, s[4:7], 0 idxen offset:8\n{load} v9, v[0:1], s[4:7], 0 idxen offen"
+    both = f"{load} v8, v0, s[4:7], {none} idxen offset:8\n{load} v9, v[0:1], s[4:7], {none} idxen offen"
     state = run(target, both, {0: lane, 1: 4}, s, memory=memory, checks=3)
     records = want[: 3 * lanes].reshape(-1, 3)
     assert np.array_equal(state.v[8], np.where(lane < 20, records[:, 2], 0))
     assert np.array_equal(state.v[9], np.where(lane < 20, records[:, 1], 0))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_buffers_keep_the_other_half_and_refuse_swizzles(target: str) -> None:
     data = some_bytes()
     memory, base = filled(data)
     lane = np.arange(LANES[target], dtype=np.uint32)
-    s = {4: words(base)[0], 5: words(base)[1], 6: 10, 7: 3 << 28 if target == "gfx1100" else 0}
+    s = {4: words(base)[0], 5: words(base)[1], 6: 10, 7: 3 << 28 if target.startswith("gfx1") else 0}
     load = "buffer_load_" + name_of(target, "short_d16_hi", "d16_hi_b16")
-    state = run(target, f"{load} v8, v0, s[4:7], 0 offen", {0: lane * 2, 8: OLD}, s, memory=memory)
+    state = run(target, f"{load} v8, v0, s[4:7], {no_offset(target)} offen", {0: lane * 2, 8: OLD}, s, memory=memory)
     high = np.where(lane < 5, data.view(np.uint16)[: len(lane)], 0).astype(np.uint32)
     assert np.array_equal(state.v[8], high << 16 | OLD & 0xFFFF)
     with pytest.raises(Stopped) as stopped:
-        run(target, f"{load} v8, v0, s[4:7], 0 offen", {0: lane}, {**s, 5: s[5] | 1 << 31}, memory=memory)
+        run(
+            target,
+            f"{load} v8, v0, s[4:7], {no_offset(target)} offen",
+            {0: lane},
+            {**s, 5: s[5] | 1 << 31},
+            memory=memory,
+        )
     assert stopped.value.fault.kind == 6
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_scalar_buffer_loads(target: str) -> None:
     data = some_bytes(64)
     memory, base = filled(data)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pyflame.runtime.sim.memory import Memory
-from tests.sim.access import TARGETS, lanes_on, name_of, words
-from tests.sim.snippet import LANES, Stopped, run
+from tests.sim.access import kept, lanes_on, name_of, no_offset, words
+from tests.sim.snippet import LANES, Stopped, each_target, run
 
 Combine = Callable[[Any, Any], Any]
 
@@ -81,7 +81,7 @@ def value(state: Any, row: int, bits: int) -> Any:
     return state.pair(row) if bits == 64 else state.v[row].astype(np.uint64)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @pytest.mark.parametrize("bits", [32, 64])
 def test_integers_in_memory(target: str, bits: int) -> None:
     lanes = LANES[target]
@@ -92,7 +92,7 @@ def test_integers_in_memory(target: str, bits: int) -> None:
     bases = [memory.allocate(bits // 8 * lanes) for _ in names]
     mask = 0xFFFF_0FF0_5A5A_3C3F & (1 << lanes) - 1
     on = lanes_on(target, mask)
-    keep = name_of(target, "sc0", "glc")
+    keep = kept(target)
     text, s = [], {}
     for n, (name, base) in enumerate(zip(names, bases, strict=True)):
         memory.view(base, bits // 8 * lanes, write=True)[:] = old.astype(kind).view(np.uint8)
@@ -108,7 +108,7 @@ def test_integers_in_memory(target: str, bits: int) -> None:
         assert np.array_equal(value(state, 20 + 2 * n, bits), np.where(on, old, 0)), form[0]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @pytest.mark.parametrize("bits", [32, 64])
 def test_integers_in_the_lds(target: str, bits: int) -> None:
     lanes = LANES[target]
@@ -133,14 +133,14 @@ def test_integers_in_the_lds(target: str, bits: int) -> None:
                 assert np.array_equal(value(state, 20 + 2 * n, bits), old), name
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_all_lanes_on_one_cell(target: str) -> None:
     """Each lane sees a different old value; nothing is lost."""
     lanes = LANES[target]
     memory = Memory(1 << 20)
     base = memory.allocate(8)
     memory.view(base, 8, write=True)[:] = 0
-    add, keep = name_of(target, "global_atomic_add", "global_atomic_add_u32"), name_of(target, "sc0", "glc")
+    add, keep = name_of(target, "global_atomic_add", "global_atomic_add_u32"), kept(target)
     flat = name_of(target, "flat_atomic_add", "flat_atomic_add_u32")
     low, high = words(base)
     text = f"{add} v8, v0, v1, s[2:3] {keep}\n{flat} v9, v[2:3], v1 {keep}\n{flat} v[2:3], v1 offset:4"
@@ -150,7 +150,7 @@ def test_all_lanes_on_one_cell(target: str) -> None:
     assert memory.view(base, 8).view(np.uint32).tolist() == [6 * lanes, 3 * lanes]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @pytest.mark.parametrize("bits", [32, 64])
 def test_compare_and_swap(target: str, bits: int) -> None:
     lanes = LANES[target]
@@ -167,13 +167,13 @@ def test_compare_and_swap(target: str, bits: int) -> None:
     data = "v[2:3]" if bits == 32 else "v[2:5]"
     at = {0: (lane * np.uint64(bits // 8)).astype(np.uint32)}
     v = {**at, **rows(2, new), **rows(2 + bits // 32, compare)}
-    text = f"{name} {span(8, bits)}, v0, {data}, s[2:3] {name_of(target, 'sc0', 'glc')}"
+    text = f"{name} {span(8, bits)}, v0, {data}, s[2:3] {kept(target)}"
     state = run(target, text, v, dict(zip((2, 3), words(base), strict=True)), memory=memory, checks=3)
     assert np.array_equal(memory.view(base, bits // 8 * lanes).view(kind), want)
     assert np.array_equal(value(state, 8, bits), old)
     # GFX9's LDS has the value to compare with first, GFX11's second.
     write, read = name_of(target, "ds_write", "ds_store"), name_of(target, "ds_read", "ds_load")
-    first, second = (span(4, bits), span(2, bits)) if target == "gfx942" else (span(2, bits), span(4, bits))
+    first, second = (span(4, bits), span(2, bits)) if target.startswith("gfx9") else (span(2, bits), span(4, bits))
     text = f"""
     {write}_b{bits} v0, {span(6, bits)}
     {name_of(target, "ds_cmpst", "ds_cmpstore")}_rtn_b{bits} {span(8, bits)}, v0, {first}, {second}
@@ -204,16 +204,20 @@ def float_case(target: str, name: str, bits: int, old: Any, x: Any) -> Any:
     return memory.view(base, bits // 8 * lanes).view(old.dtype)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+def _extreme(target: str, name: str) -> str:
+    return f"global_atomic_{name}_num_f32" if target == "gfx1201" else f"global_atomic_{name}_f32"
+
+
+@each_target
 def test_floats_in_memory(target: str) -> None:
     lanes = LANES[target]
     old, x = floats(np.float32, lanes)
     with np.errstate(invalid="ignore"):
         assert np.array_equal(float_case(target, "global_atomic_add_f32", 32, old, x), old + x, equal_nan=True)
-        if target == "gfx1100":
-            got = float_case(target, "global_atomic_min_f32", 32, old, x)
+        if target.startswith("gfx1"):
+            got = float_case(target, _extreme(target, "min"), 32, old, x)
             assert np.array_equal(got, np.fmin(old, x)) and not np.isnan(got).any()
-            assert np.array_equal(float_case(target, "global_atomic_max_f32", 32, old, x), np.fmax(old, x))
+            assert np.array_equal(float_case(target, _extreme(target, "max"), 32, old, x), np.fmax(old, x))
             return
         double, y = floats(np.float64, lanes)
         for name, function in (("add", np.add), ("min", np.fmin), ("max", np.fmax)):
@@ -226,7 +230,7 @@ def test_floats_in_memory(target: str) -> None:
             assert np.array_equal(got.astype(np.float32), want.astype(np.float32), equal_nan=True), kind
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_floats_in_the_lds(target: str) -> None:
     lanes = LANES[target]
     old, x = floats(np.float32, lanes)
@@ -252,11 +256,12 @@ def test_floats_in_the_lds(target: str) -> None:
         assert np.array_equal(state.pair(22).view(np.float64), np.fmax(double, y))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_what_only_the_lds_has(target: str) -> None:
     lanes = LANES[target]
     lane = np.arange(lanes, dtype=np.uint32)
     write, read = name_of(target, "ds_write", "ds_store"), name_of(target, "ds_read", "ds_load")
+    wrap = "ds_wrap_rtn_b32 v10, v0, v2, v3" if target != "gfx1201" else "ds_cond_sub_rtn_u32 v10, v0, v2"
     text = f"""
     {write}_b32 v0, v1
     ds_rsub_u32 v0, v2
@@ -265,7 +270,7 @@ def test_what_only_the_lds_has(target: str) -> None:
     ds_mskor_b32 v0, v2, v3
     {read}_b32 v9, v0
     {write}_b32 v0, v1
-    ds_wrap_rtn_b32 v10, v0, v2, v3
+    {wrap}
     {read}_b32 v11, v0
     {write}_b64 v0, v[4:5]
     ds_condxchg32_rtn_b64 v[12:13], v0, v[6:7]
@@ -277,7 +282,7 @@ def test_what_only_the_lds_has(target: str) -> None:
     assert np.array_equal(state.v[8], 40 - old)
     assert np.array_equal(state.v[9], old & ~np.uint32(40) | 5)
     assert np.array_equal(state.v[10], old)
-    assert np.array_equal(state.v[11], np.where(old >= 40, old - 40, old + 5))
+    assert np.array_equal(state.v[11], np.where(old >= 40, old - 40, old + (5 if target != "gfx1201" else 0)))
     assert np.array_equal(state.v[12], lane) and np.array_equal(state.v[13], lane + 1)
     assert np.array_equal(state.v[14], lane + 9) and np.array_equal(state.v[15], lane + 1)  # the second bit is not set
 
@@ -296,7 +301,7 @@ def test_csub_and_compare_floats() -> None:
     assert np.array_equal(memory.view(base, 128).view(np.uint32), lane)  # -0 equals 0
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_atomics_through_buffers(target: str) -> None:
     """Beyond the buffer's end nothing changes, and 0 comes back."""
     lanes = LANES[target]
@@ -304,14 +309,16 @@ def test_atomics_through_buffers(target: str) -> None:
     memory = Memory(1 << 20)
     base = memory.allocate(4 * lanes)
     memory.view(base, 4 * lanes, write=True).view(np.uint32)[:] = lane
-    s = {4: words(base)[0], 5: words(base)[1], 6: 40, 7: 3 << 28 if target == "gfx1100" else 0}
-    add, keep = name_of(target, "buffer_atomic_add", "buffer_atomic_add_u32"), name_of(target, "sc0", "glc")
-    state = run(target, f"{add} v1, v0, s[4:7], 0 offen {keep}", {0: lane * 4, 1: 100}, s, memory=memory)
+    s = {4: words(base)[0], 5: words(base)[1], 6: 40, 7: 3 << 28 if target.startswith("gfx1") else 0}
+    add, keep = name_of(target, "buffer_atomic_add", "buffer_atomic_add_u32"), kept(target)
+    state = run(
+        target, f"{add} v1, v0, s[4:7], {no_offset(target)} offen {keep}", {0: lane * 4, 1: 100}, s, memory=memory
+    )
     assert np.array_equal(state.v[1], np.where(lane < 10, lane, 0))
     assert np.array_equal(memory.view(base, 4 * lanes).view(np.uint32), np.where(lane < 10, lane + 100, lane))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_atomics_need_alignment(target: str) -> None:
     memory = Memory(1 << 20)
     base = memory.allocate(64)

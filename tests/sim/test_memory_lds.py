@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pyflame.runtime.sim.decode.memory import swizzle
-from tests.sim.access import LOADS, OLD, TARGETS, check_loads, lanes_on, name_of, patterns, register, some_bytes
-from tests.sim.snippet import LANES, Stopped, run
+from tests.sim.access import LOADS, OLD, check_loads, lanes_on, name_of, patterns, register, some_bytes
+from tests.sim.snippet import LANES, Stopped, each_target, run
 
 COUNT = 4
 MASK = 0x5A5A_0F0F_8000_0001
@@ -31,7 +31,7 @@ def fill(target: str, data: Any) -> tuple[str, dict[int, Any]]:
     return f"{store} v59, v[60:63]\n", {**v, 59: np.arange(lanes, dtype=np.uint32) * 16}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @pytest.mark.parametrize("form", _LDS_LOADS, ids=[form[0] for form in _LDS_LOADS])
 def test_reads(target: str, form: tuple[str, int, bool, int | None]) -> None:
     name, width, signed, half = form
@@ -50,7 +50,7 @@ def test_reads(target: str, form: tuple[str, int, bool, int | None]) -> None:
         check_loads(target, state, data, at + 4, width, signed, half, lanes_on(target, mask))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_writes(target: str) -> None:
     lanes = LANES[target]
     lane = np.arange(lanes, dtype=np.uint32)
@@ -70,7 +70,7 @@ def test_writes(target: str) -> None:
         assert np.array_equal(state.v[20], values[8] >> 16 & mask), suffix
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_an_address_wraps_as_32_bits_do(target: str) -> None:
     lane = np.arange(LANES[target], dtype=np.uint32)
     write, read = name_of(target, "ds_write_b32", "ds_store_b32"), name_of(target, "ds_read_b32", "ds_load_b32")
@@ -82,7 +82,7 @@ def test_an_address_wraps_as_32_bits_do(target: str) -> None:
     assert (stopped.value.fault.kind, stopped.value.fault.space, stopped.value.fault.lane) == (1, 1, len(lane) - 1)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_two_addresses(target: str) -> None:
     lanes = LANES[target]
     lane = np.arange(lanes, dtype=np.uint32)
@@ -105,7 +105,7 @@ def test_two_addresses(target: str) -> None:
         assert np.array_equal(state.v[row], v[source]), row
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_by_lane_and_counters(target: str) -> None:
     lanes = LANES[target]
     lane = np.arange(lanes, dtype=np.uint32)
@@ -127,7 +127,7 @@ def test_by_lane_and_counters(target: str) -> None:
     assert state.v[11][0] == 58 and state.v[12][0] == 50
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_permutations(target: str) -> None:
     lanes = LANES[target]
     rng = np.random.default_rng(1)
@@ -158,7 +158,7 @@ PATTERNS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_swizzles(target: str) -> None:
     lanes = LANES[target]
     data = np.arange(lanes, dtype=np.uint32) + 100
@@ -180,7 +180,7 @@ def conflicts(target: str, width: int, address: Any) -> int:
     return int(run(target, text, {0: address.astype(np.uint32)}, lds_bytes=65536, checks=COUNT).counts[0].conflicts)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_bank_conflicts(target: str) -> None:
     """32 banks of 4 bytes; as many lanes together as 128 bytes take."""
     lane = np.arange(LANES[target])

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.sim.snippet import LANES, MODE, run
-from tests.sim.valu import DOWN, NEAREST, TARGETS, UP, ZERO, Bits, check, rounded, to_bits, to_float
+from tests.sim.snippet import LANES, MODE, each_target, run
+from tests.sim.valu import DOWN, NEAREST, UP, ZERO, Bits, check, rounded, to_bits, to_float
 
 
 def cut(low: int, high: int) -> Callable[[float], int]:
@@ -89,12 +89,12 @@ EXPECTED: dict[str, Callable[..., Any]] = {
 TESTED = {*EXPECTED, "v_cvt_pkrtz_f16_f32", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_conversions(target: str) -> None:
     assert len(check(EXPECTED, target)) > 25
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_rounding_follows_the_mode(target: str) -> None:
     """Results of float32 follow bits 0..1 of MODE, of float16 bits 2..3; v_cvt_pkrtz follows none."""
     for rounding in (NEAREST, UP, DOWN, ZERO):
@@ -105,10 +105,10 @@ def test_rounding_follows_the_mode(target: str) -> None:
         check({"v_cvt_i32_f32": I32, "v_cvt_u32_f64": U32}, target, mode=MODE | rounding * 5, rounds=2)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @pytest.mark.parametrize("mode", [MODE, MODE | UP * 5])
 def test_pkrtz_cuts_off(target: str, mode: int) -> None:
-    name = "v_cvt_pkrtz_f16_f32" if target == "gfx942" else "v_cvt_pk_rtz_f16_f32"
+    name = "v_cvt_pkrtz_f16_f32" if target.startswith("gfx9") else "v_cvt_pk_rtz_f16_f32"
     edges = [
         0.0,
         -0.0,

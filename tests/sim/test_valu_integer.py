@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from tests.sim.valu import TARGETS, Bits, check
+from tests.sim.snippet import each_target
+from tests.sim.valu import Bits, check
 
 
 def low(x: int, bits: int) -> int:
@@ -190,12 +189,12 @@ RANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_integers(target: str) -> None:
     assert len(check(EXPECTED, target)) > 80
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_clamp_saturates_integers(target: str) -> None:
     ran = check({name: saturating(EXPECTED[name], *ends) for name, ends in RANGES.items()}, target, suffix=" clamp")
     assert {"v_add_u32", "v_sub_u32", "v_add_i32", "v_mad_u32_u24"} <= ran

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 
-from tests.sim.snippet import ALL, LANES, run
+from tests.sim.snippet import ALL, LANES, each_target, run
 from tests.sim.valu import TARGETS
 
 TESTED = {
@@ -19,7 +18,7 @@ TESTED = {
 NUMBERS = {target: np.arange(LANES[target], dtype=np.uint32) for target in TARGETS}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_single_lanes(target: str) -> None:
     lanes = LANES[target]
     text = (
@@ -32,7 +31,7 @@ def test_single_lanes(target: str) -> None:
     assert run(target, "v_readfirstlane_b32 s4, v0", {0: NUMBERS[target] + 8}, exec=0).s[4] == 8
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_counting_lanes_below(target: str) -> None:
     lanes = LANES[target]
     low, high = 0xA5A50FF1, 0x80000001
@@ -63,7 +62,7 @@ def test_permlanes() -> None:
     assert set(run("gfx1100", "v_permlane64_b32 v1, v0", {0: x, 1: 5}).v[1]) == {5}  # for waves of 64
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_swaps(target: str) -> None:
     x = NUMBERS[target]
     state = run(target, "v_swap_b32 v0, v1", {0: x, 1: x + 1000}, exec=0b1110)
@@ -128,11 +127,11 @@ ONLY: dict[str, dict[str, Callable[[int, int], int | None]]] = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_dpp_controls(target: str) -> None:
     """A lane without a source keeps the old value, or reads 0 with bound_ctrl; so does one whose source is off."""
     lanes = LANES[target]
-    controls = SHARED | ONLY[target]
+    controls = SHARED | ONLY["gfx1100" if target.startswith("gfx1") else "gfx942"]
     old, on = 9000, ALL[lanes] & 0xF7FFFEFFDFFFFFFB
     text = []
     for n, control in enumerate(controls):
@@ -149,12 +148,12 @@ def test_dpp_controls(target: str) -> None:
                 assert int(state.v[10 + 2 * n + bound][lane]) == want, (control, bound, lane)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_dpp_row_and_bank_masks(target: str) -> None:
     state = run(
         target,
         "v_add_u32_dpp v2, v0, v1 row_ror:1 row_mask:0x2 bank_mask:0x5"
-        if target == "gfx942"
+        if target.startswith("gfx9")
         else "v_add_nc_u32_dpp v2, v0, v1 row_ror:1 row_mask:0x2 bank_mask:0x5",
         {0: NUMBERS[target], 1: 1000, 2: 7},
     )
@@ -188,7 +187,7 @@ def test_dpp8_and_fetching_inactive_lanes() -> None:
         assert state.v[4].view(np.float32)[lane] == 2 * (lane & ~15 | 2) + 2
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_dpp_of_comparisons_and_doubles(target: str) -> None:
     lanes = LANES[target]
     mask = "vcc" if lanes == 64 else "vcc_lo"

@@ -157,7 +157,7 @@ def test_dual_instructions_read_before_either_writes() -> None:
     [
         ("gfx942", "v_mul_i32_i24_e64 v0, v1, v2 clamp"),
         ("gfx942", "v_pk_fma_f32 v[0:1], v[2:3], 2.0, v[4:5]"),
-        ("gfx942", "v_cvt_sr_fp8_f32 v0, v1, v2"),
+        ("gfx942", "v_cvt_pk_u8_f32 v0, v1, v2, v3"),
         ("gfx942", "s_set_gpr_idx_on s0, gpr_idx(SRC0)\nv_add_u32 v0, v1, v2"),
         ("gfx1100", "v_cvt_pk_norm_i16_f32 v0, v1, v2"),
     ],
@@ -169,16 +169,16 @@ def test_what_is_not_known_for_sure_is_refused(target: str, text: str) -> None:
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_scalar_operands_and_constants(target: str) -> None:
-    add = "v_add_u32" if target == "gfx942" else "v_add_nc_u32"
+    add = "v_add_u32" if target.startswith("gfx9") else "v_add_nc_u32"
     text = f"{add} v1, s2, v0\n{add} v2, -16, v0\n{add} v3, 0x12345, v0\n{add} v4, m0, v0\n"
     text += "v_add_f64 v[6:7], s[4:5], 0.5\nv_lshlrev_b64 v[8:9], 4, s[4:5]"
-    if target == "gfx1100":
+    if target.startswith("gfx1"):
         text += f"\n{add} v5, null, v0"
     one = int(np.float64(1.0).view(np.uint64))
     state = run(target, text, {0: 100}, {2: 7, 4: one & 0xFFFFFFFF, 5: one >> 32, 124: 9})
     assert [int(state.v[n][0]) for n in (1, 2, 3, 4)] == [107, 84, 0x12345 + 100, 109]
     assert state.pair(6).view(np.float64)[0] == 1.5 and int(state.pair(8)[0]) == one << 4 & (1 << 64) - 1
-    if target == "gfx1100":
+    if target.startswith("gfx1"):
         assert int(state.v[5][0]) == 100
 
 

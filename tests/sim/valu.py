@@ -20,16 +20,18 @@ from typing import Any
 import numpy as np
 
 from pyflame.runtime.sim.decode.decoder import Form
-from pyflame.runtime.sim.decode.names import RENAMED
+from pyflame.runtime.sim.decode.names import RENAMED, variant
 from pyflame.runtime.sim.interpreter import interpreter
 from tests.sim.snippet import LANES, MODE, State, run, tool
 
-TARGETS = ("gfx942", "gfx1100")
-ROUNDS = {"gfx942": 2, "gfx1100": 4}  # launches with fresh values, for as many lanes on both
+TARGETS = tuple(LANES)
+ROUNDS = {64: 2, 32: 4}  # by wave size: launches with fresh values, for as many lanes on all
 FILLER = 0xDEADBEEF  # what a result's register holds before
 # kind of float -> bits of precision, smallest and largest exponent, struct format
 FORMATS = {"F16": (11, -14, 15, "<e"), "F32": (24, -126, 127, "<f"), "F64": (53, -1022, 1023, "<d")}
 ACCUMULATES = re.compile(r"v_(pk_)?fmac_|v_dot\d+c_")  # the third source is the result's register
+# Names that GFX12's assembler takes for v_min_num and the like, which treat NaNs otherwise.
+_OTHER_EXTREMES = re.compile(r"v_(pk_)?(min3?|max3?|med3|minmax|maxmin)_f\d+$")
 NEAREST, UP, DOWN, ZERO = range(4)
 
 
@@ -186,8 +188,13 @@ def _width(kind: str) -> int:
 
 def _names(name: str, target: str) -> list[str]:
     """How an assembler may call what the table calls `name`."""
-    renamed = [new for new, old in RENAMED.items() if old == name] if target == "gfx1100" else []
-    return [*renamed, name]
+    plain = re.sub(r"(_ocp|_gfx\w+)$", "", name)
+    if target == "gfx1201" and _OTHER_EXTREMES.match(plain):
+        return []
+    if variant(plain, target, interpreter(LANES[target]).forms) != name:
+        return []
+    renamed = [new for new, old in RENAMED.items() if old == plain] if target.startswith("gfx1") else []
+    return [*renamed, plain]
 
 
 def _operand(kind: str, at: int, target: str, half: str) -> str:
@@ -230,7 +237,7 @@ def batches(target: str, names: Iterable[str]) -> list[Batch]:
             sources[2] = results[0]
         texts = []
         for mnemonic in _names(name, target):
-            for half in (".l", "") if target == "gfx1100" else ("",):
+            for half in (".l", "") if target.startswith("gfx1") else ("",):
                 shown = [*zip(form.results, results, strict=True), *zip(form.sources, sources, strict=True)]
                 if implicit or vcc:
                     shown = shown[:-1]
@@ -287,7 +294,7 @@ def check(
     ran = set()
     lanes = LANES[target]
     for number, batch in enumerate(batches(target, names)):
-        for turn in range(rounds or ROUNDS[target]):
+        for turn in range(rounds or ROUNDS[lanes]):
             given: dict[int, list[list[int]]] = {}
             v: dict[int, Any] = dict.fromkeys(range(batch.next_row), FILLER)
             s: dict[int, int] = {}
@@ -345,7 +352,7 @@ def _compare(
 
 
 def _check_upper_half(case: Case, word: int, target: str, before: int) -> None:
-    keeps = target == "gfx1100" or case.name in KEEPS
+    keeps = target.startswith("gfx1") or case.name in KEEPS
     expected = before >> 16 if keeps else 0
     assert word >> 16 == expected, f"{target} {case.text}: the upper half is {word >> 16:#x}, not {expected:#x}"
 

@@ -21,6 +21,7 @@ from pyflame.runtime.rocm.metadata import read_metadata
 from pyflame.runtime.rocm.occupancy import limits, occupancy
 from pyflame.runtime.sim.decode.families import FAMILIES, SCALAR, family
 from pyflame.runtime.sim.decode.inst import COUNTED, PAIRED
+from pyflame.runtime.sim.decode.names import known
 from pyflame.runtime.sim.interpreter import interpreter
 
 _SHOWN = 8  # elements of an output
@@ -244,7 +245,7 @@ def instructions(target: str) -> dict[str, tuple[str, ...]]:
     """
     check_target(target)
     found: dict[str, list[str]] = {name: [] for name in FAMILIES}
-    for name in sorted(interpreter(TARGETS[target].wave_size).forms):
+    for name in sorted(known(target, interpreter(TARGETS[target].wave_size).forms)):
         if name.startswith(("s_", "v_")):
             found[family(name)].append(name)
     return {name: tuple(names) for name, names in found.items() if names}

@@ -29,7 +29,6 @@ from pyflame.runtime.sim.stop import Stop
 __all__ = ["COUNT", "RACES", "UNINITIALISED", "Kernel", "Machine", "Module", "Param"]
 
 _STEP_LIMIT = 20_000_000_000
-_LDS_LIMIT = 64 * 1024
 _DYNAMIC_STACK = 8 * 1024  # more of a stack for kernels whose calls the compiler cannot count
 # Bits of the kernel descriptor's properties in the order in which they take user SGPRs, and how many each takes.
 _DISPATCH, _KERNARG, _PRIVATE_SIZE, _WAVE32 = 1 << 1, 1 << 3, 1 << 6, 1 << 10
@@ -39,15 +38,15 @@ Three = tuple[int, int, int]
 
 
 @cache
-def _decoder(lanes: int, generation: int) -> Decoder:
+def _decoder(lanes: int, target: str) -> Decoder:
     """One for all code objects: it remembers the lines that it has seen."""
-    return Decoder(interpreter(lanes).forms, generation)
+    return Decoder(interpreter(lanes).forms, target)
 
 
 class Code:
     """The instructions of a module, decoded."""
 
-    def __init__(self, module: Module, generation: int, lanes: int) -> None:
+    def __init__(self, module: Module, target: str, lanes: int) -> None:
         objdump = find_objdump()
         if objdump is None:
             raise NotAvailableError(
@@ -55,7 +54,7 @@ class Code:
             )
         self.lanes = lanes
         listing, _ = read_listing(disassemble(module.code, objdump))
-        decoder = _decoder(lanes, generation)
+        decoder = _decoder(lanes, target)
         decoder.begin()
         self.start = listing[0][0].address
         self.nbytes = listing[-1][0].address + listing[-1][0].nbytes - self.start
@@ -129,7 +128,7 @@ class Machine:
         key = (kernel.module.base, lanes)
         found = self._codes.get(key)
         if found is None:
-            found = self._codes[key] = Code(kernel.module, self.generation, lanes)
+            found = self._codes[key] = Code(kernel.module, self.target.name, lanes)
         return found
 
     def launch(
@@ -138,10 +137,10 @@ class Machine:
         """Run a kernel to its end, or to where it shall stop. `kernarg`: the explicit arguments as it wants them."""
         threads = block[0] * block[1] * block[2]
         lds = -(-kernel.static_lds // 4) * 4 + dynamic_lds
-        if not 0 < threads <= kernel.max_threads or lds > _LDS_LIMIT or min(grid) < 0:
+        if not 0 < threads <= kernel.max_threads or lds > self.target.lds_bytes or min(grid) < 0:
             raise ArgumentError(
-                f"[{kernel.name}] expected 1 to {kernel.max_threads} threads and at most {_LDS_LIMIT} bytes of LDS per "
-                f"block but got {threads} and {lds}; make the block or its LDS smaller"
+                f"[{kernel.name}] expected 1 to {kernel.max_threads} threads and at most {self.target.lds_bytes} bytes "
+                f"of LDS per block but got {threads} and {lds}; make the block or its LDS smaller"
             )
         lanes = 32 if kernel.properties & _WAVE32 else 64
         code = self.code(kernel)
@@ -163,6 +162,10 @@ class Machine:
         launch.lds_bytes, launch.scratch_bytes = lds, scratch
         launch.sgprs, launch.user_sgprs = self._user_sgprs(kernel, dispatch, arguments, scratch), kernel.user_sgprs
         launch.group_ids, launch.mode, launch.generation = kernel.group_ids, kernel.mode, self.generation
+        if (
+            self.generation >= 12
+        ):  # groups are told elsewhere; the mode has neither IEEE nor DX10 clamp, which is always on
+            launch.group_ids, launch.mode = 0, kernel.mode & 0xFF | 1 << 8
         launch.checks, launch.seed, launch.step_limit = self.checks, self.seed, self.step_limit
         if self.checks & COUNT:
             self.counts = (Counts * len(code.insts))()

@@ -1,11 +1,11 @@
 """The memory of a simulated GPU: allocations with exact bounds, at addresses that the host cannot dereference.
 
-Addresses fit into the 48 bits that AMD's buffer descriptors hold, and a host that follows one stops at once: they begin
-at bit 47, where x86-64 has no user addresses. On aarch64 user addresses have all 48 bits, but Linux loads programs from
-0xaaaa_aaaa_a000 up and maps memory from the top down, which leaves the range used here empty. Allocations lie at least
-64 KiB apart and an address is not handed out again soon, so that neither a run over an end nor a use after free hits a
-neighbour. New memory holds a pattern that is a NaN in every float format and far out of range as an index; `written`
-keeps a byte for each byte of data that says whether anything was ever stored there.
+Addresses fit into the 48 bits that AMD's buffer descriptors hold, and into 47, as GFX12 extends the sign of the address
+of its code. A host that follows one stops at once: they begin at bit 44, where Linux has nothing of a program (x86-64
+loads programs from 0x5555_5555_4000 up, aarch64 from 0xaaaa_aaaa_a000, and both map memory from the top down).
+Allocations lie at least 64 KiB apart and an address is not handed out again soon, so that neither a run over an end nor
+a use after free hits a neighbour. New memory holds a pattern that is a NaN in every float format and far out of range
+as an index; `written` keeps a byte for each byte of data that says whether anything was ever stored there.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.core.locks import rlock
 from pyflame.runtime.sim.faults import SimulationFault
 
-BASE = 1 << 47
-WINDOW = 1 << 41  # addresses of one device
-WINDOWS = 16  # devices: they end at 0xa000_0000_0000
+BASE = 1 << 44
+WINDOW = 1 << 40  # addresses of one device
+WINDOWS = 40  # devices: they end at 0x3800_0000_0000
 ALIGNMENT = 256
 GUARD = 64 * 1024
 _REMEMBERED = 256  # freed allocations that an error can still name

@@ -40,7 +40,7 @@ from pyflame.runtime.sim.decode.inst import (
 )  # fmt: skip
 from pyflame.runtime.sim.decode.matrix import decode_matrix
 from pyflame.runtime.sim.decode.memory import decode_memory
-from pyflame.runtime.sim.decode.names import IGNORED, KEEPS_UPPER_HALF, SATURATES, canonical
+from pyflame.runtime.sim.decode.names import IGNORED, KEEPS_UPPER_HALF, SATURATES, canonical, variant
 from pyflame.runtime.sim.decode.text import Line, Undecodable, split
 
 _REGISTER = re.compile(
@@ -179,9 +179,9 @@ class Decoder:
     `forms`: name -> what the interpreter can run.
     """
 
-    def __init__(self, forms: Mapping[str, Form], generation: int) -> None:
+    def __init__(self, forms: Mapping[str, Form], target: str) -> None:
         self.forms = forms
-        self.generation = generation
+        self.target = target
         self._indexed = False  # between s_set_gpr_idx_on and _off
         self._known: dict[tuple[Any, ...], list[Inst]] = {}
 
@@ -243,9 +243,9 @@ class Decoder:
         if IGNORED.match(line.name):
             inst.run = self.forms["s_nop"].run
             return inst
-        if decode_memory(line, inst, self.forms, operand, self.generation):
+        if decode_memory(line, inst, self.forms, operand):
             return inst
-        name = canonical(line.name)
+        name = variant(canonical(line.name), self.target, self.forms)
         if name.startswith("s_set_gpr_idx_"):
             self._indexed = name == "s_set_gpr_idx_on"
         elif self._indexed:
@@ -281,7 +281,7 @@ class Decoder:
                 jump = int(text, 0)
                 inst.target = line.address + 4 + 4 * (jump - 0x10000 if jump >= 0x8000 else jump)
             elif kind == "IMM":
-                inst.offset = int(text, 0)
+                inst.offset = _immediate(text)
             elif kind == "HWREG":
                 self._hwreg(text, inst)
             elif kind == "INDEXED":
@@ -312,11 +312,12 @@ class Decoder:
         self._halves(rest, name, form, inst)
         if "src0_sel" in rest or "dst_sel" in rest:
             self._sdwa(rest, inst)
+        self._bytes(rest, name, inst)
         self._dpp(rest, inst)
         known = {
             "clamp", "mul", "div", "op_sel", "op_sel_hi", "neg_lo", "neg_hi", "src0_sel", "src1_sel", "dst_sel",
             "dst_unused", "row_mask", "bank_mask", "bound_ctrl", "fi", "quad_perm", "row_bcast", "dpp8", "cbsz", "abid",
-            "blgp", "neg", *_DPP_CONTROLS, *_DPP_FIXED,
+            "blgp", "neg", "index_key", "byte_sel", *_DPP_CONTROLS, *_DPP_FIXED,
         }  # fmt: skip
         unknown = set(rest) - known
         if unknown:
@@ -349,6 +350,19 @@ class Decoder:
             inst.src[n].select = _SELECTS[rest.get(f"src{n}_sel", "DWORD")]
             inst.src[n].special |= int(inst.src[n].select != 0)
 
+    def _bytes(self, rest: dict[str, str], name: str, inst: Inst) -> None:
+        """The byte that an instruction on 8-bit floats takes (byte_sel), or that it fills, leaving the others alone."""
+        if name.startswith("v_cvt_sr_"):
+            selected = _bits(rest, "op_sel", 4)
+            inst.flags |= SDWA
+            inst.dst[0].mods &= ~HIGH
+            inst.dst_select, inst.dst_unused = 1 + int(rest.get("byte_sel", selected[2] + 2 * selected[3])), 2
+        elif "byte_sel" in rest:
+            inst.src[0].select = 1 + int(rest["byte_sel"])
+            inst.src[0].special = 1
+        elif name.startswith("v_cvt_pk_f32_") and inst.src[0].mods & HIGH:
+            inst.src[0].select, inst.src[0].special = _SELECTS["WORD_1"], 1
+
     def _dpp(self, rest: dict[str, str], inst: Inst) -> None:
         if "dpp8" in rest:
             lanes = [int(n) for n in rest["dpp8"].strip("[]").split(",")]
@@ -376,6 +390,13 @@ class Decoder:
         if rest.get("bound_ctrl") == "1":
             inst.flags |= BOUND_CTRL
         inst.extra = int(rest.get("fi", "0"), 0)
+
+
+def _immediate(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise Undecodable(f"the immediate {text}") from None
 
 
 def _bits(modifiers: Mapping[str, str], name: str, count: int, default: int = 0) -> list[int]:

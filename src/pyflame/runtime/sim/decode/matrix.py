@@ -1,4 +1,5 @@
-"""What only matrix instructions carry: cbsz and abid, which broadcast blocks of A, and blgp, which moves lanes of B."""
+"""What only matrix instructions carry: cbsz and abid, which broadcast blocks of A, blgp, which moves lanes of B, and
+index_key, which says where in its register the index of a sparse A lies."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ _BLOCKS = re.compile(r"_\d+b_(?!f64)")  # several blocks, as in 16x16x4_4b
 
 
 def decode_matrix(line: Line, inst: Inst) -> None:
-    """Fill the fields that the handlers in isa/matrix_mfma.h read: cbsz, abid and blgp as space, bytes and count.
+    """Fill the fields that handlers read: cbsz, abid and blgp as space, bytes and count; index_key as bytes.
 
     The bits of blgp negate A, B and C of float64 ones, and are then written as neg.
     """
+    if line.name.startswith("v_swmmac_"):
+        inst.bytes = int(line.modifiers.get("index_key", "0"))
     if not line.name.startswith(("v_mfma_", "v_smfmac_")):
         return
     blocks = _BLOCKS.search(line.name) is not None

@@ -13,7 +13,9 @@ GLOBAL, LDS, SCRATCH, FLAT = range(4)
 SIGNED, HALF = 1, 2  # `extra` of loads
 OFFEN, IDXEN = 1, 2  # `dpp` of buffer instructions: which vector operands come with it
 _SPACES = {"global": GLOBAL, "scratch": SCRATCH, "flat": FLAT, "buffer": GLOBAL}
-_SCALAR = re.compile(r"s_(?P<buffer>buffer_)?load_(?:dword(?:x(?P<words>\d+))?|b(?P<bits>\d+))$")
+_SCALAR = re.compile(
+    r"s_(?P<buffer>buffer_)?load_(?:dword(?:x(?P<words>\d+))?|b(?P<bits>\d+)|(?P<sign>[ui])(?P<part>8|16))$"
+)
 _NAME = re.compile(r"(?P<space>global|flat|scratch|buffer)_(?P<what>load|store|atomic)_(?P<rest>\w+)$")
 _WIDTHS = {
     "ubyte": 1, "sbyte": 1, "byte": 1, "u8": 1, "i8": 1, "b8": 1, "ushort": 2, "sshort": 2, "short": 2, "u16": 2,
@@ -22,7 +24,7 @@ _WIDTHS = {
 }  # fmt: skip
 _SIGNED = {"sbyte", "i8", "sshort", "i16"}
 # Caching, and orders between accesses, have no meaning here.
-_IGNORED = {"glc", "slc", "dlc", "sc0", "sc1", "nt"}
+_IGNORED = {"glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "th"}
 _KNOWN = _IGNORED | {"offset", "offset0", "offset1", "offen", "idxen", "lds"}
 
 _CODES = {
@@ -31,17 +33,21 @@ _CODES = {
         (
             "swap", "cmpswap", "add", "sub", "rsub", "smin", "umin", "smax", "umax", "and", "or", "xor", "inc", "dec",
             "add_f32", "add_f64", "pk_add_f16", "pk_add_bf16", "min_f32", "max_f32", "min_f64", "max_f64",
-            "cmpswap_f32", "cmpswap_f64", "csub", "mskor", "wrap", "condxchg32",
+            "cmpswap_f32", "cmpswap_f64", "csub", "mskor", "wrap", "condxchg32", "cond_sub",
         )
     )
 }  # fmt: skip
 _ATOMIC = re.compile(r"(?P<op>[a-z]+?(?:_[a-z]+)*?)(?P<wide>_x2)?(?:_(?P<kind>[buif]|bf)(?P<bits>\d+))?$")
-_ATOMIC_WORDS = {"storexchg": "swap", "wrxchg": "swap", "cmpst": "cmpswap", "cmpstore": "cmpswap"}
+_ATOMIC_WORDS = {
+    "storexchg": "swap", "wrxchg": "swap", "cmpst": "cmpswap", "cmpstore": "cmpswap", "min_num": "min",
+    "max_num": "max", "sub_clamp": "csub",
+}  # fmt: skip
 _LDS_PLAIN = re.compile(r"ds_(?P<what>read|load|write|store)_(?P<rest>[bui]\d+(?:_d16)?(?:_hi)?)$")
 _LDS_TWO = re.compile(
     r"ds_(?P<what>read2|load_2addr|write2|store_2addr|wrxchg2|storexchg_2addr)(?P<stride>st64|_stride64)?"
     r"(?P<rtn>_rtn)?_b(?P<bits>\d+)$"
 )
+_TRANSPOSED = re.compile(r"(?:global_load|ds_read)(?:_(?P<wide>b\d+))?_tr_b(?P<bits>\d+)$")
 _LDS_OTHER = {
     "ds_permute_b32": "ds_permute", "ds_bpermute_b32": "ds_bpermute", "ds_swizzle_b32": "ds_swizzle",
     "ds_append": "ds_append", "ds_consume": "ds_append",
@@ -51,16 +57,18 @@ _SWIZZLE = re.compile(r"swizzle\((?P<mode>\w+),(?P<values>.*)\)$")
 Make = Callable[[str, str], Operand]
 
 
-def decode_memory(line: Line, inst: Inst, forms: Mapping[str, Any], operand: Make, generation: int) -> bool:
+def decode_memory(line: Line, inst: Inst, forms: Mapping[str, Any], operand: Make) -> bool:
     """Fill `inst` if the line reaches memory."""
-    scalar, name = _SCALAR.match(line.name), _NAME.match(line.name)
+    scalar, name, transposed = (pattern.match(line.name) for pattern in (_SCALAR, _NAME, _TRANSPOSED))
     if scalar:
         _scalar(line, scalar, inst, operand)
         handler = "s_buffer_load" if scalar["buffer"] else "s_load"
+    elif transposed:
+        handler = _transposed(line, transposed, inst, operand)
     elif name:
         handler = _vector(line, name, inst, operand)
     elif line.name.startswith("ds_"):
-        handler = _lds(line, inst, operand, generation)
+        handler = _lds(line, inst, operand)
     else:
         return False
     unknown = set(line.modifiers) - _KNOWN
@@ -76,6 +84,8 @@ def _offset(line: Line, name: str = "offset") -> int:
 
 def _scalar(line: Line, name: re.Match[str], inst: Inst, operand: Make) -> None:
     inst.count = int(name["bits"]) // 32 if name["bits"] else int(name["words"] or 1)
+    if name["part"]:
+        inst.bytes, inst.extra = int(name["part"]) // 8, SIGNED * (name["sign"] == "i")
     to, base, offset = line.operands
     inst.dst[0], inst.src[0] = operand(to, "U32"), operand(base, "U64")
     inst.offset = _offset(line)
@@ -133,12 +143,26 @@ def _vector(line: Line, name: re.Match[str], inst: Inst, operand: Make) -> str:
     return "mem_" + name["what"]
 
 
+def _transposed(line: Line, name: re.Match[str], inst: Inst, operand: Make) -> str:
+    """`extra`: bits of an element. GFX12 names the bytes of a lane and GFX950 both: b128 is of 16 bits, b64 of 8."""
+    to, address, *base = line.operands
+    inst.bytes = int(name["wide"][1:] if name["wide"] else name["bits"]) // 8
+    inst.extra = int(name["bits"]) if name["wide"] else inst.bytes
+    if to != f"v[{(first := int(to[2:].partition(':')[0]))}:{first + inst.bytes // 4 - 1}]":
+        raise Undecodable("it is for waves of 64")
+    inst.space, inst.offset = GLOBAL if base else LDS, _offset(line)
+    inst.dst[0], inst.src[0] = operand(to, "U32"), operand(address, "U32")
+    if base:
+        inst.src[1] = operand(base[0], "U64")
+    return "mem_load_transposed"
+
+
 def _buffer(line: Line, what: str, inst: Inst, operand: Make) -> str:
     """vdata, vaddr, the descriptor (src[3]), a scalar offset (src[4])."""
     operands = list(line.operands)
     if not inst.flags & TO_LDS:
         data = operand(operands.pop(0), "U32")
-        returns = bool({"sc0", "glc"} & line.modifiers.keys())
+        returns = bool({"sc0", "glc"} & line.modifiers.keys()) or "RETURN" in line.modifiers.get("th", "")
         if what == "load" or (what == "atomic" and returns):
             inst.dst[0] = data
         if what != "load":
@@ -168,7 +192,7 @@ def _atomic(rest: str, inst: Inst, bits: int = 32) -> None:
     inst.extra, inst.bytes = _CODES[name], bits // 8
 
 
-def _lds(line: Line, inst: Inst, operand: Make, generation: int) -> str:
+def _lds(line: Line, inst: Inst, operand: Make) -> str:
     inst.space = LDS
     if "gds" in line.modifiers:
         raise Undecodable("global data share")

@@ -1,12 +1,14 @@
 """One name per instruction: later generations renamed many without changing what they do.
 
-The interpreter's tables hold the names of GFX9. A name of GFX10 or GFX11 is looked up here; what is not listed is
-called the same.
+The interpreter's tables hold the names of GFX9. Names of GFX10, GFX11 and GFX12 are looked up here; what is not listed
+is called the same. An instruction that keeps its name and does something else on some targets has a row for each: the
+suffix of the others says which.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 RENAMED = {
     "s_and_not1_b32": "s_andn2_b32",
@@ -47,6 +49,15 @@ RENAMED = {
     "v_fma_dx9_zero_f32": "v_fma_legacy_f32",
     "v_fmac_dx9_zero_f32": "v_fmac_legacy_f32",
     "v_dot2acc_f32_f16": "v_dot2c_f32_f16",
+    "s_add_co_u32": "s_add_u32",
+    "s_sub_co_u32": "s_sub_u32",
+    "s_add_co_i32": "s_add_i32",
+    "s_sub_co_i32": "s_sub_i32",
+    "s_add_co_ci_u32": "s_addc_u32",
+    "s_sub_co_ci_u32": "s_subb_u32",
+    "s_addk_co_i32": "s_addk_i32",
+    "v_mad_co_u64_u32": "v_mad_u64_u32",
+    "v_mad_co_i64_i32": "v_mad_i64_i32",
     "v_cmp_t_f16": "v_cmp_tru_f16",
     "v_cmp_t_f32": "v_cmp_tru_f32",
     "v_cmp_t_f64": "v_cmp_tru_f64",
@@ -55,20 +66,23 @@ RENAMED = {
 # 16-bit results that leave the other half of the register alone on GFX9, too; the rest zero it there (LLVM:
 # GCNSubtarget::zeroesHigh16BitsOfDest). GFX11 always leaves it alone.
 KEEPS_UPPER_HALF = re.compile(
-    r"v_(fma_f16|div_fixup_f16|mad_[ui]16|(add|sub)_i16|(min|max|med)3_[fui]16|cvt_pk_b?f\w*8_f32)$"
+    r"v_(fma_f16|div_fixup_f16|mad_[ui]16|(add|sub)_i16|(min|max|med)3_[fui]16|cvt_pk_[fb]\w*8_f32(_ocp)?)$"
 )
 # Integer instructions whose clamp bit makes the result saturate.
 SATURATES = re.compile(
     r"v_(pk_)?(add|sub|subrev)_[ui](16|32)$|v_(add|sub|subrev|addc|subb|subbrev)_co_u32$|v_m?sad_(hi_)?u\d+$"
-    r"|v_(pk_)?mad_(legacy_)?[ui]16$|v_mad_([ui](32|64)_[ui]\d+)$|v_dot\dc?_[ui]32_\w+$|v_wmma_i32_\w+$"
+    r"|v_(pk_)?mad_(legacy_)?[ui]16$|v_mad_([ui](32|64)_[ui]\d+)$|v_dot\dc?_[ui]32_\w+$|v_s?wmmac?_i32_\w+$"
 )
 
 # Nothing that a simulator without time, caches and counters of outstanding accesses has to do.
 IGNORED = re.compile(
     r"s_(waitcnt\w*|nop|clause|delay_alu|sendmsg|set_inst_prefetch_distance|inst_prefetch|sleep|setprio|icache_inv|"
-    r"dcache_\w+|gl1_inv|ttracedata\w*|wait_idle|incperflevel|decperflevel|sethalt|code_end|wakeup)$"
-    r"|buffer_(gl[01]_inv|wbinvl1\w*|inv|wbl2)$|v_nop$"
+    r"dcache_\w+|gl1_inv|ttracedata\w*|wait_\w+|(buffer_)?prefetch_\w+|incperflevel|decperflevel|sethalt|code_end|"
+    r"wakeup)$|buffer_(gl[01]_inv|wbinvl1\w*|inv|invl2|wbl2)$|global_(inv|wb|wbinv)$|v_nop$"
 )
+# Of the rows for one name a target takes the one with its suffix: other layouts and sums of matrices, 8-bit floats.
+VARIANTS = {"gfx90a": ("_gfx90a",), "gfx950": ("_ocp",), "gfx1201": ("_gfx12", "_ocp")}
+_SUFFIX = re.compile(r"(_gfx90a|_gfx12|_ocp)$")
 _SAVEEXEC = re.compile(r"(s_\w+_(?:saveexec|wrexec))_b(?:32|64)$")
 
 
@@ -85,3 +99,19 @@ def canonical(name: str) -> str:
     elif name.startswith("v_cmpx_"):
         name = "v_cmp_" + name[len("v_cmpx_") :]
     return RENAMED.get(name, name)
+
+
+def variant(name: str, target: str, forms: Iterable[str]) -> str:
+    """The row that a target takes for a canonical name.
+
+    >>> variant("v_cvt_f32_fp8", "gfx950", {"v_cvt_f32_fp8", "v_cvt_f32_fp8_ocp"})
+    'v_cvt_f32_fp8_ocp'
+    """
+    return next((name + suffix for suffix in VARIANTS.get(target, ()) if name + suffix in forms), name)
+
+
+def known(target: str, forms: Iterable[str]) -> set[str]:
+    """The names of a target's rows, without suffixes."""
+    own = VARIANTS.get(target, ())
+    suffixes = {name: found[1] for name in forms if (found := _SUFFIX.search(name))}
+    return {_SUFFIX.sub("", name) for name in forms if name not in suffixes or suffixes[name] in own}

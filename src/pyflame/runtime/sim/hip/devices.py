@@ -13,11 +13,15 @@ from pyflame.runtime.sim.hip.types import HIP_VERSION, hipDeviceAttribute_t, hip
 
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65536, 65536)
-_FULL_NAMES = {"gfx942": "gfx942:sramecc+:xnack-"}
-# Nominal clocks in kHz, bits of the memory bus and bytes of L2: of the MI300X and the RX 7900 XTX. Nothing is timed.
+_FEATURES = {name: f"{name}:sramecc+:xnack-" for name in ("gfx90a", "gfx942", "gfx950")}
+# Nominal clocks in kHz, bits of the memory bus and bytes of L2: of half an MI250X, the MI300X, the MI355X, the RX 7900
+# XTX and the RX 9070 XT. Nothing is timed.
 _NOMINAL = {
+    "gfx90a": (1_700_000, 1_600_000, 4096, 8 << 20),
     "gfx942": (2_100_000, 1_300_000, 8192, 4 << 20),
+    "gfx950": (2_400_000, 2_000_000, 8192, 4 << 20),
     "gfx1100": (2_482_000, 1_249_000, 384, 6 << 20),
+    "gfx1201": (2_970_000, 1_258_000, 256, 8 << 20),
 }
 # Attributes by the property that answers them; the rest are computed below.
 _ATTRIBUTES = {
@@ -97,11 +101,11 @@ class DeviceCalls(HipState):
     def properties(self, gpu: Gpu) -> SimpleNamespace:
         """The fields of `hipDeviceProp_t` that mean something here."""
         target = self.target
-        clock, memory_clock, bus, l2 = _NOMINAL.get(target.name, (1_000_000, 1_000_000, 256, 1 << 20))
+        clock, memory_clock, bus, l2 = _NOMINAL[target.name]
         major, minor, _ = numbers(target.name) or (0, 0, 0)
         return SimpleNamespace(
             name=f"Simulated {target.name}",
-            gcnArchName=_FULL_NAMES.get(target.name, target.name),
+            gcnArchName=_FEATURES.get(target.name, target.name),
             totalGlobalMem=gpu.memory.nbytes,
             totalConstMem=gpu.memory.nbytes,
             multiProcessorCount=target.workers,

@@ -67,6 +67,7 @@ void lanes_to_lds(Wave *w, const Inst *in, u64 mask, const u32 *words);
 
 /* Handlers, listed in the table of memory.c. */
 void mem_atomic(Wave *w, const Inst *in);
+void mem_load_transposed(Wave *w, const Inst *in);
 void ds_read2(Wave *w, const Inst *in);
 void ds_write2(Wave *w, const Inst *in);
 void ds_exchange2(Wave *w, const Inst *in);

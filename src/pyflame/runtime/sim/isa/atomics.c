@@ -31,7 +31,7 @@ static u64 exchange_halves(u64 old, u64 x) {
 /* In the order of decode_memory.py. */
 enum {
   SWAP, CMPSWAP, ADD, SUB, RSUB, SMIN, UMIN, SMAX, UMAX, AND, OR, XOR, INC, DEC, ADD_F32, ADD_F64, PK_ADD_F16,
-  PK_ADD_BF16, MIN_F32, MAX_F32, MIN_F64, MAX_F64, CMPSWAP_F32, CMPSWAP_F64, CSUB, MSKOR, WRAP, CONDXCHG32
+  PK_ADD_BF16, MIN_F32, MAX_F32, MIN_F64, MAX_F64, CMPSWAP_F32, CMPSWAP_F64, CSUB, MSKOR, WRAP, CONDXCHG32, COND_SUB
 };
 
 /* What memory holds afterwards. x: the operand, y: a second one (what to compare with). */
@@ -63,6 +63,7 @@ static u64 combine(u32 code, u32 bytes, u64 old, u64 x, u64 y) {
   case CMPSWAP_F32: return f32_of(old) == f32_of(y) ? x : old;
   case CMPSWAP_F64: return f64_of(old) == f64_of(y) ? x : old;
   case CSUB: return old >= x ? old - x : 0;
+  case COND_SUB: return old >= x ? old - x : old;
   case MSKOR: return (old & ~x) | y;
   case WRAP: return old >= x ? old - x : old + y;
   default: return exchange_halves(old, x);

@@ -24,6 +24,20 @@ static void scalar_fetch(Wave *w, u64 address, u32 words, u32 *out) {
   }
 }
 
+/* A byte or two of a scalar load, without the slack of words. */
+static u32 scalar_part(Wave *w, const Inst *in, u64 address) {
+  u32 out = 0;
+  const Span *span = find_span(w, address);
+  const u64 at = span ? address - span->base : 0;
+  if (address % in->bytes) fail(w, FAULT_ALIGNMENT, SPACE_GLOBAL, 0, address, in->bytes, 0);
+  if (!span || span->size - at < in->bytes) fail(w, FAULT_ADDRESS, SPACE_GLOBAL, 0, address, in->bytes, 0);
+  memcpy(&out, span->data + at, in->bytes);
+  for (u32 i = 0; w->launch->checks & CHECK_UNINITIALISED && i < in->bytes; i++)
+    if (!span->written[at + i]) fail(w, FAULT_UNINITIALISED, SPACE_GLOBAL, 0, address + i, in->bytes, 0);
+  if (w->launch->checks & COUNT) w->launch->counts[w->pc - 1].lines++;
+  return !(in->extra & SIGNED) ? out : in->bytes == 1 ? (u32)(i8)out : (u32)(i16)out;
+}
+
 static void put_words(Wave *w, const Inst *in, const u32 *out) {
   for (u32 k = 0; k < in->count; k++) {
     const Operand to = {SGPR, 0, 0, 0, in->dst[0].index + k, 0};
@@ -31,10 +45,12 @@ static void put_words(Wave *w, const Inst *in, const u32 *out) {
   }
 }
 
-/* src[0]: the address, src[1]: a further offset. */
+/* src[0]: the address, src[1]: a further offset. bytes: 1 or 2, else `count` words. */
 void scalar_load(Wave *w, const Inst *in) {
   u32 out[16];
-  scalar_fetch(w, read_s64(w, &in->src[0]) + read_s32(w, &in->src[1]) + (u64)(i64)in->offset, in->count, out);
+  const u64 address = read_s64(w, &in->src[0]) + read_s32(w, &in->src[1]) + (u64)(i64)in->offset;
+  if (in->bytes) out[0] = scalar_part(w, in, address);
+  else scalar_fetch(w, address, in->count, out);
   put_words(w, in, out);
 }
 
@@ -70,9 +86,10 @@ static int in_range(const Wave *w, const Buffer *b, int by_index, u64 index, u64
 void scalar_buffer_load(Wave *w, const Inst *in) {
   const Buffer b = descriptor(w, &in->src[0]);
   const u64 bytes = (u64)b.records * (b.stride ? b.stride : 1);
-  const u64 offset = ((u64)read_s32(w, &in->src[1]) + (u64)(i64)in->offset) & ~(u64)3;
+  const u64 where = (u64)read_s32(w, &in->src[1]) + (u64)(i64)in->offset, offset = where & ~(u64)3;
   u32 out[16] = {0};
-  for (u32 k = 0; k < in->count; k++)
+  if (in->bytes && where + in->bytes <= bytes) out[0] = scalar_part(w, in, b.base + where);
+  for (u32 k = 0; k < in->count && !in->bytes; k++)
     if (offset + 4 * k + 4 <= bytes) scalar_fetch(w, (b.base & ~(u64)3) + offset + 4 * k, 1, &out[k]);
   put_words(w, in, out);
 }

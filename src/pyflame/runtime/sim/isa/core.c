@@ -138,12 +138,21 @@ void check_missed(Wave *w, u64 active) {
   fail(w, FAULT_DIVERGENT, SPACE_CODE, __builtin_ctzll(w->missed & active), 0, 0, 0);
 }
 static void s_endpgm(Wave *w, const Inst *in) { (void)in, w->state = ENDED; }
-static void s_barrier(Wave *w, const Inst *in) {
-  (void)in;
+static void arrive(Wave *w) {
   const u64 exec = exec_of(w);
   check_missed(w, exec);
   if (w->lanes & ~exec) w->missed |= w->lanes & ~exec, w->missed_at = w->pc - 1;
-  w->state = AT_BARRIER;
+}
+static void s_barrier(Wave *w, const Inst *in) { (void)in, arrive(w), w->state = AT_BARRIER; }
+/* The two halves of a barrier (GFX12), of the whole group only: number -1. What a wave does between them is ordered as if
+ * it came before the barrier. */
+static void s_barrier_signal(Wave *w, const Inst *in) {
+  if (in->offset != -1 || w->signalled) fail(w, FAULT_INSTRUCTION, SPACE_CODE, 0, 0, 0, 0);
+  arrive(w), w->signalled = 1;
+}
+static void s_barrier_wait(Wave *w, const Inst *in) {
+  if ((i16)in->offset != -1 || !w->signalled) fail(w, FAULT_INSTRUCTION, SPACE_CODE, 0, 0, 0, 0);
+  w->signalled = 0, w->state = AT_BARRIER;
 }
 
 static u64 next_address(const Wave *w, const Inst *in) {
@@ -217,6 +226,7 @@ const Entry SCALAR_TABLE[] = {
   {"s_cbranch_vccz", s_cbranch_vccz, "", "LABEL"}, {"s_cbranch_vccnz", s_cbranch_vccnz, "", "LABEL"},
   {"s_cbranch_execz", s_cbranch_execz, "", "LABEL"}, {"s_cbranch_execnz", s_cbranch_execnz, "", "LABEL"},
   {"s_endpgm", s_endpgm, "", ""}, {"s_barrier", s_barrier, "", ""},
+  {"s_barrier_signal", s_barrier_signal, "", "IMM"}, {"s_barrier_wait", s_barrier_wait, "", "IMM"},
   {"s_getpc_b64", s_getpc, "U64", ""}, {"s_setpc_b64", s_setpc, "", "U64"},
   {"s_swappc_b64", s_swappc, "U64", "U64"}, {"s_call_b64", s_call, "U64", "LABEL"},
   {"s_setreg_b32", s_setreg, "HWREG", "U32"}, {"s_setreg_imm32_b32", s_setreg, "HWREG", "U32"},
@@ -231,7 +241,8 @@ const int SCALAR_COUNT = sizeof SCALAR_TABLE / sizeof *SCALAR_TABLE;
 
 /* How many entries all tables have; the n-th of them. */
 static const struct { const Entry *rows; const int *count; } TABLES[] = {
-  {SCALAR_TABLE, &SCALAR_COUNT}, {INTEGER_TABLE, &INTEGER_COUNT}, {FLOAT_TABLE, &FLOAT_COUNT},
+  {SCALAR_TABLE, &SCALAR_COUNT}, {SCALAR_FLOAT_TABLE, &SCALAR_FLOAT_COUNT}, {INTEGER_TABLE, &INTEGER_COUNT},
+  {FLOAT_TABLE, &FLOAT_COUNT},
   {COMPARE_TABLE, &COMPARE_COUNT}, {CONVERT_TABLE, &CONVERT_COUNT}, {PACKED_TABLE, &PACKED_COUNT},
   {LANES_TABLE, &LANES_COUNT}, {MEMORY_TABLE, &MEMORY_COUNT}, {MATRIX_TABLE, &MATRIX_COUNT},
 };
@@ -320,6 +331,8 @@ static void start_wave(Wave *w, Group *g, u32 number, jmp_buf *out) {
   u32 at = launch->user_sgprs;
   for (int d = 0; d < 3; d++)
     if (launch->group_ids >> d & 1) w->s[at++] = g->id[d];
+  if (launch->generation >= 12) /* there they lie elsewhere, with the number of the wave */
+    w->s[TTMP + 9] = g->id[0], w->s[TTMP + 7] = g->id[1] | g->id[2] << 16, w->s[TTMP + 8] = number << 25;
   u64 exec = 0;
   EACH_LANE {
     const u32 n = first + (u32)l;

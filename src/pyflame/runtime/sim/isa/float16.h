@@ -27,11 +27,35 @@ EXTREMES(f16, u16, as_f16, 0x0200, 0x7c00)
 EXTREMES(f32, u32, as_f32, 0x00400000u, 0x7f800000u)
 EXTREMES(f64, u64, as_f64, 0x0008000000000000u, 0x7ff0000000000000u)
 
+/* GFX12: min_num prefers a number to a NaN whatever the mode, minimum gives the NaN, a signalling one first. */
+#define EXTREMES_12(T, WORD, LOAD, QUIET)                                                             \
+  static inline WORD min_num_##T(WORD x, WORD y) {                                                    \
+    return LOAD(x) != LOAD(x) && LOAD(y) != LOAD(y) ? x | QUIET : min_##T(x, y, 0);                   \
+  }                                                                                                   \
+  static inline WORD max_num_##T(WORD x, WORD y) {                                                    \
+    return LOAD(x) != LOAD(x) && LOAD(y) != LOAD(y) ? x | QUIET : max_##T(x, y, 0);                   \
+  }                                                                                                   \
+  static inline WORD nan_or_##T(WORD x, WORD y, WORD number) {                                        \
+    WORD d = LOAD(y) != LOAD(y) ? y | QUIET : number;                                                 \
+    d = LOAD(x) != LOAD(x) ? x | QUIET : d;                                                           \
+    return signals_##T(y) & ~signals_##T(x) & 1 ? y | QUIET : d;                                         \
+  }                                                                                                   \
+  static inline WORD minimum_##T(WORD x, WORD y) { return nan_or_##T(x, y, min_##T(x, y, 0)); }       \
+  static inline WORD maximum_##T(WORD x, WORD y) { return nan_or_##T(x, y, max_##T(x, y, 0)); }
+EXTREMES_12(f16, u16, as_f16, 0x0200)
+EXTREMES_12(f32, u32, as_f32, 0x00400000u)
+EXTREMES_12(f64, u64, as_f64, 0x0008000000000000u)
+
 /* The median; with a NaN among the three, their minimum. A statement: it sees a, b, c and gives d. */
-#define MEDIAN(T, LOAD)                                                                               \
-  d = max_##T(max_##T(a, b, ieee), c, ieee);                                                          \
-  d = LOAD(a) != LOAD(a) || LOAD(b) != LOAD(b) || LOAD(c) != LOAD(c) ? min_##T(min_##T(a, b, ieee), c, ieee) \
-      : LOAD(d) == LOAD(a) ? max_##T(b, c, ieee) : LOAD(d) == LOAD(b) ? max_##T(a, c, ieee) : max_##T(a, b, ieee)
+#define MEDIAN_BY(LOAD, LOW, HIGH)                                                                    \
+  d = HIGH(HIGH(a, b), c);                                                                            \
+  d = LOAD(a) != LOAD(a) || LOAD(b) != LOAD(b) || LOAD(c) != LOAD(c) ? LOW(LOW(a, b), c)              \
+      : LOAD(d) == LOAD(a) ? HIGH(b, c) : LOAD(d) == LOAD(b) ? HIGH(a, c) : HIGH(a, b)
+#define LOW_f16(x, y) min_f16(x, y, ieee)
+#define LOW_f32(x, y) min_f32(x, y, ieee)
+#define HIGH_f16(x, y) max_f16(x, y, ieee)
+#define HIGH_f32(x, y) max_f32(x, y, ieee)
+#define MEDIAN(T, LOAD) MEDIAN_BY(LOAD, LOW_##T, HIGH_##T)
 
 /* a * b + c rounded once to float16. The sum in double has lost bits at times; whether it has is kept in the last bit
  * of a float ("round to odd"), whose conversion to float16 then rounds as the exact sum would. With a directed rounding

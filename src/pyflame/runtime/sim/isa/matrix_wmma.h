@@ -46,8 +46,6 @@ INLINE i32 onto_grid(i32 significand, i32 shift) {
   return shift >= 0 ? significand << (shift & 31) : significand >> (shift < -31 ? 31 : -shift);
 }
 
-enum { TO_F32, TO_F16, TO_BF16 };
-
 /* One step of two products for column j; c and the result are the bits of a float32. Finite values only. */
 INLINE u32 step(int to, i32 pa, i32 ea, u32 na, i32 pb, i32 eb, u32 nb, int fraction, u32 c) {
   const i32 field = c >> 23 & 255, sc = field ? (c & 0x7fffff) | 1 << 23 : 0, ec = field - 150;
@@ -96,23 +94,6 @@ static int special_step(const u32 *a, const u32 *b, const Format f, u32 c, int t
   if (!products && !above && !below) return 0;
   *result = above && below ? 0xffc00000 : below ? 0xff800000 : 0x7f800000;
   return 1;
-}
-
-INLINE u32 widen(int to, u32 half) {
-  if (to == TO_BF16) return half << 16;
-  _Float16 h;
-  const u16 bits = (u16)half;
-  memcpy(&h, &bits, 2);
-  if ((half & 0x7c00) == 0x7c00) return (half & 0x8000) << 16 | 0x7f800000 | (half & 0x3ff) << 13;
-  return bits_of((float)h);
-}
-INLINE u32 narrow(int to, u32 bits) { /* what has been rounded to 16 bits already */
-  if (to == TO_BF16) return bits >> 16;
-  if ((bits & 0x7f800000) == 0x7f800000) return (bits >> 16 & 0x8000) | 0x7c00 | (bits >> 13 & 0x3ff);
-  const _Float16 h = (_Float16)float_of(bits);
-  u16 half;
-  memcpy(&half, &h, 2);
-  return half;
 }
 
 static u32 factor_bits(Wave *w, const Operand *o, int k, int lane) {

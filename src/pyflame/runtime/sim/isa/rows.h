@@ -1,5 +1,6 @@
 /* The forms of vector.h once more, as rows of a table. */
 #undef V1
+#undef V1S
 #undef V2
 #undef V3
 #undef V4
@@ -12,6 +13,7 @@
 #undef Q3
 #undef HAND
 #define V1(NAME, D, A, ...) {#NAME, NAME, #D, #A},
+#define V1S V1
 #define V2(NAME, D, A, B, ...) {#NAME, NAME, #D, #A " " #B},
 #define V3(NAME, D, A, B, C, ...) {#NAME, NAME, #D, #A " " #B " " #C},
 #define V4(NAME, D, A, B, C, E, ...) {#NAME, NAME, #D, #A " " #B " " #C " " #E},

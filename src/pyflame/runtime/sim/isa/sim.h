@@ -124,7 +124,7 @@ typedef struct {
   u32 group_ids;       /* bit d: the number of the group in dimension d follows */
   u32 mode;            /* of floating point: rounding (0..3), denormals (4..7); bit 8 DX10 clamp, bit 9 IEEE */
   u32 checks;
-  u32 generation;      /* 9 or 11 */
+  u32 generation;      /* 9, 11 or 12 */
   u64 seed, step_limit;
   Counts *counts;      /* per instruction, with COUNT */
   u64 steps;           /* result */
@@ -171,6 +171,7 @@ typedef struct Wave {
   u64 lanes;          /* threads of the block */
   u64 missed;         /* of them, those that were off at a barrier: not a fault if they have returned */
   u32 missed_at;      /* that barrier */
+  u32 signalled;      /* GFX12: the wave has arrived at a barrier for which it does not wait yet */
   u64 exec_now, exec_before; /* EXEC, and what it was before it changed last */
   jmp_buf *out;
 } Wave;
@@ -242,9 +243,9 @@ u64 pack_bits(const u8 *bits); /* PF_LANES bytes of 0 or 1 */
 
 /* Tables that the other files bring: name, handler, types of the results, types of the sources. */
 typedef struct { const char *name; Handler run; const char *results, *sources; } Entry;
-extern const Entry SCALAR_TABLE[], INTEGER_TABLE[], FLOAT_TABLE[], COMPARE_TABLE[], CONVERT_TABLE[], PACKED_TABLE[],
+extern const Entry SCALAR_TABLE[], SCALAR_FLOAT_TABLE[], INTEGER_TABLE[], FLOAT_TABLE[], COMPARE_TABLE[], CONVERT_TABLE[], PACKED_TABLE[],
     LANES_TABLE[], MEMORY_TABLE[], MATRIX_TABLE[];
-extern const int SCALAR_COUNT, INTEGER_COUNT, FLOAT_COUNT, COMPARE_COUNT, CONVERT_COUNT, PACKED_COUNT, LANES_COUNT,
+extern const int SCALAR_COUNT, SCALAR_FLOAT_COUNT, INTEGER_COUNT, FLOAT_COUNT, COMPARE_COUNT, CONVERT_COUNT, PACKED_COUNT, LANES_COUNT,
     MEMORY_COUNT, MATRIX_COUNT;
 
 #endif

@@ -180,6 +180,11 @@ static inline const u8 *get_bits(Wave *w, const Operand *o, u8 *space) {
 #define FORM(D, ...) D##_ROW out[PF_LANES]; D##_IN EACH_LANE { __VA_ARGS__ } D##_OUT D##_PUT(w, in, &in->dst[0], out);
 #define V1(NAME, D, A, ...)                                                                           \
   HEAD(NAME) SOURCE(A, 0) FORM(D, VALUE(A, a, 0) D##_VAL d; __VA_ARGS__; out[l] = D##_SAVE(d);) }
+/* V1S: from a scalar register to one, whatever EXEC says. */
+#define V1S(NAME, D, A, ...)                                                                          \
+  HEAD(NAME) SOURCE(A, 0) D##_ROW out[PF_LANES]; D##_IN                                               \
+  EACH_LANE { VALUE(A, a, 0) D##_VAL d; __VA_ARGS__; out[l] = D##_SAVE(d); }                          \
+  D##_OUT D##_FINISH(w, in, out); write_s32(w, &in->dst[0], out[0]); }
 #define V2(NAME, D, A, B, ...)                                                                        \
   HEAD(NAME) SOURCE(A, 0) SOURCE(B, 1)                                                                \
   FORM(D, VALUE(A, a, 0) VALUE(B, b, 1) D##_VAL d; __VA_ARGS__; out[l] = D##_SAVE(d);) }

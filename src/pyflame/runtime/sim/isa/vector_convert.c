@@ -1,54 +1,45 @@
 /* Vector conversions. vector_convert.def says what each instruction does. */
-#include "vector.h"
+#include "convert.h"
 
-static inline i32 i32_of(float x) {
-  return x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : x == x ? (i32)x : 0;
-}
-static inline u32 u32_of(float x) { return x >= 0x1p32f ? ~0u : x > 0 ? (u32)x : 0; }
-static inline i32 i32_of_f64(double x) {
-  return x >= 0x1p31 ? INT32_MAX : x <= -0x1p31 ? INT32_MIN : x == x ? (i32)x : 0;
-}
-static inline u32 u32_of_f64(double x) { return x >= 0x1p32 ? ~0u : x > 0 ? (u32)x : 0; }
-static inline i16 i16_of(float x) { return x >= 32767 ? 32767 : x <= -32768 ? -32768 : x == x ? (i16)(i32)x : 0; }
-static inline u16 u16_of(float x) { return x >= 65535 ? 65535 : x > 0 ? (u16)(i32)x : 0; }
-static inline i16 i16_sat(i32 x) { return x > 32767 ? 32767 : x < -32768 ? -32768 : (i16)x; }
+/* 8-bit floats: bits of the exponent, its bias, and whether they are OCP's, with -0, infinities where there are two bits
+ * of a fraction, and NaNs; else 0x80 is the one NaN, and nothing is infinite. */
+typedef struct { int exponent_bits, bias, ocp; } Small;
+static const Small FP8 = {4, 8, 0}, BF8 = {5, 16, 0}, FP8_OCP = {4, 7, 1}, BF8_OCP = {5, 15, 1};
 
-/* To float16, towards zero whatever the mode. */
-static inline u16 cut16(float x) {
-  u32 bits = bits32(x);
-  const u32 sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
-  if (rest > 0x7f800000) return (u16)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
-  if (rest == 0x7f800000) return (u16)(sign | 0x7c00);
-  if (rest >= 0x47800000) return (u16)(sign | 0x7bff);                    /* too large: the largest */
-  if (rest >= 0x38800000) return (u16)(sign | (rest - 0x38000000) >> 13); /* normal */
-  const u32 shift = 126 - (rest >> 23);                                   /* a denormal: 2^-14 is the first normal */
-  return (u16)(sign | (shift > 24 ? 0 : ((rest & 0x7fffff) | 0x800000) >> shift));
-}
-
-/* 8-bit floats with 4 or 5 bits of exponent and a bias of 2^(bits - 1). */
-static inline float small_to_f32(u32 x, int exponent_bits) {
-  const int mantissa = 7 - exponent_bits, bias = 1 << (exponent_bits - 1);
+static inline float small_to_f32(u32 x, const Small s) {
+  const int mantissa = 7 - s.exponent_bits;
   const u32 rest = x & 127, e = rest >> mantissa, m = rest & ((1u << mantissa) - 1);
-  if (x == 0x80) return NAN;
-  const float magnitude = scalbnf((float)(e ? m | 1u << mantissa : m), (int)(e ? e : 1) - bias - mantissa);
+  if (s.ocp ? rest > (s.exponent_bits == 4 ? 0x7e : 0x7c) : x == 0x80) return NAN;
+  const float finite = scalbnf((float)(e ? m | 1u << mantissa : m), (int)(e ? e : 1) - s.bias - mantissa);
+  const float magnitude = s.ocp && s.exponent_bits == 5 && rest == 0x7c ? INFINITY : finite;
   return x >> 7 ? -magnitude : magnitude;
 }
-/* … and back, to the nearest, ties to even. What is too large becomes the NaN. */
-static inline u16 f32_to_small(float x, int exponent_bits) {
-  const int mantissa = 7 - exponent_bits, bias = 1 << (exponent_bits - 1);
-  const u32 bits = bits32(x), rest = bits & 0x7fffffff;
-  if (rest >= 0x7f800000) return 0x80;
-  int e = (int)(rest >> 23) - 127 + bias; /* of the 8-bit float */
-  u32 m = rest >> 23 ? (rest & 0x7fffff) | 0x800000 : rest & 0x7fffff;
+/* … and back, to the nearest, ties to even; or, with random bits added to the fraction, cut off. What is too large becomes
+ * infinite, or a NaN where nothing is. */
+static inline u16 f32_to_small(float x, const Small s, int cut, u32 random) {
+  const int mantissa = 7 - s.exponent_bits;
+  const u32 bits = bits32(x), rest = bits & 0x7fffffff, sign = bits >> 24 & 0x80;
+  const u32 large = !s.ocp ? 0x80 : sign | (s.exponent_bits == 4 ? 0x7f : 0x7c), most = !s.ocp ? 127 : large & 0x7f;
+  if (rest > 0x7f800000) return (u16)(!s.ocp ? 0x80 : sign | (s.exponent_bits == 4 ? 0x7f : 0x7e));
+  if (rest == 0x7f800000) return (u16)large;
+  const u32 moved = rest + (cut ? random >> (32 - (23 - mantissa)) : 0); /* a carry raises the exponent */
+  int e = (int)(moved >> 23) - 127 + s.bias; /* of the 8-bit float */
+  u32 m = moved >> 23 ? (moved & 0x7fffff) | 0x800000 : moved & 0x7fffff;
   int drop = 23 - mantissa;
   if (e < 1) drop += 1 - e, e = 1;
-  if (drop > 31) return 0;
+  if (drop > 31) return (u16)(s.ocp ? sign : 0);
   const u32 half = 1u << (drop - 1), kept = m >> drop, lost = m & ((1u << drop) - 1);
-  m = kept + (lost > half || (lost == half && kept & 1));
+  m = kept + (!cut && (lost > half || (lost == half && kept & 1)));
   const u32 small = ((u32)(e - 1) << mantissa) + m; /* the leading bit counts into the exponent */
-  if (small > 127) return 0x80;
-  return (u16)(small ? small | (bits >> 24 & 0x80) : 0);
+  if (s.ocp ? small >= most : small > most) return (u16)large;
+  return (u16)(small || s.ocp ? small | sign : 0);
 }
+#define TWO_SMALL(A, B, S) (f32_to_small(A, S, 0, 0) | f32_to_small(B, S, 0, 0) << 8)
+#define TWO_FLOATS(X, S) (bits32(small_to_f32(X & 255, S)) | (u64)bits32(small_to_f32(X >> 8 & 255, S)) << 32)
+#define DOT4_SMALL(S, T)                                                                              \
+  double sum = c;                                                                                     \
+  for (int i = 0; i < 32; i += 8) sum += (double)small_to_f32(a >> i & 255, S) * small_to_f32(b >> i & 255, T); \
+  d = (float)sum
 
 #include "vector_convert.def"
 #include "rows.h"

@@ -1,19 +1,9 @@
 /* Vector arithmetic of floats. vector_float.def says what each instruction does. */
+#include "convert.h"
 #include "float16.h"
 
 static inline int between(i32 x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-/* To whole numbers, ties to even, whatever the mode's rounding: the steps are exact. */
-static inline float even_f32(float x) {
-  const float low = floorf(x), rest = x - low, half = low * 0.5f;
-  const float r = (rest > 0.5f) | ((rest == 0.5f) & (floorf(half) != half)) ? low + 1 : low;
-  return copysignf(r, x);
-}
-static inline double even_f64(double x) {
-  const double low = floor(x), rest = x - low, half = low * 0.5;
-  const double r = (rest > 0.5) | ((rest == 0.5) & (floor(half) != half)) ? low + 1 : low;
-  return copysign(r, x);
-}
 /* x * 2^n rounded once: exact in double before. */
 static inline float scaled_f32(float x, i32 n) { return (float)(x * as_f64((u64)(between(n, -400, 400) + 1023) << 52)); }
 

@@ -32,6 +32,22 @@ static void permute_rows(Wave *w, const Inst *in, int across) {
 }
 static void v_permlane16_b32(Wave *w, const Inst *in) { permute_rows(w, in, 0); }
 static void v_permlanex16_b32(Wave *w, const Inst *in) { permute_rows(w, in, 1); }
+/* GFX12: each lane names the lane of the row that it reads. */
+static void permute_by_lane(Wave *w, const Inst *in, int across) {
+  const u32 *const from = row(w, in->src[0].index);
+  const int fetch_inactive = in->src[0].mods & HIGH, zero = in->src[1].mods & HIGH;
+  const u64 exec = exec_of(w);
+  u32 space[PF_LANES], out[PF_LANES], *const to = row(w, in->dst[0].index);
+  const u32 *const select = get32(w, in, &in->src[1], space, 0);
+  EACH_LANE {
+    const int source = ((l & ~15) ^ (across ? 16 : 0)) + (int)(select[l] & 15);
+    const int valid = fetch_inactive || exec >> source & 1;
+    out[l] = valid ? from[source] : zero ? 0 : to[l];
+  }
+  put32(w, in, &in->dst[0], out);
+}
+static void v_permlane16_var_b32(Wave *w, const Inst *in) { permute_by_lane(w, in, 0); }
+static void v_permlanex16_var_b32(Wave *w, const Inst *in) { permute_by_lane(w, in, 1); }
 static void v_permlane64_b32(Wave *w, const Inst *in) { /* does nothing in a wave of 32 */
   u32 out[PF_LANES];
   if (PF_LANES == 32) return;
@@ -96,7 +112,9 @@ const Entry LANES_TABLE[] = {
   {"v_readfirstlane_b32", v_readfirstlane_b32, "U32", "U32"}, {"v_readlane_b32", v_readlane_b32, "U32", "U32 U32"},
   {"v_writelane_b32", v_writelane_b32, "U32", "U32 U32"},
   {"v_permlane16_b32", v_permlane16_b32, "U32", "U32 U32 U32"},
-  {"v_permlanex16_b32", v_permlanex16_b32, "U32", "U32 U32 U32"}, {"v_permlane64_b32", v_permlane64_b32, "U32", "U32"},
+  {"v_permlanex16_b32", v_permlanex16_b32, "U32", "U32 U32 U32"},
+  {"v_permlane16_var_b32", v_permlane16_var_b32, "U32", "U32 U32"},
+  {"v_permlanex16_var_b32", v_permlanex16_var_b32, "U32", "U32 U32"}, {"v_permlane64_b32", v_permlane64_b32, "U32", "U32"},
   {"v_swap_b32", v_swap_b32, "U32", "U32"}, {"v_swap_b16", v_swap_b16, "U16", "U16"},
   {"v_movreld_b32", v_movreld_b32, "U32", "U32"}, {"v_movrels_b32", v_movrels_b32, "U32", "U32"},
   {"v_movrelsd_b32", v_movrelsd_b32, "U32", "U32"}, {"v_movrelsd_2_b32", v_movrelsd_2_b32, "U32", "U32"},

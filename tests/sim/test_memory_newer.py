@@ -1,0 +1,80 @@
+"""Memory instructions and barriers that only the newer targets have (gfx1201)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyflame.runtime.sim.decode.text import Undecodable
+from pyflame.runtime.sim.memory import Memory
+from tests.sim.access import filled, some_bytes, words
+from tests.sim.snippet import Stopped, assemble, run
+
+
+def test_scalar_bytes() -> None:
+    data = some_bytes(64)
+    memory, base = filled(data)
+    text = (
+        "s_load_u8 s20, s[2:3], 0x3\ns_load_i8 s21, s[2:3], 0x3\ns_load_u16 s22, s[2:3], s8 offset:0x2\n"
+        "s_load_i16 s23, s[2:3], 0x6\ns_load_b96 s[24:26], s[2:3], 0x10\n"
+        "s_buffer_load_u8 s27, s[4:7], 0x5\ns_buffer_load_u16 s28, s[4:7], 0x1a"
+    )
+    s = dict(zip((2, 3), words(base), strict=True)) | {8: 4}
+    s |= {4: words(base)[0], 5: words(base)[1], 6: 24, 7: 0}
+    state = run("gfx1201", text, {}, s, memory=memory, checks=3)
+    assert int(state.s[20]) == data[3] and np.int32(state.s[21].view(np.int32)) == data[3:4].view(np.int8)[0]
+    assert int(state.s[22]) == data[6:8].view(np.uint16)[0]
+    assert int(state.s[23].view(np.int32)) == data[6:8].view(np.int16)[0]
+    assert state.s[24:27].tolist() == data[16:28].view(np.uint32).tolist()
+    assert int(state.s[27]) == data[5] and int(state.s[28]) == 0  # beyond its 24 bytes
+    for offset, kind in (("0x40", 1), ("0x41", 7)):
+        with pytest.raises(Stopped) as stopped:
+            run("gfx1201", f"s_load_u16 s20, s[2:3], {offset}", {}, s, memory=memory)
+        assert stopped.value.fault.kind == kind
+
+
+def test_conditional_subtraction() -> None:
+    memory = Memory(1 << 20)
+    base = memory.allocate(128)
+    old = np.arange(32, dtype=np.uint32)
+    s = dict(zip((2, 3), words(base), strict=True))
+    for name, want in (("cond_sub", np.where(old >= 9, old - 9, old)), ("sub_clamp", np.where(old >= 9, old - 9, 0))):
+        memory.view(base, 128, write=True).view(np.uint32)[:] = old
+        text = f"global_atomic_{name}_u32 v8, v0, v1, s[2:3] th:TH_ATOMIC_RETURN"
+        state = run("gfx1201", text, {0: old * 4, 1: 9}, s, memory=memory, checks=3)
+        assert np.array_equal(state.v[8], old)
+        assert np.array_equal(memory.view(base, 128).view(np.uint32), want)
+
+
+def test_transposing_loads() -> None:
+    """A 16x16 matrix, row by row in memory, arrives as columns, as WMMA wants its B; see isa/transpose.c."""
+    lane = np.arange(32, dtype=np.uint32)
+    halves = np.arange(256, dtype=np.uint16)
+    memory, base = filled(halves.view(np.uint8))
+    s = dict(zip((2, 3), words(base), strict=True))
+    # Lane l gives the address of row k, from column 0 or 8 on: 8 lanes make a tile of 8x8.
+    row, column = 8 * (lane // 16) + lane % 8, lane // 8 % 2 * 8
+    state = run("gfx1201", "global_load_tr_b128 v[4:7], v0, s[2:3]", {0: row * 32 + column * 2}, s, memory=memory)
+    got = np.ascontiguousarray(state.v[4:8].T).view(np.uint16)
+    matrix = halves.reshape(16, 16)
+    for n in range(32):
+        assert got[n].tolist() == matrix[8 * (n // 16) : 8 * (n // 16) + 8, n % 16].tolist()
+    data = np.arange(256, dtype=np.uint8)
+    memory, base = filled(data)
+    s = dict(zip((2, 3), words(base), strict=True))
+    row, column = 8 * (lane // 16) + lane % 4 + lane // 8 % 2 * 4, lane // 4 % 2 * 8
+    state = run("gfx1201", "global_load_tr_b64 v[4:5], v0, s[2:3]", {0: row * 16 + column}, s, memory=memory)
+    got = np.ascontiguousarray(state.v[4:6].T).view(np.uint8)
+    for n in range(32):
+        assert got[n].tolist() == data.reshape(16, 16)[8 * (n // 16) : 8 * (n // 16) + 8, n % 16].tolist()
+    with pytest.raises(Stopped):
+        run("gfx1201", "global_load_tr_b64 v[4:5], v0, s[2:3]", {0: 0}, s, memory=memory, exec=1)
+
+
+def test_barriers_in_two_halves() -> None:
+    run("gfx1201", "s_barrier_signal -1\ns_barrier_wait -1\nv_mov_b32 v0, 1")
+    for text in ("s_barrier_wait -1", "s_barrier_signal -1\ns_barrier_signal -1", "s_barrier_signal 1"):
+        with pytest.raises(Stopped):
+            run("gfx1201", text)
+    with pytest.raises(Undecodable):
+        assemble("gfx1201", "s_barrier_signal m0")
