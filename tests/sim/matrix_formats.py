@@ -1,6 +1,6 @@
 """Number formats and sums of matrix instructions, written down in Python for the tests: exact, and slow.
 
-The sums follow what was measured on MI300 (arXiv 2511.10909) and on gfx1100 (ROCm/rocm-systems, issue 12056), with
+The sums follow what was measured on MI200 and MI300 (arXiv 2511.10909) and on gfx1100 (ROCm/rocm-systems, issue 12056), with
 fractions in place of the interpreter's cut-off integers.
 """
 
@@ -84,6 +84,24 @@ def group_sum(a: list[float], b: list[float], c: float, kinds: tuple[str, str]) 
     if bytes_wide and most - c_top > 25:
         from_c = Fraction(0)
     return to_f32(cut(together, Fraction(2) ** (most - 31), False) + from_c)
+
+
+def pair_sum(a: Any, b: Any, c: Any, kind: str, size: int) -> Any:
+    """c plus groups of products of float32, as MI200 adds them: in pairs, with denormals as zeros."""
+    smallest = np.float32(2.0**-126)
+
+    def flushed(x: Any) -> Any:
+        return x * np.float32(0) if abs(x) < smallest else x
+
+    a, b = (np.where(np.abs(x) < 2.0 ** LOWEST[kind], np.float32(0), x) for x in (a, b))
+    total = np.float32(0) if abs(c) < smallest else np.float32(c)
+    with np.errstate(all="ignore"):
+        for k in range(0, len(a), size):
+            parts = [flushed(x * y) for x, y in zip(a[k : k + size], b[k : k + size], strict=True)]
+            while len(parts) > 1:
+                parts = [flushed(x + y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+            total = flushed(total + parts[0])
+    return total
 
 
 def dot_step(a: list[float], b: list[float], c: float, kind: str, to: str) -> float:

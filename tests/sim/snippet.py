@@ -21,7 +21,7 @@ from pyflame.runtime.sim.decode.text import read_listing
 from pyflame.runtime.sim.interpreter import interpreter
 from pyflame.runtime.sim.memory import Memory
 
-LANES = {"gfx942": 64, "gfx1100": 32, "gfx1201": 32}
+LANES = {"gfx90a": 64, "gfx942": 64, "gfx1100": 32, "gfx1201": 32}
 # Tests of instructions run on one target of each kind; on its relatives when there is time.
 each_target = pytest.mark.parametrize(
     "target", [t if t in ("gfx942", "gfx1100") else pytest.param(t, marks=pytest.mark.thorough) for t in LANES]

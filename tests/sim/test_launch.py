@@ -21,6 +21,7 @@ PRELOAD = ("-mllvm", "-amdgpu-kernarg-preload-count=8")
 CASES = [
     ("gfx942", ()), ("gfx942", ("-O0",)), ("gfx942", PRELOAD),
     ("gfx1100", ()), ("gfx1100", ("-O0",)), ("gfx1100", ("-mwavefrontsize64",)),
+    ("gfx90a", ()), ("gfx90a", ("-O0",)),
     ("gfx1201", ()), ("gfx1201", ("-O0",)), ("gfx1201", ("-mwavefrontsize64",)),
 ]  # fmt: skip
 

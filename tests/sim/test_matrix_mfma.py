@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyflame.runtime.sim.decode.names import known
 from pyflame.runtime.sim.decode.text import Undecodable
 from pyflame.runtime.sim.interpreter import interpreter
-from tests.sim.matrix_formats import DTYPES, decode, encode, group_sum
+from tests.sim.matrix_formats import DTYPES, decode, encode, group_sum, pair_sum
 from tests.sim.snippet import assemble, run
 
 HALF = [f"v_mfma_f32_{shape}_{t}" for t in ("f16", "bf16") for shape in (
@@ -147,9 +148,12 @@ def xf32(values: Any) -> Any:
     return (np.asarray(values, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-def one(shape: Shape, a: Any, b: Any, c: Any) -> Any:
+def one(shape: Shape, a: Any, b: Any, c: Any, target: str = "gfx942") -> Any:
     """An element of D from a row of A, a column of B and C."""
     kind = shape.kinds[0]
+    if target == "gfx90a" and kind in ("f16", "bf16"):
+        older = kind == "bf16" and shape.k * shape.m * shape.blocks // 64 == 2  # elements that a lane holds
+        return pair_sum(a.astype(np.float32), b.astype(np.float32), c, kind, 2 if older else 4)
     if shape.to == "i32":
         return np.int64(c + (a.astype(np.int64) * b.astype(np.int64)).sum()).astype(np.int32)
     if kind in ("f32", "f64"):
@@ -180,9 +184,10 @@ def same(got: Any, wanted: Any, where: Any) -> None:
 def check(
     name: str, seed: int, *, wild: bool = False, text: str = "{name} v[100:{d}], v[0:{a}], v[20:{b}], v[100:{d}]",
     rows: tuple[int, int, int] = (0, 20, 100), to: int | None = None, modifiers: str = "", cbsz: int = 0, abid: int = 0,
-    blgp: int = 0, negated: int = 0, constant: Any = None, samples: int = 40, **options: Any,
+    blgp: int = 0, negated: int = 0, constant: Any = None, samples: int = 40, target: str = "gfx942", spelled: str = "",
+    **options: Any,
 ) -> None:  # fmt: skip
-    """Run an instruction on random matrices and compare elements of D."""
+    """Run an instruction on random matrices and compare elements of D. `spelled`: what the target calls it."""
     shape = Shape(name)
     rng = np.random.default_rng(seed)
     depth = shape.k
@@ -195,9 +200,9 @@ def check(
     packed = [shape.pack(a, shape.kinds[0], depth), shape.pack(b, shape.kinds[1], depth), shape.pack_d(c)]
     v = {first + n: row for first, part in zip(rows, packed, strict=True) for n, row in enumerate(part)}
     lasts = (first % 256 + len(part) - 1 for first, part in zip(rows, packed, strict=True))
-    line = text.format(name=name, **dict(zip("abd", lasts, strict=True)))
+    line = text.format(name=spelled or name, **dict(zip("abd", lasts, strict=True)))
     line = re.sub(r"([va])\[(\d+):\2\]", r"\1\2", line)
-    after = run("gfx942", line + modifiers, v, **options)
+    after = run(target, line + modifiers, v, **options)
     first = rows[2] if to is None else to
     got = shape.unpack_d(after.v[first : first + shape.d_rows])
     if constant is not None:
@@ -206,7 +211,7 @@ def check(
     a, b, c = (-x if negated >> n & 1 else x for n, x in enumerate((a, b, c)))
     for block, i, j in zip(*(rng.integers(0, n, samples) for n in (shape.blocks, shape.m, shape.n)), strict=True):
         from_block = (block >> cbsz << cbsz) + abid if cbsz else block
-        wanted = one(shape, a[from_block, i], b[block, j], c[block, i, j])
+        wanted = one(shape, a[from_block, i], b[block, j], c[block, i, j], target)
         same(got[block, i, j], wanted, (name, block, i, j))
 
 
@@ -219,9 +224,9 @@ def moved(shape: Shape, b: Any, blgp: int) -> Any:
 
 
 def test_all_are_known() -> None:
-    known = {n for n in interpreter(64).forms if n.startswith(("v_mfma", "v_smfmac"))}
-    assert known == {*DENSE, *SPARSE}
-    assert len(known) == 46  # as many as LLVM's assembler takes for gfx942
+    found = {n for n in known("gfx942", interpreter(64).forms) if n.startswith(("v_mfma", "v_smfmac"))}
+    assert found == {*DENSE, *SPARSE}
+    assert len(found) == 46  # as many as LLVM's assembler takes for gfx942
 
 
 @pytest.mark.parametrize("name", DENSE)

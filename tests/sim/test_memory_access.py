@@ -114,6 +114,8 @@ def test_global_by_lane() -> None:
 
 @each_target
 def test_scratch_is_each_lanes_own(target: str) -> None:
+    if target == "gfx90a":
+        pytest.skip("it reaches scratch through a buffer: test_memory_relatives.py")
     lanes = LANES[target]
     lane = np.arange(lanes, dtype=np.uint32)
     store, load = (f"scratch_{what}_" + name_of(target, "dword", "b32") for what in ("store", "load"))

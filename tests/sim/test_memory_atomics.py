@@ -223,7 +223,8 @@ def test_floats_in_memory(target: str) -> None:
         for name, function in (("add", np.add), ("min", np.fmin), ("max", np.fmax)):
             got = float_case(target, f"global_atomic_{name}_f64", 64, double, y)
             assert np.array_equal(got, function(double, y), equal_nan=True), name
-        for kind, dtype in (("f16", np.float16), ("bf16", ml_dtypes.bfloat16)):
+        kinds = (("f16", np.float16), ("bf16", ml_dtypes.bfloat16))
+        for kind, dtype in kinds[: 1 if target == "gfx90a" else 2]:
             half, z = (a.astype(dtype) for a in floats(np.float32, 2 * lanes))
             got = float_case(target, f"global_atomic_pk_add_{kind}", 32, half, z)
             want = (half.astype(np.float32) + z.astype(np.float32)).astype(dtype)

@@ -1,4 +1,5 @@
-"""Simulated GPUs whose kernels are much like another's: gfx1201 is a relative of gfx1100.
+"""Simulated GPUs whose kernels are much like another's: gfx90a is a relative of gfx942,
+gfx1201 of gfx1100.
 
 What the tests of the two run in full is sampled here: our kernels decode, every type of number gives the right results,
 atomics, graphs and user kernels work. test_catalogue.py runs some ops on each, `thorough` all of them.

@@ -450,6 +450,8 @@ def test_trig_preop(target: str) -> None:
 
 @each_target
 def test_literal_multiply_add(target: str) -> None:
+    if target == "gfx90a":
+        pytest.skip("it has v_madak and v_madmk instead")
     rng = np.random.default_rng(3)
     a, b = (rng.standard_normal(LANES[target]).astype(np.float32) for _ in range(2))
     text = "v_fmaak_f32 v2, v0, v1, 0x40490fdb\nv_fmamk_f32 v3, v0, 0x40490fdb, v1"

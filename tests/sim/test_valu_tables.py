@@ -11,7 +11,7 @@ from tests.sim import (
     test_valu_float,
     test_valu_integer,
     test_valu_lanes,
-    test_valu_newer,
+    test_valu_relatives,
     test_valu_packed,
 )  # fmt: skip
 from tests.sim.snippet import LANES
@@ -21,7 +21,7 @@ _MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac)_")
 BY_TABLE = (
     test_valu_integer.EXPECTED, test_valu_compare.EXPECTED, test_valu_convert.EXPECTED, test_valu_float.EXPECTED,
     test_valu_float.APPROXIMATE, test_valu_float.ROUGH, test_valu_packed.PLAIN, test_valu_packed.DOTS,
-    test_valu_newer.EXPECTED,
+    test_valu_relatives.EXPECTED,
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def test_every_row_is_tested() -> None:
         n for lanes in LANES.values() for n in interpreter(lanes).forms if n.startswith("v_") and not _MATRIX.match(n)
     }
     tested = test_valu_convert.TESTED | test_valu_float.TESTED | test_valu_packed.TESTED | test_valu_lanes.TESTED
-    tested |= test_valu_integer.EXPECTED.keys() | test_valu_compare.EXPECTED.keys() | test_valu_newer.TESTED
+    tested |= test_valu_integer.EXPECTED.keys() | test_valu_compare.EXPECTED.keys() | test_valu_relatives.TESTED
     assert rows - tested == set() and tested - rows == set()
 
 

@@ -29,7 +29,7 @@ ROUNDS = {64: 2, 32: 4}  # by wave size: launches with fresh values, for as many
 FILLER = 0xDEADBEEF  # what a result's register holds before
 # kind of float -> bits of precision, smallest and largest exponent, struct format
 FORMATS = {"F16": (11, -14, 15, "<e"), "F32": (24, -126, 127, "<f"), "F64": (53, -1022, 1023, "<d")}
-ACCUMULATES = re.compile(r"v_(pk_)?fmac_|v_dot\d+c_")  # the third source is the result's register
+ACCUMULATES = re.compile(r"v_(pk_)?f?mac_|v_dot\d+c_")  # the third source is the result's register
 # Names that GFX12's assembler takes for v_min_num and the like, which treat NaNs otherwise.
 _OTHER_EXTREMES = re.compile(r"v_(pk_)?(min3?|max3?|med3|minmax|maxmin)_f\d+$")
 NEAREST, UP, DOWN, ZERO = range(4)

@@ -41,7 +41,7 @@ class Kernel:
     max_threads: int
     entry: int  # in the code object
     user_sgprs: int
-    group_ids: int  # bit d: the number of the group in dimension d is wanted
+    group_ids: int  # bit d: the number of the group in dimension d is wanted; bit 3: so is the offset of scratch
     properties: int  # which user SGPRs hold what
     preload: tuple[int, int]  # dwords of arguments that arrive in SGPRs: the first, how many
     mode: int  # of floating point
@@ -114,7 +114,7 @@ class Module:
             max_threads=metadata.max_threads,
             entry=at + entry,
             user_sgprs=resources2 >> 1 & 31,
-            group_ids=resources2 >> 7 & 7,
+            group_ids=(resources2 >> 7 & 7) | (resources2 & 1) << 3,
             properties=properties,
             preload=(preload >> 7, preload & 127),
             module=self,

@@ -31,8 +31,10 @@ __all__ = ["COUNT", "RACES", "UNINITIALISED", "Kernel", "Machine", "Module", "Pa
 _STEP_LIMIT = 20_000_000_000
 _DYNAMIC_STACK = 8 * 1024  # more of a stack for kernels whose calls the compiler cannot count
 # Bits of the kernel descriptor's properties in the order in which they take user SGPRs, and how many each takes.
-_DISPATCH, _KERNARG, _PRIVATE_SIZE, _WAVE32 = 1 << 1, 1 << 3, 1 << 6, 1 << 10
-_USER_SGPRS = ((1 << 0, 4), (_DISPATCH, 2), (1 << 2, 2), (_KERNARG, 2), (1 << 4, 2), (1 << 5, 2), (_PRIVATE_SIZE, 1))
+_SCRATCH, _DISPATCH, _KERNARG, _PRIVATE_SIZE, _WAVE32 = 1 << 0, 1 << 1, 1 << 3, 1 << 6, 1 << 10
+_USER_SGPRS = ((_SCRATCH, 4), (_DISPATCH, 2), (1 << 2, 2), (_KERNARG, 2), (1 << 4, 2), (1 << 5, 2), (_PRIVATE_SIZE, 1))
+# What gfx90a reaches scratch through: at address 0, interleaved by lanes (bits 63 and 119), without an end.
+_SCRATCH_BUFFER = 1 << 63 | 0xFFFFFFFF << 64 | 1 << 119
 
 Three = tuple[int, int, int]
 
@@ -162,6 +164,8 @@ class Machine:
         launch.lds_bytes, launch.scratch_bytes = lds, scratch
         launch.sgprs, launch.user_sgprs = self._user_sgprs(kernel, dispatch, arguments, scratch), kernel.user_sgprs
         launch.group_ids, launch.mode, launch.generation = kernel.group_ids, kernel.mode, self.generation
+        if self.target.name != "gfx90a":  # the others find their scratch by themselves
+            launch.group_ids &= 7
         if (
             self.generation >= 12
         ):  # groups are told elsewhere; the mode has neither IEEE nor DX10 clamp, which is always on
@@ -191,7 +195,7 @@ class Machine:
     def _user_sgprs(self, kernel: Kernel, dispatch: int, arguments: int, scratch: int) -> Any:
         """What the first scalar registers hold when a wave starts."""
         words: list[int] = []
-        values = {_DISPATCH: dispatch, _KERNARG: arguments, _PRIVATE_SIZE: scratch}
+        values = {_SCRATCH: _SCRATCH_BUFFER, _DISPATCH: dispatch, _KERNARG: arguments, _PRIVATE_SIZE: scratch}
         for bit, count in _USER_SGPRS:
             if kernel.properties & bit:
                 value = values.get(bit, 0)

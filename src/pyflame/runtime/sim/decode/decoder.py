@@ -48,7 +48,8 @@ _REGISTER = re.compile(
 )
 _NAMED = {
     "vcc": VCC, "vcc_lo": VCC, "vcc_hi": VCC + 1, "exec": EXEC, "exec_lo": EXEC, "exec_hi": EXEC + 1, "m0": M0,
-    "null": NULL,
+    "null": NULL, "flat_scratch": 102, "flat_scratch_lo": 102, "flat_scratch_hi": 103, "xnack_mask": 104,
+    "xnack_mask_lo": 104, "xnack_mask_hi": 105,
 }  # fmt: skip
 _FILES = {"v": (VGPR, 0), "a": (VGPR, AGPR_ROW), "s": (SGPR, 0), "ttmp": (SGPR, TTMP)}
 SHARED_BASE, PRIVATE_BASE = 0x0001_0000_0000_0000, 0x0002_0000_0000_0000  # apertures of flat addresses
@@ -256,7 +257,7 @@ class Decoder:
         inst.run = form.run
         self._operands(line, form, inst)
         self._modifiers(line, name, form, inst)
-        decode_matrix(line, inst)
+        decode_matrix(line, name, inst)
         return inst
 
     def _operands(self, line: Line, form: Form, inst: Inst) -> None:

@@ -11,17 +11,17 @@ from pyflame.runtime.sim.decode.text import Line, Undecodable
 _BLOCKS = re.compile(r"_\d+b_(?!f64)")  # several blocks, as in 16x16x4_4b
 
 
-def decode_matrix(line: Line, inst: Inst) -> None:
+def decode_matrix(line: Line, name: str, inst: Inst) -> None:
     """Fill the fields that handlers read: cbsz, abid and blgp as space, bytes and count; index_key as bytes.
 
     The bits of blgp negate A, B and C of float64 ones, and are then written as neg.
     """
-    if line.name.startswith("v_swmmac_"):
+    if name.startswith("v_swmmac_"):
         inst.bytes = int(line.modifiers.get("index_key", "0"))
-    if not line.name.startswith(("v_mfma_", "v_smfmac_")):
+    if not name.startswith(("v_mfma_", "v_smfmac_")):
         return
-    blocks = _BLOCKS.search(line.name) is not None
-    takes = {"cbsz": blocks or "smfmac" in line.name, "blgp": blocks or line.name.endswith("_f32")}
+    blocks = _BLOCKS.search(name) is not None
+    takes = {"cbsz": blocks or "smfmac" in name, "blgp": blocks or name.endswith("_f32")}
     takes["abid"] = takes["cbsz"]
     for key, allowed in takes.items():
         if not allowed and int(line.modifiers.get(key, "0")):

@@ -62,6 +62,13 @@ RENAMED = {
     "v_cmp_t_f32": "v_cmp_tru_f32",
     "v_cmp_t_f64": "v_cmp_tru_f64",
 }
+# MFMA of gfx90a: the shape and the type run together, and the number of blocks is not told.
+_BLOCKS = {
+    "32x32x1f32": 2, "16x16x1f32": 4, "4x4x1f32": 16, "32x32x4f16": 2, "16x16x4f16": 4, "4x4x4f16": 16, "32x32x4i8": 2,
+    "16x16x4i8": 4, "4x4x4i8": 16, "32x32x4bf16_1k": 2, "16x16x4bf16_1k": 4, "4x4x4bf16_1k": 16, "32x32x2bf16": 2,
+    "16x16x2bf16": 4, "4x4x2bf16": 16, "4x4x4f64": 4,
+}  # fmt: skip
+_RUN_TOGETHER = re.compile(r"(v_mfma_[fi]\d+)_((\d+x\d+x\d+)(b?f\d+|i8)(?:_1k)?)$")
 
 # 16-bit results that leave the other half of the register alone on GFX9, too; the rest zero it there (LLVM:
 # GCNSubtarget::zeroesHigh16BitsOfDest). GFX11 always leaves it alone.
@@ -89,8 +96,8 @@ _SAVEEXEC = re.compile(r"(s_\w+_(?:saveexec|wrexec))_b(?:32|64)$")
 def canonical(name: str) -> str:
     """The name under which the interpreter knows an instruction.
 
-    >>> canonical("s_and_not1_saveexec_b32"), canonical("v_dual_add_nc_u32")
-    ('s_andn2_saveexec', 'v_add_u32')
+    >>> canonical("s_and_not1_saveexec_b32"), canonical("v_dual_add_nc_u32"), canonical("v_mfma_f32_4x4x1f32")
+    ('s_andn2_saveexec', 'v_add_u32', 'v_mfma_f32_4x4x1_16b_f32')
     """
     name = name.replace("v_dual_", "v_")
     saveexec = _SAVEEXEC.match(name)
@@ -98,6 +105,9 @@ def canonical(name: str) -> str:
         name = saveexec[1]
     elif name.startswith("v_cmpx_"):
         name = "v_cmp_" + name[len("v_cmpx_") :]
+    elif matrix := _RUN_TOGETHER.match(name):
+        blocks = _BLOCKS.get(matrix[2])
+        name = f"{matrix[1]}_{matrix[3]}_{f'{blocks}b_' if blocks else ''}{matrix[4]}"
     return RENAMED.get(name, name)
 
 

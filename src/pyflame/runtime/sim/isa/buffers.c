@@ -59,14 +59,17 @@ void scalar_load(Wave *w, const Inst *in) {
 typedef struct {
   u64 base;
   u32 stride, records, out_of_bounds;
+  int scratch; /* gfx90a reaches a lane's scratch through a buffer: its address is 0, and it counts bytes of all lanes */
 } Buffer;
 
 static Buffer descriptor(Wave *w, const Operand *o) {
   const u32 *word = &w->s[o->index];
   const u32 swizzled = w->launch->generation >= 11 ? word[1] >> 30 : word[1] >> 31, adds_lane = word[3] >> 23 & 1;
-  /* Compilers make such buffers for scratch only, and not for these targets. */
-  if (swizzled || adds_lane) fail(w, FAULT_INSTRUCTION, SPACE_GLOBAL, 0, 0, 0, 0);
-  return (Buffer){(u64)(word[1] & 0xffff) << 32 | word[0], word[1] >> 16 & 0x3fff, word[2], word[3] >> 28 & 3};
+  const u64 base = (u64)(word[1] & 0xffff) << 32 | word[0];
+  const int scratch = swizzled && adds_lane && base < (u64)w->launch->scratch_bytes * PF_LANES;
+  /* Compilers make such buffers for nothing else. */
+  if ((swizzled || adds_lane) && !scratch) fail(w, FAULT_INSTRUCTION, SPACE_GLOBAL, 0, 0, 0, 0);
+  return (Buffer){base, word[1] >> 16 & 0x3fff, word[2], word[3] >> 28 & 3, scratch};
 }
 
 /* Whether `bytes` lie within the buffer; offset: behind the element's start, with the scalar offset in `further`. */
@@ -105,7 +108,12 @@ static void buffer_access(Wave *w, const Inst *in, u32 how, Visit visit) {
   const u32 *second = by_offset && by_index ? row(w, in->src[0].index + 1) : first;
   const u32 pieces = how == ATOMIC || in->bytes <= 4 ? 1 : in->bytes / 4, bytes = in->bytes / pieces;
   u64 inside[4] = {0}, everywhere = exec;
-  Access a = {SPACE_GLOBAL, in->bytes, how, {0}};
+  Access a = {b.scratch ? SPACE_SCRATCH : SPACE_GLOBAL, in->bytes, how, {0}};
+  if (b.scratch) {
+    EACH_LANE a.address[l] = (u32)((by_offset ? second[l] : 0) + (u32)in->offset + (u32)((b.base + further) / PF_LANES));
+    reach(w, in, &a, exec, visit);
+    return;
+  }
   EACH_LANE {
     const u64 index = by_index ? first[l] : 0, offset = (by_offset ? (u64)second[l] : 0) + (u64)(u32)in->offset;
     a.address[l] = b.base + further + index * b.stride + offset;

@@ -331,6 +331,7 @@ static void start_wave(Wave *w, Group *g, u32 number, jmp_buf *out) {
   u32 at = launch->user_sgprs;
   for (int d = 0; d < 3; d++)
     if (launch->group_ids >> d & 1) w->s[at++] = g->id[d];
+  if (launch->group_ids >> 3 & 1) w->s[at] = 0; /* gfx90a: where the scratch of this wave begins; each has its own here */
   if (launch->generation >= 12) /* there they lie elsewhere, with the number of the wave */
     w->s[TTMP + 9] = g->id[0], w->s[TTMP + 7] = g->id[1] | g->id[2] << 16, w->s[TTMP + 8] = number << 25;
   u64 exec = 0;

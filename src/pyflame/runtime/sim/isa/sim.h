@@ -121,7 +121,7 @@ typedef struct {
   u32 lds_bytes, scratch_bytes;
   u32 sgprs[32];       /* user SGPRs that are the same for all groups */
   u32 user_sgprs;
-  u32 group_ids;       /* bit d: the number of the group in dimension d follows */
+  u32 group_ids;       /* bit d: the number of the group in dimension d follows; bit 3: the offset of the wave's scratch */
   u32 mode;            /* of floating point: rounding (0..3), denormals (4..7); bit 8 DX10 clamp, bit 9 IEEE */
   u32 checks;
   u32 generation;      /* 9, 11 or 12 */

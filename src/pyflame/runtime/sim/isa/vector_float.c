@@ -12,6 +12,11 @@ static inline float scaled_f32(float x, i32 n) { return (float)(x * as_f64((u64)
 /* v_rcp, v_rsq, v_sqrt, v_exp, v_log, v_sin and v_cos of float32 know no denormals, whatever the mode says. */
 static inline float tiny_is_zero(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x; }
 
+/* v_mad_f32 and its like round twice, and know no denormals either. */
+static inline float multiply_add(float a, float b, float c) {
+  return tiny_is_zero(tiny_is_zero(tiny_is_zero(a) * tiny_is_zero(b)) + tiny_is_zero(c));
+}
+
 /* v_rcp_f64, v_rsq_f64 and v_sqrt_f64 are right to 2^29 units in the last place: the rest is not there to be used. */
 static inline double approximately(double x) {
   if (!isfinite(x) || x == 0) return x;

@@ -1,4 +1,4 @@
-"""Memory instructions and barriers that only the newer targets have (gfx1201)."""
+"""Memory instructions and barriers that neither gfx942 nor gfx1100 has, on the targets that have them."""
 
 from __future__ import annotations
 
@@ -78,3 +78,22 @@ def test_barriers_in_two_halves() -> None:
             run("gfx1201", text)
     with pytest.raises(Undecodable):
         assemble("gfx1201", "s_barrier_signal m0")
+
+
+def test_scratch_through_a_buffer() -> None:
+    """gfx90a: s[0:3] describes it, s32 counts the bytes of all lanes, and each lane sees its own."""
+    lane = np.arange(64, dtype=np.uint32)
+    text = """
+    buffer_store_dword v1, off, s[0:3], 0 offset:8
+    buffer_store_dwordx2 v[2:3], v0, s[0:3], s32 offen
+    buffer_load_dwordx2 v[4:5], off, s[0:3], s32 offset:16
+    buffer_load_dword v6, v7, s[0:3], 0 offen
+    """
+    s = {0: 0, 1: 1 << 31, 2: 0xFFFFFFFF, 3: 1 << 23, 32: 32 * 64}
+    v = {0: 16, 1: lane, 2: lane + 100, 3: lane + 200, 7: 8}
+    state = run("gfx90a", text, v, s, scratch_bytes=64, checks=3)
+    assert np.array_equal(state.v[4], lane + 100) and np.array_equal(state.v[5], lane + 200)
+    assert np.array_equal(state.v[6], lane)
+    with pytest.raises(Stopped) as stopped:
+        run("gfx90a", "buffer_load_dword v6, off, s[0:3], s32 offset:32", v, s, scratch_bytes=64)
+    assert (stopped.value.fault.kind, stopped.value.fault.address) == (1, 64)
