@@ -1,7 +1,7 @@
 """Number formats and sums of matrix instructions, written down in Python for the tests: exact, and slow.
 
-The sums follow what was measured on MI200 and MI300 (arXiv 2511.10909) and on gfx1100 (ROCm/rocm-systems, issue 12056), with
-fractions in place of the interpreter's cut-off integers.
+The sums follow what was measured on MI200 and MI300 (arXiv 2511.10909) and on gfx1100 (ROCm/rocm-systems, issue 12056),
+with fractions in place of the interpreter's cut-off integers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MFMA of gfx90a against Python. AMD's matrix instruction calculator prints the layouts of test_matrix_mfma.py for it, too.
+"""MFMA of gfx90a against Python. AMD's matrix instruction calculator prints the layouts of test_matrix_mfma.py for it.
 
 The older forms of bfloat16, without _1k, hold two elements of A and B in a lane where the others hold four.
 """

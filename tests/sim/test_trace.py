@@ -346,7 +346,7 @@ def test_a_fault_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
             "expected one of out but got 'x'",
         ),
         (("--grid", "0"), "argument --grid"),
-        (("--target", "gfx90a"), "argument --target"),
+        (("--target", "gfx906"), "argument --target"),
         (("--save", "out.npy"), "expected NAME=FILE.npy"),
     ],
 )

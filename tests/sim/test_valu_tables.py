@@ -11,8 +11,8 @@ from tests.sim import (
     test_valu_float,
     test_valu_integer,
     test_valu_lanes,
-    test_valu_relatives,
     test_valu_packed,
+    test_valu_relatives,
 )  # fmt: skip
 from tests.sim.snippet import LANES
 from tests.sim.valu import TARGETS, batches
