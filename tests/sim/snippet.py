@@ -16,17 +16,16 @@ import numpy as np
 import pytest
 
 from pyflame.runtime.sim.decode.decoder import Decoder
-from pyflame.runtime.sim.decode.inst import EXEC, SPARE_ROW, VCC, Counts, Fault, Inst, Launch, Program
+from pyflame.runtime.sim.decode.inst import EXEC, ROWS, VCC, Counts, Fault, Inst, Launch, Program
 from pyflame.runtime.sim.decode.text import read_listing
 from pyflame.runtime.sim.interpreter import interpreter
 from pyflame.runtime.sim.memory import Memory
 
-LANES = {"gfx90a": 64, "gfx942": 64, "gfx1100": 32, "gfx1201": 32}
+LANES = {"gfx90a": 64, "gfx942": 64, "gfx950": 64, "gfx1100": 32, "gfx1201": 32}
 # Tests of instructions run on one target of each kind; on its relatives when there is time.
 each_target = pytest.mark.parametrize(
     "target", [t if t in ("gfx942", "gfx1100") else pytest.param(t, marks=pytest.mark.thorough) for t in LANES]
 )
-ROWS = SPARE_ROW + 1
 ALL = {64: 0xFFFFFFFFFFFFFFFF, 32: 0xFFFFFFFF}
 MODE = 0x3F0  # denormals on, round to nearest, DX10 clamp, IEEE
 

@@ -21,7 +21,7 @@ PRELOAD = ("-mllvm", "-amdgpu-kernarg-preload-count=8")
 CASES = [
     ("gfx942", ()), ("gfx942", ("-O0",)), ("gfx942", PRELOAD),
     ("gfx1100", ()), ("gfx1100", ("-O0",)), ("gfx1100", ("-mwavefrontsize64",)),
-    ("gfx90a", ()), ("gfx90a", ("-O0",)),
+    ("gfx90a", ()), ("gfx90a", ("-O0",)), ("gfx950", ()),
     ("gfx1201", ()), ("gfx1201", ("-O0",)), ("gfx1201", ("-mwavefrontsize64",)),
 ]  # fmt: skip
 
@@ -86,8 +86,9 @@ def test_static_and_dynamic_lds(bench: Bench) -> None:
     bench.launch("reverse", struct.pack("<QQ", out, source), lds=1024)
     thread = np.arange(256)
     assert np.array_equal(bench.read(out, 256, np.float32), thread * 199 // 255 + 100 * x[::-1])
-    with pytest.raises(ArgumentError, match="at most 65536 bytes of LDS"):
-        bench.launch("reverse", struct.pack("<QQ", out, source), lds=65536)
+    most = bench.machine.target.lds_bytes
+    with pytest.raises(ArgumentError, match=f"at most {most} bytes of LDS"):
+        bench.launch("reverse", struct.pack("<QQ", out, source), lds=most)
 
 
 def test_sizes_and_numbers_in_three_dimensions(bench: Bench) -> None:

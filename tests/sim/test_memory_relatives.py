@@ -97,3 +97,45 @@ def test_scratch_through_a_buffer() -> None:
     with pytest.raises(Stopped) as stopped:
         run("gfx90a", "buffer_load_dword v6, off, s[0:3], s32 offset:32", v, s, scratch_bytes=64)
     assert (stopped.value.fault.kind, stopped.value.fault.address) == (1, 64)
+
+
+def test_wide_loads_into_the_lds() -> None:
+    """gfx950: 12 or 16 bytes of each lane, one after the other; what lies beyond a buffer's end is zeros."""
+    data = some_bytes()
+    memory, base = filled(data)
+    lane = np.arange(64, dtype=np.uint32)
+    s = {2: words(base)[0], 3: words(base)[1], 124: 256}
+    for width in (12, 16):
+        text = f"global_load_lds_dwordx{width // 4} v0, s[2:3] offset:8\n"
+        text += f"ds_read_b{8 * width} v[8:{7 + width // 4}], v1 offset:264"
+        state = run("gfx950", text, {0: lane * 20, 1: lane * width}, s, memory=memory, lds_bytes=2048, checks=3)
+        for n in range(64):
+            assert state.v[8 : 8 + width // 4, n].tobytes() == data[20 * n + 8 : 20 * n + 8 + width].tobytes(), (
+                width,
+                n,
+            )
+    resource = {4: s[2], 5: s[3], 6: 104, 7: 0, 124: 0}
+    text = "buffer_load_dwordx4 v0, s[4:7], 0 offen lds\nds_read_b128 v[8:11], v0"
+    state = run("gfx950", text, {0: lane * 16}, resource, memory=memory, lds_bytes=160 * 1024, checks=3)
+    want = np.where(np.arange(256) < 26, data.view(np.uint32)[:256], 0).reshape(64, 4)
+    assert np.array_equal(state.v[8:12].T, want)
+
+
+@pytest.mark.parametrize(("name", "bits"), [("b64_tr_b16", 16), ("b64_tr_b8", 8), ("b64_tr_b4", 4), ("b96_tr_b6", 6)])
+def test_transposing_reads_of_the_lds(name: str, bits: int) -> None:
+    """gfx950: 16 lanes read a tile of 16 columns, row by row, and each gets one of them."""
+    each = int(name[1:3]) // bits  # elements of a lane, and rows of the tile
+    width = each * bits // 8
+    lane = np.arange(64)
+    rng = np.random.default_rng(2)
+    tile = rng.integers(0, 1 << bits, (4, each, 16))  # for each group of 16 lanes
+    values = [tile[n // 16, n % 16 // (16 // each), each * (n % (16 // each)) :][:each] for n in lane]
+    packed = [sum(int(x) << bits * k for k, x in enumerate(v)) for v in values]
+    rows = np.array([[p >> 32 * k & 0xFFFFFFFF for p in packed] for k in range(width // 4)], np.uint32)
+    last = width // 4
+    text = f"ds_write_b{8 * width} v0, v[2:{1 + last}]\nds_read_{name} v[8:{7 + last}], v0"
+    v = {0: (lane * width).astype(np.uint32)} | {2 + k: row for k, row in enumerate(rows)}
+    state = run("gfx950", text, v, lds_bytes=1024, checks=3)
+    for n in lane:
+        got = sum(int(word) << 32 * k for k, word in enumerate(state.v[8 : 8 + last, n]))
+        assert [got >> bits * k & (1 << bits) - 1 for k in range(each)] == tile[n // 16, :, n % 16].tolist(), n

@@ -262,7 +262,7 @@ def test_arguments_of_the_function() -> None:
         ("expected argument 1 to be float32", (x, 7, 1), {}),
         ("expected all, none or some of uninitialised, races", (x, x, 1), {"checks": "race"}),
         (
-            "expected one of gfx90a, gfx942, gfx1100, gfx1201 as target but got 'gfx1030'",
+            "expected one of gfx90a, gfx942, gfx950, gfx1100, gfx1201 as target but got 'gfx1030'",
             (x, x, 1),
             {"target": "gfx1030"},
         ),

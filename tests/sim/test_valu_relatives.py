@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.sim import test_valu_scaled as scaled
 from tests.sim.snippet import LANES, MODE, run
 from tests.sim.test_valu_convert import from_small, small
 from tests.sim.test_valu_float import APPROXIMATE
@@ -125,7 +126,22 @@ def multiply_add_legacy(a: float, b: float, c: float) -> float:
     return multiply_add(a, b, c)
 
 
+def to_bf16(bits: int) -> int:
+    x = np.uint32(bits).view(np.float32)
+    return bits >> 16 | 0x40 if np.isnan(x) else int(x.astype(ml_dtypes.bfloat16).view(np.uint16))
+
+
+def shifted(low: int, high: int) -> Callable[[int, int, int], int]:
+    return lambda a, b, c: sum((min(max(x >> (c & 31), low), high) & 255) << 8 * n for n, x in enumerate((a, b)))
+
+
 EXPECTED: dict[str, Callable[..., Any]] = {
+    "v_cvt_f32_bf16": lambda a: to_float(a << 16, "F32"),
+    "v_cvt_pk_bf16_f32": lambda a, b: to_bf16(a) | to_bf16(b) << 16,
+    "v_ashr_pk_i8_i32": shifted(-128, 127), "v_ashr_pk_u8_i32": shifted(0, 255),
+    "v_prng_b32": lambda a: a << 1 ^ (197 if a >> 31 else 0),
+    "v_pk_minimum3_f16": each(chained(extreme("F16", False), extreme("F16", False))),
+    "v_pk_maximum3_f16": each(chained(extreme("F16", True), extreme("F16", True))),
     "v_mad_f32": multiply_add, "v_mac_f32": multiply_add, "v_mad_legacy_f32": multiply_add_legacy,
     **gfx12_extremes("F16"), **gfx12_extremes("F32"), **gfx12_extremes("F64"),
     **{f"v_pk_{n}_f16": each(f) for n, f in (
@@ -138,13 +154,15 @@ EXPECTED: dict[str, Callable[..., Any]] = {
 # Those of 8-bit floats that choose a byte, and those that write scalar registers, have tests of their own below.
 _SCALAR = {f"v_s_{n}_{t}" for n in ("exp", "log", "rcp", "rsq", "sqrt") for t in ("f16", "f32")}
 TESTED = {
-    *EXPECTED, *_SCALAR, "v_madak_f32", "v_madmk_f32", "v_permlane16_var_b32", "v_permlanex16_var_b32",
+    *EXPECTED, *_SCALAR, *scaled.NAMES, "v_bitop3_b32", "v_bitop3_b16", "v_cvt_sr_bf16_f32", "v_cvt_sr_f16_f32",
+    "v_cvt_pk_f16_f32", "v_dot2c_f32_bf16", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "v_madak_f32",
+    "v_madmk_f32", "v_permlane16_var_b32", "v_permlanex16_var_b32",
     *(f"v_cvt_{part}_{n}{of}{s}" for n in _FP8 for part, of in (("sr", "_f32"),) for s in ("", "_ocp")),
     *(f"v_cvt_pk_f32_{n}_ocp" for n in _FP8),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("target", "count"), [("gfx1201", 30), ("gfx90a", 3)])
+@pytest.mark.parametrize(("target", "count"), [("gfx1201", 30), ("gfx90a", 3), ("gfx950", 12)])
 def test_rows(target: str, count: int) -> None:
     """With the mode that kernels of GFX12 start with, which has no IEEE bit."""
     assert len(check(EXPECTED, target, mode=MODE & ~(1 << 9), rounds=2)) >= count
@@ -157,6 +175,38 @@ def test_literal_multiply_add() -> None:
     for lane, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
         assert state.v[2].view(np.float32)[lane] == multiply_add(x, y, k)
         assert state.v[3].view(np.float32)[lane] == multiply_add(x, k, y)
+
+
+def test_gfx950_operands() -> None:
+    """A table of bits, halves of results that are chosen or stay, random bits, swapped rows, and a dot product."""
+    rng = np.random.default_rng(5)
+    a, b, c = rng.integers(0, 1 << 32, (3, 64), np.uint64).astype(np.uint32)
+    x, y = (rng.standard_normal((2, 64)) * 100).astype(np.float32)
+    lane = np.arange(64, dtype=np.uint32)
+    text = (
+        "v_bitop3_b32 v10, v0, v1, v2 bitop3:0xca\nv_bitop3_b16 v11, v0, v1, v2 bitop3:0xca op_sel:[1,0,1,1]\n"
+        "v_cvt_sr_bf16_f32 v12, v3, v0 op_sel:[0,0,1]\nv_cvt_sr_f16_f32 v13, v3, v0\nv_cvt_pk_f16_f32 v14, v3, v4\n"
+        "v_permlane16_swap_b32 v5, v6\nv_permlane32_swap_b32 v7, v8\nv_dot2c_f32_bf16 v15, v16, v17"
+    )
+    halves = [(v.view(np.uint32) >> 16) | (w.view(np.uint32) >> 16 << 16) for v, w in ((x, y), (y, x))]
+    v = {0: a, 1: b, 2: c, 3: x, 4: y, 5: lane, 6: lane + 100, 7: lane, 8: lane + 100, 15: x, 16: halves[0],
+         17: halves[1]} | dict.fromkeys((11, 12, 13), 0xAAAA5555)  # fmt: skip
+    state = run("gfx950", text, v)
+    assert np.array_equal(state.v[10], a & b | ~a & c)
+    assert np.array_equal(state.v[11], 0x5555 | ((a >> 16 & b | ~(a >> 16) & (c >> 16)) & 0xFFFF) << 16)
+    bits = x.view(np.uint32).astype(np.uint64)
+    assert np.array_equal(state.v[12], 0x5555 | ((bits + (a >> 16)) >> 16 & 0xFFFF).astype(np.uint32) << 16)
+    cut = ((bits + (a >> 19)) & 0xFFFFE000).astype(np.uint32).view(np.float32)
+    assert np.array_equal(state.v[13], 0xAAAA0000 | cut.astype(np.float16).view(np.uint16).astype(np.uint32))
+    pair = [f.astype(np.float16).view(np.uint16).astype(np.uint32) for f in (x, y)]
+    assert np.array_equal(state.v[14], pair[0] | pair[1] << 16)
+    for first, second, distance in ((5, 6, 16), (7, 8, 32)):
+        upper = (lane & distance) != 0
+        assert np.array_equal(state.v[first], np.where(upper, lane + 100 - distance, lane))
+        assert np.array_equal(state.v[second], np.where(upper, lane + 100, lane + distance))
+    left, right = (h.view(ml_dtypes.bfloat16).astype(np.float32).reshape(64, 2) for h in halves)
+    want = left[:, 1] * right[:, 1] + (left[:, 0] * right[:, 0] + x)
+    assert np.array_equal(state.v[15].view(np.float32), want)
 
 
 def test_scalar_functions() -> None:
@@ -188,7 +238,7 @@ def test_lanes_name_their_sources() -> None:
         assert state.v[5][lane] == ((x[source] if alive else 0) if active else 1)
 
 
-@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+@pytest.mark.parametrize("target", ["gfx942", "gfx950", "gfx1201"])
 def test_bytes_of_small_floats(target: str) -> None:
     """A byte is chosen by byte_sel or op_sel, the others of a result stay; random bits decide how it is rounded."""
     lanes = LANES[target]
@@ -197,7 +247,7 @@ def test_bytes_of_small_floats(target: str) -> None:
     x[:4] = np.inf, np.nan, 0.0, -1e-9
     random = rng.integers(0, 1 << 32, lanes, np.uint64).astype(np.uint32)
     packed = rng.integers(0, 1 << 32, lanes, np.uint64).astype(np.uint32)
-    kinds = _FP8 if target == "gfx1201" else {"fp8": "float8_e4m3fnuz", "bf8": "float8_e5m2fnuz"}
+    kinds = _FP8 if target != "gfx942" else {"fp8": "float8_e4m3fnuz", "bf8": "float8_e5m2fnuz"}
     chosen = " byte_sel:2" if target == "gfx1201" else " op_sel:[0,0,0,1]"
     text = "\n".join(f"v_cvt_sr_{n}_f32 v{at}, v0, v1{chosen}" for n, at in (("fp8", 2), ("bf8", 3)))
     if target == "gfx1201":

@@ -368,6 +368,10 @@ KEEPS = frozenset(
         "v_sub_i16",
         "v_cvt_pk_fp8_f32",
         "v_cvt_pk_bf8_f32",
+        "v_cvt_pk_fp8_f32_ocp",
+        "v_cvt_pk_bf8_f32_ocp",
+        "v_ashr_pk_i8_i32",
+        "v_ashr_pk_u8_i32",
     ]
     + [f"v_{op}3_{kind}" for op in ("min", "max", "med") for kind in ("f16", "u16", "i16")]
 )

@@ -18,7 +18,7 @@ from pyflame.core.targets import TARGETS
 from pyflame.runtime.rocm.disassembly import disassemble, find_objdump
 from pyflame.runtime.sim.checks import COUNT, RACES, SIMULATED, UNINITIALISED
 from pyflame.runtime.sim.decode.decoder import Decoder
-from pyflame.runtime.sim.decode.inst import AGPR_ROW, SPARE_ROW, Counts, Inst, Launch, Program
+from pyflame.runtime.sim.decode.inst import AGPR_ROW, ROWS, Counts, Inst, Launch, Program
 from pyflame.runtime.sim.decode.text import Line, Undecodable, read_listing
 from pyflame.runtime.sim.elf import Kernel, Module, Param
 from pyflame.runtime.sim.interpreter import interpreter
@@ -159,7 +159,7 @@ class Machine:
         launch.spans = ctypes.addressof(spans)
         launch.entry = code.numbers[kernel.entry]
         launch.grid, launch.block = tuple(grid), tuple(block)
-        launch.vgprs = SPARE_ROW + 1
+        launch.vgprs = ROWS
         launch.used_vgprs, launch.used_agprs = min(kernel.metadata.vgprs, AGPR_ROW), kernel.metadata.agprs
         launch.lds_bytes, launch.scratch_bytes = lds, scratch
         launch.sgprs, launch.user_sgprs = self._user_sgprs(kernel, dispatch, arguments, scratch), kernel.user_sgprs

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyflame.runtime.sim.decode.convert import decode_scaled
 from pyflame.runtime.sim.decode.inst import (
     ABS,
     AGPR_ROW,
@@ -258,6 +259,7 @@ class Decoder:
         self._operands(line, form, inst)
         self._modifiers(line, name, form, inst)
         decode_matrix(line, name, inst)
+        decode_scaled(line, name, inst)
         return inst
 
     def _operands(self, line: Line, form: Form, inst: Inst) -> None:
@@ -314,11 +316,13 @@ class Decoder:
         if "src0_sel" in rest or "dst_sel" in rest:
             self._sdwa(rest, inst)
         self._bytes(rest, name, inst)
+        if "bitop3" in rest:
+            inst.offset = int(rest["bitop3"], 0)
         self._dpp(rest, inst)
         known = {
             "clamp", "mul", "div", "op_sel", "op_sel_hi", "neg_lo", "neg_hi", "src0_sel", "src1_sel", "dst_sel",
             "dst_unused", "row_mask", "bank_mask", "bound_ctrl", "fi", "quad_perm", "row_bcast", "dpp8", "cbsz", "abid",
-            "blgp", "neg", "index_key", "byte_sel", *_DPP_CONTROLS, *_DPP_FIXED,
+            "blgp", "neg", "index_key", "byte_sel", "bitop3", *_DPP_CONTROLS, *_DPP_FIXED,
         }  # fmt: skip
         unknown = set(rest) - known
         if unknown:
@@ -353,7 +357,7 @@ class Decoder:
 
     def _bytes(self, rest: dict[str, str], name: str, inst: Inst) -> None:
         """The byte that an instruction on 8-bit floats takes (byte_sel), or that it fills, leaving the others alone."""
-        if name.startswith("v_cvt_sr_"):
+        if re.match(r"v_cvt_sr_[fb][pf]8_", name):
             selected = _bits(rest, "op_sel", 4)
             inst.flags |= SDWA
             inst.dst[0].mods &= ~HIGH

@@ -12,7 +12,8 @@ NO_OPERAND, VGPR, SGPR, CONSTANT = range(4)
 NEG, ABS, SEXT, HIGH, HIGH_OF_HIGH, NEG_HIGH = (1 << n for n in range(6))
 CLAMP, PAIRED, DPP, SDWA, BOUND_CTRL, RETURNS, TO_LDS, D16_HIGH = (1 << n for n in range(8))
 AGPR_ROW = 256  # accumulation registers follow the ordinary ones in a wave's rows
-SPARE_ROW = 512  # where one half of a dual instruction waits for the other
+SPARE_ROW = 512  # where one half of a dual instruction waits for the other; loads to the LDS use three more
+ROWS = SPARE_ROW + 4
 
 
 class Operand(ctypes.Structure):

@@ -23,9 +23,18 @@ def decode_matrix(line: Line, name: str, inst: Inst) -> None:
     blocks = _BLOCKS.search(name) is not None
     takes = {"cbsz": blocks or "smfmac" in name, "blgp": blocks or name.endswith("_f32")}
     takes["abid"] = takes["cbsz"]
+    if name.endswith("_f8f6f4"):  # there they are the formats of A and B
+        takes["cbsz"] = takes["blgp"] = True
     for key, allowed in takes.items():
         if not allowed and int(line.modifiers.get(key, "0")):
             raise Undecodable(f"{key}, which this instruction does not have")
     inst.space, inst.bytes, inst.count = (int(line.modifiers.get(key, "0")) for key in ("cbsz", "abid", "blgp"))
+    if "_mfma_scale_" in name:  # op_sel and op_sel_hi: the bits of the number of a byte
+        for n in range(2):
+            low, high = (
+                int(line.modifiers.get(key, default).strip("[]").split(",")[n])
+                for key, default in (("op_sel", "[0,0]"), ("op_sel_hi", "[1,1]"))
+            )
+            inst.src[3 + n].select = low | high << 1
     if "neg" in line.modifiers:
         inst.count = sum(int(bit) << n for n, bit in enumerate(line.modifiers["neg"].strip("[]").split(",")))

@@ -106,6 +106,7 @@ def _width(words: list[str], line: Line, inst: Inst) -> None:
         inst.flags |= D16_HIGH
     if "lds" in words or "lds" in line.modifiers:
         inst.flags |= TO_LDS
+        inst.omod = max(inst.bytes, 4)  # bytes from lane to lane
 
 
 def _vector(line: Line, name: re.Match[str], inst: Inst, operand: Make) -> str:

@@ -73,7 +73,8 @@ _RUN_TOGETHER = re.compile(r"(v_mfma_[fi]\d+)_((\d+x\d+x\d+)(b?f\d+|i8)(?:_1k)?)
 # 16-bit results that leave the other half of the register alone on GFX9, too; the rest zero it there (LLVM:
 # GCNSubtarget::zeroesHigh16BitsOfDest). GFX11 always leaves it alone.
 KEEPS_UPPER_HALF = re.compile(
-    r"v_(fma_f16|div_fixup_f16|mad_[ui]16|(add|sub)_i16|(min|max|med)3_[fui]16|cvt_pk_[fb]\w*8_f32(_ocp)?)$"
+    r"v_(fma_f16|div_fixup_f16|mad_[ui]16|(add|sub)_i16|(min|max|med)3_[fui]16|cvt_pk_[fb]\w*8_f32(_ocp)?|bitop3_b16"
+    r"|ashr_pk_[ui]8_i32|cvt_sr_b?f16_f32)$"
 )
 # Integer instructions whose clamp bit makes the result saturate.
 SATURATES = re.compile(

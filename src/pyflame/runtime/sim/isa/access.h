@@ -5,7 +5,7 @@
 #include "sim.h"
 
 enum { READ, WRITE, ATOMIC };
-enum { SPARE_ROW = 512 }; /* a row behind the registers (inst.py), for words on their way */
+enum { SPARE_ROW = 512 }; /* four rows behind the registers (inst.py), for words on their way */
 
 /* Lanes whose bytes lie in one allocation, in the LDS, or in the wave's scratch. */
 typedef struct {
@@ -61,9 +61,9 @@ void visit_store(Wave *w, const Inst *in, const Piece *p);
 /* What a store has for a lane. */
 void stored_bytes(Wave *w, const Inst *in, u32 lane, u8 *out);
 void visit_atomic(Wave *w, const Inst *in, const Piece *p);
-/* Loads whose words go on to the LDS: at M0, a word per lane. */
+/* Loads whose words go on to the LDS, by way of the spare rows: from M0 on, `omod` bytes from lane to lane. */
 void visit_to_lds(Wave *w, const Inst *in, const Piece *p);
-void lanes_to_lds(Wave *w, const Inst *in, u64 mask, const u32 *words);
+void lanes_to_lds(Wave *w, const Inst *in, u64 mask);
 
 /* Handlers, listed in the table of memory.c. */
 void mem_atomic(Wave *w, const Inst *in);

@@ -122,7 +122,6 @@ static void buffer_access(Wave *w, const Inst *in, u32 how, Visit visit) {
   }
   for (u32 k = 0; k < pieces; k++) inside[k] &= exec, everywhere &= inside[k];
   if (everywhere == exec) { reach(w, in, &a, exec, visit); return; }
-  static const u32 zeros[PF_LANES];
   Inst part = *in;
   part.bytes = (u8)(a.bytes = bytes);
   for (u32 k = 0; k < pieces; k++) {
@@ -133,9 +132,9 @@ static void buffer_access(Wave *w, const Inst *in, u32 how, Visit visit) {
       EACH_LANE kept[l] = old[l] & keep;
       put_lanes(w, exec & ~inside[k], part.dst[0].index, kept);
     }
-    if (in->flags & TO_LDS) lanes_to_lds(w, in, exec & ~inside[k], zeros);
+    if (in->flags & TO_LDS) memset(row(w, SPARE_ROW), 0, 4 * PF_LANES), lanes_to_lds(w, &part, exec & ~inside[k]);
     reach(w, &part, &a, inside[k], visit);
-    part.dst[0].index++, part.src[2].index++;
+    part.dst[0].index++, part.src[2].index++, part.offset += in->flags & TO_LDS ? 4 : 0;
     EACH_LANE a.address[l] += 4;
   }
 }

@@ -5,6 +5,7 @@
 #include "sim.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline, noclone))
 
 enum { NO_EXPONENT = -2000 }; /* of a zero: below whatever a product can have */
 

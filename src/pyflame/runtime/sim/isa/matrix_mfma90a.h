@@ -60,21 +60,34 @@ INLINE void multiply_pairs(Wave *w, const Inst *in, int M, int N, int K, int blo
   memcpy(row(w, in->dst[0].index), out, sizeof out);
 }
 
-#define PAIRS(X, NAME, M, N, K, BLOCKS, GROUP, FORMAT)                                                 \
-  X(NAME##_gfx90a, F32, F32, multiply_pairs(w, in, M, N, K, BLOCKS, GROUP, FORMAT);)
+/* One body per shape. */
+#define PAIRED(NAME, M, N, K, BLOCKS, GROUP)                                                           \
+  static NOINLINE void NAME(Wave *w, const Inst *in, const Format f) { multiply_pairs(w, in, M, N, K, BLOCKS, GROUP, f); }
+PAIRED(paired_32x32x8, 32, 32, 8, 1, 4)
+PAIRED(paired_16x16x16, 16, 16, 16, 1, 4)
+PAIRED(paired_32x32x4_2b, 32, 32, 4, 2, 4)
+PAIRED(paired_16x16x4_4b, 16, 16, 4, 4, 4)
+PAIRED(paired_4x4x4_16b, 4, 4, 4, 16, 4)
+PAIRED(paired_32x32x4, 32, 32, 4, 1, 2)
+PAIRED(paired_16x16x8, 16, 16, 8, 1, 2)
+PAIRED(paired_32x32x2_2b, 32, 32, 2, 2, 2)
+PAIRED(paired_16x16x2_4b, 16, 16, 2, 4, 2)
+PAIRED(paired_4x4x2_16b, 4, 4, 2, 16, 2)
+
+#define PAIRS(X, SHAPE, T, FORMAT) X(v_mfma_f32_##SHAPE##_##T##_gfx90a, F32, F32, paired_##SHAPE(w, in, FORMAT);)
 #define PAIRS_OF_HALVES(X, T, FORMAT)                                                                  \
-  PAIRS(X, v_mfma_f32_32x32x8_##T, 32, 32, 8, 1, 4, FORMAT)                                            \
-  PAIRS(X, v_mfma_f32_16x16x16_##T, 16, 16, 16, 1, 4, FORMAT)                                          \
-  PAIRS(X, v_mfma_f32_32x32x4_2b_##T, 32, 32, 4, 2, 4, FORMAT)                                         \
-  PAIRS(X, v_mfma_f32_16x16x4_4b_##T, 16, 16, 4, 4, 4, FORMAT)                                         \
-  PAIRS(X, v_mfma_f32_4x4x4_16b_##T, 4, 4, 4, 16, 4, FORMAT)
+  PAIRS(X, 32x32x8, T, FORMAT)                                                                         \
+  PAIRS(X, 16x16x16, T, FORMAT)                                                                        \
+  PAIRS(X, 32x32x4_2b, T, FORMAT)                                                                      \
+  PAIRS(X, 16x16x4_4b, T, FORMAT)                                                                      \
+  PAIRS(X, 4x4x4_16b, T, FORMAT)
 #define MFMA90A_INSTRUCTIONS(X)                                                                        \
   PAIRS_OF_HALVES(X, f16, FMT_F16) PAIRS_OF_HALVES(X, bf16, FMT_BF16)                                  \
-  PAIRS(X, v_mfma_f32_32x32x4_bf16, 32, 32, 4, 1, 2, FMT_BF16)                                         \
-  PAIRS(X, v_mfma_f32_16x16x8_bf16, 16, 16, 8, 1, 2, FMT_BF16)                                         \
-  PAIRS(X, v_mfma_f32_32x32x2_2b_bf16, 32, 32, 2, 2, 2, FMT_BF16)                                      \
-  PAIRS(X, v_mfma_f32_16x16x2_4b_bf16, 16, 16, 2, 4, 2, FMT_BF16)                                      \
-  PAIRS(X, v_mfma_f32_4x4x2_16b_bf16, 4, 4, 2, 16, 2, FMT_BF16)                                        \
+  PAIRS(X, 32x32x4, bf16, FMT_BF16)                                                                    \
+  PAIRS(X, 16x16x8, bf16, FMT_BF16)                                                                    \
+  PAIRS(X, 32x32x2_2b, bf16, FMT_BF16)                                                                 \
+  PAIRS(X, 16x16x2_4b, bf16, FMT_BF16)                                                                 \
+  PAIRS(X, 4x4x2_16b, bf16, FMT_BF16)                                                                  \
   X(v_mfma_i32_32x32x8_i8_gfx90a, U32, U32, multiply_i8(w, in, 32, 32, 8, 1, 0);)                      \
   X(v_mfma_i32_16x16x16_i8_gfx90a, U32, U32, multiply_i8(w, in, 16, 16, 16, 1, 0);)
 #define BODY(NAME, D, C, ...) static void NAME(Wave *w, const Inst *in) { __VA_ARGS__ }

@@ -126,7 +126,7 @@ INLINE void read_places(Wave *w, const Inst *in, Layout a, int held, int i, u8 *
   }
 }
 
-static void row12(int to, int held, int below, int i, const Elements *A, const Elements *B, const u8 *which, u32 *c) {
+static NOINLINE void row12(int to, int held, int below, int i, const Elements *A, const Elements *B, const u8 *which, u32 *c) {
   for (int k = 0; k < held; k += 4)
     for (int j = 0; j < 16; j++) {
       i32 p[4], e[4];
@@ -149,7 +149,8 @@ static void row12(int to, int held, int below, int i, const Elements *A, const E
     }
 }
 
-INLINE void multiply12(Wave *w, const Inst *in, const Format fa, const Format fb, int K, int to, int sparse) {
+/* Not once per instruction: that would take the C compiler long, and most time goes to row12. */
+static NOINLINE void multiply12(Wave *w, const Inst *in, const Format fa, const Format fb, int K, int to, int sparse) {
   const int held = sparse ? K / 2 : K;
   const Layout a = layout(held, fa.bits, 1), b = layout(K, fb.bits, 1 + sparse);
   const Operand *o = sparse ? &in->dst[0] : &in->src[2];
@@ -180,7 +181,7 @@ INLINE void multiply12(Wave *w, const Inst *in, const Format fa, const Format fb
 }
 
 /* Integers of 8 or 4 bits; neg_lo says which are signed, clamp that the sum saturates. */
-INLINE void multiply_integers12(Wave *w, const Inst *in, int bits, int K, int sparse) {
+static NOINLINE void multiply_integers12(Wave *w, const Inst *in, int bits, int K, int sparse) {
   const int held = sparse ? K / 2 : K;
   const Layout layouts[2] = {layout(held, bits, 1), layout(K, bits, 1 + sparse)};
   const Operand *o = sparse ? &in->dst[0] : &in->src[2];

@@ -87,11 +87,12 @@ void visit_store(Wave *w, const Inst *in, const Piece *p) {
   }
 }
 
-void lanes_to_lds(Wave *w, const Inst *in, u64 mask, const u32 *words) {
-  Inst store = {.bytes = 4, .src[2] = {VGPR, 0, 0, 0, SPARE_ROW, 0}};
-  Access a = {SPACE_LDS, 4, WRITE, {0}};
-  EACH_LANE a.address[l] = (w->s[M0] & 0xffff) + (u64)(u32)in->offset + 4 * (u64)l;
-  if (words != row(w, SPARE_ROW)) memcpy(row(w, SPARE_ROW), words, 4 * PF_LANES);
+void lanes_to_lds(Wave *w, const Inst *in, u64 mask) {
+  const u8 bytes = in->bytes < 4 ? 4 : in->bytes;
+  Inst store = {.bytes = bytes, .src[2] = {VGPR, 0, 0, 0, SPARE_ROW, 0}};
+  Access a = {SPACE_LDS, bytes, WRITE, {0}};
+  const u32 first = w->s[M0] & (w->launch->lds_bytes > 1 << 16 ? 0x3ffff : 0xffff);
+  EACH_LANE a.address[l] = first + (u64)(u32)in->offset + in->omod * (u64)l;
   reach(w, &store, &a, mask, visit_store);
 }
 
@@ -99,7 +100,7 @@ void visit_to_lds(Wave *w, const Inst *in, const Piece *p) {
   Inst load = *in;
   load.dst[0] = (Operand){VGPR, 0, 0, 0, SPARE_ROW, 0};
   visit_load(w, &load, p);
-  lanes_to_lds(w, in, p->mask, row(w, SPARE_ROW));
+  lanes_to_lds(w, in, p->mask);
 }
 
 static void mem_load(Wave *w, const Inst *in) {

@@ -243,9 +243,9 @@ u64 pack_bits(const u8 *bits); /* PF_LANES bytes of 0 or 1 */
 
 /* Tables that the other files bring: name, handler, types of the results, types of the sources. */
 typedef struct { const char *name; Handler run; const char *results, *sources; } Entry;
-extern const Entry SCALAR_TABLE[], SCALAR_FLOAT_TABLE[], INTEGER_TABLE[], FLOAT_TABLE[], COMPARE_TABLE[], CONVERT_TABLE[], PACKED_TABLE[],
-    LANES_TABLE[], MEMORY_TABLE[], MATRIX_TABLE[];
-extern const int SCALAR_COUNT, SCALAR_FLOAT_COUNT, INTEGER_COUNT, FLOAT_COUNT, COMPARE_COUNT, CONVERT_COUNT, PACKED_COUNT, LANES_COUNT,
-    MEMORY_COUNT, MATRIX_COUNT;
+extern const Entry SCALAR_TABLE[], SCALAR_FLOAT_TABLE[], INTEGER_TABLE[], FLOAT_TABLE[], COMPARE_TABLE[],
+    CONVERT_TABLE[], SCALE_TABLE[], PACKED_TABLE[], LANES_TABLE[], MEMORY_TABLE[], MATRIX_TABLE[];
+extern const int SCALAR_COUNT, SCALAR_FLOAT_COUNT, INTEGER_COUNT, FLOAT_COUNT, COMPARE_COUNT, CONVERT_COUNT,
+    SCALE_COUNT, PACKED_COUNT, LANES_COUNT, MEMORY_COUNT, MATRIX_COUNT;
 
 #endif

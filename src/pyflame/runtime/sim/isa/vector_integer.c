@@ -11,6 +11,8 @@ static inline u32 to_u32(u64 x) { return x >> 32 ? ~0u : (u32)x; }
 static inline i32 to_i32(i64 x) { return x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : (i32)x; }
 static inline i16 to_i16(i64 x) { return x < INT16_MIN ? INT16_MIN : x > INT16_MAX ? INT16_MAX : (i16)x; }
 static inline u8 to_u8(i16 x) { return x < 0 ? 0 : x > 255 ? 255 : (u8)x; }
+static inline i8 to_i8(i32 x) { return x < INT8_MIN ? INT8_MIN : x > INT8_MAX ? INT8_MAX : (i8)x; }
+static inline u8 clamp_u8(i32 x) { return x < 0 ? 0 : x > 255 ? 255 : (u8)x; }
 static inline u32 apart(u32 x, u32 y) { return x > y ? x - y : y - x; }
 
 static inline u32 reversed(u32 x) {

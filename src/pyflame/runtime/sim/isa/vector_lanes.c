@@ -55,6 +55,19 @@ static void v_permlane64_b32(Wave *w, const Inst *in) { /* does nothing in a wav
   put32(w, in, &in->dst[0], out);
 }
 
+/* GFX950: the upper rows of `distance` lanes of the first register change places with the lower ones of the second. All
+ * lanes must be on: what becomes of those that are off is not simulated. */
+static void swap_rows(Wave *w, const Inst *in, int distance) {
+  u32 *const a = row(w, in->dst[0].index), *const b = row(w, in->src[0].index);
+  if (exec_of(w) != PF_ALL) fail(w, FAULT_INSTRUCTION, SPACE_CODE, 0, 0, 0, 0);
+  EACH_LANE if (l & distance) {
+    const u32 kept = a[l];
+    a[l] = b[l - distance], b[l - distance] = kept;
+  }
+}
+static void v_permlane16_swap_b32(Wave *w, const Inst *in) { swap_rows(w, in, 16); }
+static void v_permlane32_swap_b32(Wave *w, const Inst *in) { swap_rows(w, in, 32); }
+
 static void v_swap_b32(Wave *w, const Inst *in) {
   u32 *const a = row(w, in->dst[0].index), *const b = row(w, in->src[0].index);
   EACH_LANE {
@@ -115,7 +128,9 @@ const Entry LANES_TABLE[] = {
   {"v_permlanex16_b32", v_permlanex16_b32, "U32", "U32 U32 U32"},
   {"v_permlane16_var_b32", v_permlane16_var_b32, "U32", "U32 U32"},
   {"v_permlanex16_var_b32", v_permlanex16_var_b32, "U32", "U32 U32"}, {"v_permlane64_b32", v_permlane64_b32, "U32", "U32"},
-  {"v_swap_b32", v_swap_b32, "U32", "U32"}, {"v_swap_b16", v_swap_b16, "U16", "U16"},
+  {"v_permlane16_swap_b32", v_permlane16_swap_b32, "U32", "U32"},
+  {"v_permlane32_swap_b32", v_permlane32_swap_b32, "U32", "U32"}, {"v_swap_b32", v_swap_b32, "U32", "U32"},
+  {"v_swap_b16", v_swap_b16, "U16", "U16"},
   {"v_movreld_b32", v_movreld_b32, "U32", "U32"}, {"v_movrels_b32", v_movrels_b32, "U32", "U32"},
   {"v_movrelsd_b32", v_movrelsd_b32, "U32", "U32"}, {"v_movrelsd_2_b32", v_movrelsd_2_b32, "U32", "U32"},
   {"s_set_gpr_idx_on", s_set_gpr_idx_on, "", "U32 INDEXED"}, {"s_set_gpr_idx_off", s_set_gpr_idx_off, "", ""},

@@ -34,6 +34,7 @@ static inline float as_bf16(u16 x) { return as_f32((u32)x << 16); }
 DOT2_FLOAT(v_dot2_f32_f16, as_f16, 1)
 DOT2_FLOAT(v_dot2c_f32_f16, as_f16, 1)
 DOT2_FLOAT(v_dot2_f32_bf16, as_bf16, 2)
+DOT2_FLOAT(v_dot2c_f32_bf16, as_bf16, 2)
 #define DOT2_INTEGER(NAME, T, HALF_T, SATURATE)                                                       \
   HEAD(NAME) HALVES(u16, 0) SOURCE(T, 2)                                                              \
   FORM(T, VALUE(T, c, 2) T##_VAL d;                                                                   \
