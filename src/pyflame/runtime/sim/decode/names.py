@@ -90,6 +90,15 @@ IGNORED = re.compile(
 )
 # Of the rows for one name a target takes the one with its suffix: other layouts and sums of matrices, 8-bit floats.
 VARIANTS = {"gfx90a": ("_gfx90a",), "gfx950": ("_ocp",), "gfx1201": ("_gfx12", "_ocp")}
+_MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac)_")
+# Matrix instructions of relatives that share the interpreter of a wave size.
+_WIDER = r"v_mfma_f32_(16x16x32|32x32x16)_b?f16$|v_mfma_i32_(16x16x64|32x32x32)_i8$|f8f6f4$"
+_ABSENT = {
+    "gfx90a": rf"v_s?wmmac?_|v_smfmac_|xf32|[fb][pf]8|v_mfma_i32_(32x32x16|16x16x32)_i8$|{_WIDER}",
+    "gfx942": rf"v_s?wmmac?_|{_WIDER}",
+    "gfx950": r"v_s?wmmac?_|v_mfma\w+xf32",
+    "gfx1100": r"v_swmmac_|v_wmma_\w+_[fb][pf]8$|v_wmma_i32_16x16x32_iu4$",
+}
 _SUFFIX = re.compile(r"(_gfx90a|_gfx12|_ocp)$")
 _SAVEEXEC = re.compile(r"(s_\w+_(?:saveexec|wrexec))_b(?:32|64)$")
 
@@ -122,7 +131,8 @@ def variant(name: str, target: str, forms: Iterable[str]) -> str:
 
 
 def known(target: str, forms: Iterable[str]) -> set[str]:
-    """The names of a target's rows, without suffixes."""
-    own = VARIANTS.get(target, ())
+    """The names of a target's rows, without suffixes. Besides matrices, some may be those of a relative."""
+    own, absent = VARIANTS.get(target, ()), re.compile(_ABSENT.get(target, "$^"))
     suffixes = {name: found[1] for name in forms if (found := _SUFFIX.search(name))}
-    return {_SUFFIX.sub("", name) for name in forms if name not in suffixes or suffixes[name] in own}
+    rows = {_SUFFIX.sub("", name) for name in forms if name not in suffixes or suffixes[name] in own}
+    return {name for name in rows if not (_MATRIX.match(name) and absent.search(name))}
