@@ -157,7 +157,7 @@ class _Emitter(Values):
         )
         levels = self.levels(0, self.row_targets())
         top = max((levels[i] for i in levels), default=0)
-        if rows < 16 and top == 1 and per_row > 2 * GRAIN and not self.late_stores():
+        if top == 1 and per_row > 2 * GRAIN and rows < 16 and not self.late_stores():
             self.chunk_loop = self.loops_of[1][0]
             self.chunks = max(
                 1, min(self.extents[self.chunk_loop], MAX_CHUNKS, rows * per_row // GRAIN // max(rows, 1))

@@ -1,121 +1,23 @@
 """The text of a kernel found again for other extents: kernel in, what a generator makes of it out.
 
-A generator is run once with traced numbers in place of a kernel's extents, strides and other numbers. They compute as
-integers do, remember how they were made, and note every comparison with its outcome; one that is written into the text
-or looked up is noted with its value. So all that the text depends on is known: the kernel's structure and what was
-noted. A kernel of this structure for which all of that holds has the same text, and its arguments are computed from its
-own numbers.
+A generator is run once with traced numbers (`core/traced.py`) in place of a kernel's extents, strides and other numbers.
+So all that the text depends on is known: the kernel's structure and what was noted. A kernel of this structure for which
+all of that holds has the same text, and its arguments are computed from its own numbers.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pyflame.ir.kernel import Access, GpuPhase, GpuSource, Instr, Kernel, Phase, Source
+from pyflame.core.traced import Number, Trace
+from pyflame.ir.kernel import Access, Instr, Kernel
 
 R = TypeVar("R")
-_RESULTS = {kind.__name__: kind for kind in (Source, Phase, GpuSource, GpuPhase)}
 MAX_TRACED = 8  # traces of one structure that are kept; the class of an extent makes another
 MAX_TRACES = 64  # that are made of one structure: beyond that its text depends on what never comes twice
-
-
-class Number:
-    """An integer of a kernel: its value, and the Python expression that computes it from the kernel's numbers `n`."""
-
-    __slots__ = ("outcomes", "text", "value")
-
-    def __init__(self, value: int, text: str, outcomes: dict[str, None]) -> None:
-        self.value = value
-        self.text = text
-        self.outcomes = outcomes  # all that was noted so far, as expressions that hold
-
-    def fixed(self) -> int:
-        """The value itself: what is made with it is for kernels in which it is the same."""
-        self.outcomes[f"{self.text} == {self.value!r}"] = None
-        return self.value
-
-    def __bool__(self) -> bool:
-        return self != 0  # type: ignore[comparison-overlap]  # as an integer would
-
-    def __neg__(self) -> Number:
-        return Number(-self.value, f"(-{self.text})", self.outcomes)
-
-    def __abs__(self) -> Number:
-        return Number(abs(self.value), f"abs({self.text})", self.outcomes)
-
-    def __hash__(self) -> int:
-        return hash(self.fixed())
-
-    def __index__(self) -> int:
-        return self.fixed()
-
-    def __str__(self) -> str:
-        return str(self.fixed())
-
-    __repr__ = __str__
-    __int__ = __index__
-
-    def __format__(self, form: str) -> str:
-        return format(self.fixed(), form)
-
-    def __getattr__(self, name: str) -> Any:
-        """Whatever else integers have."""
-        return getattr(self.fixed(), name)
-
-    def bit_length(self) -> int:
-        """Classes of lengths are powers of two."""
-        found = self.value.bit_length()
-        self.outcomes[f"{self.text}.bit_length() == {found}"] = None
-        return found
-
-
-def _operand(other: Any) -> tuple[Any, str]:
-    if isinstance(other, Number):
-        return other.value, other.text
-    return other, repr(other)
-
-
-def _computed(sign: str, swapped: bool) -> Callable[[Number, Any], Number]:
-    function = _SIGNS[sign]
-
-    def method(self: Number, other: Any) -> Number:
-        a, b = (self.value, self.text), _operand(other)
-        if swapped:
-            a, b = b, a
-        return Number(function(a[0], b[0]), f"({a[1]} {sign} {b[1]})", self.outcomes)
-
-    return method
-
-
-def _compared(sign: str) -> Callable[[Number, Any], bool]:
-    function = _SIGNS[sign]
-
-    def method(self: Number, other: Any) -> bool:
-        value, text = _operand(other)
-        found = bool(function(self.value, value))
-        self.outcomes[f"{'' if found else 'not '}{self.text} {sign} {text}"] = None
-        return found
-
-    return method
-
-
-_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
-    "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_, "|": operator.or_, "**": operator.pow,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
-
-for _sign, _function in _SIGNS.items():
-    _name = _function.__name__.strip("_")
-    if _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(Number, f"__{_name}__", _compared(_sign))
-    else:
-        setattr(Number, f"__{_name}__", _computed(_sign, swapped=False))
-        setattr(Number, f"__r{_name}__", _computed(_sign, swapped=True))
 
 
 @dataclass
@@ -137,8 +39,11 @@ def reuse(generator: Callable[..., R], kernel: Kernel, *options: Any) -> R:
     """What `generator(kernel, *options)` gives: a Source, a GpuSource, or strings and integers in tuples.
 
     It sees a kernel without anchor, ops and flops."""
-    known = _known(generator, options, _structure(kernel), _attributes(kernel))
     numbers = _numbers(kernel)
+    if any(isinstance(number, Number) for number in numbers):  # a plan is being traced, and this is a part of it
+        plain = [Number(n.value, n.name, n.trace) if isinstance(n, Number) else n for n in numbers]
+        return generator(_with_numbers(kernel, iter(plain)), *options)
+    known = _known(generator, options, _structure(kernel), _attributes(kernel))
     if known.first is not None and known.first[0] == numbers:
         return known.first[1]  # type: ignore[no-any-return]
     for again in known.traced:
@@ -160,22 +65,8 @@ def reuse(generator: Callable[..., R], kernel: Kernel, *options: Any) -> R:
 def _traced(
     generator: Callable[..., R], kernel: Kernel, numbers: tuple[int, ...], options: tuple[Any, ...]
 ) -> Callable[[tuple[int, ...]], R | None]:
-    outcomes: dict[str, None] = {}
-    traced = [Number(value, f"n[{at}]", outcomes) for at, value in enumerate(numbers)]
-    made = generator(_with_numbers(kernel, iter(traced)), *options)
-    text = f"lambda n: {_written(made)} if {' and '.join(outcomes) or True} else None"
-    return eval(text, dict(_RESULTS))  # type: ignore[no-any-return]
-
-
-def _written(value: Any) -> str:
-    """A result as a Python expression."""
-    if isinstance(value, Number):
-        return value.text
-    if isinstance(value, tuple):
-        return "(" + "".join([_written(v) + ", " for v in value]) + ")"
-    if isinstance(value, (Source, Phase, GpuSource, GpuPhase)):
-        return type(value).__name__ + _written(tuple([getattr(value, f.name) for f in fields(value)]))
-    return repr(value)
+    trace = Trace()
+    return trace.function(generator(_with_numbers(kernel, iter(trace.numbers(numbers))), *options))
 
 
 def _attributes(kernel: Kernel) -> str:

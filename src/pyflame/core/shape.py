@@ -8,6 +8,7 @@ from math import prod
 from typing import Any, SupportsIndex, TypeGuard, overload
 
 from pyflame.core.errors import ShapeError
+from pyflame.core.traced import index
 
 Shape = tuple[int, ...]
 
@@ -109,7 +110,7 @@ def _stretches(shape: Shape, strides: Sequence[int]) -> list[tuple[int, int]]:
 def check_shape(op: str, shape: Iterable[object]) -> Shape:
     """Turn what a user wrote as a shape into a tuple of ints, or say what is wrong with it."""
     try:
-        dims = tuple(operator.index(d) for d in shape)  # type: ignore[arg-type]
+        dims = tuple(index(d) for d in shape)
     except TypeError as error:
         raise ShapeError(f"[{op}] expected a shape of whole numbers but got {shape!r}") from error
     if any(d < 0 for d in dims):
@@ -215,7 +216,7 @@ def resolve_reshape(op: str, shape: Shape, wanted: Iterable[object]) -> Shape:
     if is_plain(raw) and prod(raw) == prod(shape):
         return raw
     try:
-        dims = [operator.index(d) for d in raw]  # type: ignore[arg-type]
+        dims = [index(d) for d in raw]
     except TypeError as error:
         raise ShapeError(f"[{op}] expected a shape of whole numbers but got {raw!r}") from error
     size = prod(shape)

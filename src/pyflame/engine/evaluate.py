@@ -22,6 +22,7 @@ from pyflame.core.device import CPU
 from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import mode, state
+from pyflame.engine import resize
 from pyflame.engine.commit import write_all
 from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
@@ -118,7 +119,7 @@ def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | lis
         if device.interprets:
             _run(graph, None, NumpyRunner(graph))
             return None
-        found = _known(graph, device)
+        found = _known(graph, device) or _resized(graph, device)
         if found is not None:
             _run(graph, *found)
             return None
@@ -181,8 +182,13 @@ def settle_copies(nodes: Sequence[Node]) -> None:
         _copy(copies[0])
 
 
+def _mode(device: Device) -> tuple[Any, ...]:
+    """What a plan depends on beside its graph."""
+    return device.id, tf32_allowed(), state.deterministic
+
+
 def _key(graph: PendingGraph, device: Device) -> tuple[Any, ...]:
-    return (device.id, tf32_allowed(), state.deterministic, *graph.key)
+    return (*_mode(device), *graph.key)
 
 
 def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
@@ -201,7 +207,18 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
     started = time.perf_counter()
     with trace.span("plan", f"{len(graph.order)} nodes"):
         plan = make_plan(graph, device)
+    resize.learn(graph, device, _mode(device), plan)
     plan_stats.seconds += time.perf_counter() - started
+    return _kept(graph, device, plan)
+
+
+def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
+    """The plan of a graph that was planned with other extents, and its runner."""
+    plan = resize.resized(graph, device, _mode(device))
+    return None if plan is None else _kept(graph, device, plan)
+
+
+def _kept(graph: PendingGraph, device: Device, plan: Plan) -> tuple[Plan, Runner]:
     runner = runner_for(graph, plan, device)
     with _lock:
         _plans[_key(graph, device)] = (plan, runner)
@@ -212,7 +229,7 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
 
 def find_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
     """The plan of a graph and what runs it, made if this structure is new."""
-    return _known(graph, device) or _make_plan(graph, device)
+    return _known(graph, device) or _resized(graph, device) or _make_plan(graph, device)
 
 
 def clear_plans() -> None:
@@ -221,6 +238,7 @@ def clear_plans() -> None:
         _plans.clear()
         _cuts.clear()
         _shapes.clear()
+    resize.forget()
 
 
 def _copy(node: Node) -> None:

@@ -55,6 +55,10 @@ class Meta:
                 cls._all[key] = ref(new, partial(cls._all.pop, key))
         return found or new
 
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """What makes an equal one."""
+        return self.shape, self.dtype, self.device, self.committed
+
     @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pyflame.core.device import Target
 from pyflame.core.dtype import bool_
+from pyflame.core.traced import whole
 from pyflame.ir.kernel import Launch, OperandView, Phase, Source
 from pyflame.ir.node import Node
 from pyflame.kernels.ctype import stored
@@ -67,12 +68,8 @@ def attention_plan(
     (('forward', 48),)
     """
     geo = geometry(dtype, dtype, 4, "neon" if isa.startswith("neon") else isa)
-    panels = min(_PANELS, -(-shape.queries // geo.cols))
-    if backward:
-        panels = min(panels, max(1, _STRIP_BYTES // (4 * geo.cols * shape.keys)))
-    taken = panels * geo.cols
-    heads, units = shape.batch * shape.heads, shape.share * -(-shape.queries // taken)
-    splits = min(units, max(1, -(-4 * workers // heads)))
+    heads = shape.batch * shape.heads
+    taken, splits = _tasks(shape.queries, shape.keys, heads, shape.share, geo.cols, backward, workers)
     if not backward:
         return AttentionPlan((("forward", heads * splits),), taken, splits, 0, _forward_bytes(shape, geo, taken))
     worker_bytes = _backward_bytes(shape, geo, taken)
@@ -82,6 +79,18 @@ def attention_plan(
     phases = ("rows", heads * splits), ("keys", heads * -(-shape.keys // _BLOCK[True]))
     statistics = align(8 * shape.batch * shape.heads * shape.share * shape.queries)
     return AttentionPlan(phases, taken, splits, statistics, worker_bytes)
+
+
+@whole
+def _tasks(
+    queries: int, keys: int, heads: int, share: int, cols: int, backward: bool, workers: int
+) -> tuple[int, int]:
+    """Queries at a time, and tasks of a head."""
+    panels = min(_PANELS, -(-queries // cols))
+    if backward:
+        panels = min(panels, max(1, _STRIP_BYTES // (4 * cols * keys)))
+    taken = panels * cols
+    return taken, min(share * -(-queries // taken), max(1, -(-4 * workers // heads)))
 
 
 @dataclass(frozen=True)
@@ -161,6 +170,12 @@ def _backward_bytes(shape: AttentionShape, geo: Geometry, taken: int) -> int:
         shape.masked * block * geo.cols,
         max(shape.depth, block) * geo.cols,
     )
+
+
+@whole
+def _grain(work: int) -> int:
+    """Tasks of so many multiply-adds that a thread should take at least."""
+    return max(1, _GRAIN // max(1, work))
 
 
 def strides_of(view: OperandView | None) -> tuple[int, ...]:
@@ -246,8 +261,8 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
         "PF_STORE(x)": stored(dtype, "x"),
     }
     lines = "".join(f"#define {name} {text}\n" for name, text in defines.items())
-    work = max(1, queries * keys * (depth + width) * shape.share // plan.splits)
-    phases = tuple(Phase("_" + name, tasks, max(1, _GRAIN // work)) for name, tasks in plan.phases)
+    grain = _grain(queries * keys * (depth + width) * shape.share // plan.splits)
+    phases = tuple(Phase("_" + name, tasks, grain) for name, tasks in plan.phases)
     return Source(
         f'{lines}#undef pf_min\n#undef pf_max\n#include "attention.c"\n',
         phases,

@@ -10,6 +10,8 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal
 
+from pyflame.core.traced import whole
+
 Isa = Literal["amx", "avx512", "avx2", "neon_mmla", "neon_dot", "neon", "plain"]
 
 EPILOGUE_ARG = 36
@@ -116,6 +118,19 @@ def gemm_plan(
     if a_dtype == b_dtype and _reads_in_place(m, n, k, b_strides if m <= n else a_strides, few_rows=m <= n):
         return _thin_plan(min(m, n), max(m, n), k, batch, flags, acc_bytes, workers)
 
+    packed, tasks, finished, scratch_bytes, *args = _packed_plan(
+        m, n, k, batch, geo, acc_bytes, a_shared, b_shared, flags, workers
+    )
+    phases = ("pack", packed), ("mul", tasks), ("finish", finished)
+    return GemmPlan(tuple(phase for phase in phases if phase[1]), scratch_bytes, tuple(args), 0)
+
+
+@whole
+def _packed_plan(
+    m: int, n: int, k: int, batch: int, geo: Geometry, acc_bytes: int, a_shared: bool, b_shared: bool, flags: int,
+    workers: int,
+) -> tuple[int, ...]:  # fmt: skip
+    """Iterations of the three phases, bytes of scratch, then what the kernel is called with."""
     depth = _depth(k, geo)
     split = _split(m, n, k, batch, depth)
     parts = max(1, -(-k // split))
@@ -142,11 +157,11 @@ def gemm_plan(
     k_blocks = -(-k // depth)
     a_units = a_copies * k_blocks * -(-m // (_PACK_PANELS * geo.rows)) if pack_a else 0
     b_units = b_copies * k_blocks * -(-n // (_PACK_PANELS * geo.cols)) if pack_b else 0
-    phases = [("pack", a_units + b_units), ("mul", row_blocks * col_blocks * batch * parts)]
-    if parts > 1:
-        phases.append(("finish", batch * m))
-    args = (flags, rows, cols, depth, split, b_at, partial_at, worker_at, worker_bytes)
-    return GemmPlan(tuple(phase for phase in phases if phase[1]), worker_at + workers * worker_bytes, args, 0)
+    tasks = row_blocks * col_blocks * batch * parts
+    return (
+        a_units + b_units, tasks, batch * m if parts > 1 else 0, worker_at + workers * worker_bytes,
+        flags, rows, cols, depth, split, b_at, partial_at, worker_at, worker_bytes,
+    )  # fmt: skip
 
 
 def _reads_in_place(m: int, n: int, k: int, strides: tuple[int, int] | None, *, few_rows: bool) -> bool:
@@ -159,10 +174,15 @@ def _reads_in_place(m: int, n: int, k: int, strides: tuple[int, int] | None, *, 
 
 def _thin_plan(thin: int, lines: int, k: int, batch: int, flags: int, acc_bytes: int, workers: int) -> GemmPlan:
     """Few rows or columns: each task reads a block of lines of the other operand, once, in place."""
-    block = max(16, min(1024, round_up(-(-lines * batch // (4 * workers)), 16)))
+    block = _thin_block(lines * batch, workers)
     worker_bytes = align(thin * (k + block) * acc_bytes)
     args = (flags, block, 0, max(k, 1), max(k, 1), 0, 0, 0, worker_bytes)
     return GemmPlan((("thin", batch * -(-lines // block)),) if batch * thin else (), workers * worker_bytes, args, thin)
+
+
+@whole
+def _thin_block(lines: int, workers: int) -> int:
+    return max(16, min(1024, round_up(-(-lines // (4 * workers)), 16)))
 
 
 def _split(m: int, n: int, k: int, batch: int, depth: int) -> int:

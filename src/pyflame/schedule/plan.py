@@ -10,6 +10,7 @@ import numpy as np
 
 from pyflame.core.device import Target
 from pyflame.core.shape import is_contiguous
+from pyflame.core.traced import Number, index
 from pyflame.ir import Node
 from pyflame.ir.graph import topological
 from pyflame.ir.implementation import Table
@@ -180,7 +181,8 @@ class _Planner:
         plan = self.plan
         scratch = [i for i, b in enumerate(plan.buffers) if b.role == "scratch"]
         plan.intermediate_bytes = sum(plan.buffers[i].nbytes for i in scratch)
-        placed = np.empty((len(scratch), 4), np.int64)  # first use, last use, offset, end
+        traced = any(isinstance(plan.buffers[i].nbytes, Number) for i in scratch)
+        placed = np.empty((len(scratch), 4), object if traced else np.int64)  # first use, last use, offset, end
         for number, i in enumerate(sorted(scratch, key=lambda i: -plan.buffers[i].nbytes)):
             size = -(-max(plan.buffers[i].nbytes, 1) // ALIGNMENT) * ALIGNMENT
             first, last = self.first_use.get(i, 0), self.last_use.get(i, 0)
@@ -188,7 +190,7 @@ class _Planner:
             busy = busy[np.argsort(busy[:, 0])]
             free = np.maximum.accumulate(np.append(0, busy[:, 1]))  # where nothing lies, up to the next that does
             gaps = np.flatnonzero(busy[:, 0] - free[:-1] >= size)
-            offset = int(free[gaps[0]] if len(gaps) else free[-1])
+            offset = index(free[gaps[0]] if len(gaps) else free[-1])
             plan.buffers[i] = replace(plan.buffers[i], offset=offset)
             placed[number] = first, last, offset, offset + size
             plan.arena_bytes = max(plan.arena_bytes, offset + size)
