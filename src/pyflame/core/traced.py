@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import wraps
+from types import NoneType
 from typing import Any, TypeVar
 
 
@@ -54,10 +55,10 @@ class Trace:
         """Gives for other integers what `result` is for these, or None where something was decided otherwise.
 
         `plain`: integers that were not traced, from which those in keys have to differ as they do here."""
-        written = self._written(result)
+        wanted: set[str] = set()
+        written = self._written(result, wanted) or self.known(result)
         if self._hashed:
             self._note_keys(set(plain))
-        wanted = set(_reads(result))
         body: list[str] = []
         for line, (made, *reads) in reversed(self._lines.items()):
             if not made or made in wanted:  # what nothing needs is left out
@@ -75,14 +76,17 @@ class Trace:
         count = len(set(self._hashed.values()))
         self.note(f"len({together}) == {count} and plain.isdisjoint({together})", *self._hashed)
 
-    def _written(self, value: Any) -> str:
-        """A result as a Python expression."""
+    def _written(self, value: Any, reads: set[str]) -> str | None:
+        """A result as a Python expression of variables, which `reads` gets; None for what does not depend on any."""
         if isinstance(value, Number):
+            reads.add(value.name)
             return value.name
-        if not _reads(value):
-            return self.known(value)
-        parts = ", ".join([self._written(part) for part in _parts(value) or ()])
-        return f"({parts},)" if type(value) is tuple else f"{self.known(type(value))}({parts})"
+        parts = _parts(value)
+        written = [self._written(part, reads) for part in parts]
+        if not any(written):
+            return None
+        listed = ", ".join([text or self.known(part) for text, part in zip(written, parts, strict=True)])
+        return f"({listed},)" if type(value) is tuple else f"{self.known(type(value))}({listed})"
 
 
 class Number:
@@ -263,25 +267,13 @@ for _sign, _function in _SIGNS.items():
         setattr(Number, f"__r{_name}__", _computed(_sign, swapped=True))
 
 
-def _parts(value: Any) -> tuple[Any, ...] | None:
+def _parts(value: Any) -> tuple[Any, ...]:
     """What a value is made of, if its class takes just that."""
-    if type(value) is tuple:
-        return value
-    if is_dataclass(value):
-        return tuple([getattr(value, f.name) for f in fields(value)])
-    if isinstance(value, (str, bytes, int, float, complex)):
-        return None
-    return value.__getnewargs__() if hasattr(value, "__getnewargs__") else None  # type: ignore[no-any-return]
-
-
-def _reads(value: Any) -> list[str]:
-    """The variables that a result is made of."""
-    found: list[str] = []
-    stack = [value]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, Number):
-            found.append(top.name)
-        else:
-            stack += _parts(top) or ()
-    return found
+    kind = type(value)
+    if kind is tuple:
+        return value  # type: ignore[no-any-return]
+    if kind in (str, int, float, bool, NoneType):
+        return ()
+    if is_dataclass(kind):
+        return tuple([getattr(value, f.name) for f in fields(kind)])
+    return value.__getnewargs__() if hasattr(kind, "__getnewargs__") else ()  # type: ignore[no-any-return]

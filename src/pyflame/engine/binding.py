@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyflame.core.traced import whole
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Plan
 
@@ -35,7 +37,7 @@ class Slots:
         self._scratch = {n: size_of(size) for n, size in enumerate(scratch) if size and exact}
         self.arena = len(self.slot_of) + len(self._scratch)  # its slot
         self.arena_bytes = 0 if exact else plan.arena_bytes
-        self.scratch_bytes = 0 if exact else max(scratch, default=0)
+        self.scratch_bytes = 0 if exact else whole(max)(0, 0, *scratch)
         self.positions = [b.position for _, b in inputs]
         self.sizes = {b.position: size_of(b.nbytes) for _, b in inputs}
         self.input_bytes = {b.position: b.nbytes for _, b in inputs}
@@ -78,6 +80,22 @@ class Binding(Slots):
         super().__init__(plan, scratch, size_of, exact)
         self._allocate = allocate
         self._copy = copy
+
+    def numbers(self) -> tuple[Any, ...]:
+        """All that may differ in a plan for other extents."""
+        by_position = tuple(self.sizes.values()), tuple(self.input_bytes.values())
+        own = tuple(self._own_sizes), tuple(self._scratch.values())
+        return self.arena_bytes, self.scratch_bytes, tuple(self.output_sizes), tuple(self.views), by_position, own
+
+    def with_numbers(self, plan: Plan, numbers: tuple[Any, ...]) -> Binding:
+        """The same for a plan of other extents."""
+        out = copy.copy(self)
+        out.plan = plan
+        out.arena_bytes, out.scratch_bytes, out.output_sizes, out.views, (sizes, input_bytes), (own, scratch) = numbers
+        out.sizes = dict(zip(self.sizes, sizes, strict=True))
+        out.input_bytes = dict(zip(self.input_bytes, input_bytes, strict=True))
+        out._own_sizes, out._scratch = own, dict(zip(self._scratch, scratch, strict=True))
+        return out
 
     def hold_own(self) -> Held:
         """Memory for the slots behind inputs and outputs: intermediates and scratch, where memory is exact."""

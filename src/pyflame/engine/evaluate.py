@@ -209,22 +209,21 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
         plan = make_plan(graph, device)
     resize.learn(graph, device, _mode(device), plan)
     plan_stats.seconds += time.perf_counter() - started
-    return _kept(graph, device, plan)
+    return _kept(graph, device, (plan, runner_for(graph, plan, device)))
 
 
 def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
     """The plan of a graph that was planned with other extents, and its runner."""
-    plan = resize.resized(graph, device, _mode(device))
-    return None if plan is None else _kept(graph, device, plan)
+    found = resize.resized(graph, device, _mode(device))
+    return None if found is None else _kept(graph, device, found)
 
 
-def _kept(graph: PendingGraph, device: Device, plan: Plan) -> tuple[Plan, Runner]:
-    runner = runner_for(graph, plan, device)
+def _kept(graph: PendingGraph, device: Device, found: tuple[Plan, Runner]) -> tuple[Plan, Runner]:
     with _lock:
-        _plans[_key(graph, device)] = (plan, runner)
+        _plans[_key(graph, device)] = found
         while len(_plans) > knobs.PLAN_CACHE.integer():
             _plans.popitem(last=False)
-    return plan, runner
+    return found
 
 
 def find_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:

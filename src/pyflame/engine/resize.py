@@ -1,32 +1,35 @@
 """Plans found again for other extents: a pending graph in, its plan out if one of the same structure was traced.
 
 Lengths of batches, of texts that grow and of episodes are numbers of a graph: of shapes, attributes and strides. Graphs
-that differ in these alone are a family. When a third one comes, planning is run once more with traced numbers
+that differ in these alone are a family. When another one comes, planning is run once more with traced numbers
 (`core/traced.py`) in place of those that differ. All that the plan depends on is known then: the structure, the numbers
 that did not differ, and the outcomes that were noted. Where they hold for another graph, its plan is computed from its
-numbers, in some hundred microseconds; where one does not, it is planned.
+numbers, in some hundred microseconds; where one does not, it is planned. What runs it is made first (`CpuLayout`); the
+plan itself, which only a profile or a report reads, when somebody asks for it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
 from operator import itemgetter
 from typing import Any
 
 from pyflame.core import knobs
 from pyflame.core.locks import lock
 from pyflame.core.traced import Extent, Number, Trace
+from pyflame.engine.build import CpuRunner
+from pyflame.engine.cpu_layout import CpuLayout
+from pyflame.engine.devices import cpu
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import make_plan
 from pyflame.engine.value import Value
 from pyflame.ir import Meta, Node, signature
-from pyflame.ir.kernel import Launch, Plan
+from pyflame.ir.kernel import Plan
 from pyflame.ir.opdef import LEAF
 from pyflame.runtime.base import Device
 
-SEEN = 1  # graphs of a family that are planned before one is traced
+WORTH = 192  # nodes: of a family of so many two are planned before one is traced, which takes as long as five plans
 MAX_TRACED = 16  # traces of a family that are kept: where a kernel changes its way is another
 MAX_TRACES = 64  # that are made of one: beyond that its plans depend on what never comes twice
 MAX_NODES = 1024  # of a graph that is traced: larger ones are cut (engine/portions.py)
@@ -38,8 +41,9 @@ class _Family:
     """What is known of graphs of one structure."""
 
     def __init__(self) -> None:
-        self.seen: list[Numbers] = []
-        self.traced: list[_TracedPlan] = []
+        self.first: Numbers | None = None  # the numbers of the first one
+        self.seen = 0  # that were planned
+        self.traced: list[TracedPlan] = []
         self.traces = 0
 
 
@@ -47,19 +51,18 @@ _families: OrderedDict[tuple[Any, ...], _Family] = OrderedDict()
 _lock = lock()
 
 
-def resized(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> Plan | None:
-    """The plan of a graph from one for other extents, if there is one. `mode`: what else plans depend on."""
+def resized(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> tuple[Plan, CpuRunner] | None:
+    """The plan of a graph from one for other extents, and its runner, if there is one. `mode`: what else plans depend
+    on."""
     if not _traceable(graph, device):
         return None
     structure, numbers = _structure(graph)
     with _lock:
         family = _families.get((*mode, *structure))
-    if family is None:
-        return None
-    for traced in family.traced:
-        plan = traced.plan(numbers)
-        if plan is not None:
-            return plan
+    for traced in family.traced if family is not None else ():
+        layout = traced.layout(numbers)
+        if layout is not None:
+            return layout.plan, CpuRunner(layout.plan, layout.device, layout)
     return None
 
 
@@ -73,15 +76,17 @@ def learn(graph: PendingGraph, device: Device, mode: tuple[Any, ...], plan: Plan
         _families.move_to_end((*mode, *structure))
         while len(_families) > knobs.PLAN_CACHE.integer():
             _families.popitem(last=False)
-        if len(family.seen) < SEEN or numbers in family.seen or family.traces == MAX_TRACES:
-            if numbers not in family.seen:
-                family.seen = [*family.seen, numbers]
+        if family.first is None:
+            family.first = numbers
+        family.seen += 1
+        if family.seen <= 1 + len(graph.order) // WORTH or family.first == numbers or family.traces == MAX_TRACES:
             return
         family.traces += 1
-        before = family.seen[-1]
-    traced = _TracedPlan(graph, device, before, numbers)
-    again = traced.plan(numbers)
-    if again is not None and _same(again, plan):  # else something was decided by what is no number
+    traced = TracedPlan(graph, device, family.first, numbers)
+    layout, planned = traced.layout(numbers), CpuLayout(plan, cpu())
+    # A plan must follow from its graph: what else it follows from, nobody could tell of another one.
+    if layout is not None and (layout.texts, layout.numbers()) == (planned.texts, planned.numbers()):
+        traced.compile()
         with _lock:
             family.traced = [traced, *family.traced[: MAX_TRACED - 1]]
 
@@ -170,7 +175,7 @@ def _traced_in(value: Any) -> bool:
     return isinstance(value, Number) or (type(value) is tuple and any(_traced_in(v) for v in value))
 
 
-class _TracedPlan:
+class TracedPlan:
     """A plan as a function of the numbers in which two graphs of a family differ."""
 
     def __init__(self, graph: PendingGraph, device: Device, before: Numbers, numbers: Numbers) -> None:
@@ -178,73 +183,65 @@ class _TracedPlan:
         for at, pair in enumerate(zip(before, numbers, strict=True)):
             if pair[0] != pair[1]:
                 groups.setdefault(pair, []).append(at)
-        varying = {at for positions in groups.values() for at in positions}
         self._variables = list(groups.values())
-        constant = [at for at in range(len(numbers)) if at not in varying]
-        self._constant = itemgetter(*constant, *constant[:1]) if constant else len  # a tuple of at least two
-        self._constants = self._constant(numbers)
+        varying = {at for positions in self._variables for at in positions}
+        # Two at least of each, so that these give tuples.
+        constant = [at for at in range(len(numbers)) if at not in varying] or [0]
+        self._constant = itemgetter(*constant, constant[0])
+        self._constants = self._constant(numbers) if len(varying) < len(numbers) else None
+        self._varying = [itemgetter(*positions, positions[0]) for positions in self._variables]
         trace = Trace()
         extents = trace.numbers([numbers[positions[0]] for positions in self._variables], Extent)
         filled: list[Any] = list(numbers)
         for positions, extent in zip(self._variables, extents, strict=True):
             for at in positions:
                 filled[at] = extent
-        plan = self._plan = make_plan(_with_numbers(graph, iter(filled)), device)
-        places = tuple([(launch.buffers, launch.output) for launch in plan.launches])
-        self._again = trace.function((replace(plan, launches=()), places), numbers)
+        self._plan = make_plan(_with_numbers(graph, iter(filled)), device)
+        self._layout = CpuLayout(self._plan, cpu())
         self._trace, self._plain = trace, numbers
-        self._launches: Callable[[Sequence[int]], tuple[Launch, ...]] | None = None
+        sizes = self._plan.arena_bytes, self._plan.intermediate_bytes
+        self._again = trace.function((self._layout.numbers(), sizes), numbers)
+        self._plan_again: Callable[[Sequence[int]], Plan] | None = None
 
-    def plan(self, numbers: Numbers) -> Plan | None:
-        """The plan for these numbers, if it would be of the same launches."""
-        if self._constant(numbers) != self._constants:
+    def compile(self) -> None:
+        """Have the kernels at hand: `layout` is asked for where a lock is held."""
+        _ = self._layout.addresses
+
+    def layout(self, numbers: Numbers) -> CpuLayout | None:
+        """What runs the plan for these numbers, if that would be the same launches."""
+        if self._constants is not None and self._constant(numbers) != self._constants:
             return None
         values = []
-        for first, *others in self._variables:
-            value = numbers[first]
-            for at in others:
-                if numbers[at] != value:
-                    return None
+        for get in self._varying:
+            (value, *others) = set(get(numbers))
+            if others:
+                return None
             values.append(value)
         found = self._again(values)
         if found is None:
             return None
-        plan, places = found
-        launches = [
-            _Later(launch, buffers, output, self, values, at)
-            for at, (launch, (buffers, output)) in enumerate(zip(self._plan.launches, places, strict=True))
-        ]
-        return replace(plan, launches=tuple(launches))
+        layout, sizes = found
+        return self._layout.with_numbers(_LaterPlan(self, self._plan, values, sizes), layout)
 
-    def launches(self, values: Sequence[int]) -> tuple[Launch, ...]:
-        """All of the launches, with their kernels."""
-        if self._launches is None:
-            self._launches = self._trace.function(self._plan.launches, self._plain)
-        return self._launches(values)
+    def plan(self, values: Sequence[int]) -> Plan:
+        """All of the plan for these values, of which it is known that they fit."""
+        if self._plan_again is None:
+            self._plan_again = self._trace.function(self._plan, self._plain)
+        return self._plan_again(values)
 
 
-class _Later(Launch):
-    """A launch whose kernel is made when somebody asks for it: who runs a plan does not."""
+_LATER = ("buffers", "launches", "sources", "outputs")
 
-    def __init__(
-        self, like: Launch, buffers: Any, output: Any, of: _TracedPlan, values: Sequence[int], number: int
-    ) -> None:
-        known = {"name": like.name, "ops": like.ops, "implementation": like.implementation, "why": like.why}
-        vars(self).update(known, overwrites_input=like.overwrites_input, starts=like.starts)
-        vars(self).update(buffers=buffers, output=output, _later=(of, values, number))
+
+class _LaterPlan(Plan):
+    """A plan that is made when somebody asks for its launches or buffers: who runs it does not."""
+
+    def __init__(self, of: TracedPlan, like: Plan, values: Sequence[int], sizes: tuple[int, int]) -> None:
+        known = {name: value for name, value in vars(like).items() if name not in _LATER}
+        vars(self).update(known, arena_bytes=sizes[0], intermediate_bytes=sizes[1], _made=lambda: of.plan(values))
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("kernel", "operands", "nbytes", "flops"):
+        if name not in _LATER:
             raise AttributeError(name)
-        of, values, number = vars(self)["_later"]
-        vars(self).update(vars(of.launches(values)[number]))
+        vars(self).update(vars(vars(self)["_made"]()))
         return vars(self)[name]
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two plans, or parts of them, are equal."""
-    if isinstance(one, (Plan, Launch)) or (hasattr(one, "__dataclass_fields__") and type(one) is type(other)):
-        return all(_same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
-    return bool(one == other)

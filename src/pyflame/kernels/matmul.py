@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from pyflame.core.traced import whole
@@ -80,6 +81,7 @@ def isa_of(features: Set[str]) -> Isa:
     return next((isa for isa, needs in _NEEDS.items() if any(need <= features for need in needs)), "plain")
 
 
+@cache
 def geometry(a_dtype: str, b_dtype: str, acc_bytes: int, isa: Isa) -> Geometry:
     """The panel geometry of a build, as the macros of pf_gemm.h choose it."""
     lanes = _VECTOR_BYTES.get(isa, 16) // acc_bytes

@@ -1,0 +1,181 @@
+"""A plan found again for other extents is the plan that would be made for them, and gives what NumPy gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.engine import resize
+from pyflame.engine.build import CpuRunner
+from pyflame.engine.cpu_layout import CpuLayout
+from pyflame.engine.devices import cpu
+from pyflame.engine.evaluate import clear_plans, plan_stats
+from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import make_plan
+from pyflame.ir.kernel import BufferDecl, Launch, Plan
+from pyflame.runtime.base import Device
+
+Array = np.ndarray[Any, Any]
+# On both sides of where plans change: nothing, one, thin products, vectors, panels, the sizes that do not differ, blocks
+# of flat kernels and of rows, chunks.
+LENGTHS = [3, 5, 0, 1, 2, 4, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 24, 25, 31, 32, 33, 63, 64, 65, 100, 130, 257, 513, 1030]
+LONG = [1000, 1001, 4095, 4096, 4097, 16384, 16385, 32768, 65535, 65537, 70001, 131072, 200001]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    clear_plans()
+    yield
+    clear_plans()
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """Plans that were found for other extents. Each is compared with the one that would have been made."""
+    plans: list[Plan] = []
+    plain = resize.resized
+
+    def checked(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> tuple[Plan, CpuRunner] | None:
+        found = plain(graph, device, mode)
+        if found is not None:
+            plan = make_plan(graph.copy(), device)
+            layout = CpuLayout(plan, cpu())
+            assert (found[1]._layout.texts, found[1]._layout.numbers()) == (layout.texts, layout.numbers())
+            _compare(found[0], plan)
+            plans.append(plan)
+        return found
+
+    monkeypatch.setattr(resize, "resized", checked)
+    return plans
+
+
+def _compare(one: Any, other: Any) -> None:
+    """All of two plans, kernels and operands too."""
+    if isinstance(one, (Plan, Launch, BufferDecl)):
+        for field in fields(other):
+            _compare(getattr(one, field.name), getattr(other, field.name))
+    elif isinstance(one, tuple):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            _compare(a, b)
+    else:
+        assert one == other
+
+
+def _numbers(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def _softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _chain(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(n, 8)
+    return pf.relu(pf.tensor(x) * 2.0 + 1.0) - pf.arange(8), np.maximum(x * 2 + 1, 0) - np.arange(8)
+
+
+def _rows(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(n, 33)
+    return pf.softmax(pf.tensor(x), -1).sum(0), _softmax(x).sum(0)
+
+
+def _sums(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(n, 5)
+    y = pf.tensor(x)
+    return pf.cat([y.sum(0), (y * y).sum().reshape(1)]), np.append(x.sum(0), (x * x).sum())
+
+
+def _along(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(6, n)
+    y = pf.tensor(x)
+    return (y - y.sum(1, keepdim=True)).T.reshape(-1), (x - x.sum(1, keepdims=True)).T.reshape(-1)
+
+
+def _products(n: int) -> tuple[pf.Tensor, Array]:
+    x, w = _numbers(n, 24), _numbers(24, 48)
+    return pf.relu(pf.tensor(x) @ pf.tensor(w) + 1.0), np.maximum(x @ w + 1, 0)
+
+
+def _inner(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(n, 7)
+    return pf.tensor(x).T @ pf.tensor(x), x.T @ x
+
+
+def _batches(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(n, 3, 40)
+    y = pf.tensor(x)
+    return (y @ y.transpose(1, 2)).sum(-1), (x @ x.transpose(0, 2, 1)).sum(-1)
+
+
+def _joined(n: int) -> tuple[pf.Tensor, Array]:
+    x, y = _numbers(2, n), _numbers(2, n + 3)
+    return pf.cat([pf.tensor(x), pf.tensor(y)], 1).flip(1) * 2, np.concatenate([x, y], 1)[:, ::-1] * 2
+
+
+def _gathered(n: int) -> tuple[pf.Tensor, Array]:
+    table, at = _numbers(11, 16), np.arange(n) * 7 % 11
+    return (pf.tensor(table)[pf.tensor(at)] + 1).reshape(n, 4, 4).sum(2), (table[at] + 1).reshape(n, 4, 4).sum(2)
+
+
+def _sliced(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(n + 2, 6)
+    y = pf.tensor(x) * 3
+    return y[2:] - y[:-2], x[2:] * 3 - x[:-2] * 3
+
+
+def _sorted(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(3, n)
+    return pf.sort(pf.tensor(x) * 2, -1)[0].cumsum(-1), np.sort(x * 2, -1).cumsum(-1)
+
+
+def _written(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(n + 4, 4)
+    y = pf.tensor(x) + 1
+    y[1 : n + 1] = y[1 : n + 1] * 2
+    z = x + 1
+    z[1 : n + 1] *= 2
+    return y.exp(), np.exp(z)
+
+
+def _attended(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(1, 2, n, 16)
+    y = pf.tensor(x)
+    scores = np.einsum("bhid,bhjd->bhij", x, x) / 4
+    weights = _softmax(scores) if n else scores
+    return pf.nn.functional.scaled_dot_product_attention(y, y, y), np.einsum("bhij,bhjd->bhid", weights, x)
+
+
+def _normed(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(2, n, 32)
+    mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return pf.nn.functional.layer_norm(pf.tensor(x), (32,)), (x - mean) / np.sqrt(var + 1e-5)
+
+
+Program = Callable[[int], tuple[pf.Tensor, Array]]
+PROGRAMS: list[Program] = [
+    _chain, _rows, _sums, _along, _products, _inner, _batches, _joined, _gathered, _sliced, _sorted, _written, _attended,
+    _normed,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__.strip("_"))
+def test_all_lengths(program: Program, found: list[Plan]) -> None:
+    for n in LENGTHS:
+        ours, wanted = program(n)
+        np.testing.assert_allclose(ours.numpy(), wanted, 1e-3, 2e-3, err_msg=f"length {n}")
+    assert len(found) > len(LENGTHS) // 3
+
+
+@pytest.mark.parametrize("program", [_chain, _rows, _sums, _along, _joined], ids=lambda p: p.__name__.strip("_"))
+def test_long_ones(program: Program, found: list[Plan]) -> None:
+    for n in LONG:
+        ours, wanted = program(n)
+        np.testing.assert_allclose(ours.numpy(), wanted, 2e-3, 2e-2, err_msg=f"length {n}")
+    assert found
