@@ -21,9 +21,11 @@ from pyflame.ir.kernel import BufferDecl, Launch, Plan
 from pyflame.runtime.base import Device
 
 Array = np.ndarray[Any, Any]
-# On both sides of where plans change: nothing, one, thin products, vectors, panels, the sizes that do not differ, blocks
-# of flat kernels and of rows, chunks.
-LENGTHS = [3, 5, 0, 1, 2, 4, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 24, 25, 31, 32, 33, 63, 64, 65, 100, 130, 257, 513, 1030]
+# On both sides of where plans change: nothing, one, thin products, vectors, panels, sizes that do not differ, blocks of
+# flat kernels and of rows, chunks.
+LENGTHS = [
+    3, 5, 0, 1, 2, 4, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 24, 25, 31, 32, 33, 63, 64, 65, 100, 130, 257, 513, 1030,
+]  # fmt: skip
 LONG = [1000, 1001, 4095, 4096, 4097, 16384, 16385, 32768, 65535, 65537, 70001, 131072, 200001]
 
 
@@ -72,8 +74,8 @@ def _numbers(*shape: int) -> Array:
 
 
 def _softmax(x: Array) -> Array:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+    e: Array = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)  # type: ignore[no-any-return]
 
 
 def _chain(n: int) -> tuple[pf.Tensor, Array]:
@@ -95,7 +97,7 @@ def _sums(n: int) -> tuple[pf.Tensor, Array]:
 def _along(n: int) -> tuple[pf.Tensor, Array]:
     x = _numbers(6, n)
     y = pf.tensor(x)
-    return (y - y.sum(1, keepdim=True)).T.reshape(-1), (x - x.sum(1, keepdims=True)).T.reshape(-1)
+    return (y - y.sum(1, keepdims=True)).T.reshape(-1), (x - x.sum(1, keepdims=True)).T.reshape(-1)
 
 
 def _products(n: int) -> tuple[pf.Tensor, Array]:
@@ -160,8 +162,8 @@ def _normed(n: int) -> tuple[pf.Tensor, Array]:
 
 Program = Callable[[int], tuple[pf.Tensor, Array]]
 PROGRAMS: list[Program] = [
-    _chain, _rows, _sums, _along, _products, _inner, _batches, _joined, _gathered, _sliced, _sorted, _written, _attended,
-    _normed,
+    _chain, _rows, _sums, _along, _products, _inner, _batches, _joined, _gathered, _sliced, _sorted, _written,
+    _attended, _normed,
 ]  # fmt: skip
 
 
@@ -179,3 +181,68 @@ def test_long_ones(program: Program, found: list[Plan]) -> None:
         ours, wanted = program(n)
         np.testing.assert_allclose(ours.numpy(), wanted, 2e-3, 2e-2, err_msg=f"length {n}")
     assert found
+
+
+def _model(length: int) -> list[list[float]]:
+    """A transformer, and its gradients."""
+    pf.manual_seed(0)
+    layer = pf.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    out = layer(pf.tensor(_numbers(2, length, 16)))
+    (out * out).sum().backward()
+    return [out.flatten().tolist(), *[p.grad.flatten().tolist() for p in layer.parameters()]]
+
+
+def test_gradients_of_a_model(found: list[Plan]) -> None:
+    lengths = [4, 9, 14, 40, 41, 42, 70]
+    ours = [_model(n) for n in lengths]
+    assert found
+    clear_plans()
+    for n, resized in zip(lengths, ours, strict=True):
+        assert _model(n) == resized, f"length {n}"
+
+
+def test_no_length_is_planned_after_a_few(found: list[Plan]) -> None:
+    def step(n: int) -> None:
+        x = pf.tensor(_numbers(n, 64))
+        pf.softmax(pf.relu(x @ x.T) * 0.5, -1).sum().item()
+
+    for n in (200, 201, 202):
+        step(n)
+    before = plan_stats.misses
+    for n in range(203, 230):
+        step(n)
+    assert plan_stats.misses == before
+
+
+def test_graphs_that_differ_in_more_than_numbers_are_planned(found: list[Plan]) -> None:
+    x = _numbers(6, 4)
+    for n in (1, 2, 3, 4, 5):
+        y = pf.tensor(x[:n])
+        for made, wanted in (
+            (y.sum(0), x[:n].sum(0)),
+            (y.sum(1), x[:n].sum(1)),
+            (pf.tensor(x[:n].astype(np.float64)).sum(0), x[:n].sum(0)),
+            (y.T.contiguous().sum(0), x[:n].sum(1)),
+        ):
+            np.testing.assert_allclose(made.numpy(), wanted, 1e-5, 1e-5)
+
+
+def test_a_plan_for_other_extents_can_be_looked_at() -> None:
+    for n in (5, 6, 7):
+        pf.softmax(pf.tensor(_numbers(n, 40)), -1).numpy()
+    with pf.profile() as seen:
+        pf.softmax(pf.tensor(_numbers(8, 40)), -1).numpy()
+    assert [(k.calls, k.bytes) for k in seen.kernels] == [(1, 2 * 4 * 8 * 40)]
+    assert (seen.compile.plan_misses, seen.compile.plan_hits) == (0, 1)
+
+
+def test_what_cannot_be_traced_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise TypeError("whole numbers alone")
+
+    monkeypatch.setattr(resize, "TracedPlan", broken)
+    (pf.tensor(_numbers(5, 3)) * 2).numpy()
+    with pytest.warns(RuntimeWarning, match="whole numbers alone"):
+        doubled = (pf.tensor(_numbers(6, 3)) * 2).numpy()
+    np.testing.assert_array_equal(doubled, _numbers(6, 3) * 2)
+    np.testing.assert_array_equal((pf.tensor(_numbers(7, 3)) * 2).numpy(), _numbers(7, 3) * 2)

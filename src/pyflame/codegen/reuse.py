@@ -1,7 +1,7 @@
 """The text of a kernel found again for other extents: kernel in, what a generator makes of it out.
 
-A generator is run once with traced numbers (`core/traced.py`) in place of a kernel's extents, strides and other numbers.
-So all that the text depends on is known: the kernel's structure and what was noted. A kernel of this structure for which
+A generator is run once with traced numbers (`core/traced.py`) in place of a kernel's extents, strides and others. So
+all that the text depends on is known: the kernel's structure and what was noted. A kernel of this structure for which
 all of that holds has the same text, and its arguments are computed from its own numbers.
 """
 

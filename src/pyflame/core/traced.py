@@ -142,7 +142,7 @@ class Number:
         return format(self.fixed(), form)
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
-        return self // other, self % other  # type: ignore[operator]
+        return self // other, self % other
 
     def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
         return other // self, other % self
@@ -161,10 +161,10 @@ class Number:
 
 
 class Extent(Number):
-    """A traced integer that may be part of a key, beside the plain ones: it is equal to numbers of its trace alone.
+    """A traced integer that may be part of a key: it is equal to numbers of its trace alone.
 
-    So tables that outlive a trace never mix the two. Keys are for finding what is the same; where a plan is looked up by
-    an integer in a table of plain ones, that has to be `fixed` first.
+    So tables that outlive a trace never mix these with plain ones. Keys are for finding what is the same; what is
+    looked up in a table by a plain integer has to be `fixed` first.
     """
 
     __slots__ = ()
@@ -276,4 +276,4 @@ def _parts(value: Any) -> tuple[Any, ...]:
         return ()
     if is_dataclass(kind):
         return tuple([getattr(value, f.name) for f in fields(kind)])
-    return value.__getnewargs__() if hasattr(kind, "__getnewargs__") else ()  # type: ignore[no-any-return]
+    return value.__getnewargs__() if hasattr(kind, "__getnewargs__") else ()

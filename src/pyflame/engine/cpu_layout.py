@@ -34,7 +34,10 @@ def _first_writes(plan: Plan) -> dict[int, int]:
 
 
 class CpuLayout:
-    """Kernels find buffers through slots: the inputs, the outputs, the arena and the launches' own scratch, in that order."""
+    """The integers of a plan's run.
+
+    Kernels find buffers through slots: the inputs, the outputs, the arena and the launches' own scratch, in that order.
+    """
 
     def __init__(self, plan: Plan, device: CPUDevice) -> None:
         self.plan = plan
@@ -53,10 +56,12 @@ class CpuLayout:
         self.slots = binding.arena + 2 + len(self.starts)
         self.cells: list[int] = []  # of each launch the (slot, byte offset) of its buffers, then its arguments
         self.spans: list[int] = []  # of each row iterations and grain
-        # of each row: its function, by text and phase; buffers; where in the cells its slots and arguments begin; launch
+        # of each row: its function, by text and phase; buffers; where its slots and arguments begin; launch
         self.rows: list[tuple[int, int, int, int, int, int]] = []
         self.epilogues: list[int] = []  # cells that hold the address of an epilogue
-        first_row = [self._add(number, launch, s) for number, (launch, s) in enumerate(zip(plan.launches, sources, strict=False))]
+        first_row = [
+            self._add(number, launch, s) for number, (launch, s) in enumerate(zip(plan.launches, sources, strict=False))
+        ]
         self.overwrites = {p: [*first_row, len(self.rows)][n] for p, n in _first_writes(plan).items()}
 
     @cached_property

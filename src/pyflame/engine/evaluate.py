@@ -215,7 +215,10 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
 def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
     """The plan of a graph that was planned with other extents, and its runner."""
     found = resize.resized(graph, device, _mode(device))
-    return None if found is None else _kept(graph, device, found)
+    if found is None:
+        return None
+    plan_stats.hits += 1
+    return _kept(graph, device, found)
 
 
 def _kept(graph: PendingGraph, device: Device, found: tuple[Plan, Runner]) -> tuple[Plan, Runner]:

@@ -10,6 +10,7 @@ plan itself, which only a profile or a report reads, when somebody asks for it.
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
@@ -82,7 +83,17 @@ def learn(graph: PendingGraph, device: Device, mode: tuple[Any, ...], plan: Plan
         if family.seen <= 1 + len(graph.order) // WORTH or family.first == numbers or family.traces == MAX_TRACES:
             return
         family.traces += 1
-    traced = TracedPlan(graph, device, family.first, numbers)
+        before = family.first
+    try:
+        traced = TracedPlan(graph, device, before, numbers)
+    except Exception as error:  # the graph was planned before without one, so its results are not at stake
+        warnings.warn(
+            f"a plan cannot be used for other sizes, each of which is planned: {type(error).__name__}: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        family.traces = MAX_TRACES
+        return
     layout, planned = traced.layout(numbers), CpuLayout(plan, cpu())
     # A plan must follow from its graph: what else it follows from, nobody could tell of another one.
     if layout is not None and (layout.texts, layout.numbers()) == (planned.texts, planned.numbers()):

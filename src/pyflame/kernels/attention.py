@@ -82,9 +82,7 @@ def attention_plan(
 
 
 @whole
-def _tasks(
-    queries: int, keys: int, heads: int, share: int, cols: int, backward: bool, workers: int
-) -> tuple[int, int]:
+def _tasks(queries: int, keys: int, heads: int, share: int, cols: int, backward: bool, workers: int) -> tuple[int, int]:
     """Queries at a time, and tasks of a head."""
     panels = min(_PANELS, -(-queries // cols))
     if backward:
