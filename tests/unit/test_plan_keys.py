@@ -298,8 +298,9 @@ def test_assignments_that_read_what_they_overwrite() -> None:
         np.testing.assert_allclose(x.numpy(), array, rtol=1e-6)
 
 
-def test_items_of_a_batch_that_differ_are_planned_one_by_one() -> None:
-    """Where each image is flipped or not there are as many graphs of a batch as batches."""
+def test_items_of_a_batch_that_differ_are_planned_by_kind() -> None:
+    """Where each image is flipped or not there are as many graphs of a batch as batches. Images of a kind are computed
+    together, 8, 4, 2 or 1 of them."""
     rng = np.random.default_rng(0)
     array = rng.standard_normal((16, 3, 9, 9)).astype(np.float32)
     images = pf.tensor(array)
@@ -309,10 +310,10 @@ def test_items_of_a_batch_that_differ_are_planned_one_by_one() -> None:
         return [((p[:, :, ::-1] if t else p) - 0.5) / 0.25 for p, t in zip(parts, turned, strict=True)]
 
     misses = []
-    for _ in range(8):
+    for _ in range(20):
         turned, offsets = rng.random(16) < 0.5, rng.integers(4, size=16).tolist()
         before = plan_stats.misses
         got = pf.stack(batch(images, turned, offsets)).numpy()
         misses.append(plan_stats.misses - before)
         np.testing.assert_allclose(got, np.stack(batch(array, turned, offsets)), rtol=1e-6)
-    assert misses[3:] == [0] * 5
+    assert sum(misses) <= 2 * 4 and misses[10:] == [0] * 10

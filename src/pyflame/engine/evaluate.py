@@ -26,10 +26,11 @@ from pyflame.engine import resize
 from pyflame.engine.commit import write_all
 from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
+from pyflame.engine.host import joined
 from pyflame.engine.launch import NumpyRunner, Runner, run_and_commit, runner_for
 from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
-from pyflame.engine.portions import FREE, portions
+from pyflame.engine.portions import FREE, parts_of_joined, portions
 from pyflame.engine.report import debug_print
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import F, Node
@@ -108,6 +109,8 @@ def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | lis
     with device.lock:
         left = [n for n in nodes if n.op.kind not in (LEAF, CONST)]
         views = {n: value for n in left if n.op.kind == MOVEMENT and (value := view_of_memory(n)) is not None}
+        if len(left) == 1 and left[0].op.name == "cat" and (value := joined(left[0])) is not None:
+            views[left[0]] = value
         if views:
             write_all(as_leaves(list(views), list(views.values())))
             left = [n for n in left if n not in views]
@@ -132,17 +135,18 @@ def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
 
     The null device is asked for plans, not for results.
     """
-    size = len(graph.order)
-    if size < _SMALL or device.id.kind == "null":
+    size, key = len(graph.order), graph.key
+    if device.id.kind == "null":
         return []
-    varied = size < knobs.CUT_GRAPHS.integer()
-    if varied and not _varies(graph):
-        return []
-    key = graph.key
     with _lock:
         seen, cuts = _cuts.pop(key, (0, None))
+    end = len(key) - len(graph.outputs) - len(graph.owned) - 1
+    if cuts is None and device.id is CPU:
+        cuts = parts_of_joined(graph.order, key[:end]) or None
     if cuts is None:
-        end = len(key) - len(graph.outputs) - len(graph.owned) - 1
+        varied = size < knobs.CUT_GRAPHS.integer()
+        if size < _SMALL or (varied and not _varies(graph)):
+            return []
         cuts = portions(graph.order, key[:end], key[end + 1 : end + 1 + len(graph.outputs)], varied)
     with _lock:
         _cuts[key] = seen + 1, cuts

@@ -1,4 +1,5 @@
-"""Single numbers that need no plan: elements of what is in the host's memory, and whole numbers made of a few of them.
+"""What needs no plan: elements of what is in the host's memory, whole numbers made of a few of them, and small tensors
+put together of others.
 
 `values[i].item()` and `text[i : i + 32]` with a tensor i are reads of a few bytes; planned, locked, bound and launched
 they would cost a hundred times as much. Whole numbers are exact in Python, so what is computed here is what a kernel
@@ -9,11 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import operator
+from math import prod
 from typing import Any
 
 from pyflame.core.device import CPU
 from pyflame.core.dtype import DType, bool_, float32, float64, int8, int16, int32, int64, uint8
-from pyflame.engine.devices import get_device
+from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, Node
@@ -27,6 +29,7 @@ _TYPES: dict[DType, Any] = {
 _WHOLE = {OPS["add"]: operator.add, OPS["sub"]: operator.sub, OPS["mul"]: operator.mul}
 _SLICE, _RESHAPE = OPS["slice"], OPS["reshape"]
 _DEEP = 4  # ops above each other
+_SMALL = 1 << 20  # bytes that are copied while others wait
 
 
 def number(node: Node) -> Any:
@@ -51,6 +54,26 @@ def _number(node: Node, deep: int) -> Any:
         return None
     one, other = _number(srcs[0], deep - 1), _number(srcs[1], deep - 1)
     return None if one is None or other is None else wrap_int(compute(one, other), dtype)
+
+
+def joined(node: Node) -> Value | None:
+    """A cat of parts that lie in the host's memory, one behind the other; None where that takes more than a few copies.
+
+    For each number of parts there would be another plan, each with that many pointers. The caller holds the lock.
+    """
+    srcs, meta = node.srcs, node.meta
+    if meta.device is not CPU or not 0 < meta.nbytes <= _SMALL or prod(meta.shape[: node.attrs[0]]) != 1:
+        return None
+    values = [view_of_memory(s) for s in srcs if s.meta.dtype is meta.dtype]
+    if len(values) != len(srcs) or any(v is None or v.strides is not None for v in values):
+        return None
+    storage = cpu().allocate(meta.nbytes)
+    at = storage.address
+    for source, value in zip(srcs, values, strict=True):
+        assert value is not None
+        ctypes.memmove(at, value.host_address, source.meta.nbytes)
+        at += source.meta.nbytes
+    return Value(storage)
 
 
 def _address(node: Node) -> int | None:

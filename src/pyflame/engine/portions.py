@@ -16,14 +16,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
-from pyflame.ir import Node
+from pyflame.ir import OPS, Node
 from pyflame.ir.opdef import CONST, IOTA, LEAF, MOVEMENT
 
 PORTION = 64  # nodes of a portion, at least
 MOST = 512  # nodes between two cuts: beyond that they are no loop
 TURNS = 4  # that a loop has at least
+MANY = 8  # parts that are put together, and that are evaluated together
+KINDS = 4  # of such parts, at most
 DEPTH = 3  # steps below a node that tell its kind
 
+_CAT = OPS["cat"]
 FREE = (LEAF, CONST, IOTA, MOVEMENT)  # nothing to compute
 
 
@@ -55,6 +58,37 @@ def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int], 
         needed = dict.fromkeys([shown[at] for at in program[begin + 1 : end + 1] if last[at] > end])
         groups.append([at for at in needed if not free[at]])
     return [group for group in groups if group]
+
+
+def parts_of_joined(order: Sequence[Node], key: Sequence[int]) -> list[list[int]]:
+    """Positions of nodes to evaluate together, in turn, where many parts are put together, as items of a dataset and
+    numbers of an episode are: the parts, as many of a kind together as come in any number of them, then the whole.
+
+    None where hardly two parts are alike, as those of a recurrence are not.
+    """
+    sources, numbers = _sources(key), [number for number in key if number < 0]
+    shown, read = _seen_through(order, sources), {source for of in sources for source in of}
+    below: list[int] = []  # of each node, a number for all that it is made of
+    for number, of in zip(numbers, sources, strict=True):
+        below.append(hash((number, *[below[s] for s in of])))
+    groups: list[list[int]] = []
+    for at, node in enumerate(order):
+        if node.op is not _CAT or len(sources[at]) < MANY:
+            continue
+        alike: defaultdict[int, list[int]] = defaultdict(list)
+        for part in dict.fromkeys([shown[s] for s in sources[at]]):
+            if order[part].op.kind not in FREE:
+                alike[below[part]].append(part)
+        if len(alike) > KINDS:
+            continue
+        for parts in alike.values():
+            while parts:
+                count = min(MANY, 1 << len(parts).bit_length() - 1)
+                groups.append(parts[:count])
+                del parts[:count]
+        if at in read:
+            groups.append([at])
+    return groups
 
 
 def _regular(program: Sequence[int], ends: Sequence[int], numbers: Sequence[int]) -> bool:
