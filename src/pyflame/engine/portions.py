@@ -66,15 +66,16 @@ def parts_of_joined(order: Sequence[Node], key: Sequence[int]) -> list[list[int]
 
     None where hardly two parts are alike, as those of a recurrence are not.
     """
+    wide = [at for at, node in enumerate(order) if node.op is _CAT and len(node.srcs) >= MANY]
+    if not wide:
+        return []
     sources, numbers = _sources(key), [number for number in key if number < 0]
     shown, read = _seen_through(order, sources), {source for of in sources for source in of}
     below: list[int] = []  # of each node, a number for all that it is made of
     for number, of in zip(numbers, sources, strict=True):
         below.append(hash((number, *[below[s] for s in of])))
     groups: list[list[int]] = []
-    for at, node in enumerate(order):
-        if node.op is not _CAT or len(sources[at]) < MANY:
-            continue
+    for at in wide:
         alike: defaultdict[int, list[int]] = defaultdict(list)
         for part in dict.fromkeys([shown[s] for s in sources[at]]):
             if order[part].op.kind not in FREE:
