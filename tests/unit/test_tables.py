@@ -11,6 +11,7 @@ import pyflame as pf
 from pyflame.engine import evaluate
 from pyflame.ir import opdef
 from pyflame.ir.node import Meta
+from pyflame.tensor import basic_index
 
 
 def _sizes() -> tuple[int, ...]:
@@ -23,6 +24,7 @@ def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pyte
     monkeypatch.setattr(opdef, "MAX_KNOWN", 300)
     monkeypatch.setattr(opdef, "_signatures", {})
     monkeypatch.setattr(opdef, "_old_signatures", {})
+    monkeypatch.setattr(basic_index, "_MAX_KNOWN", 50)
     monkeypatch.setattr(opdef, "_inferred", {})
     monkeypatch.setattr(opdef, "_old_inferred", {})
     monkeypatch.setenv("PYFLAME_PLAN_CACHE", "20")

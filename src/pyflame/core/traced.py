@@ -8,6 +8,7 @@ depends on. `Trace.function` writes it down as Python: the outcomes one by one, 
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
@@ -50,6 +51,12 @@ class Trace:
     def hashed(self, name: str, value: int) -> None:
         """What is part of a key. Keys that differ are not compared: those that differ here have to differ again."""
         self._hashed[name] = value
+
+    def ended(self) -> Trace:
+        """All that was noted, and this one without it: its numbers live on in tables of what was looked up lately."""
+        out = copy.copy(self)
+        self.__init__()  # type: ignore[misc]
+        return out
 
     def function(self, result: Any, plain: Sequence[int] = ()) -> Callable[[Sequence[int]], Any]:
         """Gives for other integers what `result` is for these, or None where something was decided otherwise.
@@ -207,13 +214,17 @@ _Operand = tuple[Any, str, tuple[str, ...]]
 
 
 def _operand(of: Any) -> _Operand:
-    return (of.value, of.name, (of.name,)) if isinstance(of, Number) else (of, repr(of), ())
+    if isinstance(of, Number):
+        return of.value, of.name, (of.name,)
+    return of, repr(of) if isinstance(of, int) else f"float({repr(of)!r})", ()  # inf and nan are no literals
 
 
 def _computed(sign: str, swapped: bool) -> Callable[[Number, Any], Any]:
     function = _SIGNS[sign]
 
     def method(self: Number, other: Any) -> Any:
+        if not isinstance(other, (int, float, Number)):
+            return NotImplemented  # a tuple, which asks for an index then
         if type(other) is int and ((sign, other) in _NOTHING_DONE and (not swapped or sign in "+*")):
             return self
         if type(other) is int and other == 0 and sign == "*":

@@ -32,6 +32,7 @@ from pyflame.runtime.base import Device
 
 WORTH = 192  # nodes: of a family of so many two are planned before one is traced, which takes as long as five plans
 MAX_TRACED = 16  # traces of a family that are kept: where a kernel changes its way is another
+MAX_KEPT = 256  # of all families; one of a hundred nodes takes some 300 KB
 MAX_TRACES = 64  # that are made of one: beyond that its plans depend on what never comes twice
 MAX_NODES = 1024  # of a graph that is traced: larger ones are cut (engine/portions.py)
 
@@ -47,6 +48,16 @@ class _Family:
         self.traced: list[TracedPlan] = []
         self.traces = 0
 
+    def before(self, numbers: Numbers, nodes: int) -> Numbers | None:
+        """Other numbers to compare these with, if a graph of so many nodes shall be traced."""
+        if self.first is None:
+            self.first = numbers
+        self.seen += 1
+        if self.seen <= 1 + nodes // WORTH or self.first == numbers or self.traces == MAX_TRACES:
+            return None
+        self.traces += 1
+        return self.first
+
 
 _families: OrderedDict[tuple[Any, ...], _Family] = OrderedDict()
 _lock = lock()
@@ -60,6 +71,8 @@ def resized(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> tuple
     structure, numbers = _structure(graph)
     with _lock:
         family = _families.get((*mode, *structure))
+        if family is not None:
+            _families.move_to_end((*mode, *structure))
     for traced in family.traced if family is not None else ():
         layout = traced.layout(numbers)
         if layout is not None:
@@ -77,29 +90,24 @@ def learn(graph: PendingGraph, device: Device, mode: tuple[Any, ...], plan: Plan
         _families.move_to_end((*mode, *structure))
         while len(_families) > knobs.PLAN_CACHE.integer():
             _families.popitem(last=False)
-        if family.first is None:
-            family.first = numbers
-        family.seen += 1
-        if family.seen <= 1 + len(graph.order) // WORTH or family.first == numbers or family.traces == MAX_TRACES:
-            return
-        family.traces += 1
-        before = family.first
+        before = family.before(numbers, len(graph.order))
+    if before is None:
+        return
     try:
         traced = TracedPlan(graph, device, before, numbers)
     except Exception as error:  # the graph was planned before without one, so its results are not at stake
+        family.traces = MAX_TRACES
         warnings.warn(
             f"a plan cannot be used for other sizes, each of which is planned: {type(error).__name__}: {error}",
             RuntimeWarning,
             stacklevel=2,
         )
-        family.traces = MAX_TRACES
         return
-    layout, planned = traced.layout(numbers), CpuLayout(plan, cpu())
-    # A plan must follow from its graph: what else it follows from, nobody could tell of another one.
-    if layout is not None and (layout.texts, layout.numbers()) == (planned.texts, planned.numbers()):
-        traced.compile()
+    if traced.gives(plan, numbers):
         with _lock:
             family.traced = [traced, *family.traced[: MAX_TRACED - 1]]
+            while sum(len(f.traced) for f in _families.values()) > MAX_KEPT:
+                _families.popitem(last=False)
 
 
 def forget() -> None:
@@ -110,7 +118,7 @@ def forget() -> None:
 
 def _traceable(graph: PendingGraph, device: Device) -> bool:
     """GPUs are left out: their libraries try out each shape."""
-    return device.gpu is None and device.id.kind == "cpu" and len(graph.order) <= MAX_NODES
+    return device.id.kind == "cpu" and not device.interprets and len(graph.order) <= MAX_NODES
 
 
 def _structure(graph: PendingGraph) -> tuple[tuple[Any, ...], Numbers]:
@@ -209,14 +217,19 @@ class TracedPlan:
                 filled[at] = extent
         self._plan = make_plan(_with_numbers(graph, iter(filled)), device)
         self._layout = CpuLayout(self._plan, cpu())
-        self._trace, self._plain = trace, numbers
+        self._trace, self._plain = trace.ended(), numbers
         sizes = self._plan.arena_bytes, self._plan.intermediate_bytes
-        self._again = trace.function((self._layout.numbers(), sizes), numbers)
+        self._again = self._trace.function((self._layout.numbers(), sizes), numbers)
         self._plan_again: Callable[[Sequence[int]], Plan] | None = None
 
-    def compile(self) -> None:
-        """Have the kernels at hand: `layout` is asked for where a lock is held."""
+    def gives(self, plan: Plan, numbers: Numbers) -> bool:
+        """Whether it gives this plan for the numbers that it was made with. Where it does not, something was decided by
+        what is no number of the graph. Kernels are compiled then: `layout` is asked for where a lock is held."""
+        found, planned = self.layout(numbers), CpuLayout(plan, cpu())
+        if found is None or (found.texts, found.numbers()) != (planned.texts, planned.numbers()):
+            return False
         _ = self._layout.addresses
+        return True
 
     def layout(self, numbers: Numbers) -> CpuLayout | None:
         """What runs the plan for these numbers, if that would be the same launches."""
