@@ -246,3 +246,11 @@ def test_what_cannot_be_traced_is_planned(monkeypatch: pytest.MonkeyPatch) -> No
         doubled = (pf.tensor(_numbers(6, 3)) * 2).numpy()
     np.testing.assert_array_equal(doubled, _numbers(6, 3) * 2)
     np.testing.assert_array_equal((pf.tensor(_numbers(7, 3)) * 2).numpy(), _numbers(7, 3) * 2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_size_that_becomes_a_value_is_planned_each_time() -> None:
+    for classes in (3, 4, 5, 9):
+        x, target = _numbers(7, classes), np.arange(7) % classes
+        ours = pf.nn.functional.cross_entropy(pf.tensor(x), pf.tensor(target)).item()
+        assert ours == pytest.approx(-np.log(_softmax(x)[np.arange(7), target]).mean(), 1e-5)

@@ -32,6 +32,7 @@ from pyflame.core.errors import DTypeError, type_name
 from pyflame.core.parameters import parameters, positional
 from pyflame.core.shape import broadcast_shapes
 from pyflame.core.state import state
+from pyflame.core.traced import Number
 from pyflame.ir.node import Meta, Node
 from pyflame.ir.opdef import CONST, ELEMENTWISE, INLINE, OPS, OpDef, Rule, apply, register, signature
 
@@ -236,6 +237,7 @@ def elementwise(
                 args, alpha = bound.args, bound.kwargs.get("alpha", 1)
                 if alpha != 1:
                     args = (args[0], OPS["mul"].fn(args[1], alpha))
+            args = tuple([a.fixed() if isinstance(a, Number) else a for a in args])  # values are data of a plan
             common = common_dtype(name, args)
             if common.is_complex and not options.get("takes_complex"):
                 return _complex_form(name, args)
