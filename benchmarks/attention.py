@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import pyflame as pf
-from benchmarks.peers import have
+from benchmarks.peers import have, torch_has_bf16
 from benchmarks.timing import Result, measure
 
 SHAPES = ((8, 6, 256, 64, True), (1, 8, 2048, 64, False))
@@ -68,12 +68,13 @@ def run() -> list[Result]:
         flops = 4 * batch * heads * time**2 * size / (2 if causal else 1)
         for dtype, reach in REACH.items():
             ours = _ours(x, g, dtype, causal)
-            theirs = _torch(x, g, dtype, causal) if have("torch") else (None, None)
+            peer = have("torch") if dtype == "float32" else torch_has_bf16()
+            theirs = _torch(x, g, dtype, causal) if peer else (None, None)
             shape = f"B={batch} H={heads} T={time} D={size}{' causal' if causal else ''} {dtype}"
-            for name, amount, fn, peer in zip(
+            for name, amount, fn, other in zip(
                 ("attention", "attention fwd+bwd"), (flops, 3.5 * flops), ours, theirs, strict=True
             ):
-                contenders = {"pyflame": fn} | ({"torch": peer} if peer else {})
+                contenders = {"pyflame": fn} | ({"torch": other} if other else {})
                 seconds = measure(contenders, rounds=15, budget=2.0)
                 results.append(Result(f"{name} {shape}", amount, "GFLOP/s", seconds, reach))
     return results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import pyflame as pf
-from benchmarks.peers import have, jax_contender, torch_contenders
+from benchmarks.peers import jax_contender, torch_contenders, torch_has_bf16
 from benchmarks.timing import Result, measure
 
 
@@ -27,11 +27,10 @@ def run() -> list[Result]:
     a = np.random.default_rng(0).standard_normal((n, n), dtype=np.float32)
     ta, tb = pf.tensor(a, dtype=pf.bfloat16), pf.tensor(a.T.copy(), dtype=pf.bfloat16)
     contenders = {"pyflame": lambda: pf.eval(product(ta, tb))}
-    if have("torch"):
+    if torch_has_bf16():
         import torch
 
         ba, bb = torch.from_numpy(a).bfloat16(), torch.from_numpy(a.T.copy()).bfloat16()
-        if torch.ops.mkldnn._is_mkldnn_bf16_supported():  # without that a product takes it minutes
-            contenders["torch"] = lambda: ba @ bb
+        contenders["torch"] = lambda: ba @ bb
     results.append(Result(f"matmul {n} bf16", 2 * n**3, "GFLOP/s", measure(contenders, budget=1.0), 0.7))
     return results

@@ -13,6 +13,15 @@ def have(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+def torch_has_bf16() -> bool:
+    """Whether torch is here and has fast products of bfloat16 on this CPU: one of 2048 takes it minutes otherwise."""
+    if not have("torch"):
+        return False
+    import torch
+
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def torch_tensor(array: np.ndarray[Any, Any], device: str = "cpu") -> Any:
     """A copy of an array. NumPy's bfloat16 is nothing that torch knows: it goes there as int16."""
     import torch

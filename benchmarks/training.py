@@ -14,7 +14,7 @@ import numpy as np
 
 import pyflame as pf
 from benchmarks import jax_models, torch_models
-from benchmarks.peers import have
+from benchmarks.peers import have, torch_has_bf16
 from benchmarks.timing import Result, measure
 from pyflame import nn, optim
 
@@ -81,7 +81,7 @@ def jax_step(make: Callable[[], Any], x: Any, y: Any, blocking: bool = True) -> 
 def peers(torch_model: Callable[[], Any], jax_model: Callable[[], Any], x: Any, y: Any, low: bool) -> dict[str, Any]:
     """torch eager and compiled, jax.jit, where they are installed."""
     found: dict[str, Any] = {}
-    if have("torch"):
+    if torch_has_bf16() if low else have("torch"):
         found["torch"] = torch_step(torch_model, x, y, low)
         found["torch.compile"] = torch_step(torch_model, x, y, low, compiled=True)
     if have("jax"):
