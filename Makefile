@@ -52,9 +52,10 @@ format: $(DEV) ## fix what can be fixed and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-wheel: $(BIN)/pyproject-build ## build the source archive and the wheel into dist/
-	rm -rf dist
-	$(BIN)/pyproject-build
+wheel: $(BASE) $(BIN)/pyproject-build ## build the source archive and the wheel, with compiled CPU kernels, into dist/
+	rm -rf dist build/prebuilt
+	$(BIN)/python tools/prebuild.py build/prebuilt
+	$(BIN)/pyproject-build --sdist --wheel
 	$(BIN)/python -m zipfile -l dist/*.whl
 
 clean: ## remove caches and build outputs (`rm -rf .venv` to set up anew)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from pyflame.runtime.cpu.compiler import cpu_flags
+from pyflame.runtime.cpu.prebuilt import level_of
 
 pytestmark = pytest.mark.thorough
 
@@ -54,8 +59,15 @@ def ran(*command: object, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    ran(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT, cwd=folder)
+    """As `make wheel` builds it, with the kernels of this machine's level alone, from a copy of the checkout."""
+    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    for name in ("src", "tools"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, source)
+    prebuild = source / "tools" / "prebuild.py", source / "build" / "prebuilt", level_of(cpu_flags())
+    ran("env", f"PYTHONPATH={source / 'src'}", sys.executable, *prebuild, cwd=source)
+    ran(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, cwd=folder)
     (built,) = folder.iterdir()
     return built
 
@@ -81,12 +93,24 @@ def test_it_holds_the_package_and_nothing_else(wheel: Path) -> None:
     }
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    (library,) = {name for name in names if name.endswith(".so")}
+    assert library.startswith(f"pyflame/kernels/prebuilt/{level_of(cpu_flags())}-")
+    assert platform.machine() in wheel.name and "none-any" not in wheel.name
+    names.remove(library)
     assert names == wanted
     assert {Path(name).suffix for name in names} == PACKAGED
 
 
 def test_a_jitted_training_step_runs_from_it(python: Path, tmp_path: Path) -> None:
     assert ran(python, "-c", STEP, cwd=tmp_path).startswith(str(python.parents[1]))
+
+
+def test_hand_written_kernels_come_with_it(python: Path, tmp_path: Path) -> None:
+    counted = f"{STEP}stats = pf.compile_stats()\nprint(stats.disk_hits, stats.compiles)"
+    new = "env", f"PYFLAME_CACHE_DIR={tmp_path / 'cache'}", python, "-c", counted
+    hits, compiles = map(int, ran(*new, cwd=tmp_path).split()[-2:])
+    assert hits >= 2 and compiles > 0  # the runner and a product; the rest is generated
+    assert int(ran(*new, cwd=tmp_path).split()[-1]) == 0  # nothing in a second process
 
 
 def test_the_demo_runs_from_it(python: Path, tmp_path: Path) -> None:

@@ -101,14 +101,14 @@ class KernelTable(ABC, Generic[F]):
         return [[self._functions[key + s] for s in suffixes] for key, (_, suffixes) in zip(keys, texts, strict=True)]
 
     def _missing(self, keys: Sequence[str], texts: Sequence[Text]) -> dict[str, Text]:
-        """What is neither loaded nor on disk."""
+        """What is neither loaded nor on disk, in the cache or in the package."""
         missing: dict[str, Text] = {}
         for key, (text, suffixes) in zip(keys, texts, strict=True):
             if self._there(key, suffixes):
                 stats.memory_hits += 1
             elif key in missing:  # the same text again, perhaps with other functions of it
                 missing[key] = (text, tuple(dict.fromkeys((*missing[key][1], *suffixes))))
-            elif self._from_disk(key, suffixes):
+            elif self._from_disk(key, suffixes) or self._from_package(key, text, suffixes):
                 stats.disk_hits += 1
             else:
                 stats.misses += 1
@@ -138,6 +138,10 @@ class KernelTable(ABC, Generic[F]):
         except self.damaged:
             return False
         return True
+
+    def _from_package(self, key: str, text: str, suffixes: Sequence[str]) -> bool:
+        """Take functions that came with the installed package, if there are any of this text."""
+        return False
 
     def _load(self, library: str, key: str, suffixes: Sequence[str]) -> None:
         for suffix in suffixes:

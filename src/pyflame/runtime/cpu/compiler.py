@@ -16,6 +16,7 @@ from pathlib import Path
 from pyflame.core import knobs
 from pyflame.core.errors import CompileError
 from pyflame.runtime.cache import DiskCache, digest
+from pyflame.runtime.cpu import prebuilt
 from pyflame.runtime.kernels import KernelTable
 from pyflame.runtime.sources import explain_failure, include_dir, scratch_folder
 
@@ -62,6 +63,22 @@ def _isa_options(isa: Sequence[str]) -> list[str]:
     return options
 
 
+def level_flags(level: str) -> list[str]:
+    """What kernels of a wheel are compiled with, beside -O3."""
+    used = next(levels[level][1] for levels in prebuilt.LEVELS.values() if level in levels)
+    return [*BASE_FLAGS, *_VECTORISE, *_isa_options(used)]
+
+
+def include_flags() -> list[str]:
+    return [f"-I{include_dir()}", f"-I{include_dir().parent}"]
+
+
+def kernel_files() -> bytes:
+    """All that the texts of kernels may include."""
+    folder = include_dir()
+    return b"".join(p.read_bytes() for p in sorted([*folder.glob("*.h"), *folder.parent.glob("*.c")]))
+
+
 def find_compiler() -> str | None:
     """Path of the C compiler, or None."""
     chosen = knobs.CC.text()
@@ -87,9 +104,11 @@ class CompilerC(KernelTable[int]):
         self.cache = cache or DiskCache()
         self.version, self.isa, flags = self._probe()
         self.flags = (*flags, *knobs.CPU_FLAGS.text().split())
-        folder = include_dir()
-        headers = b"".join(p.read_bytes() for p in sorted([*folder.glob("*.h"), *folder.parent.glob("*.c")]))
+        headers = kernel_files()
         super().__init__(self.cache, digest(self.version, " ".join(self.flags), headers))
+        level = None if knobs.CPU_FLAGS.text() else prebuilt.level_of(self.isa)
+        name = prebuilt.library_name(level, level_flags(level), headers) if level else ""
+        self._prebuilt = prebuilt.open_library(prebuilt.folder() / name) if level else None
 
     def _probe(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """The compiler's version, what it knows of this CPU's instruction sets, and the flags for that.
@@ -123,6 +142,17 @@ class CompilerC(KernelTable[int]):
         path = self.cache.find(library)
         return None if path is None else ctypes.CDLL(str(path))
 
+    def _from_package(self, key: str, text: str, suffixes: Sequence[str]) -> bool:
+        if self._prebuilt is None:
+            return False
+        name = prebuilt.kernel_name(text)
+        try:
+            found = {key + suffix: self._find(self._prebuilt, name + suffix) for suffix in suffixes}
+        except AttributeError:  # not one of the wheel's
+            return False
+        self._functions.update(found)
+        return True
+
     def _find(self, library: ctypes.CDLL, name: str) -> int:
         return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
@@ -134,8 +164,7 @@ class CompilerC(KernelTable[int]):
             file.write_text(source)
             # Hand-written templates bring macros and gain from -O3; generated loops vectorise as well without it.
             level = ["-O3"] if "#define" in source else []
-            folders = [f"-I{include_dir()}", f"-I{include_dir().parent}"]
-            command = [self.path, *self.flags, *level, *folders, str(file), "-o", str(out), "-lm"]
+            command = [self.path, *self.flags, *level, *include_flags(), str(file), "-o", str(out), "-lm"]
             # In a session of its own: Ctrl-C is for us, and kernels of other threads are compiled meanwhile.
             done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
             if done.returncode:

@@ -65,8 +65,7 @@ class CPUDevice:
         """The C function that runs a table of launches."""
         if self._runner is None:
             assert self.compiler is not None
-            source = (Path(__file__).with_name("runner.c")).read_text()
-            ((address,),) = self.compiler.functions([(source.replace("pf_run", "PF_KEY_run"), ("_run",))])
+            ((address,),) = self.compiler.functions([(runner_text(), ("_run",))])
             p, n = ctypes.c_void_p, ctypes.c_int64
             self._runner = ctypes.CFUNCTYPE(ctypes.c_int, p, n, p, p, p, ctypes.c_int, p, ctypes.c_double)(address)
         return self._runner
@@ -128,6 +127,11 @@ class CPUDevice:
 
     def synchronize(self) -> None:
         """Nothing to wait for: CPU launches have finished when they return."""
+
+
+def runner_text() -> str:
+    """The source of the runner, as that of a kernel."""
+    return Path(__file__).with_name("runner.c").read_text().replace("pf_run", "PF_KEY_run")
 
 
 def _find_compiler() -> CompilerC | None:
