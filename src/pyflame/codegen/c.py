@@ -466,10 +466,10 @@ class _Emitter(Values):
         body = self.cone(targets, stop)
         row_values = [u for u in self.cone(targets, self.defined) if u in self.filled]
         inside = self.moving(body, row_values)
-        hoisted = [v for v in body if v not in inside]
         saved = set(self.defined)
-        for v in hoisted:
-            self.statement(v)
+        for v in body:
+            if v not in inside:
+                self.statement(v)
         pointers = {
             v: self.pointer(instrs[v].access, f"q{v}", start) for v in inside if instrs[v].kind in ("load", "gather")
         }
@@ -490,18 +490,23 @@ class _Emitter(Values):
             self.statement(v, at, pointers.get(v), start)
             if v in self.cached:
                 self.put(f"{rows[v]}[{at}] = v{v};")
-        for v in reductions:
-            name = f"v{v}[l]" if self.tile else f"a{v}[l]"
-            self.put(f"{name} = {combine(instrs[v], name, self.use(instrs[v].args[0], 'l'))};")
-        for n in stores:
-            value, access = self.kernel.stores[n]
-            text = stored(access.dtype, self.use(value, "l"))
-            self.put(f"{self.element(targets_at[n], access, at)} = {text};")
+        self.feed(reductions, targets_at, at)
         self.close()
         if blocked:
             self.close()
         self.defined = saved
         self.placed.clear()
+
+    def feed(self, reductions: list[int], targets_at: dict[int, tuple[str, str]], at: str) -> None:
+        """One lane's part of reductions and stores, once their values are there. `targets_at`: pointers by store."""
+        instrs = self.kernel.instrs
+        for v in reductions:
+            name = f"v{v}[l]" if self.tile else f"a{v}[l]"
+            self.put(f"{name} = {combine(instrs[v], name, self.use(instrs[v].args[0], 'l'))};")
+        for n, pointer in targets_at.items():
+            value, access = self.kernel.stores[n]
+            text = stored(access.dtype, self.use(value, "l"))
+            self.put(f"{self.element(pointer, access, at)} = {text};")
 
     def open_blocks(self, count: str) -> None:
         """The loop over blocks of a row, each as long as there are partial results."""

@@ -127,6 +127,18 @@ class _Emitter(GpuText):
             if chunks > 1 and (len(passes) == 1 or steps > MAX_STEPS):
                 return self.chunked(shape, count, passes, chunks)
         self.enter(shape, count, "pf_block()")
+        self.kept_arrays(steps)
+        self.row_values(0)
+        made: set[int] = set()
+        for number in passes:
+            made |= self.row_pass(number, shape, steps, made)
+        if self.rows_along == 1:
+            self.row_stores(shape.first)
+        self.end("_0", shape.blocks, shape.block)
+        return self.source()
+
+    def kept_arrays(self, steps: int) -> None:
+        """The registers in which a thread keeps its share of a row."""
         for v in sorted(self.kept):
             instr = self.instrs[v]
             if v in self.raw:
@@ -134,39 +146,38 @@ class _Emitter(GpuText):
                 self.put(f"pf_vector<{storage(instr.access.dtype)}, {self.width}> r{v}[{steps}];")
             else:
                 self.put(f"{register(instr.dtype)} r{v}[{steps * self.width}];")
-        unrolled = bool(self.kept) or (steps <= MAX_STEPS and steps * self.width * len(self.instrs) <= MAX_UNROLLED)
-        self.row_values(0)
-        made: set[int] = set()
-        for number in passes:
-            reductions, stores = self.fed_by(number)
-            self.accumulators(reductions)
-            if unrolled:
-                self.put("PF_UNROLL")
-                self.open(f"for (int s = 0; s < {steps}; s++)")
-                self.put(f"const {self.index} g = s * {shape.members} + member;")
-                if steps * shape.members != self.items:
-                    self.open(f"if (g < {self.position(self.items, ('items',))})")
-            else:
-                limit = self.position(self.items, ("items",))
-                self.open(f"for ({self.index} g = member; g < {limit}; g += {shape.members})")
-            self.decode("g", self.order[1])
-            ready = made & self.kept
-            self.body(reductions, stores, shape.guard, "s", ready)
-            made |= set(self.cone(self.targets(reductions, stores), ready))
-            while self.indent > 1:
-                self.close()
-            if self.rows_along > 1:
-                self.open_columns(reductions, shape)
-                self.row_values(number, "k")
-                self.row_stores("if (live)", "k")
-                self.close()
-                continue
+
+    def row_pass(self, number: int, shape: RowShape, steps: int, made: set[int]) -> set[int]:
+        """A pass over the row; gives the values it computes. `made`: those of the passes before."""
+        reductions, stores = self.fed_by(number)
+        self.accumulators(reductions)
+        self.open_row(shape, steps)
+        self.decode("g", self.order[1])
+        ready = made & self.kept
+        self.body(reductions, stores, shape.guard, "s", ready)
+        while self.indent > 1:
+            self.close()
+        if self.rows_along > 1:
+            self.open_columns(reductions, shape)
+            self.row_values(number, "k")
+            self.row_stores("if (live)", "k")
+            self.close()
+        else:
             self.meet(reductions, shape)
             self.row_values(number)
-        if self.rows_along == 1:
-            self.row_stores(shape.first)
-        self.end("_0", shape.blocks, shape.block)
-        return self.source()
+        return set(self.cone(self.targets(reductions, stores), ready))
+
+    def open_row(self, shape: RowShape, steps: int) -> None:
+        """Open the loop over a thread's vectors of the row, unrolled where they are few."""
+        if self.kept or (steps <= MAX_STEPS and steps * self.width * len(self.instrs) <= MAX_UNROLLED):
+            self.put("PF_UNROLL")
+            self.open(f"for (int s = 0; s < {steps}; s++)")
+            self.put(f"const {self.index} g = s * {shape.members} + member;")
+            if steps * shape.members != self.items:
+                self.open(f"if (g < {self.position(self.items, ('items',))})")
+        else:
+            limit = self.position(self.items, ("items",))
+            self.open(f"for ({self.index} g = member; g < {limit}; g += {shape.members})")
 
     def shape(self, count: int) -> RowShape:
         """How `count` rows are laid over threads."""
@@ -360,26 +371,12 @@ class _Emitter(GpuText):
             self.enter(shape, count, "piece")
             self.recall(shape, count, chunks, done, number - 1)
             self.accumulators(reductions)
-            limit, length = self.position(self.items), self.position(per)
-            self.put(f"const {self.index} from = chunk * {length}, next = from + {length};")
-            self.put(f"const {self.index} to = next < {limit} ? next : {limit};")
-            self.open(f"for ({self.index} g = from + member; g < to; g += {shape.members})")
+            self.open_chunk(shape, per)
             self.decode("g", self.order[1])
             self.body(reductions, stores, shape.guard, "", set())
             self.close()
             if reductions:
-                row = "row"
-                if self.rows_along > 1:
-                    self.open_columns(reductions, shape)
-                    self.open("if (live)")
-                    row = f"row * {self.width} + k"
-                else:
-                    self.meet(reductions, shape, partial=True)
-                    self.open(shape.first)
-                for slot, v in enumerate(reductions, len(done)):
-                    self.put(f"pf_put(scratch, {self.partial(slot, 'chunk', row, chunks, rows)}, v{v});")
-                while self.indent > 1:
-                    self.close()
+                self.put_partial(reductions, shape, len(done), chunks, rows)
                 done += reductions
             self.end(f"_{len(self.phases)}", shape.blocks * chunks, shape.block)
         if 0 in self.store_scope:
@@ -390,6 +387,28 @@ class _Emitter(GpuText):
             self.row_stores(last.first)
             self.end(f"_{len(self.phases)}", last.blocks, last.block)
         return self.source(len(done) * chunks * rows * SLOT)
+
+    def open_chunk(self, shape: RowShape, per: int) -> None:
+        """Open the loop over a thread's share of a chunk of `per` vectors."""
+        limit, length = self.position(self.items), self.position(per)
+        self.put(f"const {self.index} from = chunk * {length}, next = from + {length};")
+        self.put(f"const {self.index} to = next < {limit} ? next : {limit};")
+        self.open(f"for ({self.index} g = from + member; g < to; g += {shape.members})")
+
+    def put_partial(self, reductions: Sequence[int], shape: RowShape, first: int, chunks: int, rows: int) -> None:
+        """Leave a chunk's results in scratch, in slots from `first` on."""
+        row = "row"
+        if self.rows_along > 1:
+            self.open_columns(reductions, shape)
+            self.open("if (live)")
+            row = f"row * {self.width} + k"
+        else:
+            self.meet(reductions, shape, partial=True)
+            self.open(shape.first)
+        for slot, v in enumerate(reductions, first):
+            self.put(f"pf_put(scratch, {self.partial(slot, 'chunk', row, chunks, rows)}, v{v});")
+        while self.indent > 1:
+            self.close()
 
     def partial(self, slot: int, chunk: str, row: str, chunks: int, rows: int) -> str:
         """Number of a partial result in scratch: neighbouring rows beside each other."""

@@ -358,19 +358,10 @@ class GpuText(Writer):
             for v in fixed:
                 self.statement(v)
             values = [v for v in values if v not in fixed]
-            for v in values:
-                access = self.instrs[v].access
-                if self.instrs[v].kind == "load" and access is not None and self.is_vector(access, self.width):
-                    kind = f"pf_vector<{storage(access.dtype)}, {self.width}>"
-                    if v in self.raw and v in ready:
-                        self.put(f"const {kind} q{v} = pf_hidden(r{v}[{slot}]);")
-                        continue
-                    self.put(f"const {kind} q{v} = *(const {kind} *)(b{access.buffer} + {self.offset(access)});")
-                    if v in self.raw:
-                        self.put(f"r{v}[{slot}] = q{v};")
+            self.vector_loads(values, slot, ready)
         vectors = [n for n in stores if k and self.is_vector(self.kernel.stores[n][1], self.width)]
         for n in vectors:
-            self.put(f"pf_vector<{storage(self.kernel.stores[n][1].dtype)}, {self.width}> s{n};")
+            self.put(f"{self.vector(self.kernel.stores[n][1])} s{n};")
         if k:
             self.put("PF_UNROLL")
             self.open(f"for (int k = 0; k < {self.width}; k++)")
@@ -386,16 +377,31 @@ class GpuText(Writer):
             self.put(self.joined(team, [f"c{v}[k]" if k else f"c{v}" for v in team], given))
         for n in stores:
             value, access = self.kernel.stores[n]
-            if n in vectors:
-                self.put(f"s{n}.at[k] = {self.narrowed(value, access, values)};")
-            else:
-                self.put(f"{guard}{self.element(access, k)} = {self.narrowed(value, access, values)};")
+            to = f"s{n}.at[k]" if n in vectors else f"{guard}{self.element(access, k)}"
+            self.put(f"{to} = {self.narrowed(value, access, values)};")
         if k:
             self.close()
         for n in vectors:
             access = self.kernel.stores[n][1]
-            kind = f"pf_vector<{storage(access.dtype)}, {self.width}>"
-            self.put(f"{guard}*({kind} *)(b{access.buffer} + {self.offset(access)}) = s{n};")
+            self.put(f"{guard}*({self.vector(access)} *)(b{access.buffer} + {self.offset(access)}) = s{n};")
+
+    def vector(self, access: Access) -> str:
+        """The type of as many neighbours as a thread takes."""
+        return f"pf_vector<{storage(access.dtype)}, {self.width}>"
+
+    def vector_loads(self, values: Sequence[int], slot: str, ready: set[int]) -> None:
+        """Vectors of those values that are loaded as such: from memory, or from where they are kept as read."""
+        for v in values:
+            access = self.instrs[v].access
+            if self.instrs[v].kind != "load" or access is None or not self.is_vector(access, self.width):
+                continue
+            kind = self.vector(access)
+            if v in self.raw and v in ready:
+                self.put(f"const {kind} q{v} = pf_hidden(r{v}[{slot}]);")
+                continue
+            self.put(f"const {kind} q{v} = *(const {kind} *)(b{access.buffer} + {self.offset(access)});")
+            if v in self.raw:
+                self.put(f"r{v}[{slot}] = q{v};")
 
     def teams(self, reductions: Sequence[int]) -> list[tuple[int, ...]]:
         """Reductions that are combined together: a maximum with the sum that is made beside it, others alone."""

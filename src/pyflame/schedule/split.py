@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from pyflame.core.shape import contiguous_strides
-from pyflame.ir.kernel import Access, BufferDecl, Draft, Instr, Kernel, Launch
+from pyflame.ir.kernel import Access, Anchor, BufferDecl, Draft, Instr, Kernel, Launch
 from pyflame.schedule.lower import merge_loops
 from pyflame.schedule.plan import ALIGNMENT, cost
 
@@ -213,26 +213,8 @@ class _Division:
         needed = _needed(instrs, [v for v, _ in stores])
         accesses = [a for v in needed if (a := instrs[v].access) is not None and a.buffer >= 0]
         used = list(dict.fromkeys([*range(operands), *(a.buffer for a in [*accesses, *(a for _, a in stores)])]))
-        value, buffer = {v: n for n, v in enumerate(needed)}, {b: n for n, b in enumerate(used)}
-
-        def renamed(a: Access) -> Access:
-            return replace(a, buffer=buffer.get(a.buffer, -1))
-
-        made = tuple(
-            replace(i, args=tuple(value[a] for a in i.args), access=None if i.access is None else renamed(i.access))
-            for i in (instrs[v] for v in needed)
-        )
         anchor = self.launch.kernel.anchor if operands else None
-        ops = tuple(i.op.name for i in made if i.op is not None)
-        flops = sum(i.op.cost for i in made if i.op is not None) * prod(shape)
-        kernel = Kernel(
-            (tuple(shape),),
-            made,
-            tuple((value[v], renamed(a)) for v, a in stores),
-            (anchor.op.name, *ops) if anchor else ops,
-            anchor,
-            flops,
-        )
+        kernel = _kernel(instrs, needed, stores, used, shape, anchor)
         kernel = kernel if anchor else merge_loops(_without_ones(kernel))
         views = self.launch.operands if operands else ()
         nbytes, flops = cost(kernel, views)
@@ -249,6 +231,30 @@ class _Division:
             why=self.launch.why if anchor else "split off a product",
             output=tuple(shape) if not anchor else anchor.meta.shape,
         )
+
+
+def _kernel(
+    instrs: Sequence[Instr],
+    needed: Sequence[int],
+    stores: Sequence[tuple[int, Access]],
+    used: Sequence[int],
+    shape: Sequence[int],
+    anchor: Anchor | None,
+) -> Kernel:
+    """A kernel of the instructions `needed`, its buffers those of `used`, both numbered anew in this order."""
+    value, buffer = {v: n for n, v in enumerate(needed)}, {b: n for n, b in enumerate(used)}
+
+    def renamed(a: Access) -> Access:
+        return replace(a, buffer=buffer.get(a.buffer, -1))
+
+    made = tuple(
+        replace(i, args=tuple(value[a] for a in i.args), access=None if i.access is None else renamed(i.access))
+        for i in (instrs[v] for v in needed)
+    )
+    ops = tuple(i.op.name for i in made if i.op is not None)
+    flops = sum(i.op.cost for i in made if i.op is not None) * prod(shape)
+    results = tuple((value[v], renamed(a)) for v, a in stores)
+    return Kernel((tuple(shape),), made, results, (anchor.op.name, *ops) if anchor else ops, anchor, flops)
 
 
 def _needed(instrs: Sequence[Instr], targets: Sequence[int]) -> list[int]:
