@@ -27,7 +27,7 @@ from pyflame.core.targets import TARGETS
 from pyflame.runtime.cache import digest
 from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.device import GpuDevice
-from pyflame.runtime.gpu.driver import DeviceProperties, Grid, Words
+from pyflame.runtime.gpu.driver import DeviceProperties, Grid, KernelArguments
 from pyflame.runtime.sources import explain_failure, include_dir
 
 FLAGS = (
@@ -171,10 +171,17 @@ class EmulatedDriver:
         return {"registers": 0, "lds_bytes": 0, "local_bytes": 0, "max_threads": 1024}
 
     def launch(
-        self, function: Any, grid: Grid, block: Grid, dynamic_lds: int, stream: int, words: Words, start: int = 0
+        self,
+        function: Any,
+        grid: Grid,
+        block: Grid,
+        dynamic_lds: int,
+        stream: int,
+        kernel_args: KernelArguments,
+        start: int = 0,
     ) -> None:
         run_kernel, set_shape = function
-        copy = words.array[start:].copy()  # parameters are taken at the launch
+        copy = kernel_args.array[start:].copy()  # parameters are taken at the launch
         blocks, threads = math.prod(grid), math.prod(block)
 
         def run() -> None:

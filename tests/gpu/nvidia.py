@@ -71,10 +71,10 @@ class Prepared:
         self._calls = [self._bound(f, call) for f, call in zip(functions, program.calls, strict=True)]
 
     def _bound(self, function: Any, call: Call) -> tuple[Any, ...]:
-        words = call.placed(int(self.memory))
-        places = np.arange(len(words), dtype=np.uint64) * np.uint64(8) + np.uint64(words.ctypes.data)
+        kernel_args = call.placed(int(self.memory))
+        places = np.arange(len(kernel_args), dtype=np.uint64) * np.uint64(8) + np.uint64(kernel_args.ctypes.data)
         # The driver reads each word through its own pointer. Both arrays must outlive the launch.
-        return function, call.grid, call.block, int(places.ctypes.data), places, words
+        return function, call.grid, call.block, int(places.ctypes.data), places, kernel_args
 
     def launch(self) -> None:
         for function, grid, block, parameters, *_ in self._calls:

@@ -44,17 +44,17 @@ def named(text: str) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """One launch: a function, its geometry and its words, where `addresses` of them count from the image's start."""
+    """One launch: a function, its geometry and arguments, where `addresses` of them count from the image's start."""
 
     function: str
     grid: int
     block: int
-    words: np.ndarray[Any, Any]
+    kernel_args: np.ndarray[Any, Any]
     addresses: int
 
     def placed(self, base: int) -> np.ndarray[Any, Any]:
-        """The words for an image at this address."""
-        out = self.words.copy()
+        """The kernel arguments for an image at this address."""
+        out = self.kernel_args.copy()
         out[: self.addresses] += base
         return out
 
@@ -128,9 +128,9 @@ class Program:
             addresses = [*pointers[: source.buffers], scratch, self._uniforms, self._error]
             self.sources.append(source)
             for phase in source.phases:
-                words = np.array([*addresses, *phase.args], np.int64)
+                kernel_args = np.array([*addresses, *phase.args], np.int64)
                 self.calls.append(
-                    Call(symbol(source.text) + phase.suffix, phase.grid, phase.block, words, len(addresses))
+                    Call(symbol(source.text) + phase.suffix, phase.grid, phase.block, kernel_args, len(addresses))
                 )
 
     def _fill(self, graph: PendingGraph) -> None:

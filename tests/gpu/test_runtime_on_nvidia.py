@@ -18,7 +18,7 @@ from pyflame.runtime.cache import stats
 from pyflame.runtime.cuda.device import CUDA
 from pyflame.runtime.gpu.compiler import Function
 from pyflame.runtime.gpu.device import GpuDevice
-from pyflame.runtime.gpu.driver import Words
+from pyflame.runtime.gpu.driver import KernelArguments
 from pyflame.runtime.gpu.stream import Stream
 from pyflame.runtime.gpu.transfer import IN_FLIGHT, PIECE
 
@@ -109,9 +109,9 @@ def test_copies(device: GpuDevice, nbytes: int) -> None:
 def test_launch(device: GpuDevice, functions: list[Function]) -> None:
     x = np.arange(100_003, dtype=np.float32)
     block, out = sent(device, x), device.allocate(x.nbytes)
-    words = Words([7, 7, out.address, block.address, len(x), -3])
-    device.launch(functions[0], -(-len(x) // 256), 256, 0, words, start=2)
-    words.array[5] = 100  # parameters were taken at the launch
+    kernel_args = KernelArguments([7, 7, out.address, block.address, len(x), -3])
+    device.launch(functions[0], -(-len(x) // 256), 256, 0, kernel_args, start=2)
+    kernel_args.array[5] = 100  # parameters were taken at the launch
     np.testing.assert_array_equal(fetched(device, out.address, x), x * -3)
     assert device.attributes(functions[0])["registers"] > 0 == device.attributes(functions[0])["local_bytes"]
 

@@ -61,9 +61,11 @@ class Emulated:
         program = self.programs[name]
         image = aligned_copy(program.image)
         for call in program.calls:
-            words = call.placed(image.ctypes.data)
+            kernel_args = call.placed(image.ctypes.data)
             run = getattr(self.library, f"run_{call.function}")
-            parted = run(ctypes.c_void_p(words.ctypes.data), ctypes.c_longlong(call.grid), call.block, int(reverse))
+            parted = run(
+                ctypes.c_void_p(kernel_args.ctypes.data), ctypes.c_longlong(call.grid), call.block, int(reverse)
+            )
             assert parted == 0, f"{PARTED} in {name}"
         assert program.error(image) == [0, 0, 0]
         return program.results(image)

@@ -405,8 +405,8 @@ def host_library(text: str, wave: int, folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(kept_for_host(text, wave, folder)))
 
 
-def launch_host(run: Any, words: Sequence[int], grid: int, block: int, reverse: bool = False) -> int:
-    array = np.array(words, np.int64)
+def launch_host(run: Any, kernel_args: Sequence[int], grid: int, block: int, reverse: bool = False) -> int:
+    array = np.array(kernel_args, np.int64)
     return int(run(ctypes.c_void_p(array.ctypes.data), ctypes.c_longlong(grid), block, int(reverse)))
 
 

@@ -22,10 +22,10 @@ from pyflame.core.targets import TARGETS
 from pyflame.runtime.cache import DiskCache
 from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.device import GpuDevice
-from pyflame.runtime.gpu.driver import DeviceProperties, Grid, Words
+from pyflame.runtime.gpu.driver import DeviceProperties, Grid, KernelArguments
 
 GIB = 1 << 30
-Body = Callable[[list[int]], None]  # what a kernel does with its words
+Body = Callable[[list[int]], None]  # what a kernel does with its arguments
 
 
 @dataclass
@@ -315,11 +315,18 @@ class FakeDriver:
         return {"registers": 32, "lds_bytes": 0, "local_bytes": 0, "max_threads": 1024}
 
     def launch(
-        self, function: str, grid: Grid, block: Grid, dynamic_lds: int, stream: int, words: Words, start: int = 0
+        self,
+        function: str,
+        grid: Grid,
+        block: Grid,
+        dynamic_lds: int,
+        stream: int,
+        kernel_args: KernelArguments,
+        start: int = 0,
     ) -> None:
         self._enter("launch")
-        count = next((n for end, n in self.parameters.items() if function.endswith(end)), len(words) - start)
-        places = (ctypes.c_void_p * count).from_address(words.address + 8 * start)
+        count = next((n for end, n in self.parameters.items() if function.endswith(end)), len(kernel_args) - start)
+        places = (ctypes.c_void_p * count).from_address(kernel_args.address + 8 * start)
         taken = [ctypes.c_int64.from_address(p or 0).value for p in places]  # as the driver does: now, not later
         self.launches.append((function, grid, block, dynamic_lds, taken))
         body = next((b for end, b in self.bodies.items() if function.endswith(end)), None)
@@ -331,7 +338,7 @@ class FakeDriver:
 
         self._queue(stream, work)
 
-    parameters: dict[str, int] = field(default_factory=dict)  # words of a kernel, by the end of its name
+    parameters: dict[str, int] = field(default_factory=dict)  # arguments of a kernel, by the end of its name
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 

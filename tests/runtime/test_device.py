@@ -28,7 +28,7 @@ from pyflame.core.trace import TraceEvent
 from pyflame.runtime.cache import DiskCache, stats
 from pyflame.runtime.gpu.compiler import Function
 from pyflame.runtime.gpu.device import GpuDevice
-from pyflame.runtime.gpu.driver import Words, dimensions
+from pyflame.runtime.gpu.driver import KernelArguments, dimensions
 from pyflame.runtime.gpu.graph import Graph
 from pyflame.runtime.gpu.memory import Block
 from pyflame.runtime.gpu.stream import Stream
@@ -150,10 +150,12 @@ def test_launch_passes_its_words(device: GpuDevice, driver: FakeDriver) -> None:
     ((function,),) = device.functions([(TEXT, ("_0",))])
     block = device.allocate(8)
     driver.parameters["_0"] = 3
-    driver.bodies["_0"] = lambda words: ctypes.memmove(words[0], ctypes.byref(ctypes.c_int64(words[1] - words[2])), 8)
-    words = Words([0, 0, block.address, -5, 2])
-    device.launch(function, 7, (32, 2), 128, words, start=2)
-    words.array[3] = 0  # parameters were taken at the launch
+    driver.bodies["_0"] = lambda kernel_args: ctypes.memmove(
+        kernel_args[0], ctypes.byref(ctypes.c_int64(kernel_args[1] - kernel_args[2])), 8
+    )
+    kernel_args = KernelArguments([0, 0, block.address, -5, 2])
+    device.launch(function, 7, (32, 2), 128, kernel_args, start=2)
+    kernel_args.array[3] = 0  # parameters were taken at the launch
     assert fetched(device, block.address, 8).view(np.int64)[0] == -7
     assert driver.launches == [(function.name, (7, 1, 1), (32, 2, 1), 128, [block.address, -5, 2])]
 
@@ -348,8 +350,8 @@ def test_a_graph_replays(device: GpuDevice, driver: FakeDriver) -> None:
     counter = device.allocate(8)
     device.zero(counter.address, 8)
 
-    def add(words: list[int]) -> None:
-        ctypes.c_int64.from_address(words[0]).value += words[1]
+    def add(kernel_args: list[int]) -> None:
+        ctypes.c_int64.from_address(kernel_args[0]).value += kernel_args[1]
 
     driver.bodies["_0"] = add
     with device.capture() as graph:

@@ -14,7 +14,7 @@ from pyflame.core.device import DeviceId
 from pyflame.engine import devices
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.value import Value
-from pyflame.runtime.gpu.driver import Words
+from pyflame.runtime.gpu.driver import KernelArguments
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import leaf
 from tests.emulated import emulated_device
@@ -219,9 +219,9 @@ def test_a_graph_of_state_that_lies_askew(gpu: str, monkeypatch: pytest.MonkeyPa
     state = Tensor(leaf(value, (64,), pf.float32, whole._node.meta.device, committed=False))
     relied, launch = [], GpuRunner.launch
 
-    def spy(self: GpuRunner, words: Words, timed: bool = False) -> None:
-        relied.append(self._misaligned(words.array))
-        launch(self, words, timed)
+    def spy(self: GpuRunner, kernel_args: KernelArguments, timed: bool = False) -> None:
+        relied.append(self._misaligned(kernel_args.array))
+        launch(self, kernel_args, timed)
 
     monkeypatch.setattr(GpuRunner, "launch", spy)
     step = pf.jit(lambda x: x * state)

@@ -29,7 +29,7 @@ from pyflame.core.errors import (
 from pyflame.core.targets import TARGETS
 from pyflame.runtime.cuda.driver import CudaDriver
 from pyflame.runtime.cuda.targets import target_of as cuda_target
-from pyflame.runtime.gpu.driver import DeviceProperties, Words
+from pyflame.runtime.gpu.driver import DeviceProperties, KernelArguments
 from pyflame.runtime.rocm.driver import HipDriver
 from pyflame.runtime.rocm.errors import CAUSES
 from pyflame.runtime.rocm.targets import family_target, numbers, plain
@@ -104,7 +104,7 @@ def test_hip(code: int, error: type[PyFlameError], hint: str) -> None:
         driver.synchronize()
     assert type(caught.value) is error
     with pytest.raises(error, match="hipModuleLaunchKernel"):
-        driver.launch(None, (1, 1, 1), (1, 1, 1), 0, 0, Words([1]))
+        driver.launch(None, (1, 1, 1), (1, 1, 1), 0, 0, KernelArguments([1]))
 
 
 def test_codes_have_the_names_of_hip() -> None:

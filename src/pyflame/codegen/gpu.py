@@ -14,7 +14,7 @@ passes need stays in registers where a thread's share of the row is small, else 
 The sum of exp(x - max) is made in one pass with the maximum where x would have to be read twice.
 Few long rows are cut into chunks: a launch leaves partial results in scratch, the next one combines them.
 
-Every parameter is one 8-byte word, so a launch is one array of words for both vendors:
+Every kernel argument takes 8 bytes, so those of a launch are one array for both vendors:
     buffers by number, scratch, uniforms, error record, then the phase's `args`.
 Extents and strides are arguments. The text depends on the structure, on which accesses may be vectors, on the class of
 the row's length and on whether 32-bit positions suffice; geometry and text depend on shape and target alone.

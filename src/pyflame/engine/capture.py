@@ -32,7 +32,7 @@ from pyflame.engine.layout import ERROR_BYTES
 from pyflame.engine.ownership import held, reliable
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Plan
-from pyflame.runtime.gpu.driver import Words
+from pyflame.runtime.gpu.driver import KernelArguments
 
 MAX_GRAPHS = 4  # of one trace: each holds an arena
 MAX_PLACES = 4  # of arguments that are read where they lie
@@ -152,11 +152,11 @@ def _costly(plan: Plan, nbytes: int) -> str:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A graph, the words of its launches, and the places of its own that it computes into: results, by slot, and
+    """A graph, the arguments of its launches, and the places of its own that it computes into: results, by slot, and
     intermediates outside of the workspace."""
 
     graph: Any
-    words: Words
+    kernel_args: KernelArguments
     results: Mapping[int, Any]
     intermediates: Held
 
@@ -212,15 +212,15 @@ class _Captured:
 
     def _capture(self, held: Held) -> _Ready:
         """A graph over this memory. It must not hold state: that would be held by somebody else."""
-        words = Words(self.executable.words(held, self.at))
+        kernel_args = KernelArguments(self.executable.kernel_args(held, self.at))
         stream = self.device.make_stream() if self.order else None  # before the capture: it could be the first of them
         with self.device.capture() as graph:
             if stream is None or self.side is None:
-                self.executable.launch(words)
+                self.executable.launch(kernel_args)
             else:
-                self.executable.launch_in_branches(words, self.order, stream, self.side.address)
+                self.executable.launch_in_branches(kernel_args, self.order, stream, self.side.address)
         results = {slot: held[slot][0] for slot in self.sizes}
-        return _Ready(graph, words, results, self.executable.binding.intermediates(held))
+        return _Ready(graph, kernel_args, results, self.executable.binding.intermediates(held))
 
     def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value] | None:
         """The plan's outputs; None where no graph serves."""

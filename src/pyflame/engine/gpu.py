@@ -1,10 +1,10 @@
 """Plan -> GpuRunner: kernels, compiled together or loaded, and how to launch them.
 
-Which words of a launch are addresses is known beforehand (`engine/layout.py`), so one sum gives the words of all
+Which kernel arguments are addresses is known beforehand (`engine/layout.py`), so one sum gives the arguments of all
 launches of a run. Launches are asynchronous; a bad index is found when the host next waits for the device.
 
-Some launches may be calls into vendors' libraries. They find their addresses among the words too, their workspace is
-the launch's scratch, and they go to the same stream in the same order.
+Some launches may be calls into vendors' libraries. They find their addresses among the arguments too, their workspace
+is the launch's scratch, and they go to the same stream in the same order.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pyflame.engine.texts import gpu_sources
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import CompiledKernel, GpuSource, LibraryCall, Plan
 from pyflame.runtime.base import Event, GpuDevice, Launch, Program, Stream
-from pyflame.runtime.gpu.driver import Words
+from pyflame.runtime.gpu.driver import KernelArguments
 
 K = TypeVar("K")
 V = TypeVar("V")
 ALIGNMENT = 256  # of what lies in the workspace beside the arena
 MAX_SENT = 4  # sets of uniforms that stay on the device
-MAX_KNOWN = 8  # sets of words that are kept
-_Given = Launch | tuple[LibraryCall, int]  # a kernel, or a call and its first word
+MAX_KNOWN = 8  # sets of kernel arguments that are kept
+_Given = Launch | tuple[LibraryCall, int]  # a kernel, or a call and its first argument
 
 
 class GpuRunner:
@@ -49,7 +49,7 @@ class GpuRunner:
         self.aligned = aligned
         self._other: GpuRunner | None = None  # for buffers that miss the alignment asked for
         self._sent: dict[tuple[int, bytes], Any] = {}  # uniforms on the device, by the stream that sent them
-        self._known: dict[tuple[int, ...], Words] = {}  # by the places of all memory: a loop's come back
+        self._known: dict[tuple[int, ...], KernelArguments] = {}  # by the places of all memory: a loop's come back
         scratch = [scratch_bytes(source) for source in plan.sources]
         self.binding = Binding(plan, device.allocate, device.copy, scratch=scratch, exact=device.pool.exact)
         self._arena = self.binding.arena
@@ -66,13 +66,13 @@ class GpuRunner:
         self._parts = [(n, _together([g for _, g in part])) for n, part in groupby(given, lambda g: g[0].launch)]
 
     def _join(self, works: Sequence[Work]) -> list[int]:
-        """Put the words of all launches behind each other; gives where those of each begin."""
-        starts = [0, *accumulate(len(work.words) for work in works)]
-        words = [word for work in works for word in work.words]
-        self._slots = np.array([slot for slot, _ in words], np.int64)
-        self._constants = np.array([number for _, number in words], np.int64)
-        self._alignment = np.ones(len(words), np.int64)
-        # launches that use scratch, and the words that say where it is
+        """Put the arguments of all launches behind each other; gives where those of each begin."""
+        starts = [0, *accumulate(len(work.kernel_args) for work in works)]
+        kernel_args = [arg for work in works for arg in work.kernel_args]
+        self._slots = np.array([slot for slot, _ in kernel_args], np.int64)
+        self._constants = np.array([number for _, number in kernel_args], np.int64)
+        self._alignment = np.ones(len(kernel_args), np.int64)
+        # launches that use scratch, and the arguments that say where it is
         self._scratch_at = [(w.launch, at + w.scratch) for w, at in zip(works, starts, strict=False) if w.scratch >= 0]
         for work, start in zip(works, starts, strict=False):
             self._alignment[start : start + len(work.alignment)] = work.alignment
@@ -127,15 +127,15 @@ class GpuRunner:
                 uniforms = self._uniforms(constants)
                 at[2] = uniforms.address
             places = _places(held, at)
-            words = self._known.get(places)
-            if words is None:
-                words = Words(self._words(places))
-                if self._misaligned(words.array):
+            kernel_args = self._known.get(places)
+            if kernel_args is None:
+                kernel_args = KernelArguments(self._kernel_args(places))
+                if self._misaligned(kernel_args.array):
                     return self._unaligned()._start(held, constants, timed, lines)
-                _keep(self._known, places, words, MAX_KNOWN)
+                _keep(self._known, places, kernel_args, MAX_KNOWN)
             if plan.checks:
                 device.zero(at[3], ERROR_BYTES)
-            self.launch(words, timed)
+            self.launch(kernel_args, timed)
             if plan.checks:
                 device.watch(workspace, at[3], ERROR_BYTES, lambda record: self.report(record, lines))
         return self.binding.outputs(held)
@@ -152,11 +152,11 @@ class GpuRunner:
         block = self.device.allocate(self._starts[-1])
         return block, [block.address + start for start in self._starts[:-1]]
 
-    def words(self, held: Held, at: Sequence[int]) -> np.ndarray[Any, Any]:
-        """The words of all launches for these places."""
-        return self._words(_places(held, at))
+    def kernel_args(self, held: Held, at: Sequence[int]) -> np.ndarray[Any, Any]:
+        """The arguments of all launches for these places."""
+        return self._kernel_args(_places(held, at))
 
-    def _words(self, places: Sequence[int]) -> np.ndarray[Any, Any]:
+    def _kernel_args(self, places: Sequence[int]) -> np.ndarray[Any, Any]:
         out: np.ndarray[Any, Any] = self._constants + np.array([0, *places], np.int64)[self._slots]
         return out
 
@@ -183,57 +183,62 @@ class GpuRunner:
         """Whether uniforms may differ from run to run."""
         return any(slot for slot, _ in self.binding.uniforms)
 
-    def launch(self, words: Words, timed: bool = False) -> None:
+    def launch(self, kernel_args: KernelArguments, timed: bool = False) -> None:
         """Give all launches to the device."""
         if not timed and (trace.recording is None or self.device.capturing):
-            self._give(self._runs, words)
+            self._give(self._runs, kernel_args)
             return
         note_memory(self.device)
         events = [(number, launch_event(self.plan.launches[number])) for number, _ in self._parts]
         with trace.span("run", f"{len(events)} launches"):
             for (_, event), (_, part) in zip(events, self._parts, strict=True):
-                self.device.timings.around(event, partial(self._give, part, words))
+                self.device.timings.around(event, partial(self._give, part, kernel_args))
         if timed:
             self.device.timings.resolve()
             for number, event in events:
                 self.seconds[number] += event.seconds or 0.0
 
-    def launch_in_branches(self, words: Words, order: Sequence[Step], side: Stream, scratch: int) -> None:
+    def launch_in_branches(
+        self, kernel_args: KernelArguments, order: Sequence[Step], side: Stream, scratch: int
+    ) -> None:
         """Give all launches to two streams of a capture: to the captured one and, with scratch of its own, another."""
         device, main, parts = self.device, self.device.stream, dict(self._parts)
         beside = {step.launch for step in order if step.side}
         for number, at in self._scratch_at:
             if number in beside:
-                words.array[at] = scratch
+                kernel_args.array[at] = scratch
         awaited, passed = {step.after for step in order}, dict[int, Event]()
         side.wait(device.event().record(main))
         for step in order:
             stream = side if step.side else main
             if step.after >= 0:
                 stream.wait(passed[step.after])
-            self._give(parts[step.launch], words, stream)
+            self._give(parts[step.launch], kernel_args, stream)
             if step.launch in awaited:
                 passed[step.launch] = device.event().record(stream)
         main.wait(device.event().record(side))
 
     def _give(
-        self, runs: Sequence[list[Any] | tuple[LibraryCall, int]], words: Words, stream: Stream | None = None
+        self,
+        runs: Sequence[list[Any] | tuple[LibraryCall, int]],
+        kernel_args: KernelArguments,
+        stream: Stream | None = None,
     ) -> None:
         """Start kernels and libraries' work, in order."""
         for run in runs:
             if isinstance(run, list):
-                self.device.launch_all(run, words, stream)
+                self.device.launch_all(run, kernel_args, stream)
                 continue
             call, start = run
-            *addresses, workspace = words.array[start : start + len(call.buffers) + 1].tolist()
+            *addresses, workspace = kernel_args.array[start : start + len(call.buffers) + 1].tolist()
             self.device.start(call.name, partial(call.start, addresses, workspace), stream)
 
     def suited(self, held: Held) -> GpuRunner:
         """This one, or one that relies on no alignment where memory misses that which this one relies on."""
-        return self._unaligned() if self._misaligned(self.words(held, [0] * 4)) else self
+        return self._unaligned() if self._misaligned(self.kernel_args(held, [0] * 4)) else self
 
-    def _misaligned(self, words: np.ndarray[Any, Any]) -> bool:
-        return self.aligned and bool((words % self._alignment).any())
+    def _misaligned(self, kernel_args: np.ndarray[Any, Any]) -> bool:
+        return self.aligned and bool((kernel_args % self._alignment).any())
 
     def _unaligned(self) -> GpuRunner:
         if self._other is None:

@@ -120,7 +120,7 @@ class GpuPhase:
 class GpuSource:
     """A kernel's text for GPUs, in which its name stands as PF_KEY, and what to launch it with, phase after phase.
 
-    A launch takes 8-byte words: `buffers` addresses, scratch, uniforms, error record, then the phase's args.
+    Kernel arguments, of 8 bytes each: `buffers` addresses, scratch, uniforms, error record, then the phase's args.
     """
 
     text: str
@@ -160,7 +160,7 @@ NUMBER, UNIFORMS, ERRORS = -1, -2, -3
 class CompiledKernel(NamedTuple):
     """A kernel that was compiled ahead of time: a function of a code object, and what to launch it with.
 
-    `words`: (plan buffer, byte offset) of addresses, (NUMBER, value), (UNIFORMS, 0) or (ERRORS, 0).
+    `kernel_args`: (plan buffer, byte offset) of addresses, (NUMBER, value), (UNIFORMS, 0) or (ERRORS, 0).
     """
 
     name: str
@@ -168,7 +168,7 @@ class CompiledKernel(NamedTuple):
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     dynamic_lds: int
-    words: tuple[tuple[int, int], ...]
+    kernel_args: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from pyflame.core.trace import TraceEvent
 from pyflame.runtime.stats import MemoryStats
 
 if TYPE_CHECKING:
-    from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Words
+    from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments
     from pyflame.runtime.gpu.pinned import PinnedPool
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class Clock(Protocol):
 
 Launch = tuple[
     Program, tuple[int, int, int], tuple[int, int, int], int, int
-]  # with blocks, their threads, dynamic LDS and the first of its words
+]  # with blocks, their threads, dynamic LDS and the first of its arguments
 
 
 class GpuDevice(Device, Protocol):
@@ -218,7 +218,9 @@ class GpuDevice(Device, Protocol):
     def unload(self, code: bytes) -> None: ...
 
     def attributes(self, function: Program) -> dict[str, int]: ...
-    def launch_all(self, launches: Iterable[Launch], words: Words, stream: Stream | None = None) -> None: ...
+    def launch_all(
+        self, launches: Iterable[Launch], kernel_args: KernelArguments, stream: Stream | None = None
+    ) -> None: ...
     def start(self, name: str, work: Callable[[int], None], stream: Stream | None = None) -> None:
         """Give work of another kind, a library's, to the stream: `work(stream)` starts it."""
 

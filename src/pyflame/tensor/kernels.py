@@ -145,7 +145,7 @@ class Kernel(BuiltKernel):
             id(a): a for a, p in zip(args, self.parameters, strict=True) if isinstance(a, Tensor) and not p.const
         }
         values = self._values(given, written)
-        words = [
+        kernel_args = [
             values[id(value)].address
             if isinstance(value, Tensor)
             else 0
@@ -154,7 +154,7 @@ class Kernel(BuiltKernel):
             for position, value in enumerate(args)
         ]
         with nullcontext() if stream is None else stream:
-            self._loaded.launch(self._opened, words, grid, block, shared, [v.storage for v in values.values()])
+            self._loaded.launch(self._opened, kernel_args, grid, block, shared, [v.storage for v in values.values()])
         for key, tensor in written.items():
             meta = tensor._node.meta
             tensor._rebind(Tensor(leaf(values[key], meta.shape, meta.dtype, meta.device, meta.committed)))

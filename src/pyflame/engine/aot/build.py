@@ -80,7 +80,7 @@ class AotLaunch:
 
 @dataclass(frozen=True)
 class Uniform:
-    """A word of the uniforms: a constant, the float at a position of the inputs, or a number of a random stream."""
+    """A number of the uniforms: a constant, the float at a position of the inputs, or a number of a random stream."""
 
     role: str  # "constant", "input", "seed" or "offset"
     position: int  # input: of the float; seed and offset: of the stream; constant: -1
@@ -139,7 +139,7 @@ def lower(
                 (phase.grid, 1, 1),
                 (phase.block, 1, 1),
                 0,  # LDS is declared in the text
-                tuple([memory.arg(*word) for word in work.words]),
+                tuple([memory.arg(*arg) for arg in work.kernel_args]),
                 launch.ops,
                 launch.implementation,
             )
@@ -164,7 +164,7 @@ class _Memory:
         found = {n: inputs[decls[n].position] if decls[n].role == "input" else outputs[n] for n in slots.slot_of}
         order = sorted(found, key=lambda n: (ROLES.index(found[n].role), found[n].position))
         self.buffers = [found[n] for n in order]
-        # by the slot of a word: buffer and byte offset
+        # by the slot of a kernel argument: buffer and byte offset
         self.place = {1 + slots.slot_of[n]: (at, 0) for at, n in enumerate(order)}
         self.uniforms = self.errors = -1
         arena, scratch, at_uniforms, at_errors = range(slots.arena + 1, slots.arena + 5)
@@ -184,7 +184,7 @@ class _Memory:
         return len(self.buffers) - 1
 
     def arg(self, slot: int, number: int) -> BufferArg | ScalarArg:
-        """A word of the layout as an argument."""
+        """A kernel argument of the layout as one of the file."""
         if not slot:
             return ScalarArg(number, int64)
         buffer, start = self.place[slot]

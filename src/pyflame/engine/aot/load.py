@@ -110,11 +110,11 @@ def _launch(x: AotLaunch) -> Launch:
 
 
 def _kernel(x: AotLaunch, number: Mapping[int, int]) -> CompiledKernel:
-    words = tuple([_word(arg, number) for arg in x.args])
-    return CompiledKernel(x.name, x.code_object, x.grid, x.block, x.dynamic_lds, words)
+    kernel_args = tuple([_kernel_arg(arg, number) for arg in x.args])
+    return CompiledKernel(x.name, x.code_object, x.grid, x.block, x.dynamic_lds, kernel_args)
 
 
-def _word(arg: BufferArg | ScalarArg, number: Mapping[int, int]) -> tuple[int, int]:
+def _kernel_arg(arg: BufferArg | ScalarArg, number: Mapping[int, int]) -> tuple[int, int]:
     return (NUMBER, arg.value) if isinstance(arg, ScalarArg) else (number[arg.buffer], arg.offset)
 
 

@@ -16,7 +16,7 @@ from pyflame.engine.libraries.tuner import Verdict, compare
 from pyflame.engine.texts import gpu_sources
 from pyflame.ir.kernel import Draft, LibraryCall
 from pyflame.runtime.base import GpuDevice
-from pyflame.runtime.gpu.driver import Words
+from pyflame.runtime.gpu.driver import KernelArguments
 
 FENCE = 4096  # bytes around each buffer that nobody may write
 FILL = 0xFF  # NaN as any float: what was not written is no number
@@ -116,10 +116,10 @@ class Trial:
         self._workspace, at = self._executable.workspace()
         if plan.uniforms:
             self._executable.upload(at[2], _constants(plan))
-        self._words = Words(self._executable.words(held, at))
+        self._kernel_args = KernelArguments(self._executable.kernel_args(held, at))
 
     def start(self) -> None:
-        self._executable.launch(self._words)
+        self._executable.launch(self._kernel_args)
 
     def seconds(self) -> float:
         """The median of several rounds on the GPU. A round is a graph, so that small launches do not time the host."""

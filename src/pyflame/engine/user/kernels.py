@@ -28,7 +28,7 @@ from pyflame.runtime.cache import digest, stats
 from pyflame.runtime.cuda.compiler import Nvrtc
 from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.device import GpuDevice
-from pyflame.runtime.gpu.driver import Words, dimensions
+from pyflame.runtime.gpu.driver import KernelArguments, dimensions
 from pyflame.runtime.rocm.compiler import find_compiler
 from pyflame.runtime.rocm.metadata import KernelMetadata, is_code_object, read_metadata
 
@@ -66,9 +66,9 @@ class LoadedKernel:
         self.attributes: dict[str, int] = device.attributes(self.function)
 
     def launch(
-        self, device: GpuDevice, words: Sequence[int], grid: Any, block: Any, shared: int, storages: Iterable[Any]
+        self, device: GpuDevice, kernel_args: Sequence[int], grid: Any, block: Any, shared: int, storages: Iterable[Any]
     ) -> None:
-        """Give it to the device. `words`: addresses and numbers; `storages`: the memory that it works on."""
+        """Give it to the device. `kernel_args`: addresses and numbers; `storages`: the memory that it works on."""
         name, limit = self.kernel.name, self.attributes["max_threads"]
         blocks, threads = extent(name, "grid", grid), extent(name, "block", block)
         count = threads[0] * threads[1] * threads[2]
@@ -86,7 +86,7 @@ class LoadedKernel:
             )
         if device.forked:
             device.note_uses(storages)
-        device.launch_all([(self.function, blocks, threads, shared, 0)], Words(words))
+        device.launch_all([(self.function, blocks, threads, shared, 0)], KernelArguments(kernel_args))
 
 
 def extent(name: str, what: str, size: Any) -> tuple[int, int, int]:
@@ -223,7 +223,7 @@ def _metadata(name: str, parameters: Sequence[Parameter], code: bytes) -> Kernel
 
 
 def number_word(kernel: UserKernel, position: int, value: Any) -> int:
-    """A number as the 8-byte word that a launch takes. NumPy's scalars must be of the parameter's own type."""
+    """A number as the 8-byte argument that a launch takes. NumPy's scalars must be of the parameter's own type."""
     parameter = kernel.parameters[position]
     wanted = parameter.number
     if isinstance(value, np.generic):

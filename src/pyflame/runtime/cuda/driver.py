@@ -10,7 +10,7 @@ from pyflame.core.errors import DeviceError, NotAvailableError
 from pyflame.core.locks import lock
 from pyflame.runtime.cuda.errors import CAUSES
 from pyflame.runtime.cuda.targets import target_of
-from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, Words, clamp_priority, describe
+from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, KernelArguments, clamp_priority, describe
 from pyflame.runtime.gpu.ranges import Ranges
 
 _NO_DEVICE = 100
@@ -233,13 +233,20 @@ class CudaDriver:
         }
 
     def launch(
-        self, function: Any, grid: Grid, block: Grid, dynamic_lds: int, stream: int, words: Words, start: int = 0
+        self,
+        function: Any,
+        grid: Grid,
+        block: Grid,
+        dynamic_lds: int,
+        stream: int,
+        kernel_args: KernelArguments,
+        start: int = 0,
     ) -> None:
         if dynamic_lds > _STATIC_LDS and dynamic_lds > self._opted.get(int(function), 0):
             kind = self._call.module.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._call("cuFuncSetAttribute", function, kind, dynamic_lds)
             self._opted[int(function)] = dynamic_lds
-        first = words.address + 8 * start
+        first = kernel_args.address + 8 * start
         self._call("cuLaunchKernel", function, *grid, *block, dynamic_lds, stream, first, 0)
 
     # --- graphs -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from pyflame.core.locks import lock, rlock
 from pyflame.core.trace import TraceEvent
 from pyflame.runtime import base
 from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
-from pyflame.runtime.gpu.driver import DeviceProperties, Driver, Words, dimensions
+from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments, dimensions
 from pyflame.runtime.gpu.graph import Graph, capture, some
 from pyflame.runtime.gpu.guard import guard
 from pyflame.runtime.gpu.memory import Block, DevicePool
@@ -237,32 +237,34 @@ class GpuDevice:
         grid: int | Sequence[int],
         block: int | Sequence[int],
         dynamic_lds: int,
-        words: Words | Sequence[int] | np.ndarray[Any, Any],
+        kernel_args: KernelArguments | Sequence[int] | np.ndarray[Any, Any],
         start: int = 0,
         stream: base.Stream | None = None,
     ) -> None:
-        """Give a kernel to the stream. `words`: its parameters of 8 bytes each, from `start` on."""
-        given = words if isinstance(words, Words) else Words(words)
+        """Give a kernel to the stream. `kernel_args`: its arguments of 8 bytes each, from `start` on."""
+        given = kernel_args if isinstance(kernel_args, KernelArguments) else KernelArguments(kernel_args)
         self.launch_all([(function, dimensions(grid), dimensions(block), dynamic_lds, start)], given, stream)
 
-    def launch_all(self, launches: Iterable[base.Launch], words: Words, stream: base.Stream | None = None) -> None:
-        """Give kernels to the stream, in order: (function, grid, block, dynamic LDS, its first word) each."""
+    def launch_all(
+        self, launches: Iterable[base.Launch], kernel_args: KernelArguments, stream: base.Stream | None = None
+    ) -> None:
+        """Give kernels to the stream, in order: (function, grid, block, dynamic LDS, its first argument) each."""
         if trace.recording is None:
-            self._give(launches, words, stream)
+            self._give(launches, kernel_args, stream)
             return
         launches = list(launches)
         names = dict.fromkeys(function.name for function, *_ in launches)
         event = TraceEvent("kernel", ", ".join(names), implementation="own", why="given to the device as it is")
-        self.timings.around(event, lambda: self._give(launches, words, stream), stream)
+        self.timings.around(event, lambda: self._give(launches, kernel_args, stream), stream)
 
-    def _give(self, launches: Iterable[base.Launch], words: Words, stream: base.Stream | None) -> None:
+    def _give(self, launches: Iterable[base.Launch], kernel_args: KernelArguments, stream: base.Stream | None) -> None:
         self.use()
         self._beside = self._beside or stream is not None
         handle, give, remember = (stream or self.stream).handle, self.driver.launch, (self._capture or self).remember
         for function, grid, block, dynamic_lds, start in launches:
             remember(function.name)
             try:
-                give(function.handle, grid, block, dynamic_lds, handle, words, start)
+                give(function.handle, grid, block, dynamic_lds, handle, kernel_args, start)
             except DeviceFaultError as error:  # of an earlier launch: it is found by whoever comes next
                 raise self._broken(error) from error
             except PyFlameError as error:
@@ -475,7 +477,7 @@ class GpuDevice:
         """Capture launches, copies inside the device and fills of this thread, to be replayed as one.
 
         >>> with device.capture() as graph:  # doctest: +SKIP
-        ...     device.launch(function, 1, 64, 0, words)
+        ...     device.launch(function, 1, 64, 0, kernel_args)
         >>> graph.replay()  # doctest: +SKIP
         """
         with self._capture_lock:

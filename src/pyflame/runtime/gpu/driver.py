@@ -60,11 +60,11 @@ class DeviceProperties:
         return 2.0 * self.memory_clock_khz * 1e3 * self.memory_bus_bits / 8
 
 
-class Words:
-    """The parameters of launches: one C array of 8-byte words, and an array of where each lies, as drivers want it.
+class KernelArguments:
+    """The arguments of kernels: one C array of 8-byte numbers, and an array of where each lies, as drivers want it.
 
-    One object may hold the words of many launches; each begins where `start` says. A word may be changed between
-    launches: `words.array[0] = address`.
+    One object may hold those of many launches; each begins where `start` says. An argument may be changed between
+    launches: `kernel_args.array[0] = address`.
     """
 
     __slots__ = ("_places", "address", "array")
@@ -140,9 +140,16 @@ class Driver(Protocol):
         """registers, lds_bytes (static), local_bytes (spills and stack, per thread), max_threads."""
 
     def launch(
-        self, function: Any, grid: Grid, block: Grid, dynamic_lds: int, stream: int, words: Words, start: int = 0
+        self,
+        function: Any,
+        grid: Grid,
+        block: Grid,
+        dynamic_lds: int,
+        stream: int,
+        kernel_args: KernelArguments,
+        start: int = 0,
     ) -> None:
-        """`start`: the first of this launch's words."""
+        """`start`: the first of this launch's arguments."""
 
     # --- graphs -------------------------------------------------------------------------------------------------------
     def capture_begin(self, stream: int) -> None: ...

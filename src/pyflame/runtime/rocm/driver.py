@@ -11,7 +11,7 @@ from typing import Any
 
 from pyflame.core.device import Target
 from pyflame.core.errors import AMDDeviceError, NotAvailableError, ROCmNotAvailableError
-from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, Words, clamp_priority, describe
+from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, KernelArguments, clamp_priority, describe
 from pyflame.runtime.gpu.ranges import Ranges
 from pyflame.runtime.rocm.errors import CAUSES
 from pyflame.runtime.rocm.targets import plain, target_of
@@ -208,9 +208,16 @@ class HipDriver:
         }
 
     def launch(
-        self, function: Any, grid: Grid, block: Grid, dynamic_lds: int, stream: int, words: Words, start: int = 0
+        self,
+        function: Any,
+        grid: Grid,
+        block: Grid,
+        dynamic_lds: int,
+        stream: int,
+        kernel_args: KernelArguments,
+        start: int = 0,
     ) -> None:
-        first = words.address + 8 * start
+        first = kernel_args.address + 8 * start
         self._call("hipModuleLaunchKernel", function, *grid, *block, dynamic_lds, stream, first, 0)
 
     # --- graphs -------------------------------------------------------------------------------------------------------
