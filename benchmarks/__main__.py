@@ -13,7 +13,7 @@ from benchmarks.timing import one_thread, show
 
 NAMES = (
     "elementwise", "rows", "matmul", "conv", "attention", "overhead", "graphs", "loops", "training", "memory", "data",
-    "sim",
+    "first_call", "sim",
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The first call of a 2-layer vision transformer in a new process: forward, and a training step with Adam.
 
 Three processes, with a cache folder of their own: one finds nothing there, one finds the kernels that are written by
-hand (what a wheel could bring along; the generated ones depend on the program), one finds all and compiles nothing.
+hand (which a wheel brings along; the generated ones depend on the program), one finds all and compiles nothing.
 Wall time of the call without the import; `--one-thread`: CPU time of the process and of the compilers it started.
 """
 
@@ -114,5 +114,5 @@ def run() -> list[Result]:
         for cache in CACHES:
             seconds = summary([r[cache][which] for r in rounds])
             work = f"first {name} of a ViT, cache has {cache}, {rounds[0][cache][2]} compiled"
-            results.append(Result(work, 1, "us", {"pyflame": seconds}))
+            results.append(Result(work, 1, "s", {"pyflame": seconds}))
     return results

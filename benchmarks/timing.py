@@ -14,6 +14,7 @@ from dataclasses import dataclass
 SETTLE = 0.1
 _ONE_THREAD = False
 _SCALES = {"GB/s": 1e9, "GFLOP/s": 1e9, "TFLOP/s": 1e12}
+_COSTS = {"s": 1.0, "us": 1e6, "MB": 1e-6}  # units of which fewer are better
 
 
 @dataclass
@@ -22,7 +23,7 @@ class Result:
 
     work: str
     amount: float  # bytes or flops of one call
-    unit: str  # "GB/s", "GFLOP/s", "TFLOP/s", "us", "MB" (of bytes in `seconds`), or things per second
+    unit: str  # "GB/s", "GFLOP/s", "TFLOP/s", "s", "us", "MB" (of bytes in `seconds`), or things per second
     seconds: dict[str, float]
     reach: float | None = None  # wanted ratio of the best peer's time to ours
 
@@ -42,8 +43,8 @@ class Result:
 
     def rate(self, name: str) -> float:
         seconds = self.seconds[name]
-        if self.unit in ("us", "MB"):
-            return seconds * (1e6 if self.unit == "us" else 1e-6)
+        if self.unit in _COSTS:
+            return seconds * _COSTS[self.unit]
         return self.amount / seconds / _SCALES.get(self.unit, 1)
 
 
