@@ -27,6 +27,8 @@ def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pyte
     monkeypatch.setattr(basic_index, "_MAX_KNOWN", 50)
     monkeypatch.setattr(opdef, "_inferred", {})
     monkeypatch.setattr(opdef, "_old_inferred", {})
+    monkeypatch.setattr(basic_index, "_MAX_KNOWN", 300)
+    monkeypatch.setattr(basic_index, "_known", {})
     monkeypatch.setenv("PYFLAME_PLAN_CACHE", "20")
     evaluate.clear_plans()
     data = pf.tensor(np.arange(4000, dtype=np.float32))
