@@ -68,7 +68,7 @@ class CompileStats:
     compiles: int  # kernels compiled
     compile_seconds: float
     memory_hits: int  # kernels that were loaded already
-    disk_hits: int  # kernels found in the cache folder
+    disk_hits: int  # kernels found in the cache folder, or compiled in the wheel
     misses: int  # kernels found nowhere
     damaged: int  # entries of the cache folder that were thrown away
     plan_hits: int  # evaluations whose plan was known
