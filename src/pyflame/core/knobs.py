@@ -64,6 +64,11 @@ TUNE = Knob("PYFLAME_TUNE", "1", "1 measures the implementations of a product on
 MATMUL_PRECISION = Knob(
     "PYFLAME_FLOAT32_MATMUL_PRECISION", "highest", "highest: float32 products are float32; high, medium: TF32 may do"
 )
+CONV_LAYOUT = Knob(
+    "PYFLAME_CONV_LAYOUT",
+    "",
+    "memory order of convolution networks on GPUs: nhwc, nchw, or empty: nhwc where matrix cores may multiply",
+)
 GRAPH_BRANCHES = Knob(
     "PYFLAME_GRAPH_BRANCHES", "2", "2 lets a jitted function's launches run beside each other on a GPU, 1 does not"
 )
@@ -103,6 +108,7 @@ ALL = (
     LIBRARIES,
     TUNE,
     MATMUL_PRECISION,
+    CONV_LAYOUT,
     GRAPH_BRANCHES,
     MEMORY_POOL,
     SIM_DEVICES,

@@ -17,6 +17,8 @@ from pyflame.engine.merge import merge
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.texts import c_source, gpu_source, gpu_sources, shared
 from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Way
+from pyflame.passes.convolutions import lower_convolutions
+from pyflame.passes.layout import lay_out
 from pyflame.passes.legalise import legalise
 from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
@@ -54,10 +56,22 @@ def draft_plan(
     constants = {n: i for i, n in enumerate(graph.constants)}
     # Passes make nodes too: where the graph runs, and on nobody's tape.
     place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
+    given = donations or {}
     with mode(recorder=None, tracer=None, autocast=None, device=place):
-        outputs = own(simplify(legalise(graph.outputs, table), constants), set(graph.owned))
-    successors = {graph.inputs[i]: outputs[o] for i, o in (donations or {}).items()}
+        outputs = lower_convolutions(legalise(graph.outputs, table), target, lambda: _takes_dilated(device))
+        outputs = lay_out(outputs, target, {outputs[o] for o in given.values()})
+        outputs = own(simplify(outputs, constants), set(graph.owned))
+    successors = {graph.inputs[i]: outputs[o] for i, o in given.items()}
     return schedule(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
+
+
+def _takes_dilated(device: Device | None) -> bool:
+    """Whether a library of the device may take convolutions of dilated inputs."""
+    if device is None or device.gpu is None:
+        return False
+    from pyflame.engine.libraries.decide import libraries_of
+
+    return bool(libraries_of(device.gpu).usable("conv_general"))
 
 
 def _sources(draft: Draft, device: Device) -> Sequence[Way]:

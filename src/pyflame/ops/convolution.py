@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,45 +73,23 @@ def _grad(
     low = _zip(lambda k, d, lo: (k - 1) * d - lo, taps, rhs_dilation, pad_lo)
     back = Geometry(lhs_dilation, low, extents, stride, rhs_dilation)
     dx = F.conv_general(g, F.permute(_flip_taps(w), (0, 2, 1, 3, 4, 5)), *back)
+    if lhs_dilation != _ONES and stride == _ONES:
+        return dx, _mirrored_weight_grad(g, x, taps, low, lhs_dilation, rhs_dilation)
     # dw[k] = sum over n, p of x[(k*rhs + p*stride - lo) / lhs] * g[p]: k and p, and with them stride and rhs_dilation,
     # have changed places; the batch is summed over. (C, G, N, S) * (G, O, N, P) -> (C, G, O, K) -> (G, O, C, K)
-    if taps == stride == lhs_dilation == _ONES and pad_lo == (0, 0, 0) and g.shape[3:] == extents:
-        return dx, _pointwise_weight_grad(g, x)
     weight = Geometry(rhs_dilation, pad_lo, taps, lhs_dilation, stride)
     dw = F.conv_general(F.permute(x, (2, 1, 0, 3, 4, 5)), F.permute(g, (1, 2, 0, 3, 4, 5)), *weight)
     return dx, F.permute(dw, (1, 2, 0, 3, 4, 5))
 
 
-def _by_phases(x: Node, w: Node, pad_lo: Triple, out: Triple, dilation: Triple) -> Node:
-    """A convolution of a dilated input, without multiplying the zeros between its elements.
-
-    An output position p = D*q + r meets only taps k = D*j + k0 with k0 = (lo - r) mod D, and those at position
-    q + j - (lo - r - k0)/D of the input: for each r an ordinary convolution by every D-th tap gives every D-th output.
-    """
-    whole = tuple((0, 1, size) for size in (x.shape[0], x.shape[1], w.shape[1]))
-    result = F.uninitialized((*x.shape[:2], w.shape[1], *out), x.dtype)
-    spans = [range(min(d, size)) for d, size in zip(dilation, out, strict=True)]
-    for phase in product(spans[0], spans[1], spans[2]):
-        first = _zip(lambda lo, r, d: (lo - r) % d, pad_lo, phase, dilation)
-        low = _zip(lambda lo, r, k, d: (lo - r - k) // d, pad_lo, phase, first, dilation)
-        size = _zip(lambda n, r, d: -(-(n - r) // d), out, phase, dilation)
-        taps = tuple((k, d, max(0, -(-(n - k) // d))) for k, d, n in zip(first, dilation, w.shape[3:], strict=True))
-        if all(count for _, _, count in taps):
-            part = F.slice(w, (*((0, 1, n) for n in w.shape[:3]), *taps))
-            value = F.conv_general(x, part, _ONES, low, size, _ONES, _ONES)
-        else:
-            value = F.full_const(0, x.dtype)
-        region = tuple((r, d, n) for r, d, n in zip(phase, dilation, size, strict=True))
-        result = F.assign(result, value, (*whole, *region))
-    return result
-
-
-def _pointwise_weight_grad(g: Node, x: Node) -> Node:
-    """With one tap the weight gradient is a matrix product per image, (O, P) @ (P, C), which the GEMM does better."""
-    pixels = prod(g.shape[3:])
-    columns = F.permute(F.reshape(x, (*x.shape[:3], pixels)), (0, 1, 3, 2))
-    dw = F.reduce_sum(F.matmul(F.reshape(g, (*g.shape[:3], pixels)), columns), (0,))
-    return F.reshape(dw, (*dw.shape, 1, 1, 1))
+def _mirrored_weight_grad(
+    g: Node, x: Node, taps: Triple, low: Triple, lhs_dilation: Triple, rhs_dilation: Triple
+) -> Node:
+    # Of a dilated x: dw[k] = sum over n, i of x[i] * g[i*lhs + k'*rhs - low] with k' = K-1-k, so that g, which lies
+    # densely, is what the windows run over. (O, G, N, P) * (G, C, N, S) -> (O, G, C, K) -> (G, O, C, K)
+    weight = Geometry(rhs_dilation, low, taps, _ONES, lhs_dilation)
+    dw = F.conv_general(F.permute(g, (2, 1, 0, 3, 4, 5)), F.permute(x, (1, 2, 0, 3, 4, 5)), *weight)
+    return _flip_taps(F.permute(dw, (1, 0, 2, 3, 4, 5)))
 
 
 @primitive(
@@ -130,8 +107,6 @@ def conv_general(
     x: Node, w: Node, stride: Triple, pad_lo: Triple, out: Triple, lhs_dilation: Triple, rhs_dilation: Triple
 ) -> Any:
     """x (N, G, C, S0, S1, S2) convolved with w (G, O, C, K0, K1, K2): (N, G, O, P0, P1, P2)."""
-    if lhs_dilation != _ONES and stride == rhs_dilation == _ONES and x.size and w.size and prod(out):
-        return _by_phases(x, w, pad_lo, out, lhs_dilation)
     return (x, w), (stride, pad_lo, out, lhs_dilation, rhs_dilation)
 
 

@@ -150,7 +150,9 @@ class Fuser:
                 groups.setdefault(reader, set()).add(index)
             else:
                 memory.append(request)
-        if not memory and self.inline(node, groups):
+        if _result_copy(node):  # its kernel stores it, behind which there is no room for rows
+            groups = {} if any(len(g.scopes) > 1 for g in groups) else groups
+        if not memory and groups and self.inline(node, groups):
             return
         host = self.host(node, groups, memory)
         if host is None:
@@ -485,9 +487,13 @@ class Fuser:
             return None
         (asked,) = indices
         index = settled(asked or ())
-        # The epilogue's loops must be exactly the axes of the result, in order; only those of size 1 may be missing.
+        # The epilogue's loops must be exactly the axes of the result, in order; only those of size 1 may be missing. A
+        # convolution's on a GPU may come in any order: that is how its result is stored channels-last.
         expected = [leaf for r in best.scopes[0] for leaf in r.leaves() if leaf.extent != 1]
         axes = [(f.offset, f.terms, size) for f, size in zip(index, node.shape, strict=True) if size != 1]
+        if node.op.name == "conv_general" and self.target.is_gpu:
+            place = {r: n for n, (_, terms, _) in enumerate(axes) for r, _ in terms}
+            expected.sort(key=lambda r: place.get(r, -1))
         if axes != [(0, ((r, 1),), r.extent) for r in expected]:
             return None
         loops = iter(expected)
@@ -521,8 +527,19 @@ class Fuser:
 
 def _cheap(node: Node) -> bool:
     """Cheap enough to compute in several kernels: little work on one tensor of its size and what is small beside it."""
+    if _result_copy(node):
+        return False
     large = sum(_size(s) * SMALL > node.size for s in node.srcs if s.size > 1)
     return node.op.kind == ELEMENTWISE and node.op.cost <= CHEAP and large <= 1
+
+
+def _result_copy(node: Node) -> bool:
+    """Whether a copy says in which order a convolution's result lies."""
+    if node.op.name != "contiguous":
+        return False
+    while node.op.name in ("contiguous", "permute", "reshape"):
+        node = node.srcs[0]
+    return node.op.name == "conv_general"
 
 
 def _size(node: Node) -> int:
