@@ -14,7 +14,7 @@ import numpy as np
 
 from pyflame.core.dtype import DType
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
-from pyflame.core.shape import Shape, drop_axes, keep_axes
+from pyflame.core.shape import Shape, keep_axes
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
 from pyflame.ops.base import want_number, want_tensors, want_whole
@@ -272,16 +272,78 @@ def _batch_axes(op: str, x: Node) -> tuple[Shape, Shape]:
     return tuple(a for a in range(x.ndim) if a != 1), (x.shape[1], *[1] * (x.ndim - 2))
 
 
+def _wide_mean(x: Node) -> Node:
+    axes, _ = _batch_axes("batch_norm", x)
+    return F.reduce_sum(cast(x, x.dtype.compute), axes) / float(prod(x.shape[a] for a in axes))
+
+
+def _off(x: Node) -> Node:
+    """x less its channels' means."""
+    _, channels = _batch_axes("batch_norm", x)
+    return cast(x, x.dtype.compute) - F.reshape(F.channel_mean(x), channels)
+
+
+def _wide_variance(x: Node) -> Node:
+    off = _off(x)
+    return _wide_mean(off * off)
+
+
+def _spread(g: Node, x: Meta) -> Node:
+    """A channel's gradient of a mean, at each element."""
+    count = x.size // x.shape[1]
+    return F.expand(F.reshape(g, (x.shape[1], *[1] * (len(x.shape) - 2))) / float(count), x.shape)
+
+
+# Forward, gradient and running statistics ask for these by name, so that they are one node: each is computed once.
+@primitive(
+    COMPOSITE,
+    infer=lambda x: ((x.shape[1],), x.dtype.compute),
+    reference=lambda x: x.mean(axis=tuple(a for a in range(x.ndim) if a != 1)),
+    decompose=_wide_mean,
+    grad=lambda g, x_meta: (_spread(g, x_meta),),
+    public=False,
+)
+def channel_mean(x: Node) -> Any:
+    """The mean of each channel of (N, C, ...), in the dtype of computing."""
+    return (x,), ()
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda x: ((x.shape[1],), x.dtype.compute),
+    reference=lambda x: x.var(axis=tuple(a for a in range(x.ndim) if a != 1)),
+    decompose=_wide_variance,
+    # v = mean((x - m)^2): dx = 2 (x - m) g / n, for the mean's own part sums to 0
+    grad=lambda g, x: (_spread(g, x.meta) * _off(x) * 2.0,),
+    public=False,
+)
+def channel_variance(x: Node) -> Any:
+    """The variance of each channel of (N, C, ...)."""
+    return (x,), ()
+
+
 def _batch_norm(*args: Any) -> Node:
     x, *rest, eps = args
-    axes, channels = _batch_axes("batch_norm", x)
-    weight, bias = (*[F.reshape(s, channels) for s in rest], None, None)[:2]
-    return cast(_affine(_unit(x, axes, eps, True)[0], weight, bias), x.dtype)
+    _, channels = _batch_axes("batch_norm", x)
+    weight, bias = (*rest, None, None)[:2]
+    scale = F.rsqrt(F.channel_variance(x) + eps)
+    scale = scale if weight is None else scale * cast(weight, scale.dtype)
+    out = _off(x) * F.reshape(scale, channels)
+    return cast(out if bias is None else out + cast(F.reshape(bias, channels), out.dtype), x.dtype)
 
 
 def _batch_norm_grad(g: Node, srcs: tuple[Node, ...], eps: float) -> tuple[Any, ...]:
-    axes, channels = _batch_axes("batch_norm", srcs[0])
-    return _grads(g, srcs, axes, eps, True, channels)
+    # u = (x - m) s, y = u w + b: db = sum(g), dw = sum(g u), dx = w s (g - db/n - u dw/n)
+    x = srcs[0]
+    axes, channels = _batch_axes("batch_norm", x)
+    scale = F.rsqrt(F.channel_variance(x) + eps)
+    unit = _off(x) * F.reshape(scale, channels)
+    g = cast(g, unit.dtype)
+    count = float(x.size // x.shape[1])
+    db, dw = F.reduce_sum(g, axes), F.reduce_sum(g * unit, axes)
+    factor = scale if len(srcs) < 2 else scale * cast(srcs[1], scale.dtype)
+    parts = [F.reshape(v, channels) for v in (factor, db / count, dw / count)]
+    return (parts[0] * (g - parts[1] - unit * parts[2]), dw, db)[: len(srcs)]
 
 
 def _batch_norm_train_reference(*args: Any) -> Any:
@@ -300,7 +362,6 @@ def _batch_norm_train_reference(*args: Any) -> Any:
     grad=_batch_norm_grad,
     public=False,
     cost=8,
-    autocast="high",
 )
 def batch_norm_train(x: Node, weight: Node | None, bias: Node | None, eps: float) -> Any:
     """Batch norm by the statistics of the batch itself."""
@@ -332,7 +393,6 @@ def _torch_batch_norm(
 @composite(
     reference=_batch_norm_reference,
     torch=_torch_batch_norm,
-    autocast="high",
     samples=lambda: [
         Sample((_X, None, None, _W, _B, True)),
         Sample((_X[:, :, 0] * 3, None, None, None, None, True)),
@@ -401,13 +461,9 @@ def batch_norm_stats(
     """
     axes, _ = _batch_axes("batch_norm_stats", x)
     share = want_number("batch_norm_stats", "momentum", momentum)
-    wide = cast(x, x.dtype.compute)
     count = float(prod(x.shape[a] for a in axes))
-    mean = _mean(wide, axes)
-    off = wide - mean
-    var = _mean(off * off, axes)
-    shape = drop_axes(x.shape, axes)
-    found = [F.reshape(mean, shape), F.reshape(var, shape) * (count / (count - 1.0) if count > 1 else float("nan"))]
+    unbiased = count / (count - 1.0) if count > 1 else float("nan")
+    found = [F.channel_mean(x), F.channel_variance(x) * unbiased]
     blended = []
     for value, running in zip(found, (running_mean, running_var), strict=True):
         if running is not None:

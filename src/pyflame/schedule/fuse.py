@@ -151,7 +151,7 @@ class Fuser:
             else:
                 memory.append(request)
         if _result_copy(node):  # its kernel stores it, behind which there is no room for rows
-            groups = {} if any(len(g.scopes) > 1 for g in groups) else groups
+            groups = {} if any(len(g.scopes) > 1 or g.assign is not None for g in groups) else groups
         if not memory and groups and self.inline(node, groups):
             return
         host = self.host(node, groups, memory)
