@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -279,31 +281,38 @@ CONVOLUTIONS = {
 WRITTEN = {"forward": "y", "backward_data": "x", "backward_filter": "w"}
 
 
+def laid(array: np.ndarray[Any, Any], last: bool) -> np.ndarray[Any, Any]:
+    """The numbers of an array in the order in which they lie in memory."""
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if last else array
+
+
+def seen(array: np.ndarray[Any, Any], shape: tuple[int, ...], last: bool) -> np.ndarray[Any, Any]:
+    """And back."""
+    if not last:
+        return array.reshape(shape)
+    return np.moveaxis(array.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_convolution(dnn: Cudnn, area: Area, dtype: str, name: str, direction: str) -> None:
-    base = CONVOLUTIONS[name]
-    spec = ConvSpec(
-        *(base.batch, base.channels, base.size, base.filters, base.kernel),
-        *(base.stride, base.padding, base.dilation, base.groups),
-        dtype=dtype,
-    )
+def test_convolution(dnn: Cudnn, area: Area, dtype: str, name: str, direction: str, last: bool) -> None:
+    spec = replace(CONVOLUTIONS[name], dtype=dtype, channels_last=last)
     arrays = {n: numbers(spec.shape(n), dtype) for n in "xwy"}
     want = convolution(spec, *arrays.values(), direction)
-    with OnGpu(arrays["x"]) as x, OnGpu(arrays["w"]) as w, OnGpu(arrays["y"]) as y:
-        at = (x.address, w.address, y.address)
-        found = dnn.find(direction, spec, *at, 0, area.address, area.nbytes)
-        proposed = dnn.propose(direction, spec)
-        assert found and proposed
-        held = {"x": x, "w": w, "y": y}[WRITTEN[direction]]
-        for algorithm in [*found, *(a for a in proposed if a.workspace <= area.nbytes)]:
-            done(driver.cuMemsetD8(held.address, 0xFF, held.like.nbytes))
-            dnn.convolve(direction, spec, *at, algorithm, 0, area.address, area.nbytes)
-            got = held.numpy().astype(np.float64).reshape(want.shape)
+    with ExitStack() as stack:
+        held = {n: stack.enter_context(OnGpu(laid(a, last))) for n, a in arrays.items()}
+        written = held[WRITTEN[direction]]
+        proposed = [p for p in dnn.propose(direction, spec) if p.workspace <= area.nbytes]
+        assert proposed
+        for plan in proposed:
+            done(driver.cuMemsetD8(written.address, 0xFF, written.like.nbytes))
+            dnn.convolve(plan, *(h.address for h in held.values()), 0, area.address, area.nbytes)
+            got = seen(written.numpy().astype(np.float64), want.shape, last)
             # Winograd and FFT lose a few bits that a direct sum does not.
             tolerance = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 2e-2}[dtype] * np.abs(want).max()
-            np.testing.assert_allclose(got, want, rtol=0, atol=tolerance, err_msg=str(algorithm))
+            np.testing.assert_allclose(got, want, rtol=0, atol=tolerance, err_msg=str(plan))
 
 
 def test_convolution_tf32(dnn: Cudnn, area: Area) -> None:
@@ -311,6 +320,6 @@ def test_convolution_tf32(dnn: Cudnn, area: Area) -> None:
     x, w = numbers(spec.x, "float32"), numbers(spec.w, "float32")
     want = convolution(spec, x, w, np.zeros(spec.y, np.float32), "forward")
     with OnGpu(x) as a, OnGpu(w) as b, OnGpu(np.zeros(spec.y, np.float32)) as c:
-        best = dnn.find("forward", spec, a.address, b.address, c.address, 0, area.address, area.nbytes)[0]
-        dnn.convolve("forward", spec, a.address, b.address, c.address, best, 0, area.address, area.nbytes)
+        best = next(p for p in dnn.propose("forward", spec) if p.workspace <= area.nbytes)
+        dnn.convolve(best, a.address, b.address, c.address, 0, area.address, area.nbytes)
         np.testing.assert_allclose(c.numpy(), want, rtol=0, atol=3e-3 * np.abs(want).max())

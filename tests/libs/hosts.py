@@ -31,10 +31,10 @@ def host_lt(driver: Any, spoil: Spoil = lambda result: None) -> HipBlasLt:
     return HipBlasLt(Lt(give=lambda work: driver._do(work), spoil=spoil), BLAS, HIP)
 
 
-def array_at(address: int, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     kind = np.dtype(DTYPES[dtype])
     raw = (ctypes.c_char * (int(np.prod(shape)) * kind.itemsize)).from_address(address)
-    return np.frombuffer(raw, kind).reshape(shape)
+    return np.lib.stride_tricks.as_strided(np.frombuffer(raw, kind), shape, [s * kind.itemsize for s in strides])
 
 
 def convolution(spec: ConvSpec, x: Any, w: Any, y: Any, direction: str) -> np.ndarray[Any, Any]:
@@ -91,7 +91,8 @@ class HostDnn:
         self.asked.append((direction, spec))
 
         def work() -> None:
-            at = {n: array_at(a, spec.shape(n), spec.dtype) for n, a in (("x", x), ("w", w), ("y", y))}
+            places = {"x": x, "w": w, "y": y}
+            at = {n: array_at(a, spec.shape(n), spec.strides(n), spec.dtype) for n, a in places.items()}
             result = at[{"forward": "y", "backward_data": "x", "backward_filter": "w"}[direction]]
             result[...] = convolution(spec, at["x"], at["w"], at["y"], direction).reshape(result.shape)
 

@@ -99,7 +99,7 @@ class StandIn:
 
 def newest(library: str) -> dict[str, Any]:
     """The facts that prototypes are taken from."""
-    prefer = {"cublaslt": "13.8", "cudnn": "9.27", "rocblas": "2025-05", "miopen": "2025-05"}[library]
+    prefer = {"cublaslt": "13.8", "cudnn": "9.6", "rocblas": "2025-05", "miopen": "2025-05"}[library]
     (path,) = FACTS.glob(f"{library}-*{prefer}*.json")
     found: dict[str, Any] = json.loads(path.read_text())
     return found

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from pyflame.libs.cuda import cublaslt, cudnn
+from pyflame.libs.cuda import cublaslt, cudnn_table
 from pyflame.libs.rocm import miopen_table, rocblas
 
 
@@ -27,7 +27,7 @@ def table_of(module: Any) -> Table:
 
 TABLES = {
     "cublaslt": table_of(cublaslt),
-    "cudnn": table_of(cudnn),
+    "cudnn": table_of(cudnn_table),
     "rocblas": table_of(rocblas),
     "miopen": table_of(miopen_table),
 }

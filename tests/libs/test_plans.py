@@ -473,19 +473,20 @@ def test_replays_do_not_call_the_library(bench: Bench, monkeypatch: pytest.Monke
     assert given[1] > given[0] and given[2] == given[3] == given[4]
 
 
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize(
-    ("options", "x", "w", "asked"),
+    ("options", "x", "w"),
     [
-        (dict(padding=2, dilation=2, groups=2), (2, 4, 7, 6), (6, 2, 3, 3), ("forward", "backward_data")),
-        (dict(stride=(2, 1), padding=1), (2, 3, 7, 6), (4, 3, 3, 2), ("forward",)),  # dx is taken apart by phases
+        (dict(padding=2, dilation=2, groups=2), (2, 4, 7, 6), (6, 2, 3, 3)),
+        (dict(stride=(2, 1), padding=1), (2, 3, 7, 6), (4, 3, 3, 3)),
+        (dict(padding=1), (2, 1, 7, 6), (4, 1, 3, 3)),
     ],
-    ids=["dilation and groups", "stride"],
+    ids=["dilation and groups", "stride", "one channel"],
 )
-def test_convolutions(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, options: Any, x: Any, w: Any, asked: tuple[str, ...]
-) -> None:
-    """Forward and both gradients are the library's where it knows them, and our own otherwise."""
+def test_convolutions(bench: Bench, monkeypatch: pytest.MonkeyPatch, options: Any, x: Any, w: Any, layout: str) -> None:
+    """Forward and both gradients are the library's, in either order, which leaves its result where it is wanted."""
     prefer(monkeypatch, library=True)
+    monkeypatch.setenv("PYFLAME_CONV_LAYOUT", layout)
 
     def gradients() -> list[np.ndarray[Any, Any]]:
         a, b, v = pf.tensor(random(*x)), pf.tensor(random(*w)), pf.tensor(random(w[0]))
@@ -501,8 +502,9 @@ def test_convolutions(
         want = gradients()
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
-    assert {d for d, _ in bench.convolutions.asked} == {*asked, "backward_filter"}
+    assert {d for d, _ in bench.convolutions.asked} == {"forward", "backward_data", "backward_filter"}
     assert {s.groups for _, s in bench.convolutions.asked} == {options.get("groups", 1)}
+    assert {s.channels_last for _, s in bench.convolutions.asked} == {layout == "nhwc"}
 
 
 def test_memory_that_is_taken_over_is_read_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import draft_plan
 from pyflame.ir.kernel import Draft
 from pyflame.libs.conv import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, ConvSpec
-from pyflame.libs.cuda.cudnn import ConvAlgorithm
 from pyflame.libs.gemm import GemmSpec
 from pyflame.schedule.split import Way, alone, divide, may_be_direct, takes
 
@@ -141,12 +141,14 @@ def test_merged_axes() -> None:
 # --- convolutions -----------------------------------------------------------------------------------------------------
 
 
-def convolutions(x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> dict[str, ConvSpec]:
+def convolutions(
+    x: tuple[int, ...], w: tuple[int, ...], transposed: bool = False, dtype: Any = pf.float32, **options: Any
+) -> dict[str, ConvSpec]:
     """What libraries would be asked for by a convolution and its gradients, by direction."""
-    a, b = numbers(*x).requires_grad_(), numbers(*w).requires_grad_()
-    out = getattr(pf, f"conv{len(x) - 2}d")(a, b, **options)
+    a, b = numbers(*x).to(dtype).requires_grad_(), numbers(*w).to(dtype).requires_grad_()
+    out = getattr(pf, f"conv{'_transpose' if transposed else ''}{len(x) - 2}d")(a, b, **options)
     forward = plan_of(out).launches
-    out.backward(numbers(*out.shape))
+    out.backward(numbers(*out.shape).to(dtype))
     assert a.grad is not None and b.grad is not None
     launches = [*forward, *plan_of(a.grad, b.grad).launches]
     found = [conv_of(x, False) for x in launches if x.kernel.anchor and x.kernel.anchor.op.name == "conv_general"]
@@ -175,11 +177,43 @@ def test_convolutions(x: tuple[int, ...], w: tuple[int, ...], options: dict[str,
     assert convolutions(x, w, **options) == dict.fromkeys((FORWARD, BACKWARD_DATA, BACKWARD_FILTER), spec)
 
 
-def test_strided_convolutions() -> None:
-    """The gradient for the input is taken apart before it comes here; some of its parts are convolutions again."""
+ALL = (FORWARD, BACKWARD_DATA, BACKWARD_FILTER)
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a library takes convolutions of dilated inputs."""
+    monkeypatch.setattr("pyflame.engine.planning._takes_dilated", lambda device: True)
+
+
+def test_strided_convolutions(whole: None) -> None:
     found = convolutions((2, 8, 31, 29), (16, 8, 3, 5), stride=(2, 3), padding=(2, 1))
-    spec = ConvSpec(2, 8, (31, 29), 16, (3, 5), (2, 3), (2, 1))
-    assert found[FORWARD] == found[BACKWARD_FILTER] == spec
+    assert found == dict.fromkeys(ALL, ConvSpec(2, 8, (31, 29), 16, (3, 5), (2, 3), (2, 1)))
+
+
+def test_transposed_convolutions(whole: None) -> None:
+    """Forward is the gradient for the input of another convolution, and the other way round."""
+    found = convolutions((2, 8, 7, 6), (8, 4, 3, 2), transposed=True, stride=2, padding=1, output_padding=1)
+    assert found == dict.fromkeys(ALL, ConvSpec(2, 4, (14, 11), 8, (3, 2), (2, 2), (1, 1)))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("x", "w", "options"),
+    [
+        ((4, 16, 20, 24), (16, 16, 3, 3), dict(padding=1)),
+        ((2, 12, 14, 15), (12, 3, 3, 3), dict(padding=(2, 1), groups=4, stride=2)),
+        ((2, 4, 8, 9, 10), (4, 4, 3, 3, 2), dict(padding=(1, 1, 0), stride=(1, 2, 2))),
+    ],
+    ids=["3x3", "groups and stride", "three axes"],
+)
+def test_channels_last(
+    whole: None, transposed: bool, x: tuple[int, ...], w: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    """In 16 bits on matrix cores; nothing is copied to another order behind a library."""
+    found = convolutions(x, w, transposed, pf.bfloat16, **options)
+    assert set(found) == set(ALL) and len(set(found.values())) == 1
+    assert all(spec.channels_last and spec.dtype == "bfloat16" for spec in found.values())
 
 
 def test_what_no_library_convolves() -> None:
@@ -203,11 +237,12 @@ class Recorder:
     def supports(self, spec: Any, workspace_bytes: int = 0) -> bool:
         return not (getattr(spec, "bias", False) or spec.tf32)
 
-    def propose(self, direction: str, spec: ConvSpec) -> list[ConvAlgorithm]:
+    def propose(self, direction: str, spec: ConvSpec) -> list[SimpleNamespace]:
+        asked = dict(direction=direction, spec=spec)
         return [
-            ConvAlgorithm(1, 0, 1 << 40, 1.0),
-            ConvAlgorithm(2, 0, 64, 1.0, deterministic=False),
-            ConvAlgorithm(3, 0, 128, 1.0),
+            SimpleNamespace(engine=1, workspace=1 << 40, deterministic=True, **asked),
+            SimpleNamespace(engine=2, workspace=64, deterministic=False, **asked),
+            SimpleNamespace(engine=3, workspace=128, deterministic=True, **asked),
         ]
 
     def matmul(self, *arguments: Any) -> None:
@@ -235,7 +270,7 @@ def test_rocblas() -> None:
 
 
 def test_cudnn() -> None:
-    """Algorithms that vary or want too much are left out; x, w and y are told by the direction."""
+    """Plans that vary or want too much are left out; x, w and y are told by the direction."""
     a, b = numbers(2, 4, 9, 9).requires_grad_(), numbers(6, 4, 3, 3).requires_grad_()
     out = pf.conv2d(a, b)
     forward = plan_of(out).launches[-1]
@@ -250,8 +285,8 @@ def test_cudnn() -> None:
         (call,) = CudnnConvolutions(dnn).offers(conv, launch)
         assert (call.workspace, call.rank) == (128, 0)
         call.start([1, 2, 3], 4, 5)
-        direction, spec, *rest = dnn.started.pop()
-        assert (direction, spec) == (conv.direction, conv.spec)
-        assert tuple(rest[:3]) == wanted.pop(direction)
-        assert rest[3].number == 3 and rest[4:] == [5, 4, 128]
+        plan, *rest = dnn.started.pop()
+        assert (plan.engine, plan.direction, plan.spec) == (3, conv.direction, conv.spec)
+        assert tuple(rest[:3]) == wanted.pop(plan.direction)
+        assert rest[3:] == [5, 4, 128]
     assert not wanted

@@ -1,4 +1,7 @@
-"""What a convolution is to a library: sizes in NCHW order (or NCW, NCDHW), with equal padding on both sides."""
+"""What a convolution is to a library: sizes in NCHW order (or NCW, NCDHW), with equal padding on both sides.
+
+In memory x, w and y lie in that order too, or all of them with their second axis last: NHWC, and weights KRSC.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,7 @@ class ConvSpec:
     groups: int = 1
     dtype: str = "float32"
     tf32: bool = False
+    channels_last: bool = False
 
     def __post_init__(self) -> None:
         axes = len(self.size)
@@ -64,6 +68,18 @@ class ConvSpec:
         """The shape of "x", "w" or "y"."""
         return {"x": self.x, "w": self.w, "y": self.y}[operand]
 
+    def strides(self, operand: str) -> tuple[int, ...]:
+        """The strides of "x", "w" or "y", in the order of its shape.
+
+        >>> ConvSpec(8, 3, (32, 32), 16, (3, 3), channels_last=True).strides("x")
+        (3072, 1, 96, 3)
+        """
+        shape = self.shape(operand)
+        if not self.channels_last:
+            return packed(shape)
+        outer, *spatial, inner = packed((shape[0], *shape[2:], shape[1]))
+        return (outer, inner, *spatial)
+
     @property
     def flat(self) -> ConvSpec:
         """The same with two spatial axes at least, which is what libraries begin at: (n, c, l) -> (n, c, 1, l)."""
@@ -84,6 +100,7 @@ class ConvSpec:
         return (
             f"conv ({self.batch}, {self.channels}, {', '.join(map(str, self.size))}) by {self.filters} of {self.kernel}"
             f" stride {self.stride} padding {self.padding} dilation {self.dilation} groups {self.groups} {self.dtype}"
+            f"{' channels last' if self.channels_last else ''}"
         )
 
     @property

@@ -51,9 +51,7 @@ def lay_out(outputs: Sequence[Node], target: Target, pinned: Collection[Node] = 
     layouts = _Layouts(target)
     for node in order:
         layouts.visit(node)
-    return [
-        F.contiguous(layouts.plain(o)) if o in pinned and o in layouts.laid else layouts.plain(o) for o in outputs
-    ]
+    return [F.contiguous(layouts.plain(o)) if o in pinned and o in layouts.laid else layouts.plain(o) for o in outputs]
 
 
 class _Layouts:
@@ -78,11 +76,15 @@ class _Layouts:
         if found is not None or node in self.made:
             return
         self.made[node] = rebuilt(node, tuple([self.plain(s) for s in node.srcs]))
-        broadcast = node.op.name == "expand" and node.size > node.srcs[0].size
-        if node.op.kind in (CONST, IOTA) or broadcast or node.op.name == "uninitialized":
+        if self.is_neutral(node):
             self.neutral.add(node)
-        elif node.op.kind in (ELEMENTWISE, MOVEMENT) and all(s in self.neutral for s in node.srcs):
-            self.neutral.add(node)
+
+    def is_neutral(self, node: Node) -> bool:
+        if node.op.kind in (CONST, IOTA) or node.op.name == "uninitialized":
+            return True
+        if node.op.name == "expand" and node.size > node.srcs[0].size:
+            return True
+        return node.op.kind in (ELEMENTWISE, MOVEMENT) and all(s in self.neutral for s in node.srcs)
 
     def plain(self, node: Node) -> Node:
         """The value with its axes in their own order."""
@@ -269,15 +271,24 @@ class _Layouts:
         while root.op.kind == MOVEMENT:
             chain.append(root)
             root = root.srcs[0]
-        if not 3 <= root.ndim <= 5:
+        if root.ndim < 3:
             return self.plain(node)
         if root not in self.weights:
-            last = (0, *range(2, root.ndim), 1)
-            self.weights[root] = F.permute(self.channels_last(root, last), inverse(last))
+            self.weights[root] = self.weight_copy(root)
         seen = self.weights[root]
         for moved in reversed(chain):
             seen = rebuilt(moved, (seen,))
         return seen
+
+    def weight_copy(self, root: Node) -> Node:
+        """A leaf may be a view already, of taps that run backwards or of channels that have changed places."""
+        strides = (root.data.strides if root.op.kind == LEAF else None) or contiguous_strides(root.shape)
+        turned = root.ndim == 6 and 0 < strides[1] < strides[2]
+        last = (0, *range(2, root.ndim), 1) if root.ndim < 6 else (0, 2, 3, 4, 5, 1) if turned else (0, 1, 3, 4, 5, 2)
+        flips = tuple((n - 1, -1, n) if s < 0 else (0, 1, n) for n, s in zip(root.shape, strides, strict=True))
+        if all(step > 0 for _, step, _ in flips):
+            return F.permute(self.channels_last(root, last), inverse(last))
+        return F.slice(F.permute(F.contiguous(F.permute(F.slice(root, flips), last)), inverse(last)), flips)
 
 
 def inverse(order: Order) -> Order:

@@ -16,6 +16,8 @@ from pyflame.libs.gemm import GemmSpec
 
 WORKSPACE = 32 << 20  # bytes that a library may ask for
 PROPOSALS = 3  # of a library that are tried
+CONV_WORKSPACE = 256 << 20  # gradients of convolutions are sums of parts
+CONV_PROPOSALS = 8  # engines differ more than tiles of a product do
 
 
 class GemmLibrary(Protocol):
@@ -109,15 +111,14 @@ class CudnnConvolutions:
         if not self.dnn.supports(conv.spec) or not _aligned(conv, launch):
             return []
         proposed = self.dnn.propose(conv.direction, conv.spec)
-        fit = [a for a in proposed if a.workspace <= WORKSPACE and a.deterministic]
-        return [self._call(conv, launch, rank, algorithm) for rank, algorithm in enumerate(fit[:PROPOSALS])]
+        fit = [p for p in proposed if p.workspace <= CONV_WORKSPACE and p.deterministic]
+        return [self._call(conv, launch, rank, plan) for rank, plan in enumerate(fit[:CONV_PROPOSALS])]
 
-    def _call(self, conv: Conv, launch: Launch, rank: int, algorithm: Any) -> LibraryCall:
-        size = algorithm.workspace
+    def _call(self, conv: Conv, launch: Launch, rank: int, plan: Any) -> LibraryCall:
+        size = plan.workspace
 
         def start(addresses: Sequence[int], workspace: int, stream: int) -> None:
-            at = _places(conv, addresses)
-            self.dnn.convolve(conv.direction, conv.spec, *at, algorithm, stream, workspace, size)
+            self.dnn.convolve(plan, *_places(conv, addresses), stream, workspace, size)
 
         return LibraryCall(self.name, self.version, _buffers(launch), _alignment(conv), size, start, rank)
 
@@ -135,7 +136,7 @@ class MiopenConvolutions:
         spec = replace(conv.spec, tf32=False)
         if not self.dnn.supports(spec) or not _aligned(conv, launch):
             return []
-        size = min(self.dnn.workspace_size(conv.direction, spec), WORKSPACE)
+        size = min(self.dnn.workspace_size(conv.direction, spec), CONV_WORKSPACE)
 
         def start(addresses: Sequence[int], workspace: int, stream: int) -> None:
             self.dnn.convolve(conv.direction, spec, *_places(conv, addresses), stream, workspace, size)

@@ -23,7 +23,7 @@ from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
-from pyflame.engine.libraries.products import conv_of, gemm_of
+from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so
 from pyflame.engine.libraries.trial import Trial, TrialBuffers, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, size_class, strides_class, tuner
 from pyflame.engine.libraries.variants import with_variant
@@ -196,9 +196,7 @@ def _offers(plan: Draft, number: int, library: Any) -> Iterator[Offer]:
         take = takes(launch.kernel)[0]
         store = destination(launch, take)
         shape = launch.kernel.loops[0]
-        as_is = store is not None and all(
-            size == 1 or a == b for size, a, b in zip(shape, store.strides, conv.strides, strict=True)
-        )
+        as_is = store is not None and lies_so(shape, store.strides, conv.strides)
         way = Way(take, as_is and may_be_direct(plan, launch, take), conv.strides)
         product = _product(plan, number, way)
         terms = prod(launch.operands[1].shape[2:])

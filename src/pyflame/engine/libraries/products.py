@@ -140,30 +140,58 @@ class Conv:
 
 
 def conv_of(launch: Launch, tf32: bool) -> Conv | None:
-    """The convolution of a launch; None where it is none that libraries know."""
+    """The convolution of a launch; None where it is none that libraries know.
+
+    Where its operands lie in both orders, as with one channel, it is the one in which the launch stores its result.
+    """
     anchor = launch.kernel.anchor
     assert anchor is not None
     x, w = launch.operands
     if w.dtype is not x.dtype or not x.dtype.is_float or not prod((*x.shape, *w.shape, *anchor.meta.shape)):
         return None
-    for find in (_forward, _backward_data, _backward_filter):
-        found = find(x, w, anchor.attrs, tf32 and x.dtype.name == "float32")
-        if found is not None:
-            return found
-    return None
+    tf32 = tf32 and x.dtype.name == "float32"
+    ways = [find(x, w, anchor.attrs, tf32, last) for find in _DIRECTIONS for last in (False, True)]
+    found = [conv for conv in ways if conv is not None]
+    stored = [access.strides for _, access in launch.kernel.stores]
+    return next((conv for conv in found if any(lies_so(anchor.meta.shape, s, conv.strides) for s in stored)), None) or (
+        found[0] if found else None
+    )
+
+
+def lies_so(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether two strides are the same, as far as they matter."""
+    return all(size == 1 or a == b for size, a, b in zip(shape, strides, others, strict=True))
 
 
 Attrs = tuple[tuple[int, ...], ...]  # stride, padding in front, size of the result, dilation of x, dilation of w
 
 
 def _lies(view: OperandView, strides: Sequence[int]) -> bool:
-    """Whether a view has these strides, as far as they matter."""
-    return all(size == 1 or a == b for size, a, b in zip(view.shape, view.strides, strides, strict=True))
+    return lies_so(view.shape, view.strides, strides)
+
+
+def _data(shape: Sequence[int], last: bool) -> tuple[int, ...]:
+    """Strides of (N, G, C, spatial), with the channels of all groups last or before the spatial axes."""
+    if not last:
+        return packed(tuple(shape))
+    n, groups, channels, *size = shape
+    s = packed((n, *size, groups, channels))
+    return (s[0], s[-2], s[-1], *s[1:-2])
+
+
+def _taps(shape: Sequence[int], last: bool) -> tuple[int, ...]:
+    """Strides of (G, O, C, taps), with C last or before the taps."""
+    if not last:
+        return packed(tuple(shape))
+    groups, filters, channels, *kernel = shape
+    s = packed((groups, filters, *kernel, channels))
+    return (s[0], s[1], s[-1], *s[2:-1])
 
 
 def _spec(
     batch: int, groups: int, channels: int, filters: int, size: Sequence[int], kernel: Sequence[int],
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], out: Sequence[int], dtype: str, tf32: bool,
+    last: bool,
 ) -> ConvSpec | None:  # fmt: skip
     """The problem without axes of no extent, or None where it has another result than `out`."""
     axes = [i for i in range(3) if (size[i], kernel[i], out[i], padding[i]) != (1, 1, 1, 0)] or [2]
@@ -177,41 +205,45 @@ def _spec(
         return tuple(values[i] for i in axes)
 
     sizes = (batch, groups * channels, kept(size), groups * filters, kept(kernel))
-    return ConvSpec(*sizes, kept(stride), kept(padding), kept(dilation), groups, dtype, tf32)
+    return ConvSpec(*sizes, kept(stride), kept(padding), kept(dilation), groups, dtype, tf32, last)
 
 
-def _forward(x: OperandView, w: OperandView, attrs: Attrs, tf32: bool) -> Conv | None:
+def _forward(x: OperandView, w: OperandView, attrs: Attrs, tf32: bool, last: bool) -> Conv | None:
     stride, padding, out, x_dilation, dilation = attrs
     (n, groups, channels, *size), (_, filters, _, *kernel) = x.shape, w.shape
-    if x_dilation != (1, 1, 1) or not _lies(x, packed(x.shape)) or not _lies(w, packed(w.shape)):
+    if x_dilation != (1, 1, 1) or not _lies(x, _data(x.shape, last)) or not _lies(w, _taps(w.shape, last)):
         return None
-    spec = _spec(n, groups, channels, filters, size, kernel, stride, padding, dilation, out, x.dtype.name, tf32)
-    return None if spec is None else Conv(FORWARD, spec, packed((n, groups, filters, *out)), ("x", "w"))
+    spec = _spec(n, groups, channels, filters, size, kernel, stride, padding, dilation, out, x.dtype.name, tf32, last)
+    return None if spec is None else Conv(FORWARD, spec, _data((n, groups, filters, *out), last), ("x", "w"))
 
 
-def _backward_data(y: OperandView, w: OperandView, attrs: Attrs, tf32: bool) -> Conv | None:
+def _backward_data(y: OperandView, w: OperandView, attrs: Attrs, tf32: bool, last: bool) -> Conv | None:
     """A convolution of y by flipped taps whose channels have changed places (ops/convolution.py)."""
     ones, low, out, stride, dilation = attrs
     (n, groups, filters, *size), (_, channels, _, *kernel) = y.shape, w.shape
-    s = packed((groups, filters, channels, *kernel))
+    s = _taps((groups, filters, channels, *kernel), last)
     flipped = (s[0], s[2], s[1], *(-step for step in s[3:]))
-    if ones != (1, 1, 1) or not _lies(y, packed(y.shape)) or not _lies(w, flipped):
+    if ones != (1, 1, 1) or not _lies(y, _data(y.shape, last)) or not _lies(w, flipped):
         return None
     padding = [(k - 1) * d - lo for k, d, lo in zip(kernel, dilation, low, strict=True)]
-    spec = _spec(n, groups, channels, filters, out, kernel, stride, padding, dilation, size, y.dtype.name, tf32)
+    spec = _spec(n, groups, channels, filters, out, kernel, stride, padding, dilation, size, y.dtype.name, tf32, last)
     back = sum((k - 1) * step for k, step in zip(kernel, s[3:], strict=True)) * w.dtype.itemsize
-    return None if spec is None else Conv(BACKWARD_DATA, spec, packed((n, groups, channels, *out)), ("y", "w"), back)
+    strides = _data((n, groups, channels, *out), last)
+    return None if spec is None else Conv(BACKWARD_DATA, spec, strides, ("y", "w"), back)
 
 
-def _backward_filter(x: OperandView, y: OperandView, attrs: Attrs, tf32: bool) -> Conv | None:
+def _backward_filter(x: OperandView, y: OperandView, attrs: Attrs, tf32: bool, last: bool) -> Conv | None:
     """A convolution in which the batch is what is summed over, and taps and pixels have changed places."""
     dilation, padding, out, x_dilation, stride = attrs
     (channels, groups, n, *size), (_, filters, _, *pixels) = x.shape, y.shape
-    s, t = packed((n, groups, channels, *size)), packed((n, groups, filters, *pixels))
+    s, t = _data((n, groups, channels, *size), last), _data((n, groups, filters, *pixels), last)
     if x_dilation != (1, 1, 1) or not _lies(x, (s[2], s[1], s[0], *s[3:])):
         return None
     if not _lies(y, (t[1], t[2], t[0], *t[3:])):
         return None
-    spec = _spec(n, groups, channels, filters, size, out, stride, padding, dilation, pixels, x.dtype.name, tf32)
-    u = packed((groups, filters, channels, *out))
+    spec = _spec(n, groups, channels, filters, size, out, stride, padding, dilation, pixels, x.dtype.name, tf32, last)
+    u = _taps((groups, filters, channels, *out), last)
     return None if spec is None else Conv(BACKWARD_FILTER, spec, (u[2], u[0], u[1], *u[3:]), ("x", "y"))
+
+
+_DIRECTIONS = (_forward, _backward_data, _backward_filter)

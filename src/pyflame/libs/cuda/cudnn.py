@@ -1,188 +1,98 @@
 """cuDNN: convolutions and their gradients on NVIDIA GPUs.
 
-Through the convolution functions that cuDNN 9 calls legacy: they take addresses and descriptors and nothing more, while
-the graph interface wants a compiler's worth of objects for the same kernels. Constants, signatures and structs are
-checked against facts read from cudnn_graph.h, cudnn_ops.h and cudnn_cnn.h (`tests/libs/facts`).
+Through the graph interface, where a convolution is a graph of one operation: its heuristics propose engines, each of
+which becomes an execution plan. Tensors may lie in any order, which is how channels-last reaches the tensor cores.
+Constants and signatures are checked against facts read from cudnn_graph.h (`tests/libs/facts`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
 from pyflame.core.locks import lock
 from pyflame.libs.binding import Library, LibraryError, find, statuses
-from pyflame.libs.conv import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, ConvSpec, packed
+from pyflame.libs.conv import ConvSpec
 from pyflame.libs.cuda import cublaslt
+from pyflame.libs.cuda.cudnn_table import DIRECTIONS, FUNCTIONS, PLAIN, TYPES, C
 
 FILES = ("libcudnn.so.9",)
 FOLDERS = ("nvidia/cudnn/lib", "/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu")
-PLANS = 256  # problems kept described
-ALGORITHMS = 10  # asked for; no direction has more than eight kinds
-
-
-class C:
-    """Constants, by the names of the headers."""
-
-    CUDNN_STATUS_SUCCESS = 0
-    CUDNN_STATUS_NOT_INITIALIZED = 1001
-    CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH = 1002
-    CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED = 1008
-    CUDNN_STATUS_BAD_PARAM = 2000
-    CUDNN_STATUS_NOT_SUPPORTED = 3000
-    CUDNN_STATUS_INTERNAL_ERROR = 4000
-    CUDNN_STATUS_EXECUTION_FAILED = 5000
-
-    CUDNN_DATA_FLOAT = 0
-    CUDNN_DATA_HALF = 2
-    CUDNN_DATA_BFLOAT16 = 9
-
-    CUDNN_DEFAULT_MATH = 0
-    CUDNN_TENSOR_OP_MATH = 1
-    CUDNN_FMA_MATH = 3
-
-    CUDNN_TENSOR_NCHW = 0
-    CUDNN_CROSS_CORRELATION = 1
-
-
-_FIND = "i32 requestedAlgoCount, ptr returnedAlgoCount, ptr perfResults"
-_AREA = "ptr workSpace, size workSpaceSizeInBytes"
-FUNCTIONS = {
-    "cudnnCreate": "ptr handle",
-    "cudnnDestroy": "ptr handle",
-    "cudnnSetStream": "ptr handle, ptr streamId",
-    "cudnnCreateTensorDescriptor": "ptr tensorDesc",
-    "cudnnSetTensorNdDescriptor": "ptr tensorDesc, i32 dataType, i32 nbDims, ptr dimA, ptr strideA",
-    "cudnnDestroyTensorDescriptor": "ptr tensorDesc",
-    "cudnnCreateFilterDescriptor": "ptr filterDesc",
-    "cudnnSetFilterNdDescriptor": "ptr filterDesc, i32 dataType, i32 format, i32 nbDims, ptr filterDimA",
-    "cudnnDestroyFilterDescriptor": "ptr filterDesc",
-    "cudnnCreateConvolutionDescriptor": "ptr convDesc",
-    "cudnnDestroyConvolutionDescriptor": "ptr convDesc",
-    "cudnnSetConvolutionNdDescriptor": (
-        "ptr convDesc, i32 arrayLength, ptr padA, ptr filterStrideA, ptr dilationA, i32 mode, i32 computeType"
-    ),
-    "cudnnSetConvolutionMathType": "ptr convDesc, i32 mathType",
-    "cudnnSetConvolutionGroupCount": "ptr convDesc, i32 groupCount",
-    "cudnnGetConvolutionForwardAlgorithm_v7": (
-        f"ptr handle, ptr srcDesc, ptr filterDesc, ptr convDesc, ptr destDesc, {_FIND}"
-    ),
-    "cudnnGetConvolutionBackwardDataAlgorithm_v7": (
-        f"ptr handle, ptr filterDesc, ptr diffDesc, ptr convDesc, ptr gradDesc, {_FIND}"
-    ),
-    "cudnnGetConvolutionBackwardFilterAlgorithm_v7": (
-        f"ptr handle, ptr srcDesc, ptr diffDesc, ptr convDesc, ptr gradDesc, {_FIND}"
-    ),
-    "cudnnFindConvolutionForwardAlgorithmEx": (
-        f"ptr handle, ptr xDesc, ptr x, ptr wDesc, ptr w, ptr convDesc, ptr yDesc, ptr y, {_FIND}, {_AREA}"
-    ),
-    "cudnnFindConvolutionBackwardDataAlgorithmEx": (
-        f"ptr handle, ptr wDesc, ptr w, ptr dyDesc, ptr dy, ptr convDesc, ptr dxDesc, ptr dx, {_FIND}, {_AREA}"
-    ),
-    "cudnnFindConvolutionBackwardFilterAlgorithmEx": (
-        f"ptr handle, ptr xDesc, ptr x, ptr dyDesc, ptr y, ptr convDesc, ptr dwDesc, ptr dw, {_FIND}, {_AREA}"
-    ),
-    "cudnnConvolutionForward": (
-        f"ptr handle, ptr alpha, ptr xDesc, ptr x, ptr wDesc, ptr w, ptr convDesc, i32 algo, {_AREA}, ptr beta, "
-        "ptr yDesc, ptr y"
-    ),
-    "cudnnConvolutionBackwardData": (
-        f"ptr handle, ptr alpha, ptr wDesc, ptr w, ptr dyDesc, ptr dy, ptr convDesc, i32 algo, {_AREA}, ptr beta, "
-        "ptr dxDesc, ptr dx"
-    ),
-    "cudnnConvolutionBackwardFilter": (
-        f"ptr handle, ptr alpha, ptr xDesc, ptr x, ptr dyDesc, ptr dy, ptr convDesc, i32 algo, {_AREA}, ptr beta, "
-        "ptr dwDesc, ptr dw"
-    ),
-}
-PLAIN = {"cudnnGetVersion": (ctypes.c_size_t, "")}
-
-
-class AlgoPerf(ctypes.Structure):
-    """cudnnConvolutionFwdAlgoPerf_t, and its twins of the other two directions."""
-
-    _fields_ = (
-        ("algo", ctypes.c_int),
-        ("status", ctypes.c_int),
-        ("time", ctypes.c_float),  # milliseconds
-        ("memory", ctypes.c_size_t),
-        ("determinism", ctypes.c_int),
-        ("mathType", ctypes.c_int),
-        ("reserved", ctypes.c_int * 3),
-    )
-
-
-STRUCTS = {f"cudnnConvolution{d}AlgoPerf_t": AlgoPerf for d in ("Fwd", "BwdData", "BwdFilter")}
-TYPES = {"float32": C.CUDNN_DATA_FLOAT, "float16": C.CUDNN_DATA_HALF, "bfloat16": C.CUDNN_DATA_BFLOAT16}
-NAMES = {FORWARD: "Forward", BACKWARD_DATA: "BackwardData", BACKWARD_FILTER: "BackwardFilter"}
-ORDER = {  # two sources, then what is written
-    FORWARD: ("x", "w", "y"),
-    BACKWARD_DATA: ("w", "y", "x"),
-    BACKWARD_FILTER: ("x", "y", "w"),
+# Heuristics in the order in which they are asked, and how many plans of each are made at most. B takes longer to answer
+# and often finds better ones; what is called fallback is asked where both have nothing.
+HEURISTICS = ((C.CUDNN_HEUR_MODE_A, 6), (C.CUDNN_HEUR_MODE_B, 4), (C.CUDNN_HEUR_MODE_FALLBACK, 4))
+ALIGNMENT = 16  # bytes, of every operand
+NOTES = 16  # numerical notes of an engine that are read; there are ten kinds
+UIDS = {"x": 1, "w": 2, "y": 3}
+# attribute types and what they are to ctypes
+_KINDS = {
+    C.CUDNN_TYPE_HANDLE: ctypes.c_void_p,
+    C.CUDNN_TYPE_INT64: ctypes.c_int64,
+    C.CUDNN_TYPE_FLOAT: ctypes.c_float,
+    C.CUDNN_TYPE_VOID_PTR: ctypes.c_void_p,
+    C.CUDNN_TYPE_BACKEND_DESCRIPTOR: ctypes.c_void_p,
 }
 
 
-@dataclass(frozen=True)
-class ConvAlgorithm:
-    """One way to run a convolution: cuDNN's number and kind of arithmetic, its time and workspace."""
+class _Descriptor:
+    """An object of the graph interface, given back when nobody holds it. It keeps what it was made of."""
 
-    number: int
-    math: int
-    workspace: int
-    seconds: float  # measured by `find`, estimated by `propose`
-    deterministic: bool = True  # whether it gives the same bits at every run
+    __slots__ = ("at", "keeps", "library")
 
-
-class _Described:
-    """Descriptors of a problem."""
-
-    def __init__(self, library: Library, spec: ConvSpec) -> None:
+    def __init__(self, library: Library, kind: int, *keeps: Any) -> None:
         self.library = library
-        full = spec.flat
-        kind = TYPES[full.dtype]
-        self.tensors = {name: library.create("cudnnCreateTensorDescriptor") for name in "xy"}
-        for name, made in self.tensors.items():
-            shape = full.shape(name)
-            library.call("cudnnSetTensorNdDescriptor", made, kind, len(shape), _ints(shape), _ints(packed(shape)))
-        self.tensors["w"] = library.create("cudnnCreateFilterDescriptor")
-        layout = (C.CUDNN_TENSOR_NCHW, len(full.w), _ints(full.w))
-        library.call("cudnnSetFilterNdDescriptor", self.tensors["w"], kind, *layout)
-        self.conv = library.create("cudnnCreateConvolutionDescriptor")
-        window = (_ints(full.padding), _ints(full.stride), _ints(full.dilation))
-        modes = (C.CUDNN_CROSS_CORRELATION, C.CUDNN_DATA_FLOAT)  # sums in float32 for every dtype
-        library.call("cudnnSetConvolutionNdDescriptor", self.conv, len(full.size), *window, *modes)
-        library.call("cudnnSetConvolutionGroupCount", self.conv, full.groups)
-        self.wanted = C.CUDNN_TENSOR_OP_MATH
-        if full.dtype == "float32":
-            self.wanted = C.CUDNN_DEFAULT_MATH if full.tf32 else C.CUDNN_FMA_MATH
-        self.math = C.CUDNN_DEFAULT_MATH
+        self.keeps = keeps
+        self.at = 0
+        made = ctypes.c_void_p()
+        library.call("cudnnBackendCreateDescriptor", kind, ctypes.byref(made))
+        self.at = made.value or 0
 
-    def use(self, math: int) -> None:
-        """Allow a kind of arithmetic: `wanted` in a search, what was found when it runs."""
-        if math != self.math:
-            self.library.call("cudnnSetConvolutionMathType", self.conv, math)
-            self.math = math
+    def __del__(self) -> None:
+        if self.at:
+            self.library.status("cudnnBackendDestroyDescriptor", self.at)
+            self.at = 0
 
-    def close(self) -> None:
-        for name in "xy":
-            self.library.call("cudnnDestroyTensorDescriptor", self.tensors[name])
-        self.library.call("cudnnDestroyFilterDescriptor", self.tensors["w"])
-        self.library.call("cudnnDestroyConvolutionDescriptor", self.conv)
+    def set(self, name: int, kind: int, *values: Any) -> _Descriptor:
+        array = (_KINDS.get(kind, ctypes.c_int32) * len(values))(*values)
+        self.library.call("cudnnBackendSetAttribute", self.at, name, kind, len(values), array)
+        return self
+
+    def finalize(self) -> _Descriptor:
+        self.library.call("cudnnBackendFinalize", self.at)
+        return self
+
+    def get(self, name: int, kind: int, most: int = 1) -> list[Any]:
+        array, count = (_KINDS.get(kind, ctypes.c_int32) * most)(), ctypes.c_int64()
+        self.library.call("cudnnBackendGetAttribute", self.at, name, kind, most, ctypes.byref(count), array)
+        return list(array[: min(count.value, most)])
+
+
+class ConvPlan:
+    """One way to run a convolution: an engine's execution plan, its workspace, and whether its results vary."""
+
+    def __init__(self, direction: str, spec: ConvSpec, made: _Descriptor, engine: int, notes: Sequence[int]) -> None:
+        self.direction = direction
+        self.spec = spec
+        self.made = made
+        self.engine = engine
+        (self.workspace,) = made.get(C.CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, C.CUDNN_TYPE_INT64)
+        self.deterministic = C.CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC not in notes
+
+    def __repr__(self) -> str:
+        return f"ConvPlan({self.direction} of {self.spec.text}, engine {self.engine}, {self.workspace} bytes)"
 
 
 class Cudnn:
     """cuDNN on the device whose context is current when this is made.
 
-    `x`, `w` and `y` are addresses of packed tensors in NCHW order; the direction says which of them is written.
+    `x`, `w` and `y` are addresses of tensors that lie as the spec says; the direction says which of them is written.
 
-    >>> dnn = Cudnn()                                                          # doctest: +SKIP
-    >>> best = dnn.find("forward", spec, x, w, y, stream, workspace, size)[0]  # doctest: +SKIP
-    >>> dnn.convolve("forward", spec, x, w, y, best, stream, workspace, size)  # doctest: +SKIP
+    >>> dnn = Cudnn()                                                 # doctest: +SKIP
+    >>> best = dnn.propose("forward", spec)[0]                        # doctest: +SKIP
+    >>> dnn.convolve(best, x, w, y, stream, workspace, size)          # doctest: +SKIP
     """
 
     name = "cuDNN"
@@ -195,14 +105,11 @@ class Cudnn:
         number = int(self._library.plain("cudnnGetVersion"))
         self.version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
         self._handle = self._library.create("cudnnCreate")
-        self._described: OrderedDict[ConvSpec, _Described] = OrderedDict()
         self._lock = lock()
 
     def close(self) -> None:
-        """Give everything back to the library."""
+        """Give the handle back to the library."""
         with self._lock:
-            while self._described:
-                self._described.popitem()[1].close()
             if self._handle:
                 self._library.call("cudnnDestroy", self._handle)
                 self._handle = 0
@@ -211,85 +118,123 @@ class Cudnn:
         """Whether it takes this dtype."""
         return spec.dtype in TYPES
 
-    def propose(self, direction: str, spec: ConvSpec) -> list[ConvAlgorithm]:
-        """Algorithms in the order in which cuDNN expects them to be fast. Runs nothing."""
+    def propose(self, direction: str, spec: ConvSpec) -> list[ConvPlan]:
+        """Plans in the order in which cuDNN expects them to be fast. Runs nothing."""
+        if direction not in DIRECTIONS:
+            raise ArgumentError(f"[cuDNN] expected one of {', '.join(DIRECTIONS)} but got {direction!r}")
+        if not self.supports(spec):
+            raise LibraryError(f"[{self.name}] expected one of {', '.join(TYPES)} but got {spec.dtype}")
+        found: list[ConvPlan] = []
         with self._lock:
-            found = self._find(spec)
-            found.use(found.wanted)
-            a, b, c = (found.tensors[t] for t in _order(direction))
-            results, count, ends = _results()
-            function = f"cudnnGetConvolution{NAMES[direction]}Algorithm_v7"
-            self._library.call(function, self._handle, a, b, found.conv, c, *ends)
-            return _good(results, count)
-
-    def find(
-        self,
-        direction: str,
-        spec: ConvSpec,
-        x: int,
-        w: int,
-        y: int,
-        stream: int = 0,
-        workspace: int = 0,
-        workspace_bytes: int = 0,
-    ) -> list[ConvAlgorithm]:
-        """Time all algorithms that fit the workspace, fastest first. Overwrites what the direction writes."""
-        with self._lock:
-            found = self._find(spec)
-            found.use(found.wanted)
-            self._library.call("cudnnSetStream", self._handle, stream)
-            a, b, c = _order(direction)
-            at = {"x": x, "w": w, "y": y}
-            results, count, ends = _results()
-            self._library.call(
-                f"cudnnFindConvolution{NAMES[direction]}AlgorithmEx",
-                *(self._handle, found.tensors[a], at[a], found.tensors[b], at[b], found.conv, found.tensors[c], at[c]),
-                *ends,
-                *(workspace, workspace_bytes),
-            )
-            return _good(results, count)
+            graph = self._graph(direction, spec)
+            for mode, most in HEURISTICS:
+                if mode == C.CUDNN_HEUR_MODE_FALLBACK and found:
+                    break
+                known = {(p.engine, p.workspace) for p in found}
+                plans = self._plans(direction, spec, graph, mode, most)
+                found += [p for p in plans if (p.engine, p.workspace) not in known]
+        return found
 
     def convolve(
-        self,
-        direction: str,
-        spec: ConvSpec,
-        x: int,
-        w: int,
-        y: int,
-        algorithm: ConvAlgorithm,
-        stream: int = 0,
-        workspace: int = 0,
-        workspace_bytes: int = 0,
+        self, plan: ConvPlan, x: int, w: int, y: int, stream: int = 0, workspace: int = 0, workspace_bytes: int = 0
     ) -> None:
         """Start a convolution or a gradient of one on a stream."""
-        if workspace_bytes < algorithm.workspace:
+        if workspace_bytes < plan.workspace:
             raise ArgumentError(
-                f"[{self.name}] expected {algorithm.workspace} bytes of workspace for {spec.text} but got "
-                f"{workspace_bytes}; take an algorithm that needs less"
+                f"[{self.name}] expected {plan.workspace} bytes of workspace for {plan.spec.text} but got "
+                f"{workspace_bytes}; take a plan that needs less"
             )
-        one, zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
         with self._lock:
-            found = self._find(spec)
-            found.use(algorithm.math)
+            pack = _Descriptor(self._library, C.CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)
+            pack.set(C.CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, C.CUDNN_TYPE_INT64, *UIDS.values())
+            pack.set(C.CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, C.CUDNN_TYPE_VOID_PTR, x, w, y)
+            pack.set(C.CUDNN_ATTR_VARIANT_PACK_WORKSPACE, C.CUDNN_TYPE_VOID_PTR, workspace).finalize()
             self._library.call("cudnnSetStream", self._handle, stream)
-            a, b, c = _order(direction)
-            at = {"x": x, "w": w, "y": y}
-            self._library.call(
-                f"cudnnConvolution{NAMES[direction]}",
-                *(self._handle, ctypes.byref(one), found.tensors[a], at[a], found.tensors[b], at[b], found.conv),
-                *(algorithm.number, workspace, workspace_bytes, ctypes.byref(zero), found.tensors[c], at[c]),
-            )
+            self._library.call("cudnnBackendExecute", self._handle, plan.made.at, pack.at)
 
-    def _find(self, spec: ConvSpec) -> _Described:
-        found = self._described.get(spec)
-        if found is None:
-            if not self.supports(spec):
-                raise LibraryError(f"[{self.name}] expected one of {', '.join(TYPES)} but got {spec.dtype}")
-            found = self._described[spec] = _Described(self._library, spec)
-            if len(self._described) > PLANS:
-                self._described.popitem(last=False)[1].close()
-        self._described.move_to_end(spec)
+    # --- descriptions -------------------------------------------------------------------------------------------------
+
+    def _tensor(self, spec: ConvSpec, name: str) -> _Descriptor:
+        made = _Descriptor(self._library, C.CUDNN_BACKEND_TENSOR_DESCRIPTOR)
+        made.set(C.CUDNN_ATTR_TENSOR_UNIQUE_ID, C.CUDNN_TYPE_INT64, UIDS[name])
+        made.set(C.CUDNN_ATTR_TENSOR_DATA_TYPE, C.CUDNN_TYPE_DATA_TYPE, TYPES[spec.dtype])
+        made.set(C.CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, C.CUDNN_TYPE_INT64, ALIGNMENT)
+        made.set(C.CUDNN_ATTR_TENSOR_DIMENSIONS, C.CUDNN_TYPE_INT64, *spec.shape(name))
+        return made.set(C.CUDNN_ATTR_TENSOR_STRIDES, C.CUDNN_TYPE_INT64, *spec.strides(name)).finalize()
+
+    def _window(self, spec: ConvSpec) -> _Descriptor:
+        made = _Descriptor(self._library, C.CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)
+        # sums in float32 for every dtype
+        made.set(C.CUDNN_ATTR_CONVOLUTION_COMP_TYPE, C.CUDNN_TYPE_DATA_TYPE, C.CUDNN_DATA_FLOAT)
+        made.set(C.CUDNN_ATTR_CONVOLUTION_CONV_MODE, C.CUDNN_TYPE_CONVOLUTION_MODE, C.CUDNN_CROSS_CORRELATION)
+        made.set(C.CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, C.CUDNN_TYPE_INT64, len(spec.size))
+        made.set(C.CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, C.CUDNN_TYPE_INT64, *spec.padding)
+        made.set(C.CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, C.CUDNN_TYPE_INT64, *spec.padding)
+        made.set(C.CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, C.CUDNN_TYPE_INT64, *spec.stride)
+        return made.set(C.CUDNN_ATTR_CONVOLUTION_DILATIONS, C.CUDNN_TYPE_INT64, *spec.dilation).finalize()
+
+    def _graph(self, direction: str, spec: ConvSpec) -> _Descriptor:
+        """A graph of one operation. Groups follow from the channels of x and w."""
+        full = spec.flat
+        kind, prefix, ends = DIRECTIONS[direction]
+        tensors, window = [self._tensor(full, name) for name in UIDS], self._window(full)
+        made = _Descriptor(self._library, kind, *tensors, window)
+        made.set(getattr(C, f"{prefix}CONV_DESC"), C.CUDNN_TYPE_BACKEND_DESCRIPTOR, window.at)
+        for end, tensor in zip(ends, tensors, strict=True):
+            made.set(getattr(C, prefix + end), C.CUDNN_TYPE_BACKEND_DESCRIPTOR, tensor.at)
+        made.set(getattr(C, f"{prefix}ALPHA"), C.CUDNN_TYPE_FLOAT, 1.0)
+        made.set(getattr(C, f"{prefix}BETA"), C.CUDNN_TYPE_FLOAT, 0.0).finalize()
+        graph = _Descriptor(self._library, C.CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, made)
+        graph.set(C.CUDNN_ATTR_OPERATIONGRAPH_HANDLE, C.CUDNN_TYPE_HANDLE, self._handle)
+        return graph.set(C.CUDNN_ATTR_OPERATIONGRAPH_OPS, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, made.at).finalize()
+
+    def _plans(self, direction: str, spec: ConvSpec, graph: _Descriptor, mode: int, most: int) -> list[ConvPlan]:
+        """What one kind of heuristics proposes, of as much precision as the spec wants."""
+        asked = _Descriptor(self._library, C.CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, graph)
+        asked.set(C.CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, graph.at)
+        asked.set(C.CUDNN_ATTR_ENGINEHEUR_MODE, C.CUDNN_TYPE_HEUR_MODE, mode)
+        if not self._finalized(asked):
+            return []
+        # cuDNN fills in descriptors that we bring; more than `most`, since some will not do
+        configs = [_Descriptor(self._library, C.CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, asked) for _ in range(4 * most)]
+        array, count = (ctypes.c_void_p * len(configs))(*(c.at for c in configs)), ctypes.c_int64()
+        which = (C.CUDNN_ATTR_ENGINEHEUR_RESULTS, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, len(configs))
+        self._library.call("cudnnBackendGetAttribute", asked.at, *which, ctypes.byref(count), array)
+        found: list[ConvPlan] = []
+        for config in configs[: count.value]:
+            engine, notes = self._engine(config)
+            if len(found) == most or not _exact(spec, notes):
+                continue
+            made = _Descriptor(self._library, C.CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, config)
+            made.set(C.CUDNN_ATTR_EXECUTION_PLAN_HANDLE, C.CUDNN_TYPE_HANDLE, self._handle)
+            made.set(C.CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, config.at)
+            if self._finalized(made):
+                found.append(ConvPlan(direction, spec, made, engine, notes))
         return found
+
+    def _engine(self, config: _Descriptor) -> tuple[int, list[int]]:
+        """The number and the numerical notes of a configuration's engine."""
+        engine = _Descriptor(self._library, C.CUDNN_BACKEND_ENGINE_DESCRIPTOR)
+        at, count = ctypes.c_void_p(engine.at), ctypes.c_int64()
+        which = (C.CUDNN_ATTR_ENGINECFG_ENGINE, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, 1)
+        self._library.call("cudnnBackendGetAttribute", config.at, *which, ctypes.byref(count), ctypes.byref(at))
+        (number,) = engine.get(C.CUDNN_ATTR_ENGINE_GLOBAL_INDEX, C.CUDNN_TYPE_INT64)
+        return number, engine.get(C.CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, C.CUDNN_TYPE_NUMERICAL_NOTE, NOTES)
+
+    def _finalized(self, made: _Descriptor) -> bool:
+        """Finish a description; False where cuDNN does not support it, which is no error."""
+        status = self._library.status("cudnnBackendFinalize", made.at)
+        if status and status // 1000 * 1000 not in (C.CUDNN_STATUS_NOT_SUPPORTED, C.CUDNN_STATUS_INTERNAL_ERROR):
+            self._library.fail("cudnnBackendFinalize", status)
+        return not status
+
+
+def _exact(spec: ConvSpec, notes: Sequence[int]) -> bool:
+    """Whether an engine keeps to the wanted precision: float32 is rounded to TF32 only where that is allowed."""
+    unwanted = {C.CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, C.CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS}
+    if spec.dtype == "float32" and not spec.tf32:
+        unwanted.add(C.CUDNN_NUMERICAL_NOTE_TENSOR_CORE)
+    return not unwanted & set(notes)
 
 
 def _load_cublaslt() -> None:
@@ -297,23 +242,3 @@ def _load_cublaslt() -> None:
     for file in cublaslt.FILES:
         with contextlib.suppress(LibraryError):  # of two versions one is there at best; cuDNN says if it misses its own
             find(cublaslt.CublasLt.name, (file,), cublaslt.FOLDERS)
-
-
-def _order(direction: str) -> tuple[str, str, str]:
-    if direction not in ORDER:
-        raise ArgumentError(f"[cuDNN] expected one of {', '.join(ORDER)} but got {direction!r}")
-    return ORDER[direction]
-
-
-def _ints(values: Sequence[int]) -> Any:
-    return (ctypes.c_int * len(values))(*values)
-
-
-def _results() -> tuple[Any, Any, tuple[Any, ...]]:
-    results, count = (AlgoPerf * ALGORITHMS)(), ctypes.c_int()
-    return results, count, (ALGORITHMS, ctypes.byref(count), ctypes.byref(results))
-
-
-def _good(results: Any, count: Any) -> list[ConvAlgorithm]:
-    good = [r for r in results[: count.value] if r.status == C.CUDNN_STATUS_SUCCESS]
-    return [ConvAlgorithm(r.algo, r.mathType, r.memory, r.time / 1e3, bool(r.determinism)) for r in good]

@@ -150,8 +150,8 @@ class ROCmDNN:
         finally:
             self._library.call(f"miopenDestroy{what}Descriptor", made)
 
-    def _tensor(self, dtype: object, shape: Shape) -> Any:
-        sizes = (len(shape), _ints(shape), _ints(packed(tuple(shape))))
+    def _tensor(self, dtype: object, shape: Shape, strides: Shape | None = None) -> Any:
+        sizes = (len(shape), _ints(shape), _ints(packed(tuple(shape)) if strides is None else strides))
         return self._made("Tensor", "miopenSetTensorDescriptor", _type(dtype), *sizes)
 
     @contextmanager
@@ -159,7 +159,8 @@ class ROCmDNN:
         """Descriptors of x, w and y, and of the convolution."""
         full = spec.flat
         with ExitStack() as stack:
-            tensors = {name: stack.enter_context(self._tensor(full.dtype, full.shape(name))) for name in "xwy"}
+            sides = {name: self._tensor(full.dtype, full.shape(name), full.strides(name)) for name in "xwy"}
+            tensors = {name: stack.enter_context(made) for name, made in sides.items()}
             window = (_ints(full.padding), _ints(full.stride), _ints(full.dilation), C.miopenConvolution)
             made = self._made("Convolution", "miopenInitConvolutionNdDescriptor", len(full.size), *window)
             conv = stack.enter_context(made)
