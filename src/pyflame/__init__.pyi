@@ -1505,7 +1505,7 @@ def clip(x: TensorLike, min: Any = None, max: Any = None) -> Tensor:
     """Same as `clamp`."""
 
 def clone(x: TensorLike, *, memory_format: Any = None) -> Tensor:
-    """A copy with memory of its own."""
+    """A copy with memory of its own, in a memory format where one is named."""
 
 def column_stack(tensors: Sequence[TensorLike]) -> Tensor:
     """Tensors side by side along the second axis, vectors as columns.
@@ -1536,7 +1536,7 @@ def conj(x: TensorLike) -> Tensor:
     """
 
 def contiguous(x: TensorLike, memory_format: Any = None) -> Tensor:
-    """The same values in row-major memory.
+    """The same values in row-major memory, or in another memory format.
 
     >>> pf.ones(2, 3).T.contiguous().shape
     (3, 2)

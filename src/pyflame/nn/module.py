@@ -14,6 +14,7 @@ from pyflame.core import dtype as dt
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, suggest
+from pyflame.core.memory_format import RANKS
 from pyflame.core.state import state
 from pyflame.nn import state_dict as states
 from pyflame.nn.hooks import BackwardHooks, Hooks, RemovableHandle, add_hook, run_after, run_before
@@ -376,6 +377,8 @@ class Module:
     ) -> M:
         """Move parameters and buffers to a device, or the floating-point ones to a dtype: to("cpu"), to(pf.bfloat16).
 
+        `memory_format`: of those with as many axes as it is for, as convolutions' weights for pf.channels_last.
+
         >>> nn.Linear(2, 2).to(pf.float16).weight.dtype
         pyflame.float16
         """
@@ -391,7 +394,9 @@ class Module:
             raise DTypeError(f"[to] expected a floating-point dtype for a module but got {wanted.name}")
 
         def change(t: Tensor) -> Tensor:
-            return t.to(dtype=wanted if t.dtype.is_float else None, device=device)
+            fits = memory_format is not None and RANKS.get(memory_format, t.ndim) == t.ndim
+            kind = wanted if t.dtype.is_float else None
+            return t.to(dtype=kind, device=device, memory_format=memory_format if fits else None)
 
         convert([*self.parameters(), *self.buffers()], change)
         return self

@@ -12,6 +12,7 @@ import numpy as np
 from pyflame.core.dtype import DType, as_dtype, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
 from pyflame.core.errors import IndexError as PyFlameIndexError
+from pyflame.core.memory_format import order_of
 from pyflame.core.shape import Region, Shape, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, composite, const, is_number, primitive
 from pyflame.ir import cast as cast_node
@@ -226,8 +227,16 @@ def cast(x: Node, dtype: object) -> Any:
     samples=lambda: [Sample((np.arange(6.0).reshape(2, 3),))],
 )
 def clone(x: Node, *, memory_format: Any = None) -> Any:
-    """A copy with memory of its own."""
-    return (x,), ()
+    """A copy with memory of its own, in a memory format where one is named."""
+    return ((x,), ()) if memory_format is None else _in_order(x, order_of("clone", memory_format, x.ndim))
+
+
+def _in_order(x: Node, order: Shape | None) -> Node:
+    """A copy whose axes lie in an order in memory."""
+    if order is None:
+        return F.clone(x)
+    back = tuple(order.index(a) for a in range(len(order)))
+    return F.permute(F.contiguous(F.permute(x, order)), back)
 
 
 @primitive(
@@ -257,12 +266,12 @@ def after(x: Node, other: Node) -> Any:
     samples=lambda: [Sample((np.arange(6.0).reshape(2, 3).T,))],
 )
 def contiguous(x: Node, memory_format: Any = None) -> Any:
-    """The same values in row-major memory.
+    """The same values in row-major memory, or in another memory format.
 
     >>> pf.ones(2, 3).T.contiguous().shape
     (3, 2)
     """
-    return (x,), ()
+    return ((x,), ()) if memory_format is None else _in_order(x, order_of("contiguous", memory_format, x.ndim))
 
 
 def _assign_reference(base: Any, value: Any, region: Region) -> Any:

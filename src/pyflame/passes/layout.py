@@ -127,6 +127,8 @@ class _Layouts:
         return Laid(F.permute(node, order), order, strong=False)
 
     def elementwise(self, node: Node) -> Laid | None:
+        if node.op.name == "contiguous":  # in memory as its axes say, which is what it is for
+            return None
         found = self.followed([s for s in node.srcs if s.shape == node.shape])
         return None if found is None else self.again(node, found, node.attrs)
 
@@ -197,7 +199,10 @@ class _Layouts:
     # --- what is moved ----------------------------------------------------------------------------------------------
 
     def permute(self, node: Node) -> Laid | None:
-        found = self.laid.get(node.srcs[0])
+        source = node.srcs[0]
+        found = self.laid.get(source)
+        if found is None and source.op.name == "contiguous" and source.ndim > 2:  # as .to(memory_format=...) makes it
+            found = Laid(self.plain(source), tuple(range(source.ndim)), strong=False)
         if found is None:
             return None
         axes = node.attrs[0]

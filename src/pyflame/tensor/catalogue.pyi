@@ -427,13 +427,13 @@ class Catalogue:
         """Same as `clamp_`."""
 
     def clone(self, *, memory_format: Any = None) -> Tensor:
-        """A copy with memory of its own."""
+        """A copy with memory of its own, in a memory format where one is named."""
 
     def conj(self) -> Tensor:
         """Complex numbers with their imaginary parts negated; real numbers as they are."""
 
-    def contiguous(self, memory_format: Any = None) -> Tensor:
-        """The same values in row-major memory: the tensor itself, unless it is a view in another order."""
+    def contiguous(self, memory_format: Any = ...) -> Tensor:
+        """The same values in row-major memory, or in another memory format: the tensor itself where they lie so."""
 
     def copy_(self, src: Any, non_blocking: builtins.bool = False) -> Tensor:
         """Take the values of another tensor, which broadcasts and is converted. Nothing waits for it in any case."""
@@ -859,8 +859,8 @@ class Catalogue:
     def is_complex(self) -> builtins.bool:
         """Whether the elements are complex numbers."""
 
-    def is_contiguous(self, memory_format: Any = None) -> builtins.bool:
-        """Whether the elements lie in row-major order without gaps. Evaluates the tensor."""
+    def is_contiguous(self, memory_format: Any = ...) -> builtins.bool:
+        """Whether the elements lie in row-major order, or in another memory format, without gaps. Evaluates the tensor."""
 
     @property
     def is_cpu(self) -> Tensor: ...

@@ -90,14 +90,15 @@ Fn = TypeVar("Fn", bound=Callable[..., Tensor])
 
 
 def torch_options(fn: Fn) -> Fn:
-    """Let a function that makes tensors take PyTorch's `layout`, `pin_memory` and `memory_format` too: engines and
-    loaders see to memory here, so they change nothing."""
+    """Let a function that makes tensors take PyTorch's `layout`, `pin_memory` and `memory_format` too. The first two
+    change nothing: engines and loaders see to memory here."""
 
     @functools.wraps(fn)
     def make(
         *args: Any, layout: Any = None, pin_memory: bool = False, memory_format: Any = None, **kwargs: Any
     ) -> Tensor:
-        return fn(*args, **kwargs)
+        made = fn(*args, **kwargs)
+        return made if memory_format is None else made.contiguous(memory_format=memory_format)
 
     return make  # type: ignore[return-value]
 

@@ -11,9 +11,11 @@ from pyflame.core import dtype as dt
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import ArgumentError, GradientError, ShapeError
-from pyflame.core.shape import contiguous_strides, is_contiguous, normalize_axis
+from pyflame.core.memory_format import contiguous_format, lies_in, order_of
+from pyflame.core.shape import contiguous_strides, normalize_axis
 from pyflame.core.state import mode, state
 from pyflame.engine.evaluate import evaluate
+from pyflame.engine.value import Value
 from pyflame.ir import OPS, F, cast, copy_to, placed
 from pyflame.ir.opdef import ELEMENTWISE, LEAF
 from pyflame.ops.names import ALIASES
@@ -81,9 +83,21 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     return strides if dim is None else strides[_axis("stride", dim, self)]
 
 
-def contiguous_memory(self: Tensor, memory_format: Any = None) -> bool:
-    """Whether the elements lie in row-major order without gaps. Evaluates the tensor."""
-    return is_contiguous(self.shape, stride(self))
+def contiguous_memory(self: Tensor, memory_format: Any = contiguous_format) -> bool:
+    """Whether the elements lie in row-major order, or in another memory format, without gaps. Evaluates the tensor."""
+    order = order_of("is_contiguous", memory_format, self.ndim)
+    return lies_in(self.shape, stride(self), tuple(range(self.ndim)) if order is None else order)
+
+
+def _known_strides(self: Tensor) -> Any:
+    """Where a tensor's elements lie, or will when it is evaluated, as far as that is known before."""
+    node = self._node
+    if node.op.kind == LEAF and isinstance(node.data, Value):
+        return node.data.strides or contiguous_strides(self.shape)
+    if node.op.name == "permute" and node.srcs[0].op.name == "contiguous":
+        steps = contiguous_strides(node.srcs[0].shape)
+        return tuple(steps[a] for a in node.attrs[0])
+    return views.strides(self)
 
 
 def _axis(op: str, dim: int, tensor: Tensor) -> int:
@@ -107,8 +121,8 @@ def to(
 ) -> Tensor:
     """Another dtype or device: to(pf.float16), to("cpu"), to(other). The tensor itself where nothing changes.
 
-    `non_blocking` and `memory_format` are PyTorch's and change nothing: copies overlap with work as they can, and the
-    engine chooses layouts.
+    `memory_format`: as in `contiguous`. `non_blocking` is PyTorch's and changes nothing: copies overlap with work as they
+    can.
 
     >>> pf.tensor([1.5]).to(pf.int32)
     tensor([1], dtype=int32)
@@ -123,6 +137,7 @@ def to(
         elif arg is not None:
             dtype = arg
     out = self
+    order_of("to", memory_format, self.ndim)
     if dtype is not None and as_dtype(dtype) is not self.dtype:
         out = FUNCTIONS["cast"](out, as_dtype(dtype))
     if device is not None:
@@ -133,7 +148,9 @@ def to(
             out = call(lambda x: copy_to(x, target, commit=True), (out,), {})
             if same:
                 views.link_view(out, self, (committing(target),))
-    return FUNCTIONS["clone"](out) if copy and out is self else out
+    if memory_format is not None:
+        out = contiguous(out, memory_format)
+    return FUNCTIONS["clone"](out, memory_format=memory_format) if copy and out is self else out
 
 
 DTYPE_NAMES = frozenset(d.name for d in dt.ALL) | {"bool", "float", "double", "half", "int", "long"}
@@ -146,12 +163,12 @@ def cpu(self: Tensor) -> Tensor:
 
 def cuda(self: Tensor, device: object = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """The same values on an NVIDIA GPU, or on an AMD GPU where there is no other. `device`: its number or name."""
-    return to(self, device=gpu_named("cuda", device))
+    return to(self, device=gpu_named("cuda", device), memory_format=memory_format)
 
 
 def rocm(self: Tensor, device: object = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """The same values on an AMD GPU. `device`: its number or name."""
-    return to(self, device=gpu_named("rocm", device))
+    return to(self, device=gpu_named("rocm", device), memory_format=memory_format)
 
 
 def gpu_named(kind: str, device: object) -> object:
@@ -184,13 +201,16 @@ _CASTS = {
 }  # fmt: skip
 
 
-def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
-    """The same values in row-major memory: the tensor itself, unless it is a view in another order.
+def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:
+    """The same values in row-major memory, or in another memory format: the tensor itself where they lie so.
 
-    >>> pf.ones(2, 3).T.contiguous().shape
-    (3, 2)
+    >>> pf.ones(2, 3, 4, 5).contiguous(memory_format=pf.channels_last).stride()
+    (60, 1, 15, 3)
     """
-    return self if is_contiguous(self.shape, views.strides(self)) else FUNCTIONS["clone"](self)
+    order = order_of("contiguous", memory_format, self.ndim)
+    if order is None or lies_in(self.shape, _known_strides(self), order):
+        return self
+    return FUNCTIONS["contiguous"](self, memory_format=memory_format)  # type: ignore[no-any-return]
 
 
 def view(self: Tensor, *shape: Any) -> Tensor:

@@ -1,8 +1,4 @@
-"""Small names of `torch` itself: questions about tensors, typed tensors as `torch.FloatTensor`, switches, constants.
-
-Memory formats are taken wherever PyTorch takes them and change nothing: the engine chooses layouts, and a tensor's axes
-never change with them.
-"""
+"""Small names of `torch` itself: questions about tensors, typed tensors as `torch.FloatTensor`, switches, constants."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ import numpy as np
 
 from pyflame.core import dtype as dt
 from pyflame.core import generator, shape
+from pyflame.core import memory_format as formats
 from pyflame.core.device import CPU
 from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import ArgumentTypeError, DTypeError
@@ -34,19 +31,9 @@ Size = shape.Size
 default_generator = generator.default_generator
 
 
-class memory_format(enum.Enum):
-    """How PyTorch may lay memory out."""
-
-    contiguous_format = 0
-    preserve_format = 1
-    channels_last = 2
-    channels_last_3d = 3
-
-
-contiguous_format = memory_format.contiguous_format
-preserve_format = memory_format.preserve_format
-channels_last = memory_format.channels_last
-channels_last_3d = memory_format.channels_last_3d
+memory_format = formats.memory_format
+contiguous_format, preserve_format = formats.contiguous_format, formats.preserve_format
+channels_last, channels_last_3d = formats.channels_last, formats.channels_last_3d
 
 
 class layout(enum.Enum):
