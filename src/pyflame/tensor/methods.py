@@ -121,8 +121,8 @@ def to(
 ) -> Tensor:
     """Another dtype or device: to(pf.float16), to("cpu"), to(other). The tensor itself where nothing changes.
 
-    `memory_format`: as in `contiguous`. `non_blocking` is PyTorch's and changes nothing: copies overlap with work as they
-    can.
+    `memory_format`: as in `contiguous`. `non_blocking` is PyTorch's and changes nothing: copies overlap with work as
+    they can.
 
     >>> pf.tensor([1.5]).to(pf.int32)
     tensor([1], dtype=int32)
