@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -15,7 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-NAMES = ("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "attention", "mlp", "gpt")
+NAMES = (
+    *("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "attention", "mlp", "gpt"),
+    *("resnet50", "unet", "vit", "lstm"),
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     except pf.PyFlameError as error:
         print(error)
         return 1
-    from benchmarks.gpu import attention, ops, products, training
+    from benchmarks.gpu import attention, models, ops, products, training
     from benchmarks.gpu.harness import Bench, guarded
 
     for name, text in told.items():
@@ -89,6 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         "matmul": products.matmul, "own": products.own, "conv": products.conv, "attention": attention.attention,
         "mlp": training.mlp, "gpt": training.gpt,
     }  # fmt: skip
+    others |= {name: functools.partial(models.run, section=name) for name in models.MODELS}
     started, broken = time.perf_counter(), {}
     ops.copy(bench)
     bench.show("copy")

@@ -27,10 +27,10 @@ def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         monkeypatch.delenv(variable)
     out = tmp_path / "out.json"
     options = ["--device", "cpu", "--small", "--rounds", "1", "--iterations", "1", "--warmup", "1", "--json", str(out)]
-    assert main(["long", "matmul", "own", *options, "--skip", "torch.compile,jax"]) == 0
+    assert main(["long", "matmul", "own", "unet", *options, "--skip", "torch.compile,jax"]) == 0
     found = json.loads(out.read_text())
     assert found["conditions"]["device"] == "cpu"
-    assert set(found["results"]) == {"copy", "long", "matmul", "own"}
+    assert set(found["results"]) == {"copy", "long", "matmul", "own", "unet"}
     lines = [line for section in found["results"].values() for line in section]
     assert all(not line["failed"] and {"pyflame", "torch"} <= line["rates"].keys() for line in lines)
     said = capsys.readouterr().out

@@ -215,7 +215,7 @@ class _Division:
         used = list(dict.fromkeys([*range(operands), *(a.buffer for a in [*accesses, *(a for _, a in stores)])]))
         anchor = self.launch.kernel.anchor if operands else None
         kernel = _kernel(instrs, needed, stores, used, shape, anchor)
-        kernel = kernel if anchor else merge_loops(_without_ones(kernel))
+        kernel = kernel if anchor else merge_loops(_along_memory(_without_ones(kernel)))
         views = self.launch.operands if operands else ()
         nbytes, flops = cost(kernel, views)
         return replace(
@@ -269,10 +269,20 @@ def _needed(instrs: Sequence[Instr], targets: Sequence[int]) -> list[int]:
     return sorted(seen)
 
 
+def _along_memory(kernel: Kernel) -> Kernel:
+    """A kernel of one scope whose loops run as its result lies in memory, innermost where neighbours are."""
+    steps = kernel.stores[0][1].strides
+    return _reordered(kernel, sorted(range(len(steps)), key=lambda n: -abs(steps[n])))
+
+
 def _without_ones(kernel: Kernel) -> Kernel:
     """A kernel of one scope without loops of one turn."""
+    return _reordered(kernel, [n for n, e in enumerate(kernel.loops[0]) if e != 1])
+
+
+def _reordered(kernel: Kernel, kept: Sequence[int]) -> Kernel:
+    """A kernel of one scope with some of its loops, in another order; those left out have one turn."""
     (extents,) = kernel.loops
-    kept = [n for n, e in enumerate(extents) if e != 1]
     number = {n: i for i, n in enumerate(kept)}
 
     def narrowed(a: Access) -> Access:
