@@ -132,3 +132,30 @@ def test_networks(case: Any, target: str, jitted: bool, monkeypatch: pytest.Monk
         for n, value in want.items():
             atol = 2e-5 * max(float(np.abs(value).max()), 1.0)
             np.testing.assert_allclose(got[n].numpy(), value, rtol=2e-4, atol=atol, err_msg=n)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_long_columns(target: str, dtype: str) -> None:
+    """Batch norm over rows (N, C): sums across memory as vectors of rows, with what was known of each row before."""
+    rng = np.random.default_rng(7)
+    x, g = (rng.standard_normal((1300, 24)).astype(np.float32) for _ in range(2))
+    w, b = (rng.standard_normal(24).astype(np.float32) for _ in range(2))
+
+    def step(lib: Any, x: Any, g: Any, w: Any, b: Any) -> list[Any]:
+        y = lib.relu(lib.nn.functional.batch_norm(x, None, None, w, b, True))
+        (y * g).sum().backward()
+        return [y, x.grad, w.grad, b.grad]
+
+    def given(lib: Any, low: bool = False) -> list[Any]:
+        kind = getattr(lib, dtype if low else "float32")
+        low_ones = [lib.tensor(v).to(getattr(lib, dtype)).to(kind) for v in (x, g)]
+        found = [*low_ones, *(lib.tensor(v) for v in (w, b))]
+        return [v.detach().requires_grad_(n != 1) for n, v in enumerate(found)]
+
+    want = step(torch, *given(torch))
+    with pf.device(f"sim:{target}"):
+        got = step(pf, *given(pf, low=True))
+        for a, e in zip(got, want, strict=True):
+            far = {"float32": 2e-5, "bfloat16": 2e-2}[dtype] * float(e.detach().abs().max())
+            np.testing.assert_allclose(a.to(pf.float32).numpy(), e.detach().numpy(), rtol=0, atol=far)

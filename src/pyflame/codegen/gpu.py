@@ -265,9 +265,12 @@ class _Emitter(GpuText):
 
     def row_values(self, stage: int, k: str = "") -> None:
         """Values of a row that are known after `stage` passes; `k`: of that one of a vector of rows."""
+        self.by_element = bool(k)
         for v, instr in enumerate(self.instrs):
-            if instr.scope == 0 and instr.kind != "reduce" and self.stage[v] == stage:
+            mine = self.stage[v] == stage if not self.is_beside(v) else bool(k)
+            if instr.scope == 0 and instr.kind != "reduce" and mine:
                 self.statement(v, k)
+        self.by_element = False
 
     def row_stores(self, guard: str, k: str = "") -> None:
         stores = [n for n, scope in enumerate(self.store_scope) if scope == 0]

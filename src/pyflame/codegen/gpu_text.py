@@ -53,6 +53,7 @@ class GpuText(Writer):
         self.phases: list[GpuPhase] = []
         self.kept: set[int] = set()  # values of a row that stay in registers from one pass to the next
         self.raw: set[int] = set()  # those of them that stay as they were read: vectors of small types
+        self.by_element = False  # whether what is read now is no vector, though vectors are
         self.begin()
 
     # --- facts about the kernel -------------------------------------------------------------------------------------
@@ -125,10 +126,9 @@ class GpuText(Writer):
         once, the loop over them."""
         if not self.tile:
             return self.order[-1][-1] if self.order[-1] else -1
-        lane = self.order[0][-1]
-        once = all(s <= 1 for s in self.stage) and not any(self.store_scope)
-        apart = any(i.scope == 0 and lane in i.loops and not s for i, s in zip(self.instrs, self.stage, strict=True))
-        return lane if once and not apart else -1
+        inside = [v for (v, _), scope in zip(self.kernel.stores, self.store_scope, strict=True) if scope]
+        once = all(s <= 1 for s in self.stage) and not any(self.stage[v] for v in inside)
+        return self.order[0][-1] if once else -1
 
     def choose_staged(self) -> tuple[int, dict[int, int]]:
         """Loads that run along memory in another loop than the kernel does, with the bytes that they take in LDS.
@@ -185,6 +185,11 @@ class GpuText(Writer):
             out[a.buffer] = max(out[a.buffer], a.dtype.itemsize * (self.width if vector else 1))
         return tuple(out)
 
+    def is_beside(self, v: int) -> bool:
+        """Whether a row's value, known before the row is gone through, is another one in each row of a vector."""
+        instr = self.instrs[v]
+        return self.rows_along > 1 and instr.scope == 0 and self.lane in instr.loops and not self.stage[v]
+
     def cone(self, targets: Iterable[int], stop: Iterable[int] = ()) -> list[int]:
         """Values inside the row that the targets need, in order; what is in `stop` is there already."""
         done = set(stop)
@@ -192,7 +197,7 @@ class GpuText(Writer):
         seen: set[int] = set()
         while stack:
             v = stack.pop()
-            inside = self.kernel.depth == 1 or self.instrs[v].scope == 1
+            inside = self.kernel.depth == 1 or self.instrs[v].scope == 1 or self.is_beside(v)
             if v not in seen and v not in done and inside:
                 seen.add(v)
                 stack.extend(self.instrs[v].args)
@@ -305,7 +310,7 @@ class GpuText(Writer):
             assert instr.access is not None
             if v in self.staged:
                 return loaded(instr.access.dtype, f"l{v}[x * {self.tile_side() + 1} + y]")
-            vector = k and self.is_vector(instr.access, self.width)
+            vector = k and not self.by_element and self.is_vector(instr.access, self.width)
             if vector and instr.access.dtype.name == "bfloat16":
                 return f"pf_bf16_at(q{v}, {k})"
             return loaded(instr.access.dtype, f"q{v}.at[{k}]" if vector else self.element(instr.access, k))

@@ -16,7 +16,7 @@ from math import prod
 from pyflame.core.device import Target
 from pyflame.ir import OPS, Node, apply
 from pyflame.ir.implementation import Table, choose
-from pyflame.ir.opdef import ASSIGN, COMPOSITE, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
+from pyflame.ir.opdef import ASSIGN, COMPOSITE, CONST, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
 from pyflame.schedule.group import Group, Operand, Reader, Request, live
 from pyflame.schedule.index import (
     Form,
@@ -33,10 +33,10 @@ from pyflame.schedule.index import (
     unify,
     used_ranges,
 )
+from pyflame.schedule.values import CHEAP, SMALL, after_reduce, cheap, extents_of, following, is_result_copy
 
 Row = tuple[Index, list[list[Range]]]  # forms of a reduction's axes, and the scopes of its group with it
-CHEAP = 4  # flops per element below which computing twice beats storing
-SMALL = 32  # a tensor as many times smaller than another counts for nothing beside it
+LONG_ROW = 1024  # elements of a row across memory that is worth a launch of its own on a GPU
 
 
 class Fuser:
@@ -53,7 +53,8 @@ class Fuser:
         self.groups: list[Group] = []
         self.stored: dict[Node, Group] = {}
         self.outputs: list[Operand] = []
-        self.after_reduce = _after_reduce(order)
+        self.after_reduce = after_reduce(order)
+        self.apart = following(order, {n for n in order if n.op.kind == REDUCE and self.reduced_apart(n)})
         wanted = dict.fromkeys(outputs)
         for node in wanted:
             operand = Operand(node, None, contiguous=False)
@@ -150,7 +151,7 @@ class Fuser:
                 groups.setdefault(reader, set()).add(index)
             else:
                 memory.append(request)
-        if _result_copy(node):  # its kernel stores it, behind which there is no room for rows
+        if is_result_copy(node):  # its kernel stores it, behind which there is no room for rows
             groups = {} if any(len(g.scopes) > 1 or g.assign is not None for g in groups) else groups
         if not memory and groups and self.inline(node, groups):
             return
@@ -178,7 +179,7 @@ class Fuser:
             return len(indices) == 1 and self.join(node, group, next(iter(indices)))
         if not free:
             repeats = sum(len(indices) for indices in groups.values())
-            if repeats > 1 and not (repeats <= 4 and _cheap(node)):
+            if repeats > 1 and not self.repeatable(node, repeats):
                 return False
             if any(self.full(g) or self.wasteful(node, g, i) for g, indices in groups.items() for i in indices):
                 return False
@@ -186,6 +187,16 @@ class Fuser:
             for index in indices:
                 self.compute(node, group, index)
         return True
+
+    def repeatable(self, node: Node, repeats: int) -> bool:
+        """Whether to compute a value so often rather than store it.
+
+        A GPU has more flops for a byte: it reads what is narrower, or as wide, as often as the value itself.
+        """
+        if not self.target.is_gpu:
+            return repeats <= 4 and cheap(node)
+        widened = node.op.name == "cast" and node.srcs[0].dtype.itemsize < node.dtype.itemsize
+        return widened or (repeats <= 16 and cheap(node))
 
     def takes(self, group: Group, node: Node) -> bool:
         """Whether a group can compute this kind of node: whole buffers are read by an anchored group for its anchor."""
@@ -200,11 +211,15 @@ class Fuser:
             return False
         if node in self.after_reduce:  # repeated only inside of other rows than those it follows from
             if not self.depth(group, index):
-                return False
+                return self.known_before(node, group)
         elif node.op.cost <= CHEAP:
             return False
         used = used_ranges(index)
         return any(r not in used for r in group.ranges())
+
+    def known_before(self, node: Node, group: Group) -> bool:
+        """Whether what follows from a reduction in another launch is made there, for one that runs over much more."""
+        return node in self.apart and node.size * SMALL <= prod(r.extent for r in group.ranges())
 
     def host(self, node: Node, groups: dict[Group, set[Index]], memory: list[Request]) -> Group | None:
         """The reader that can compute and store the node for all others, if there is one."""
@@ -247,10 +262,13 @@ class Fuser:
         return True
 
     def alike(self, a: Group, b: Group) -> bool:
-        """Whether two groups of one level, which cannot depend on each other, run over the same elements."""
-        plain = all(len(g.scopes) == 1 and g.anchor is None and g.assign is None for g in (a, b))
+        """Whether two groups of one level, which cannot depend on each other, run over the same elements: flat ones,
+        and on a GPU rows that are reduced alike, as for the gradients of a norm's weight and bias."""
+        deepest = 2 if self.target.is_gpu else 1
+        plain = all(len(g.scopes) <= deepest and g.anchor is None and g.assign is None for g in (a, b))
+        rows = len(a.scopes) == 2 and bool(a.operands or b.operands)
         fits = len(a.nodes) + len(b.nodes) <= self.max_ops
-        return plain and fits and [r.extent for r in a.ranges()] == [r.extent for r in b.ranges()]
+        return plain and not rows and fits and extents_of(a) == extents_of(b)
 
     def absorb(self, best: Group, other: Group) -> None:
         """Let one group do the work of two, so that what both need is computed once."""
@@ -382,7 +400,7 @@ class Fuser:
         ranges = group.ranges()
         outer = [r for r in ranges if r in used]
         inner = [r for r in ranges if r not in used]
-        if not covers(index, outer, node.shape) or (inner and not self.worth_a_row(outer, inner)):
+        if not covers(index, outer, node.shape) or (inner and not self.worth_a_row(node, outer, inner)):
             return None
         found = self.row(node, inner)
         if found is None:
@@ -402,7 +420,7 @@ class Fuser:
             return None
         if last and any(self.depth(group, at) > 0 for _, at in group.stores):
             return None  # what a row stores when it is known needs loops of its own, not those of this reduction
-        if not last and not self.worth_a_row(above, scopes[depth + 1]) and self.feeds_row(node, group):
+        if not last and not self.worth_a_row(node, above, scopes[depth + 1]) and self.feeds_row(node, group):
             return None
         if len(scopes) > 2 and self.feeds_row(node, group, depth + 1):
             return None  # rows inside of rows are known before what is reduced over all of them
@@ -435,10 +453,21 @@ class Fuser:
         new = [Range(e) for e in extents]
         return tuple([of_range(r) for r in new]), new
 
-    def worth_a_row(self, outer: Sequence[Range], inner: Sequence[Range]) -> bool:
+    def worth_a_row(self, node: Node, outer: Sequence[Range], inner: Sequence[Range]) -> bool:
         """Rows must be enough to keep the workers busy, unless there is little to do at all. A GPU cuts long rows."""
+        if self.target.is_gpu:
+            return node not in self.apart
         rows, width = prod(r.extent for r in outer), prod(r.extent for r in inner)
-        return self.target.is_gpu or rows >= self.target.workers or rows * width <= 65536
+        return rows >= self.target.workers or rows * width <= 65536
+
+    def reduced_apart(self, node: Node) -> bool:
+        """Whether a GPU reduces in a launch of its own: few long rows that lie across memory, as a batch norm's do when
+        channels are last. They are read as vectors of rows then, and what follows runs flat."""
+        shape, axes = node.srcs[0].shape, node.attrs[0]
+        last = max((a for a, size in enumerate(shape) if size != 1), default=-1)
+        few = node.size < 2 * self.target.workers * self.target.wave_size
+        long = prod(shape[a] for a in axes) >= LONG_ROW
+        return self.target.is_gpu and last not in axes and few and long
 
     # --- kernels and assignments ------------------------------------------------------------------------------------
 
@@ -523,40 +552,3 @@ class Fuser:
         self.ask(value, group, at)
         for reader, where, flat in requests:
             self.load(node, reader, where, flat, dense_strides(node.shape))
-
-
-def _cheap(node: Node) -> bool:
-    """Cheap enough to compute in several kernels: little work on one tensor of its size and what is small beside it."""
-    if _result_copy(node):
-        return False
-    large = sum(_size(s) * SMALL > node.size for s in node.srcs if s.size > 1)
-    return node.op.kind == ELEMENTWISE and node.op.cost <= CHEAP and large <= 1
-
-
-def _result_copy(node: Node) -> bool:
-    """Whether a copy says in which order a convolution's result lies."""
-    if node.op.name != "contiguous":
-        return False
-    while node.op.name in ("contiguous", "permute", "reshape"):
-        node = node.srcs[0]
-    return node.op.name == "conv_general"
-
-
-def _size(node: Node) -> int:
-    """Of what must be read for a node that may be another one seen otherwise."""
-    size = node.size
-    while node.op.kind == MOVEMENT:
-        node = node.srcs[0]
-        size = min(size, node.size)
-    return size
-
-
-def _after_reduce(order: Sequence[Node]) -> set[Node]:
-    """Nodes of a reduction's size that follow from one: computed once per row, wherever their readers are."""
-    found: set[Node] = set()
-    for node in order:
-        if node.op.kind == REDUCE or (
-            node.op.kind in (ELEMENTWISE, MOVEMENT) and any(s in found and s.size == node.size for s in node.srcs)
-        ):
-            found.add(node)
-    return found

@@ -1,0 +1,57 @@
+"""What fusion asks about single nodes and groups: how dear a value is, and what follows from what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyflame.ir import Node
+from pyflame.ir.opdef import ELEMENTWISE, MOVEMENT, REDUCE
+from pyflame.schedule.group import Group
+
+CHEAP = 4  # flops per element below which computing twice beats storing
+SMALL = 32  # a tensor as many times smaller than another counts for nothing beside it
+
+
+def cheap(node: Node) -> bool:
+    """Cheap enough to compute in several kernels: little work on one tensor of its size and what is small beside it."""
+    if is_result_copy(node):
+        return False
+    large = sum(read_size(s) * SMALL > node.size for s in node.srcs if s.size > 1)
+    return node.op.kind == ELEMENTWISE and node.op.cost <= CHEAP and large <= 1
+
+
+def extents_of(group: Group) -> list[list[int]]:
+    """Of the loops of each scope."""
+    return [[leaf.extent for r in scope for leaf in r.leaves() if leaf.extent != 1] for scope in group.scopes]
+
+
+def is_result_copy(node: Node) -> bool:
+    """Whether a copy says in which order a convolution's result lies."""
+    if node.op.name != "contiguous":
+        return False
+    while node.op.name in ("contiguous", "permute", "reshape"):
+        node = node.srcs[0]
+    return node.op.name == "conv_general"
+
+
+def read_size(node: Node) -> int:
+    """Of what must be read for a node that may be another one seen otherwise."""
+    size = node.size
+    while node.op.kind == MOVEMENT:
+        node = node.srcs[0]
+        size = min(size, node.size)
+    return size
+
+
+def after_reduce(order: Sequence[Node]) -> set[Node]:
+    """Nodes of a reduction's size that follow from one: computed once per row, wherever their readers are."""
+    return following(order, {n for n in order if n.op.kind == REDUCE})
+
+
+def following(order: Sequence[Node], nodes: set[Node]) -> set[Node]:
+    """Nodes, and what follows from them and is of their size."""
+    found = set(nodes)
+    for node in order:
+        if node.op.kind in (ELEMENTWISE, MOVEMENT) and any(s in found and s.size == node.size for s in node.srcs):
+            found.add(node)
+    return found
