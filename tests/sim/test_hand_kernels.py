@@ -199,6 +199,14 @@ def channels_last() -> list[Tensor]:
     return [pf.conv2d(x, w), pf.conv2d(x, w[:1])]
 
 
+def weight_gradient_channels_last() -> list[Tensor]:
+    x, w = numbers(2, 6, 7, 9).permute(0, 3, 1, 2), numbers(12, 9, 3, 3, seed=1).requires_grad_()
+    out = pf.conv2d(x, w)
+    (out * numbers(*out.shape, seed=3)).sum().backward()
+    assert w.grad is not None
+    return [w.grad]
+
+
 def gradients(op: Callable[..., Tensor], x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Case:
     def build() -> list[Tensor]:
         leaves = [numbers(*shape, seed=n).requires_grad_() for n, shape in ((1, x), (2, w))]
@@ -228,6 +236,7 @@ CONV = Family(
         "gradients of 3d": gradients(pf.conv3d, (1, 2, 5, 6, 4), (3, 2, 3, 2, 2), dilation=2, padding=2),
         "gradients of transposed": gradients(pf.conv_transpose1d, (2, 3, 11), (3, 4, 3), stride=2, padding=1),
         "channels last": Case(channels_last),
+        "weight gradient, channels last": Case(weight_gradient_channels_last),
         "dilated dot": Case(
             gemm_cases.convolution((1, 1, 9, 3, 5, 6), (1, 1, 9, 2, 3, 4), lhs=(1, 3, 3), rhs=(1, 2, 2))
         ),
@@ -239,7 +248,7 @@ CONV = Family(
     {
         "pf_conv_tile": {**TILES, "RANK": {1, 2, 3}},
         "pf_conv_direct": {"FEW": {1, 5}, "THREADS": {256}, "RANK": {1, 2, 3}, "C_LAST": {0}},
-        "pf_conv_dot": {"FEW": {1, 2, 3}, "THREADS": {256}, "RANK": {1, 2, 3}},
+        "pf_conv_dot": {"FEW": {1, 2, 3}, "THREADS": {256}, "RANK": {1, 2, 3}, "G_LAST": {0}},
     },
 )  # fmt: skip
 

@@ -18,7 +18,10 @@
  * Few outputs of a long k are cut into parts as in matmul.hip, whose epilogue is this one's too: `batch` is n * G + g,
  * `i` the output channel inside of the group, `j` the flat pixel. K says: RANK, the spatial axes (others have size 1);
  * DILATED, whether x is (lhs_dilation); C_LAST, whether channels are the fastest axis of k rather than the slowest;
- * X_ALONG_K and W_ALONG_K; FEW, the output channels of direct and dot; `pos`, what holds a position: int or int64_t.
+ * X_ALONG_K and W_ALONG_K; N_LAST and G_LAST, whether columns of a tile are numbered with the image fastest, and places
+ * of direct with the group, because those lie side by side in x (channels do when they are last, and in a weight's
+ * gradient they are the images); FEW, the output channels of direct and dot; `pos`, what holds a position: int or
+ * int64_t.
  */
 #ifndef PF_CONV_HIP
 #define PF_CONV_HIP
@@ -28,6 +31,7 @@ enum {
   PF_CONV_O, PF_CONV_COLUMNS, PF_CONV_K,    /* channels of a group, pixels of all images, channels x taps */
   PF_CONV_PIXELS, PF_CONV_PIXELS_MAGIC,     /* of one image */
   PF_CONV_GROUPS, PF_CONV_GROUPS_MAGIC, PF_CONV_SPLIT, PF_CONV_ENTRIES, /* k of one part; images x groups */
+  PF_CONV_IMAGES, PF_CONV_IMAGES_MAGIC,
   PF_CONV_X_N, PF_CONV_X_G, PF_CONV_W_G, PF_CONV_W_O,                   /* strides in elements */
   PF_CONV_TAPS, /* RANK + 1 axes of k, slowest first: */
   PF_TAP_EXTENT = 0, PF_TAP_MAGIC, PF_TAP_X, PF_TAP_W, PF_TAP_WORDS, /* steps of x and w */
@@ -80,6 +84,14 @@ template <class K> struct pf_conv {
       p = rest;
     }
     return pixel;
+  }
+
+  /* The image of a column, and the pixel in it. */
+  PF_FN int image_of(pf_late_args arg, int column, int &p) {
+    const int slow = pf_divide(column, arg[K::N_LAST ? PF_CONV_IMAGES_MAGIC : PF_CONV_PIXELS_MAGIC]);
+    const int fast = column - slow * (int)arg[K::N_LAST ? PF_CONV_IMAGES : PF_CONV_PIXELS];
+    p = K::N_LAST ? slow : fast;
+    return K::N_LAST ? fast : slow;
   }
 
   /* Whether a pixel meets a number of x at this tap, and where: 0 where it does not. */
@@ -135,8 +147,9 @@ template <class K> struct pf_conv_in {
     PF_UNROLL
     for (int s = 0; s < X_LINES; s++) {
       const int column = pf_least(left + line_of(s, K::X_ALONG_K, K::COLS), columns - 1);
-      const int image = pf_divide(column, arg[PF_CONV_PIXELS_MAGIC]);
-      pixel[s] = pf_conv<K>::pixel_of(arg, image, column - image * (int)arg[PF_CONV_PIXELS]);
+      int p;
+      const int image = pf_conv<K>::image_of(arg, column, p);
+      pixel[s] = pf_conv<K>::pixel_of(arg, image, p);
     }
     PF_UNROLL
     for (int s = 0; s < W_LINES; s++)
@@ -177,13 +190,14 @@ template <class K> struct pf_conv_in {
 
 /* Results of one group and part, whose batch entries begin at `first` and lie `groups` apart: columns are pixels of all
  * images. */
-template <class Out> struct pf_conv_entry {
+template <class K, class Out> struct pf_conv_entry {
   const Out &out;
-  int64_t first, groups, magic;
-  int pixels;
+  pf_late_args arg;
+  int64_t first;
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const {
-    const int image = pf_divide(j, magic);
-    out(first + image * groups, i, j - image * pixels, sum);
+    int p;
+    const int image = pf_conv<K>::image_of(arg, j, p);
+    out(first + image * arg[PF_CONV_GROUPS], i, p, sum);
   }
 };
 
@@ -203,19 +217,13 @@ PF_FN void pf_conv_tile(const typename K::stored *x, const typename K::stored *w
   in.begin(first, left);
   pf_tile<K> sums;
   sums.run(in, from, to);
-  const pf_conv_entry<Out> result = {
-      out,
-      part * arg[PF_CONV_ENTRIES] + group,
-      arg[PF_CONV_GROUPS],
-      arg[PF_CONV_PIXELS_MAGIC],
-      (int)arg[PF_CONV_PIXELS],
-  };
+  const pf_conv_entry<K, Out> result = {out, arg, part * arg[PF_CONV_ENTRIES] + group};
   sums.store(first, left, rows, columns, result);
 }
 
 /* ---- few output channels per group ------------------------------------------------------------------------------ */
 
-/* One pixel of one group, numbered (image, group, pixel) with the pixel fastest. */
+/* One pixel of one group, numbered (image, group, pixel) with the pixel fastest, or (image, pixel, group). */
 template <class K> struct pf_conv_place {
   typedef typename K::stored stored;
   const stored *x, *w;
@@ -223,8 +231,13 @@ template <class K> struct pf_conv_place {
   int entry, p;
 
   PF_MEMBER void begin(const stored *x_base, const stored *w_base, pf_late_args arg, int number) {
-    entry = pf_divide(number, arg[PF_CONV_PIXELS_MAGIC]), p = number - entry * (int)arg[PF_CONV_PIXELS];
-    const int image = pf_divide(entry, arg[PF_CONV_GROUPS_MAGIC]), group = entry - image * (int)arg[PF_CONV_GROUPS];
+    const int groups = (int)arg[PF_CONV_GROUPS], pixels = (int)arg[PF_CONV_PIXELS];
+    const int slow = pf_divide(number, arg[K::G_LAST ? PF_CONV_GROUPS_MAGIC : PF_CONV_PIXELS_MAGIC]);
+    const int fast = number - slow * (K::G_LAST ? groups : pixels);
+    const int image = pf_divide(slow, arg[K::G_LAST ? PF_CONV_PIXELS_MAGIC : PF_CONV_GROUPS_MAGIC]);
+    const int group = K::G_LAST ? fast : slow - image * groups;
+    p = K::G_LAST ? slow - image * pixels : fast;
+    entry = image * groups + group;
     x = x_base + group * arg[PF_CONV_X_G], w = w_base + group * arg[PF_CONV_W_G];
     pixel = pf_conv<K>::pixel_of(arg, image, p);
   }

@@ -69,6 +69,16 @@ class Convolution:
         return (shape.c if self.channels_last else taps) > pixels
 
     @property
+    def images_last(self) -> bool:
+        """Whether images, which are channels where this is a weight's gradient, lie side by side in x."""
+        return self.x[0] == 1 and self.shape.n > 1 and self.pixels > 1
+
+    @property
+    def groups_last(self) -> bool:
+        """Whether groups lie closer together in x than pixels do."""
+        return self.shape.groups > 1 and abs(self.x[1]) < abs(self.x[3 + self.axes[-1]])
+
+    @property
     def small(self) -> bool:
         """Whether positions inside of a group fit in 31 bits."""
         shape = self.shape
@@ -86,7 +96,7 @@ class Convolution:
         shape = self.shape
         head = [
             shape.o, shape.n * self.pixels, self.k, self.pixels, magic(self.pixels), shape.groups, magic(shape.groups),
-            split, shape.n * shape.groups, self.x[0], self.x[1], self.w[0], self.w[1],
+            split, shape.n * shape.groups, shape.n, magic(shape.n), self.x[0], self.x[1], self.w[0], self.w[1],
         ]  # fmt: skip
         steps = [0 if self.dilated else shape.rhs_dilation[a] * self.x[3 + a] for a in self.axes]
         taps = [(shape.taps[a], step, self.w[3 + a]) for a, step in zip(self.axes, steps, strict=True)]
@@ -164,6 +174,7 @@ def _tiles(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue
     last = made.channels_last
     kind = {
         **tile.defines(), "C_LAST": int(last), "X_ALONG_K": int(made.x_along_k), "W_ALONG_K": int(made.w[1] != 1),
+        "N_LAST": int(made.images_last),
     }  # fmt: skip
     grid = -(-shape.o // tile.rows) * -(-columns // tile.cols) * shape.groups * cut.parts
     out = "out" if cut.parts == 1 else partial_out("a0", "a3", sums)
@@ -176,7 +187,7 @@ def _tiles(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue
 
 def _direct(launch: Launch, made: Convolution, epilogue: Epilogue) -> GpuSource:
     shape = made.shape
-    kind = {"C_LAST": 0, "FEW": shape.o, "THREADS": _THREADS}
+    kind = {"C_LAST": 0, "FEW": shape.o, "THREADS": _THREADS, "G_LAST": int(made.groups_last)}
     grid = -(-shape.n * shape.groups * made.pixels // _THREADS)
     body = f"pf_conv_direct<PF_KEY_kind>(b0, b1, {late_args(launch)}, out);"
     phase = PhaseText(grid, _THREADS, made.args(made.k, channels_last=False), body, stores=True)
@@ -189,7 +200,7 @@ def _dot(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) 
     parts = max(1, min(-(-4 * target.workers // places), made.k // (8 * _THREADS), MAX_PARTS))
     split = -(-made.k // parts)
     last = made.channels_last
-    kind = {"C_LAST": int(last), "FEW": shape.o, "THREADS": _THREADS}
+    kind = {"C_LAST": int(last), "FEW": shape.o, "THREADS": _THREADS, "G_LAST": 0}
     out = "out" if parts == 1 else partial_out("a0", "a3", sums)
     body = f"pf_conv_dot<PF_KEY_kind>(b0, b1, {late_args(launch)}, {out});"
     lds = _THREADS // target.wave_size * shape.o * sums.nbytes
