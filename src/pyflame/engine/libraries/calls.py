@@ -17,7 +17,7 @@ from pyflame.libs.gemm import GemmSpec
 WORKSPACE = 32 << 20  # bytes that a library may ask for
 PROPOSALS = 3  # of a library that are tried
 CONV_WORKSPACE = 256 << 20  # gradients of convolutions are sums of parts
-CONV_PROPOSALS = 8  # engines differ more than tiles of a product do
+CONV_PROPOSALS = 6  # engines differ more than tiles of a product do
 
 
 class GemmLibrary(Protocol):

@@ -37,6 +37,10 @@ _KINDS = {
 }
 
 
+class _NotSupported(LibraryError):
+    """What cuDNN has no kernel for, which is an answer and no error."""
+
+
 class _Descriptor:
     """An object of the graph interface, given back when nobody holds it. It keeps what it was made of."""
 
@@ -61,13 +65,25 @@ class _Descriptor:
         return self
 
     def finalize(self) -> _Descriptor:
-        self.library.call("cudnnBackendFinalize", self.at)
+        self._call("cudnnBackendFinalize")
         return self
 
-    def get(self, name: int, kind: int, most: int = 1) -> list[Any]:
-        array, count = (_KINDS.get(kind, ctypes.c_int32) * most)(), ctypes.c_int64()
-        self.library.call("cudnnBackendGetAttribute", self.at, name, kind, most, ctypes.byref(count), array)
-        return list(array[: min(count.value, most)])
+    def get(self, name: int, kind: int, most: int = 1, into: Sequence[_Descriptor] = ()) -> list[Any]:
+        """Values of an attribute. Descriptors are filled in by cuDNN, `into` those that are brought."""
+        given = [d.at for d in into]
+        array, count = (_KINDS.get(kind, ctypes.c_int32) * (len(given) or most))(*given), ctypes.c_int64()
+        self._call("cudnnBackendGetAttribute", name, kind, len(array), ctypes.byref(count), array)
+        return list(array[: min(count.value, len(array))])
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        status = self.library.status(function, self.at, *arguments)
+        if status // 1000 * 1000 in (
+            C.CUDNN_STATUS_NOT_SUPPORTED,
+            C.CUDNN_STATUS_INTERNAL_ERROR,
+        ):  # an engine's own, too
+            raise _NotSupported(f"[cuDNN] expected {function} to succeed but got status {status}: not supported")
+        if status:
+            self.library.fail(function, status)
 
 
 class ConvPlan:
@@ -125,14 +141,15 @@ class Cudnn:
         if not self.supports(spec):
             raise LibraryError(f"[{self.name}] expected one of {', '.join(TYPES)} but got {spec.dtype}")
         found: list[ConvPlan] = []
-        with self._lock:
+        with self._lock, contextlib.suppress(_NotSupported):
             graph = self._graph(direction, spec)
             for mode, most in HEURISTICS:
                 if mode == C.CUDNN_HEUR_MODE_FALLBACK and found:
                     break
                 known = {(p.engine, p.workspace) for p in found}
-                plans = self._plans(direction, spec, graph, mode, most)
-                found += [p for p in plans if (p.engine, p.workspace) not in known]
+                with contextlib.suppress(_NotSupported):
+                    plans = self._plans(direction, spec, graph, mode, most)
+                    found += [p for p in plans if (p.engine, p.workspace) not in known]
         return found
 
     def convolve(
@@ -192,41 +209,29 @@ class Cudnn:
         """What one kind of heuristics proposes, of as much precision as the spec wants."""
         asked = _Descriptor(self._library, C.CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, graph)
         asked.set(C.CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, graph.at)
-        asked.set(C.CUDNN_ATTR_ENGINEHEUR_MODE, C.CUDNN_TYPE_HEUR_MODE, mode)
-        if not self._finalized(asked):
-            return []
-        # cuDNN fills in descriptors that we bring; more than `most`, since some will not do
+        asked.set(C.CUDNN_ATTR_ENGINEHEUR_MODE, C.CUDNN_TYPE_HEUR_MODE, mode).finalize()
+        # more than `most`, since some will not do
         configs = [_Descriptor(self._library, C.CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, asked) for _ in range(4 * most)]
-        array, count = (ctypes.c_void_p * len(configs))(*(c.at for c in configs)), ctypes.c_int64()
-        which = (C.CUDNN_ATTR_ENGINEHEUR_RESULTS, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, len(configs))
-        self._library.call("cudnnBackendGetAttribute", asked.at, *which, ctypes.byref(count), array)
+        which = (C.CUDNN_ATTR_ENGINEHEUR_RESULTS, C.CUDNN_TYPE_BACKEND_DESCRIPTOR)
+        count = len(asked.get(*which, into=configs))
         found: list[ConvPlan] = []
-        for config in configs[: count.value]:
+        for config in configs[:count]:
             engine, notes = self._engine(config)
             if len(found) == most or not _exact(spec, notes):
                 continue
             made = _Descriptor(self._library, C.CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, config)
             made.set(C.CUDNN_ATTR_EXECUTION_PLAN_HANDLE, C.CUDNN_TYPE_HANDLE, self._handle)
             made.set(C.CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, config.at)
-            if self._finalized(made):
-                found.append(ConvPlan(direction, spec, made, engine, notes))
+            with contextlib.suppress(_NotSupported):
+                found.append(ConvPlan(direction, spec, made.finalize(), engine, notes))
         return found
 
     def _engine(self, config: _Descriptor) -> tuple[int, list[int]]:
         """The number and the numerical notes of a configuration's engine."""
         engine = _Descriptor(self._library, C.CUDNN_BACKEND_ENGINE_DESCRIPTOR)
-        at, count = ctypes.c_void_p(engine.at), ctypes.c_int64()
-        which = (C.CUDNN_ATTR_ENGINECFG_ENGINE, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, 1)
-        self._library.call("cudnnBackendGetAttribute", config.at, *which, ctypes.byref(count), ctypes.byref(at))
+        config.get(C.CUDNN_ATTR_ENGINECFG_ENGINE, C.CUDNN_TYPE_BACKEND_DESCRIPTOR, into=[engine])
         (number,) = engine.get(C.CUDNN_ATTR_ENGINE_GLOBAL_INDEX, C.CUDNN_TYPE_INT64)
         return number, engine.get(C.CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, C.CUDNN_TYPE_NUMERICAL_NOTE, NOTES)
-
-    def _finalized(self, made: _Descriptor) -> bool:
-        """Finish a description; False where cuDNN does not support it, which is no error."""
-        status = self._library.status("cudnnBackendFinalize", made.at)
-        if status and status // 1000 * 1000 not in (C.CUDNN_STATUS_NOT_SUPPORTED, C.CUDNN_STATUS_INTERNAL_ERROR):
-            self._library.fail("cudnnBackendFinalize", status)
-        return not status
 
 
 def _exact(spec: ConvSpec, notes: Sequence[int]) -> bool:
