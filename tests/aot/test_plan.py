@@ -99,6 +99,15 @@ def test_outputs_have_buffers_of_their_own(emulation: Emulation) -> None:
     assert (out["text"], out["n"]) == ("kept", (4, None))
 
 
+def test_outputs_are_dense_where_channels_lie_last(emulation: Emulation) -> None:
+    x, w = (pf.tensor(v).to(pf.bfloat16) for v in (randn(2, 8, 6, 6), randn(9, 8, 3, 3)))
+    _, run = emulation.compile(lambda x, w: pf.relu(pf.conv2d(x, w)), x, w)
+    got = run(x, w)
+    want = pf.relu(pf.conv2d(x.to(pf.float32), w.to(pf.float32)))
+    np.testing.assert_allclose(got.to(pf.float32).numpy(), want.numpy(), rtol=2e-2, atol=2e-2)
+    assert got.is_contiguous()
+
+
 def test_named_tuples_become_plain(emulation: Emulation) -> None:
     Pair = namedtuple("Pair", "left right")
     _, run = emulation.compile(lambda x: Pair(x + 1.0, x - 1.0), pf.ones(3))

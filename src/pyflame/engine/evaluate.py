@@ -257,7 +257,7 @@ def _copy(node: Node) -> None:
     here, there = (get_device(m.device or CPU) for m in (source.meta, node.meta))
     if here is not there and source.data.strides is not None and here.id.kind != "null":
         with mode(recorder=None, tracer=None, autocast=None, device=here.id):
-            source = F.clone(source)  # views are made dense before they travel
+            source = F.contiguous(source)  # views are made dense before they travel
             evaluate([source])
     value = moved(source.data, node.meta.nbytes, here, there)
     with there.lock:

@@ -190,7 +190,7 @@ class Kernel(BuiltKernel):
         evaluate(list(nodes.values()))
         for key in nodes:
             if nodes[key].data.strides is not None:
-                nodes[key] = F.clone(nodes[key])
+                nodes[key] = F.contiguous(nodes[key])
         evaluate(list(nodes.values()))
         values = {}
         for key, tensor in given.items():

@@ -137,7 +137,7 @@ def _planned(trace: Trace, target: Target) -> TracedPlan:
             if not shared:
                 return TracedPlan(graph, nodes, plan, [])
             for number in shared:
-                nodes[number] = F.clone(nodes[number])
+                nodes[number] = F.contiguous(nodes[number])  # a clone may lie channels-last
 
 
 def _without_buffer(plan: Plan, graph: PendingGraph, nodes: Sequence[Node]) -> list[int]:

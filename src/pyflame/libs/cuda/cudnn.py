@@ -77,10 +77,8 @@ class _Descriptor:
 
     def _call(self, function: str, *arguments: Any) -> None:
         status = self.library.status(function, self.at, *arguments)
-        if status // 1000 * 1000 in (
-            C.CUDNN_STATUS_NOT_SUPPORTED,
-            C.CUDNN_STATUS_INTERNAL_ERROR,
-        ):  # an engine's own, too
+        # an internal error is an engine's own, as where it cannot be compiled
+        if status // 1000 * 1000 in (C.CUDNN_STATUS_NOT_SUPPORTED, C.CUDNN_STATUS_INTERNAL_ERROR):
             raise _NotSupported(f"[cuDNN] expected {function} to succeed but got status {status}: not supported")
         if status:
             self.library.fail(function, status)
