@@ -4,8 +4,8 @@
  *
  * LDS. An operand lies there as lines along k. A chunk of 64 bytes of a line (32 numbers of 16 bits, 64 bytes, 16 floats,
  * 8 doubles) is four pieces of 16 bytes; piece p of line l lies at pf_mma_place(l, p), which turns pieces so that eight
- * lines' pieces of one number, and two lines' four pieces, fall on all banks: no conflicts in any of the reads below,
- * and no padding. Every lane reads whole pieces. Which k a lane holds is not what the vendor's layout says, but the
+ * lines' pieces of one number, and the four pieces of two lines that are neighbours or four apart, fall on all banks: no
+ * conflicts in any of the reads below nor in pf_mma_loop.h's writes, and no padding. Every lane reads whole pieces. Which k a lane holds is not what the vendor's layout says, but the
  * same for both operands, and a sum over k does not care.
  *
  * A tile's type T (pf_mma_f16, pf_mma_bf16, pf_mma_i8, pf_mma_f32, pf_mma_f64, pf_mma_tf32; kernels/matrix_cores.py says
@@ -33,7 +33,10 @@ enum { PF_MMA_CHUNK = 64, PF_MMA_PIECE = 16, PF_MMA_PIECES = 4, PF_MMA_EDGE = 16
 typedef pf_vector<uint32_t, 4> pf_piece;
 
 PF_FN int pf_lane_of_wave() { return pf_thread() % PF_WAVE; }
-PF_FN int pf_mma_place(int line, int piece) { return line * PF_MMA_PIECES + (piece ^ (line >> 1 & 3)); }
+PF_FN int pf_mma_place(int line, int piece) {
+  const int slot = line ^ (line >> 2 & 1);
+  return slot * PF_MMA_PIECES + (piece ^ (slot >> 1 & 3));
+}
 
 /* A piece, or a part of it, as what an instruction takes. */
 template <class V, class P> PF_FN V pf_mma_part(const P &piece, int number) {

@@ -20,6 +20,11 @@
 #include "pf_mma.h"
 #include "pf_strips.h"
 
+/* Pieces from a chunk of both operands to the next, which begins half the banks further on: lanes write both together. */
+template <class K> struct pf_mma_chunk {
+  enum { PIECES = (K::ROWS + K::COLS + (K::CHUNKS > 1)) * PF_MMA_PIECES };
+};
+
 /* Which numbers of a step a thread fetches: whole pieces along k, or squares of SIDE numbers that `put` turns. */
 template <class K, int LINES, int ALONG_K> struct pf_mma_map {
   typedef typename K::mma::element element;
@@ -48,14 +53,14 @@ struct pf_mma_lines : pf_strips<K, pf_mma_map<K, LINES, ALONG_K>, ALONG_K, VECTO
 
   /* `to`: where the first line of the first chunk lies. */
   PF_MEMBER void put(pf_piece *to) const {
-    enum { CHUNK = PF_MMA_CHUNK / (int)sizeof(element), LINE_PIECES = (K::ROWS + K::COLS) * PF_MMA_PIECES };
+    enum { CHUNK = PF_MMA_CHUNK / (int)sizeof(element) };
     PF_UNROLL
     for (int s = 0; s < map::COUNT; s += map::ROUNDS) {
       if (!map::has(s)) continue;
       const int k = map::k_of(s), line = map::line_of(s), piece = k % CHUNK / map::PIECE;
       PF_UNROLL
       for (int i = 0; i < map::ROUNDS; i++) {
-        pf_piece *at = to + k / CHUNK * LINE_PIECES + pf_mma_place(line + i, piece);
+        pf_piece *at = to + k / CHUNK * pf_mma_chunk<K>::PIECES + pf_mma_place(line + i, piece);
         if constexpr (ALONG_K && K::AS_IS) {
           *at = this->held[s];
         } else {
@@ -80,7 +85,7 @@ template <class K> struct pf_mma_loop {
     DOWN = HIGH / PF_MMA_EDGE,
     ACROSS = WIDE / PF_MMA_EDGE,
     DEPTH = pf_mma_map<K, K::ROWS, 1>::DEPTH,
-    CHUNK_PIECES = (K::ROWS + K::COLS) * PF_MMA_PIECES,
+    CHUNK_PIECES = pf_mma_chunk<K>::PIECES,
     STEP_PIECES = K::CHUNKS * CHUNK_PIECES,
     B_AT = K::ROWS * PF_MMA_PIECES,
     PITCH = WIDE + (sizeof(sum) == 8 ? 0 : 4), /* of a row of results in LDS */
