@@ -70,8 +70,8 @@ class _Descriptor:
 
     def get(self, name: int, kind: int, most: int = 1, into: Sequence[_Descriptor] = ()) -> list[Any]:
         """Values of an attribute. Descriptors are filled in by cuDNN, `into` those that are brought."""
-        given = [d.at for d in into]
-        array, count = (_KINDS.get(kind, ctypes.c_int32) * (len(given) or most))(*given), ctypes.c_int64()
+        element: Any = _KINDS.get(kind, ctypes.c_int32)
+        array, count = (element * (len(into) or most))(*(d.at for d in into)), ctypes.c_int64()
         self._call("cudnnBackendGetAttribute", name, kind, len(array), ctypes.byref(count), array)
         return list(array[: min(count.value, len(array))])
 
