@@ -3,7 +3,7 @@
     python -m tests.programs --device cpu --count 1000 --seed 7
     python -m tests.programs --device sim:gfx942 --seconds 120 --save found
 
-Devices: cpu, emulated (a GPU on the host), sim:gfx942, sim:gfx1100, cuda, rocm.
+Devices: cpu, emulated (a GPU on the host), sim:gfx942 and the other simulated targets, cuda, rocm.
 """
 
 from __future__ import annotations
