@@ -225,7 +225,7 @@ class Memory:
 
         >>> memory = Memory(1 << 20)
         >>> memory.describe(memory.allocate(64) + 64)
-        '0x800000010040, 1 byte past the end of the allocation of 64 bytes at 0x800000010000'
+        '0x100000010040, 1 byte past the end of the allocation of 64 bytes at 0x100000010000'
         """
         with self._lock:
             inside = self.find(address)
