@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,14 @@ from benchmarks.gpu.__main__ import main
 from benchmarks.gpu.harness import Bench, Line, compare
 from benchmarks.rocm_benchmark import translated
 from tests.needs import needs_torch
+
+
+@pytest.fixture(autouse=True)
+def same_precision() -> Iterator[None]:
+    """Benchmarks set the precision of float32 products, for all that comes after them."""
+    before = pf.get_float32_matmul_precision()
+    yield
+    Bench("cpu").set_precision(before)
 
 
 @pytest.fixture
