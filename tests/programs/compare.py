@@ -63,6 +63,11 @@ def off(x: torch.Tensor, *points: float) -> float:
     return min((float(g.min()) for g in gaps if g.numel()), default=1.0)
 
 
+def inside(index: torch.Tensor, size: int) -> float:
+    """0 where an index lies outside, as in a program of other extents: torch does not look if the result is empty."""
+    return float(((index >= -size) & (index < size)).all())
+
+
 class Oracle(Torch):
     """torch in float64; with `noise`, each value is moved by one unit up or down."""
 
@@ -78,7 +83,7 @@ class Oracle(Torch):
         self.count: dict[int, int] = {}
         self.random = torch.Generator().manual_seed(seed)
         self.largest = LARGEST_HALF if self.unit > 1e-4 else LARGEST
-        self.names.update(watch=self.watch, guard=self.guard, apart=apart, off=off)
+        self.names.update(watch=self.watch, guard=self.guard, apart=apart, off=off, inside=inside)
 
     def guard(self, value: int, distance: float) -> None:
         if self.known is None and distance < GAP * self.unit:

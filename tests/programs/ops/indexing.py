@@ -78,16 +78,17 @@ def advanced(d: Draw) -> None:
     x = d.anything(1, empty=False)
     shape = d[x].shape
     count = d.integer(1, 4)
-    items, operands = [], [x]
-    for n in shape[: d.integer(1, len(shape))]:
+    items, operands, inside = [], [x], []
+    for axis, n in enumerate(shape[: d.integer(1, len(shape))]):
         choice = d.integer(0, 3)
         if choice <= 1 and len(operands) < 3:
             operands.append(d.index((count,), n))
             items.append(f"{{{len(operands) - 1}}}")
+            inside.append(f"inside({{{len(operands) - 1}}}, {{0}}.shape[{axis}])")
         elif choice == 2:
             items.append(str(d.integer(-n, n - 1)))
         else:
             items.append(d.one_of(":", ":", "1:", "::2"))
     if len(operands) == 1:
         raise Unsuited
-    d.step("advanced", f"{{0}}[{', '.join(items)}]", *operands)
+    d.step("advanced", f"{{0}}[{', '.join(items)}]", *operands, guard=f"min({', '.join(inside)}, 1.0)")
