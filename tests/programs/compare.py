@@ -155,8 +155,8 @@ def _narrow(program: Program, count: int) -> list[tuple[Array | None, str | None
 
 
 def _tolerance(program: Program, name: str, value: Array, moved: list[Array], least: float, own: Array | None) -> Array:
-    """How far off each number may be. `own`: torch's numbers in the program's dtypes; a gradient of a gradient cancels
-    inside of a step, which moves no result of a step, and float32 in other hands is as far off."""
+    """How far off each number may be. `own`: torch's numbers in the program's dtypes; gradients, and more so their
+    gradients, cancel inside of a step, which moves no result of a step, and torch is as far off there."""
     if value.dtype.kind != "f":
         return np.zeros(value.shape)
     if not np.isfinite(value).all() or not all(np.isfinite(m).all() for m in moved):
@@ -166,7 +166,7 @@ def _tolerance(program: Program, name: str, value: Array, moved: list[Array], le
     far = np.max([np.abs(m - value) for m in moved], axis=0)
     size = _size(value)
     wide = 10 * far + 5 * np.quantile(far, 0.9) + 5 * program.unit * (np.abs(value) + size) + least
-    if own is not None and program.order == 2 and np.isfinite(own).all():
+    if own is not None and program.order and np.isfinite(own).all():
         wide = wide + np.abs(own - value).max()
     if size > 10 * least and float(np.median(wide)) > LOOSE * size:
         raise Unfit(f"{name} depends on roundings")
