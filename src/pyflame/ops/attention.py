@@ -220,14 +220,15 @@ def _attention_infer(query: Meta, key: Meta, value: Meta, *rest: Any) -> tuple[S
 def _attention_grad(g: Node, srcs: tuple[Node, ...], out: Node, is_causal: bool, scale: float) -> tuple[Any, ...]:
     query, key, value, *rest = srcs
     mask = rest[0] if rest else None
-    inner = (_by_rows(g), query, key, value, _by_rows(out), mask, is_causal, scale)
-    packed = F.attention_backward(*inner)
+    turned = _by_rows(g)
+    packed = F.attention_backward(turned, query, key, value, _by_rows(out), mask, is_causal, scale)
     found: list[Node | None] = []
     for source, region in zip((query, key, value), _packing(query.meta, key.meta, value.meta)[1], strict=True):
         batch, heads, rows, size = source.shape
         found.append(_by_rows(F.reshape(F.slice(packed, region), (batch, rows, heads, size))))
     if mask is not None:
-        found.append(None if mask.dtype is bool_ else _slopes(*inner)[1])
+        slopes = None if mask.dtype is bool_ else _slopes(turned, query, key, value, mask, is_causal, scale)[1]
+        found.append(slopes)
     return tuple(found)
 
 
@@ -251,12 +252,17 @@ def attention(query: Node, key: Node, value: Node, mask: Node | None, is_causal:
 
 
 def _slopes(
-    g: Node, query: Node, key: Node, value: Node, out: Node, mask: Node | None, is_causal: bool, scale: float
+    g: Node, query: Node, key: Node, value: Node, mask: Node | None, is_causal: bool, scale: float
 ) -> tuple[Node, Node]:
-    """P, and what a change of the scores costs: dS = P (dO V^T - sum(dO O))."""
+    """P, and what a change of the scores costs: dS = P (dP - sum(P dP)), dP = dO V^T.
+
+    The sum is that of dO O. Made of dP as it was rounded it cancels: where a query sees one key dS is 0.
+    """
     weights = F.attention_weights(query, key, mask, is_causal, scale)
-    row = F.reshape(F.reduce_sum(cast(g * out, g.dtype.compute), (3,)), (*g.shape[:-1], 1))
-    return weights, weights * (_mix(g, _flipped(value)) - row)
+    slopes = _mix(g, _flipped(value))
+    wide = cast(weights, g.dtype.compute) * cast(slopes, g.dtype.compute)
+    row = F.reshape(F.reduce_sum(wide, (3,)), (*g.shape[:-1], 1))
+    return weights, wide - cast(weights, g.dtype.compute) * row
 
 
 def _packing(query: Any, key: Any, value: Any) -> tuple[Shape, list[Region]]:
@@ -279,9 +285,9 @@ def _packing(query: Any, key: Any, value: Any) -> tuple[Shape, list[Region]]:
 def _backward(*args: Any) -> Node:
     # P = softmax(S), O = P V: dV = P^T dO, dQ = dS K scale, dK = dS^T Q scale.
     # In one plan with the forward pass P is not computed again: it is the same node.
-    g, query, key, value, out, *rest, is_causal, scale = args
+    g, query, key, value, _, *rest, is_causal, scale = args
     heads = key.shape[1]
-    weights, slopes = _slopes(g, query, key, value, out, rest[0] if rest else None, is_causal, scale)
+    weights, slopes = _slopes(g, query, key, value, rest[0] if rest else None, is_causal, scale)
     scaled = cast(slopes * scale, query.dtype)
     d_query = _mix(scaled, key)
     d_key = F.matmul(_flipped(_grouped(scaled, heads)), _grouped(query, heads))
