@@ -1,7 +1,8 @@
 """Products on matrix instructions (pf_mma.h, pf_mma_loop.h) as machine code: every block, dtype, layout and edge.
 
 MFMA runs on gfx942, WMMA on gfx1100, against NumPy in float64, forward and backward. What is reached is measured as in
-test_hand_kernels.py.
+test_hand_kernels.py. The other targets have instructions and layouts of their own; of these a few run always, all in
+`make test-all`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ import pytest
 import pyflame as pf
 from pyflame.core.targets import TARGETS
 from pyflame.kernels.matrix_cores import matrix_kind, matrix_tiles
-from tests.gpu import gemm_cases
+from tests.gpu import attention_cases, gemm_cases
 from tests.gpu.gemm_cases import product
 from tests.sim.test_hand_kernels import Case, Family, misaligned, numbers, run_family
 
-HEADERS = {"gfx942": "pf_mma_mfma.h", "gfx1100": "pf_mma_wmma.h"}
+HEADERS = {
+    "gfx942": "pf_mma_mfma.h", "gfx1100": "pf_mma_wmma.h", "gfx90a": "pf_mma_mfma.h", "gfx950": "pf_mma_mfma.h",
+    "gfx1201": "pf_mma_wmma.h",
+}  # fmt: skip
+OTHERS = ("gfx90a", "gfx950", "gfx1201")
 PLAIN, TURNED = "plain", "transposed"
 
 
@@ -78,17 +83,30 @@ def family(target: str) -> Family:
         "large": product((150, 40), (40, 140), pf.bfloat16),
     }  # fmt: skip
     cases = {name: Case(build) for name, build in given.items()}
-    waves = {"gfx942": {256}, "gfx1100": {128, 256}}
+    waves = {128, 256} if TARGETS[target].wave_size == 32 else {256}
     sizes = {"ROWS": {16, 32, 64, 128}, "COLS": {16, 32, 64, 128}, "WAVES_ACROSS": {1, 2, 4}, "CHUNKS": {1, 2}}
-    sizes["AS_IS"] = {1}  # 0 is gfx90a's, and TF32: tests/null/test_matrix_tiles.py
+    sizes["AS_IS"] = {0, 1} if target == "gfx90a" else {1}  # 0 is TF32's too: tests/null/test_matrix_tiles.py
     return Family(
         ("pf_mma_loop.h", "pf_strips.h", HEADERS[target]),
         {**cases, **blocks(target)},
-        {"pf_gemm_mma": {**sizes, "THREADS": waves[target], "AXES": {0, 1, 3}}},
+        {"pf_gemm_mma": {**sizes, "THREADS": waves, "AXES": {0, 1, 3}}},
         templates=("matmul.hip",),
     )
 
 
-@pytest.mark.parametrize("target", HEADERS)
+@pytest.mark.parametrize(
+    "target", [pytest.param(t, marks=pytest.mark.thorough if t in OTHERS else ()) for t in HEADERS]
+)
 def test_products(target: str) -> None:
     run_family(family(target), target)
+
+
+@pytest.mark.parametrize("target", OTHERS)
+def test_products_and_attention(target: str) -> None:
+    """Each dtype's instruction, and attention, which takes the sums of one product for an operand of the next."""
+    chosen = [build for name, build in layouts(target).items() if name.endswith((" turned", " odd"))]
+    attending = [attention_cases.TILED[name] for name in ("bfloat16", "two tiles, grouped", "turned, added")]
+    with pf.device(f"sim:{target}"):
+        for build in (*chosen, *attending):
+            case = build()
+            gemm_cases.check([t.numpy() for t in case.outputs], case)
