@@ -13,10 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pyflame.core.errors import CompileError
 from pyflame.core.targets import TARGETS
 from pyflame.runtime.sources import explain_failure, include_dir
+from tests.gpu.gemm_cases import Build, check
 from tests.gpu.programs import Call, Program, named, symbol
 
 try:
@@ -202,3 +204,25 @@ class Clock:
     def seconds(self) -> float:
         done(driver.cuEventSynchronize(self.events[1]))
         return float(done(driver.cuEventElapsedTime(*self.events))) / 1e3
+
+
+def wrong_of(gpu: Nvidia, builds: dict[str, Build]) -> dict[str, str]:
+    """What is wrong with each of these, run twice: threads that race rarely give the same twice."""
+    cases = {name: build() for name, build in builds.items()}
+    programs = {name: Program(case.outputs, gpu.target) for name, case in cases.items()}
+    gpu.build(programs.values())
+    wrong: dict[str, str] = {}
+    for name, program in programs.items():
+        try:
+            results, error = gpu.run(program)
+            again, _ = gpu.run(program)
+            assert error == [0, 0, 0]
+            check(results, cases[name])
+            assert [r.tobytes() for r in results] == [r.tobytes() for r in again], "two runs differ"
+        except CompileError as refused:
+            wrong[name] = str(refused)[:600]
+        except RuntimeError as fault:
+            pytest.fail(f"{name}: {fault}\n" + "\n".join(s.text for s in program.sources))
+        except AssertionError as difference:
+            wrong[name] = " ".join(str(difference).split())[:300]
+    return wrong

@@ -14,9 +14,8 @@ import pyflame as pf
 from pyflame.engine.evaluate import clear_plans
 from tests.gpu.attention_cases import CASES, added, attention
 from tests.gpu.gemm_cases import Build
-from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent
+from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent, wrong_of
 from tests.gpu.programs import Program
-from tests.gpu.test_gemm_on_nvidia import wrong_of
 from tests.runtime.test_emulated import agree
 
 pytestmark = pytest.mark.gpu

@@ -10,35 +10,13 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from tests.gpu.gemm_cases import CASES, Array, Build, check, convolution, numbers, product, trained
-from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent
+from tests.gpu.gemm_cases import CASES, Array, Build, convolution, numbers, product, trained
+from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent, wrong_of
 from tests.gpu.programs import Program
 
 pytestmark = pytest.mark.gpu
 if absent():
     pytest.skip(absent(), allow_module_level=True)
-
-
-def wrong_of(gpu: Nvidia, builds: dict[str, Build]) -> dict[str, str]:
-    """What is wrong with each of these, run twice: threads that race rarely give the same twice."""
-    cases = {name: build() for name, build in builds.items()}
-    programs = {name: Program(case.outputs, gpu.target) for name, case in cases.items()}
-    gpu.build(programs.values())
-    wrong: dict[str, str] = {}
-    for name, program in programs.items():
-        try:
-            results, error = gpu.run(program)
-            again, _ = gpu.run(program)
-            assert error == [0, 0, 0]
-            check(results, cases[name])
-            assert [r.tobytes() for r in results] == [r.tobytes() for r in again], "two runs differ"
-        except pf.CompileError as refused:
-            wrong[name] = str(refused)[:600]
-        except RuntimeError as fault:
-            pytest.fail(f"{name}: {fault}\n" + "\n".join(s.text for s in program.sources))
-        except AssertionError as difference:
-            wrong[name] = " ".join(str(difference).split())[:300]
-    return wrong
 
 
 def test_awkward(gpu: Nvidia) -> None:

@@ -13,9 +13,8 @@ from pyflame.core.targets import TARGETS
 from pyflame.engine.evaluate import clear_plans
 from pyflame.kernels.matrix_cores import matrix_kind, matrix_tiles
 from tests.gpu.gemm_cases import Build, fused, numbers, product
-from tests.gpu.nvidia import Nvidia, absent
+from tests.gpu.nvidia import Nvidia, absent, wrong_of
 from tests.gpu.programs import Program
-from tests.gpu.test_gemm_on_nvidia import wrong_of
 from tests.null.test_matrix_tiles import VIEWS, around, forced
 
 pytestmark = pytest.mark.gpu

@@ -220,13 +220,25 @@ def cumprod() -> Any:
     return (lambda x: pf.cumprod(x, 1)), (_input(256, 1000),)
 
 
+def _attention(q: pf.Tensor, k: pf.Tensor, v: pf.Tensor) -> pf.Tensor:
+    return pf.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _attention_gradient(dtype: pf.DType) -> Any:
+    heads = [_input(2, 8, 512, 64, dtype=dtype) for _ in range(4)]
+    return _with_gradients(lambda q, k, v, w: _attention(q, k, v) * w, *heads)
+
+
 @_program
 def attention() -> Any:
-    heads = [_input(2, 8, 512, 64, dtype=pf.bfloat16) for _ in range(3)]
-    return (lambda q, k, v: pf.scaled_dot_product_attention(q, k, v, is_causal=True)), tuple(heads)
+    return _attention, tuple(_input(2, 8, 512, 64, dtype=pf.bfloat16) for _ in range(3))
 
 
 @_program
 def attention_gradient() -> Any:
-    heads = [_input(2, 8, 512, 64) for _ in range(4)]
-    return _with_gradients(lambda q, k, v, w: pf.scaled_dot_product_attention(q, k, v, is_causal=True) * w, *heads)
+    return _attention_gradient(pf.bfloat16)
+
+
+@_program
+def attention_gradient_float32() -> Any:
+    return _attention_gradient(pf.float32)
