@@ -7,7 +7,9 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -256,11 +258,18 @@ def test_measurements_that_cannot_be_read_or_kept(tmp_path: Path) -> None:
 # --- whole programs ---------------------------------------------------------------------------------------------------
 
 
-def test_programs_compute_without_a_folder(tmp_path: Path, fresh: Path) -> None:
+@pytest.fixture
+def seen_by_all() -> Iterator[Path]:
+    """A folder that other users may enter. pytest's own are shut again whenever another run of it begins."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def test_programs_compute_without_a_folder(seen_by_all: Path) -> None:
     other, unknown = (NOBODY, 54321) if os.geteuid() == 0 else (0, 0)  # only root may write to every folder
-    for folder in (tmp_path, *tmp_path.parents):
-        if "pytest-of-" in str(folder):
-            folder.chmod(0o755)
+    fresh = seen_by_all / "temporary"
+    fresh.mkdir()
     done = _run(SUM, fresh, user=other, XDG_CACHE_HOME="/proc/nothing")
     assert done.stdout == "10000.0\n", done.stderr
     assert done.stderr.count("are lost when this process ends") == 1 and "/proc/nothing" in done.stderr
@@ -269,13 +278,15 @@ def test_programs_compute_without_a_folder(tmp_path: Path, fresh: Path) -> None:
         lost = _run("import pyflame as pf; print(pf.cache_dir())", fresh, user=unknown)
         assert str(fresh) in lost.stdout and "home directory for" in lost.stderr, lost.stderr
     # A folder that may be read and not written is read: the second program compiles nothing.
-    shared = tmp_path / "shared"
+    shared = seen_by_all / "shared"
     count = f"{SUM}; print(pf.compile_stats().compiles)"
     assert _run(count, fresh, PYFLAME_CACHE_DIR=str(shared)).stdout.split()[1] != "0"
     for path in (shared, *shared.rglob("*")):
         path.chmod(0o555)
     reader = _run(count, fresh, user=other, PYFLAME_CACHE_DIR=str(shared))
     assert reader.stdout.split() == ["10000.0", "0"] and f"{shared} cannot be written" in reader.stderr
+    for path in (shared, *shared.rglob("*")):
+        path.chmod(0o755)  # so that it can be removed by others than root
 
 
 def test_a_file_system_whose_files_must_not_be_run(tmp_path: Path, fresh: Path) -> None:
