@@ -569,6 +569,7 @@ __all__ = [
     "fmod",
     "fold",
     "frac",
+    "frexp",
     "frobenius_norm",
     "from_dlpack",
     "from_numpy",
@@ -577,6 +578,7 @@ __all__ = [
     "full_like",
     "fx",
     "gather",
+    "gcd",
     "ge",
     "gelu",
     "ger",
@@ -612,6 +614,10 @@ __all__ = [
     "hub",
     "huber_loss",
     "hypot",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
     "iinfo",
     "imag",
     "index_add",
@@ -656,6 +662,7 @@ __all__ = [
     "l1_loss",
     "layer_norm",
     "layout",
+    "lcm",
     "ldexp",
     "le",
     "leaky_relu",
@@ -734,6 +741,7 @@ __all__ = [
     "neg",
     "negative",
     "newaxis",
+    "nextafter",
     "nll_loss",
     "nn",
     "no_grad",
@@ -2030,12 +2038,26 @@ def frac(x: TensorLike) -> Tensor:
     tensor([ 0.5 , -0.25])
     """
 
+def frexp(x: TensorLike) -> Any:
+    """Mantissas in [0.5, 1) with the sign of x, and int32 exponents: x = mantissa * 2**exponent.
+
+    >>> pf.frexp(pf.tensor([8.0, -3.0])).mantissa
+    tensor([ 0.5 , -0.75])
+    """
+
 def gather(x: TensorLike, dim: builtins.int, index: TensorLike) -> Tensor:
     """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes.
 
     >>> pf.gather(pf.tensor([[1, 2], [3, 4]]), 1, pf.tensor([[0, 0], [1, 0]]))
     tensor([[1, 1],
             [4, 3]])
+    """
+
+def gcd(x: TensorLike, y: TensorLike) -> Tensor:
+    """The greatest common divisor of integers, never negative; that of 0 and 0 is 0.
+
+    >>> pf.gcd(pf.tensor([12, 7]), pf.tensor([-18, 0]))
+    tensor([6, 7])
     """
 
 def ge(x: TensorLike, y: TensorLike) -> Tensor:
@@ -2149,6 +2171,18 @@ def hypot(x: TensorLike | builtins.float, y: TensorLike | builtins.float) -> Ten
     >>> pf.hypot(pf.tensor([3.0]), pf.tensor([4.0]))
     tensor([5.])
     """
+
+def i0(x: TensorLike) -> Tensor:
+    """The modified Bessel function of the first kind, order 0."""
+
+def i0e(x: TensorLike) -> Tensor:
+    """i0(x), times e^-|x|."""
+
+def i1(x: TensorLike) -> Tensor:
+    """The modified Bessel function of the first kind, order 1."""
+
+def i1e(x: TensorLike) -> Tensor:
+    """i1(x), times e^-|x|."""
 
 def imag(x: TensorLike) -> Tensor:
     """The imaginary parts of complex numbers.
@@ -2308,6 +2342,13 @@ def layer_norm(
 
     >>> pf.layer_norm(pf.tensor([[1.0, 3.0]]), (2,))
     tensor([[-1.,  1.]])
+    """
+
+def lcm(x: TensorLike, y: TensorLike) -> Tensor:
+    """The least common multiple of integers, never negative unless it overflows; 0 where one is 0.
+
+    >>> pf.lcm(pf.tensor([4, 5]), pf.tensor([6, 0]))
+    tensor([12,  0])
     """
 
 def ldexp(x: TensorLike, y: TensorLike) -> Tensor:
@@ -2729,6 +2770,13 @@ def neg(x: TensorLike) -> Tensor:
 
 def negative(x: TensorLike) -> Tensor:
     """Same as `neg`."""
+
+def nextafter(x: TensorLike, y: TensorLike) -> Tensor:
+    """The next number after x in the direction of y, in their dtype.
+
+    >>> pf.nextafter(pf.tensor([1.0]), pf.tensor([2.0])) - 1 == pf.finfo(pf.float32).eps
+    tensor([ True])
+    """
 
 def nll_loss(
     input: TensorLike,

@@ -518,6 +518,7 @@ DOUBLE: dict[str, tuple[Any, float, float, float]] = {
     "erf": (np.vectorize(math.erf), -6, 6, 2), "erfc": (np.vectorize(math.erfc), -5, 25, 6),
     "lgamma": (np.vectorize(math.lgamma), 10, 170, 4),
     "erfinv": (OPS["erfinv"].reference, -1, 1, 4),
+    "mantissa": (lambda x: np.frexp(x)[0], -9, 9, 0), "exponent": (OPS["exponent"].reference, -9, 9, 0),
 }  # fmt: skip
 
 

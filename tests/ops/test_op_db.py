@@ -12,10 +12,11 @@ from tests.needs import needs_torch
 
 NAMES = (
     "abs", "add", "amax", "amin", "angle", "arange", "bucketize", "chunk", "conj", "cummax", "cummin", "cumsum",
-    "diagflat", "eq", "exp", "flip", "imag", "index_select", "linspace", "max", "maximum", "median", "min", "minimum",
-    "nanmedian", "narrow", "nn.functional.one_hot", "nn.functional.softmin", "permute", "real", "repeat_interleave",
-    "roll", "scatter", "scatter_add", "searchsorted", "select_scatter", "slice_scatter", "stack", "sum",
-    "take_along_dim", "tensor_split", "unbind", "view_as_complex", "view_as_real",
+    "diagflat", "eq", "exp", "flip", "frexp", "gcd", "i0", "imag", "index_reduce", "index_select", "lcm", "linspace",
+    "max", "maximum", "median", "min", "minimum", "nanmedian", "narrow", "nextafter", "nn.functional.one_hot",
+    "nn.functional.softmin", "permute", "real", "repeat_interleave", "roll", "scatter", "scatter_add", "searchsorted",
+    "select_scatter", "slice_scatter", "special.i0e", "special.i1", "special.i1e", "stack", "sum", "take_along_dim",
+    "tensor_split", "unbind", "view_as_complex", "view_as_real",
 )  # fmt: skip
 
 

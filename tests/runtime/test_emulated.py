@@ -114,6 +114,10 @@ def test_gpt_learns_as_on_the_cpu(gpu: str) -> None:
         lambda: [
             f(pf.rand(9).double() * 0.9) for f in (pf.erfinv, lambda x: pf.polygamma(1, x), lambda x: x.copysign(-x))
         ],
+        lambda: [f(pf.randn(9).double() * 9) for f in (pf.i0, pf.special.i0e, pf.special.i1, pf.special.i1e)],
+        lambda: [*pf.frexp(pf.randn(9) * 9)],
+        lambda: [f(pf.randint(-50, 50, (2, 9))[0], pf.arange(9)) for f in (pf.gcd, pf.lcm)],
+        lambda: [pf.nextafter(pf.randn(9).to(t), pf.ones(9, dtype=t)) for t in (pf.float16, pf.float32, pf.float64)],
         lambda: [*pf.cummax(pf.randn(3, 9), 1), pf.quantile(pf.randn(3, 9), 0.3, 1), pf.logcumsumexp(pf.randn(5), 0)],
         lambda: [
             pf.unique(pf.tensor([3, 1, 3])),

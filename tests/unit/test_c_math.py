@@ -84,6 +84,7 @@ UNARY = {
 }
 ROUNDING = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "abs": np.abs, "sign": np.sign}
 PREDICATES = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
+BESSEL = ("i0", "i0e", "i1", "i1e")
 HALVES = {
     "f16": (np.uint16, np.float16),
     "bf16": (np.uint16, ml_dtypes.bfloat16),
@@ -98,12 +99,12 @@ CASTS = dict(i8="i1", u8="u1", i16="i2", u16="u2", i32="i4", u32="u4", i64="i8",
 def loops() -> dict[str, tuple[str, str, str]]:
     """Loop name -> (C expression in a, b and i, argument types, result type)."""
     table = {}
-    for name in [*UNARY, *ROUNDING, "gelu_tanh", "lgamma", "digamma"]:
+    for name in [*UNARY, *ROUNDING, *BESSEL, "gelu_tanh", "lgamma", "digamma", "mantissa", "exponent"]:
         for t in ("f4", "f8"):
             table[f"{name}_{t}"] = (f"pf_{name}(a)", t, t)
     for name, t in itertools.product(PREDICATES, ("f4", "f8")):
         table[f"{name}_{t}"] = (f"pf_{name}(a)", t, "u1")
-    for name, t in itertools.product(("pow", "atan2", "fmod", "copysign", "zeta"), ("f4", "f8")):
+    for name, t in itertools.product(("pow", "atan2", "fmod", "copysign", "nextafter", "zeta"), ("f4", "f8")):
         table[f"{name}_{t}"] = (f"pf_{name}(a, b)", t + t, t)
     for name, t in itertools.product(("mod", "floordiv", "max", "min"), ("f4", "f8", *INTEGERS)):
         table[f"{name}_{t}"] = (f"pf_{name}(a, b)", t + t, t)
@@ -111,6 +112,10 @@ def loops() -> dict[str, tuple[str, str, str]]:
         table[f"ipow_{t}"] = ("pf_ipow(a, b)", t + t, t)
         table[f"abs_{t}"] = ("pf_abs(a)", t, t)
         table[f"sign_{t}"] = ("pf_sign(a)", t, t)
+    for name, t in itertools.product(("gcd", "lcm"), ("i1", "u1", "i4", "i8")):
+        table[f"{name}_{t}"] = (f"pf_{name}(a, b)", t + t, t)
+    for name in ("f16", "bf16"):
+        table[f"nextafter_{name}"] = (f"pf_nextafter_{name}(a, b)", "f4f4", "f4")
     for (name, to), t in itertools.product(CASTS.items(), ("f4", "f8", "i4", "i8")):
         table[f"to_{name}_{t}"] = (f"pf_to_{name}(a)", t, to)
     for name, (unsigned, _) in HALVES.items():
@@ -128,7 +133,8 @@ def loops() -> dict[str, tuple[str, str, str]]:
 
 
 LOOPS = loops()
-SCALAR = ("fmod", "mod", "floordiv", "ipow", "lgamma", "digamma", "zeta")  # may stay scalar, as may all of double
+# may stay scalar, as may all of double
+SCALAR = ("fmod", "mod", "floordiv", "ipow", "gcd", "lcm", "lgamma", "digamma", "zeta", *BESSEL)
 
 
 def source() -> str:
@@ -290,6 +296,86 @@ def test_gamma_functions(call, dtype):
     known |= {0.25: -math.pi / 2 - 3 * math.log(2) - euler, 1e9: math.log(1e9) - 0.5e-9}
     np.testing.assert_allclose(call(f"digamma_{dtype}", list(known)), list(known.values()), rtol=rtol)
     np.testing.assert_array_equal(call(f"digamma_{dtype}", [0.0, -0.0, -3.0, INF, NAN]), [-INF, INF, NAN, INF, NAN])
+
+
+# I0(x) and I1(x), and both times e^-x; beyond 709 e^x is no double, and these still are
+KNOWN_BESSEL = {
+    0.0: (1.0, 1.0, 0.0, 0.0),
+    1e-09: (1.0, 0.999999999, 5e-10, 4.999999995000001e-10),
+    0.25: (1.015686141223608, 0.7910171621397194, 0.12597910894546793, 0.09811262869736824),
+    1.0: (1.2660658777520084, 0.46575960759364043, 0.565159103992485, 0.20791041534970844),
+    3.5: (7.3782034322254795, 0.22280243801077917, 6.205834922258365, 0.18739997660305),
+    7.75: (338.5137537472759, 0.1458122743089143, 315.85248092400343, 0.1360511000803391),
+    8.0: (427.5641157218048, 0.14343178185685032, 399.8731367825601, 0.13414249329269817),
+    8.25: (540.325079074807, 0.1411645506329935, 506.4338383076455, 0.13231017396500142),
+    12.0: (18948.925349296307, 0.11642622121344044, 18141.348781638833, 0.11146429929018098),
+    30.0: (781672297823.9775, 0.0731459464822373, 768532038938.957, 0.07191633059864755),
+    85.0: (3.563477630408124e35, 0.04333542649242439, 3.542453606440377e35, 0.04307975348427788),
+    300.0: (4.475847367935052e128, 0.02304255841508546, 4.468381385036955e128, 0.02300412204026895),
+    705.0: (2.2620505526554727e304, 0.015027701660471416, 2.260445691777057e304, 0.015017039931245658),
+    712.0: (2.4684110577627523e307, 0.014953620962177634, 2.4666770135246153e307, 0.01494311613147401),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_bessel_functions(call, dtype):
+    x = np.array(list(KNOWN_BESSEL)).astype(dtype)
+    known = np.array(list(KNOWN_BESSEL.values()))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for column, name in enumerate(BESSEL):
+            want = known[:, column].astype(dtype)
+            got = call(f"{name}_{dtype}", x)
+            spacing = np.spacing(np.where(np.isfinite(want), want, 1))
+            assert np.all((got == want) | (np.abs(got - want) <= (1 if dtype == "f4" else 4) * spacing)), name
+            sign = -1 if name.startswith("i1") else 1
+            np.testing.assert_array_equal(call(f"{name}_{dtype}", -x), sign * got)
+    np.testing.assert_array_equal(call(f"i0_{dtype}", [INF, -INF, NAN, 0.0]), [INF, INF, NAN, 1])
+    np.testing.assert_array_equal(call(f"i1_{dtype}", [INF, -INF, NAN, 0.0]), [INF, -INF, NAN, 0])
+    for name in ("i0e", "i1e"):
+        np.testing.assert_array_equal(call(f"{name}_{dtype}", [INF, -INF, NAN]), [0, 0, NAN])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_parts_and_neighbours(call, dtype):
+    x, y = (a.astype(dtype) for a in pairs(np.array([0.0, -0.0, INF, -INF, NAN, 1.0, -2.0, 3.7, 5e-324, 1e-40, 1e38])))
+    tiny = np.array([np.finfo(dtype).smallest_subnormal, np.finfo(dtype).tiny, np.finfo(dtype).max], dtype)
+    x, y = np.concatenate([x, tiny, -tiny]), np.concatenate([y, -tiny, tiny * 0])
+    mantissa, exponent = np.frexp(x)
+    finite = np.isfinite(x)
+    np.testing.assert_array_equal(call(f"mantissa_{dtype}", x), mantissa)
+    np.testing.assert_array_equal(call(f"exponent_{dtype}", x), np.where(finite, exponent, 0))
+    got, want = call(f"nextafter_{dtype}", x, y), np.nextafter(x, y)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got)[got == 0], np.signbit(want)[got == 0])
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_neighbours_of_halves(call, name):
+    """Every number, towards 0, both infinities and a NaN."""
+    unsigned, half = HALVES[name]
+    x = np.arange(65536, dtype=unsigned).view(half)
+    for to in (0.0, -0.0, INF, -INF, 1.0, NAN):
+        y = np.full_like(x, to)
+        with np.errstate(over="ignore", invalid="ignore"):
+            want = np.nextafter(x, y).astype(np.float32)
+        np.testing.assert_array_equal(call(f"nextafter_{name}", x.astype("f4"), y.astype("f4")), want)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "i8"])
+def test_divisors(call, dtype):
+    limits = np.iinfo(dtype)
+    x, y = (a.astype(dtype) for a in pairs(np.array([0, 1, 2, 6, 10, 12, 35, 60, 100, limits.max])))
+    if limits.min:
+        x, y = (
+            np.concatenate([x, -x, [limits.min] * 3]).astype(dtype),
+            np.concatenate([-y, y, [0, 6, -1]]).astype(dtype),
+        )
+    want = [math.gcd(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+    np.testing.assert_array_equal(call(f"gcd_{dtype}", x, y), np.array(want, np.uint64).astype(dtype))
+    want = [math.lcm(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+    fits = np.array([w <= limits.max for w in want])
+    got = call(f"lcm_{dtype}", x, y)
+    np.testing.assert_array_equal(got[fits], np.array([w for w in want if w <= limits.max], dtype))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -173,6 +173,12 @@ def _result_int(op: str, dtype: DType) -> DType:
     return dtype
 
 
+def _result_integer(op: str, dtype: DType) -> DType:
+    if not dtype.is_int:
+        raise DTypeError(f"[{op}] expected integers but got {dtype.name}; cast with .to(pf.int64)")
+    return dtype
+
+
 def _result_number(op: str, dtype: DType) -> DType:
     if dtype is bool_:
         raise DTypeError(f"[{op}] expected numbers but got bools; use logical ops, or cast with .to(pf.int64)")
@@ -184,6 +190,7 @@ _COMPUTE: dict[str, Callable[[str, DType], DType]] = {
     "same": lambda op, d: d,
     "float": _result_float,
     "int": _result_int,
+    "integer": _result_integer,
     "number": _result_number,
     "compare": lambda op, d: d,
 }

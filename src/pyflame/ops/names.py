@@ -5,8 +5,8 @@ from __future__ import annotations
 # Elementwise ops take numbers beside tensors. Of these PyTorch wants tensors: as the first argument, or as both.
 TENSORS_FIRST = ("clamp_max", "clamp_min", "copysign", "eq", "fmod", "ge", "gt", "le", "lt", "ne")
 TENSORS_ONLY = (
-    "atan2", "fmax", "fmin", "hypot", "logaddexp", "logaddexp2", "logical_and", "logical_or", "logical_xor", "maximum",
-    "minimum",
+    "atan2", "fmax", "fmin", "gcd", "hypot", "lcm", "logaddexp", "logaddexp2", "logical_and", "logical_or",
+    "logical_xor", "maximum", "minimum", "nextafter",
 )  # fmt: skip
 
 ALIASES = {

@@ -153,6 +153,66 @@ def erfinv(x: Node) -> Node:
     """
 
 
+# --- Bessel functions -------------------------------------------------------------------------------------------------
+
+
+def _numpy_bessel(order: int, scaled: bool) -> Callable[[float], float]:
+    """The integral of e^(x (cos t - 1)) cos(n t) / pi over [0, pi], by the trapezoid rule: it is exact here."""
+
+    def bessel(x: float) -> float:
+        if math.isinf(x):
+            return (0.0 if scaled else math.inf) if x > 0 or order == 0 else (-0.0 if scaled else -math.inf)
+        t = np.linspace(0.0, math.pi, 400 + 8 * int(min(math.sqrt(abs(x)), 1e5)) if x == x else 2)
+        y = np.trapezoid(np.exp(abs(x) * (np.cos(t) - 1.0)) * np.cos(order * t), t) / math.pi
+        return float((math.copysign(y, x) if order else y) * (1.0 if scaled else np.exp(abs(x))))
+
+    return bessel
+
+
+def _over_x(y: Node, x: Node) -> Node:
+    """y / x for an odd function with slope 1/2 at 0."""
+    return F.where(F.eq(x, 0.0), 0.5, y / F.where(F.eq(x, 0.0), 1.0, x))
+
+
+# I0' = I1 and I1' = I0 - I1 / x; e^-|x| adds -sign(x) times the function
+_BESSEL: dict[str, tuple[Callable[..., Any], str]] = {
+    "i0": (lambda g, x: (g * F.i1(x),), "The modified Bessel function of the first kind, order 0."),
+    "i0e": (lambda g, x, out: (g * (F.i1e(x) - F.sign(x) * out),), "i0(x), times e^-|x|."),
+    "i1": (
+        lambda g, x, out: (g * (F.i0(x) - _over_x(out, x)),),
+        "The modified Bessel function of the first kind, order 1.",
+    ),
+    "i1e": (lambda g, x, out: (g * (F.i0e(x) - F.sign(x) * out - _over_x(out, x)),), "i1(x), times e^-|x|."),
+}
+
+
+def _bessel(name: str, grad: Callable[..., Any], doc: str) -> None:
+    def fn(x: Node) -> Node:
+        """See below: the four differ in name, gradient and text."""
+
+    fn.__name__, fn.__doc__ = name, doc
+    elementwise(
+        f"pf_{name}({{x}})",
+        reference=np.vectorize(_numpy_bessel(int(name[1]), name.endswith("e")), otypes=[np.float64]),
+        grad=grad,
+        dtype="float",
+        cost=60,
+        torch=lambda torch, x: getattr(torch.special, name)(x),
+        samples=lambda: [
+            Sample((_X,)),
+            Sample((_X.T[::2] * 9.0,)),
+            Sample((np.array([0.0, -0.0, 8.0]),)),
+            Sample((np.array([math.nan, 300.0, -80.0]),), grad=False),  # torch has NaN at infinity
+            Sample((_X[:0],)),
+        ],
+        method=name == "i0",
+    )(fn)
+
+
+for _name, (_grad, _doc) in _BESSEL.items():
+    _bessel(_name, _grad, _doc)
+
+
 # --- with limits ----------------------------------------------------------------------------------------------------
 
 

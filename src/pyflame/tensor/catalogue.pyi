@@ -708,8 +708,17 @@ class Catalogue:
     def frac_(self) -> Tensor:
         """The fraction of x, with x's sign."""
 
+    def frexp(self) -> Any:
+        """Mantissas in [0.5, 1) with the sign of x, and int32 exponents: x = mantissa * 2**exponent."""
+
     def gather(self, dim: builtins.int, index: TensorLike) -> Tensor:
         """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes."""
+
+    def gcd(self, y: TensorLike) -> Tensor:
+        """The greatest common divisor of integers, never negative; that of 0 and 0 is 0."""
+
+    def gcd_(self, y: TensorLike) -> Tensor:
+        """The greatest common divisor of integers, never negative; that of 0 and 0 is 0."""
 
     def ge(self, y: TensorLike) -> Tensor:
         """x >= y."""
@@ -805,6 +814,12 @@ class Catalogue:
 
     def hypot_(self, y: TensorLike | builtins.float) -> Tensor:
         """sqrt(x * x + y * y), without overflow."""
+
+    def i0(self) -> Tensor:
+        """The modified Bessel function of the first kind, order 0."""
+
+    def i0_(self) -> Tensor:
+        """The modified Bessel function of the first kind, order 0."""
 
     @property
     def imag(self) -> Tensor: ...
@@ -937,6 +952,12 @@ class Catalogue:
         eps: builtins.float = 1e-05,
     ) -> Tensor:
         """Mean 0 and variance 1 over the last axes, then scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias."""
+
+    def lcm(self, y: TensorLike) -> Tensor:
+        """The least common multiple of integers, never negative unless it overflows; 0 where one is 0."""
+
+    def lcm_(self, y: TensorLike) -> Tensor:
+        """The least common multiple of integers, never negative unless it overflows; 0 where one is 0."""
 
     def ldexp(self, y: TensorLike) -> Tensor:
         """x * 2**y."""
@@ -1272,6 +1293,12 @@ class Catalogue:
         requires_grad: builtins.bool = False,
     ) -> Tensor:
         """Zeros under another shape, with the dtype and device of this tensor."""
+
+    def nextafter(self, y: TensorLike) -> Tensor:
+        """The next number after x in the direction of y, in their dtype."""
+
+    def nextafter_(self, y: TensorLike) -> Tensor:
+        """The next number after x in the direction of y, in their dtype."""
 
     def nonzero(self, as_tuple: builtins.bool = False) -> Any:
         """Positions of the elements that are not 0, as rows; or one tensor per axis. Evaluates x."""

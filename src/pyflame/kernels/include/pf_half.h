@@ -143,4 +143,16 @@ PF_FN uint8_t pf_f32_to_f8e5m2(float f) {
 }
 PF_FN uint8_t pf_f64_to_f8e5m2(double x) { return pf_f32_to_f8e5m2(pf_f64_to_f32_odd(x)); }
 
+/* The neighbour of x towards y among the numbers of a 16-bit type: see pf_nextafter_f32. */
+#define PF_NEXT_HALF(S)                                                                                        \
+  PF_FN float pf_nextafter_##S(float x, float y) {                                                             \
+    uint16_t u = pf_f32_to_##S(x), sign = pf_f32_to_##S(y) & 0x8000u;                                          \
+    x = pf_##S##_to_f32(u);                                                                                    \
+    y = pf_##S##_to_f32(pf_f32_to_##S(y));                                                                     \
+    float next = pf_##S##_to_f32((uint16_t)(x == 0 ? sign | 1u : (x < y) == (x > 0) ? u + 1u : u - 1u));       \
+    return x != x || y != y ? PF_NAN : x == y ? y : next;                                                      \
+  }
+PF_NEXT_HALF(f16)
+PF_NEXT_HALF(bf16)
+
 #endif

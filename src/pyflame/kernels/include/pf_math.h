@@ -5,12 +5,13 @@
  * arithmetic here neither traps nor has undefined behaviour: x / 0 is 0, INT_MIN / -1 wraps, as the casts do.
  *
  *   float, double          exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh
- *                          atanh erf erfc erfinv lgamma digamma sigmoid silu gelu_tanh softplus sqrt rsqrt
- *                          floor ceil round trunc isnan isinf isfinite; pow atan2 fmod copysign zeta
- *   any arithmetic type    abs sign min max clamp mod floordiv; ipow (integers)
+ *                          atanh erf erfc erfinv lgamma digamma i0 i0e i1 i1e sigmoid silu gelu_tanh softplus sqrt
+ *                          rsqrt floor ceil round trunc mantissa exponent isnan isinf isfinite; pow atan2 fmod copysign
+ *                          nextafter zeta
+ *   any arithmetic type    abs sign min max clamp mod floordiv; ipow gcd lcm (integers)
  *   casts                  to_i8 to_u8 to_i16 to_u16 to_i32 to_u32 to_i64 to_u64 to_bool
  *
- * Not vectorisable: fmod, mod, floordiv, ipow, lgamma, digamma, zeta and every libm function of double.
+ * Not vectorisable: fmod, mod, floordiv, ipow, gcd, lcm, lgamma, digamma, i0 to i1e, zeta and every libm function of double.
  */
 #ifndef PF_MATH_H
 #define PF_MATH_H
@@ -138,6 +139,8 @@ PF_FN double pf_erfinv_f64(double x) {
   return copysign(y, x);
 }
 
+#include "pf_bessel.h"
+
 /* fmod of floats in double: exact while the quotient is below 2^29; libm takes the rest. */
 PF_FN float pf_fmod_f32(float a, float b) {
   double q = (double)a / (double)b;
@@ -147,6 +150,28 @@ PF_FN float pf_fmod_f32(float a, float b) {
   return __builtin_copysignf((float)r, a);
 }
 PF_FN double pf_fmod_f64(double a, double b) { return fmod(a, b); }
+
+/* The parts of x = mantissa * 2^exponent with 0.5 <= |mantissa| < 1; 0, infinities and NaN are their own, with exponent 0.
+ * A subnormal is scaled first. And the neighbour of x towards y: magnitudes are ordered as their bits are. */
+#define PF_PARTS(T, U, S, TINY, SHIFT, MAN, BIAS)                                                              \
+  PF_FN T pf_exponent_##S(T x) {                                                                               \
+    U a = pf_bits_##S(x) << 1 >> 1, inf = pf_bits_##S((T)PF_INF);                                              \
+    U tiny = a < (U)1 << MAN, u = tiny ? pf_bits_##S(x * TINY) << 1 >> 1 : a;                                  \
+    return a == 0 || a >= inf ? (T)0 : (T)((int)(u >> MAN) - (BIAS - 1) - (tiny ? SHIFT : 0));                 \
+  }                                                                                                            \
+  PF_FN T pf_mantissa_##S(T x) {                                                                               \
+    U a = pf_bits_##S(x) << 1 >> 1, inf = pf_bits_##S((T)PF_INF);                                              \
+    U u = pf_bits_##S(a < (U)1 << MAN ? x * TINY : x), field = inf;                                            \
+    return a == 0 || a >= inf ? x : pf_from_bits_##S((u & ~field) | (U)(BIAS - 1) << MAN);                     \
+  }                                                                                                            \
+  PF_FN T pf_nextafter_##S(T x, T y) {                                                                         \
+    U u = pf_bits_##S(x), sign = pf_bits_##S(y) >> (sizeof(U) * 8 - 1) << (sizeof(U) * 8 - 1);                 \
+    T next = pf_from_bits_##S((x < y) == (x > 0) ? u + 1 : u - 1);                                             \
+    next = x == 0 ? pf_from_bits_##S(sign | 1) : next;                                                         \
+    return x != x || y != y ? (T)PF_NAN : x == y ? y : next;                                                   \
+  }
+PF_PARTS(float, uint32_t, f32, 0x1p32f, 32, 23, 127)
+PF_PARTS(double, uint64_t, f64, 0x1p64, 64, 52, 1023)
 
 /* What is the same text for float and double. `mod` has the sign of the divisor (torch.remainder, Python's %);
  * `floordiv` is torch.floor_divide. max and min return the NaN, whichever side it is on. sign(NaN) is NaN (NumPy). */
@@ -228,6 +253,24 @@ PF_FN int64_t pf_ipow_i64(int64_t base, int64_t exponent) {
   return (int64_t)pf_ipow_u64((uint64_t)base, (uint64_t)exponent);
 }
 
+/* Euclid's: of the sizes, so the smallest integer is a number like others. lcm wraps, as products do. */
+#define PF_DIVISORS(T, U, S)                                                                                   \
+  PF_FN T pf_gcd_##S(T a, T b) {                                                                               \
+    U x = a < 0 ? (U)0 - (U)a : (U)a, y = b < 0 ? (U)0 - (U)b : (U)b;                                          \
+    while (y) {                                                                                                \
+      U rest = x % y;                                                                                          \
+      x = y;                                                                                                   \
+      y = rest;                                                                                                \
+    }                                                                                                          \
+    return (T)x;                                                                                               \
+  }                                                                                                            \
+  PF_FN T pf_lcm_##S(T a, T b) {                                                                               \
+    U g = (U)pf_gcd_##S(a, b), x = a < 0 ? (U)0 - (U)a : (U)a;                                                 \
+    return g ? pf_abs_##S((T)(x / g * (U)b)) : (T)0;                                                           \
+  }
+PF_DIVISORS(int32_t, uint32_t, i32)
+PF_DIVISORS(int64_t, uint64_t, i64)
+
 /* ---- casts ------------------------------------------------------------------------------------------------- */
 
 /* Truncation as cvttss2si does it: out of range and NaN give the smallest integer; narrower types wrap the int32,
@@ -296,6 +339,10 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_erfinv(x) PF_OF_FLOAT(erfinv, x)(x)
 #define pf_lgamma(x) PF_OF_FLOAT(lgamma, x)(x)
 #define pf_digamma(x) PF_OF_FLOAT(digamma, x)(x)
+#define pf_i0(x) PF_OF_FLOAT(i0, x)(x)
+#define pf_i0e(x) PF_OF_FLOAT(i0e, x)(x)
+#define pf_i1(x) PF_OF_FLOAT(i1, x)(x)
+#define pf_i1e(x) PF_OF_FLOAT(i1e, x)(x)
 #define pf_sigmoid(x) PF_OF_FLOAT(sigmoid, x)(x)
 #define pf_silu(x) PF_OF_FLOAT(silu, x)(x)
 #define pf_gelu_tanh(x) PF_OF_FLOAT(gelu_tanh, x)(x)
@@ -306,6 +353,8 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_ceil(x) PF_OF_FLOAT(ceil, x)(x)
 #define pf_round(x) PF_OF_FLOAT(round, x)(x)
 #define pf_trunc(x) PF_OF_FLOAT(trunc, x)(x)
+#define pf_mantissa(x) PF_OF_FLOAT(mantissa, x)(x)
+#define pf_exponent(x) PF_OF_FLOAT(exponent, x)(x)
 #define pf_isnan(x) PF_OF_FLOAT(isnan, x)(x)
 #define pf_isinf(x) PF_OF_FLOAT(isinf, x)(x)
 #define pf_isfinite(x) PF_OF_FLOAT(isfinite, x)(x)
@@ -313,6 +362,7 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_atan2(y, x) PF_OF_FLOAT(atan2, (y) + (x))(y, x)
 #define pf_fmod(a, b) PF_OF_FLOAT(fmod, (a) + (b))(a, b)
 #define pf_copysign(x, y) PF_OF_FLOAT(copysign, (x) + (y))(x, y)
+#define pf_nextafter(x, y) PF_OF_FLOAT(nextafter, (x) + (y))(x, y)
 #define pf_zeta(s, q) PF_OF_FLOAT(zeta, (s) + (q))(s, q)
 
 #define pf_abs(x) PF_OF_NUMBER(abs, +(x))(x)
@@ -325,6 +375,9 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_ipow(base, exponent)                                                                                \
   _Generic((base) + (exponent), unsigned long: pf_ipow_u64, unsigned long long: pf_ipow_u64,                   \
       default: pf_ipow_i64)(base, exponent)
+#define PF_OF_INTEGER(name, x) _Generic((x), int: pf_##name##_i32, default: pf_##name##_i64)
+#define pf_gcd(a, b) PF_OF_INTEGER(gcd, (a) + (b))(a, b)
+#define pf_lcm(a, b) PF_OF_INTEGER(lcm, (a) + (b))(a, b)
 
 #define pf_to_i8(x) PF_OF_CAST(to_i8, x)(x)
 #define pf_to_u8(x) PF_OF_CAST(to_u8, x)(x)
