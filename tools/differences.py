@@ -15,7 +15,7 @@ MISSING: dict[str, tuple[str, ...]] = {
     "nn.functional": (
         "conv_tbc", "fractional_max_pool2d", "fractional_max_pool3d",
         "grouped_mm", "linear_cross_entropy",
-        "multi_head_attention_forward", "pdist", "rrelu_", "scaled_grouped_mm", "scaled_mm", "threshold_",
+        "multi_head_attention_forward", "rrelu_", "scaled_grouped_mm", "scaled_mm", "threshold_",
     ),
     "nn.Module": (
         "get_extra_state",

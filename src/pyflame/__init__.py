@@ -288,9 +288,9 @@ __all__ = [
 ]
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _ROOMS = (
-    "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "fft", "fx", "hub",
-    "io", "linalg", "nn", "onnx", "optim", "profiling", "random", "sparse", "special", "testing", "train", "utils",
-    "version",
+    "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "fft", "func", "fx",
+    "hub", "io", "linalg", "nn", "onnx", "optim", "profiling", "random", "sparse", "special", "testing", "train",
+    "utils", "version",
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (
@@ -316,7 +316,7 @@ _FUNCTIONAL = (
 _MADE_OF_OTHERS = (
     "adjoint", "alias_copy", "chain_matmul", "cholesky_inverse", "cholesky_solve", "combinations",
     "cumulative_trapezoid", "detach", "detach_copy", "diagonal_copy", "diagonal_scatter", "expand_copy", "fill",
-    "frobenius_norm", "gradient", "isreal", "nuclear_norm", "permute_copy", "resolve_conj",
+    "frobenius_norm", "gradient", "isreal", "lu_solve", "nuclear_norm", "permute_copy", "resolve_conj",
     "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
     "unbind_copy", "unfold_copy", "unravel_index", "unsqueeze_copy", "view_copy",
 )  # fmt: skip
@@ -331,7 +331,11 @@ _LATER = {
     "aot": ("transform.aot", None),
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),
     "spmm": ("tensor.sparse", "spmm"),
+    **{name: ("tensor.torch_statistics", name) for name in ("histogram", "pdist")},
+    "matrix_exp": ("tensor.linalg", "matrix_exp"),
     "matrix_power": ("tensor.matrix_norms", "matrix_power"),
+    "vmap": ("transform.vmap", "vmap"),
+    "poisson": ("distributions.counts", "poisson"),
     "sim": ("tensor.sim", None),
     "GradScaler": ("optim", "GradScaler"),
     "annotate": ("profiling", "annotate"),

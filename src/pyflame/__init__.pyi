@@ -16,6 +16,7 @@ from pyflame import data as data
 from pyflame import distributed as distributed
 from pyflame import distributions as distributions
 from pyflame import fft as fft
+from pyflame import func as func
 from pyflame import fx as fx
 from pyflame import hub as hub
 from pyflame import io as io
@@ -81,6 +82,7 @@ from pyflame.core.limits import finfo as finfo
 from pyflame.core.limits import iinfo as iinfo
 from pyflame.core.precision import get_float32_matmul_precision as get_float32_matmul_precision
 from pyflame.core.precision import set_float32_matmul_precision as set_float32_matmul_precision
+from pyflame.distributions.counts import poisson as poisson
 from pyflame.engine.services import clear_cache as clear_cache
 from pyflame.engine.services import compile_stats as compile_stats
 from pyflame.io import load as load
@@ -154,6 +156,7 @@ from pyflame.tensor.indexing import masked_select as masked_select
 from pyflame.tensor.indexing import nonzero as nonzero
 from pyflame.tensor.interop import from_dlpack as from_dlpack
 from pyflame.tensor.kernels import compile_kernel as compile_kernel
+from pyflame.tensor.linalg import matrix_exp as matrix_exp
 from pyflame.tensor.matrix_norms import matrix_power as matrix_power
 from pyflame.tensor.memory import empty_cache as empty_cache
 from pyflame.tensor.memory import max_memory_allocated as max_memory_allocated
@@ -217,6 +220,7 @@ from pyflame.tensor.torch_functions import fill as fill
 from pyflame.tensor.torch_functions import frobenius_norm as frobenius_norm
 from pyflame.tensor.torch_functions import gradient as gradient
 from pyflame.tensor.torch_functions import isreal as isreal
+from pyflame.tensor.torch_functions import lu_solve as lu_solve
 from pyflame.tensor.torch_functions import nuclear_norm as nuclear_norm
 from pyflame.tensor.torch_functions import permute_copy as permute_copy
 from pyflame.tensor.torch_functions import resolve_conj as resolve_conj
@@ -285,6 +289,8 @@ from pyflame.tensor.torch_names import set_num_threads as set_num_threads
 from pyflame.tensor.torch_names import set_printoptions as set_printoptions
 from pyflame.tensor.torch_names import strided as strided
 from pyflame.tensor.torch_names import use_deterministic_algorithms as use_deterministic_algorithms
+from pyflame.tensor.torch_statistics import histogram as histogram
+from pyflame.tensor.torch_statistics import pdist as pdist
 from pyflame.transform import aot as aot
 from pyflame.transform import autocast as autocast
 from pyflame.transform import checkpoint as checkpoint
@@ -292,6 +298,7 @@ from pyflame.transform import explain as explain
 from pyflame.transform import grad as grad
 from pyflame.transform import jit as jit
 from pyflame.transform import value_and_grad as value_and_grad
+from pyflame.transform.vmap import vmap as vmap
 
 TensorLike: TypeAlias = Tensor | np.ndarray[Any, Any] | builtins.float
 
@@ -576,6 +583,7 @@ __all__ = [
     "frombuffer",
     "full",
     "full_like",
+    "func",
     "fx",
     "gather",
     "gcd",
@@ -609,6 +617,7 @@ __all__ = [
     "heaviside",
     "hinge_embedding_loss",
     "histc",
+    "histogram",
     "hsplit",
     "hstack",
     "hub",
@@ -624,6 +633,7 @@ __all__ = [
     "index_copy",
     "index_fill",
     "index_put",
+    "index_reduce",
     "index_select",
     "inf",
     "inference_mode",
@@ -694,12 +704,14 @@ __all__ = [
     "logsumexp",
     "long",
     "lt",
+    "lu_solve",
     "manual_seed",
     "margin_ranking_loss",
     "masked_fill",
     "masked_scatter",
     "masked_select",
     "matmul",
+    "matrix_exp",
     "matrix_power",
     "max_memory_allocated",
     "max_memory_reserved",
@@ -759,12 +771,14 @@ __all__ = [
     "outer",
     "pad",
     "pairwise_distance",
+    "pdist",
     "permute",
     "permute_copy",
     "pi",
     "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "poisson",
     "poisson_nll_loss",
     "polar",
     "polygamma",
@@ -936,6 +950,7 @@ __all__ = [
     "view_as_complex",
     "view_as_real",
     "view_copy",
+    "vmap",
     "vsplit",
     "vstack",
     "where",
@@ -2210,6 +2225,22 @@ def index_fill(x: TensorLike, dim: builtins.int, index: TensorLike, value: Any) 
 
     >>> pf.index_fill(pf.zeros(3), 0, pf.tensor([2]), 7.0)
     tensor([0., 0., 7.])
+    """
+
+def index_reduce(
+    x: TensorLike,
+    dim: builtins.int,
+    index: TensorLike,
+    source: TensorLike,
+    reduce: builtins.str,
+    *,
+    include_self: builtins.bool = True,
+) -> Tensor:
+    """x with slices of `source` combined into these positions of an axis: "prod", "mean", "amax" or "amin", with x's
+    own slices or without.
+
+    >>> pf.index_reduce(pf.ones(2), 0, pf.tensor([0, 0]), pf.tensor([3.0, 5.0]), "prod")
+    tensor([15.,  1.])
     """
 
 def index_select(x: TensorLike, dim: builtins.int, index: TensorLike) -> Tensor:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentError
+from pyflame.core.errors import ArgumentError, DTypeError
+from pyflame.core.generator import Generator
 from pyflame.distributions.continuous import standard_uniform
 from pyflame.distributions.discrete import Bernoulli, OverCategories
 from pyflame.distributions.distribution import Distribution, F, Parametrized, broadcast_all, host_draw, positive
@@ -48,6 +49,21 @@ class Poisson(Parametrized):
 
     def log_prob(self, value: Tensor) -> Tensor:
         return F["xlogy"](value, self.rate) - self.rate - lgamma(value + 1)
+
+
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """A count for each rate, in its dtype: drawn on the host, so not inside of pf.jit. Its gradient is 0.
+
+    >>> pf.poisson(pf.zeros(2))
+    tensor([0., 0.])
+    """
+    if not input.dtype.is_float:
+        raise DTypeError(f"[poisson] expected rates in floating point but got {input.dtype.name}")
+    rate = input.detach().numpy().astype("float64")
+    if not ((rate >= 0) & (rate < np.inf)).all():
+        raise ArgumentError(f"[poisson] expected finite rates of at least 0 but got {rate.tolist()}")
+    drawn = host_draw("poisson", lambda rng: rng.poisson(rate), input, generator).to(input.device)
+    return drawn + input * 0.0 if input.requires_grad else drawn
 
 
 class Geometric(Bernoulli):

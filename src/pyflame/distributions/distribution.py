@@ -9,7 +9,7 @@ import numpy as np
 
 from pyflame.core.dtype import default
 from pyflame.core.errors import ArgumentError, NotSupportedError, ShapeError
-from pyflame.core.generator import default_generator
+from pyflame.core.generator import Generator, default_generator
 from pyflame.core.limits import finfo
 from pyflame.core.shape import Size
 from pyflame.core.state import state
@@ -173,11 +173,16 @@ def one_of(op: str, probs: Any, logits: Any) -> bool:
     return probs is not None
 
 
-def host_draw(op: str, draw: Callable[[np.random.Generator], np.ndarray[Any, Any]], like: Tensor) -> Tensor:
-    """Values that NumPy draws on the host, from the global generator's next stream: not inside of pf.jit."""
+def host_draw(
+    op: str,
+    draw: Callable[[np.random.Generator], np.ndarray[Any, Any]],
+    like: Tensor,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Values that NumPy draws on the host, from the next stream of a generator: not inside of pf.jit."""
     if state.tracer is not None:
         state.tracer.escaped(f"{op}.sample()")
-    key, offset = default_generator.next_stream()
+    key, offset = (generator or default_generator).next_stream()
     drawn = draw(np.random.Generator(np.random.Philox(key=np.array([key, offset], np.uint64))))
     return tensor(np.asarray(drawn), dtype=like.dtype)
 

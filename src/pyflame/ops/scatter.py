@@ -269,15 +269,22 @@ def scatter_reduce(x: Node, dim: int, index: Node, src: Node, reduce: str, inclu
         raise ArgumentError(
             f"[scatter_reduce] expected reduce to be one of {['mean', *sorted(_REDUCE)]} but got {reduce!r}"
         )
+    return _combined(
+        lambda base, values, mode: _scatter_along("scatter_reduce", base, dim, index, values, mode),
+        x, src, reduce, include_self,
+    )  # fmt: skip
+
+
+def _combined(write: Callable[..., Node], x: Node, src: Node, reduce: str, include_self: bool) -> Node:
+    """Values that meet, combined by a function that writes at positions: (base, values or a number, mode)."""
     mode = "add" if reduce == "mean" else _REDUCE[reduce]
     if not include_self:
-        x = _scatter_along("scatter_reduce", x, dim, index, _start(mode, x.dtype), "assign")
-    out = _scatter_along("scatter_reduce", x, dim, index, src, mode)
+        x = write(x, F.full_const(_start(mode, x.dtype), x.dtype), "assign")
+    out = write(x, src, mode)
     if reduce != "mean":
         return out
-    count = _scatter_along(
-        "scatter_reduce", F.full_const(float(include_self), x.dtype, x.shape), dim, index, 1.0, "add"
-    )
+    one = F.full_const(1, x.dtype)
+    count = write(F.full_const(float(include_self), x.dtype, x.shape), one, "add")
     return F.div(out, F.maximum(count, 1), None if x.dtype.is_float else "floor")
 
 
@@ -292,7 +299,7 @@ def _index_write(op: str, x: Node, dim: int, index: Node, source: Node, mode: st
         raise ShapeError(f"[{op}] expected a source of shape {shape} but got {source.shape}")
     column = F.reshape(index, (-1, *[1] * (x.ndim - axis - 1)))
     dims = tuple(range(x.ndim))
-    return F.scatter_at(x, F.expand(source, shape), (column,), (axis,), dims, mode)
+    return _write(x, F.expand(source, shape), (column,), (axis,), dims, mode)
 
 
 def _numpy_index(x: Any, dim: int, index: Any, source: Any, add: bool) -> Any:
@@ -364,6 +371,40 @@ def index_fill(x: Node, dim: int, index: Node, value: Any) -> Node:
     none = F.full_const(False, bool_, (size,))
     hit = _index_write("index_fill", none, 0, index, F.full_const(True, bool_), "assign")
     return F.where(F.reshape(hit, (size, *[1] * behind) if x.ndim else ()), source, x)
+
+
+_INDEX_REDUCE = ("prod", "mean", "amax", "amin")
+
+
+@composite(
+    autocast="promote",
+    torch=lambda torch, x, dim, index, source, reduce, include_self=True: torch.index_reduce(
+        x, dim, index, source, reduce, include_self=include_self
+    ),
+    samples=lambda: [
+        Sample((_CUBE, 1, np.array([3, 0, 3, 3]), np.cos(3 * _CUBE[:, 1:]), reduce), {"include_self": keep})
+        for reduce in _INDEX_REDUCE
+        for keep in (True, False)
+    ],
+)
+def index_reduce(x: Node, dim: int, index: Node, source: Node, reduce: str, *, include_self: bool = True) -> Node:
+    """x with slices of `source` combined into these positions of an axis: "prod", "mean", "amax" or "amin", with x's
+    own slices or without.
+
+    >>> pf.index_reduce(pf.ones(2), 0, pf.tensor([0, 0]), pf.tensor([3.0, 5.0]), "prod")
+    tensor([15.,  1.])
+    """
+    if reduce not in _INDEX_REDUCE:
+        raise ArgumentError(f"[index_reduce] expected reduce to be one of {_INDEX_REDUCE} but got {reduce!r}")
+    if source.dtype is not x.dtype:
+        raise DTypeError(
+            f"[index_reduce] expected a source of the tensor's dtype {x.dtype.name} but got {source.dtype.name}; "
+            "cast it with .to(...)"
+        )
+    return _combined(
+        lambda base, values, mode: _index_write("index_reduce", base, dim, index, values, mode),
+        x, source, reduce, include_self,
+    )  # fmt: skip
 
 
 def _numpy_masked_scatter(x: Any, mask: Any, source: Any) -> Any:

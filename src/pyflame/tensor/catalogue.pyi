@@ -503,6 +503,9 @@ class Catalogue:
     def data(self) -> Tensor: ...
     @data.setter
     def data(self, value: Tensor) -> None: ...
+    def data_ptr(self) -> builtins.int:
+        """The address of its first element, in the memory of its device, until the tensor is written to. Evaluates it."""
+
     def deg2rad(self) -> Tensor:
         """An angle in degrees, in radians."""
 
@@ -846,6 +849,30 @@ class Catalogue:
 
     def index_put_(self, *args: Any, **kwargs: Any) -> Tensor:
         """index_put, in place."""
+
+    def index_reduce(
+        self,
+        dim: builtins.int,
+        index: TensorLike,
+        source: TensorLike,
+        reduce: builtins.str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """x with slices of `source` combined into these positions of an axis: "prod", "mean", "amax" or "amin", with x's
+        own slices or without."""
+
+    def index_reduce_(
+        self,
+        dim: builtins.int,
+        index: TensorLike,
+        source: TensorLike,
+        reduce: builtins.str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """x with slices of `source` combined into these positions of an axis: "prod", "mean", "amax" or "amin", with x's
+        own slices or without."""
 
     def index_select(self, dim: builtins.int, index: TensorLike) -> Tensor:
         """The slices of x at these positions of one axis."""
@@ -1429,6 +1456,9 @@ class Catalogue:
 
     def reshape_as(self, other: TensorLike) -> Tensor:
         """x under the shape of another tensor."""
+
+    def resize_(self, *size: Any) -> Tensor:
+        """Another shape, of the first elements in memory order; there must be enough of them."""
 
     def retain_grad(self) -> None:
         """Keep the gradient of a tensor that was computed in its .grad, as leaves do."""

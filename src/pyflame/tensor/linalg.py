@@ -20,6 +20,7 @@ from pyflame.tensor.factorizations import (
     svd,
     svdvals,
 )
+from pyflame.tensor.lu import lu, lu_factor, lu_solve, matrix_exp
 from pyflame.tensor.matrix_norms import (
     cond,
     cross,
@@ -44,7 +45,11 @@ __all__ = [
     "eigh",
     "eigvalsh",
     "inv",
+    "lu",
+    "lu_factor",
+    "lu_solve",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",

@@ -338,9 +338,9 @@ def _set_data(self: Tensor, value: Tensor) -> None:
 _ALSO_IN_PLACE = (
     "addcdiv", "addcmul", "addmm", "baddbmm", "celu", "clamp", "cumprod", "cumsum", "deg2rad", "div", "elu",
     "float_power", "frac", "gelu", "hardsigmoid", "hardswish", "hardtanh", "heaviside", "hypot", "index_add",
-    "index_copy", "index_fill", "leaky_relu", "lerp", "logit", "masked_fill", "masked_scatter", "mish", "nan_to_num",
-    "rad2deg", "scatter", "scatter_add", "scatter_reduce", "selu", "sigmoid", "silu", "sinc", "softplus", "square",
-    "tril", "triu",
+    "index_copy", "index_fill", "index_reduce", "leaky_relu", "lerp", "logit", "masked_fill", "masked_scatter", "mish",
+    "nan_to_num", "rad2deg", "scatter", "scatter_add", "scatter_reduce", "selu", "sigmoid", "silu", "sinc", "softplus",
+    "square", "tril", "triu",
 )  # fmt: skip
 _NOT_IN_PLACE = (
     "cast", "clone", "contiguous", "fmax", "fmin", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "where",

@@ -13,6 +13,7 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor.creation import as_tensor, ones_like, tensor, zeros_like
 from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.linalg import lu_solve as _lu_solve
 from pyflame.tensor.linalg import matrix_norm, multi_dot, norm, solve_triangular
 from pyflame.tensor.tensor import Tensor
 
@@ -114,6 +115,11 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """
     low = adjoint(L) if upper else L
     return solve_triangular(adjoint(low), solve_triangular(low, B, upper=False), upper=True)
+
+
+def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+    """X of A X = b, with what `linalg.lu_factor` gave for A."""
+    return _lu_solve(LU_data, LU_pivots, b)
 
 
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:

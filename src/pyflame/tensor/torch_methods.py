@@ -225,6 +225,35 @@ def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tenso
     return self.masked_fill_(creation.tensor(mask.reshape(self.shape)), fill_value)
 
 
+def data_ptr(self: Tensor) -> int:
+    """The address of its first element, in the memory of its device, until the tensor is written to. Evaluates it.
+
+    >>> pf.ones(2).data_ptr() != 0
+    True
+    """
+    node = self._evaluated("data_ptr()")
+    return int(node.data.address) if node.size else 0
+
+
+def resize_(self: Tensor, *size: Any) -> Tensor:
+    """Another shape, of the first elements in memory order; there must be enough of them.
+
+    >>> pf.arange(6).resize_(2, 2)
+    tensor([[0, 1],
+            [2, 3]])
+    """
+    shape = creation.shape_of("resize_", size)
+    if self._link is not None and self._link.tied:
+        raise ArgumentError("[resize_] expected a tensor that shares memory with no other but got one that does")
+    if self.requires_grad or not self.is_contiguous() or math.prod(shape) > self.numel():
+        raise ShapeError(
+            f"[resize_] expected a contiguous tensor without gradient and a shape of at most {self.numel()} elements "
+            f"but got {shape}; make a new tensor"
+        )
+    self._put(read(self._snapshot().reshape(-1)[: math.prod(shape)].reshape(shape)), None)
+    return self
+
+
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self.copy_(function(self, *args, **kwargs))
@@ -254,5 +283,5 @@ METHODS: dict[str, Any] = {
     "is_pinned": _never, "is_shared": _never, "is_inference": _never,
     "pin_memory": itself, "share_memory_": itself, "to_dense": itself, "record_stream": _nothing,
     "new": new, "apply_": apply_, "log_normal_": log_normal_, "cauchy_": cauchy_, "geometric_": geometric_,
-    "sum_to_size": sum_to_size, "fill_diagonal_": fill_diagonal_,
+    "data_ptr": data_ptr, "resize_": resize_, "sum_to_size": sum_to_size, "fill_diagonal_": fill_diagonal_,
 }  # fmt: skip

@@ -61,6 +61,7 @@ from pyflame.tensor import Tensor as _Tensor
 from pyflame.tensor.arguments import publish as _publish
 from pyflame.tensor.counted import one_hot
 from pyflame.tensor.torch_methods import hardshrink
+from pyflame.tensor.torch_statistics import pdist
 
 
 def _with_inplace(name: str) -> Callable[..., Tensor]:
@@ -233,6 +234,7 @@ __all__ = [
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",

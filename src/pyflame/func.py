@@ -1,0 +1,28 @@
+"""torch.func by its path: functions made of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyflame.transform import grad, value_and_grad
+from pyflame.transform.vmap import vmap
+
+__all__ = ["grad", "grad_and_value", "vmap"]
+
+
+def grad_and_value(
+    func: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the gradient of `func` and its value, in this order.
+
+    >>> pf.func.grad_and_value(lambda x: x * x)(pf.tensor(3.0))
+    (tensor(6.), tensor(9.))
+    """
+    both = value_and_grad(func, argnums, has_aux)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return gradient, value
+
+    return function
