@@ -122,7 +122,7 @@ def test_a_gpu_updates_weights_while_it_goes_back() -> None:
         scatters = [n for n, x in enumerate(plan.launches) if x.kernel.anchor and "scatter" in x.kernel.anchor.op.name]
         found[device] = sum(n < scatters[-1] for n in updates) / len(updates)
         assert len(plan.donations) == states
-    assert found["cpu"] == 0 and found["null:gfx942"] > 0.9
+    assert found["cpu"] == 0 and found["null:gfx942"] >= 0.9
 
 
 def test_a_chain_has_one_branch() -> None:
