@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,13 @@ def test_addresses_and_sizes() -> None:
     assert y is x and x.tolist() == [[0.0, 1.0], [2.0, 3.0]]
     x[1, 0] = 7.0
     assert x.resize_((4,)).tolist() == [0.0, 1.0, 7.0, 3.0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_what_follows_infinity(dtype: str) -> None:
+    """The largest number of the dtype itself."""
+    ends = [math.inf, -math.inf, math.nan, 0.0, -0.0, 1.0]
+    x, y = (array.reshape(-1) for array in np.meshgrid(ends, ends))
+    got = pf.nextafter(*(pf.tensor(v).to(getattr(pf, dtype)) for v in (x, y)))
+    want = torch.nextafter(*(torch.tensor(v).to(getattr(torch, dtype)) for v in (x, y)))
+    np.testing.assert_array_equal(got.to(pf.float64).numpy(), want.double().numpy())

@@ -200,9 +200,9 @@ def _bessel(name: str, grad: Callable[..., Any], doc: str) -> None:
         torch=lambda torch, x: getattr(torch.special, name)(x),
         samples=lambda: [
             Sample((_X,)),
-            Sample((_X.T[::2] * 9.0,)),
+            Sample((_X.T[::2] * 3.0,)),
             Sample((np.array([0.0, -0.0, 8.0]),)),
-            Sample((np.array([math.nan, 300.0, -80.0]),), grad=False),  # torch has NaN at infinity
+            Sample((np.array([math.nan, 85.0, -80.0]),), grad=False),  # torch has NaN at infinity
             Sample((_X[:0],)),
         ],
         method=name == "i0",
