@@ -58,10 +58,10 @@ def run(bench: Bench, section: str) -> None:
     kept.clear()
 
 
-def ours(model: Model) -> Call:
+def ours(model: Model, lr: float = 1e-3) -> Call:
     """Our training step."""
     module = model.make(pf)
-    optimizer = pf.optim.AdamW(module.parameters())
+    optimizer = pf.optim.AdamW(module.parameters(), lr)
     x, y = (pf.tensor(v) for v in model.batch())
 
     @pf.jit

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import pyflame as pf
+from benchmarks.gpu.models import ours
 from benchmarks.models import SMALL
 from pyflame.engine.evaluate import clear_plans
 from tests.gpu.nvidia import absent
@@ -58,21 +59,8 @@ def test_networks(libraries: None, name: str, layout: str, jitted: bool, monkeyp
 @pytest.mark.parametrize("name", SMALL)
 def test_models_learn(libraries: None, name: str) -> None:
     """A jitted step in bfloat16 autocast with AdamW lowers the loss of one batch."""
-    model = SMALL[name]
     with pf.device("cuda:0"):
         pf.manual_seed(1)
-        module = model.make(pf)
-        optimizer = pf.optim.AdamW(module.parameters(), lr=1e-2)
-        x, y = (pf.tensor(v) for v in model.batch())
-
-        @pf.jit
-        def step(x: pf.Tensor, y: pf.Tensor) -> pf.Tensor:
-            with pf.autocast(pf.bfloat16):
-                loss = model.loss(pf, module(x), y)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss
-
-        losses = [step(x, y).item() for _ in range(12)]
+        step = ours(SMALL[name], lr=1e-2)
+        losses = [step().item() for _ in range(12)]
         assert np.isfinite(losses).all() and losses[-1] < losses[0]

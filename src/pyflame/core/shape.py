@@ -248,6 +248,30 @@ def sliced_again(outer: Region, inner: Region) -> Region:
     )
 
 
+def equal_runs(shape: Shape, other: Shape) -> list[tuple[range, range]]:
+    """Stretches of axes of two shapes with as many elements, as short as can be: what a reshape joins or splits.
+
+    >>> equal_runs((2, 6, 5), (2, 3, 2, 5))
+    [(range(0, 1), range(0, 1)), (range(1, 2), range(1, 3)), (range(2, 3), range(3, 4))]
+    """
+    out = []
+    i = j = 0
+    while i < len(shape) or j < len(other):
+        first, begin = i, j
+        left = right = 1
+        if i < len(shape):
+            left, i = shape[i], i + 1
+        if j < len(other):
+            right, j = other[j], j + 1
+        while left != right:
+            if left < right:
+                left, i = left * shape[i], i + 1
+            else:
+                right, j = right * other[j], j + 1
+        out.append((range(first, i), range(begin, j)))
+    return out
+
+
 def region_before_reshape(before: Shape, after: Shape, region: Region) -> Region | None:
     """A region under the shape before a reshape; None where more than axes of size 1 came or went.
 

@@ -8,8 +8,10 @@ has matrix cores.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from pyflame.core.device import Target
 from pyflame.ir.c_types import storage
@@ -24,7 +26,7 @@ WIDEST = 256  # numbers of a line that a block's registers hold
 _TILE, _THREADS = 64, 256  # PF_ATT_LINES, PF_ATT_THREADS
 _STEP = 16  # DEPTH of pf_scores
 _VECTOR = 4  # WIDTH
-KNOWN_BYTES = 16  # of a query in scratch
+_KNOWN_BYTES = 16  # of a query in scratch
 
 
 @dataclass(frozen=True)
@@ -56,33 +58,54 @@ def ways(made: AttentionLaunch) -> list[Way]:
     ]
 
 
+class Call(NamedTuple):
+    """A way as text: a template with its arguments, own lines and threads of a block, and its LDS."""
+
+    template: str
+    lines: int
+    threads: int
+    lds_bytes: int
+
+
+def attention_text(
+    file: str, launch: Launch, made: AttentionLaunch, vector: int, call: Callable[[Way], Call]
+) -> GpuSource:
+    """The text and launches of one attention or its gradient, whose ways a file of kernels has as templates.
+
+    `vector`: how many numbers are read at once.
+    """
+    shape, dtype = made.shape, made.query.dtype
+    check_extents("attention", (shape.queries, shape.keys, shape.batch * shape.heads * shape.share))
+    read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
+    functions = GpuFunctions(
+        file,
+        [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(dtype)],
+        [*(v.dtype.itemsize * (vector if v.buffer in read else 1) for v in launch.operands), dtype.itemsize],
+    )
+    mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
+    for way in ways(made):
+        template, rows, threads, lds_bytes = call(way)
+        heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
+        buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
+        body = f"{template}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
+        functions.add(way.suffix, shape.batch * heads * -(-lines // rows), threads, _args(made, way), body, lds_bytes)
+    return functions.source(
+        0 if made.g is None else _KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
+    )
+
+
 def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
     """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie misaligned."""
     made = AttentionLaunch.of(launch)
-    shape, dtype = made.shape, made.query.dtype
-    check_extents("attention", (shape.queries, shape.keys, shape.batch * shape.heads * shape.share))
     vector = aligned and vectors(launch, made, _VECTOR)
-    read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
-    functions = GpuFunctions(
-        "attention.hip",
-        [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(dtype)],
-        [
-            *(v.dtype.itemsize * (_VECTOR if vector and v.buffer in read else 1) for v in launch.operands),
-            dtype.itemsize,
-        ],
-    )
-    for way in ways(made):
-        heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
+
+    def call(way: Way) -> Call:
         columns = _columns(way.width)
         numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind)
-        mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
-        buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
-        call = f"pf_attend<{element(dtype)}, {', '.join(map(str, numbers))}>"
-        body = f"{call}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
-        grid = shape.batch * heads * -(-lines // _TILE)
-        functions.add(way.suffix, grid, _THREADS, args_of(made, way), body, _lds_bytes(columns, way.name))
-    scratch = 0 if made.g is None else KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
-    return functions.source(scratch)
+        template = f"pf_attend<{element(made.query.dtype)}, {', '.join(map(str, numbers))}>"
+        return Call(template, _TILE, _THREADS, _lds_bytes(columns, way.name))
+
+    return attention_text("attention.hip", launch, made, _VECTOR if vector else 1, call)
 
 
 def _columns(width: int) -> int:
@@ -110,7 +133,7 @@ def vectors(launch: Launch, made: AttentionLaunch, width: int) -> bool:
     )
 
 
-def args_of(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
+def _args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     """PF_ATT_ROWS to PF_ATT_OUT."""
     shape = made.shape
     query_heads, (bits,) = shape.heads * shape.share, struct.unpack("=I", struct.pack("=f", made.scale))

@@ -11,15 +11,13 @@ from functools import partial
 
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType
-from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior
-from pyflame.kernels.attention_gpu import KNOWN_BYTES, Way, args_of, vectors, ways
-from pyflame.kernels.gpu_source import GpuFunctions, element
+from pyflame.kernels.attention_gpu import Call, Way, attention_text, vectors
+from pyflame.kernels.gpu_source import element
 from pyflame.kernels.matrix_cores import MatrixKind, matrix_kind
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
-from pyflame.kernels.tile_gpu import check_extents, late_args
 
 WIDEST = 128  # numbers of a line
 _WAVES = 4  # PF_ATT_WAVES
@@ -91,32 +89,22 @@ def block_of(way: Way, shape: AttentionShape, target: Target) -> Block:
 def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
     """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie misaligned."""
     made = AttentionLaunch.of(launch)
-    shape, dtype = made.shape, made.query.dtype
-    check_extents("attention", (shape.queries, shape.keys, shape.batch * shape.heads * shape.share))
+    dtype = made.query.dtype
     kind = _kind(target, dtype)
     assert kind is not None
+    tile = f"{element(dtype)}, {kind.name}"
     vector = aligned and vectors(launch, made, _PIECE)
-    read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
-    functions = GpuFunctions(
-        "attention_mma.hip",
-        [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(dtype)],
-        [*(v.dtype.itemsize * (_PIECE if vector and v.buffer in read else 1) for v in launch.operands), dtype.itemsize],
-    )
-    for way in ways(made):
-        block = block_of(way, shape, target)
-        heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
+
+    def call(way: Way) -> Call:
+        block = block_of(way, made.shape, target)
         numbers = (
             block.depth, block.inner, block.width, block.down, block.others, int(block.held), int(vector), way.name,
             int(way.turned), made.mask_kind,
         )  # fmt: skip
-        mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
-        buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
-        of = f"pf_attention_of<{element(dtype)}, {kind.name}, {', '.join(map(str, numbers))}>"
-        body = f"pf_attend_mma<{of}>({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
-        grid = shape.batch * heads * -(-lines // block.rows)
-        functions.add(way.suffix, grid, _WAVES * target.wave_size, args_of(made, way), body, block.lds_bytes())
-    scratch = 0 if made.g is None else KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
-    return functions.source(scratch)
+        template = f"pf_attend_mma<pf_attention_of<{tile}, {', '.join(map(str, numbers))}>>"
+        return Call(template, block.rows, _WAVES * target.wave_size, block.lds_bytes())
+
+    return attention_text("attention_mma.hip", launch, made, _PIECE if vector else 1, call)
 
 
 def _kind(target: Target, dtype: DType) -> MatrixKind | None:

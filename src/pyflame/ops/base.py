@@ -73,6 +73,12 @@ def per_axis(op: str, name: str, value: Any, rank: int, least: int) -> Shape:
     return numbers
 
 
+def want_floats(op: str, dtype: DType) -> None:
+    """Raise for a dtype that is not of floating point."""
+    if not dtype.is_float:
+        raise DTypeError(f"[{op}] expected floating-point values but got {dtype.name}; cast with .to(pf.float32)")
+
+
 def want_integers(op: str, index: Any) -> None:
     """Raise for what cannot be an index."""
     if not index.dtype.is_int:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import DType
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import Shape, keep_axes
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
-from pyflame.ops.base import want_number, want_tensors, want_whole
+from pyflame.ops.base import want_floats, want_number, want_tensors, want_whole
 
 
 def _mean(x: Node, axes: Shape) -> Node:
@@ -62,8 +62,7 @@ def _grads(g: Node, srcs: tuple[Node, ...], axes: Shape, eps: float, center: boo
 def _sources(op: str, x: Node, weight: Node | None, bias: Node | None, shape: Shape) -> tuple[Node, ...]:
     """(x), (x, weight) or (x, weight, bias), checked; a bias alone gets a weight of 1."""
     want_tensors(op, x=x, **{k: v for k, v in (("weight", weight), ("bias", bias)) if v is not None})
-    if not x.dtype.is_float:
-        raise DTypeError(f"[{op}] expected floating-point values but got {x.dtype.name}; cast with .to(pf.float32)")
+    want_floats(op, x.dtype)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None and value.shape != shape:
             raise ShapeError(

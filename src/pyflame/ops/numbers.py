@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from pyflame.core.dtype import DType, bfloat16, float16, int32
-from pyflame.core.errors import DTypeError
+from pyflame.core.dtype import bfloat16, float16, int32
 from pyflame.ir import F, Node, Sample, as_node, cast, common_dtype, composite, elementwise, primitive
 from pyflame.ir.declare import broadcast_infer
 from pyflame.ir.opdef import ELEMENTWISE
+from pyflame.ops.base import want_floats
 
 _ODD = np.array([0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 1e-40, -3.5, 1e30])
 _WHOLE = np.array([[0, 12, -18, 7], [60, -(2**40), 1, 2**62]])
@@ -24,11 +24,6 @@ class Frexp(NamedTuple):
 
     mantissa: Any
     exponent: Any
-
-
-def _want_floats(op: str, dtype: DType) -> None:
-    if not dtype.is_float:
-        raise DTypeError(f"[{op}] expected floating point but got {dtype.name}; cast with .to(pf.float32)")
 
 
 # --- divisors -------------------------------------------------------------------------------------------------------
@@ -118,7 +113,7 @@ def nextafter(x: Node, y: Node) -> Any:
     tensor([ True])
     """
     dtype = common_dtype("nextafter", (x, y))
-    _want_floats("nextafter", dtype)
+    want_floats("nextafter", dtype)
     x, y = as_node(x, dtype), as_node(y, dtype)
     if dtype in _NEXT_OF_HALF:
         return getattr(F, f"nextafter_{_NEXT_OF_HALF[dtype][0]}")(x, y)
@@ -158,5 +153,5 @@ def frexp(x: Node) -> Frexp:
     >>> pf.frexp(pf.tensor([8.0, -3.0])).mantissa
     tensor([ 0.5 , -0.75])
     """
-    _want_floats("frexp", x.dtype)
+    want_floats("frexp", x.dtype)
     return Frexp(F.mantissa(x), cast(F.exponent(x), int32))

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType, as_dtype, bool_
-from pyflame.core.errors import DTypeError
+from pyflame.core.dtype import as_dtype, bool_
 from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes
 from pyflame.core.state import state
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE, REDUCE
-from pyflame.ops.base import over, want_number
+from pyflame.ops.base import over, want_floats, want_number
 
 
 def _count(shape: Shape, axes: Shape) -> int:
@@ -36,11 +35,6 @@ def _shaped(out: Node, shape: Shape, axes: Shape, keepdims: bool) -> Node:
 
 def _expand_back(g: Node, x_meta: Meta, axes: Shape) -> Node:
     return F.expand(F.reshape(g, keep_axes(x_meta.shape, axes)), x_meta.shape)
-
-
-def _float_only(op: str, dtype: DType) -> None:
-    if not dtype.is_float:
-        raise DTypeError(f"[{op}] expected floating-point values but got {dtype.name}; cast with .to(pf.float32)")
 
 
 # --- primitives -----------------------------------------------------------------------------------------------------
@@ -210,7 +204,7 @@ def mean(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None
     axes = _axes("mean", x, axis)
     result = x.dtype if dtype is None else as_dtype(dtype)
     if not result.is_complex:
-        _float_only("mean", result)
+        want_floats("mean", result)
     total = F.reduce_sum(cast(cast(x, result), result.compute), axes)
     return _shaped(cast(total / float(_count(x.shape, axes)), result), x.shape, axes, keepdims)
 
@@ -321,7 +315,7 @@ def _spread_arguments(op: str, x: Node, axis: Any, unbiased: Any, correction: An
         axis, unbiased = None, axis
     given = [want_number(op, "correction", v) for v in (correction, ddof, unbiased) if v is not None]
     axes = _axes(op, x, axis)
-    _float_only(op, x.dtype)
+    want_floats(op, x.dtype)
     return axes, given[0] if given else 1.0
 
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyflame.core.dtype import DType, as_dtype, float32, int64
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.dtype import as_dtype, float32, int64
+from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.ir import F, Node, Sample, as_node, cast, composite, is_number
-from pyflame.ops.base import want_integers, want_number, want_whole
+from pyflame.ops.base import want_floats, want_integers, want_number, want_whole
 
 _CUBE = np.sin(np.arange(24.0) * 7.1).reshape(2, 3, 4)
 _NAN = np.array([[1.0, math.nan, 3.0, 2.5], [math.nan, math.nan, 2.0, 7.0]])
@@ -22,11 +22,6 @@ class Extremes(NamedTuple):
 
     min: Node
     max: Node
-
-
-def _want_floats(op: str, dtype: DType) -> None:
-    if not dtype.is_float:
-        raise DTypeError(f"[{op}] expected floating-point values but got {dtype.name}; cast with .to(pf.float32)")
 
 
 @composite(
@@ -105,7 +100,7 @@ def nanmean(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = N
     tensor(1.5)
     """
     result = x.dtype if dtype is None else as_dtype(dtype)
-    _want_floats("nanmean", result)
+    want_floats("nanmean", result)
     wide = cast(x, result.compute)
     there = F.sum(cast(F.eq(wide, wide), wide.dtype), axis, keepdims)
     return cast(F.nansum(wide, axis, keepdims) / there, result)
@@ -134,7 +129,7 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 def _quantile(op: str, x: Node, q: Any, axis: Any, keepdims: bool, interpolation: str, skip_nan: bool) -> Node:
-    _want_floats(op, x.dtype)
+    want_floats(op, x.dtype)
     if interpolation not in _INTERPOLATIONS:
         raise ArgumentError(f"[{op}] expected interpolation to be one of {_INTERPOLATIONS} but got {interpolation!r}")
     if is_number(q) and not 0 <= q <= 1:
@@ -304,7 +299,7 @@ def histc(x: Node, bins: int = 100, min: float = 0, max: float = 0) -> Node:
     >>> pf.histc(pf.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3)
     tensor([0., 2., 1., 0.])
     """
-    _want_floats("histc", x.dtype)
+    want_floats("histc", x.dtype)
     parts = want_whole("histc", "bins", bins)
     low: Any = want_number("histc", "min", min)
     high: Any = want_number("histc", "max", max)

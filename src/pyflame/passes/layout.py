@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from pyflame.core.device import Target
-from pyflame.core.shape import Shape, contiguous_strides
+from pyflame.core.shape import Shape, contiguous_strides, equal_runs
 from pyflame.core.window import Window
 from pyflame.ir import F, Node, apply
 from pyflame.ir.graph import rebuilt, topological
@@ -325,32 +325,11 @@ def reshaped_order(source: Shape, shape: Shape, order: Order) -> Order | None:
     >>> reshaped_order((2, 6, 4, 5), (2, 3, 2, 4, 5), (0, 2, 3, 1))
     (0, 3, 4, 1, 2)
     """
-    runs = _runs(source, shape)
     at = {a: i for i, a in enumerate(a for a in order if source[a] != 1)}
-    places: list[tuple[int, tuple[int, ...]]] = []
-    for theirs, ours in runs:
+    places: list[tuple[int, range]] = []
+    for theirs, ours in equal_runs(source, shape):
         seen = [at[a] for a in theirs if a in at]
         if seen and seen != list(range(seen[0], seen[0] + len(seen))):
             return None
         places.append((seen[0] if seen else -1, ours))
     return tuple(a for _, ours in sorted(places, key=lambda place: place[0]) for a in ours)
-
-
-def _runs(source: Shape, shape: Shape) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Stretches of axes of both shapes with as many elements, as short as can be."""
-    out = []
-    i = j = 0
-    while i < len(source) or j < len(shape):
-        first, begin = i, j
-        left = right = 1
-        if i < len(source):
-            left, i = source[i], i + 1
-        if j < len(shape):
-            right, j = shape[j], j + 1
-        while left != right:
-            if left < right:
-                left, i = left * source[i], i + 1
-            else:
-                right, j = right * shape[j], j + 1
-        out.append((tuple(range(first, i)), tuple(range(begin, j))))
-    return out

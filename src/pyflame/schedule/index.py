@@ -13,7 +13,7 @@ from itertools import count
 from math import prod
 from typing import NamedTuple
 
-from pyflame.core.shape import Shape, contiguous_strides
+from pyflame.core.shape import Shape, contiguous_strides, equal_runs
 from pyflame.ir import Node
 
 dense_strides = lru_cache(maxsize=4096)(contiguous_strides)  # asked for at every access
@@ -151,25 +151,13 @@ def reshape_index(index: Index, shape: Shape, source: Shape, may_split: bool) ->
     """Index into `source` for an index into its reshape to `shape`; None where the source must be in memory."""
     # Match runs of axes with equal products; inside a run, flatten and divide again.
     out: list[Form] = []
-    i = j = 0
-    while i < len(shape) or j < len(source):
-        start_i, start_j = i, j
-        left = right = 1
-        if i < len(shape):
-            left, i = shape[i], i + 1
-        if j < len(source):
-            right, j = source[j], j + 1
-        while left != right:
-            if left < right:
-                left, i = left * shape[i], i + 1
-            else:
-                right, j = right * source[j], j + 1
-        run, wanted = shape[start_i:i], source[start_j:j]
+    for ours, theirs in equal_runs(shape, source):
+        run, wanted = shape[ours.start : ours.stop], source[theirs.start : theirs.stop]
         if run == wanted:
-            out.extend(index[start_i:i])
+            out.extend(index[ours.start : ours.stop])
             continue
         strides = [prod(run[k + 1 :]) for k in range(len(run))]
-        rest = flatten(index[start_i:i], strides)
+        rest = flatten(index[ours.start : ours.stop], strides)
         forms: list[Form] = []
         for k in range(len(wanted)):
             inner = prod(wanted[k + 1 :])

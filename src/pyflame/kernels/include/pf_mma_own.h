@@ -32,18 +32,36 @@ PF_PAIR(f16, "f16x2")
 PF_PAIR(bf16, "bf16x2")
 #endif
 
-/* Without matrix instructions, by shuffles. */
-template <class T> struct pf_own {
+/* Own lines are rows of the sums, which are numbers of a struct. */
+template <class T> struct pf_own_rows {
   typedef typename T::left own;
   typedef typename T::right other;
   typedef typename T::sums sums;
-  enum { FLIP = 0, LINES = T::HIGH, FROM = 1, TO = PF_PLAIN_ACROSS, PAIRS = 16 / T::STEPS };
+  enum { FLIP = 0 };
+  PF_FN int shift() { return T::col(0); }
+  PF_FN void set(sums &to, int s, float x) { to.at[s] = x; }
+};
+/* They are columns: a lane has one of them. The sums are a vector of the compiler's. */
+template <class T> struct pf_own_columns {
+  typedef typename T::right own;
+  typedef typename T::left other;
+  typedef typename T::sums sums;
+  enum { FLIP = 1, LINES = 1, FROM = 16, TO = PF_WAVE };
+  PF_FN int slot(int s) { return 0; }
+  PF_FN int line(int r) { return T::col(0); }
+  PF_FN int shift() { return T::row(0); }
+  PF_FN void set(sums &to, int s, float x) { to[s] = x; }
+};
+
+/* Without matrix instructions, by shuffles. */
+template <class T> struct pf_own : pf_own_rows<T> {
+  typedef typename T::left own;
+  typedef typename T::sums sums;
+  enum { LINES = T::HIGH, FROM = 1, TO = PF_PLAIN_ACROSS, PAIRS = 16 / T::STEPS };
   PF_FN int slot(int s) { return s / T::WIDE; }
   PF_FN int line(int r) { return T::row(r * T::WIDE); }
-  PF_FN int shift() { return T::col(0); }
   PF_FN int fixed(int s) { return s % T::WIDE * PF_PLAIN_ACROSS; }
   PF_FN int number(int piece, int e) { return 8 * piece + e; }
-  PF_FN void set(sums &to, int s, float x) { to.at[s] = x; }
   template <class E> PF_FN void take(own &to, const sums &a, const sums &b, int step) {
     const int lane = pf_lane_of_wave(), first = lane - lane % PF_PLAIN_ACROSS;
     PF_UNROLL
@@ -65,18 +83,15 @@ template <class T> struct pf_own {
 
 #if defined(PF_EMULATE)
 #elif defined(__CUDACC__)
-template <class I> struct pf_own<pf_mma_sync<I>> {
+template <class I> struct pf_own<pf_mma_sync<I>> : pf_own_rows<pf_mma_sync<I>> {
   typedef pf_mma_sync<I> T;
   typedef typename T::left own;
-  typedef typename T::right other;
   typedef typename T::sums sums;
-  enum { FLIP = 0, LINES = 2, FROM = 1, TO = 4 };
+  enum { LINES = 2, FROM = 1, TO = 4 };
   PF_FN int slot(int s) { return s % 4 / 2; }
   PF_FN int line(int r) { return T::row(2 * r); }
-  PF_FN int shift() { return T::col(0); }
   PF_FN int fixed(int s) { return s % 2 + s / 4 * 8; }
   PF_FN int number(int piece, int e) { return e / 4 * 16 + e / 2 % 2 * 8 + 2 * piece + e % 2; }
-  PF_FN void set(sums &to, int s, float x) { to.at[s] = x; }
   template <class E> PF_FN void take(own &to, const sums &a, const sums &b, int step) {
     PF_UNROLL
     for (int r = 0; r < 2; r++) {
@@ -89,18 +104,12 @@ template <class I> struct pf_own<pf_mma_sync<I>> {
   }
 };
 #elif defined(PF_MMA_MFMA_H)
-template <class I> struct pf_own<pf_mfma<I>> {
+template <class I> struct pf_own<pf_mfma<I>> : pf_own_columns<pf_mfma<I>> {
   typedef pf_mfma<I> T;
   typedef typename T::right own;
-  typedef typename T::left other;
   typedef typename T::sums sums;
-  enum { FLIP = 1, LINES = 1, FROM = 16, TO = 64 };
-  PF_FN int slot(int s) { return 0; }
-  PF_FN int line(int r) { return T::col(0); }
-  PF_FN int shift() { return T::row(0); }
   PF_FN int fixed(int s) { return s; }
   PF_FN int number(int piece, int e) { return e / 4 * 16 + 4 * piece + e % 4; }
-  PF_FN void set(sums &to, int s, float x) { to[s] = x; }
   template <class E> PF_FN void take(own &to, const sums &a, const sums &b, int step) {
     PF_UNROLL
     for (int w = 0; w < 4; w++) {
@@ -110,16 +119,10 @@ template <class I> struct pf_own<pf_mfma<I>> {
   }
 };
 #elif defined(PF_MMA_WMMA_H)
-template <class I> struct pf_own<pf_wmma<I>> {
+template <class I> struct pf_own<pf_wmma<I>> : pf_own_columns<pf_wmma<I>> {
   typedef pf_wmma<I> T;
   typedef typename T::right own;
-  typedef typename T::left other;
   typedef typename T::sums sums;
-  enum { FLIP = 1, LINES = 1, FROM = 16, TO = 32 };
-  PF_FN int slot(int s) { return 0; }
-  PF_FN int line(int r) { return T::col(0); }
-  PF_FN int shift() { return T::row(0); }
-  PF_FN void set(sums &to, int s, float x) { to[s] = x; }
 #if defined(__GFX12__)
   PF_FN int fixed(int s) { return s; }
   PF_FN int number(int piece, int e) { return 8 * piece + e; }
