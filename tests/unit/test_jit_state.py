@@ -135,6 +135,76 @@ def test_gradients_may_be_cleared_first_or_last(first: bool) -> None:
     assert (w.grad is not None) == first
 
 
+# --- memory of gradients ----------------------------------------------------------------------------------------------
+
+
+def trained(size: int = 300) -> tuple[pf.nn.Linear, object]:
+    """A layer and a step in PyTorch's usual order, which leaves gradients behind."""
+    model = pf.nn.Linear(size, 7)
+    optimizer = pf.optim.SGD(model.parameters(), lr=0.0)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step(pf.ones(2, size))
+    return model, step
+
+
+def test_new_gradients_take_the_old_ones_memory() -> None:
+    model, step = trained()
+    grad, where = model.weight.grad, address(model.weight.grad)
+    assert grad.tolist() == [[2.0] * 300] * 7
+    del grad
+    for n in range(3):
+        step(pf.full((2, 300), float(n)))
+        assert address(model.weight.grad) == where
+        assert model.weight.grad.tolist() == [[2.0 * n] * 300] * 7
+
+
+@pytest.mark.parametrize(
+    "hold", [lambda g: g, lambda g: g.numpy(), lambda g: g.detach(), lambda g: g[1:3], lambda g: (g + 0)]
+)
+def test_who_holds_an_old_gradient_keeps_it(hold: object) -> None:
+    model, step = trained()
+    held = hold(model.weight.grad)  # type: ignore[operator]
+    for n in range(2, 5):
+        step(pf.full((2, 300), float(n)))
+        assert set(np.asarray(held.tolist()).ravel()) == {2.0}
+        assert set(model.weight.grad.numpy().ravel()) == {2.0 * n}
+
+
+def test_a_gradient_of_another_kind_lends_no_memory() -> None:
+    model, step = trained()
+    model.weight.grad = pf.zeros(7, 300, dtype=pf.float64).float()
+    model.bias.grad = None
+    step(pf.full((2, 300), 3.0))
+    assert model.weight.grad.tolist() == [[6.0] * 300] * 7
+    assert model.bias.grad.tolist() == [2.0] * 7
+
+
+def test_a_bad_index_leaves_old_gradients_as_they_were() -> None:
+    table = pf.nn.Embedding(4, 300)
+
+    @pf.jit
+    def step(at: pf.Tensor) -> pf.Tensor:
+        table.weight.grad = None
+        loss = table(at).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        step(pf.tensor([1, 1]))
+    before = table.weight.grad.tolist()
+    with pytest.raises(IndexError):
+        step(pf.tensor([2, 9])).item()
+    assert table.weight.grad.tolist() == before
+
+
 # --- guards and reasons -----------------------------------------------------------------------------------------------
 
 

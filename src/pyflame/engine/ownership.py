@@ -43,6 +43,21 @@ def sole_owner(nodes: Sequence[Node], known: Iterable[int], fed: int = 0) -> lis
     ]  # fmt: skip
 
 
+class SoleOwners:
+    """`sole_owner` for a list of leaves that mostly all have one, as in the rounds of a loop."""
+
+    def __init__(self, known: Sequence[int], fed: Sequence[int]) -> None:
+        listed = _LISTED + 1  # in the caller's list, and in that of all things
+        self._counts = [listed + n for n in known] + [listed + 1 + n for n in fed] + [listed + 1] * len(known)
+
+    def own(self, nodes: list[Node]) -> bool:
+        """Whether all of them have one, as far as that can be told at once."""
+        values = [node.data for node in nodes]
+        storages = [value.storage for value in values]
+        counts = list(map(sys.getrefcount, nodes + values + storages))
+        return counts == self._counts and not [s for s in storages if s.read_only] and reliable()
+
+
 @cache
 def reliable() -> bool:
     """Whether reference counts tell on this interpreter who holds a thing."""
