@@ -74,6 +74,8 @@ class Feed:
         Where all is as usual that is all of them, and `values` get the memory of gradients which the plan replaces.
         `aside` gets the views that were taken off such memory.
         """
+        if not self._written:
+            return []
         updated = [nodes[k] for k in self._updated_at]
         grads = [owner._grad for owner in self._memory_owners]
         memory = [_EMPTY if grad is None else grad._node for grad in grads]
