@@ -167,7 +167,7 @@ def test_new_gradients_take_the_old_ones_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "hold", [lambda g: g, lambda g: g.numpy(), lambda g: g.detach(), lambda g: g[1:3], lambda g: (g + 0)]
+    "hold", [lambda g: g, lambda g: g.numpy(), lambda g: g.detach(), lambda g: g[1:3], lambda g: g + 0]
 )
 def test_who_holds_an_old_gradient_keeps_it(hold: object) -> None:
     model, step = trained()
