@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -203,6 +205,102 @@ def test_a_bad_index_leaves_old_gradients_as_they_were() -> None:
     with pytest.raises(IndexError):
         step(pf.tensor([2, 9])).item()
     assert table.weight.grad.tolist() == before
+
+
+# --- state that a loop leaves where it is -----------------------------------------------------------------------------
+
+
+def loop(step: object, times: int) -> None:
+    for _ in range(times):
+        step(pf.ones(()))  # type: ignore[operator]
+
+
+def test_functions_that_share_state_see_what_the_other_wrote() -> None:
+    cell, step = counter()
+    read = pf.jit(lambda: cell.sum())
+    where, total = None, 1
+    for n in range(12):
+        loop(step, 1 + n % 3)
+        total += 1 + n % 3
+        where = where or address(cell)
+        assert read().item() == np.arange(5000).sum() + 5000.0 * total
+    assert address(cell) == where
+
+
+def test_an_argument_that_is_state_too() -> None:
+    cell = pf.ones(3)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        cell.mul_(2.0)
+        return x + cell
+
+    for n in range(6):
+        other = pf.zeros(3) + 1
+        assert step(other).tolist() == [1.0 + 2.0 ** (n + 1)] * 3
+    before = cell.tolist()[0]
+    assert step(cell).tolist() == [3.0 * before] * 3
+    assert cell.tolist() == [2.0 * before] * 3
+
+
+@pytest.mark.parametrize("change", ["add", "assign", "copy", "no grad", "new grad"])
+def test_what_others_do_to_remembered_state_counts(change: str) -> None:
+    cell = pf.zeros(4, requires_grad=True)
+    want = np.zeros(4)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        loss = (cell * x).sum()
+        loss.backward()
+        with pf.no_grad():
+            cell.add_(x)
+        return loss
+
+    for n in range(12):
+        step(pf.full((4,), 1.0))
+        want += 1
+        if n % 4 == 3:
+            with pf.no_grad():
+                if change == "add":
+                    cell.add_(10.0)
+                    want += 10
+                elif change == "assign":
+                    cell[1] = 5.0
+                    want[1] = 5
+                elif change == "copy":
+                    cell.copy_(pf.tensor([1.0, 2.0, 3.0, 4.0]))
+                    want = np.array([1.0, 2.0, 3.0, 4.0])
+                elif change == "no grad":
+                    cell.grad = None
+                else:
+                    cell.grad = cell.grad * 2
+            gradient = 0.0 if cell.grad is None else cell.grad.tolist()[0]
+            step(pf.full((4,), 1.0))
+            want += 1
+            assert cell.grad.tolist() == [gradient + 1.0] * 4
+        np.testing.assert_array_equal(cell.detach().numpy().copy(), want)
+
+
+def test_writes_into_remembered_state_copy_nothing() -> None:
+    cell, step = counter()
+    loop(step, 5)
+    where = address(cell)
+    cell[3] = 7.0
+    pf.eval(cell)
+    assert address(cell) == where
+    loop(step, 1)
+    assert cell[3].item() == 8.0
+
+
+def test_remembered_arguments_are_not_held() -> None:
+    cell, step = counter()
+    loop(step, 5)
+    x = pf.ones(()) + 0
+    pf.eval(x)
+    gone = weakref.ref(x._node)
+    step(x)
+    del x
+    assert gone() is None
 
 
 # --- guards and reasons -----------------------------------------------------------------------------------------------

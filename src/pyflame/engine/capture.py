@@ -131,9 +131,9 @@ class CapturedRunner:
             return self._refused
         if not self.executable.plan.launches:
             return "there is nothing to launch"
-        if any(inputs[p].strides is not None for p in self.arguments):
+        if [p for p in self.arguments if inputs[p].strides is not None]:
             return "an argument is a view that is not dense"
-        if not self.executable.binding.updated.issubset(donated):
+        if len(donated) < len(self.executable.binding.updated):
             return "state is held by somebody else and cannot be updated where it lies"
         return self._costly if self._result_bytes > MAX_COPIED else ""
 

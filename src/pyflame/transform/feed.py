@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyflame.core.dtype import float32
-from pyflame.engine.ownership import SoleOwners, held, sole_owner
+from pyflame.engine.ownership import SoleOwners, ask_back, held, sole_owner
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Meta, Node
 from pyflame.ir.kernel import Plan
+from pyflame.tensor import Tensor
 from pyflame.tensor.views import Aside
+from pyflame.transform.steady import Steady
 from pyflame.transform.trace import Trace
 from pyflame.transform.traced_plan import Origin
 
@@ -35,7 +37,8 @@ class Feed:
         self._fixed = [_NOWHERE if source == "memory" else at for source, at in inputs if source not in sigs]
         fixed_at = iter(range(len(places), len(inputs)))
         self._order = [fed_at[i] if i in fed_at else next(fixed_at) for i in range(len(inputs))]
-        self._args = [at for source, at in inputs if source == "arg"]
+        self.arguments = [(i, at) for i, (source, at) in enumerate(inputs) if source == "arg"]
+        self._args = [at for _, at in self.arguments]
         self._cells = [trace.cells[at] for source, at in inputs if source == "cell"]
         self._grads = [owners[at] for source, at in inputs if source == "grad"]
         written = sorted({*plan.donations, *plan.overwritten_inputs}, key=lambda i: inputs[i][0] == "grad")
@@ -47,7 +50,7 @@ class Feed:
         self._memory = [i for i in written if inputs[i][0] == "memory"]
         self._memory_owners = [trace.new_grads[inputs[i][1]] for i in self._memory]
         self._memory_sigs = [grad_sigs[inputs[i][1]] for i in self._memory]
-        self._written = self._updated + self._memory
+        self.writes = self._written = self._updated + self._memory
         some, others = len(self._updated), len(self._memory)
         self._ones = [1] * others
         # who has the nodes: cells and two lists, the old gradients and one list; who has the values: `values` of cells'
@@ -63,6 +66,14 @@ class Feed:
         nodes += [_EMPTY if (grad := owner._grad) is None else grad._node for owner in self._grads]
         return nodes if [n.sig for n in nodes] == self._sigs else None
 
+    def steady(self, cells: Sequence[Tensor], owners: Sequence[Tensor], values: list[Value]) -> Steady:
+        """The state after a run that wrote all that it may write where it lay."""
+        replaced = [grad for owner in self._memory_owners if (grad := owner._grad) is not None]
+        written = [node for node in self._holders() if node is not None] + [grad._node for grad in replaced]
+        for position, _ in self.arguments:
+            values[position] = _NOWHERE
+        return Steady(cells, owners, values, written, replaced)
+
     def values(self, nodes: list[Node]) -> list[Value]:
         """The plan's inputs. `nodes`: what `nodes` gave."""
         known: list[Any] = [n.data for n in nodes] + self._fixed
@@ -77,6 +88,12 @@ class Feed:
         if not self._written:
             return []
         updated = [nodes[k] for k in self._updated_at]
+        if self._as_usual(updated, values) or (ask_back(updated) and self._as_usual(updated, values)):
+            return self._written
+        return self._owned(updated, aside) if updated else []
+
+    def _as_usual(self, updated: list[Node], values: list[Value]) -> bool:
+        """Whether all that may be overwritten has a sole owner; `values` get the memory of gradients then."""
         grads = [owner._grad for owner in self._memory_owners]
         memory = [_EMPTY if grad is None else grad._node for grad in grads]
         if not (
@@ -85,10 +102,10 @@ class Feed:
             and self._holders() == updated
             and not any(held(grads, self._ones))
         ):
-            return self._owned(updated, aside) if updated else []
+            return False
         for i, node in zip(self._memory, memory, strict=True):
             values[i] = node.data
-        return self._written
+        return True
 
     def _owned(self, nodes: list[Node], aside: list[Aside]) -> list[int]:
         """Which of the updated inputs have a sole owner."""

@@ -27,6 +27,7 @@ from pyflame.ir.kernel import Plan
 from pyflame.tensor import Tensor
 from pyflame.tensor.views import Aside, followers, root_of
 from pyflame.transform.feed import Feed
+from pyflame.transform.steady import Steady
 from pyflame.transform.trace import Trace
 from pyflame.transform.traced_plan import Output, TracedPlan, constants_of, inputs_of, outputs_of
 from pyflame.transform.tracer import settled
@@ -72,6 +73,11 @@ class Replay:
         self._split_outputs(outputs_of(trace, planned))
         self.feed = Feed(trace, planned.plan, self.inputs, [sig for _, _, _, sig in self._new_gradients])
         self.debug = knobs.DEBUG.text() != "0"
+        with_grad = [*[t for t, _ in self.had_grad], *[t for t, _ in self.grad_cells], *self.new_grads, *self.cleared]
+        self._owners = list({id(t): t for t in with_grad}.values())
+        self._arg_sigs = [trace.arguments[at].sig for _, at in self.feed.arguments]
+        self._steady: Steady | None = None
+        self._state_before: tuple[int, ...] = ()
 
     @property
     def pure(self) -> bool:
@@ -101,12 +107,17 @@ class Replay:
         self._writes = bool(self.rebound or self.written)
         self._changes = bool(self.rebound or self.new_grads or self.cleared or self.written)
 
-    def misfit(self) -> str | None:
-        """Why this trace cannot serve now: what has changed in the state it was made for."""
+    def misfit(self, trusting: bool = False) -> str | None:
+        """Why this trace cannot serve now: what has changed in the state it was made for.
+
+        `trusting`: `replay` finds out itself whether cells are as they were, if it remembers them.
+        """
         for owner, attribute, value in self.guards:
             now = getattr(owner, attribute)
             if now != value:
                 return f"{type(owner).__name__}.{attribute} changed from {value} to {now}"
+        if trusting and self._steady is not None:
+            return None
         if [cell._node.sig for cell in self.cells] != self.cell_sigs:
             for cell, sig in zip(self.cells, self.cell_sigs, strict=True):
                 if cell._node.sig != sig and (node := settled(cell)).sig != sig:
@@ -172,6 +183,8 @@ class Replay:
 
     def _run(self, leaves: list[Any], returned: list[Node]) -> bool:
         """Run the plan, all locks taken."""
+        if self._steady is not None:
+            return self._run_steady(self._steady, leaves, returned)
         fed = self.feed.nodes(leaves)
         if fed is None:
             return False
@@ -184,7 +197,41 @@ class Replay:
         finally:
             for views in aside:
                 views.leaf.data = views.cell._node.data
+        if len(mine) == len(self.feed.writes) and not (self.views or self.written):
+            del fed
+            self._remember(values)
         return True
+
+    def _run_steady(self, steady: Steady, leaves: list[Any], returned: list[Node]) -> bool:
+        """Run the plan on the state that the call before has left, if it is that still."""
+        arguments = [(position, leaves[at]._node) for position, at in self.feed.arguments]
+        fits = [node.sig for _, node in arguments] == self._arg_sigs
+        values = steady.inputs(arguments) if fits else None
+        if values is None:
+            self._steady = None
+            return False
+
+        def commit(out: list[Value]) -> Writes:
+            returned.extend(self._returned(out))
+            return (), (), ()
+
+        run_and_commit(self.runner, values, self.numbers(leaves), commit, self.debug, self.lines, self.feed.writes)
+        return True
+
+    def _remember(self, values: list[Value]) -> None:
+        """Let the next call find its state at once, where it is what the last call has left: a loop's state is."""
+        nodes = [cell._node for cell in self.cells]
+        nodes += [grad._node for owner in self._owners if (grad := owner._grad) is not None]
+        now = tuple([node.serial for node in nodes])
+        if now == self._state_before:
+            self._steady = self.feed.steady(self.cells, self._owners, values)
+        self._state_before = now
+
+    def _returned(self, out: list[Value]) -> list[Node]:
+        """What the function returns. Each leaf has a Value of its own, or others could not see that its memory is
+        shared."""
+        made = OPS["leaf"]
+        return [Node(made, (), (), meta, sig, _shared(out[at])) for at, meta, sig in self._results]
 
     def _in_place(self, out: list[Value]) -> bool:
         """Whether all cells have their new values already, where the old ones lay, and no cell shares its memory."""
@@ -196,11 +243,10 @@ class Replay:
 
     def _commit(self, leaves: list[Any], returned: list[Node], out: list[Value]) -> Writes:
         """What a run's results change in cells."""
-        # Each leaf has a Value of its own, or others could not see that its memory is shared.
-        made = OPS["leaf"]
-        returned += [Node(made, (), (), meta, sig, _shared(out[at])) for at, meta, sig in self._results]
+        returned += self._returned(out)
         if not self._changes:
             return (), (), ()
+        made = OPS["leaf"]
         cells: list[Tensor] = []
         new: list[Any] = []
         for cell, at, meta, sig, alone in () if self._in_place(out) else self._new_states:
