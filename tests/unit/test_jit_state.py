@@ -293,7 +293,7 @@ def test_writes_into_remembered_state_copy_nothing() -> None:
 
 
 def test_remembered_arguments_are_not_held() -> None:
-    cell, step = counter()
+    _, step = counter()
     loop(step, 5)
     x = pf.ones(()) + 0
     pf.eval(x)
