@@ -129,7 +129,7 @@ from pyflame.tensor.random import (
     seed,
     set_rng_state,
 )
-from pyflame.tensor.sets import bincount, equal, numel, unique, unique_consecutive
+from pyflame.tensor.sets import allclose, bincount, equal, numel, unique, unique_consecutive
 from pyflame.tensor.streams import Event, Stream, current_stream, default_stream
 from pyflame.tensor.torch_cuda import rocm
 from pyflame.tensor.torch_methods import FUNCTIONS as _TORCH_FUNCTIONS
@@ -166,6 +166,7 @@ __all__ = [
     "Tensor",
     "TraceError",
     "__version__",
+    "allclose",
     "arange",
     "argwhere",
     "as_dtype",

@@ -10,7 +10,7 @@ import numpy as np
 from pyflame.core.dtype import FLOAT8, DType, bool_, int8, int32
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
-from pyflame.ir import F, Meta, Node, Sample, apply, as_number, cast, common_dtype, composite, is_number, primitive
+from pyflame.ir import F, Meta, Node, Sample, apply, cast, common_dtype, composite, is_number, primitive
 from pyflame.ir.opdef import KERNEL, OPS
 from pyflame.ops.base import want_number, want_tensors, want_whole
 
@@ -359,19 +359,23 @@ def tensordot(x: Node, y: Node, dims: Any = 2) -> Node:
     return F.reshape(F.matmul(a, b), (*kept[0], *kept[1]))
 
 
-def _scaled(op: str, name: str, x: Node, factor: Any) -> Node:
-    if not is_number(factor):
-        raise DTypeError(f"[{op}] expected a number as {name} but got {type(factor).__name__}")
-    return x if as_number(factor) == 1 else F.mul(x, factor)
-
-
-def _add_product(op: str, rank: int, x: Any, left: Any, right: Any, beta: Any, alpha: Any) -> Node:
-    _ranks(op, rank, left=left, right=right)
-    product = _scaled(op, "alpha", F.matmul(left, right), alpha)
+def add_product(op: str, x: Node, product: Node, beta: Any, alpha: Any) -> Node:
+    """beta * x + alpha * product, in the shape of the product. beta = 0 leaves x out, NaN and all, as BLAS does."""
+    dtype = common_dtype(op, (x, product))
+    for name, factor in (("beta", beta), ("alpha", alpha)):
+        if not is_number(factor) and not (isinstance(factor, complex) and dtype.is_complex):
+            raise DTypeError(f"[{op}] expected a number as {name} but got {type(factor).__name__}")
     if broadcast_shapes(op, x.shape, product.shape) != product.shape:
         raise ShapeError(f"[{op}] expected an input that broadcasts to {product.shape} but got {x.shape}")
-    # beta = 0 leaves the input out, NaN and all, as BLAS does.
-    return product if as_number(beta) == 0 else F.add(_scaled(op, "beta", x, beta), product)
+    if not dtype.has_gradient:  # integers stay integers
+        beta, alpha = int(beta), int(alpha)
+    product = product if alpha == 1 else F.mul(product, alpha)
+    return product if beta == 0 else F.add(x if beta == 1 else F.mul(x, beta), product)
+
+
+def _add_matmul(op: str, rank: int, x: Any, left: Any, right: Any, beta: Any, alpha: Any) -> Node:
+    _ranks(op, rank, left=left, right=right)
+    return add_product(op, x, F.matmul(left, right), beta, alpha)
 
 
 @composite(
@@ -389,7 +393,7 @@ def addmm(input: Node, mat1: Node, mat2: Node, beta: float = 1, alpha: float = 1
     >>> pf.addmm(pf.ones(4), pf.ones(2, 3), pf.ones(3, 4)).shape
     (2, 4)
     """
-    return _add_product("addmm", 2, input, mat1, mat2, beta, alpha)
+    return _add_matmul("addmm", 2, input, mat1, mat2, beta, alpha)
 
 
 @composite(
@@ -408,7 +412,7 @@ def baddbmm(input: Node, batch1: Node, batch2: Node, beta: float = 1, alpha: flo
     >>> pf.baddbmm(pf.ones(5, 2, 4), pf.ones(5, 2, 3), pf.ones(5, 3, 4)).shape
     (5, 2, 4)
     """
-    return _add_product("baddbmm", 3, input, batch1, batch2, beta, alpha)
+    return _add_matmul("baddbmm", 3, input, batch1, batch2, beta, alpha)
 
 
 # --- vectors and tables ---------------------------------------------------------------------------------------------

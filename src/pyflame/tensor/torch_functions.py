@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import bool_
+from pyflame.core.dtype import bool_, complex128, float32, float64
 from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor.creation import as_tensor, ones_like, tensor, zeros_like
@@ -195,12 +195,15 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
     [tensor([3., 4., 5.])]
     """
     axes = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    spacing = 1.0 if spacing is None else spacing
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(axes)
     if edge_order not in (1, 2) or len(steps) != len(axes):
         raise ArgumentError(
             f"[gradient] expected edge_order 1 or 2 and {len(axes)} spacings but got {edge_order} and {spacing!r}"
         )
     axes = [normalize_axis("gradient", a, input.ndim) for a in axes]
+    if len(set(axes)) < len(axes):
+        raise ArgumentError(f"[gradient] expected each axis once but got {dim!r}")
     return [_differences(input, step, axis, edge_order) for axis, step in zip(axes, steps, strict=True)]
 
 
@@ -208,11 +211,8 @@ def _differences(x: Tensor, step: Any, axis: int, order: int) -> Tensor:
     n = x.shape[axis]
     if n < order + 1:
         raise ShapeError(f"[gradient] expected at least {order + 1} points along axis {axis} but got {n}")
-    at = (
-        step
-        if isinstance(step, Tensor)
-        else tensor(np.arange(n) * float(step), dtype=x.dtype if x.dtype.is_float else None)
-    )
+    dtype = x.dtype if x.dtype.is_float else float64 if x.dtype is complex128 else float32
+    at = step if isinstance(step, Tensor) else tensor(np.arange(n) * float(step), dtype=dtype)
     at = at.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
 
     def part(v: Tensor, first: int, count: int) -> Tensor:

@@ -101,11 +101,15 @@ def _reshaped(name: str) -> Callable[..., Tensor]:
 
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers whose logarithm is normal."""
+    if not std > 0:
+        raise ArgumentError(f"[log_normal_] expected a standard deviation above 0 but got {std}")
     return self.copy_(creation.empty_like(self).normal_(mean, std, generator=generator).exp())
 
 
 def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with Cauchy-distributed numbers."""
+    if not sigma > 0:
+        raise ArgumentError(f"[cauchy_] expected a sigma above 0 but got {sigma}")
     u = creation.empty_like(self).uniform_(generator=generator)
     return self.copy_(F["tan"]((u - 0.5) * math.pi) * sigma + median)
 
@@ -211,7 +215,7 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     axes = [a for a in range(self.ndim) if a < extra or (shape[a - extra] == 1 and self.shape[a] != 1)]
     if extra < 0 or any(s not in (1, self.shape[a + extra]) for a, s in enumerate(shape)):
         raise ShapeError(f"[sum_to_size] expected a shape that broadcasts to {self.shape} but got {shape}")
-    return (self.sum(tuple(axes)) if axes else self).reshape(shape)
+    return (self.sum(tuple(axes)) if axes or not shape else self).reshape(shape)
 
 
 def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
