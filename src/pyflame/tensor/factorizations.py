@@ -238,8 +238,6 @@ def _qr(a: Tensor) -> Any:
     q, r = _host("qr", lambda x: tuple(np.linalg.qr(x)), a, a)
 
     def backward(gq: Tensor, gr: Tensor) -> Any:
-        if a.shape[-2] < a.shape[-1]:
-            raise ShapeError(f"[qr] expected no more columns than rows for a gradient but got shape {a.shape}")
         # dA = (gQ + Q M') R^-T, where M = R gR^T - gQ^T Q and M' is its lower half, mirrored
         q_, r_ = _again(_qr, (q, r), a)
         m = r_ @ gr.mT - gq.mT @ q_
@@ -257,10 +255,14 @@ def qr(a: Tensor, mode: str = "reduced") -> QR:
     (2, 2)
     """
     a = _matrix("qr", a)
-    if mode == "reduced":
-        return QR(*_qr(a))
-    if mode not in ("complete", "r"):
+    rows, columns = a.shape[-2:]
+    if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(f"[qr] expected mode 'reduced', 'complete' or 'r' but got {mode!r}")
+    if mode != "r" and rows < columns:  # the first columns make Q
+        q, r = _qr(a[..., :rows])
+        return QR(q, F["cat"]([r, q.mT @ a[..., rows:]], -1))
+    if mode == "reduced" or (mode == "complete" and rows == columns):
+        return QR(*_qr(a))
     if mode == "r":
         return QR(a.new_empty(0), _host("qr", np.linalg.qr, a, a, mode="r"))
     return QR(*_host("qr", lambda x: tuple(np.linalg.qr(x, mode="complete")), a, a))

@@ -302,6 +302,8 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     """Make every element this number."""
     if isinstance(value, Tensor):
         return copy_(self, value)
+    if self.requires_grad and not self.is_leaf:  # stays on the tape, with a gradient of 0
+        return self._rebind(FUNCTIONS["where"](creation.zeros_like(self, dtype=dt.bool_), self, value))
     return self._rebind(creation.full_like(self, value))
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from pyflame.autograd import Entry
-from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.dtype import bool_
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError
 from pyflame.core.generator import Generator
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor import creation, random
@@ -182,17 +183,15 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: bo
     [2.0, 0.0, 0.0]
     """
     where = tuple(indices)
+    if not all(isinstance(i, (Tensor, np.ndarray)) for i in where):
+        raise ArgumentTypeError(f"[index_put] expected tensors as indices but got {[type(i).__name__ for i in where]}")
     if not accumulate:
         out = input.clone()
         out[where] = values
         return out
-    if any(not isinstance(i, Tensor) or i.dtype.name == "bool_" for i in where):
-        raise ArgumentError("[index_put] expected tensors of whole numbers as indices to accumulate at")
-    count = len(where)
+    count = sum(i.ndim if i.dtype in (bool_, bool) else 1 for i in where)
     sizes, rest = input.shape[:count], input.shape[count:]
-    flat = creation.zeros((), dtype="int64")
-    for index, size in zip(where, sizes, strict=True):
-        flat = flat * size + F["where"](index < 0, index + size, index)
+    flat = creation.arange(math.prod(sizes)).reshape(sizes)[where]
     added = creation.as_tensor(values).to(input.dtype).expand(*flat.shape, *rest)
     rows = input.reshape(math.prod(sizes), *rest)
     return rows.index_add(0, flat.reshape(-1), added.reshape(-1, *rest)).reshape(input.shape)
