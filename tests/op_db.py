@@ -59,7 +59,7 @@ def ours(name: str) -> Any:
     at: Any = pf
     for part in name.removeprefix("torch.").split("."):
         at = getattr(at, part, None)
-    return at if at is not None else getattr(pf.Tensor, name, None)
+    return at if callable(at) else getattr(pf.Tensor, name, None)
 
 
 def function_of(op: Any) -> Any:
@@ -170,7 +170,7 @@ def check_sample(op: Any, theirs: Callable[..., Any], function: Callable[..., An
         return f"{len(got)} results, expected {len(want)}"
     random = op.name in RANDOM
     wrong = next((found for g, w in zip(got, want, strict=True) if (found := close(g, w, not random))), "")
-    chosen = [i for i, w in enumerate(want) if isinstance(w, torch.Tensor) and w.requires_grad]
+    chosen = [i for i, w in enumerate(want) if isinstance(w, torch.Tensor) and w.requires_grad and w.numel()]
     leaves = [(t, p) for t, p in pairs if t.requires_grad]
     if wrong or not chosen or not leaves or random:
         return wrong

@@ -100,3 +100,37 @@ def test_gradients_of_qr_of_wide_matrices(shape: tuple[int, ...], mode: str) -> 
 def test_refusals(wrong: Callable[[], Any], kind: type[Exception]) -> None:
     with pytest.raises(kind, match=r"^\[\w+\] expected"):
         wrong()
+
+
+def test_functions_of_ones_own_have_gradients_of_complex_results() -> None:
+    def gradient(lib: Any) -> Any:
+        class Turned(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x * lib.tensor(1j)
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return (g * lib.tensor(-1j)).real
+
+        x = lib.tensor([1.0, 2.0], requires_grad=True)
+        y = Turned.apply(x)
+        (y * y).sum().real.backward()
+        return x.grad.numpy()
+
+    np.testing.assert_allclose(gradient(pf), gradient(torch))
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (4, 2), (3, 2, 5)])
+def test_singular_values_have_a_gradient_beside_square_factors(shape: tuple[int, ...]) -> None:
+    a = np.random.default_rng(1).standard_normal(shape)
+
+    def gradient(lib: Any) -> Any:
+        x = lib.tensor(a, requires_grad=True)
+        u, s, vh = lib.linalg.svd(x)
+        assert u.shape[-1] == shape[-2] and vh.shape[-1] == shape[-1]
+        k = s.shape[-1]
+        (s.sin().sum() + (u[..., :k] * u[..., :k]).cos().sum()).backward()
+        return x.grad.numpy()
+
+    np.testing.assert_allclose(gradient(pf), gradient(torch), rtol=1e-6, atol=1e-9)

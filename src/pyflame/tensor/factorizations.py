@@ -309,10 +309,13 @@ def eigvalsh(a: Tensor, UPLO: str = "L") -> Tensor:
 
 
 @custom_gradient
-def _svd(a: Tensor) -> Any:
-    u, s, vh = _host("svd", lambda x: tuple(np.linalg.svd(x, full_matrices=False)), a, a)
+def _svd(a: Tensor, *, full: bool = False) -> Any:
+    """U, S and Vh; with `full` also what makes U and Vh square, on which nothing that has a gradient depends."""
+    wide, s, tall = _host("svd", lambda x: tuple(np.linalg.svd(x, full_matrices=full)), a, a)
+    k = s.shape[-1]
+    u, vh = wide[..., :k], tall[..., :k, :]
 
-    def backward(gu: Tensor, gs: Tensor, gvh: Tensor) -> Any:
+    def backward(gu: Tensor, gs: Tensor, gvh: Tensor, *rest: Tensor) -> Any:
         # A gradient is U (skew(U^T gU) / E S + S skew(V^T gV) / E + diag(gS)) V^T, E_ij = s_j^2 - s_i^2, and what of
         # gU and gV lies outside of the spaces of U and V
         u_, s_, vh_ = _again(_svd, (u, s, vh), a)
@@ -327,11 +330,11 @@ def _svd(a: Tensor) -> Any:
             out = out + (u_ / s_.unsqueeze(-2)) @ (gvh - (gvh @ v) @ vh_)
         return out
 
-    return (u, s, vh), backward
+    return (u, s, vh, wide[..., k:], tall[..., k:, :])[: 5 if full else 3], backward
 
 
 def svd(a: Tensor, full_matrices: bool = True) -> SVD:
-    """a = U @ diag(S) @ Vh; with full_matrices U and Vh are square, and have no gradient then. Evaluates a.
+    """a = U @ diag(S) @ Vh; with full_matrices U and Vh are square. Evaluates a.
 
     >>> pf.linalg.svd(pf.tensor([[3.0, 0.0], [0.0, 4.0]])).S
     tensor([4., 3.])
@@ -339,7 +342,8 @@ def svd(a: Tensor, full_matrices: bool = True) -> SVD:
     a = _matrix("svd", a)
     if not full_matrices or a.shape[-1] == a.shape[-2]:
         return SVD(*_svd(a))
-    return SVD(*_host("svd", lambda x: tuple(np.linalg.svd(x)), a, a))
+    u, s, vh, left, right = _svd(a, full=True)
+    return SVD(F["cat"]([u, left], -1), s, F["cat"]([vh, right], -2))
 
 
 def svdvals(a: Tensor) -> Tensor:
