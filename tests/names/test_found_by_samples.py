@@ -134,3 +134,42 @@ def test_singular_values_have_a_gradient_beside_square_factors(shape: tuple[int,
         return x.grad.numpy()
 
     np.testing.assert_allclose(gradient(pf), gradient(torch), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("triangle", ["L", "U"])
+def test_gradients_of_eigh_are_symmetric(triangle: str) -> None:
+    a = np.random.default_rng(1).standard_normal((2, 4, 4))
+
+    def gradient(lib: Any) -> Any:
+        x = lib.tensor(a, requires_grad=True)
+        values, vectors = lib.linalg.eigh(x, UPLO=triangle)
+        (values.sin().sum() + (vectors.abs() * lib.arange(4.0).double()).cos().sum()).backward()
+        return x.grad.numpy()
+
+    np.testing.assert_allclose(gradient(pf), gradient(torch), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("order", ["nuc", 2, -2])
+def test_gradients_of_norms_at_equal_singular_values(order: Any) -> None:
+    def gradient(lib: Any) -> Any:
+        x = lib.eye(3).requires_grad_()
+        lib.linalg.matrix_norm(x, order).backward()
+        return x.grad.numpy()
+
+    np.testing.assert_allclose(gradient(pf), gradient(torch), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"atol": 0.6}, {"rtol": 0.3}, {"atol": 0.3, "rtol": 0.05}, {"hermitian": True}]
+)
+def test_which_singular_values_count(options: dict[str, Any]) -> None:
+    a = np.diag([2.0, 0.5, 1e-20]) + 0.0
+    for name in ("pinv", "matrix_rank"):
+        got, want = (getattr(lib.linalg, name)(lib.tensor(a), **options).numpy() for lib in (pf, torch))
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-12, strict=True)
+
+
+def test_tensordot_over_axes_of_one() -> None:
+    a, b = np.arange(6.0).reshape(2, 3, 1), np.arange(4.0).reshape(2, 1, 2)
+    got, want = (lib.tensordot(lib.tensor(a), lib.tensor(b), dims=([0, 1], [0, 1])).numpy() for lib in (pf, torch))
+    np.testing.assert_allclose(got, want, strict=True)

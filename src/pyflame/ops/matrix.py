@@ -347,6 +347,11 @@ def tensordot(x: Node, y: Node, dims: Any = 2) -> Node:
     left, right = ([axes] if isinstance(axes, int) else list(axes) for axes in pairs)
     left = [normalize_axis("tensordot", a, x.ndim) for a in left]
     right = [normalize_axis("tensordot", a, y.ndim) for a in right]
+    # an axis of size 1 meets any other: what it meets is summed
+    pairs = [(a, b, {x.shape[a], y.shape[b]}) for a, b in zip(left, right, strict=False)]
+    met = [(a, b) for a, b, both in pairs if 1 in both and len(both) == 2]
+    if met:
+        x, y = (F.sum(v, axes, keepdims=True) for v, axes in zip((x, y), zip(*met, strict=True), strict=True))
     sizes = [x.shape[a] for a in left], [y.shape[a] for a in right]
     if sizes[0] != sizes[1] or len(set(left)) != len(left) or len(set(right)) != len(right):
         raise ShapeError(

@@ -12,7 +12,7 @@ from pyflame.core.dtype import int64
 from pyflame.core.errors import ArgumentError, LinAlgError, ShapeError
 from pyflame.tensor.creation import empty, eye, ones_like, place_of, tensor
 from pyflame.tensor.dispatch import FUNCTIONS
-from pyflame.tensor.factorizations import _matrix, cholesky, inv, pinv, solve, svdvals
+from pyflame.tensor.factorizations import _matrix, cholesky, inv, matrix_rank, pinv, solve, svdvals
 from pyflame.tensor.lu import _eliminate, _factor
 from pyflame.tensor.tensor import Tensor
 
@@ -81,8 +81,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     m, n = A.shape[-2:]
     solution = pinv(A, rtol=rcond) @ right
     singular = svdvals(A.detach())
-    eps = max(m, n) * float(np.finfo(A.dtype.numpy).eps) if rcond is None else rcond
-    rank = (singular > eps * singular.amax(-1, True)).sum(-1) if singular.shape[-1] else singular.sum(-1).to(int64)
+    rank = matrix_rank(A.detach(), rtol=rcond)
     residuals, none = empty(0, dtype=A.dtype), empty(0, dtype=A.dtype)
     if m > n and driver not in (None, "gelsy") and bool((rank == n).all()):
         off = A @ solution - right

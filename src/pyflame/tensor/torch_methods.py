@@ -170,6 +170,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     tensor([[0.6, 0.8],
             [0.3, 0.4]])
     """
+    if input.ndim < 2:
+        raise ShapeError(f"[renorm] expected at least two axes but got shape {input.shape}")
     axis = normalize_axis("renorm", dim, input.ndim)
     others = tuple(a for a in range(input.ndim) if a != axis)
     norms = F["norm"](input, p, others, keepdims=True)
