@@ -333,7 +333,7 @@ _LATER = {
     "aot": ("transform.aot", None),
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),
     "spmm": ("tensor.sparse", "spmm"),
-    **{name: ("tensor.torch_statistics", name) for name in ("histogram", "pdist")},
+    **{name: ("tensor.torch_statistics", name) for name in ("histogram", "histogramdd", "pdist")},
     **{name: ("tensor.old_linalg", name) for name in _OLD_LINALG},
     "orgqr": ("tensor.old_linalg", "householder_product"),
     "matrix_exp": ("tensor.linalg", "matrix_exp"),

@@ -13,7 +13,8 @@ from pyflame.tensor.dispatch import FUNCTIONS
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS
 
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i0e", "i1", "i1e", "log1p",
+    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln", "i0",
+    "i0e", "i1", "i1e", "log1p",
     "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
     "sinc", "softmax", "xlog1py", "xlogy",
 ]  # fmt: skip
@@ -23,6 +24,7 @@ log1p, log_softmax, logit, logsumexp = (F[n] for n in ("log1p", "log_softmax", "
 polygamma, round, sinc, softmax, xlogy = (F[n] for n in ("polygamma", "round", "sinc", "softmax", "xlogy"))
 i0, i0e, i1, i1e = (F[n] for n in ("i0", "i0e", "i1", "i1e"))
 expit, gammaln, psi = F["sigmoid"], F["lgamma"], F["digamma"]
+gammainc, gammaincc = F["igamma"], F["igammac"]
 
 
 def xlog1py(input: Any, other: Any) -> Tensor:
