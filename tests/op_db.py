@@ -87,7 +87,7 @@ def converted(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
         return out
     if isinstance(value, torch.dtype):
         return pf.as_dtype(value)
-    if isinstance(value, (torch.layout, torch.memory_format, torch.Generator)):
+    if isinstance(value, (torch.layout, torch.memory_format, torch.Generator, torch.nn.Module)):
         raise Unfit
     if isinstance(value, torch.device):
         return str(value)

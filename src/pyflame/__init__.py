@@ -290,7 +290,8 @@ __all__ = [
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _ROOMS = (
     "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "fft", "func", "fx",
-    "hub", "io", "linalg", "nn", "onnx", "optim", "profiling", "random", "sparse", "special", "testing", "train",
+    "hub", "io", "linalg", "nn", "onnx", "optim", "profiler", "profiling", "random", "signal", "sparse", "special",
+    "testing", "train",
     "utils", "version",
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
@@ -315,7 +316,8 @@ _FUNCTIONAL = (
     "pixel_unshuffle", "poisson_nll_loss", "rrelu", "threshold", "triplet_margin_loss",
 )  # fmt: skip
 _MADE_OF_OTHERS = (
-    "adjoint", "alias_copy", "chain_matmul", "cholesky_inverse", "cholesky_solve", "combinations",
+    "adjoint", "alias_copy", "as_strided", "as_strided_copy", "as_strided_scatter", "chain_matmul", "cholesky_inverse",
+    "cholesky_solve", "combinations", "mvlgamma", "nonzero_static", "split_with_sizes_copy",
     "cumulative_trapezoid", "detach", "detach_copy", "diagonal_copy", "diagonal_scatter", "expand_copy", "fill",
     "frobenius_norm", "gradient", "isreal", "lu_solve", "nuclear_norm", "permute_copy", "resolve_conj",
     "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",

@@ -87,13 +87,19 @@ def _numpy_zeta(s: float, q: float) -> float:
     "pf_zeta({s}, {q})",
     reference=np.vectorize(_numpy_zeta, otypes=[np.float64]),
     # a term (q + k)^-s has the slope -s (q + k)^-(s+1)
-    grad=lambda g, s, q: (None, -(g * s * F.zeta(s + 1.0, q))),
+    grad=lambda g, s, q: (g * math.nan, -(g * s * F.zeta(s + 1.0, q))),
     dtype="float",
     cost=200,
-    public=False,
+    torch=lambda torch, s, q: torch.special.zeta(s.detach(), q),
+    samples=lambda: [Sample((np.array([2.0, 3.0, 4.5]), np.array([0.3, 1.5, 9.0])), grad=False)],
+    method=False,
 )
 def zeta(s: Node, q: Node) -> Node:
-    """The sum of (q + k)^-s over all k from 0 on."""
+    """Hurwitz's zeta: the sum of (q + k)^-s over all k from 0 on. Its derivative by s is not known here: NaN.
+
+    >>> pf.special.zeta(pf.tensor([2.0]), pf.tensor([1.0]))
+    tensor([1.6449])
+    """
 
 
 @composite(

@@ -4,6 +4,7 @@ shape, and small compositions. `FUNCTIONS` are functions of `pf` too; `METHODS` 
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -259,6 +260,40 @@ def resize_(self: Tensor, *size: Any) -> Tensor:
     return self
 
 
+def resize_as_(self: Tensor, other: Tensor) -> Tensor:
+    """`resize_` to the shape of another tensor."""
+    return resize_(self, other.shape)
+
+
+def polygamma(self: Tensor, n: int) -> Tensor:
+    """The derivative of order n of digamma."""
+    return F["polygamma"](n, self)  # type: ignore[no-any-return]
+
+
+def _elsewhere(name: str, module: str) -> Callable[..., Any]:
+    """A method that is a function of another module, which is imported when it is first called."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(f"pyflame.tensor.{module}"), name)(self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"See the function {name}."
+    return method
+
+
+_ELSEWHERE = {
+    "torch_functions": (
+        "adjoint", "as_strided", "as_strided_scatter", "cholesky_inverse", "cholesky_solve", "diagonal_scatter",
+        "isreal", "lu_solve", "mvlgamma", "nonzero_static", "resolve_conj", "resolve_neg",
+    ),
+    "signals": ("istft", "stft"),
+    "old_linalg": ("svd", "triangular_solve"),
+    "torch_statistics": ("histogram",),
+    "linalg": ("matrix_exp", "matrix_power", "qr"),
+}  # fmt: skip
+_MOVED = {name: _elsewhere(name, module) for module, names in _ELSEWHERE.items() for name in names}
+
+
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self.copy_(function(self, *args, **kwargs))
@@ -277,7 +312,10 @@ FUNCTIONS |= {"ger": F["outer"], "unsafe_chunk": F["chunk"], "unsafe_split": F["
 METHODS: dict[str, Any] = {
     **FUNCTIONS,
     **{f"{name}_": _in_place(FUNCTIONS[name]) for name in ("index_put", "put", "renorm")},
-    **{f"{name}_": _in_place(F[name]) for name in ("addmv", "addr", "ldexp")},
+    **{f"{name}_": _in_place(F[name]) for name in ("addbmm", "addmv", "addr", "ldexp")},
+    **_MOVED,
+    "mvlgamma_": _in_place(_MOVED["mvlgamma"]), "polygamma": polygamma, "polygamma_": _in_place(polygamma),
+    "resize_as_": resize_as_, "is_conj": _never, "is_neg": _never,
     **{f"{name}_": _reshaped(name) for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},
     "is_cuda": _on("cuda", "rocm", "sim"), "is_cpu": _on("cpu"), "is_meta": _on("null"), "is_mps": _on(),
     "is_xpu": _on(), "is_sparse": _on(), "is_sparse_csr": _on(), "is_quantized": _on(),

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyflame.autograd import Entry, Leaf, record
-from pyflame.core.errors import GradientError
+from pyflame.core.errors import ArgumentError, GradientError
 from pyflame.core.shape import Region, contiguous_strides
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import write_all
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 class Link:
     """What ties a tensor to those that share its memory: its parent (None: it is the root), and its views."""
 
-    __slots__ = ("attached", "parent", "path", "strides", "views")
+    __slots__ = ("attached", "overlaps", "parent", "path", "strides", "views")
 
     def __init__(self, parent: Tensor | None = None, path: Path = (), attached: bool = True) -> None:
         self.parent = parent
         self.path = path
         self.attached = attached
+        self.overlaps = False  # whether elements share places in memory, so that nothing can be written through it
         self.strides: Strides | None = None  # what PyTorch would hold, once somebody asked
         self.views: dict[int, weakref.ref[Tensor]] = {}  # those that are alive, by their ids
 
@@ -188,6 +189,7 @@ def write(cell: Tensor, node: Node, entry: Tape) -> None:
 
 def changes(cell: Tensor, node: Node, entry: Tape) -> list[Change]:
     """All that changes with a tensor's value, the root first."""
+    _check_places(cell)
     value, region, value_entry = _part_written(cell, node, entry)
     path: Path = ()
     base = cell
@@ -209,6 +211,18 @@ def changes(cell: Tensor, node: Node, entry: Tape) -> list[Change]:
             node = write_back(read(top), path, value, region)
         return [Change(top, node, top._tape), *_spread(top, node, top._tape, False, {id(base): entry})]
     return [Change(base, node, entry), *_spread(base, node, entry, entry is not before, {})]
+
+
+def _check_places(cell: Tensor) -> None:
+    """Raise where a write goes through a view whose elements share places in memory."""
+    base = cell
+    while (above := base._link) is not None and above.parent is not None:
+        if above.overlaps:
+            raise ArgumentError(
+                "[in-place] expected a view whose elements lie at different places in memory but got one made by "
+                "as_strided, whose elements overlap; use .clone() first, or write to the tensor it was made of"
+            )
+        base = above.parent
 
 
 def _part_written(cell: Tensor, node: Node, entry: Tape) -> tuple[Node, Region | None, Tape]:
