@@ -40,6 +40,9 @@ CASES: dict[str, Both] = {
     "sum_to_size of a truth value": lambda lib: lib.tensor(True).sum_to_size(()),
     "istft of whole spectra": lambda lib: lib.istft(complexes(lib, 6, 3), 6),
     "istft of whole spectra, said so": lambda lib: lib.istft(complexes(lib, 6, 3), 6, onesided=False),
+    "stft of complex numbers as pairs": lambda lib: lib.stft(
+        complexes(lib, 20), 8, window=lib.ones(8).double(), return_complex=False
+    ),
     "index_put at a mask, added": lambda lib: lib.index_put(
         whole(lib, 3, 2), (lib.tensor([True, False, True]),), lib.tensor([1, 2]), accumulate=True
     ),
@@ -173,3 +176,17 @@ def test_tensordot_over_axes_of_one() -> None:
     a, b = np.arange(6.0).reshape(2, 3, 1), np.arange(4.0).reshape(2, 1, 2)
     got, want = (lib.tensordot(lib.tensor(a), lib.tensor(b), dims=([0, 1], [0, 1])).numpy() for lib in (pf, torch))
     np.testing.assert_allclose(got, want, strict=True)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 4, 4)])
+def test_gradients_of_pseudo_inverses_of_singular_matrices(shape: tuple[int, ...]) -> None:
+    draw = np.random.default_rng(1)
+    left, right = draw.standard_normal((*shape[:-1], 2)), draw.standard_normal((*shape[:-2], 2, shape[-1]))
+
+    def gradient(lib: Any) -> list[Any]:
+        a, b = (lib.tensor(v, requires_grad=True) for v in (left, right))
+        lib.linalg.pinv(a @ b).sin().sum().backward()
+        return [a.grad.numpy(), b.grad.numpy()]
+
+    for got, want in zip(gradient(pf), gradient(torch), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)

@@ -47,7 +47,7 @@ def general_cosine(M: int, *, a: Iterable[float], sym: bool = True, **options: A
 
     def values(n: _Array, period: float) -> _Array:
         turned = [(-1) ** i * w * np.cos(2 * math.pi * i * n / period) for i, w in enumerate(weights)]
-        return np.sum(turned, axis=0)
+        return np.asarray(np.sum(turned, axis=0))
 
     return _window("general_cosine", M, sym, options, values)
 

@@ -371,6 +371,22 @@ def _kept(s: Tensor, a: Tensor, atol: Any, rtol: Any) -> Tensor:
     return s > (bars[0] if len(bars) == 1 else F["maximum"](*bars))
 
 
+@custom_gradient
+def _pinv(a: Tensor, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    u, s, vh = svd(_symmetric(a) if hermitian else a, False)
+    kept = _kept(s, a, atol, rtol)
+    inverse: Tensor = F["where"](kept, 1.0 / F["where"](kept, s, 1.0), 0.0)
+    out = (vh.mT * inverse.unsqueeze(-2)) @ u.mT
+
+    def backward(g: Tensor) -> Any:
+        # of constant rank (Golub and Pereyra): Y = A^+ has -Y^T g Y^T + (1 - A Y) g^T Y Y^T + Y^T Y g^T (1 - Y A)
+        y = _again(functools.partial(_pinv, atol=atol, rtol=rtol, hermitian=hermitian), out, a)
+        left, right = g.mT @ y, y @ g.mT
+        return (left - a @ (y @ left)) @ y.mT + y.mT @ (right - (right @ y) @ a) - y.mT @ g @ y.mT
+
+    return out, backward
+
+
 def pinv(a: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
     """The pseudo-inverse, without singular values up to atol, or up to rtol times the largest. Evaluates a.
 
@@ -380,12 +396,10 @@ def pinv(a: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = Fal
     tensor([[0.5],
             [0. ]])
     """
-    u, s, vh = svd(_symmetric(a) if hermitian else a, False)
-    if not s.shape[-1]:
+    a = _matrix("pinv", a, square=hermitian)
+    if 0 in a.shape[-2:]:
         return zeros_like(a.mT)
-    kept = _kept(s.detach(), a, atol, rtol)
-    inverse: Tensor = F["where"](kept, 1.0 / F["where"](kept, s, 1.0), 0.0)
-    return (vh.mT * inverse.unsqueeze(-2)) @ u.mT
+    return _pinv(a, atol=atol, rtol=rtol, hermitian=hermitian)  # type: ignore[no-any-return]
 
 
 def _symmetric(a: Tensor) -> Tensor:

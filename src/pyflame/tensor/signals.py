@@ -118,7 +118,7 @@ def stft(
     one = not input.dtype.is_complex if onesided is None else onesided
     out = (rfft if one else fft)(frames, norm="ortho" if normalized else None).transpose(-1, -2)
     out = out[0] if input.ndim == 1 else out
-    return out if return_complex is not False or input.dtype.is_complex else F["view_as_real"](out)
+    return F["view_as_real"](out) if return_complex is False else out
 
 
 def istft(
