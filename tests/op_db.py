@@ -204,10 +204,10 @@ def _in_place(method: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, *args, **kwargs: method(x.clone(), *args, **kwargs)
 
 
-def variants(op: Any) -> Iterator[tuple[str, Any, Any, int]]:
+def variants(op: Any, most: int) -> Iterator[tuple[str, Any, Any, int]]:
     """(what it is called, torch's, ours or None, how many samples)."""
     main = function_of(op)
-    yield op.name, op.op, main, MOST
+    yield op.name, op.op, main, most
     for variant, change in ((op.method_variant, lambda f: f), (op.inplace_variant, _in_place)):
         name = getattr(variant, "__name__", "")
         if not name or getattr(torch.Tensor, name, None) is not variant:
@@ -273,13 +273,13 @@ def known(kind: str, name: str, what: str) -> bool:
     return any(kind in k and re.fullmatch(n, name) and re.search(w, what) for k, n, w in KNOWN)
 
 
-def findings(op: Any, purpose: bool = False) -> Iterator[tuple[str, str, str]]:
+def findings(op: Any, most: int = MOST, purpose: bool = False) -> Iterator[tuple[str, str, str]]:
     """(kind, name, what) for each sample that differs and each error input that is accepted."""
-    for i, (name, theirs, function, most) in enumerate(variants(op)):
+    for i, (name, theirs, function, few) in enumerate(variants(op, most)):
         if not callable(function):
             found: list[Finding] = [("missing", "")]
         else:
-            found = [*wrong_samples(op, name, theirs, function, most), *(wrong_errors(op, function) if not i else ())]
+            found = [*wrong_samples(op, name, theirs, function, few), *(wrong_errors(op, function) if not i else ())]
         for kind, what in found:
             if purpose or not known(kind, name, what):
                 yield kind, name, what
@@ -293,7 +293,7 @@ def main(patterns: list[str]) -> None:
     for op in op_db():
         if patterns and not any(re.fullmatch(p, op.name) for p in patterns):
             continue
-        for kind, name, what in findings(op, purpose):
+        for kind, name, what in findings(op, purpose=purpose):
             table[name][kind] += 1
             print(f"{kind:9} {name}: {what}", flush=True)
     print("\n" + f"{'':40}" + "".join(f"{kind:>10}" for kind in KINDS))
