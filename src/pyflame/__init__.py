@@ -323,7 +323,7 @@ _MADE_OF_OTHERS = (
     "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
     "unbind_copy", "unfold_copy", "unravel_index", "unsqueeze_copy", "view_copy",
 )  # fmt: skip
-_OLD_LINALG = ("lu_unpack", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve")
+_OLD_LINALG = ("lu_unpack", "orgqr", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve")
 _LATER = {
     **{room: (room, None) for room in _ROOMS},
     **{f"rocm_{name}": ("backend.rocm", f"rocm_{name}") for name in _ROCM_NAMES},
@@ -337,7 +337,6 @@ _LATER = {
     "spmm": ("tensor.sparse", "spmm"),
     **{name: ("tensor.torch_statistics", name) for name in ("histogram", "histogramdd", "pdist")},
     **{name: ("tensor.old_linalg", name) for name in _OLD_LINALG},
-    "orgqr": ("tensor.old_linalg", "householder_product"),
     "matrix_exp": ("tensor.linalg", "matrix_exp"),
     "matrix_power": ("tensor.matrix_norms", "matrix_power"),
     "vmap": ("transform.vmap", "vmap"),

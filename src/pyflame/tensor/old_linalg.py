@@ -85,7 +85,7 @@ def eig(A: Tensor) -> Eig:
     """Eigenvalues and eigenvectors of square matrices, complex. Evaluates them.
 
     >>> pf.linalg.eig(pf.tensor([[0.0, 1.0], [-1.0, 0.0]])).eigenvalues
-    tensor([0.+1.j, 0.-1.j])
+    tensor([0.+1.j, 0.-1.j], dtype=complex64)
     """
     return Eig(*_eig(_matrix("eig", A, square=True)))
 
@@ -119,6 +119,9 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
         v = vectors[..., k : k + 1]
         out = out - tau[..., k, None, None] * (v @ (v.mT @ out))
     return out
+
+
+orgqr = householder_product
 
 
 # --- old names --------------------------------------------------------------------------------------------------------

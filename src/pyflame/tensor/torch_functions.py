@@ -113,8 +113,8 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X of A X = B, with the factor L of A = L Lᵀ (of A = Lᵀ L if `upper`).
 
     >>> pf.cholesky_solve(pf.ones(2, 1), pf.eye(2) * 2)
-    tensor([[0.2500],
-            [0.2500]])
+    tensor([[0.25],
+            [0.25]])
     """
     low = adjoint(L) if upper else L
     return solve_triangular(adjoint(low), solve_triangular(low, B, upper=False), upper=True)
@@ -134,7 +134,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None
     """Areas below a curve up to each point but the first.
 
     >>> pf.cumulative_trapezoid(pf.tensor([1.0, 2.0, 3.0]))
-    tensor([1.5000, 4.0000])
+    tensor([1.5, 4. ])
     """
     axis = normalize_axis("cumulative_trapezoid", dim, y.ndim)
     count = y.shape[axis]
