@@ -104,7 +104,7 @@ def _step(
                 f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out"
             )
         with _recording(recorder):
-            _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs), gradients)
+            _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs, entry.parents), gradients)
     if recorder is not None:
         if entry.out is not None:
             known[entry.out] = entry

@@ -83,13 +83,14 @@ class Sample:
 class Rule:
     """A gradient rule. Its parameter names say what it needs, and so what the tape must keep:
     `g` the incoming gradient, `out` the result, a source's name that source, `<source>_meta` only its shape and dtype,
-    `srcs`/`metas` all of them, `rest` those behind the named ones, and any attribute of the op.
+    `srcs`/`metas` all of them, `rest` those behind the named ones, `parents` per source None where no gradient is
+    wanted, and any attribute of the op.
     """
 
     def __init__(self, fn: Callable[..., Any], srcs: tuple[str, ...], attrs: tuple[str, ...]) -> None:
         self.fn = fn
         self.needs = parameters(fn)
-        known = {"g", "out", "srcs", "metas", "rest", *srcs, *(s + "_meta" for s in srcs), *attrs}
+        known = {"g", "out", "srcs", "metas", "rest", "parents", *srcs, *(s + "_meta" for s in srcs), *attrs}
         unknown = set(self.needs) - known
         if unknown:
             raise ValueError(f"gradient rule asks for {sorted(unknown)}; known here are {sorted(known)}")
@@ -99,7 +100,7 @@ class Rule:
         self.kept: dict[int, tuple[bool, ...]] = {}
         # where each parameter comes from: one of the lists below, and a place in it; None: all of it
         places: dict[str, tuple[int, Any]] = {"g": (0, 0), "out": (0, 1), "srcs": (1, None), "metas": (2, None)}
-        places["rest"] = (1, slice(len(srcs), None))
+        places |= {"rest": (1, slice(len(srcs), None)), "parents": (4, None)}
         for number, name in enumerate(srcs):
             places |= {name: (1, number), name + "_meta": (2, number)}
         places |= {name: (3, number) for number, name in enumerate(attrs)}
@@ -115,9 +116,15 @@ class Rule:
         return tuple([s if k else None for s, k in zip(srcs, kept, strict=True)])
 
     def __call__(
-        self, g: Node, out: Node | None, srcs: Sequence[Node | None], metas: Sequence[Meta], attrs: tuple[Any, ...]
+        self,
+        g: Node,
+        out: Node | None,
+        srcs: Sequence[Node | None],
+        metas: Sequence[Meta],
+        attrs: tuple[Any, ...],
+        parents: Sequence[object],
     ) -> Any:
-        lists: tuple[Any, ...] = ((g, out), srcs, metas, attrs)
+        lists: tuple[Any, ...] = ((g, out), srcs, metas, attrs, parents)
         return self.fn(*[lists[at] if place is None else lists[at][place] for at, place in self._places])
 
 
@@ -217,7 +224,7 @@ def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Nod
         device, _ = _place(op, [s.meta for s in srcs])
         return apply(op, tuple(copy_to(s, device) for s in srcs), attrs)
     recorder = here["recorder"]
-    if recorder is not None and op.grad is None and op.decompose is not None:
+    if recorder is not None and op.grad is None and op.decompose is not None and op.differentiable:
         return op.decompose(*srcs, *attrs)
     node = Node(op, srcs, attrs, found[0], found[1])
     if recorder is not None:

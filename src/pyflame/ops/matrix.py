@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from pyflame.core.dtype import FLOAT8, DType, bool_, int8, int32
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
-from pyflame.ir import F, Meta, Node, Sample, apply, cast, common_dtype, composite, is_number, primitive
-from pyflame.ir.opdef import KERNEL, OPS
+from pyflame.ir import F, Meta, Node, Sample, apply, as_number, cast, common_dtype, composite, is_number, primitive
+from pyflame.ir.opdef import COMPOSITE, KERNEL, OPS
 from pyflame.ops.base import want_number, want_tensors, want_whole
 
 
@@ -238,8 +239,29 @@ def batch_matmul(x: Node, y: Node) -> Node:
     return F.matmul(x, y)
 
 
-@composite(
+def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
+    out = F.matmul(x, _transposed(weight) if weight.ndim == 2 else weight)
+    return out if bias is None else F.add(out, bias)
+
+
+def _linear_grad(g: Node, x: Node, weight: Node, parents: Sequence[object]) -> tuple[Any, ...]:
+    # y = x W^T + b: dx = dy W, dW = dy^T x with all rows of x as one matrix, db = dy, which the walk sums
+    rows = F.reshape(g, (prod(x.shape[:-1]), g.shape[-1]))
+    left = right = None
+    if parents[0] is not None:
+        left = F.matmul(g, weight) if x.ndim > 1 else F.reshape(F.matmul(rows, weight), x.shape)
+    if parents[1] is not None:
+        right = F.matmul(_transposed(rows), F.reshape(x, (rows.shape[0], x.shape[-1])))
+    return (left, right, g)[: len(parents)]
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda x, weight, bias=None: ((*x.shape[:-1], weight.shape[0]), x.dtype),
+    srcs=("x", "weight", "bias"),
     reference=lambda x, weight, bias=None: x @ weight.T if bias is None else x @ weight.T + bias,
+    decompose=_linear,
+    grad=_linear_grad,
     torch="nn.functional.linear",
     method=False,
     samples=lambda: [
@@ -251,20 +273,21 @@ def batch_matmul(x: Node, y: Node) -> Node:
     ],
     autocast="low",
 )
-def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
+def linear(x: Node, weight: Node, bias: Node | None = None) -> Any:
     """x @ weight.T + bias, with weight of shape (out, in) or (in,).
 
     >>> pf.linear(pf.ones(2, 3), pf.ones(4, 3), pf.zeros(4)).shape
     (2, 4)
     """
-    if weight.ndim not in (1, 2) or x.ndim == 0 or x.shape[-1] != weight.shape[-1]:
-        raise ShapeError(f"[linear] expected x (..., in) and weight (out, in) but got {x.shape} and {weight.shape}")
-    out = F.matmul(x, _transposed(weight) if weight.ndim == 2 else weight)
-    if bias is None:
-        return out
-    if bias.shape != weight.shape[:-1]:
-        raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:-1]} but got {bias.shape}")
-    return F.add(out, bias)
+    xs, ws, dtype = x.meta.shape, weight.meta.shape, x.meta.dtype
+    if len(ws) not in (1, 2) or not xs or xs[-1] != ws[-1]:
+        raise ShapeError(f"[linear] expected x (..., in) and weight (out, in) but got {xs} and {ws}")
+    if bias is not None and bias.meta.shape != ws[:-1]:
+        raise ShapeError(f"[linear] expected a bias of shape {ws[:-1]} but got {bias.meta.shape}")
+    srcs = (x, weight) if bias is None else (x, weight, bias)
+    if len(ws) == 1 or not dtype.is_float or dtype in FLOAT8 or any([s.meta.dtype is not dtype for s in srcs]):
+        return _linear(*srcs)
+    return srcs, ()
 
 
 @composite(
