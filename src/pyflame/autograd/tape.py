@@ -109,7 +109,7 @@ class Part(Entry):
 def record(nodes: Sequence[Node], entries: dict[Node, Entry | Leaf]) -> None:
     """Add an entry for each applied op that has a source with an entry. `entries` maps nodes to theirs."""
     for node in nodes:
-        if node in entries or not node.op.differentiable or not node.meta.dtype.has_gradient:
+        if not node.op.differentiable or node.meta.dtype.category not in "fc" or node in entries:
             continue
         parents = tuple([entries.get(s) for s in node.srcs])
         for parent in parents:

@@ -96,8 +96,8 @@ class Rule:
             raise ValueError(f"gradient rule asks for {sorted(unknown)}; known here are {sorted(known)}")
         self.keeps_out = "out" in self.needs
         self.src_names = srcs
-        # by the number of sources, whether the rule needs the value of each
-        self.kept: dict[int, tuple[bool, ...]] = {}
+        # by the number of sources, whether the rule needs the value of each; one answer where it is the same for all
+        self.kept: dict[int, tuple[bool, ...] | bool] = {}
         # where each parameter comes from: one of the lists below, and a place in it; None: all of it
         places: dict[str, tuple[int, Any]] = {"g": (0, 0), "out": (0, 1), "srcs": (1, None), "metas": (2, None)}
         places |= {"rest": (1, slice(len(srcs), None)), "parents": (4, None)}
@@ -112,8 +112,11 @@ class Rule:
         if kept is None:
             every, rest = "srcs" in self.needs, "rest" in self.needs
             named = [every or name in self.needs for name in self.src_names]
-            kept = self.kept[len(srcs)] = tuple([*named, *[every or rest] * len(srcs)][: len(srcs)])
-        return tuple([s if k else None for s, k in zip(srcs, kept, strict=True)])
+            flags = tuple([*named, *[every or rest] * len(srcs)][: len(srcs)])
+            kept = self.kept[len(srcs)] = flags[0] if len(set(flags)) == 1 else flags
+        if type(kept) is tuple:
+            return tuple([s if k else None for s, k in zip(srcs, kept, strict=True)])
+        return srcs if kept else (None,) * len(srcs)
 
     def __call__(
         self,
@@ -212,7 +215,9 @@ def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Nod
     if current is None:  # this thread's first use of a device: it is chosen now
         current = state.device
     key: tuple[Any, ...]
-    if len(srcs) == 2:
+    if len(srcs) == 1:
+        key = (op, attrs, current, srcs[0].meta)
+    elif len(srcs) == 2:
         key = (op, attrs, current, srcs[0].meta, srcs[1].meta)
     else:
         key = (op, attrs, current, *[s.meta for s in srcs])

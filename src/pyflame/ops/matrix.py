@@ -32,7 +32,7 @@ def _matmul_infer(x: Meta, y: Meta, dtype: DType) -> tuple[Shape, DType]:
 
 def _transposed(x: Node) -> Node:
     rank = len(x.meta.shape)
-    return F.permute(x, (*range(rank - 2), rank - 1, rank - 2))
+    return apply(OPS["permute"], (x,), ((*range(rank - 2), rank - 1, rank - 2),))
 
 
 def _is_transposed(x: Node) -> bool:
@@ -84,7 +84,7 @@ MAX_RANK = 8  # kernels step through at most six batch axes
 
 def _product(x: Node, y: Node, dtype: DType) -> Node:
     """The product of matrices in this dtype. Many batch axes are run as one."""
-    if max(x.ndim, y.ndim) <= MAX_RANK:
+    if len(x.meta.shape) <= MAX_RANK and len(y.meta.shape) <= MAX_RANK:
         return apply(OPS["matmul"], (x, y), (dtype,))
     batch = broadcast_shapes("matmul", x.shape[:-2], y.shape[:-2])
     flat = [F.reshape(F.expand(v, (*batch, *v.shape[-2:])), (prod(batch), *v.shape[-2:])) for v in (x, y)]
@@ -116,7 +116,7 @@ def matmul(x: Node, y: Node) -> Any:
     rows, columns = x.meta.shape, y.meta.shape
     if not rows or not columns:
         raise ShapeError(f"[matmul] expected at least one axis but got shapes {rows} and {columns}; use * for scalars")
-    dtype = common_dtype("matmul", (x, y))
+    dtype = x.meta.dtype if x.meta.dtype is y.meta.dtype else common_dtype("matmul", (x, y))
     if dtype is bool_ or dtype in FLOAT8:
         raise DTypeError(f"[matmul] expected numbers to add up but got {dtype.name}; cast first, x.to(pf.float32)")
     if rows[-1] != columns[-2 if len(columns) > 1 else 0]:
