@@ -244,14 +244,28 @@ def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
     return out if bias is None else F.add(out, bias)
 
 
+def _rows(x: Node) -> Node:
+    """All of a tensor as one matrix: (..., n) -> (rows, n)."""
+    return F.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda x, y: ((x.shape[-1], y.shape[-1]), x.dtype),
+    srcs=("x", "y"),
+    reference=lambda x, y: x.reshape(-1, x.shape[-1]).T @ y.reshape(-1, y.shape[-1]),
+    decompose=lambda x, y: F.matmul(_transposed(_rows(x)), _rows(y)),
+    public=False,
+)
+def matmul_of_rows(x: Node, y: Node) -> Any:
+    """The sum of the outer products of all rows of x and y: (..., m), (..., n) -> (m, n)."""
+    return (x, y), ()
+
+
 def _linear_grad(g: Node, x: Node, weight: Node, parents: Sequence[object]) -> tuple[Any, ...]:
-    # y = x W^T + b: dx = dy W, dW = dy^T x with all rows of x as one matrix, db = dy, which the walk sums
-    rows = F.reshape(g, (prod(x.shape[:-1]), g.shape[-1]))
-    left = right = None
-    if parents[0] is not None:
-        left = F.matmul(g, weight) if x.ndim > 1 else F.reshape(F.matmul(rows, weight), x.shape)
-    if parents[1] is not None:
-        right = F.matmul(_transposed(rows), F.reshape(x, (rows.shape[0], x.shape[-1])))
+    # y = x W^T + b: dx = dy W, dW = dy^T x over all rows, db = dy, which the walk sums
+    left = F.matmul(g, weight) if parents[0] is not None else None
+    right = F.matmul_of_rows(g, x) if parents[1] is not None else None
     return (left, right, g)[: len(parents)]
 
 
