@@ -70,7 +70,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
     """Compute these nodes. Afterwards each is a leaf with its Value in `data`, but for constants: they have no device
     whose memory could hold one. `placed` gives them one."""
     state.pending = 0
-    if all([n.op.kind in (LEAF, CONST) for n in nodes]):
+    if all(n.op.kind in (LEAF, CONST) for n in nodes):
         return
     if trace.recording is None:
         _evaluate(nodes)
@@ -122,8 +122,10 @@ def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | lis
         if graph.copies:
             return graph.copies[0]
         found = _known(graph, device)
-        if found is None:
-            found = (None, NumpyRunner(graph)) if device.interprets else _resized(graph, device)
+        if found is None and device.interprets:
+            _run(graph, None, NumpyRunner(graph))
+            return None
+        found = found or _resized(graph, device)
         if found is not None:
             _run(graph, *found)
             return None

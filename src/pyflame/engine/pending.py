@@ -39,7 +39,8 @@ class PendingGraph:
 
     def __init__(self, outputs: Sequence[Node], keep_held: bool = True, slices: bool = False) -> None:
         index: dict[Node, int] = {}
-        uses: list[int] = []  # references that the graph has to each node: `index`, and readers, once per use
+        # references that the graph has to each node: `index`, readers, once per use, and to inner nodes `order`
+        uses: list[int] = []
         key = self._walk(outputs, index, uses, slices)
         if self.views and not self._take_views():
             key = self._walk(outputs, index, uses, False)
@@ -52,7 +53,7 @@ class PendingGraph:
         leaves = len(self.inputs) + len(self.constants)
         if keep_held and len(self.order) > leaves + len(wanted):
             inner = self.order[leaves:]
-            for node in compress(inner, held(inner, [n + 1 for n in uses[leaves:]])):  # and `order`
+            for node in compress(inner, held(inner, uses[leaves:])):
                 if node in wanted:
                     continue
                 if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
@@ -87,7 +88,7 @@ class PendingGraph:
         key: list[int] = []
         inner = self._reached(outputs, slices, index, key)
         order, position = self.order, len(index)
-        uses[:] = [1] * (position + len(inner))
+        uses[:] = [1] * position + [2] * len(inner)
         for _, node, srcs, op, sig in inner:
             index[node] = position
             position += 1

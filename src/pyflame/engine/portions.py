@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyflame.ir import OPS, Node
-from pyflame.ir.opdef import CONST, IOTA, LEAF, MOVEMENT
+from pyflame.ir.opdef import CONST, IOTA, LEAF, MOVEMENT, OpDef
 
 PORTION = 64  # nodes of a portion, at least
 MOST = 512  # nodes between two cuts: beyond that they are no loop
@@ -44,10 +44,11 @@ def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int], 
     place = np.empty_like(program)
     place[program] = np.arange(len(order))
     last = _last_reads(reads, place, outputs)
-    free = np.array([node.op.kind in FREE for node in order])
-    shown = _seen_through(order, reads)
-    kinds = _kinds(order, reads, shown)
-    members = _best(_alike(program, kinds, free), _crossing(program, last, free))
+    ops = [node.op for node in order]
+    free = np.array([op.kind in FREE for op in ops])
+    shown = _seen_through(ops, reads)
+    kinds = _kinds(ops, reads, shown)
+    members = _best(_alike(program, kinds, free), _crossing(program, last, free).tolist())
     if len(members) < TURNS:
         return []
     turns = max(1, PORTION * (len(members) - 1) // (members[-1] - members[0]))
@@ -72,16 +73,17 @@ def parts_of_joined(order: Sequence[Node], key: Sequence[int]) -> list[list[int]
     wide = [at for at, node in enumerate(order) if node.op is _CAT and len(node.srcs) >= MANY]
     if not wide:
         return []
+    numbers: list[int] = []
     sources: list[list[int]] = []
-    below: list[int] = []  # of each node, a number for all that it is made of
-    for number in (*key, -1):
-        if number >= 0:
+    for number in key:
+        if number < 0:
+            numbers.append(number)
+            sources.append([])
+        else:
             sources[-1].append(number)
-            continue
-        if sources:
-            below.append(hash((kind, *map(below.__getitem__, sources[-1]))) if sources[-1] else kind)
-        kind = number
-        sources.append([])
+    below: list[int] = []  # of each node, a number for all that it is made of
+    for number, of in zip(numbers, sources, strict=True):
+        below.append(hash((number, *map(below.__getitem__, of))) if of else number)
     groups: list[list[int]] = []
     for at in wide:
         alike: defaultdict[int, list[int]] = defaultdict(list)
@@ -142,22 +144,22 @@ def _last_reads(reads: _Reads, place: Array, outputs: Sequence[int]) -> Array:
     return last
 
 
-def _seen_through(order: Sequence[Node], reads: _Reads) -> Array:
+def _seen_through(ops: Sequence[OpDef], reads: _Reads) -> Array:
     """The node whose value each one shows."""
-    shown = list(range(len(order)))
-    for at, source in zip(reads.reader.tolist(), reads.source.tolist(), strict=True):
-        if order[at].op.kind == MOVEMENT:  # it reads one
-            shown[at] = shown[source]
+    shown = list(range(len(ops)))
+    moved = np.array([op.kind == MOVEMENT for op in ops])[reads.reader]
+    for at, source in zip(reads.reader[moved].tolist(), reads.source[moved].tolist(), strict=True):  # each reads one
+        shown[at] = shown[source]
     return np.array(shown)
 
 
-def _kinds(order: Sequence[Node], reads: _Reads, shown: Array) -> Array:
+def _kinds(ops: Sequence[OpDef], reads: _Reads, shown: Array) -> Array:
     """A number for each node that is the same for nodes with the same ops below them, but for views."""
-    ops = _mixed(np.array([id(node.op) for node in order], np.uint64))
+    own = _mixed(np.array(list(map(id, ops)), np.uint64))
     below, weight = shown[reads.source], _mixed(reads.number.astype(np.uint64))
-    kinds = ops
+    kinds = own
     for _ in range(DEPTH):
-        sums = ops.copy()
+        sums = own.copy()
         np.add.at(sums, reads.reader, _mixed(kinds[below] + weight))
         kinds = sums
     return kinds
@@ -167,7 +169,8 @@ def _mixed(numbers: Array) -> Array:
     """Numbers of 64 bits whose sums tell which they were made of (the finaliser of SplitMix64)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
+    mixed: Array = numbers ^ (numbers >> np.uint64(31))
+    return mixed
 
 
 def _alike(program: Array, kinds: Array, free: Array) -> list[list[int]]:
@@ -186,13 +189,13 @@ def _crossing(program: Array, last: Array, free: Array) -> Array:
     return np.cumsum(computed) - np.cumsum(ends)
 
 
-def _best(kinds: Sequence[Sequence[int]], crossing: Array) -> Sequence[int]:
+def _best(kinds: Sequence[Sequence[int]], crossing: Sequence[int]) -> Sequence[int]:
     """The kind of node to cut at."""
-    usual = 1 + crossing.mean()
+    usual = 1 + sum(crossing) / len(crossing)
 
     def worth(members: Sequence[int]) -> float:
         span = (members[-1] - members[0]) / len(crossing)
-        return float(span - 0.5 * crossing[members].mean() / usual)
+        return span - 0.5 * sum([crossing[m] for m in members]) / len(members) / usual
 
     good = [m for m in kinds if (m[-1] - m[0]) / (len(m) - 1) <= MOST]
     return max(reversed(good), key=worth, default=())  # of equals the last one in a turn

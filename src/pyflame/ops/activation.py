@@ -46,7 +46,7 @@ def _shape_of_all(*metas: Meta) -> tuple[Shape, Any]:
     grad=lambda g, y: (F.relu_back(g, y), None),
     public=False,
 )
-def relu_back(x: Node, y: Node) -> Node:  # type: ignore[empty-body]
+def relu_back(x: Node, y: Node) -> Node:
     """x, and 0 where y is not above 0: the gradient of relu. NaN lets it through, as in PyTorch."""
 
 

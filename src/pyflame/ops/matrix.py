@@ -299,7 +299,7 @@ def linear(x: Node, weight: Node, bias: Node | None = None) -> Any:
     if bias is not None and bias.meta.shape != ws[:-1]:
         raise ShapeError(f"[linear] expected a bias of shape {ws[:-1]} but got {bias.meta.shape}")
     srcs = (x, weight) if bias is None else (x, weight, bias)
-    if len(ws) == 1 or not dtype.is_float or dtype in FLOAT8 or any([s.meta.dtype is not dtype for s in srcs]):
+    if len(ws) == 1 or not dtype.is_float or dtype in FLOAT8 or {s.meta.dtype for s in srcs} != {dtype}:
         return _linear(*srcs)
     return srcs, ()
 

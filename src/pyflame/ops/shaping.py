@@ -94,7 +94,7 @@ def _joined(op: str, tensors: Sequence[Node], axis: int) -> Any:
     if first.ndim == 0:
         raise ShapeError(f"[{op}] expected tensors with at least one axis but got a 0-d tensor; use stack")
     at = normalize_axis(op, axis, first.ndim)
-    if len(kept) > 1 and all([p.meta is first.meta for p in pieces]):
+    if len(kept) > 1 and {p.meta for p in pieces} == {first.meta}:  # as most are
         return tuple(kept), (at,)
     dtype = first.dtype
     for p in pieces:

@@ -13,8 +13,7 @@ from a tensor that holds no tape of its own, so that `losses.append(loss.detach(
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyflame.autograd import Entry, Leaf, record
@@ -41,19 +40,18 @@ class Link:
         self.attached = attached
         self.overlaps = False  # whether elements share places in memory, so that nothing can be written through it
         self.strides: Strides | None = None  # what PyTorch would hold, once somebody asked
-        self.views: dict[int, weakref.ref[Tensor]] = {}  # those that are alive, by their ids
+        self.views: dict[weakref.ref[Tensor], None] = {}  # those that are alive
 
     def add(self, view: Tensor) -> None:
-        key = id(view)
-        self.views[key] = weakref.ref(view, partial(self.views.pop, key))  # who goes takes itself out
+        self.views[weakref.ref(view, self.views.pop)] = None  # who goes takes itself out
 
-    def remove(self, gone: Iterable[int]) -> None:
+    def remove(self, gone: Container[int]) -> None:
         """Forget views, by their ids."""
-        for key in gone:
-            self.views.pop(key, None)
+        for ref in [ref for ref in list(self.views) if id(ref()) in gone]:
+            self.views.pop(ref, None)
 
     def live(self) -> list[Tensor]:
-        return [view for ref in list(self.views.values()) if (view := ref()) is not None]
+        return [view for ref in list(self.views) if (view := ref()) is not None]
 
     @property
     def tied(self) -> bool:
