@@ -21,7 +21,7 @@ from pyflame.ir import OPS, Node, signature
 from pyflame.ir.opdef import ASSIGN, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
 
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
-_SLICE, _LEAF, _CONST = OPS["slice"], OPS["leaf"], OPS["const"]
+_SLICE, _RESHAPE, _LEAF, _CONST = OPS["slice"], OPS["reshape"], OPS["leaf"], OPS["const"]
 _Inner = tuple[int, Node, tuple[Node, ...], OpDef, int]
 
 
@@ -114,11 +114,11 @@ class PendingGraph:
         while stack:
             node = stack.pop()
             srcs, op, sig = node.srcs, node.op, node.sig
-            if op is _SLICE:
+            if op is _SLICE or (op is _RESHAPE and srcs[0].op is _SLICE):  # `x[i]` is both
                 if slices and (value := view_of_memory(node)) is not None:
                     self.views[node] = value
                     srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)
-                else:
+                elif op is _SLICE:
                     self.sliced = True
             if op is _LEAF or op is _CONST:
                 index[node] = len(order)
