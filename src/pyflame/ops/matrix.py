@@ -11,7 +11,7 @@ import numpy as np
 from pyflame.core.dtype import FLOAT8, DType, bool_, int8, int32
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
-from pyflame.ir import F, Meta, Node, Sample, apply, as_number, cast, common_dtype, composite, is_number, primitive
+from pyflame.ir import F, Meta, Node, Sample, apply, cast, common_dtype, composite, is_number, primitive
 from pyflame.ir.opdef import COMPOSITE, KERNEL, OPS
 from pyflame.ops.base import want_number, want_tensors, want_whole
 
