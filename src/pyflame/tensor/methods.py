@@ -32,6 +32,7 @@ from pyflame.tensor import (
     views,
 )
 from pyflame.tensor.arguments import typed
+from pyflame.tensor.custom import attach
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
 from pyflame.tensor.paths import committing
@@ -303,7 +304,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return copy_(self, value)
     if self.requires_grad and not self.is_leaf:  # stays on the tape, with a gradient of 0
-        return self._rebind(FUNCTIONS["where"](creation.zeros_like(self, dtype=dt.bool_), self, value))
+        return self._rebind(attach("fill", creation.full_like(self, value).detach(), [self], creation.zeros_like))
     return self._rebind(creation.full_like(self, value))
 
 
