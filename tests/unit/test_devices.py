@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 import pyflame as pf
 from pyflame.backend import rocm
+from pyflame.engine.pending import PendingGraph
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +145,28 @@ def test_gradient_crosses_devices() -> None:
     x = pf.ones(2, requires_grad=True)
     (x.to("cpu") * 3.0).sum().backward()
     assert x.grad.tolist() == [3, 3]
+
+
+def test_copies_between_devices_are_made_in_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each walk is as long as the graph: with one per copy, evaluating many tensors of another device is quadratic."""
+    walks: list[int] = []
+    walk = PendingGraph._walk
+
+    def counted(self: PendingGraph, *args: Any) -> list[int]:
+        walks.append(1)
+        return walk(self, *args)
+
+    with pf.device("cpu"):
+        tensors = [pf.ones(4) * n for n in range(40)]
+        pf.eval(*tensors)
+    with pf.device("null"):
+        moved = [t + 1.0 for t in tensors]
+        chained = (tensors[0].to("null") + 1.0).to("null:gfx942") * 2.0
+        monkeypatch.setattr(PendingGraph, "_walk", counted)
+        pf.eval(*moved)
+        assert len(walks) <= 3
+        pf.eval(chained)  # a copy of what a copy made
+    assert chained._node.op.name == "leaf" and chained.device == "null:gfx942"
 
 
 def test_null_computes_nothing() -> None:

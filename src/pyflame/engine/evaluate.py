@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyflame.core import knobs, trace
@@ -85,13 +86,7 @@ def _evaluate(nodes: Sequence[Node]) -> None:
         device = get_device(place or state.device)
         here = nodes if len(places) == 1 else [n for n in nodes if n.meta.device == place]
         while (task := _attempt(here, device)) is not None:
-            if isinstance(task, Node):
-                _copy(task)
-            elif isinstance(task, list):
-                _in_portions(task)
-            else:
-                _make_plan(task, device)
-                plan_stats.hits -= 1  # the next attempt finds it
+            task()
             del task
 
 
@@ -102,8 +97,8 @@ def _in_portions(groups: list[list[Node]]) -> None:
         _evaluate(groups.pop())
 
 
-def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | list[list[Node]] | None:
-    """Compute nodes of one device if nothing is in the way: a copy between devices, a graph that is better computed in
+def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | None:
+    """Compute nodes of one device if nothing is in the way: copies between devices, a graph that is better computed in
     portions, or one without a plan.
 
     Whatever it is, it is done by the caller, who holds no lock.
@@ -120,7 +115,7 @@ def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | lis
             return None
         graph = PendingGraph(left, slices=True)
         if graph.copies:
-            return graph.copies[0]
+            return partial(_copy_all, graph.copies)
         found = _known(graph, device)
         if found is None and device.interprets:
             _run(graph, None, NumpyRunner(graph))
@@ -129,7 +124,8 @@ def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | lis
         if found is not None:
             _run(graph, *found)
             return None
-        return _portions(graph, device) or graph.copy()
+        groups = _portions(graph, device)
+        return partial(_in_portions, groups) if groups else partial(_plan_first, graph.copy(), device)
 
 
 def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
@@ -186,7 +182,7 @@ def _run(graph: PendingGraph, plan: Plan | None, runner: Runner) -> None:
 def settle_copies(nodes: Sequence[Node]) -> None:
     """Realise the copies between devices that some pending nodes wait for: a plan is of one device."""
     while copies := PendingGraph(nodes).copies:
-        _copy(copies[0])
+        _copy_all(copies)
 
 
 def _mode(device: Device) -> tuple[Any, ...]:
@@ -215,6 +211,12 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
     resize.learn(graph, device, _mode(device), plan)
     plan_stats.seconds += time.perf_counter() - started
     return _keep((_mode(device), graph.key), (plan, runner_for(graph, plan, device)))
+
+
+def _plan_first(graph: PendingGraph, device: Device) -> None:
+    """Plan a graph for the next attempt, which finds it."""
+    _make_plan(graph, device)
+    plan_stats.hits -= 1
 
 
 def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
@@ -248,6 +250,13 @@ def clear_plans() -> None:
         _cuts.clear()
         _shapes.clear()
     resize.forget()
+
+
+def _copy_all(copies: list[Node]) -> None:
+    """Realise copies between devices, sources first. All of one walk: each walk is as long as the graph."""
+    copies.reverse()
+    while copies:
+        _copy(copies.pop())
 
 
 def _copy(node: Node) -> None:
