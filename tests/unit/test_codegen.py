@@ -74,7 +74,7 @@ def test_equal_numbers_that_are_written_differently_are_different_text() -> None
     instrs = [i for i in kernel.instrs if i.op is not None]
 
     def text(value: object) -> str:
-        changed = replace(instrs[-1], attrs=(value,))
+        changed = instrs[-1]._replace(attrs=(value,))
         return reuse._attributes(replace(kernel, instrs=(*kernel.instrs[:-1], changed)))
 
     assert len({text(0.0), text(-0.0), text(0), text(False)}) == 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 from typing import Any
 
@@ -10,13 +12,19 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.device import DeviceId
+from pyflame.core.targets import TARGETS
 from pyflame.engine.build import CpuRunner
 from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.launch import runner_for
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import draft_plan, make_plan
+from pyflame.ir.graph import Graph
 from pyflame.ir.kernel import GpuSource, Plan, Source
+from pyflame.passes.layout import lay_out
+from pyflame.passes.legalise import legalise
+from pyflame.passes.own import own
+from pyflame.passes.simplify import simplify
 from tests.emulated import emulated_device
 
 
@@ -51,6 +59,35 @@ def test_a_plan_and_its_parts_are_frozen() -> None:
     assert all(frozen(launch.buffers) and frozen(launch.operands) for launch in plan.launches)
     with pytest.raises(FrozenInstanceError):
         plan.starts = 1  # type: ignore[misc]
+
+
+def test_planning_leaves_nothing_to_the_collector() -> None:
+    """A node that is held in a circle keeps its memory until the collector runs, which may be long after."""
+    x = pf.tensor(np.ones((4, 8), np.float32))
+    shared = x.exp()
+    rows = [shared.softmax(-1), shared.sum(0), shared * 2.0, shared.reshape(8, 4) + 1.0]  # groups, merged ones too
+    graph = graph_of([*rows, x[pf.tensor([1, 0])].tanh(), *parameters()]).copy()
+    gc.collect()
+    gc.disable()
+    try:
+        for target in (cpu().target, TARGETS["gfx942"]):
+            nodes = graph.copy()
+            left = [weakref.ref(n) for n in nodes.order if n.op.name != "const"]
+            draft_plan(nodes, target)
+            del nodes
+            assert [ref() for ref in left if ref() is not None] == []
+    finally:
+        gc.enable()
+
+
+def test_a_pass_with_nothing_to_do_gives_the_graph_it_was_given() -> None:
+    """So no pass behind it walks the graph again."""
+    x = pf.tensor(np.ones(5, np.float32))
+    y = x.exp() + 1.0
+    graph = Graph([y._node])
+    assert own(simplify(lay_out(legalise(graph, {}), cpu().target)), ()) is graph
+    twice = simplify(Graph([(y * x.exp())._node]))
+    assert [n.op.name for n in twice.order].count("exp") == 1
 
 
 def test_merging_and_texts_are_part_of_the_plan() -> None:

@@ -36,13 +36,13 @@ def _full_strides(kernel: Kernel) -> Kernel:
 
     def full(access: Access) -> Access:
         fits = all(s == d for s, d, e in zip(access.strides, dense, extents, strict=True) if e != 1)
-        return replace(access, strides=dense) if fits else access
+        return access._replace(strides=dense) if fits else access
 
     instrs: list[Instr] = []
     for i in kernel.instrs:
         access = None if i.access is None else full(i.access)
         own = frozenset() if access is None else frozenset(n for n, s in enumerate(access.strides) if s)
-        instrs.append(replace(i, access=access, loops=i.loops.union(own, *(instrs[a].loops for a in i.args))))
+        instrs.append(i._replace(access=access, loops=i.loops.union(own, *(instrs[a].loops for a in i.args))))
     return replace(kernel, instrs=tuple(instrs), stores=tuple((v, full(a)) for v, a in kernel.stores))
 
 
@@ -79,14 +79,13 @@ def _map_access(
     renumber: dict[int, int],
 ) -> Kernel:
     instrs = tuple(
-        replace(
-            i,
+        i._replace(
             loops=frozenset(renumber[n] for n in i.loops),
-            access=None if i.access is None else replace(i.access, strides=strides(i.access.strides)),
+            access=None if i.access is None else i.access._replace(strides=strides(i.access.strides)),
         )
         for i in kernel.instrs
     )
-    stores = tuple((v, replace(a, strides=strides(a.strides))) for v, a in kernel.stores)
+    stores = tuple((v, a._replace(strides=strides(a.strides))) for v, a in kernel.stores)
     return replace(kernel, loops=loops, instrs=instrs, stores=stores)
 
 

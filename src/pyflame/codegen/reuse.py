@@ -8,7 +8,7 @@ all of that holds has the same text, and its arguments are computed from its own
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -110,12 +110,12 @@ def _with_numbers(kernel: Kernel, numbers: Iterator[Any]) -> Kernel:
     """The kernel with other numbers, and nothing that `_structure` leaves out."""
 
     def access(a: Access) -> Access:
-        return replace(a, strides=tuple([next(numbers) for _ in a.strides]), offset=next(numbers))
+        return a._replace(strides=tuple([next(numbers) for _ in a.strides]), offset=next(numbers))
 
     def instr(i: Instr) -> Instr:
         where = None if i.access is None else access(i.access)
         dynamic = tuple([(next(numbers), next(numbers)) for _ in i.dynamic])
-        return replace(i, access=where, dynamic=dynamic, uniform=next(numbers), check=next(numbers))
+        return i._replace(access=where, dynamic=dynamic, uniform=next(numbers), check=next(numbers))
 
     loops = tuple([tuple([next(numbers) for _ in scope]) for scope in kernel.loops])
     instrs = tuple([instr(i) for i in kernel.instrs])

@@ -87,7 +87,7 @@ class PendingGraph:
         index.clear()
         key: list[int] = []
         inner = self._reached(outputs, slices, index, key)
-        order, position = self.order, len(index)
+        order, position = self.order, len(self.order)
         uses[:] = [1] * position + [2] * len(inner)
         for _, node, srcs, op, sig in inner:
             index[node] = position
@@ -109,7 +109,7 @@ class PendingGraph:
         """
         order, inputs, constants = self.order, self.inputs, self.constants
         stack = list(dict.fromkeys(outputs))
-        seen = set(stack)
+        index |= dict.fromkeys(stack, -1)  # seen, and yet to be numbered
         inner: list[_Inner] = []
         while stack:
             node = stack.pop()
@@ -128,8 +128,8 @@ class PendingGraph:
                 continue
             inner.append((node.serial, node, srcs, op, sig))
             for s in srcs:
-                if s not in seen:
-                    seen.add(s)
+                if s not in index:
+                    index[s] = -1
                     stack.append(s)
         inner.sort()
         return inner
@@ -178,6 +178,9 @@ class PendingGraph:
         again: dict[Node, Node] = {}
         numbers = {self.order[at]: k for k, (_, at) in enumerate(self.assigned)} if self.starts else {}
         for n in self.order:
+            if n.op is _CONST:  # which nobody evaluates
+                again[n] = n
+                continue
             made = again[n] = Node(n.op, tuple([again[s] for s in n.srcs]), n.attrs, n.meta, n.sig, n.data)
             made.line = n.line
             if n in numbers:

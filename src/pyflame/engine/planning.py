@@ -16,6 +16,7 @@ from pyflame.engine.implementations import table_for
 from pyflame.engine.merge import merge
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.texts import c_source, gpu_source, gpu_sources, shared
+from pyflame.ir.graph import Graph
 from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Way
 from pyflame.passes.convolutions import lower_convolutions
 from pyflame.passes.layout import lay_out
@@ -58,11 +59,11 @@ def draft_plan(
     place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
     given = donations or {}
     with mode(recorder=None, tracer=None, autocast=None, device=place):
-        outputs = lower_convolutions(legalise(graph.outputs, table), target, lambda: _takes_dilated(device))
-        outputs = lay_out(outputs, target, {outputs[o] for i, o in given.items() if graph.inputs[i].data is not None})
-        outputs = own(simplify(outputs, constants), set(graph.owned))
-    successors = {graph.inputs[i]: outputs[o] for i, o in given.items()}
-    return schedule(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
+        work = lower_convolutions(legalise(Graph(graph.outputs), table), target, lambda: _takes_dilated(device))
+        pinned = {work.outputs[o] for i, o in given.items() if graph.inputs[i].data is not None}
+        work = own(simplify(lay_out(work, target, pinned), constants), set(graph.owned))
+    successors = {graph.inputs[i]: work.outputs[o] for i, o in given.items()}
+    return schedule(work, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
 
 
 def _takes_dilated(device: Device | None) -> bool:

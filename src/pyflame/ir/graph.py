@@ -3,8 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 
 from pyflame.ir.node import Node
+from pyflame.ir.opdef import OpDef
+
+
+class Graph:
+    """What some outputs need, for passes: each gives the graph it was given where it has nothing to do, so that those
+    behind it walk no graph again that was walked before."""
+
+    def __init__(self, outputs: Sequence[Node]) -> None:
+        self.outputs = list(outputs)
+
+    @cached_property
+    def order(self) -> list[Node]:
+        """All nodes, sources first."""
+        return topological(self.outputs)
+
+    @cached_property
+    def ops(self) -> set[OpDef]:
+        return {node.op for node in self.order}
+
+    def rewritten(self, rule: Callable[[Node], Node]) -> Graph:
+        """Apply a rule to every node, sources first; what it returns may be a subgraph, which is not visited again."""
+        done: dict[Node, Node] = {}
+        changed = False
+        for node in self.order:
+            srcs = node.srcs
+            new = done[node] = rule(rebuilt(node, tuple([done[s] for s in srcs])) if changed and srcs else node)
+            changed = changed or new is not node
+        return Graph([done[o] for o in self.outputs]) if changed else self
 
 
 def topological(outputs: Iterable[Node]) -> list[Node]:
@@ -38,12 +67,3 @@ def rebuilt(node: Node, srcs: tuple[Node, ...]) -> Node:
     out = Node(node.op, srcs, node.attrs, node.meta, node.sig, node.data)
     out.line = node.line
     return out
-
-
-def rewrite(outputs: Sequence[Node], rule: Callable[[Node], Node], order: Sequence[Node] | None = None) -> list[Node]:
-    """Apply a rule to every node, sources first; what it returns may be a subgraph, which is not visited again."""
-    done: dict[Node, Node] = {}
-    for node in topological(outputs) if order is None else order:
-        srcs = node.srcs
-        done[node] = rule(rebuilt(node, tuple([done[s] for s in srcs])) if srcs else node)
-    return [done[o] for o in outputs]

@@ -19,8 +19,7 @@ from pyflame.ir.node import Meta
 from pyflame.ir.opdef import OpDef
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """Where a value lies: kernel buffer number, element strides per loop, element offset."""
 
     buffer: int
@@ -29,9 +28,11 @@ class Access:
     dtype: DType
 
 
-@dataclass(frozen=True)
-class Instr:
-    """One value. `kind`: load, uniform, index, op, reduce, gather or acc (the anchor's result)."""
+class Instr(NamedTuple):
+    """One value. `kind`: load, uniform, index, op, reduce, gather or acc (the anchor's result).
+
+    A tuple, as an Access is: a plan has as many as its graph has nodes, and a frozen dataclass takes thrice as long.
+    """
 
     kind: str
     dtype: DType
@@ -57,7 +58,7 @@ class Anchor:
     check: int = -1  # number of its bounds check in the plan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """A fused kernel, complete but for its text."""
 
@@ -172,7 +173,7 @@ class CompiledKernel(NamedTuple):
     kernel_args: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class BufferDecl:
     """A buffer of a plan. role: input, output or scratch."""
 
@@ -184,7 +185,7 @@ class BufferDecl:
     shape: Shape = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Launch:
     """One entry of a plan: a fused kernel or an anchored one, its buffers and what it costs."""
 

@@ -16,8 +16,8 @@ from math import prod
 from pyflame.core import knobs
 from pyflame.core.device import Target
 from pyflame.core.precision import tf32_allowed
-from pyflame.ir import F, Node
-from pyflame.ir.graph import rewrite, topological
+from pyflame.ir import OPS, F, Node
+from pyflame.ir.graph import Graph
 
 Triple = tuple[int, ...]
 ONES: Triple = (1, 1, 1)
@@ -25,11 +25,10 @@ SWAPPED = (2, 1, 0, 3, 4, 5)  # x (N, G, C, S) -> (C, G, N, S): the batch is wha
 TURNED = (1, 2, 0, 3, 4, 5)  # and g (N, G, O, P) -> (G, O, N, P)
 
 
-def lower_convolutions(outputs: Sequence[Node], target: Target, dilated: Callable[[], bool]) -> list[Node]:
+def lower_convolutions(graph: Graph, target: Target, dilated: Callable[[], bool]) -> Graph:
     """`dilated`: whether somebody takes convolutions of dilated inputs whole."""
-    order = topological(outputs)
-    if all(n.op.name != "conv_general" for n in order):
-        return list(outputs)
+    if OPS["conv_general"] not in graph.ops:
+        return graph
 
     def rule(node: Node) -> Node:
         if node.op.name != "conv_general":
@@ -41,7 +40,7 @@ def lower_convolutions(outputs: Sequence[Node], target: Target, dilated: Callabl
             return _pointwise_weight_gradient(node)
         return node
 
-    return rewrite(outputs, rule, order)
+    return graph.rewritten(rule)
 
 
 def channels_last(node: Node, target: Target) -> bool:

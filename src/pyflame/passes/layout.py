@@ -21,8 +21,8 @@ from typing import NamedTuple
 from pyflame.core.device import Target
 from pyflame.core.shape import Shape, contiguous_strides, equal_runs
 from pyflame.core.window import Window
-from pyflame.ir import F, Node, apply
-from pyflame.ir.graph import rebuilt, topological
+from pyflame.ir import OPS, F, Node, apply
+from pyflame.ir.graph import Graph, rebuilt
 from pyflame.ir.opdef import ASSIGN, CONST, ELEMENTWISE, GATHER, IOTA, LEAF, MOVEMENT, REDUCE
 from pyflame.passes.convolutions import ONES, SWAPPED, TURNED, channels_last, is_product, is_weight_gradient
 
@@ -40,18 +40,20 @@ class Laid(NamedTuple):
     strong: bool  # whether others follow it
 
 
-def lay_out(outputs: Sequence[Node], target: Target, pinned: Collection[Node] = ()) -> list[Node]:
+def lay_out(graph: Graph, target: Target, pinned: Collection[Node] = ()) -> Graph:
     """The graph with its convolutions channels-last where `channels_last` says so.
 
     `pinned`: outputs that must lie in row-major order, since they take the place of something that does.
     """
-    order = topological(outputs)
-    if not any(n.op.name == "conv_general" and channels_last(n, target) for n in order):
-        return list(outputs)
+    convolution = OPS["conv_general"]
+    if convolution not in graph.ops or not any(n.op is convolution and channels_last(n, target) for n in graph.order):
+        return graph
     layouts = _Layouts(target)
-    for node in order:
+    for node in graph.order:
         layouts.visit(node)
-    return [F.contiguous(layouts.plain(o)) if o in pinned and o in layouts.laid else layouts.plain(o) for o in outputs]
+    moved = [o in pinned and o in layouts.laid for o in graph.outputs]
+    outputs = [layouts.plain(o) for o in graph.outputs]
+    return Graph([F.contiguous(o) if dense else o for o, dense in zip(outputs, moved, strict=True)])
 
 
 class _Layouts:

@@ -6,25 +6,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyflame.core.state import mode
 from pyflame.ir import OPS, F, Node, apply, const
-from pyflame.ir.graph import rebuilt, rewrite, topological
+from pyflame.ir.graph import Graph, rebuilt
 from pyflame.ir.implementation import Table
 from pyflame.ir.opdef import COMPOSITE, LEAF, REDUCE
 
 
-def legalise(outputs: Sequence[Node], implemented: Table) -> list[Node]:
+def legalise(graph: Graph, implemented: Table) -> Graph:
     """`implemented`: the ways to run ops on the target."""
-    order = topological(outputs)
-    result = list(outputs)
-    if any(n.op.kind == COMPOSITE for n in order):
-        result = rewrite(result, lambda n: _expand_composite(n, implemented), order)
-        order = topological(result)
-    if any(n.size == 0 for n in order):
-        result = rewrite(result, _drop_empty, order)
-    return result
+    if any(op.kind == COMPOSITE for op in graph.ops):
+        graph = graph.rewritten(lambda n: _expand_composite(n, implemented))
+    return graph.rewritten(_drop_empty) if any(n.meta.size == 0 for n in graph.order) else graph
 
 
 def _expand_composite(node: Node, implemented: Table) -> Node:

@@ -7,21 +7,21 @@ last rewrite, since merging equal nodes would undo it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 
 from pyflame.core.shape import Region, Shape
 from pyflame.ir import F, Node
-from pyflame.ir.graph import rebuilt, topological
+from pyflame.ir.graph import Graph, rebuilt
 from pyflame.ir.opdef import ASSIGN, CONST, ELEMENTWISE, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
 
 MAX_READERS = 32  # beyond that a clone costs less than looking
 
 
-def own(outputs: Sequence[Node], owned: Container[Node]) -> list[Node]:
+def own(graph: Graph, owned: Container[Node]) -> Graph:
     """`owned`: leaves whose buffer the plan may overwrite."""
-    order = topological(outputs)
-    if all(n.op.alias is None for n in order):
-        return list(outputs)
+    if all(op.alias is None for op in graph.ops):
+        return graph
+    order, outputs = graph.order, graph.outputs
     readers: dict[Node, list[Node]] = {n: [] for n in order}
     for node in order:
         for source in node.srcs:
@@ -37,7 +37,7 @@ def own(outputs: Sequence[Node], owned: Container[Node]) -> list[Node]:
             if foreign or base in kept or not _only_feeds(node, base, readers, kept):
                 srcs[alias] = _copy(srcs[alias])
         done[node] = rebuilt(node, tuple(srcs))
-    return [done[o] for o in outputs]
+    return Graph([done[o] for o in outputs])
 
 
 def _copy(base: Node) -> Node:

@@ -6,19 +6,19 @@ structure, and equal ones are one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from math import prod
 from typing import Any
 
 from pyflame.core.shape import Region, Shape, apart, contiguous_strides, region_before_reshape, sliced_again
 from pyflame.ir import F, Node, apply
-from pyflame.ir.graph import rewrite
+from pyflame.ir.graph import Graph
 from pyflame.ir.opdef import CONST, ELEMENTWISE, GATHER, LEAF, REDUCE
 
 _COPIES = ("clone", "contiguous")
 
 
-def simplify(outputs: Sequence[Node], data: Container[Node] = ()) -> list[Node]:
+def simplify(graph: Graph, data: Container[Node] = ()) -> Graph:
     """Common subexpressions once; reshape of reshape, permute of permute, expand of expand, slice of assign as one;
     gathers first.
 
@@ -35,7 +35,7 @@ def simplify(outputs: Sequence[Node], data: Container[Node] = ()) -> list[Node]:
             return node
         return known.setdefault((node.sig, *node.srcs), node)
 
-    return rewrite(outputs, rule)
+    return graph.rewritten(rule)
 
 
 def _merge_movement(node: Node) -> Node:

@@ -1,8 +1,9 @@
 """Decides which nodes share a kernel.
 
-Nodes are visited from the outputs to the inputs, so when a node's turn comes all who read it have asked for it: a
-request is a reader's group and the index at which it reads. A node that only one group reads is computed inside that
-group; a node that several read is computed in the earliest of them and stored, or in a group of its own.
+Nodes are visited from the outputs to the inputs, so when a node's turn comes all who read it have asked for it: its
+readers are sites of groups, which know the index at which they read, and operands, which take whole buffers. A node
+that only one group reads is computed inside that group; a node that several read is computed in the earliest of them
+and stored, or in a group of its own.
 
 No cycles arise because of `level`: a group that stores what another reads has the higher level. A shared node joins a
 reader only if that reader's level is above all other readers' levels.
@@ -15,11 +16,11 @@ from math import prod
 
 from pyflame.core.device import Target
 from pyflame.ir import OPS, Node, apply
+from pyflame.ir.graph import Graph
 from pyflame.ir.implementation import Table, choose
 from pyflame.ir.opdef import ASSIGN, COMPOSITE, CONST, GATHER, IOTA, KERNEL, LEAF, MOVEMENT, REDUCE
-from pyflame.schedule.group import Group, Operand, Reader, Request, live
+from pyflame.schedule.group import Group, Operand, Reader, Site
 from pyflame.schedule.index import (
-    Form,
     Index,
     Range,
     broadcast,
@@ -40,152 +41,144 @@ LONG_ROW = 1024  # elements of a row across memory that is worth a launch of its
 
 
 class Fuser:
-    """Builds groups for one graph: `order` is topological and ends in `outputs`."""
+    """Builds groups for one graph."""
 
-    def __init__(
-        self, order: Sequence[Node], outputs: Sequence[Node], target: Target, table: Table, max_ops: int
-    ) -> None:
-        self.order = order
+    def __init__(self, graph: Graph, target: Target, table: Table, max_ops: int) -> None:
+        self.order = order = graph.order
         self.target = target
         self.table = table
         self.max_ops = max_ops
-        self.requests: dict[Node, list[Request]] = {}
+        self.readers: dict[Node, list[Reader]] = {}  # of nodes that are yet to be placed
         self.groups: list[Group] = []
         self.stored: dict[Node, Group] = {}
         self.outputs: list[Operand] = []
         self.after_reduce = after_reduce(order)
         self.apart = following(order, {n for n in order if n.op.kind == REDUCE and self.reduced_apart(n)})
-        wanted = dict.fromkeys(outputs)
-        for node in wanted:
+        for node in dict.fromkeys(graph.outputs):
             operand = Operand(node, None, contiguous=False)
             self.outputs.append(operand)
-            self.ask(node, operand, operand.index())
+            self.ask(node, operand)
 
     def run(self) -> None:
         for node in reversed(self.order):
-            requests = self.requests.pop(node, None)
-            if requests:
-                self.place(node, requests)
+            readers = self.readers.pop(node, None)
+            if readers:
+                _RULES.get(node.op.kind, Fuser.place_value)(self, node, readers)
         if self.target.is_gpu:
             self.unite_rows()
 
-    def ask(self, node: Node, reader: Reader, index: Index | None, flat: Form | None = None) -> None:
-        self.requests.setdefault(node, []).append((reader, index, flat))
+    def ask(self, node: Node, reader: Reader) -> None:
+        self.readers.setdefault(node, []).append(reader)
+
+    def site(self, group: Group, node: Node, index: Index, flat: bool = False) -> Site:
+        """A node at an index of a group, for which it asks if it is new there."""
+        key = (node, index)
+        found = group.sites.get(key)
+        if found is None:
+            found = group.sites[key] = Site(group, node, index, flat)
+            self.readers.setdefault(node, []).append(found)
+        elif flat:  # of one axis, where the index is the address
+            found.flat = True
+        return found
+
+    def opened(self, node: Node, readers: Sequence[Reader], shape: Sequence[int]) -> Site:
+        """A group of its own for a node, which runs over a shape and stores it; the readers load it."""
+        group = Group(1 + max([reader.level for reader in readers]))
+        self.groups.append(group)
+        group.scopes = [[Range(size) for size in shape]]
+        index = tuple([of_range(r) for r in group.scopes[0]])
+        site = group.sites[(node, index)] = Site(group, node, index)
+        group.stores.append(site)
+        self.stored[node] = group
+        for reader in readers:
+            self.load(node, reader, dense_strides(node.shape))
+        return site
 
     # --- one node ---------------------------------------------------------------------------------------------------
 
-    def place(self, node: Node, requests: list[Request]) -> None:
-        requests = [(live(reader), index, flat) for reader, index, flat in requests]
-        kind = node.op.kind
-        if kind == LEAF:
-            self.place_leaf(node, requests)
-        elif kind == MOVEMENT:
-            self.place_movement(node, requests)
-        elif kind in (KERNEL, COMPOSITE):  # composites that are left have an implementation
-            self.place_kernel(node, requests)
-        elif kind == ASSIGN:
-            self.place_assign(node, requests)
-        else:
-            self.place_value(node, requests)
-
-    def place_leaf(self, node: Node, requests: list[Request]) -> None:
+    def place_leaf(self, node: Node, readers: list[Reader]) -> None:
         strides = node.data.strides
-        contiguous = strides is None
-        steps = dense_strides(node.shape) if contiguous else strides
-        copied: list[Request] = []
-        for reader, index, flat in requests:
-            if (flat is not None or (isinstance(reader, Operand) and reader.contiguous)) and not contiguous:
-                copied.append((reader, index, flat))
-                continue
-            self.load(node, reader, index, flat, steps)
+        copied: list[Reader] = []
+        for reader in readers:
+            if strides is not None and (reader.flat or (isinstance(reader, Operand) and reader.contiguous)):
+                copied.append(reader)
+            else:
+                self.load(node, reader, strides or dense_strides(node.shape))
         if copied:
             self.copy_leaf(node, copied)
 
-    def copy_leaf(self, leaf: Node, requests: list[Request]) -> None:
+    def copy_leaf(self, leaf: Node, readers: list[Reader]) -> None:
         """Make a dense copy of a leaf that lies otherwise in memory. It is a node of its own: both have a buffer."""
         copy = apply(OPS["contiguous"], (leaf,))
-        for reader, _, flat in requests:
-            if isinstance(reader, Group) and flat is not None:
-                reader.aliases[(leaf, (flat,))] = (copy, (flat,))
-        self.realize(copy, requests)
-        self.place_leaf(leaf, self.requests.pop(leaf))
+        for reader in readers:
+            self.show(reader, copy, reader.index, reader.flat)
+        self.realize(copy, self.readers.pop(copy))
+        self.place_leaf(leaf, self.readers.pop(leaf))
 
-    def place_movement(self, node: Node, requests: list[Request]) -> None:
-        source = node.srcs[0]
-        copied: list[Request] = []
-        for reader, index, flat in requests:
-            if flat is not None:
-                if node.op.name == "reshape":
-                    self.ask(source, reader, None, flat)
-                    if isinstance(reader, Group):
-                        reader.aliases[(node, (flat,))] = (source, (flat,))
-                else:
-                    copied.append((reader, index, flat))
-                continue
-            assert index is not None
-            if isinstance(reader, Operand) and reader.contiguous and node.op.name != "reshape":
-                copied.append((reader, index, flat))
-                continue
-            may_split = isinstance(reader, Group) and not reader.rigid
-            moved = move(node, index, may_split)
-            if moved is None:
-                # A reshape that is no view: its source must lie in memory, where the reshape is the same bytes.
-                address = flatten(index, dense_strides(node.shape))
-                self.ask(source, reader, None, address)
-                if isinstance(reader, Group):
-                    reader.aliases[(node, index)] = (source, (address,))
+    def place_movement(self, node: Node, readers: list[Reader]) -> None:
+        reshape = node.op.name == "reshape"
+        copied: list[Reader] = []
+        for reader in readers:
+            if not reshape and (reader.flat or (isinstance(reader, Operand) and reader.contiguous)):
+                copied.append(reader)
+            elif reader.flat:
+                self.show(reader, node.srcs[0], reader.index, True)
             else:
-                self.ask(source, reader, moved)
-                if isinstance(reader, Group):
-                    reader.aliases[(node, index)] = (source, moved)
+                self.move(reader, node, isinstance(reader, Site) and not reader.group.rigid)
         if copied:
             self.realize(node, copied)
 
-    def place_value(self, node: Node, requests: list[Request]) -> None:
-        """Elementwise ops, gathers, constants, positions and reductions: computed in registers where possible."""
-        groups: dict[Group, set[Index]] = {}
-        memory: list[Request] = []
-        for request in requests:
-            reader, index, _ = request
-            if isinstance(reader, Group) and index is not None:
-                groups.setdefault(reader, set()).add(index)
-            else:
-                memory.append(request)
-        if is_result_copy(node):  # its kernel stores it, behind which there is no room for rows
-            groups = {} if any(len(g.scopes) > 1 or g.assign is not None for g in groups) else groups
-        if not memory and groups and self.inline(node, groups):
-            return
-        host = self.host(node, groups, memory)
-        if host is None:
-            self.realize(node, [(live(reader), index, flat) for reader, index, flat in requests])
-            return
-        (index,) = groups[host]
-        self.compute(node, host, index)
-        host.stores.append((node, index))
-        self.stored[node] = host
-        for reader, at, flat in requests:
-            if (reader := live(reader)) is not host:  # looking for one may have merged readers
-                self.load(node, reader, at, flat, dense_strides(node.shape))
+    def move(self, reader: Reader, node: Node, may_split: bool) -> None:
+        """Let a reader of a movement op read its source."""
+        moved = move(node, reader.index, may_split)
+        if moved is None:
+            # A reshape that is no view: its source must lie in memory, where the reshape is the same bytes.
+            self.show(reader, node.srcs[0], (flatten(reader.index, dense_strides(node.shape)),), True)
+        else:
+            self.show(reader, node.srcs[0], moved, False)
 
-    def inline(self, node: Node, groups: dict[Group, set[Index]]) -> bool:
+    def show(self, reader: Reader, node: Node, index: Index, flat: bool) -> None:
+        """Let a reader read another node instead."""
+        if isinstance(reader, Site):
+            reader.same = self.site(reader.group, node, index, flat)
+        else:
+            reader.index, reader.flat = index, flat
+            self.ask(node, reader)
+
+    def place_value(self, node: Node, readers: list[Reader]) -> None:
+        """Elementwise ops, gathers, constants, positions and reductions: computed in registers where possible."""
+        sites = [r for r in readers if isinstance(r, Site) and not r.flat]
+        memory = [r for r in readers if isinstance(r, Operand) or r.flat] if len(sites) < len(readers) else []
+        if is_result_copy(node) and any(len(s.group.scopes) > 1 or s.group.assign is not None for s in sites):
+            sites = []  # its kernel stores it, behind which there is no room for rows
+        if sites and not memory and self.inline(node, sites):
+            return
+        host = self.host(node, sites, memory)
+        if host is None:
+            self.realize(node, readers)
+            return
+        self.compute(host)
+        host.group.stores.append(host)
+        self.stored[node] = host.group
+        for reader in readers:
+            if reader.group is not host.group:
+                self.load(node, reader, dense_strides(node.shape))
+
+    def inline(self, node: Node, sites: list[Site]) -> bool:
         """Compute the node inside its readers, stored nowhere."""
-        if not all(self.takes(group, node) for group in groups):
+        kind = node.op.kind
+        if kind == GATHER and not all(self.takes(site.group, node) for site in sites):
             return False
-        free = node.op.kind in (CONST, IOTA)
-        if node.op.kind == REDUCE:
-            if len(groups) != 1:
+        if kind == REDUCE:
+            return len(sites) == 1 and self.join(sites[0])
+        if kind not in (CONST, IOTA):
+            if len(sites) > 1 and not self.repeatable(node, len(sites)):
                 return False
-            ((group, indices),) = groups.items()
-            return len(indices) == 1 and self.join(node, group, next(iter(indices)))
-        if not free:
-            repeats = sum(len(indices) for indices in groups.values())
-            if repeats > 1 and not self.repeatable(node, repeats):
-                return False
-            if any(self.full(g) or self.wasteful(node, g, i) for g, indices in groups.items() for i in indices):
-                return False
-        for group, indices in groups.items():
-            for index in indices:
-                self.compute(node, group, index)
+            for site in sites:
+                if self.full(site.group) or self.wasteful(node, site.group, site.index):
+                    return False
+        for site in sites:
+            self.compute(site)
         return True
 
     def repeatable(self, node: Node, repeats: int) -> bool:
@@ -207,7 +200,7 @@ class Fuser:
 
     def wasteful(self, node: Node, group: Group, index: Index) -> bool:
         """Whether computing here repeats costly work: the node is smaller than the loops it would sit in."""
-        if node.size == 1:
+        if node.meta.size == 1:
             return False
         if node in self.after_reduce:  # repeated only inside of other rows than those it follows from
             if not self.depth(group, index):
@@ -221,21 +214,31 @@ class Fuser:
         """Whether what follows from a reduction in another launch is made there, for one that runs over much more."""
         return node in self.apart and node.size * SMALL <= prod(r.extent for r in group.ranges())
 
-    def host(self, node: Node, groups: dict[Group, set[Index]], memory: list[Request]) -> Group | None:
-        """The reader that can compute and store the node for all others, if there is one."""
-        if not groups:
+    def host(self, node: Node, sites: list[Site], memory: list[Reader]) -> Site | None:
+        """Where one of the readers can compute and store the node for all others, if there is one."""
+        if not sites:
             return None
-        best = max(groups, key=lambda g: g.level)
-        for group in [g for g in groups if g is not best and g.level == best.level]:
-            if self.alike(best, group):  # asked each time: it grows
+        best = max([site.group for site in sites], key=lambda g: g.level)
+        for group in dict.fromkeys([site.group for site in sites]):
+            if group is not best and group.level == best.level and self.alike(best, group):  # asked each time: it grows
                 self.absorb(best, group)
-                groups[best] |= groups.pop(group)
-        in_memory = {r.group if isinstance(r, Operand) else r for r, _, _ in memory}
-        for group in [g for g in groups if g.level == best.level and g not in in_memory]:
-            others = [reader.level for reader, _, _ in memory] + [g.level for g in groups if g is not group]
-            groups[group] = {settled(index) for index in groups[group]}
-            if self.can_store(node, group, groups[group]) and self.lift(group, max(others, default=-1)):
-                return group
+        groups: dict[Group, list[Site]] = {}
+        for site in sites:
+            if site.same is None:  # else absorbed into one that is asked for too
+                groups.setdefault(site.group, []).append(site)
+        levels = [reader.level for reader in memory]
+        in_memory = {reader.group for reader in memory}
+        for group, own in groups.items():
+            if group.level != best.level or group in in_memory:
+                continue
+            others = levels + [g.level for g in groups if g is not group]
+            indices = {settled(site.index) for site in own}
+            if self.can_store(node, group, indices) and self.lift(group, max(others, default=-1)):
+                first, *equal = own
+                (first.index,) = indices
+                for site in equal:
+                    site.same = first
+                return first
         return None
 
     def can_store(self, node: Node, group: Group, indices: set[Index]) -> bool:
@@ -244,7 +247,7 @@ class Fuser:
             return False
         (index,) = indices
         if node.op.kind == REDUCE:
-            return self.join(node, group, index, dry=True)
+            return self.row_of(node, group, index) is not None
         depth = self.depth(group, index)
         ranges = [r for scope in group.scopes[: depth + 1] for r in scope]
         return covers(index, ranges, node.shape)
@@ -253,7 +256,7 @@ class Fuser:
         """Let a group run before all of this level, if what it reads is there by then."""
         if group.level > level:
             return True
-        read = [node for node, _ in group.reads] + [o.source for o in group.operands if o.source is not None]
+        read = [site.node for site in group.reads] + [o.source for o in group.operands if o.source is not None]
         if any(self.stored[node].level <= level + 1 for node in read if node in self.stored):
             return False
         group.level = level + 1
@@ -274,18 +277,24 @@ class Fuser:
         """Let one group do the work of two, so that what both need is computed once."""
         for theirs, ours in zip(other.ranges(), best.ranges(), strict=True):
             theirs.parts = ((ours, 1),)
-        best.values.update(other.values)
-        best.reads.update(other.reads)
-        best.aliases.update(other.aliases)
+        for key, site in other.sites.items():
+            site.group = best
+            known = best.sites.setdefault(key, site)
+            if known is not site:  # at no loop's index
+                site.same = known
+                if site in self.readers.get(site.node, ()):
+                    self.readers[site.node].remove(site)
+        best.reads += other.reads
         best.operands += other.operands
         best.stores += other.stores
         best.nodes += other.nodes
         other.merged = best
         for operand in other.operands:
             operand.group = best
-        for node, _ in other.stores:
-            self.stored[node] = best
+        for site in other.stores:
+            self.stored[site.node] = best
         self.groups.remove(other)
+        other.clear()
 
     def unite_rows(self) -> None:
         """Let rows that are reduced in several ways be read once, as a gradient is for a weight's and a bias's."""
@@ -297,73 +306,52 @@ class Fuser:
             depth = len([leaf for r in group.scopes[0] for leaf in r.leaves() if leaf.extent != 1])
             space = prod(r.extent for r in ranges)
             keys = []
-            for (node, _), form in group.reads.items():
-                if node.size >= space:
-                    terms = dict(normalize(form).terms)
-                    keys.append((group.level, depth, node, *((r.extent, terms.get(r, 0)) for r in ranges)))
+            for site in group.reads:
+                if site.node.size >= space and site.form is not None:
+                    terms = dict(normalize(site.form).terms)
+                    keys.append((group.level, depth, site.node, *((r.extent, terms.get(r, 0)) for r in ranges)))
             other = next((found[key].now for key in keys if key in found), group)
             for key in keys:
                 found.setdefault(key, group)
             if other is not group and len(group.nodes) + len(other.nodes) <= self.max_ops:
                 self.absorb(other, group)
 
-    def realize(self, node: Node, requests: list[Request]) -> None:
+    def realize(self, node: Node, readers: list[Reader]) -> None:
         """Give the node a group and a buffer of its own; the readers load it."""
-        level = 1 + max(reader.level for reader, _, _ in requests)
-        group = Group(level)
-        self.groups.append(group)
-        ranges = [Range(size) for size in node.shape]
-        index = tuple(of_range(r) for r in ranges)
-        group.scopes = [ranges]
-        group.stores.append((node, index))
-        self.stored[node] = group
+        site = self.opened(node, readers, node.shape)
         if node.op.kind == MOVEMENT:
-            group.nodes.append(node)
-            moved = move(node, index, True)
-            source = node.srcs[0]
-            if moved is None:
-                address = flatten(index, dense_strides(node.shape))
-                group.aliases[(node, index)] = (source, (address,))
-                self.ask(source, group, None, address)
-            else:
-                group.aliases[(node, index)] = (source, moved)
-                self.ask(source, group, moved)
+            site.group.nodes.append(node)
+            self.move(site, node, True)
         else:
-            self.compute(node, group, index)
-        for reader, at, flat in requests:
-            self.load(node, reader, at, flat, dense_strides(node.shape))
+            self.compute(site)
 
-    def load(self, node: Node, reader: Reader, index: Index | None, flat: Form | None, strides: Sequence[int]) -> None:
+    def load(self, node: Node, reader: Reader, strides: Sequence[int]) -> None:
         """Let a reader take the node from memory."""
-        if flat is None:
-            assert index is not None
-            form = flatten(index, strides)
-            key = index
-        else:
-            form = flat
-            key = (flat,)
+        form = reader.index[0] if reader.flat else flatten(reader.index, strides)
         if isinstance(reader, Operand):
             reader.source, reader.form = node, normalize(form)
         else:
-            reader.reads[(node, key)] = form
+            reader.form = form
+            reader.group.reads.append(reader)
 
-    def compute(self, node: Node, group: Group, index: Index) -> None:
-        """Add the node to a group's values and ask for its sources there."""
-        if (node, index) in group.values:
-            return
-        kind = node.op.kind
+    def compute(self, site: Site) -> None:
+        """Compute a node where it is asked for, and ask for its sources there."""
+        node, group, index = site.node, site.group, site.index
+        kind, srcs = node.op.kind, node.srcs
         if kind == REDUCE:
-            joined = self.join(node, group, index)
+            joined = self.join(site)
             assert joined
             return
-        group.values[(node, index)] = None
         group.nodes.append(node)
         if kind == GATHER:
-            operand = Operand(node.srcs[0], group, contiguous=False)
+            operand = Operand(srcs[0], group, contiguous=False)
             group.operands.append(operand)
-            self.ask(node.srcs[0], operand, operand.index())
-        for source in node.srcs[1 if kind == GATHER else 0 :]:
-            self.ask(source, group, broadcast(index, node.shape, source.shape))
+            self.ask(srcs[0], operand)
+            srcs = srcs[1:]
+        meta = node.meta
+        site.args = [
+            self.site(group, s, index if s.meta is meta else broadcast(index, meta.shape, s.meta.shape)) for s in srcs
+        ]
 
     # --- reductions -------------------------------------------------------------------------------------------------
 
@@ -375,24 +363,26 @@ class Fuser:
                 return depth
         return 0
 
-    def join(self, node: Node, group: Group, index: Index, dry: bool = False) -> bool:
-        """Compute a reduction inside a group, opening or reusing the loops of a row. `dry` only asks if it fits."""
-        if group.anchor is not None or group.assign is not None or self.full(group):
-            return False
-        found = self.first_row(node, group, index) if len(group.scopes) == 1 else self.inner_row(node, group, index)
+    def join(self, site: Site) -> bool:
+        """Compute a reduction inside a group, opening or reusing the loops of a row, if it fits there."""
+        node, group = site.node, site.group
+        found = self.row_of(node, group, site.index)
         if found is None:
             return False
-        if dry:
-            return True
         forms, group.scopes = found
         axes, source = node.attrs[0], node.srcs[0]
         reduced = iter(forms)
-        kept = iter(index)
+        kept = iter(site.index)
         at = tuple([next(reduced) if axis in axes else next(kept) for axis in range(len(source.shape))])
-        group.values[(node, index)] = at
         group.nodes.append(node)
-        self.ask(source, group, at)
+        site.args = [self.site(group, source, at)]
         return True
+
+    def row_of(self, node: Node, group: Group, index: Index) -> Row | None:
+        """The loops in which a group can compute a reduction."""
+        if group.anchor is not None or group.assign is not None or self.full(group):
+            return None
+        return self.first_row(node, group, index) if len(group.scopes) == 1 else self.inner_row(node, group, index)
 
     def first_row(self, node: Node, group: Group, index: Index) -> Row | None:
         """The first reduction of a group: loops that its results do not change with become those inside of a row."""
@@ -418,7 +408,7 @@ class Fuser:
         last = depth == len(scopes) - 1
         if last and (self.target.is_gpu or len(scopes) > 2):
             return None
-        if last and any(self.depth(group, at) > 0 for _, at in group.stores):
+        if last and any(self.depth(group, site.index) > 0 for site in group.stores):
             return None  # what a row stores when it is known needs loops of its own, not those of this reduction
         if not last and not self.worth_a_row(node, above, scopes[depth + 1]) and self.feeds_row(node, group):
             return None
@@ -436,11 +426,13 @@ class Fuser:
         changed = True
         while changed:
             changed = False
-            for reader, index in [*group.values, *group.aliases]:
-                if reader not in waiting and any(s in waiting for s in reader.srcs):
-                    if self.depth(group, index) > below:
+            for site in group.sites.values():
+                if site.args is None and site.same is None:  # loaded, or not placed yet
+                    continue
+                if site.node not in waiting and any(s in waiting for s in site.node.srcs):
+                    if self.depth(group, site.index) > below:
                         return True
-                    waiting.add(reader)
+                    waiting.add(site.node)
                     changed = True
         return False
 
@@ -471,51 +463,45 @@ class Fuser:
 
     # --- kernels and assignments ------------------------------------------------------------------------------------
 
-    def place_kernel(self, node: Node, requests: list[Request]) -> None:
+    def place_kernel(self, node: Node, readers: list[Reader]) -> None:
         implementation = choose(self.table[node.op.name], node)
-        group = self.epilogue_of(node, requests) if implementation.epilogue else None
-        if group is None:
-            group = Group(1 + max(reader.level for reader, _, _ in requests))
-            self.groups.append(group)
-            ranges = [Range(size) for size in node.shape]
-            group.scopes = [ranges]
-            index = tuple(of_range(r) for r in ranges)
-            group.stores.append((node, index))
-            self.stored[node] = group
+        site = self.epilogue_of(node, readers) if implementation.epilogue else None
+        if site is None:
+            site = self.opened(node, readers, node.shape)
         else:
-            index = next(i for reader, i, _ in requests if reader is group and i is not None)
-            if any(reader is not group for reader, _, _ in requests):
-                group.stores.append((node, index))
-                self.stored[node] = group
+            others = [reader for reader in readers if reader is not site]
+            if others:
+                site.group.stores.append(site)
+                self.stored[node] = site.group
+            for reader in others:
+                self.load(node, reader, dense_strides(node.shape))
+        group = site.group
         group.anchor = node
         group.implementation = implementation
-        group.values[(node, index)] = None
         group.nodes.append(node)
+        site.args = []
         for position, source in enumerate(node.srcs):
             overwritten = position == node.op.alias
             operand = Operand(source, group, contiguous=overwritten or not implementation.strided)
             operand.base = overwritten
             group.operands.append(operand)
-            self.ask(source, operand, operand.index())
-        for reader, at, flat in requests:
-            if reader is not group:
-                self.load(node, reader, at, flat, dense_strides(node.shape))
+            self.ask(source, operand)
 
-    def epilogue_of(self, node: Node, requests: list[Request]) -> Group | None:
-        """The elementwise group that can run on a kernel's results before they are stored."""
-        groups = {reader for reader, index, _ in requests if isinstance(reader, Group) and index is not None}
+    def epilogue_of(self, node: Node, readers: list[Reader]) -> Site | None:
+        """Where the elementwise group reads a kernel's results that can run on them before they are stored."""
+        groups = {reader.group for reader in readers if isinstance(reader, Site) and not reader.flat}
         if not groups:
             return None
         best = max(groups, key=lambda g: g.level)
-        if any(reader.level >= best.level for reader, _, _ in requests if reader is not best):
+        if any(reader.level >= best.level for reader in readers if reader.group is not best):
             return None
         if best.rigid or best.assign is not None or len(best.scopes) != 1 or best.operands:
             return None
-        indices = {index for reader, index, _ in requests if reader is best}
-        if len(indices) != 1 or None in indices:
+        own = [reader for reader in readers if reader.group is best]
+        site = own[0]
+        if len(own) != 1 or site.flat or not isinstance(site, Site):
             return None
-        (asked,) = indices
-        index = settled(asked or ())
+        index = settled(site.index)
         # The epilogue's loops must be exactly the axes of the result, in order; only those of size 1 may be missing. A
         # convolution's on a GPU may come in any order: that is how its result is stored channels-last.
         expected = [leaf for r in best.scopes[0] for leaf in r.leaves() if leaf.extent != 1]
@@ -527,28 +513,27 @@ class Fuser:
             return None
         loops = iter(expected)
         best.scopes = [[Range(1) if size == 1 else next(loops) for size in node.shape]]
-        return best
+        return site
 
-    def place_assign(self, node: Node, requests: list[Request]) -> None:
+    def place_assign(self, node: Node, readers: list[Reader]) -> None:
         """Store the second source into a region of the first one's buffer, which becomes this node's."""
         base, value = node.srcs
-        region = node.attrs[0]
-        group = Group(1 + max(reader.level for reader, _, _ in requests))
-        self.groups.append(group)
+        shape = tuple([count for _, _, count in node.attrs[0]])
+        site = self.opened(node, readers, shape)
+        group = site.group
         group.assign = node
-        ranges = [Range(count) for _, _, count in region]
-        group.scopes = [ranges]
-        index = tuple(of_range(r) for r in ranges)
-        shape = tuple(count for _, _, count in region)
-        at = broadcast(index, shape, value.shape)
-        group.aliases[(node, index)] = (value, at)
         group.nodes.append(node)
-        group.stores.append((node, index))
-        self.stored[node] = group
         operand = Operand(base, group, contiguous=True)
         operand.base = True
         group.operands.append(operand)
-        self.ask(base, operand, operand.index())
-        self.ask(value, group, at)
-        for reader, where, flat in requests:
-            self.load(node, reader, where, flat, dense_strides(node.shape))
+        self.ask(base, operand)
+        site.same = self.site(group, value, broadcast(site.index, shape, value.shape))
+
+
+_RULES = {
+    LEAF: Fuser.place_leaf,
+    MOVEMENT: Fuser.place_movement,
+    KERNEL: Fuser.place_kernel,
+    COMPOSITE: Fuser.place_kernel,  # those that are left have an implementation
+    ASSIGN: Fuser.place_assign,
+}

@@ -1,4 +1,4 @@
-"""What will be one launch, and what reads whole buffers: the material of `fuse.py`."""
+"""What will be one launch, what it reads and computes, and what reads whole buffers: the material of `fuse.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ class Group:
     """What will be one launch. `scopes[0]` are loops over independent rows, `scopes[1]` loops inside a row, ..."""
 
     __slots__ = (
-        "aliases",
         "anchor",
         "assign",
         "implementation",
@@ -21,8 +20,8 @@ class Group:
         "operands",
         "reads",
         "scopes",
+        "sites",
         "stores",
-        "values",
     )
 
     def __init__(self, level: int) -> None:
@@ -32,12 +31,11 @@ class Group:
         self.implementation: Implementation | None = None  # of the anchor
         self.assign: Node | None = None
         self.merged: Group | None = None  # the group that took this one in
-        self.values: dict[tuple[Node, Index], Index | None] = {}  # computed here; for a reduction: index of its source
-        self.reads: dict[tuple[Node, Index], Form] = {}  # loaded from memory at this address
-        self.aliases: dict[tuple[Node, Index], tuple[Node, Index]] = {}  # movement op -> what it stands for
+        self.sites: dict[tuple[Node, Index], Site] = {}
+        self.reads: list[Site] = []  # those that are loaded from memory
+        self.stores: list[Site] = []
         self.operands: list[Operand] = []  # whole buffers: sources of the anchor and of gathers
-        self.stores: list[tuple[Node, Index]] = []
-        self.nodes: list[Node] = []
+        self.nodes: list[Node] = []  # that are computed here
 
     @property
     def rigid(self) -> bool:
@@ -55,11 +53,48 @@ class Group:
     def ranges(self) -> list[Range]:
         return [leaf for scope in self.scopes for r in scope for leaf in r.leaves() if leaf.extent != 1]
 
+    def clear(self) -> None:
+        """Let go of what points back to it: the circle would hold nodes until a collection."""
+        self.sites.clear()
+        self.reads.clear()
+        self.stores.clear()
+        self.operands.clear()
+
+
+class Site:
+    """A node inside of a group, at an index. It is loaded, computed from other sites, or another site itself.
+
+    `flat`: `index` is not one form per axis but the address in memory, where the node must lie densely.
+    """
+
+    __slots__ = ("args", "flat", "form", "group", "index", "node", "same")
+
+    def __init__(self, group: Group, node: Node, index: Index, flat: bool = False) -> None:
+        self.group = group
+        self.node = node
+        self.index = index
+        self.flat = flat
+        self.form: Form | None = None  # the address that it is loaded from
+        self.args: list[Site] | None = None  # what it is computed from
+        self.same: Site | None = None  # what it is, if its node is another one seen otherwise
+
+    @property
+    def level(self) -> int:
+        return self.group.level
+
+    @property
+    def last(self) -> Site:
+        """What it is in the end."""
+        site = self
+        while site.same is not None:
+            site = site.same
+        return site
+
 
 class Operand:
     """A whole buffer, read through a view: by an anchor, by a gather, or by the caller as an output (group None)."""
 
-    __slots__ = ("base", "contiguous", "form", "group", "level", "node", "ranges", "source")
+    __slots__ = ("base", "contiguous", "flat", "form", "group", "index", "level", "node", "ranges", "source")
 
     def __init__(self, node: Node, group: Group | None, contiguous: bool) -> None:
         self.node = node
@@ -67,24 +102,15 @@ class Operand:
         self.level = group.level if group else -1
         self.contiguous = contiguous
         self.ranges = [Range(size) for size in node.shape]
+        self.index: Index = tuple([of_range(r) for r in self.ranges])  # as a site's, of what the view is found to show
+        self.flat = False
         self.source: Node | None = None  # filled in: the stored node or leaf, and its address
         self.form: Form = ZERO
         self.base = False  # an assign's destination
 
-    def index(self) -> Index:
-        return tuple(of_range(r) for r in self.ranges)
-
     def strides(self) -> tuple[int, ...]:
         terms = dict(self.form.terms)
-        return tuple(terms.get(r, 0) for r in self.ranges)
+        return tuple([terms.get(r, 0) for r in self.ranges])
 
 
-Reader = Group | Operand
-Request = tuple[
-    Reader, Index | None, Form | None
-]  # index, or the address of a source that must be contiguous in memory
-
-
-def live(reader: Reader) -> Reader:
-    """The group that a merged group became part of."""
-    return reader.now if isinstance(reader, Group) else reader
+Reader = Site | Operand

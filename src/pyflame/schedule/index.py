@@ -100,12 +100,16 @@ def used_ranges(index: Index) -> set[Range]:
 def combine(forms: Sequence[Form], factors: Sequence[int]) -> Form:
     """sum(factor * form), terms of one range merged."""
     total = 0
-    merged: dict[Range, int] = {}
+    found: list[tuple[Range, int]] = []
     for (offset, terms), factor in zip(forms, factors, strict=True):
         total += offset * factor
-        for r, c in terms:
-            merged[r] = merged.get(r, 0) + c * factor
-    return Form(total, tuple(sorted([term for term in merged.items() if term[1]], key=_by_uid)))
+        found += [(r, c * factor) for r, c in terms]
+    if len(found) > 1:
+        merged: dict[Range, int] = {}
+        for r, c in found:
+            merged[r] = merged.get(r, 0) + c
+        found = sorted(merged.items(), key=_by_uid)
+    return Form(total, tuple([term for term in found if term[1]]))
 
 
 def _by_uid(term: tuple[Range, int]) -> int:
@@ -114,7 +118,8 @@ def _by_uid(term: tuple[Range, int]) -> int:
 
 def flatten(index: Index, strides: Sequence[int]) -> Form:
     """The address, in elements, of an index into a buffer with these strides."""
-    return combine(settled(index), strides)
+    index = settled(index)
+    return index[0] if len(index) == 1 and strides[0] == 1 else combine(index, strides)
 
 
 def _divide(form: Form, inner: int, may_split: bool) -> tuple[Form, Form] | None:

@@ -10,10 +10,10 @@ from pyflame.core.dtype import DType
 from pyflame.ir import Node
 from pyflame.ir.kernel import Access, Anchor, Instr, Kernel
 from pyflame.ir.opdef import CONST, GATHER, IOTA, REDUCE
-from pyflame.schedule.group import Group, Operand
-from pyflame.schedule.index import Form, Index, Range, broadcast, dense_strides, flatten, normalize, settled
+from pyflame.schedule.group import Group, Operand, Site
+from pyflame.schedule.index import Form, Index, Range, dense_strides, flatten, normalize, settled
 
-Key = tuple[Node, Index]
+NONE: frozenset[int] = frozenset()
 
 
 class Lowering:
@@ -26,7 +26,7 @@ class Lowering:
         self.buffers: list[tuple[Node, int]] = []  # (stored node or leaf, element offset) by kernel buffer number
         self.starts: tuple[tuple[int, int], ...] = ()
         self.instrs: list[Instr] = []
-        self.made: dict[Key, int] = {}
+        self.made: dict[Site, int] = {}
         anchored = group.anchor is not None
         self.ranges: list[list[Range]] = [
             [leaf for r in scope for leaf in r.leaves() if anchored or leaf.extent != 1] for scope in group.scopes
@@ -34,17 +34,25 @@ class Lowering:
         self.position = {r: i for i, r in enumerate(r for scope in self.ranges for r in scope)}
         self.scopes = [d for d, scope in enumerate(self.ranges) for _ in scope]  # of each loop
         self.scope_of = {r: d for d, scope in enumerate(self.ranges) for r in scope}
-        # Keys were made before later splits; look values up in their final form.
-        self.values = {self.final(k): None if v is None else settled(v) for k, v in group.values.items()}
-        self.reads = {self.final(k): normalize(v) for k, v in group.reads.items()}
-        self.aliases = {self.final(k): self.final(v) for k, v in group.aliases.items()}
+        self.unite()
         self.gathers: dict[Node, Operand] = {}
         if not anchored:
             self.gathers = {o.node: o for o in group.operands if not o.base}
 
-    @staticmethod
-    def final(key: Key) -> Key:
-        return key[0], settled(key[1])
+    def unite(self) -> None:
+        """Let all sites that are the same be one. Indices were made before loops were split or taken for others':
+        what is at one index now is the same, too."""
+        sites = self.group.sites.values()
+        indices = {id(site.index): site.index for site in sites}.values()  # a few, each of many sites
+        if any(settled(index) is not index for index in indices):
+            known: dict[tuple[Node, Index], Site] = {}
+            for site in sites:
+                if site.same is None:
+                    first = known.setdefault((site.node, settled(site.index)), site)
+                    site.same = None if first is site else first
+        for site in sites:
+            if site.args:
+                site.args = [arg if arg.same is None else arg.last for arg in site.args]
 
     def run(self) -> Kernel:
         group = self.group
@@ -53,7 +61,8 @@ class Lowering:
                 assert operand.source is not None
                 self.buffers.append((operand.source, operand.form.offset))
         stores: list[tuple[int, Access]] = []
-        for node, index in group.stores:
+        for site in group.stores:
+            node, index = site.node, site.index
             if group.assign is node:
                 region = node.attrs[0]
                 strides = dense_strides(node.shape)
@@ -63,8 +72,7 @@ class Lowering:
                 )
             else:
                 form = flatten(index, dense_strides(node.shape))
-            key = self.final((node, index))
-            stores.append((self.value(key), self.access(node, form, node.dtype)))
+            stores.append((self.value(site), self.access(node, form, node.dtype)))
             if group.assign is node and node.data is not None:  # where it begins is data
                 self.starts += ((stores[-1][1].buffer, node.data),)
         kernel = Kernel(
@@ -78,13 +86,12 @@ class Lowering:
         return kernel if group.anchor is not None else merge_loops(kernel)
 
     def flops(self) -> int:
-        extents = [[r.extent for r in scope] for scope in self.ranges]
-        total = 0
+        costs = [0] * len(self.ranges)  # of all that is computed in a scope, per turn of its loops
         for instr in self.instrs:
-            if instr.kind in ("op", "reduce") and instr.op is not None:
-                depth = instr.scope + (instr.kind == "reduce")
-                total += instr.op.cost * prod(e for scope in extents[: depth + 1] for e in scope)
-        return total
+            if instr.op is not None and instr.kind in ("op", "reduce"):
+                costs[instr.scope + (instr.kind == "reduce")] += instr.op.cost
+        turns = [prod([r.extent for scope in self.ranges[: d + 1] for r in scope]) for d in range(len(costs))]
+        return sum([cost * count for cost, count in zip(costs, turns, strict=True) if cost])
 
     def buffer(self, node: Node, offset: int) -> int:
         if (node, offset) not in self.buffers:
@@ -94,65 +101,51 @@ class Lowering:
     def access(self, node: Node, form: Form, dtype: DType) -> Access:
         return Access(self.buffer(node, form.offset), self.strides(form), form.offset, dtype)
 
-    def value(self, key: Key) -> int:
-        """The instruction that computes a value, made if need be; iterative, since chains are long."""
-        made = self.made
-        key = self.resolve(key)
-        stack = [] if key in made else [(key, self.sources(key))]
+    def value(self, site: Site) -> int:
+        """The instruction that computes a site, made if need be; iterative, since chains are long."""
+        made, instrs = self.made, self.instrs
+        stack: list[Site | None] = [wanted := site.last]
+        waiting: list[Site] = []  # for all that stands above a None on the stack
         while stack:
-            top, args = stack[-1]
-            missing = [k for k in args if k not in made]
-            if missing:
-                stack += [(k, self.sources(k)) for k in missing]
+            top = stack.pop()
+            if top is None:
+                top = waiting.pop()
+            elif top in made:  # it stood on the stack twice
                 continue
-            if top not in made:  # it may stand on the stack twice
-                self.instrs.append(self.instr(top, tuple([made[k] for k in args])))
-                made[top] = len(self.instrs) - 1
-            stack.pop()
-        return made[key]
+            elif missing := [a for a in top.args or () if a not in made]:
+                waiting.append(top)
+                stack += (None, *missing)
+                continue
+            instrs.append(self.instr(top, tuple([made[a] for a in top.args or ()])))
+            made[top] = len(instrs) - 1
+        return made[wanted]
 
-    def resolve(self, key: Key) -> Key:
-        aliases = self.aliases
-        while key in aliases:
-            key = aliases[key]
-        return key
-
-    def sources(self, key: Key) -> list[Key]:
-        """Values that must exist before this one, in argument order."""
-        node, index = key
-        kind = node.op.kind
-        if key in self.reads or kind in (CONST, IOTA) or node is self.group.anchor:
-            return []
-        if kind == REDUCE:
-            at = self.values[key]
-            assert at is not None
-            return [self.resolve((node.srcs[0], at))]
-        shape = node.meta.shape
-        srcs = node.srcs[1:] if kind == GATHER else node.srcs
-        return [self.resolve((s, broadcast(index, shape, s.meta.shape))) for s in srcs]
-
-    def instr(self, key: Key, args: tuple[int, ...]) -> Instr:
-        """What computes a value from others."""
-        node, index = key
-        op, dtype = node.op, node.meta.dtype
-        if key in self.reads:
-            return self.placed("load", self.access(node, self.reads[key], dtype))
-        if op.kind == CONST:
-            return Instr("uniform", dtype, 0, frozenset(), uniform=self.uniform_of(node))
-        if op.kind == IOTA:
-            form = flatten(index, dense_strides(node.shape))
+    def instr(self, site: Site, args: tuple[int, ...]) -> Instr:
+        """What computes a site from others."""
+        node = site.node
+        op, dtype, kind = node.op, node.meta.dtype, node.op.kind
+        if site.form is not None:
+            return self.placed("load", self.access(node, normalize(site.form), dtype))
+        if kind == CONST:
+            return Instr("uniform", dtype, 0, NONE, uniform=self.uniform_of(node))
+        if kind == IOTA:
+            form = flatten(site.index, dense_strides(node.shape))
             return self.placed("index", Access(-1, self.strides(form), form.offset, dtype))
         if node is self.group.anchor:
             return Instr("acc", dtype, 0, frozenset(range(len(self.position))))
-        made = [self.instrs[a] for a in args]
-        loops = frozenset().union(*[i.loops for i in made])
-        scope = max([i.scope for i in made], default=0)
-        if op.kind == REDUCE:
-            scope = self.reduce_scope(index)
+        loops, scope = NONE, 0
+        for arg in args:
+            instr = self.instrs[arg]
+            if not instr.loops <= loops:
+                loops = loops | instr.loops if loops else instr.loops
+            if instr.scope > scope:
+                scope = instr.scope
+        if kind == REDUCE:
+            scope = self.reduce_scope(settled(site.index))
             inner = {self.position[r] for d in range(scope + 1, len(self.ranges)) for r in self.ranges[d]}
             return Instr("reduce", dtype, scope, loops - inner, op, node.attrs, args)
-        if op.kind == GATHER:
-            return self.gather(node, index, args, loops, scope)
+        if kind == GATHER:
+            return self.gather(node, settled(site.index), args, loops, scope)
         return Instr("op", dtype, scope, loops, op, node.attrs, args)
 
     def strides(self, form: Form) -> tuple[int, ...]:
@@ -182,8 +175,7 @@ class Lowering:
         access = self.access(operand.source, form, node.dtype)
         placed = self.placed("gather", access)
         sizes = node.srcs[0].shape
-        return replace(
-            placed,
+        return placed._replace(
             scope=max(scope, placed.scope),
             loops=loops | placed.loops,
             op=node.op,
@@ -200,6 +192,8 @@ class Lowering:
 
 def merge_loops(kernel: Kernel) -> Kernel:
     """Run adjacent loops of a scope as one where every access allows it, so that kernels serve many shapes."""
+    if all(len(scope) < 2 for scope in kernel.loops):
+        return kernel
     accesses = [i.access for i in kernel.instrs if i.access is not None] + [a for _, a in kernel.stores]
     scopes = kernel.loop_scope()
     extents = [e for scope in kernel.loops for e in scope]
@@ -219,11 +213,12 @@ def merge_loops(kernel: Kernel) -> Kernel:
             renumber[loop] = renumber[next(k for k in kept if k > loop)]
 
     def access(x: Access) -> Access:
-        return replace(x, strides=tuple(x.strides[k] for k in kept))
+        return x._replace(strides=tuple([x.strides[k] for k in kept]))
 
-    instrs = tuple(
-        replace(i, loops=frozenset(renumber[n] for n in i.loops), access=None if i.access is None else access(i.access))
+    renumbered = {old: frozenset([renumber[n] for n in old]) for old in {i.loops for i in kernel.instrs}}
+    instrs = tuple([
+        i._replace(loops=renumbered[i.loops], access=None if i.access is None else access(i.access))
         for i in kernel.instrs
-    )
+    ])  # fmt: skip
     loops = tuple(tuple(extents[k] for k in kept if scopes[k] == d) for d in range(kernel.depth))
     return replace(kernel, loops=loops, instrs=instrs, stores=tuple((v, access(a)) for v, a in kernel.stores))

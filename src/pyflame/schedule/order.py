@@ -14,7 +14,7 @@ NOTHING = 4096  # bytes
 
 def sources(group: Group) -> set[Node]:
     """What a group reads from memory."""
-    return {n for n, _ in group.reads} | {o.source for o in group.operands if o.source is not None}
+    return {site.node for site in group.reads} | {o.source for o in group.operands if o.source is not None}
 
 
 class Order:
@@ -55,7 +55,7 @@ class Order:
                 if node in self.readers:
                     self.readers[node].add(group)
         # bytes that a group takes, less those that it alone still needs
-        self.growth = {g: sum(n.meta.nbytes for n, _ in g.stores if n in self.readers) for g in groups}
+        self.growth = {g: sum(s.node.meta.nbytes for s in g.stores if s.node in self.readers) for g in groups}
         for node, readers in self.readers.items():
             self.last_reader(node, readers)
         self.ready: list[tuple[int, Group]] = []

@@ -12,7 +12,7 @@ from pyflame.core.device import Target
 from pyflame.core.shape import is_contiguous
 from pyflame.core.traced import Number, index
 from pyflame.ir import Node
-from pyflame.ir.graph import topological
+from pyflame.ir.graph import Graph
 from pyflame.ir.implementation import Table
 from pyflame.ir.kernel import BufferDecl, Draft, Kernel, Launch, OperandView, OutputView
 from pyflame.schedule.fuse import Fuser
@@ -25,7 +25,7 @@ ALIGNMENT = 64
 
 
 def make_plan(
-    outputs: Sequence[Node],
+    graph: Graph,
     inputs: dict[Node, int],
     constants: dict[Node, int],
     target: Target,
@@ -37,12 +37,9 @@ def make_plan(
 
     `donations`: inputs whose buffer an output may take over, if the caller lets it when the plan runs.
     """
-    fuser = Fuser(topological(outputs), outputs, target, table, max_ops)
+    fuser = Fuser(graph, target, table, max_ops)
     fuser.run()
-    plan = _Planner(fuser, inputs, constants, outputs, donations or {}).run()
-    for group in fuser.groups:
-        group.operands.clear()  # they point back to it: the circle would hold nodes until a collection
-    return plan
+    return _Planner(fuser, inputs, constants, graph.outputs, donations or {}).run()
 
 
 class _Planner:
@@ -60,6 +57,7 @@ class _Planner:
         self.outputs = outputs
         self.stops = not fuser.target.is_gpu  # whether a bad index ends a run of the plan
         source_of = {operand.node: operand.source for operand in fuser.outputs}
+        self.kept = {source for source in source_of.values() if source is not None}
         # input -> the stored node that takes its buffer over
         self.donations = {
             leaf: receiver
@@ -75,18 +73,18 @@ class _Planner:
 
     def run(self) -> Draft:
         plan = self.plan
-        kept = {operand.source for operand in self.fuser.outputs if operand.source is not None}
-        groups = Order(self.fuser.groups, self.fuser.stored, self.donations, kept, self.stops).run()
+        groups = Order(self.fuser.groups, self.fuser.stored, self.donations, self.kept, self.stops).run()
         for node, position in self.inputs.items():
             if node.data is None:  # memory for an output, which nobody reads
                 continue
             self.buffer_of[node] = len(plan.buffers)
             plan.buffers.append(BufferDecl(node.meta.nbytes, "input", position, dtype=node.dtype, shape=node.shape))
         for group in groups:
-            for node, _ in group.stores:
-                self.allocate(node, group)
+            for site in group.stores:
+                self.allocate(site.node, group)
         for group in groups:
             launch = self.launch(group)
+            group.clear()
             if launch is not None:
                 for buffer, _ in launch.buffers:
                     self.first_use.setdefault(buffer, len(plan.launches))
@@ -97,9 +95,6 @@ class _Planner:
             operand = views[node]
             assert operand.source is not None
             buffer = self.buffer_of[operand.source]
-            decl = plan.buffers[buffer]
-            if decl.role == "scratch":
-                plan.buffers[buffer] = replace(decl, role="output")
             strides = operand.strides()
             contiguous = is_contiguous(node.shape, strides)
             plan.outputs.append(OutputView(buffer, operand.form.offset, None if contiguous else strides))
@@ -113,19 +108,23 @@ class _Planner:
             if operand.base and (group.assign is node or group.anchor is node):
                 assert operand.source is not None
                 self.buffer_of[node] = buffer = self.buffer_of[operand.source]
-                position = self.plan.buffers[buffer].position
-                if self.plan.buffers[buffer].role == "input" and position not in self.plan.overwritten_inputs:
-                    self.plan.overwritten_inputs.append(position)
+                decl = self.plan.buffers[buffer]
+                if decl.role == "input" and decl.position not in self.plan.overwritten_inputs:
+                    self.plan.overwritten_inputs.append(decl.position)
+                if decl.role == "scratch" and node in self.kept:
+                    self.plan.buffers[buffer] = replace(decl, role="output")
                 return
+        role = "output" if node in self.kept else "scratch"
         self.buffer_of[node] = len(self.plan.buffers)
-        self.plan.buffers.append(BufferDecl(node.meta.nbytes, "scratch", dtype=node.dtype, shape=node.shape))
+        self.plan.buffers.append(BufferDecl(node.meta.nbytes, role, dtype=node.dtype, shape=node.shape))
 
     def uniform(self, node: Node) -> int:
-        if node not in self.uniforms:
-            self.uniforms[node] = len(self.plan.uniforms)
+        number = self.uniforms.get(node)
+        if number is None:
+            number = self.uniforms[node] = len(self.plan.uniforms)
             source, value = ("slot", self.constants[node]) if node in self.constants else ("value", node.data)
             self.plan.uniforms.append((source, value, node.dtype.is_float))
-        return self.uniforms[node]
+        return number
 
     def check(self, node: Node) -> int:
         if node not in self.checks:
@@ -146,7 +145,7 @@ class _Planner:
             operands = tuple([OperandView(i, o.node.shape, o.strides(), o.node.dtype) for i, o in views])
         verify(kernel, operands, lowering.buffers)
         implementation = group.implementation
-        root = group.stores[0][0]
+        root = group.stores[0].node
         nbytes, flops = cost(kernel, operands)
         return Launch(
             name="_".join(dict.fromkeys(kernel.ops))[:60] or "copy",
@@ -184,17 +183,20 @@ class _Planner:
         scratch = [i for i, b in enumerate(plan.buffers) if b.role == "scratch"]
         plan.intermediate_bytes = sum(plan.buffers[i].nbytes for i in scratch)
         traced = any(isinstance(plan.buffers[i].nbytes, Number) for i in scratch)
-        placed = np.empty((len(scratch), 4), object if traced else np.int64)  # first use, last use, offset, end
+        used = np.empty((2, len(scratch)), np.int64)  # first and last
+        placed = np.empty((2, len(scratch)), object if traced else np.int64)  # offset and end
         for number, i in enumerate(sorted(scratch, key=lambda i: -plan.buffers[i].nbytes)):
             size = -(-max(plan.buffers[i].nbytes, 1) // ALIGNMENT) * ALIGNMENT
             first, last = self.first_use.get(i, 0), self.last_use.get(i, 0)
-            busy = placed[:number][(placed[:number, 0] <= last) & (placed[:number, 1] >= first), 2:]
-            busy = busy[np.argsort(busy[:, 0])]
-            free = np.maximum.accumulate(np.append(0, busy[:, 1]))  # where nothing lies, up to the next that does
-            gaps = np.flatnonzero(busy[:, 0] - free[:-1] >= size)
-            offset = index(free[gaps[0]] if len(gaps) else free[-1])
+            busy = ((used[0, :number] <= last) & (used[1, :number] >= first)).nonzero()[0]
+            busy = busy[placed[0, busy].argsort()]
+            begins, ends = placed[0, busy], np.maximum.accumulate(placed[1, busy])
+            offset = 0
+            if len(busy) and begins[0] < size:  # it lies behind others, in the first gap that is wide enough
+                gaps = (begins[1:] - ends[:-1] >= size).nonzero()[0]
+                offset = index(ends[gaps[0] if len(gaps) else -1])
             plan.buffers[i] = replace(plan.buffers[i], offset=offset)
-            placed[number] = first, last, offset, offset + size
+            used[:, number], placed[:, number] = (first, last), (offset, offset + size)
             plan.arena_bytes = max(plan.arena_bytes, offset + size)
 
 

@@ -182,14 +182,14 @@ class _Division:
         access = self.memory(v, (size,), (1,))
         line = [self.along_last(i) for i in self.instrs]
         self.before.append(self.part(line, [(v, access)], (size,)))
-        self.instrs[v] = self.load(v, replace(access, strides=(*[0] * (loops - 1), int(size > 1))))
+        self.instrs[v] = self.load(v, access._replace(strides=(*[0] * (loops - 1), int(size > 1))))
 
     def along_last(self, instr: Instr) -> Instr:
         """An instruction of the last loop alone."""
         loops = frozenset({0} if instr.loops else ())
         if instr.access is None:
-            return replace(instr, loops=loops)
-        return replace(instr, loops=loops, access=replace(instr.access, strides=instr.access.strides[-1:]))
+            return instr._replace(loops=loops)
+        return instr._replace(loops=loops, access=instr.access._replace(strides=instr.access.strides[-1:]))
 
     def memory(self, v: int, shape: Sequence[int], strides: Sequence[int]) -> Access:
         """Memory in between for a value."""
@@ -245,10 +245,10 @@ def _kernel(
     value, buffer = {v: n for n, v in enumerate(needed)}, {b: n for n, b in enumerate(used)}
 
     def renamed(a: Access) -> Access:
-        return replace(a, buffer=buffer.get(a.buffer, -1))
+        return a._replace(buffer=buffer.get(a.buffer, -1))
 
     made = tuple(
-        replace(i, args=tuple(value[a] for a in i.args), access=None if i.access is None else renamed(i.access))
+        i._replace(args=tuple(value[a] for a in i.args), access=None if i.access is None else renamed(i.access))
         for i in (instrs[v] for v in needed)
     )
     ops = tuple(i.op.name for i in made if i.op is not None)
@@ -286,11 +286,10 @@ def _reordered(kernel: Kernel, kept: Sequence[int]) -> Kernel:
     number = {n: i for i, n in enumerate(kept)}
 
     def narrowed(a: Access) -> Access:
-        return replace(a, strides=tuple(a.strides[n] for n in kept))
+        return a._replace(strides=tuple(a.strides[n] for n in kept))
 
     instrs = tuple(
-        replace(
-            i,
+        i._replace(
             loops=frozenset(number[n] for n in i.loops if n in number),
             access=None if i.access is None else narrowed(i.access),
         )

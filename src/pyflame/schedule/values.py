@@ -51,7 +51,11 @@ def after_reduce(order: Sequence[Node]) -> set[Node]:
 def following(order: Sequence[Node], nodes: set[Node]) -> set[Node]:
     """Nodes, and what follows from them and is of their size."""
     found = set(nodes)
-    for node in order:
-        if node.op.kind in (ELEMENTWISE, MOVEMENT) and any(s in found and s.size == node.size for s in node.srcs):
-            found.add(node)
+    for node in order if nodes else ():
+        if node.op.kind in (ELEMENTWISE, MOVEMENT):
+            size = node.meta.size
+            for source in node.srcs:
+                if source in found and source.meta.size == size:
+                    found.add(node)
+                    break
     return found
