@@ -13,6 +13,7 @@ import pytest
 import pyflame as pf
 from pyflame.core.device import DeviceId
 from pyflame.core.targets import TARGETS
+from pyflame.engine import planning
 from pyflame.engine.build import CpuRunner
 from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.gpu import GpuRunner
@@ -76,6 +77,29 @@ def test_planning_leaves_nothing_to_the_collector() -> None:
             draft_plan(nodes, target)
             del nodes
             assert [ref() for ref in left if ref() is not None] == []
+    finally:
+        gc.enable()
+
+
+def test_the_collector_waits_while_a_plan_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def failing(*_: object) -> Graph:
+        seen.append(gc.isenabled())
+        raise ValueError("broken pass")
+
+    graph = graph_of(parameters())
+    draft_plan(graph, cpu().target)
+    assert gc.isenabled()
+    monkeypatch.setattr(planning, "simplify", failing)
+    with pytest.raises(ValueError, match="broken pass"):
+        draft_plan(graph, cpu().target)
+    assert gc.isenabled() and seen == [False]
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="broken pass"):
+            draft_plan(graph, cpu().target)
+        assert not gc.isenabled()  # as whoever called it wants
     finally:
         gc.enable()
 

@@ -7,11 +7,13 @@ The result is frozen. Runners compile it and execute it; none of them decides an
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 
 from pyflame.core import knobs
 from pyflame.core.device import Target
 from pyflame.core.state import mode, state
+from pyflame.core.undo import Undo
 from pyflame.engine.implementations import table_for
 from pyflame.engine.merge import merge
 from pyflame.engine.pending import PendingGraph
@@ -51,13 +53,21 @@ def _source_ahead(draft: Draft, launch: Launch, target: Target) -> GpuSource:
 def draft_plan(
     graph: PendingGraph, target: Target, donations: Mapping[int, int] | None = None, device: Device | None = None
 ) -> Draft:
-    """Passes and schedule: what to launch, before it is decided who does it. `device`: as in `table_for`."""
+    """Passes and schedule: what to launch, before it is decided who does it. `device`: as in `table_for`.
+
+    The collector of circles waits meanwhile: all that planning makes is in use until it ends, and going through it over
+    and over would take a third of the time. Others' garbage waits with it, for as long as a plan takes."""
+    if not gc.isenabled():
+        return _drafted(graph, target, donations or {}, device)
+    return (Undo(gc.enable), gc.disable(), _drafted(graph, target, donations or {}, device))[2]  # type: ignore[func-returns-value]
+
+
+def _drafted(graph: PendingGraph, target: Target, given: Mapping[int, int], device: Device | None) -> Draft:
     table = table_for(target, device)
     inputs = {n: i for i, n in enumerate(graph.inputs)}
     constants = {n: i for i, n in enumerate(graph.constants)}
     # Passes make nodes too: where the graph runs, and on nobody's tape.
     place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
-    given = donations or {}
     with mode(recorder=None, tracer=None, autocast=None, device=place):
         work = lower_convolutions(legalise(Graph(graph.outputs), table), target, lambda: _takes_dilated(device))
         pinned = {work.outputs[o] for i, o in given.items() if graph.inputs[i].data is not None}
