@@ -217,22 +217,9 @@ def gpu_source(
     types = {"stored": storage(dtype), "sum": sums.sum, **types}
     lines = [
         f'#include "{file}"',
-        "struct PF_KEY_kind {",
-        *(f"  typedef {c_type} {name};" for name, c_type in types.items()),
-        f"  PF_FN sum load(stored x) {{ return (sum){loaded(dtype, 'x')}; }}",
-        *(f"  {line}" for line in functions_of_kind),
-        f"  enum {{ {', '.join(f'{name} = {value}' for name, value in kind.items())} }};",
-        "};",
+        *_kind(dtype, kind, types, functions_of_kind),
         epilogue.text.rstrip(),
-        "struct PF_KEY_out {",
-        f"  pf_pointer {', '.join(buffers)};",
-        "  const pf_word *uni;",
-        *(f"  int64_t {name};" for name in own),
-        f"  PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, {sums.sum} sum) const {{",
-        f"    PF_KEY_epilogue({', '.join([*buffers, 'uni', *own, 'batch', 'i', 'j'])}, ({sums.value})sum);",
-        "  }",
-        *(_row(epilogue, sums, [*buffers, "uni", *own]) if rows else ()),
-        "};",
+        *_out(epilogue, sums, buffers, own, rows),
     ]
     inputs = len(launch.operands)
     functions = GpuFunctions(
@@ -251,6 +238,33 @@ def gpu_source(
         )
     made = functions.source(scratch_bytes)
     return replace(made, text="\n".join(lines) + "\n" + made.text)
+
+
+def _kind(dtype: DType, kind: dict[str, int], types: dict[str, str], functions: Sequence[str]) -> list[str]:
+    """PF_KEY_kind: what templates want to know at compile time."""
+    return [
+        "struct PF_KEY_kind {",
+        *(f"  typedef {c_type} {name};" for name, c_type in types.items()),
+        f"  PF_FN sum load(stored x) {{ return (sum){loaded(dtype, 'x')}; }}",
+        *(f"  {line}" for line in functions),
+        f"  enum {{ {', '.join(f'{name} = {value}' for name, value in kind.items())} }};",
+        "};",
+    ]
+
+
+def _out(epilogue: Epilogue, sums: Sums, buffers: Sequence[str], own: Sequence[str], rows: bool) -> list[str]:
+    """PF_KEY_out: gives results to the epilogue."""
+    return [
+        "struct PF_KEY_out {",
+        f"  pf_pointer {', '.join(buffers)};",
+        "  const pf_word *uni;",
+        *(f"  int64_t {name};" for name in own),
+        f"  PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, {sums.sum} sum) const {{",
+        f"    PF_KEY_epilogue({', '.join([*buffers, 'uni', *own, 'batch', 'i', 'j'])}, ({sums.value})sum);",
+        "  }",
+        *(_row(epilogue, sums, [*buffers, "uni", *own]) if rows else ()),
+        "};",
+    ]
 
 
 def _row(epilogue: Epilogue, sums: Sums, args: Sequence[str]) -> list[str]:

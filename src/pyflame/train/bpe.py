@@ -54,12 +54,7 @@ class BytePairs:
         counts = Counter(_WORDS.findall(text))
         words = [list(word) for word, n in counts.items() if n >= _RARE and len(word) > 1]
         weights = [n for word, n in counts.items() if n >= _RARE and len(word) > 1]
-        seen: Counter[tuple[int, int]] = Counter()
-        where: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
-        for number, word in enumerate(words):
-            for pair in pairwise(word):
-                seen[pair] += weights[number]
-                where[pair].add(number)
+        seen, where = _pairs(words, weights)
         # The heap may hold old counts: one that is no longer true goes back with its new count. Ties go to the pair
         # of lowest tokens, so the same text gives the same tokens.
         heap = [(-n, pair) for pair, n in seen.items()]
@@ -115,6 +110,19 @@ class BytePairs:
     def decode(self, tokens: Iterable[int]) -> bytes:
         """The bytes that tokens stand for. They need not be whole characters: decode a stream with `codecs`."""
         return b"".join([self.pieces[int(t)] for t in tokens])
+
+
+def _pairs(
+    words: list[list[int]], weights: list[int]
+) -> tuple[Counter[tuple[int, int]], defaultdict[tuple[int, int], set[int]]]:
+    """How often each pair of neighbours comes, and the numbers of the words that it comes in."""
+    seen: Counter[tuple[int, int]] = Counter()
+    where: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+    for number, word in enumerate(words):
+        for pair in pairwise(word):
+            seen[pair] += weights[number]
+            where[pair].add(number)
+    return seen, where
 
 
 def _joined(word: list[int], pair: tuple[int, int], new: int) -> list[int]:

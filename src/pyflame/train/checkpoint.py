@@ -118,12 +118,7 @@ class CheckpointManager:
         `extra` is anything JSON can hold. If writing fails, all earlier checkpoints are as they were.
         """
         _check_objects("save", objects)
-        try:
-            json.dumps(dict(extra or {}), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ArgumentTypeError(f"[save] expected extra that JSON can hold but got {extra!r}: {error}") from None
-        if not isinstance(step, int) or step < 0:
-            raise ArgumentError(f"[save] expected a step that is a whole number from 0 on but got {step!r}")
+        _check_description(step, extra)
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._lock():
             self._sweep()
@@ -329,6 +324,15 @@ def _check_objects(op: str, objects: Mapping[str, Any]) -> None:
                 f"[{op}] expected objects with state_dict and load_state_dict but {name!r} is of type "
                 f"{type(value).__name__}; plain values go into extra={{...}}"
             )
+
+
+def _check_description(step: object, extra: Mapping[str, Any] | None) -> None:
+    try:
+        json.dumps(dict(extra or {}), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"[save] expected extra that JSON can hold but got {extra!r}: {error}") from None
+    if not isinstance(step, int) or step < 0:
+        raise ArgumentError(f"[save] expected a step that is a whole number from 0 on but got {step!r}")
 
 
 def _order(path: Path) -> tuple[int, int]:

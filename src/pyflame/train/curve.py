@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
@@ -42,6 +42,51 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+class _Plot:
+    """The area that curves are drawn in, just as large as their points need it."""
+
+    def __init__(self, points: Sequence[tuple[float, float]]) -> None:
+        x0, x1 = min((x for x, _ in points), default=0.0), max((x for x, _ in points), default=1.0)
+        y0, y1 = min((y for _, y in points), default=0.0), max((y for _, y in points), default=1.0)
+        self._x = x0, x1 if x1 > x0 else x0 + 1.0
+        self._y = y0, y1 if y1 > y0 else y0 + (abs(y0) or 1.0) * 0.1
+
+    def at_x(self, x: float) -> float:
+        low, high = self._x
+        return _LEFT + (x - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT)
+
+    def at_y(self, y: float) -> float:
+        low, high = self._y
+        return _HEIGHT - _BOTTOM - (y - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+
+    def axes(self, x_label: str, y_label: str) -> Iterator[str]:
+        for y in ticks(*self._y):
+            at = self.at_y(y)
+            yield f'<path d="M{_LEFT} {at:.1f}H{_WIDTH - _RIGHT}" stroke="#e5e5e5"/>'
+            yield f'<text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{y:.4g}</text>'
+        for x in ticks(*self._x):
+            yield f'<text x="{self.at_x(x):.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{x:.6g}</text>'
+        across, down = html.escape(x_label), html.escape(y_label)
+        yield f'<path d="M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}" fill="none" stroke="#888"/>'
+        yield f'<text x="{(_LEFT + _WIDTH) // 2}" y="{_HEIGHT - 6}" text-anchor="middle">{across}</text>'
+        yield f'<text transform="translate(14 {_HEIGHT // 2}) rotate(-90)" text-anchor="middle">{down}</text>'
+
+    def curve(self, number: int, label: str, points: Sequence[tuple[float, float]]) -> Iterator[str]:
+        """A line, its last point, and its entry in the legend."""
+        colour = _COLOURS[number % len(_COLOURS)]
+        line = " ".join(f"{self.at_x(x):.1f},{self.at_y(y):.1f}" for x, y in points)
+        yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        last = ""
+        if points:
+            x, y = points[-1]
+            last = f" {y:.4g}"
+            yield f'<circle cx="{self.at_x(x):.1f}" cy="{self.at_y(y):.1f}" r="3" fill="{colour}">'
+            yield f"<title>{label}: {y:.6g} at {x:.6g}</title></circle>"
+        top = _TOP + 8 + 18 * number
+        yield f'<rect x="{_WIDTH - 190}" y="{top}" width="12" height="3" fill="{colour}"/>'
+        yield f'<text x="{_WIDTH - 172}" y="{top + 5}">{label}{last}</text>'
+
+
 def svg(series: Series, x_label: str = "step", y_label: str = "loss") -> str:
     """Curves with axes and a legend, as one <svg> element to put into any page.
 
@@ -49,47 +94,10 @@ def svg(series: Series, x_label: str = "step", y_label: str = "loss") -> str:
     True
     """
     drawn = {name: _points(values) for name, values in series.items()}
-    everything = [point for points in drawn.values() for point in points]
-    x0, x1 = min((x for x, _ in everything), default=0.0), max((x for x, _ in everything), default=1.0)
-    y0, y1 = min((y for _, y in everything), default=0.0), max((y for _, y in everything), default=1.0)
-    x1, y1 = (x1 if x1 > x0 else x0 + 1.0), (y1 if y1 > y0 else y0 + (abs(y0) or 1.0) * 0.1)
-
-    def at_x(x: float) -> float:
-        return _LEFT + (x - x0) / (x1 - x0) * (_WIDTH - _LEFT - _RIGHT)
-
-    def at_y(y: float) -> float:
-        return _HEIGHT - _BOTTOM - (y - y0) / (y1 - y0) * (_HEIGHT - _TOP - _BOTTOM)
-
-    parts = []
-    for y in ticks(y0, y1):
-        parts.append(
-            f'<path d="M{_LEFT} {at_y(y):.1f}H{_WIDTH - _RIGHT}" stroke="#e5e5e5"/>'
-            f'<text x="{_LEFT - 8}" y="{at_y(y) + 4:.1f}" text-anchor="end">{y:.4g}</text>'
-        )
-    for x in ticks(x0, x1):
-        parts.append(f'<text x="{at_x(x):.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{x:.6g}</text>')
-    parts.append(f'<path d="M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}" fill="none" stroke="#888"/>')
-    parts.append(
-        f'<text x="{(_LEFT + _WIDTH) // 2}" y="{_HEIGHT - 6}" text-anchor="middle">{html.escape(x_label)}</text>'
-        f'<text transform="translate(14 {_HEIGHT // 2}) rotate(-90)" text-anchor="middle">{html.escape(y_label)}</text>'
-    )
+    plot = _Plot([point for points in drawn.values() for point in points])
+    parts = [*plot.axes(x_label, y_label)]
     for number, (name, points) in enumerate(drawn.items()):
-        colour = _COLOURS[number % len(_COLOURS)]
-        label = html.escape(name)
-        line = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        if points:
-            x, y = points[-1]
-            parts.append(
-                f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{colour}">'
-                f"<title>{label}: {y:.6g} at {x:.6g}</title></circle>"
-            )
-        top = _TOP + 8 + 18 * number
-        last = f" {points[-1][1]:.4g}" if points else ""
-        parts.append(
-            f'<rect x="{_WIDTH - 190}" y="{top}" width="12" height="3" fill="{colour}"/>'
-            f'<text x="{_WIDTH - 172}" y="{top + 5}">{label}{last}</text>'
-        )
+        parts += plot.curve(number, html.escape(name), points)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
         f'height="{_HEIGHT}" role="img" aria-label="{html.escape(y_label)} over {html.escape(x_label)}" '

@@ -100,26 +100,6 @@ class Trainer:
         device: object = None,
         jit: bool = True,
     ) -> None:
-        for name, value in dict(
-            max_epochs=max_epochs,
-            max_steps=max_steps,
-            accumulate=accumulate,
-            eval_every=eval_every,
-            log_every=log_every,
-        ).items():
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ArgumentError(f"[Trainer] expected {name} of at least 1 but got {value!r}")
-        if max_epochs is None and max_steps is None:
-            raise ArgumentError("[Trainer] expected max_epochs or max_steps but got neither; say where the run ends")
-        if schedule not in ("step", "epoch"):
-            raise ArgumentError(f"[Trainer] expected schedule 'step' or 'epoch' but got {schedule!r}")
-        if not isinstance(train_data, Iterable) or isinstance(train_data, Iterator):
-            raise ArgumentTypeError(
-                f"[Trainer] expected train_data that can be iterated again each epoch but got "
-                f"{type(train_data).__name__}; use a DataLoader or a list of batches"
-            )
-        if isinstance(scheduler, ReduceLROnPlateau) and eval_data is None:
-            raise ArgumentError("[Trainer] expected eval_data for ReduceLROnPlateau but got none: it follows its loss")
         self.model = model
         self.optimizer = optimizer
         self.loss_fn = loss_fn
@@ -136,6 +116,7 @@ class Trainer:
         self.unit = unit
         self.count = count
         self.target_key = target_key
+        self._check()
         self.callbacks: list[Callback] = list(callbacks)
         if log is not None:
             self.callbacks.append(JSONLLogger(log))
@@ -165,6 +146,24 @@ class Trainer:
         self._norm: Tensor | None = None
         self._items = 0
         self._since = 0.0
+
+    def _check(self) -> None:
+        """Whether what it was given makes a run."""
+        for name in ("max_epochs", "max_steps", "accumulate", "eval_every", "log_every"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ArgumentError(f"[Trainer] expected {name} of at least 1 but got {value!r}")
+        if self.max_epochs is None and self.max_steps is None:
+            raise ArgumentError("[Trainer] expected max_epochs or max_steps but got neither; say where the run ends")
+        if self.schedule not in ("step", "epoch"):
+            raise ArgumentError(f"[Trainer] expected schedule 'step' or 'epoch' but got {self.schedule!r}")
+        if not isinstance(self.train_data, Iterable) or isinstance(self.train_data, Iterator):
+            raise ArgumentTypeError(
+                f"[Trainer] expected train_data that can be iterated again each epoch but got "
+                f"{type(self.train_data).__name__}; use a DataLoader or a list of batches"
+            )
+        if isinstance(self.scheduler, ReduceLROnPlateau) and self.eval_data is None:
+            raise ArgumentError("[Trainer] expected eval_data for ReduceLROnPlateau but got none: it follows its loss")
 
     # --- what to compute --------------------------------------------------------------------------------------------
 
