@@ -54,8 +54,9 @@ def seen(array: Array, view: str) -> tuple[pf.Tensor, Array]:
     if view == "transposed":
         order = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
         return pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(*order), array
-    if view == "last first":  # the second axis fastest in memory
-        order = (0, *range(2, array.ndim), 1)
+    fastest = {"first last": 0, "last first": 1, "third last": 2}.get(view)
+    if fastest is not None:  # this axis fastest in memory
+        order = (*(a for a in range(array.ndim) if a != fastest), fastest)
         back = np.argsort(order).tolist()
         return pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(*back), array
     if view == "spread":  # every second element along the last axis
@@ -127,14 +128,16 @@ def convolution(
     return build
 
 
-def trained(op: Callable[..., pf.Tensor], x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Build:
+def trained(
+    op: Callable[..., pf.Tensor], x: tuple[int, ...], w: tuple[int, ...], dtype: DType = pf.float32, **options: Any
+) -> Build:
     """Both gradients of a convolution; the CPU's kernels say what they should be, and torch what those should be."""
 
     def build() -> Case:
         def gradients() -> list[pf.Tensor]:
-            a, b = (pf.tensor(numbers(s, pf.float32, n)).requires_grad_() for n, s in ((1, x), (2, w)))
+            a, b = (pf.tensor(numbers(s, dtype, n)).requires_grad_() for n, s in ((1, x), (2, w)))
             out = op(a, b, **options)
-            (out * pf.tensor(numbers(out.shape, pf.float32, 3))).sum().backward()
+            (out * pf.tensor(numbers(out.shape, dtype, 3))).sum().backward()
             return [t.grad for t in (a, b) if t.grad is not None]
 
         return Case(gradients(), [g.numpy() for g in gradients()])

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from tests.gpu.gemm_cases import CASES, Array, Build, convolution, numbers, product, trained
-from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent, wrong_of
+from tests.gpu.conv_cases import tiled
+from tests.gpu.gemm_cases import CASES, Array, Build, check, convolution, numbers, product, trained
+from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent
 from tests.gpu.programs import Program
 
 pytestmark = pytest.mark.gpu
@@ -21,6 +22,11 @@ if absent():
 
 def test_awkward(gpu: Nvidia) -> None:
     assert wrong_of(gpu, CASES) == {}
+
+
+def test_convolutions_on_matrix_tiles(gpu: Nvidia) -> None:
+    builds = {name: build for d in (pf.bfloat16, pf.float16, pf.float64) for name, build in tiled(d).items()}
+    assert wrong_of(gpu, builds) == {}
 
 
 # k in the thousands: an error of one product is the square root of that many roundings.

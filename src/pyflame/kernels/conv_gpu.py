@@ -6,17 +6,24 @@ on the tile; extents and strides are arguments. How k is cut depends on shape an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from pyflame.core.device import Target
+from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import magic
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.conv import ConvShape, merge_axes
+from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     MAX_PARTS,
+    Cut,
     PhaseText,
+    T,
+    best_cuts,
     check_extents,
     choose_cut,
     finish_phase,
@@ -69,6 +76,10 @@ class Convolution:
         return (shape.c if self.channels_last else taps) > pixels
 
     @property
+    def w_along_k(self) -> bool:
+        return self.w[1] != 1
+
+    @property
     def images_last(self) -> bool:
         """Whether images, which are channels where this is a weight's gradient, lie side by side in x."""
         return self.x[0] == 1 and self.shape.n > 1 and self.pixels > 1
@@ -91,6 +102,38 @@ class Convolution:
             w += (shape.taps[a] - 1) * abs(self.w[3 + a])
         return max(x, w) < _LARGEST
 
+    @property
+    def tap_bytes(self) -> int:
+        """Of both of LDS's pf_tap of one k of a step."""
+        return 2 * (4 * (2 + len(self.axes)) if self.small else 16 + 8 * -(-len(self.axes) // 2))
+
+    def x_vector(self, width: int) -> bool:
+        """Whether `width` neighbours of x, along k or across columns, are always a vector of one tap."""
+        shape, spatial = self.shape, [(self.shape.size[a], self.x[3 + a]) for a in self.axes]
+        if self.x_along_k:
+            rest = [(shape.n, self.x[0]), (shape.groups, self.x[1]), *spatial]
+            return self.channels_last and _whole(width, shape.c, rest)
+        return self.images_last and _whole(width, shape.n, [(shape.groups, self.x[1]), (shape.c, self.x[2]), *spatial])
+
+    def w_vector(self, width: int) -> bool:
+        """The same of w, whose taps may lie side by side too."""
+        shape = self.shape
+        groups, along = (shape.groups, self.w[0]), [(e, w) for e, _, w in self.k_axes(self.channels_last) if e > 1]
+        if not self.w_along_k:
+            return _whole(width, shape.o, [groups, *along])
+        together = 1
+        while along and along[-1][1] == together:
+            together *= along.pop()[0]
+        return _whole(width, together, [groups, (shape.o, self.w[1]), *along])
+
+    def k_axes(self, channels_last: bool) -> list[tuple[int, int, int]]:
+        """Extent, step in x and step in w of each axis of k, the slowest first."""
+        shape = self.shape
+        steps = [0 if self.dilated else shape.rhs_dilation[a] * self.x[3 + a] for a in self.axes]
+        taps = [(shape.taps[a], step, self.w[3 + a]) for a, step in zip(self.axes, steps, strict=True)]
+        channels = (shape.c, self.x[2], self.w[2])
+        return [*taps, channels] if channels_last else [channels, *taps]
+
     def args(self, split: int, channels_last: bool) -> tuple[int, ...]:
         """The arguments of every phase that multiplies."""
         shape = self.shape
@@ -98,10 +141,7 @@ class Convolution:
             shape.o, shape.n * self.pixels, self.k, self.pixels, magic(self.pixels), shape.groups, magic(shape.groups),
             split, shape.n * shape.groups, shape.n, magic(shape.n), self.x[0], self.x[1], self.w[0], self.w[1],
         ]  # fmt: skip
-        steps = [0 if self.dilated else shape.rhs_dilation[a] * self.x[3 + a] for a in self.axes]
-        taps = [(shape.taps[a], step, self.w[3 + a]) for a, step in zip(self.axes, steps, strict=True)]
-        channels = (shape.c, self.x[2], self.w[2])
-        for extent, x, w in [*taps, channels] if channels_last else [channels, *taps]:
+        for extent, x, w in self.k_axes(channels_last):
             head += [extent, magic(extent), x, w]
         for a in self.axes:
             head += [
@@ -109,6 +149,11 @@ class Convolution:
                 shape.rhs_dilation[a], self.x[3 + a], shape.lhs_dilation[a], magic(shape.lhs_dilation[a]),
             ]  # fmt: skip
         return tuple(head)
+
+
+def _whole(width: int, extent: int, others: Sequence[tuple[int, int]]) -> bool:
+    """Whether so many neighbours begin at a multiple of `width`, wherever the other axes (extent, stride) are."""
+    return extent % width == 0 and all(stride % width == 0 for n, stride in others if n > 1)
 
 
 def convolution(launch: Launch) -> Convolution:
@@ -135,15 +180,20 @@ def _geometry(attrs: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, 
     return out, stride, pad_lo, lhs_dilation, rhs_dilation
 
 
-def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> GpuSource:
-    """The text and launches of one convolution. It loads single numbers, so it asks for no alignment."""
+def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and launches of one convolution. `aligned` False: for buffers that lie misaligned."""
     made = convolution(launch)
     shape = made.shape
     check_extents("conv", (shape.n * made.pixels, made.k, shape.o, shape.n * shape.groups))
     assert epilogue is not None
     places = shape.n * shape.groups * made.pixels
     if shape.o > FEW or (shape.groups == 1 and shape.o > 1 and made.k > _SHORT and places < _THREADS * target.workers):
-        return _tiles(launch, made, target, epilogue)
+        dtype = launch.operands[0].dtype
+        # Of bytes a thread fetches so many at once, where they do not lie together, that registers do not suffice.
+        matrix = matrix_kind(target, dtype, tf32_allowed()) if dtype.is_float else None
+        if matrix is None:
+            return _tiles(launch, made, target, epilogue)
+        return _matrix_tiles(launch, made, target, epilogue, matrix, aligned)
     check_extents("conv", (places,))
     if made.k <= _SHORT or places >= _THREADS * target.workers:
         return _direct(launch, made, epilogue)
@@ -151,7 +201,15 @@ def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Gp
 
 
 def _source(
-    launch: Launch, made: Convolution, kind: dict[str, int], first: PhaseText, epilogue: Epilogue, parts: int
+    launch: Launch,
+    made: Convolution,
+    kind: dict[str, int],
+    first: PhaseText,
+    epilogue: Epilogue,
+    parts: int,
+    widths: Sequence[int] = (1, 1),
+    types: dict[str, str] | None = None,
+    functions: tuple[str, ...] = (),
 ) -> GpuSource:
     """One launch, or with partial sums two."""
     shape, sums = made.shape, sums_of(launch.operands[0].dtype)
@@ -161,28 +219,63 @@ def _source(
         phases.append(finish_phase(shape.o, made.pixels, entries, parts, sums))
         scratch = parts * entries * shape.o * made.pixels * sums.nbytes
     kind = {**kind, "RANK": len(made.axes), "DILATED": int(made.dilated)}
-    types = {"pos": "int" if made.small else "int64_t"}
-    alignment = [v.dtype.itemsize for v in launch.operands]
-    return gpu_source("conv.hip", launch, kind, types, phases, epilogue, alignment, scratch)
+    types = {"pos": "int" if made.small else "int64_t", **(types or {})}
+    alignment = [width * v.dtype.itemsize for width, v in zip(widths, launch.operands, strict=True)]
+    return gpu_source("conv.hip", launch, kind, types, phases, epilogue, alignment, scratch, functions)
 
 
 def _tiles(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) -> GpuSource:
+    """By pf_tile.h, number by number."""
     shape, sums = made.shape, sums_of(launch.operands[0].dtype)
+    cut = choose_cut(shape.o, shape.n * made.pixels, made.k, shape.groups, sums.nbytes, target.workers)
+    kind = {**cut.tile.defines(), "WIDTH": 1, **_orders(made)}
+    phase = _blocks(launch, made, "tile", cut, cut.tile.lds_bytes(sums.nbytes))
+    return _source(launch, made, kind, phase, epilogue, cut.parts)
+
+
+def _matrix_tiles(
+    launch: Launch, made: Convolution, target: Target, epilogue: Epilogue, matrix: MatrixKind, aligned: bool
+) -> GpuSource:
+    """By pf_mma_loop.h."""
+    shape, x, sums = made.shape, launch.operands[0], sums_of(launch.operands[0].dtype)
+    tiles = matrix_tiles(target, matrix, sums.nbytes, made.tap_bytes)
     columns = shape.n * made.pixels
-    cut = choose_cut(shape.o, columns, made.k, shape.groups, sums.nbytes, target.workers)
-    tile = cut.tile
-    last = made.channels_last
+    cut = best_cuts(tiles, shape.o, columns, made.k, shape.groups, sums.nbytes, target.workers)[0]
+    tile: MatrixTile = cut.tile
+    wide = (tile.widths[made.x_along_k], made.x_vector), (tile.widths[made.w_along_k], made.w_vector)
+    widths = [
+        n if aligned and whole(n) and at % (n * x.dtype.itemsize) == 0 else 1
+        for (n, whole), (_, at) in zip(wide, launch.buffers[:2], strict=True)
+    ]
     kind = {
-        **tile.defines(), "C_LAST": int(last), "X_ALONG_K": int(made.x_along_k), "W_ALONG_K": int(made.w[1] != 1),
+        **tile.defines(), "AS_IS": int(matrix.as_is), **_orders(made), "X_VECTOR": int(widths[0] > 1),
+        "W_VECTOR": int(widths[1] > 1), "O_LAST": int(cut.parts == 1 and _channels_last_result(launch)),
+    }  # fmt: skip
+    types, function = kind_of(x.dtype, matrix)
+    phase = _blocks(launch, made, "mma", cut, tile.lds_bytes(sums.nbytes))
+    return _source(launch, made, kind, phase, epilogue, cut.parts, widths, types, (function,))
+
+
+def _orders(made: Convolution) -> dict[str, int]:
+    return {
+        "C_LAST": int(made.channels_last), "X_ALONG_K": int(made.x_along_k), "W_ALONG_K": int(made.w_along_k),
         "N_LAST": int(made.images_last),
     }  # fmt: skip
-    grid = -(-shape.o // tile.rows) * -(-columns // tile.cols) * shape.groups * cut.parts
-    out = "out" if cut.parts == 1 else partial_out("a0", "a3", sums)
-    body = f"pf_conv_tile<PF_KEY_kind>(b0, b1, {late_args(launch)}, {out});"
-    tap = 4 * (2 + len(made.axes)) if made.small else 16 + 8 * -(-len(made.axes) // 2)
-    lds = tile.lds_bytes(sums.nbytes) + 2 * tile.depth * tap
-    phase = PhaseText(grid, tile.threads, made.args(cut.split, last), body, cut.parts == 1, lds)
-    return _source(launch, made, kind, phase, epilogue, cut.parts)
+
+
+def _channels_last_result(launch: Launch) -> bool:
+    """Whether output channels, axis 2 of (N, G, O, P0, P1, P2), lie side by side where the result is stored."""
+    return any(access.strides[2] == 1 for _, access in launch.kernel.stores)
+
+
+def _blocks(launch: Launch, made: Convolution, way: str, cut: Cut[T], lds: int) -> PhaseText:
+    """A block for each tile of outputs."""
+    shape, tile = made.shape, cut.tile
+    grid = -(-shape.o // tile.rows) * -(-shape.n * made.pixels // tile.cols) * shape.groups * cut.parts
+    out = "out" if cut.parts == 1 else partial_out("a0", "a3", sums_of(launch.operands[0].dtype))
+    body = f"pf_conv_{way}<PF_KEY_kind>(b0, b1, {late_args(launch)}, {out});"
+    args = made.args(cut.split, made.channels_last)
+    return PhaseText(grid, tile.threads, args, body, cut.parts == 1, lds + tile.depth * made.tap_bytes)
 
 
 def _direct(launch: Launch, made: Convolution, epilogue: Epilogue) -> GpuSource:
@@ -218,5 +311,6 @@ kernel(
         # (N, G, O, P0, P1, P2): images and groups are the batch, output channels the rows, pixels the columns
         epilogue=EpilogueSlot(lambda launch: (2, 1), value_type, 0),
         strided=True,
+        unaligned=partial(conv_source, aligned=False),
     )
 )

@@ -57,16 +57,17 @@ template <int AXES> PF_FN void pf_gemm_offsets(const int64_t *axes, int batch, i
 
 /* How the threads of a block share a step of LINES lines out: vectors of WIDTH along k or across lines. */
 template <class K, int LINES, int ALONG_K> struct pf_lines_map {
-  enum { WIDTH = K::WIDTH, DEPTH = K::DEPTH, COUNT = LINES * DEPTH / (K::THREADS * WIDTH) };
+  enum { WIDTH = K::WIDTH, DEPTH = K::DEPTH, COUNT = LINES * DEPTH / (K::THREADS * WIDTH), SAME = ALONG_K ? 1 : COUNT };
   PF_FN int part(int s) { return pf_thread() + s * K::THREADS; }
   PF_FN int has(int) { return 1; }
   PF_FN int line_of(int s) { return ALONG_K ? part(s) / (DEPTH / WIDTH) : part(s) % (LINES / WIDTH) * WIDTH; }
   PF_FN int k_of(int s) { return ALONG_K ? part(s) % (DEPTH / WIDTH) * WIDTH : part(s) / (LINES / WIDTH); }
 };
 
-/* One operand's share of a step, for pf_tile.h. */
-template <class K, int LINES, int ALONG_K, int VECTOR>
-struct pf_lines : pf_strips<K, pf_lines_map<K, LINES, ALONG_K>, ALONG_K, VECTOR> {
+/* One operand's share of a step, for pf_tile.h: `Strips` fetches it. */
+template <class K, int LINES, int ALONG_K, int VECTOR,
+          class Strips = pf_strips<K, pf_lines_map<K, LINES, ALONG_K>, ALONG_K, VECTOR>>
+struct pf_lines : Strips {
   typedef pf_lines_map<K, LINES, ALONG_K> map;
   typedef typename K::sum sum;
   enum { WIDTH = K::WIDTH, GROUP = pf_tile<K>::GROUP, PITCH = LINES + GROUP };

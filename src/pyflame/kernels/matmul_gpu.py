@@ -174,11 +174,10 @@ def _tiles(product: Product) -> GpuSource:
 def _matrix_tiles(product: Product, matrix: MatrixKind) -> GpuSource:
     """By pf_mma_loop.h."""
     cut = product.cuts(matrix)[product.launch.variant]
-    widths = {True: _VECTOR_BYTES // matrix.nbytes, False: 2 if matrix.nbytes == 8 else 4}
     types, function = kind_of(product.launch.operands[0].dtype, matrix)
     lds = cut.tile.lds_bytes(product.sums_bytes)
     kind = {**cut.tile.defines(), "AS_IS": int(matrix.as_is)}
-    return _blocks(product, cut, "mma", kind, widths, lds, types, (function,))
+    return _blocks(product, cut, "mma", kind, cut.tile.widths, lds, types, (function,))
 
 
 def _blocks(

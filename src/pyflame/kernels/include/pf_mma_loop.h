@@ -11,7 +11,7 @@
  * L2 mostly), 32 KB of LDS, and 64 of a lane's registers for sums, 32 for fragments, 16 for what is on its way.
  *
  * Results. A wave writes 16 rows of its sums to LDS and reads them along rows: neighbouring lanes hand over neighbouring
- * columns, whatever the instruction's layout, and the epilogue stands in the code DOWN times, not once for each sum.
+ * columns (or rows, where those lie side by side), whatever the instruction's layout, and the epilogue stands in the code DOWN times, not once for each sum.
  *
  * Another main loop (for instructions that read operands from LDS themselves) is another struct with run and store.
  */
@@ -37,6 +37,7 @@ template <class K, int LINES, int ALONG_K> struct pf_mma_map {
     PARTS = LINES * DEPTH / (WIDTH * ROUNDS),
     TURNS = (PARTS + K::THREADS - 1) / K::THREADS,
     COUNT = TURNS * ROUNDS,
+    SAME = ROUNDS, /* vectors, one after the other, of the same lines */
     WHOLE = PARTS % K::THREADS == 0,
     FAST = DEPTH / WIDTH, /* parts along k */
   };
@@ -46,8 +47,10 @@ template <class K, int LINES, int ALONG_K> struct pf_mma_map {
   PF_FN int k_of(int s) { return part(s) % FAST * WIDTH + s % ROUNDS; }
 };
 
-template <class K, int LINES, int ALONG_K, int VECTOR>
-struct pf_mma_lines : pf_strips<K, pf_mma_map<K, LINES, ALONG_K>, ALONG_K, VECTOR> {
+/* One operand's share of a step: `Strips` fetches it. */
+template <class K, int LINES, int ALONG_K, int VECTOR,
+          class Strips = pf_strips<K, pf_mma_map<K, LINES, ALONG_K>, ALONG_K, VECTOR>>
+struct pf_mma_lines : Strips {
   typedef pf_mma_map<K, LINES, ALONG_K> map;
   typedef typename map::element element;
 
@@ -62,7 +65,7 @@ struct pf_mma_lines : pf_strips<K, pf_mma_map<K, LINES, ALONG_K>, ALONG_K, VECTO
       for (int i = 0; i < map::ROUNDS; i++) {
         pf_piece *at = to + k / CHUNK * pf_mma_chunk<K>::PIECES + pf_mma_place(line + i, piece);
         if constexpr (ALONG_K && K::AS_IS) {
-          *at = this->held[s];
+          *at = this->whole(s);
         } else {
           pf_vector<element, map::WIDTH> row;
           PF_UNROLL
@@ -130,8 +133,9 @@ template <class K> struct pf_mma_loop {
     pf_steps<DEPTH, STEP_PIECES>(lds, in, *this, k, end);
   }
 
-  /* Hand over what lies inside of m x n, for a block whose tile begins at (first, left_most). */
-  template <class Out>
+  /* Hand over what lies inside of m x n, for a block whose tile begins at (first, left_most). Neighbouring lanes have
+   * neighbouring columns, or with ROWS_FIRST rows. */
+  template <int ROWS_FIRST = 0, class Out>
   PF_MEMBER void store(pf_piece *lds, int first, int left_most, int m, int n, const Out &out) const {
     const int lane = pf_lane_of_wave();
     sum *room = (sum *)(lds + wave() * WAVE_PIECES);
@@ -146,7 +150,8 @@ template <class K> struct pf_mma_loop {
       pf_wave_sync();
       PF_UNROLL_FEW
       for (int t = 0; t < PF_MMA_EDGE * WIDE / PF_WAVE; t++) {
-        const int e = t * PF_WAVE + lane, row = e / WIDE, column = e % WIDE;
+        const int e = t * PF_WAVE + lane;
+        const int row = ROWS_FIRST ? e % PF_MMA_EDGE : e / WIDE, column = ROWS_FIRST ? e / PF_MMA_EDGE : e % WIDE;
         const int y = first + top() + i * PF_MMA_EDGE + row, x = left_most + left() + column;
         if (y < m && x < n) out(y, x, room[row * PITCH + column]);
       }
