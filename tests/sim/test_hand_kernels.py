@@ -226,8 +226,7 @@ CONV = Family(
         ),
         **chosen(gemm_cases.CASES, "conv large", "conv dilated input, stride", units=1),
         **chosen(gemm_cases.CASES, "conv", "depthwise", patch="wide"),
-        **chosen(conv_cases.whole(), *conv_cases.whole()),
-        **chosen(conv_cases.whole_large(), *conv_cases.whole_large(), units=1),
+        **chosen(w := conv_cases.whole(), *w), **chosen(w := conv_cases.whole_large(), *w, units=1),
         "gradients": gradients(pf.conv2d, (2, 3, 8, 9), (5, 3, 3, 3), stride=2, padding=1),
         "gradients of 1d": gradients(pf.conv1d, (2, 4, 17), (9, 4, 3), padding=1, dilation=2),
         "gradients of groups": gradients(pf.conv2d, (2, 4, 8, 9), (4, 1, 3, 3), padding=1, groups=4),
@@ -452,8 +451,7 @@ FAMILIES = {
 
 @contextmanager
 def patched(name: str) -> Iterator[None]:
-    """wide: as for tensors of more than 2^31 elements; unclaimed: as for many more places than keys;
-    nchw: convolutions in the memory order they are given."""
+    """wide: as for tensors of more than 2^31 elements; unclaimed: as for many more places than keys."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         if name == "wide":
             for module in (cumulative_gpu, pool_gpu, sort_gpu, scatter_gpu):
