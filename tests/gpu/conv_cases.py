@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyflame.core.dtype import DType, int32
-from tests.gpu.gemm_cases import Build, convolution
+from tests.gpu.gemm_cases import Build, convolution, fused_convolution
 
 CHANNELS, FIRST, SECOND, PLAIN = "third last", "first last", "last first", "plain"
 LAST = (CHANNELS, CHANNELS)  # channels side by side in both operands
@@ -42,6 +42,9 @@ def tiled(dtype: DType) -> dict[str, Build]:
         "turned": convolution((24, 1, 2, 1, 9, 8), (1, 20, 2, 1, 7, 6), dtype=dtype, views=TURNED),
         "turned, odd": convolution((21, 1, 2, 1, 9, 8), (1, 11, 2, 1, 7, 6), dtype=dtype, views=TURNED),
         "turned, padded": convolution((24, 2, 2, 1, 7, 6), (2, 12, 2, 1, 7, 6), pad=pad, dtype=dtype, views=TURNED),
+        "fused": fused_convolution((2, 16, 7, 8), (24, 16, 3, 3), dtype, PLAIN, padding=1),
+        "fused, odd": fused_convolution((2, 5, 7, 6), (17, 5, 3, 3), dtype, PLAIN, padding=1),
+        "fused, misaligned": fused_convolution((2, 16, 7, 8), (24, 16, 3, 3), dtype, "misaligned", padding=1),
         "misaligned": convolution((2, 1, 16, 1, 1, 9), taps[:3] + (1, 1, 3), dtype=dtype, views=("misaligned", PLAIN)),
     }  # fmt: skip
     return {f"{dtype.name} {name}": build for name, build in given.items()}

@@ -11,8 +11,8 @@ import pytest
 
 import pyflame as pf
 from tests.gpu.conv_cases import tiled
-from tests.gpu.gemm_cases import CASES, Array, Build, check, convolution, numbers, product, trained
-from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent
+from tests.gpu.gemm_cases import CASES, Array, Build, convolution, numbers, product, trained
+from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent, wrong_of
 from tests.gpu.programs import Program
 
 pytestmark = pytest.mark.gpu

@@ -95,6 +95,8 @@ def test_convolutions_compute_what_numpy_computes(name: str, monkeypatch: pytest
         assert emulated.wrong(check, reverse=layout == "nhwc") == {}
         texts += "".join(t for t in emulated.texts if "pf_conv_mma" in t)
     assert [f for flag in CONV_FLAGS for n in (0, 1) if (f := f"{flag} = {n}") not in texts] == []
+    stores = [f"O_LAST = {last}, OUT_WIDTH = {width}," for last in (0, 1) for width in (1, 8)]
+    assert [s for s in stores if s not in texts] == []
 
 
 @pytest.mark.parametrize("number", range(8))

@@ -23,11 +23,12 @@ LINES = "-gline-tables-only"
 # Functions of which no instruction tells: they do nothing, are only asked for their type, or fold into their callers.
 SILENT = {
     "attention_mma.hip": {"pf_weight", "begins"},
-    "matmul.hip": {"prepare", "has"},
+    "matmul.hip": {"prepare", "has", "fast", "line_of", "several"},
     "pf_mma_loop.h": {"part", "has", "line_of", "k_of", "wave", "top", "left", "put"},
     "pf_mma_mfma.h": {"clear", "get", "row", "col"},
     "pf_mma_wmma.h": {"clear", "get", "row", "col", "multiply"},
-    "conv.hip": {"line_of", "result"},
+    "pf_strips.h": {"whole"},
+    "conv.hip": {"line_of", "result", "several"},
     "cumulative.hip": {"pf_accumulator"},
     "sort.hip": {"pf_is_float", "key", "pf_add"},
 }
@@ -36,12 +37,12 @@ UNREACHED = {"pf_tile.h": {"const int x = pf_thread() % ACROSS, y = pf_thread() 
 # Compile-time numbers of kernels over matrix tiles.
 MATRIX_NUMBERS = (
     "ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "AXES", "A_ALONG_K", "A_VECTOR", "B_ALONG_K", "B_VECTOR",
-    "AS_IS",
+    "AS_IS", "OUT_WIDTH",
 )  # fmt: skip
 
 MATRIX_CONV_NUMBERS = (
     "ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "RANK", "AS_IS", "C_LAST", "N_LAST", "O_LAST", "X_ALONG_K",
-    "X_VECTOR", "W_ALONG_K", "W_VECTOR", "DILATED",
+    "X_VECTOR", "W_ALONG_K", "W_VECTOR", "DILATED", "OUT_WIDTH",
 )  # fmt: skip
 _FUNCTION = re.compile(r"^(?:template <.*> |  )?PF_(?:FN|MEMBER) .*?(\w+)\(", re.MULTILINE)
 _TEMPLATE = re.compile(r"^template <([^\n]*)>\s+(?:PF_FN \w+|struct) (pf_\w+)", re.MULTILINE)

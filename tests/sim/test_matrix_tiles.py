@@ -91,7 +91,7 @@ def family(target: str) -> Family:
     return Family(
         ("pf_mma_loop.h", "pf_strips.h", HEADERS[target]),
         {**cases, **blocks(target)},
-        {"pf_gemm_mma": {**sizes, "THREADS": waves, "AXES": {0, 1, 3}}},
+        {"pf_gemm_mma": {**sizes, "THREADS": waves, "AXES": {0, 1, 3}, "OUT_WIDTH": {1, 4, 8}}},
         templates=("matmul.hip",),
     )
 
@@ -114,7 +114,9 @@ def convolutions(target: str) -> Family:
             "pf_conv_mma": {
                 **{name: set() for name in ("ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "AS_IS")},
                 "RANK": {1, 2, 3},
-            }
+                "OUT_WIDTH": {1, 2, 4, 8},
+            },
+            "pf_conv_finish": {"THREADS": {256}},
         },
         templates=("conv.hip",),
     )

@@ -19,6 +19,7 @@ from pyflame.kernels.conv import ConvShape, merge_axes
 from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
+    FINISH_BLOCK,
     MAX_PARTS,
     Cut,
     PhaseText,
@@ -56,6 +57,10 @@ class Convolution:
     @property
     def pixels(self) -> int:
         return prod(self.shape.out)
+
+    @property
+    def outputs(self) -> int:
+        return self.shape.n * self.shape.groups * self.shape.o * self.pixels
 
     @property
     def dilated(self) -> bool:
@@ -134,12 +139,13 @@ class Convolution:
         channels = (shape.c, self.x[2], self.w[2])
         return [*taps, channels] if channels_last else [channels, *taps]
 
-    def args(self, split: int, channels_last: bool) -> tuple[int, ...]:
-        """The arguments of every phase that multiplies."""
+    def args(self, split: int, parts: int, channels_last: bool) -> tuple[int, ...]:
+        """The arguments of every phase that multiplies, and of the one that adds parts."""
         shape = self.shape
         head = [
             shape.o, shape.n * self.pixels, self.k, self.pixels, magic(self.pixels), shape.groups, magic(shape.groups),
-            split, shape.n * shape.groups, shape.n, magic(shape.n), self.x[0], self.x[1], self.w[0], self.w[1],
+            split, shape.n * shape.groups, shape.n, magic(shape.n), magic(shape.o), magic(shape.n * self.pixels), parts,
+            self.x[0], self.x[1], self.w[0], self.w[1],
         ]  # fmt: skip
         for extent, x, w in self.k_axes(channels_last):
             head += [extent, magic(extent), x, w]
@@ -204,7 +210,7 @@ def _source(
     launch: Launch,
     made: Convolution,
     kind: dict[str, int],
-    first: PhaseText,
+    phases: Sequence[PhaseText],
     epilogue: Epilogue,
     parts: int,
     widths: Sequence[int] = (1, 1),
@@ -212,12 +218,7 @@ def _source(
     functions: tuple[str, ...] = (),
 ) -> GpuSource:
     """One launch, or with partial sums two."""
-    shape, sums = made.shape, sums_of(launch.operands[0].dtype)
-    phases, scratch = [first], 0
-    if parts > 1:
-        entries = shape.n * shape.groups
-        phases.append(finish_phase(shape.o, made.pixels, entries, parts, sums))
-        scratch = parts * entries * shape.o * made.pixels * sums.nbytes
+    scratch = parts * made.outputs * sums_of(launch.operands[0].dtype).nbytes if parts > 1 else 0
     kind = {**kind, "RANK": len(made.axes), "DILATED": int(made.dilated)}
     types = {"pos": "int" if made.small else "int64_t", **(types or {})}
     alignment = [width * v.dtype.itemsize for width, v in zip(widths, launch.operands, strict=True)]
@@ -229,8 +230,8 @@ def _tiles(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue
     shape, sums = made.shape, sums_of(launch.operands[0].dtype)
     cut = choose_cut(shape.o, shape.n * made.pixels, made.k, shape.groups, sums.nbytes, target.workers)
     kind = {**cut.tile.defines(), "WIDTH": 1, **_orders(made)}
-    phase = _blocks(launch, made, "tile", cut, cut.tile.lds_bytes(sums.nbytes))
-    return _source(launch, made, kind, phase, epilogue, cut.parts)
+    phases = _blocks(launch, made, "tile", cut, cut.tile.lds_bytes(sums.nbytes))
+    return _source(launch, made, kind, phases, epilogue, cut.parts)
 
 
 def _matrix_tiles(
@@ -247,13 +248,15 @@ def _matrix_tiles(
         n if aligned and whole(n) and at % (n * x.dtype.itemsize) == 0 else 1
         for (n, whole), (_, at) in zip(wide, launch.buffers[:2], strict=True)
     ]
+    o_last = cut.parts == 1 and epilogue.along == "i"
     kind = {
         **tile.defines(), "AS_IS": int(matrix.as_is), **_orders(made), "X_VECTOR": int(widths[0] > 1),
-        "W_VECTOR": int(widths[1] > 1), "O_LAST": int(cut.parts == 1 and _channels_last_result(launch)),
+        "W_VECTOR": int(widths[1] > 1), "O_LAST": int(o_last),
+        "OUT_WIDTH": epilogue.width if o_last or (cut.parts == 1 and not made.images_last) else 1,
     }  # fmt: skip
     types, function = kind_of(x.dtype, matrix)
-    phase = _blocks(launch, made, "mma", cut, tile.lds_bytes(sums.nbytes))
-    return _source(launch, made, kind, phase, epilogue, cut.parts, widths, types, (function,))
+    phases = _blocks(launch, made, "mma", cut, tile.lds_bytes(sums.nbytes))
+    return _source(launch, made, kind, phases, epilogue, cut.parts, widths, types, (function,))
 
 
 def _orders(made: Convolution) -> dict[str, int]:
@@ -263,19 +266,19 @@ def _orders(made: Convolution) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _channels_last_result(launch: Launch) -> bool:
-    """Whether output channels, axis 2 of (N, G, O, P0, P1, P2), lie side by side where the result is stored."""
-    return any(access.strides[2] == 1 for _, access in launch.kernel.stores)
-
-
-def _blocks(launch: Launch, made: Convolution, way: str, cut: Cut[T], lds: int) -> PhaseText:
-    """A block for each tile of outputs."""
-    shape, tile = made.shape, cut.tile
+def _blocks(launch: Launch, made: Convolution, way: str, cut: Cut[T], lds: int) -> list[PhaseText]:
+    """A block for each tile of outputs; then a thread for each output, where k is cut into parts."""
+    shape, tile, sums = made.shape, cut.tile, sums_of(launch.operands[0].dtype).sum
     grid = -(-shape.o // tile.rows) * -(-shape.n * made.pixels // tile.cols) * shape.groups * cut.parts
-    out = "out" if cut.parts == 1 else partial_out("a0", "a3", sums_of(launch.operands[0].dtype))
-    body = f"pf_conv_{way}<PF_KEY_kind>(b0, b1, {late_args(launch)}, {out});"
-    args = made.args(cut.split, made.channels_last)
-    return PhaseText(grid, tile.threads, args, body, cut.parts == 1, lds + tile.depth * made.tap_bytes)
+    whole, given = cut.parts == 1, late_args(launch)
+    out = "out" if whole else f"pf_conv_parts<{sums}>{{({sums} *)scratch}}"
+    args = made.args(cut.split, cut.parts, made.channels_last)
+    body = f"pf_conv_{way}<PF_KEY_kind>(b0, b1, {given}, {out});"
+    phase = PhaseText(grid, tile.threads, args, body, whole, lds + tile.depth * made.tap_bytes)
+    if whole:
+        return [phase]
+    add = f"pf_conv_finish<PF_KEY_kind, {FINISH_BLOCK}>(scratch, {given}, out);"
+    return [phase, PhaseText(-(-made.outputs // FINISH_BLOCK), FINISH_BLOCK, args, add, stores=True)]
 
 
 def _direct(launch: Launch, made: Convolution, epilogue: Epilogue) -> GpuSource:
@@ -283,8 +286,8 @@ def _direct(launch: Launch, made: Convolution, epilogue: Epilogue) -> GpuSource:
     kind = {"C_LAST": 0, "FEW": shape.o, "THREADS": _THREADS, "G_LAST": int(made.groups_last)}
     grid = -(-shape.n * shape.groups * made.pixels // _THREADS)
     body = f"pf_conv_direct<PF_KEY_kind>(b0, b1, {late_args(launch)}, out);"
-    phase = PhaseText(grid, _THREADS, made.args(made.k, channels_last=False), body, stores=True)
-    return _source(launch, made, kind, phase, epilogue, 1)
+    phase = PhaseText(grid, _THREADS, made.args(made.k, 1, channels_last=False), body, stores=True)
+    return _source(launch, made, kind, [phase], epilogue, 1)
 
 
 def _dot(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) -> GpuSource:
@@ -297,8 +300,10 @@ def _dot(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) 
     out = "out" if parts == 1 else partial_out("a0", "a3", sums)
     body = f"pf_conv_dot<PF_KEY_kind>(b0, b1, {late_args(launch)}, {out});"
     lds = _THREADS // target.wave_size * shape.o * sums.nbytes
-    phase = PhaseText(places * parts, _THREADS, made.args(split, last), body, parts == 1, lds)
-    return _source(launch, made, kind, phase, epilogue, parts)
+    phases = [PhaseText(places * parts, _THREADS, made.args(split, parts, last), body, parts == 1, lds)]
+    if parts > 1:
+        phases.append(finish_phase(shape.o, made.pixels, shape.n * shape.groups, parts, sums))
+    return _source(launch, made, kind, phases, epilogue, parts)
 
 
 kernel(

@@ -176,7 +176,9 @@ def _matrix_tiles(product: Product, matrix: MatrixKind) -> GpuSource:
     cut = product.cuts(matrix)[product.launch.variant]
     types, function = kind_of(product.launch.operands[0].dtype, matrix)
     lds = cut.tile.lds_bytes(product.sums_bytes)
-    kind = {**cut.tile.defines(), "AS_IS": int(matrix.as_is)}
+    after = product.epilogue
+    width = after.width if cut.parts == 1 and after.along == "j" else 1
+    kind = {**cut.tile.defines(), "AS_IS": int(matrix.as_is), "OUT_WIDTH": width}
     return _blocks(product, cut, "mma", kind, cut.tile.widths, lds, types, (function,))
 
 

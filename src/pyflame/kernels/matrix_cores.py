@@ -113,8 +113,7 @@ class MatrixTile:
     def lds_bytes(self, sum_bytes: int) -> int:
         """As pf_mma_loop's LDS_PIECES: two steps of both operands, or 16 rows of results for each wave."""
         steps = 2 * self.chunks * (self.rows + self.cols + (self.chunks > 1)) * _CHUNK_BYTES
-        pitch = self.cols // self.waves_across + (0 if sum_bytes == 8 else 4)
-        return max(steps, _EDGE * pitch * sum_bytes * self.waves_down * self.waves_across)
+        return max(steps, self.cols * (_EDGE * sum_bytes + _PIECE_BYTES) * self.waves_down)
 
     def defines(self) -> dict[str, int]:
         return {

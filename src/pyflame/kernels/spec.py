@@ -12,10 +12,16 @@ from pyflame.ir.node import Node
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Generated text of the elementwise ops that follow a kernel, and the arguments it reads."""
+    """Generated text of the elementwise ops that follow a kernel, and the arguments it reads.
+
+    GPUs: it takes `width` neighbours at once `along` i or j, and then asks for an alignment of the launch's buffers.
+    """
 
     text: str
     args: tuple[int, ...]
+    width: int = 1
+    along: str = ""
+    alignment: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from pyflame.kernels.gpu_source import GpuFunctions
 from pyflame.kernels.spec import Epilogue
 
 FINISH_BLOCK = 256
-MAX_PARTS = 32
+MAX_PARTS = 32  # of kernels whose blocks have a few results each
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # that k may be cut into for tiles
 _LARGEST = 1 << 31  # extents are ints in the kernels
 BUSY = 512  # threads with which a compute unit reaches its pace
 _LAUNCH = 4000  # clocks that one more launch costs
@@ -135,8 +136,8 @@ def best_cuts(
     for tile in tiles:
         blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch
         # Where there are blocks for all, cutting k only adds work.
-        most = min(MAX_PARTS, 8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers else 1
-        splits = [round_up(-(-k // parts), tile.depth) for parts in (1, 2, 4, 8, 16, 32) if parts <= max(1, most)]
+        most = min(8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers else 1
+        splits = [round_up(-(-k // parts), tile.depth) for parts in _PARTS if parts <= max(1, most)]
         cuts = [Cut(tile, -(-k // split), split) for split in splits]
         timed = [(_clocks(cut, blocks * cut.parts, m * n * batch * nbytes, workers), cut) for cut in cuts]
         found.append(min(timed, key=lambda t: t[0]))
@@ -215,13 +216,15 @@ def gpu_source(
         f"  PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, {sums.sum} sum) const {{",
         f"    PF_KEY_epilogue({', '.join([*buffers, 'uni', *own, 'batch', 'i', 'j'])}, ({sums.value})sum);",
         "  }",
+        *_several(epilogue, sums, [*buffers, "uni", *own]),
         "};",
     ]
     inputs = len(launch.operands)
+    asked = epilogue.alignment if kind.get("OUT_WIDTH", 1) > 1 else (1,) * count
     functions = GpuFunctions(
         file,
         [*(f"const {storage(v.dtype)}" for v in launch.operands), *["char"] * (count - inputs)],
-        [*alignment, *[1] * (count - inputs)],
+        [max(pair) for pair in zip([*alignment, *[1] * (count - inputs)], asked, strict=True)],
     )
     for number, phase in enumerate(phases):
         args, body = phase.args, phase.body
@@ -232,6 +235,15 @@ def gpu_source(
         functions.add(f"_{number}", phase.grid, phase.block, args, body, phase.lds_bytes)
     made = functions.source(scratch_bytes)
     return replace(made, text="\n".join(lines) + "\n" + made.text)
+
+
+def _several(epilogue: Epilogue, sums: Sums, given: Sequence[str]) -> list[str]:
+    """The member that takes several results at once."""
+    if epilogue.width == 1:
+        return []
+    head = f"  PF_MEMBER void several(int64_t batch, int64_t i, int64_t j, const {sums.sum} *sums) const {{"
+    call = f"    PF_KEY_epilogues({', '.join([*given, 'batch', 'i', 'j'])}, (const {sums.value} *)sums);"
+    return [head, call, "  }"]
 
 
 def late_args(launch: Launch) -> str:

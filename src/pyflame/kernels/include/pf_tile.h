@@ -177,15 +177,21 @@ template <class S> struct pf_partial {
 
 enum { PF_FINISH_OUTPUTS, PF_FINISH_PARTS, PF_FINISH_M, PF_FINISH_M_MAGIC, PF_FINISH_N, PF_FINISH_N_MAGIC };
 
-/* One thread per output adds its parts in order: what comes out does not depend on how the blocks ran. */
+/* Of the parts of one output, which lie `outputs` apart, in order: what comes out does not depend on how blocks ran. */
+template <class S> PF_FN S pf_sum_parts(const S *partial, int64_t outputs, int parts) {
+  S sum = partial[0];
+  PF_UNROLL_FEW
+  for (int part = 1; part < parts; part++) sum += partial[part * outputs];
+  return sum;
+}
+
+/* One thread per output. */
 template <class S, int THREADS, class Out>
 PF_FN void pf_finish(const char *scratch, const int64_t *arg, const Out &out) {
   const int64_t outputs = arg[PF_FINISH_OUTPUTS];
   const int at = pf_block() * THREADS + pf_thread();
   if (at >= outputs) return;
-  const S *partial = (const S *)scratch + at;
-  S sum = partial[0];
-  for (int64_t part = 1; part < arg[PF_FINISH_PARTS]; part++) sum += partial[part * outputs];
+  const S sum = pf_sum_parts((const S *)scratch + at, outputs, (int)arg[PF_FINISH_PARTS]);
   const int row = pf_divide(at, arg[PF_FINISH_N_MAGIC]), batch = pf_divide(row, arg[PF_FINISH_M_MAGIC]);
   out(batch, row - batch * (int)arg[PF_FINISH_M], at - row * (int)arg[PF_FINISH_N], sum);
 }
