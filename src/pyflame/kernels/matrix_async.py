@@ -67,7 +67,7 @@ _SYNC = (
 # Hopper's, and the others beside them. A warpgroup is four waves, of 16 rows each.
 _WGMMA = (
     (256, 128, 16, 1, 1, 2, 4, 1), (128, 256, 8, 1, 1, 2, 4, 1), (128, 128, 8, 1, 1, 2, 3, 1),
-    (64, 128, 4, 1, 1, 2, 8, 1), (128, 64, 8, 1, 1, 2, 6, 2), (64, 64, 4, 1, 1, 2, 8, 2),
+    (64, 128, 4, 1, 2, 4, 4, 1), (128, 64, 8, 1, 2, 4, 4, 2), (64, 64, 4, 1, 2, 4, 6, 2),
 )  # fmt: skip
 _BESIDE_WGMMA = ((32, 64, 1, 2, 4, 8, 4, 2), *_SYNC[2:])
 _SYNC_EFFICIENCY, _WGMMA_EFFICIENCY = 1.2, 3.0  # beside that of pf_mma_loop.h

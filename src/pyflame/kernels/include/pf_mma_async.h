@@ -89,7 +89,7 @@ template <class K, int LINES, int ALONG_K> struct pf_panels {
   }
 };
 
-/* The pieces of one operand that a thread copies. Lines beyond the last repeat the last ones; beyond k there are zeros. */
+/* The pieces of one operand that a thread copies; zeros beyond its lines and beyond k. */
 template <class K, int LINES, int ALONG_K> struct pf_async_lines : pf_panels<K, LINES, ALONG_K> {
   typedef pf_panels<K, LINES, ALONG_K> panels;
   typedef typename K::stored stored;
@@ -99,13 +99,15 @@ template <class K, int LINES, int ALONG_K> struct pf_async_lines : pf_panels<K, 
   };
   const stored *at[COUNT];
   int64_t step;
+  uint32_t has; /* a bit for each piece that begins inside of the lines */
 
   PF_FN int number(int s) { return pf_thread() + s * K::THREADS; }
   PF_MEMBER void begin(const stored *base, int first, int lines, int64_t line_stride, int64_t k_stride, int k) {
-    step = panels::DEPTH * k_stride;
+    step = panels::DEPTH * k_stride, has = 0;
     PF_UNROLL
     for (int s = 0; s < COUNT; s++) {
-      const int line = pf_least(first + panels::line_of(number(s)), lines - (ALONG_K ? 1 : (int)panels::EACH));
+      const int line = first + panels::line_of(number(s));
+      has |= (uint32_t)(line < lines) << s;
       at[s] = base + line * line_stride + (k + panels::k_of(number(s))) * k_stride;
     }
   }
@@ -115,7 +117,7 @@ template <class K, int LINES, int ALONG_K> struct pf_async_lines : pf_panels<K, 
     for (int s = 0; s < COUNT; s++) {
       /* THREADS are a multiple of 64 pieces, after which the order repeats itself. */
       pf_piece *there = to + panels::place(pf_thread()) + s * K::THREADS;
-      if (WHOLE || number(s) < panels::PARTS) pf_copy_async(there, at[s], panels::k_of(number(s)) < rest);
+      if (WHOLE || number(s) < panels::PARTS) pf_copy_async(there, at[s], (has >> s & 1) && panels::k_of(number(s)) < rest);
       at[s] += step;
     }
   }

@@ -13,15 +13,17 @@ template <class K> struct pf_panels_sync {
   int top, left, layer;
   PF_MEMBER void begin(int row, int column, int of) { top = row, left = column, layer = of; }
 
-  /* Half q of a chunk of 16 lines; lines that lie across are turned as they are read. */
-  template <int LINES, int ALONG_K>
+  /* Half q of a chunk of 16 lines; lines that lie across are turned as they are read. An instruction gives four neighbouring
+   * registers, which mma.sync takes together of the left operand, and two by two of the right one: LEFT. */
+  template <int LINES, int ALONG_K, int LEFT>
   PF_FN void load(typename mma::left &to, const pf_piece *of, int line, int chunk, int q) {
     typedef pf_panels<K, LINES, ALONG_K> panels;
-    const int lane = pf_lane_of_wave(), row = lane % 8, first = line + lane / 8 % 2 * 8;
-    const int k = (chunk * 4 + q * 2 + lane / 16) * (int)panels::EACH;
+    const int lane = pf_lane_of_wave(), row = lane % 8, low = lane / 8 % 2, high = lane / 16;
+    const int first = line + (LEFT ? low : high) * 8, k = (chunk * 4 + q * 2 + (LEFT ? high : low)) * (int)panels::EACH;
     const int number = ALONG_K ? panels::piece(first + row, k) : panels::piece(first, k + row);
     const uint32_t at = pf_lds_address(of + panels::place(number));
-    uint32_t &x = to.at[0].at[2 * q], &y = to.at[1].at[2 * q], &z = to.at[0].at[2 * q + 1], &w = to.at[1].at[2 * q + 1];
+    uint32_t &x = to.at[0].at[2 * q], &y = to.at[LEFT].at[2 * q + !LEFT], &z = to.at[!LEFT].at[2 * q + LEFT],
+             &w = to.at[1].at[2 * q + 1];
     if (ALONG_K)
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                    : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
@@ -37,9 +39,9 @@ template <class K> struct pf_panels_sync {
     const pf_piece *b = step + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS;
     const int chunk = turn / 2 * K::WAVES_DEEP + layer, q = turn % 2;
     PF_UNROLL
-    for (int j = 0; j < ACROSS; j++) load<K::COLS, K::B_ALONG_K>(columns[j], b, left + j * PF_MMA_EDGE, chunk, q);
+    for (int j = 0; j < ACROSS; j++) load<K::COLS, K::B_ALONG_K, 0>(columns[j], b, left + j * PF_MMA_EDGE, chunk, q);
     PF_UNROLL
-    for (int i = 0; i < DOWN; i++) load<K::ROWS, K::A_ALONG_K>(rows[i], step, top + i * PF_MMA_EDGE, chunk, q);
+    for (int i = 0; i < DOWN; i++) load<K::ROWS, K::A_ALONG_K, 1>(rows[i], step, top + i * PF_MMA_EDGE, chunk, q);
   }
   /* While one half of a chunk is multiplied the other one comes. */
   template <int DOWN, int ACROSS>
