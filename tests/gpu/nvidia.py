@@ -76,11 +76,14 @@ class Prepared:
         kernel_args = call.placed(int(self.memory))
         places = np.arange(len(kernel_args), dtype=np.uint64) * np.uint64(8) + np.uint64(kernel_args.ctypes.data)
         # The driver reads each word through its own pointer. Both arrays must outlive the launch.
-        return function, call.grid, call.block, int(places.ctypes.data), places, kernel_args
+        if call.dynamic_lds:
+            kind = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            done(driver.cuFuncSetAttribute(function, kind, call.dynamic_lds))
+        return function, call.grid, call.block, call.dynamic_lds, int(places.ctypes.data), places, kernel_args
 
     def launch(self) -> None:
-        for function, grid, block, parameters, *_ in self._calls:
-            done(driver.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, 0, 0, parameters, 0))
+        for function, grid, block, lds, parameters, *_ in self._calls:
+            done(driver.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, lds, 0, parameters, 0))
 
     def image(self) -> np.ndarray[Any, Any]:
         """The memory as it is now. Waits for the launches."""
@@ -112,9 +115,12 @@ class Nvidia:
         minor = self.attribute(attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
         units = self.attribute(attributes.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         self.name = done(driver.cuDeviceGetName(256, self.device)).split(b"\0")[0].decode()
-        self.target = replace(TARGETS["sm_90"], workers=units)
+        hopper = (major, minor) == (9, 0)
+        lds = self.attribute(attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+        core = TARGETS["sm_90"].matrix_core if hopper else "mma"
+        self.target = replace(TARGETS["sm_90"], workers=units, lds_bytes=lds, matrix_core=core)
         self.options = [
-            f"--gpu-architecture=sm_{major}{minor}".encode(),
+            f"--gpu-architecture=sm_{major}{minor}{'a' if hopper else ''}".encode(),
             b"--std=c++17",
             f"-DPF_WAVE={self.target.wave_size}".encode(),
             f"--include-path={include_dir()}".encode(),

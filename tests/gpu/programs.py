@@ -51,6 +51,7 @@ class Call:
     block: int
     kernel_args: np.ndarray[Any, Any]
     addresses: int
+    dynamic_lds: int = 0
 
     def placed(self, base: int) -> np.ndarray[Any, Any]:
         """The kernel arguments for an image at this address."""
@@ -129,9 +130,8 @@ class Program:
             self.sources.append(source)
             for phase in source.phases:
                 kernel_args = np.array([*addresses, *phase.args], np.int64)
-                self.calls.append(
-                    Call(symbol(source.text) + phase.suffix, phase.grid, phase.block, kernel_args, len(addresses))
-                )
+                name = symbol(source.text) + phase.suffix
+                self.calls.append(Call(name, phase.grid, phase.block, kernel_args, len(addresses), phase.dynamic_lds))
 
     def _fill(self, graph: PendingGraph) -> None:
         self.image = np.full(self._size, FILL, np.uint8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ VIEWS = (("plain", "transposed"), ("transposed", "plain"), ("plain", "plain"), (
 
 
 def forced(patch: pytest.MonkeyPatch, number: int) -> None:
-    """Let every product and convolution take this block, or the last there is."""
+    """Let every product and convolution take this block of pf_mma_loop.h, or the last there is."""
 
     def only(*given: Any) -> tuple[MatrixTile, ...]:
         tiles = matrix_tiles(*given)
@@ -46,6 +47,7 @@ def forced(patch: pytest.MonkeyPatch, number: int) -> None:
 
     for module in (matmul_gpu, conv_gpu):
         patch.setattr(module, "matrix_tiles", only)
+    patch.setattr(matmul_gpu, "async_tiles", lambda *given: ())
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -184,18 +186,26 @@ def matrix_instructions(text: str, target: Target) -> int:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_nvcc_takes_the_text(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyflame.kernels.matmul_gpu.tf32_allowed", lambda: True)
+    monkeypatch.setattr(matmul_gpu, "async_tiles", lambda *given: ())
     texts = {s.text for program in largest(TARGETS["sm_90"]) for s in program.sources}
     assert {kind.name for kind in MATRIX_KINDS["mma"].values()} <= {
         w for t in texts for w in t.replace(" mma;", "").split() if w.startswith("pf_mma_")
     }
-    file = tmp_path / "kernels.cu"
+    nvcc(texts, arch, tmp_path)
+
+
+def nvcc(texts: Iterable[str], arch: str, folder: Path) -> str:
+    """What NVIDIA's compiler tells of these texts, which it must take."""
+    file = folder / "kernels.cu"
     file.write_text(PREFIX + "\n".join(map(named, sorted(texts))))
     folders = [f"-I{include_dir()}", f"-I{include_dir().parent}"]
-    options = [f"-arch={arch}", "-std=c++17", "-DPF_WAVE=32", "-Xptxas=-v", "-cubin", "-o", str(tmp_path / "kernels")]
-    done = subprocess.run(["nvcc", *options, *folders, str(file)], capture_output=True, text=True, check=False)
+    options = ["-gencode", f"arch=compute_{arch[3:]},code={arch}", "-std=c++17", "-DPF_WAVE=32", "-Xptxas=-v", "-cubin"]
+    command = ["nvcc", *options, "-o", str(folder / "kernels"), *folders, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
     assert spills and max(spills) <= 16, "ptxas may give up a few registers for another wave, no more"
+    return done.stderr
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

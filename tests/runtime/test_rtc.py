@@ -79,7 +79,7 @@ def test_nvrtc(tmp_path: Path) -> None:
     assert compiler.build("text", TARGETS["sm_90"])[::-1] == b'#line 1 "kernels"\n#include "pf_gpu.h"\ntext'
     assert compiler.build("text", TARGETS["sm_90"])[::-1] == b'#line 1 "kernels"\n#include "pf_gpu.h"\ntext'
     assert len(fake.sources) == 1 and not fake.alive
-    assert {b"--gpu-architecture=sm_90", b"--std=c++17", b"-DPF_WAVE=32"} <= set(fake.options)
+    assert {b"--gpu-architecture=sm_90a", b"--std=c++17", b"-DPF_WAVE=32"} <= set(fake.options)
     assert compiler.version == "NVRTC 13.1"
 
 

@@ -111,7 +111,7 @@ class Target:
     workers: int = 1  # CPU threads, or compute units
     wave_size: int = 1
     lds_bytes: int = 0
-    matrix_core: str = ""  # "", "mfma", "wmma", "mma", "amx"
+    matrix_core: str = ""  # "", "mfma", "wmma", "mma", "wgmma" (with mma, and clusters of blocks), "amx"
     fp8: str = ""  # "", "fnuz" or "ocp"
 
     @property

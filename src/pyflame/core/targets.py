@@ -25,6 +25,6 @@ TARGETS: dict[str, Target] = {
         _gfx("gfx1151", 32, 20, "wmma"),
         _gfx("gfx1200", 32, 16, "wmma", "ocp"),
         _gfx("gfx1201", 32, 32, "wmma", "ocp"),
-        Target("sm_90", "cuda", (), 132, 32, 227 * KIB, "mma", "ocp"),
+        Target("sm_90", "cuda", (), 132, 32, 227 * KIB, "wgmma", "ocp"),
     )
 }

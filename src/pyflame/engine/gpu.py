@@ -95,8 +95,7 @@ class GpuRunner:
                 assert phase is not None, "a text has phases"
                 symbol = next(symbols)
                 function = symbol.named(f"{launches[work.launch].name} ({symbol.name})")  # as `explain` names it
-                # LDS is declared in the text: there is nothing to ask for at the launch
-                yield function, (phase.grid, 1, 1), (phase.block, 1, 1), 0, start
+                yield function, (phase.grid, 1, 1), (phase.block, 1, 1), phase.dynamic_lds, start
 
     def _loaded(self, kernels: Sequence[CompiledKernel]) -> dict[tuple[bytes, str], Program]:
         """The functions of code objects, by code and name."""

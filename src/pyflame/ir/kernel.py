@@ -114,6 +114,7 @@ class GpuPhase:
     block: int
     args: tuple[int, ...]
     lds_bytes: int = 0  # declared in the text: nothing to ask for at the launch
+    dynamic_lds: int = 0  # asked for at the launch
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,17 @@ class GpuFunctions:
     bodies: dict[str, tuple[str, str]] = field(default_factory=dict)  # by suffix: the head and the body of a function
     phases: list[GpuPhase] = field(default_factory=list)
 
-    def add(self, suffix: str, grid: int, block: int, args: Sequence[int], body: str, lds_bytes: int = 0) -> None:
+    def add(
+        self,
+        suffix: str,
+        grid: int,
+        block: int,
+        args: Sequence[int],
+        body: str,
+        lds_bytes: int = 0,
+        dynamic_lds: int = 0,
+        cluster: int = 1,
+    ) -> None:
         """A launch of a function of this body, which reads its arguments from `arg`. Nothing to do: no launch."""
         if grid * block >= MAX_THREADS:
             raise CompileError(
@@ -67,10 +77,11 @@ class GpuFunctions:
         params += [f"int64_t a{n}" for n in range(len(args))]
         names = ", ".join(f"a{n}" for n in range(len(args)))
         using = "".join(f"  using namespace {space};\n" for space in self.spaces)
-        head = f"PF_GLOBAL({block}) PF_KEY{suffix}({', '.join(params)}) {{\n{using}  const int64_t arg[] = {{{names}}};"
+        bounds = f"PF_GLOBAL({block})" + (f" PF_CLUSTER({cluster})" if cluster > 1 else "")
+        head = f"{bounds} PF_KEY{suffix}({', '.join(params)}) {{\n{using}  const int64_t arg[] = {{{names}}};"
         text = (head, body)
         assert self.bodies.setdefault(suffix, text) == text, "one function for each suffix"
-        self.phases.append(GpuPhase(suffix, grid, block, tuple(args), lds_bytes))
+        self.phases.append(GpuPhase(suffix, grid, block, tuple(args), lds_bytes, dynamic_lds))
 
     def source(self, scratch_bytes: int = 0) -> GpuSource:
         functions = [f"{head}\n  {body}\n}}" for head, body in self.bodies.values()]

@@ -4,7 +4,8 @@
  *
  * 2*M*N*K flops. Four ways, each reading operands of any strides where they lie:
  *
- *   mma      pf_mma_loop.h, matrix tiles: 16-bit floats and bytes, and what else a target has instructions for.
+ *   mma      pf_mma_loop.h, matrix tiles: 16-bit floats and bytes, and what else a target has instructions for. A fifth
+ *            way of NVIDIA's own is in matmul_async.hip.
  *   tile     pf_tile.h, single numbers: all else.
  *   dots     up to eight rows (or columns), the other operand contiguous along k: lanes run along a line of it and
  *            meet by shuffles. The matrix is read once, 16 bytes per lane, and that is all that takes time.
@@ -142,12 +143,12 @@ template <class K> struct pf_gemm_place {
   int m, n, first, left, from, to, entry;
   int64_t a_offset, b_offset;
 
-  PF_MEMBER void find(const int64_t *arg) {
+  PF_MEMBER void find(const int64_t *arg, int block) {
     m = (int)arg[PF_GEMM_M], n = (int)arg[PF_GEMM_N];
     const int split = (int)arg[PF_GEMM_SPLIT], batches = (int)arg[PF_GEMM_BATCHES];
     const int down = (m + K::ROWS - 1) / K::ROWS, across = (n + K::COLS - 1) / K::COLS;
-    entry = pf_block() / (down * across);
-    const int tile = pf_block() - entry * (down * across), part = entry / batches;
+    entry = block / (down * across);
+    const int tile = block - entry * (down * across), part = entry / batches;
     const int strip = tile / (PF_GEMM_SWIZZLE * across), top = strip * PF_GEMM_SWIZZLE;
     const int rows = pf_least(PF_GEMM_SWIZZLE, down - top), within = tile - top * across, column = within / rows;
     first = (top + within - column * rows) * K::ROWS, left = column * K::COLS;
@@ -164,7 +165,7 @@ template <class K> struct pf_gemm_place {
 template <class K, class Out>
 PF_FN void pf_gemm_tile(const typename K::stored *a, const typename K::stored *b, const int64_t *arg, const Out &out) {
   pf_gemm_place<K> place;
-  place.find(arg);
+  place.find(arg, pf_block());
   pf_gemm_in<K> in;
   place.begin(in, a, b, arg);
   pf_tile<K> sums;
@@ -185,7 +186,7 @@ PF_FN void pf_gemm_mma(const typename K::stored *a, const typename K::stored *b,
   typedef pf_mma_loop<K> loop;
   PF_SHARED pf_piece lds[loop::LDS_PIECES];
   pf_gemm_place<K> place;
-  place.find(arg);
+  place.find(arg, pf_block());
   pf_mma_in<K> in;
   place.begin(in, a, b, arg);
   loop sums;

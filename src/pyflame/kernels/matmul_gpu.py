@@ -15,6 +15,7 @@ from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import power
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.contraction import matmul_layout, matmul_rows
+from pyflame.kernels.matrix_async import AsyncTile, async_tiles
 from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
@@ -92,15 +93,23 @@ class Product:
     def few(self) -> bool:
         """Whether there are so few rows or columns that the other operand is read once, in place."""
         m, n = self.a.lines, self.b.lines
-        return min(m, n) <= FEW and max(m, n) * self.a.k >= 1024
+        return min(m, n) <= (1 if self.async_tiles else FEW) and max(m, n) * self.a.k >= 1024
 
     @property
     def matrix_kind(self) -> MatrixKind | None:
         return matrix_kind(self.target, self.launch.operands[0].dtype, tf32_allowed())
 
+    @property
+    def async_tiles(self) -> tuple[MatrixTile, ...]:
+        """Blocks whose operands are copied as they lie."""
+        kind, width = self.matrix_kind, _VECTOR_BYTES // self.a.itemsize
+        if kind is None or not all(m.vector(width, m.along_k) for m in (self.a, self.b)):
+            return ()
+        return async_tiles(self.target, kind, self.sums_bytes)
+
     def cuts(self, kind: MatrixKind) -> tuple[Cut[MatrixTile], ...]:
         """Blocks of matrix tiles and cuts of k, the fastest first, as far as one can tell."""
-        tiles = matrix_tiles(self.target, kind, self.sums_bytes)
+        tiles = self.async_tiles or matrix_tiles(self.target, kind, self.sums_bytes)
         m, n, batch = self.a.lines, self.b.lines, prod(self.batch)
         return best_cuts(tiles, m, n, self.a.k, batch, self.sums_bytes, self.target.workers)
 
@@ -148,6 +157,7 @@ def _source(
     parts: int,
     types: dict[str, str] | None = None,
     functions: tuple[str, ...] = (),
+    file: str = "matmul.hip",
 ) -> GpuSource:
     """One launch, or with partial sums two."""
     m, n, batch = product.a.lines, product.b.lines, prod(product.batch)
@@ -157,9 +167,7 @@ def _source(
         scratch = parts * batch * m * n * product.sums_bytes
     kind = {**kind, "AXES": len(product.batch)}
     places = [alignment[0], alignment[1]]
-    return gpu_source(
-        "matmul.hip", product.launch, kind, types or {}, phases, product.epilogue, places, scratch, functions
-    )
+    return gpu_source(file, product.launch, kind, types or {}, phases, product.epilogue, places, scratch, functions)
 
 
 def _tiles(product: Product) -> GpuSource:
@@ -173,13 +181,13 @@ def _tiles(product: Product) -> GpuSource:
 
 def _matrix_tiles(product: Product, matrix: MatrixKind) -> GpuSource:
     """By pf_mma_loop.h."""
-    cut = product.cuts(matrix)[product.launch.variant]
+    cut = product.cuts(matrix)[product.launch.variant if product.a.aligned else 0]
     types, function = kind_of(product.launch.operands[0].dtype, matrix)
-    lds = cut.tile.lds_bytes(product.sums_bytes)
-    after = product.epilogue
-    width = after.width if cut.parts == 1 and after.along == "j" else 1
-    kind = {**cut.tile.defines(), "AS_IS": int(matrix.as_is), "OUT_WIDTH": width}
-    return _blocks(product, cut, "mma", kind, cut.tile.widths, lds, types, (function,))
+    lds, widths, after = cut.tile.lds_bytes(product.sums_bytes), cut.tile.widths, product.epilogue
+    kind = {**cut.tile.defines(), "OUT_WIDTH": after.width if cut.parts == 1 and after.along == "j" else 1}
+    if isinstance(cut.tile, AsyncTile):
+        return _blocks(product, cut, "async", kind, widths, lds, types)
+    return _blocks(product, cut, "mma", {**kind, "AS_IS": int(matrix.as_is)}, widths, lds, types, (function,))
 
 
 def _blocks(
@@ -203,12 +211,13 @@ def _blocks(
         a.lines, b.lines, a.k, a.line_stride, a.k_stride, b.k_stride, b.line_stride, cut.split, batch,
         *_axes(product.batch, a, b),
     )  # fmt: skip
-    grid = -(-a.lines // tile.rows) * -(-b.lines // tile.cols) * batch * cut.parts
+    grid = -(-a.lines // tile.rows) * -(-b.lines // tile.cols) * batch * cut.parts * tile.cluster
     out = "out" if cut.parts == 1 else partial_out("a0", "a1", sums_of(product.launch.operands[0].dtype))
     body = f"pf_gemm_{way}<PF_KEY_kind>(b0, b1, arg, {out});"
-    phase = PhaseText(grid, tile.threads, args, body, cut.parts == 1, lds)
+    file, room = ("matmul_async.hip", (0, lds)) if isinstance(tile, AsyncTile) else ("matmul.hip", (lds, 0))
+    phase = PhaseText(grid, tile.threads, args, body, cut.parts == 1, *room, tile.cluster)
     alignment = {m.buffer: m.alignment(widths[m.along_k], m.along_k) for m in (a, b)}
-    return _source(product, kind, phase, alignment, cut.parts, types, functions)
+    return _source(product, kind, phase, alignment, cut.parts, types, functions, file)
 
 
 def _dots(product: Product, few: Matrix, matrix: Matrix, few_rows: bool) -> GpuSource:

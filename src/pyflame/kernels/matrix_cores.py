@@ -13,7 +13,7 @@ from pyflame.core.dtype import DType
 from pyflame.ir.c_types import storage
 from pyflame.kernels.tile_gpu import BUSY
 
-_CHUNK_BYTES, _PIECE_BYTES, _EDGE = 64, 16, 16  # PF_MMA_CHUNK, PF_MMA_PIECE, PF_MMA_EDGE
+CHUNK_BYTES, PIECE_BYTES, _EDGE = 64, 16, 16  # PF_MMA_CHUNK, PF_MMA_PIECE, PF_MMA_EDGE
 _L2_BYTES = 32  # that a compute unit gets in a clock, about
 _LATENCY = 700  # clocks from memory to LDS; blocks beside each other hide it
 _RESIDENT = 4  # blocks beside each other on a compute unit, about
@@ -55,6 +55,7 @@ MATRIX_KINDS: dict[str, dict[str, MatrixKind]] = {
     "gfx950": _row(_ALL, float16=1360, bfloat16=1360, int8=2720, float32=85, float64=42),
     "wmma": _row(_ALL, float16=170, bfloat16=170, int8=170),
     "mma": _row(_ALL, float16=680, bfloat16=680, int8=1360, float64=42, tf32=340),
+    "wgmma": _row(_ALL, float16=680, bfloat16=680, int8=1360, float64=42, tf32=340),
     "": {
         "float16": replace(_F16, name="pf_plain_f16"),
         "bfloat16": replace(_BF16, name="pf_plain_bf16"),
@@ -89,31 +90,36 @@ class MatrixTile:
     wave: int
     kind: MatrixKind
     efficiency: float
+    cluster: int = 1
 
     @property
     def depth(self) -> int:
-        return self.chunks * _CHUNK_BYTES // self.kind.nbytes
+        return self.chunks * CHUNK_BYTES // self.kind.nbytes
 
     @property
     def threads(self) -> int:
         return self.waves_down * self.waves_across * self.wave
 
+    @property
+    def label(self) -> str:
+        return f"{self.rows}x{self.cols}"
+
     def clocks(self, k: int, rounds: int) -> float:
         """As Tiling's: a step takes what its products, its bytes from L2, or the way of the next step to LDS take."""
         multiply = self.rows * self.cols * self.depth / (self.efficiency * self.kind.pace)
-        load = (self.rows + self.cols) * self.chunks * _CHUNK_BYTES / _L2_BYTES
+        load = (self.rows + self.cols) * self.chunks * CHUNK_BYTES / _L2_BYTES
         step = max(multiply / min(1.0, rounds * self.threads / BUSY), load, _LATENCY / min(rounds, _RESIDENT))
         return rounds * step * (k / self.depth + 2)
 
     @property
     def widths(self) -> dict[bool, int]:
         """Of vectors along k, and across lines: pf_mma_map's WIDTH."""
-        return {True: _PIECE_BYTES // self.kind.nbytes, False: 2 if self.kind.nbytes == 8 else 4}
+        return {True: PIECE_BYTES // self.kind.nbytes, False: 2 if self.kind.nbytes == 8 else 4}
 
     def lds_bytes(self, sum_bytes: int) -> int:
         """As pf_mma_loop's LDS_PIECES: two steps of both operands, or 16 rows of results for each wave."""
-        steps = 2 * self.chunks * (self.rows + self.cols + (self.chunks > 1)) * _CHUNK_BYTES
-        return max(steps, self.cols * (_EDGE * sum_bytes + _PIECE_BYTES) * self.waves_down)
+        steps = 2 * self.chunks * (self.rows + self.cols + (self.chunks > 1)) * CHUNK_BYTES
+        return max(steps, self.cols * (_EDGE * sum_bytes + PIECE_BYTES) * self.waves_down)
 
     def defines(self) -> dict[str, int]:
         return {

@@ -53,7 +53,7 @@ def value_type(launch: Launch) -> str:
 
 
 class Tiling(Protocol):
-    """A block's tile of outputs, and the k of one step."""
+    """A block's tile of outputs, and the k of one step. `cluster`: blocks that share the tile's k."""
 
     @property
     def rows(self) -> int: ...
@@ -63,6 +63,10 @@ class Tiling(Protocol):
     def depth(self) -> int: ...
     @property
     def threads(self) -> int: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def cluster(self) -> int: ...
     def clocks(self, k: int, rounds: int) -> float:
         """About how long a compute unit needs for so many blocks, each over so much of k. Only ratios matter."""
 
@@ -80,10 +84,15 @@ class Tile:
     high: int
     wide: int
     pace: float
+    cluster: int = 1
 
     @property
     def threads(self) -> int:
         return self.rows // self.high * (self.cols // self.wide)
+
+    @property
+    def label(self) -> str:
+        return f"{self.rows}x{self.cols}"
 
     def clocks(self, k: int, rounds: int) -> float:
         return rounds * self.rows * self.cols * (k + 64) / (self.pace * min(1.0, rounds * self.threads / BUSY))
@@ -114,8 +123,7 @@ class Cut(Generic[T]):
     split: int
 
     def __str__(self) -> str:
-        whole = f"{self.tile.rows}x{self.tile.cols}"
-        return f"{whole} in {self.parts} parts" if self.parts > 1 else whole
+        return f"{self.tile.label} in {self.parts} parts" if self.parts > 1 else self.tile.label
 
 
 def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) -> Cut[Tile]:
@@ -134,11 +142,13 @@ def best_cuts(
     """For each tile the cut of k that should take the least time, the fastest first. nbytes: of a sum."""
     found: list[tuple[float, Cut[T]]] = []
     for tile in tiles:
-        blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch
+        blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch * tile.cluster
         # Where there are blocks for all, cutting k only adds work.
         most = min(8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers else 1
         splits = [round_up(-(-k // parts), tile.depth) for parts in _PARTS if parts <= max(1, most)]
         cuts = [Cut(tile, -(-k // split), split) for split in splits]
+        if tile.cluster > 1:
+            cuts = [Cut(tile, 1, round_up(-(-k // tile.cluster), tile.depth))]
         timed = [(_clocks(cut, blocks * cut.parts, m * n * batch * nbytes, workers), cut) for cut in cuts]
         found.append(min(timed, key=lambda t: t[0]))
     return tuple(cut for _, cut in sorted(found, key=lambda t: t[0]))
@@ -168,6 +178,8 @@ class PhaseText:
     body: str
     stores: bool
     lds_bytes: int = 0
+    dynamic_lds: int = 0
+    cluster: int = 1  # blocks that run together
 
 
 def finish_phase(m: int, n: int, batch: int, parts: int, sums: Sums) -> PhaseText:
@@ -232,7 +244,9 @@ def gpu_source(
             words = [f"a{len(args) + n}" for n in range(len(own))]
             fields = ", ".join([*(f"{{(char *){b}}}" for b in buffers), "uni", *words])
             args, body = (*args, *epilogue.args), f"const PF_KEY_out out = {{{fields}}};\n  {body}"
-        functions.add(f"_{number}", phase.grid, phase.block, args, body, phase.lds_bytes)
+        functions.add(
+            f"_{number}", phase.grid, phase.block, args, body, phase.lds_bytes, phase.dynamic_lds, phase.cluster
+        )
     made = functions.source(scratch_bytes)
     return replace(made, text="\n".join(lines) + "\n" + made.text)
 

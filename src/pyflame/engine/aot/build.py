@@ -138,7 +138,7 @@ def lower(
                 code[text],
                 (phase.grid, 1, 1),
                 (phase.block, 1, 1),
-                0,  # LDS is declared in the text
+                phase.dynamic_lds,
                 tuple([memory.arg(*arg) for arg in work.kernel_args]),
                 launch.ops,
                 launch.implementation,

@@ -80,6 +80,7 @@ typedef union {
 #elif defined(__CUDACC__)
 #define PF_FN static __device__ __forceinline__
 #define PF_GLOBAL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define PF_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
 #define PF_SHARED __shared__
 #define PF_UNROLL _Pragma("unroll")
 #define PF_OWN_LIBM 0

@@ -8,6 +8,7 @@
 /* I::call(sums, a, b): adds to four sums what four words of left (lines g, g + 8, then the second k of both) and two of
  * right give. */
 template <class I> struct pf_mma_sync {
+  typedef I instruction;
   typedef typename I::element element;
   typedef typename I::sum sum;
   enum { STEPS = 1, TOGETHER = 8, SUMS = 8 };

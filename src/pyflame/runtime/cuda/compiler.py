@@ -46,8 +46,10 @@ class Nvrtc(RtcCompiler):
         super().__init__(call, f"NVRTC {major}.{minor}", FLAGS, cache)
 
     def options(self, target: Target) -> list[bytes]:
+        # Hopper's own instructions are to be had under a name of their own.
+        own = "a" if target.matrix_core == "wgmma" else ""
         given = [
-            f"--gpu-architecture={target.name}",
+            f"--gpu-architecture={target.name}{own}",
             *FLAGS,
             f"-DPF_WAVE={target.wave_size}",
             f"--include-path={include_dir()}",

@@ -25,7 +25,7 @@ def target_of(properties: DeviceProperties) -> Target:
                 f"({properties.arch}); use another GPU or the CPU"
             )
         fp8 = "ocp" if capability >= _FP8 else ""
-        matrix = TARGETS["sm_90"].matrix_core if capability >= _MMA else ""
+        matrix = "mma" if capability >= _MMA else ""
         known = replace(TARGETS["sm_90"], name=properties.arch, fp8=fp8, matrix_core=matrix)
     return replace(
         known,

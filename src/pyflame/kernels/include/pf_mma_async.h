@@ -1,0 +1,274 @@
+/* A block's tile of sums over matrix tiles, its operands copied to LDS by asynchronous copies: NVIDIA's, sm_80 and newer.
+ *
+ * For numbers of 16 bits that lie in memory in aligned pieces of 16 bytes, along k or across lines; pf_mma_loop.h takes
+ * all others. K is as there, and says besides STAGES (steps in LDS), WAVES_DEEP (waves that share a step's k; a layer of
+ * the others for each), WGMMA (wgmma multiplies, else mma.sync: pf_mma_panels.h) and CLUSTER (blocks that share a tile's k).
+ *
+ * Memory policy. A piece goes from memory to LDS without passing registers, and AHEAD steps are on their way while one
+ * is multiplied: a step needs one barrier. An operand lies in LDS as in memory, so nothing is turned by hand: lines of
+ * 128 bytes, along k (a line of the operand) or across (64 of its lines at one k), in panels of 64 k. The eight pieces
+ * of a line are exchanged by its number (place): eight lines' pieces of one number fall on all banks, and wgmma knows the
+ * same order as its swizzle of 128 bytes. A block of 128x256 takes 48 KB a step of 64 k for 4 Mflop: 85 flops a byte.
+ *
+ * Results. All sums go to LDS, where layers and the blocks of a cluster meet in order, and are handed over along rows:
+ * neighbouring lanes have neighbouring columns.
+ */
+#ifndef PF_MMA_ASYNC_H
+#define PF_MMA_ASYNC_H
+#include "pf_mma.h"
+
+/* pf_copy_async: a piece from memory, or zeros. pf_copies_end: of a group of a thread's copies. pf_copies_wait<N>: until at
+ * most N of its groups are on their way. PF_DYNAMIC_LDS: LDS that the launch brings; a text declares no more than 48 KB.
+ * Blocks of a cluster (sm_90 and newer): this one's number, a barrier of all, what another one has at the same place. */
+#if defined(PF_EMULATE)
+#define PF_DYNAMIC_LDS(T, name, count) PF_SHARED T name[count]
+PF_FN void pf_copy_async(pf_piece *to, const void *from, int has) {
+  const pf_piece none = {{0, 0, 0, 0}};
+  *to = has ? *(const pf_piece *)from : none;
+}
+PF_FN void pf_copies_end() {}
+template <int N> PF_FN void pf_copies_wait() {}
+/* The host has none: each block of one does all of it. */
+enum { PF_CLUSTERS = 0 };
+PF_FN int pf_cluster_rank() { return 0; }
+PF_FN void pf_cluster_sync() {}
+PF_FN float pf_cluster_load(const float *at, int) { return *at; }
+#else
+#define PF_DYNAMIC_LDS(T, name, count)                     \
+  extern __shared__ __align__(1024) char pf_dynamic_lds[]; \
+  T *name = (T *)pf_dynamic_lds
+PF_FN uint32_t pf_lds_address(const void *at) { return (uint32_t)__cvta_generic_to_shared(at); }
+PF_FN void pf_copy_async(pf_piece *to, const void *from, int has) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(pf_lds_address(to)), "l"(from), "r"(has ? 16 : 0)
+               : "memory");
+}
+PF_FN void pf_copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> PF_FN void pf_copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+enum { PF_CLUSTERS = 1 };
+PF_FN int pf_cluster_rank() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+PF_FN void pf_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+PF_FN float pf_cluster_load(const float *at, int rank) {
+  float x;
+  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.f32 %0, [there]; }"
+               : "=f"(x)
+               : "r"(pf_lds_address(at)), "r"(rank));
+  return x;
+}
+#endif
+
+/* How a step of LINES lines lies in LDS: pieces numbered as they lie in memory, panel by panel. */
+template <class K, int LINES, int ALONG_K> struct pf_panels {
+  typedef typename K::stored stored;
+  enum {
+    EACH = PF_MMA_PIECE / (int)sizeof(stored),
+    PANEL = 8 * EACH, /* k of a panel */
+    DEPTH = K::CHUNKS * PF_MMA_CHUNK / (int)sizeof(stored),
+    FAST = ALONG_K || LINES >= PANEL ? 8 : LINES / EACH, /* pieces that are neighbours in memory */
+    GROUPS = LINES / (FAST * EACH),                      /* across: of lines that lie in one */
+    PARTS = LINES * DEPTH / EACH,
+  };
+  PF_FN int place(int number) { return number ^ (number >> 3 & 7); }
+  /* The piece of the number at (line, k). */
+  PF_FN int piece(int line, int k) {
+    if (ALONG_K) return (k / PANEL * LINES + line) * FAST + k % PANEL / EACH;
+    return ((k / PANEL * GROUPS + line / EACH / FAST) * PANEL + k % PANEL) * FAST + line / EACH % FAST;
+  }
+  PF_FN int line_of(int number) {
+    const int row = number / FAST;
+    return ALONG_K ? row % LINES : row / PANEL % GROUPS * PANEL + number % FAST * EACH;
+  }
+  PF_FN int k_of(int number) {
+    const int row = number / FAST;
+    return ALONG_K ? row / LINES * PANEL + number % FAST * EACH : row / PANEL / GROUPS * PANEL + row % PANEL;
+  }
+};
+
+/* The pieces of one operand that a thread copies; zeros beyond its lines and beyond k. */
+template <class K, int LINES, int ALONG_K> struct pf_async_lines : pf_panels<K, LINES, ALONG_K> {
+  typedef pf_panels<K, LINES, ALONG_K> panels;
+  typedef typename K::stored stored;
+  enum {
+    COUNT = (panels::PARTS + K::THREADS - 1) / K::THREADS,
+    WHOLE = panels::PARTS % K::THREADS == 0,
+  };
+  const stored *at[COUNT];
+  int64_t step;
+  uint32_t has; /* a bit for each piece that begins inside of the lines */
+
+  PF_FN int number(int s) { return pf_thread() + s * K::THREADS; }
+  PF_MEMBER void begin(const stored *base, int first, int lines, int64_t line_stride, int64_t k_stride, int k) {
+    step = panels::DEPTH * k_stride, has = 0;
+    PF_UNROLL
+    for (int s = 0; s < COUNT; s++) {
+      const int line = first + panels::line_of(number(s));
+      has |= (uint32_t)(line < lines) << s;
+      at[s] = base + line * line_stride + (k + panels::k_of(number(s))) * k_stride;
+    }
+  }
+  /* The next step, of which `rest` k are left. */
+  PF_MEMBER void copy(pf_piece *to, int rest) {
+    PF_UNROLL
+    for (int s = 0; s < COUNT; s++) {
+      /* THREADS are a multiple of 64 pieces, after which the order repeats itself. */
+      pf_piece *there = to + panels::place(pf_thread()) + s * K::THREADS;
+      if (WHOLE || number(s) < panels::PARTS) pf_copy_async(there, at[s], (has >> s & 1) && panels::k_of(number(s)) < rest);
+      at[s] += step;
+    }
+  }
+};
+
+/* Both operands of a step; B lies behind A in LDS. */
+template <class K> struct pf_async_in {
+  pf_async_lines<K, K::ROWS, K::A_ALONG_K> a;
+  pf_async_lines<K, K::COLS, K::B_ALONG_K> b;
+
+  PF_MEMBER void copy(pf_piece *to, int rest) {
+    a.copy(to, rest);
+    b.copy(to + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS, rest);
+  }
+};
+
+/* What multiplies: begin(a wave's first row and column, its layer), then multiply(sums, step in LDS). LATE: a step is still
+ * read when that returns, until wait<N> has waited for all but the last N. publish() comes between the end of copies and
+ * the barrier after which they are multiplied. put(to, pitch, sums): those of a 16x16 as rows. */
+#if defined(PF_EMULATE)
+/* Tests on the host: the numbers where instructions find them. */
+template <class K> struct pf_panels_plain {
+  enum { LATE = K::WGMMA && K::STAGES > 3, CHUNK = PF_MMA_CHUNK / (int)sizeof(typename K::stored) };
+  int top, left, layer;
+  PF_MEMBER void begin(int row, int column, int of) { top = row, left = column, layer = of; }
+  template <int LINES, int ALONG_K> PF_FN typename K::sum number(const pf_piece *of, int line, int k) {
+    typedef pf_panels<K, LINES, ALONG_K> panels;
+    const typename K::stored *piece = (const typename K::stored *)(of + panels::place(panels::piece(line, k)));
+    return K::load(piece[(ALONG_K ? k : line) % panels::EACH]);
+  }
+  template <int DOWN, int ACROSS, class S>
+  PF_MEMBER void multiply(S (&at)[DOWN][ACROSS], const pf_piece *step) const {
+    typedef typename K::mma mma;
+    const pf_piece *b = step + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS;
+    for (int e = 0; e < DOWN * ACROSS * mma::SUMS; e++) {
+      const int s = e % mma::SUMS, j = e / mma::SUMS % ACROSS, i = e / mma::SUMS / ACROSS;
+      const int row = top + i * PF_MMA_EDGE + mma::row(s), column = left + j * PF_MMA_EDGE + mma::col(s);
+      for (int k = 0; k < pf_panels<K, K::ROWS, 1>::DEPTH; k++)
+        if (k / CHUNK % K::WAVES_DEEP == layer)
+          at[i][j].at[s] = pf_mul_add(number<K::ROWS, K::A_ALONG_K>(step, row, k),
+                                      number<K::COLS, K::B_ALONG_K>(b, column, k), at[i][j].at[s]);
+    }
+  }
+  PF_FN void publish() {}
+  template <int N> PF_FN void wait() {}
+  template <class S> PF_FN void put(typename K::sum *to, int pitch, const S &sums) {
+    for (int s = 0; s < K::mma::SUMS; s++) to[K::mma::row(s) * pitch + K::mma::col(s)] = sums.at[s];
+  }
+};
+template <class K> struct pf_panels_by : pf_panels_plain<K> {};
+#else
+#include "pf_mma_panels.h"
+#endif
+
+template <class K> struct pf_async_loop {
+  typedef typename K::mma mma;
+  typedef typename mma::sum sum;
+  typedef pf_panels_by<K> by;
+  enum {
+    LAYER = K::THREADS / PF_WAVE / K::WAVES_DEEP, /* waves of a layer */
+    HIGH = K::ROWS * K::WAVES_ACROSS / LAYER,     /* of a wave */
+    WIDE = K::COLS / K::WAVES_ACROSS,
+    DOWN = HIGH / PF_MMA_EDGE,
+    ACROSS = WIDE / PF_MMA_EDGE,
+    DEPTH = pf_panels<K, K::ROWS, K::A_ALONG_K>::DEPTH,
+    STEP_PIECES = (K::ROWS + K::COLS) * K::CHUNKS * PF_MMA_PIECES,
+    PARTS = PF_CLUSTERS ? K::CLUSTER : 1, /* of k, that meet in the end */
+    AHEAD = K::STAGES - 1 - by::LATE,
+    PITCH = K::COLS + 8, /* of a row of results in LDS */
+    RESULT_PIECES = K::WAVES_DEEP * K::ROWS * PITCH * (int)sizeof(sum) / PF_MMA_PIECE,
+    LDS_PIECES = K::STAGES * STEP_PIECES > RESULT_PIECES ? K::STAGES * STEP_PIECES : RESULT_PIECES,
+  };
+  typename mma::sums at[DOWN][ACROSS];
+
+  PF_FN int layer() { return pf_thread() / PF_WAVE / LAYER; }
+  PF_FN int wave() { return pf_thread() / PF_WAVE % LAYER; }
+  PF_FN int top() { return wave() / K::WAVES_ACROSS * HIGH; }
+  PF_FN int left() { return wave() % K::WAVES_ACROSS * WIDE; }
+
+  /* The sums over k in [k, end). `lds`: LDS_PIECES. */
+  PF_MEMBER void run(pf_piece *lds, pf_async_in<K> &in, int k, int end) {
+    PF_UNROLL
+    for (int i = 0; i < DOWN; i++) {
+      PF_UNROLL
+      for (int j = 0; j < ACROSS; j++) mma::clear(at[i][j]);
+    }
+    PF_UNROLL
+    for (int s = 0; s < AHEAD; s++) {
+      if (k + s * DEPTH < end) in.copy(lds + s * STEP_PIECES, end - k - s * DEPTH);
+      pf_copies_end();
+    }
+    int here = 0, next = AHEAD;
+    by work;
+    work.begin(top(), left(), layer());
+    _Pragma("unroll 1")
+    for (; k < end; k += DEPTH) {
+      pf_copies_wait<AHEAD - 1>();
+      by::publish();
+      pf_barrier();
+      if (by::LATE) work.multiply(at, lds + here * STEP_PIECES);
+      if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, end - k - AHEAD * DEPTH);
+      pf_copies_end();
+      if (!by::LATE) work.multiply(at, lds + here * STEP_PIECES);
+      by::template wait<1>();
+      here = here + 1 == K::STAGES ? 0 : here + 1;
+      next = next + 1 == K::STAGES ? 0 : next + 1;
+    }
+    by::template wait<0>();
+    pf_barrier();
+  }
+
+  /* Hand over what lies inside of m x n, for a block whose tile begins at (first, left_most). */
+  template <class Out>
+  PF_MEMBER void store(pf_piece *lds, int first, int left_most, int m, int n, const Out &out) const {
+    sum *room = (sum *)lds, *mine = room + (layer() * K::ROWS + top()) * PITCH + left();
+    PF_UNROLL
+    for (int i = 0; i < DOWN; i++) {
+      PF_UNROLL
+      for (int j = 0; j < ACROSS; j++) by::put(mine + (i * PITCH + j) * PF_MMA_EDGE, PITCH, at[i][j]);
+    }
+    meet();
+    enum { SHARE = K::ROWS / PARTS };
+    const int begin = PARTS > 1 ? pf_cluster_rank() * SHARE : 0;
+    PF_UNROLL_FEW
+    for (int t = 0; t < SHARE * K::COLS / K::THREADS; t++) {
+      const int e = t * K::THREADS + pf_thread(), row = begin + e / K::COLS, column = e % K::COLS;
+      const sum total = added(room + row * PITCH + column);
+      if (first + row < m && left_most + column < n) out(first + row, left_most + column, total);
+    }
+    if (PARTS > 1) pf_cluster_sync(); /* others read this block's LDS until then */
+  }
+
+  PF_FN void meet() {
+    if (PARTS > 1)
+      pf_cluster_sync();
+    else
+      pf_barrier();
+  }
+  /* What layers and blocks of a cluster have of a sum. */
+  PF_FN sum added(const sum *at) {
+    sum total = 0;
+    PF_UNROLL
+    for (int part = 0; part < PARTS; part++) {
+      PF_UNROLL
+      for (int deep = 0; deep < K::WAVES_DEEP; deep++) {
+        const sum *other = at + deep * (K::ROWS * PITCH);
+        total += PARTS > 1 ? pf_cluster_load(other, part) : *other;
+      }
+    }
+    return total;
+  }
+};
+
+#endif
