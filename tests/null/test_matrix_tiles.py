@@ -47,7 +47,7 @@ def forced(patch: pytest.MonkeyPatch, number: int) -> None:
 
     for module in (matmul_gpu, conv_gpu):
         patch.setattr(module, "matrix_tiles", only)
-    patch.setattr(matmul_gpu, "async_tiles", lambda *given: ())
+        patch.setattr(module, "async_tiles", lambda *given: ())
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -186,7 +186,8 @@ def matrix_instructions(text: str, target: Target) -> int:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_nvcc_takes_the_text(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyflame.kernels.matmul_gpu.tf32_allowed", lambda: True)
-    monkeypatch.setattr(matmul_gpu, "async_tiles", lambda *given: ())
+    for module in (matmul_gpu, conv_gpu):
+        monkeypatch.setattr(module, "async_tiles", lambda *given: ())
     texts = {s.text for program in largest(TARGETS["sm_90"]) for s in program.sources}
     assert {kind.name for kind in MATRIX_KINDS["mma"].values()} <= {
         w for t in texts for w in t.replace(" mma;", "").split() if w.startswith("pf_mma_")

@@ -9,7 +9,8 @@
  *           memory: where a number of x lies is the sum of what its pixel and what its tap contribute. Pixels are worked
  *           out once per thread; the taps of a step once per block, a step ahead, by DEPTH threads, into LDS. x is
  *           fetched along pixels or along k, whichever is contiguous, 16 bytes per lane (less of numbers that are turned)
- *           where channels lie side by side: a vector then is of one tap.
+ *           where channels lie side by side: a vector then is of one tap. A fifth way, of NVIDIA's own, is the same over
+ *           asynchronous copies, in conv_async.hip.
  *   tile    the same by pf_tile.h, number by number: all other dtypes.
  *   direct  few output channels per group (depthwise: one): a thread has a pixel and all its channels and walks over
  *           the taps; neighbouring threads read neighbouring pixels, taps that overlap come from the cache.
@@ -223,6 +224,15 @@ template <class K, class Map, int ALONG_K, int VECTOR, class Side> struct pf_con
   }
 };
 
+/* All taps of a step, also those beyond the end: fetches look at each before they know which count. */
+template <class K, int DEPTH> PF_FN void pf_conv_taps(pf_late_args arg, pf_tap<K> *taps, int k, int end) {
+  PF_UNROLL
+  for (int t = 0; t < DEPTH; t += K::THREADS) {
+    const int at = t + pf_thread();
+    if (k < end && at < DEPTH) taps[at] = pf_conv<K>::tap_of(arg, k + at);
+  }
+}
+
 /* Both operands of a step; x lies X_AT behind w in LDS. */
 template <class K, class W, class X, int DEPTH, int X_AT> struct pf_conv_in {
   enum { PREPARES = 1 };
@@ -231,10 +241,7 @@ template <class K, class W, class X, int DEPTH, int X_AT> struct pf_conv_in {
   W w;
   X x;
 
-  /* All taps of a step, also those beyond the end: `fetch` looks at each before it knows which count. */
-  PF_MEMBER void prepare(int k, int end, int half) {
-    if (k < end && pf_thread() < DEPTH) taps[half][pf_thread()] = pf_conv<K>::tap_of(arg, k + pf_thread());
-  }
+  PF_MEMBER void prepare(int k, int end, int half) { pf_conv_taps<K, DEPTH>(arg, taps[half], k, end); }
   PF_MEMBER void fetch(int k, int end, int half) {
     w.fetch(arg, taps[half], end - k);
     x.fetch(arg, taps[half], end - k);
@@ -263,29 +270,37 @@ template <class K, class Out> struct pf_conv_entry {
   }
 };
 
-/* Partial sums, [part][group][row][column] as the blocks have them: neighbouring lanes write side by side. */
+/* Partial sums, [part][group][row][column] or with O_LAST [part][group][column][row], as the blocks have them:
+ * neighbouring lanes write side by side. */
 template <class S> struct pf_conv_parts {
   S *at;
 };
-template <class S> struct pf_conv_part {
+template <class K, class S> struct pf_conv_part {
   S *at;
-  int64_t columns;
-  PF_MEMBER void operator()(int i, int j, S sum) const { at[i * columns + j] = sum; }
+  int64_t rows, columns;
+  PF_MEMBER S *place(int i, int j) const { return at + (K::O_LAST ? j * rows + i : i * columns + j); }
+  PF_MEMBER void operator()(int i, int j, S sum) const { *place(i, j) = sum; }
+  PF_MEMBER void several(int i, int j, const S *sums) const {
+    pf_vector<S, K::OUT_WIDTH> all;
+    PF_UNROLL
+    for (int e = 0; e < K::OUT_WIDTH; e++) all.at[e] = sums[e];
+    *(pf_vector<S, K::OUT_WIDTH> *)place(i, j) = all;
+  }
 };
 
-/* What a block works on: a tile, for one part of k and one group. */
-template <class K> struct pf_conv_block {
+/* What a block works on: a tile of so many channels and pixels, for one part of k and one group. */
+template <class K, int CHANNELS = K::ROWS, int PIXELS = K::COLS> struct pf_conv_block {
   int rows, columns, first, left, from, to, entry, group;
 
   PF_MEMBER void find(pf_late_args arg) {
     rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS];
     const int split = (int)arg[PF_CONV_SPLIT], groups = (int)arg[PF_CONV_GROUPS];
-    const int down = (rows + K::ROWS - 1) / K::ROWS, across = (columns + K::COLS - 1) / K::COLS;
+    const int down = (rows + CHANNELS - 1) / CHANNELS, across = (columns + PIXELS - 1) / PIXELS;
     /* Neighbouring blocks share the pixels, which are dearer than w. */
     entry = pf_block() / (down * across);
     const int tile = pf_block() - entry * (down * across), column = tile / down, part = entry / groups;
     group = entry - part * groups;
-    first = (tile - column * down) * K::ROWS, left = column * K::COLS;
+    first = (tile - column * down) * CHANNELS, left = column * PIXELS;
     from = part * split, to = pf_least(from + split, (int)arg[PF_CONV_K]);
   }
   template <class In> PF_MEMBER void begin(In &in, const typename K::stored *x, const typename K::stored *w,
@@ -297,8 +312,8 @@ template <class K> struct pf_conv_block {
   template <class Out> PF_MEMBER pf_conv_entry<K, Out> result(pf_late_args arg, const Out &out) const {
     return {out, arg, group};
   }
-  template <class S> PF_MEMBER pf_conv_part<S> result(pf_late_args, const pf_conv_parts<S> &out) const {
-    return {out.at + (int64_t)entry * rows * columns, columns};
+  template <class S> PF_MEMBER pf_conv_part<K, S> result(pf_late_args, const pf_conv_parts<S> &out) const {
+    return {out.at + (int64_t)entry * rows * columns, rows, columns};
   }
 };
 
@@ -309,9 +324,11 @@ PF_FN void pf_conv_finish(const char *scratch, pf_late_args arg, const Out &out)
   const int64_t outputs = (int64_t)rows * columns * arg[PF_CONV_GROUPS];
   if (at >= outputs) return;
   const typename K::sum sum = pf_sum_parts((const typename K::sum *)scratch + at, outputs, (int)arg[PF_CONV_PARTS]);
-  const int row = pf_divide(at, arg[PF_CONV_COLUMNS_MAGIC]), group = pf_divide(row, arg[PF_CONV_O_MAGIC]);
+  const int slow = pf_divide(at, arg[K::O_LAST ? PF_CONV_O_MAGIC : PF_CONV_COLUMNS_MAGIC]);
+  const int group = pf_divide(slow, arg[K::O_LAST ? PF_CONV_COLUMNS_MAGIC : PF_CONV_O_MAGIC]);
+  const int fast = at - slow * (K::O_LAST ? rows : columns), rest = slow - group * (K::O_LAST ? columns : rows);
   const pf_conv_entry<K, Out> result = {out, arg, group};
-  result(row - group * rows, at - row * columns, sum);
+  result(K::O_LAST ? fast : rest, K::O_LAST ? rest : fast, sum);
 }
 
 template <class K, class Out>

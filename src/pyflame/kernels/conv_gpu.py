@@ -16,11 +16,14 @@ from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import magic
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.conv import ConvShape, merge_axes
-from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
+from pyflame.kernels.matrix_async import AsyncTile, async_tiles
+from pyflame.kernels.matrix_cores import PIECE_BYTES, MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     FINISH_BLOCK,
     MAX_PARTS,
+    TIMED,
+    VARIANTS,
     Cut,
     PhaseText,
     T,
@@ -39,6 +42,7 @@ FEW = 8  # output channels per group up to which a thread takes them all
 _THREADS = 256
 _SHORT = 64  # k that one thread walks over even where there are few pixels
 _LARGEST = 1 << 31
+_PARTS_WIDTH = 4  # partial sums that are written at once: 16 bytes
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,17 @@ class Convolution:
         return prod(self.shape.out)
 
     @property
+    def places(self) -> int:
+        return self.shape.n * self.shape.groups * self.pixels
+
+    @property
     def outputs(self) -> int:
-        return self.shape.n * self.shape.groups * self.shape.o * self.pixels
+        return self.places * self.shape.o
+
+    def blocked(self, target: Target) -> bool:
+        """Whether blocks share tiles of outputs; else there are few channels, or few pixels and a short k."""
+        few = self.k <= _SHORT or self.places >= _THREADS * target.workers
+        return self.shape.o > FEW or (self.shape.groups == 1 and self.shape.o > 1 and not few)
 
     @property
     def dilated(self) -> bool:
@@ -192,18 +205,44 @@ def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None, align
     shape = made.shape
     check_extents("conv", (shape.n * made.pixels, made.k, shape.o, shape.n * shape.groups))
     assert epilogue is not None
-    places = shape.n * shape.groups * made.pixels
-    if shape.o > FEW or (shape.groups == 1 and shape.o > 1 and made.k > _SHORT and places < _THREADS * target.workers):
-        dtype = launch.operands[0].dtype
-        # Of bytes a thread fetches so many at once, where they do not lie together, that registers do not suffice.
-        matrix = matrix_kind(target, dtype, tf32_allowed()) if dtype.is_float else None
+    if made.blocked(target):
+        matrix = _matrix_kind(launch, target)
         if matrix is None:
             return _tiles(launch, made, target, epilogue)
-        return _matrix_tiles(launch, made, target, epilogue, matrix, aligned)
-    check_extents("conv", (places,))
-    if made.k <= _SHORT or places >= _THREADS * target.workers:
+        cut = _cuts(launch, made, target, matrix, aligned)[launch.variant if aligned else 0]
+        if isinstance(cut.tile, AsyncTile):
+            return _by_copies(launch, made, epilogue, matrix, cut)
+        return _matrix_tiles(launch, made, epilogue, matrix, cut, aligned)
+    check_extents("conv", (made.places,))
+    if made.k <= _SHORT or made.places >= _THREADS * target.workers:
         return _direct(launch, made, epilogue)
     return _dot(launch, made, target, epilogue)
+
+
+def conv_variants(launch: Launch, target: Target) -> tuple[str, ...]:
+    """The blocks of matrix tiles to try out."""
+    made, matrix = convolution(launch), _matrix_kind(launch, target)
+    if matrix is None or launch.flops < TIMED or not made.blocked(target):
+        return ()
+    return tuple(map(str, _cuts(launch, made, target, matrix, aligned=True)[:VARIANTS]))
+
+
+def _matrix_kind(launch: Launch, target: Target) -> MatrixKind | None:
+    """Of bytes a thread fetches so many at once, where they do not lie together, that registers do not suffice."""
+    dtype = launch.operands[0].dtype
+    return matrix_kind(target, dtype, tf32_allowed()) if dtype.is_float else None
+
+
+def _cuts(
+    launch: Launch, made: Convolution, target: Target, matrix: MatrixKind, aligned: bool
+) -> tuple[Cut[MatrixTile], ...]:
+    """Blocks of matrix tiles and cuts of k, the fastest first, as far as one can tell."""
+    shape, sums, columns = made.shape, sums_of(launch.operands[0].dtype).nbytes, made.shape.n * made.pixels
+    rest = (made.k, shape.groups, sums, target.workers)
+    copied: tuple[MatrixTile, ...] = _async_tiles(launch, made, target, matrix) if aligned else ()
+    if copied:  # whose rows are pixels
+        return best_cuts(copied, columns, shape.o, *rest)
+    return best_cuts(matrix_tiles(target, matrix, sums, made.tap_bytes), shape.o, columns, *rest)
 
 
 def _source(
@@ -216,33 +255,32 @@ def _source(
     widths: Sequence[int] = (1, 1),
     types: dict[str, str] | None = None,
     functions: tuple[str, ...] = (),
+    file: str = "conv.hip",
 ) -> GpuSource:
     """One launch, or with partial sums two."""
     scratch = parts * made.outputs * sums_of(launch.operands[0].dtype).nbytes if parts > 1 else 0
     kind = {**kind, "RANK": len(made.axes), "DILATED": int(made.dilated)}
     types = {"pos": "int" if made.small else "int64_t", **(types or {})}
     alignment = [width * v.dtype.itemsize for width, v in zip(widths, launch.operands, strict=True)]
-    return gpu_source("conv.hip", launch, kind, types, phases, epilogue, alignment, scratch, functions)
+    return gpu_source(file, launch, kind, types, phases, epilogue, alignment, scratch, functions)
 
 
 def _tiles(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) -> GpuSource:
     """By pf_tile.h, number by number."""
     shape, sums = made.shape, sums_of(launch.operands[0].dtype)
     cut = choose_cut(shape.o, shape.n * made.pixels, made.k, shape.groups, sums.nbytes, target.workers)
-    kind = {**cut.tile.defines(), "WIDTH": 1, **_orders(made)}
-    phases = _blocks(launch, made, "tile", cut, cut.tile.lds_bytes(sums.nbytes))
+    kind = {**cut.tile.defines(), "WIDTH": 1, **_orders(made), "O_LAST": 0}
+    grid = -(-shape.o // cut.tile.rows) * -(-shape.n * made.pixels // cut.tile.cols)
+    phases = _blocks(launch, made, "tile", cut, grid, cut.tile.lds_bytes(sums.nbytes))
     return _source(launch, made, kind, phases, epilogue, cut.parts)
 
 
 def _matrix_tiles(
-    launch: Launch, made: Convolution, target: Target, epilogue: Epilogue, matrix: MatrixKind, aligned: bool
+    launch: Launch, made: Convolution, epilogue: Epilogue, matrix: MatrixKind, cut: Cut[MatrixTile], aligned: bool
 ) -> GpuSource:
     """By pf_mma_loop.h."""
     shape, x, sums = made.shape, launch.operands[0], sums_of(launch.operands[0].dtype)
-    tiles = matrix_tiles(target, matrix, sums.nbytes, made.tap_bytes)
-    columns = shape.n * made.pixels
-    cut = best_cuts(tiles, shape.o, columns, made.k, shape.groups, sums.nbytes, target.workers)[0]
-    tile: MatrixTile = cut.tile
+    tile = cut.tile
     wide = (tile.widths[made.x_along_k], made.x_vector), (tile.widths[made.w_along_k], made.w_vector)
     widths = [
         n if aligned and whole(n) and at % (n * x.dtype.itemsize) == 0 else 1
@@ -255,8 +293,44 @@ def _matrix_tiles(
         "OUT_WIDTH": epilogue.width if o_last or (cut.parts == 1 and not made.images_last) else 1,
     }  # fmt: skip
     types, function = kind_of(x.dtype, matrix)
-    phases = _blocks(launch, made, "mma", cut, tile.lds_bytes(sums.nbytes))
+    grid = -(-shape.o // tile.rows) * -(-shape.n * made.pixels // tile.cols)
+    phases = _blocks(launch, made, "mma", cut, grid, tile.lds_bytes(sums.nbytes))
     return _source(launch, made, kind, phases, epilogue, cut.parts, widths, types, (function,))
+
+
+def _async_tiles(launch: Launch, made: Convolution, target: Target, matrix: MatrixKind) -> tuple[AsyncTile, ...]:
+    """Blocks of pf_mma_async.h, where both operands lie in pieces that are copied as they are.
+
+    No clusters, whose 64 columns ptxas multiplies one wgmma after the other with the arithmetic of pixels in between.
+    """
+    width, sums = PIECE_BYTES // matrix.nbytes, sums_of(launch.operands[0].dtype).nbytes
+    whole = made.x_vector(width) and made.w_vector(width)
+    if not whole or any(at % PIECE_BYTES for _, at in launch.buffers[:2]):
+        return ()
+    tiles = async_tiles(target, matrix, sums)
+    return tuple(
+        t for t in tiles if t.cluster == 1 and t.lds_bytes(sums) + t.depth * made.tap_bytes <= target.lds_bytes
+    )
+
+
+def _by_copies(
+    launch: Launch, made: Convolution, epilogue: Epilogue, matrix: MatrixKind, cut: Cut[MatrixTile]
+) -> GpuSource:
+    """By conv_async.hip."""
+    shape, sums, tile = made.shape, sums_of(launch.operands[0].dtype), cut.tile
+    if cut.parts > 1:
+        out_width = _PARTS_WIDTH if shape.o % _PARTS_WIDTH == 0 else 1
+    else:
+        out_width = epilogue.width if epilogue.along == "i" else 1
+    kind = {
+        **tile.defines(), **_orders(made), "A_ALONG_K": int(made.x_along_k), "B_ALONG_K": int(made.w_along_k),
+        "O_LAST": 1, "OUT_WIDTH": out_width,
+    }  # fmt: skip
+    types, _ = kind_of(launch.operands[0].dtype, matrix)
+    widths = tuple(tile.widths.values())
+    grid = -(-shape.n * made.pixels // tile.rows) * -(-shape.o // tile.cols)
+    phases = _blocks(launch, made, "async", cut, grid, 0, tile.lds_bytes(sums.nbytes))
+    return _source(launch, made, kind, phases, epilogue, cut.parts, widths, types, (), "conv_async.hip")
 
 
 def _orders(made: Convolution) -> dict[str, int]:
@@ -266,15 +340,18 @@ def _orders(made: Convolution) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _blocks(launch: Launch, made: Convolution, way: str, cut: Cut[T], lds: int) -> list[PhaseText]:
-    """A block for each tile of outputs; then a thread for each output, where k is cut into parts."""
-    shape, tile, sums = made.shape, cut.tile, sums_of(launch.operands[0].dtype).sum
-    grid = -(-shape.o // tile.rows) * -(-shape.n * made.pixels // tile.cols) * shape.groups * cut.parts
+def _blocks(
+    launch: Launch, made: Convolution, way: str, cut: Cut[T], tiles: int, lds: int, dynamic_lds: int = 0
+) -> list[PhaseText]:
+    """A block for each of a group's tiles; then a thread for each output, where k is cut into parts."""
+    tile, sums = cut.tile, sums_of(launch.operands[0].dtype).sum
+    grid = tiles * made.shape.groups * cut.parts
     whole, given = cut.parts == 1, late_args(launch)
     out = "out" if whole else f"pf_conv_parts<{sums}>{{({sums} *)scratch}}"
     args = made.args(cut.split, cut.parts, made.channels_last)
     body = f"pf_conv_{way}<PF_KEY_kind>(b0, b1, {given}, {out});"
-    phase = PhaseText(grid, tile.threads, args, body, whole, lds + tile.depth * made.tap_bytes)
+    taps = tile.depth * made.tap_bytes
+    phase = PhaseText(grid, tile.threads, args, body, whole, lds + taps, dynamic_lds)
     if whole:
         return [phase]
     add = f"pf_conv_finish<PF_KEY_kind, {FINISH_BLOCK}>(scratch, {given}, out);"
@@ -284,7 +361,7 @@ def _blocks(launch: Launch, made: Convolution, way: str, cut: Cut[T], lds: int) 
 def _direct(launch: Launch, made: Convolution, epilogue: Epilogue) -> GpuSource:
     shape = made.shape
     kind = {"C_LAST": 0, "FEW": shape.o, "THREADS": _THREADS, "G_LAST": int(made.groups_last)}
-    grid = -(-shape.n * shape.groups * made.pixels // _THREADS)
+    grid = -(-made.places // _THREADS)
     body = f"pf_conv_direct<PF_KEY_kind>(b0, b1, {late_args(launch)}, out);"
     phase = PhaseText(grid, _THREADS, made.args(made.k, 1, channels_last=False), body, stores=True)
     return _source(launch, made, kind, [phase], epilogue, 1)
@@ -292,7 +369,7 @@ def _direct(launch: Launch, made: Convolution, epilogue: Epilogue) -> GpuSource:
 
 def _dot(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) -> GpuSource:
     shape, sums = made.shape, sums_of(launch.operands[0].dtype)
-    places = shape.n * shape.groups * made.pixels
+    places = made.places
     parts = max(1, min(-(-4 * target.workers // places), made.k // (8 * _THREADS), MAX_PARTS))
     split = -(-made.k // parts)
     last = made.channels_last
@@ -317,5 +394,6 @@ kernel(
         epilogue=EpilogueSlot(lambda launch: (2, 1), value_type, 0),
         strided=True,
         unaligned=partial(conv_source, aligned=False),
+        variants=conv_variants,
     )
 )

@@ -20,6 +20,8 @@ from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     MAX_PARTS,
+    TIMED,
+    VARIANTS,
     Cut,
     PhaseText,
     T,
@@ -38,8 +40,6 @@ FEW = 8  # rows or columns up to which the other operand is read once, in place
 _THREADS = 256
 _VECTOR_BYTES = 16
 _MAX_TILE_WIDTH = 4
-_VARIANTS = 4  # blocks that are timed where there is a GPU
-_TIMED = 1 << 26  # flops of a product from which on that is worth it
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
 def matmul_variants(launch: Launch, target: Target) -> tuple[str, ...]:
     """The blocks of matrix tiles to try out."""
     product = _product_of(launch, target, Epilogue("", ()), aligned=True)
-    kind = None if product.few or launch.flops < _TIMED else product.matrix_kind
-    return () if kind is None else tuple(map(str, product.cuts(kind)[:_VARIANTS]))
+    kind = None if product.few or launch.flops < TIMED else product.matrix_kind
+    return () if kind is None else tuple(map(str, product.cuts(kind)[:VARIANTS]))
 
 
 def _axes(batch: tuple[int, ...], one: Matrix, other: Matrix) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ FINISH_BLOCK = 256
 MAX_PARTS = 32  # of kernels whose blocks have a few results each
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # that k may be cut into for tiles
 _LARGEST = 1 << 31  # extents are ints in the kernels
+VARIANTS = 4  # blocks that are timed where there is a GPU
+TIMED = 1 << 26  # flops of a launch from which on that is worth it
 BUSY = 512  # threads with which a compute unit reaches its pace
 _LAUNCH = 4000  # clocks that one more launch costs
 
@@ -130,7 +132,7 @@ def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) ->
     """The tile of pf_tile.h and the cut of k for sums of `nbytes`.
 
     >>> choose_cut(4096, 4096, 4096, 1, 4, 304).tile.rows, choose_cut(64, 64, 1 << 16, 1, 4, 304).parts
-    (128, 32)
+    (128, 256)
     """
     return best_cuts(_TILES[nbytes], m, n, k, batch, nbytes, workers)[0]
 
@@ -232,7 +234,8 @@ def gpu_source(
         "};",
     ]
     inputs = len(launch.operands)
-    asked = epilogue.alignment if kind.get("OUT_WIDTH", 1) > 1 else (1,) * count
+    vectors = kind.get("OUT_WIDTH", 1) > 1 and phases[0].stores
+    asked = epilogue.alignment if vectors else (1,) * count
     functions = GpuFunctions(
         file,
         [*(f"const {storage(v.dtype)}" for v in launch.operands), *["char"] * (count - inputs)],

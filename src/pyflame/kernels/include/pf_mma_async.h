@@ -125,12 +125,14 @@ template <class K, int LINES, int ALONG_K> struct pf_async_lines : pf_panels<K, 
 
 /* Both operands of a step; B lies behind A in LDS. */
 template <class K> struct pf_async_in {
+  enum { PREPARES = 0 };
   pf_async_lines<K, K::ROWS, K::A_ALONG_K> a;
   pf_async_lines<K, K::COLS, K::B_ALONG_K> b;
 
-  PF_MEMBER void copy(pf_piece *to, int rest) {
-    a.copy(to, rest);
-    b.copy(to + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS, rest);
+  PF_MEMBER void prepare(int, int, int) {}
+  PF_MEMBER void copy(pf_piece *to, int k, int end, int) {
+    a.copy(to, end - k);
+    b.copy(to + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS, end - k);
   }
 };
 
@@ -189,7 +191,9 @@ template <class K> struct pf_async_loop {
     PITCH = K::COLS + 8, /* of a row of results in LDS */
     RESULT_PIECES = K::WAVES_DEEP * K::ROWS * PITCH * (int)sizeof(sum) / PF_MMA_PIECE,
     LDS_PIECES = K::STAGES * STEP_PIECES > RESULT_PIECES ? K::STAGES * STEP_PIECES : RESULT_PIECES,
+    EACH = K::OUT_WIDTH < 4 ? K::OUT_WIDTH : 4, /* results that are read at once */
   };
+  typedef pf_vector<sum, EACH> some;
   typename mma::sums at[DOWN][ACROSS];
 
   PF_FN int layer() { return pf_thread() / PF_WAVE / LAYER; }
@@ -197,19 +201,26 @@ template <class K> struct pf_async_loop {
   PF_FN int top() { return wave() / K::WAVES_ACROSS * HIGH; }
   PF_FN int left() { return wave() % K::WAVES_ACROSS * WIDE; }
 
-  /* The sums over k in [k, end). `lds`: LDS_PIECES. */
-  PF_MEMBER void run(pf_piece *lds, pf_async_in<K> &in, int k, int end) {
+  /* The sums over k in [k, end). `lds`: LDS_PIECES. `In` brings steps: prepare(k, end, half) what a later copy needs, as in
+   * pf_steps (pf_tile.h), copy(to, k, end, half) a step into LDS. */
+  template <class In> PF_MEMBER void run(pf_piece *lds, In &in, int k, int end) {
     PF_UNROLL
     for (int i = 0; i < DOWN; i++) {
       PF_UNROLL
       for (int j = 0; j < ACROSS; j++) mma::clear(at[i][j]);
     }
+    if (In::PREPARES) {
+      in.prepare(k, end, 0);
+      pf_barrier();
+    }
     PF_UNROLL
     for (int s = 0; s < AHEAD; s++) {
-      if (k + s * DEPTH < end) in.copy(lds + s * STEP_PIECES, end - k - s * DEPTH);
+      if (In::PREPARES) in.prepare(k + (s + 1) * DEPTH, end, (s + 1) % 2);
+      if (k + s * DEPTH < end) in.copy(lds + s * STEP_PIECES, k + s * DEPTH, end, s % 2);
       pf_copies_end();
+      if (In::PREPARES) pf_barrier();
     }
-    int here = 0, next = AHEAD;
+    int here = 0, next = AHEAD, half = AHEAD % 2;
     by work;
     work.begin(top(), left(), layer());
     _Pragma("unroll 1")
@@ -218,8 +229,10 @@ template <class K> struct pf_async_loop {
       by::publish();
       pf_barrier();
       if (by::LATE) work.multiply(at, lds + here * STEP_PIECES);
-      if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, end - k - AHEAD * DEPTH);
+      if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, k + AHEAD * DEPTH, end, half);
       pf_copies_end();
+      half ^= 1;
+      if (In::PREPARES) in.prepare(k + (AHEAD + 1) * DEPTH, end, half);
       if (!by::LATE) work.multiply(at, lds + here * STEP_PIECES);
       by::template wait<1>();
       here = here + 1 == K::STAGES ? 0 : here + 1;
@@ -239,13 +252,13 @@ template <class K> struct pf_async_loop {
       for (int j = 0; j < ACROSS; j++) by::put(mine + (i * PITCH + j) * PF_MMA_EDGE, PITCH, at[i][j]);
     }
     meet();
-    enum { SHARE = K::ROWS / PARTS };
+    enum { SHARE = K::ROWS / PARTS, FAST = K::COLS / K::OUT_WIDTH, VECTORS = SHARE * FAST, WHOLE = VECTORS % K::THREADS == 0 };
     const int begin = PARTS > 1 ? pf_cluster_rank() * SHARE : 0;
     PF_UNROLL_FEW
-    for (int t = 0; t < SHARE * K::COLS / K::THREADS; t++) {
-      const int e = t * K::THREADS + pf_thread(), row = begin + e / K::COLS, column = e % K::COLS;
-      const sum total = added(room + row * PITCH + column);
-      if (first + row < m && left_most + column < n) out(first + row, left_most + column, total);
+    for (int t = 0; t < (VECTORS + K::THREADS - 1) / K::THREADS; t++) {
+      const int e = t * K::THREADS + pf_thread(), row = begin + e / FAST, column = e % FAST * K::OUT_WIDTH;
+      if ((WHOLE || e < VECTORS) && first + row < m && left_most + column < n)
+        hand_over(room + row * PITCH + column, first + row, left_most + column, out);
     }
     if (PARTS > 1) pf_cluster_sync(); /* others read this block's LDS until then */
   }
@@ -256,15 +269,35 @@ template <class K> struct pf_async_loop {
     else
       pf_barrier();
   }
-  /* What layers and blocks of a cluster have of a sum. */
-  PF_FN sum added(const sum *at) {
-    sum total = 0;
+  template <class Out> PF_FN void hand_over(const sum *from, int y, int x, const Out &out) {
+    if constexpr (K::OUT_WIDTH == 1) {
+      out(y, x, added(from).at[0]);
+    } else {
+      sum sums[K::OUT_WIDTH];
+      PF_UNROLL
+      for (int n = 0; n < K::OUT_WIDTH; n += EACH) {
+        const some total = added(from + n);
+        PF_UNROLL
+        for (int e = 0; e < EACH; e++) sums[n + e] = total.at[e];
+      }
+      out.several(y, x, sums);
+    }
+  }
+  /* What layers and blocks of a cluster have of neighbouring sums. */
+  PF_FN some added(const sum *at) {
+    some total;
     PF_UNROLL
     for (int part = 0; part < PARTS; part++) {
       PF_UNROLL
       for (int deep = 0; deep < K::WAVES_DEEP; deep++) {
         const sum *other = at + deep * (K::ROWS * PITCH);
-        total += PARTS > 1 ? pf_cluster_load(other, part) : *other;
+        some found;
+        if (PARTS == 1) found = *(const some *)other;
+        PF_UNROLL
+        for (int e = 0; e < EACH; e++) {
+          if (PARTS > 1) found.at[e] = pf_cluster_load(other + e, part);
+          total.at[e] = part + deep ? total.at[e] + found.at[e] : found.at[e];
+        }
       }
     }
     return total;
