@@ -93,7 +93,7 @@ class Product:
     def few(self) -> bool:
         """Whether there are so few rows or columns that the other operand is read once, in place."""
         m, n = self.a.lines, self.b.lines
-        return min(m, n) <= (1 if self.async_tiles else FEW) and max(m, n) * self.a.k >= 1024
+        return not self.async_tiles and min(m, n) <= FEW and max(m, n) * self.a.k >= 1024
 
     @property
     def matrix_kind(self) -> MatrixKind | None:
@@ -167,7 +167,10 @@ def _source(
         scratch = parts * batch * m * n * product.sums_bytes
     kind = {**kind, "AXES": len(product.batch)}
     places = [alignment[0], alignment[1]]
-    return gpu_source(file, product.launch, kind, types or {}, phases, product.epilogue, places, scratch, functions)
+    return gpu_source(
+        file, product.launch, kind, types or {}, phases, product.epilogue, places, scratch, functions,
+        rows=file != "matmul.hip",
+    )  # fmt: skip
 
 
 def _tiles(product: Product) -> GpuSource:
@@ -213,9 +216,10 @@ def _blocks(
         *_axes(product.batch, a, b),
     )  # fmt: skip
     grid = -(-a.lines // tile.rows) * -(-b.lines // tile.cols) * batch * cut.parts * tile.cluster
-    out = "out" if cut.parts == 1 else partial_out("a0", "a1", sums_of(product.launch.operands[0].dtype))
-    body = f"pf_gemm_{way}<PF_KEY_kind>(b0, b1, arg, {out});"
-    file, room = ("matmul_async.hip", (0, lds)) if isinstance(tile, AsyncTile) else ("matmul.hip", (lds, 0))
+    sums, copied = sums_of(product.launch.operands[0].dtype), isinstance(tile, AsyncTile)
+    takes = partial_out("a0", "a1", sums, "pf_partial_rows" if copied else "pf_partial")
+    body = f"pf_gemm_{way}<PF_KEY_kind>(b0, b1, arg, {'out' if cut.parts == 1 else takes});"
+    file, room = ("matmul_async.hip", (0, lds)) if copied else ("matmul.hip", (lds, 0))
     phase = PhaseText(grid, tile.threads, args, body, cut.parts == 1, *room, tile.cluster)
     alignment = {m.buffer: m.alignment(widths[m.along_k], m.along_k) for m in (a, b)}
     return _source(product, kind, phase, alignment, cut.parts, types, functions, file)

@@ -12,10 +12,14 @@ from pyflame.ir.node import Node
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Generated text of the elementwise ops that follow a kernel, and the arguments it reads."""
+    """Generated text of the elementwise ops that follow a kernel, and the arguments it reads.
+
+    `row`: on NVIDIA's GPUs the C type of results and how many neighbours along j are a vector; 1 where none are.
+    """
 
     text: str
     args: tuple[int, ...]
+    row: tuple[str, int] = ("", 1)
 
 
 @dataclass(frozen=True)

@@ -189,9 +189,9 @@ def finish_phase(m: int, n: int, batch: int, parts: int, sums: Sums) -> PhaseTex
     return PhaseText(-(-outputs // FINISH_BLOCK), FINISH_BLOCK, args, body, stores=True)
 
 
-def partial_out(m: str, n: str, sums: Sums) -> str:
+def partial_out(m: str, n: str, sums: Sums, struct: str = "pf_partial") -> str:
     """What takes partial sums, as an expression; m and n are those of the result."""
-    return f"pf_partial<{sums.sum}>{{({sums.sum} *)scratch, {m}, {n}}}"
+    return f"{struct}<{sums.sum}>{{({sums.sum} *)scratch, {m}, {n}}}"
 
 
 def gpu_source(
@@ -204,8 +204,12 @@ def gpu_source(
     alignment: Sequence[int],
     scratch_bytes: int = 0,
     functions_of_kind: Sequence[str] = (),
+    rows: bool = False,
 ) -> GpuSource:
-    """The kernels of a launch. `kind`, `types`, `functions_of_kind`: what templates want to know at compile time."""
+    """The kernels of a launch. `kind`, `types`, `functions_of_kind`: what templates want to know at compile time.
+
+    `rows`: results are handed over by several neighbours.
+    """
     dtype, count = launch.operands[0].dtype, len(launch.buffers)
     sums = sums_of(dtype)
     buffers = [f"b{n}" for n in range(count)]
@@ -227,6 +231,7 @@ def gpu_source(
         f"  PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, {sums.sum} sum) const {{",
         f"    PF_KEY_epilogue({', '.join([*buffers, 'uni', *own, 'batch', 'i', 'j'])}, ({sums.value})sum);",
         "  }",
+        *(_row(epilogue, sums, [*buffers, "uni", *own]) if rows else ()),
         "};",
     ]
     inputs = len(launch.operands)
@@ -246,6 +251,23 @@ def gpu_source(
         )
     made = functions.source(scratch_bytes)
     return replace(made, text="\n".join(lines) + "\n" + made.text)
+
+
+def _row(epilogue: Epilogue, sums: Sums, args: Sequence[str]) -> list[str]:
+    """The member of PF_KEY_out that takes ROW neighbours along j."""
+    c_type, count = epilogue.row
+    body = ["(*this)(batch, i, j, sums[0]);"]
+    if count > 1:
+        call = f"PF_KEY_place({', '.join(args)}, batch, i, j + e, ({sums.value})sums[e], values.at[e])"
+        body = [
+            f"pf_vector<{c_type}, ROW> values;",
+            f"{c_type} *at[ROW];",
+            "PF_UNROLL",
+            f"for (int e = 0; e < ROW; e++) at[e] = {call};",
+            "pf_put_row(at[0], values);",
+        ]
+    head = f"PF_MEMBER void row(int64_t batch, int64_t i, int64_t j, const {sums.sum} *sums) const {{"
+    return [f"  enum {{ ROW = {count} }};", f"  {head}", *(f"    {line}" for line in body), "  }"]
 
 
 def late_args(launch: Launch) -> str:

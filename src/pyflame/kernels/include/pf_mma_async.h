@@ -10,8 +10,8 @@
  * of a line are exchanged by its number (place): eight lines' pieces of one number fall on all banks, and wgmma knows the
  * same order as its swizzle of 128 bytes. A block of 128x256 takes 48 KB a step of 64 k for 4 Mflop: 85 flops a byte.
  *
- * Results. All sums go to LDS, where layers and the blocks of a cluster meet in order, and are handed over along rows:
- * neighbouring lanes have neighbouring columns.
+ * Results. All sums go to LDS, where layers and the blocks of a cluster meet in order, and are handed over along rows, ROW
+ * neighbours at once: Out's row(y, x, sums), or one by one at the edge.
  */
 #ifndef PF_MMA_ASYNC_H
 #define PF_MMA_ASYNC_H
@@ -61,6 +61,16 @@ PF_FN float pf_cluster_load(const float *at, int rank) {
   return x;
 }
 #endif
+
+/* Neighbours to memory, as one where they lie aligned. */
+template <class T, int N> PF_FN void pf_put_row(T *at, const pf_vector<T, N> &row) {
+  if ((uint64_t)at % sizeof(row) == 0) {
+    *(pf_vector<T, N> *)at = row;
+  } else {
+    PF_UNROLL
+    for (int e = 0; e < N; e++) at[e] = row.at[e];
+  }
+}
 
 /* How a step of LINES lines lies in LDS: pieces numbered as they lie in memory, panel by panel. */
 template <class K, int LINES, int ALONG_K> struct pf_panels {
@@ -239,13 +249,22 @@ template <class K> struct pf_async_loop {
       for (int j = 0; j < ACROSS; j++) by::put(mine + (i * PITCH + j) * PF_MMA_EDGE, PITCH, at[i][j]);
     }
     meet();
-    enum { SHARE = K::ROWS / PARTS };
+    enum { ROW = Out::ROW, READ = ROW < 4 ? ROW : 4, ACROSS_ROWS = K::COLS / ROW, SHARE = K::ROWS / PARTS };
     const int begin = PARTS > 1 ? pf_cluster_rank() * SHARE : 0;
-    PF_UNROLL_FEW
-    for (int t = 0; t < SHARE * K::COLS / K::THREADS; t++) {
-      const int e = t * K::THREADS + pf_thread(), row = begin + e / K::COLS, column = e % K::COLS;
-      const sum total = added(room + row * PITCH + column);
-      if (first + row < m && left_most + column < n) out(first + row, left_most + column, total);
+    if (PARTS * K::WAVES_DEEP > 1) add(room + begin * PITCH, SHARE);
+    _Pragma("unroll 1")
+    for (int g = pf_thread(); g < SHARE * ACROSS_ROWS; g += K::THREADS) {
+      const int row = begin + g / ACROSS_ROWS, column = g % ACROSS_ROWS * ROW;
+      const int y = first + row, x = left_most + column;
+      const sum *from = room + row * PITCH + column;
+      if (y < m && x + ROW <= n) {
+        pf_vector<sum, ROW> sums;
+        PF_UNROLL
+        for (int e = 0; e < ROW; e += READ) *(pf_vector<sum, READ> *)(sums.at + e) = *(pf_vector<sum, READ> *)(from + e);
+        out.row(y, x, sums.at);
+      } else if (y < m) {
+        for (int e = 0; e < n - x; e++) out(y, x + e, from[e]);
+      }
     }
     if (PARTS > 1) pf_cluster_sync(); /* others read this block's LDS until then */
   }
@@ -256,18 +275,19 @@ template <class K> struct pf_async_loop {
     else
       pf_barrier();
   }
-  /* What layers and blocks of a cluster have of a sum. */
-  PF_FN sum added(const sum *at) {
-    sum total = 0;
-    PF_UNROLL
-    for (int part = 0; part < PARTS; part++) {
+  /* What layers and blocks of a cluster have of these rows' sums, to where the first layer has them. */
+  PF_FN void add(sum *rows, int count) {
+    PF_UNROLL_FEW
+    for (int e = pf_thread(); e < count * K::COLS; e += K::THREADS) {
+      sum *at = rows + e / K::COLS * PITCH + e % K::COLS, total = 0;
       PF_UNROLL
-      for (int deep = 0; deep < K::WAVES_DEEP; deep++) {
-        const sum *other = at + deep * (K::ROWS * PITCH);
-        total += PARTS > 1 ? pf_cluster_load(other, part) : *other;
+      for (int part = 0; part < PARTS * K::WAVES_DEEP; part++) {
+        const sum *other = at + part % K::WAVES_DEEP * (K::ROWS * PITCH);
+        total += PARTS > 1 ? pf_cluster_load(other, part / K::WAVES_DEEP) : *other;
       }
+      *at = total;
     }
-    return total;
+    pf_barrier();
   }
 };
 
