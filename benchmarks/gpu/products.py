@@ -38,6 +38,7 @@ class Case:
     b_by_columns: bool = False
     tf32: bool = False
     bias: bool = False
+    chain: int = 1  # products in a row, each of the result of the one before
 
     @property
     def spec(self) -> GemmSpec:
@@ -75,6 +76,8 @@ OWN_CASES = [
     Case(16384, 768, 768, "bfloat16", b_by_columns=True),
     *(Case(m, 4096, 4096, "bfloat16", b_by_columns=True) for m in (1, 4, 8, 16, 32, 64)),
     *(Case(m, 4096, 4096, "bfloat16") for m in (16, 64)),
+    # The same without the host's time: of many products in a row only the first has to wait for it.
+    *(Case(m, 4096, 4096, "bfloat16", b_by_columns=c, chain=32) for m in (1, 8, 16, 32, 64) for c in (True, False)),
 ]
 
 Operands = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -84,7 +87,9 @@ def _operands(case: Case) -> Operands:
     """A, B as it lies in memory, and the bias."""
     many = (case.batch,) if case.batch > 1 else ()
     b = (case.n, case.k) if case.b_by_columns else (case.k, case.n)
-    return tuple(normal(*shape, dtype=case.dtype) for shape in ((*many, case.m, case.k), (*many, *b), (case.n,)))
+    a, w, bias = (normal(*shape, dtype=case.dtype) for shape in ((*many, case.m, case.k), (*many, *b), (case.n,)))
+    # results of a chain stay as large as its input
+    return a, (w * w.dtype.type(case.k**-0.5)).astype(w.dtype) if case.chain > 1 else w, bias
 
 
 def _ours(case: Case, bench: Bench, operands: Operands, note: list[str], why: bool = False) -> dict[str, Call]:
@@ -95,7 +100,9 @@ def _ours(case: Case, bench: Bench, operands: Operands, note: list[str], why: bo
 
     @pf.jit
     def step() -> None:
-        y = left @ (right.swapaxes(-1, -2) if case.b_by_columns else right)
+        y = left
+        for _ in range(case.chain):
+            y = y @ (right.swapaxes(-1, -2) if case.b_by_columns else right)
         result.copy_(y + bias if case.bias else y)
 
     def run() -> Any:
@@ -103,7 +110,7 @@ def _ours(case: Case, bench: Bench, operands: Operands, note: list[str], why: bo
         return result
 
     run()
-    launches = pf.explain(step, run=False).launches
+    launches = pf.explain(step, run=False).launches[-1 if case.chain > 1 else 0 :]
     note.append("plan: " + " + ".join(x.why if why else x.implementation for x in launches))
     return {"pyflame": run}
 
@@ -115,7 +122,14 @@ def _torch(case: Case, bench: Bench, operands: Operands) -> dict[str, Call]:
     turned = b.mT if case.b_by_columns else b
     if case.bias:
         return {"torch": lambda: torch.nn.functional.linear(a, turned.mT, bias)}
-    return {"torch": lambda: torch.matmul(a, turned)}
+
+    def run() -> Any:
+        y = a
+        for _ in range(case.chain):
+            y = torch.matmul(y, turned)
+        return y
+
+    return {"torch": run}
 
 
 @functools.cache
@@ -183,10 +197,11 @@ def own(bench: Bench, section: str = "own") -> None:
             groups["torch"] = functools.partial(_torch, case, bench, operands)
         seconds, failed = bench.measure(groups, FAR)
         name = case.spec.text + (" B by columns" if case.b_by_columns else "")
+        name += f", {case.chain} in a row" if case.chain > 1 else ""
         unit = "GFLOP/s" if bench.small else "TFLOP/s"
         if "own" in seconds and "torch" in seconds:
             note.append(f"own {seconds['torch'] / seconds['own']:.2f}x torch")
-        bench.add(section, Line(name, case.spec.flops, unit, seconds, failed=failed, note="; ".join(note)))
+        bench.add(section, Line(name, case.chain * case.spec.flops, unit, seconds, failed=failed, note="; ".join(note)))
 
 
 def _alone(case: Case, bench: Bench, operands: Operands, note: list[str]) -> dict[str, Call]:

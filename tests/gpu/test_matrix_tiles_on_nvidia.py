@@ -11,13 +11,12 @@ import pytest
 import pyflame as pf
 from pyflame.core.targets import TARGETS
 from pyflame.engine.evaluate import clear_plans
-from pyflame.kernels import matmul_gpu
 from pyflame.kernels.matrix_cores import matrix_kind, matrix_tiles
 from tests.gpu.gemm_cases import Build, fused, numbers, product
 from tests.gpu.nvidia import Nvidia, absent, wrong_of
 from tests.gpu.programs import Program
+from tests.null.test_matrix_async import RESULTS, blocks, only
 from tests.null.test_matrix_async import around as around_async
-from tests.null.test_matrix_async import blocks, only
 from tests.null.test_matrix_tiles import VIEWS, around, forced
 
 pytestmark = pytest.mark.gpu
@@ -45,13 +44,16 @@ def test_every_async_block(gpu: Nvidia, number: int, monkeypatch: pytest.MonkeyP
     tiles = blocks(gpu.target)
     if number >= len(tiles):
         pytest.skip("this GPU has fewer blocks")
-    monkeypatch.setattr(matmul_gpu, "FEW", 0)
     only(monkeypatch, number)
     tile, builds = tiles[number], around_async(tiles[number], VIEWS)
     for view in VIEWS:  # many blocks, and as many steps as take every place of LDS several times
         m, n, k = 5 * tile.rows - 8, 3 * tile.cols + 8, 11 * tile.depth + 8
         builds[f"large {' '.join(view)}"] = product((m, k), (k, n), pf.bfloat16, view)
     assert wrong_of(gpu, builds) == {}
+
+
+def test_results_of_async_blocks(gpu: Nvidia) -> None:
+    assert wrong_of(gpu, RESULTS) == {}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)

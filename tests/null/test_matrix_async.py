@@ -7,7 +7,7 @@ whether edges, layouts and the order in LDS are right. `tests/gpu/test_matrix_ti
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from pyflame.kernels.matrix_async import AsyncTile, async_tiles
 from pyflame.kernels.matrix_cores import matrix_kind
 from pyflame.kernels.tile_gpu import best_cuts
 from tests.emulated import EmulatedDriver, emulated_device
-from tests.gpu.gemm_cases import Build, check, fused, product
+from tests.gpu.gemm_cases import Build, Case, check, fused, numbers, product, wide
 from tests.gpu.programs import Program
 from tests.null.test_gpu_kernels_gemm import Emulated
 from tests.null.test_matrix_tiles import VIEWS, nvcc
@@ -63,12 +63,46 @@ def around(tile: AsyncTile, views: Sequence[tuple[str, str]]) -> dict[str, Build
 
 @pytest.mark.parametrize(("target", "number"), BLOCKS, ids=NAMES)
 def test_blocks_compute_what_numpy_computes(target: Target, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul_gpu, "FEW", 0)
     only(monkeypatch, number)
     # two of them take both operands both ways
     emulated = Emulated(target, around(blocks(target)[number], VIEWS[number % 2 * 2 :][:2]))
     assert all("pf_gemm_async" in text for text in emulated.texts)
     assert emulated.wrong(check, reverse=bool(number % 2)) == {}
+
+
+def behind(columns: int, change: Callable[[Any], Any], expected: Callable[[Any], Any]) -> Build:
+    """What follows a product of 40 rows, in torch's words and in NumPy's."""
+
+    def build() -> Case:
+        a, b = numbers((40, 64), pf.bfloat16, 1), numbers((columns, 64), pf.bfloat16, 2)
+        found, want = change(pf.tensor(a) @ pf.tensor(b).T), expected(wide(a) @ wide(b).T)
+        many = isinstance(found, list)
+        outputs, arrays = (found, want) if many else ([found], [want])
+        kept = [np.ascontiguousarray(w).astype(o.dtype.numpy) for o, w in zip(outputs, arrays, strict=True)]
+        return Case(outputs, kept, 8.0)
+
+    return build
+
+
+# Rows that are aligned or not, results of other sizes, and two of them at once.
+RESULTS: dict[str, Build] = {
+    "rows": behind(40, lambda y: y, lambda y: y),
+    "odd rows": behind(37, lambda y: y, lambda y: y),
+    "float32": behind(44, lambda y: y.to(pf.float32) * 2.0, lambda y: y * 2),
+    "bytes": behind(48, lambda y: y > 4.0, lambda y: y > 4),
+    "axes": behind(60, lambda y: pf.relu(y.reshape(40, 5, 12)), lambda y: np.maximum(y.reshape(40, 5, 12), 0)),
+    "two": behind(
+        40, lambda y: [pf.relu(y), pf.relu(y).to(pf.float32)], lambda y: [np.maximum(y, 0), np.maximum(y, 0)]
+    ),
+}  # fmt: skip
+
+
+def test_results_lie_where_they_should() -> None:
+    emulated = Emulated(HOPPER, RESULTS)
+    assert all(any("pf_gemm_async" in t for t in p.texts) for p in emulated.programs.values())
+    single = {name for name, program in emulated.programs.items() if any("OUT_WIDTH = 1," in t for t in program.texts)}
+    assert single == {"odd rows"}
+    assert emulated.wrong(check, reverse=False) == {}
 
 
 def texts(target: Target) -> set[str]:
@@ -115,7 +149,7 @@ def test_large_products_take_large_blocks_and_few_rows_share_k() -> None:
     def best(m: int, n: int, k: int) -> str:
         return str(best_cuts(blocks(HOPPER), m, n, k, 1, 4, HOPPER.workers)[0])
 
-    assert best(8192, 8192, 8192) == "256x128 wgmma"
+    assert best(8192, 8192, 8192) == "128x256 wgmma"
     assert best(64, 4096, 4096) == "64x64 wgmma by 2"
     assert best(16, 4096, 4096) == "16x32 async"
     assert "parts" in best(64, 64, 1 << 16), "few outputs of a long k are cut"

@@ -263,7 +263,7 @@ template <class K, class Out> struct pf_conv_entry {
     const int image = pf_conv<K>::image_of(arg, j, p);
     out(first + image * arg[PF_CONV_GROUPS], i, p, sum);
   }
-  template <class S> PF_MEMBER void several(int i, int j, const S *sums) const {
+  template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const {
     int p;
     const int image = pf_conv<K>::image_of(arg, j, p);
     out.several(first + image * arg[PF_CONV_GROUPS], i, p, sums);
@@ -280,12 +280,7 @@ template <class K, class S> struct pf_conv_part {
   int64_t rows, columns;
   PF_MEMBER S *place(int i, int j) const { return at + (K::O_LAST ? j * rows + i : i * columns + j); }
   PF_MEMBER void operator()(int i, int j, S sum) const { *place(i, j) = sum; }
-  PF_MEMBER void several(int i, int j, const S *sums) const {
-    pf_vector<S, K::OUT_WIDTH> all;
-    PF_UNROLL
-    for (int e = 0; e < K::OUT_WIDTH; e++) all.at[e] = sums[e];
-    *(pf_vector<S, K::OUT_WIDTH> *)place(i, j) = all;
-  }
+  template <int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const { pf_put_several(place(i, j), sums); }
 };
 
 /* What a block works on: a tile of so many channels and pixels, for one part of k and one group. */

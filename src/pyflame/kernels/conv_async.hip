@@ -64,7 +64,7 @@ template <class K> struct pf_conv_async_in {
 template <class Result> struct pf_conv_turned {
   Result result;
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const { result(j, i, sum); }
-  template <class S> PF_MEMBER void several(int i, int j, const S *sums) const { result.several(j, i, sums); }
+  template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const { result.several(j, i, sums); }
 };
 
 template <class K, class Out>

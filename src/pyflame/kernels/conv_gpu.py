@@ -22,6 +22,7 @@ from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     FINISH_BLOCK,
     MAX_PARTS,
+    PARTS_WIDTH,
     TIMED,
     VARIANTS,
     Cut,
@@ -42,7 +43,6 @@ FEW = 8  # output channels per group up to which a thread takes them all
 _THREADS = 256
 _SHORT = 64  # k that one thread walks over even where there are few pixels
 _LARGEST = 1 << 31
-_PARTS_WIDTH = 4  # partial sums that are written at once: 16 bytes
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ def _by_copies(
     """By conv_async.hip."""
     shape, sums, tile = made.shape, sums_of(launch.operands[0].dtype), cut.tile
     if cut.parts > 1:
-        out_width = _PARTS_WIDTH if shape.o % _PARTS_WIDTH == 0 else 1
+        out_width = PARTS_WIDTH if shape.o % PARTS_WIDTH == 0 else 1
     else:
         out_width = epilogue.width if epilogue.along == "i" else 1
     kind = {

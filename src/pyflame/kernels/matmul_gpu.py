@@ -20,6 +20,7 @@ from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     MAX_PARTS,
+    PARTS_WIDTH,
     TIMED,
     VARIANTS,
     Cut,
@@ -93,7 +94,7 @@ class Product:
     def few(self) -> bool:
         """Whether there are so few rows or columns that the other operand is read once, in place."""
         m, n = self.a.lines, self.b.lines
-        return min(m, n) <= (1 if self.async_tiles else FEW) and max(m, n) * self.a.k >= 1024
+        return not self.async_tiles and min(m, n) <= FEW and max(m, n) * self.a.k >= 1024
 
     @property
     def matrix_kind(self) -> MatrixKind | None:
@@ -184,7 +185,11 @@ def _matrix_tiles(product: Product, matrix: MatrixKind) -> GpuSource:
     cut = product.cuts(matrix)[product.launch.variant if product.a.aligned else 0]
     types, function = kind_of(product.launch.operands[0].dtype, matrix)
     lds, widths, after = cut.tile.lds_bytes(product.sums_bytes), cut.tile.widths, product.epilogue
-    kind = {**cut.tile.defines(), "OUT_WIDTH": after.width if cut.parts == 1 and after.along == "j" else 1}
+    if cut.parts > 1:
+        width = PARTS_WIDTH if product.sums_bytes == 4 and product.b.lines % PARTS_WIDTH == 0 else 1
+    else:
+        width = after.width if after.along == "j" else 1
+    kind = {**cut.tile.defines(), "OUT_WIDTH": width}
     if isinstance(cut.tile, AsyncTile):
         return _blocks(product, cut, "async", kind, widths, lds, types)
     return _blocks(product, cut, "mma", {**kind, "AS_IS": int(matrix.as_is)}, widths, lds, types, (function,))

@@ -12,7 +12,7 @@ from pyflame.core.device import Target
 from pyflame.kernels.matrix_cores import CHUNK_BYTES, PIECE_BYTES, MatrixKind, MatrixTile
 
 _L2_BYTES = 42  # that a compute unit gets in a clock
-_BEGIN, _RESULT = 2000, 0.25  # clocks of a block before its first step, and for each output
+_BEGIN, _RESULT = 2000, 0.12  # clocks of a block before its first step, and for each output
 _BUSY = 256  # threads with which mma.sync reaches its pace
 _RESERVED = 1024  # bytes of LDS that a block takes besides
 
@@ -71,7 +71,7 @@ _SYNC = (
 )  # fmt: skip
 # Hopper's, and the others beside them. A warpgroup is four waves, of 16 rows each.
 _WGMMA = (
-    (256, 128, 16, 1, 1, 2, 4, 1), (128, 256, 8, 1, 1, 2, 4, 1), (128, 128, 8, 1, 1, 2, 3, 1),
+    (128, 256, 8, 1, 1, 2, 4, 1), (256, 128, 16, 1, 1, 2, 4, 1), (128, 128, 8, 1, 1, 2, 3, 1),
     (64, 128, 4, 1, 2, 4, 4, 1), (128, 64, 8, 1, 2, 4, 4, 2), (64, 64, 4, 1, 2, 4, 6, 2),
 )  # fmt: skip
 _BESIDE_WGMMA = ((32, 64, 1, 2, 4, 8, 4, 2), *_SYNC[2:])

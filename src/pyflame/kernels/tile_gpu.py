@@ -17,6 +17,7 @@ from pyflame.kernels.gpu_source import GpuFunctions
 from pyflame.kernels.spec import Epilogue
 
 FINISH_BLOCK = 256
+PARTS_WIDTH = 4  # partial sums that are written at once: 16 bytes
 MAX_PARTS = 32  # of kernels whose blocks have a few results each
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # that k may be cut into for tiles
 _LARGEST = 1 << 31  # extents are ints in the kernels

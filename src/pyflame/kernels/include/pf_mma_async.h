@@ -10,8 +10,8 @@
  * of a line are exchanged by its number (place): eight lines' pieces of one number fall on all banks, and wgmma knows the
  * same order as its swizzle of 128 bytes. A block of 128x256 takes 48 KB a step of 64 k for 4 Mflop: 85 flops a byte.
  *
- * Results. All sums go to LDS, where layers and the blocks of a cluster meet in order, and are handed over along rows:
- * neighbouring lanes have neighbouring columns.
+ * Results. All sums go to LDS, where layers and the blocks of a cluster meet in order, and are handed over along rows,
+ * OUT_WIDTH neighbours at once.
  */
 #ifndef PF_MMA_ASYNC_H
 #define PF_MMA_ASYNC_H
@@ -193,7 +193,6 @@ template <class K> struct pf_async_loop {
     LDS_PIECES = K::STAGES * STEP_PIECES > RESULT_PIECES ? K::STAGES * STEP_PIECES : RESULT_PIECES,
     EACH = K::OUT_WIDTH < 4 ? K::OUT_WIDTH : 4, /* results that are read at once */
   };
-  typedef pf_vector<sum, EACH> some;
   typename mma::sums at[DOWN][ACROSS];
 
   PF_FN int layer() { return pf_thread() / PF_WAVE / LAYER; }
@@ -254,6 +253,7 @@ template <class K> struct pf_async_loop {
     meet();
     enum { SHARE = K::ROWS / PARTS, FAST = K::COLS / K::OUT_WIDTH, VECTORS = SHARE * FAST, WHOLE = VECTORS % K::THREADS == 0 };
     const int begin = PARTS > 1 ? pf_cluster_rank() * SHARE : 0;
+    if (PARTS * K::WAVES_DEEP > 1) add(room + begin * PITCH, SHARE);
     PF_UNROLL_FEW
     for (int t = 0; t < (VECTORS + K::THREADS - 1) / K::THREADS; t++) {
       const int e = t * K::THREADS + pf_thread(), row = begin + e / FAST, column = e % FAST * K::OUT_WIDTH;
@@ -271,36 +271,31 @@ template <class K> struct pf_async_loop {
   }
   template <class Out> PF_FN void hand_over(const sum *from, int y, int x, const Out &out) {
     if constexpr (K::OUT_WIDTH == 1) {
-      out(y, x, added(from).at[0]);
+      out(y, x, *from);
     } else {
       sum sums[K::OUT_WIDTH];
       PF_UNROLL
       for (int n = 0; n < K::OUT_WIDTH; n += EACH) {
-        const some total = added(from + n);
+        const pf_vector<sum, EACH> some = *(const pf_vector<sum, EACH> *)(from + n);
         PF_UNROLL
-        for (int e = 0; e < EACH; e++) sums[n + e] = total.at[e];
+        for (int e = 0; e < EACH; e++) sums[n + e] = some.at[e];
       }
       out.several(y, x, sums);
     }
   }
-  /* What layers and blocks of a cluster have of neighbouring sums. */
-  PF_FN some added(const sum *at) {
-    some total;
-    PF_UNROLL
-    for (int part = 0; part < PARTS; part++) {
+  /* What layers and blocks of a cluster have of these rows' sums, to where the first layer has them. */
+  PF_FN void add(sum *rows, int count) {
+    PF_UNROLL_FEW
+    for (int e = pf_thread(); e < count * K::COLS; e += K::THREADS) {
+      sum *at = rows + e / K::COLS * PITCH + e % K::COLS, total = 0;
       PF_UNROLL
-      for (int deep = 0; deep < K::WAVES_DEEP; deep++) {
-        const sum *other = at + deep * (K::ROWS * PITCH);
-        some found;
-        if (PARTS == 1) found = *(const some *)other;
-        PF_UNROLL
-        for (int e = 0; e < EACH; e++) {
-          if (PARTS > 1) found.at[e] = pf_cluster_load(other + e, part);
-          total.at[e] = part + deep ? total.at[e] + found.at[e] : found.at[e];
-        }
+      for (int part = 0; part < PARTS * K::WAVES_DEEP; part++) {
+        const sum *other = at + part % K::WAVES_DEEP * (K::ROWS * PITCH);
+        total += PARTS > 1 ? pf_cluster_load(other, part / K::WAVES_DEEP) : *other;
       }
+      *at = total;
     }
-    return total;
+    pf_barrier();
   }
 };
 

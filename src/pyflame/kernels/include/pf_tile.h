@@ -168,11 +168,22 @@ template <class K> struct pf_tile {
 
 /* ---- partial sums: [part][batch][m][n] in scratch, each part as large as the result --------------------------- */
 
+/* Neighbours, as an aligned vector. */
+template <class S, int N> PF_FN void pf_put_several(S *at, const S (&sums)[N]) {
+  pf_vector<S, N> all;
+  PF_UNROLL
+  for (int e = 0; e < N; e++) all.at[e] = sums[e];
+  *(pf_vector<S, N> *)at = all;
+}
+
 template <class S> struct pf_partial {
   S *at;
   int64_t m, n;
   /* `batch` counts through the parts: part * batches + batch. */
   PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, S sum) const { at[(batch * m + i) * n + j] = sum; }
+  template <int N> PF_MEMBER void several(int64_t batch, int64_t i, int64_t j, const S (&sums)[N]) const {
+    pf_put_several(at + (batch * m + i) * n + j, sums);
+  }
 };
 
 enum { PF_FINISH_OUTPUTS, PF_FINISH_PARTS, PF_FINISH_M, PF_FINISH_M_MAGIC, PF_FINISH_N, PF_FINISH_N_MAGIC };
