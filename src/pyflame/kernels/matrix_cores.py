@@ -47,6 +47,7 @@ def _row(kinds: dict[str, MatrixKind], **paces: float) -> dict[str, MatrixKind]:
 _ALL = {"float16": _F16, "bfloat16": _BF16, "int8": _I8, "float32": _F32, "float64": _F64, "tf32": _TF32}
 # gfx90a's float16 instructions take denormals for zero, which training in float16 cannot do with: it goes as float32.
 _F16_AS_F32 = {**_ALL, "float16": replace(_F32, made="pf_f16_to_f32(x)")}
+_MMA = _row(_ALL, float16=680, bfloat16=680, int8=1360, float64=42, tf32=340)
 # Keyed by a target's name, or by its matrix_core where no row has the name.
 MATRIX_KINDS: dict[str, dict[str, MatrixKind]] = {
     "gfx908": _row(_ALL, float16=340, bfloat16=170, int8=340, float32=85),
@@ -54,8 +55,8 @@ MATRIX_KINDS: dict[str, dict[str, MatrixKind]] = {
     "mfma": _row(_ALL, float16=680, bfloat16=680, int8=1360, float32=85, float64=85),
     "gfx950": _row(_ALL, float16=1360, bfloat16=1360, int8=2720, float32=85, float64=42),
     "wmma": _row(_ALL, float16=170, bfloat16=170, int8=170),
-    "mma": _row(_ALL, float16=680, bfloat16=680, int8=1360, float64=42, tf32=340),
-    "wgmma": _row(_ALL, float16=680, bfloat16=680, int8=1360, float64=42, tf32=340),
+    "mma": _MMA,
+    "wgmma": _MMA,
     "": {
         "float16": replace(_F16, name="pf_plain_f16"),
         "bfloat16": replace(_BF16, name="pf_plain_bf16"),

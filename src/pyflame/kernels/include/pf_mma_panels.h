@@ -1,4 +1,5 @@
-/* What multiplies the panels of pf_mma_async.h: mma.sync with fragments by ldmatrix, and Hopper's wgmma, which reads LDS itself.
+/* What multiplies the panels of pf_mma_async.h: mma.sync with fragments by ldmatrix, and Hopper's wgmma, which reads LDS
+ * itself.
  *
  * Both leave a wave with sums as pf_mma_nvidia.h describes them: wave w of a warpgroup has rows 16 w .. of wgmma's 64.
  */
@@ -69,10 +70,11 @@ template <class K> struct pf_panels_sync {
 
 /* ---- wgmma ------------------------------------------------------------------------------------------------------ */
 
-/* T's instruction over 64 rows and 16 * TILES columns; a, b: where operands lie (pf_panels_wgmma); ACROSS: as lines of k. */
+/* T's instruction over 64 rows and 16 * TILES columns; a, b: where operands lie (pf_panels_wgmma); ACROSS: that is across. */
 template <class T, int TILES> struct pf_wgmma;
-#define PF_WGMMA_TILE(j) \
-  "+f"(c[j].at[0]), "+f"(c[j].at[1]), "+f"(c[j].at[2]), "+f"(c[j].at[3]), "+f"(c[j].at[4]), "+f"(c[j].at[5]), "+f"(c[j].at[6]), "+f"(c[j].at[7])
+#define PF_WGMMA_TILE(j)                                                                           \
+  "+f"(c[j].at[0]), "+f"(c[j].at[1]), "+f"(c[j].at[2]), "+f"(c[j].at[3]), "+f"(c[j].at[4]),        \
+      "+f"(c[j].at[5]), "+f"(c[j].at[6]), "+f"(c[j].at[7])
 #define PF_WGMMA_TILES_4(j) PF_WGMMA_TILE(j), PF_WGMMA_TILE(j + 1), PF_WGMMA_TILE(j + 2), PF_WGMMA_TILE(j + 3)
 #define PF_WGMMA_TILES_8(j) PF_WGMMA_TILES_4(j), PF_WGMMA_TILES_4(j + 4)
 #define PF_WGMMA_TILES_16(j) PF_WGMMA_TILES_8(j), PF_WGMMA_TILES_8(j + 8)
@@ -112,8 +114,8 @@ template <class K> struct pf_panels_wgmma {
   /* Which 64 rows. By a shuffle the compiler knows that all lanes have the same; inside of the loop it would stop wgmma. */
   PF_MEMBER void begin(int row, int, int of) { group = pf_shuffle(row / HIGH, 0), layer = pf_shuffle(of, 0); }
 
-  /* Where an operand begins: its swizzle is that of 128 bytes, eight lines of those follow each other, and groups of 64 lines
-   * that lie across are a panel's k apart. In units of 16 bytes. */
+  /* Where an operand begins: its swizzle is that of 128 bytes, eight lines of those follow each other, and groups of 64
+   * lines that lie across are a panel's k apart. In units of 16 bytes. */
   PF_FN uint64_t place(const pf_piece *at) {
     const uint64_t groups = 64 * LINE / 16, eight = 8 * LINE / 16;
     return 1ull << 62 | eight << 32 | groups << 16 | (pf_lds_address(at) >> 4 & 0x3fff);
