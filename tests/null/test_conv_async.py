@@ -9,10 +9,12 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pyflame as pf
 from pyflame.core.device import Target
+from pyflame.engine.texts import gpu_source
 from pyflame.kernels import conv_gpu
 from pyflame.kernels.matrix_async import async_tiles
 from tests.gpu import conv_cases
@@ -74,6 +76,20 @@ def test_others_go_other_ways() -> None:
         case = conv_cases.tiled(dtype)[f"{dtype.name} {name}"]()
         found = any("pf_conv_async" in t for t in Program(case.outputs, HOPPER).texts)
         assert found == (name == "last" and dtype is pf.bfloat16), (dtype, name)
+
+
+def test_large_convolutions_have_blocks_to_try() -> None:
+    """Each is another text or cut; small ones are not worth the time."""
+
+    def variants(size: int) -> list[tuple[str, tuple[int, ...]]]:
+        x, w = (pf.tensor(np.zeros(s, pf.bfloat16.numpy)) for s in ((8, 64, size, size), (64, 64, 3, 3)))
+        launches = Program([pf.conv2d(x, w, padding=1)], HOPPER).plan.launches
+        (launch,) = (y for y in launches if y.kernel.anchor and y.kernel.anchor.op.name == "conv_general")
+        tried = [replace(launch, variant=n) for n in range(len(conv_gpu.conv_variants(launch, HOPPER)))]
+        sources = [gpu_source(y, HOPPER) for y in tried]
+        return [(s.text, tuple(p.grid for p in s.phases)) for s in sources]
+
+    assert len(set(variants(28))) == 4 and variants(4) == []
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
