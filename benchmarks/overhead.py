@@ -1,4 +1,4 @@
-"""Ten small elementwise ops on 1,000 floats: the price of Python, of building a graph, and of a replay."""
+"""What the host costs: ten small elementwise ops on 1,000 floats, and replays on a GPU whose driver does nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import pyflame as pf
 from benchmarks.peers import torch_contenders
 from benchmarks.timing import Result, measure
+from pyflame.core.device import DeviceId
+from pyflame.engine import devices
 
 
 def ten_ops(a: Any, b: Any) -> Any:
@@ -35,4 +37,39 @@ def run() -> list[Result]:
     return [
         Result("10 small ops, jitted replay", 0, "us", replay, 1 / 1.5),
         Result("10 small ops, graph rebuilt", 0, "us", rebuilt, 1 / 4),
+        *replays(),
     ]
+
+
+def replays() -> list[Result]:
+    """Calls of jitted functions whose graphs cost the GPU no time. They are captured for real, on the emulated GPU."""
+    from tests.emulated import EmulatedDriver, emulated_device
+
+    name = DeviceId("rocm", 46)
+    devices._open[name] = emulated_device(name.index)
+    launch = EmulatedDriver.graph_launch
+    with pf.device(str(name)):
+        a, b = pf.ones(64, 64) + 0, pf.ones(64, 64) + 0
+        pf.eval(a, b)
+        product = pf.jit(lambda x, y: x @ y)
+        model = pf.nn.Linear(64, 64)
+        optimizer = pf.optim.AdamW(model.parameters(), lr=1e-3)
+
+        @pf.jit
+        def step(x: pf.Tensor) -> pf.Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        work = {"a product": lambda: product(a, b), "a training step of one layer": lambda: step(a)}
+        for call in work.values():
+            for _ in range(8):
+                call()
+        EmulatedDriver.graph_launch = lambda *_: None
+        try:
+            found = {what: measure({"pyflame": call}, rounds=15) for what, call in work.items()}
+        finally:
+            EmulatedDriver.graph_launch = launch
+    return [Result(f"{what}, replayed by a driver that does nothing", 0, "us", t) for what, t in found.items()]

@@ -22,6 +22,17 @@ MISSING: dict[str, tuple[str, ...]] = {
         "register_load_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_state_dict_post_hook",
         "register_state_dict_pre_hook", "set_extra_state", "set_submodule", "to_empty",
     ),
+    "func": ("debug_unwrap", "functionalize", "rearrange", "replace_all_batch_norm_modules_"),
+    "linalg": ("ldl_factor", "ldl_factor_ex", "ldl_solve"),
+    "profiler": ("DeviceType", "ExecutionTraceObserver"),
+    "special": (
+        "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t",
+        "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "erfcx", "hermite_polynomial_h",
+        "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p", "modified_bessel_k0",
+        "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
+        "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+        "shifted_chebyshev_polynomial_w",
+    ),
     "optim": ("Adafactor", "Muon", "swa_utils"),
     "utils.data": ("IterDataPipe", "MapDataPipe"),
 }  # fmt: skip
@@ -48,6 +59,18 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`foreach`, `fused`, `capturable` choose an implementation", "taken; there is one, which `pf.jit` takes too"),
     ("`torch.autograd.set_detect_anomaly(True)` searches for NaN", "warns: it does not"),
     ("`torch.hub`, `torch.onnx`, sparse gradients", "raise `NotSupportedError`"),
+    ("`torch.func.jvp` and `jacfwd` run forward", "are made of two backward passes; `jacrev` is a pass for each row"),
+    ("`torch.profiler` shows ops", "shows kernels; all devices are recorded, the longest first"),
+    ("`as_strided` of any tensor", "of tensors that are no part of another; overlapping ones can be read only"),
+    ("`topk`, `kthvalue`, `mode`, unstable `sort`: which of equals", "the first in order; PyTorch does not say which"),
+    ("`out=` must have the result's dtype in some ops", "any dtype that can hold it, in all"),
+    ("values of arguments are checked (`cov`'s weights)", "what would evaluate them is not, but for indices"),
+    ("convolutions refuse a bias of another dtype", "dtypes promote"),
+    ("`ctc_loss`'s gradient is for normalised probabilities", "it is that of the loss; behind `log_softmax` equal"),
+    ("`cholesky_solve`'s gradient fills both triangles", "only the triangle that is read has one"),
+    ("`as_strided_scatter`'s gradient for its input is that of `src`", "it is 0 where `src` is written, else 1"),
+    ("`igamma`, `igammac` and `zeta` refuse a gradient for their first argument", "it is NaN"),
+    ("average pooling of integers rounds down", "raises: cast first"),
 )  # fmt: skip
 
 

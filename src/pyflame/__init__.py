@@ -129,7 +129,7 @@ from pyflame.tensor.random import (
     seed,
     set_rng_state,
 )
-from pyflame.tensor.sets import bincount, equal, numel, unique, unique_consecutive
+from pyflame.tensor.sets import allclose, bincount, equal, numel, unique, unique_consecutive
 from pyflame.tensor.streams import Event, Stream, current_stream, default_stream
 from pyflame.tensor.torch_cuda import rocm
 from pyflame.tensor.torch_methods import FUNCTIONS as _TORCH_FUNCTIONS
@@ -166,6 +166,7 @@ __all__ = [
     "Tensor",
     "TraceError",
     "__version__",
+    "allclose",
     "arange",
     "argwhere",
     "as_dtype",
@@ -289,7 +290,8 @@ __all__ = [
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _ROOMS = (
     "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "fft", "func", "fx",
-    "hub", "io", "linalg", "nn", "onnx", "optim", "profiling", "random", "sparse", "special", "testing", "train",
+    "hub", "io", "linalg", "nn", "onnx", "optim", "profiler", "profiling", "random", "signal", "sparse", "special",
+    "testing", "train",
     "utils", "version",
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
@@ -314,12 +316,14 @@ _FUNCTIONAL = (
     "pixel_unshuffle", "poisson_nll_loss", "rrelu", "threshold", "triplet_margin_loss",
 )  # fmt: skip
 _MADE_OF_OTHERS = (
-    "adjoint", "alias_copy", "chain_matmul", "cholesky_inverse", "cholesky_solve", "combinations",
+    "adjoint", "alias_copy", "as_strided", "as_strided_copy", "as_strided_scatter", "chain_matmul", "cholesky_inverse",
+    "cholesky_solve", "combinations", "mvlgamma", "nonzero_static", "split_with_sizes_copy",
     "cumulative_trapezoid", "detach", "detach_copy", "diagonal_copy", "diagonal_scatter", "expand_copy", "fill",
     "frobenius_norm", "gradient", "isreal", "lu_solve", "nuclear_norm", "permute_copy", "resolve_conj",
     "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
     "unbind_copy", "unfold_copy", "unravel_index", "unsqueeze_copy", "view_copy",
 )  # fmt: skip
+_OLD_LINALG = ("lu_unpack", "orgqr", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve")
 _LATER = {
     **{room: (room, None) for room in _ROOMS},
     **{f"rocm_{name}": ("backend.rocm", f"rocm_{name}") for name in _ROCM_NAMES},
@@ -331,7 +335,8 @@ _LATER = {
     "aot": ("transform.aot", None),
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),
     "spmm": ("tensor.sparse", "spmm"),
-    **{name: ("tensor.torch_statistics", name) for name in ("histogram", "pdist")},
+    **{name: ("tensor.torch_statistics", name) for name in ("histogram", "histogramdd", "pdist")},
+    **{name: ("tensor.old_linalg", name) for name in _OLD_LINALG},
     "matrix_exp": ("tensor.linalg", "matrix_exp"),
     "matrix_power": ("tensor.matrix_norms", "matrix_power"),
     "vmap": ("transform.vmap", "vmap"),

@@ -24,8 +24,10 @@ from pyflame import linalg as linalg
 from pyflame import nn as nn
 from pyflame import onnx as onnx
 from pyflame import optim as optim
+from pyflame import profiler as profiler
 from pyflame import profiling as profiling
 from pyflame import random as random
+from pyflame import signal as signal
 from pyflame import sparse as sparse
 from pyflame import special as special
 from pyflame import testing as testing
@@ -171,6 +173,12 @@ from pyflame.tensor.memory import set_memory_fraction as set_memory_fraction
 from pyflame.tensor.modes import deterministic as deterministic
 from pyflame.tensor.modes import eager as eager
 from pyflame.tensor.modes import eval as eval
+from pyflame.tensor.old_linalg import lu_unpack as lu_unpack
+from pyflame.tensor.old_linalg import orgqr as orgqr
+from pyflame.tensor.old_linalg import pca_lowrank as pca_lowrank
+from pyflame.tensor.old_linalg import svd as svd
+from pyflame.tensor.old_linalg import svd_lowrank as svd_lowrank
+from pyflame.tensor.old_linalg import triangular_solve as triangular_solve
 from pyflame.tensor.random import get_rng_state as get_rng_state
 from pyflame.tensor.random import initial_seed as initial_seed
 from pyflame.tensor.random import manual_seed as manual_seed
@@ -185,6 +193,7 @@ from pyflame.tensor.random import randn_like as randn_like
 from pyflame.tensor.random import randperm as randperm
 from pyflame.tensor.random import seed as seed
 from pyflame.tensor.random import set_rng_state as set_rng_state
+from pyflame.tensor.sets import allclose as allclose
 from pyflame.tensor.sets import bincount as bincount
 from pyflame.tensor.sets import equal as equal
 from pyflame.tensor.sets import numel as numel
@@ -206,6 +215,9 @@ from pyflame.tensor.streams import default_stream as default_stream
 from pyflame.tensor.torch_cuda import rocm as rocm
 from pyflame.tensor.torch_functions import adjoint as adjoint
 from pyflame.tensor.torch_functions import alias_copy as alias_copy
+from pyflame.tensor.torch_functions import as_strided as as_strided
+from pyflame.tensor.torch_functions import as_strided_copy as as_strided_copy
+from pyflame.tensor.torch_functions import as_strided_scatter as as_strided_scatter
 from pyflame.tensor.torch_functions import chain_matmul as chain_matmul
 from pyflame.tensor.torch_functions import cholesky_inverse as cholesky_inverse
 from pyflame.tensor.torch_functions import cholesky_solve as cholesky_solve
@@ -221,12 +233,15 @@ from pyflame.tensor.torch_functions import frobenius_norm as frobenius_norm
 from pyflame.tensor.torch_functions import gradient as gradient
 from pyflame.tensor.torch_functions import isreal as isreal
 from pyflame.tensor.torch_functions import lu_solve as lu_solve
+from pyflame.tensor.torch_functions import mvlgamma as mvlgamma
+from pyflame.tensor.torch_functions import nonzero_static as nonzero_static
 from pyflame.tensor.torch_functions import nuclear_norm as nuclear_norm
 from pyflame.tensor.torch_functions import permute_copy as permute_copy
 from pyflame.tensor.torch_functions import resolve_conj as resolve_conj
 from pyflame.tensor.torch_functions import resolve_neg as resolve_neg
 from pyflame.tensor.torch_functions import select_copy as select_copy
 from pyflame.tensor.torch_functions import split_copy as split_copy
+from pyflame.tensor.torch_functions import split_with_sizes_copy as split_with_sizes_copy
 from pyflame.tensor.torch_functions import squeeze_copy as squeeze_copy
 from pyflame.tensor.torch_functions import t_copy as t_copy
 from pyflame.tensor.torch_functions import to_dlpack as to_dlpack
@@ -290,6 +305,7 @@ from pyflame.tensor.torch_names import set_printoptions as set_printoptions
 from pyflame.tensor.torch_names import strided as strided
 from pyflame.tensor.torch_names import use_deterministic_algorithms as use_deterministic_algorithms
 from pyflame.tensor.torch_statistics import histogram as histogram
+from pyflame.tensor.torch_statistics import histogramdd as histogramdd
 from pyflame.tensor.torch_statistics import pdist as pdist
 from pyflame.transform import aot as aot
 from pyflame.transform import autocast as autocast
@@ -392,6 +408,9 @@ __all__ = [
     "argsort",
     "argwhere",
     "as_dtype",
+    "as_strided",
+    "as_strided_copy",
+    "as_strided_scatter",
     "as_tensor",
     "asarray",
     "asin",
@@ -471,6 +490,7 @@ __all__ = [
     "concat",
     "concatenate",
     "conj",
+    "conj_physical",
     "contiguous",
     "contiguous_format",
     "conv1d",
@@ -618,6 +638,7 @@ __all__ = [
     "hinge_embedding_loss",
     "histc",
     "histogram",
+    "histogramdd",
     "hsplit",
     "hstack",
     "hub",
@@ -627,6 +648,8 @@ __all__ = [
     "i0e",
     "i1",
     "i1e",
+    "igamma",
+    "igammac",
     "iinfo",
     "imag",
     "index_add",
@@ -705,6 +728,7 @@ __all__ = [
     "long",
     "lt",
     "lu_solve",
+    "lu_unpack",
     "manual_seed",
     "margin_ranking_loss",
     "masked_fill",
@@ -741,6 +765,7 @@ __all__ = [
     "multinomial",
     "multiply",
     "mv",
+    "mvlgamma",
     "nan",
     "nan_to_num",
     "nanmean",
@@ -758,6 +783,7 @@ __all__ = [
     "nn",
     "no_grad",
     "nonzero",
+    "nonzero_static",
     "norm",
     "normal",
     "not_equal",
@@ -768,9 +794,11 @@ __all__ = [
     "ones_like",
     "onnx",
     "optim",
+    "orgqr",
     "outer",
     "pad",
     "pairwise_distance",
+    "pca_lowrank",
     "pdist",
     "permute",
     "permute_copy",
@@ -787,6 +815,7 @@ __all__ = [
     "preserve_format",
     "prod",
     "profile",
+    "profiler",
     "profiling",
     "promote_types",
     "put",
@@ -860,6 +889,7 @@ __all__ = [
     "short",
     "sigmoid",
     "sign",
+    "signal",
     "signbit",
     "silu",
     "sim",
@@ -879,6 +909,7 @@ __all__ = [
     "split",
     "split_copy",
     "split_with_sizes",
+    "split_with_sizes_copy",
     "spmm",
     "sqrt",
     "square",
@@ -891,6 +922,8 @@ __all__ = [
     "strided",
     "sub",
     "subtract",
+    "svd",
+    "svd_lowrank",
     "swapaxes",
     "swapdims",
     "swiglu",
@@ -916,6 +949,7 @@ __all__ = [
     "transpose_copy",
     "trapezoid",
     "trapz",
+    "triangular_solve",
     "tril",
     "tril_indices",
     "triplet_margin_loss",
@@ -957,6 +991,7 @@ __all__ = [
     "xlogy",
     "zeros",
     "zeros_like",
+    "zeta",
 ]
 
 def _int_mm(x: TensorLike, y: TensorLike) -> Tensor:
@@ -1097,19 +1132,6 @@ def all(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Ten
 
     >>> pf.tensor([0.0, 2.0]).all()
     tensor(False)
-    """
-
-def allclose(
-    x: TensorLike,
-    y: TensorLike,
-    rtol: builtins.float = 1e-05,
-    atol: builtins.float = 1e-08,
-    equal_nan: builtins.bool = False,
-) -> Tensor:
-    """Whether all elements are close, as a tensor that `if` takes.
-
-    >>> bool(pf.allclose(pf.tensor([1.0]), pf.tensor([1.000001])))
-    True
     """
 
 def amax(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
@@ -1557,6 +1579,9 @@ def conj(x: TensorLike) -> Tensor:
     >>> pf.conj(pf.tensor([1 + 2j]))
     tensor([1.-2.j], dtype=complex64)
     """
+
+def conj_physical(x: TensorLike) -> Tensor:
+    """Same as `conj`."""
 
 def contiguous(x: TensorLike, memory_format: Any = None) -> Tensor:
     """The same values in row-major memory, or in another memory format.
@@ -2198,6 +2223,20 @@ def i1(x: TensorLike) -> Tensor:
 
 def i1e(x: TensorLike) -> Tensor:
     """i1(x), times e^-|x|."""
+
+def igamma(a: TensorLike, x: TensorLike) -> Tensor:
+    """The lower incomplete gamma function of x, divided by gamma(a). Its derivative by a is not known here: NaN.
+
+    >>> pf.igamma(pf.tensor([1.0]), pf.tensor([1.0]))
+    tensor([0.6321])
+    """
+
+def igammac(a: TensorLike, x: TensorLike) -> Tensor:
+    """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. Its derivative by a is NaN here.
+
+    >>> pf.igammac(pf.tensor([1.0]), pf.tensor([1.0]))
+    tensor([0.3679])
+    """
 
 def imag(x: TensorLike) -> Tensor:
     """The imaginary parts of complex numbers.
@@ -3581,6 +3620,13 @@ def xlogy(x: TensorLike, y: TensorLike) -> Tensor:
 
     >>> pf.xlogy(pf.tensor([0.0, 2.0]), pf.tensor([0.0, 1.5]))
     tensor([0.    , 0.8109])
+    """
+
+def zeta(s: TensorLike, q: TensorLike) -> Tensor:
+    """Hurwitz's zeta: the sum of (q + k)^-s over all k from 0 on. Its derivative by s is not known here: NaN.
+
+    >>> pf.special.zeta(pf.tensor([2.0]), pf.tensor([1.0]))
+    tensor([1.6449])
     """
 
 def ger(x: TensorLike, y: TensorLike) -> Tensor:

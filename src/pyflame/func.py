@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyflame.nn.functional_call import functional_call, stack_module_state
 from pyflame.transform import grad, value_and_grad
+from pyflame.transform.jacobians import hessian, jacfwd, jacrev, jvp, linearize, vjp
 from pyflame.transform.vmap import vmap
 
-__all__ = ["grad", "grad_and_value", "vmap"]
+__all__ = [
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "stack_module_state", "vjp", "vmap",
+]  # fmt: skip
 
 
 def grad_and_value(

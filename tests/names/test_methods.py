@@ -141,6 +141,11 @@ def test_formats_of_scalars() -> None:
 
 PLACES: dict[str, tuple[Any, Any]] = {
     "fft": (torch.fft, pf.fft),
+    "func": (torch.func, pf.func),
+    "linalg": (torch.linalg, pf.linalg),
+    "profiler": (torch.profiler, pf.profiler),
+    "signal.windows": (torch.signal.windows, pf.signal.windows),
+    "special": (torch.special, pf.special),
     "nn": (torch.nn, nn),
     "nn.functional": (torch.nn.functional, nn.functional),
     "nn.init": (torch.nn.init, nn.init),

@@ -1,8 +1,8 @@
 """Executes a program in PyFlame or in torch: one harness, which knows a library through a few functions.
 
 Modes: `lazy` computes all outputs at the end; `eager` op by op; `portions` evaluates some values on the way; `jit`
-calls a traced function three times with other inputs; `state` too, with cells that it reads and changes; `checkpoint`
-computes a part of the steps again for gradients; `autocast` in bfloat16; `train` makes three steps of SGD.
+calls a traced function three times with other inputs; `state` five times, with cells that it changes; `checkpoint`
+computes a part of the steps again for gradients; `autocast` in bfloat16; `train` makes four steps of SGD.
 """
 
 from __future__ import annotations

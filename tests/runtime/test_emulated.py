@@ -115,6 +115,7 @@ def test_gpt_learns_as_on_the_cpu(gpu: str) -> None:
             f(pf.rand(9).double() * 0.9) for f in (pf.erfinv, lambda x: pf.polygamma(1, x), lambda x: x.copysign(-x))
         ],
         lambda: [f(pf.randn(9).double() * 9) for f in (pf.i0, pf.special.i0e, pf.special.i1, pf.special.i1e)],
+        lambda: [f(pf.rand(9).double() * 9, pf.rand(9).double() * 9) for f in (pf.igamma, pf.igammac)],
         lambda: [*pf.frexp(pf.randn(9) * 9)],
         lambda: [f(pf.randint(-50, 50, (2, 9))[0], pf.arange(9)) for f in (pf.gcd, pf.lcm)],
         lambda: [pf.nextafter(pf.randn(9).to(t), pf.ones(9, dtype=t)) for t in (pf.float16, pf.float32, pf.float64)],

@@ -75,6 +75,32 @@ def test_a_loop_over_the_same_argument_gives_one_graph_and_nothing_else(given: C
     np.testing.assert_array_equal(total.numpy(), np.full(8, 10.0))
 
 
+def test_a_training_step_that_leaves_gradients_gives_one_graph_and_nothing_else(given: Counter[str]) -> None:
+    model = pf.nn.Linear(8, 3)
+    optimizer = pf.optim.SGD(model.parameters(), lr=0.5)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = array(1.0, 8)
+    for _ in range(6):
+        step(x)
+    given.clear()
+    for _ in range(4):
+        step(x)
+    assert given == {"graph_launch": 4}
+    held = model.weight.grad
+    for value in (2.0, 3.0):  # what is held stays, the new one lies elsewhere
+        step(array(value))
+        assert held.tolist() == [[1.0] * 8] * 3
+        assert model.weight.grad.tolist() == [[value] * 8] * 3
+
+
 def test_an_argument_is_read_where_it_lies_with_the_value_it_has_then(given: Counter[str]) -> None:
     step, _ = stepped()
     x = array(1.0)

@@ -206,7 +206,8 @@ def test_names_without_a_target(name: str) -> None:
 
 def test_targets_that_are_not_simulated() -> None:
     with pytest.raises(
-        DeviceError, match=r"expected one of sim:gfx90a, sim:gfx942, .* but got 'sim:gfx1101'; did you mean"
+        DeviceError,
+        match=r"expected one of sim:gfx90a, sim:gfx942, .* but got 'sim:gfx1101'; did you mean 'sim:gfx1100'",
     ):
         pf.set_device("sim:gfx1101")
     with pytest.raises(DeviceError, match=r"expected one of sim:gfx942 but got sim:gfx942:7"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.ir import F
 from tests.needs import needs_torch, torch
 from tests.plans import plan_of
 
@@ -588,3 +589,43 @@ def test_second_derivatives_beside_a_norm_of_zero(fn, values):
         return lib.autograd.grad((g * (lib.arange(g.numel()).reshape(g.shape) + 1.0)).sum(), s)[0].item()
 
     assert second(pf) == pytest.approx(second(torch), rel=1e-12)
+
+
+# --- ops that stay one node -------------------------------------------------------------------------------------------
+
+
+def test_a_call_of_a_layer_is_one_node_also_when_it_is_recorded() -> None:
+    x, w, b = pf.ones(3, requires_grad=True), pf.ones(2, 3, requires_grad=True), pf.ones(2)
+    node = pf.linear(x, w, b)._node
+    assert (node.op.name, node.srcs) == ("linear", (x._node, w._node, b._node))
+    assert (x * 1).argmax()._node.op.name == "first_extreme"
+
+
+def test_no_gradient_is_built_that_nobody_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = pf.ones(2, 3, requires_grad=True)
+    out = pf.linear(pf.ones(4, 3), w).sum()
+
+    def product(*args: Any) -> Any:
+        raise AssertionError("the gradient of x")
+
+    monkeypatch.setattr(F, "matmul", product, raising=False)
+    out.backward()
+    monkeypatch.undo()
+    assert w.grad.tolist() == [[4.0] * 3] * 2
+
+
+@needs_torch
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (0, 4)])
+def test_second_derivatives_of_a_layer(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in (shape, (5, 4), (5,))]
+
+    def penalty(t: Any) -> list[Any]:
+        x, w, b = leaves = [t.tensor(a, requires_grad=True) for a in arrays]
+        soft = t.softmax(t.relu(t.nn.functional.linear(x, w, b)), -1)
+        first = t.autograd.grad((soft**3).sum(), leaves, create_graph=True)
+        sum((g * g).sum() for g in first).backward()
+        return [*(g.detach().numpy() for g in first), *(leaf.grad.numpy() for leaf in leaves)]
+
+    for ours, theirs in zip(penalty(pf), penalty(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)

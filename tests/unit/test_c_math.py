@@ -85,6 +85,7 @@ UNARY = {
 ROUNDING = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "abs": np.abs, "sign": np.sign}
 PREDICATES = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
 BESSEL = ("i0", "i0e", "i1", "i1e")
+GAMMAS = ("zeta", "igamma", "igammac")
 HALVES = {
     "f16": (np.uint16, np.float16),
     "bf16": (np.uint16, ml_dtypes.bfloat16),
@@ -104,7 +105,7 @@ def loops() -> dict[str, tuple[str, str, str]]:
             table[f"{name}_{t}"] = (f"pf_{name}(a)", t, t)
     for name, t in itertools.product(PREDICATES, ("f4", "f8")):
         table[f"{name}_{t}"] = (f"pf_{name}(a)", t, "u1")
-    for name, t in itertools.product(("pow", "atan2", "fmod", "copysign", "nextafter", "zeta"), ("f4", "f8")):
+    for name, t in itertools.product(("pow", "atan2", "fmod", "copysign", "nextafter", *GAMMAS), ("f4", "f8")):
         table[f"{name}_{t}"] = (f"pf_{name}(a, b)", t + t, t)
     for name, t in itertools.product(("mod", "floordiv", "max", "min"), ("f4", "f8", *INTEGERS)):
         table[f"{name}_{t}"] = (f"pf_{name}(a, b)", t + t, t)
@@ -134,7 +135,7 @@ def loops() -> dict[str, tuple[str, str, str]]:
 
 LOOPS = loops()
 # may stay scalar, as may all of double
-SCALAR = ("fmod", "mod", "floordiv", "ipow", "gcd", "lcm", "lgamma", "digamma", "zeta", *BESSEL)
+SCALAR = ("fmod", "mod", "floordiv", "ipow", "gcd", "lcm", "lgamma", "digamma", *GAMMAS, *BESSEL)
 
 
 def source() -> str:
@@ -393,6 +394,38 @@ def test_zeta(call, dtype):
     np.testing.assert_allclose(got, after + q.astype(np.float64) ** -s.astype(np.float64), rtol=1e-14)
     odd = call(f"zeta_{dtype}", [2, 2, 2, 1, 0.5, 2, 2.5, 2], [0, -3, INF, 2, 2, NAN, -0.5, -INF])
     np.testing.assert_array_equal(odd, [INF, INF, 0, INF, NAN, NAN, NAN, INF])
+
+
+# (a, x) -> P(a, x), Q(a, x), of mpmath with 40 digits: each of the ways to compute them
+INCOMPLETE_GAMMA = {
+    (1e-5, 0.1): (0.9999817708537233, 1.8229146276698593e-05),
+    (0.05, 3.0): (0.9992840945687974, 0.0007159054312025862),
+    (0.3, 0.7): (0.8668625855062952, 0.13313741449370475),
+    (1.5, 1.0): (0.4275932955291202, 0.5724067044708798),
+    (4.2, 12.0): (0.9970289144238823, 0.002971085576117745),
+    (25.0, 20.0): (0.15677262182623772, 0.8432273781737623),
+    (150.0, 160.0): (0.7956261882343224, 0.20437381176567754),
+    (2000.0, 1950.0): (0.1313526369567147, 0.8686473630432853),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_incomplete_gamma(call, dtype):
+    a, x = np.array(list(INCOMPLETE_GAMMA)).T
+    p, q = np.array(list(INCOMPLETE_GAMMA.values())).T
+    for name, want in (("igamma", p), ("igammac", q)):
+        got = call(f"{name}_{dtype}", a, x)
+        np.testing.assert_allclose(got, want, rtol=1e-5 if dtype == "f4" else 1e-13)
+    # on both sides of where the way changes both agree with each other, and add up to 1
+    a = np.repeat([999.9999999999, 1000.0, 19.999999999999, 20.0], 50)
+    x = a * np.tile(np.linspace(0.5, 1.5, 50), 4)
+    p, q = (call(f"{name}_f8", a, x).reshape(2, 2, 50) for name in ("igamma", "igammac"))
+    for value in (p, q):
+        np.testing.assert_allclose(value[:, 0], value[:, 1], rtol=2e-9)
+    np.testing.assert_allclose(p + q, 1.0, rtol=1e-14)
+    odd = [[0, 1, 1, -1, NAN, 0, INF, INF, 1], [1, 0, INF, 1, 1, 0, 1, INF, -1]]
+    np.testing.assert_array_equal(call(f"igamma_{dtype}", *odd), [1, 0, 1, NAN, NAN, NAN, 0, NAN, NAN])
+    np.testing.assert_array_equal(call(f"igammac_{dtype}", *odd), [0, 1, 0, NAN, NAN, NAN, 1, NAN, NAN])
 
 
 def pairs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

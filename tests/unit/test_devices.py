@@ -79,7 +79,7 @@ def test_cerebras_is_proprietary(name: str) -> None:
 
 
 def test_an_unknown_target_suggests_the_nearest() -> None:
-    with pytest.raises(RuntimeError, match="did you mean 'gfx942'"):
+    with pytest.raises(RuntimeError, match="did you mean 'null:gfx942'"):
         pf.set_device("null:gfx94")
 
 

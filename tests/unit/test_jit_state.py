@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -133,6 +135,172 @@ def test_gradients_may_be_cleared_first_or_last(first: bool) -> None:
         assert step(pf.ones(3)).item() == 3 - 3 * n
     assert step.traces == 1
     assert (w.grad is not None) == first
+
+
+# --- memory of gradients ----------------------------------------------------------------------------------------------
+
+
+def trained(size: int = 300) -> tuple[pf.nn.Linear, object]:
+    """A layer and a step in PyTorch's usual order, which leaves gradients behind."""
+    model = pf.nn.Linear(size, 7)
+    optimizer = pf.optim.SGD(model.parameters(), lr=0.0)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step(pf.ones(2, size))
+    return model, step
+
+
+def test_new_gradients_take_the_old_ones_memory() -> None:
+    model, step = trained()
+    grad, where = model.weight.grad, address(model.weight.grad)
+    assert grad.tolist() == [[2.0] * 300] * 7
+    del grad
+    for n in range(3):
+        step(pf.full((2, 300), float(n)))
+        assert address(model.weight.grad) == where
+        assert model.weight.grad.tolist() == [[2.0 * n] * 300] * 7
+
+
+@pytest.mark.parametrize(
+    "hold", [lambda g: g, lambda g: g.numpy(), lambda g: g.detach(), lambda g: g[1:3], lambda g: g + 0]
+)
+def test_who_holds_an_old_gradient_keeps_it(hold: object) -> None:
+    model, step = trained()
+    held = hold(model.weight.grad)  # type: ignore[operator]
+    for n in range(2, 5):
+        step(pf.full((2, 300), float(n)))
+        assert set(np.asarray(held.tolist()).ravel()) == {2.0}
+        assert set(model.weight.grad.numpy().ravel()) == {2.0 * n}
+
+
+def test_a_gradient_of_another_kind_lends_no_memory() -> None:
+    model, step = trained()
+    model.weight.grad = pf.zeros(7, 300, dtype=pf.float64).float()
+    model.bias.grad = None
+    step(pf.full((2, 300), 3.0))
+    assert model.weight.grad.tolist() == [[6.0] * 300] * 7
+    assert model.bias.grad.tolist() == [2.0] * 7
+
+
+def test_a_bad_index_leaves_old_gradients_as_they_were() -> None:
+    table = pf.nn.Embedding(4, 300)
+
+    @pf.jit
+    def step(at: pf.Tensor) -> pf.Tensor:
+        table.weight.grad = None
+        loss = table(at).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        step(pf.tensor([1, 1]))
+    before = table.weight.grad.tolist()
+    with pytest.raises(IndexError):
+        step(pf.tensor([2, 9])).item()
+    assert table.weight.grad.tolist() == before
+
+
+# --- state that a loop leaves where it is -----------------------------------------------------------------------------
+
+
+def loop(step: object, times: int) -> None:
+    for _ in range(times):
+        step(pf.ones(()))  # type: ignore[operator]
+
+
+def test_functions_that_share_state_see_what_the_other_wrote() -> None:
+    cell, step = counter()
+    read = pf.jit(lambda: cell.sum())
+    where, total = None, 1
+    for n in range(12):
+        loop(step, 1 + n % 3)
+        total += 1 + n % 3
+        where = where or address(cell)
+        assert read().item() == np.arange(5000).sum() + 5000.0 * total
+    assert address(cell) == where
+
+
+def test_an_argument_that_is_state_too() -> None:
+    cell = pf.ones(3)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        cell.mul_(2.0)
+        return x + cell
+
+    for n in range(6):
+        other = pf.zeros(3) + 1
+        assert step(other).tolist() == [1.0 + 2.0 ** (n + 1)] * 3
+    before = cell.tolist()[0]
+    assert step(cell).tolist() == [3.0 * before] * 3
+    assert cell.tolist() == [2.0 * before] * 3
+
+
+@pytest.mark.parametrize("change", ["add", "assign", "copy", "no grad", "new grad"])
+def test_what_others_do_to_remembered_state_counts(change: str) -> None:
+    cell = pf.zeros(4, requires_grad=True)
+    want = np.zeros(4)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        loss = (cell * x).sum()
+        loss.backward()
+        with pf.no_grad():
+            cell.add_(x)
+        return loss
+
+    for n in range(12):
+        step(pf.full((4,), 1.0))
+        want += 1
+        if n % 4 == 3:
+            with pf.no_grad():
+                if change == "add":
+                    cell.add_(10.0)
+                    want += 10
+                elif change == "assign":
+                    cell[1] = 5.0
+                    want[1] = 5
+                elif change == "copy":
+                    cell.copy_(pf.tensor([1.0, 2.0, 3.0, 4.0]))
+                    want = np.array([1.0, 2.0, 3.0, 4.0])
+                elif change == "no grad":
+                    cell.grad = None
+                else:
+                    cell.grad = cell.grad * 2
+            gradient = 0.0 if cell.grad is None else cell.grad.tolist()[0]
+            step(pf.full((4,), 1.0))
+            want += 1
+            assert cell.grad.tolist() == [gradient + 1.0] * 4
+        np.testing.assert_array_equal(cell.detach().numpy().copy(), want)
+
+
+def test_writes_into_remembered_state_copy_nothing() -> None:
+    cell, step = counter()
+    loop(step, 5)
+    where = address(cell)
+    cell[3] = 7.0
+    pf.eval(cell)
+    assert address(cell) == where
+    loop(step, 1)
+    assert cell[3].item() == 8.0
+
+
+def test_remembered_arguments_are_not_held() -> None:
+    _, step = counter()
+    loop(step, 5)
+    x = pf.ones(()) + 0
+    pf.eval(x)
+    gone = weakref.ref(x._node)
+    step(x)
+    del x
+    assert gone() is None
 
 
 # --- guards and reasons -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.engine import evaluate
+from pyflame.engine import evaluate, views
 from pyflame.ir import opdef
 from pyflame.ir.node import Meta
 from pyflame.tensor import basic_index
@@ -17,7 +17,8 @@ from pyflame.tensor import basic_index
 def _sizes() -> tuple[int, ...]:
     gc.collect()
     inferred = len(opdef._inferred) + len(opdef._old_inferred)
-    return len(opdef._signatures) + len(opdef._old_signatures), inferred, len(Meta._all), len(evaluate._plans)
+    plans = len(evaluate._plans) + len(evaluate._old_plans)
+    return len(opdef._signatures) + len(opdef._old_signatures), inferred, len(Meta._all), plans, len(views._known)
 
 
 def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +30,8 @@ def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pyte
     monkeypatch.setattr(opdef, "_old_inferred", {})
     monkeypatch.setattr(basic_index, "_MAX_KNOWN", 300)
     monkeypatch.setattr(basic_index, "_known", {})
+    monkeypatch.setattr(views, "_known", {})
+    monkeypatch.setattr(views, "_MAX_KNOWN", 50)
     monkeypatch.setenv("PYFLAME_PLAN_CACHE", "20")
     evaluate.clear_plans()
     data = pf.tensor(np.arange(4000, dtype=np.float32))
@@ -43,6 +46,7 @@ def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pyte
     after = _sizes()
     assert max(after[:2]) <= 600
     assert after[3] <= 20
+    assert after[4] <= 50
     assert all(b <= 1.2 * a + 100 for a, b in zip(before, after, strict=True))
 
 

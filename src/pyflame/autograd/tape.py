@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from pyflame.ir import Meta, Node, OpDef
@@ -20,6 +21,7 @@ Hook = Callable[[Node, "dict[Node, Entry | Leaf]"], "Node | None"]
 JointRule = Callable[["list[Node | None]", "dict[Node, Entry | Leaf]", bool], "Sequence[Node | None]"]
 
 _ages = itertools.count()
+_meta = attrgetter("meta")
 
 
 def now() -> int:
@@ -53,7 +55,7 @@ class Entry:
         self.attrs = node.attrs
         self.parents = parents
         srcs = node.srcs
-        self.metas = tuple([s.meta for s in srcs])
+        self.metas = tuple(map(_meta, srcs))
         self.meta = node.meta
         self.srcs: tuple[Node | None, ...] = (None,) * len(srcs) if rule is None else rule.keeps(srcs)
         self.out: Node | None = node if rule is not None and rule.keeps_out else None
@@ -109,9 +111,9 @@ class Part(Entry):
 def record(nodes: Sequence[Node], entries: dict[Node, Entry | Leaf]) -> None:
     """Add an entry for each applied op that has a source with an entry. `entries` maps nodes to theirs."""
     for node in nodes:
-        if node in entries or not node.op.differentiable or not node.meta.dtype.has_gradient:
+        if not node.op.differentiable or node.meta.dtype.category not in "fc" or node in entries:
             continue
-        parents = tuple([entries.get(s) for s in node.srcs])
+        parents = tuple(map(entries.get, node.srcs))
         for parent in parents:
             if parent is not None:
                 entries[node] = Entry(node, parents)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
 
@@ -64,15 +63,21 @@ def backward(
     return {leaf: g if leaf in stop or not leaf.hooks else _hooked(leaf, g, known) for leaf, g in gradients.items()}
 
 
-def _recording(recorder: list[Node] | None) -> mode | nullcontext[None]:
+class _Unchanged:
+    """A `with` block in which nothing changes. Its methods are C's, for each step of a walk enters one."""
+
+    __enter__ = __exit__ = "".format
+
+
+_UNCHANGED = _Unchanged()
+
+
+def _recording(recorder: list[Node] | None) -> mode | _Unchanged:
     """The mode in which gradients are computed; most often that is the mode of the thread, and nothing need change."""
-    here = vars(state)
+    here = state.__dict__
     if recorder is here["recorder"] is here["autocast"] is None:
         return _UNCHANGED
     return mode(recorder=recorder, autocast=None)
-
-
-_UNCHANGED = nullcontext()
 
 
 def _hooked(entry: Entry | Leaf, g: Node, known: dict[Node, Entry | Leaf]) -> Node:
@@ -104,7 +109,7 @@ def _step(
                 f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out"
             )
         with _recording(recorder):
-            _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs), gradients)
+            _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs, entry.parents), gradients)
     if recorder is not None:
         if entry.out is not None:
             known[entry.out] = entry

@@ -126,8 +126,15 @@ def type_name(value: object) -> str:
 
 
 def suggest(name: str, known: Iterable[str], likeness: float = 0.5) -> str:
-    """'; did you mean ...?' for the nearest known name, or nothing where none is alike."""
+    """'; did you mean ...?' for the nearest known name, or nothing where none is alike.
+
+    Of names as near as each other the one that begins alike is meant: gfx1100 for gfx1101, not gfx1201.
+    """
     import difflib  # imported here: it is needed by a mistake only
 
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=likeness)
+    if not near:
+        return ""
+    likest = difflib.SequenceMatcher(None, near[0], name).ratio()
+    equal = [k for k in near if difflib.SequenceMatcher(None, k, name).ratio() == likest]
+    return f"; did you mean {max(equal, key=lambda k: [a == b for a, b in zip(k, name, strict=False)])!r}?"

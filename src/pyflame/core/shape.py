@@ -185,6 +185,8 @@ def normalize_axes(op: str, axes: object, rank: int) -> tuple[int, ...]:
     """Sorted, unique axes; None means all of them."""
     if axes is None:
         return tuple(range(rank))
+    if type(axes) is int and -rank <= axes < rank:
+        return (axes % rank,)
     listed: Sequence[object] = list(axes) if isinstance(axes, (tuple, list)) else [axes]
     out = [normalize_axis(op, a, rank) for a in listed]
     if len(set(out)) != len(out):
@@ -198,7 +200,7 @@ def drop_axes(shape: Shape, axes: Shape) -> Shape:
     >>> drop_axes((2, 3, 4), (1,))
     (2, 4)
     """
-    return tuple(s for a, s in enumerate(shape) if a not in axes)
+    return tuple([s for a, s in enumerate(shape) if a not in axes])
 
 
 def keep_axes(shape: Shape, axes: Shape) -> Shape:
@@ -207,7 +209,7 @@ def keep_axes(shape: Shape, axes: Shape) -> Shape:
     >>> keep_axes((2, 3, 4), (1,))
     (2, 1, 4)
     """
-    return tuple(1 if a in axes else s for a, s in enumerate(shape))
+    return tuple([1 if a in axes else s for a, s in enumerate(shape)])
 
 
 def resolve_reshape(op: str, shape: Shape, wanted: Iterable[object]) -> Shape:

@@ -11,7 +11,16 @@ from pyflame.core.traced import whole
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Plan
 
-Held = list[tuple[Any, int]]  # memory and byte offset of each slot
+Held = list[Value]  # what lies in each slot
+
+
+def addresses(held: Held) -> list[int]:
+    """Of what lies in each slot."""
+    return [v.storage.address + v.offset for v in held]  # type: ignore[union-attr]
+
+
+# of an output: slot, byte offset, strides, and whether it is the first that begins where its slot does
+View = tuple[int, int, tuple[int, ...] | None, bool]
 
 
 class Slots:
@@ -42,13 +51,23 @@ class Slots:
         self.sizes = {b.position: size_of(b.nbytes) for _, b in inputs}
         self.input_bytes = {b.position: b.nbytes for _, b in inputs}
         self.output_sizes = [size_of(b.nbytes) for _, b in outputs]
-        self.views = [
-            (self.slot_of[v.buffer], v.offset * (d.itemsize if (d := plan.buffers[v.buffer].dtype) else 1), v.strides)
-            for v in plan.outputs
-        ]
+        takes_over = {buffer: position for position, buffer in plan.donations.items()}
+        self.takers = [takes_over.get(n) for n, _ in outputs]  # inputs that outputs may take over
+        self.updated = frozenset([*plan.donations, *plan.overwritten_inputs])
+        self.views = self._views({self.slot_of[n] for n, _ in outputs})
         kinds = "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms)
         self._pack = struct.Struct("=" + kinds).pack
         self.uniforms = [(source == "slot", v) for source, v, _ in plan.uniforms]
+
+    def _views(self, left: set[int]) -> list[View]:
+        """Where the plan's outputs lie. `left`: slots of outputs."""
+        views = []
+        for v in self.plan.outputs:
+            slot, dtype = self.slot_of[v.buffer], self.plan.buffers[v.buffer].dtype
+            first = slot in left and not v.offset
+            left -= {slot} if first else set()
+            views.append((slot, v.offset * (dtype.itemsize if dtype else 1), v.strides, first))
+        return views
 
     def place(self, buffer: int, offset: int) -> tuple[int, int]:
         """(slot, byte offset) of a place in a buffer."""
@@ -99,7 +118,7 @@ class Binding(Slots):
 
     def hold_own(self) -> Held:
         """Memory for the slots behind inputs and outputs: intermediates and scratch, where memory is exact."""
-        return [(self._allocate(size), 0) for size in (*self._own_sizes, *self._scratch.values())]
+        return [Value(self._allocate(size)) for size in (*self._own_sizes, *self._scratch.values())]
 
     def hold(self, inputs: Sequence[Value], donated: Sequence[int]) -> Held:
         """The memory of all slots.
@@ -111,15 +130,16 @@ class Binding(Slots):
         for p in plan.overwritten_inputs:
             if p not in donated:
                 inputs = [*inputs[:p], self._copied(inputs[p], p), *inputs[p + 1 :]]
-        held: Held = [(v.storage, v.offset) for v in [inputs[p] for p in self.positions]]
+        held = [inputs[p] for p in self.positions]
         allocate = self._allocate
         if donated and plan.donations:
-            donations = {self.slot_of[plan.donations[p]]: inputs[p] for p in donated if p in plan.donations}
-            for size in self.output_sizes:
-                own = donations.get(len(held))
-                held.append((allocate(size), 0) if own is None else (own.storage, own.offset))
+            mine = self.updated if len(donated) == len(self.updated) else set(donated)
+            held += [
+                inputs[taken] if taken is not None and taken in mine else Value(allocate(size))
+                for size, taken in zip(self.output_sizes, self.takers, strict=True)
+            ]
         else:
-            held += [(allocate(size), 0) for size in self.output_sizes]
+            held += [Value(allocate(size)) for size in self.output_sizes]
         return held + self.hold_own() if self._own_sizes or self._scratch else held
 
     def intermediates(self, held: Held) -> Held:
@@ -133,11 +153,14 @@ class Binding(Slots):
         return Value(storage, 0, value.strides)
 
     def outputs(self, held: Held) -> list[Value]:
-        """The plan's outputs in this memory."""
+        """The plan's outputs in this memory. An input that was taken over stays the same Value, so that who has it has
+        its new contents."""
         out = []
-        for slot, offset, strides in self.views:
-            storage, start = held[slot]
-            out.append(Value(storage, start + offset, strides))
+        for slot, offset, strides, first in self.views:
+            value = held[slot]
+            if not first or value.strides != strides:
+                value = Value(value.storage, value.offset + offset, strides)
+            out.append(value)
         return out
 
     def pack_uniforms(self, constants: Sequence[Any]) -> bytes:

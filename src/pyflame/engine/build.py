@@ -14,6 +14,7 @@ import numpy as np
 from pyflame.core import trace
 from pyflame.core.device import CPU
 from pyflame.core.trace import TraceEvent
+from pyflame.engine.binding import addresses
 from pyflame.engine.commit import Commit, write_all
 from pyflame.engine.cpu_layout import CpuLayout
 from pyflame.engine.events import launch_event, note_memory
@@ -38,6 +39,7 @@ class CpuRunner:
         self._times = np.zeros((layout.launches, 2))
         self.seconds = self._times[:, 0]
         self._make_table(layout)
+        self._first_write = min(layout.overwrites.values(), default=self._count)
 
     def _make_table(self, layout: CpuLayout) -> None:
         """The rows that the device runs, one per function."""
@@ -78,17 +80,20 @@ class CpuRunner:
         if not self._count:
             write_all(writes)
             return out
-        addresses = [storage.address + offset for storage, offset in held]
+        places = addresses(held)
         workspace = self.device.pool.take(layout.workspace) if layout.workspace else None
         arena = workspace.address if workspace is not None else 0
-        addresses += (arena, arena + binding.arena_bytes)
+        places += (arena, arena + binding.arena_bytes)
         if layout.starts:
             first = len(constants) - self.plan.starts
-            places = layout.starts.items()
-            addresses += [addresses[at] + offset + constants[first + k] * size for k, (at, offset, size) in places]
-        slots = self._pack_slots(*addresses)
+            started = layout.starts.items()
+            places += [places[at] + offset + constants[first + k] * size for k, (at, offset, size) in started]
+        slots = self._pack_slots(*places)
         error = (ctypes.c_int64 * 3)() if self.plan.checks else None
-        stop = min([layout.overwrites.get(p, self._count) for p in donated]) if donated else self._count
+        if len(donated) == len(layout.overwrites):
+            stop = self._first_write
+        else:
+            stop = min([layout.overwrites[p] for p in donated], default=self._count)
         rest = (slots, binding.pack_uniforms(constants), error, partial(write_all, writes))
         if trace.recording is None:
             self.device.run(self._tables[timed], self._count, stop, *rest)

@@ -71,8 +71,7 @@ class CapturedRunner:
         self.seconds = executable.seconds
         self.why = NOT_CALLED
         plan, binding = executable.plan, executable.binding
-        self._state = [p for p in binding.positions if p not in self.arguments]
-        self._updated = frozenset([*plan.donations, *plan.overwritten_inputs])
+        self._state = sorted({*binding.positions, *plan.donations}.difference(self.arguments))
         self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
         self._refused = ""
         received, first = {binding.slot_of[b] for b in plan.donations.values()}, len(binding.positions)
@@ -132,9 +131,9 @@ class CapturedRunner:
             return self._refused
         if not self.executable.plan.launches:
             return "there is nothing to launch"
-        if any(inputs[p].strides is not None for p in self.arguments):
+        if [p for p in self.arguments if inputs[p].strides is not None]:
             return "an argument is a view that is not dense"
-        if not self._updated.issubset(donated):
+        if len(donated) < len(self.executable.binding.updated):
             return "state is held by somebody else and cannot be updated where it lies"
         return self._costly if self._result_bytes > MAX_COPIED else ""
 
@@ -192,13 +191,10 @@ class _Captured:
         donations = {binding.slot_of[plan.donations[p]]: p for p in plan.donations}
         inputs_at = dict(enumerate(binding.positions))
         # for each output: the input that it lies in, or None where the graph has a place of its own for it; its slot;
-        # whether it is the first that is all of such an output; offset and strides
+        # whether it is the first that begins there; offset and strides
         self.views: list[tuple[int | None, int, bool, int, tuple[int, ...] | None]] = []
-        left = set(donations)
-        for at, offset, strides in binding.views:
-            receives = at in left and not offset and strides is None
-            left -= {at} if receives else set()
-            self.views.append((donations.get(at, inputs_at.get(at)), at, receives, offset, strides))
+        for at, offset, strides, first in binding.views:
+            self.views.append((donations.get(at, inputs_at.get(at)), at, first, offset, strides))
         self.sizes = {
             at: binding.output_sizes[at - len(binding.positions)] for source, at, *_ in self.views if source is None
         }
@@ -219,7 +215,7 @@ class _Captured:
                 self.executable.launch(kernel_args)
             else:
                 self.executable.launch_in_branches(kernel_args, self.order, stream, self.side.address)
-        results = {slot: held[slot][0] for slot in self.sizes}
+        results = {slot: held[slot].storage for slot in self.sizes}
         return _Ready(graph, kernel_args, results, self.executable.binding.intermediates(held))
 
     def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value] | None:
@@ -283,12 +279,13 @@ class _Captured:
 
     def _outputs(self, inputs: Sequence[Value], results: Mapping[int, Any]) -> list[Value]:
         out = []
-        for source, slot, receives, offset, strides in self.views:
+        for source, slot, first, offset, strides in self.views:
             if source is None:
                 out.append(Value(results[slot], offset, strides))
                 continue
             value = inputs[source]
-            out.append(value if receives else Value(value.storage, value.offset + offset, strides))
+            same = first and value.strides == strides
+            out.append(value if same else Value(value.storage, value.offset + offset, strides))
         return out
 
     def _look(self, record: bytes, lines: Sequence[str]) -> None:

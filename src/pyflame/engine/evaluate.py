@@ -38,8 +38,10 @@ from pyflame.ir.kernel import Plan
 from pyflame.ir.opdef import CONST, LEAF, MOVEMENT
 from pyflame.runtime.base import Device
 
-# Plans and what runs them, least recently used first.
-_plans: OrderedDict[tuple[Any, ...], tuple[Plan, Runner]] = OrderedDict()
+# Plans and what runs them: those used lately, and before that. One that is still used moves along when the first table
+# is full; half of the cache is a table.
+_plans: dict[tuple[Any, ...], tuple[Plan, Runner]] = {}
+_old_plans: dict[tuple[Any, ...], tuple[Plan, Runner]] = {}
 # Large graphs without a plan: how often they came, and where to cut them. The last of few are kept, so that a graph
 # counts as steady only if it comes again soon: a loop's does, that of an episode of just this length does not.
 _cuts: OrderedDict[tuple[Any, ...], tuple[int, list[list[int]]]] = OrderedDict()
@@ -119,10 +121,11 @@ def _attempt(nodes: Sequence[Node], device: Device) -> PendingGraph | Node | lis
         graph = PendingGraph(left, slices=True)
         if graph.copies:
             return graph.copies[0]
-        if device.interprets:
+        found = _known(graph, device)
+        if found is None and device.interprets:
             _run(graph, None, NumpyRunner(graph))
             return None
-        found = _known(graph, device) or _resized(graph, device)
+        found = found or _resized(graph, device)
         if found is not None:
             _run(graph, *found)
             return None
@@ -191,17 +194,15 @@ def _mode(device: Device) -> tuple[Any, ...]:
     return device.id, tf32_allowed(), state.deterministic
 
 
-def _key(graph: PendingGraph, device: Device) -> tuple[Any, ...]:
-    return (*_mode(device), *graph.key)
-
-
 def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
-    key = _key(graph, device)
-    with _lock:
-        found = _plans.get(key)
-        if found is not None:
-            plan_stats.hits += 1
-            _plans.move_to_end(key)
+    key = (_mode(device), graph.key)
+    found = _plans.get(key)
+    if found is None:
+        found = _old_plans.get(key)
+        if found is None:
+            return None
+        _keep(key, found)
+    plan_stats.hits += 1
     return found
 
 
@@ -213,7 +214,7 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
         plan = make_plan(graph, device)
     resize.learn(graph, device, _mode(device), plan)
     plan_stats.seconds += time.perf_counter() - started
-    return _kept(graph, device, (plan, runner_for(graph, plan, device)))
+    return _keep((_mode(device), graph.key), (plan, runner_for(graph, plan, device)))
 
 
 def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
@@ -222,14 +223,15 @@ def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
     if found is None:
         return None
     plan_stats.hits += 1
-    return _kept(graph, device, found)
+    return _keep((_mode(device), graph.key), found)
 
 
-def _kept(graph: PendingGraph, device: Device, found: tuple[Plan, Runner]) -> tuple[Plan, Runner]:
+def _keep(key: tuple[Any, ...], found: tuple[Plan, Runner]) -> tuple[Plan, Runner]:
+    global _plans, _old_plans
     with _lock:
-        _plans[_key(graph, device)] = found
-        while len(_plans) > knobs.PLAN_CACHE.integer():
-            _plans.popitem(last=False)
+        if len(_plans) >= max(1, knobs.PLAN_CACHE.integer() // 2):
+            _plans, _old_plans = {}, _plans
+        _plans[key] = found
     return found
 
 
@@ -242,6 +244,7 @@ def clear_plans() -> None:
     """Forget all plans."""
     with _lock:
         _plans.clear()
+        _old_plans.clear()
         _cuts.clear()
         _shapes.clear()
     resize.forget()

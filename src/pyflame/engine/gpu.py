@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pyflame.core import trace
-from pyflame.engine.binding import Binding, Held
+from pyflame.engine.binding import Binding, Held, addresses
 from pyflame.engine.branches import Step
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
@@ -249,7 +249,7 @@ class GpuRunner:
 
 def _places(held: Held, at: Sequence[int]) -> tuple[int, ...]:
     """The addresses of all slots."""
-    return (*[storage.address + offset for storage, offset in held], *at)
+    return (*addresses(held), *at)
 
 
 def _keep(table: dict[K, V], key: K, value: V, most: int) -> None:

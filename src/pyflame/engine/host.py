@@ -34,22 +34,25 @@ _SMALL = 1 << 20  # bytes that are copied while others wait
 
 def number(node: Node) -> Any:
     """The value of a Node with one element, as a Python number; None where that takes more than reading memory."""
-    meta = node.meta
-    if meta.device is not CPU or meta.dtype not in _TYPES:
+    meta, op = node.meta, node.op
+    read = _TYPES.get(meta.dtype)
+    if read is None or meta.device is not CPU or (op.kind not in (LEAF, MOVEMENT) and op not in _WHOLE):
         return None
     with get_device(CPU).lock:  # a plan may be overwriting it that has begun before somebody held it
-        return _number(node, _DEEP)
+        address = _address(node)
+        return _computed(node, _DEEP) if address is None else read.from_address(address).value
 
 
 def _number(node: Node, deep: int) -> Any:
-    op, srcs, dtype = node.op, node.srcs, node.meta.dtype  # at once: another device's thread may evaluate it
-    kind = op.kind
-    if kind in (LEAF, MOVEMENT):
-        address = _address(node)
-        return None if address is None else _TYPES[dtype].from_address(address).value
-    if kind == CONST:
+    if node.op.kind == CONST:
         return node.data
-    compute = _WHOLE.get(op)
+    address = _address(node)
+    return _computed(node, deep) if address is None else _TYPES[node.meta.dtype].from_address(address).value
+
+
+def _computed(node: Node, deep: int) -> Any:
+    """A whole number that is made of others."""
+    compute, srcs, dtype = _WHOLE.get(node.op), node.srcs, node.meta.dtype
     if compute is None or not dtype.is_int or not deep or len(srcs) != 2:
         return None
     one, other = _number(srcs[0], deep - 1), _number(srcs[1], deep - 1)
@@ -78,6 +81,8 @@ def joined(node: Node) -> Value | None:
 
 def _address(node: Node) -> int | None:
     """Where the one element of a Node lies, if it is in memory."""
+    if node.op.kind not in (LEAF, MOVEMENT):
+        return None
     while node.op is _RESHAPE:
         node = node.srcs[0]
     if node.op is _SLICE and isinstance(value := node.srcs[0].data, Value) and value.storage is not None:

@@ -13,34 +13,82 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from pyflame.ir import Node
 
-(_LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
+(LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
 
 
 def held(things: Sequence[object], known: Iterable[int]) -> list[bool]:
     """Which of the things in a list have holders beside that list and the known references to each."""
-    return [count > _LISTED + n for count, n in zip(map(sys.getrefcount, things), known, strict=True)]
+    return [count > LISTED + n for count, n in zip(map(sys.getrefcount, things), known, strict=True)]
 
 
-def sole_owner(nodes: Sequence[Node], known: Iterable[int], fed: int = 0) -> list[bool]:
+class Lender(Protocol):
+    """Remembers leaves, and so holds them: by their ids."""
+
+    ids: frozenset[int]
+
+    def let_go(self) -> None: ...
+
+
+_lenders: WeakSet[Lender] = WeakSet()
+
+
+def lend(lender: Lender) -> None:
+    """Let somebody hold leaves who gives them back when they are wanted."""
+    _lenders.add(lender)
+
+
+def ask_back(nodes: Sequence[Node]) -> bool:
+    """Ask those back who hold one of these leaves to remember it; gives whether there were any."""
+    ids = [id(node) for node in nodes]
+    found = [lender for lender in list(_lenders) if not lender.ids.isdisjoint(ids)]
+    for lender in found:
+        lender.let_go()
+    return bool(found)
+
+
+def sole_owner(nodes: Sequence[Node], known: Sequence[int], fed: int = 0) -> list[bool]:
     """Which of the leaves in a list have memory that nobody else can see, so that it may be overwritten.
 
     `known`: the caller's references to each node. `fed`: the caller's references to each value, beside its node's.
     """
+    sole = _sole_owner(nodes, known, fed)
+    if not all(sole) and _lenders and ask_back([n for n, alone in zip(nodes, sole, strict=True) if not alone]):
+        sole = _sole_owner(nodes, known, fed)
+    return sole
+
+
+def _sole_owner(nodes: Sequence[Node], known: Sequence[int], fed: int) -> list[bool]:
     if not reliable():
         return [False] * len(nodes)
     values = [node.data for node in nodes]
     storages = [value.storage for value in values]
     counts = (map(sys.getrefcount, things) for things in (nodes, values, storages))
-    of_value, of_storage = _LISTED + 1 + fed, _LISTED + 1  # a node holds its value, a value its memory
+    of_value, of_storage = LISTED + 1 + fed, LISTED + 1  # a node holds its value, a value its memory
     return [
-        node <= _LISTED + n and value <= of_value and memory <= of_storage and storage is not None
+        node <= LISTED + n and value <= of_value and memory <= of_storage and storage is not None
         and not storage.read_only
         for node, value, memory, n, storage in zip(*counts, known, storages, strict=True)
     ]  # fmt: skip
+
+
+class SoleOwners:
+    """`sole_owner` for a list of leaves that mostly all have one, as in the rounds of a loop."""
+
+    def __init__(self, known: Sequence[int], fed: Sequence[int]) -> None:
+        listed = LISTED + 1  # in the caller's list, and in that of all things
+        self._counts = [listed + n for n in known] + [listed + 1 + n for n in fed] + [listed + 1] * len(known)
+
+    def own(self, nodes: list[Node]) -> bool:
+        """Whether all of them have one, as far as that can be told at once."""
+        values = [node.data for node in nodes]
+        storages = [value.storage for value in values]
+        counts = list(map(sys.getrefcount, nodes + values + storages))
+        return counts == self._counts and not [s for s in storages if s.read_only] and reliable()
 
 
 @cache

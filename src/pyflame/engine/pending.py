@@ -21,8 +21,7 @@ from pyflame.ir import OPS, Node, signature
 from pyflame.ir.opdef import ASSIGN, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
 
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
-_SLICE, _LEAF = OPS["slice"], OPS["leaf"]
-_Leaf = tuple[Node, OpDef, int]
+_SLICE, _RESHAPE, _LEAF, _CONST = OPS["slice"], OPS["reshape"], OPS["leaf"], OPS["const"]
 _Inner = tuple[int, Node, tuple[Node, ...], OpDef, int]
 
 
@@ -40,9 +39,10 @@ class PendingGraph:
 
     def __init__(self, outputs: Sequence[Node], keep_held: bool = True, slices: bool = False) -> None:
         index: dict[Node, int] = {}
-        uses: list[int] = []  # references that the graph has to each node: `index`, and readers, once per use
+        # references that the graph has to each node: `index`, readers, once per use, and to inner nodes `order`
+        uses: list[int] = []
         key = self._walk(outputs, index, uses, slices)
-        if slices and not self._take_views():
+        if self.views and not self._take_views():
             key = self._walk(outputs, index, uses, False)
         self.starts: list[int] = []
         if slices and self.assigned and not self.sliced:
@@ -50,8 +50,10 @@ class PendingGraph:
         aliasing = bool(self.overwritten)
         wanted = dict.fromkeys(outputs)
         held_views: list[Node] = []  # they stay views, and are read again later
-        if keep_held:
-            for node in compress(self.order, held(self.order, uses)):
+        leaves = len(self.inputs) + len(self.constants)
+        if keep_held and len(self.order) > leaves + len(wanted):
+            inner = self.order[leaves:]
+            for node in compress(inner, held(inner, uses[leaves:])):
                 if node in wanted:
                     continue
                 if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
@@ -59,7 +61,7 @@ class PendingGraph:
                 node = _shown(node)
                 if node.op.kind not in _NEVER_KEPT:
                     wanted[node] = None
-            node = None  # type: ignore[assignment]  # nothing but the graph may hold one when references are counted
+            node = inner = None  # type: ignore[assignment]  # nothing else may hold one when references are counted
         self.outputs = list(wanted)
         self.owned: list[Node] = []
         if aliasing:
@@ -83,23 +85,15 @@ class PendingGraph:
         self.sliced = False
         self.assigned: list[tuple[int, int]] = []  # assignments: where in the key, and where in the order
         index.clear()
-        leaves, inner = self._reached(outputs, slices)
-        order, key = self.order, list[int]()
-        for node, op, sig in leaves:
-            index[node] = len(order)
-            order.append(node)
-            key.append(-sig - 1)
-            if op.kind == LEAF:
-                self.inputs.append(node)
-            elif op.kind == CONST:
-                self.constants.append(node)
-            elif not op.plain:
-                self._note(node, op, (), len(key) - 1)
-        uses[:] = [1] * (len(leaves) + len(inner))
+        key: list[int] = []
+        inner = self._reached(outputs, slices, index, key)
+        order, position = self.order, len(index)
+        uses[:] = [1] * position + [2] * len(inner)
         for _, node, srcs, op, sig in inner:
-            index[node] = len(order)
+            index[node] = position
+            position += 1
             order.append(node)
-            key.append(-sig - 1)
+            key.append(~sig)
             for s in srcs:
                 at = index[s]
                 uses[at] += 1
@@ -108,25 +102,29 @@ class PendingGraph:
                 self._note(node, op, srcs, len(key) - len(srcs) - 1)
         return key
 
-    def _reached(self, outputs: Sequence[Node], slices: bool) -> tuple[list[_Leaf], list[_Inner]]:
-        """All nodes below the outputs: those without sources as they are met, the others in the order in which they
-        were made, so that sources come first. What they are is read once: another device's thread may evaluate them.
+    def _reached(self, outputs: Sequence[Node], slices: bool, index: dict[Node, int], key: list[int]) -> list[_Inner]:
+        """All nodes below the outputs: leaves and constants into the order and the key as they are met; gives the
+        others in the order in which they were made, so that sources come first. What they are is read once: another
+        device's thread may evaluate them.
         """
-        seen = set(outputs)
+        order, inputs, constants = self.order, self.inputs, self.constants
         stack = list(dict.fromkeys(outputs))
-        leaves: list[_Leaf] = []
+        seen = set(stack)
         inner: list[_Inner] = []
         while stack:
             node = stack.pop()
             srcs, op, sig = node.srcs, node.op, node.sig
-            if op is _SLICE:
+            if op is _SLICE or (op is _RESHAPE and srcs[0].op is _SLICE):  # `x[i]` is both
                 if slices and (value := view_of_memory(node)) is not None:
                     self.views[node] = value
                     srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)
-                else:
+                elif op is _SLICE:
                     self.sliced = True
-            if not srcs:
-                leaves.append((node, op, sig))
+            if op is _LEAF or op is _CONST:
+                index[node] = len(order)
+                order.append(node)
+                key.append(~sig)
+                (inputs if op is _LEAF else constants).append(node)
                 continue
             inner.append((node.serial, node, srcs, op, sig))
             for s in srcs:
@@ -134,7 +132,7 @@ class PendingGraph:
                     seen.add(s)
                     stack.append(s)
         inner.sort()
-        return leaves, inner
+        return inner
 
     def _note(self, node: Node, op: OpDef, srcs: tuple[Node, ...], at: int) -> None:
         """Whatever a plan must know of a node beside its structure. `at`: where it stands in the key."""

@@ -59,7 +59,7 @@ def draft_plan(
     given = donations or {}
     with mode(recorder=None, tracer=None, autocast=None, device=place):
         outputs = lower_convolutions(legalise(graph.outputs, table), target, lambda: _takes_dilated(device))
-        outputs = lay_out(outputs, target, {outputs[o] for o in given.values()})
+        outputs = lay_out(outputs, target, {outputs[o] for i, o in given.items() if graph.inputs[i].data is not None})
         outputs = own(simplify(outputs, constants), set(graph.owned))
     successors = {graph.inputs[i]: outputs[o] for i, o in given.items()}
     return schedule(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)

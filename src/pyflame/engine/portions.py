@@ -15,9 +15,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pyflame.ir import OPS, Node
-from pyflame.ir.opdef import CONST, IOTA, LEAF, MOVEMENT
+from pyflame.ir.opdef import CONST, IOTA, LEAF, MOVEMENT, OpDef
 
 PORTION = 64  # nodes of a portion, at least
 MOST = 512  # nodes between two cuts: beyond that they are no loop
@@ -36,27 +39,28 @@ def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int], 
     `key`: per node a negative number, then the positions of its sources. `outputs`: positions. `varied`: whether other
     graphs of these ops came before, so that each turn may be another.
     """
-    sources = _sources(key)
-    program = sorted(range(len(order)), key=[node.serial for node in order].__getitem__)
-    place = [0] * len(order)
-    for line, at in enumerate(program):
-        place[at] = line
-    last = _last_reads(sources, place, outputs)
-    free = [node.op.kind in FREE for node in order]
-    shown = _seen_through(order, sources)
-    kinds = _kinds(order, sources, shown)
-    members = _best(_alike(program, kinds, free), _crossing(program, last, free))
+    numbers, reads = _arrays(key)
+    program = np.argsort(np.array([node.serial for node in order]))
+    place = np.empty_like(program)
+    place[program] = np.arange(len(order))
+    last = _last_reads(reads, place, outputs)
+    ops = [node.op for node in order]
+    free = np.array([op.kind in FREE for op in ops])
+    shown = _seen_through(ops, reads)
+    kinds = _kinds(ops, reads, shown)
+    members = _best(_alike(program, kinds, free), _crossing(program, last, free).tolist())
     if len(members) < TURNS:
         return []
     turns = max(1, PORTION * (len(members) - 1) // (members[-1] - members[0]))
-    if varied or not _regular(program, members[turns - 1 :: turns], [number for number in key if number < 0]):
+    if varied or not _regular(numbers[program], members[turns - 1 :: turns]):
         turns = 1
     whole = len(members) - len(members) % turns
     ends = [members[i + turns - 1] for i in range(0, whole, turns)] + list(members[whole:])
     groups = []
     for begin, end in zip([-1, *ends], ends, strict=False):
-        needed = dict.fromkeys([shown[at] for at in program[begin + 1 : end + 1] if last[at] > end])
-        groups.append([at for at in needed if not free[at]])
+        turn = program[begin + 1 : end + 1]
+        needed = shown[turn[last[turn] > end]]
+        groups.append(list(dict.fromkeys(needed[~free[needed]].tolist())))
     return [group for group in groups if group]
 
 
@@ -69,15 +73,21 @@ def parts_of_joined(order: Sequence[Node], key: Sequence[int]) -> list[list[int]
     wide = [at for at, node in enumerate(order) if node.op is _CAT and len(node.srcs) >= MANY]
     if not wide:
         return []
-    sources, numbers = _sources(key), [number for number in key if number < 0]
-    shown, read = _seen_through(order, sources), {source for of in sources for source in of}
+    numbers: list[int] = []
+    sources: list[list[int]] = []
+    for number in key:
+        if number < 0:
+            numbers.append(number)
+            sources.append([])
+        else:
+            sources[-1].append(number)
     below: list[int] = []  # of each node, a number for all that it is made of
     for number, of in zip(numbers, sources, strict=True):
-        below.append(hash((number, *[below[s] for s in of])))
+        below.append(hash((number, *map(below.__getitem__, of))) if of else number)
     groups: list[list[int]] = []
     for at in wide:
         alike: defaultdict[int, list[int]] = defaultdict(list)
-        for part in dict.fromkeys([shown[s] for s in sources[at]]):
+        for part in dict.fromkeys([_shown(s, order, sources) for s in sources[at]]):
             if order[part].op.kind not in FREE:
                 alike[below[part]].append(part)
         if len(alike) > KINDS:
@@ -87,79 +97,96 @@ def parts_of_joined(order: Sequence[Node], key: Sequence[int]) -> list[list[int]
                 count = min(MANY, 1 << len(parts).bit_length() - 1)
                 groups.append(parts[:count])
                 del parts[:count]
-        if at in read:
+        if any(at in of for of in sources[at:]):
             groups.append([at])
     return groups
 
 
-def _regular(program: Sequence[int], ends: Sequence[int], numbers: Sequence[int]) -> bool:
-    """Whether portions that end there are the same again and again, but for few. `numbers`: of each node."""
-    parts = [tuple([numbers[at] for at in program[a + 1 : b + 1]]) for a, b in pairwise(ends)]
+def _shown(at: int, order: Sequence[Node], sources: Sequence[Sequence[int]]) -> int:
+    """The node whose value one shows: itself, or what a view is one of."""
+    while order[at].op.kind == MOVEMENT and sources[at]:
+        at = sources[at][0]
+    return at
+
+
+Array = np.ndarray[Any, Any]
+
+
+class _Reads(NamedTuple):
+    """Who reads what, as positions, in the order of the readers, and as which of its sources."""
+
+    reader: Array
+    source: Array
+    number: Array
+
+
+def _arrays(key: Sequence[int]) -> tuple[Array, _Reads]:
+    """The numbers of all nodes, and what they read."""
+    cells = np.array(key, np.int64)
+    is_node = cells < 0
+    (begins,) = is_node.nonzero()
+    (sources,) = (~is_node).nonzero()
+    reader = np.searchsorted(begins, sources) - 1
+    return cells[begins], _Reads(reader, cells[sources], sources - begins[reader])
+
+
+def _regular(numbers: Array, ends: Sequence[int]) -> bool:
+    """Whether portions that end there are the same again and again, but for few. `numbers`: of each line's node."""
+    parts = [numbers[a + 1 : b + 1].tobytes() for a, b in pairwise(ends)]
     return len(set(parts)) <= 2 + len(parts) // 4
 
 
-def _sources(key: Sequence[int]) -> list[list[int]]:
-    """Of each node."""
-    found: list[list[int]] = []
-    for number in key:
-        if number < 0:
-            of: list[int] = []
-            found.append(of)
-        else:
-            of.append(number)
-    return found
-
-
-def _last_reads(sources: Sequence[Sequence[int]], place: Sequence[int], outputs: Sequence[int]) -> list[int]:
+def _last_reads(reads: _Reads, place: Array, outputs: Sequence[int]) -> Array:
     """The line of the program in which each node is read last; outputs behind its end."""
-    last = list(place)
-    for here, of in zip(place, sources, strict=True):
-        for source in of:
-            if last[source] < here:
-                last[source] = here
-    for at in outputs:
-        last[at] = len(place)
+    last = place.copy()
+    np.maximum.at(last, reads.source, place[reads.reader])
+    last[list(outputs)] = len(place)
     return last
 
 
-def _seen_through(order: Sequence[Node], sources: Sequence[Sequence[int]]) -> list[int]:
-    """The node whose value each one shows: itself, or what a view is one of."""
-    shown: list[int] = []
-    for at, (node, of) in enumerate(zip(order, sources, strict=True)):
-        shown.append(shown[of[0]] if node.op.kind == MOVEMENT and of else at)
-    return shown
+def _seen_through(ops: Sequence[OpDef], reads: _Reads) -> Array:
+    """The node whose value each one shows."""
+    shown = list(range(len(ops)))
+    moved = np.array([op.kind == MOVEMENT for op in ops])[reads.reader]
+    for at, source in zip(reads.reader[moved].tolist(), reads.source[moved].tolist(), strict=True):  # each reads one
+        shown[at] = shown[source]
+    return np.array(shown)
 
 
-def _kinds(order: Sequence[Node], sources: Sequence[Sequence[int]], shown: Sequence[int]) -> list[int]:
+def _kinds(ops: Sequence[OpDef], reads: _Reads, shown: Array) -> Array:
     """A number for each node that is the same for nodes with the same ops below them, but for views."""
-    ops = [id(node.op) for node in order]
-    below = [[shown[s] for s in of] for of in sources]
-    kinds = ops
+    own = _mixed(np.array(list(map(id, ops)), np.uint64))
+    below, weight = shown[reads.source], _mixed(reads.number.astype(np.uint64))
+    kinds = own
     for _ in range(DEPTH):
-        kinds = [hash((op, *[kinds[s] for s in of])) if of else op for op, of in zip(ops, below, strict=True)]
+        sums = own.copy()
+        np.add.at(sums, reads.reader, _mixed(kinds[below] + weight))
+        kinds = sums
     return kinds
 
 
-def _alike(program: Sequence[int], kinds: Sequence[int], free: Sequence[bool]) -> list[list[int]]:
+def _mixed(numbers: Array) -> Array:
+    """Numbers of 64 bits whose sums tell which they were made of (the finaliser of SplitMix64)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Array = numbers ^ (numbers >> np.uint64(31))
+    return mixed
+
+
+def _alike(program: Array, kinds: Array, free: Array) -> list[list[int]]:
     """Lines of the program with nodes that are alike, of each kind that comes often enough."""
     found: defaultdict[int, list[int]] = defaultdict(list)
-    for line, at in enumerate(program):
-        if not free[at]:
-            found[kinds[at]].append(line)
+    (lines,) = (~free[program]).nonzero()
+    for line, kind in zip(lines.tolist(), kinds[program[lines]].tolist(), strict=True):
+        found[kind].append(line)
     return [members for members in found.values() if len(members) >= TURNS]
 
 
-def _crossing(program: Sequence[int], last: Sequence[int], free: Sequence[bool]) -> list[int]:
+def _crossing(program: Array, last: Array, free: Array) -> Array:
     """How many values are needed behind each line of the program that were computed up to it."""
-    ends = [0] * (len(program) + 1)
-    alive, out = 0, []
-    for line, at in enumerate(program):
-        if not free[at]:
-            alive += 1
-            ends[last[at]] += 1
-        alive -= ends[line]
-        out.append(alive)
-    return out
+    computed = ~free[program]
+    ends = np.bincount(last[program[computed]], minlength=len(program) + 1)[:-1]
+    return np.cumsum(computed) - np.cumsum(ends)
 
 
 def _best(kinds: Sequence[Sequence[int]], crossing: Sequence[int]) -> Sequence[int]:
@@ -168,7 +195,7 @@ def _best(kinds: Sequence[Sequence[int]], crossing: Sequence[int]) -> Sequence[i
 
     def worth(members: Sequence[int]) -> float:
         span = (members[-1] - members[0]) / len(crossing)
-        return span - 0.5 * sum(crossing[m] for m in members) / len(members) / usual
+        return span - 0.5 * sum([crossing[m] for m in members]) / len(members) / usual
 
     good = [m for m in kinds if (m[-1] - m[0]) / (len(m) - 1) <= MOST]
     return max(reversed(good), key=worth, default=())  # of equals the last one in a turn

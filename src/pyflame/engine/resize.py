@@ -60,13 +60,14 @@ class _Family:
 
 
 _families: OrderedDict[tuple[Any, ...], _Family] = OrderedDict()
+_sizes: set[int] = set()  # of graphs that were traced: others need no look
 _lock = lock()
 
 
 def resized(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> tuple[Plan, CpuRunner] | None:
     """The plan of a graph from one for other extents, and its runner, if there is one. `mode`: what else plans depend
     on."""
-    if not _traceable(graph, device):
+    if len(graph.order) not in _sizes or not _traceable(graph, device):
         return None
     structure, numbers = _structure(graph)
     with _lock:
@@ -106,6 +107,7 @@ def learn(graph: PendingGraph, device: Device, mode: tuple[Any, ...], plan: Plan
     if traced.gives(plan, numbers):
         with _lock:
             family.traced = [traced, *family.traced[: MAX_TRACED - 1]]
+            _sizes.add(len(graph.order))
             while sum(len(f.traced) for f in _families.values()) > MAX_KEPT:
                 _families.popitem(last=False)
 
@@ -114,6 +116,7 @@ def forget() -> None:
     """Forget all families."""
     with _lock:
         _families.clear()
+        _sizes.clear()
 
 
 def _traceable(graph: PendingGraph, device: Device) -> bool:

@@ -14,14 +14,19 @@ from pyflame.ir.opdef import LEAF, MOVEMENT
 Layout = tuple[int, tuple[int, ...]]  # offset and strides, in elements
 
 
+# By the signatures of movement ops and of the leaf below: byte offset and strides. What an index computes, which loops
+# read again and again.
+_known: dict[tuple[int, ...], tuple[int, tuple[int, ...] | None]] = {}
+_MAX_KNOWN = 10_000
+
+
 def view_of_memory(node: Node) -> Value | None:
     """The memory of a node that only moves elements of a leaf; None where it must be computed, or has no memory."""
-    if node.op.kind == LEAF:
-        return node.data if isinstance(node.data, Value) and node.data.storage is not None else None
-    size = node.meta.size
     chain: list[Node] = []
+    key: list[int] = []
     while (op := node.op).kind == MOVEMENT:
         chain.append(node)
+        key.append(node.sig)
         srcs = node.srcs
         if not srcs:  # another thread has evaluated it since
             return None
@@ -29,16 +34,28 @@ def view_of_memory(node: Node) -> Value | None:
     value = node.data
     if op.kind != LEAF or not isinstance(value, Value) or value.storage is None:
         return None
-    if not size:
-        return Value(value.storage, value.offset)
-    offset, strides = 0, contiguous_strides(node.shape) if value.strides is None else value.strides
+    if not chain:
+        return value
+    found = _known.get(sigs := (*key, node.sig)) or _layout(sigs, node, value.strides, chain)
+    return None if found is None else Value(value.storage, value.offset + found[0], found[1])
+
+
+def _layout(
+    sigs: tuple[int, ...], node: Node, strides: tuple[int, ...] | None, chain: list[Node]
+) -> tuple[int, tuple[int, ...] | None] | None:
+    """Where the elements lie that movement ops above a leaf leave, the last op first."""
+    offset, strides = 0, contiguous_strides(node.shape) if strides is None else strides
+    if not chain[0].meta.size:
+        return 0, None
     for moved in reversed(chain):
         layout = _moved(moved, node.shape, offset, strides)
         if layout is None:
             return None
         node, (offset, strides) = moved, layout
-    start = value.offset + offset * node.meta.dtype.itemsize
-    return Value(value.storage, start, None if is_contiguous(node.shape, strides) else strides)
+    if len(_known) >= _MAX_KNOWN:
+        _known.clear()
+    found = offset * node.meta.dtype.itemsize, None if is_contiguous(node.shape, strides) else strides
+    return _known.setdefault(sigs, found)
 
 
 def _moved(node: Node, source: Shape, offset: int, strides: tuple[int, ...]) -> Layout | None:

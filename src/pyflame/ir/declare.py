@@ -336,14 +336,15 @@ def primitive(
 
         @functools.wraps(fn)
         def call(*args: Any, **kwargs: Any) -> Node:
-            for arg in args:
-                if type(arg) is Node and arg.meta.dtype.category == "c" and name in COMPLEX:
-                    found = COMPLEX[name](*args, **kwargs)
-                    if found is not None:
-                        return found  # type: ignore[no-any-return]
-                    break
-            prepared = prepare(*args, **kwargs)
-            return prepared if isinstance(prepared, Node) else apply(op, *prepared)
+            if name in COMPLEX:
+                for arg in args:
+                    if type(arg) is Node and arg.meta.dtype.category == "c":
+                        found = COMPLEX[name](*args, **kwargs)
+                        if found is not None:
+                            return found  # type: ignore[no-any-return]
+                        break
+            prepared = (fn if state.autocast is None else prepare)(*args, **kwargs)
+            return prepared if type(prepared) is Node else apply(op, *prepared)
 
         op = register(
             OpDef(

@@ -83,23 +83,24 @@ class Sample:
 class Rule:
     """A gradient rule. Its parameter names say what it needs, and so what the tape must keep:
     `g` the incoming gradient, `out` the result, a source's name that source, `<source>_meta` only its shape and dtype,
-    `srcs`/`metas` all of them, `rest` those behind the named ones, and any attribute of the op.
+    `srcs`/`metas` all of them, `rest` those behind the named ones, `parents` per source None where no gradient is
+    wanted, and any attribute of the op.
     """
 
     def __init__(self, fn: Callable[..., Any], srcs: tuple[str, ...], attrs: tuple[str, ...]) -> None:
         self.fn = fn
         self.needs = parameters(fn)
-        known = {"g", "out", "srcs", "metas", "rest", *srcs, *(s + "_meta" for s in srcs), *attrs}
+        known = {"g", "out", "srcs", "metas", "rest", "parents", *srcs, *(s + "_meta" for s in srcs), *attrs}
         unknown = set(self.needs) - known
         if unknown:
             raise ValueError(f"gradient rule asks for {sorted(unknown)}; known here are {sorted(known)}")
         self.keeps_out = "out" in self.needs
         self.src_names = srcs
-        # by the number of sources, whether the rule needs the value of each
-        self.kept: dict[int, tuple[bool, ...]] = {}
+        # by the number of sources, whether the rule needs the value of each; one answer where it is the same for all
+        self.kept: dict[int, tuple[bool, ...] | bool] = {}
         # where each parameter comes from: one of the lists below, and a place in it; None: all of it
         places: dict[str, tuple[int, Any]] = {"g": (0, 0), "out": (0, 1), "srcs": (1, None), "metas": (2, None)}
-        places["rest"] = (1, slice(len(srcs), None))
+        places |= {"rest": (1, slice(len(srcs), None)), "parents": (4, None)}
         for number, name in enumerate(srcs):
             places |= {name: (1, number), name + "_meta": (2, number)}
         places |= {name: (3, number) for number, name in enumerate(attrs)}
@@ -111,13 +112,22 @@ class Rule:
         if kept is None:
             every, rest = "srcs" in self.needs, "rest" in self.needs
             named = [every or name in self.needs for name in self.src_names]
-            kept = self.kept[len(srcs)] = tuple([*named, *[every or rest] * len(srcs)][: len(srcs)])
-        return tuple([s if k else None for s, k in zip(srcs, kept, strict=True)])
+            flags = tuple([*named, *[every or rest] * len(srcs)][: len(srcs)])
+            kept = self.kept[len(srcs)] = flags[0] if len(set(flags)) == 1 else flags
+        if type(kept) is tuple:
+            return tuple([s if k else None for s, k in zip(srcs, kept, strict=True)])
+        return srcs if kept else (None,) * len(srcs)
 
     def __call__(
-        self, g: Node, out: Node | None, srcs: Sequence[Node | None], metas: Sequence[Meta], attrs: tuple[Any, ...]
+        self,
+        g: Node,
+        out: Node | None,
+        srcs: Sequence[Node | None],
+        metas: Sequence[Meta],
+        attrs: tuple[Any, ...],
+        parents: Sequence[object],
     ) -> Any:
-        lists: tuple[Any, ...] = ((g, out), srcs, metas, attrs)
+        lists: tuple[Any, ...] = ((g, out), srcs, metas, attrs, parents)
         return self.fn(*[lists[at] if place is None else lists[at][place] for at, place in self._places])
 
 
@@ -205,7 +215,9 @@ def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Nod
     if current is None:  # this thread's first use of a device: it is chosen now
         current = state.device
     key: tuple[Any, ...]
-    if len(srcs) == 2:
+    if len(srcs) == 1:
+        key = (op, attrs, current, srcs[0].meta)
+    elif len(srcs) == 2:
         key = (op, attrs, current, srcs[0].meta, srcs[1].meta)
     else:
         key = (op, attrs, current, *[s.meta for s in srcs])
@@ -217,7 +229,7 @@ def apply(op: OpDef, srcs: tuple[Node, ...], attrs: tuple[Any, ...] = ()) -> Nod
         device, _ = _place(op, [s.meta for s in srcs])
         return apply(op, tuple(copy_to(s, device) for s in srcs), attrs)
     recorder = here["recorder"]
-    if recorder is not None and op.grad is None and op.decompose is not None:
+    if recorder is not None and op.grad is None and op.decompose is not None and op.differentiable:
         return op.decompose(*srcs, *attrs)
     node = Node(op, srcs, attrs, found[0], found[1])
     if recorder is not None:

@@ -263,7 +263,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     """Fill with a matrix whose rows, or columns if there are fewer, are orthonormal. (n, ...) counts as (n, rest).
 
     >>> w = nn.init.orthogonal_(pf.empty(3, 3))
-    >>> bool(pf.allclose(w @ w.T, pf.eye(3), atol=1e-5))
+    >>> pf.allclose(w @ w.T, pf.eye(3), atol=1e-5)
     True
     """
     _sized("orthogonal_", tensor, 2, 99)

@@ -41,9 +41,19 @@ def _shape_of_all(*metas: Meta) -> tuple[Shape, Any]:
 
 
 @elementwise(
+    "{y} <= 0 ? ({T})0 : {x}",
+    reference=lambda x, y: np.where(y <= 0, 0, x),
+    grad=lambda g, y: (F.relu_back(g, y), None),
+    public=False,
+)
+def relu_back(x: Node, y: Node) -> Node:
+    """x, and 0 where y is not above 0: the gradient of relu. NaN lets it through, as in PyTorch."""
+
+
+@elementwise(
     "{x} < 0 ? ({T})0 : {x}",
     reference=lambda x: np.where(x < 0, 0, x),
-    grad=lambda g, out: (F.where(out <= 0.0, 0.0, g),),  # NaN lets it through, as in PyTorch
+    grad=lambda g, out: (F.relu_back(g, out),),
     dtype="number",
     torch="relu",
     samples=_samples(),
@@ -429,12 +439,25 @@ def _log_softmax_reference(x: Any, axis: int) -> Any:
 
 @primitive(
     COMPOSITE,
+    infer=lambda x, p, axis: (p.shape, p.dtype),
+    attrs=("axis",),
+    srcs=("x", "p"),
+    reference=lambda x, p, axis: (x - np.sum(x * p, axis, keepdims=True)) * p,
+    decompose=lambda x, p, axis: (x - F.sum(x * p, axis, True)) * p,
+    public=False,
+)
+def softmax_back(x: Node, p: Node, axis: int) -> Any:
+    """p (x - sum(x p)): the gradient of p = softmax."""
+    return (x, p), (axis,)
+
+
+@primitive(
+    COMPOSITE,
     infer=lambda x, axis: (x.shape, x.dtype),
     attrs=("axis",),
     reference=lambda x, axis: np.exp(_log_softmax_reference(x, axis)),
     decompose=_softmax,
-    # p = softmax(x): dx = p (g - sum(g p))
-    grad=lambda g, out, axis: ((g - F.sum(g * out, axis, True)) * out,),
+    grad=lambda g, out, axis: (F.softmax_back(g, out, axis),),
     cost=16,
     autocast="high",
     torch="softmax",

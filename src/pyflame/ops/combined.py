@@ -6,26 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from pyflame.core.dtype import bool_
 from pyflame.core.errors import ArgumentError, ShapeError
-from pyflame.core.shape import broadcast_shapes, normalize_axis
+from pyflame.core.shape import normalize_axis
 from pyflame.ir import F, Node, Sample, cast, common_dtype, composite
 from pyflame.ops.base import want_tensors, want_whole
+from pyflame.ops.matrix import add_product
 
 _M = np.sin(np.arange(12.0) * 7.1).reshape(3, 4)
 _V, _W = np.cos(np.arange(3.0)), np.sin(np.arange(4.0) + 1)
 _CUBE = np.sin(np.arange(24.0) * 3.3).reshape(2, 3, 4)
 
 # --- sums of products -----------------------------------------------------------------------------------------------
-
-
-def _plus(input: Node, product: Node, beta: Any, alpha: Any) -> Node:
-    """beta * input + alpha * product; with beta = 0 the input does not count, even where it is NaN."""
-    if not common_dtype("addmm", (input, product)).has_gradient:  # integers stay integers
-        beta, alpha = int(beta), int(alpha)
-    scaled = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return F.expand(scaled, broadcast_shapes("addmm", input.shape, scaled.shape))
-    return F.add(input * beta, scaled)
 
 
 @composite(
@@ -38,7 +30,7 @@ def addmv(input: Node, mat: Node, vec: Node, *, beta: float = 1, alpha: float = 
     >>> pf.addmv(pf.ones(2), pf.eye(2), pf.tensor([1.0, 2.0]))
     tensor([2., 3.])
     """
-    return _plus(input, F.mv(mat, vec), beta, alpha)
+    return add_product("addmv", input, F.mv(mat, vec), beta, alpha)
 
 
 @composite(
@@ -52,7 +44,11 @@ def addr(input: Node, vec1: Node, vec2: Node, *, beta: float = 1, alpha: float =
     tensor([[1., 2.],
             [1., 2.]])
     """
-    return _plus(input, F.outer(vec1, vec2), beta, alpha)
+    product = F.outer(vec1, vec2)
+    if input.dtype is product.dtype is bool_:  # sums of truth values: or
+        product = F.logical_and(product, bool(alpha))
+        return F.expand(F.logical_or(F.logical_and(input, bool(beta)), product), product.shape)
+    return add_product("addr", input, product, beta, alpha)
 
 
 @composite(
@@ -69,7 +65,7 @@ def addbmm(input: Node, batch1: Node, batch2: Node, *, beta: float = 1, alpha: f
     tensor([[12., 12.],
             [12., 12.]])
     """
-    return _plus(input, F.sum(F.bmm(batch1, batch2), 0), beta, alpha)
+    return add_product("addbmm", input, F.sum(F.bmm(batch1, batch2), 0), beta, alpha)
 
 
 @composite(

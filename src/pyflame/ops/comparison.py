@@ -116,20 +116,6 @@ def isclose(x: Node, y: Node, rtol: float = 1e-5, atol: float = 1e-8, equal_nan:
     return F.logical_or(close, F.logical_and(F.isnan(x), F.isnan(y))) if equal_nan else close
 
 
-@composite(
-    reference=lambda *args, **kwargs: np.all(_isclose_reference(*args, **kwargs)),
-    torch=lambda torch, *args, **kwargs: torch.tensor(torch.allclose(*args, **kwargs)),
-    samples=_close_samples,
-)
-def allclose(x: Node, y: Node, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Node:
-    """Whether all elements are close, as a tensor that `if` takes.
-
-    >>> bool(pf.allclose(pf.tensor([1.0]), pf.tensor([1.000001])))
-    True
-    """
-    return F.all(F.isclose(x, y, rtol, atol, equal_nan))
-
-
 _FEW = 16  # values to look for one by one: beyond that they are sorted
 
 

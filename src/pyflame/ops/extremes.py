@@ -39,7 +39,6 @@ def _places(x: Node, axis: int) -> Node:
 
 
 def _first_extreme(x: Node, axis: int, largest: bool) -> Node:
-    """The first position along an axis that holds its extreme; NaN counts as the extreme."""
     x = cast(x, x.dtype.compute)
     best = _expand_back((F.reduce_max if largest else F.reduce_min)(x, (axis,)), x.meta, (axis,))
     found = F.eq(x, best)
@@ -48,9 +47,23 @@ def _first_extreme(x: Node, axis: int, largest: bool) -> Node:
     return cast(F.reduce_min(F.where(found, _places(x, axis), x.shape[axis] - 1), (axis,)), int64)
 
 
+@primitive(
+    COMPOSITE,
+    infer=lambda m, axis, largest: (drop_axes(m.shape, (axis,)), int64),
+    attrs=("axis", "largest"),
+    reference=lambda x, axis, largest: np.asarray((np.argmax if largest else np.argmin)(x, axis=axis)),
+    decompose=_first_extreme,
+    differentiable=False,
+    public=False,
+)
+def first_extreme(x: Node, axis: int, largest: bool) -> Any:
+    """The first position along an axis that holds its extreme; NaN counts as the extreme."""
+    return (x,), (axis, largest)
+
+
 def _extreme_along_grad(g: Node, x: Node, axis: int, largest: bool) -> tuple[Node]:
     # the gradient goes to the element that was chosen, not to its equals
-    chosen = _expand_back(_first_extreme(x, axis, largest), x.meta, (axis,))
+    chosen = _expand_back(F.first_extreme(x, axis, largest), x.meta, (axis,))
     return (F.where(F.eq(_places(x, axis), chosen), _expand_back(g, x.meta, (axis,)), 0.0),)
 
 
@@ -89,7 +102,7 @@ def _extreme_or_pair(op: str, x: Node, axis: Any, keepdims: bool) -> Node | Valu
     if x.ndim == 0:
         return ValuesIndices(x, F.full_const(0, int64))
     _not_empty(op, x.shape, (at,))
-    found = ValuesIndices(F.extreme_along(x, at, op == "max"), _first_extreme(x, at, op == "max"))
+    found = ValuesIndices(F.extreme_along(x, at, op == "max"), F.first_extreme(x, at, op == "max"))
     shape = keep_axes(x.shape, (at,))
     return ValuesIndices(*[F.reshape(out, shape) for out in found]) if keepdims else found
 
@@ -208,7 +221,7 @@ def _position(op: str, x: Node, axis: Any, keepdims: bool) -> Node:
     at = 0 if axis is None else normalize_axis(op, axis, x.ndim)
     flat = F.reshape(x, (x.size,)) if axis is None or x.ndim == 0 else x
     _not_empty(op, flat.shape, (at,))
-    out = _first_extreme(flat, at, op == "argmax")
+    out = F.first_extreme(flat, at, op == "argmax")
     if not keepdims:
         return out
     return F.reshape(out, [1] * x.ndim if axis is None else keep_axes(x.shape, (at,)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from pyflame.core.dtype import FLOAT8, DType, bool_, int8, int32
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
-from pyflame.ir import F, Meta, Node, Sample, apply, as_number, cast, common_dtype, composite, is_number, primitive
-from pyflame.ir.opdef import KERNEL, OPS
+from pyflame.ir import F, Meta, Node, Sample, apply, cast, common_dtype, composite, is_number, primitive
+from pyflame.ir.opdef import COMPOSITE, KERNEL, OPS
 from pyflame.ops.base import want_number, want_tensors, want_whole
 
 
@@ -31,7 +32,7 @@ def _matmul_infer(x: Meta, y: Meta, dtype: DType) -> tuple[Shape, DType]:
 
 def _transposed(x: Node) -> Node:
     rank = len(x.meta.shape)
-    return F.permute(x, (*range(rank - 2), rank - 1, rank - 2))
+    return apply(OPS["permute"], (x,), ((*range(rank - 2), rank - 1, rank - 2),))
 
 
 def _is_transposed(x: Node) -> bool:
@@ -83,7 +84,7 @@ MAX_RANK = 8  # kernels step through at most six batch axes
 
 def _product(x: Node, y: Node, dtype: DType) -> Node:
     """The product of matrices in this dtype. Many batch axes are run as one."""
-    if max(x.ndim, y.ndim) <= MAX_RANK:
+    if len(x.meta.shape) <= MAX_RANK and len(y.meta.shape) <= MAX_RANK:
         return apply(OPS["matmul"], (x, y), (dtype,))
     batch = broadcast_shapes("matmul", x.shape[:-2], y.shape[:-2])
     flat = [F.reshape(F.expand(v, (*batch, *v.shape[-2:])), (prod(batch), *v.shape[-2:])) for v in (x, y)]
@@ -115,7 +116,7 @@ def matmul(x: Node, y: Node) -> Any:
     rows, columns = x.meta.shape, y.meta.shape
     if not rows or not columns:
         raise ShapeError(f"[matmul] expected at least one axis but got shapes {rows} and {columns}; use * for scalars")
-    dtype = common_dtype("matmul", (x, y))
+    dtype = x.meta.dtype if x.meta.dtype is y.meta.dtype else common_dtype("matmul", (x, y))
     if dtype is bool_ or dtype in FLOAT8:
         raise DTypeError(f"[matmul] expected numbers to add up but got {dtype.name}; cast first, x.to(pf.float32)")
     if rows[-1] != columns[-2 if len(columns) > 1 else 0]:
@@ -238,8 +239,43 @@ def batch_matmul(x: Node, y: Node) -> Node:
     return F.matmul(x, y)
 
 
-@composite(
+def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
+    out = F.matmul(x, _transposed(weight) if weight.ndim == 2 else weight)
+    return out if bias is None else F.add(out, bias)
+
+
+def _rows(x: Node) -> Node:
+    """All of a tensor as one matrix: (..., n) -> (rows, n)."""
+    return F.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda x, y: ((x.shape[-1], y.shape[-1]), x.dtype),
+    srcs=("x", "y"),
+    reference=lambda x, y: x.reshape(-1, x.shape[-1]).T @ y.reshape(-1, y.shape[-1]),
+    decompose=lambda x, y: F.matmul(_transposed(_rows(x)), _rows(y)),
+    public=False,
+)
+def matmul_of_rows(x: Node, y: Node) -> Any:
+    """The sum of the outer products of all rows of x and y: (..., m), (..., n) -> (m, n)."""
+    return (x, y), ()
+
+
+def _linear_grad(g: Node, x: Node, weight: Node, parents: Sequence[object]) -> tuple[Any, ...]:
+    # y = x W^T + b: dx = dy W, dW = dy^T x over all rows, db = dy, which the walk sums
+    left = F.matmul(g, weight) if parents[0] is not None else None
+    right = F.matmul_of_rows(g, x) if parents[1] is not None else None
+    return (left, right, g)[: len(parents)]
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda x, weight, bias=None: ((*x.shape[:-1], weight.shape[0]), x.dtype),
+    srcs=("x", "weight", "bias"),
     reference=lambda x, weight, bias=None: x @ weight.T if bias is None else x @ weight.T + bias,
+    decompose=_linear,
+    grad=_linear_grad,
     torch="nn.functional.linear",
     method=False,
     samples=lambda: [
@@ -251,20 +287,21 @@ def batch_matmul(x: Node, y: Node) -> Node:
     ],
     autocast="low",
 )
-def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
+def linear(x: Node, weight: Node, bias: Node | None = None) -> Any:
     """x @ weight.T + bias, with weight of shape (out, in) or (in,).
 
     >>> pf.linear(pf.ones(2, 3), pf.ones(4, 3), pf.zeros(4)).shape
     (2, 4)
     """
-    if weight.ndim not in (1, 2) or x.ndim == 0 or x.shape[-1] != weight.shape[-1]:
-        raise ShapeError(f"[linear] expected x (..., in) and weight (out, in) but got {x.shape} and {weight.shape}")
-    out = F.matmul(x, _transposed(weight) if weight.ndim == 2 else weight)
-    if bias is None:
-        return out
-    if bias.shape != weight.shape[:-1]:
-        raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:-1]} but got {bias.shape}")
-    return F.add(out, bias)
+    xs, ws, dtype = x.meta.shape, weight.meta.shape, x.meta.dtype
+    if len(ws) not in (1, 2) or not xs or xs[-1] != ws[-1]:
+        raise ShapeError(f"[linear] expected x (..., in) and weight (out, in) but got {xs} and {ws}")
+    if bias is not None and bias.meta.shape != ws[:-1]:
+        raise ShapeError(f"[linear] expected a bias of shape {ws[:-1]} but got {bias.meta.shape}")
+    srcs = (x, weight) if bias is None else (x, weight, bias)
+    if len(ws) == 1 or not dtype.is_float or dtype in FLOAT8 or {s.meta.dtype for s in srcs} != {dtype}:
+        return _linear(*srcs)
+    return srcs, ()
 
 
 @composite(
@@ -347,6 +384,11 @@ def tensordot(x: Node, y: Node, dims: Any = 2) -> Node:
     left, right = ([axes] if isinstance(axes, int) else list(axes) for axes in pairs)
     left = [normalize_axis("tensordot", a, x.ndim) for a in left]
     right = [normalize_axis("tensordot", a, y.ndim) for a in right]
+    # an axis of size 1 meets any other: what it meets is summed
+    pairs = [(a, b, {x.shape[a], y.shape[b]}) for a, b in zip(left, right, strict=False)]
+    met = [(a, b) for a, b, both in pairs if 1 in both and len(both) == 2]
+    if met:
+        x, y = (F.sum(v, axes, keepdims=True) for v, axes in zip((x, y), zip(*met, strict=True), strict=True))
     sizes = [x.shape[a] for a in left], [y.shape[a] for a in right]
     if sizes[0] != sizes[1] or len(set(left)) != len(left) or len(set(right)) != len(right):
         raise ShapeError(
@@ -359,19 +401,23 @@ def tensordot(x: Node, y: Node, dims: Any = 2) -> Node:
     return F.reshape(F.matmul(a, b), (*kept[0], *kept[1]))
 
 
-def _scaled(op: str, name: str, x: Node, factor: Any) -> Node:
-    if not is_number(factor):
-        raise DTypeError(f"[{op}] expected a number as {name} but got {type(factor).__name__}")
-    return x if as_number(factor) == 1 else F.mul(x, factor)
-
-
-def _add_product(op: str, rank: int, x: Any, left: Any, right: Any, beta: Any, alpha: Any) -> Node:
-    _ranks(op, rank, left=left, right=right)
-    product = _scaled(op, "alpha", F.matmul(left, right), alpha)
+def add_product(op: str, x: Node, product: Node, beta: Any, alpha: Any) -> Node:
+    """beta * x + alpha * product, in the shape of the product. beta = 0 leaves x out, NaN and all, as BLAS does."""
+    dtype = common_dtype(op, (x, product))
+    for name, factor in (("beta", beta), ("alpha", alpha)):
+        if not is_number(factor) and not (isinstance(factor, complex) and dtype.is_complex):
+            raise DTypeError(f"[{op}] expected a number as {name} but got {type(factor).__name__}")
     if broadcast_shapes(op, x.shape, product.shape) != product.shape:
         raise ShapeError(f"[{op}] expected an input that broadcasts to {product.shape} but got {x.shape}")
-    # beta = 0 leaves the input out, NaN and all, as BLAS does.
-    return product if as_number(beta) == 0 else F.add(_scaled(op, "beta", x, beta), product)
+    if not dtype.has_gradient:  # integers stay integers
+        beta, alpha = int(beta), int(alpha)
+    product = product if alpha == 1 else F.mul(product, alpha)
+    return product if beta == 0 else F.add(x if beta == 1 else F.mul(x, beta), product)
+
+
+def _add_matmul(op: str, rank: int, x: Any, left: Any, right: Any, beta: Any, alpha: Any) -> Node:
+    _ranks(op, rank, left=left, right=right)
+    return add_product(op, x, F.matmul(left, right), beta, alpha)
 
 
 @composite(
@@ -389,7 +435,7 @@ def addmm(input: Node, mat1: Node, mat2: Node, beta: float = 1, alpha: float = 1
     >>> pf.addmm(pf.ones(4), pf.ones(2, 3), pf.ones(3, 4)).shape
     (2, 4)
     """
-    return _add_product("addmm", 2, input, mat1, mat2, beta, alpha)
+    return _add_matmul("addmm", 2, input, mat1, mat2, beta, alpha)
 
 
 @composite(
@@ -408,7 +454,7 @@ def baddbmm(input: Node, batch1: Node, batch2: Node, beta: float = 1, alpha: flo
     >>> pf.baddbmm(pf.ones(5, 2, 4), pf.ones(5, 2, 3), pf.ones(5, 3, 4)).shape
     (5, 2, 4)
     """
-    return _add_product("baddbmm", 3, input, batch1, batch2, beta, alpha)
+    return _add_matmul("baddbmm", 3, input, batch1, batch2, beta, alpha)
 
 
 # --- vectors and tables ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Four primitives (reshape, permute, expand, slice) are all that the compiler know
 from __future__ import annotations
 
 import operator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,10 @@ def reshape(x: Node, *shape: Any) -> Any:
     >>> pf.arange(6).reshape(2, -1).shape
     (2, 3)
     """
-    wanted = resolve_reshape("reshape", x.shape, _flat(shape))
-    return x if wanted == x.shape else ((x,), (wanted,))
+    have, wanted = x.meta, _flat(shape)
+    if not is_plain(wanted) or prod(wanted) != have.size:
+        wanted = resolve_reshape("reshape", have.shape, wanted)
+    return x if wanted == have.shape else ((x,), (wanted,))
 
 
 def _permute_grad(g: Node, axes: Shape) -> tuple[Node]:

@@ -26,6 +26,7 @@ ALIASES = {
     "clip": "clamp",
     "concat": "cat",
     "concatenate": "cat",
+    "conj_physical": "conj",
     "divide": "div",
     "fix": "trunc",
     "floor_divide": "floor_div",

@@ -170,7 +170,8 @@ def avg_pool_backward(dy: Node, windows: Windows, include_pad: bool, divisor: in
 
 def _checked(op: str, rank: int, x: Any, floats: bool) -> Shape:
     """The spatial sizes of an input ([N,] C, *sizes)."""
-    if x.ndim not in (rank + 1, rank + 2) or 0 in x.shape[x.ndim - rank :]:
+    channels = not floats  # a mean over no channels is empty, a maximum is refused
+    if x.ndim not in (rank + 1, rank + 2) or 0 in x.shape[x.ndim - rank - channels :]:
         raise ShapeError(f"[{op}] expected input ([batch,] channels, {rank} axes of at least 1) but got {x.shape}")
     if x.dtype is bool_ or x.dtype in FLOAT8 or (floats and not x.dtype.is_float):
         wanted = "floats" if floats else "numbers"

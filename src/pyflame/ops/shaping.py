@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from itertools import product
+from itertools import accumulate, product
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from pyflame.core.dtype import DType, promote_types
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Region, Shape, check_shape, normalize_axes, normalize_axis
-from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
+from pyflame.ir import OPS, F, Meta, Node, Sample, apply, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
 from pyflame.ops.base import want_tensors, want_whole
 
@@ -26,7 +26,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 def _part(shape: Shape, axis: int, start: int, count: int) -> Region:
     """A range of one axis, all of the others."""
-    return tuple((start, 1, count) if a == axis else (0, 1, n) for a, n in enumerate(shape))
+    return tuple([(start, 1, count) if a == axis else (0, 1, n) for a, n in enumerate(shape)])
 
 
 # --- together -------------------------------------------------------------------------------------------------------
@@ -51,8 +51,8 @@ def _cat_parts(*args: Any) -> Node:
 
 def _cat_grad(g: Node, metas: Sequence[Meta], axis: int) -> list[Node]:
     # each piece gets its part
-    starts = np.cumsum([0] + [m.shape[axis] for m in metas])
-    return [F.slice(g, _part(g.shape, axis, int(s), m.shape[axis])) for s, m in zip(starts, metas, strict=False)]
+    sizes = [m.shape[axis] for m in metas]
+    return [F.slice(g, _part(g.shape, axis, s, n)) for s, n in zip(accumulate(sizes, initial=0), sizes, strict=False)]
 
 
 def _numpy_cat(*args: Any) -> Any:
@@ -94,6 +94,8 @@ def _joined(op: str, tensors: Sequence[Node], axis: int) -> Any:
     if first.ndim == 0:
         raise ShapeError(f"[{op}] expected tensors with at least one axis but got a 0-d tensor; use stack")
     at = normalize_axis(op, axis, first.ndim)
+    if len(kept) > 1 and {p.meta for p in pieces} == {first.meta}:  # as most are
+        return tuple(kept), (at,)
     dtype = first.dtype
     for p in pieces:
         dtype = promote_types(dtype, p.meta.dtype)
@@ -140,7 +142,8 @@ def stack(tensors: Sequence[Node], axis: int = 0) -> Node:
             f"[stack] expected tensors of one shape but got {[p.shape for p in pieces]}; use cat to join along an axis"
         )
     at = normalize_axis("stack", axis, len(first) + 1)
-    return F.cat([F.reshape(p, (*first[:at], 1, *first[at:])) for p in pieces], at)
+    shape = (*first[:at], 1, *first[at:])
+    return F.cat([apply(OPS["reshape"], (p,), (shape,)) for p in pieces], at)
 
 
 @composite(

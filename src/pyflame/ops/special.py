@@ -87,13 +87,19 @@ def _numpy_zeta(s: float, q: float) -> float:
     "pf_zeta({s}, {q})",
     reference=np.vectorize(_numpy_zeta, otypes=[np.float64]),
     # a term (q + k)^-s has the slope -s (q + k)^-(s+1)
-    grad=lambda g, s, q: (None, -(g * s * F.zeta(s + 1.0, q))),
+    grad=lambda g, s, q: (g * math.nan, -(g * s * F.zeta(s + 1.0, q))),
     dtype="float",
     cost=200,
-    public=False,
+    torch=lambda torch, s, q: torch.special.zeta(s.detach(), q),
+    samples=lambda: [Sample((np.array([2.0, 3.0, 4.5]), np.array([0.3, 1.5, 9.0])), grad=False)],
+    method=False,
 )
 def zeta(s: Node, q: Node) -> Node:
-    """The sum of (q + k)^-s over all k from 0 on."""
+    """Hurwitz's zeta: the sum of (q + k)^-s over all k from 0 on. Its derivative by s is not known here: NaN.
+
+    >>> pf.special.zeta(pf.tensor([2.0]), pf.tensor([1.0]))
+    tensor([1.6449])
+    """
 
 
 @composite(
@@ -117,6 +123,61 @@ def polygamma(n: int, x: Node) -> Node:
         return F.digamma(x)
     scale = float(math.factorial(order))
     return F.zeta(order + 1.0, x) * (scale if order % 2 else -scale)
+
+
+def _numpy_igammac(a: float, x: float) -> float:
+    """Q(a, x) as an integral of t^(a-1) e^-t over t = x + e^s, by equal steps, which are exact for such a bell."""
+    if not (a >= 0 and x >= 0) or a == x == 0:
+        return math.nan
+    if a == 0 or x == 0 or math.isinf(x):
+        return 1.0 if x == 0 else 0.0
+    s = np.arange(-60.0, math.log(a + 100.0), 0.01)
+    t = x + np.exp(s)
+    return float(np.exp((a - 1) * np.log(t) - t - math.lgamma(a) + s).sum() * 0.01)
+
+
+# torch's are less exact for a above 20
+_IGAMMA = (np.array([[0.3, 1.5, 4.2], [0.7, 12.3, 15.0]]), np.array([[0.7, 1.5, 0.9], [6.3, 10.0, 28.0]]))
+_IGAMMA_ENDS = (np.array([0.0, 1.0, 1.0, -1.0, math.nan, 0.0]), np.array([1.0, 0.0, math.inf, 1.0, 1.0, 0.0]))
+
+
+def _igamma_slope(g: Node, a: Node, x: Node) -> Node:
+    """x^(a-1) e^-x / gamma(a) times g."""
+    return g * F.exp((a - 1.0) * F.log(x) - x - F.lgamma(a))
+
+
+@elementwise(
+    "pf_igamma({a}, {x})",
+    reference=np.vectorize(lambda a, x: 1.0 - _numpy_igammac(a, x), otypes=[np.float64]),
+    grad=lambda g, a, x: (g * math.nan, _igamma_slope(g, a, x)),
+    dtype="float",
+    cost=300,
+    torch=lambda torch, a, x: torch.igamma(a.detach(), x),
+    samples=lambda: [Sample(_IGAMMA, grad=False), Sample(_IGAMMA_ENDS, grad=False)],
+)
+def igamma(a: Node, x: Node) -> Node:
+    """The lower incomplete gamma function of x, divided by gamma(a). Its derivative by a is not known here: NaN.
+
+    >>> pf.igamma(pf.tensor([1.0]), pf.tensor([1.0]))
+    tensor([0.6321])
+    """
+
+
+@elementwise(
+    "pf_igammac({a}, {x})",
+    reference=np.vectorize(_numpy_igammac, otypes=[np.float64]),
+    grad=lambda g, a, x: (g * math.nan, -_igamma_slope(g, a, x)),
+    dtype="float",
+    cost=300,
+    torch=lambda torch, a, x: torch.igammac(a.detach(), x),
+    samples=lambda: [Sample(_IGAMMA, grad=False), Sample(_IGAMMA_ENDS, grad=False)],
+)
+def igammac(a: Node, x: Node) -> Node:
+    """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. Its derivative by a is NaN here.
+
+    >>> pf.igammac(pf.tensor([1.0]), pf.tensor([1.0]))
+    tensor([0.3679])
+    """
 
 
 # --- the error function's inverse -----------------------------------------------------------------------------------

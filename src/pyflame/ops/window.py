@@ -180,6 +180,40 @@ def unfold(x: Node, dimension: int, size: int, step: int) -> Node:
     return F.gather_at(used, (index,), (axis,), tuple(range(x.ndim)), (*before, count, *after, size))
 
 
+@composite(
+    reference=lambda x, size, stride, storage_offset=0: np.lib.stride_tricks.as_strided(
+        np.ascontiguousarray(x).reshape(-1)[storage_offset:], size, [s * x.itemsize for s in stride]
+    ),
+    torch=lambda torch, x, *args: torch.as_strided(x.contiguous(), *args),
+    samples=lambda: [
+        Sample((_CUBE, (2, 3), (1, 2))),
+        Sample((_X, (3, 2, 2), (1, 0, 4), 2)),
+        Sample((_X, (), (), 3)),
+        Sample((_X, (2, 0), (1, 1))),
+    ],
+    public=False,
+)
+def strided(x: Node, size: Shape, stride: Shape, storage_offset: int = 0) -> Node:
+    """The elements at storage_offset + sum of index * stride, of x in row-major order."""
+    if len(size) != len(stride) or storage_offset < 0 or min((*size, *stride), default=0) < 0:
+        raise ArgumentError(
+            f"[as_strided] expected sizes, as many strides, and an offset, of at least 0, but got {size}, {stride} "
+            f"and {storage_offset}"
+        )
+    if 0 in size:
+        return F.reshape(F.slice(F.reshape(x, (x.size,)), ((0, 1, 0),)), size)
+    last = storage_offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if last >= x.size:
+        raise ShapeError(f"[as_strided] expected positions below {x.size} but got up to {last}, of {size} by {stride}")
+    index: Any = storage_offset
+    for axis, (n, s) in enumerate(zip(size, stride, strict=True)):
+        index = index + F.iota_like(x, (n, *[1] * (len(size) - axis - 1))) * s
+    flat = F.reshape(x, (x.size,))
+    if not size:
+        return F.reshape(F.slice(flat, ((storage_offset, 1, 1),)), ())
+    return F.gather_at(flat, (index,), (0,), (-1,), size)
+
+
 class _Windows:
     """The windows of an image: kernel, dilation, padding and stride per axis, and how many there are."""
 

@@ -78,6 +78,8 @@ class _Planner:
         kept = {operand.source for operand in self.fuser.outputs if operand.source is not None}
         groups = Order(self.fuser.groups, self.fuser.stored, self.donations, kept, self.stops).run()
         for node, position in self.inputs.items():
+            if node.data is None:  # memory for an output, which nobody reads
+                continue
             self.buffer_of[node] = len(plan.buffers)
             plan.buffers.append(BufferDecl(node.meta.nbytes, "input", position, dtype=node.dtype, shape=node.shape))
         for group in groups:
@@ -167,14 +169,14 @@ class _Planner:
         kept = {view.buffer for view in plan.outputs}
         checking = [i for i, launch in enumerate(plan.launches) if launch.kernel.checked and self.stops]
         for leaf, node in self.donations.items():
-            given, taken = self.buffer_of[leaf], self.buffer_of[node]
+            given, taken = self.buffer_of.get(leaf, -1), self.buffer_of[node]
             first, last = self.first_use.get(taken), self.last_use.get(given, -1)
             if first is None or given in kept or plan.buffers[taken].role != "output" or last > first:
                 continue
             if any(i >= first for i in checking):
                 continue
             if last < first or plan.launches[first].reads_where_it_writes(given, taken):
-                plan.donations[plan.buffers[given].position] = taken
+                plan.donations[self.inputs[leaf]] = taken
 
     def place_scratch(self) -> None:
         """Offsets in the arena: a buffer may lie where another lay that is no longer needed; big ones choose first."""
@@ -198,7 +200,7 @@ class _Planner:
 
 def _same_layout(leaf: Node, node: Node) -> bool:
     """Whether a value fits the bytes of a leaf's buffer exactly."""
-    return leaf.meta.nbytes == node.meta.nbytes and leaf.data.strides is None
+    return leaf.meta.nbytes == node.meta.nbytes and (leaf.data is None or leaf.data.strides is None)
 
 
 def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:

@@ -38,8 +38,6 @@ _MAX_PENDING = knobs.MAX_PENDING.integer()
 
 def plain_key(key: Any) -> Key | None:
     """An index as a tuple that can be looked up, slices as tuples of numbers; None where it holds anything else."""
-    if type(key) is int:
-        return (key,)
     out: list[Any] = []
     for item in key if type(key) is tuple else (key,):
         kind = type(item)
@@ -107,7 +105,7 @@ def read_region(region: Region, shape: Shape, x: Node) -> Node:
 
 def read_known(cell: Tensor, key: Key) -> Tensor | None:
     """A part of a tensor, if its kind was read lately; None where it was not, and in modes that see every op."""
-    here = vars(state)
+    here = state.__dict__
     if here["tracer"] is not None or here["eager"] or here["recorder"] is not None or here["pending"] > _MAX_PENDING:
         return None
     node = cell._node

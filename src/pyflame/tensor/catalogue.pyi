@@ -15,6 +15,8 @@ TensorLike: TypeAlias = Tensor | np.ndarray[Any, Any] | builtins.float
 class Catalogue:
     __slots__ = ()
     @property
+    def H(self) -> Tensor: ...
+    @property
     def T(self) -> Tensor: ...
     def __abs__(self) -> Tensor:
         """The absolute value."""
@@ -134,6 +136,9 @@ class Catalogue:
     ) -> Tensor:
         """beta * input + alpha * the sum of the products of two batches of matrices."""
 
+    def addbmm_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """addbmm, in place."""
+
     def addcdiv(self, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
         """x + value * y / z."""
 
@@ -166,17 +171,20 @@ class Catalogue:
     def addr_(self, *args: Any, **kwargs: Any) -> Tensor:
         """addr, in place."""
 
+    def adjoint(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function adjoint."""
+
     def all(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
         """Whether no element over axes is 0."""
 
     def allclose(
         self,
-        y: TensorLike,
+        other: Tensor,
         rtol: builtins.float = 1e-05,
         atol: builtins.float = 1e-08,
         equal_nan: builtins.bool = False,
-    ) -> Tensor:
-        """Whether all elements are close, as a tensor that `if` takes."""
+    ) -> builtins.bool:
+        """Whether all elements are close, as a bool. Evaluates both tensors; under jit it raises: use isclose(...).all()."""
 
     def amax(self, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
         """The largest element over axes, NaN where there is one; equals share the gradient."""
@@ -249,6 +257,12 @@ class Catalogue:
 
     def argwhere(self) -> Tensor:
         """Positions of the elements that are not 0, as rows. Evaluates x."""
+
+    def as_strided(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function as_strided."""
+
+    def as_strided_scatter(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function as_strided_scatter."""
 
     def asin(self) -> Tensor:
         """The angle in [-pi/2, pi/2] whose sine is x."""
@@ -399,6 +413,12 @@ class Catalogue:
     def cholesky(self, *, upper: builtins.bool = False) -> Tensor:
         """The lower triangle L with L @ L.T = a, of symmetric positive matrices; or its transpose. Evaluates them."""
 
+    def cholesky_inverse(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function cholesky_inverse."""
+
+    def cholesky_solve(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function cholesky_solve."""
+
     def chunk(self, chunks: builtins.int, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
         """At most `chunks` parts of equal size along an axis; the last may be smaller. No copies."""
 
@@ -431,6 +451,9 @@ class Catalogue:
 
     def conj(self) -> Tensor:
         """Complex numbers with their imaginary parts negated; real numbers as they are."""
+
+    def conj_physical(self) -> Tensor:
+        """Same as `conj`."""
 
     def contiguous(self, memory_format: Any = ...) -> Tensor:
         """The same values in row-major memory, or in another memory format: the tensor itself where they lie so."""
@@ -529,6 +552,9 @@ class Catalogue:
 
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """The diagonal of two axes, as a last axis; above the main one where the offset is positive."""
+
+    def diagonal_scatter(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function diagonal_scatter."""
 
     def diff(
         self, n: builtins.int = 1, axis: Any = -1, prepend: TensorLike | None = None, append: TensorLike | None = None
@@ -809,6 +835,9 @@ class Catalogue:
     def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
         """How many elements fall into each of `bins` equal parts of [min, max], or of [x.min(), x.max()] where both are 0."""
 
+    def histogram(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function histogram."""
+
     def hsplit(self, indices_or_sections: builtins.int | Sequence[builtins.int]) -> builtins.tuple[Tensor, ...]:
         """Equal parts, or parts cut at positions, along the second axis; of a vector along its only one."""
 
@@ -823,6 +852,18 @@ class Catalogue:
 
     def i0_(self) -> Tensor:
         """The modified Bessel function of the first kind, order 0."""
+
+    def igamma(self, x: TensorLike) -> Tensor:
+        """The lower incomplete gamma function of x, divided by gamma(a). Its derivative by a is not known here: NaN."""
+
+    def igamma_(self, x: TensorLike) -> Tensor:
+        """The lower incomplete gamma function of x, divided by gamma(a). Its derivative by a is not known here: NaN."""
+
+    def igammac(self, x: TensorLike) -> Tensor:
+        """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. Its derivative by a is NaN here."""
+
+    def igammac_(self, x: TensorLike) -> Tensor:
+        """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. Its derivative by a is NaN here."""
 
     @property
     def imag(self) -> Tensor: ...
@@ -901,6 +942,7 @@ class Catalogue:
     def is_complex(self) -> builtins.bool:
         """Whether the elements are complex numbers."""
 
+    def is_conj(self) -> builtins.bool: ...
     def is_contiguous(self, memory_format: Any = ...) -> builtins.bool:
         """Whether the elements lie in row-major order, or in another memory format, without gaps. Evaluates the tensor."""
 
@@ -918,6 +960,7 @@ class Catalogue:
     def is_mkldnn(self) -> Tensor: ...
     @property
     def is_mps(self) -> Tensor: ...
+    def is_neg(self) -> builtins.bool: ...
     @property
     def is_nested(self) -> Tensor: ...
     def is_nonzero(self) -> builtins.bool:
@@ -962,6 +1005,12 @@ class Catalogue:
 
     def isposinf(self) -> Tensor:
         """Whether x is infinite and above 0."""
+
+    def isreal(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function isreal."""
+
+    def istft(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function istft."""
 
     @property
     def itemsize(self) -> Tensor: ...
@@ -1125,6 +1174,11 @@ class Catalogue:
     def lt_(self, y: TensorLike) -> Tensor:
         """x < y."""
 
+    def lu_solve(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function lu_solve."""
+
+    @property
+    def mH(self) -> Tensor: ...
     @property
     def mT(self) -> Tensor: ...
     def masked_fill(self, mask: TensorLike, value: Any) -> Tensor:
@@ -1144,6 +1198,12 @@ class Catalogue:
 
     def matmul(self, y: TensorLike) -> Tensor:
         """Matrix product with NumPy's broadcasting: vectors count as a row on the left and a column on the right."""
+
+    def matrix_exp(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function matrix_exp."""
+
+    def matrix_power(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function matrix_power."""
 
     def max(self, axis: Any = None, keepdims: builtins.bool = False) -> Any:
         """The largest element, NaN where there is one. Along an axis it gives (values, indices): the first of equals."""
@@ -1215,6 +1275,12 @@ class Catalogue:
 
     def mv(self, y: TensorLike) -> Tensor:
         """Product of a matrix and a vector."""
+
+    def mvlgamma(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function mvlgamma."""
+
+    def mvlgamma_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """mvlgamma, in place."""
 
     def nan_to_num(
         self, nan: builtins.float = 0.0, posinf: builtins.float | None = None, neginf: builtins.float | None = None
@@ -1330,6 +1396,9 @@ class Catalogue:
     def nonzero(self, as_tuple: builtins.bool = False) -> Any:
         """Positions of the elements that are not 0, as rows; or one tensor per axis. Evaluates x."""
 
+    def nonzero_static(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function nonzero_static."""
+
     def norm(
         self, p: Any = 2, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None
     ) -> Tensor:
@@ -1361,8 +1430,14 @@ class Catalogue:
     def pin_memory(self, *args: Any, **kwargs: Any) -> Tensor:
         """The tensor itself."""
 
-    def pinverse(self, *, rtol: builtins.float | None = None) -> Tensor:
-        """The pseudo-inverse, without singular values below rtol times the largest. Evaluates a."""
+    def pinverse(self, *, atol: Any = None, rtol: Any = None, hermitian: builtins.bool = False) -> Tensor:
+        """The pseudo-inverse, without singular values up to atol, or up to rtol times the largest. Evaluates a."""
+
+    def polygamma(self, n: builtins.int) -> Tensor:
+        """The derivative of order n of digamma."""
+
+    def polygamma_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """polygamma, in place."""
 
     def positive(self) -> Tensor:
         """The tensor itself: +x."""
@@ -1384,6 +1459,9 @@ class Catalogue:
 
     def put_(self, *args: Any, **kwargs: Any) -> Tensor:
         """put, in place."""
+
+    def qr(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function qr."""
 
     def quantile(
         self, q: Any, axis: Any = None, keepdims: builtins.bool = False, *, interpolation: builtins.str = "linear"
@@ -1459,6 +1537,15 @@ class Catalogue:
 
     def resize_(self, *size: Any) -> Tensor:
         """Another shape, of the first elements in memory order; there must be enough of them."""
+
+    def resize_as_(self, other: Tensor) -> Tensor:
+        """`resize_` to the shape of another tensor."""
+
+    def resolve_conj(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function resolve_conj."""
+
+    def resolve_neg(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function resolve_neg."""
 
     def retain_grad(self) -> None:
         """Keep the gradient of a tensor that was computed in its .grad, as leaves do."""
@@ -1671,6 +1758,9 @@ class Catalogue:
     ) -> Tensor:
         """The standard deviation over axes: the square root of `var`."""
 
+    def stft(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function stft."""
+
     def stride(self, dim: builtins.int | None = None) -> Any:
         """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
 
@@ -1691,6 +1781,9 @@ class Catalogue:
 
     def sum_to_size(self, *size: Any) -> Tensor:
         """Summed over the axes along which this shape would broadcast."""
+
+    def svd(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function svd."""
 
     def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Same as `transpose`."""
@@ -1773,6 +1866,9 @@ class Catalogue:
 
     def transpose_(self, *args: Any, **kwargs: Any) -> Tensor:
         """transpose, in place: the tensor gets another shape."""
+
+    def triangular_solve(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function triangular_solve."""
 
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
         """The lower triangle of matrices, up to a diagonal; 0 above."""

@@ -21,13 +21,13 @@ def attach(name: str, result: Any, inputs: Sequence[Any], backward: Callable[...
     results = [result] if single else list(result)
     tensors = [t if isinstance(t, Tensor) else None for t in inputs]
     parents = tuple(None if t is None else t._tape for t in tensors)
-    floats = [isinstance(r, Tensor) and r.dtype.is_float for r in results]
+    differentiable = [isinstance(r, Tensor) and r.dtype.has_gradient for r in results]
     shapes = [(r.shape, r.dtype) if isinstance(r, Tensor) else None for r in results]
 
     def rule(given: list[Node | None], known: Tape, create_graph: bool) -> list[Node | None]:
         gradients = []
-        for g, shape, is_float in zip(given, shapes, floats, strict=True):
-            if is_float and shape is not None:
+        for g, shape, wanted in zip(given, shapes, differentiable, strict=True):
+            if wanted and shape is not None:
                 gradients.append(_zeros(*shape) if g is None else Tensor(g, known.get(g) if create_graph else None))
         with mode(grad_enabled=create_graph, autocast=None):
             back = backward(*gradients)
@@ -41,9 +41,9 @@ def attach(name: str, result: Any, inputs: Sequence[Any], backward: Callable[...
 
     joint = Joint(rule, parents, tuple(_NOTHING if t is None else read(t).meta for t in tensors))
     out: list[Any] = []
-    for r, is_float in zip(results, floats, strict=True):
+    for r, wanted in zip(results, differentiable, strict=True):
         part = joint.part(read(r).meta if isinstance(r, Tensor) else _NOTHING)
-        out.append(Tensor(alias(read(r)), part) if is_float else r)
+        out.append(Tensor(alias(read(r)), part) if wanted else r)
     return out[0] if single else type(result)(out)
 
 

@@ -47,11 +47,11 @@ def unwrap(value: Any, found: dict[Node, Any] | None = None) -> Any:
     if kind in _PLAIN:
         return value
     if kind is Tensor or isinstance(value, Tensor):
-        if state.tracer is None:
+        if state.__dict__["tracer"] is None:
             node, entry = value._node, value._entry
         else:
             node, entry = read(value), value._tape
-        if found is not None and entry is not None:
+        if entry is not None and found is not None:
             found[node] = entry
         return node
     if kind in (list, tuple):
@@ -71,17 +71,18 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
 
     `base`: the tensor whose views the results are, or one for each of them.
     """
-    here = vars(state)
+    here = state.__dict__
     found: dict[Node, Any] = {}
     into = found if here["grad_enabled"] else None
     nodes = [unwrap(a, into) for a in args]
-    named = {k: unwrap(v, into) for k, v in kwargs.items()} if kwargs else kwargs
+    if kwargs:
+        kwargs = {k: unwrap(v, into) for k, v in kwargs.items()}
     if not found:
-        return settle(wrap(fn(*nodes, **named), None, nodes, base))
+        return settle(wrap(fn(*nodes, **kwargs), None, nodes, base))
     recorder: list[Node] = []
     put = here.__setitem__
     # the recorder goes back when this tuple is gone: see core/undo.py
-    out = (Undo(put, "recorder", here["recorder"]), put("recorder", recorder), fn(*nodes, **named))[2]
+    out = (Undo(put, "recorder", here["recorder"]), put("recorder", recorder), fn(*nodes, **kwargs))[2]
     record(recorder, found)
     result = wrap(out, found, nodes, base)
     found.clear()  # what is held when a graph is evaluated is computed along
@@ -91,7 +92,7 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 def settle(result: Any) -> Any:
     """The same Tensors: evaluated in eager mode, or when many nodes are pending."""
-    here = vars(state)
+    here = state.__dict__
     if (here["pending"] > _MAX_PENDING or here["eager"]) and here["tracer"] is None:
         evaluate(_nodes(result))
     return result
@@ -115,9 +116,9 @@ def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = (), base: Bases
 
     `base`: the tensor whose views they are, or one for each of them.
     """
-    if isinstance(out, Node):
+    if type(out) is Node:
         entry = entries.get(out) if entries else None
-        path = path_between(read(base), out) if isinstance(base, Tensor) else None
+        path = None if base is None or not isinstance(base, Tensor) else path_between(read(base), out)
         if entry is None and _among(out, given):
             out = alias(out)
         result = Tensor(out, entry)
@@ -227,8 +228,8 @@ def public(op: OpDef) -> Callable[..., Any]:
             kwargs = {names.get(k, k): v for k, v in kwargs.items()}
             if many in kwargs:
                 args = (*args, kwargs.pop(many))
-        if "out" in kwargs:
-            return into(op.name, kwargs.pop("out"), function(*args, **kwargs))
+            if "out" in kwargs:
+                return into(op.name, kwargs.pop("out"), function(*args, **kwargs))
         if signature.wanted:
             check_tensors(op.name, signature.wanted, args, kwargs)
         elif signature.mixed:

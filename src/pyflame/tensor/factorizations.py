@@ -16,7 +16,7 @@ import numpy as np
 from pyflame.core.dtype import float32, float64
 from pyflame.core.errors import ArgumentError, DTypeError, LinAlgError, ShapeError
 from pyflame.core.state import state
-from pyflame.tensor.creation import eye, place_of, tensor, zeros_like
+from pyflame.tensor.creation import eye, full_like, place_of, tensor, zeros_like
 from pyflame.tensor.custom import custom_gradient
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.tensor import Tensor
@@ -238,8 +238,6 @@ def _qr(a: Tensor) -> Any:
     q, r = _host("qr", lambda x: tuple(np.linalg.qr(x)), a, a)
 
     def backward(gq: Tensor, gr: Tensor) -> Any:
-        if a.shape[-2] < a.shape[-1]:
-            raise ShapeError(f"[qr] expected no more columns than rows for a gradient but got shape {a.shape}")
         # dA = (gQ + Q M') R^-T, where M = R gR^T - gQ^T Q and M' is its lower half, mirrored
         q_, r_ = _again(_qr, (q, r), a)
         m = r_ @ gr.mT - gq.mT @ q_
@@ -257,10 +255,14 @@ def qr(a: Tensor, mode: str = "reduced") -> QR:
     (2, 2)
     """
     a = _matrix("qr", a)
-    if mode == "reduced":
-        return QR(*_qr(a))
-    if mode not in ("complete", "r"):
+    rows, columns = a.shape[-2:]
+    if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(f"[qr] expected mode 'reduced', 'complete' or 'r' but got {mode!r}")
+    if mode != "r" and rows < columns:  # the first columns make Q
+        q, r = _qr(a[..., :rows])
+        return QR(q, F["cat"]([r, q.mT @ a[..., rows:]], -1))
+    if mode == "reduced" or (mode == "complete" and rows == columns):
+        return QR(*_qr(a))
     if mode == "r":
         return QR(a.new_empty(0), _host("qr", np.linalg.qr, a, a, mode="r"))
     return QR(*_host("qr", lambda x: tuple(np.linalg.qr(x, mode="complete")), a, a))
@@ -270,19 +272,24 @@ def qr(a: Tensor, mode: str = "reduced") -> QR:
 def _eigh(a: Tensor, *, triangle: Any) -> Any:
     values, vectors = _host("eigh", lambda x: tuple(np.linalg.eigh(x, triangle)), a, a)
 
-    def backward(gl: Tensor, gv: Tensor) -> Any:  # V (diag(gL) + (V^T gV) / (l_j - l_i)) V^T
+    def backward(gl: Tensor, gv: Tensor) -> Any:
+        # V (diag(gL) + skew(V^T gV) / (l_j - l_i)) V^T, which is symmetric: V turns, so only skew changes count
         low, v = _again(functools.partial(_eigh, triangle=triangle), (values, vectors), a)
-        apart = _apart(low.unsqueeze(-2) - low.unsqueeze(-1))
-        inner = (v.mT @ gv) * apart + F["diag_embed"](gl)
+        inner = _over_gaps(v.mT @ gv, low) / 2 + F["diag_embed"](gl)
         return v @ inner @ v.mT
 
     return (values, vectors), backward
 
 
-def _apart(differences: Tensor) -> Tensor:
-    """1 / differences, 0 on the diagonal."""
-    diagonal = eye(differences.shape[-1], dtype=differences.dtype)
-    return (1 - diagonal) / (differences + diagonal)
+def _over_gaps(m: Tensor, values: Tensor) -> Tensor:
+    """(m - m^T) / (v_j - v_i)."""
+    return _over(m - m.mT, values.unsqueeze(-2) - values.unsqueeze(-1))
+
+
+def _over(x: Tensor, y: Tensor) -> Tensor:
+    """x / y with 0 / 0 = 0: vectors of equal values have no direction of their own, and x = 0 does not ask for one."""
+    still = x == 0
+    return F["where"](still, 0.0, x / F["where"](still, 1.0, y))
 
 
 def eigh(a: Tensor, UPLO: str = "L") -> Eigh:
@@ -307,29 +314,31 @@ def eigvalsh(a: Tensor, UPLO: str = "L") -> Tensor:
 
 
 @custom_gradient
-def _svd(a: Tensor) -> Any:
-    u, s, vh = _host("svd", lambda x: tuple(np.linalg.svd(x, full_matrices=False)), a, a)
+def _svd(a: Tensor, *, full: bool = False) -> Any:
+    """U, S and Vh; with `full` also what makes U and Vh square, on which nothing that has a gradient depends."""
+    wide, s, tall = _host("svd", lambda x: tuple(np.linalg.svd(x, full_matrices=full)), a, a)
+    k = s.shape[-1]
+    u, vh = wide[..., :k], tall[..., :k, :]
 
-    def backward(gu: Tensor, gs: Tensor, gvh: Tensor) -> Any:
+    def backward(gu: Tensor, gs: Tensor, gvh: Tensor, *rest: Tensor) -> Any:
         # A gradient is U (skew(U^T gU) / E S + S skew(V^T gV) / E + diag(gS)) V^T, E_ij = s_j^2 - s_i^2, and what of
         # gU and gV lies outside of the spaces of U and V
         u_, s_, vh_ = _again(_svd, (u, s, vh), a)
         v, gv = vh_.mT, gvh.mT
-        apart = _apart((s_ * s_).unsqueeze(-2) - (s_ * s_).unsqueeze(-1))
-        left, right = ((m - m.mT) * apart for m in (u_.mT @ gu, v.mT @ gv))
+        left, right = (_over_gaps(m, s_ * s_) for m in (u_.mT @ gu, v.mT @ gv))
         inner = left * s_.unsqueeze(-2) + s_.unsqueeze(-1) * right + F["diag_embed"](gs)
         out = u_ @ inner @ vh_
         if a.shape[-2] > s_.shape[-1]:
-            out = out + ((gu - u_ @ (u_.mT @ gu)) / s_.unsqueeze(-2)) @ vh_
+            out = out + _over(gu - u_ @ (u_.mT @ gu), s_.unsqueeze(-2)) @ vh_
         if a.shape[-1] > s_.shape[-1]:
-            out = out + (u_ / s_.unsqueeze(-2)) @ (gvh - (gvh @ v) @ vh_)
+            out = out + u_ @ _over(gvh - (gvh @ v) @ vh_, s_.unsqueeze(-1))
         return out
 
-    return (u, s, vh), backward
+    return (u, s, vh, wide[..., k:], tall[..., k:, :])[: 5 if full else 3], backward
 
 
 def svd(a: Tensor, full_matrices: bool = True) -> SVD:
-    """a = U @ diag(S) @ Vh; with full_matrices U and Vh are square, and have no gradient then. Evaluates a.
+    """a = U @ diag(S) @ Vh; with full_matrices U and Vh are square. Evaluates a.
 
     >>> pf.linalg.svd(pf.tensor([[3.0, 0.0], [0.0, 4.0]])).S
     tensor([4., 3.])
@@ -337,7 +346,8 @@ def svd(a: Tensor, full_matrices: bool = True) -> SVD:
     a = _matrix("svd", a)
     if not full_matrices or a.shape[-1] == a.shape[-2]:
         return SVD(*_svd(a))
-    return SVD(*_host("svd", lambda x: tuple(np.linalg.svd(x)), a, a))
+    u, s, vh, left, right = _svd(a, full=True)
+    return SVD(F["cat"]([u, left], -1), s, F["cat"]([vh, right], -2))
 
 
 def svdvals(a: Tensor) -> Tensor:
@@ -349,31 +359,63 @@ def svdvals(a: Tensor) -> Tensor:
     return svd(a, False).S
 
 
-def pinv(a: Tensor, *, rtol: float | None = None) -> Tensor:
-    """The pseudo-inverse, without singular values below rtol times the largest. Evaluates a.
+def _kept(s: Tensor, a: Tensor, atol: Any, rtol: Any) -> Tensor:
+    """Which singular values count: those above rtol times the largest, and above atol. Without both, PyTorch's rtol."""
+    if rtol is None and atol is None:
+        rtol = max(a.shape[-2:]) * float(np.finfo(a.dtype.numpy).eps)
+    bars = []
+    if rtol is not None:
+        bars.append(s.amax(-1, True) * (rtol.unsqueeze(-1) if isinstance(rtol, Tensor) else rtol))
+    if atol is not None:
+        bars.append(atol.unsqueeze(-1) if isinstance(atol, Tensor) else full_like(s[..., :1], atol))
+    return s > (bars[0] if len(bars) == 1 else F["maximum"](*bars))
+
+
+@custom_gradient
+def _pinv(a: Tensor, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    u, s, vh = svd(_symmetric(a) if hermitian else a, False)
+    kept = _kept(s, a, atol, rtol)
+    inverse: Tensor = F["where"](kept, 1.0 / F["where"](kept, s, 1.0), 0.0)
+    out = (vh.mT * inverse.unsqueeze(-2)) @ u.mT
+
+    def backward(g: Tensor) -> Any:
+        # of constant rank (Golub and Pereyra): Y = A^+ has -Y^T g Y^T + (1 - A Y) g^T Y Y^T + Y^T Y g^T (1 - Y A)
+        y = _again(functools.partial(_pinv, atol=atol, rtol=rtol, hermitian=hermitian), out, a)
+        left, right = g.mT @ y, y @ g.mT
+        return (left - a @ (y @ left)) @ y.mT + y.mT @ (right - (right @ y) @ a) - y.mT @ g @ y.mT
+
+    return out, backward
+
+
+def pinv(a: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
+    """The pseudo-inverse, without singular values up to atol, or up to rtol times the largest. Evaluates a.
+
+    `hermitian` says that a is symmetric, and has its lower triangle read alone.
 
     >>> pf.linalg.pinv(pf.tensor([[2.0, 0.0]]))
     tensor([[0.5],
             [0. ]])
     """
-    u, s, vh = svd(a, False)
-    share = max(a.shape[-2:]) * float(np.finfo(a.dtype.numpy).eps) if rtol is None else rtol
-    if not s.shape[-1]:
+    a = _matrix("pinv", a, square=hermitian)
+    if 0 in a.shape[-2:]:
         return zeros_like(a.mT)
-    kept = s > share * s.amax(-1, True)
-    inverse: Tensor = F["where"](kept, 1.0 / F["where"](kept, s, 1.0), 0.0)
-    return (vh.mT * inverse.unsqueeze(-2)) @ u.mT
+    return _pinv(a, atol=atol, rtol=rtol, hermitian=hermitian)  # type: ignore[no-any-return]
 
 
-def matrix_rank(a: Tensor, *, rtol: float | None = None) -> Tensor:
-    """How many singular values are above rtol times the largest. Evaluates a.
+def _symmetric(a: Tensor) -> Tensor:
+    """A matrix made of the lower triangle of another."""
+    low = F["tril"](_matrix("linalg", a, square=True), -1)
+    return low + low.mT + F["diag_embed"](F["diagonal"](a, 0, -2, -1))
+
+
+def matrix_rank(a: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+    """How many singular values are above atol (or tol), and above rtol times the largest. Evaluates a.
 
     >>> pf.linalg.matrix_rank(pf.ones(3, 3))
     tensor(1)
     """
-    s = svdvals(a).detach()
-    share = max(a.shape[-2:]) * float(np.finfo(a.dtype.numpy).eps) if rtol is None else rtol
-    return (s > share * s.amax(-1, True)).sum(-1) if s.shape[-1] else s.sum(-1).long()
+    s = svdvals(_symmetric(a) if hermitian else a).detach()
+    return _kept(s, a, tol if atol is None else atol, rtol).sum(-1) if s.shape[-1] else s.sum(-1).long()
 
 
 inverse, pinverse = inv, pinv  # PyTorch's older names

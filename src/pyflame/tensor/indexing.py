@@ -236,7 +236,7 @@ def _part(item: slice, size: int) -> Part:
 
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key], as NumPy reads it; basic indices make a view without copying."""
-    if (plain := plain_key(key)) is not None:
+    if (plain := (key,) if type(key) is int else plain_key(key)) is not None:
         out = read_known(self, plain)
         if out is None and (found := region_of(self.shape, plain)) is not None:
             out = call(partial(read_region, *found), (self,), {}, self)

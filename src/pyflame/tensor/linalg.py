@@ -32,21 +32,39 @@ from pyflame.tensor.matrix_norms import (
     vecdot,
     vector_norm,
 )
+from pyflame.tensor.old_linalg import eig, eigvals, householder_product
+from pyflame.tensor.solutions import (
+    cholesky_ex,
+    inv_ex,
+    lstsq,
+    lu_factor_ex,
+    solve_ex,
+    tensorinv,
+    tensorsolve,
+    vander,
+)
 
 matmul = FUNCTIONS["matmul"]
 
 __all__ = [
     "LinAlgError",
     "cholesky",
+    "cholesky_ex",
     "cond",
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
+    "householder_product",
     "inv",
+    "inv_ex",
+    "lstsq",
     "lu",
     "lu_factor",
+    "lu_factor_ex",
     "lu_solve",
     "matmul",
     "matrix_exp",
@@ -59,9 +77,13 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_ex",
     "solve_triangular",
     "svd",
     "svdvals",
+    "tensorinv",
+    "tensorsolve",
+    "vander",
     "vecdot",
     "vector_norm",
 ]

@@ -32,6 +32,7 @@ from pyflame.tensor import (
     views,
 )
 from pyflame.tensor.arguments import typed
+from pyflame.tensor.custom import attach
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
 from pyflame.tensor.paths import committing
@@ -302,6 +303,8 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     """Make every element this number."""
     if isinstance(value, Tensor):
         return copy_(self, value)
+    if self.requires_grad and not self.is_leaf:  # stays on the tape, with a gradient of 0
+        return self._rebind(attach("fill", creation.full_like(self, value).detach(), [self], creation.zeros_like))
     return self._rebind(creation.full_like(self, value))
 
 
@@ -404,6 +407,16 @@ def _matrix_transposed(self: Tensor) -> Tensor:
     return FUNCTIONS["permute"](self, (*range(n - 2), n - 1, n - 2))  # type: ignore[no-any-return]
 
 
+def _adjoint(self: Tensor) -> Tensor:
+    return FUNCTIONS["conj"](_matrix_transposed(self))  # type: ignore[no-any-return]
+
+
+def _hermitian(self: Tensor) -> Tensor:
+    if self.ndim not in (0, 2):
+        raise ShapeError(f"[H] expected a matrix but got shape {self.shape}; use mH for batches of them")
+    return _adjoint(self) if self.ndim else FUNCTIONS["conj"](self)
+
+
 METHODS: dict[str, Any] = {
     "size": size, "dim": dim, "ndimension": dim, "nelement": Tensor.numel, "element_size": element_size,
     "stride": stride, "is_floating_point": is_floating_point, "is_complex": is_complex,
@@ -420,6 +433,8 @@ METHODS: dict[str, Any] = {
     "imag": property(_imag, doc="The imaginary parts, of complex numbers."),
     "T": property(_transposed, doc="All axes in reverse order."),
     "mT": property(_matrix_transposed, doc="The last two axes swapped."),
+    "mH": property(_adjoint, doc="The last two axes swapped, and conjugated."),
+    "H": property(_hermitian, doc="A matrix transposed and conjugated."),
     **{name: _caster(dtype) for name, dtype in _CASTS.items()},
     **indexing.METHODS,
     **interop.METHODS,

@@ -120,6 +120,15 @@ def equal(x: Tensor, other: Tensor) -> bool:
     return x.shape == other.shape and bool(OP_FUNCTIONS["all"](OP_FUNCTIONS["eq"](x, other)))
 
 
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all elements are close, as a bool. Evaluates both tensors; under jit it raises: use isclose(...).all().
+
+    >>> pf.allclose(pf.tensor([1.0]), pf.tensor([1.000001]))
+    True
+    """
+    return bool(OP_FUNCTIONS["all"](OP_FUNCTIONS["isclose"](input, other, rtol, atol, equal_nan)))
+
+
 def numel(x: Tensor) -> int:
     """How many elements a tensor has.
 
@@ -129,4 +138,4 @@ def numel(x: Tensor) -> int:
     return x.numel()
 
 
-FUNCTIONS = {"unique": unique, "unique_consecutive": unique_consecutive, "bincount": bincount, "equal": equal}
+FUNCTIONS = {f.__name__: f for f in (unique, unique_consecutive, bincount, equal, allclose)}

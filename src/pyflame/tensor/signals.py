@@ -118,7 +118,7 @@ def stft(
     one = not input.dtype.is_complex if onesided is None else onesided
     out = (rfft if one else fft)(frames, norm="ortho" if normalized else None).transpose(-1, -2)
     out = out[0] if input.ndim == 1 else out
-    return out if return_complex is not False or input.dtype.is_complex else F["view_as_real"](out)
+    return F["view_as_real"](out) if return_complex is False else out
 
 
 def istft(
@@ -137,12 +137,16 @@ def istft(
         raise ShapeError(f"[istft] expected complex (frequencies, frames) but got {input.dtype.name} {input.shape}")
     hop = n_fft // 4 if hop_length is None else hop_length
     spectra = (input[None] if input.ndim == 2 else input).transpose(-1, -2)
-    one = (not return_complex) if onesided is None else onesided
+    one = spectra.shape[-1] != n_fft if onesided is None else onesided
+    if one and return_complex:
+        raise ArgumentError("[istft] expected onesided=False with return_complex but got half a spectrum")
     if spectra.shape[-1] != (n_fft // 2 + 1 if one else n_fft):
         raise ShapeError(f"[istft] expected {n_fft // 2 + 1 if one else n_fft} frequencies but got {spectra.shape[-1]}")
     norm = "ortho" if normalized else None
-    frames = irfft(spectra, n_fft, norm=norm) if one else ifft(spectra, norm=norm)
-    frames = frames if return_complex else frames.real
+    if return_complex:
+        frames = ifft(spectra, norm=norm)
+    else:  # of a whole spectrum the first half counts
+        frames = irfft(spectra[..., : n_fft // 2 + 1], n_fft, norm=norm)
     shape = _frame("istft", n_fft, win_length, window, frames.real)
     out, envelope = (_added(f, hop) for f in (frames * shape, (shape * shape).expand(frames.shape[-2], n_fft)[None]))
     start = n_fft // 2 if center else 0

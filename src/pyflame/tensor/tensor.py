@@ -194,10 +194,14 @@ class Tensor(Catalogue):
                 f"[item] expected a tensor with one element but got shape {self.shape}; use .tolist() or .numpy()"
             )
         known = number(node)
-        if known is not None:
-            return known
-        value = self.numpy().reshape(()).item()
-        return float(value) if self.dtype.is_float else value
+        if known is None:
+            node = self._evaluated("item()")
+            known = number(node)
+        if known is None:
+            with cpu().lock:
+                value = to_numpy(node.data, node.meta.shape, node.meta.dtype).reshape(()).item()
+            known = float(value) if node.meta.dtype.is_float else value
+        return known
 
     def tolist(self) -> Any:
         return (self.numpy().astype(np.float32) if self.dtype.compute is not self.dtype else self.numpy()).tolist()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import bool_
-from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.dtype import bool_, complex128, float32, float64
+from pyflame.core.errors import ArgumentError, NotSupportedError, ShapeError
 from pyflame.core.shape import normalize_axis
+from pyflame.ir.opdef import OPS
 from pyflame.tensor.creation import as_tensor, ones_like, tensor, zeros_like
-from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.dispatch import FUNCTIONS, call
 from pyflame.tensor.linalg import lu_solve as _lu_solve
 from pyflame.tensor.linalg import matrix_norm, multi_dot, norm, solve_triangular
 from pyflame.tensor.tensor import Tensor
@@ -36,6 +38,7 @@ def _copying(name: str) -> Callable[..., Any]:
 detach_copy, diagonal_copy, expand_copy, permute_copy, select_copy, split_copy, squeeze_copy = map(
     _copying, ("detach", "diagonal", "expand", "permute", "select", "split", "squeeze")
 )
+split_with_sizes_copy = _copying("split_with_sizes")
 t_copy, transpose_copy, unbind_copy, unfold_copy, unsqueeze_copy, view_copy = map(
     _copying, ("t", "transpose", "unbind", "unfold", "unsqueeze", "view")
 )
@@ -110,8 +113,8 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X of A X = B, with the factor L of A = L Lᵀ (of A = Lᵀ L if `upper`).
 
     >>> pf.cholesky_solve(pf.ones(2, 1), pf.eye(2) * 2)
-    tensor([[0.2500],
-            [0.2500]])
+    tensor([[0.25],
+            [0.25]])
     """
     low = adjoint(L) if upper else L
     return solve_triangular(adjoint(low), solve_triangular(low, B, upper=False), upper=True)
@@ -131,7 +134,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None
     """Areas below a curve up to each point but the first.
 
     >>> pf.cumulative_trapezoid(pf.tensor([1.0, 2.0, 3.0]))
-    tensor([1.5000, 4.0000])
+    tensor([1.5, 4. ])
     """
     axis = normalize_axis("cumulative_trapezoid", dim, y.ndim)
     count = y.shape[axis]
@@ -188,6 +191,78 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     return out
 
 
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """The logarithm of the gamma function of p dimensions; special.multigammaln.
+
+    >>> pf.mvlgamma(pf.tensor([2.0]), 1)
+    tensor([0.])
+    """
+    if not isinstance(p, int) or p < 1:
+        raise ArgumentError(f"[mvlgamma] expected a p of at least 1 but got {p!r}")
+    steps = tensor(np.arange(p) * -0.5, dtype=input.dtype if input.dtype.is_float else float32, device=input.device)
+    return F["lgamma"](input.unsqueeze(-1) + steps).sum(-1) + p * (p - 1) / 4.0 * math.log(math.pi)
+
+
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The first `size` positions of elements that are not 0, and fill_value where there are fewer. Evaluates input.
+
+    >>> pf.nonzero_static(pf.tensor([0, 5, 7]), size=3).tolist()
+    [[1], [2], [-1]]
+    """
+    if size < 0:
+        raise ArgumentError(f"[nonzero_static] expected a size of at least 0 but got {size}")
+    found = input.nonzero()[:size]
+    return F["pad"](found, (0, 0, 0, size - len(found)), value=fill_value)
+
+
+def _check_whole(input: Tensor) -> None:
+    """Raise for a view of a part of another tensor: positions in its memory are not those in the tensor."""
+    while (link := input._link) is not None and link.parent is not None:
+        if link.path:
+            raise NotSupportedError(
+                "[as_strided] expected a tensor that has its memory to itself but got a view of a part of another; "
+                "start from that, or use .clone() first"
+            )
+        input = link.parent
+
+
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of these sizes whose neighbours along each axis lie `stride` elements apart. Where elements share places
+    in memory it can be read only.
+
+    >>> pf.as_strided(pf.arange(5), (3, 2), (1, 1))
+    tensor([[0, 1],
+            [1, 2],
+            [2, 3]])
+    """
+    sizes, steps = tuple(map(int, size)), tuple(map(int, stride))
+    _check_whole(input)
+    out: Tensor = call(OPS["strided"].fn, (input, sizes, steps, storage_offset or 0), {}, input)
+    if out._link is not None:
+        out._link.strides = steps
+        places = np.zeros(sizes, np.int64)
+        for axis, (n, s) in enumerate(zip(sizes, steps, strict=True)):
+            places += (np.arange(n) * s).reshape(-1, *[1] * (len(sizes) - axis - 1))
+        out._link.overlaps = len(np.unique(places)) < places.size
+    return out
+
+
+def as_strided_copy(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """`as_strided` in memory of its own."""
+    return as_strided(input, size, stride, storage_offset).clone()
+
+
+def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A copy of input with src where `as_strided` reads.
+
+    >>> pf.as_strided_scatter(pf.zeros(4), pf.ones(2), (2,), (2,))
+    tensor([1., 0., 1., 0.])
+    """
+    out = input.clone()
+    as_strided(out, size, stride, storage_offset).copy_(src)
+    return out
+
+
 def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: int = 1) -> list[Tensor]:
     """Central differences along axes, one-sided at the ends; `spacing`: a step, one for each axis, or coordinates.
 
@@ -195,12 +270,15 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
     [tensor([3., 4., 5.])]
     """
     axes = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    spacing = 1.0 if spacing is None else spacing
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(axes)
     if edge_order not in (1, 2) or len(steps) != len(axes):
         raise ArgumentError(
             f"[gradient] expected edge_order 1 or 2 and {len(axes)} spacings but got {edge_order} and {spacing!r}"
         )
     axes = [normalize_axis("gradient", a, input.ndim) for a in axes]
+    if len(set(axes)) < len(axes):
+        raise ArgumentError(f"[gradient] expected each axis once but got {dim!r}")
     return [_differences(input, step, axis, edge_order) for axis, step in zip(axes, steps, strict=True)]
 
 
@@ -208,11 +286,8 @@ def _differences(x: Tensor, step: Any, axis: int, order: int) -> Tensor:
     n = x.shape[axis]
     if n < order + 1:
         raise ShapeError(f"[gradient] expected at least {order + 1} points along axis {axis} but got {n}")
-    at = (
-        step
-        if isinstance(step, Tensor)
-        else tensor(np.arange(n) * float(step), dtype=x.dtype if x.dtype.is_float else None)
-    )
+    dtype = x.dtype if x.dtype.is_float else float64 if x.dtype is complex128 else float32
+    at = step if isinstance(step, Tensor) else tensor(np.arange(n) * float(step), dtype=dtype)
     at = at.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
 
     def part(v: Tensor, first: int, count: int) -> Tensor:

@@ -4,6 +4,7 @@ shape, and small compositions. `FUNCTIONS` are functions of `pf` too; `METHODS` 
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from pyflame.autograd import Entry
-from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.dtype import bool_
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError
 from pyflame.core.generator import Generator
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor import creation, random
@@ -101,11 +103,15 @@ def _reshaped(name: str) -> Callable[..., Tensor]:
 
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers whose logarithm is normal."""
+    if not std > 0:
+        raise ArgumentError(f"[log_normal_] expected a standard deviation above 0 but got {std}")
     return self.copy_(creation.empty_like(self).normal_(mean, std, generator=generator).exp())
 
 
 def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with Cauchy-distributed numbers."""
+    if not sigma > 0:
+        raise ArgumentError(f"[cauchy_] expected a sigma above 0 but got {sigma}")
     u = creation.empty_like(self).uniform_(generator=generator)
     return self.copy_(F["tan"]((u - 0.5) * math.pi) * sigma + median)
 
@@ -165,6 +171,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     tensor([[0.6, 0.8],
             [0.3, 0.4]])
     """
+    if input.ndim < 2:
+        raise ShapeError(f"[renorm] expected at least two axes but got shape {input.shape}")
     axis = normalize_axis("renorm", dim, input.ndim)
     others = tuple(a for a in range(input.ndim) if a != axis)
     norms = F["norm"](input, p, others, keepdims=True)
@@ -178,17 +186,15 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: bo
     [2.0, 0.0, 0.0]
     """
     where = tuple(indices)
+    if not all(isinstance(i, (Tensor, np.ndarray)) for i in where):
+        raise ArgumentTypeError(f"[index_put] expected tensors as indices but got {[type(i).__name__ for i in where]}")
     if not accumulate:
         out = input.clone()
         out[where] = values
         return out
-    if any(not isinstance(i, Tensor) or i.dtype.name == "bool_" for i in where):
-        raise ArgumentError("[index_put] expected tensors of whole numbers as indices to accumulate at")
-    count = len(where)
+    count = sum(i.ndim if i.dtype in (bool_, bool) else 1 for i in where)
     sizes, rest = input.shape[:count], input.shape[count:]
-    flat = creation.zeros((), dtype="int64")
-    for index, size in zip(where, sizes, strict=True):
-        flat = flat * size + F["where"](index < 0, index + size, index)
+    flat = creation.arange(math.prod(sizes)).reshape(sizes)[where]
     added = creation.as_tensor(values).to(input.dtype).expand(*flat.shape, *rest)
     rows = input.reshape(math.prod(sizes), *rest)
     return rows.index_add(0, flat.reshape(-1), added.reshape(-1, *rest)).reshape(input.shape)
@@ -211,7 +217,7 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     axes = [a for a in range(self.ndim) if a < extra or (shape[a - extra] == 1 and self.shape[a] != 1)]
     if extra < 0 or any(s not in (1, self.shape[a + extra]) for a, s in enumerate(shape)):
         raise ShapeError(f"[sum_to_size] expected a shape that broadcasts to {self.shape} but got {shape}")
-    return (self.sum(tuple(axes)) if axes else self).reshape(shape)
+    return (self.sum(tuple(axes)) if axes or not shape else self).reshape(shape)
 
 
 def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
@@ -254,6 +260,40 @@ def resize_(self: Tensor, *size: Any) -> Tensor:
     return self
 
 
+def resize_as_(self: Tensor, other: Tensor) -> Tensor:
+    """`resize_` to the shape of another tensor."""
+    return resize_(self, other.shape)
+
+
+def polygamma(self: Tensor, n: int) -> Tensor:
+    """The derivative of order n of digamma."""
+    return F["polygamma"](n, self)  # type: ignore[no-any-return]
+
+
+def _elsewhere(name: str, module: str) -> Callable[..., Any]:
+    """A method that is a function of another module, which is imported when it is first called."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(f"pyflame.tensor.{module}"), name)(self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"See the function {name}."
+    return method
+
+
+_ELSEWHERE = {
+    "torch_functions": (
+        "adjoint", "as_strided", "as_strided_scatter", "cholesky_inverse", "cholesky_solve", "diagonal_scatter",
+        "isreal", "lu_solve", "mvlgamma", "nonzero_static", "resolve_conj", "resolve_neg",
+    ),
+    "signals": ("istft", "stft"),
+    "old_linalg": ("svd", "triangular_solve"),
+    "torch_statistics": ("histogram",),
+    "linalg": ("matrix_exp", "matrix_power", "qr"),
+}  # fmt: skip
+_MOVED = {name: _elsewhere(name, module) for module, names in _ELSEWHERE.items() for name in names}
+
+
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self.copy_(function(self, *args, **kwargs))
@@ -272,7 +312,10 @@ FUNCTIONS |= {"ger": F["outer"], "unsafe_chunk": F["chunk"], "unsafe_split": F["
 METHODS: dict[str, Any] = {
     **FUNCTIONS,
     **{f"{name}_": _in_place(FUNCTIONS[name]) for name in ("index_put", "put", "renorm")},
-    **{f"{name}_": _in_place(F[name]) for name in ("addmv", "addr", "ldexp")},
+    **{f"{name}_": _in_place(F[name]) for name in ("addbmm", "addmv", "addr", "ldexp")},
+    **_MOVED,
+    "mvlgamma_": _in_place(_MOVED["mvlgamma"]), "polygamma": polygamma, "polygamma_": _in_place(polygamma),
+    "resize_as_": resize_as_, "is_conj": _never, "is_neg": _never,
     **{f"{name}_": _reshaped(name) for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},
     "is_cuda": _on("cuda", "rocm", "sim"), "is_cpu": _on("cpu"), "is_meta": _on("null"), "is_mps": _on(),
     "is_xpu": _on(), "is_sparse": _on(), "is_sparse_csr": _on(), "is_quantized": _on(),

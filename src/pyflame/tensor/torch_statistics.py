@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,13 @@ class Histogram(NamedTuple):
 
     hist: Tensor
     bin_edges: Tensor
+
+
+class HistogramDD(NamedTuple):
+    """How much falls into each bin of a grid, and where bins begin and end along each axis."""
+
+    hist: Tensor
+    bin_edges: tuple[Tensor, ...]
 
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
@@ -82,12 +90,56 @@ def histogram(
         )
     flat = input.detach().reshape(-1)
     edges = _edges(flat, bins, range)
-    mass = ones_like(flat) if weight is None else weight.detach().reshape(-1)
-    count = len(edges) - 1
-    inside = (flat >= edges[0]) & (flat <= edges[-1])
-    place = (F["searchsorted"](edges, flat, right=True) - 1).clamp(0, count - 1)
-    empty = zeros(count, dtype=input.dtype, device=place_of(input, None))
-    hist = F["index_add"](empty, 0, place, F["where"](inside, mass, 0.0))
+    return Histogram(_counted([flat], [edges], weight, density), edges)
+
+
+def _counted(columns: list[Tensor], edges: list[Tensor], weight: Tensor | None, density: bool) -> Tensor:
+    """How much falls into each bin of a grid; `columns` are the coordinates of points."""
+    mass = ones_like(columns[0]) if weight is None else weight.detach().reshape(-1)
+    shape = [len(e) - 1 for e in edges]
+    place: Any = 0
+    inside: Any = True
+    for values, ends, count in zip(columns, edges, shape, strict=True):
+        inside = (values >= ends[0]) & (values <= ends[-1]) & inside
+        place = place * count + (F["searchsorted"](ends, values, right=True) - 1).clamp(0, count - 1)
+    empty = zeros(math.prod(shape), dtype=mass.dtype, device=place_of(mass, None))
+    hist = F["index_add"](empty, 0, place, F["where"](inside, mass, 0.0)).reshape(shape)
     if density:
-        hist = hist / hist.sum() / (edges[1:] - edges[:-1])
-    return Histogram(hist, edges)
+        hist = hist / hist.sum()
+        for axis, ends in enumerate(edges):
+            hist = hist / (ends[1:] - ends[:-1]).reshape([-1 if a == axis else 1 for a, _ in enumerate(edges)])
+    return hist
+
+
+def histogramdd(
+    input: Tensor,
+    bins: Any,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> HistogramDD:
+    """How many points (..., D) fall into each bin of a grid of D axes, or their weight: see histogram.
+
+    `bins` is a number, a number for each axis, or edges for each; `range` has both ends of each axis, one after the
+    other.
+
+    >>> pf.histogramdd(pf.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 0.9]]), 2).hist
+    tensor([[1., 0.],
+            [0., 2.]])
+    """
+    if input.ndim < 2 or input.dtype not in (float32, float64):
+        raise ShapeError(f"[histogramdd] expected points (..., D) of floats but got {input.dtype.name} {input.shape}")
+    depth = input.shape[-1]
+    wanted = list(bins) if isinstance(bins, (list, tuple)) else [bins] * depth
+    if len(wanted) != depth or (range is not None and len(range) != 2 * depth):
+        raise ArgumentError(f"[histogramdd] expected bins and ends for {depth} axes but got {bins!r} and {range!r}")
+    if weight is not None and (weight.shape != input.shape[:-1] or weight.dtype is not input.dtype):
+        raise ShapeError(
+            f"[histogramdd] expected a weight for each point, {input.dtype.name} {input.shape[:-1]}, but got "
+            f"{weight.dtype.name} {weight.shape}"
+        )
+    columns = [c.detach().reshape(-1) for c in F["unbind"](input, -1)]
+    ends = [None] * depth if range is None else [range[2 * d : 2 * d + 2] for d, _ in enumerate(columns)]
+    edges = [_edges(c, b, r) for c, b, r in zip(columns, wanted, ends, strict=True)]
+    return HistogramDD(_counted(columns, edges, weight, density), tuple(edges))

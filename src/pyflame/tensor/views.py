@@ -13,12 +13,11 @@ from a tensor that holds no tape of its own, so that `losses.append(loss.detach(
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyflame.autograd import Entry, Leaf, record
-from pyflame.core.errors import GradientError
+from pyflame.core.errors import ArgumentError, GradientError
 from pyflame.core.shape import Region, contiguous_strides
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import write_all
@@ -33,26 +32,26 @@ if TYPE_CHECKING:
 class Link:
     """What ties a tensor to those that share its memory: its parent (None: it is the root), and its views."""
 
-    __slots__ = ("attached", "parent", "path", "strides", "views")
+    __slots__ = ("attached", "overlaps", "parent", "path", "strides", "views")
 
     def __init__(self, parent: Tensor | None = None, path: Path = (), attached: bool = True) -> None:
         self.parent = parent
         self.path = path
         self.attached = attached
+        self.overlaps = False  # whether elements share places in memory, so that nothing can be written through it
         self.strides: Strides | None = None  # what PyTorch would hold, once somebody asked
-        self.views: dict[int, weakref.ref[Tensor]] = {}  # those that are alive, by their ids
+        self.views: dict[weakref.ref[Tensor], None] = {}  # those that are alive
 
     def add(self, view: Tensor) -> None:
-        key = id(view)
-        self.views[key] = weakref.ref(view, partial(self.views.pop, key))  # who goes takes itself out
+        self.views[weakref.ref(view, self.views.pop)] = None  # who goes takes itself out
 
-    def remove(self, gone: Iterable[int]) -> None:
+    def remove(self, gone: Container[int]) -> None:
         """Forget views, by their ids."""
-        for key in gone:
-            self.views.pop(key, None)
+        for ref in [ref for ref in list(self.views) if id(ref()) in gone]:
+            self.views.pop(ref, None)
 
     def live(self) -> list[Tensor]:
-        return [view for ref in list(self.views.values()) if (view := ref()) is not None]
+        return [view for ref in list(self.views) if (view := ref()) is not None]
 
     @property
     def tied(self) -> bool:
@@ -188,6 +187,7 @@ def write(cell: Tensor, node: Node, entry: Tape) -> None:
 
 def changes(cell: Tensor, node: Node, entry: Tape) -> list[Change]:
     """All that changes with a tensor's value, the root first."""
+    _check_places(cell)
     value, region, value_entry = _part_written(cell, node, entry)
     path: Path = ()
     base = cell
@@ -209,6 +209,18 @@ def changes(cell: Tensor, node: Node, entry: Tape) -> list[Change]:
             node = write_back(read(top), path, value, region)
         return [Change(top, node, top._tape), *_spread(top, node, top._tape, False, {id(base): entry})]
     return [Change(base, node, entry), *_spread(base, node, entry, entry is not before, {})]
+
+
+def _check_places(cell: Tensor) -> None:
+    """Raise where a write goes through a view whose elements share places in memory."""
+    base = cell
+    while (above := base._link) is not None and above.parent is not None:
+        if above.overlaps:
+            raise ArgumentError(
+                "[in-place] expected a view whose elements lie at different places in memory but got one made by "
+                "as_strided, whose elements overlap; use .clone() first, or write to the tensor it was made of"
+            )
+        base = above.parent
 
 
 def _part_written(cell: Tensor, node: Node, entry: Tape) -> tuple[Node, Region | None, Tape]:

@@ -79,9 +79,9 @@ def explain(target: Tensor | Callable[..., Any], *args: Any, run: bool = True, *
     traced, leaves = jitted.find(args, kwargs)
     # The plan runs, but what it would change stays as it is.
     if run:
-        while (fed := traced.fed(leaves)) is None:
+        while (fed := traced.feed.nodes(leaves)) is None:
             traced, leaves = jitted.find(args, kwargs)
-        inputs, constants = traced.feed(fed, leaves)
+        inputs, constants = traced.feed.values(fed), traced.numbers(leaves)
         _time(traced.parts, lambda: traced.runner.run(inputs, constants, timed=True))
     found = report(traced.parts, run)
     if jitted is target:

@@ -26,11 +26,16 @@ class _Depth(threading.local):
 _depth = _Depth()
 
 
-def _is_leaf(value: Any) -> bool:
+def is_leaf(value: Any) -> bool:
     return isinstance(value, (Tensor, np.ndarray, float, int)) and not isinstance(value, bool)
 
 
-def _differentiable(value: Any) -> Tensor:
+def nested(leaves: Sequence[Any]) -> bool:
+    """Whether gradients must stay on the tape: inside of another of these functions, or of a backward pass to come."""
+    return _depth.value > 0 or any(isinstance(v, Tensor) and v.requires_grad for v in leaves)
+
+
+def differentiable(value: Any) -> Tensor:
     """An argument as a tensor of its own: part of the outer tape where there is one, else a leaf."""
     tensor = as_tensor(float(value) if isinstance(value, int) else value)
     if not tensor.dtype.has_gradient:
@@ -64,17 +69,17 @@ def value_and_grad(
             raise ArgumentError(f"[grad] expected argnums among the {len(args)} arguments that {name} got but got {n}")
         leaves: list[Any] = []
         chosen = [args[n] for n in wanted]
-        flatten(chosen, leaves, _is_leaf)
-        outer = _depth.value > 0 or any(isinstance(v, Tensor) and v.requires_grad for v in leaves)
+        flatten(chosen, leaves, is_leaf)
+        outer = nested(leaves)
         with mode(grad_enabled=True):
-            tensors = [_differentiable(v) for v in leaves]
+            tensors = [differentiable(v) for v in leaves]
             given = list(args)
-            for n, value in zip(wanted, rebuild(chosen, _is_leaf, iter(tensors)), strict=True):
+            for n, value in zip(wanted, rebuild(chosen, is_leaf, iter(tensors)), strict=True):
                 given[n] = value
-            result = _called_inside(fn, given, kwargs)
+            result = called_inside(fn, given, kwargs)
             value = result[0] if has_aux else result
             found = _gradients(name, value, tensors, outer)
-        gradients = rebuild(chosen, _is_leaf, iter(found))
+        gradients = rebuild(chosen, is_leaf, iter(found))
         if not outer:
             value = value._snapshot()
         return (value, *result[1:]) if has_aux else value, gradients[0] if single else tuple(gradients)
@@ -82,7 +87,7 @@ def value_and_grad(
     return call
 
 
-def _called_inside(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def called_inside(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What fn gives, with gradients inside of it kept on the tape."""
     _depth.value += 1
     try:
@@ -95,7 +100,7 @@ def _gradients(name: str, value: Any, tensors: Sequence[Tensor], create_graph: b
     """The gradients of a function's value; zeros for what it does not depend on."""
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.dtype.is_float:
         raise GradientError(
-            f"[grad] expected {name} to return one floating-point number but got {_described(value)}; reduce it with "
+            f"[grad] expected {name} to return one floating-point number but got {described(value)}; reduce it with "
             ".sum()"
         )
     found: Sequence[Tensor | None] = [None] * len(tensors)
@@ -104,7 +109,7 @@ def _gradients(name: str, value: Any, tensors: Sequence[Tensor], create_graph: b
     return [zeros_like(t) if g is None else g for g, t in zip(found, tensors, strict=True)]
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
     return (
         f"a tensor of shape {value.shape} and {value.dtype.name}" if isinstance(value, Tensor) else type(value).__name__
     )

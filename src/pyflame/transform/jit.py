@@ -70,7 +70,7 @@ class Jitted:
         if state.tracer is not None:
             return self.fn(*args, **kwargs)
         while True:
-            traced, leaves = self.find(args, kwargs)
+            traced, leaves = self.find(args, kwargs, trusting=True)
             taped = state.grad_enabled and any(traced.taped)
             if taped and not traced.pure and hasattr(self.fn, "forward"):
                 return self.fn(*args, **kwargs)  # a module with dropout or statistics: recorded, as if not jitted
@@ -84,8 +84,8 @@ class Jitted:
             raise AttributeError(name)
         return getattr(self.fn, name)
 
-    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Replay, list[Any]]:
-        """The trace for these arguments, made if need be, and what to feed it."""
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], trusting: bool = False) -> tuple[Replay, list[Any]]:
+        """The trace for these arguments, made if need be, and what to feed it. `trusting`: as in `Replay.misfit`."""
         leaves: list[Any] = []
         if self.static:
             args = tuple([_Static(a) if n in self.static else a for n, a in enumerate(args)])
@@ -103,7 +103,7 @@ class Jitted:
             raise TraceError(f"[jit] expected arguments that are tensors or can be hashed but got {error}") from None
         reason = ""
         for traced in variants:
-            misfit = traced.misfit()
+            misfit = traced.misfit(trusting)
             if misfit is None:
                 return traced, leaves
             reason = reason or misfit

@@ -9,32 +9,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from pyflame.core import knobs
 from pyflame.core.device import DeviceId
-from pyflame.core.dtype import float32, int64
+from pyflame.core.dtype import int64
 from pyflame.core.errors import TraceError
 from pyflame.core.locks import Lock
 from pyflame.engine.commit import Writes
 from pyflame.engine.cross_device import MultiDeviceRunner
 from pyflame.engine.launch import Runner, run_and_commit
-from pyflame.engine.ownership import sole_owner
 from pyflame.engine.report import debug_print
 from pyflame.engine.value import Value
-from pyflame.ir import OPS, Meta, Node
+from pyflame.ir import OPS, Node
 from pyflame.ir.declare import wrap_int
 from pyflame.ir.kernel import Plan
 from pyflame.tensor import Tensor
 from pyflame.tensor.views import Aside, followers, root_of
+from pyflame.transform.feed import Feed
+from pyflame.transform.steady import Steady
 from pyflame.transform.trace import Trace
 from pyflame.transform.traced_plan import Output, TracedPlan, constants_of, inputs_of, outputs_of
 from pyflame.transform.tracer import settled
 from pyflame.transform.tree import is_tensor, rebuild
 
 Part = tuple[DeviceId, Plan, Runner]  # a plan, where it runs, and what runs it
-_signature_of = attrgetter("_node.sig")
 
 
 def _shared(value: Value) -> Value:
@@ -50,7 +49,6 @@ def _add_followers(cell: Tensor, node: Node, cells: list[Tensor], new: list[Any]
 
 
 MISSED: Any = object()  # instead of a result
-_EMPTY = Node(OPS["leaf"], (), (), Meta((), float32, None), -1)  # of a .grad that is not there: fits nothing
 
 
 class Replay:
@@ -73,8 +71,13 @@ class Replay:
         same = all(source == "value" for source, _ in self.constants)
         self._same_constants = tuple([value for _, value in self.constants]) if same else None
         self._split_outputs(outputs_of(trace, planned))
-        self._split_inputs([n.sig for n in trace.arguments])
+        self.feed = Feed(trace, planned.plan, self.inputs, [sig for _, _, _, sig in self._new_gradients])
         self.debug = knobs.DEBUG.text() != "0"
+        with_grad = [*[t for t, _ in self.had_grad], *[t for t, _ in self.grad_cells], *self.new_grads, *self.cleared]
+        self._owners = list({id(t): t for t in with_grad}.values())
+        self._arg_sigs = [trace.arguments[at].sig for _, at in self.feed.arguments]
+        self._steady: Steady | None = None
+        self._state_before: tuple[int, ...] = ()
 
     @property
     def pure(self) -> bool:
@@ -96,18 +99,26 @@ class Replay:
         gradients, arguments = news[: len(self.new_grads)], news[len(self.new_grads) :]
         uses = Counter([at for at, _, _ in states])
         self._new_states = [(t, *output, uses[output[0]] == 1) for t, output in zip(self.rebound, states, strict=True)]
+        self._new_at = [at for at, _, _ in states]
+        sig_of = dict(zip(map(id, self.cells), self.cell_sigs, strict=True))
+        self._same_sigs = [sig for _, _, sig in states] == [sig_of[id(cell)] for cell in self.rebound]
         self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
         self._new_arguments = [(number, *output) for number, output in zip(self.written, arguments, strict=True)]
         self._writes = bool(self.rebound or self.written)
         self._changes = bool(self.rebound or self.new_grads or self.cleared or self.written)
 
-    def misfit(self) -> str | None:
-        """Why this trace cannot serve now: what has changed in the state it was made for."""
+    def misfit(self, trusting: bool = False) -> str | None:
+        """Why this trace cannot serve now: what has changed in the state it was made for.
+
+        `trusting`: `replay` finds out itself whether cells are as they were, if it remembers them.
+        """
         for owner, attribute, value in self.guards:
             now = getattr(owner, attribute)
             if now != value:
                 return f"{type(owner).__name__}.{attribute} changed from {value} to {now}"
-        if list(map(_signature_of, self.cells)) != self.cell_sigs:
+        if trusting and self._steady is not None:
+            return None
+        if [cell._node.sig for cell in self.cells] != self.cell_sigs:
             for cell, sig in zip(self.cells, self.cell_sigs, strict=True):
                 if cell._node.sig != sig and (node := settled(cell)).sig != sig:
                     return f"a captured tensor changed its shape, dtype or device: it is {node.meta} now"
@@ -124,78 +135,14 @@ class Replay:
                 return f"the .grad of a captured tensor {owner._node.meta} changed its dtype or device, or went"
         return None
 
-    def _split_inputs(self, arg_sigs: list[int]) -> None:
-        """Sort the plan's inputs by where they come from, for `feed`."""
-        self._fixed = [at if source == "value" else None for source, at in self.inputs]
-        self._fed_at: list[int] = []
-        self._fed_sigs: list[int] = []
-        grad_sigs = [made.sig for _, made in self.grad_cells]
-        for wanted, sigs in (("arg", arg_sigs), ("cell", self.cell_sigs), ("grad", grad_sigs)):
-            found = [(i, at) for i, (source, at) in enumerate(self.inputs) if source == wanted]
-            self._fed_at += [i for i, _ in found]
-            self._fed_sigs += [sigs[at] for _, at in found]
-        self._from_args = [at for source, at in self.inputs if source == "arg"]
-        self._from_cells = [self.cells[at] for source, at in self.inputs if source == "cell"]
-        self._from_grads = [self.grad_cells[at][0] for source, at in self.inputs if source == "grad"]
-        self._updated = list(dict.fromkeys([*self.plan.donations, *self.plan.overwritten_inputs]))
-        self._updated_at = [self._fed_at.index(i) for i in self._updated]
-        sources = [self.inputs[i] for i in self._updated]
-        self._updated_cells = [  # and whether it is their .grad
-            (self.grad_cells[at][0], True) if source == "grad" else (self.cells[at], False) for source, at in sources
-        ]
-
-    def fed(self, leaves: list[Any]) -> list[Node] | None:
-        """The leaves of arguments, cells and gradients that the plan reads, as they are now.
-
-        None where another thread has written something else to one since `misfit` has looked.
-        """
-        nodes = [leaves[at]._node for at in self._from_args]
-        nodes += [cell._node for cell in self._from_cells]
-        nodes += [_EMPTY if grad is None else grad._node for grad in [owner._grad for owner in self._from_grads]]
-        return nodes if [n.sig for n in nodes] == self._fed_sigs else None
-
-    def feed(self, nodes: list[Node], leaves: list[Any]) -> tuple[list[Value], Sequence[Any]]:
-        """Inputs and constants of the plan, with what generators give now. `nodes`: what `fed` gave."""
-        values: list[Any] = self._fixed.copy()
-        for i, node in zip(self._fed_at, nodes, strict=True):
-            values[i] = node.data
+    def numbers(self, leaves: list[Any]) -> Sequence[Any]:
+        """The constants of the plan, with what generators give now."""
         if self._same_constants is not None:
-            return values, self._same_constants
+            return self._same_constants
         draws = [wrap_int(n, int64) for generator in self.generators for n in generator.next_stream()]
-        return values, [
+        return [
             leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants
         ]
-
-    def _fed_positions(self, fed: list[Node], aside: list[Aside]) -> list[int]:
-        """Inputs whose memory only their cells can see, so that the plan may write the cells' new values there.
-
-        `aside` gets the views that were taken off such memory.
-        """
-        if not self._updated:
-            return []
-        nodes = [fed[k] for k in self._updated_at]
-        sole = sole_owner(nodes, [2] * len(nodes), fed=1)  # each has its cell, and `fed`
-        if not all(sole):
-            self._set_aside(nodes, sole, aside)
-        # a cell that another thread has written to since no longer tells who may hold what it held
-        return [
-            i
-            for i, mine, node, (owner, is_grad) in zip(self._updated, sole, nodes, self._updated_cells, strict=True)
-            if mine and (getattr(owner._grad, "_node", None) if is_grad else owner._node) is node
-        ]
-
-    def _set_aside(self, nodes: list[Node], sole: list[bool], aside: list[Aside]) -> None:
-        """Take views off the memory of cells, where nobody else holds that memory."""
-        for i, (owner, is_grad) in enumerate(self._updated_cells):
-            cell = owner._grad if is_grad else owner
-            if sole[i] or cell is None or cell._node is not nodes[i] or cell._link is None or not cell._link.views:
-                continue
-            views = Aside(cell)
-            (sole[i],) = sole_owner(nodes[i : i + 1], [3], fed=1)  # its cell, `fed` and `nodes`
-            if sole[i]:
-                aside.append(views)
-            else:
-                views.undo()
 
     def replay(self, leaves: list[Any]) -> Any:
         """Run the plan; cells take their new values. MISSED where another thread has written something else to one."""
@@ -231,33 +178,78 @@ class Replay:
 
     def _run_with(self, locks: Sequence[Lock], leaves: list[Any], returned: list[Node]) -> bool:
         """Take these locks and run the plan; `returned` gets the nodes of what the function returns."""
-        if locks:
-            with locks[0]:
-                return self._run_with(locks[1:], leaves, returned)
-        fed = self.fed(leaves)
+        with locks[0]:
+            return self._run_with(locks[1:], leaves, returned) if len(locks) > 1 else self._run(leaves, returned)
+
+    def _run(self, leaves: list[Any], returned: list[Node]) -> bool:
+        """Run the plan, all locks taken."""
+        if self._steady is not None:
+            return self._run_steady(self._steady, leaves, returned)
+        fed = self.feed.nodes(leaves)
         if fed is None:
             return False
-        values, constants = self.feed(fed, leaves)
+        values, constants = self.feed.values(fed), self.numbers(leaves)
         aside: list[Aside] = []
-        mine = self._fed_positions(fed, aside)
+        mine = self.feed.writable(fed, values, aside)
         commit = partial(self._commit, leaves, returned)
         try:
             run_and_commit(self.runner, values, constants, commit, self.debug, self.lines, mine)
         finally:
             for views in aside:
                 views.leaf.data = views.cell._node.data
+        if len(mine) == len(self.feed.writes) and not (self.views or self.written):
+            del fed
+            self._remember(values)
         return True
+
+    def _run_steady(self, steady: Steady, leaves: list[Any], returned: list[Node]) -> bool:
+        """Run the plan on the state that the call before has left, if it is that still."""
+        arguments = [(position, leaves[at]._node) for position, at in self.feed.arguments]
+        fits = [node.sig for _, node in arguments] == self._arg_sigs
+        values = steady.inputs(arguments) if fits else None
+        if values is None:
+            self._steady = None
+            return False
+
+        def commit(out: list[Value]) -> Writes:
+            returned.extend(self._returned(out))
+            return (), (), ()
+
+        run_and_commit(self.runner, values, self.numbers(leaves), commit, self.debug, self.lines, self.feed.writes)
+        return True
+
+    def _remember(self, values: list[Value]) -> None:
+        """Let the next call find its state at once, where it is what the last call has left: a loop's state is."""
+        nodes = [cell._node for cell in self.cells]
+        nodes += [grad._node for owner in self._owners if (grad := owner._grad) is not None]
+        now = tuple([node.serial for node in nodes])
+        if now == self._state_before:
+            self._steady = self.feed.steady(self.cells, self._owners, values)
+        self._state_before = now
+
+    def _returned(self, out: list[Value]) -> list[Node]:
+        """What the function returns. Each leaf has a Value of its own, or others could not see that its memory is
+        shared."""
+        made = OPS["leaf"]
+        return [Node(made, (), (), meta, sig, _shared(out[at])) for at, meta, sig in self._results]
+
+    def _in_place(self, out: list[Value]) -> bool:
+        """Whether all cells have their new values already, where the old ones lay, and no cell shares its memory."""
+        return (
+            self._same_sigs
+            and [cell._node.data for cell in self.rebound] == [out[at] for at in self._new_at]
+            and not [link for cell in self.rebound if (link := cell._link) and (link.views or link.parent is not None)]
+        )
 
     def _commit(self, leaves: list[Any], returned: list[Node], out: list[Value]) -> Writes:
         """What a run's results change in cells."""
-        # Each leaf has a Value of its own, or others could not see that its memory is shared.
-        made = OPS["leaf"]
-        returned += [Node(made, (), (), meta, sig, _shared(out[at])) for at, meta, sig in self._results]
+        returned += self._returned(out)
         if not self._changes:
             return (), (), ()
+        made = OPS["leaf"]
         cells: list[Tensor] = []
         new: list[Any] = []
-        for cell, at, meta, sig, alone in self._new_states:
+        for cell, at, meta, sig, alone in () if self._in_place(out) else self._new_states:
             value, node = out[at], cell._node
             if node.data is not value or node.sig != sig:  # else it has its new value already
                 node = Node(made, (), (), meta, sig, value if alone else _shared(value))
@@ -271,8 +263,12 @@ class Replay:
             cells.append(leaves[number])
             new.append(node)
             _add_followers(leaves[number], node, cells, new)
-        names = ["_node"] * len(cells) + ["_grad"] * (len(self._new_gradients) + len(self.cleared))
-        cells += [cell for cell, *_ in self._new_gradients] + self.cleared
-        new += [Tensor(Node(made, (), (), meta, sig, _shared(out[at]))) for _, at, meta, sig in self._new_gradients]
-        new += [None] * len(self.cleared)
+        gradients = [
+            (cell, Tensor(Node(made, (), (), meta, sig, _shared(out[at]))))
+            for cell, at, meta, sig in self._new_gradients
+            if (grad := cell._grad) is None or grad._node.data is not out[at]  # else it has its new value already
+        ]
+        names = ["_node"] * len(cells) + ["_grad"] * (len(gradients) + len(self.cleared))
+        cells += [cell for cell, _ in gradients] + self.cleared
+        new += [grad for _, grad in gradients] + [None] * len(self.cleared)
         return cells, names, new

@@ -13,7 +13,8 @@ from pyflame.autograd import Entry, Joint, Leaf
 from pyflame.core.dtype import float32
 from pyflame.core.generator import Generator
 from pyflame.core.state import mode
-from pyflame.ir import Node, const, placed
+from pyflame.ir import OPS, Node, const, placed
+from pyflame.ir.opdef import CONST, LEAF
 from pyflame.tensor import Tensor
 from pyflame.tensor.views import root_of
 from pyflame.transform.tracer import Cell, Tracer, evaluated, placeholder
@@ -31,7 +32,8 @@ class Trace(NamedTuple):
     grad_cells: list[tuple[Tensor, Node]]  # owners of captured gradients, and those gradients' placeholders
     views: list[tuple[Tensor, Tensor]]  # captured views, and the tensors at their roots
     rebound: list[Tensor]  # cells that get a new value,
-    new_grads: list[Tensor]  # a new gradient,
+    new_grads: list[Tensor]  # a new gradient, for which the memory of the old one may do where it has a node here,
+    old_grads: list[Node | None]
     cleared: list[Tensor]  # or lose theirs
     written: list[int]  # arguments that get a new value
     had_grad: list[tuple[Tensor, bool]]  # cells that must have a .grad, or must not; of the others either will do
@@ -114,7 +116,9 @@ class _Collector:
             touched = self._touched(captured, grads)
             written = [number for number, node in enumerate(self.arguments) if self.ends[number] is not node]
             nodes += [c.node for c in rebound]
-            nodes += [tracer.read(c.grad) for c in touched if c.grad is not None]
+            new_grads = [tracer.read(c.grad) for c in touched if c.grad is not None]
+            old_grads = [self._memory_for(node) for node in new_grads]
+            nodes += new_grads
             nodes += [self.ends[number] for number in written]
         return Trace(
             result,
@@ -126,6 +130,7 @@ class _Collector:
             [(c.tensor, root_of(c.tensor)) for c in tracer.cells.values() if c.is_view],
             [c.tensor for c in rebound],
             [c.tensor for c in touched if c.grad is not None],
+            old_grads,
             [c.tensor for c in touched if c.grad is None],
             written,
             [(c.tensor, c.grad_before is not None) for c in captured if c.saw_grad],
@@ -139,6 +144,15 @@ class _Collector:
         """Captured gradients: the cell that each belongs to, and its placeholder."""
         owners, cells = self.tracer.owner_of_grad, self.tracer.cells.items()
         return [(owner, c.made) for key, c in cells if (owner := owners.get(key)) is not None and not c.is_view]
+
+    def _memory_for(self, node: Node) -> Node | None:
+        """A leaf without data for the memory that a gradient of the call before leaves to the next one, unless that is
+        read or is there already."""
+        if node in self.successor.values() or node.op.kind in (LEAF, CONST):
+            return None
+        memory = Node(OPS["leaf"], (), (), node.meta, -1)
+        self.successor[memory] = node
+        return memory
 
     def _touched(self, captured: list[Cell], grads: list[tuple[Cell, Node]]) -> list[Cell]:
         """Cells whose gradient is another one, or has another value, than before."""

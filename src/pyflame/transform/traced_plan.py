@@ -60,9 +60,11 @@ def plan_trace(trace: Trace) -> TracedPlan:
             return TracedPlan(graph, nodes, stages.plan, sorted(found, key=str), stages)
         device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
         position = {n: i for i, n in enumerate(graph.outputs)}
+        if not device.interprets:
+            graph.inputs += [memory for memory in trace.old_grads if memory is not None]
         input_at = {n: i for i, n in enumerate(graph.inputs)}
         donations = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
-        graph.owned = [made for made in successor if made in input_at]
+        graph.owned = [made for made in successor if made in input_at and made.data is not None]
         return TracedPlan(graph, nodes, make_plan(graph, device, donations), [device.id])
 
 
@@ -80,10 +82,12 @@ def outputs_of(trace: Trace, planned: TracedPlan) -> list[Output]:
 
 
 def inputs_of(trace: Trace, graph: PendingGraph) -> list[Origin]:
-    """Where the plan's inputs come from: ("arg", number), ("cell", number), ("grad", number) or ("value", Value)."""
+    """Where the plan's inputs come from: ("arg", number), ("cell", number), ("grad", number) or ("value", Value);
+    ("memory", number of a new gradient) where one of the call before has left memory."""
     sources = {n: ("arg", i) for i, n in enumerate(trace.arguments)}
     sources |= {made: ("cell", i) for i, made in enumerate(trace.made)}
     sources |= {made: ("grad", i) for i, (_, made) in enumerate(trace.grad_cells)}
+    sources |= {memory: ("memory", i) for i, memory in enumerate(trace.old_grads) if memory is not None}
     return [sources.get(n) or ("value", n.data) for n in graph.inputs]
 
 

@@ -122,16 +122,19 @@ def norm(d: Draw) -> None:
         raise Unsuited
     channels = shape[1]
     weight, bias = d.input((channels,)), d.input((channels,))
+    guard = f"float({{0}}.shape[1] == {channels})"  # on other shapes torch takes any weight beside no numbers
     if name == "group_norm":
         groups = d.one_of(*[g for g in range(1, channels + 1) if channels % g == 0])
-        d.step("norm", f"L.nn.functional.group_norm({{0}}, {groups}, {{1}}, {{2}}, eps=0.1)", x, weight, bias)
+        d.step(
+            "norm", f"L.nn.functional.group_norm({{0}}, {groups}, {{1}}, {{2}}, eps=0.1)", x, weight, bias, guard=guard
+        )
     elif d.chance(0.6):
-        d.step("norm", "L.nn.functional.batch_norm({0}, None, None, {1}, {2}, training=True, eps=0.1)", x, weight, bias)
+        call = "L.nn.functional.batch_norm({0}, None, None, {1}, {2}, training=True, eps=0.1)"
+        d.step("norm", call, x, weight, bias, guard=guard)
     else:
         mean, var = d.input((channels,), grad=False), d.input((channels,), "positive", grad=False)
-        d.step(
-            "norm", "L.nn.functional.batch_norm({0}, {1}, {2}, {3}, {4}, training=False)", x, mean, var, weight, bias
-        )
+        call = "L.nn.functional.batch_norm({0}, {1}, {2}, {3}, {4}, training=False)"
+        d.step("norm", call, x, mean, var, weight, bias, guard=guard)
 
 
 @kind(1.5)

@@ -14,6 +14,7 @@ from pyflame.engine.binding import Held
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.libraries.tuner import Verdict, compare
 from pyflame.engine.texts import gpu_sources
+from pyflame.engine.value import Value
 from pyflame.ir.kernel import Draft, LibraryCall
 from pyflame.runtime.base import GpuDevice
 from pyflame.runtime.gpu.driver import KernelArguments
@@ -71,7 +72,7 @@ class TrialBuffers:
         """The memory as an executable's slots."""
         binding = executable.binding
         shared = list(binding.slot_of)[: len(binding.positions) + len(binding.output_sizes)]
-        return [*((self._block, self._starts[number]) for number in shared), *binding.hold_own()]
+        return [*(Value(self._block, self._starts[number]) for number in shared), *binding.hold_own()]
 
     def clear(self, number: int) -> None:
         """Forget what was written to a kernel's buffer."""

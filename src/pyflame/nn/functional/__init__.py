@@ -73,6 +73,8 @@ def _with_inplace(name: str) -> Callable[..., Tensor]:
 
     @functools.wraps(op)
     def function(*args: Any, **kwargs: Any) -> Tensor:
+        if not kwargs and len(args) <= at:
+            return op(*args)
         return op(*args[:at], *args[at + 1 :], **{k: v for k, v in kwargs.items() if k != "inplace"})
 
     function.__signature__ = have.replace(parameters=[*have.parameters.values(), flag])  # type: ignore[attr-defined]

@@ -87,7 +87,7 @@ def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """Alpha dropout of whole channels of (N, C, ...)."""
-    if input.ndim < 2:
+    if input.ndim < 2 and training:
         raise ShapeError(f"[feature_alpha_dropout] expected (N, C, ...) but got shape {input.shape}")
     shape = input.shape[:2] + (1,) * (input.ndim - 2)
     return _alpha("feature_alpha_dropout", input, shape, p, training, generator)

@@ -262,6 +262,7 @@ class DevicePool:
             self._join(chunk)
             if self.exact:
                 self._driver.set_device(self._index)
+                self._driver.synchronize()  # work that was given before may still use it
                 self._release(chunk.segment)
 
     def _join(self, chunk: _Chunk) -> None:
@@ -310,7 +311,7 @@ class DevicePool:
             return sum(s.size for s in unused)
 
     def _release(self, segment: _Segment) -> None:
-        """Give a segment that nobody uses back to the driver, which waits for the device."""
+        """Give a segment that nobody uses back to the driver. The device is idle."""
         chunk: _Chunk | None = segment.first
         while chunk is not None:
             self._unlist(chunk)

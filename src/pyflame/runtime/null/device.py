@@ -21,8 +21,8 @@ class NullDevice:
         self.id = DeviceId("null", 0, name)
         if name and name not in TARGETS:
             raise DeviceError(
-                f"[device] expected null:<target> with one of {', '.join(TARGETS)} but got {name!r}"
-                f"{suggest(name, TARGETS)}"
+                f"[device] expected null:<target> with one of {', '.join(TARGETS)} but got {f'null:{name}'!r}"
+                f"{suggest(f'null:{name}', [f'null:{t}' for t in TARGETS])}"
             )
         self.lock = rlock()
         self.target: Target = TARGETS[name or "cpu"]

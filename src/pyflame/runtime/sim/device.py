@@ -28,8 +28,8 @@ def simulated(target: str) -> Vendor:
     1
     """
     if target not in SIMULATED:
-        names = ", ".join(f"sim:{t}" for t in SIMULATED)
-        raise DeviceError(f"[device] expected one of {names} but got {f'sim:{target}'!r}{suggest(target, SIMULATED)}")
+        names, got = [f"sim:{t}" for t in SIMULATED], f"sim:{target}"
+        raise DeviceError(f"[device] expected one of {', '.join(names)} but got {got!r}{suggest(got, names)}")
     with _lock:
         found = _vendors.get(target)
         if found is None:

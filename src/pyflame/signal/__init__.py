@@ -1,0 +1,5 @@
+"""torch.signal by its path: windows."""
+
+from pyflame.signal import windows
+
+__all__ = ["windows"]

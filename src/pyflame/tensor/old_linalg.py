@@ -1,0 +1,194 @@
+"""Linear algebra under PyTorch's names outside of torch.linalg (svd, triangular_solve, lu_unpack, low ranks), products
+of Householder's reflections, and eigenvalues of matrices that need not be symmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pyflame.core.dtype import complex64, complex128, float64
+from pyflame.core.errors import ArgumentError, GradientError, ShapeError
+from pyflame.core.state import state
+from pyflame.tensor import factorizations, random
+from pyflame.tensor.creation import empty, eye, place_of, tensor
+from pyflame.tensor.custom import custom_gradient
+from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.factorizations import _matrix, solve_triangular
+from pyflame.tensor.lu import LU, _order, _permutation, _triangles
+from pyflame.tensor.tensor import Tensor
+
+F: dict[str, Callable[..., Tensor]] = FUNCTIONS
+_Array = np.ndarray[Any, Any]
+
+
+class OldSVD(NamedTuple):
+    """Left singular vectors, singular values, and right singular vectors as columns."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+class TriangularSolve(NamedTuple):
+    """A solution, and the matrix it was solved with."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+class Eig(NamedTuple):
+    """Eigenvalues, in no order, and eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+# --- eigenvalues ------------------------------------------------------------------------------------------------------
+
+
+@custom_gradient
+def _eig(a: Tensor) -> Any:
+    try:
+        values, vectors = np.linalg.eig(a.detach().numpy())
+    except np.linalg.LinAlgError as error:
+        raise ArgumentError(f"[eig] expected finite matrices but got others: {error}") from None
+    dtype = complex128 if a.dtype is float64 else complex64
+    found = tuple(tensor(v.astype(dtype.numpy), device=place_of(a, None)) for v in (values, vectors))
+
+    def backward(gl: Tensor, gv: Tensor) -> Any:
+        if state.grad_enabled:
+            raise GradientError("[eig] expected one derivative, since there is no second here; use eigh if symmetric")
+        return tensor(
+            _eig_gradient(values, vectors, gl.numpy(), gv.numpy()).astype(a.dtype.numpy), device=place_of(a, None)
+        )
+
+    return found, backward
+
+
+def _eig_gradient(values: _Array, vectors: _Array, gl: _Array, gv: _Array) -> _Array:
+    """V^-H (diag(gL) + (V^H gV - V^H V diag(re(V^H gV))) / conj(l_j - l_i)) V^H, of real matrices its real part.
+
+    Vectors have norm 1 and any phase, so only functions that do not depend on phases have a gradient.
+    """
+    turned = np.conj(np.swapaxes(vectors, -1, -2))
+    inner = turned @ gv
+    inner = inner - turned @ vectors * np.real(np.diagonal(inner, axis1=-2, axis2=-1))[..., None, :]
+    one = np.eye(values.shape[-1])
+    inner = inner * (1 - one) / (np.conj(values[..., None, :] - values[..., :, None]) + one) + gl[..., None, :] * one
+    return np.real(np.linalg.solve(turned, inner @ turned))
+
+
+def eig(A: Tensor) -> Eig:
+    """Eigenvalues and eigenvectors of square matrices, complex. Evaluates them.
+
+    >>> pf.linalg.eig(pf.tensor([[0.0, 1.0], [-1.0, 0.0]])).eigenvalues
+    tensor([0.+1.j, 0.-1.j], dtype=complex64)
+    """
+    return Eig(*_eig(_matrix("eig", A, square=True)))
+
+
+def eigvals(A: Tensor) -> Tensor:
+    """Eigenvalues of square matrices, complex. Evaluates them."""
+    return eig(A).eigenvalues
+
+
+# --- reflections ------------------------------------------------------------------------------------------------------
+
+
+def householder_product(input: Tensor, tau: Tensor) -> Tensor:
+    """The first columns of a product of reflections 1 - tau v v^T, whose vectors v are below the diagonal of input.
+
+    >>> pf.linalg.householder_product(pf.tensor([[0.0], [1.0]]), pf.tensor([1.0]))
+    tensor([[ 0.],
+            [-1.]])
+    """
+    a = _matrix("householder_product", input)
+    m, n = a.shape[-2:]
+    if m < n or tau.shape[:-1] != a.shape[:-2] or tau.shape[-1:] > (n,) or tau.dtype is not a.dtype:
+        raise ShapeError(
+            f"[householder_product] expected matrices (..., m, n) with m >= n and at most n factors for each but got "
+            f"{a.shape} and {tau.shape}"
+        )
+    count = tau.shape[-1]
+    vectors = F["tril"](a[..., :count], -1) + eye(m, count, dtype=a.dtype)
+    out = F["expand"](eye(m, n, dtype=a.dtype), a.shape)
+    for k in reversed(range(count)):
+        v = vectors[..., k : k + 1]
+        out = out - tau[..., k, None, None] * (v @ (v.mT @ out))
+    return out
+
+
+orgqr = householder_product
+
+
+# --- old names --------------------------------------------------------------------------------------------------------
+
+
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> OldSVD:
+    """input = U @ diag(S) @ V.T; U and V have as many columns as S unless `some` is False. Evaluates it.
+
+    >>> pf.svd(pf.ones(4, 2)).V.shape
+    (2, 2)
+    """
+    u, s, vh = factorizations.svd(input, not some)
+    if not compute_uv:
+        return OldSVD(u.detach() * 0, s, vh.detach().mT * 0)
+    return OldSVD(u, s, vh.mT)
+
+
+def triangular_solve(
+    b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> TriangularSolve:
+    """X with A @ X = b for a triangle A, or its transpose; and A.
+
+    >>> pf.triangular_solve(pf.tensor([[2.0]]), pf.tensor([[4.0]])).solution
+    tensor([[0.5]])
+    """
+    left = A.mT if transpose else A
+    out = solve_triangular(left, b, upper=upper is not transpose, unitriangular=unitriangular)
+    return TriangularSolve(out, A.clone())
+
+
+def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> LU:
+    """The permutation and the triangles that linalg.lu_factor packed; empty tensors for what is not asked for.
+
+    >>> pf.lu_unpack(*pf.linalg.lu_factor(pf.eye(2))).L.shape
+    (2, 2)
+    """
+    packed = _matrix("lu_unpack", LU_data)
+    none = empty(0, dtype=packed.dtype)
+    p = _permutation(_order(LU_pivots.numpy() - 1, packed.shape[-2]), packed) if unpack_pivots else none
+    low, up = _triangles(packed) if unpack_data else (none, none)
+    return LU(p, low, up)
+
+
+def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> OldSVD:
+    """The q largest singular values and their vectors, about, from products with random matrices.
+
+    >>> pf.svd_lowrank(pf.ones(8, 6), q=2).S.shape
+    (2,)
+    """
+    a = _matrix("svd_lowrank", A) if M is None else _matrix("svd_lowrank", A) - M
+    wanted = 6 if q is None else q
+    if not 0 < wanted <= min(a.shape[-2:]):
+        raise ArgumentError(f"[svd_lowrank] expected a q between 1 and {min(a.shape[-2:])} but got {q}")
+    # a basis of what a maps most of a random space to (Halko, Martinsson and Tropp, algorithm 4.4)
+    basis = factorizations.qr(a @ random.randn(*a.shape[:-2], a.shape[-1], wanted, dtype=a.dtype)).Q
+    for _ in range(2 if niter is None else niter):
+        basis = factorizations.qr(a @ factorizations.qr(a.mT @ basis).Q).Q
+    u, s, vh = factorizations.svd(basis.mT @ a, False)
+    return OldSVD(basis @ u, s, vh.mT)
+
+
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> OldSVD:
+    """The q main components of rows, about: the singular values of A without the mean of its rows.
+
+    >>> pf.pca_lowrank(pf.randn(8, 6), q=2).V.shape
+    (6, 2)
+    """
+    a = _matrix("pca_lowrank", A)
+    wanted = min(6, *a.shape[-2:]) if q is None else q
+    return svd_lowrank(a - a.mean(-2, True) if center else a, wanted, niter)
