@@ -69,7 +69,6 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`ctc_loss`'s gradient is for normalised probabilities", "it is that of the loss; behind `log_softmax` equal"),
     ("`cholesky_solve`'s gradient fills both triangles", "only the triangle that is read has one"),
     ("`as_strided_scatter`'s gradient for its input is that of `src`", "it is 0 where `src` is written, else 1"),
-    ("`igamma`, `igammac` and `zeta` refuse a gradient for their first argument", "it is NaN"),
     ("average pooling of integers rounds down", "raises: cast first"),
 )  # fmt: skip
 

@@ -2225,14 +2225,14 @@ def i1e(x: TensorLike) -> Tensor:
     """i1(x), times e^-|x|."""
 
 def igamma(a: TensorLike, x: TensorLike) -> Tensor:
-    """The lower incomplete gamma function of x, divided by gamma(a). Its derivative by a is not known here: NaN.
+    """The lower incomplete gamma function of x, divided by gamma(a). It has no gradient for a.
 
     >>> pf.igamma(pf.tensor([1.0]), pf.tensor([1.0]))
     tensor([0.6321])
     """
 
 def igammac(a: TensorLike, x: TensorLike) -> Tensor:
-    """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. Its derivative by a is NaN here.
+    """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. It has no gradient for a.
 
     >>> pf.igammac(pf.tensor([1.0]), pf.tensor([1.0]))
     tensor([0.3679])
@@ -3623,7 +3623,7 @@ def xlogy(x: TensorLike, y: TensorLike) -> Tensor:
     """
 
 def zeta(s: TensorLike, q: TensorLike) -> Tensor:
-    """Hurwitz's zeta: the sum of (q + k)^-s over all k from 0 on. Its derivative by s is not known here: NaN.
+    """Hurwitz's zeta: the sum of (q + k)^-s over all k from 0 on. It has no gradient for s.
 
     >>> pf.special.zeta(pf.tensor([2.0]), pf.tensor([1.0]))
     tensor([1.6449])

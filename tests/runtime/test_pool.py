@@ -255,6 +255,16 @@ def test_an_exact_pool_gives_each_block_its_own_allocation(driver: FakeDriver, t
     assert driver.held[0] == pool.stats.reserved == pool.stats.allocated == 0
 
 
+def test_an_exact_pool_waits_for_work_before_it_frees(driver: FakeDriver, two: tuple[int, int]) -> None:
+    """A driver need not: streams that wait for no other do not wait for its frees either."""
+    pool = DevicePool(driver, exact=True)
+    block = pool.allocate(64, two[0])
+    waited = driver.calls["synchronize"]
+    del block
+    pool.allocate(64, two[0])
+    assert driver.calls["free"] == 1 and driver.calls["synchronize"] == waited + 1
+
+
 def test_an_exact_pool_runs_out_as_any_other() -> None:
     pool = DevicePool(FakeDriver(total=1000), error=ROCmMemoryError, exact=True)
     first = pool.allocate(600)

@@ -142,7 +142,7 @@ def test_arguments_elsewhere_at_each_call_are_copied(given: Counter[str]) -> Non
 
 
 def test_large_results_are_copied_out(given: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture, "MAX_COPIED", 8)
+    monkeypatch.setattr(capture, "MAX_KEPT", 8)
     step, _ = stepped()
     x = array(1.0)
     for _ in range(6):
@@ -353,7 +353,7 @@ def test_a_number_under_a_shape_is_written_out(given: Counter[str]) -> None:
 
 def test_what_is_dear_to_copy_is_launched(given: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "COPIED_PER_SECOND", 63 / capture.LAUNCH_SECONDS)  # argument and result have 64
-    monkeypatch.setattr(capture, "MAX_COPIED", 8)
+    monkeypatch.setattr(capture, "MAX_KEPT", 8)
     doubled, x = pf.jit(lambda x: x * 2.0), array(1.0)
     given.clear()
     for _ in range(4):

@@ -20,7 +20,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     for where, members in (
         ("pf", {n: getattr(pf, n) for n in pf.__all__}),
         ("nn.functional", {n: getattr(nn.functional, n) for n in nn.functional.__all__}),
-        ("Tensor", {n: getattr(X, n) for n in dir(X) if not n.startswith("_") and n not in ("mT", "imag")}),
+        ("Tensor", {n: getattr(X, n) for n in dir(X) if not n.startswith("_") and n not in ("H", "mH", "mT", "imag")}),
     )
     for name, fn in members.items()
     if isinstance(fn, (types.FunctionType, types.MethodType))

@@ -37,7 +37,7 @@ from pyflame.runtime.gpu.driver import KernelArguments
 MAX_GRAPHS = 4  # of one trace: each holds an arena
 MAX_PLACES = 4  # of arguments that are read where they lie
 MAX_TURNS = 2  # graphs for the same places: a loop holds its last result while it computes the next one
-MAX_COPIED = 1 << 20  # bytes of results that graphs keep to give away
+MAX_KEPT = 64 << 20  # bytes of results that graphs keep to give away
 COPIED_PER_SECOND = 2e12  # bytes inside of a large GPU, each read and written
 LAUNCH_SECONDS = 4e-6  # that a launch takes the host
 REPLAYED = "replayed as a graph"
@@ -135,7 +135,7 @@ class CapturedRunner:
             return "an argument is a view that is not dense"
         if len(donated) < len(self.executable.binding.updated):
             return "state is held by somebody else and cannot be updated where it lies"
-        return self._costly if self._result_bytes > MAX_COPIED else ""
+        return self._costly if self._result_bytes > MAX_KEPT else ""
 
 
 def _costly(plan: Plan, nbytes: int) -> str:
@@ -198,6 +198,7 @@ class _Captured:
         self.sizes = {
             at: binding.output_sizes[at - len(binding.positions)] for source, at, *_ in self.views if source is None
         }
+        self.result_bytes, self.kept_bytes = sum(self.sizes.values()), 0  # of one graph; of those in `direct`
         branched = steps(plan) if knobs.GRAPH_BRANCHES.integer() > 1 else []
         self.order: list[Step] = branched if any(step.side for step in branched) else []
         self.side = device.allocate(executable.scratch_bytes) if self.order else None
@@ -244,7 +245,7 @@ class _Captured:
 
     def _suited(self, inputs: Sequence[Value]) -> _Ready | None:
         """The graph for these arguments: one that reads them where they lie, if they were there before."""
-        if self.device.forked or sum(self.sizes.values()) > MAX_COPIED:  # another stream may still read what looks free
+        if self.device.forked:  # another stream may still read what looks free
             return self.copying
         where = tuple([inputs[p].address for p in self.arguments])
         turns = self.direct.get(where)
@@ -256,8 +257,9 @@ class _Captured:
         for ready in turns:
             if ready is None or ready.free:
                 return ready
-        if len(turns) == MAX_TURNS:
+        if len(turns) == MAX_TURNS or self.kept_bytes + self.result_bytes > MAX_KEPT:
             return self.copying
+        self.kept_bytes += self.result_bytes
         held = self.executable.binding.hold(inputs, self.donated)
         with _refusals():
             turns.append(self._capture(held) if self.executable.suited(held) is self.executable else self.copying)

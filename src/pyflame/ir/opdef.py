@@ -116,7 +116,8 @@ class Rule:
             kept = self.kept[len(srcs)] = flags[0] if len(set(flags)) == 1 else flags
         if type(kept) is tuple:
             return tuple([s if k else None for s, k in zip(srcs, kept, strict=True)])
-        return srcs if kept else (None,) * len(srcs)
+        # a tuple of its own: references to nodes are counted to see who holds them, and a shared one would hide one
+        return (*srcs,) if kept else (None,) * len(srcs)
 
     def __call__(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import float32
-from pyflame.core.errors import ArgumentError
+from pyflame.core.errors import ArgumentError, GradientError
 from pyflame.ir import F, Node, Sample, as_node, cast, common_dtype, composite, elementwise, primitive
 from pyflame.ir.declare import broadcast_infer
 from pyflame.ir.opdef import COMPOSITE
@@ -72,13 +72,27 @@ def _numpy_digamma(x: float) -> float:
     return below + math.log(x) - 0.5 / x - (1 / 12 - (1 / 120 - 1 / (252 * x * x)) / (x * x)) / (x * x)
 
 
+def _of_second(name: str, slope: Callable[[Node, Node, Node], Node]) -> Callable[..., tuple[None, Node]]:
+    """The gradient of a function whose derivative by its first argument is not known, as PyTorch does not know it."""
+
+    def rule(g: Node, srcs: tuple[Node, Node], parents: tuple[object, object]) -> tuple[None, Node]:
+        if parents[0] is not None:
+            raise GradientError(
+                f"[{name}] expected a gradient to be wanted for its second argument only but the first one wants one; "
+                "use .detach() on that"
+            )
+        return None, slope(g, *srcs)
+
+    return rule
+
+
 def _numpy_zeta(s: float, q: float) -> float:
     if q <= 0 and q == math.floor(q):
         return math.inf
     total = 0.0
     while q < 40:
         total, q = total + math.pow(q, -s), q + 1
-    if math.isinf(q):
+    if math.isinf(q) or math.isinf(s):
         return total
     return total + math.pow(q, -s) * (q / (s - 1) + 0.5 + s / (12 * q) - s * (s + 1) * (s + 2) / (720 * q**3))
 
@@ -87,15 +101,18 @@ def _numpy_zeta(s: float, q: float) -> float:
     "pf_zeta({s}, {q})",
     reference=np.vectorize(_numpy_zeta, otypes=[np.float64]),
     # a term (q + k)^-s has the slope -s (q + k)^-(s+1)
-    grad=lambda g, s, q: (g * math.nan, -(g * s * F.zeta(s + 1.0, q))),
+    grad=_of_second("zeta", lambda g, s, q: -(g * s * F.zeta(s + 1.0, q))),
     dtype="float",
     cost=200,
     torch=lambda torch, s, q: torch.special.zeta(s.detach(), q),
-    samples=lambda: [Sample((np.array([2.0, 3.0, 4.5]), np.array([0.3, 1.5, 9.0])), grad=False)],
+    samples=lambda: [
+        Sample((np.array([2.0, 3.0, 4.5]), np.array([0.3, 1.5, 9.0])), grad=False),
+        Sample((np.array([math.inf, 2.0]), np.array([1.0, math.nan])), grad=False),
+    ],
     method=False,
 )
 def zeta(s: Node, q: Node) -> Node:
-    """Hurwitz's zeta: the sum of (q + k)^-s over all k from 0 on. Its derivative by s is not known here: NaN.
+    """Hurwitz's zeta: the sum of (q + k)^-s over all k from 0 on. It has no gradient for s.
 
     >>> pf.special.zeta(pf.tensor([2.0]), pf.tensor([1.0]))
     tensor([1.6449])
@@ -149,14 +166,14 @@ def _igamma_slope(g: Node, a: Node, x: Node) -> Node:
 @elementwise(
     "pf_igamma({a}, {x})",
     reference=np.vectorize(lambda a, x: 1.0 - _numpy_igammac(a, x), otypes=[np.float64]),
-    grad=lambda g, a, x: (g * math.nan, _igamma_slope(g, a, x)),
+    grad=_of_second("igamma", _igamma_slope),
     dtype="float",
     cost=300,
     torch=lambda torch, a, x: torch.igamma(a.detach(), x),
     samples=lambda: [Sample(_IGAMMA, grad=False), Sample(_IGAMMA_ENDS, grad=False)],
 )
 def igamma(a: Node, x: Node) -> Node:
-    """The lower incomplete gamma function of x, divided by gamma(a). Its derivative by a is not known here: NaN.
+    """The lower incomplete gamma function of x, divided by gamma(a). It has no gradient for a.
 
     >>> pf.igamma(pf.tensor([1.0]), pf.tensor([1.0]))
     tensor([0.6321])
@@ -166,14 +183,14 @@ def igamma(a: Node, x: Node) -> Node:
 @elementwise(
     "pf_igammac({a}, {x})",
     reference=np.vectorize(_numpy_igammac, otypes=[np.float64]),
-    grad=lambda g, a, x: (g * math.nan, -_igamma_slope(g, a, x)),
+    grad=_of_second("igammac", lambda g, a, x: -_igamma_slope(g, a, x)),
     dtype="float",
     cost=300,
     torch=lambda torch, a, x: torch.igammac(a.detach(), x),
     samples=lambda: [Sample(_IGAMMA, grad=False), Sample(_IGAMMA_ENDS, grad=False)],
 )
 def igammac(a: Node, x: Node) -> Node:
-    """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. Its derivative by a is NaN here.
+    """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. It has no gradient for a.
 
     >>> pf.igammac(pf.tensor([1.0]), pf.tensor([1.0]))
     tensor([0.3679])

@@ -854,16 +854,16 @@ class Catalogue:
         """The modified Bessel function of the first kind, order 0."""
 
     def igamma(self, x: TensorLike) -> Tensor:
-        """The lower incomplete gamma function of x, divided by gamma(a). Its derivative by a is not known here: NaN."""
+        """The lower incomplete gamma function of x, divided by gamma(a). It has no gradient for a."""
 
     def igamma_(self, x: TensorLike) -> Tensor:
-        """The lower incomplete gamma function of x, divided by gamma(a). Its derivative by a is not known here: NaN."""
+        """The lower incomplete gamma function of x, divided by gamma(a). It has no gradient for a."""
 
     def igammac(self, x: TensorLike) -> Tensor:
-        """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. Its derivative by a is NaN here."""
+        """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. It has no gradient for a."""
 
     def igammac_(self, x: TensorLike) -> Tensor:
-        """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. Its derivative by a is NaN here."""
+        """The upper incomplete gamma function of x, divided by gamma(a): 1 - igamma. It has no gradient for a."""
 
     @property
     def imag(self) -> Tensor: ...

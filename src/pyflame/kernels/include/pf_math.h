@@ -107,7 +107,7 @@ PF_FN float pf_digamma_f32(float x) { return (float)pf_digamma_f64((double)x); }
 PF_FN double pf_zeta_above_f64(double s, double q) {
   double y = 0.0, end = s < 60.0 ? s + 10.0 : 70.0;
   for (; q < end; q += 1.0) y += pow(q, -s);
-  if (q == INFINITY) return y;
+  if (q == INFINITY || s == INFINITY) return y;
   double r = 1.0 / (q * q), p = 691.0 / 1307674368000 - r * (s + 11.0) * (s + 12.0) / 74724249600;
   p = 1.0 / 47900160 - r * (s + 9.0) * (s + 10.0) * p;
   p = 1.0 / 1209600 - r * (s + 7.0) * (s + 8.0) * p;
