@@ -44,6 +44,7 @@ def run() -> list[Result]:
 def replays() -> list[Result]:
     """Calls of jitted functions whose graphs cost the GPU no time. They are captured for real, on the emulated GPU."""
     from tests.emulated import EmulatedDriver, emulated_device
+    from tests.training import usual_step
 
     name = DeviceId("rocm", 46)
     devices._open[name] = emulated_device(name.index)
@@ -54,15 +55,7 @@ def replays() -> list[Result]:
         product = pf.jit(lambda x, y: x @ y)
         model = pf.nn.Linear(64, 64)
         optimizer = pf.optim.AdamW(model.parameters(), lr=1e-3)
-
-        @pf.jit
-        def step(x: pf.Tensor) -> pf.Tensor:
-            optimizer.zero_grad()
-            loss = (model(x) ** 2).mean()
-            loss.backward()
-            optimizer.step()
-            return loss
-
+        step = usual_step(model, optimizer, lambda y: (y**2).mean())
         work = {"a product": lambda: product(a, b), "a training step of one layer": lambda: step(a)}
         for call in work.values():
             for _ in range(8):

@@ -20,7 +20,7 @@ from tests.programs.script import script
 from tests.programs.shrink import shrink
 from tests.programs.worker import judge
 
-FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
+FOUND = Path(__file__).parent / "found"  # by the CPU, and in folders by the simulated GPUs they are named after
 LONGER = 2 if os.environ.get("CI") else 1
 SECONDS = {"cpu": 120, "emulated": 30, "sim:gfx942": 30, "sim:gfx1100": 30}
 
@@ -36,10 +36,11 @@ def test_new_programs(device: str) -> None:
     assert not repeat, "\n".join([*repeat, session.summary()])
 
 
-@pytest.mark.parametrize("file", FOUND, ids=lambda f: f.stem)
+@pytest.mark.parametrize("file", sorted(FOUND.rglob("*.json")), ids=lambda f: f.stem)
 def test_found(file: Path) -> None:
     program = from_json(file.read_text())
-    assert judge(program, compare.expected(program), "cpu") == ("ok", "")
+    device = "cpu" if file.parent == FOUND else f"sim:{file.parent.name}"
+    assert judge(program, compare.expected(program), device) == ("ok", "")
 
 
 def one_step(text: str, shape: tuple[int, ...] = (3, 4), **how: object) -> Program:

@@ -15,6 +15,7 @@ from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError
 from pyflame.engine import capture, devices
 from tests.emulated import EmulatedDriver, emulated_device
+from tests.training import usual_step
 
 NAME = DeviceId("rocm", 47)
 WATCHED = ("copy_d2d", "copy_h2d", "memset", "launch", "graph_launch", "graph_instantiate")
@@ -77,16 +78,7 @@ def test_a_loop_over_the_same_argument_gives_one_graph_and_nothing_else(given: C
 
 def test_a_training_step_that_leaves_gradients_gives_one_graph_and_nothing_else(given: Counter[str]) -> None:
     model = pf.nn.Linear(8, 3)
-    optimizer = pf.optim.SGD(model.parameters(), lr=0.5)
-
-    @pf.jit
-    def step(x: pf.Tensor) -> pf.Tensor:
-        optimizer.zero_grad()
-        loss = model(x).sum()
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = usual_step(model, pf.optim.SGD(model.parameters(), lr=0.5))
     x = array(1.0, 8)
     for _ in range(6):
         step(x)

@@ -10,6 +10,7 @@ import pytest
 import pyflame as pf
 from pyflame.core.errors import TraceError
 from pyflame.core.state import state
+from tests.training import usual_step
 
 
 def address(tensor: pf.Tensor) -> int:
@@ -141,18 +142,9 @@ def test_gradients_may_be_cleared_first_or_last(first: bool) -> None:
 
 
 def trained(size: int = 300) -> tuple[pf.nn.Linear, object]:
-    """A layer and a step in PyTorch's usual order, which leaves gradients behind."""
+    """A layer and a step that leaves gradients behind."""
     model = pf.nn.Linear(size, 7)
-    optimizer = pf.optim.SGD(model.parameters(), lr=0.0)
-
-    @pf.jit
-    def step(x: pf.Tensor) -> pf.Tensor:
-        optimizer.zero_grad()
-        loss = model(x).sum()
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = usual_step(model, pf.optim.SGD(model.parameters(), lr=0.0))
     step(pf.ones(2, size))
     return model, step
 

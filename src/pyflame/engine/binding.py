@@ -53,7 +53,7 @@ class Slots:
         self.output_sizes = [size_of(b.nbytes) for _, b in outputs]
         takes_over = {buffer: position for position, buffer in plan.donations.items()}
         self.takers = [takes_over.get(n) for n, _ in outputs]  # inputs that outputs may take over
-        self.updated = frozenset([*plan.donations, *plan.overwritten_inputs])
+        self.updated = plan.updated
         self.views = self._views({self.slot_of[n] for n, _ in outputs})
         kinds = "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms)
         self._pack = struct.Struct("=" + kinds).pack

@@ -74,9 +74,8 @@ class CapturedRunner:
         self._state = sorted({*binding.positions, *plan.donations}.difference(self.arguments))
         self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
         self._refused = ""
-        received, first = {binding.slot_of[b] for b in plan.donations.values()}, len(binding.positions)
-        sizes = [size for slot, size in enumerate(binding.output_sizes, first) if slot not in received]
-        self._result_bytes = sum(sizes)
+        sizes = zip(binding.output_sizes, binding.takers, strict=True)
+        self._result_bytes = sum(size for size, taken in sizes if taken is None)
         self._costly = _costly(plan, self._result_bytes + sum(binding.input_bytes[p] for p in self.arguments))
 
     def run(
@@ -175,7 +174,7 @@ class _Captured:
         device = self.device = executable.device
         plan, binding = executable.plan, executable.binding
         self.arguments = arguments
-        self.donated = [*plan.donations, *plan.overwritten_inputs]
+        self.donated = sorted(plan.updated)
         self.places = {p: device.allocate(binding.input_bytes[p]) for p in arguments if copies}
         held = binding.hold(
             [Value(self.places[p]) if p in self.places else v for p, v in enumerate(inputs)], self.donated
@@ -188,17 +187,15 @@ class _Captured:
         self.varies = executable.varies
         if plan.uniforms and not self.varies:
             executable.upload(self.at[2], ())
-        donations = {binding.slot_of[plan.donations[p]]: p for p in plan.donations}
-        inputs_at = dict(enumerate(binding.positions))
+        sources = [*binding.positions, *binding.takers]  # by slot
         # for each output: the input that it lies in, or None where the graph has a place of its own for it; its slot;
         # whether it is the first that begins there; offset and strides
         self.views: list[tuple[int | None, int, bool, int, tuple[int, ...] | None]] = []
         for at, offset, strides, first in binding.views:
-            self.views.append((donations.get(at, inputs_at.get(at)), at, first, offset, strides))
+            self.views.append((sources[at], at, first, offset, strides))
         self.sizes = {
             at: binding.output_sizes[at - len(binding.positions)] for source, at, *_ in self.views if source is None
         }
-        self.result_bytes, self.kept_bytes = sum(self.sizes.values()), 0  # of one graph; of those in `direct`
         branched = steps(plan) if knobs.GRAPH_BRANCHES.integer() > 1 else []
         self.order: list[Step] = branched if any(step.side for step in branched) else []
         self.side = device.allocate(executable.scratch_bytes) if self.order else None
@@ -257,9 +254,9 @@ class _Captured:
         for ready in turns:
             if ready is None or ready.free:
                 return ready
-        if len(turns) == MAX_TURNS or self.kept_bytes + self.result_bytes > MAX_KEPT:
+        graphs = 1 + sum(ready is not self.copying for kept in self.direct.values() for ready in kept)
+        if len(turns) == MAX_TURNS or graphs * sum(self.sizes.values()) > MAX_KEPT:
             return self.copying
-        self.kept_bytes += self.result_bytes
         held = self.executable.binding.hold(inputs, self.donated)
         with _refusals():
             turns.append(self._capture(held) if self.executable.suited(held) is self.executable else self.copying)

@@ -265,6 +265,11 @@ class Plan:
     overwritten_inputs: tuple[int, ...] = ()
     starts: int = 0  # how many starts of buffers the caller brings, behind the graph's constants
 
+    @property
+    def updated(self) -> frozenset[int]:
+        """Positions of inputs whose memory it may write to, if the caller lets it."""
+        return frozenset([*self.donations, *self.overwritten_inputs])
+
 
 @dataclass(eq=False)
 class Draft:

@@ -18,6 +18,7 @@ from pyflame.tensor.dispatch import FUNCTIONS, call
 from pyflame.tensor.linalg import lu_solve as _lu_solve
 from pyflame.tensor.linalg import matrix_norm, multi_dot, norm, solve_triangular
 from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.views import links_above
 
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS
 
@@ -217,13 +218,11 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 
 def _check_whole(input: Tensor) -> None:
     """Raise for a view of a part of another tensor: positions in its memory are not those in the tensor."""
-    while (link := input._link) is not None and link.parent is not None:
-        if link.path:
-            raise NotSupportedError(
-                "[as_strided] expected a tensor that has its memory to itself but got a view of a part of another; "
-                "start from that, or use .clone() first"
-            )
-        input = link.parent
+    if any(link.path for link in links_above(input)):
+        raise NotSupportedError(
+            "[as_strided] expected a tensor that has its memory to itself but got a view of a part of another; "
+            "start from that, or use .clone() first"
+        )
 
 
 def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:

@@ -136,6 +136,13 @@ def root_of(cell: Tensor) -> Tensor:
     return cell
 
 
+def links_above(cell: Tensor) -> Iterator[Link]:
+    """Those that tie a view to the tensor that holds its memory, from the view upwards."""
+    while (above := cell._link) is not None and above.parent is not None:
+        yield above
+        cell = above.parent
+
+
 def same_memory(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are the same part of the same memory."""
     found = []
@@ -213,14 +220,11 @@ def changes(cell: Tensor, node: Node, entry: Tape) -> list[Change]:
 
 def _check_places(cell: Tensor) -> None:
     """Raise where a write goes through a view whose elements share places in memory."""
-    base = cell
-    while (above := base._link) is not None and above.parent is not None:
-        if above.overlaps:
-            raise ArgumentError(
-                "[in-place] expected a view whose elements lie at different places in memory but got one made by "
-                "as_strided, whose elements overlap; use .clone() first, or write to the tensor it was made of"
-            )
-        base = above.parent
+    if any(link.overlaps for link in links_above(cell)):
+        raise ArgumentError(
+            "[in-place] expected a view whose elements lie at different places in memory but got one made by "
+            "as_strided, whose elements overlap; use .clone() first, or write to the tensor it was made of"
+        )
 
 
 def _part_written(cell: Tensor, node: Node, entry: Tape) -> tuple[Node, Region | None, Tape]:

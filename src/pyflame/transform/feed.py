@@ -41,7 +41,7 @@ class Feed:
         self._args = [at for _, at in self.arguments]
         self._cells = [trace.cells[at] for source, at in inputs if source == "cell"]
         self._grads = [owners[at] for source, at in inputs if source == "grad"]
-        written = sorted({*plan.donations, *plan.overwritten_inputs}, key=lambda i: inputs[i][0] == "grad")
+        written = sorted(plan.updated, key=lambda i: inputs[i][0] == "grad")
         self._updated = [i for i in written if inputs[i][0] != "memory"]  # cells before gradients
         self._updated_at = [fed_at[i] for i in self._updated]
         sources = [inputs[i] for i in self._updated]
@@ -50,7 +50,7 @@ class Feed:
         self._memory = [i for i in written if inputs[i][0] == "memory"]
         self._memory_owners = [trace.new_grads[inputs[i][1]] for i in self._memory]
         self._memory_sigs = [grad_sigs[inputs[i][1]] for i in self._memory]
-        self.writes = self._written = self._updated + self._memory
+        self.written = self._updated + self._memory
         some, others = len(self._updated), len(self._memory)
         self._ones = [1] * others
         # who has the nodes: cells and two lists, the old gradients and one list; who has the values: `values` of cells'
@@ -85,11 +85,11 @@ class Feed:
         Where all is as usual that is all of them, and `values` get the memory of gradients which the plan replaces.
         `aside` gets the views that were taken off such memory.
         """
-        if not self._written:
+        if not self.written:
             return []
         updated = [nodes[k] for k in self._updated_at]
         if self._as_usual(updated, values) or (ask_back(updated) and self._as_usual(updated, values)):
-            return self._written
+            return self.written
         return self._owned(updated, aside) if updated else []
 
     def _as_usual(self, updated: list[Node], values: list[Value]) -> bool:

@@ -35,7 +35,7 @@ def nested(leaves: Sequence[Any]) -> bool:
     return _depth.value > 0 or any(isinstance(v, Tensor) and v.requires_grad for v in leaves)
 
 
-def differentiable(value: Any) -> Tensor:
+def _differentiable(value: Any) -> Tensor:
     """An argument as a tensor of its own: part of the outer tape where there is one, else a leaf."""
     tensor = as_tensor(float(value) if isinstance(value, int) else value)
     if not tensor.dtype.has_gradient:
@@ -65,18 +65,10 @@ def value_and_grad(
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for n in [n for n in wanted if not -len(args) <= n < len(args)]:
-            raise ArgumentError(f"[grad] expected argnums among the {len(args)} arguments that {name} got but got {n}")
-        leaves: list[Any] = []
-        chosen = [args[n] for n in wanted]
-        flatten(chosen, leaves, is_leaf)
+        chosen, leaves = chosen_leaves("grad", name, args, wanted)
         outer = nested(leaves)
         with mode(grad_enabled=True):
-            tensors = [differentiable(v) for v in leaves]
-            given = list(args)
-            for n, value in zip(wanted, rebuild(chosen, is_leaf, iter(tensors)), strict=True):
-                given[n] = value
-            result = called_inside(fn, given, kwargs)
+            tensors, result = called_on(leaves, fn, args, kwargs, wanted)
             value = result[0] if has_aux else result
             found = _gradients(name, value, tensors, outer)
         gradients = rebuild(chosen, is_leaf, iter(found))
@@ -87,7 +79,28 @@ def value_and_grad(
     return call
 
 
-def called_inside(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def chosen_leaves(op: str, name: str, args: Sequence[Any], wanted: Sequence[int]) -> tuple[list[Any], list[Any]]:
+    """The arguments that a function is differentiated by, in their structure, and the leaves of that."""
+    for n in [n for n in wanted if not -len(args) <= n < len(args)]:
+        raise ArgumentError(f"[{op}] expected argnums among the {len(args)} arguments that {name} got but got {n}")
+    leaves: list[Any] = []
+    chosen = [args[n] for n in wanted]
+    flatten(chosen, leaves, is_leaf)
+    return chosen, leaves
+
+
+def called_on(
+    leaves: Sequence[Any], fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wanted: Sequence[int]
+) -> tuple[list[Tensor], Any]:
+    """Tensors of their own for the leaves of the wanted arguments, and what fn gives for these."""
+    tensors = [_differentiable(v) for v in leaves]
+    given, it = list(args), iter(tensors)
+    for n in wanted:
+        given[n] = rebuild(args[n], is_leaf, it)
+    return tensors, _called_inside(fn, given, kwargs)
+
+
+def _called_inside(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What fn gives, with gradients inside of it kept on the tape."""
     _depth.value += 1
     try:

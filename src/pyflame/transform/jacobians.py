@@ -18,7 +18,7 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.creation import eye, zeros_like
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.gradients import grad_of
-from pyflame.transform.grad import called_inside, described, differentiable, is_leaf, nested
+from pyflame.transform.grad import called_on, chosen_leaves, described, is_leaf, nested
 from pyflame.transform.tree import flatten, is_tensor, rebuild
 
 _Tensors = Sequence[Tensor]
@@ -70,21 +70,12 @@ def _run(
 ) -> _Run:
     if not callable(fn):
         raise ArgumentError(f"[{op}] expected a function but got {type(fn).__name__}")
-    for n in wanted:
-        if not -len(args) <= n < len(args):
-            raise ArgumentError(f"[{op}] expected argnums among the {len(args)} arguments but got {n}")
-    chosen = [args[n] for n in wanted]
-    leaves: list[Any] = []
-    flatten(chosen, leaves, is_leaf)
+    chosen, leaves = chosen_leaves(op, getattr(fn, "__name__", "the function"), args, wanted)
     if not leaves:
         raise ArgumentError(f"[{op}] expected tensors to differentiate by but got none")
     outer = nested(leaves)
     with mode(grad_enabled=True):
-        inputs = [differentiable(v) for v in leaves]
-        given = list(args)
-        for n, value in zip(wanted, rebuild(chosen, is_leaf, iter(inputs)), strict=True):
-            given[n] = value
-        value = called_inside(fn, given, kwargs)
+        inputs, value = called_on(leaves, fn, args, kwargs, wanted)
     aux = None
     if has_aux:
         if not isinstance(value, tuple) or len(value) != 2:

@@ -63,15 +63,15 @@ class Replay:
         self.cell_sigs = [made.sig for made in trace.made]
         self.key, self.lines = graph.key, graph.lines
         self.plan, self.device, self.locks = planned.plan, planned.devices[0], planned.locks
-        self.inputs = inputs_of(trace, graph)
-        self.runner = planned.runner([i for i, (source, _) in enumerate(self.inputs) if source == "arg"])
+        inputs = inputs_of(trace, graph)
+        self.runner = planned.runner([i for i, (source, _) in enumerate(inputs) if source == "arg"])
         self.generators = [generator for generator, _, _ in trace.draws]
         self.constants = constants_of(trace, graph)
         # The same tuple at each call, if they are the same: a runner may know it again.
         same = all(source == "value" for source, _ in self.constants)
         self._same_constants = tuple([value for _, value in self.constants]) if same else None
         self._split_outputs(outputs_of(trace, planned))
-        self.feed = Feed(trace, planned.plan, self.inputs, [sig for _, _, _, sig in self._new_gradients])
+        self.feed = Feed(trace, planned.plan, inputs, [sig for _, _, _, sig in self._new_gradients])
         self.debug = knobs.DEBUG.text() != "0"
         with_grad = [*[t for t, _ in self.had_grad], *[t for t, _ in self.grad_cells], *self.new_grads, *self.cleared]
         self._owners = list({id(t): t for t in with_grad}.values())
@@ -197,7 +197,7 @@ class Replay:
         finally:
             for views in aside:
                 views.leaf.data = views.cell._node.data
-        if len(mine) == len(self.feed.writes) and not (self.views or self.written):
+        if len(mine) == len(self.feed.written) and not (self.views or self.written):
             del fed
             self._remember(values)
         return True
@@ -215,7 +215,7 @@ class Replay:
             returned.extend(self._returned(out))
             return (), (), ()
 
-        run_and_commit(self.runner, values, self.numbers(leaves), commit, self.debug, self.lines, self.feed.writes)
+        run_and_commit(self.runner, values, self.numbers(leaves), commit, self.debug, self.lines, self.feed.written)
         return True
 
     def _remember(self, values: list[Value]) -> None:

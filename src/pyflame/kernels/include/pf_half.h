@@ -92,9 +92,12 @@ PF_FN uint16_t pf_f32_to_bf16(float f) {
   return h;
 }
 #elif defined(__AMDGCN__)
-PF_FN uint16_t pf_f32_to_bf16(float f) { /* a choice between words: of halves clang makes a branch on gfx11 */
-  uint32_t u = pf_bits_f32(f), code = u + 0x7fffu + (u >> 16 & 1u);
-  return (uint16_t)((f != f ? (u & 0x80000000u) | 0x7fc00000u : code) >> 16);
+/* No choice between words: clang 22 loses the sign of -x where x is one (pairs on gfx90a, gfx942, gfx950). A quiet NaN
+ * is at least 0x7fc00000, and every result of arithmetic is quiet. */
+PF_FN uint16_t pf_f32_to_bf16(float f) {
+  uint32_t u = pf_bits_f32(__builtin_canonicalizef(f)), a = u & 0x7fffffffu;
+  a = a < 0x7fc00000u ? a : 0x7fc00000u;
+  return (uint16_t)((a + 0x7fffu + (a >> 16 & 1u) | (u & 0x80000000u)) >> 16);
 }
 #else
 PF_FN uint16_t pf_f32_to_bf16(float f) {
@@ -119,7 +122,7 @@ PF_FN uint8_t pf_f64_to_f8e4m3fn(double x) { return pf_f32_to_f8e4m3fn(pf_f64_to
 
 PF_FN float pf_f8e4m3fnuz_to_f32(uint8_t h) {
   uint32_t u = pf_narrow_decode(h & 0x7fu, 3, 8) | (uint32_t)(h & 0x80u) << 24;
-  return pf_from_bits_f32(h == 0x80u ? 0xffc00000u : u);
+  return pf_from_bits_f32(u | (h == 0x80u ? 0x7fc00000u : 0u));
 }
 PF_FN uint8_t pf_f32_to_f8e4m3fnuz(float f) {
   uint32_t u = pf_bits_f32(f);

@@ -77,20 +77,25 @@ def read_listing(listing: str) -> tuple[list[list[Line]], dict[str, int]]:
     """The instructions of a listing, each as its one or two halves; and name -> address of its labels."""
     instructions: list[list[Line]] = []
     labels: dict[str, int] = {}
-    padding = False
+    padding: list[str] | None = None  # rows behind an s_endpgm that may fill the room between kernels
     for row in listing.splitlines():
         if row.startswith("\t"):
-            text, _, where = row[1:].partition("//")
-            text = text.rstrip()
-            # What fills the room between kernels is never run, and often more than the kernels.
-            padding = text == "s_endpgm" or (padding and text in ("s_nop 0", "s_code_end"))
-            if padding and text != "s_endpgm":
+            text = row[1:].partition("//")[0].rstrip()
+            if padding is not None and text in ("s_nop 0", "s_code_end"):
+                padding.append(row)
                 continue
-            address, _, words = where.partition(":")
-            nbytes = 4 * len(words.partition("<")[0].split())
-            instructions.append([parse(half, int(address, 16), nbytes) for half in text.split(" :: ")])
+            instructions += map(_instruction, [*(padding or ()), row])  # a block of the same kernel may begin with one
+            padding = [] if text == "s_endpgm" else None
             continue
         label = _LABEL.match(row)
         if label:
             labels[label["name"]] = int(label["address"], 16)
+            padding = None  # it is never run, and often more than the kernels
     return instructions, labels
+
+
+def _instruction(row: str) -> list[Line]:
+    text, _, where = row[1:].partition("//")
+    address, _, words = where.partition(":")
+    nbytes = 4 * len(words.partition("<")[0].split())
+    return [parse(half, int(address, 16), nbytes) for half in text.rstrip().split(" :: ")]
