@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     except pf.PyFlameError as error:
         print(error)
         return 1
-    from benchmarks.gpu import attention, models, ops, products, training
+    from benchmarks.gpu import attention, convolutions, models, ops, products, training
     from benchmarks.gpu.harness import Bench, guarded
 
     for name, text in told.items():
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.jax_gpt, frozenset(options.skip.split(",")),
     )  # fmt: skip
     others = {
-        "matmul": products.matmul, "own": products.own, "conv": products.conv, "attention": attention.attention,
+        "matmul": products.matmul, "own": products.own, "conv": convolutions.conv, "attention": attention.attention,
         "mlp": training.mlp, "gpt": training.gpt,
     }  # fmt: skip
     others |= {name: functools.partial(models.run, section=name) for name in models.MODELS}

@@ -101,7 +101,7 @@ def theirs(bench: Bench, model: Model, compiled: bool) -> Call:
 
 @contextmanager
 def without_libraries(wanted: bool) -> Iterator[None]:
-    """Plan without vendor libraries. Plans from before are forgotten, so that none of them is found again."""
+    """Plan without vendor libraries. Plans are forgotten before and after: they know nothing of that variable."""
     clear_plans()
     before = os.environ.get(knobs.LIBRARIES.name)
     if wanted:
@@ -109,6 +109,7 @@ def without_libraries(wanted: bool) -> Iterator[None]:
     try:
         yield
     finally:
+        clear_plans()
         if wanted and before is None:
             del os.environ[knobs.LIBRARIES.name]
         elif wanted:

@@ -1,4 +1,4 @@
-"""Matrix products and convolutions against torch, and cuBLASLt through our binding where there is one.
+"""Matrix products against torch, and cuBLASLt through our binding where there is one.
 
 A product leaves its result in a tensor that exists before, as torch's caching allocator does in effect. "cuBLASLt best"
 is the fastest of the library's first proposals, "cuBLASLt first" the one that it likes best; the note says what our
@@ -8,20 +8,16 @@ plan has chosen for itself. Small products measure the host as much as the GPU.
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import pyflame as pf
-from benchmarks import conv as cpu_conv
 from benchmarks.gpu.harness import Bench, Call, Group, Line
+from benchmarks.gpu.models import without_libraries
 from benchmarks.gpu.ops import normal
 from benchmarks.peers import torch_tensor
-from pyflame.core import knobs
-from pyflame.engine.evaluate import clear_plans
 from pyflame.libs.cuda.cublaslt import CublasLt
 from pyflame.libs.gemm import GemmSpec
 
@@ -209,73 +205,7 @@ def own(bench: Bench, section: str = "own") -> None:
 
 
 def _alone(case: Case, bench: Bench, operands: Operands, note: list[str]) -> dict[str, Call]:
-    """Our own kernel. Plans are forgotten before and after: they know nothing of that variable."""
-    before = os.environ.get(knobs.LIBRARIES.name)
-    os.environ[knobs.LIBRARIES.name] = "none"
-    clear_plans()
-    try:
+    """Our own kernel."""
+    with without_libraries(True):
         (run,) = _ours(case, bench, operands, note, why=True).values()
-    finally:
-        clear_plans()
-        if before is None:
-            del os.environ[knobs.LIBRARIES.name]
-        else:
-            os.environ[knobs.LIBRARIES.name] = before
     return {"own": run}
-
-
-def conv(bench: Bench, section: str = "conv") -> None:
-    """Convolutions of small CNNs in full float32, alone and with both gradients."""
-    bench.set_precision("highest")
-    for case in cpu_conv.CASES[:1] if bench.small else cpu_conv.CASES:
-        n, c, o, size, k, stride, groups = case
-        x, w = normal(n, c, size, size), normal(o, c // groups, k, k)
-        options = {"stride": stride, "padding": k // 2, "groups": groups}
-        pixels = ((size + 2 * (k // 2) - k) // stride + 1) ** 2
-        flops = 2 * n * o * c // groups * k * k * pixels
-        for gradients in (False, True):
-            made: dict[str, Group] = {"pyflame": functools.partial(_our_conv, bench, x, w, options, gradients)}
-            if bench.takes("torch"):
-                made["torch"] = functools.partial(_torch_conv, bench, x, w, options, gradients)
-            seconds, failed = bench.measure(made, FAR)
-            name = f"conv {n}x{c}x{size}x{size} -> {o}, {k}x{k} stride {stride} groups {groups}"
-            name += ", with gradients" if gradients else " + relu"
-            bench.add(section, Line(name, flops * (3 if gradients else 1), "GFLOP/s", seconds, failed=failed))
-
-
-def _our_conv(bench: Bench, x: Any, w: Any, options: dict[str, int], gradients: bool) -> dict[str, Call]:
-    a, b = (pf.tensor(v, device=bench.device) for v in (x, w))
-
-    def forward(u: Any, v: Any) -> Any:
-        return pf.relu(pf.conv2d(u, v, **options))
-
-    jitted = pf.jit(_both(forward) if gradients else forward)
-
-    def run() -> Any:
-        result = jitted(a, b)
-        pf.eval(result)
-        return result
-
-    return {"pyflame": run}
-
-
-def _torch_conv(bench: Bench, x: Any, w: Any, options: dict[str, int], gradients: bool) -> dict[str, Call]:
-    import torch
-
-    a, b = (torch_tensor(v, bench.torch_device) for v in (x, w))
-
-    def forward(u: Any, v: Any) -> Any:
-        return torch.relu(torch.conv2d(u, v, **options))
-
-    return {"torch": functools.partial(_both(forward) if gradients else forward, a, b)}
-
-
-def _both(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Forward and backward, to the gradients of input and weight; the same words in torch and here."""
-
-    def step(u: Any, v: Any) -> Any:
-        u, v = u.detach().requires_grad_(), v.detach().requires_grad_()
-        forward(u, v).sum().backward()
-        return u.grad, v.grad
-
-    return step

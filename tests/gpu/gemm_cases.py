@@ -54,8 +54,9 @@ def seen(array: Array, view: str) -> tuple[pf.Tensor, Array]:
     if view == "transposed":
         order = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
         return pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(*order), array
-    if view == "last first":  # the second axis fastest in memory
-        order = (0, *range(2, array.ndim), 1)
+    fastest = {"first last": 0, "last first": 1, "third last": 2}.get(view)
+    if fastest is not None:  # this axis fastest in memory
+        order = (*(a for a in range(array.ndim) if a != fastest), fastest)
         back = np.argsort(order).tolist()
         return pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(*back), array
     if view == "spread":  # every second element along the last axis
@@ -127,14 +128,16 @@ def convolution(
     return build
 
 
-def trained(op: Callable[..., pf.Tensor], x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Build:
+def trained(
+    op: Callable[..., pf.Tensor], x: tuple[int, ...], w: tuple[int, ...], dtype: DType = pf.float32, **options: Any
+) -> Build:
     """Both gradients of a convolution; the CPU's kernels say what they should be, and torch what those should be."""
 
     def build() -> Case:
         def gradients() -> list[pf.Tensor]:
-            a, b = (pf.tensor(numbers(s, pf.float32, n)).requires_grad_() for n, s in ((1, x), (2, w)))
+            a, b = (pf.tensor(numbers(s, dtype, n)).requires_grad_() for n, s in ((1, x), (2, w)))
             out = op(a, b, **options)
-            (out * pf.tensor(numbers(out.shape, pf.float32, 3))).sum().backward()
+            (out * pf.tensor(numbers(out.shape, dtype, 3))).sum().backward()
             return [t.grad for t in (a, b) if t.grad is not None]
 
         return Case(gradients(), [g.numpy() for g in gradients()])
@@ -248,15 +251,26 @@ def _convolutions() -> Iterator[tuple[str, Build]]:
     yield "gradients of 3d", trained(pf.conv3d, (1, 2, 5, 6, 4), (3, 2, 3, 2, 2), dilation=2, padding=2)
     yield "gradients of transposed", trained(pf.conv_transpose2d, (2, 3, 5, 6), (3, 4, 3, 3), stride=2, padding=1)
     yield "gradients of 1x1", trained(pf.conv2d, (2, 12, 5, 6), (9, 12, 1, 1), stride=2)
-    yield "conv with bias", lambda: _biased()
+    yield "conv with bias", fused_convolution((2, 3, 8, 9), (12, 3, 3, 3), padding=1)
 
 
-def _biased() -> Case:
-    x, w, b = numbers((2, 3, 8, 9), pf.float32, 1), numbers((12, 3, 3, 3), pf.float32, 2), numbers((12,), pf.float32, 3)
-    reference = OPS["conv2d"].reference
-    assert reference is not None
-    expected = np.maximum(reference(wide(x), wide(w), wide(b), padding=1), 0).astype(np.float32)
-    return Case([pf.relu(pf.conv2d(pf.tensor(x), pf.tensor(w), pf.tensor(b), padding=1))], [expected])
+def fused_convolution(
+    x: tuple[int, ...], w: tuple[int, ...], dtype: DType = pf.float32, rest: str = "", **options: Any
+) -> Build:
+    """Bias and activation behind a convolution, and a residual behind this view."""
+
+    def build() -> Case:
+        a, b, bias = (numbers(s, dtype, n) for n, s in enumerate((x, w, w[:1]), 1))
+        reference = OPS["conv2d"].reference
+        assert reference is not None
+        expected = np.maximum(reference(wide(a), wide(b), wide(bias), **options), 0)
+        out = pf.relu(pf.conv2d(pf.tensor(a), pf.tensor(b), pf.tensor(bias), **options))
+        if rest:
+            residual, shown = seen(numbers(out.shape, dtype, 4), rest)
+            out, expected = out + residual, expected + wide(shown)
+        return Case([out], [expected.astype(dtype.numpy)])
+
+    return build
 
 
 CASES: dict[str, Build] = {**dict(_products()), **dict(_convolutions())}

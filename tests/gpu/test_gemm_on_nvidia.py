@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from tests.gpu.conv_cases import LAST, tiled
 from tests.gpu.gemm_cases import CASES, Array, Build, convolution, numbers, product, trained
 from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent, wrong_of
 from tests.gpu.programs import Program
+from tests.null import test_conv_async as conv_async
 
 pytestmark = pytest.mark.gpu
 if absent():
@@ -21,6 +23,26 @@ if absent():
 
 def test_awkward(gpu: Nvidia) -> None:
     assert wrong_of(gpu, CASES) == {}
+
+
+def test_convolutions_on_matrix_tiles(gpu: Nvidia) -> None:
+    builds = {name: build for d in (pf.bfloat16, pf.float16, pf.float64) for name, build in tiled(d).items()}
+    assert wrong_of(gpu, builds) == {}
+
+
+@pytest.mark.parametrize("number", [n for target, n in conv_async.ALONE if target is conv_async.HOPPER])
+def test_every_async_block_of_convolutions(gpu: Nvidia, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every geometry in every block, and images that give many blocks many steps each."""
+    tiles = conv_async.blocks(gpu.target)
+    if number >= len(tiles) or tiles[number].cluster > 1:
+        pytest.skip("this GPU has fewer blocks")
+    conv_async.only(monkeypatch, number)
+    taps = (1, tiles[number].cols + 8, 64, 1, 3, 3)
+    builds = conv_async.cases(pf.bfloat16) | {
+        "large": convolution((8, 1, 64, 1, 30, 28), taps, pad=(0, 1, 1), dtype=pf.bfloat16, views=LAST),
+        "large gradients": trained(pf.conv2d, (8, 64, 30, 28), (72, 64, 3, 3), pf.bfloat16, padding=1, stride=2),
+    }
+    assert wrong_of(gpu, builds) == {}
 
 
 # k in the thousands: an error of one product is the square root of that many roundings.

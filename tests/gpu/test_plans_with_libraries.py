@@ -170,8 +170,9 @@ def test_a_library_that_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(out.numpy(), x @ y, rtol=0, atol=1e-3)
 
 
-def test_graphs_hold_library_calls() -> None:
+def test_graphs_hold_library_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """A jitted step is replayed with the library's kernels inside; state and arguments change, results follow."""
+    monkeypatch.setattr(tuner, "_handicap", lambda name, ours: 1e9 if name == ours.name else 1.0)
     (weight, w), (cell, start) = numbers(256, 256, dtype="bfloat16"), numbers(64, 256, dtype="bfloat16")
     cell = cell + 0.0
     pf.eval(cell)

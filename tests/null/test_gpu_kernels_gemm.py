@@ -29,8 +29,9 @@ AMD = [name for name, target in TARGETS.items() if target.language == "hip"]
 RUN_ON = {"wave 64": TARGETS["gfx942"], "wave 32, one unit": replace(TARGETS["gfx1100"], workers=1)}
 # What the texts must hold so that nothing goes untested.
 WAYS = (
-    "pf_gemm_mma", "pf_gemm_tile", "pf_gemm_dots", "pf_gemm_columns", "pf_conv_tile", "pf_conv_direct", "pf_conv_dot",
-    "pf_finish", "pf_partial", "ROWS = 128", "ROWS = 64", "ROWS = 32", "A_VECTOR = 1", "B_VECTOR = 1", "A_ALONG_K = 0",
+    "pf_gemm_mma", "pf_gemm_tile", "pf_gemm_dots", "pf_gemm_columns", "pf_conv_mma", "pf_conv_tile", "pf_conv_direct",
+    "pf_conv_dot", "pf_finish", "pf_partial", "ROWS = 128", "ROWS = 64", "ROWS = 32", "A_VECTOR = 1", "B_VECTOR = 1",
+    "A_ALONG_K = 0",
     "B_ALONG_K = 1", "FEW_ROWS = 1", "FEW_ROWS = 0", "FEW_VECTOR = 1", "AXES = 3", "DILATED = 1", "C_LAST = 1",
     "X_ALONG_K = 1", "W_ALONG_K = 0", "RANK = 1", "RANK = 2", "RANK = 3",
 )  # fmt: skip

@@ -84,7 +84,7 @@ def behind(columns: int, change: Callable[[Any], Any], expected: Callable[[Any],
     return build
 
 
-# Rows that are aligned or not, results of other sizes, and two of them at once, which are stored one by one.
+# Rows that are aligned or not, results of other sizes, and two of them at once.
 RESULTS: dict[str, Build] = {
     "rows": behind(40, lambda y: y, lambda y: y),
     "odd rows": behind(37, lambda y: y, lambda y: y),
@@ -100,8 +100,8 @@ RESULTS: dict[str, Build] = {
 def test_results_lie_where_they_should() -> None:
     emulated = Emulated(HOPPER, RESULTS)
     assert all(any("pf_gemm_async" in t for t in p.texts) for p in emulated.programs.values())
-    single = {name for name, program in emulated.programs.items() if any("ROW = 1 " in t for t in program.texts)}
-    assert single == {"two"}
+    single = {name for name, program in emulated.programs.items() if any("OUT_WIDTH = 1," in t for t in program.texts)}
+    assert single == {"odd rows"}
     assert emulated.wrong(check, reverse=False) == {}
 
 

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,13 +21,14 @@ from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import read_resources
-from pyflame.kernels import matmul_gpu
-from pyflame.kernels.matrix_cores import MATRIX_KINDS, matrix_kind, matrix_tiles
+from pyflame.kernels import conv_gpu, matmul_gpu
+from pyflame.kernels.matrix_cores import MATRIX_KINDS, MatrixTile, matrix_kind, matrix_tiles
 from pyflame.kernels.tile_gpu import best_cuts
 from pyflame.runtime.gpu.compiler import PREFIX
 from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.runtime.sources import include_dir
-from tests.gpu.gemm_cases import Array, Build, Case, check, product
+from tests.gpu import conv_cases
+from tests.gpu.gemm_cases import Array, Build, Case, check, product, trained
 from tests.gpu.programs import Program, named, symbol
 from tests.null.test_gpu_kernels_gemm import AMD, Emulated
 from tests.null.test_gpu_text import clang
@@ -37,11 +39,15 @@ VIEWS = (("plain", "transposed"), ("transposed", "plain"), ("plain", "plain"), (
 
 
 def forced(patch: pytest.MonkeyPatch, number: int) -> None:
-    """Let every product take this block of pf_mma_loop.h, or the last there is."""
-    patch.setattr(matmul_gpu, "async_tiles", lambda *given: ())
-    patch.setattr(
-        matmul_gpu, "matrix_tiles", lambda *given: (matrix_tiles(*given)[min(number, len(matrix_tiles(*given)) - 1)],)
-    )
+    """Let every product and convolution take this block of pf_mma_loop.h, or the last there is."""
+
+    def only(*given: Any) -> tuple[MatrixTile, ...]:
+        tiles = matrix_tiles(*given)
+        return tiles[min(number, len(tiles) - 1) :][:1]
+
+    for module in (matmul_gpu, conv_gpu):
+        patch.setattr(module, "matrix_tiles", only)
+        patch.setattr(module, "async_tiles", lambda *given: ())
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -74,6 +80,40 @@ def test_blocks_compute_what_numpy_computes(name: str, number: int, monkeypatch:
     assert emulated.wrong(check, reverse=bool(number % 2)) == {}
 
 
+CONV_FLAGS = ("X_VECTOR", "W_VECTOR", "X_ALONG_K", "W_ALONG_K", "C_LAST", "N_LAST", "DILATED", "O_LAST")
+
+
+@pytest.mark.parametrize("name", ["gfx90a", "gfx1030"])
+def test_convolutions_compute_what_numpy_computes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In both memory orders that a plan may have: between them they fetch and store in every way."""
+    builds: dict[str, Build] = {}
+    for dtype in (pf.bfloat16, pf.float16):
+        builds |= conv_cases.tiled(dtype)
+    builds["gradients"] = trained(pf.conv2d, (2, 16, 8, 9), (24, 16, 3, 3), pf.bfloat16, stride=2, padding=1)
+    texts = ""
+    for layout in ("nchw", "nhwc"):
+        monkeypatch.setenv("PYFLAME_CONV_LAYOUT", layout)
+        emulated = Emulated(TARGETS[name], builds)
+        assert emulated.wrong(check, reverse=layout == "nhwc") == {}
+        texts += "".join(t for t in emulated.texts if "pf_conv_mma" in t)
+    assert [f for flag in CONV_FLAGS for n in (0, 1) if (f := f"{flag} = {n}") not in texts] == []
+    stores = [f"O_LAST = {last}, OUT_WIDTH = {width}," for last in (0, 1) for width in (1, 8)]
+    assert [s for s in stores if s not in texts] == []
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_blocks_of_convolutions(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with an edge in all three axes."""
+    forced(monkeypatch, number)
+    case = conv_cases.convolution(
+        (1, 1, 24, 1, 1, 146), (1, 136, 24, 1, 1, 3), dtype=pf.bfloat16, views=conv_cases.LAST
+    )
+    for name in ("gfx90a", "gfx1030"):
+        emulated = Emulated(TARGETS[name], {"one": case})
+        assert any("pf_conv_mma" in text for text in emulated.texts)
+        assert emulated.wrong(check, reverse=False) == {}
+
+
 def test_tf32_is_rounded_to_nearest_and_only_where_allowed() -> None:
     target = TARGETS["sm_90"]
     a, b = (np.random.default_rng(n).standard_normal((32, 32)).astype(np.float32) for n in range(2))
@@ -102,13 +142,14 @@ def _case(a: Array, b: Array) -> Case:
 
 
 def largest(target: Target) -> list[Program]:
-    """A product of each dtype that takes the largest block, and one of 16 rows."""
+    """A product of each dtype that takes the largest block, and one of 16 rows; a convolution and its gradients."""
     found = []
     for dtype in DTYPES:
         if matrix_kind(target, dtype, matmul_gpu.tf32_allowed()) is not None:
             a, b, row = (pf.tensor(np.zeros(s, dtype.numpy)) for s in ((512, 128), (128, 512), (16, 128)))
             one = replace(target, workers=1)
             found += [Program([out], one) for out in (a @ b, a @ a.T, b.T @ b, row @ b)]
+            found += [Program(build().outputs, one) for build in conv_cases.large(dtype) if dtype.is_float]
     return found
 
 
@@ -145,7 +186,8 @@ def matrix_instructions(text: str, target: Target) -> int:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_nvcc_takes_the_text(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyflame.kernels.matmul_gpu.tf32_allowed", lambda: True)
-    monkeypatch.setattr(matmul_gpu, "async_tiles", lambda *given: ())
+    for module in (matmul_gpu, conv_gpu):
+        monkeypatch.setattr(module, "async_tiles", lambda *given: ())
     texts = {s.text for program in largest(TARGETS["sm_90"]) for s in program.sources}
     assert {kind.name for kind in MATRIX_KINDS["mma"].values()} <= {
         w for t in texts for w in t.replace(" mma;", "").split() if w.startswith("pf_mma_")

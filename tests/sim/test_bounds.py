@@ -81,3 +81,16 @@ def test_leaving_any_buffer_is_a_fault(name: str, target: str, monkeypatch: pyte
                 continue
             with pytest.raises(AMDDeviceFaultError, match=r"expected a (write|read) of .* inside an allocation"):
                 device.synchronize()
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_kernels_for_misaligned_memory_have_scratch_of_their_own(jitted: bool) -> None:
+    """Such a product is cut along k where vectors would have done the whole of it; numbers are read behind that."""
+    numbers = np.random.default_rng(2).standard_normal((4, 4097)).astype(np.float32)
+    with own_gpus("gfx1100") as (device,), pf.device(str(device.id)):
+        a, b = pf.tensor(numbers[:, 1:].copy()), pf.tensor(numbers.reshape(-1))[1 : 1 + 4096 * 4].reshape(4096, 4)
+        pf.eval(a, b)
+        want = a.numpy().astype(np.float64) @ b.numpy().astype(np.float64) * 3.5
+        product = pf.jit(lambda a, b: a @ b * 3.5) if jitted else (lambda a, b: a @ b * 3.5)
+        for _ in range(4):
+            np.testing.assert_allclose(product(a, b).numpy(), want, rtol=1e-4, atol=1e-2)

@@ -32,11 +32,12 @@ from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.sim.memory import Memory
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import leaf
-from tests.gpu import attention_cases, gemm_cases
+from tests.gpu import attention_cases, conv_cases, gemm_cases
 from tests.null import test_gpu_kernels as kernels
 from tests.null import test_gpu_text as texts
 from tests.plans import long_positions
-from tests.sim.coverage import Counting, LinedClang, kernel_files, missed_lines, missed_numbers
+from tests.sim import coverage
+from tests.sim.coverage import Counting, LinedClang, missed_lines, missed_numbers
 from tests.sim.devices import own_gpus
 
 TARGETS = ("gfx942", "gfx1100")
@@ -138,11 +139,6 @@ TILES = {
     "THREADS": {64, 256},
 }  # fmt: skip
 
-MATRIX_NUMBERS = (
-    "ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "AXES", "A_ALONG_K", "A_VECTOR", "B_ALONG_K", "B_VECTOR",
-    "AS_IS",
-)  # fmt: skip
-
 GEMM = Family(
     ("matmul.hip", "pf_tile.h"),
     {
@@ -180,7 +176,7 @@ GEMM = Family(
     },
     {
         "pf_gemm_tile": {**TILES, "WIDTH": {2, 4}, "AXES": {0, 1, 3}},
-        "pf_gemm_mma": {name: set() for name in MATRIX_NUMBERS},  # test_matrix_tiles.py
+        "pf_gemm_mma": {name: set() for name in coverage.MATRIX_NUMBERS},  # test_matrix_tiles.py
         "pf_gemm_dots": {
             "FEW": {1, 2, 3}, "LANES": {1, 4, 32}, "EACH": {1, 2, 4}, "WIDTH": {1, 4, 8}, "THREADS": {256},
             "AXES": {0, 1},
@@ -230,6 +226,7 @@ CONV = Family(
         ),
         **chosen(gemm_cases.CASES, "conv large", "conv dilated input, stride", units=1),
         **chosen(gemm_cases.CASES, "conv", "depthwise", patch="wide"),
+        **chosen(w := conv_cases.whole(), *w), **chosen(w := conv_cases.whole_large(), *w, units=1),
         "gradients": gradients(pf.conv2d, (2, 3, 8, 9), (5, 3, 3, 3), stride=2, padding=1),
         "gradients of 1d": gradients(pf.conv1d, (2, 4, 17), (9, 4, 3), padding=1, dilation=2),
         "gradients of groups": gradients(pf.conv2d, (2, 4, 8, 9), (4, 1, 3, 3), padding=1, groups=4),
@@ -246,7 +243,8 @@ CONV = Family(
         ),
     },
     {
-        "pf_conv_tile": {**TILES, "RANK": {1, 2, 3}},
+        "pf_conv_tile": {**TILES, "WIDTH": {1}, "RANK": {1, 2, 3}}, "pf_conv_finish": {"THREADS": {256}},
+        "pf_conv_mma": {name: set() for name in coverage.MATRIX_CONV_NUMBERS},  # test_matrix_tiles.py
         "pf_conv_direct": {"FEW": {1, 5}, "THREADS": {256}, "RANK": {1, 2, 3}, "C_LAST": {0}},
         "pf_conv_dot": {"FEW": {1, 2, 3}, "THREADS": {256}, "RANK": {1, 2, 3}, "G_LAST": {0}},
     },
@@ -460,11 +458,14 @@ def patched(name: str) -> Iterator[None]:
                 patch.setattr(module, "position_type", lambda *counts: "int64_t")
             patch.setattr(conv_gpu.Convolution, "small", False)
             stack.enter_context(long_positions())
+        elif name == "nchw":
+            patch.setenv("PYFLAME_CONV_LAYOUT", name)
         elif name == "unclaimed":
             patch.setattr(scatter_gpu, "CLAIM_BYTES", 0)
         elif name.startswith("block "):  # one of the blocks of matrix tiles
             only = int(name.removeprefix("block "))
-            patch.setattr(matmul_gpu, "matrix_tiles", lambda *given: matrix_tiles(*given)[only : only + 1])
+            for module in (matmul_gpu, conv_gpu):
+                patch.setattr(module, "matrix_tiles", lambda *given: matrix_tiles(*given)[only : only + 1])
         yield
 
 
@@ -596,4 +597,4 @@ def test_taps_beyond_the_last(target: str) -> None:
 
 
 def test_no_kernel_is_forgotten() -> None:
-    assert sorted(kernel_files()) == sorted(f for y in FAMILIES.values() for f in y.files[:1])
+    assert sorted(coverage.kernel_files()) == sorted(f for y in FAMILIES.values() for f in y.files[:1])

@@ -1,4 +1,6 @@
-"""Products on matrix instructions (pf_mma.h, pf_mma_loop.h) as machine code: every block, dtype, layout and edge.
+"""Products and convolutions on matrix instructions (pf_mma.h, pf_mma_loop.h) as machine code.
+
+Every block, dtype, layout and edge:
 
 MFMA runs on gfx942, WMMA on gfx1100, against NumPy in float64, forward and backward. What is reached is measured as in
 test_hand_kernels.py. The other targets have instructions and layouts of their own; of these a few run always, all in
@@ -15,7 +17,7 @@ import pytest
 import pyflame as pf
 from pyflame.core.targets import TARGETS
 from pyflame.kernels.matrix_cores import matrix_kind, matrix_tiles
-from tests.gpu import attention_cases, gemm_cases
+from tests.gpu import attention_cases, conv_cases, gemm_cases
 from tests.gpu.gemm_cases import product
 from tests.sim.test_hand_kernels import Case, Family, misaligned, numbers, run_family
 
@@ -89,9 +91,66 @@ def family(target: str) -> Family:
     return Family(
         ("pf_mma_loop.h", "pf_strips.h", HEADERS[target]),
         {**cases, **blocks(target)},
-        {"pf_gemm_mma": {**sizes, "THREADS": waves, "AXES": {0, 1, 3}}},
+        {"pf_gemm_mma": {**sizes, "THREADS": waves, "AXES": {0, 1, 3}, "OUT_WIDTH": {1, 4, 8}}},
         templates=("matmul.hip",),
     )
+
+
+def convolutions(target: str) -> Family:
+    """bfloat16 in both memory orders that a plan may have, in every block; the other floats in some."""
+    given = conv_cases.tiled(pf.bfloat16)
+    for dtype in (d for d in (pf.float16, pf.float32, pf.float64) if matrix_kind(TARGETS[target], d)):
+        given |= {n: b for n, b in conv_cases.tiled(dtype).items() if n.endswith((" last", " turned", " odd"))}
+    cases = {name: Case(build) for name, build in given.items()}
+    cases |= {f"{name} (nchw)": Case(build, patch="nchw") for name, build in conv_cases.tiled(pf.bfloat16).items()}
+    cases["wide"] = Case(given["bfloat16 last"], patch="wide")
+    cases["gradients"] = Case(
+        gemm_cases.trained(pf.conv2d, (2, 16, 8, 9), (24, 16, 3, 3), pf.bfloat16, stride=2, padding=1)
+    )
+    return Family(
+        (),
+        cases,
+        {
+            "pf_conv_mma": {
+                **{name: set() for name in ("ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "AS_IS")},
+                "RANK": {1, 2, 3},
+                "OUT_WIDTH": {1, 2, 4, 8},
+            },
+            "pf_conv_finish": {"THREADS": {256}},
+        },
+        templates=("conv.hip",),
+    )
+
+
+def conv_blocks(target: str) -> Family:
+    """Every block, with an edge in all three axes."""
+    kind = matrix_kind(TARGETS[target], pf.bfloat16)
+    assert kind is not None
+    cases = {}
+    for number, tile in enumerate(matrix_tiles(TARGETS[target], kind, 4, 24)):  # 24: 1d's pf_tap twice
+        shapes = (1, 1, 24, 1, 1, tile.cols + 18), (1, tile.rows + 8, 24, 1, 1, 3)
+        case = gemm_cases.convolution(*shapes, dtype=pf.bfloat16, views=conv_cases.LAST)
+        cases[f"{tile.rows}x{tile.cols}"] = Case(case, patch=f"block {number}")
+    return Family((), cases)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_convolutions(target: str) -> None:
+    run_family(convolutions(target), target)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_blocks_of_convolutions(target: str) -> None:
+    run_family(conv_blocks(target), target)
+
+
+@pytest.mark.parametrize("target", OTHERS)
+def test_a_few_convolutions(target: str) -> None:
+    with pf.device(f"sim:{target}"):
+        for name, build in (conv_cases.tiled(pf.bfloat16) | conv_cases.tiled(pf.float16)).items():
+            if name.endswith((" last", " turned", " odd")):
+                case = build()
+                gemm_cases.check([t.numpy() for t in case.outputs], case)
 
 
 @pytest.mark.parametrize(

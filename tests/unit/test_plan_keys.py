@@ -317,3 +317,13 @@ def test_items_of_a_batch_that_differ_are_planned_by_kind() -> None:
         misses.append(plan_stats.misses - before)
         np.testing.assert_allclose(got, np.stack(batch(array, turned, offsets)), rtol=1e-6)
     assert sum(misses) <= 2 * 4 and misses[10:] == [0] * 10
+
+
+def test_memory_without_values_leaves_no_plan() -> None:
+    """What one plan leaves unwritten another may copy whole, as the simulated GPU would not let it."""
+    junk = np.full(1000, 7.0, np.float32)
+    (pf.tensor(junk) + 1.0).numpy()  # memory that is used again
+    rows = pf.empty(10, 100)
+    rows[3] = pf.ones(100) * 2.0
+    assert np.unique(rows.numpy()).tolist() == [0.0, 2.0]
+    assert not pf.empty(1000).numpy().any()

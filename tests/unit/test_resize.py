@@ -254,3 +254,10 @@ def test_a_size_that_becomes_a_value_is_planned_each_time() -> None:
         x, target = _numbers(7, classes), np.arange(7) % classes
         ours = pf.nn.functional.cross_entropy(pf.tensor(x), pf.tensor(target)).item()
         assert ours == pytest.approx(-np.log(_softmax(x)[np.arange(7), target]).mean(), 1e-5)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_size_that_a_choice_falls_back_to_is_planned_each_time() -> None:
+    for n in (3, 4, 5, 9):
+        x = _numbers(7, n)
+        assert pf.argmin(pf.tensor(x) * 1.5, -1).tolist() == x.argmin(-1).tolist()

@@ -160,6 +160,15 @@ def conv2d() -> Any:
 
 
 @_program
+def conv2d_bfloat16() -> Any:
+    return _with_gradients(
+        lambda x, w: pf.conv2d(x, w, stride=2, padding=1),
+        _input(8, 32, 56, 56, dtype=pf.bfloat16),
+        _input(64, 32, 3, 3, dtype=pf.bfloat16),
+    )
+
+
+@_program
 def conv1d_grouped() -> Any:
     return _with_gradients(lambda x, w: pf.conv1d(x, w, groups=4), _input(4, 32, 500), _input(32, 8, 5))
 

@@ -4,48 +4,94 @@
                                V value)
 
 b0.. are all buffers of the launch, a0.. the function's own arguments; `batch`, `i` and `j` say where the result goes.
+Where results lie side by side in memory there is a second one, for `width` neighbours along i or j at a time, the first
+of which is a multiple of `width`: positions are worked out once for all, and memory is read and written in vectors.
 
-Where the one result lies along j, NVIDIA's text has besides
-
-    PF_FN T *PF_KEY_place(.., V value, T &result)
-
-which stores nothing: neighbours are put together to vectors by the kernel, if they lie aligned.
+    PF_FN void PF_KEY_epilogues(.. as above .., int64_t batch, int64_t i, int64_t j, const V *value)
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyflame.codegen.expr import register, stored
-from pyflame.codegen.gpu_text import VECTOR_BYTES, GpuText
+from pyflame.codegen.gpu_text import GpuText
 from pyflame.core.device import Target
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Instr, Kernel
 
 
+@dataclass(frozen=True)
+class EpilogueText:
+    """The functions' text and arguments; `along` i or j are so many neighbours that the second one takes, 1: none.
+
+    alignment: bytes that the second one asks of each buffer.
+    """
+
+    text: str
+    args: tuple[int, ...]
+    width: int
+    along: str
+    alignment: tuple[int, ...]
+
+
 def epilogue(
-    kernel: Kernel, target: Target, layout: tuple[int, int], value: str, buffers: int
-) -> tuple[str, tuple[int, ...], tuple[str, int]]:
-    """The function of an anchored kernel, its arguments, and the C type and number of neighbours that are a vector.
+    kernel: Kernel, target: Target, layout: tuple[int, int], value: str, buffers: int, aligned: bool
+) -> EpilogueText:
+    """The functions of an anchored kernel.
 
     layout: how many loops `batch` and `i` stand for, `j` stands for the rest; value: the C type of a result.
     """
-    return _Epilogue(kernel, target).write(layout, value, buffers)
+    return _Epilogue(kernel, target, layout, aligned).write(value, buffers)
 
 
 class _Epilogue(GpuText):
-    """One result at a time: no vectors, no rows."""
+    """One result, or a vector of them, at a time: no rows."""
 
-    def __init__(self, kernel: Kernel, target: Target) -> None:
-        super().__init__(kernel, target, aligned=False)
-        self.width, self.lane = 1, -1
+    def __init__(self, kernel: Kernel, target: Target, layout: tuple[int, int], aligned: bool) -> None:
+        super().__init__(kernel, target, aligned)
+        loops, ends = list(range(len(self.extents))), (layout[0], sum(layout))
+        self.parts = {"batch": loops[: ends[0]], "i": loops[ends[0] : ends[1]], "j": loops[ends[1] :]}
+        self.along, self.lane = self.choose_along()
+        self.width = self.choose_width()
+        self.asked = self.alignment()
 
-    def write(self, layout: tuple[int, int], value: str, buffers: int) -> tuple[str, tuple[int, ...], tuple[str, int]]:
-        loops = list(range(len(self.extents)))
-        ends = layout[0], sum(layout)
-        for flat, part in (("batch", loops[: ends[0]]), ("i", loops[ends[0] : ends[1]]), ("j", loops[ends[1] :])):
-            self.decode(f"({self.index}){flat}", part)
+    def choose_along(self) -> tuple[str, int]:
+        """Which of `i` and `j` runs along memory where results are stored, and its fastest loop."""
+        last = [(name, self.parts[name][-1]) for name in "ij" if self.parts[name]]
+        along = [(name, n) for name, n in last if all(a.strides[n] == 1 for _, a in self.kernel.stores)]
+        return max(along, key=lambda found: self.extents[found[1]], default=("", -1))
+
+    def write(self, value: str, buffers: int) -> EpilogueText:
+        width = self.width
+        self.width = 1
+        self.begin_function()
         for v in range(len(self.instrs)):
             self.statement(v)
-        results = [(self.element(a, ""), stored(a.dtype, f"v{v}")) for v, a in self.kernel.stores]
+        for v, access in self.kernel.stores:
+            self.put(f"{self.element(access, '')} = {stored(access.dtype, f'v{v}')};")
+        bodies = {"epilogue": ("value", self.lines)}
+        if width > 1:
+            self.begin_function()
+            self.width = width
+            self.body([], range(len(self.kernel.stores)), "", "", set())
+            bodies["epilogues"] = ("*value", self.lines)
+        text = ""
+        for name, (given, lines) in bodies.items():
+            head = f"PF_FN void PF_KEY_{name}({', '.join(self.params(value, given, buffers))}) {{"
+            text += "\n".join([head, *lines, "}"]) + "\n"
+        asked = (*self.asked, *[1] * (buffers - self.count)) if width > 1 else (1,) * buffers
+        return EpilogueText(text, tuple(self.args), width, self.along, asked)
+
+    def begin_function(self) -> None:
+        """Positions, one element at a time; arguments are shared between functions."""
+        args, named = self.args, self.named
+        self.begin()
+        self.args, self.named = args, named
+        for flat, part in self.parts.items():
+            self.decode(f"({self.index}){flat}", part)
+
+    def params(self, value: str, given: str, buffers: int) -> list[str]:
         written = {a.buffer for _, a in self.kernel.stores}
         kinds = {a.buffer: storage(a.dtype) for a in self.accesses}
         params = [
@@ -53,24 +99,9 @@ class _Epilogue(GpuText):
             for n in range(buffers)
         ]
         params += ["const pf_word *uni", *(f"int64_t a{n}" for n in range(len(self.args)))]
-        params += ["int64_t batch", "int64_t i", "int64_t j", f"{value} value"]
-        puts = [f"  {place} = {result};" for place, result in results]
-        text = [f"PF_FN void PF_KEY_epilogue({', '.join(params)}) {{", *self.lines, *puts, "}"]
-        row = self.row(loops[ends[1] :])
-        if row[1] > 1:
-            ((place, result),) = results
-            head = f"PF_FN {row[0]} *PF_KEY_place({', '.join([*params, f'{row[0]} &result'])}) {{"
-            text += [head, *self.lines, f"  result = {result};", f"  return &{place};", "}"]
-        return "\n".join(text) + "\n", tuple(self.args), row
-
-    def row(self, along: list[int]) -> tuple[str, int]:
-        """The C type of the one result if it lies along the loops that j stands for, and how many are a vector."""
-        (_, access), *others = self.kernel.stores
-        width = VECTOR_BYTES // access.dtype.itemsize
-        if self.target.language != "cuda" or others or not along or access.strides[along[-1]] != 1:
-            return "", 1
-        whole = len(along) == 1 or self.extents[along[-1]] % width == 0
-        return (storage(access.dtype), width) if whole else ("", 1)
+        return [*params, "int64_t batch", "int64_t i", "int64_t j", f"{'const ' * (given != 'value')}{value} {given}"]
 
     def rhs(self, v: int, instr: Instr, k: str) -> str:
-        return f"({register(instr.dtype)})value" if instr.kind == "acc" else super().rhs(v, instr, k)
+        if instr.kind == "acc":
+            return f"({register(instr.dtype)})value{f'[{k}]' if k else ''}"
+        return super().rhs(v, instr, k)

@@ -120,6 +120,10 @@ class Binding(Slots):
         """Memory for the slots behind inputs and outputs: intermediates and scratch, where memory is exact."""
         return [Value(self._allocate(size)) for size in (*self._own_sizes, *self._scratch.values())]
 
+    def rehold(self, held: Held) -> Held:
+        """The memory of all slots, of which another runner of the plan has held the inputs and outputs."""
+        return [*held[: len(self.positions) + len(self.output_sizes)], *self.hold_own()]
+
     def hold(self, inputs: Sequence[Value], donated: Sequence[int]) -> Held:
         """The memory of all slots.
 

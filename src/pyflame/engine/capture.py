@@ -180,6 +180,7 @@ class _Captured:
             [Value(self.places[p]) if p in self.places else v for p, v in enumerate(inputs)], self.donated
         )
         self.executable = executable = executable.suited(held)
+        held = executable.binding.rehold(held)
         self.workspace, self.at = executable.workspace()
         self.watched = False
         device.zero(self.at[3], ERROR_BYTES)

@@ -130,7 +130,8 @@ class GpuRunner:
             if kernel_args is None:
                 kernel_args = KernelArguments(self._kernel_args(places))
                 if self._misaligned(kernel_args.array):
-                    return self._unaligned()._start(held, constants, timed, lines)
+                    other = self._unaligned()
+                    return other._start(other.binding.rehold(held), constants, timed, lines)
                 _keep(self._known, places, kernel_args, MAX_KNOWN)
             if plan.checks:
                 device.zero(at[3], ERROR_BYTES)

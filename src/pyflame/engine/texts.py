@@ -51,7 +51,8 @@ def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSourc
     if spec.epilogue is not None:
         slot = spec.epilogue
         layout, value = slot.layout(launch), slot.accumulator(launch)
-        after = Epilogue(*gpu_epilogue.epilogue(launch.kernel, target, layout, value, len(launch.buffers)))
+        made = gpu_epilogue.epilogue(launch.kernel, target, layout, value, len(launch.buffers), aligned)
+        after = Epilogue(made.text, made.args, made.width, made.along, made.alignment)
     write = spec.source if aligned or spec.unaligned is None else spec.unaligned
     source: Any = write(launch, target, after)
     assert isinstance(source, GpuSource)

@@ -83,7 +83,7 @@ def wrap_int(value: int, dtype: DType) -> int:
 
 
 def is_number(value: object) -> bool:
-    return type(value) in (int, float, bool) or isinstance(value, numbers.Real)
+    return type(value) in (int, float, bool) or isinstance(value, (numbers.Real, Number))
 
 
 def is_complex_number(value: object) -> bool:
@@ -95,6 +95,8 @@ def as_number(value: Any) -> Any:
     """A Python number for any number type (NumPy scalars too)."""
     if isinstance(value, (bool, int, float)):
         return value
+    if isinstance(value, Number):
+        return value.fixed()  # values are data of a plan
     if is_complex_number(value):
         return complex(value)
     if isinstance(value, numbers.Integral):
@@ -244,7 +246,6 @@ def elementwise(
                 args, alpha = bound.args, bound.kwargs.get("alpha", 1)
                 if alpha != 1:
                     args = (args[0], OPS["mul"].fn(args[1], alpha))
-            args = tuple([a.fixed() if isinstance(a, Number) else a for a in args])  # values are data of a plan
             common = common_dtype(name, args)
             if common.is_complex and not options.get("takes_complex"):
                 return _complex_form(name, args)

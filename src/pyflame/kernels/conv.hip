@@ -1,37 +1,53 @@
-/* Grouped convolution in 1, 2 or 3 dimensions on any GPU, without matrix cores (XLA's conv_general_dilated).
+/* Grouped convolution in 1, 2 or 3 dimensions on any GPU (XLA's conv_general_dilated).
  *
  *   out(n * G + g, o, p) <- sum_{c, t} x[n, g, c, (p * stride + t * rhs_dilation - pad) / lhs_dilation] * w[g, o, c, t]
  *
- * Forward, backward-data, backward-weight and transposed convolution are this one sum under other strides. 2*N*G*O*C*
- * |P|*|T| flops. Three ways:
+ * Forward, backward-data, backward-weight and transposed convolution are this one sum under other strides. Four ways:
  *
- *   tile    an implicit GEMM per group: rows are output channels, columns the pixels of all images, k runs over
- *           channels and taps (pf_tile.h). Nothing is unrolled in memory: where a number of x lies is the sum of what
- *           its pixel and what its tap contribute. Pixels are worked out once per thread; the taps of a step once per
- *           block, a step ahead, by DEPTH threads, into LDS. x is fetched along pixels or along k, whichever is
- *           contiguous; x and w come from memory about once, and again from L2 for each tap and for each tile.
+ *   mma     an implicit GEMM per group over matrix tiles (pf_mma_loop.h), for the dtypes of matmul.hip's: rows are
+ *           output channels, columns the pixels of all images, k runs over channels and taps. Nothing is unrolled in
+ *           memory: where a number of x lies is the sum of what its pixel and what its tap contribute. Pixels are worked
+ *           out once per thread; the taps of a step once per block, a step ahead, by DEPTH threads, into LDS. x is
+ *           fetched along pixels or along k, whichever is contiguous, 16 bytes per lane (less of numbers that are turned)
+ *           where channels lie side by side: a vector then is of one tap. A fifth way, of NVIDIA's own, is the same over
+ *           asynchronous copies, in conv_async.hip.
+ *   tile    the same by pf_tile.h, number by number: all other dtypes.
  *   direct  few output channels per group (depthwise: one): a thread has a pixel and all its channels and walks over
  *           the taps; neighbouring threads read neighbouring pixels, taps that overlap come from the cache.
  *   dot     the same with a long k (backward-weight of depthwise): a block has a pixel; its threads run along k and
  *           meet by shuffles, then in LDS.
  *
- * Few outputs of a long k are cut into parts as in matmul.hip, whose epilogue is this one's too: `batch` is n * G + g,
- * `i` the output channel inside of the group, `j` the flat pixel. K says: RANK, the spatial axes (others have size 1);
- * DILATED, whether x is (lhs_dilation); C_LAST, whether channels are the fastest axis of k rather than the slowest;
- * X_ALONG_K and W_ALONG_K; N_LAST and G_LAST, whether columns of a tile are numbered with the image fastest, and places
- * of direct with the group, because those lie side by side in x (channels do when they are last, and in a weight's
- * gradient they are the images); FEW, the output channels of direct and dot; `pos`, what holds a position: int or
- * int64_t.
+ * What it must do: 2*N*G*O*C*|P|*|T| flops, and bring x, w and the result once to or from memory. Taps that overlap and
+ * blocks that share pixels or channels find x and w in L2, from which a block of 128x128 takes a byte for 64 flops.
+ * ResNet-50's layers, 128 images in bfloat16, on a GPU with 4 TB/s and 600 Tflop/s:
+ *
+ *   56x56, 3x3, 64 to 64 channels     30 Gflop   50 us    103 MB  26 us    28x28, 3x3, 128 to 128   the same   51 MB  13 us
+ *   14x14, 3x3, 256 to 256            the same   50 us     27 MB   7 us    7x7, 3x3, 512 to 512     the same   18 MB   4 us
+ *   56x56, 1x1, 64 to 256 (a product) 13 Gflop   22 us    257 MB  64 us    224x224, 7x7, 3 to 64    30 Gflop  244 MB  61 us
+ *
+ * So 3x3 is bound by products and all else by memory, and what is done for each result counts as much as what is done
+ * for each product: pf_mma_loop.h hands results over in vectors. Of a weight's gradient the columns are few (taps and
+ * channels) and k is long (pixels of all images): it is cut into parts, enough for all compute units. Each part writes
+ * its sums as a block has them, side by side, and pf_conv_finish adds the parts in order: the result does not depend on
+ * who came first. Partial sums of 128x128x3x3 in 24 parts are 14 MB, beside 51 MB of images and gradients.
+ *
+ * The epilogue is matmul.hip's: `batch` is n * G + g, `i` the output channel inside of the group, `j` the flat pixel. K
+ * says: RANK, the spatial axes (others have size 1); DILATED, whether x is (lhs_dilation); C_LAST, whether channels are
+ * the fastest axis of k rather than the slowest; X_ALONG_K, W_ALONG_K, X_VECTOR and W_VECTOR; O_LAST, whether output
+ * channels lie side by side in the result; OUT_WIDTH (pf_mma_loop.h); N_LAST and G_LAST, whether columns of a tile are
+ * numbered with the image fastest, and places of direct with the group, because those lie side by side in x (channels do
+ * when they are last, and in a weight's gradient they are the images); FEW, the output channels of direct and dot; `pos`,
+ * what holds a position: int or int64_t.
  */
 #ifndef PF_CONV_HIP
 #define PF_CONV_HIP
-#include "pf_tile.h"
+#include "matmul.hip"
 
 enum {
   PF_CONV_O, PF_CONV_COLUMNS, PF_CONV_K,    /* channels of a group, pixels of all images, channels x taps */
   PF_CONV_PIXELS, PF_CONV_PIXELS_MAGIC,     /* of one image */
   PF_CONV_GROUPS, PF_CONV_GROUPS_MAGIC, PF_CONV_SPLIT, PF_CONV_ENTRIES, /* k of one part; images x groups */
-  PF_CONV_IMAGES, PF_CONV_IMAGES_MAGIC,
+  PF_CONV_IMAGES, PF_CONV_IMAGES_MAGIC, PF_CONV_O_MAGIC, PF_CONV_COLUMNS_MAGIC, PF_CONV_PARTS,
   PF_CONV_X_N, PF_CONV_X_G, PF_CONV_W_G, PF_CONV_W_O,                   /* strides in elements */
   PF_CONV_TAPS, /* RANK + 1 axes of k, slowest first: */
   PF_TAP_EXTENT = 0, PF_TAP_MAGIC, PF_TAP_X, PF_TAP_W, PF_TAP_WORDS, /* steps of x and w */
@@ -115,76 +131,124 @@ template <class K> struct pf_conv {
   }
 };
 
-/* ---- tile ------------------------------------------------------------------------------------------------------ */
+/* ---- tile, mma ------------------------------------------------------------------------------------------------- */
 
-template <class K> struct pf_conv_in {
+/* Columns of x: the pixels of all images. */
+template <class K> struct pf_conv_x {
+  typedef pf_pixel<K> line;
+  PF_FN line line_of(pf_late_args arg, int column) {
+    int p;
+    const int image = pf_conv<K>::image_of(arg, column, p);
+    return pf_conv<K>::pixel_of(arg, image, p);
+  }
+  PF_FN int meets(pf_late_args arg, const line &pixel, const pf_tap<K> &tap, typename K::pos &at) {
+    return pf_conv<K>::meets(arg, pixel, tap, at);
+  }
+};
+
+/* Rows of w: output channels. */
+template <class K> struct pf_conv_w {
+  typedef typename K::pos line;
+  PF_FN line line_of(pf_late_args arg, int row) { return (line)row * (line)arg[PF_CONV_W_O]; }
+  PF_FN int meets(pf_late_args, const line &row, const pf_tap<K> &tap, typename K::pos &at) {
+    at = row + tap.w;
+    return 1;
+  }
+};
+
+/* What a thread fetches of one operand's lines for a step, as pf_strips does. `Side` says where a line begins and what a
+ * tap adds to that. VECTOR: neighbours lie in memory as aligned vectors, and all of one count or none. */
+template <class K, class Map, int ALONG_K, int VECTOR, class Side> struct pf_conv_strips {
   typedef typename K::stored stored;
-  typedef typename K::sum sum;
   typedef typename K::pos pos;
   enum {
-    PREPARES = 1,
-    X_COUNT = K::COLS * K::DEPTH / K::THREADS, /* numbers of a step in each thread */
-    W_COUNT = K::ROWS * K::DEPTH / K::THREADS,
-    X_LINES = K::X_ALONG_K ? X_COUNT : 1, /* pixels and rows that a thread fetches for */
-    W_LINES = K::W_ALONG_K ? W_COUNT : 1,
+    WIDTH = Map::WIDTH, COUNT = Map::COUNT, SAME = Map::SAME,
+    EACH = VECTOR || ALONG_K ? 1 : WIDTH, /* lines of a vector */
   };
-  pf_late_args arg;
-  pf_tap<K> (*taps)[K::DEPTH];
-  const stored *x, *w;
-  pf_pixel<K> pixel[X_LINES];
-  pos row[W_LINES];
-  stored x_held[X_COUNT], w_held[W_COUNT];
-  int x_in, w_in; /* bits: what is held counts */
+  static_assert(COUNT <= 32, "a bit for each vector");
+  typedef pf_vector<stored, WIDTH> vector;
+  typedef pf_vector<uint32_t, ((int)sizeof(vector) + 3) / 4> words;
+  const stored *base;
+  typename Side::line line[COUNT / SAME][EACH];
+  words held[COUNT];
+  uint32_t in; /* bits: which vectors count. Looked at late: a step is multiplied while they are on their way. */
 
-  PF_FN int line_of(int s, int along_k, int lines) {
-    return along_k ? pf_thread() / K::DEPTH + s * (K::THREADS / K::DEPTH) : pf_thread() % lines;
-  }
-  PF_FN int k_of(int s, int along_k, int lines) {
-    return along_k ? pf_thread() % K::DEPTH : pf_thread() / lines + s * (K::THREADS / lines);
-  }
-  PF_MEMBER void begin(int first, int left) {
-    const int columns = (int)arg[PF_CONV_COLUMNS], rows = (int)arg[PF_CONV_O];
+  PF_MEMBER words whole(int s) const {
+    words out = held[s];
     PF_UNROLL
-    for (int s = 0; s < X_LINES; s++) {
-      const int column = pf_least(left + line_of(s, K::X_ALONG_K, K::COLS), columns - 1);
-      int p;
-      const int image = pf_conv<K>::image_of(arg, column, p);
-      pixel[s] = pf_conv<K>::pixel_of(arg, image, p);
+    for (int n = 0; VECTOR && n < (int)(sizeof(words) / 4); n++) out.at[n] = in >> s & 1 ? out.at[n] : 0;
+    return out;
+  }
+  PF_MEMBER stored number(int s, int e) const { return pf_number_in<stored>(whole(s), e); }
+
+  PF_MEMBER void begin(pf_late_args arg, const stored *from, int first, int lines) {
+    base = from;
+    PF_UNROLL
+    for (int t = 0; t < COUNT / SAME; t++) {
+      PF_UNROLL
+      for (int e = 0; e < EACH; e++) {
+        const int last = VECTOR && !ALONG_K ? lines - WIDTH : lines - 1;
+        line[t][e] = Side::line_of(arg, pf_least(first + Map::line_of(t * SAME) + e, last));
+      }
     }
-    PF_UNROLL
-    for (int s = 0; s < W_LINES; s++)
-      row[s] = (pos)pf_least(first + line_of(s, K::W_ALONG_K, K::ROWS), rows - 1) * (pos)arg[PF_CONV_W_O];
   }
-  /* All taps of a step, also those beyond the end: `fetch` looks at each before it knows which count. */
-  PF_MEMBER void prepare(int k, int end, int half) {
-    if (k < end && pf_thread() < K::DEPTH) taps[half][pf_thread()] = pf_conv<K>::tap_of(arg, k + pf_thread());
+  /* Vector s, or number e of it, at k of the step. */
+  PF_MEMBER int finds(pf_late_args arg, const pf_tap<K> *taps, int rest, int s, int e, int k, pos &at) const {
+    const int found = Side::meets(arg, line[s / SAME][EACH == 1 ? 0 : e], taps[k], at) & (Map::has(s) && k < rest);
+    at = found ? at : 0;
+    return found;
   }
-  PF_MEMBER void fetch(int k, int end, int half) {
-    x_in = w_in = 0;
+  PF_MEMBER void fetch(pf_late_args arg, const pf_tap<K> *taps, int rest) {
+    in = 0;
     PF_UNROLL
-    for (int s = 0; s < X_COUNT; s++) {
-      const int kk = k_of(s, K::X_ALONG_K, K::COLS), inside = k + kk < end;
+    for (int s = 0; s < COUNT; s++) {
+      const int k = Map::k_of(s);
       pos at;
-      const int in = inside & pf_conv<K>::meets(arg, pixel[K::X_ALONG_K ? s : 0], taps[half][kk], at);
-      x_held[s] = x[in ? at : 0];
-      x_in |= in << s;
-    }
-    PF_UNROLL
-    for (int s = 0; s < W_COUNT; s++) {
-      const int kk = k_of(s, K::W_ALONG_K, K::ROWS), in = k + kk < end;
-      w_held[s] = w[in ? row[K::W_ALONG_K ? s : 0] + taps[half][kk].w : 0];
-      w_in |= in << s;
+      if constexpr (VECTOR) {
+        in |= (uint32_t)finds(arg, taps, rest, s, 0, k, at) << s;
+        if constexpr (sizeof(vector) >= 4)
+          held[s] = *(const words *)(base + at);
+        else
+          held[s].at[0] = (uint32_t)base[at];
+      } else {
+        vector found;
+        PF_UNROLL
+        for (int e = 0; e < WIDTH; e++) {
+          const int counts = finds(arg, taps, rest, s, e, k + (ALONG_K ? e : 0), at);
+          const stored x = base[at];
+          found.at[e] = counts ? x : (stored)0;
+        }
+        __builtin_memcpy(&held[s], &found, sizeof(found));
+      }
     }
   }
-  PF_MEMBER void put(sum *to) const {
-    PF_UNROLL
-    for (int s = 0; s < W_COUNT; s++)
-      to[k_of(s, K::W_ALONG_K, K::ROWS) * pf_tile<K>::A_PITCH + line_of(s, K::W_ALONG_K, K::ROWS)] =
-          w_in >> s & 1 ? K::load(w_held[s]) : (sum)0;
-    PF_UNROLL
-    for (int s = 0; s < X_COUNT; s++)
-      to[pf_tile<K>::B_AT + k_of(s, K::X_ALONG_K, K::COLS) * pf_tile<K>::B_PITCH + line_of(s, K::X_ALONG_K, K::COLS)] =
-          x_in >> s & 1 ? K::load(x_held[s]) : (sum)0;
+};
+
+/* All taps of a step, also those beyond the end: fetches look at each before they know which count. */
+template <class K, int DEPTH> PF_FN void pf_conv_taps(pf_late_args arg, pf_tap<K> *taps, int k, int end) {
+  PF_UNROLL
+  for (int t = 0; t < DEPTH; t += K::THREADS) {
+    const int at = t + pf_thread();
+    if (k < end && at < DEPTH) taps[at] = pf_conv<K>::tap_of(arg, k + at);
+  }
+}
+
+/* Both operands of a step; x lies X_AT behind w in LDS. */
+template <class K, class W, class X, int DEPTH, int X_AT> struct pf_conv_in {
+  enum { PREPARES = 1 };
+  pf_late_args arg;
+  pf_tap<K> (*taps)[DEPTH];
+  W w;
+  X x;
+
+  PF_MEMBER void prepare(int k, int end, int half) { pf_conv_taps<K, DEPTH>(arg, taps[half], k, end); }
+  PF_MEMBER void fetch(int k, int end, int half) {
+    w.fetch(arg, taps[half], end - k);
+    x.fetch(arg, taps[half], end - k);
+  }
+  template <class P> PF_MEMBER void put(P *to) const {
+    w.put(to);
+    x.put(to + X_AT);
   }
 };
 
@@ -199,26 +263,106 @@ template <class K, class Out> struct pf_conv_entry {
     const int image = pf_conv<K>::image_of(arg, j, p);
     out(first + image * arg[PF_CONV_GROUPS], i, p, sum);
   }
+  template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const {
+    int p;
+    const int image = pf_conv<K>::image_of(arg, j, p);
+    out.several(first + image * arg[PF_CONV_GROUPS], i, p, sums);
+  }
 };
+
+/* Partial sums, [part][group][row][column] or with O_LAST [part][group][column][row], as the blocks have them:
+ * neighbouring lanes write side by side. */
+template <class S> struct pf_conv_parts {
+  S *at;
+};
+template <class K, class S> struct pf_conv_part {
+  S *at;
+  int64_t rows, columns;
+  PF_MEMBER S *place(int i, int j) const { return at + (K::O_LAST ? j * rows + i : i * columns + j); }
+  PF_MEMBER void operator()(int i, int j, S sum) const { *place(i, j) = sum; }
+  template <int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const { pf_put_several(place(i, j), sums); }
+};
+
+/* What a block works on: a tile of so many channels and pixels, for one part of k and one group. */
+template <class K, int CHANNELS = K::ROWS, int PIXELS = K::COLS> struct pf_conv_block {
+  int rows, columns, first, left, from, to, entry, group;
+
+  PF_MEMBER void find(pf_late_args arg) {
+    rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS];
+    const int split = (int)arg[PF_CONV_SPLIT], groups = (int)arg[PF_CONV_GROUPS];
+    const int down = (rows + CHANNELS - 1) / CHANNELS, across = (columns + PIXELS - 1) / PIXELS;
+    /* Neighbouring blocks share the pixels, which are dearer than w. */
+    entry = pf_block() / (down * across);
+    const int tile = pf_block() - entry * (down * across), column = tile / down, part = entry / groups;
+    group = entry - part * groups;
+    first = (tile - column * down) * CHANNELS, left = column * PIXELS;
+    from = part * split, to = pf_least(from + split, (int)arg[PF_CONV_K]);
+  }
+  template <class In> PF_MEMBER void begin(In &in, const typename K::stored *x, const typename K::stored *w,
+                                           pf_late_args arg) const {
+    in.arg = arg;
+    in.w.begin(arg, w + group * arg[PF_CONV_W_G], first, rows);
+    in.x.begin(arg, x + group * arg[PF_CONV_X_G], left, columns);
+  }
+  template <class Out> PF_MEMBER pf_conv_entry<K, Out> result(pf_late_args arg, const Out &out) const {
+    return {out, arg, group};
+  }
+  template <class S> PF_MEMBER pf_conv_part<K, S> result(pf_late_args, const pf_conv_parts<S> &out) const {
+    return {out.at + (int64_t)entry * rows * columns, rows, columns};
+  }
+};
+
+/* Adds partial sums in order, one thread for each result. */
+template <class K, int THREADS, class Out>
+PF_FN void pf_conv_finish(const char *scratch, pf_late_args arg, const Out &out) {
+  const int at = pf_block() * THREADS + pf_thread(), rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS];
+  const int64_t outputs = (int64_t)rows * columns * arg[PF_CONV_GROUPS];
+  if (at >= outputs) return;
+  const typename K::sum sum = pf_sum_parts((const typename K::sum *)scratch + at, outputs, (int)arg[PF_CONV_PARTS]);
+  const int slow = pf_divide(at, arg[K::O_LAST ? PF_CONV_O_MAGIC : PF_CONV_COLUMNS_MAGIC]);
+  const int group = pf_divide(slow, arg[K::O_LAST ? PF_CONV_COLUMNS_MAGIC : PF_CONV_O_MAGIC]);
+  const int fast = at - slow * (K::O_LAST ? rows : columns), rest = slow - group * (K::O_LAST ? columns : rows);
+  const pf_conv_entry<K, Out> result = {out, arg, group};
+  result(K::O_LAST ? fast : rest, K::O_LAST ? rest : fast, sum);
+}
 
 template <class K, class Out>
 PF_FN void pf_conv_tile(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, const Out &out) {
+  typedef pf_lines_map<K, K::ROWS, K::W_ALONG_K> w_map;
+  typedef pf_lines_map<K, K::COLS, K::X_ALONG_K> x_map;
+  typedef pf_conv_strips<K, w_map, K::W_ALONG_K, 1, pf_conv_w<K>> w_strips;
+  typedef pf_conv_strips<K, x_map, K::X_ALONG_K, 1, pf_conv_x<K>> x_strips;
   PF_SHARED pf_tap<K> taps[2][K::DEPTH];
-  const int rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS], split = (int)arg[PF_CONV_SPLIT];
-  const int down = (rows + K::ROWS - 1) / K::ROWS, across = (columns + K::COLS - 1) / K::COLS;
-  /* Neighbouring blocks share the pixels, which are dearer than w. */
-  const int entry = pf_block() / (down * across), tile = pf_block() - entry * (down * across), column = tile / down;
-  const int part = entry / (int)arg[PF_CONV_GROUPS], group = entry - part * (int)arg[PF_CONV_GROUPS];
-  const int first = (tile - column * down) * K::ROWS, left = column * K::COLS;
-  const int from = part * split, to = pf_least(from + split, (int)arg[PF_CONV_K]);
-  pf_conv_in<K> in;
-  in.arg = arg, in.taps = taps;
-  in.x = x + group * arg[PF_CONV_X_G], in.w = w + group * arg[PF_CONV_W_G];
-  in.begin(first, left);
+  pf_conv_block<K> block;
+  block.find(arg);
+  pf_conv_in<K, pf_lines<K, K::ROWS, K::W_ALONG_K, 1, w_strips>, pf_lines<K, K::COLS, K::X_ALONG_K, 1, x_strips>,
+             K::DEPTH, pf_tile<K>::B_AT> in;
+  in.taps = taps;
+  block.begin(in, x, w, arg);
   pf_tile<K> sums;
-  sums.run(in, from, to);
-  const pf_conv_entry<K, Out> result = {out, arg, part * arg[PF_CONV_ENTRIES] + group};
-  sums.store(first, left, rows, columns, result);
+  sums.run(in, block.from, block.to);
+  sums.store(block.first, block.left, block.rows, block.columns, block.result(arg, out));
+}
+
+/* The same over matrix tiles. */
+template <class K, class Out>
+PF_FN void pf_conv_mma(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, const Out &out) {
+  typedef pf_mma_loop<K> loop;
+  typedef pf_mma_map<K, K::ROWS, K::W_ALONG_K> w_map;
+  typedef pf_mma_map<K, K::COLS, K::X_ALONG_K> x_map;
+  typedef pf_conv_strips<K, w_map, K::W_ALONG_K, K::W_VECTOR, pf_conv_w<K>> w_strips;
+  typedef pf_conv_strips<K, x_map, K::X_ALONG_K, K::X_VECTOR, pf_conv_x<K>> x_strips;
+  PF_SHARED pf_tap<K> taps[2][loop::DEPTH];
+  PF_SHARED pf_piece lds[loop::LDS_PIECES];
+  pf_conv_block<K> block;
+  block.find(arg);
+  pf_conv_in<K, pf_mma_lines<K, K::ROWS, K::W_ALONG_K, K::W_VECTOR, w_strips>,
+             pf_mma_lines<K, K::COLS, K::X_ALONG_K, K::X_VECTOR, x_strips>, loop::DEPTH, loop::B_AT> in;
+  in.taps = taps;
+  block.begin(in, x, w, arg);
+  loop sums;
+  sums.run(lds, in, block.from, block.to);
+  sums.template store<K::O_LAST>(lds, block.first, block.left, block.rows, block.columns, block.result(arg, out));
 }
 
 /* ---- few output channels per group ------------------------------------------------------------------------------ */

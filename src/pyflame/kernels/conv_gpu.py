@@ -6,17 +6,29 @@ on the tile; extents and strides are arguments. How k is cut depends on shape an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from pyflame.core.device import Target
+from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import magic
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.conv import ConvShape, merge_axes
+from pyflame.kernels.matrix_async import AsyncTile, async_tiles
+from pyflame.kernels.matrix_cores import PIECE_BYTES, MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
+    FINISH_BLOCK,
     MAX_PARTS,
+    PARTS_WIDTH,
+    TIMED,
+    VARIANTS,
+    Cut,
     PhaseText,
+    T,
+    best_cuts,
     check_extents,
     choose_cut,
     finish_phase,
@@ -51,6 +63,19 @@ class Convolution:
         return prod(self.shape.out)
 
     @property
+    def places(self) -> int:
+        return self.shape.n * self.shape.groups * self.pixels
+
+    @property
+    def outputs(self) -> int:
+        return self.places * self.shape.o
+
+    def blocked(self, target: Target) -> bool:
+        """Whether blocks share tiles of outputs; else there are few channels, or few pixels and a short k."""
+        few = self.k <= _SHORT or self.places >= _THREADS * target.workers
+        return self.shape.o > FEW or (self.shape.groups == 1 and self.shape.o > 1 and not few)
+
+    @property
     def dilated(self) -> bool:
         return any(self.shape.lhs_dilation[a] != 1 for a in self.axes)
 
@@ -67,6 +92,10 @@ class Convolution:
         pixels = shape.out[last] if abs(step * shape.stride[last]) <= shape.lhs_dilation[last] else 1
         taps = shape.taps[last] if abs(step * shape.rhs_dilation[last]) <= shape.lhs_dilation[last] else 1
         return (shape.c if self.channels_last else taps) > pixels
+
+    @property
+    def w_along_k(self) -> bool:
+        return self.w[1] != 1
 
     @property
     def images_last(self) -> bool:
@@ -91,17 +120,47 @@ class Convolution:
             w += (shape.taps[a] - 1) * abs(self.w[3 + a])
         return max(x, w) < _LARGEST
 
-    def args(self, split: int, channels_last: bool) -> tuple[int, ...]:
-        """The arguments of every phase that multiplies."""
+    @property
+    def tap_bytes(self) -> int:
+        """Of both of LDS's pf_tap of one k of a step."""
+        return 2 * (4 * (2 + len(self.axes)) if self.small else 16 + 8 * -(-len(self.axes) // 2))
+
+    def x_vector(self, width: int) -> bool:
+        """Whether `width` neighbours of x, along k or across columns, are always a vector of one tap."""
+        shape, spatial = self.shape, [(self.shape.size[a], self.x[3 + a]) for a in self.axes]
+        if self.x_along_k:
+            rest = [(shape.n, self.x[0]), (shape.groups, self.x[1]), *spatial]
+            return self.channels_last and _whole(width, shape.c, rest)
+        return self.images_last and _whole(width, shape.n, [(shape.groups, self.x[1]), (shape.c, self.x[2]), *spatial])
+
+    def w_vector(self, width: int) -> bool:
+        """The same of w, whose taps may lie side by side too."""
         shape = self.shape
-        head = [
-            shape.o, shape.n * self.pixels, self.k, self.pixels, magic(self.pixels), shape.groups, magic(shape.groups),
-            split, shape.n * shape.groups, shape.n, magic(shape.n), self.x[0], self.x[1], self.w[0], self.w[1],
-        ]  # fmt: skip
+        groups, along = (shape.groups, self.w[0]), [(e, w) for e, _, w in self.k_axes(self.channels_last) if e > 1]
+        if not self.w_along_k:
+            return _whole(width, shape.o, [groups, *along])
+        together = 1
+        while along and along[-1][1] == together:
+            together *= along.pop()[0]
+        return _whole(width, together, [groups, (shape.o, self.w[1]), *along])
+
+    def k_axes(self, channels_last: bool) -> list[tuple[int, int, int]]:
+        """Extent, step in x and step in w of each axis of k, the slowest first."""
+        shape = self.shape
         steps = [0 if self.dilated else shape.rhs_dilation[a] * self.x[3 + a] for a in self.axes]
         taps = [(shape.taps[a], step, self.w[3 + a]) for a, step in zip(self.axes, steps, strict=True)]
         channels = (shape.c, self.x[2], self.w[2])
-        for extent, x, w in [*taps, channels] if channels_last else [channels, *taps]:
+        return [*taps, channels] if channels_last else [channels, *taps]
+
+    def args(self, split: int, parts: int, channels_last: bool) -> tuple[int, ...]:
+        """The arguments of every phase that multiplies, and of the one that adds parts."""
+        shape = self.shape
+        head = [
+            shape.o, shape.n * self.pixels, self.k, self.pixels, magic(self.pixels), shape.groups, magic(shape.groups),
+            split, shape.n * shape.groups, shape.n, magic(shape.n), magic(shape.o), magic(shape.n * self.pixels), parts,
+            self.x[0], self.x[1], self.w[0], self.w[1],
+        ]  # fmt: skip
+        for extent, x, w in self.k_axes(channels_last):
             head += [extent, magic(extent), x, w]
         for a in self.axes:
             head += [
@@ -109,6 +168,11 @@ class Convolution:
                 shape.rhs_dilation[a], self.x[3 + a], shape.lhs_dilation[a], magic(shape.lhs_dilation[a]),
             ]  # fmt: skip
         return tuple(head)
+
+
+def _whole(width: int, extent: int, others: Sequence[tuple[int, int]]) -> bool:
+    """Whether so many neighbours begin at a multiple of `width`, wherever the other axes (extent, stride) are."""
+    return extent % width == 0 and all(stride % width == 0 for n, stride in others if n > 1)
 
 
 def convolution(launch: Launch) -> Convolution:
@@ -135,68 +199,177 @@ def _geometry(attrs: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, 
     return out, stride, pad_lo, lhs_dilation, rhs_dilation
 
 
-def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> GpuSource:
-    """The text and launches of one convolution. It loads single numbers, so it asks for no alignment."""
+def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and launches of one convolution. `aligned` False: for buffers that lie misaligned."""
     made = convolution(launch)
     shape = made.shape
     check_extents("conv", (shape.n * made.pixels, made.k, shape.o, shape.n * shape.groups))
     assert epilogue is not None
-    places = shape.n * shape.groups * made.pixels
-    if shape.o > FEW or (shape.groups == 1 and shape.o > 1 and made.k > _SHORT and places < _THREADS * target.workers):
-        return _tiles(launch, made, target, epilogue)
-    check_extents("conv", (places,))
-    if made.k <= _SHORT or places >= _THREADS * target.workers:
+    if made.blocked(target):
+        matrix = _matrix_kind(launch, target)
+        if matrix is None:
+            return _tiles(launch, made, target, epilogue)
+        cut = _cuts(launch, made, target, matrix, aligned)[launch.variant if aligned else 0]
+        if isinstance(cut.tile, AsyncTile):
+            return _by_copies(launch, made, epilogue, matrix, cut)
+        return _matrix_tiles(launch, made, epilogue, matrix, cut, aligned)
+    check_extents("conv", (made.places,))
+    if made.k <= _SHORT or made.places >= _THREADS * target.workers:
         return _direct(launch, made, epilogue)
     return _dot(launch, made, target, epilogue)
 
 
+def conv_variants(launch: Launch, target: Target) -> tuple[str, ...]:
+    """The blocks of matrix tiles to try out."""
+    made, matrix = convolution(launch), _matrix_kind(launch, target)
+    if matrix is None or launch.flops < TIMED or not made.blocked(target):
+        return ()
+    return tuple(map(str, _cuts(launch, made, target, matrix, aligned=True)[:VARIANTS]))
+
+
+def _matrix_kind(launch: Launch, target: Target) -> MatrixKind | None:
+    """Of bytes a thread fetches so many at once, where they do not lie together, that registers do not suffice."""
+    dtype = launch.operands[0].dtype
+    return matrix_kind(target, dtype, tf32_allowed()) if dtype.is_float else None
+
+
+def _cuts(
+    launch: Launch, made: Convolution, target: Target, matrix: MatrixKind, aligned: bool
+) -> tuple[Cut[MatrixTile], ...]:
+    """Blocks of matrix tiles and cuts of k, the fastest first, as far as one can tell."""
+    shape, sums, columns = made.shape, sums_of(launch.operands[0].dtype).nbytes, made.shape.n * made.pixels
+    rest = (made.k, shape.groups, sums, target.workers)
+    copied: tuple[MatrixTile, ...] = _async_tiles(launch, made, target, matrix) if aligned else ()
+    if copied:  # whose rows are pixels
+        return best_cuts(copied, columns, shape.o, *rest)
+    return best_cuts(matrix_tiles(target, matrix, sums, made.tap_bytes), shape.o, columns, *rest)
+
+
 def _source(
-    launch: Launch, made: Convolution, kind: dict[str, int], first: PhaseText, epilogue: Epilogue, parts: int
+    launch: Launch,
+    made: Convolution,
+    kind: dict[str, int],
+    phases: Sequence[PhaseText],
+    epilogue: Epilogue,
+    parts: int,
+    widths: Sequence[int] = (1, 1),
+    types: dict[str, str] | None = None,
+    functions: tuple[str, ...] = (),
+    file: str = "conv.hip",
 ) -> GpuSource:
     """One launch, or with partial sums two."""
-    shape, sums = made.shape, sums_of(launch.operands[0].dtype)
-    phases, scratch = [first], 0
-    if parts > 1:
-        entries = shape.n * shape.groups
-        phases.append(finish_phase(shape.o, made.pixels, entries, parts, sums))
-        scratch = parts * entries * shape.o * made.pixels * sums.nbytes
+    scratch = parts * made.outputs * sums_of(launch.operands[0].dtype).nbytes if parts > 1 else 0
     kind = {**kind, "RANK": len(made.axes), "DILATED": int(made.dilated)}
-    types = {"pos": "int" if made.small else "int64_t"}
-    alignment = [v.dtype.itemsize for v in launch.operands]
-    return gpu_source("conv.hip", launch, kind, types, phases, epilogue, alignment, scratch)
+    types = {"pos": "int" if made.small else "int64_t", **(types or {})}
+    alignment = [width * v.dtype.itemsize for width, v in zip(widths, launch.operands, strict=True)]
+    return gpu_source(file, launch, kind, types, phases, epilogue, alignment, scratch, functions)
 
 
 def _tiles(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) -> GpuSource:
+    """By pf_tile.h, number by number."""
     shape, sums = made.shape, sums_of(launch.operands[0].dtype)
-    columns = shape.n * made.pixels
-    cut = choose_cut(shape.o, columns, made.k, shape.groups, sums.nbytes, target.workers)
+    cut = choose_cut(shape.o, shape.n * made.pixels, made.k, shape.groups, sums.nbytes, target.workers)
+    kind = {**cut.tile.defines(), "WIDTH": 1, **_orders(made), "O_LAST": 0}
+    grid = -(-shape.o // cut.tile.rows) * -(-shape.n * made.pixels // cut.tile.cols)
+    phases = _blocks(launch, made, "tile", cut, grid, cut.tile.lds_bytes(sums.nbytes))
+    return _source(launch, made, kind, phases, epilogue, cut.parts)
+
+
+def _matrix_tiles(
+    launch: Launch, made: Convolution, epilogue: Epilogue, matrix: MatrixKind, cut: Cut[MatrixTile], aligned: bool
+) -> GpuSource:
+    """By pf_mma_loop.h."""
+    shape, x, sums = made.shape, launch.operands[0], sums_of(launch.operands[0].dtype)
     tile = cut.tile
-    last = made.channels_last
+    wide = (tile.widths[made.x_along_k], made.x_vector), (tile.widths[made.w_along_k], made.w_vector)
+    widths = [
+        n if aligned and whole(n) and at % (n * x.dtype.itemsize) == 0 else 1
+        for (n, whole), (_, at) in zip(wide, launch.buffers[:2], strict=True)
+    ]
+    o_last = cut.parts == 1 and epilogue.along == "i"
     kind = {
-        **tile.defines(), "C_LAST": int(last), "X_ALONG_K": int(made.x_along_k), "W_ALONG_K": int(made.w[1] != 1),
+        **tile.defines(), "AS_IS": int(matrix.as_is), **_orders(made), "X_VECTOR": int(widths[0] > 1),
+        "W_VECTOR": int(widths[1] > 1), "O_LAST": int(o_last),
+        "OUT_WIDTH": epilogue.width if o_last or (cut.parts == 1 and not made.images_last) else 1,
+    }  # fmt: skip
+    types, function = kind_of(x.dtype, matrix)
+    grid = -(-shape.o // tile.rows) * -(-shape.n * made.pixels // tile.cols)
+    phases = _blocks(launch, made, "mma", cut, grid, tile.lds_bytes(sums.nbytes))
+    return _source(launch, made, kind, phases, epilogue, cut.parts, widths, types, (function,))
+
+
+def _async_tiles(launch: Launch, made: Convolution, target: Target, matrix: MatrixKind) -> tuple[AsyncTile, ...]:
+    """Blocks of pf_mma_async.h, where both operands lie in pieces that are copied as they are.
+
+    No clusters, whose 64 columns ptxas multiplies one wgmma after the other with the arithmetic of pixels in between.
+    """
+    width, sums = PIECE_BYTES // matrix.nbytes, sums_of(launch.operands[0].dtype).nbytes
+    whole = made.x_vector(width) and made.w_vector(width)
+    if not whole or any(at % PIECE_BYTES for _, at in launch.buffers[:2]):
+        return ()
+    tiles = async_tiles(target, matrix, sums)
+    return tuple(
+        t for t in tiles if t.cluster == 1 and t.lds_bytes(sums) + t.depth * made.tap_bytes <= target.lds_bytes
+    )
+
+
+def _by_copies(
+    launch: Launch, made: Convolution, epilogue: Epilogue, matrix: MatrixKind, cut: Cut[MatrixTile]
+) -> GpuSource:
+    """By conv_async.hip."""
+    shape, sums, tile = made.shape, sums_of(launch.operands[0].dtype), cut.tile
+    if cut.parts > 1:
+        out_width = PARTS_WIDTH if shape.o % PARTS_WIDTH == 0 else 1
+    else:
+        out_width = epilogue.width if epilogue.along == "i" else 1
+    kind = {
+        **tile.defines(), **_orders(made), "A_ALONG_K": int(made.x_along_k), "B_ALONG_K": int(made.w_along_k),
+        "O_LAST": 1, "OUT_WIDTH": out_width,
+    }  # fmt: skip
+    types, _ = kind_of(launch.operands[0].dtype, matrix)
+    widths = tuple(tile.widths.values())
+    grid = -(-shape.n * made.pixels // tile.rows) * -(-shape.o // tile.cols)
+    phases = _blocks(launch, made, "async", cut, grid, 0, tile.lds_bytes(sums.nbytes))
+    return _source(launch, made, kind, phases, epilogue, cut.parts, widths, types, (), "conv_async.hip")
+
+
+def _orders(made: Convolution) -> dict[str, int]:
+    return {
+        "C_LAST": int(made.channels_last), "X_ALONG_K": int(made.x_along_k), "W_ALONG_K": int(made.w_along_k),
         "N_LAST": int(made.images_last),
     }  # fmt: skip
-    grid = -(-shape.o // tile.rows) * -(-columns // tile.cols) * shape.groups * cut.parts
-    out = "out" if cut.parts == 1 else partial_out("a0", "a3", sums)
-    body = f"pf_conv_tile<PF_KEY_kind>(b0, b1, {late_args(launch)}, {out});"
-    tap = 4 * (2 + len(made.axes)) if made.small else 16 + 8 * -(-len(made.axes) // 2)
-    lds = tile.lds_bytes(sums.nbytes) + 2 * tile.depth * tap
-    phase = PhaseText(grid, tile.threads, made.args(cut.split, last), body, cut.parts == 1, lds)
-    return _source(launch, made, kind, phase, epilogue, cut.parts)
+
+
+def _blocks(
+    launch: Launch, made: Convolution, way: str, cut: Cut[T], tiles: int, lds: int, dynamic_lds: int = 0
+) -> list[PhaseText]:
+    """A block for each of a group's tiles; then a thread for each output, where k is cut into parts."""
+    tile, sums = cut.tile, sums_of(launch.operands[0].dtype).sum
+    grid = tiles * made.shape.groups * cut.parts
+    whole, given = cut.parts == 1, late_args(launch)
+    out = "out" if whole else f"pf_conv_parts<{sums}>{{({sums} *)scratch}}"
+    args = made.args(cut.split, cut.parts, made.channels_last)
+    body = f"pf_conv_{way}<PF_KEY_kind>(b0, b1, {given}, {out});"
+    taps = tile.depth * made.tap_bytes
+    phase = PhaseText(grid, tile.threads, args, body, whole, lds + taps, dynamic_lds)
+    if whole:
+        return [phase]
+    add = f"pf_conv_finish<PF_KEY_kind, {FINISH_BLOCK}>(scratch, {given}, out);"
+    return [phase, PhaseText(-(-made.outputs // FINISH_BLOCK), FINISH_BLOCK, args, add, stores=True)]
 
 
 def _direct(launch: Launch, made: Convolution, epilogue: Epilogue) -> GpuSource:
     shape = made.shape
     kind = {"C_LAST": 0, "FEW": shape.o, "THREADS": _THREADS, "G_LAST": int(made.groups_last)}
-    grid = -(-shape.n * shape.groups * made.pixels // _THREADS)
+    grid = -(-made.places // _THREADS)
     body = f"pf_conv_direct<PF_KEY_kind>(b0, b1, {late_args(launch)}, out);"
-    phase = PhaseText(grid, _THREADS, made.args(made.k, channels_last=False), body, stores=True)
-    return _source(launch, made, kind, phase, epilogue, 1)
+    phase = PhaseText(grid, _THREADS, made.args(made.k, 1, channels_last=False), body, stores=True)
+    return _source(launch, made, kind, [phase], epilogue, 1)
 
 
 def _dot(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) -> GpuSource:
     shape, sums = made.shape, sums_of(launch.operands[0].dtype)
-    places = shape.n * shape.groups * made.pixels
+    places = made.places
     parts = max(1, min(-(-4 * target.workers // places), made.k // (8 * _THREADS), MAX_PARTS))
     split = -(-made.k // parts)
     last = made.channels_last
@@ -204,8 +377,10 @@ def _dot(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) 
     out = "out" if parts == 1 else partial_out("a0", "a3", sums)
     body = f"pf_conv_dot<PF_KEY_kind>(b0, b1, {late_args(launch)}, {out});"
     lds = _THREADS // target.wave_size * shape.o * sums.nbytes
-    phase = PhaseText(places * parts, _THREADS, made.args(split, last), body, parts == 1, lds)
-    return _source(launch, made, kind, phase, epilogue, parts)
+    phases = [PhaseText(places * parts, _THREADS, made.args(split, parts, last), body, parts == 1, lds)]
+    if parts > 1:
+        phases.append(finish_phase(shape.o, made.pixels, shape.n * shape.groups, parts, sums))
+    return _source(launch, made, kind, phases, epilogue, parts)
 
 
 kernel(
@@ -218,5 +393,7 @@ kernel(
         # (N, G, O, P0, P1, P2): images and groups are the batch, output channels the rows, pixels the columns
         epilogue=EpilogueSlot(lambda launch: (2, 1), value_type, 0),
         strided=True,
+        unaligned=partial(conv_source, aligned=False),
+        variants=conv_variants,
     )
 )

@@ -24,7 +24,8 @@
  *                                V value)
  * in which b0.. are all buffers of the launch, uni its uniforms, a0.. the epilogue's own arguments (they follow the
  * kernel's in every phase that stores) and V is float, double, int32_t or int64_t. It is called once for each output
- * with its place in the result (`batch` counts all batch axes as one; where the batch was joined with the rows it is
+ * or, where results lie side by side and a multiple of OUT_WIDTH of them, PF_KEY_epilogues once for so many, with the
+ * place in the result (`batch` counts all batch axes as one; where the batch was joined with the rows it is
  * 0) and stores what it makes of it: a plain store, or bias, residual and activation read at the same place. It is
  * inlined; its buffers are then the kernel's own restrict pointers.
  */
@@ -58,16 +59,26 @@ template <int AXES> PF_FN void pf_gemm_offsets(const int64_t *axes, int batch, i
 
 /* How the threads of a block share a step of LINES lines out: vectors of WIDTH along k or across lines. */
 template <class K, int LINES, int ALONG_K> struct pf_lines_map {
-  enum { WIDTH = K::WIDTH, DEPTH = K::DEPTH, COUNT = LINES * DEPTH / (K::THREADS * WIDTH) };
-  PF_FN int part(int s) { return pf_thread() + s * K::THREADS; }
+  enum {
+    WIDTH = K::WIDTH,
+    DEPTH = K::DEPTH,
+    COUNT = LINES * DEPTH / (K::THREADS * WIDTH),
+    SAME = ALONG_K ? 1 : COUNT,
+    FAST = (ALONG_K ? DEPTH : LINES) / WIDTH, /* vectors side by side */
+    ROUND = K::THREADS / FAST,                /* lines, or k, from a thread's vector to its next */
+  };
+  static_assert(K::THREADS % FAST == 0, "a thread's vectors differ in one direction only");
   PF_FN int has(int) { return 1; }
-  PF_FN int line_of(int s) { return ALONG_K ? part(s) / (DEPTH / WIDTH) : part(s) % (LINES / WIDTH) * WIDTH; }
-  PF_FN int k_of(int s) { return ALONG_K ? part(s) % (DEPTH / WIDTH) * WIDTH : part(s) / (LINES / WIDTH); }
+  PF_FN int fast() { return pf_thread() % FAST * WIDTH; }
+  PF_FN int slow(int s) { return pf_thread() / FAST + s * ROUND; }
+  PF_FN int line_of(int s) { return ALONG_K ? slow(s) : fast(); }
+  PF_FN int k_of(int s) { return ALONG_K ? fast() : slow(s); }
 };
 
-/* One operand's share of a step, for pf_tile.h. */
-template <class K, int LINES, int ALONG_K, int VECTOR>
-struct pf_lines : pf_strips<K, pf_lines_map<K, LINES, ALONG_K>, ALONG_K, VECTOR> {
+/* One operand's share of a step, for pf_tile.h: `Strips` fetches it. */
+template <class K, int LINES, int ALONG_K, int VECTOR,
+          class Strips = pf_strips<K, pf_lines_map<K, LINES, ALONG_K>, ALONG_K, VECTOR>>
+struct pf_lines : Strips {
   typedef pf_lines_map<K, LINES, ALONG_K> map;
   typedef typename K::sum sum;
   enum { WIDTH = K::WIDTH, GROUP = pf_tile<K>::GROUP, PITCH = LINES + GROUP };
@@ -124,6 +135,9 @@ template <class Out> struct pf_gemm_entry {
   const Out &out;
   int batch;
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const { out(batch, i, j, sum); }
+  template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const {
+    out.several(batch, i, j, sums);
+  }
 };
 
 /* What a block works on: a tile, for one part of k and one batch entry. */

@@ -9,22 +9,6 @@
 #include "matmul.hip"
 #include "pf_mma_async.h"
 
-/* Results of one batch entry, and partial sums, by ROW neighbours. */
-template <class Out> struct pf_entry_rows : pf_gemm_entry<Out> {
-  enum { ROW = Out::ROW };
-  template <class S> PF_MEMBER void row(int i, int j, const S *sums) const { this->out.row(this->batch, i, j, sums); }
-};
-template <class S> struct pf_partial_rows {
-  enum { ROW = PF_MMA_PIECE / (int)sizeof(S) };
-  S *at;
-  int64_t m, n;
-  PF_MEMBER S *place(int64_t batch, int64_t i, int64_t j) const { return at + (batch * m + i) * n + j; }
-  PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, S sum) const { *place(batch, i, j) = sum; }
-  PF_MEMBER void row(int64_t batch, int64_t i, int64_t j, const S *sums) const {
-    pf_put_row(place(batch, i, j), *(const pf_vector<S, ROW> *)sums);
-  }
-};
-
 template <class K, class Out>
 PF_FN void pf_gemm_async(const typename K::stored *a, const typename K::stored *b, const int64_t *arg, const Out &out) {
   typedef pf_async_loop<K> loop;
@@ -39,7 +23,7 @@ PF_FN void pf_gemm_async(const typename K::stored *a, const typename K::stored *
   place.begin(in, a, b, arg);
   loop sums;
   sums.run(lds, in, place.from, place.to);
-  const pf_entry_rows<Out> result = {{out, place.entry}};
+  const pf_gemm_entry<Out> result = {out, place.entry};
   sums.store(lds, place.first, place.left, place.m, place.n, result);
 }
 

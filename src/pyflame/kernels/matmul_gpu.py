@@ -20,6 +20,9 @@ from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     MAX_PARTS,
+    PARTS_WIDTH,
+    TIMED,
+    VARIANTS,
     Cut,
     PhaseText,
     T,
@@ -38,8 +41,6 @@ FEW = 8  # rows or columns up to which the other operand is read once, in place
 _THREADS = 256
 _VECTOR_BYTES = 16
 _MAX_TILE_WIDTH = 4
-_VARIANTS = 4  # blocks that are timed where there is a GPU
-_TIMED = 1 << 26  # flops of a product from which on that is worth it
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,8 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
 def matmul_variants(launch: Launch, target: Target) -> tuple[str, ...]:
     """The blocks of matrix tiles to try out."""
     product = _product_of(launch, target, Epilogue("", ()), aligned=True)
-    kind = None if product.few or launch.flops < _TIMED else product.matrix_kind
-    return () if kind is None else tuple(map(str, product.cuts(kind)[:_VARIANTS]))
+    kind = None if product.few or launch.flops < TIMED else product.matrix_kind
+    return () if kind is None else tuple(map(str, product.cuts(kind)[:VARIANTS]))
 
 
 def _axes(batch: tuple[int, ...], one: Matrix, other: Matrix) -> tuple[int, ...]:
@@ -167,10 +168,7 @@ def _source(
         scratch = parts * batch * m * n * product.sums_bytes
     kind = {**kind, "AXES": len(product.batch)}
     places = [alignment[0], alignment[1]]
-    return gpu_source(
-        file, product.launch, kind, types or {}, phases, product.epilogue, places, scratch, functions,
-        rows=file != "matmul.hip",
-    )  # fmt: skip
+    return gpu_source(file, product.launch, kind, types or {}, phases, product.epilogue, places, scratch, functions)
 
 
 def _tiles(product: Product) -> GpuSource:
@@ -185,13 +183,16 @@ def _tiles(product: Product) -> GpuSource:
 def _matrix_tiles(product: Product, matrix: MatrixKind) -> GpuSource:
     """By pf_mma_loop.h."""
     cut = product.cuts(matrix)[product.launch.variant if product.a.aligned else 0]
-    widths = {True: _VECTOR_BYTES // matrix.nbytes, False: 2 if matrix.nbytes == 8 else 4}
     types, function = kind_of(product.launch.operands[0].dtype, matrix)
-    lds = cut.tile.lds_bytes(product.sums_bytes)
+    lds, widths, after = cut.tile.lds_bytes(product.sums_bytes), cut.tile.widths, product.epilogue
+    if cut.parts > 1:
+        width = PARTS_WIDTH if product.sums_bytes == 4 and product.b.lines % PARTS_WIDTH == 0 else 1
+    else:
+        width = after.width if after.along == "j" else 1
+    kind = {**cut.tile.defines(), "OUT_WIDTH": width}
     if isinstance(cut.tile, AsyncTile):
-        return _blocks(product, cut, "async", cut.tile.defines(), dict.fromkeys(widths, widths[True]), lds, types)
-    kind = {**cut.tile.defines(), "AS_IS": int(matrix.as_is)}
-    return _blocks(product, cut, "mma", kind, widths, lds, types, (function,))
+        return _blocks(product, cut, "async", kind, widths, lds, types)
+    return _blocks(product, cut, "mma", {**kind, "AS_IS": int(matrix.as_is)}, widths, lds, types, (function,))
 
 
 def _blocks(
@@ -216,10 +217,9 @@ def _blocks(
         *_axes(product.batch, a, b),
     )  # fmt: skip
     grid = -(-a.lines // tile.rows) * -(-b.lines // tile.cols) * batch * cut.parts * tile.cluster
-    sums, copied = sums_of(product.launch.operands[0].dtype), isinstance(tile, AsyncTile)
-    takes = partial_out("a0", "a1", sums, "pf_partial_rows" if copied else "pf_partial")
-    body = f"pf_gemm_{way}<PF_KEY_kind>(b0, b1, arg, {'out' if cut.parts == 1 else takes});"
-    file, room = ("matmul_async.hip", (0, lds)) if copied else ("matmul.hip", (lds, 0))
+    out = "out" if cut.parts == 1 else partial_out("a0", "a1", sums_of(product.launch.operands[0].dtype))
+    body = f"pf_gemm_{way}<PF_KEY_kind>(b0, b1, arg, {out});"
+    file, room = ("matmul_async.hip", (0, lds)) if isinstance(tile, AsyncTile) else ("matmul.hip", (lds, 0))
     phase = PhaseText(grid, tile.threads, args, body, cut.parts == 1, *room, tile.cluster)
     alignment = {m.buffer: m.alignment(widths[m.along_k], m.along_k) for m in (a, b)}
     return _source(product, kind, phase, alignment, cut.parts, types, functions, file)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyflame.core.device import Target
-from pyflame.kernels.matrix_cores import CHUNK_BYTES, MatrixKind, MatrixTile
+from pyflame.kernels.matrix_cores import CHUNK_BYTES, PIECE_BYTES, MatrixKind, MatrixTile
 
 _L2_BYTES = 42  # that a compute unit gets in a clock
 _BEGIN, _RESULT = 2000, 0.12  # clocks of a block before its first step, and for each output
@@ -32,6 +32,11 @@ class AsyncTile(MatrixTile):
     @property
     def threads(self) -> int:
         return super().threads * self.waves_deep
+
+    @property
+    def widths(self) -> dict[bool, int]:
+        """Pieces both ways: they are copied as they lie."""
+        return dict.fromkeys((True, False), PIECE_BYTES // self.kind.nbytes)
 
     @property
     def label(self) -> str:

@@ -13,7 +13,7 @@ from pyflame.core.dtype import DType
 from pyflame.ir.c_types import storage
 from pyflame.kernels.tile_gpu import BUSY
 
-CHUNK_BYTES, _EDGE = 64, 16  # PF_MMA_CHUNK, PF_MMA_EDGE
+CHUNK_BYTES, PIECE_BYTES, _EDGE = 64, 16, 16  # PF_MMA_CHUNK, PF_MMA_PIECE, PF_MMA_EDGE
 _L2_BYTES = 32  # that a compute unit gets in a clock, about
 _LATENCY = 700  # clocks from memory to LDS; blocks beside each other hide it
 _RESIDENT = 4  # blocks beside each other on a compute unit, about
@@ -112,11 +112,15 @@ class MatrixTile:
         step = max(multiply / min(1.0, rounds * self.threads / BUSY), load, _LATENCY / min(rounds, _RESIDENT))
         return rounds * step * (k / self.depth + 2)
 
+    @property
+    def widths(self) -> dict[bool, int]:
+        """Of vectors along k, and across lines: pf_mma_map's WIDTH."""
+        return {True: PIECE_BYTES // self.kind.nbytes, False: 2 if self.kind.nbytes == 8 else 4}
+
     def lds_bytes(self, sum_bytes: int) -> int:
         """As pf_mma_loop's LDS_PIECES: two steps of both operands, or 16 rows of results for each wave."""
         steps = 2 * self.chunks * (self.rows + self.cols + (self.chunks > 1)) * CHUNK_BYTES
-        pitch = self.cols // self.waves_across + (0 if sum_bytes == 8 else 4)
-        return max(steps, _EDGE * pitch * sum_bytes * self.waves_down * self.waves_across)
+        return max(steps, self.cols * (_EDGE * sum_bytes + PIECE_BYTES) * self.waves_down)
 
     def defines(self) -> dict[str, int]:
         return {
@@ -138,15 +142,18 @@ _BLOCKS = {
 _MOST_HUNGRY = 128 * 64  # outputs of a block that needs many registers for each: sums of 8 bytes, plain ones
 
 
-def matrix_tiles(target: Target, kind: MatrixKind, sum_bytes: int) -> tuple[MatrixTile, ...]:
-    """The blocks to choose from: of those whose registers suffice, the ones of which LDS holds two at a time."""
+def matrix_tiles(target: Target, kind: MatrixKind, sum_bytes: int, beside: int = 0) -> tuple[MatrixTile, ...]:
+    """The blocks to choose from: of those whose registers suffice, the ones of which LDS holds two at a time.
+
+    beside: bytes of LDS for each k of a step that are not operands.
+    """
     hungry = sum_bytes == 8 or (kind.name.startswith("pf_plain") and target.wave_size == 64)
     tiles = [
         MatrixTile(rows, cols, down, across, chunks, target.wave_size, kind, efficiency)
         for rows, cols, down, across, chunks, efficiency in _BLOCKS[target.wave_size]
         if not (hungry and rows * cols > _MOST_HUNGRY)
     ]
-    return tuple(t for t in tiles if 2 * t.lds_bytes(sum_bytes) <= target.lds_bytes)
+    return tuple(t for t in tiles if 2 * (t.lds_bytes(sum_bytes) + beside * t.depth) <= target.lds_bytes)
 
 
 def kind_of(dtype: DType, kind: MatrixKind) -> tuple[dict[str, str], str]:

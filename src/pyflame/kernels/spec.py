@@ -14,12 +14,14 @@ from pyflame.ir.node import Node
 class Epilogue:
     """Generated text of the elementwise ops that follow a kernel, and the arguments it reads.
 
-    `row`: on NVIDIA's GPUs the C type of results and how many neighbours along j are a vector; 1 where none are.
+    GPUs: it takes `width` neighbours at once `along` i or j, and then asks for an alignment of the launch's buffers.
     """
 
     text: str
     args: tuple[int, ...]
-    row: tuple[str, int] = ("", 1)
+    width: int = 1
+    along: str = ""
+    alignment: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,12 @@ from pyflame.kernels.gpu_source import GpuFunctions
 from pyflame.kernels.spec import Epilogue
 
 FINISH_BLOCK = 256
-MAX_PARTS = 32
+PARTS_WIDTH = 4  # partial sums that are written at once: 16 bytes
+MAX_PARTS = 32  # of kernels whose blocks have a few results each
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # that k may be cut into for tiles
 _LARGEST = 1 << 31  # extents are ints in the kernels
+VARIANTS = 4  # blocks that are timed where there is a GPU
+TIMED = 1 << 26  # flops of a launch from which on that is worth it
 BUSY = 512  # threads with which a compute unit reaches its pace
 _LAUNCH = 4000  # clocks that one more launch costs
 
@@ -129,7 +133,7 @@ def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) ->
     """The tile of pf_tile.h and the cut of k for sums of `nbytes`.
 
     >>> choose_cut(4096, 4096, 4096, 1, 4, 304).tile.rows, choose_cut(64, 64, 1 << 16, 1, 4, 304).parts
-    (128, 32)
+    (128, 256)
     """
     return best_cuts(_TILES[nbytes], m, n, k, batch, nbytes, workers)[0]
 
@@ -143,8 +147,8 @@ def best_cuts(
     for tile in tiles:
         blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch * tile.cluster
         # Where there are blocks for all, cutting k only adds work.
-        most = min(MAX_PARTS, 8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers else 1
-        splits = [round_up(-(-k // parts), tile.depth) for parts in (1, 2, 4, 8, 16, 32) if parts <= max(1, most)]
+        most = min(8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers else 1
+        splits = [round_up(-(-k // parts), tile.depth) for parts in _PARTS if parts <= max(1, most)]
         cuts = [Cut(tile, -(-k // split), split) for split in splits]
         if tile.cluster > 1:
             cuts = [Cut(tile, 1, round_up(-(-k // tile.cluster), tile.depth))]
@@ -189,9 +193,9 @@ def finish_phase(m: int, n: int, batch: int, parts: int, sums: Sums) -> PhaseTex
     return PhaseText(-(-outputs // FINISH_BLOCK), FINISH_BLOCK, args, body, stores=True)
 
 
-def partial_out(m: str, n: str, sums: Sums, struct: str = "pf_partial") -> str:
+def partial_out(m: str, n: str, sums: Sums) -> str:
     """What takes partial sums, as an expression; m and n are those of the result."""
-    return f"{struct}<{sums.sum}>{{({sums.sum} *)scratch, {m}, {n}}}"
+    return f"pf_partial<{sums.sum}>{{({sums.sum} *)scratch, {m}, {n}}}"
 
 
 def gpu_source(
@@ -204,12 +208,8 @@ def gpu_source(
     alignment: Sequence[int],
     scratch_bytes: int = 0,
     functions_of_kind: Sequence[str] = (),
-    rows: bool = False,
 ) -> GpuSource:
-    """The kernels of a launch. `kind`, `types`, `functions_of_kind`: what templates want to know at compile time.
-
-    `rows`: results are handed over by several neighbours.
-    """
+    """The kernels of a launch. `kind`, `types`, `functions_of_kind`: what templates want to know at compile time."""
     dtype, count = launch.operands[0].dtype, len(launch.buffers)
     sums = sums_of(dtype)
     buffers = [f"b{n}" for n in range(count)]
@@ -219,13 +219,15 @@ def gpu_source(
         f'#include "{file}"',
         *_kind(dtype, kind, types, functions_of_kind),
         epilogue.text.rstrip(),
-        *_out(epilogue, sums, buffers, own, rows),
+        *_out(epilogue, sums, buffers, own),
     ]
     inputs = len(launch.operands)
+    vectors = kind.get("OUT_WIDTH", 1) > 1 and phases[0].stores
+    asked = epilogue.alignment if vectors else (1,) * count
     functions = GpuFunctions(
         file,
         [*(f"const {storage(v.dtype)}" for v in launch.operands), *["char"] * (count - inputs)],
-        [*alignment, *[1] * (count - inputs)],
+        [max(pair) for pair in zip([*alignment, *[1] * (count - inputs)], asked, strict=True)],
     )
     for number, phase in enumerate(phases):
         args, body = phase.args, phase.body
@@ -252,7 +254,7 @@ def _kind(dtype: DType, kind: dict[str, int], types: dict[str, str], functions: 
     ]
 
 
-def _out(epilogue: Epilogue, sums: Sums, buffers: Sequence[str], own: Sequence[str], rows: bool) -> list[str]:
+def _out(epilogue: Epilogue, sums: Sums, buffers: Sequence[str], own: Sequence[str]) -> list[str]:
     """PF_KEY_out: gives results to the epilogue."""
     return [
         "struct PF_KEY_out {",
@@ -262,26 +264,18 @@ def _out(epilogue: Epilogue, sums: Sums, buffers: Sequence[str], own: Sequence[s
         f"  PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, {sums.sum} sum) const {{",
         f"    PF_KEY_epilogue({', '.join([*buffers, 'uni', *own, 'batch', 'i', 'j'])}, ({sums.value})sum);",
         "  }",
-        *(_row(epilogue, sums, [*buffers, "uni", *own]) if rows else ()),
+        *_several(epilogue, sums, [*buffers, "uni", *own]),
         "};",
     ]
 
 
-def _row(epilogue: Epilogue, sums: Sums, args: Sequence[str]) -> list[str]:
-    """The member of PF_KEY_out that takes ROW neighbours along j."""
-    c_type, count = epilogue.row
-    body = ["(*this)(batch, i, j, sums[0]);"]
-    if count > 1:
-        call = f"PF_KEY_place({', '.join(args)}, batch, i, j + e, ({sums.value})sums[e], values.at[e])"
-        body = [
-            f"pf_vector<{c_type}, ROW> values;",
-            f"{c_type} *at[ROW];",
-            "PF_UNROLL",
-            f"for (int e = 0; e < ROW; e++) at[e] = {call};",
-            "pf_put_row(at[0], values);",
-        ]
-    head = f"PF_MEMBER void row(int64_t batch, int64_t i, int64_t j, const {sums.sum} *sums) const {{"
-    return [f"  enum {{ ROW = {count} }};", f"  {head}", *(f"    {line}" for line in body), "  }"]
+def _several(epilogue: Epilogue, sums: Sums, given: Sequence[str]) -> list[str]:
+    """The member that takes several results at once."""
+    if epilogue.width == 1:
+        return []
+    head = f"  PF_MEMBER void several(int64_t batch, int64_t i, int64_t j, const {sums.sum} *sums) const {{"
+    call = f"    PF_KEY_epilogues({', '.join([*given, 'batch', 'i', 'j'])}, (const {sums.value} *)sums);"
+    return [head, call, "  }"]
 
 
 def late_args(launch: Launch) -> str:

@@ -8,6 +8,7 @@ last rewrite, since merging equal nodes would undo it.
 from __future__ import annotations
 
 from collections.abc import Container
+from math import prod
 
 from pyflame.core.shape import Region, Shape
 from pyflame.ir import F, Node
@@ -19,9 +20,10 @@ MAX_READERS = 32  # beyond that a clone costs less than looking
 
 def own(graph: Graph, owned: Container[Node]) -> Graph:
     """`owned`: leaves whose buffer the plan may overwrite."""
-    if all(op.alias is None for op in graph.ops):
-        return graph
     order, outputs = graph.order, graph.outputs
+    bare = {first for first in map(_without_values, outputs) if first is not None}
+    if not bare and all(op.alias is None for op in graph.ops):
+        return graph
     readers: dict[Node, list[Node]] = {n: [] for n in order}
     for node in order:
         for source in node.srcs:
@@ -29,6 +31,9 @@ def own(graph: Graph, owned: Container[Node]) -> Graph:
     kept = set(outputs)
     done: dict[Node, Node] = {}
     for node in order:
+        if node in bare:
+            done[node] = F.clone(F.full_const(0, node.dtype, node.shape))
+            continue
         srcs = [done[s] for s in node.srcs]
         alias = node.op.alias
         if alias is not None:
@@ -38,6 +43,16 @@ def own(graph: Graph, owned: Container[Node]) -> Graph:
                 srcs[alias] = _copy(srcs[alias])
         done[node] = rebuilt(node, tuple(srcs))
     return Graph([done[o] for o in outputs])
+
+
+def _without_values(output: Node) -> Node | None:
+    """The memory without values that an output began as, if not all of it was assigned. It gets zeros: what leaves a
+    plan may be copied whole by another."""
+    first, assigned = output, 0
+    while first.op.kind == ASSIGN:
+        assigned += prod(count for _, _, count in first.attrs[0])
+        first = first.srcs[0]
+    return first if first.op.name == "uninitialized" and assigned < output.size else None
 
 
 def _copy(base: Node) -> Node:

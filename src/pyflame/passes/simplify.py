@@ -16,6 +16,7 @@ from pyflame.ir.graph import Graph
 from pyflame.ir.opdef import CONST, ELEMENTWISE, GATHER, LEAF, REDUCE
 
 _COPIES = ("clone", "contiguous")
+_EXACT = ("cast", "neg", "abs", "relu", "maximum", "minimum", "sign", "floor", "ceil", "trunc", "round")
 
 
 def simplify(graph: Graph, data: Container[Node] = ()) -> Graph:
@@ -133,12 +134,15 @@ def _places(shape: Shape, region: Region) -> list[tuple[int, int]]:
 
 
 def _sink_gather(node: Node) -> Node:
-    """gather(f(x)) = f(gather(x)): what is gathered must lie in memory, and x often does while f(x) would be stored."""
+    """gather(f(x)) = f(gather(x)): what is gathered must lie in memory, and x often does while f(x) would be stored.
+    Only of f that round nothing: `x == x.max(0).values` asks for the same bits on both sides."""
     if node.op.kind != GATHER:
         return node
     chain: list[Node] = []
     source = node.srcs[0]
     while source.op.kind == ELEMENTWISE and node.size <= source.size:
+        if source.dtype.is_float and source.op.name not in _EXACT:
+            break
         wide = [s for s in source.srcs if s.op.kind != CONST]
         if len(wide) != 1 or wide[0].shape != source.shape:
             break

@@ -34,7 +34,16 @@ from pyflame.schedule.index import (
     unify,
     used_ranges,
 )
-from pyflame.schedule.values import CHEAP, SMALL, after_reduce, cheap, extents_of, following, is_result_copy
+from pyflame.schedule.values import (
+    CHEAP,
+    SMALL,
+    after_reduce,
+    cheap,
+    compared,
+    extents_of,
+    following,
+    is_result_copy,
+)
 
 Row = tuple[Index, list[list[Range]]]  # forms of a reduction's axes, and the scopes of its group with it
 LONG_ROW = 1024  # elements of a row across memory that is worth a launch of its own on a GPU
@@ -53,6 +62,7 @@ class Fuser:
         self.stored: dict[Node, Group] = {}
         self.outputs: list[Operand] = []
         self.after_reduce = after_reduce(order)
+        self.compared = compared(order)
         self.apart = following(order, {n for n in order if n.op.kind == REDUCE and self.reduced_apart(n)})
         for node in dict.fromkeys(graph.outputs):
             operand = Operand(node, None, contiguous=False)
@@ -186,6 +196,8 @@ class Fuser:
 
         A GPU has more flops for a byte: it reads what is narrower, or as wide, as often as the value itself.
         """
+        if node in self.compared:
+            return False
         if not self.target.is_gpu:
             return repeats <= 4 and cheap(node)
         widened = node.op.name == "cast" and node.srcs[0].dtype.itemsize < node.dtype.itemsize

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyflame.ir import Node
-from pyflame.ir.opdef import ELEMENTWISE, MOVEMENT, REDUCE
+from pyflame.ir.opdef import CONST, ELEMENTWISE, MOVEMENT, REDUCE
 from pyflame.schedule.group import Group
 
 CHEAP = 4  # flops per element below which computing twice beats storing
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 SMALL = 32  # a tensor as many times smaller than another counts for nothing beside it
 
 
@@ -41,6 +42,25 @@ def read_size(node: Node) -> int:
         node = node.srcs[0]
         size = min(size, node.size)
     return size
+
+
+def compared(order: Sequence[Node]) -> set[Node]:
+    """Numbers that are compared with what may follow from them: `x == amax(x)` asks for the same bits on both sides,
+    and compilers round what is computed in two kernels differently."""
+    found: set[Node] = set()
+    for node in order:
+        if node.op.name in _COMPARISONS:
+            sides = [source_of(s) for s in node.srcs]
+            if not any(s.op.kind == CONST for s in sides):
+                found.update(s for s in sides if s.dtype.is_float)
+    return found
+
+
+def source_of(node: Node) -> Node:
+    """What a node is a view of."""
+    while node.op.kind == MOVEMENT:
+        node = node.srcs[0]
+    return node
 
 
 def after_reduce(order: Sequence[Node]) -> set[Node]:

@@ -10,8 +10,8 @@
  * of a line are exchanged by its number (place): eight lines' pieces of one number fall on all banks, and wgmma knows the
  * same order as its swizzle of 128 bytes. A block of 128x256 takes 48 KB a step of 64 k for 4 Mflop: 85 flops a byte.
  *
- * Results. All sums go to LDS, where layers and the blocks of a cluster meet in order, and are handed over along rows, ROW
- * neighbours at once: Out's row(y, x, sums), or one by one at the edge.
+ * Results. All sums go to LDS, where layers and the blocks of a cluster meet in order, and are handed over along rows,
+ * OUT_WIDTH neighbours at once.
  */
 #ifndef PF_MMA_ASYNC_H
 #define PF_MMA_ASYNC_H
@@ -61,16 +61,6 @@ PF_FN float pf_cluster_load(const float *at, int rank) {
   return x;
 }
 #endif
-
-/* Neighbours to memory, as one where they lie aligned. */
-template <class T, int N> PF_FN void pf_put_row(T *at, const pf_vector<T, N> &row) {
-  if ((uint64_t)at % sizeof(row) == 0) {
-    *(pf_vector<T, N> *)at = row;
-  } else {
-    PF_UNROLL
-    for (int e = 0; e < N; e++) at[e] = row.at[e];
-  }
-}
 
 /* How a step of LINES lines lies in LDS: pieces numbered as they lie in memory, panel by panel. */
 template <class K, int LINES, int ALONG_K> struct pf_panels {
@@ -135,12 +125,14 @@ template <class K, int LINES, int ALONG_K> struct pf_async_lines : pf_panels<K, 
 
 /* Both operands of a step; B lies behind A in LDS. */
 template <class K> struct pf_async_in {
+  enum { PREPARES = 0 };
   pf_async_lines<K, K::ROWS, K::A_ALONG_K> a;
   pf_async_lines<K, K::COLS, K::B_ALONG_K> b;
 
-  PF_MEMBER void copy(pf_piece *to, int rest) {
-    a.copy(to, rest);
-    b.copy(to + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS, rest);
+  PF_MEMBER void prepare(int, int, int) {}
+  PF_MEMBER void copy(pf_piece *to, int k, int end, int) {
+    a.copy(to, end - k);
+    b.copy(to + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS, end - k);
   }
 };
 
@@ -199,6 +191,7 @@ template <class K> struct pf_async_loop {
     PITCH = K::COLS + 8, /* of a row of results in LDS */
     RESULT_PIECES = K::WAVES_DEEP * K::ROWS * PITCH * (int)sizeof(sum) / PF_MMA_PIECE,
     LDS_PIECES = K::STAGES * STEP_PIECES > RESULT_PIECES ? K::STAGES * STEP_PIECES : RESULT_PIECES,
+    EACH = K::OUT_WIDTH < 4 ? K::OUT_WIDTH : 4, /* results that are read at once */
   };
   typename mma::sums at[DOWN][ACROSS];
 
@@ -207,19 +200,26 @@ template <class K> struct pf_async_loop {
   PF_FN int top() { return wave() / K::WAVES_ACROSS * HIGH; }
   PF_FN int left() { return wave() % K::WAVES_ACROSS * WIDE; }
 
-  /* The sums over k in [k, end). `lds`: LDS_PIECES. */
-  PF_MEMBER void run(pf_piece *lds, pf_async_in<K> &in, int k, int end) {
+  /* The sums over k in [k, end). `lds`: LDS_PIECES. `In` brings steps: prepare(k, end, half) what a later copy needs, as in
+   * pf_steps (pf_tile.h), copy(to, k, end, half) a step into LDS. */
+  template <class In> PF_MEMBER void run(pf_piece *lds, In &in, int k, int end) {
     PF_UNROLL
     for (int i = 0; i < DOWN; i++) {
       PF_UNROLL
       for (int j = 0; j < ACROSS; j++) mma::clear(at[i][j]);
     }
+    if (In::PREPARES) {
+      in.prepare(k, end, 0);
+      pf_barrier();
+    }
     PF_UNROLL
     for (int s = 0; s < AHEAD; s++) {
-      if (k + s * DEPTH < end) in.copy(lds + s * STEP_PIECES, end - k - s * DEPTH);
+      if (In::PREPARES) in.prepare(k + (s + 1) * DEPTH, end, (s + 1) % 2);
+      if (k + s * DEPTH < end) in.copy(lds + s * STEP_PIECES, k + s * DEPTH, end, s % 2);
       pf_copies_end();
+      if (In::PREPARES) pf_barrier();
     }
-    int here = 0, next = AHEAD;
+    int here = 0, next = AHEAD, half = AHEAD % 2;
     by work;
     work.begin(top(), left(), layer());
     _Pragma("unroll 1")
@@ -228,8 +228,10 @@ template <class K> struct pf_async_loop {
       by::publish();
       pf_barrier();
       if (by::LATE) work.multiply(at, lds + here * STEP_PIECES);
-      if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, end - k - AHEAD * DEPTH);
+      if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, k + AHEAD * DEPTH, end, half);
       pf_copies_end();
+      half ^= 1;
+      if (In::PREPARES) in.prepare(k + (AHEAD + 1) * DEPTH, end, half);
       if (!by::LATE) work.multiply(at, lds + here * STEP_PIECES);
       by::template wait<1>();
       here = here + 1 == K::STAGES ? 0 : here + 1;
@@ -249,22 +251,14 @@ template <class K> struct pf_async_loop {
       for (int j = 0; j < ACROSS; j++) by::put(mine + (i * PITCH + j) * PF_MMA_EDGE, PITCH, at[i][j]);
     }
     meet();
-    enum { ROW = Out::ROW, READ = ROW < 4 ? ROW : 4, ACROSS_ROWS = K::COLS / ROW, SHARE = K::ROWS / PARTS };
+    enum { SHARE = K::ROWS / PARTS, FAST = K::COLS / K::OUT_WIDTH, VECTORS = SHARE * FAST, WHOLE = VECTORS % K::THREADS == 0 };
     const int begin = PARTS > 1 ? pf_cluster_rank() * SHARE : 0;
     if (PARTS * K::WAVES_DEEP > 1) add(room + begin * PITCH, SHARE);
-    _Pragma("unroll 1")
-    for (int g = pf_thread(); g < SHARE * ACROSS_ROWS; g += K::THREADS) {
-      const int row = begin + g / ACROSS_ROWS, column = g % ACROSS_ROWS * ROW;
-      const int y = first + row, x = left_most + column;
-      const sum *from = room + row * PITCH + column;
-      if (y < m && x + ROW <= n) {
-        pf_vector<sum, ROW> sums;
-        PF_UNROLL
-        for (int e = 0; e < ROW; e += READ) *(pf_vector<sum, READ> *)(sums.at + e) = *(pf_vector<sum, READ> *)(from + e);
-        out.row(y, x, sums.at);
-      } else if (y < m) {
-        for (int e = 0; e < n - x; e++) out(y, x + e, from[e]);
-      }
+    PF_UNROLL_FEW
+    for (int t = 0; t < (VECTORS + K::THREADS - 1) / K::THREADS; t++) {
+      const int e = t * K::THREADS + pf_thread(), row = begin + e / FAST, column = e % FAST * K::OUT_WIDTH;
+      if ((WHOLE || e < VECTORS) && first + row < m && left_most + column < n)
+        hand_over(room + row * PITCH + column, first + row, left_most + column, out);
     }
     if (PARTS > 1) pf_cluster_sync(); /* others read this block's LDS until then */
   }
@@ -274,6 +268,20 @@ template <class K> struct pf_async_loop {
       pf_cluster_sync();
     else
       pf_barrier();
+  }
+  template <class Out> PF_FN void hand_over(const sum *from, int y, int x, const Out &out) {
+    if constexpr (K::OUT_WIDTH == 1) {
+      out(y, x, *from);
+    } else {
+      sum sums[K::OUT_WIDTH];
+      PF_UNROLL
+      for (int n = 0; n < K::OUT_WIDTH; n += EACH) {
+        const pf_vector<sum, EACH> some = *(const pf_vector<sum, EACH> *)(from + n);
+        PF_UNROLL
+        for (int e = 0; e < EACH; e++) sums[n + e] = some.at[e];
+      }
+      out.several(y, x, sums);
+    }
   }
   /* What layers and blocks of a cluster have of these rows' sums, to where the first layer has them. */
   PF_FN void add(sum *rows, int count) {

@@ -1,7 +1,7 @@
 /* A block's tile of sums over matrix tiles (pf_mma.h): waves of DOWN x ACROSS tiles of 16x16 each, operands through LDS.
  *
  * A kernel's struct K says ROWS, COLS (of the block), THREADS, WAVES_ACROSS (of its waves, the others lie below), CHUNKS
- * (of 64 bytes along k in a step), and the type of its tiles, K::mma. K::lds makes what lies in LDS of a number in
+ * (of 64 bytes along k in a step), OUT_WIDTH (results that are handed over at once) and the type of its tiles, K::mma. K::lds makes what lies in LDS of a number in
  * memory; AS_IS: that is the same.
  *
  * Memory policy. pf_steps (pf_tile.h): a step is multiplied from one half of LDS while the next one is on its way from
@@ -10,8 +10,9 @@
  * side by side. A block of 128x128 and 16-bit numbers takes 16 KB a step from memory for 1 Mflop (64 flops a byte, from
  * L2 mostly), 32 KB of LDS, and 64 of a lane's registers for sums, 32 for fragments, 16 for what is on its way.
  *
- * Results. A wave writes 16 rows of its sums to LDS and reads them along rows: neighbouring lanes hand over neighbouring
- * columns, whatever the instruction's layout, and the epilogue stands in the code DOWN times, not once for each sum.
+ * Results. A wave writes 16 rows of its sums to LDS and reads them along rows (or columns, where rows lie side by side in
+ * the result), OUT_WIDTH at a time: neighbouring lanes hand over neighbouring vectors, whatever the instruction's layout,
+ * positions are worked out once for each vector, and the epilogue stands in the code DOWN times, not once for each sum.
  *
  * Another main loop (for instructions that read operands from LDS themselves) is another struct with run and store.
  */
@@ -37,6 +38,7 @@ template <class K, int LINES, int ALONG_K> struct pf_mma_map {
     PARTS = LINES * DEPTH / (WIDTH * ROUNDS),
     TURNS = (PARTS + K::THREADS - 1) / K::THREADS,
     COUNT = TURNS * ROUNDS,
+    SAME = ROUNDS, /* vectors, one after the other, of the same lines */
     WHOLE = PARTS % K::THREADS == 0,
     FAST = DEPTH / WIDTH, /* parts along k */
   };
@@ -46,8 +48,10 @@ template <class K, int LINES, int ALONG_K> struct pf_mma_map {
   PF_FN int k_of(int s) { return part(s) % FAST * WIDTH + s % ROUNDS; }
 };
 
-template <class K, int LINES, int ALONG_K, int VECTOR>
-struct pf_mma_lines : pf_strips<K, pf_mma_map<K, LINES, ALONG_K>, ALONG_K, VECTOR> {
+/* One operand's share of a step: `Strips` fetches it. */
+template <class K, int LINES, int ALONG_K, int VECTOR,
+          class Strips = pf_strips<K, pf_mma_map<K, LINES, ALONG_K>, ALONG_K, VECTOR>>
+struct pf_mma_lines : Strips {
   typedef pf_mma_map<K, LINES, ALONG_K> map;
   typedef typename map::element element;
 
@@ -62,7 +66,7 @@ struct pf_mma_lines : pf_strips<K, pf_mma_map<K, LINES, ALONG_K>, ALONG_K, VECTO
       for (int i = 0; i < map::ROUNDS; i++) {
         pf_piece *at = to + k / CHUNK * pf_mma_chunk<K>::PIECES + pf_mma_place(line + i, piece);
         if constexpr (ALONG_K && K::AS_IS) {
-          *at = this->held[s];
+          *at = this->whole(s);
         } else {
           pf_vector<element, map::WIDTH> row;
           PF_UNROLL
@@ -88,8 +92,8 @@ template <class K> struct pf_mma_loop {
     CHUNK_PIECES = pf_mma_chunk<K>::PIECES,
     STEP_PIECES = K::CHUNKS * CHUNK_PIECES,
     B_AT = K::ROWS * PF_MMA_PIECES,
-    PITCH = WIDE + (sizeof(sum) == 8 ? 0 : 4), /* of a row of results in LDS */
-    WAVE_PIECES = PF_MMA_EDGE * PITCH * (int)sizeof(sum) / PF_MMA_PIECE,
+    PAD = PF_MMA_PIECE / (int)sizeof(sum), /* of a line of results in LDS, which is a row or a column */
+    WAVE_PIECES = WIDE * (PF_MMA_EDGE + PAD) * (int)sizeof(sum) / PF_MMA_PIECE, /* columns: WIDE is 16 at least */
     ALL_PIECES = WAVE_PIECES * (K::THREADS / PF_WAVE),
     LDS_PIECES = 2 * STEP_PIECES > ALL_PIECES ? 2 * STEP_PIECES : ALL_PIECES,
   };
@@ -130,27 +134,56 @@ template <class K> struct pf_mma_loop {
     pf_steps<DEPTH, STEP_PIECES>(lds, in, *this, k, end);
   }
 
-  /* Hand over what lies inside of m x n, for a block whose tile begins at (first, left_most). */
-  template <class Out>
+  /* Hand over what lies inside of m x n, for a block whose tile begins at (first, left_most). Neighbouring lanes have
+   * neighbouring columns, or with ROWS_FIRST rows; a lane has as many of them as K::OUT_WIDTH says, of which m or n is a
+   * multiple. */
+  template <int ROWS_FIRST = 0, class Out>
   PF_MEMBER void store(pf_piece *lds, int first, int left_most, int m, int n, const Out &out) const {
-    const int lane = pf_lane_of_wave();
+    enum {
+      FAST = ROWS_FIRST ? PF_MMA_EDGE : WIDE,
+      PITCH = FAST + PAD,
+      ACROSS_ROOM = FAST / K::OUT_WIDTH, /* vectors */
+      VECTORS = PF_MMA_EDGE * WIDE / K::OUT_WIDTH,
+      ROUNDS = (VECTORS + PF_WAVE - 1) / PF_WAVE,
+    };
     sum *room = (sum *)(lds + wave() * WAVE_PIECES);
     PF_UNROLL
     for (int i = 0; i < DOWN; i++) {
       PF_UNROLL
       for (int j = 0; j < ACROSS; j++) {
         PF_UNROLL
-        for (int s = 0; s < mma::SUMS; s++)
-          room[mma::row(s) * PITCH + j * PF_MMA_EDGE + mma::col(s)] = mma::get(at[i][j], s);
+        for (int s = 0; s < mma::SUMS; s++) {
+          const int row = mma::row(s), column = j * PF_MMA_EDGE + mma::col(s);
+          room[ROWS_FIRST ? column * PITCH + row : row * PITCH + column] = mma::get(at[i][j], s);
+        }
       }
       pf_wave_sync();
       PF_UNROLL_FEW
-      for (int t = 0; t < PF_MMA_EDGE * WIDE / PF_WAVE; t++) {
-        const int e = t * PF_WAVE + lane, row = e / WIDE, column = e % WIDE;
-        const int y = first + top() + i * PF_MMA_EDGE + row, x = left_most + left() + column;
-        if (y < m && x < n) out(y, x, room[row * PITCH + column]);
+      for (int t = 0; t < ROUNDS; t++) {
+        const int e = t * PF_WAVE + pf_lane_of_wave();
+        const int slow = e / ACROSS_ROOM, fast = e % ACROSS_ROOM * K::OUT_WIDTH;
+        const int y = first + top() + i * PF_MMA_EDGE + (ROWS_FIRST ? fast : slow);
+        const int x = left_most + left() + (ROWS_FIRST ? slow : fast);
+        if (y < m && x < n && (VECTORS % PF_WAVE == 0 || e < VECTORS)) hand_over(room + slow * PITCH + fast, y, x, out);
       }
       pf_wave_sync();
+    }
+  }
+
+  template <class Out> PF_FN void hand_over(const sum *from, int y, int x, const Out &out) {
+    if constexpr (K::OUT_WIDTH == 1) {
+      out(y, x, *from);
+    } else {
+      enum { EACH = K::OUT_WIDTH < (int)PAD ? (int)K::OUT_WIDTH : (int)PAD };
+      typedef pf_vector<sum, EACH> part;
+      sum sums[K::OUT_WIDTH];
+      PF_UNROLL
+      for (int n = 0; n < K::OUT_WIDTH; n += EACH) {
+        const part some = *(const part *)(from + n);
+        PF_UNROLL
+        for (int e = 0; e < EACH; e++) sums[n + e] = some.at[e];
+      }
+      out.several(y, x, sums);
     }
   }
 };

@@ -31,6 +31,7 @@ template <class K, class Map, int ALONG_K, int VECTOR> struct pf_strips {
   int64_t line_step, k_step;
   words held[COUNT];
 
+  PF_MEMBER const words &whole(int s) const { return held[s]; }
   PF_MEMBER stored number(int s, int e) const { return pf_number_in<stored>(held[s], e); }
 
   PF_MEMBER void begin(const stored *base, int first, int lines, int64_t line_stride, int64_t k_stride, int k) {

@@ -168,24 +168,41 @@ template <class K> struct pf_tile {
 
 /* ---- partial sums: [part][batch][m][n] in scratch, each part as large as the result --------------------------- */
 
+/* Neighbours, as an aligned vector. */
+template <class S, int N> PF_FN void pf_put_several(S *at, const S (&sums)[N]) {
+  pf_vector<S, N> all;
+  PF_UNROLL
+  for (int e = 0; e < N; e++) all.at[e] = sums[e];
+  *(pf_vector<S, N> *)at = all;
+}
+
 template <class S> struct pf_partial {
   S *at;
   int64_t m, n;
   /* `batch` counts through the parts: part * batches + batch. */
   PF_MEMBER void operator()(int64_t batch, int64_t i, int64_t j, S sum) const { at[(batch * m + i) * n + j] = sum; }
+  template <int N> PF_MEMBER void several(int64_t batch, int64_t i, int64_t j, const S (&sums)[N]) const {
+    pf_put_several(at + (batch * m + i) * n + j, sums);
+  }
 };
 
 enum { PF_FINISH_OUTPUTS, PF_FINISH_PARTS, PF_FINISH_M, PF_FINISH_M_MAGIC, PF_FINISH_N, PF_FINISH_N_MAGIC };
 
-/* One thread per output adds its parts in order: what comes out does not depend on how the blocks ran. */
+/* Of the parts of one output, which lie `outputs` apart, in order: what comes out does not depend on how blocks ran. */
+template <class S> PF_FN S pf_sum_parts(const S *partial, int64_t outputs, int parts) {
+  S sum = partial[0];
+  PF_UNROLL_FEW
+  for (int part = 1; part < parts; part++) sum += partial[part * outputs];
+  return sum;
+}
+
+/* One thread per output. */
 template <class S, int THREADS, class Out>
 PF_FN void pf_finish(const char *scratch, const int64_t *arg, const Out &out) {
   const int64_t outputs = arg[PF_FINISH_OUTPUTS];
   const int at = pf_block() * THREADS + pf_thread();
   if (at >= outputs) return;
-  const S *partial = (const S *)scratch + at;
-  S sum = partial[0];
-  for (int64_t part = 1; part < arg[PF_FINISH_PARTS]; part++) sum += partial[part * outputs];
+  const S sum = pf_sum_parts((const S *)scratch + at, outputs, (int)arg[PF_FINISH_PARTS]);
   const int row = pf_divide(at, arg[PF_FINISH_N_MAGIC]), batch = pf_divide(row, arg[PF_FINISH_M_MAGIC]);
   out(batch, row - batch * (int)arg[PF_FINISH_M], at - row * (int)arg[PF_FINISH_N], sum);
 }
