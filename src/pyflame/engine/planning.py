@@ -20,6 +20,7 @@ from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Way
 from pyflame.passes.convolutions import lower_convolutions
 from pyflame.passes.layout import lay_out
 from pyflame.passes.legalise import legalise
+from pyflame.passes.logits import chunk_logits
 from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
 from pyflame.runtime.base import Device
@@ -58,11 +59,14 @@ def draft_plan(
     place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
     given = donations or {}
     with mode(recorder=None, tracer=None, autocast=None, device=place):
-        outputs = lower_convolutions(legalise(graph.outputs, table), target, lambda: _takes_dilated(device))
+        outputs, notes = chunk_logits(graph.outputs, graph.order, constants)
+        outputs = lower_convolutions(legalise(outputs, table), target, lambda: _takes_dilated(device))
         outputs = lay_out(outputs, target, {outputs[o] for i, o in given.items() if graph.inputs[i].data is not None})
         outputs = own(simplify(outputs, constants), set(graph.owned))
     successors = {graph.inputs[i]: outputs[o] for i, o in given.items()}
-    return schedule(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
+    draft = schedule(outputs, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
+    draft.notes = notes
+    return draft
 
 
 def _takes_dilated(device: Device | None) -> bool:
