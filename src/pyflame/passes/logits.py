@@ -67,8 +67,7 @@ def _find(outputs: Sequence[Node]) -> _Site | None:
             continue
         seen.add(logits)
         step = _rows_at_once(logits, node.attrs[-1])
-        site = _Site(logits, step)
-        if step and site.follow(order, kept):
+        if step and (site := _Site(logits, step)).follow(order, kept):
             return site
     return None
 
@@ -118,25 +117,32 @@ class _Site:
             places = [at for at, s in enumerate(node.srcs) if s in self.inner]
             if not places:
                 continue
-            if len(places) > 1 or len(behind.intersection(node.srcs)) > 1:  # it needs the loss, or itself twice
+            if len(places) < len([s for s in node.srcs if s in behind]):  # it needs the loss too
                 return False
-            if self._is_inner(node, places[0]):
+            if self._is_inner(node, places):
                 self.inner[node] = None
-            elif self._is_end(node, places[0]):
+            elif self._is_end(node, places):
                 self.ends.append(node)
             else:
                 return False
         return not any(n in kept for n in self.inner)
 
-    def _is_inner(self, node: Node, place: int) -> bool:
-        source = node.srcs[place]
+    def _is_inner(self, node: Node, places: list[int]) -> bool:
+        source = node.srcs[places[0]]
         if node.op.name == SLOPES:
-            return place == 1 and _by_rows(node, source)
-        if _is_turned(source) or place != 0:
+            return places == [1] and _by_rows(node, source)
+        if any(_is_turned(node.srcs[at]) for at in places):
+            return False
+        if places == [0, 1]:  # gradients of two losses
+            return node.op.name == "add" and source.shape == node.srcs[1].shape
+        if places != [0]:
             return False
         return _keeps_rows(node) or (node.op.name == "permute" and node.attrs == TURNED)
 
-    def _is_end(self, node: Node, place: int) -> bool:
+    def _is_end(self, node: Node, places: list[int]) -> bool:
+        if len(places) > 1:
+            return False
+        (place,) = places
         name, source = node.op.name, node.srcs[place]
         if name == LOSS:
             return place == 0 and _by_rows(node, source)
@@ -202,33 +208,38 @@ class _Chunks:
         if node.op.name == "cast":
             return cast(source, node.dtype)
         if node.op.name == "add":
-            return F.add(source, F.reshape(node.srcs[1], (self.site.size,)))
+            other = self.values.get(node.srcs[1])
+            return F.add(source, F.reshape(node.srcs[1], (self.site.size,)) if other is None else other)
         return F.permute(source, (1, 0)) if _is_turned(node) else source
 
     def late(self, x: Node) -> Node:
-        """x, but not before the chunk before is done with: not before its share is in the largest of the results.
+        """x, but not before the chunk before is done with.
 
-        A sum that two read, this and the next chunk's, is stored, so only one is in memory.
+        That is where its share is in all sums; who else reads it runs early, as that frees it. A sum which this and the
+        next chunk read is stored, so fusion does not keep all shares to add them up at the end.
         """
-        last = [pieces[-1] for pieces in self.pieces.values() if pieces]
-        if not last:
-            return x
-        token = max(last, key=lambda n: n.size)
-        return F.after(x, F.reshape(F.slice(token, tuple((0, 1, 1) for _ in token.shape)), (1, 1)))
+        done = [pieces[-1] for pieces in self.pieces.values() if pieces]
+        for made in [pieces[0] for end, pieces in self.pieces.items() if pieces and not self.by_rows(end)] or done[:1]:
+            x = F.after(x, F.reshape(F.slice(made, tuple((0, 1, 1) for _ in made.shape)), (1, 1)))
+        return x
 
     def finish(self) -> None:
         """Have the last sums made before the backward pass goes on from the gradient of x: else their products would
         wait for whoever reads them, and the last chunk with them."""
-        rows = [end for end in self.pieces if end.op.name == "matmul" and len(self.pieces[end]) > 1]
-        if rows and any(len(pieces) == 1 for pieces in self.pieces.values()):
-            self.pieces[rows[0]][-1] = self.late(self.pieces[rows[0]][-1])
+        for pieces in [p for end, p in self.pieces.items() if end.op.name == "matmul" and self.by_rows(end)][:1]:
+            pieces[-1] = self.late(pieces[-1])
+
+    def by_rows(self, end: Node) -> bool:
+        """Whether each row of an end is made of one row of logits; else it is a sum over them."""
+        first = end.srcs[0]
+        return end.op.name == LOSS or (end.op.name == "matmul" and first in self.values and not _is_turned(first))
 
     def add(self, end: Node) -> None:
         """What an end is for this chunk, behind the others' or added to theirs."""
-        pieces, srcs, name = self.pieces[end], end.srcs, end.op.name
-        if name == LOSS:
+        pieces, srcs = self.pieces[end], end.srcs
+        if end.op.name == LOSS:
             made = apply(end.op, (self.values[srcs[0]], self.part(srcs[1]), *srcs[2:]), (*end.attrs[:-1], AS_IT_IS))
-        elif name == "matmul" and srcs[0] in self.values and not _is_turned(srcs[0]):
+        elif self.by_rows(end):
             made = apply(end.op, (self.values[srcs[0]], srcs[1]), end.attrs)
         else:
             made = self.summed(end)
