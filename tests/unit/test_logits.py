@@ -322,3 +322,49 @@ def test_a_plan_for_a_gpu_has_room_for_one_chunk(bound: Any, target: str) -> Non
         report = pf.explain(run, x, w, t, run=False)
     # two chunks of 64 rows, logits and slopes; two sums of 8192x64 in float32; the rest is small
     assert report.arena_bytes < 2 * (1 << 20) + 3 * classes * 64 * 4 + rows * 64 * 4
+
+
+def test_rows_may_have_further_axes_and_other_dtypes() -> None:
+    rows = 6
+    x, w, t = X[: rows * rows].reshape(rows, rows, D), W[:rows], np.maximum(TARGET[: rows * rows], 0) % rows
+    want = F.cross_entropy(pf.tensor(x.reshape(-1, D) @ w.T), pf.tensor(t), reduction="none").numpy()
+    target = pf.tensor(t.reshape(rows, rows))
+    for dtype in (pf.float64, pf.float32):  # the second promotes: by way of logits
+        got = F.linear_cross_entropy(pf.tensor(x), pf.tensor(w, dtype=dtype), target, reduction="none")
+        assert got.shape == (rows, rows) and got.dtype is pf.float64
+        np.testing.assert_allclose(got.numpy().reshape(-1), want, rtol=1e-6)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x, w, b, t = tensors()
+    with pytest.raises(pf.ShapeError, match=r"linear_weight \(C, in\) but got"):
+        F.linear_cross_entropy(x, w.T, t)
+    with pytest.raises(pf.ShapeError, match=r"linear_bias of shape \(23,\)"):
+        F.linear_cross_entropy(x, w, t, linear_bias=b[:-1])
+    with pytest.raises(pf.ShapeError, match=r"a target of shape \(37,\)"):
+        F.linear_cross_entropy(x, w, t[1:])
+    with pytest.raises(pf.ShapeError, match=r"a weight of shape \(23,\)"):
+        F.linear_cross_entropy(x, w, t, weight=b[:-1])
+    with pytest.raises(pf.ArgumentError, match=r"label_smoothing in \[0, 1\]"):
+        F.linear_cross_entropy(x, w, t, label_smoothing=1.5)
+    with pytest.raises(pf.ArgumentError, match="no ignore_index"):
+        F.linear_cross_entropy(x, w, pf.ones(N, V), ignore_index=1)
+    with pytest.raises(pf.DTypeError, match="integers or probabilities"):
+        F.linear_cross_entropy(x, w, t > 3)
+
+
+@needs_torch
+def test_the_module_is_pytorchs(bound: Any) -> None:
+    for out_features in ((), (3, 2)):
+        how = {"out_features": out_features, "bias": True, "ignore_index": 2, "label_smoothing": 0.1}
+        theirs = torch.nn.LinearCrossEntropyLoss(D, V, dtype=torch.float64, **how)
+        ours = nn.LinearCrossEntropyLoss(D, V, dtype=pf.float64, **how)
+        ours.load_state_dict(theirs.state_dict())
+        t = np.random.default_rng(3).integers(0, V, (N, *out_features))
+        loss = theirs(torch.tensor(X), torch.tensor(t))
+        loss.backward()
+        got = ours(pf.tensor(X), pf.tensor(t))
+        got.backward()
+        np.testing.assert_allclose(float(got), float(loss), rtol=1e-12)
+        for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-10, atol=1e-14)

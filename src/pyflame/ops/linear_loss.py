@@ -168,26 +168,42 @@ def linear_cross_entropy(
     tensor(2.3026)
     """
     _check(input, linear_weight, target, linear_bias, ignore_index)
-    ignored = -100 if ignore_index is None else int(ignore_index)
-    low, operands = state.autocast, [input, linear_weight, *([] if linear_bias is None else [linear_bias])]
-    if low is not None:  # as `linear` is cast
-        operands = [cast(v, low) if v.dtype is float32 else v for v in operands]
-    x, head, *bias = operands
-    if target.dtype.is_float or head.ndim > 2 or not x.dtype.is_float or {v.dtype for v in operands} != {x.dtype}:
-        return _composed(operands, target, weight, ignored, reduction, label_smoothing)
-    if not 0 <= label_smoothing <= 1:
-        raise ArgumentError(f"[linear_cross_entropy] expected label_smoothing in [0, 1] but got {label_smoothing}")
-    dtype = float32 if low is not None and x.dtype.itemsize < 4 else x.dtype
-    flat = cast(F.reshape(target, (target.size,)), int64)
-    classes = None if weight is None else cast(weight, dtype)
-    chunk = (options and options.batch_chunk_size) or 0
-    rows = F.reshape(x, (target.size, x.shape[-1]))
-    bias_or_none = bias[0] if bias else None
-    attrs = dtype, ignored, float(label_smoothing), chunk
-    loss = F.linear_cross_entropy_rows(rows, head, flat, bias_or_none, classes, *attrs)
-    valid, position = valid_target(flat, head.shape[0], ignored)
-    out = weighted_mean("linear_cross_entropy", loss, valid, classes, position, reduction)
+    settings = weight, -100 if ignore_index is None else int(ignore_index), reduction, float(label_smoothing)
+    operands = [input, linear_weight, *([] if linear_bias is None else [linear_bias])]
+    if state.autocast is not None:  # as `linear` is cast
+        operands = [cast(v, state.autocast) if v.dtype is float32 else v for v in operands]
+    if target.dtype.is_float or linear_weight.ndim > 2:
+        return _composed(operands, target, *settings)
+    operands[0] = F.reshape(operands[0], (target.size, input.shape[-1]))
+    rows, dtypes = F.reshape(target, (target.size,)), {v.dtype for v in operands}
+    if len(dtypes) > 1 or not operands[0].dtype.is_float:
+        out = _composed(operands, rows, *settings)
+    else:
+        out = _fused(operands, cast(rows, int64), *settings, (options and options.batch_chunk_size) or 0)
     return F.reshape(out, target.shape) if reduction == "none" else out
+
+
+def _fused(
+    operands: Sequence[Node],
+    target: Node,
+    weight: Node | None,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+    chunk: int,
+) -> Node:
+    """(N, in), (C, in), (N,) -> the loss, by way of ops that keep no logits."""
+    x, head, *bias = operands
+    if not 0 <= smoothing <= 1:
+        raise ArgumentError(f"[linear_cross_entropy] expected label_smoothing in [0, 1] but got {smoothing}")
+    if weight is not None and weight.shape != head.shape[:1]:
+        raise ShapeError(f"[linear_cross_entropy] expected a weight of shape {head.shape[:1]} but got {weight.shape}")
+    dtype = float32 if state.autocast is not None and x.dtype.itemsize < 4 else x.dtype
+    classes = None if weight is None else cast(weight, dtype)
+    attrs = dtype, ignore_index, smoothing, chunk
+    loss = F.linear_cross_entropy_rows(x, head, target, bias[0] if bias else None, classes, *attrs)
+    valid, position = valid_target(target, head.shape[0], ignore_index)
+    return weighted_mean("linear_cross_entropy", loss, valid, classes, position, reduction)
 
 
 def _composed(
