@@ -10,7 +10,7 @@ import numpy as np
 from pyflame.core.dtype import int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import drop_axes
-from pyflame.ir import F, Meta, Node, Sample, cast, primitive
+from pyflame.ir import F, Meta, Node, Sample, cast, elementwise, primitive
 from pyflame.ir.opdef import COMPOSITE
 from pyflame.ops.loss import REDUCTIONS, check_shapes, declare_loss, reduce_loss, reduced
 
@@ -55,11 +55,22 @@ def pick_class(input: Node, target: Node, axis: int) -> Any:
     return (input, target), (axis,)
 
 
+@elementwise(
+    "({target} == {ignored} ? ({T})0 : {target} < 0 ? {target} - {classes} : {target})",
+    reference=lambda target, ignored, classes: np.where(
+        target == ignored, 0, np.where(target < 0, target - classes, target)
+    ),
+    dtype="integer",
+    public=False,
+)
+def class_position(target: Node, ignored: int, classes: int) -> Node:
+    """Where to read for a target: at 0 if it does not count, out of range if it is negative. One op, so that fusion
+    computes it where it is read."""
+
+
 def valid_target(target: Node, classes: int, ignore_index: int) -> tuple[Node, Node]:
-    """Where a target counts, and positions to read at: 0 where it does not, and out of range where it is negative."""
-    valid = F.ne(target, ignore_index)
-    position = F.where(target < 0, target - classes, target)
-    return valid, F.where(valid, position, 0)
+    """Where a target counts, and positions to read at."""
+    return F.ne(target, ignore_index), F.class_position(target, ignore_index, classes)
 
 
 def _class_axis(op: str, input: Node, weight: Node | None) -> int:
