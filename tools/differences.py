@@ -9,12 +9,12 @@ from __future__ import annotations
 MISSING: dict[str, tuple[str, ...]] = {
     "nn": (
         "AdaptiveLogSoftmaxWithLoss", "Buffer", "CrossMapLRN2d", "FractionalMaxPool2d",
-        "FractionalMaxPool3d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions",
+        "FractionalMaxPool3d",
         "UninitializedBuffer", "UninitializedParameter", "quantized",
     ),
     "nn.functional": (
         "conv_tbc", "fractional_max_pool2d", "fractional_max_pool3d",
-        "grouped_mm", "linear_cross_entropy",
+        "grouped_mm",
         "multi_head_attention_forward", "rrelu_", "scaled_grouped_mm", "scaled_mm", "threshold_",
     ),
     "nn.Module": (
@@ -66,6 +66,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`out=` must have the result's dtype in some ops", "any dtype that can hold it, in all"),
     ("values of arguments are checked (`cov`'s weights)", "what would evaluate them is not, but for indices"),
     ("convolutions refuse a bias of another dtype", "dtypes promote"),
+    ("`LinearCrossEntropyOptions` has policies of sums, too", "`batch_chunk_size` alone; sums are float32 or wider"),
     ("`ctc_loss`'s gradient is for normalised probabilities", "it is that of the loss; behind `log_softmax` equal"),
     ("`cholesky_solve`'s gradient fills both triangles", "only the triangle that is read has one"),
     ("`as_strided_scatter`'s gradient for its input is that of `src`", "it is 0 where `src` is written, else 1"),

@@ -706,6 +706,7 @@ __all__ = [
     "lgamma",
     "linalg",
     "linear",
+    "linear_cross_entropy",
     "linspace",
     "load",
     "log",
@@ -2474,6 +2475,26 @@ def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) ->
 
     >>> pf.linear(pf.ones(2, 3), pf.ones(4, 3), pf.zeros(4)).shape
     (2, 4)
+    """
+
+def linear_cross_entropy(
+    input: TensorLike,
+    linear_weight: TensorLike,
+    target: TensorLike,
+    *,
+    linear_bias: TensorLike | None = None,
+    weight: TensorLike | None = None,
+    reduction: builtins.str = "mean",
+    ignore_index: builtins.int | None = None,
+    label_smoothing: builtins.float = 0.0,
+    options: Any = None,
+) -> Tensor:
+    """cross_entropy(linear(input, linear_weight, linear_bias), target, ...), without all logits in memory where they
+    are many. Of inputs (..., in) each row has its class index; (N, in) may also meet probabilities.
+
+    >>> x, head = pf.ones(4, 3), pf.zeros(10, 3)
+    >>> pf.linear_cross_entropy(x, head, pf.tensor([1, 2, 3, 4]))
+    tensor(2.3026)
     """
 
 def log(x: TensorLike) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 240.0
+KNOBS = {"PYFLAME_MAX_LOGITS": "128"}  # logits of programs are small: some of them are to be in chunks
 
 
 @dataclass
@@ -100,7 +101,7 @@ class Worker:
 def environment(device: str, sanitize: bool, exact: bool) -> dict[str, str]:
     """On GPUs and under a sanitizer each buffer is an allocation, so that an access behind it is found."""
     folders = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    env = {**os.environ, "PYTHONPATH": folders, "OMP_NUM_THREADS": "1", "PYFLAME_DEVICE": "cpu"}
+    env = {**os.environ, "PYTHONPATH": folders, "OMP_NUM_THREADS": "1", "PYFLAME_DEVICE": "cpu", **KNOBS}
     if device.startswith("sim") or sanitize or exact:
         env["PYFLAME_MEMORY_POOL"] = "exact"
     if sanitize:

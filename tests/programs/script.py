@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from tests.programs.pool import KNOBS
 from tests.programs.program import Input, Program, resized
 from tests.programs.text import body
 
-_HEAD = """import numpy as np
+_HEAD = f"""import os
+
+import numpy as np
 import torch
 
 import pyflame as pf
+
+os.environ |= {KNOBS}
 """
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import pyflame as pf
+from pyflame.engine.evaluate import clear_plans
 from tests.programs import compare
 from tests.programs.__main__ import Session, explore
 from tests.programs.builder import Draw, Unsuited
 from tests.programs.draw import draw
 from tests.programs.ops import KINDS
-from tests.programs.pool import Worker
+from tests.programs.pool import KNOBS, Worker
 from tests.programs.program import MODES, Input, Program, Step, Unfit, from_json, to_json
 from tests.programs.script import script
 from tests.programs.shrink import shrink
@@ -23,6 +25,15 @@ from tests.programs.worker import judge
 FOUND = Path(__file__).parent / "found"  # by the CPU, and in folders by the simulated GPUs they are named after
 LONGER = 2 if os.environ.get("CI") else 1
 SECONDS = {"cpu": 120, "emulated": 30, "sim:gfx942": 30, "sim:gfx1100": 30}
+
+
+@pytest.fixture(autouse=True)
+def knobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those of the processes that look for programs."""
+    for name, value in KNOBS.items():
+        monkeypatch.setenv(name, value)
+    yield
+    clear_plans()
 
 
 @pytest.mark.slow

@@ -371,3 +371,24 @@ def test_large_arguments_are_read_where_they_lie(given: Counter[str], monkeypatc
     monkeypatch.setattr(devices.get_device(NAME), "forked", True)
     np.testing.assert_array_equal(doubled(x).numpy(), np.full(8, 2.0))
     assert given["graph_launch"] == given["copy_d2d"] == 0
+
+
+def test_calls_that_nobody_waits_for_share_one_workspace(given: Counter[str]) -> None:
+    """What may find a bad index leaves a record until the host looks; the memory it computed in is free before."""
+    table, index = array(1.0, 1 << 20), pf.tensor(np.arange(1 << 20)[::-1].copy())
+
+    @pf.jit
+    def step(factor: pf.Tensor) -> pf.Tensor:
+        picked = table[index] * factor
+        return (picked.cumsum(0).flip(0).cumsum(0) * 1e-6).sum()
+
+    factor = array(2.0, 1)
+    arena = pf.explain(step, factor, run=False).arena_bytes
+    assert arena >= 4 << 20
+    pf.synchronize()
+    pf.reset_peak_memory_stats()
+    before = pf.memory_allocated()
+    for _ in range(5):
+        step(factor)
+    assert pf.max_memory_allocated() - before < 1.5 * arena
+    pf.synchronize()

@@ -53,6 +53,11 @@ HIP_CLANG = Knob("PYFLAME_HIP_CLANG", "", "clang with the AMDGPU target, for bui
 THREADS = Knob("PYFLAME_THREADS", "0", "worker threads of the CPU device; 0: one per core this process may use")
 MAX_PENDING = Knob("PYFLAME_MAX_PENDING", "200000", "nodes a thread may build before the newest one is evaluated")
 MAX_FUSED = Knob("PYFLAME_MAX_FUSED", "128", "ops in one generated kernel")
+MAX_LOGITS = Knob(
+    "PYFLAME_MAX_LOGITS",
+    "536870912",
+    "bytes of logits above which those that only a cross-entropy reads are computed in chunks of rows; 0: never",
+)
 CUT_GRAPHS = Knob(
     "PYFLAME_CUT_GRAPHS", "192", "nodes from which on a graph that repeats itself, as a loop's, is computed in portions"
 )
@@ -103,6 +108,7 @@ ALL = (
     THREADS,
     MAX_PENDING,
     MAX_FUSED,
+    MAX_LOGITS,
     CUT_GRAPHS,
     PLAN_CACHE,
     LIBRARIES,

@@ -183,7 +183,8 @@ class _Captured:
         held = executable.binding.rehold(held)
         self.workspace, self.at = executable.workspace()
         self.watched = False
-        device.zero(self.at[3], ERROR_BYTES)
+        if plan.checks:
+            device.zero(self.at[3], ERROR_BYTES)
         self.sent: tuple[Sequence[Any] | None, bytes] = None, b""  # the numbers that the device has, and their bytes
         self.varies = executable.varies
         if plan.uniforms and not self.varies:
@@ -238,7 +239,7 @@ class _Captured:
             if executable.plan.checks and not self.watched:
                 # The first bad index stays in the record until somebody looks.
                 self.watched = True
-                device.watch(self.workspace, self.at[3], ERROR_BYTES, lambda record: self._look(record, lines))
+                device.watch(self.workspace[-1], self.at[3], ERROR_BYTES, lambda record: self._look(record, lines))
             return self._outputs(inputs, self._copied_out(ready) if ready is self.copying else ready.results)
 
     def _suited(self, inputs: Sequence[Value]) -> _Ready | None:

@@ -54,7 +54,7 @@ class GpuRunner:
         self.binding = Binding(plan, device.allocate, device.copy, scratch=scratch, exact=device.pool.exact)
         self._arena = self.binding.arena
         self.scratch_bytes = self.binding.scratch_bytes
-        self._sizes = [self.binding.arena_bytes, self.scratch_bytes, 8 * len(plan.uniforms), ERROR_BYTES]
+        self._sizes = [self.binding.arena_bytes, self.scratch_bytes, 8 * len(plan.uniforms)]
         self._starts = [0]
         for size in self._sizes:
             self._starts.append(self._starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
@@ -121,7 +121,7 @@ class GpuRunner:
         plan, device = self.plan, self.device
         if self._runs:
             needed = self.binding.arena_bytes or self.scratch_bytes or plan.checks
-            workspace, at = self.workspace() if needed else (None, [0] * 4)
+            workspace, at = self.workspace() if needed else ([], [0] * 4)
             if plan.uniforms:
                 uniforms = self._uniforms(constants)
                 at[2] = uniforms.address
@@ -137,20 +137,29 @@ class GpuRunner:
                 device.zero(at[3], ERROR_BYTES)
             self.launch(kernel_args, timed)
             if plan.checks:
-                device.watch(workspace, at[3], ERROR_BYTES, lambda record: self.report(record, lines))
+                device.watch(workspace[-1], at[3], ERROR_BYTES, lambda record: self.report(record, lines))
         return self.binding.outputs(held)
 
     def report(self, record: bytes, lines: Sequence[str]) -> None:
         """Raise what a run has left in its error record."""
         raise_bad_index(record, self.plan.checks, self.plan.check_lines, lines)
 
-    def workspace(self) -> tuple[Any, list[int]]:
-        """Memory for one run, and where in it arena, scratch, uniforms and error record begin."""
+    def workspace(self) -> tuple[list[Any], list[int]]:
+        """Memory for one run, and where in it arena, scratch, uniforms and error record begin.
+
+        The record of a plan with checks is the last block, on its own: it is held until the host looks at it, while
+        the next run may have the rest.
+        """
         if self.device.pool.exact:
             blocks = [self.device.allocate(size) for size in self._sizes]
-            return blocks, [block.address for block in blocks]
-        block = self.device.allocate(self._starts[-1])
-        return block, [block.address + start for start in self._starts[:-1]]
+            at = [block.address for block in blocks]
+        else:
+            blocks = [self.device.allocate(self._starts[-1])]
+            at = [blocks[0].address + start for start in self._starts[:-1]]
+        if not self.plan.checks:
+            return blocks, [*at, 0]
+        blocks.append(self.device.allocate(ERROR_BYTES))
+        return blocks, [*at, blocks[-1].address]
 
     def kernel_args(self, held: Held, at: Sequence[int]) -> np.ndarray[Any, Any]:
         """The arguments of all launches for these places."""

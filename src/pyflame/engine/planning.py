@@ -23,6 +23,7 @@ from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Way
 from pyflame.passes.convolutions import lower_convolutions
 from pyflame.passes.layout import lay_out
 from pyflame.passes.legalise import legalise
+from pyflame.passes.logits import chunk_logits
 from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
 from pyflame.runtime.base import Device
@@ -69,11 +70,14 @@ def _drafted(graph: PendingGraph, target: Target, given: Mapping[int, int], devi
     # Passes make nodes too: where the graph runs, and on nobody's tape.
     place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
     with mode(recorder=None, tracer=None, autocast=None, device=place):
-        work = lower_convolutions(legalise(Graph(graph.outputs), table), target, lambda: _takes_dilated(device))
+        work, notes = chunk_logits(Graph(graph.outputs), constants)
+        work = lower_convolutions(legalise(work, table), target, lambda: _takes_dilated(device))
         pinned = {work.outputs[o] for i, o in given.items() if graph.inputs[i].data is not None}
         work = own(simplify(lay_out(work, target, pinned), constants), set(graph.owned))
     successors = {graph.inputs[i]: work.outputs[o] for i, o in given.items()}
-    return schedule(work, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
+    draft = schedule(work, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
+    draft.notes = notes
+    return draft
 
 
 def _takes_dilated(device: Device | None) -> bool:

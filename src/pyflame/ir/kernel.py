@@ -265,6 +265,7 @@ class Plan:
     donations: Mapping[int, int] = field(default_factory=dict)
     overwritten_inputs: tuple[int, ...] = ()
     starts: int = 0  # how many starts of buffers the caller brings, behind the graph's constants
+    notes: tuple[str, ...] = ()  # what `explain` says of the plan as a whole
 
     @property
     def updated(self) -> frozenset[int]:
@@ -286,6 +287,7 @@ class Draft:
     checks: list[Check] = field(default_factory=list)  # (op name, user line) of each bounds check
     donations: dict[int, int] = field(default_factory=dict)  # input position -> the output buffer that may lie there
     overwritten_inputs: list[int] = field(default_factory=list)  # positions of inputs that the plan overwrites
+    notes: list[str] = field(default_factory=list)
 
     def copy(self) -> Draft:
         """One that may be changed without the other."""
@@ -311,4 +313,5 @@ class Draft:
             dict(self.donations),
             tuple(self.overwritten_inputs),
             starts,
+            tuple(self.notes),
         )

@@ -95,6 +95,7 @@ from pyflame.nn.loss import (
     HuberLoss,
     KLDivLoss,
     L1Loss,
+    LinearCrossEntropyLoss,
     MarginRankingLoss,
     MSELoss,
     MultiLabelMarginLoss,
@@ -179,6 +180,7 @@ from pyflame.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from pyflame.ops.linear_loss import LinearCrossEntropyOptions
 
 __all__ = [
     "CELU",
@@ -270,6 +272,8 @@ __all__ = [
     "LazyLinear",
     "LeakyReLU",
     "Linear",
+    "LinearCrossEntropyLoss",
+    "LinearCrossEntropyOptions",
     "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",

@@ -6,10 +6,13 @@ PyTorch's long deprecated `size_average` and `reduce` are left out; all settings
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from pyflame.nn import functional
+from pyflame.nn.linear import Linear
 from pyflame.nn.module import Module
+from pyflame.ops.linear_loss import LinearCrossEntropyOptions
 from pyflame.tensor import Tensor
 
 
@@ -95,6 +98,51 @@ class CrossEntropyLoss(_Loss):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+
+
+class LinearCrossEntropyLoss(_Loss):
+    """The cross-entropy of a linear layer's logits, which are not all in memory where they are many (see
+    `nn.functional.linear_cross_entropy`). With `out_features` an input has as many targets.
+
+    >>> loss = nn.LinearCrossEntropyLoss(16, 1000)
+    >>> loss(pf.randn(4, 16), pf.tensor([1, 2, 3, 4])).shape
+    ()
+    """
+
+    _function = "linear_cross_entropy"
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: LinearCrossEntropyOptions | None = None,
+    ) -> None:
+        super().__init__(
+            reduction=reduction,
+            weight=weight,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            options=options,
+        )
+        self.num_classes, self.out_features = num_classes, out_features
+        self.linear = Linear(in_features, prod((num_classes, *out_features)), bias, device=device, dtype=dtype)
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        shape, layer = (self.num_classes, *self.out_features), self.linear
+        bias = None if layer.bias is None else layer.bias.reshape(shape)
+        settings = {name: getattr(self, name) for name in self._settings}
+        input, target = tensors
+        head = layer.weight.reshape(*shape, layer.in_features)
+        return functional.linear_cross_entropy(input, head, target, linear_bias=bias, **settings)
 
 
 class NLLLoss(_Loss):

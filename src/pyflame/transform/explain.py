@@ -46,6 +46,7 @@ class Report:
     intermediate_bytes: int
     edges: list[tuple[int, int]] = field(default_factory=list)
     replay: str = ""  # of a jitted function on a GPU: whether it is replayed as a graph, and if not why
+    notes: list[str] = field(default_factory=list)  # what was done to the graph as a whole
 
     def __str__(self) -> str:
         from pyflame.transform.explain_text import table
@@ -138,6 +139,7 @@ def report(parts: Sequence[Part], timed: bool) -> Report:
             written.update(dict.fromkeys(stored, i))
         found.arena_bytes += plan.arena_bytes
         found.intermediate_bytes += plan.intermediate_bytes
+        found.notes += plan.notes
     return found
 
 

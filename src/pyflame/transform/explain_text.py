@@ -60,12 +60,16 @@ def summary(report: Report) -> str:
     )
 
 
+def _remarks(report: Report) -> str:
+    return "; ".join([*report.notes, *([report.replay] if report.replay else [])])
+
+
 def table(report: Report) -> str:
     """Printed with rich, which fits it to the terminal."""
     from rich.console import Console
     from rich.table import Table
 
-    out = Table(title=summary(report), title_justify="left", caption=report.replay or None, caption_justify="left")
+    out = Table(title=summary(report), title_justify="left", caption=_remarks(report) or None, caption_justify="left")
     for heading in HEADINGS:
         out.add_column(
             heading, justify="right" if heading in ("#", "bytes", "flops", "us", "GB/s") else "left", overflow="fold"
@@ -97,8 +101,8 @@ def plan_table(report: Report) -> str:
 
 def page(report: Report) -> str:
     """The graph as SVG, the launches as a table."""
-    replay = f"<p>{html.escape(report.replay)}</p>" if report.replay else ""
-    return document(summary(report), replay + _drawing(report) + plan_table(report))
+    remarks = f"<p>{html.escape(_remarks(report))}</p>" if _remarks(report) else ""
+    return document(summary(report), remarks + _drawing(report) + plan_table(report))
 
 
 def _drawing(report: Report) -> str:

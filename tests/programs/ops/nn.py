@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tests.programs.builder import Draw, Unsuited
 from tests.programs.ops.table import kind
 
@@ -159,6 +161,31 @@ def pool(d: Draw) -> None:
     else:
         options += d.one_of("", ", ceil_mode=True", ", count_include_pad=False")
         d.step("pool", f"L.nn.functional.avg_pool{n}d({{0}}, {options})", x)
+
+
+@kind(1.5)
+def head(d: Draw) -> None:
+    """A linear layer whose logits only a cross-entropy reads, in the ways in which models have it."""
+    x = d.value(2, 4, empty=False)
+    shape, classes = tuple(d[x].shape), d.size()
+    if not classes:
+        raise Unsuited
+    target = d.index((prod(shape[:-1]),), classes)
+    operands = [x, d.input((classes, shape[-1])), target] + ([d.input((classes,))] if d.chance(0.4) else [])
+    bias = len(operands) > 3
+    rows = f"{{0}}.reshape(-1, {shape[-1]})"
+    logits = d.one_of(
+        f"L.nn.functional.linear({rows}, {{1}}{', {3}' if bias else ''})",
+        f"L.nn.functional.linear({{0}}, {{1}}{', {3}' if bias else ''}).view(-1, {classes})",
+        f"({{0}} @ {{1}}.T{' + {3}' if bias else ''}).view(-1, {classes})",
+    )
+    options = f"reduction='{d.one_of('mean', 'sum', 'none')}'"
+    options += d.one_of("", "", ", label_smoothing=0.1") + (", ignore_index=0" if d.chance(0.2) else "")
+    call = f"L.nn.functional.cross_entropy({logits}, {{2}}, {options})"
+    if d.chance(0.4):
+        given = ", linear_bias={3}" if bias else ""
+        call = f"L.nn.functional.linear_cross_entropy({rows}, {{1}}, {{2}}{given}, {options})"
+    d.step("head", call, *operands)
 
 
 @kind(1.5)

@@ -118,6 +118,7 @@ swiglu = _F["swiglu"]
 tanh = _F["tanh"]
 
 linear = _F["linear"]
+linear_cross_entropy = _F["linear_cross_entropy"]
 conv1d = _F["conv1d"]
 conv2d = _F["conv2d"]
 conv3d = _F["conv3d"]
@@ -213,6 +214,7 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "linear_cross_entropy",
     "local_response_norm",
     "log_softmax",
     "logsigmoid",
