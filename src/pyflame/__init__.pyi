@@ -3089,11 +3089,18 @@ def scaled_dot_product_attention(
     is_causal: builtins.bool = False,
     scale: builtins.float | None = None,
     enable_gqa: builtins.bool = False,
+    *,
+    window: Any = None,
+    softcap: builtins.float | None = None,
 ) -> Tensor:
     """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
 
     A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. Fewer heads in key and value
     than in query are shared by groups of query heads. A query that sees nothing gets 0.
+
+    Beyond PyTorch: window=(left, right): query i sees keys i - left to i + right, where -1 is no limit; one number is
+    both, so a causal model sees so many keys back, besides its own. Its cost is that of the window. softcap=c:
+    scores are c * tanh(score / c) before the mask, as in Gemma 2.
 
     >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
     >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape

@@ -32,13 +32,14 @@ def attention(
     mask: Array | None = None,
     causal: bool = False,
     gradient: bool = True,
+    **options: Any,
 ) -> Build:
     """`queries` (B, H, T, D), `keys` (G, S)."""
 
     def run(arrays: list[Array], tracked: list[pf.Tensor]) -> list[pf.Tensor]:
         given = None if mask is None else pf.tensor(mask)
         query, key, value = tracked
-        out = pf.scaled_dot_product_attention(query, key, value, given, is_causal=causal)
+        out = pf.scaled_dot_product_attention(query, key, value, given, is_causal=causal, **options)
         if not gradient:
             return [out]
         (out * pf.tensor(arrays[3])).sum().backward()
@@ -76,6 +77,8 @@ TILED: dict[str, Build] = {
     "long values": attention((1, 1, 20, 24), (1, 70), 100, pf.float16),
     "turned, added": attention((1, 2, 20, 33), (2, 70), 65, pf.float16, view="turned", mask=added(2, 20, 70)),
     "16 bits, hidden": attention((2, 2, 40, 72), (1, 45), 32, pf.bfloat16, mask=ONE_HIDDEN),
+    "16 bits, window": attention((1, 2, 140, 24), (1, 150), 40, pf.bfloat16, causal=True, window=30),
+    "16 bits, capped": attention((1, 2, 70, 40), (2, 66), 24, pf.float16, window=(20, 5), softcap=1.5),
 }
 CASES: dict[str, Build] = {
     **TILED,
@@ -91,6 +94,10 @@ CASES: dict[str, Build] = {
     "hidden keys of heads": attention((2, 2, 8, 8), (1, 45), 8, mask=ONE_HIDDEN[:4].reshape(2, 2, 1, 45)),
     "added, grouped": attention((2, 2, 12, 9), (1, 35), 8, mask=added(2, 1, 12, 35)),
     "added, turned": attention((1, 4, 40, 8), (2, 33), 5, mask=added(4, 40, 33), view="turned"),
+    "window": attention((1, 2, 200, 8), (1, 190), 5, window=(20, 70)),
+    "window, added": attention((1, 2, 40, 8), (2, 33), 8, mask=added(40, 33), window=(4, 9), softcap=2.0),
+    "behind a window": attention((1, 1, 200, 4), (1, 70), 4, window=3),
+    "capped": attention((1, 2, 70, 20), (1, 70), 12, causal=True, softcap=0.7),
     "wide": attention((1, 1, 8, 100), (1, 9), 132),
     "widest": attention((1, 1, 8, 256), (1, 65), 200, pf.bfloat16),
     "widest odd": attention((1, 1, 66, 201), (1, 8), 129),

@@ -22,19 +22,40 @@ THOROUGH = pytest.mark.thorough
 WAYS = (
     "64, 1", "64, 0", "128, 1", "256, 1", "256, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1",
     "PF_MIX, 0, 2", "PF_TOTALS, 0, 1", "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1",
+    "PF_SLOPES, 0, 0, 1", "PF_SLOPES, 1, 2, 1",
 )  # fmt: skip
 
 
 # On matrix tiles: how many of a wave's own tiles, of the others and whether own lines are held; ways, turned, masks.
 TILED_WAYS = (
     "2, 64, 1", "2, 32, 1", "1, 64, 1", "1, 32, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1", "PF_MIX, 0, 2", "PF_TOTALS, 0, 1",
-    "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1", "0, PF_SLOPES", "1, PF_SLOPES",
+    "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1", "0, PF_SLOPES", "1, PF_SLOPES", "PF_SLOPES, 1, 0, 1",
 )  # fmt: skip
 
 # Every branch, dtype and view is the matter of the simulated GPUs.
 EMULATED = {
-    "wave 64": ("plain", "causal, more keys", "odd, turned", "hidden", "added, grouped", "bfloat16", "forward"),
-    "wave 32, one unit": ("causal", "odd", "widest odd", "float16", "long", "two tiles, grouped"),
+    "wave 64": (
+        "plain",
+        "causal, more keys",
+        "odd, turned",
+        "hidden",
+        "added, grouped",
+        "bfloat16",
+        "forward",
+        "window",
+        "window, added",
+        "16 bits, window",
+    ),
+    "wave 32, one unit": (
+        "causal",
+        "odd",
+        "widest odd",
+        "float16",
+        "long",
+        "two tiles, grouped",
+        "capped",
+        "16 bits, capped",
+    ),
 }
 
 
@@ -71,7 +92,7 @@ def test_every_way_is_taken() -> None:
 
 
 # Those that need most. For other targets tests/aot/test_kernels.py builds some.
-BUILT = ("plain", "widest odd", "added, turned", "bfloat16 odd")
+BUILT = ("plain", "widest odd", "added, turned", "bfloat16 odd", "window, added")
 
 
 @pytest.mark.parametrize("name", ["gfx906", "gfx1030"])
@@ -102,8 +123,9 @@ def test_tiles_build_without_spills(name: str, clang: ClangHip) -> None:
     """Lines of the usual lengths in bfloat16, which every such GPU multiplies."""
     target = TARGETS[name]
     programs = [
-        Program(attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True)().outputs, target)
+        Program(attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True, softcap=cap)().outputs, target)
         for size in (64, 128)
+        for cap in (None, 30.0)
     ]
     sources = [s for program in programs for s in program.sources if "attention_mma.hip" in s.text]
     phases = {symbol(s.text) + p.suffix: (s, p) for s in sources for p in s.phases}

@@ -384,13 +384,14 @@ ATTENTION = Family(
     {
         **chosen(
             attention_cases.CASES, "causal", "odd, turned", "hidden", "added, grouped", "wide", "widest", "long",
+            "window", "behind a window", "capped",
         ),
         "misaligned": Case(askew_attention),
     },
     {
         "pf_attend": {
             "RESULT": {64, 128, 256}, "MASK": {0, 1, 2},
-            "WAY": {"PF_MIX", "PF_TOTALS", "PF_SLOPES", "PF_WEIGHTS"},
+            "WAY": {"PF_MIX", "PF_TOTALS", "PF_SLOPES", "PF_WEIGHTS"}, "CAP": {0, 1},
         },
     },
 )  # fmt: skip

@@ -41,6 +41,7 @@ class AttentionShape:
     depth: int
     width: int
     masked: bool = False
+    capped: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,12 +160,13 @@ def _backward_bytes(shape: AttentionShape, geo: Geometry, taken: int) -> int:
         words.cross(taken, shape.depth),
         words.cross(taken, shape.width),
         taken * (shape.keys + geo.rows),
+        shape.capped * taken * (shape.keys + geo.rows),
         (block + geo.rows) * geo.cols,
         *[_PANELS * words.scores(block)] * 2,
         words.right(block),
         taken * words.sum_lines(shape.depth),
         *[taken] * 3,
-        geo.cols,
+        *[geo.cols] * 2,
         shape.masked * block * geo.cols,
         max(shape.depth, block) * geo.cols,
     )
@@ -193,8 +195,10 @@ class AttentionLaunch:
     mask: OperandView | None
     g: OperandView | None
     out: OperandView | None
-    is_causal: bool
+    low: int | None
+    high: int | None
     scale: float
+    softcap: float
 
     @staticmethod
     def of(launch: Launch) -> AttentionLaunch:
@@ -216,7 +220,18 @@ class AttentionLaunch:
         batch, query_heads, queries, depth = self.query.shape
         _, heads, keys, width = self.value.shape
         share = query_heads // heads
-        return AttentionShape(batch, heads, share, queries, keys, depth, width, self.mask is not None)
+        return AttentionShape(batch, heads, share, queries, keys, depth, width, self.mask is not None, self.softcap > 0)
+
+    @property
+    def band(self) -> tuple[int, int]:
+        """The least and the greatest key - query that is seen, as numbers that sizes can be added to."""
+        return _band(self.query.shape[2], self.key.shape[2], self.low, self.high)
+
+
+@whole
+def _band(queries: int, keys: int, low: int | None, high: int | None) -> tuple[int, int]:
+    least, most = -queries if low is None else low, keys if high is None else high
+    return max(-queries, min(keys, least)), max(-queries, min(keys, most))
 
 
 def results_of(shape: AttentionShape, backward: bool) -> tuple[int, ...]:
@@ -244,9 +259,9 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
     dtype = made.query.dtype
     isa = isa_of(set(target.isa))
     plan = attention_plan(shape, backward=backward, dtype=dtype.name, isa=isa, workers=target.workers)
-    (bits,) = struct.unpack("=q", struct.pack("=d", made.scale))
+    numbers = struct.unpack("=2q", struct.pack("=2d", made.scale, made.softcap))
     args = [
-        heads, shape.share, queries, keys, depth, width, int(made.is_causal), made.mask_kind, bits, *plan.args,
+        heads, shape.share, queries, keys, depth, width, made.mask_kind, *made.band, *numbers, *plan.args,
         *(n for view in (made.query, made.key, made.value, made.mask, made.g, made.out) for n in strides_of(view)),
         *results_of(shape, backward),
     ]  # fmt: skip

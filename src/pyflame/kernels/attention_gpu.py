@@ -1,6 +1,6 @@
 """Host side of attention.hip: its launches, in which tiles, and who plays which part in them.
 
-The text depends on dtype, mask, the class of the lines' length and on whether all operands can be read as vectors;
+The text depends on dtype, mask, cap, the class of the lines' length and on whether all operands can be read as vectors;
 extents and strides are arguments. Where a vendor's library does products it is left out (`overtaken_by`): a library
 has matrix cores.
 """
@@ -75,7 +75,7 @@ def attention_text(
     `vector`: how many numbers are read at once.
     """
     shape, dtype = made.shape, made.query.dtype
-    check_extents("attention", (shape.queries, shape.keys, shape.batch * shape.heads * shape.share))
+    check_extents("attention", (shape.queries + shape.keys, shape.batch * shape.heads * shape.share))
     read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
     functions = GpuFunctions(
         file,
@@ -97,11 +97,11 @@ def attention_text(
 def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
     """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie misaligned."""
     made = AttentionLaunch.of(launch)
-    vector = aligned and vectors(launch, made, _VECTOR)
+    shape, vector = made.shape, aligned and vectors(launch, made, _VECTOR)
 
     def call(way: Way) -> Call:
         columns = _columns(way.width)
-        numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind)
+        numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind, int(shape.capped))
         template = f"pf_attend<{element(made.query.dtype)}, {', '.join(map(str, numbers))}>"
         return Call(template, _TILE, _THREADS, _lds_bytes(columns, way.name))
 
@@ -136,15 +136,17 @@ def vectors(launch: Launch, made: AttentionLaunch, width: int) -> bool:
 def _args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     """PF_ATT_ROWS to PF_ATT_OUT."""
     shape = made.shape
-    query_heads, (bits,) = shape.heads * shape.share, struct.unpack("=I", struct.pack("=f", made.scale))
+    query_heads, (low, high) = shape.heads * shape.share, made.band
+    numbers = struct.unpack("=2I", struct.pack("=2f", made.scale, made.softcap))
     start, batch, line = results_of(shape, made.g is not None)[3 * way.result :][:3]
     mask = strides_of(made.mask)
     if way.turned:
         sizes, mask = (shape.keys, shape.queries, shape.heads, 1, shape.share), (*mask[:2], mask[3], mask[2])
+        low, high = -high, -low
     else:
         sizes = (shape.queries, shape.keys, query_heads, shape.share, 1)
     return (
-        *sizes, shape.depth, shape.width, way.width, int(made.is_causal), bits,
+        *sizes, shape.depth, shape.width, way.width, low, high, *numbers,
         *(n for view in (way.a, way.b, way.a2, way.b2, way.right) for n in strides_of(view)),
         *mask, start, batch, way.width, line,
     )  # fmt: skip

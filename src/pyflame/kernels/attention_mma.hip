@@ -25,6 +25,9 @@ PF_FN float pf_weight(float x) { return PF_HARDWARE_EXP2(x); }
 PF_FN float pf_weight(float x) { return pf_exp2(x); }
 #endif
 
+/* tanh from a power of 2: its error of 1e-7 is far below what 16 bits tell apart, also times a cap. */
+PF_FN float pf_bend(float x) { return 1.0f - 2.0f / (1.0f + pf_weight(x * (2 * 1.44269504f))); }
+
 /* The compiler leaves what is before and after apart: it would read all of LDS first, and spill it. */
 #if defined(PF_EMULATE) || defined(__CUDACC__)
 #define PF_IN_ORDER
@@ -100,13 +103,13 @@ PF_FN void pf_put_turned(pf_piece *to, const pf_matrix<S> &from, int first) {
 
 /* One launch: types, DEPTH and INNER in chunks, WIDTH of the result in tiles, and what is said above. */
 template <class Element, class Tile, int D, int I, int W, int DOWN_, int OTHERS_, int HELD_, int VECTOR_, int WAY_,
-          int TURNED_, int MASK_>
+          int TURNED_, int MASK_, int CAP_>
 struct pf_attention_of {
   typedef Element E;
   typedef Tile mma;
   enum {
     DEPTH = D, INNER = I, WIDTH = W, DOWN = DOWN_, OTHERS = OTHERS_, HELD = HELD_, VECTOR = VECTOR_, WAY = WAY_,
-    TURNED = TURNED_, MASK = MASK_,
+    TURNED = TURNED_, MASK = MASK_, CAP = CAP_,
   };
 };
 
@@ -265,16 +268,17 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
   typedef pf_attending<C> A;
   typedef typename A::T T;
   typedef typename A::O O;
-  enum { ROWS = A::ROWS, OTHERS = C::OTHERS, TURNED = C::TURNED, WAY = C::WAY };
+  enum { ROWS = A::ROWS, OTHERS = C::OTHERS, TURNED = C::TURNED, WAY = C::WAY, BENT = C::CAP && C::WAY == PF_SLOPES };
   PF_SHARED pf_piece lds[A::LDS_PIECES];
   const int rows = (int)arg[PF_ATT_ROWS], cols = (int)arg[PF_ATT_COLS], heads = (int)arg[PF_ATT_HEADS];
-  const int times = (int)arg[PF_ATT_TIMES], causal = (int)arg[PF_ATT_CAUSAL], tiles = (rows + ROWS - 1) / ROWS;
+  const int times = (int)arg[PF_ATT_TIMES], tiles = (rows + ROWS - 1) / ROWS;
   const int entry = pf_block() / tiles, tile = pf_block() - entry * tiles;
   const int first = (TURNED ? tile : tiles - 1 - tile) * ROWS; /* where causal, those with most to see begin */
   const int batch = entry / heads, head = entry - batch * heads;
   const int depth = (int)arg[PF_ATT_DEPTH], inner = (int)arg[PF_ATT_INNER], width = (int)arg[PF_ATT_WIDTH];
   const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), two = 1.44269504f; /* weights are powers of 2 */
-  const int begin = TURNED && causal ? first : 0, end = !TURNED && causal ? pf_least(cols, first + ROWS) : cols;
+  const float cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
+  const pf_band band = pf_band_of((int)arg[PF_ATT_LOW], (int)arg[PF_ATT_HIGH], first, ROWS, cols);
   pf_piece *const second = lds + A::FIRST, *const turned = second + A::SECOND;
   pf_known *const staged = (pf_known *)(turned + A::RIGHT);
   pf_piece *const kept = C::HELD ? lds : lds + A::TURN, *const kept2 = C::HELD ? lds : kept + A::OWN;
@@ -301,7 +305,7 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
       for (int n = 0; n < C::DOWN * O::LINES; n++)
         of[n / O::LINES][n % O::LINES] = known[pf_least(rows_of(n / O::LINES, n % O::LINES), rows - 1)];
     }
-    for (int left = begin; left < end; left += OTHERS) {
+    for (int left = band.begin; left < band.end; left += OTHERS) {
       PF_AGAIN(arg);
       pf_put_lines<A::THREADS, OTHERS, C::DEPTH, C::VECTOR>(lds, pf_matrix_of(b, arg + PF_ATT_B, batch, across, cols, depth), left);
       if constexpr (WAY == PF_SLOPES)
@@ -312,19 +316,25 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
       if (TURNED && pf_thread() < OTHERS) staged[pf_thread()] = known[pf_least(left + pf_thread(), cols - 1)];
       pf_barrier();
       own.template product<C::DEPTH>(own.scores, own.mine, kept, lds);
+      float bent[C::DOWN][BENT ? A::TILES * T::SUMS : 1]; /* what a change of the product changes scores by */
       A::each([&](int i, int j, int s, int r, int n) {
-        O::set(own.scores[i][j], s, T::get(own.scores[i][j], s) * (scale * two));
+        float factor = scale * two;
+        if (C::CAP) {
+          const float tanh = pf_bend(T::get(own.scores[i][j], s) * (scale / cap));
+          O::set(own.scores[i][j], s, tanh);
+          if (BENT) bent[i][BENT ? j * T::SUMS + s : 0] = 1.0f - tanh * tanh;
+          factor = cap * two;
+        }
+        O::set(own.scores[i][j], s, T::get(own.scores[i][j], s) * factor);
       });
-      if (C::MASK || left + OTHERS > cols || (causal && (TURNED ? left < first + ROWS : left + OTHERS > first))) {
-        /* of the turn's others, those from `low` to below `high` are seen */
+      if (C::MASK || left < band.all_begin || left + OTHERS > band.all_end) {
         const int shift = O::shift();
         A::each([&](int i, int j, int s, int r, int n) {
-          const int row = rows_of(i, r), low = TURNED && causal ? row - left - shift : 0;
-          const int high = (!TURNED && causal ? pf_least(cols, row + 1) : cols) - left - shift;
-          int seen = n >= low && n < high;
+          const int row = rows_of(i, r), from = left + shift; /* numbers that are the same for many scores come first */
+          int seen = n < cols - from && n >= row + band.low - from && n <= row + band.high - from;
           float score = T::get(own.scores[i][j], s);
           if (C::MASK && seen && row < rows) {
-            const M given = masked[row * arg[PF_ATT_MASK + 2] + (left + shift + n) * arg[PF_ATT_MASK + 3]];
+            const M given = masked[row * arg[PF_ATT_MASK + 2] + (from + n) * arg[PF_ATT_MASK + 3]];
             if (C::MASK == 1)
               seen = given != 0;
             else
@@ -346,7 +356,8 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
           own.template product<C::INNER>(slopes, own.mine2, kept2, second);
           A::each([&](int i, int j, int s, int r, int n) {
             const float slope = (T::get(slopes[i][j], s) - (TURNED ? beside[n] : of[i][r]).at[2]) * scale;
-            O::set(own.scores[i][j], s, T::get(own.scores[i][j], s) * slope);
+            O::set(own.scores[i][j], s,
+                   T::get(own.scores[i][j], s) * (BENT ? slope * bent[i][BENT ? j * T::SUMS + s : 0] : slope));
           });
         }
       }

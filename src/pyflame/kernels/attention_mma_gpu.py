@@ -72,7 +72,7 @@ class Block:
     def registers(self) -> int:
         """Of a lane, about."""
         own = self.held * (self.depth + self.slopes * self.inner) * 256 // self.wave * (1 + self.doubled)
-        scores = (1 + self.slopes) * self.others // _EDGE * 256 // self.wave
+        scores = (1 + self.slopes * (1 + self.shape.capped)) * self.others // _EDGE * 256 // self.wave
         result = self.width * 256 // self.wave
         return self.down * (own + scores + result)
 
@@ -99,7 +99,7 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
         block = block_of(way, made.shape, target)
         numbers = (
             block.depth, block.inner, block.width, block.down, block.others, int(block.held), int(vector), way.name,
-            int(way.turned), made.mask_kind,
+            int(way.turned), made.mask_kind, int(made.shape.capped),
         )  # fmt: skip
         template = f"pf_attend_mma<pf_attention_of<{tile}, {', '.join(map(str, numbers))}>>"
         return Call(template, block.rows, _WAVES * target.wave_size, block.lds_bytes())

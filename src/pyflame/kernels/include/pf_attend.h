@@ -10,7 +10,8 @@ enum {
   PF_ATT_HEADS,                /* of the rows */
   PF_ATT_SHARED, PF_ATT_TIMES, /* heads of rows that share one of columns, and the other way round */
   PF_ATT_DEPTH, PF_ATT_INNER, PF_ATT_WIDTH, /* of Q, of dO, of the result */
-  PF_ATT_CAUSAL, PF_ATT_SCALE, /* its bits */
+  PF_ATT_LOW, PF_ATT_HIGH,     /* the least and greatest column - row that is seen: causal, windows, offsets */
+  PF_ATT_SCALE, PF_ATT_CAP,    /* their bits */
   /* strides of batch, head, line and number: the scores' operands, those of dO V^T (PF_TOTALS: dO and O), what weights
    * are multiplied with, the mask with the rows first */
   PF_ATT_A, PF_ATT_B = PF_ATT_A + 4, PF_ATT_A2 = PF_ATT_B + 4, PF_ATT_B2 = PF_ATT_A2 + 4, PF_ATT_RIGHT = PF_ATT_B2 + 4,
@@ -20,6 +21,16 @@ enum {
 
 template <class T> PF_FN const T *pf_head(const T *base, pf_late_args strides, int batch, int head) {
   return base + batch * strides[0] + head * strides[1];
+}
+
+/* The columns from `begin` to below `end` that rows from `first` on see any of; `all`: from and to where all see all. */
+struct pf_band {
+  int low, high, begin, end, all_begin, all_end;
+  PF_MEMBER int seen(int row, int col) const { return col - row >= low && col - row <= high; }
+};
+PF_FN pf_band pf_band_of(int low, int high, int first, int rows, int cols) {
+  const int begin = first + low, end = first + rows + high;
+  return {low, high, begin > 0 ? begin : 0, pf_least(cols, end), begin + rows - 1, pf_least(cols, end - rows + 1)};
 }
 
 /* What is subtracted from a row's scores: its maximum, or where nothing is seen any number. */
