@@ -77,6 +77,9 @@ TILED: dict[str, Build] = {
     "long values": attention((1, 1, 20, 24), (1, 70), 100, pf.float16),
     "turned, added": attention((1, 2, 20, 33), (2, 70), 65, pf.float16, view="turned", mask=added(2, 20, 70)),
     "16 bits, hidden": attention((2, 2, 40, 72), (1, 45), 32, pf.bfloat16, mask=ONE_HIDDEN),
+    "192 numbers": attention((1, 2, 40, 192), (1, 70), 180, pf.float16, causal=True),
+    "256 numbers": attention((1, 1, 35, 256), (1, 40), 256, pf.bfloat16, mask=ONE_HIDDEN[:35, :40]),
+    "256 numbers, forward": attention((1, 1, 70, 250), (1, 66), 256, pf.bfloat16, causal=True, gradient=False),
     "16 bits, window": attention((1, 2, 140, 24), (1, 150), 40, pf.bfloat16, causal=True, window=30),
     "16 bits, capped": attention((1, 2, 70, 40), (2, 66), 24, pf.float16, window=(20, 5), softcap=1.5),
 }
@@ -99,7 +102,7 @@ CASES: dict[str, Build] = {
     "behind a window": attention((1, 1, 200, 4), (1, 70), 4, window=3),
     "capped": attention((1, 2, 70, 20), (1, 70), 12, causal=True, softcap=0.7),
     "wide": attention((1, 1, 8, 100), (1, 9), 132),
-    "widest": attention((1, 1, 8, 256), (1, 65), 200, pf.bfloat16),
+    "widest": attention((1, 1, 8, 256), (1, 65), 200),
     "widest odd": attention((1, 1, 66, 201), (1, 8), 129),
     "forward": attention((1, 1, 8, 4), (1, 130), 4, gradient=False),
     "long": attention((1, 2, 67, 4), (2, 69), 4, causal=True),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 import pyflame as pf
@@ -14,6 +18,7 @@ from tests.gpu.gemm_cases import check
 from tests.gpu.programs import Program, named, symbol
 from tests.null.test_gpu_kernels_gemm import RUN_ON, Emulated
 from tests.null.test_gpu_text import clang
+from tests.null.test_matrix_tiles import nvcc
 from tests.plans import plan_of
 
 __all__ = ["clang"]  # a fixture
@@ -28,7 +33,8 @@ WAYS = (
 
 # On matrix tiles: how many of a wave's own tiles, of the others and whether own lines are held; ways, turned, masks.
 TILED_WAYS = (
-    "2, 64, 1", "2, 32, 1", "1, 64, 1", "1, 32, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1", "PF_MIX, 0, 2", "PF_TOTALS, 0, 1",
+    "4, 2, 64, 1", "4, 2, 32, 1", "4, 1, 64, 1", "4, 1, 32, 0", "2, 1, 32, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1",
+    "PF_MIX, 0, 2", "PF_TOTALS, 0, 1",
     "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1", "0, PF_SLOPES", "1, PF_SLOPES", "PF_SLOPES, 1, 0, 1",
 )  # fmt: skip
 
@@ -45,6 +51,7 @@ EMULATED = {
         "window",
         "window, added",
         "16 bits, window",
+        "256 numbers",
     ),
     "wave 32, one unit": (
         "causal",
@@ -55,6 +62,8 @@ EMULATED = {
         "two tiles, grouped",
         "capped",
         "16 bits, capped",
+        "192 numbers",
+        "256 numbers, forward",
     ),
 }
 
@@ -124,7 +133,7 @@ def test_tiles_build_without_spills(name: str, clang: ClangHip) -> None:
     target = TARGETS[name]
     programs = [
         Program(attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True, softcap=cap)().outputs, target)
-        for size in (64, 128)
+        for size in (64, 128, 256 if target.wave_size == 64 else 192)
         for cap in (None, 30.0)
     ]
     sources = [s for program in programs for s in program.sources if "attention_mma.hip" in s.text]
@@ -155,14 +164,17 @@ def test_what_is_decomposed() -> None:
 
 
 def test_who_gets_matrix_tiles() -> None:
-    """16-bit numbers in lines that registers hold, where the GPU multiplies them as they lie."""
+    """16-bit numbers in lines that registers and LDS hold, where the GPU multiplies them as they lie."""
 
-    def chosen(target: str, dtype: pf.DType, size: int = 64) -> set[str]:
-        outputs = attention((1, 2, 40, size), (2, 40), size, dtype, gradient=False)().outputs
+    def chosen(target: str, dtype: pf.DType, size: int = 64, gradient: bool = False) -> set[str]:
+        outputs = attention((1, 2, 40, size), (2, 40), size, dtype, gradient=gradient)().outputs
         return {launch.implementation for launch in Program(outputs, TARGETS[target]).plan.launches}
 
     assert "flash_mma" in chosen("gfx942", pf.bfloat16) & chosen("gfx1100", pf.float16) & chosen("sm_90", pf.float16)
-    assert "flash_gpu" in chosen("gfx942", pf.float32) & chosen("gfx942", pf.bfloat16, 136)
+    assert "flash_gpu" in chosen("gfx942", pf.float32)
+    for target, most in (("gfx942", 256), ("gfx1100", 192), ("gfx1201", 192), ("sm_90", 128)):
+        assert "flash_gpu" not in chosen(target, pf.bfloat16, 256) | chosen(target, pf.bfloat16, most, gradient=True)
+        assert ("flash_gpu" in chosen(target, pf.bfloat16, most + 8, gradient=True)) == (most < 256)
     assert "flash_gpu" in chosen("gfx1030", pf.bfloat16) & chosen("gfx90a", pf.float16)
 
 
@@ -178,3 +190,19 @@ def test_shapes_share_text() -> None:
         return {t for t in Program(outputs, TARGETS["gfx942"]).texts if "attention.hip" in t}
 
     assert texts(40, 40, 32) == texts(50, 45, 64)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_tiles_build_for_nvidia(arch: str, tmp_path: Path) -> None:
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    target = replace(TARGETS["sm_90"], name=arch)
+    forward = [
+        attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True, gradient=False) for size in (192, 256)
+    ]
+    both = [attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True, softcap=30.0) for size in (64, 128)]
+    texts = {
+        t for build in (*forward, *both) for t in Program(build().outputs, target).texts if "attention_mma.hip" in t
+    }
+    assert len(texts) >= 4
+    nvcc(texts, arch, tmp_path)

@@ -125,7 +125,8 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
   const int x = pf_thread() % LANES, y = pf_thread() / LANES, own = first + 4 * y;
   const int queries = TURNED ? cols : rows;
   const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
-  const pf_band band = pf_band_of((int)arg[PF_ATT_LOW], (int)arg[PF_ATT_HIGH], first, LINES, cols);
+  const int low = (int)arg[PF_ATT_LOW], high = (int)arg[PF_ATT_HIGH];
+  const int begin = first + low > 0 ? first + low : 0, end = pf_least(cols, first + LINES + high);
   float top[4], total[4];
   PF_UNROLL
   for (int r = 0; r < 4; r++) top[r] = -PF_INF, total[r] = 0.0f;
@@ -135,7 +136,7 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
     const int query_head = head * times + time, other = query_head / (int)arg[PF_ATT_SHARED];
     const M *masked = MASK ? pf_head(mask, arg + PF_ATT_MASK, batch, query_head) : mask;
     const pf_floats *known = (const pf_floats *)scratch + ((int64_t)batch * heads * times + query_head) * queries;
-    for (int left = band.begin; left < band.end; left += LINES) {
+    for (int left = begin; left < end; left += LINES) {
       pf_tile<S> scores, bent; /* bent: where capped, what a change of the product changes scores by */
       PF_AGAIN(arg);
       pf_score(scores, lds, pf_head(a, arg + PF_ATT_A, batch, head), arg + PF_ATT_A, first, rows,
@@ -145,7 +146,7 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
         PF_UNROLL
         for (int c = 0; c < 4; c++) {
           const int i = own + r, j = left + 4 * x + c;
-          int seen = i < rows && j < cols && band.seen(i, j);
+          int seen = i < rows && j < cols && j - i >= low && j - i <= high;
           float score = scores.at[r][c] * scale;
           if (CAP) {
             const float tanh = pf_tanh(score / cap);
@@ -218,7 +219,7 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
       }
       PF_AGAIN(arg);
       pf_mix<R, VECTOR>(sums, lds, lds + WEIGHTS, pf_head(right, arg + PF_ATT_RIGHT, batch, other), arg + PF_ATT_RIGHT,
-                        (int)arg[PF_ATT_WIDTH], left, pf_least(LINES, band.end - left));
+                        (int)arg[PF_ATT_WIDTH], left, pf_least(LINES, end - left));
     }
   }
   if (WAY == PF_MIX || WAY == PF_TOTALS) pf_lanes_sum<LANES>(total, 4);

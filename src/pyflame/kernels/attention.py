@@ -7,12 +7,13 @@ queries are split, whether the backward pass runs in one phase or two) changes n
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyflame.core.device import Target
 from pyflame.core.dtype import bool_
 from pyflame.core.traced import whole
-from pyflame.ir.kernel import Launch, OperandView, Phase, Source
+from pyflame.ir.kernel import Anchor, Launch, OperandView, Phase, Source
 from pyflame.ir.node import Node
 from pyflame.kernels.ctype import stored
 from pyflame.kernels.matmul import Geometry, Isa, align, geometry, isa_of, round_up
@@ -202,8 +203,16 @@ class AttentionLaunch:
 
     @staticmethod
     def of(launch: Launch) -> AttentionLaunch:
-        anchor, views = launch.kernel.anchor, launch.operands
-        assert anchor is not None
+        assert launch.kernel.anchor is not None
+        return AttentionLaunch._named(launch.kernel.anchor, launch.operands)
+
+    @staticmethod
+    def of_node(node: Node) -> AttentionLaunch:
+        """Before there is a launch: shapes and dtypes, without strides."""
+        return AttentionLaunch._named(node, [OperandView(n, s.shape, (), s.dtype) for n, s in enumerate(node.srcs)])
+
+    @staticmethod
+    def _named(anchor: Anchor | Node, views: Sequence[OperandView]) -> AttentionLaunch:
         backward = anchor.op.name == "attention_backward"
         g, out = (views[0], views[4]) if backward else (None, None)
         mask = next(iter(views[5 if backward else 3 :]), None)

@@ -2,7 +2,7 @@
 
 The text depends on dtype, mask, cap, the class of the lines' length and on whether all operands can be read as vectors;
 extents and strides are arguments. Where a vendor's library does products it is left out (`overtaken_by`): a library
-has matrix cores.
+has matrix cores; unless the scores would take more than SCORES_BYTES.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import NamedTuple
 
 from pyflame.core.device import Target
@@ -27,6 +28,7 @@ _TILE, _THREADS = 64, 256  # PF_ATT_LINES, PF_ATT_THREADS
 _STEP = 16  # DEPTH of pf_scores
 _VECTOR = 4  # WIDTH
 _KNOWN_BYTES = 16  # of a query in scratch
+SCORES_BYTES = 1 << 30  # of float32 that a library's products may leave in memory
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,12 @@ def _prior(node: Node, target: Target) -> float:
     return attention_prior(node, target) * (max(query.shape[3], value.shape[3]) <= WIDEST)
 
 
+def _large(node: Node) -> bool:
+    """Whether there are more scores than memory is there for."""
+    query, key = node.srcs[:2] if node.op.name == "attention" else node.srcs[1:3]
+    return 4 * prod(query.shape[:3]) * key.shape[2] > SCORES_BYTES
+
+
 _spec = KernelSpec(
     "attention",
     "flash_gpu",
@@ -168,6 +176,7 @@ _spec = KernelSpec(
     unaligned=partial(attention_source, aligned=False),
     prior=_prior,
     overtaken_by="matmul",
+    unless=_large,
 )
 for _name in ("attention", "attention_backward"):
     kernel(replace(_spec, op=_name))

@@ -1,9 +1,9 @@
 /* Attention and its gradient on matrix tiles (pf_mma.h), for 16-bit numbers. The ways, arguments and launches are those
  * of attention.hip; scores and sums are float32, weights are rounded to 16 bits before they are multiplied.
  *
- * Four waves have DOWN x 16 lines of their own each, as fragments in registers (HELD) or in LDS, and walk over OTHERS
- * lines of the other side at a time, which all four read from LDS. Of one turn a wave makes DOWN x OTHERS/16 tiles of scores, which become
- * weights where they are: pf_mma_own.h takes them as an operand.
+ * WAVES waves have DOWN x 16 lines of their own each, as fragments in registers (HELD) or in LDS, and walk over OTHERS
+ * lines of the other side at a time, which all of them read from LDS. Of one turn a wave makes DOWN x OTHERS/16 tiles of
+ * scores, which become weights where they are: pf_mma_own.h takes them as an operand.
  *
  *   LDS   b, and for slopes b2: OTHERS lines along the depth; right: its columns as lines along the others, turned on
  *         the way from memory in squares of 8 x 4 numbers, in the order that pf_own asks for
@@ -16,7 +16,6 @@
 #include "pf_attend.h"
 #include "pf_mma_own.h"
 
-enum { PF_ATT_WAVES = 4 };
 typedef pf_vector<float, 4> pf_known; /* of a query: base of its weights, 1 / sum of them, sum(dO O) */
 
 #if defined(PF_HARDWARE_EXP2)
@@ -102,13 +101,13 @@ PF_FN void pf_put_turned(pf_piece *to, const pf_matrix<S> &from, int first) {
 }
 
 /* One launch: types, DEPTH and INNER in chunks, WIDTH of the result in tiles, and what is said above. */
-template <class Element, class Tile, int D, int I, int W, int DOWN_, int OTHERS_, int HELD_, int VECTOR_, int WAY_,
+template <class Element, class Tile, int D, int I, int W, int WAVES_, int DOWN_, int OTHERS_, int HELD_, int VECTOR_, int WAY_,
           int TURNED_, int MASK_, int CAP_>
 struct pf_attention_of {
   typedef Element E;
   typedef Tile mma;
   enum {
-    DEPTH = D, INNER = I, WIDTH = W, DOWN = DOWN_, OTHERS = OTHERS_, HELD = HELD_, VECTOR = VECTOR_, WAY = WAY_,
+    DEPTH = D, INNER = I, WIDTH = W, WAVES = WAVES_, DOWN = DOWN_, OTHERS = OTHERS_, HELD = HELD_, VECTOR = VECTOR_, WAY = WAY_,
     TURNED = TURNED_, MASK = MASK_, CAP = CAP_,
   };
 };
@@ -122,8 +121,8 @@ template <class C> struct pf_attending {
   typedef typename O::other other;
   typedef typename T::sums sums;
   enum {
-    THREADS = PF_ATT_WAVES * PF_WAVE,
-    ROWS = PF_ATT_WAVES * C::DOWN * 16,
+    THREADS = C::WAVES * PF_WAVE,
+    ROWS = C::WAVES * C::DOWN * 16,
     TILES = C::OTHERS / 16,
     FIRST = C::DEPTH * C::OTHERS * PF_MMA_PIECES, /* pieces of b, b2 and right in LDS */
     SECOND = C::WAY == PF_SLOPES ? C::INNER * C::OTHERS * PF_MMA_PIECES : 0,
@@ -278,7 +277,8 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
   const int depth = (int)arg[PF_ATT_DEPTH], inner = (int)arg[PF_ATT_INNER], width = (int)arg[PF_ATT_WIDTH];
   const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), two = 1.44269504f; /* weights are powers of 2 */
   const float cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
-  const pf_band band = pf_band_of((int)arg[PF_ATT_LOW], (int)arg[PF_ATT_HIGH], first, ROWS, cols);
+  const int low = (int)arg[PF_ATT_LOW], high = (int)arg[PF_ATT_HIGH];
+  const int begin = first + low > 0 ? first + low : 0, end = pf_least(cols, first + ROWS + high);
   pf_piece *const second = lds + A::FIRST, *const turned = second + A::SECOND;
   pf_known *const staged = (pf_known *)(turned + A::RIGHT);
   pf_piece *const kept = C::HELD ? lds : lds + A::TURN, *const kept2 = C::HELD ? lds : kept + A::OWN;
@@ -305,7 +305,7 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
       for (int n = 0; n < C::DOWN * O::LINES; n++)
         of[n / O::LINES][n % O::LINES] = known[pf_least(rows_of(n / O::LINES, n % O::LINES), rows - 1)];
     }
-    for (int left = band.begin; left < band.end; left += OTHERS) {
+    for (int left = begin; left < end; left += OTHERS) {
       PF_AGAIN(arg);
       pf_put_lines<A::THREADS, OTHERS, C::DEPTH, C::VECTOR>(lds, pf_matrix_of(b, arg + PF_ATT_B, batch, across, cols, depth), left);
       if constexpr (WAY == PF_SLOPES)
@@ -327,11 +327,11 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
         }
         O::set(own.scores[i][j], s, T::get(own.scores[i][j], s) * factor);
       });
-      if (C::MASK || left < band.all_begin || left + OTHERS > band.all_end) {
-        const int shift = O::shift();
+      if (C::MASK || left + OTHERS > cols || left - low < first + ROWS - 1 || left - high + OTHERS - 1 > first) {
+        const int from = left + O::shift();
         A::each([&](int i, int j, int s, int r, int n) {
-          const int row = rows_of(i, r), from = left + shift; /* numbers that are the same for many scores come first */
-          int seen = n < cols - from && n >= row + band.low - from && n <= row + band.high - from;
+          const int row = rows_of(i, r); /* of the turn's others it sees n from the first number on to the second */
+          int seen = n >= row + low - from && n <= pf_least(cols - 1, row + high) - from;
           float score = T::get(own.scores[i][j], s);
           if (C::MASK && seen && row < rows) {
             const M given = masked[row * arg[PF_ATT_MASK + 2] + (from + n) * arg[PF_ATT_MASK + 3]];

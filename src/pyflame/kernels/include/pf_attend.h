@@ -23,16 +23,6 @@ template <class T> PF_FN const T *pf_head(const T *base, pf_late_args strides, i
   return base + batch * strides[0] + head * strides[1];
 }
 
-/* The columns from `begin` to below `end` that rows from `first` on see any of; `all`: from and to where all see all. */
-struct pf_band {
-  int low, high, begin, end, all_begin, all_end;
-  PF_MEMBER int seen(int row, int col) const { return col - row >= low && col - row <= high; }
-};
-PF_FN pf_band pf_band_of(int low, int high, int first, int rows, int cols) {
-  const int begin = first + low, end = first + rows + high;
-  return {low, high, begin > 0 ? begin : 0, pf_least(cols, end), begin + rows - 1, pf_least(cols, end - rows + 1)};
-}
-
 /* What is subtracted from a row's scores: its maximum, or where nothing is seen any number. */
 PF_FN float pf_base(float top) { return top == -PF_INF ? 0.0f : top; }
 PF_FN float pf_inverse(float total) { return total == 0.0f ? 1.0f : 1.0f / total; }
