@@ -3092,6 +3092,7 @@ def scaled_dot_product_attention(
     *,
     window: Any = None,
     softcap: builtins.float | None = None,
+    query_offset: builtins.int = 0,
 ) -> Tensor:
     """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
 
@@ -3100,7 +3101,8 @@ def scaled_dot_product_attention(
 
     Beyond PyTorch: window=(left, right): query i sees keys i - left to i + right, where -1 is no limit; one number is
     both, so a causal model sees so many keys back, besides its own. Its cost is that of the window. softcap=c:
-    scores are c * tanh(score / c) before the mask, as in Gemma 2.
+    scores are c * tanh(score / c) before the mask, as in Gemma 2. query_offset: query i stands at key i + query_offset,
+    for causal and windows; S - T makes the queries the last ones, as when decoding.
 
     >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
     >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape

@@ -83,6 +83,23 @@ TILED: dict[str, Build] = {
     "16 bits, window": attention((1, 2, 140, 24), (1, 150), 40, pf.bfloat16, causal=True, window=30),
     "16 bits, capped": attention((1, 2, 70, 40), (2, 66), 24, pf.float16, window=(20, 5), softcap=1.5),
 }
+# Few queries over many keys: classes of lines, rows of a block, splits and masks.
+DECODED: dict[str, Build] = {
+    "one query": attention((1, 1, 1, 64), (1, 70), 64, gradient=False),
+    "grouped, last": attention(
+        (2, 8, 1, 128), (2, 300), 128, pf.bfloat16, gradient=False, causal=True, query_offset=299
+    ),
+    "two, odd": attention((1, 2, 2, 20), (2, 130), 33, gradient=False, softcap=1.0, view="turned"),
+    "behind a window": attention(
+        (1, 4, 2, 72), (1, 700), 40, pf.float16, gradient=False, causal=True, query_offset=650, window=300
+    ),
+    "sees nothing": attention((1, 2, 1, 8), (1, 40), 8, gradient=False, causal=True, query_offset=-1),
+    "wide, added": attention((1, 6, 4, 256), (2, 260), 200, gradient=False, mask=added(4, 260)),
+    "wide, hidden": attention((1, 2, 5, 256), (1, 260), 250, pf.bfloat16, gradient=False, mask=np.arange(260) % 3 > 0),
+    "eight": attention(
+        (1, 2, 8, 48), (2, 300), 64, pf.bfloat16, view="rows", gradient=False, causal=True, query_offset=292
+    ),
+}
 CASES: dict[str, Build] = {
     **TILED,
     "plain": attention((2, 2, 40, 20), (2, 45), 12),

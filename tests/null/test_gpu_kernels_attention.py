@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import pyflame as pf
+from pyflame.core.device import Target
 from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import read_resources
 from pyflame.kernels.attention_gpu import WIDEST
 from pyflame.runtime.rocm.clang import ClangHip
-from tests.gpu.attention_cases import CASES, added, attention
+from tests.gpu.attention_cases import CASES, DECODED, added, attention
 from tests.gpu.gemm_cases import check
 from tests.gpu.programs import Program, named, symbol
 from tests.null.test_gpu_kernels_gemm import RUN_ON, Emulated
@@ -71,6 +72,15 @@ EMULATED = {
 @pytest.fixture(scope="module", params=EMULATED)
 def emulated(request: pytest.FixtureRequest) -> Emulated:
     return Emulated(RUN_ON[request.param], {name: CASES[name] for name in EMULATED[request.param]})
+
+
+@pytest.mark.parametrize("target", RUN_ON.values(), ids=list(RUN_ON))
+def test_decoding(target: Target) -> None:
+    """With one split and with many."""
+    emulated = Emulated(target, DECODED)
+    assert {launch.implementation for p in emulated.programs.values() for launch in p.plan.launches} == {"decode_gpu"}
+    assert {"_join" in text for text in emulated.texts} == {False, True}
+    assert emulated.wrong(check, False) == emulated.wrong(check, True) == {}
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
@@ -145,6 +155,25 @@ def test_tiles_build_without_spills(name: str, clang: ClangHip) -> None:
         assert found.lds_bytes == phase.lds_bytes <= 64 * 1024, found
 
 
+def few(size: int, dtype: pf.DType, rows: int) -> list[pf.Tensor]:
+    return attention((1, 2 * rows, 1, size), (2, 4096), size, dtype, gradient=False, softcap=30.0)().outputs
+
+
+@pytest.mark.parametrize("name", ["gfx906", "gfx942", "gfx1030", "gfx1100"])
+def test_decoding_builds_without_spills(name: str, clang: ClangHip) -> None:
+    target = TARGETS[name]
+    cases = [few(size, dtype, 8) for size in (64, 128, 256) for dtype in (pf.float32, pf.bfloat16, pf.float16)]
+    sources = [s for outputs in cases for s in Program(outputs, target).sources if "attention_decode" in s.text]
+    phases = {symbol(s.text) + p.suffix: p for s in sources for p in s.phases}
+    code = clang.build("\n".join(named(t) for t in sorted({s.text for s in sources})), target)
+    for kernel, found in read_resources(code, {k: p.block for k, p in phases.items()}, target).items():
+        assert found.clean and found.lds_bytes == phases[kernel].lds_bytes <= 48 * 1024, found
+        if kernel.endswith("_few"):
+            assert found.global_loads is None or (set(found.global_loads) == {16} and found.global_loads[16] >= 8), (
+                found
+            )
+
+
 # --- choices ----------------------------------------------------------------------------------------------------------
 
 
@@ -205,4 +234,7 @@ def test_tiles_build_for_nvidia(arch: str, tmp_path: Path) -> None:
         t for build in (*forward, *both) for t in Program(build().outputs, target).texts if "attention_mma.hip" in t
     }
     assert len(texts) >= 4
+    for size in (64, 128, 256):
+        for dtype in (pf.float32, pf.bfloat16):
+            texts |= set(Program(few(size, dtype, 8), target).texts)
     nvcc(texts, arch, tmp_path)

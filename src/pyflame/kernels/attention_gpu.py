@@ -90,7 +90,8 @@ def attention_text(
         heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
         buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
         body = f"{template}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
-        functions.add(way.suffix, shape.batch * heads * -(-lines // rows), threads, _args(made, way), body, lds_bytes)
+        blocks = shape.batch * heads * -(-lines // rows)
+        functions.add(way.suffix, blocks, threads, launch_args(made, way), body, lds_bytes)
     return functions.source(
         0 if made.g is None else _KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
     )
@@ -135,7 +136,7 @@ def vectors(launch: Launch, made: AttentionLaunch, width: int) -> bool:
     )
 
 
-def _args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
+def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     """PF_ATT_ROWS to PF_ATT_OUT."""
     shape = made.shape
     query_heads, (low, high) = shape.heads * shape.share, made.band

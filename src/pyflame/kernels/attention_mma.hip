@@ -36,39 +36,6 @@ PF_FN float pf_bend(float x) { return 1.0f - 2.0f / (1.0f + pf_weight(x * (2 * 1
 
 #define PF_UNROLL_NOT _Pragma("unroll 1")
 
-/* A matrix where it lies: lines that are there, numbers of a line, and the strides of both. */
-template <class S> struct pf_matrix {
-  const S *at;
-  int lines, depth;
-  int64_t line_step, step;
-};
-template <class S>
-PF_FN pf_matrix<S> pf_matrix_of(const S *at, pf_late_args strides, int batch, int head, int lines, int depth) {
-  return {pf_head(at, strides, batch, head), lines, depth, strides[2], strides[3]};
-}
-
-/* `COUNT` neighbours of a line from number k on, and 0 where there are none. What lies outside is read at the start
- * instead: no lane waits for a branch. */
-template <int COUNT, int VECTOR, class S>
-PF_FN pf_vector<S, COUNT> pf_read(const pf_matrix<S> &from, int line, int k) {
-  typedef pf_vector<S, COUNT> vector;
-  const int inside = line < from.lines ? from.depth - k : 0;
-  const S *at = from.at + pf_least(line, from.lines - 1) * from.line_step + (k < from.depth ? k : 0) * from.step;
-  vector got;
-  if (VECTOR) {
-    got = *(const vector *)at;
-    PF_UNROLL
-    for (int e = 0; e < COUNT; e++) got.at[e] = inside > 0 ? got.at[e] : 0;
-  } else {
-    PF_UNROLL
-    for (int e = 0; e < COUNT; e++) {
-      const S number = at[e < inside ? e * from.step : 0];
-      got.at[e] = e < inside ? number : 0;
-    }
-  }
-  return got;
-}
-
 template <int THREADS, int LINES, int CHUNKS, int VECTOR, class S>
 PF_FN void pf_put_lines(pf_piece *to, const pf_matrix<S> &from, int first) {
   typedef pf_vector<S, 8> piece;

@@ -143,7 +143,7 @@ def _four_axis_mask(mask: Node, scores: Shape) -> Node:
 Window = int | tuple[int, int] | None
 
 
-def _band(op: str, is_causal: bool, window: Window) -> tuple[int | None, int | None]:
+def _band(op: str, is_causal: bool, window: Window, offset: int) -> tuple[int | None, int | None]:
     """The least and the greatest key - query that is seen; None where there is no limit."""
     sides = (window, window) if window is None or not isinstance(window, (tuple, list)) else tuple(window)
     if len(sides) != 2:
@@ -151,18 +151,21 @@ def _band(op: str, is_causal: bool, window: Window) -> tuple[int | None, int | N
     left, right = (-1 if n is None else want_whole(op, "window", n) for n in sides)
     if min(left, right) < -1:
         raise ArgumentError(f"[{op}] expected a window of at least 0 keys, or -1 for all, but got {window!r}")
-    return (None if left == -1 else -left), (0 if is_causal else None if right == -1 else right)
+    high = 0 if is_causal else None if right == -1 else right
+    return (None if left == -1 else offset - left), (None if high is None else offset + high)
 
 
 def _numpy_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False, window: Window = None, softcap: float | None = None,
+    query_offset: int = 0,
 ) -> Any:  # fmt: skip
     if query.ndim > 2 and value.shape[-3] < query.shape[-3]:
         value = np.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
     masks = () if attn_mask is None else (attn_mask,)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    return weights_reference(query, key, *masks, *_band("reference", is_causal, window), factor, softcap) @ value
+    band = _band("reference", is_causal, window, query_offset)
+    return weights_reference(query, key, *masks, *band, factor, softcap) @ value
 
 
 _K = np.cos(np.arange(2 * 4 * 5 * 8.0) * 0.7).reshape(2, 4, 5, 8)
@@ -190,22 +193,21 @@ def _broadcast_batch(op: str, query: Node, key: Node, value: Node) -> tuple[Node
 
 def _torch_attention(torch: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> Any:
     grouped = min(query.ndim, key.ndim) > 2 and query.shape[-3] > key.shape[-3]
-    window, softcap = named.pop("window", None), named.pop("softcap", None)
-    if window is not None or softcap:
-        return _torch_scores(torch, query, key, value, *rest, window=window, softcap=softcap, **named)
+    if {"window", "softcap", "query_offset"} & set(named):
+        return _torch_scores(torch, query, key, value, *rest, **named)
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, *rest, **named, enable_gqa=grouped)
 
 
 def _torch_scores(
-    torch: Any, query: Any, key: Any, value: Any, mask: Any = None, *, window: Window, softcap: float | None,
-    is_causal: bool = False, scale: float | None = None,
+    torch: Any, query: Any, key: Any, value: Any, mask: Any = None, *, window: Window = None,
+    softcap: float | None = None, query_offset: int = 0, is_causal: bool = False, scale: float | None = None,
 ) -> Any:  # fmt: skip
     """What torch's function has no words for, of its products and softmax."""
     key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     scores = softcap * torch.tanh(scores / softcap) if softcap else scores
     scores = scores if mask is None else scores + mask
-    low, high = _band("torch", is_causal, window)
+    low, high = _band("torch", is_causal, window, query_offset)
     seen = torch.ones(scores.shape[-2:]).triu(-scores.shape[-2] if low is None else low)
     seen = seen if high is None else seen.tril(high)
     return scores.masked_fill(seen == 0, -torch.inf).softmax(-1) @ value
@@ -231,11 +233,14 @@ def _torch_scores(
         Sample((_Q, _K, _V), {"window": (0, 1)}),
         Sample((_Q, _K[:, :2], _V[:, :2]), {"is_causal": True, "window": 1, "softcap": 0.7}),
         Sample((_Q, _K, _V, _MASK), {"window": (-1, 2), "softcap": 2.0, "scale": 1.5}),
+        Sample((_Q, _K, _V), {"is_causal": True, "query_offset": 2}),
+        Sample((_Q[:, :, :1], _K[:, :2], _V[:, :2]), {"is_causal": True, "query_offset": 3, "window": (1, 5)}),
     ],
 )
 def scaled_dot_product_attention(
     query: Node, key: Node, value: Node, attn_mask: Node | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False, *, window: Window = None, softcap: float | None = None,
+    query_offset: int = 0,
 ) -> Node:  # fmt: skip
     """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
 
@@ -244,7 +249,8 @@ def scaled_dot_product_attention(
 
     Beyond PyTorch: window=(left, right): query i sees keys i - left to i + right, where -1 is no limit; one number is
     both, so a causal model sees so many keys back, besides its own. Its cost is that of the window. softcap=c:
-    scores are c * tanh(score / c) before the mask, as in Gemma 2.
+    scores are c * tanh(score / c) before the mask, as in Gemma 2. query_offset: query i stands at key i + query_offset,
+    for causal and windows; S - T makes the queries the last ones, as when decoding.
 
     >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
     >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape
@@ -278,7 +284,8 @@ def scaled_dot_product_attention(
     cap = 0.0 if softcap is None else want_number(op, "softcap", softcap)
     if not 0.0 <= cap < inf:
         raise ArgumentError(f"[{op}] expected a positive softcap, or None, but got {softcap!r}")
-    rule = (*_band(op, bool(is_causal), window), factor, cap)
+    offset = want_whole(op, "query_offset", query_offset)
+    rule = (*_band(op, bool(is_causal), window, offset), factor, cap)
     if want_number(op, "dropout_p", dropout_p) > 0.0:
         weights = F.attention_weights(query, key, attn_mask, *rule)
         return mix(F.dropout(weights, dropout_p), value)
