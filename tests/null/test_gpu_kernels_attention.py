@@ -14,7 +14,7 @@ from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import read_resources
 from pyflame.kernels.attention_gpu import WIDEST
 from pyflame.runtime.rocm.clang import ClangHip
-from tests.gpu.attention_cases import CASES, DECODED, added, attention
+from tests.gpu.attention_cases import CASES, DECODED, added, attention, packed
 from tests.gpu.gemm_cases import check
 from tests.gpu.programs import Program, named, symbol
 from tests.null.test_gpu_kernels_gemm import RUN_ON, Emulated
@@ -28,7 +28,7 @@ THOROUGH = pytest.mark.thorough
 WAYS = (
     "64, 1", "64, 0", "128, 1", "256, 1", "256, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1",
     "PF_MIX, 0, 2", "PF_TOTALS, 0, 1", "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1",
-    "PF_SLOPES, 0, 0, 1", "PF_SLOPES, 1, 2, 1",
+    "PF_SLOPES, 0, 0, 1", "PF_SLOPES, 1, 2, 1", "PF_SLOPES, 1, 0, 0, 1", "PF_WEIGHTS, 1, 0, 0, 2",
 )  # fmt: skip
 
 
@@ -37,6 +37,7 @@ TILED_WAYS = (
     "4, 2, 64, 1", "4, 2, 32, 1", "4, 1, 64, 1", "4, 1, 32, 0", "2, 1, 32, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1",
     "PF_MIX, 0, 2", "PF_TOTALS, 0, 1",
     "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1", "0, PF_SLOPES", "1, PF_SLOPES", "PF_SLOPES, 1, 0, 1",
+    "PF_SLOPES, 1, 0, 0, 1", "PF_WEIGHTS, 1, 0, 0, 2",
 )  # fmt: skip
 
 # Every branch, dtype and view is the matter of the simulated GPUs.
@@ -53,6 +54,9 @@ EMULATED = {
         "window, added",
         "16 bits, window",
         "256 numbers",
+        "packed, window",
+        "lengths, hidden",
+        "16 bits, lengths",
     ),
     "wave 32, one unit": (
         "causal",
@@ -64,6 +68,9 @@ EMULATED = {
         "capped",
         "16 bits, capped",
         "192 numbers",
+        "lengths",
+        "packed",
+        "16 bits, packed",
         "256 numbers, forward",
     ),
 }
@@ -145,6 +152,10 @@ def test_tiles_build_without_spills(name: str, clang: ClangHip) -> None:
         Program(attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True, softcap=cap)().outputs, target)
         for size in (64, 128, 256 if target.wave_size == 64 else 192)
         for cap in (None, 30.0)
+    ]
+    programs += [
+        Program(packed((160, 2, size), (160, 2), size, ((80, 90), (80, 70)), pf.bfloat16)().outputs, target)
+        for size in (64, 128)
     ]
     sources = [s for program in programs for s in program.sources if "attention_mma.hip" in s.text]
     phases = {symbol(s.text) + p.suffix: (s, p) for s in sources for p in s.phases}

@@ -444,11 +444,14 @@ def direct(build: Any, isa: str, workers: int, name: str, sources: list[Array], 
     return out
 
 
-def both(build: Any, isa: str, workers: int, arrays: list[Array], mask: Array | None, rule: Any) -> list[Array]:
+def both(
+    build: Any, isa: str, workers: int, arrays: list[Array], mask: Array | None, rule: Any, spans: Array | None = None
+) -> list[Array]:
     """out and the gradients as one buffer."""
     q, k, v, g = arrays
     batch, heads, queries, _ = q.shape
     masks = [] if mask is None else [np.broadcast_to(mask, (1,) * (4 - mask.ndim) + mask.shape)]
+    masks += [] if spans is None else [spans]
     shape = (batch, queries, heads, v.shape[3])
     out = direct(build, isa, workers, "attention", [q, k, v, *masks], shape, rule)
     sources = [g, q, k, v, out.swapaxes(1, 2), *masks]
@@ -490,6 +493,17 @@ def test_workers_do_not_change_a_bit(build: Any, dtype: str) -> None:
     ):
         arrays, mask = sample(shape, kind, dtype)
         runs = [both(build, "native", workers, arrays, mask, rule) for workers in (1, 2, 64)]
+        for other in runs[1:]:
+            for a, b in zip(runs[0], other, strict=True):
+                np.testing.assert_array_equal(a, b)
+    spans = [
+        [[0, 70, 0, 400, 150, 30], [0, 70, 0, 400, 400, 0]],
+        [[0, 70, 0, 150, 140, 70], [70, 70, 150, 650, 600, -9], [0] * 6],
+    ]
+    for batch, listed in zip((2, 1), spans, strict=True):
+        arrays, _ = sample((batch, 2, 1, 140 // batch, 800 // batch, 33, 20), "none", dtype)
+        table = np.array(listed, np.int32)
+        runs = [both(build, "native", workers, arrays, None, (-90, 20, 1.0), table) for workers in (1, 2, 64)]
         for other in runs[1:]:
             for a, b in zip(runs[0], other, strict=True):
                 np.testing.assert_array_equal(a, b)

@@ -389,7 +389,7 @@ ATTENTION = Family(
     {
         **chosen(
             attention_cases.CASES, "causal", "odd, turned", "hidden", "added, grouped", "wide", "widest", "long",
-            "window", "behind a window", "capped",
+            "window", "behind a window", "capped", "lengths", "packed, window",
         ),
         "misaligned": Case(askew_attention),
     },
@@ -397,6 +397,7 @@ ATTENTION = Family(
         "pf_attend": {
             "RESULT": {64, 128, 256}, "MASK": {0, 1, 2},
             "WAY": {"PF_MIX", "PF_TOTALS", "PF_SLOPES", "PF_WEIGHTS"}, "CAP": {0, 1},
+            "SPANS": {0, 1, 2},
         },
     },
 )  # fmt: skip
@@ -419,7 +420,7 @@ DECODING = Family(
     {
         "pf_attend_few": {
             "LANES": {8, 16}, "PIECES": {1, 2, 4}, "ROWS": {1, 2, 4, 8}, "VECTOR": {0, 1}, "MASK": {0, 1, 2},
-            "CAP": {0, 1},
+            "CAP": {0, 1}, "SPANS": {0, 1},
         },
     },
 )  # fmt: skip

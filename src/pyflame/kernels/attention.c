@@ -33,6 +33,8 @@ enum {
   PF_QUERIES, PF_KEYS, PF_DEPTH, PF_WIDTH, /* T, S, elements of Q and K, elements of V */
   PF_MASK, PF_LEAST, PF_MOST,                /* one of PF_*_MASK; the least and greatest key - query that is seen */
   PF_SCALE, PF_CAP,                        /* the bits of doubles; no cap: 0 */
+  PF_SPANS,                                /* one of PF_WHOLE .. PF_PACKED */
+  PF_STORED, PF_ROOM, PF_FIRST,            /* keys there are, beside those that count; queries of a head; this one's first */
   PF_TAKEN, PF_SPLITS,                     /* queries taken together, whole panels; tasks of a head */
   PF_WORKER_AT, PF_WORKER_BYTES,           /* scratch: maxima and sums, then what each worker has for itself */
   /* strides of batch, head, row and column */
@@ -43,6 +45,8 @@ enum {
 };
 
 enum { PF_NO_MASK, PF_BOOL_MASK, PF_FLOAT_MASK };
+enum { PF_WHOLE, PF_LIMITED, PF_PACKED }; /* spans: none, one for each batch entry, sequences packed in one */
+enum { PF_INPUTS = PF_BACKWARD ? 5 : 3, PF_BUFFERS = PF_INPUTS + 4 }; /* before the mask; with spans, out and scratch */
 
 #define PF_LOG2E 1.44269504f     /* scores are multiplied by it: powers of 2 are cheaper */
 #define PF_LOWEST (-__FLT_MAX__) /* of a maximum; finite, so that -inf less a maximum is not NaN */
@@ -69,6 +73,34 @@ static pf_job pf_job_of(char *const *buf, const int64_t *arg) {
   __builtin_memcpy(&cap, arg + PF_CAP, sizeof cap);
   job.scale = (float)scale, job.cap = (float)cap;
   return job;
+}
+
+/* Buffers and arguments of one entry. With spans (ops/attention_spans.py) as if there were nothing but its lines. */
+typedef struct {
+  char *buf[PF_BUFFERS];
+  int64_t arg[PF_ATTENTION_ARGS], b; /* b: of the batch in memory */
+} pf_entry;
+
+static int64_t pf_extras(const int64_t *arg) { return (arg[PF_MASK] != PF_NO_MASK) + (arg[PF_SPANS] != PF_WHOLE); }
+
+static void pf_move(pf_entry *e, int buffer, int strides, int64_t lines) {
+  e->buf[buffer] += lines * e->arg[strides + 2] * (int64_t)sizeof(pf_a_t);
+}
+
+static void pf_enter(pf_entry *e, char *const *buf, const int64_t *arg, int64_t b) {
+  for (int64_t i = 0; i < PF_INPUTS + pf_extras(arg) + 2; i++) e->buf[i] = buf[i];
+  for (int64_t i = 0; i < PF_ATTENTION_ARGS; i++) e->arg[i] = arg[i];
+  e->b = arg[PF_SPANS] == PF_PACKED ? 0 : b;
+  if (arg[PF_SPANS] == PF_WHOLE) return;
+  const int32_t *span = (const int32_t *)buf[PF_INPUTS + (arg[PF_MASK] != PF_NO_MASK)] + 6 * b;
+  const int64_t first = span[0], start = span[2];
+  e->arg[PF_FIRST] = first, e->arg[PF_QUERIES] = span[1];
+  e->arg[PF_STORED] = span[3], e->arg[PF_KEYS] = span[4];
+  e->arg[PF_LEAST] += span[5], e->arg[PF_MOST] += span[5];
+  pf_move(e, PF_BACKWARD, PF_Q, first), pf_move(e, PF_BACKWARD + 1, PF_K, start), pf_move(e, PF_BACKWARD + 2, PF_V, start);
+  if (PF_BACKWARD) pf_move(e, 0, PF_G, first), pf_move(e, 4, PF_O, first);
+  e->arg[PF_TO_Q] += first * arg[PF_TO_Q + 2];
+  e->arg[PF_TO_K] += start * arg[PF_TO_K + 2], e->arg[PF_TO_V] += start * arg[PF_TO_V + 2];
 }
 
 PF_ALWAYS_INLINE const pf_a_t *pf_head(const pf_job *job, int buffer, int strides, int64_t b, int64_t h, int64_t row) {
@@ -203,15 +235,14 @@ static void pf_store_panel(pf_a_t *to, int64_t stride, float *c, int64_t depth, 
 
 /* ---- forward: buffers query, key, value, (mask), out, scratch ---- */
 
-/* One iteration is some of the queries that share a head of K and V. */
-PF_KERNEL(PF_GLUE(PF_NAME, _forward)) {
-  (void)uni;
-  pf_job job = pf_job_of(buf, arg);
-  const int64_t heads = arg[PF_HEADS], share = arg[PF_SHARE], queries = arg[PF_QUERIES], keys = arg[PF_KEYS];
-  const int64_t depth = arg[PF_DEPTH], width = arg[PF_WIDTH], taken = arg[PF_TAKEN], splits = arg[PF_SPLITS];
+/* Part `split` of `splits` of the queries that share a head of K and V. */
+static void pf_forward(const pf_entry *e, int64_t head, int64_t split, int64_t splits, int64_t worker) {
+  const int64_t *arg = e->arg, share = arg[PF_SHARE], queries = arg[PF_QUERIES], keys = arg[PF_KEYS], b = e->b;
+  const int64_t depth = arg[PF_DEPTH], width = arg[PF_WIDTH], taken = arg[PF_TAKEN], to = 3 + pf_extras(arg);
   const int64_t masked = arg[PF_MASK] != PF_NO_MASK, groups = pf_div_up(queries, taken), units = share * groups;
   const int64_t sums = pf_sum_lines(width) * PF_NR;
-  char *at = buf[4 + masked] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
+  pf_job job = pf_job_of(e->buf, arg);
+  char *at = e->buf[to + 1] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
   pf_side k = {.lines = keys, .depth = depth}, v = {.lines = keys, .depth = width};
   k.rows = pf_take(&at, pf_rows_words(keys, depth));
   v.cols = pf_take(&at, pf_cols_words(keys, width));
@@ -219,39 +250,46 @@ PF_KERNEL(PF_GLUE(PF_NAME, _forward)) {
   float *s = pf_take(&at, (PF_BLOCK + PF_MR) * PF_NR), *o = pf_take(&at, taken / PF_NR * sums);
   float *top = pf_take(&at, taken), *total = pf_take(&at, taken);
   job.bias = pf_take(&at, masked * PF_BLOCK * PF_NR), job.spare = pf_take(&at, pf_max(width, PF_BLOCK) * PF_NR);
+  pf_pack_side(&k, pf_head(&job, 1, PF_K, b, head, 0), arg[PF_K + 2], arg[PF_K + 3]);
+  pf_pack_side(&v, pf_head(&job, 2, PF_V, b, head, 0), arg[PF_V + 2], arg[PF_V + 3]);
+  for (int64_t unit = units * split / splits; unit < units * (split + 1) / splits; unit++) {
+    const int64_t h = head * share + unit / groups, first = unit % groups * taken;
+    const int64_t count = pf_min(taken, queries - first);
+    pf_find_mask(&job, 3, b, h);
+    pf_pack_rows(query, pf_head(&job, 0, PF_Q, b, h, first), count, depth, arg + PF_Q);
+    for (int64_t i = 0; i < taken; i++) top[i] = PF_LOWEST, total[i] = 0;
+    for (int64_t i = 0; i < taken / PF_NR * sums; i++) o[i] = 0;
+    for (int64_t j = pf_begin(arg, first, 0); j < keys; j += PF_BLOCK)
+      for (int64_t r = 0; r < count; r += PF_NR) {
+        const int64_t seen = pf_seen(arg, first + r, j, pf_min(PF_BLOCK, keys - j));
+        float *sum = total + r, *high = top + r, *out = o + r / PF_NR * sums;
+        if (seen == 0 || j < pf_begin(arg, first + r, 0)) continue;
+        pf_vec before[PF_NV];
+        for (int x = 0; x < PF_NV; x++) before[x] = *pf_at(high, 0, x);
+        pf_scores(&job, &k, 0, query + r * pf_words(depth), first + r, pf_min(PF_NR, count - r), j, seen, s, high, NULL);
+        for (int x = 0; x < PF_NV && j > 0; x++) {
+          const pf_vec shrink = pf_exp2_vec(before[x] - *pf_at(high, 0, x));
+          *pf_at(sum, 0, x) *= shrink;
+          for (int64_t d = 0; d < width; d++) *pf_at(out, d, x) *= shrink;
+        }
+        pf_by_cols(&v, j, seen, pf_raise(s, seen, high, sum, right), out);
+      }
+    pf_invert(total, count);
+    for (int64_t r = 0; r < count; r += PF_NR)
+      pf_store_panel(pf_result(&job, (int)to, PF_TO_Q, b, first + r) + h * width, arg[PF_TO_Q + 2],
+                     o + r / PF_NR * sums, width, pf_min(PF_NR, count - r), total + r, job.spare);
+  }
+}
+
+/* One iteration is some of the queries that share a head of K and V. */
+PF_KERNEL(PF_GLUE(PF_NAME, _forward)) {
+  (void)uni;
+  const int64_t heads = arg[PF_HEADS], splits = arg[PF_SPLITS];
+  pf_entry e;
   pf_kernel_begin();
   for (int64_t task = begin; task < end; task++) {
-    const int64_t split = task % splits, head = task / splits % heads, b = task / splits / heads;
-    pf_pack_side(&k, pf_head(&job, 1, PF_K, b, head, 0), arg[PF_K + 2], arg[PF_K + 3]);
-    pf_pack_side(&v, pf_head(&job, 2, PF_V, b, head, 0), arg[PF_V + 2], arg[PF_V + 3]);
-    for (int64_t unit = units * split / splits; unit < units * (split + 1) / splits; unit++) {
-      const int64_t h = head * share + unit / groups, first = unit % groups * taken;
-      const int64_t count = pf_min(taken, queries - first);
-      pf_find_mask(&job, 3, b, h);
-      pf_pack_rows(query, pf_head(&job, 0, PF_Q, b, h, first), count, depth, arg + PF_Q);
-      for (int64_t i = 0; i < taken; i++) top[i] = PF_LOWEST, total[i] = 0;
-      for (int64_t i = 0; i < taken / PF_NR * sums; i++) o[i] = 0;
-      for (int64_t j = pf_begin(arg, first, 0); j < keys; j += PF_BLOCK)
-        for (int64_t r = 0; r < count; r += PF_NR) {
-          const int64_t seen = pf_seen(arg, first + r, j, pf_min(PF_BLOCK, keys - j));
-          float *sum = total + r, *high = top + r, *out = o + r / PF_NR * sums;
-          if (seen == 0 || j < pf_begin(arg, first + r, 0)) continue;
-          pf_vec before[PF_NV];
-          for (int x = 0; x < PF_NV; x++) before[x] = *pf_at(high, 0, x);
-          pf_scores(&job, &k, 0, query + r * pf_words(depth), first + r, pf_min(PF_NR, count - r), j, seen, s, high,
-                    NULL);
-          for (int x = 0; x < PF_NV && j > 0; x++) {
-            const pf_vec shrink = pf_exp2_vec(before[x] - *pf_at(high, 0, x));
-            *pf_at(sum, 0, x) *= shrink;
-            for (int64_t d = 0; d < width; d++) *pf_at(out, d, x) *= shrink;
-          }
-          pf_by_cols(&v, j, seen, pf_raise(s, seen, high, sum, right), out);
-        }
-      pf_invert(total, count);
-      for (int64_t r = 0; r < count; r += PF_NR)
-        pf_store_panel(pf_result(&job, 3 + masked, PF_TO_Q, b, first + r) + h * width, arg[PF_TO_Q + 2],
-                       o + r / PF_NR * sums, width, pf_min(PF_NR, count - r), total + r, job.spare);
-    }
+    pf_enter(&e, buf, arg, task / splits / heads);
+    pf_forward(&e, task / splits % heads, task % splits, splits, worker);
   }
   pf_kernel_end();
 }
@@ -276,7 +314,7 @@ typedef struct {
 static void pf_open(pf_task *t, int64_t worker) {
   const int64_t *arg = t->job.arg, depth = arg[PF_DEPTH], width = arg[PF_WIDTH], taken = arg[PF_TAKEN];
   const int64_t masked = arg[PF_MASK] != PF_NO_MASK, lines = t->lines;
-  char *at = t->job.buf[6 + masked] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
+  char *at = t->job.buf[6 + pf_extras(arg)] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
   t->room = lines + PF_MR;
   t->k = (pf_side){.lines = lines, .depth = depth}, t->v = (pf_side){.lines = lines, .depth = width};
   t->k.rows = pf_take(&at, pf_rows_words(lines, depth)), t->v.rows = pf_take(&at, pf_rows_words(lines, width));
@@ -344,8 +382,8 @@ static void pf_unbend(float *dp, int64_t keys, const float *delta, const float *
 
 /* What a group of queries adds to dK and dV, and its dQ. */
 static void pf_back_group(pf_task *t, int64_t h, int64_t first, int64_t count) {
-  const int64_t *arg = t->job.arg, depth = arg[PF_DEPTH], width = arg[PF_WIDTH], queries = arg[PF_QUERIES];
-  const int64_t heads = arg[PF_HEADS] * arg[PF_SHARE], masked = arg[PF_MASK] != PF_NO_MASK;
+  const int64_t *arg = t->job.arg, depth = arg[PF_DEPTH], width = arg[PF_WIDTH];
+  const int64_t heads = arg[PF_HEADS] * arg[PF_SHARE], to = 5 + pf_extras(arg);
   const int64_t panels = pf_div_up(count, PF_NR), sums = pf_sum_lines(depth) * PF_NR, end = t->base + t->lines;
   const pf_a_t *g = pf_head(&t->job, 0, PF_G, t->b, h, first), *q = pf_head(&t->job, 1, PF_Q, t->b, h, first);
   pf_find_mask(&t->job, 5, t->b, h);
@@ -357,7 +395,8 @@ static void pf_back_group(pf_task *t, int64_t h, int64_t first, int64_t count) {
   }
   for (int64_t i = 0; i < arg[PF_TAKEN]; i++) t->delta[i] = 0;
   pf_delta(t->delta, g, arg + PF_G, pf_head(&t->job, 4, PF_O, t->b, h, first), arg + PF_O, count, width);
-  pf_fill_strip(t, first, count, (float *)t->job.buf[6 + masked] + 2 * ((t->b * heads + h) * queries + first));
+  pf_fill_strip(t, first, count,
+                (float *)t->job.buf[to + 1] + 2 * ((t->b * heads + h) * arg[PF_ROOM] + arg[PF_FIRST] + first));
   for (int64_t i = 0; i < panels * sums; i++) t->dq[i] = 0;
   for (int64_t j = pf_begin(arg, first, t->base); j < end; j += PF_BLOCK) {
     const int64_t block = pf_min(PF_BLOCK, end - j), most = pf_seen(arg, first + (panels - 1) * PF_NR, j, block);
@@ -378,7 +417,7 @@ static void pf_back_group(pf_task *t, int64_t h, int64_t first, int64_t count) {
     }
   }
   for (int64_t r = 0; r < count && t->sum & PF_SUM_QUERIES; r += PF_NR)
-    pf_store_panel(pf_result(&t->job, 5 + masked, PF_TO_Q, t->b, first + r) + h * depth, arg[PF_TO_Q + 2],
+    pf_store_panel(pf_result(&t->job, (int)to, PF_TO_Q, t->b, first + r) + h * depth, arg[PF_TO_Q + 2],
                    t->dq + r / PF_NR * sums, depth, pf_min(PF_NR, count - r), t->factor, t->job.spare);
 }
 
@@ -389,13 +428,13 @@ static void pf_store_sums(pf_a_t *to, const float *c, int64_t line, int64_t line
   }
 }
 
-/* Part `split` of `splits` of the queries that share a head, and keys [base, base + lines) of it. */
-static void pf_back(char *const *buf, const int64_t *arg, int sum, int64_t head, int64_t split, int64_t splits,
-                    int64_t base, int64_t lines, int64_t worker) {
+/* Part `split` of `splits` of the queries that share a head, and of its keys as many as `most` from `base` on. */
+static void pf_back(const pf_entry *e, int sum, int64_t head, int64_t split, int64_t splits, int64_t base, int64_t most,
+                    int64_t worker) {
+  const int64_t *arg = e->arg, lines = pf_max(0, pf_min(most, arg[PF_KEYS] - base));
   const int64_t depth = arg[PF_DEPTH], width = arg[PF_WIDTH], taken = arg[PF_TAKEN], queries = arg[PF_QUERIES];
-  const int64_t heads = arg[PF_HEADS], share = arg[PF_SHARE];
-  const int64_t groups = pf_div_up(queries, taken), units = share * groups;
-  pf_task t = {pf_job_of(buf, arg), sum, head / heads, head % heads, base, lines};
+  const int64_t share = arg[PF_SHARE], groups = pf_div_up(queries, taken), units = share * groups;
+  pf_task t = {pf_job_of(e->buf, arg), sum, e->b, head, base, lines};
   pf_open(&t, worker);
   pf_pack_side(&t.k, pf_head(&t.job, 2, PF_K, t.b, t.head, base), arg[PF_K + 2], arg[PF_K + 3]);
   pf_pack_side(&t.v, pf_head(&t.job, 3, PF_V, t.b, t.head, base), arg[PF_V + 2], arg[PF_V + 3]);
@@ -407,7 +446,13 @@ static void pf_back(char *const *buf, const int64_t *arg, int sum, int64_t head,
     if (seen || sum & PF_SUM_QUERIES) /* what sees nothing has a gradient, too: 0 */
       pf_back_group(&t, t.head * share + unit / groups, first, count);
   }
-  const int to = arg[PF_MASK] == PF_NO_MASK ? 5 : 6;
+  const int to = (int)(5 + pf_extras(arg));
+  const int64_t stored = pf_min(most, arg[PF_STORED] - base); /* those that do not count have gradients, too: 0 */
+  for (int64_t i = lines; i < stored && sum & PF_SUM_KEYS; i++) {
+    pf_a_t *dk = pf_result(&t.job, to, PF_TO_K, t.b, base + i), *dv = pf_result(&t.job, to, PF_TO_V, t.b, base + i);
+    for (int64_t d = 0; d < depth; d++) dk[t.head * depth + d] = PF_STORE(0.0f);
+    for (int64_t d = 0; d < width; d++) dv[t.head * width + d] = PF_STORE(0.0f);
+  }
   for (int64_t i = 0; i < lines && sum & PF_SUM_KEYS; i++) {
     pf_a_t *dk = pf_result(&t.job, to, PF_TO_K, t.b, base + i), *dv = pf_result(&t.job, to, PF_TO_V, t.b, base + i);
     pf_store_sums(dk + t.head * depth, t.dk, i, lines, depth, t.job.scale);
@@ -418,30 +463,38 @@ static void pf_back(char *const *buf, const int64_t *arg, int sum, int64_t head,
 /* One iteration is one head of K and V. */
 PF_KERNEL(PF_GLUE(PF_NAME, _backward)) {
   (void)uni;
+  const int64_t heads = arg[PF_HEADS];
+  pf_entry e;
   pf_kernel_begin();
-  for (int64_t head = begin; head < end; head++)
-    pf_back(buf, arg, PF_SUM_QUERIES | PF_SUM_KEYS, head, 0, 1, 0, arg[PF_KEYS], worker);
+  for (int64_t head = begin; head < end; head++) {
+    pf_enter(&e, buf, arg, head / heads);
+    pf_back(&e, PF_SUM_QUERIES | PF_SUM_KEYS, head % heads, 0, 1, 0, arg[PF_STORED], worker);
+  }
   pf_kernel_end();
 }
 
 /* One iteration is some of the queries that share a head. */
 PF_KERNEL(PF_GLUE(PF_NAME, _rows)) {
   (void)uni;
-  const int64_t splits = arg[PF_SPLITS];
+  const int64_t splits = arg[PF_SPLITS], heads = arg[PF_HEADS];
+  pf_entry e;
   pf_kernel_begin();
-  for (int64_t task = begin; task < end; task++)
-    pf_back(buf, arg, PF_SUM_QUERIES, task / splits, task % splits, splits, 0, arg[PF_KEYS], worker);
+  for (int64_t task = begin; task < end; task++) {
+    pf_enter(&e, buf, arg, task / splits / heads);
+    pf_back(&e, PF_SUM_QUERIES, task / splits % heads, task % splits, splits, 0, arg[PF_STORED], worker);
+  }
   pf_kernel_end();
 }
 
 /* One iteration is a block of the keys of a head. */
 PF_KERNEL(PF_GLUE(PF_NAME, _keys)) {
   (void)uni;
-  const int64_t blocks = pf_div_up(arg[PF_KEYS], PF_BLOCK);
+  const int64_t blocks = pf_div_up(arg[PF_STORED], PF_BLOCK), heads = arg[PF_HEADS];
+  pf_entry e;
   pf_kernel_begin();
   for (int64_t task = begin; task < end; task++) {
-    const int64_t j = task % blocks * PF_BLOCK;
-    pf_back(buf, arg, PF_SUM_KEYS, task / blocks, 0, 1, j, pf_min(PF_BLOCK, arg[PF_KEYS] - j), worker);
+    pf_enter(&e, buf, arg, task / blocks / heads);
+    pf_back(&e, PF_SUM_KEYS, task / blocks % heads, 0, 1, task % blocks * PF_BLOCK, PF_BLOCK, worker);
   }
   pf_kernel_end();
 }

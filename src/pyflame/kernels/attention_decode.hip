@@ -22,7 +22,7 @@
 
 enum {
   PF_DEC_THREADS = 128,
-  PF_DEC_SPLITS = PF_ATT_OUT + 4,
+  PF_DEC_SPLITS = PF_ATT_SPANS + 1,
 };
 
 typedef pf_vector<uint32_t, 4> pf_words; /* a piece; as numbers of 16 bits the compiler would take its load apart */
@@ -78,9 +78,10 @@ PF_FN float *pf_part_of(char *scratch, int64_t row, int split, int splits, int w
   return (float *)scratch + (row * splits + split) * (width + 2);
 }
 
-template <class E, int LANES, int PIECES, int ROWS, int VECTOR, int MASK, int CAP, class M>
+template <class E, int LANES, int PIECES, int ROWS, int VECTOR, int MASK, int CAP, int SPANS, class M>
 PF_FN void pf_attend_few(const typename E::stored *q, const typename E::stored *k, const typename E::stored *v,
-                         const M *mask, char *scratch, typename E::stored *out, pf_late_args arg) {
+                         const M *mask, char *scratch, typename E::stored *out, pf_late_args arg,
+                         const int *spans = 0) {
   typedef typename E::stored S;
   enum {
     PIECE = 16 / sizeof(S),
@@ -92,13 +93,14 @@ PF_FN void pf_attend_few(const typename E::stored *q, const typename E::stored *
     LINE = LANES * NUMBERS,
   };
   PF_SHARED float lds[WAVES * ROWS * (LINE + 2)];
-  const int queries = (int)arg[PF_ATT_ROWS], keys = (int)arg[PF_ATT_COLS], heads = (int)arg[PF_ATT_HEADS];
+  const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS];
   const int share = (int)arg[PF_ATT_SHARED], splits = (int)arg[PF_DEC_SPLITS], rows = share * queries;
   const int depth = (int)arg[PF_ATT_DEPTH], width = (int)arg[PF_ATT_WIDTH];
-  const int low = (int)arg[PF_ATT_LOW], high = (int)arg[PF_ATT_HIGH];
   const int groups = (rows + ROWS - 1) / ROWS, first = pf_block() % groups * ROWS, part = pf_block() / groups;
   const int split = part % splits, entry = part / splits, batch = entry / (heads / share);
-  const int shared = entry - batch * (heads / share);
+  const int shared = entry - batch * (heads / share), offset = SPANS ? spans[batch * PF_SPAN + PF_SPAN_OFFSET] : 0;
+  const int keys = SPANS ? spans[batch * PF_SPAN + PF_SPAN_LIVE] : (int)arg[PF_ATT_COLS];
+  const int low = (int)arg[PF_ATT_LOW] + offset, high = (int)arg[PF_ATT_HIGH] + offset;
   const int lane = pf_thread() % LANES, group = pf_thread() / LANES;
   const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
   const float two = 1.44269504f; /* weights are powers of 2 */

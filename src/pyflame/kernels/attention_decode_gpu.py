@@ -51,7 +51,7 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     made = AttentionLaunch.of(launch)
     shape, dtype, (way,) = made.shape, made.query.dtype, ways(made)
     entries, rows = shape.batch * shape.heads, shape.share * shape.queries
-    check_extents("attention", (shape.queries + shape.keys, entries * rows))
+    check_extents("attention", ((4 if made.spans else 1) * (shape.queries + shape.keys), entries * rows))
     piece = 16 // dtype.itemsize
     vector = aligned and vectors(launch, made, piece)
     lanes, pieces = _lines(max(shape.depth, shape.width), piece)
@@ -67,10 +67,14 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
         ],
     )
     mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
-    numbers = ", ".join(map(str, (lanes, pieces, taken, int(vector), made.mask_kind, int(shape.capped))))
+    numbers = ", ".join(
+        map(str, (lanes, pieces, taken, int(vector), made.mask_kind, int(shape.capped), made.span_kind))
+    )
     operands = ", ".join(f"b{v.buffer}" for v in (made.query, made.key, made.value))
     result, args = f"b{len(launch.operands)}", (*launch_args(made, way), splits)
-    body = f"pf_attend_few<{element(dtype)}, {numbers}>({operands}, {mask}, scratch, {result}, {late_args(launch)});"
+    given = f"{operands}, {mask}, scratch, {result}, {late_args(launch)}"
+    given += "" if made.spans is None else f", b{made.spans.buffer}"
+    body = f"pf_attend_few<{element(dtype)}, {numbers}>({given});"
     lds_bytes = 4 * _THREADS // target.wave_size * taken * (lanes * pieces * piece + 2)
     functions.add("_few", entries * splits * groups, _THREADS, args, body, lds_bytes)
     if splits == 1:
@@ -84,7 +88,7 @@ def _prior(node: Node, target: Target) -> float:
     """More than all others', for few queries and many keys."""
     made = AttentionLaunch.of_node(node)
     shape = made.shape
-    few = 0 < shape.queries <= FEW_QUERIES and shape.keys >= _MANY_KEYS * shape.queries
+    few = not made.packed and 0 < shape.queries <= FEW_QUERIES and shape.keys >= _MANY_KEYS * shape.queries
     fits = min(shape.depth, shape.width) > 0 and max(shape.depth, shape.width) <= WIDEST
     return 3.0 * (few and fits and shape.batch * shape.heads > 0 and made.query.dtype.name in DTYPES)
 

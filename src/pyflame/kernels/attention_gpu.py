@@ -77,7 +77,9 @@ def attention_text(
     `vector`: how many numbers are read at once.
     """
     shape, dtype = made.shape, made.query.dtype
-    check_extents("attention", (shape.queries + shape.keys, shape.batch * shape.heads * shape.share))
+    check_extents(
+        "attention", ((4 if made.spans else 1) * (shape.queries + shape.keys), shape.batch * shape.heads * shape.share)
+    )
     read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
     functions = GpuFunctions(
         file,
@@ -89,8 +91,9 @@ def attention_text(
         template, rows, threads, lds_bytes = call(way)
         heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
         buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
-        body = f"{template}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
-        blocks = shape.batch * heads * -(-lines // rows)
+        spans = "" if made.spans is None else f", b{made.spans.buffer}"
+        body = f"{template}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)}{spans});"
+        blocks = heads * (lines // rows + made.packed if made.packed else shape.batch * -(-lines // rows))
         functions.add(way.suffix, blocks, threads, launch_args(made, way), body, lds_bytes)
     return functions.source(
         0 if made.g is None else _KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
@@ -104,7 +107,7 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
 
     def call(way: Way) -> Call:
         columns = _columns(way.width)
-        numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind, int(shape.capped))
+        numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind, int(shape.capped), made.span_kind)
         template = f"pf_attend<{element(made.query.dtype)}, {', '.join(map(str, numbers))}>"
         return Call(template, _TILE, _THREADS, _lds_bytes(columns, way.name))
 
@@ -137,7 +140,7 @@ def vectors(launch: Launch, made: AttentionLaunch, width: int) -> bool:
 
 
 def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
-    """PF_ATT_ROWS to PF_ATT_OUT."""
+    """PF_ATT_ROWS to PF_ATT_SPANS."""
     shape = made.shape
     query_heads, (low, high) = shape.heads * shape.share, made.band
     numbers = struct.unpack("=2I", struct.pack("=2f", made.scale, made.softcap))
@@ -151,7 +154,7 @@ def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     return (
         *sizes, shape.depth, shape.width, way.width, low, high, *numbers,
         *(n for view in (way.a, way.b, way.a2, way.b2, way.right) for n in strides_of(view)),
-        *mask, start, batch, way.width, line,
+        *mask, start, batch, way.width, line, made.packed,
     )  # fmt: skip
 
 

@@ -69,13 +69,13 @@ PF_FN void pf_put_turned(pf_piece *to, const pf_matrix<S> &from, int first) {
 
 /* One launch: types, DEPTH and INNER in chunks, WIDTH of the result in tiles, and what is said above. */
 template <class Element, class Tile, int D, int I, int W, int WAVES_, int DOWN_, int OTHERS_, int HELD_, int VECTOR_, int WAY_,
-          int TURNED_, int MASK_, int CAP_>
+          int TURNED_, int MASK_, int CAP_, int SPANS_>
 struct pf_attention_of {
   typedef Element E;
   typedef Tile mma;
   enum {
     DEPTH = D, INNER = I, WIDTH = W, WAVES = WAVES_, DOWN = DOWN_, OTHERS = OTHERS_, HELD = HELD_, VECTOR = VECTOR_, WAY = WAY_,
-    TURNED = TURNED_, MASK = MASK_, CAP = CAP_,
+    TURNED = TURNED_, MASK = MASK_, CAP = CAP_, SPANS = SPANS_,
   };
 };
 
@@ -230,30 +230,29 @@ template <class C> struct pf_attending {
 
 template <class C, class S, class M>
 PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const S *right, const M *mask, char *scratch,
-                         S *out, pf_late_args arg) {
+                         S *out, pf_late_args arg, const int *spans = 0) {
   typedef pf_attending<C> A;
   typedef typename A::T T;
   typedef typename A::O O;
   enum { ROWS = A::ROWS, OTHERS = C::OTHERS, TURNED = C::TURNED, WAY = C::WAY, BENT = C::CAP && C::WAY == PF_SLOPES };
   PF_SHARED pf_piece lds[A::LDS_PIECES];
-  const int rows = (int)arg[PF_ATT_ROWS], cols = (int)arg[PF_ATT_COLS], heads = (int)arg[PF_ATT_HEADS];
-  const int times = (int)arg[PF_ATT_TIMES], tiles = (rows + ROWS - 1) / ROWS;
-  const int entry = pf_block() / tiles, tile = pf_block() - entry * tiles;
-  const int first = (TURNED ? tile : tiles - 1 - tile) * ROWS; /* where causal, those with most to see begin */
-  const int batch = entry / heads, head = entry - batch * heads;
+  pf_place place;
+  if (!pf_place_of<C::SPANS, TURNED, ROWS>(place, spans, arg)) return;
+  const int rows = place.rows, cols = place.cols, first = place.first, batch = place.batch, head = place.head;
+  const int low = place.low, high = place.high, start = place.start, beyond = place.across;
+  const int heads = (int)arg[PF_ATT_HEADS], times = (int)arg[PF_ATT_TIMES];
   const int depth = (int)arg[PF_ATT_DEPTH], inner = (int)arg[PF_ATT_INNER], width = (int)arg[PF_ATT_WIDTH];
   const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), two = 1.44269504f; /* weights are powers of 2 */
   const float cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
-  const int low = (int)arg[PF_ATT_LOW], high = (int)arg[PF_ATT_HIGH];
   const int begin = first + low > 0 ? first + low : 0, end = pf_least(cols, first + ROWS + high);
   pf_piece *const second = lds + A::FIRST, *const turned = second + A::SECOND;
   pf_known *const staged = (pf_known *)(turned + A::RIGHT);
   pf_piece *const kept = C::HELD ? lds : lds + A::TURN, *const kept2 = C::HELD ? lds : kept + A::OWN;
   const auto rows_of = [&](int i, int r) { return first + A::begins(i) + O::line(r); }; /* a lane's own lines */
   A own;
-  own.template take_lines<C::DEPTH>(own.mine, kept, pf_matrix_of(a, arg + PF_ATT_A, batch, head, rows, depth), first);
+  own.template take_lines<C::DEPTH>(own.mine, kept, pf_matrix_of(a, arg + PF_ATT_A, batch, head, rows, depth, start), first);
   if constexpr (WAY == PF_SLOPES)
-    own.template take_lines<C::INNER>(own.mine2, kept2, pf_matrix_of(a2, arg + PF_ATT_A2, batch, head, rows, inner), first);
+    own.template take_lines<C::INNER>(own.mine2, kept2, pf_matrix_of(a2, arg + PF_ATT_A2, batch, head, rows, inner, start), first);
   PF_UNROLL
   for (int i = 0; i < C::DOWN; i++) {
     PF_UNROLL
@@ -264,8 +263,9 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
   for (int time = 0; time < times; time++) {
     const int query_head = head * times + time, across = query_head / (int)arg[PF_ATT_SHARED];
     const M *masked = C::MASK ? pf_head(mask, arg + PF_ATT_MASK, batch, query_head) : mask;
-    const int queries = TURNED ? cols : rows;
-    const pf_known *known = (const pf_known *)scratch + ((int64_t)batch * heads * times + query_head) * queries;
+    const pf_known *known = (const pf_known *)scratch +
+                            ((int64_t)batch * heads * times + query_head) * arg[TURNED ? PF_ATT_COLS : PF_ATT_ROWS] +
+                            (TURNED ? beyond : start);
     pf_known of[C::DOWN][O::LINES]; /* the lane's own queries */
     if constexpr (!TURNED && WAY == PF_SLOPES) {
       PF_UNROLL
@@ -274,12 +274,12 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
     }
     for (int left = begin; left < end; left += OTHERS) {
       PF_AGAIN(arg);
-      pf_put_lines<A::THREADS, OTHERS, C::DEPTH, C::VECTOR>(lds, pf_matrix_of(b, arg + PF_ATT_B, batch, across, cols, depth), left);
+      pf_put_lines<A::THREADS, OTHERS, C::DEPTH, C::VECTOR>(lds, pf_matrix_of(b, arg + PF_ATT_B, batch, across, cols, depth, beyond), left);
       if constexpr (WAY == PF_SLOPES)
-        pf_put_lines<A::THREADS, OTHERS, C::INNER, C::VECTOR>(second, pf_matrix_of(b2, arg + PF_ATT_B2, batch, across, cols, inner), left);
+        pf_put_lines<A::THREADS, OTHERS, C::INNER, C::VECTOR>(second, pf_matrix_of(b2, arg + PF_ATT_B2, batch, across, cols, inner, beyond), left);
       if constexpr (WAY != PF_TOTALS)
         pf_put_turned<O, A::THREADS, OTHERS, C::WIDTH * 16, C::VECTOR>(
-            turned, pf_matrix_of(right, arg + PF_ATT_RIGHT, batch, across, cols, width), left);
+            turned, pf_matrix_of(right, arg + PF_ATT_RIGHT, batch, across, cols, width, beyond), left);
       if (TURNED && pf_thread() < OTHERS) staged[pf_thread()] = known[pf_least(left + pf_thread(), cols - 1)];
       pf_barrier();
       own.template product<C::DEPTH>(own.scores, own.mine, kept, lds);
@@ -294,11 +294,12 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
         }
         O::set(own.scores[i][j], s, T::get(own.scores[i][j], s) * factor);
       });
-      if (C::MASK || left + OTHERS > cols || left - low < first + ROWS - 1 || left - high + OTHERS - 1 > first) {
+      if (C::MASK || left + OTHERS > cols || left - low < first + ROWS - 1 || left - high + OTHERS - 1 > first ||
+          (C::SPANS && first + ROWS > place.live)) {
         const int from = left + O::shift();
         A::each([&](int i, int j, int s, int r, int n) {
           const int row = rows_of(i, r); /* of the turn's others it sees n from the first number on to the second */
-          int seen = n >= row + low - from && n <= pf_least(cols - 1, row + high) - from;
+          int seen = (!C::SPANS || row < place.live) && n >= row + low - from && n <= pf_least(cols - 1, row + high) - from;
           float score = T::get(own.scores[i][j], s);
           if (C::MASK && seen && row < rows) {
             const M given = masked[row * arg[PF_ATT_MASK + 2] + (from + n) * arg[PF_ATT_MASK + 3]];
@@ -343,7 +344,8 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
       }
       if constexpr (WAY == PF_TOTALS) {
         const int row = rows_of(i, r), member = pf_lane_of_wave() / O::FROM % (O::TO / O::FROM);
-        const pf_matrix<S> d_out = pf_matrix_of(a2, arg + PF_ATT_A2, batch, head, rows, inner), was = pf_matrix_of(b2, arg + PF_ATT_B2, batch, head, rows, inner);
+        const pf_matrix<S> d_out = pf_matrix_of(a2, arg + PF_ATT_A2, batch, head, rows, inner, start);
+        const pf_matrix<S> was = pf_matrix_of(b2, arg + PF_ATT_B2, batch, head, rows, inner, start);
         float dot = 0.0f;
         for (int e = member; row < rows && e < inner; e += O::TO / O::FROM)
           dot = pf_mul_add(C::E::load(d_out.at[row * d_out.line_step + e * d_out.step]),
@@ -351,14 +353,15 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
         PF_UNROLL
         for (int w = O::FROM; w < O::TO; w *= 2) dot += pf_shuffle_xor(dot, w);
         const pf_known found = {{pf_base(own.top[i][r]), own.total[i][r], dot, 0.0f}};
-        if (member == 0 && row < rows) ((pf_known *)scratch)[(int64_t)entry * rows + row] = found;
+        if (member == 0 && row < rows)
+          ((pf_known *)scratch)[((int64_t)batch * heads + head) * arg[PF_ATT_ROWS] + start + row] = found;
       }
     }
     if constexpr (WAY == PF_MIX) own.scale(i, own.total[i]);
   }
   if constexpr (WAY != PF_TOTALS) {
     pf_late_args to = arg + PF_ATT_OUT;
-    S *const at = out + to[0] + batch * to[1] + head * to[2];
+    S *const at = out + to[0] + batch * to[1] + head * to[2] + start * to[3];
     PF_UNROLL
     for (int i = 0; i < C::DOWN; i++) {
       PF_UNROLL

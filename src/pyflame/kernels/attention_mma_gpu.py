@@ -106,7 +106,7 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
         assert block is not None
         numbers = (
             block.depth, block.inner, block.width, block.waves, block.down, block.others, int(block.held),
-            int(vector), way.name, int(way.turned), made.mask_kind, int(made.shape.capped),
+            int(vector), way.name, int(way.turned), made.mask_kind, int(made.shape.capped), made.span_kind,
         )  # fmt: skip
         template = f"pf_attend_mma<pf_attention_of<{tile}, {', '.join(map(str, numbers))}>>"
         return Call(template, block.rows, block.waves * target.wave_size, block.lds_bytes())

@@ -12,7 +12,8 @@ from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes
 from pyflame.ir import F, Meta, Node, Sample, cast, common_dtype, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
-from pyflame.ops.attention_core import by_rows, mix, weights_reference
+from pyflame.ops.attention_core import by_rows, folded, mix, weights_reference
+from pyflame.ops.attention_spans import limited
 from pyflame.ops.base import want_number, want_tensors, want_whole
 
 
@@ -143,7 +144,7 @@ def _four_axis_mask(mask: Node, scores: Shape) -> Node:
 Window = int | tuple[int, int] | None
 
 
-def _band(op: str, is_causal: bool, window: Window, offset: int) -> tuple[int | None, int | None]:
+def attention_band(op: str, is_causal: bool, window: Window, offset: int) -> tuple[int | None, int | None]:
     """The least and the greatest key - query that is seen; None where there is no limit."""
     sides = (window, window) if window is None or not isinstance(window, (tuple, list)) else tuple(window)
     if len(sides) != 2:
@@ -155,16 +156,31 @@ def _band(op: str, is_causal: bool, window: Window, offset: int) -> tuple[int | 
     return (None if left == -1 else offset - left), (None if high is None else offset + high)
 
 
-def _numpy_attention(
+def _numpy_seen(
+    query: Any, key: Any, mask: Any, is_causal: bool, window: Window, offset: Any, lengths: Any
+) -> Any:  # fmt: skip
+    """A mask that says what offsets and lengths say."""
+    low, high = attention_band("reference", is_causal, window, 0)
+    ahead = np.arange(key.shape[-2]) - np.arange(query.shape[-2])[:, None] - np.reshape(offset, (-1, 1, 1, 1))
+    seen = (ahead >= (-np.inf if low is None else low)) & (ahead <= (np.inf if high is None else high))
+    if lengths is not None:
+        seen = seen & (np.arange(key.shape[-2]) < np.reshape(lengths, (-1, 1, 1, 1)))
+    return seen if mask is None else seen & mask if mask.dtype == bool else np.where(seen, mask, -np.inf)
+
+
+def numpy_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False, window: Window = None, softcap: float | None = None,
-    query_offset: int = 0,
+    query_offset: Any = 0, lengths: Any = None,
 ) -> Any:  # fmt: skip
+    if lengths is not None or not isinstance(query_offset, int):
+        attn_mask = _numpy_seen(query, key, attn_mask, is_causal, window, query_offset, lengths)
+        is_causal, window, query_offset = False, None, 0
     if query.ndim > 2 and value.shape[-3] < query.shape[-3]:
         value = np.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
     masks = () if attn_mask is None else (attn_mask,)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    band = _band("reference", is_causal, window, query_offset)
+    band = attention_band("reference", is_causal, window, query_offset)
     return weights_reference(query, key, *masks, *band, factor, softcap) @ value
 
 
@@ -193,28 +209,44 @@ def _broadcast_batch(op: str, query: Node, key: Node, value: Node) -> tuple[Node
 
 def _torch_attention(torch: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> Any:
     grouped = min(query.ndim, key.ndim) > 2 and query.shape[-3] > key.shape[-3]
-    if {"window", "softcap", "query_offset"} & set(named):
-        return _torch_scores(torch, query, key, value, *rest, **named)
+    if {"window", "softcap", "query_offset", "lengths"} & set(named):
+        return torch_scores(torch, query, key, value, *rest, **named)
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, *rest, **named, enable_gqa=grouped)
 
 
-def _torch_scores(
+def torch_scores(
     torch: Any, query: Any, key: Any, value: Any, mask: Any = None, *, window: Window = None,
-    softcap: float | None = None, query_offset: int = 0, is_causal: bool = False, scale: float | None = None,
+    softcap: float | None = None, query_offset: Any = 0, lengths: Any = None, is_causal: bool = False,
+    scale: float | None = None,
 ) -> Any:  # fmt: skip
     """What torch's function has no words for, of its products and softmax."""
     key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     scores = softcap * torch.tanh(scores / softcap) if softcap else scores
     scores = scores if mask is None else scores + mask
-    low, high = _band("torch", is_causal, window, query_offset)
-    seen = torch.ones(scores.shape[-2:]).triu(-scores.shape[-2] if low is None else low)
-    seen = seen if high is None else seen.tril(high)
-    return scores.masked_fill(seen == 0, -torch.inf).softmax(-1) @ value
+    low, high = attention_band("torch", is_causal, window, 0)
+    position = torch.arange(scores.shape[-1])
+    ahead = position - torch.arange(scores.shape[-2])[:, None] - torch.as_tensor(query_offset).reshape(-1, 1, 1, 1)
+    seen = (ahead >= (-torch.inf if low is None else low)) & (ahead <= (torch.inf if high is None else high))
+    seen = seen if lengths is None else seen & (position < lengths.reshape(-1, 1, 1, 1))
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value
+
+
+def _spans(op: str, lengths: Node | None, offset: int | Node, query: Shape, keys: int) -> Node:
+    given = {"lengths": lengths, "query_offset": offset}
+    for name, x in given.items():
+        if isinstance(x, Node) and (not x.dtype.is_int or x.size not in (1, query[0])):
+            raise ShapeError(
+                f"[{op}] expected whole numbers as {name}, one or one for each of {query[0]} batch entries, but got "
+                f"{x.dtype.name} of shape {x.shape}"
+            )
+    if lengths is not None:
+        want_tensors(op, lengths=lengths)
+    return limited(lengths, offset, query[0], query[2], keys)
 
 
 @composite(
-    reference=_numpy_attention,
+    reference=numpy_attention,
     torch=_torch_attention,
     method=False,
     autocast="low",
@@ -234,13 +266,16 @@ def _torch_scores(
         Sample((_Q, _K[:, :2], _V[:, :2]), {"is_causal": True, "window": 1, "softcap": 0.7}),
         Sample((_Q, _K, _V, _MASK), {"window": (-1, 2), "softcap": 2.0, "scale": 1.5}),
         Sample((_Q, _K, _V), {"is_causal": True, "query_offset": 2}),
+        Sample((_Q, _K, _V), {"lengths": np.array([2, 5]), "softcap": 3.0}),
+        Sample((_Q, _K[:, :1], _V[:, :1]), {"is_causal": True, "query_offset": np.array([0, 2]), "window": 2}),
+        Sample((_Q, _K, _V, _MASK), {"query_offset": np.array(1), "window": (1, 2), "lengths": np.array([4, 3])}),
         Sample((_Q[:, :, :1], _K[:, :2], _V[:, :2]), {"is_causal": True, "query_offset": 3, "window": (1, 5)}),
     ],
 )
 def scaled_dot_product_attention(
     query: Node, key: Node, value: Node, attn_mask: Node | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False, *, window: Window = None, softcap: float | None = None,
-    query_offset: int = 0,
+    query_offset: int | Node = 0, lengths: Node | None = None,
 ) -> Node:  # fmt: skip
     """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
 
@@ -250,7 +285,8 @@ def scaled_dot_product_attention(
     Beyond PyTorch: window=(left, right): query i sees keys i - left to i + right, where -1 is no limit; one number is
     both, so a causal model sees so many keys back, besides its own. Its cost is that of the window. softcap=c:
     scores are c * tanh(score / c) before the mask, as in Gemma 2. query_offset: query i stands at key i + query_offset,
-    for causal and windows; S - T makes the queries the last ones, as when decoding.
+    for causal and windows; S - T makes the queries the last ones, as when decoding. lengths: so many keys of each batch
+    entry count. Both may be tensors of one number for each batch entry, so that one plan serves a growing cache.
 
     >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
     >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape
@@ -284,16 +320,21 @@ def scaled_dot_product_attention(
     cap = 0.0 if softcap is None else want_number(op, "softcap", softcap)
     if not 0.0 <= cap < inf:
         raise ArgumentError(f"[{op}] expected a positive softcap, or None, but got {softcap!r}")
+    four = [_four_axes(x) for x in (query, key, value)]
+    spans = None
+    if lengths is not None or isinstance(query_offset, Node):
+        spans = _spans(op, lengths, query_offset, four[0].shape, key.shape[-2])
+        query_offset = 0
     offset = want_whole(op, "query_offset", query_offset)
-    rule = (*_band(op, bool(is_causal), window, offset), factor, cap)
-    if want_number(op, "dropout_p", dropout_p) > 0.0:
-        weights = F.attention_weights(query, key, attn_mask, *rule)
-        return mix(F.dropout(weights, dropout_p), value)
+    rule = (*attention_band(op, bool(is_causal), window, offset), factor, cap)
     mask = None
     if masks:
         mask = _four_axis_mask(masks[0] if masks[0].dtype is bool_ else cast(masks[0], dtype.compute), scores)
-    four = [_four_axes(x) for x in (query, key, value)]
-    out = by_rows(F.attention(*four, mask, *rule))
+    if want_number(op, "dropout_p", dropout_p) > 0.0:
+        extra = [x for x in (mask, spans) if x is not None]
+        weights = F.attention_weights(four[0], four[1], *folded(four[0], four[1], (*extra, *rule)))
+        return F.reshape(mix(F.dropout(weights, dropout_p), four[2]), (*query.shape[:-1], value.shape[-1]))
+    out = by_rows(F.attention(*four, mask, spans, *rule))
     return F.reshape(out, (*query.shape[:-1], value.shape[-1]))
 
 

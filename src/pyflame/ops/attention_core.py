@@ -5,14 +5,16 @@ The public function over them is in attention.py. Kernels take `attention` and `
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType, bool_
+from pyflame.core.dtype import DType, bool_, int32
 from pyflame.core.shape import Region, Shape
 from pyflame.ir import F, Meta, Node, cast, primitive
 from pyflame.ir.opdef import COMPOSITE
+from pyflame.ops.attention_spans import seen_by, seen_by_reference
 
 
 def _grouped(x: Node, heads: int) -> Node:
@@ -106,14 +108,35 @@ def _flipped(x: Node) -> Node:
     return F.permute(x, (0, 1, 3, 2))
 
 
+def _folded(query: Any, key: Any, rest: Sequence[Any], seen: Callable[..., Any], where: Callable[..., Any]) -> Any:
+    *given, low, high, scale, softcap = rest
+    spans = next((x for x in given if x.dtype in (int32, np.int32)), None)
+    mask = next((x for x in given if x is not spans), None)
+    if spans is None:
+        return mask, low, high, scale, softcap
+    limits = seen(spans, (*query.shape[:3], key.shape[2]), low, high)
+    if mask is not None:
+        limits = mask & limits if mask.dtype in (bool_, np.bool_) else where(limits, mask, float("-inf"))
+    return limits, None, None, scale, softcap
+
+
+def folded(query: Node, key: Node, rest: Sequence[Any]) -> tuple[Any, ...]:
+    """Mask, low, high, scale and softcap of what follows key and value, with spans made part of the mask."""
+    return _folded(query, key, rest, seen_by, F.where)
+
+
 def _attention(*args: Any) -> Node:
     query, key, value, *rest = args
-    mask, *rule = rest if len(rest) > 4 else (None, *rest)
-    return by_rows(mix(F.attention_weights(query, key, mask, *rule), value))
+    return by_rows(mix(F.attention_weights(query, key, *folded(query, key, rest)), value))
+
+
+def _folded_reference(query: Any, key: Any, rest: Sequence[Any]) -> list[Any]:
+    return [x for n, x in enumerate(_folded(query, key, rest, seen_by_reference, np.where)) if n or x is not None]
 
 
 def _attention_reference(*args: Any) -> Any:
     query, key, value, *rest = args
+    rest = _folded_reference(query, key, rest)
     if value.shape[-3] != query.shape[-3]:
         value = np.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
     return np.swapaxes(weights_reference(query, key, *rest) @ value, -2, -3)
@@ -128,16 +151,19 @@ def _attention_grad(
     g: Node, srcs: tuple[Node, ...], out: Node, low: int | None, high: int | None, scale: float, softcap: float
 ) -> tuple[Any, ...]:
     query, key, value, *rest = srcs
-    mask, rule = (rest[0] if rest else None), (low, high, scale, softcap)
+    spans = next((x for x in rest if x.dtype is int32), None)
+    mask, rule = next((x for x in rest if x is not spans), None), (low, high, scale, softcap)
     turned = by_rows(g)
-    packed = F.attention_backward(turned, query, key, value, by_rows(out), mask, *rule)
+    packed = F.attention_backward(turned, query, key, value, by_rows(out), mask, spans, *rule)
     found: list[Node | None] = []
     for source, region in zip((query, key, value), _packing(query.meta, key.meta, value.meta)[1], strict=True):
         batch, heads, rows, size = source.shape
         found.append(by_rows(F.reshape(F.slice(packed, region), (batch, rows, heads, size))))
     if mask is not None:
-        slopes = None if mask.dtype is bool_ else _slopes(turned, query, key, value, mask, *rule)[1]
-        found.append(slopes)
+        limits = folded(query, key, (*rest, *rule))
+        found.append(None if mask.dtype is bool_ else _slopes(turned, query, key, value, *limits)[1])
+    if spans is not None:
+        found.append(None)
     return tuple(found)
 
 
@@ -145,22 +171,22 @@ def _attention_grad(
     COMPOSITE,
     infer=_attention_infer,
     attrs=("low", "high", "scale", "softcap"),
-    srcs=("query", "key", "value", "mask"),
+    srcs=("query", "key", "value", "mask", "spans"),
     reference=_attention_reference,
     decompose=_attention,
     grad=_attention_grad,
     public=False,
 )
 def attention(
-    query: Node, key: Node, value: Node, mask: Node | None, low: int | None, high: int | None, scale: float,
-    softcap: float,
+    query: Node, key: Node, value: Node, mask: Node | None, spans: Node | None, low: int | None, high: int | None,
+    scale: float, softcap: float,
 ) -> Any:  # fmt: skip
     """softmax(query key^T * scale + mask) value of (B, H, T, D), (B, G, S, D), (B, G, S, E), as (B, T, H, E).
 
     Heads lie inside of rows, as the projection that follows wants them. The mask is bool or of the type that scores are
-    computed in, and has 4 axes. The rest is as for `attention_weights`.
+    computed in, and has 4 axes. Spans (int32): see attention_spans.py. The rest is as for `attention_weights`.
     """
-    return (query, key, value, *[m for m in (mask,) if m is not None]), (low, high, scale, softcap)
+    return (query, key, value, *[x for x in (mask, spans) if x is not None]), (low, high, scale, softcap)
 
 
 def _slopes(g: Node, query: Node, key: Node, value: Node, mask: Node | None, *rule: Any) -> tuple[Node, Node]:
@@ -196,10 +222,9 @@ def _backward(*args: Any) -> Node:
     # P = softmax(S), O = P V: dV = P^T dO, dQ = dS K scale, dK = dS^T Q scale.
     # In one plan with the forward pass P is not computed again: it is the same node.
     g, query, key, value, _, *rest = args
-    mask, *rule = rest if len(rest) > 4 else (None, *rest)
-    heads = key.shape[1]
-    weights, slopes = _slopes(g, query, key, value, mask, *rule)
-    scaled = cast(slopes * _scores(query, key, *rule[2:])[1], query.dtype)
+    heads, limits = key.shape[1], folded(query, key, rest)
+    weights, slopes = _slopes(g, query, key, value, *limits)
+    scaled = cast(slopes * _scores(query, key, *limits[3:])[1], query.dtype)
     d_query = mix(scaled, key)
     d_key = F.matmul(_flipped(_grouped(scaled, heads)), _grouped(query, heads))
     d_value = F.matmul(_flipped(_grouped(weights, heads)), _grouped(g, heads))
@@ -213,7 +238,7 @@ def _backward(*args: Any) -> Node:
 def _backward_reference(*args: Any) -> Any:
     g, query, key, value, out, *rest = args
     scale, softcap = rest[-2:]
-    weights = weights_reference(query, key, *rest)
+    weights = weights_reference(query, key, *_folded_reference(query, key, rest))
     shared = query.shape[1] // key.shape[1]
     wide_key, wide_value = (np.repeat(x, shared, axis=1) for x in (key, value))
     slopes = weights * (g @ np.swapaxes(wide_value, -1, -2) - (g * out).sum(-1, keepdims=True)) * scale
@@ -230,17 +255,17 @@ def _backward_reference(*args: Any) -> Any:
     COMPOSITE,
     infer=lambda g, query, key, value, *rest: (_packing(query, key, value)[0], query.dtype),
     attrs=("low", "high", "scale", "softcap"),
-    srcs=("g", "query", "key", "value", "out", "mask"),
+    srcs=("g", "query", "key", "value", "out", "mask", "spans"),
     reference=_backward_reference,
     decompose=_backward,
     public=False,
 )
 def attention_backward(
-    g: Node, query: Node, key: Node, value: Node, out: Node, mask: Node | None, low: int | None, high: int | None,
-    scale: float, softcap: float,
+    g: Node, query: Node, key: Node, value: Node, out: Node, mask: Node | None, spans: Node | None, low: int | None,
+    high: int | None, scale: float, softcap: float,
 ) -> Any:  # fmt: skip
     """The gradients of `attention` in one tensor (see `_packing`); g and out are (B, H, T, E).
 
     One op, since a kernel that has the scores of a block adds to all three.
     """
-    return (g, query, key, value, out, *[m for m in (mask,) if m is not None]), (low, high, scale, softcap)
+    return (g, query, key, value, out, *[x for x in (mask, spans) if x is not None]), (low, high, scale, softcap)

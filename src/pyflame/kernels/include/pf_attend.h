@@ -16,11 +16,56 @@ enum {
    * are multiplied with, the mask with the rows first */
   PF_ATT_A, PF_ATT_B = PF_ATT_A + 4, PF_ATT_A2 = PF_ATT_B + 4, PF_ATT_B2 = PF_ATT_A2 + 4, PF_ATT_RIGHT = PF_ATT_B2 + 4,
   PF_ATT_MASK = PF_ATT_RIGHT + 4,
-  PF_ATT_OUT = PF_ATT_MASK + 4, /* start, and strides of batch, head and line */
+  PF_ATT_OUT = PF_ATT_MASK + 4,  /* start, and strides of batch, head and line */
+  PF_ATT_SPANS = PF_ATT_OUT + 4, /* how many there are, where sequences are packed */
 };
 
-template <class T> PF_FN const T *pf_head(const T *base, pf_late_args strides, int batch, int head) {
-  return base + batch * strides[0] + head * strides[1];
+/* Which lines there are: all, of each batch entry as a span says, or sequence after sequence (ops/attention_spans.py) */
+enum { PF_WHOLE, PF_LIMITED, PF_PACKED };
+enum { PF_SPAN_FIRST, PF_SPAN_QUERIES, PF_SPAN_START, PF_SPAN_KEYS, PF_SPAN_LIVE, PF_SPAN_OFFSET, PF_SPAN };
+
+/* What a block has: rows from `first` on. */
+struct pf_place {
+  int batch, head, first;
+  int start, rows, live; /* own lines: where they begin, how many there are, how many count */
+  int across, cols;      /* the others: where they begin, how many count */
+  int low, high;
+};
+
+/* Whether there is anything for this block, and what. */
+template <int SPANS, int TURNED, int LINES>
+PF_FN int pf_place_of(pf_place &at, const int *spans, pf_late_args arg) {
+  const int rows = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS], count = (int)arg[PF_ATT_SPANS];
+  int tiles = (rows + LINES - 1) / LINES, tile;
+  at.start = at.across = 0, at.rows = at.live = rows, at.cols = (int)arg[PF_ATT_COLS];
+  at.low = (int)arg[PF_ATT_LOW], at.high = (int)arg[PF_ATT_HIGH];
+  if (SPANS == PF_PACKED) {
+    const int each = rows / LINES + count; /* blocks of a head: more tiles there are not, if sequences do not overlap */
+    at.batch = 0, at.head = pf_block() / each, tile = pf_block() - at.head * each;
+    int n = 0;
+    for (; n < count; n++, spans += PF_SPAN, tile -= tiles) {
+      tiles = (spans[TURNED ? PF_SPAN_KEYS : PF_SPAN_QUERIES] + LINES - 1) / LINES;
+      if (tile < tiles) break;
+    }
+    if (n == count) return 0;
+  } else {
+    const int entry = pf_block() / tiles;
+    tile = pf_block() - entry * tiles, at.batch = entry / heads, at.head = entry - at.batch * heads;
+    if (SPANS) spans += at.batch * PF_SPAN;
+  }
+  if (SPANS) {
+    const int offset = TURNED ? -spans[PF_SPAN_OFFSET] : spans[PF_SPAN_OFFSET];
+    at.low += offset, at.high += offset;
+    at.start = spans[TURNED ? PF_SPAN_START : PF_SPAN_FIRST], at.across = spans[TURNED ? PF_SPAN_FIRST : PF_SPAN_START];
+    at.rows = spans[TURNED ? PF_SPAN_KEYS : PF_SPAN_QUERIES], at.live = TURNED ? spans[PF_SPAN_LIVE] : at.rows;
+    at.cols = spans[TURNED ? PF_SPAN_QUERIES : PF_SPAN_LIVE];
+  }
+  at.first = (TURNED ? tile : tiles - 1 - tile) * LINES; /* where causal, those with most to see begin */
+  return 1;
+}
+
+template <class T> PF_FN const T *pf_head(const T *base, pf_late_args strides, int batch, int head, int line = 0) {
+  return base + batch * strides[0] + head * strides[1] + line * strides[2];
 }
 
 /* A matrix where it lies: lines that are there, numbers of a line, and the strides of both. */
@@ -30,8 +75,9 @@ template <class S> struct pf_matrix {
   int64_t line_step, step;
 };
 template <class S>
-PF_FN pf_matrix<S> pf_matrix_of(const S *at, pf_late_args strides, int batch, int head, int lines, int depth) {
-  return {pf_head(at, strides, batch, head), lines, depth, strides[2], strides[3]};
+PF_FN pf_matrix<S> pf_matrix_of(const S *at, pf_late_args strides, int batch, int head, int lines, int depth,
+                                int first = 0) {
+  return {pf_head(at, strides, batch, head, first), lines, depth, strides[2], strides[3]};
 }
 
 /* `COUNT` neighbours of a line from number k on, and 0 where there are none. What lies outside is read at the start
