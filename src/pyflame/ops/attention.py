@@ -226,7 +226,11 @@ def torch_scores(
     scores = scores if mask is None else scores + mask
     low, high = attention_band("torch", is_causal, window, 0)
     position = torch.arange(scores.shape[-1])
-    ahead = position - torch.arange(scores.shape[-2])[:, None] - torch.as_tensor(query_offset).reshape(-1, 1, 1, 1)
+    ahead = (
+        position
+        - torch.arange(scores.shape[-2])[:, None]
+        - torch.as_tensor(query_offset).reshape(-1, *[1] * (scores.ndim - 1))
+    )
     seen = (ahead >= (-torch.inf if low is None else low)) & (ahead <= (torch.inf if high is None else high))
     seen = seen if lengths is None else seen & (position < lengths.reshape(-1, 1, 1, 1))
     return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value

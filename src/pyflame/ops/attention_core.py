@@ -120,7 +120,7 @@ def _folded(query: Any, key: Any, rest: Sequence[Any], seen: Callable[..., Any],
     return limits, None, None, scale, softcap
 
 
-def folded(query: Node, key: Node, rest: Sequence[Any]) -> tuple[Any, ...]:
+def folded(query: Node, key: Node, rest: Sequence[Any]) -> Any:
     """Mask, low, high, scale and softcap of what follows key and value, with spans made part of the mask."""
     return _folded(query, key, rest, seen_by, F.where)
 
