@@ -235,8 +235,8 @@ static void pf_store_panel(pf_a_t *to, int64_t stride, float *c, int64_t depth, 
 
 /* ---- forward: buffers query, key, value, (mask), out, scratch ---- */
 
-/* Part `split` of `splits` of the queries that share a head of K and V. */
-static void pf_forward(const pf_entry *e, int64_t head, int64_t split, int64_t splits, int64_t worker) {
+/* Part `split` of `splits` of the queries that share a head of K and V. Inline: gcc left to itself spills in its tiles. */
+PF_ALWAYS_INLINE void pf_forward(const pf_entry *e, int64_t head, int64_t split, int64_t splits, int64_t worker) {
   const int64_t *arg = e->arg, share = arg[PF_SHARE], queries = arg[PF_QUERIES], keys = arg[PF_KEYS], b = e->b;
   const int64_t depth = arg[PF_DEPTH], width = arg[PF_WIDTH], taken = arg[PF_TAKEN], to = 3 + pf_extras(arg);
   const int64_t masked = arg[PF_MASK] != PF_NO_MASK, groups = pf_div_up(queries, taken), units = share * groups;
