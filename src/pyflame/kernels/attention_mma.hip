@@ -294,12 +294,11 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
         }
         O::set(own.scores[i][j], s, T::get(own.scores[i][j], s) * factor);
       });
-      if (C::MASK || left + OTHERS > cols || left - low < first + ROWS - 1 || left - high + OTHERS - 1 > first ||
-          (C::SPANS && first + ROWS > place.live)) {
+      if (C::MASK || left + OTHERS > cols || left - low < first + ROWS - 1 || left - high + OTHERS - 1 > first) {
         const int from = left + O::shift();
         A::each([&](int i, int j, int s, int r, int n) {
           const int row = rows_of(i, r); /* of the turn's others it sees n from the first number on to the second */
-          int seen = (!C::SPANS || row < place.live) && n >= row + low - from && n <= pf_least(cols - 1, row + high) - from;
+          int seen = n >= row + low - from && n <= pf_least(cols - 1, row + high) - from;
           float score = T::get(own.scores[i][j], s);
           if (C::MASK && seen && row < rows) {
             const M given = masked[row * arg[PF_ATT_MASK + 2] + (from + n) * arg[PF_ATT_MASK + 3]];
@@ -368,7 +367,9 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
       for (int n = 0; n < C::WIDTH * T::SUMS; n++) {
         const int j = n / T::SUMS, s = n % T::SUMS, row = rows_of(i, O::slot(s));
         const int column = j * 16 + O::fixed(s) + O::shift();
-        if (row < rows && column < width) at[row * to[3] + column] = C::E::store(T::get(own.result[i][j], s));
+        /* lines that do not count were multiplied as others are: rows do not mix */
+        const float x = C::SPANS && row >= place.live ? 0.0f : T::get(own.result[i][j], s);
+        if (row < rows && column < width) at[row * to[3] + column] = C::E::store(x);
       }
     }
   }
