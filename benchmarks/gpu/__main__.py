@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = (
-    *("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "attention", "mlp", "gpt"),
+    *("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "attention", "decode", "mlp", "gpt"),
     *("resnet50", "unet", "vit", "lstm"),
 )
 
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     others = {
         "matmul": products.matmul, "own": products.own, "conv": convolutions.conv, "attention": attention.attention,
-        "mlp": training.mlp, "gpt": training.gpt,
+        "decode": attention.decode, "mlp": training.mlp, "gpt": training.gpt,
     }  # fmt: skip
     others |= {name: functools.partial(models.run, section=name) for name in models.MODELS}
     started, broken = time.perf_counter(), {}

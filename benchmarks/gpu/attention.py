@@ -1,4 +1,4 @@
-"""Attention on a GPU beside torch's: forward, and the gradients of query, key and value by themselves."""
+"""Attention on a GPU beside torch's: forward, the gradients of query, key and value by themselves, and decoding."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ CASES = (
     (4, 32, 32, 4096, 128, False),
     (16, 12, 12, 1024, 64, True),
     (4, 32, 8, 4096, 128, True),
+)
+# batch, heads, heads of keys, queries, keys, size of a head: what a decoding step reads is keys and values
+DECODED = (
+    (1, 32, 8, 1, 131072, 128),
+    (64, 32, 8, 1, 8192, 128),
+    (64, 32, 32, 1, 2048, 128),
+    (32, 16, 8, 4, 8192, 256),
 )
 FAR = 0.05  # of the largest number, in bfloat16
 
@@ -36,6 +43,21 @@ def attention(bench: Bench, section: str = "attention") -> None:
             work = flops * 7 // 2 if gradients else flops
             goals = {"torch": 0.65 if gradients else 0.75}
             bench.add(section, Line(name, work, unit, seconds, failed=failed, goals=goals))
+
+
+def decode(bench: Bench, section: str = "decode") -> None:
+    """bytes: keys and values, each once."""
+    for batch, heads, shared, queries, keys, size in DECODED:
+        batch, keys = (1, 512) if bench.small else (batch, keys)
+        shapes = ((heads, queries), (shared, keys), (shared, keys), (heads, queries))
+        arrays = [normal(batch, n, rows, size, dtype="bfloat16") for n, rows in shapes]
+        made: dict[str, Group] = {"pyflame": functools.partial(_ours, bench, arrays, False, False)}
+        if bench.takes("torch"):
+            made["torch"] = functools.partial(_torch, bench, arrays, False, False)
+        seconds, failed = bench.measure(made, FAR)
+        name = f"decode {batch}x{heads}/{shared}x{queries} of {keys}x{size} bf16"
+        nbytes = 2 * arrays[1].nbytes
+        bench.add(section, Line(name, nbytes, "GB/s", seconds, failed=failed, goals={"copy": 0.80, "torch": 1.0}))
 
 
 def _step(attend: Any, gradients: bool, **options: Any) -> Any:

@@ -978,6 +978,7 @@ __all__ = [
     "vander",
     "var",
     "var_mean",
+    "varlen_attn",
     "vdot",
     "version",
     "view",
@@ -3110,11 +3111,22 @@ def scaled_dot_product_attention(
     is_causal: builtins.bool = False,
     scale: builtins.float | None = None,
     enable_gqa: builtins.bool = False,
+    *,
+    window: Any = None,
+    softcap: builtins.float | None = None,
+    query_offset: builtins.int | TensorLike = 0,
+    lengths: TensorLike | None = None,
 ) -> Tensor:
     """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
 
     A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. Fewer heads in key and value
     than in query are shared by groups of query heads. A query that sees nothing gets 0.
+
+    Beyond PyTorch: window=(left, right): query i sees keys i - left to i + right, where -1 is no limit; one number is
+    both, so a causal model sees so many keys back, besides its own. Its cost is that of the window. softcap=c:
+    scores are c * tanh(score / c) before the mask, as in Gemma 2. query_offset: query i stands at key i + query_offset,
+    for causal and windows; S - T makes the queries the last ones, as when decoding. lengths: so many keys of each batch
+    entry count. Both may be tensors of one number for each batch entry, so that one plan serves a growing cache.
 
     >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
     >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape
@@ -3593,6 +3605,33 @@ def var_mean(
 
     >>> pf.var_mean(pf.tensor([1.0, 2.0, 3.0]))
     (tensor(1.), tensor(2.))
+    """
+
+def varlen_attn(
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    cu_seq_q: TensorLike,
+    cu_seq_k: TensorLike,
+    max_q: builtins.int | None = None,
+    max_k: builtins.int | None = None,
+    *,
+    scale: builtins.float | None = None,
+    window_size: Any = ...,
+    enable_gqa: builtins.bool = False,
+    seqused_k: TensorLike | None = None,
+    softcap: builtins.float | None = None,
+) -> Tensor:
+    """Attention within packed sequences: query (T, H, D), key (S, G, D), value (S, G, E) give (T, H, E).
+
+    Sequence n has queries cu_seq_q[n] to cu_seq_q[n + 1] and keys cu_seq_k[n] to cu_seq_k[n + 1]; both begin with 0 and
+    never fall. Its last query stands at its last key: window_size=(-1, 0) is causal, (left, 0) a window of so many keys
+    back. seqused_k: only so many keys of each sequence count. max_q and max_k are not needed. Queries of no sequence,
+    and those that see nothing, get 0.
+
+    >>> q, ends = pf.randn(10, 4, 16), pf.tensor([0, 3, 10])
+    >>> pf.varlen_attn(q, q, q, ends, ends, window_size=(-1, 0)).shape
+    (10, 4, 16)
     """
 
 def vdot(x: TensorLike, y: TensorLike) -> Tensor:

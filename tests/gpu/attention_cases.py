@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,22 +33,59 @@ def attention(
     mask: Array | None = None,
     causal: bool = False,
     gradient: bool = True,
+    **options: Any,
 ) -> Build:
     """`queries` (B, H, T, D), `keys` (G, S)."""
 
     def run(arrays: list[Array], tracked: list[pf.Tensor]) -> list[pf.Tensor]:
         given = None if mask is None else pf.tensor(mask)
         query, key, value = tracked
-        out = pf.scaled_dot_product_attention(query, key, value, given, is_causal=causal)
-        if not gradient:
-            return [out]
-        (out * pf.tensor(arrays[3])).sum().backward()
-        grads: list[Any] = [t.grad for t in tracked]
-        return [out, *grads]
+        more = {name: pf.tensor(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+        out = pf.scaled_dot_product_attention(query, key, value, given, is_causal=causal, **more)
+        return _with_gradients(out, arrays[3], tracked) if gradient else [out]
+
+    batch, _, _, depth = queries
+    shapes = queries, (batch, *keys, depth), (batch, *keys, width), (*queries[:3], width)
+    return _built(run, shapes, dtype, view, gradient)
+
+
+def packed(
+    queries: tuple[int, int, int],
+    keys: tuple[int, int],
+    width: int,
+    counts: tuple[tuple[int, int], ...],
+    dtype: pf.DType = pf.float32,
+    **options: Any,
+) -> Build:
+    """`queries` (T, H, D), `keys` (S, G), and how many of both each sequence has; some of both may be left."""
+
+    def run(arrays: list[Array], tracked: list[pf.Tensor]) -> list[pf.Tensor]:
+        ends = [pf.tensor(np.cumsum([0, *side]).astype(np.int32)) for side in zip(*counts, strict=True)]
+        more = {name: pf.tensor(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+        query, key, value = tracked
+        return _with_gradients(pf.varlen_attn(query, key, value, *ends, **more), arrays[3], tracked)
+
+    (rows, heads, depth), (lines, shared) = queries, keys
+    shapes = (rows, heads, depth), (lines, shared, depth), (lines, shared, width), (rows, heads, width)
+    return _built(run, shapes, dtype, "", True)
+
+
+def _with_gradients(out: pf.Tensor, slope: Array, tracked: list[pf.Tensor]) -> list[pf.Tensor]:
+    (out * pf.tensor(slope)).sum().backward()
+    grads: list[Any] = [t.grad for t in tracked]
+    return [out, *grads]
+
+
+def _built(
+    run: Callable[[list[Array], list[pf.Tensor]], list[pf.Tensor]],
+    shapes: Sequence[tuple[int, ...]],
+    dtype: pf.DType,
+    view: str,
+    gradient: bool,
+) -> Build:
+    """What `run` makes of numbers of these shapes, query, key, value and slope, beside what it is in float64."""
 
     def build() -> Case:
-        batch, _, _, depth = queries
-        shapes = queries, (batch, *keys, depth), (batch, *keys, width), (*queries[:3], width)
         arrays = [numbers(shape, dtype, seed) for seed, shape in enumerate(shapes)]
         outputs = run(arrays, [seen(a, view).requires_grad_(gradient) for a in arrays[:3]])
         exact = [a.astype(np.float64) for a in arrays]
@@ -65,6 +103,9 @@ def added(*shape: int) -> Array:
     return np.where(mask > 0.9, -np.inf, mask).astype(np.float32)
 
 
+COUNTS = ((3, 70), (0, 5), (128, 64), (34, 0), (0, 55))  # queries and keys of sequences
+USED = np.array([60, 2, 64, 0, 9])
+
 # On matrix tiles, where there are any: each has other numbers of chunks, tiles and own lines.
 TILED: dict[str, Build] = {
     "bfloat16": attention((1, 2, 35, 16), (2, 35), 16, pf.bfloat16, causal=True),
@@ -76,6 +117,49 @@ TILED: dict[str, Build] = {
     "long values": attention((1, 1, 20, 24), (1, 70), 100, pf.float16),
     "turned, added": attention((1, 2, 20, 33), (2, 70), 65, pf.float16, view="turned", mask=added(2, 20, 70)),
     "16 bits, hidden": attention((2, 2, 40, 72), (1, 45), 32, pf.bfloat16, mask=ONE_HIDDEN),
+    "16 bits, lengths": attention(
+        (2, 2, 70, 40),
+        (1, 90),
+        24,
+        pf.bfloat16,
+        causal=True,
+        lengths=np.array([50, 90]),
+        query_offset=np.array([-20, 15]),
+    ),
+    "16 bits, packed": packed((170, 2, 24), (200, 1), 40, COUNTS, pf.float16, window_size=(-1, 0)),
+    "192 numbers": attention((1, 2, 40, 192), (1, 70), 180, pf.float16, causal=True),
+    "256 numbers": attention((1, 1, 35, 256), (1, 40), 256, pf.bfloat16, mask=ONE_HIDDEN[:35, :40]),
+    "256 numbers, forward": attention((1, 1, 70, 250), (1, 66), 256, pf.bfloat16, causal=True, gradient=False),
+    "16 bits, window": attention((1, 2, 140, 24), (1, 150), 40, pf.bfloat16, causal=True, window=30),
+    "16 bits, capped": attention((1, 2, 70, 40), (2, 66), 24, pf.float16, window=(20, 5), softcap=1.5),
+}
+# Few queries over many keys: classes of lines, rows of a block, splits and masks.
+DECODED: dict[str, Build] = {
+    "one query": attention((1, 1, 1, 64), (1, 70), 64, gradient=False),
+    "grouped, last": attention(
+        (2, 8, 1, 128), (2, 300), 128, pf.bfloat16, gradient=False, causal=True, query_offset=299
+    ),
+    "two, odd": attention((1, 2, 2, 20), (2, 130), 33, gradient=False, softcap=1.0, view="turned"),
+    "behind a window": attention(
+        (1, 4, 2, 72), (1, 700), 40, pf.float16, gradient=False, causal=True, query_offset=650, window=300
+    ),
+    "grown": attention(
+        (3, 4, 2, 64),
+        (1, 600),
+        64,
+        pf.bfloat16,
+        gradient=False,
+        causal=True,
+        query_offset=np.array([3, 70, 598]),
+        window=400,
+    ),
+    "lengths": attention((2, 2, 1, 24), (2, 300), 16, gradient=False, lengths=np.array([0, 299])),
+    "sees nothing": attention((1, 2, 1, 8), (1, 40), 8, gradient=False, causal=True, query_offset=-1),
+    "wide, added": attention((1, 6, 4, 256), (2, 260), 200, gradient=False, mask=added(4, 260)),
+    "wide, hidden": attention((1, 2, 5, 256), (1, 260), 250, pf.bfloat16, gradient=False, mask=np.arange(260) % 3 > 0),
+    "eight": attention(
+        (1, 2, 8, 48), (2, 300), 64, pf.bfloat16, view="rows", gradient=False, causal=True, query_offset=292
+    ),
 }
 CASES: dict[str, Build] = {
     **TILED,
@@ -91,8 +175,18 @@ CASES: dict[str, Build] = {
     "hidden keys of heads": attention((2, 2, 8, 8), (1, 45), 8, mask=ONE_HIDDEN[:4].reshape(2, 2, 1, 45)),
     "added, grouped": attention((2, 2, 12, 9), (1, 35), 8, mask=added(2, 1, 12, 35)),
     "added, turned": attention((1, 4, 40, 8), (2, 33), 5, mask=added(4, 40, 33), view="turned"),
+    "window": attention((1, 2, 200, 8), (1, 190), 5, window=(20, 70)),
+    "window, added": attention((1, 2, 40, 8), (2, 33), 8, mask=added(40, 33), window=(4, 9), softcap=2.0),
+    "behind a window": attention((1, 1, 200, 4), (1, 70), 4, window=3),
+    "capped": attention((1, 2, 70, 20), (1, 70), 12, causal=True, softcap=0.7),
+    "lengths": attention(
+        (2, 2, 70, 8), (1, 80), 5, lengths=np.array([3, 70]), window=(9, 20), query_offset=np.array(7)
+    ),
+    "lengths, hidden": attention((3, 1, 40, 8), (1, 45), 8, mask=ONE_HIDDEN, lengths=np.array([0, 30, 99])),
+    "packed": packed((170, 2, 8), (200, 2), 12, COUNTS),
+    "packed, window": packed((165, 4, 5), (194, 2), 7, COUNTS, window_size=(30, 5), softcap=1.5, seqused_k=USED),
     "wide": attention((1, 1, 8, 100), (1, 9), 132),
-    "widest": attention((1, 1, 8, 256), (1, 65), 200, pf.bfloat16),
+    "widest": attention((1, 1, 8, 256), (1, 65), 200),
     "widest odd": attention((1, 1, 66, 201), (1, 8), 129),
     "forward": attention((1, 1, 8, 4), (1, 130), 4, gradient=False),
     "long": attention((1, 2, 67, 4), (2, 69), 4, causal=True),

@@ -12,7 +12,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.engine.evaluate import clear_plans
-from tests.gpu.attention_cases import CASES, added, attention
+from tests.gpu.attention_cases import CASES, DECODED, added, attention
 from tests.gpu.gemm_cases import Build
 from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent, wrong_of
 from tests.gpu.programs import Program
@@ -32,6 +32,11 @@ LARGE: dict[str, Build] = {
 
 def test_awkward(gpu: Nvidia) -> None:
     assert wrong_of(gpu, CASES) == {}
+
+
+def test_decoding(gpu: Nvidia) -> None:
+    long = attention((4, 32, 1, 128), (8, 20000), 128, pf.bfloat16, gradient=False, causal=True, query_offset=18000)
+    assert wrong_of(gpu, {**DECODED, "long": long}) == {}
 
 
 @pytest.mark.parametrize("name", LARGE)

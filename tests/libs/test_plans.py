@@ -350,6 +350,11 @@ def test_attention_is_one_kernel_where_no_library_does_its_products(
 
     decomposed, wanted = attended()
     assert "hipBLASLt" in decomposed and "flash_gpu" not in decomposed
+    with monkeypatch.context() as patch:  # more scores than may be in memory
+        patch.setattr("pyflame.kernels.attention_gpu.SCORES_BYTES", 4 * 2 * 9 * 9 - 1)
+        bench.forget()
+        assert "flash_gpu" in attended()[0]
+    bench.forget()
     with pf.deterministic():  # which this library does not promise to be
         assert "flash_gpu" in attended()[0]
     monkeypatch.setenv("PYFLAME_LIBRARIES", "none")

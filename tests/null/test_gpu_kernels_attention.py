@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 import pyflame as pf
+from pyflame.core.device import Target
 from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import read_resources
 from pyflame.kernels.attention_gpu import WIDEST
 from pyflame.runtime.rocm.clang import ClangHip
-from tests.gpu.attention_cases import CASES, added, attention
+from tests.gpu.attention_cases import CASES, DECODED, added, attention, packed
 from tests.gpu.gemm_cases import check
 from tests.gpu.programs import Program, named, symbol
 from tests.null.test_gpu_kernels_gemm import RUN_ON, Emulated
 from tests.null.test_gpu_text import clang
+from tests.null.test_matrix_tiles import nvcc
 from tests.plans import plan_of
 
 __all__ = ["clang"]  # a fixture
@@ -22,25 +28,66 @@ THOROUGH = pytest.mark.thorough
 WAYS = (
     "64, 1", "64, 0", "128, 1", "256, 1", "256, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1",
     "PF_MIX, 0, 2", "PF_TOTALS, 0, 1", "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1",
+    "PF_SLOPES, 0, 0, 1", "PF_SLOPES, 1, 2, 1", "PF_SLOPES, 1, 0, 0, 1", "PF_WEIGHTS, 1, 0, 0, 2",
 )  # fmt: skip
 
 
 # On matrix tiles: how many of a wave's own tiles, of the others and whether own lines are held; ways, turned, masks.
 TILED_WAYS = (
-    "2, 64, 1", "2, 32, 1", "1, 64, 1", "1, 32, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1", "PF_MIX, 0, 2", "PF_TOTALS, 0, 1",
-    "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1", "0, PF_SLOPES", "1, PF_SLOPES",
+    "4, 2, 64, 1", "4, 2, 32, 1", "4, 1, 64, 1", "4, 1, 32, 0", "2, 1, 32, 0", "PF_MIX, 0, 0", "PF_MIX, 0, 1",
+    "PF_MIX, 0, 2", "PF_TOTALS, 0, 1",
+    "PF_SLOPES, 0, 1", "PF_SLOPES, 1, 2", "PF_WEIGHTS, 1, 1", "0, PF_SLOPES", "1, PF_SLOPES", "PF_SLOPES, 1, 0, 1",
+    "PF_SLOPES, 1, 0, 0, 1", "PF_WEIGHTS, 1, 0, 0, 2",
 )  # fmt: skip
 
 # Every branch, dtype and view is the matter of the simulated GPUs.
 EMULATED = {
-    "wave 64": ("plain", "causal, more keys", "odd, turned", "hidden", "added, grouped", "bfloat16", "forward"),
-    "wave 32, one unit": ("causal", "odd", "widest odd", "float16", "long", "two tiles, grouped"),
+    "wave 64": (
+        "plain",
+        "causal, more keys",
+        "odd, turned",
+        "hidden",
+        "added, grouped",
+        "bfloat16",
+        "forward",
+        "window",
+        "window, added",
+        "16 bits, window",
+        "256 numbers",
+        "packed, window",
+        "lengths, hidden",
+        "16 bits, lengths",
+    ),
+    "wave 32, one unit": (
+        "causal",
+        "odd",
+        "widest odd",
+        "float16",
+        "long",
+        "two tiles, grouped",
+        "capped",
+        "16 bits, capped",
+        "192 numbers",
+        "lengths",
+        "packed",
+        "16 bits, packed",
+        "256 numbers, forward",
+    ),
 }
 
 
 @pytest.fixture(scope="module", params=EMULATED)
 def emulated(request: pytest.FixtureRequest) -> Emulated:
     return Emulated(RUN_ON[request.param], {name: CASES[name] for name in EMULATED[request.param]})
+
+
+@pytest.mark.parametrize("target", RUN_ON.values(), ids=list(RUN_ON))
+def test_decoding(target: Target) -> None:
+    """With one split and with many."""
+    emulated = Emulated(target, DECODED)
+    assert {p.plan.launches[-1].implementation for p in emulated.programs.values()} == {"decode_gpu"}
+    assert {"_join" in text for text in emulated.texts} == {False, True}
+    assert emulated.wrong(check, False) == emulated.wrong(check, True) == {}
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
@@ -71,7 +118,7 @@ def test_every_way_is_taken() -> None:
 
 
 # Those that need most. For other targets tests/aot/test_kernels.py builds some.
-BUILT = ("plain", "widest odd", "added, turned", "bfloat16 odd")
+BUILT = ("plain", "widest odd", "added, turned", "bfloat16 odd", "window, added")
 
 
 @pytest.mark.parametrize("name", ["gfx906", "gfx1030"])
@@ -102,7 +149,12 @@ def test_tiles_build_without_spills(name: str, clang: ClangHip) -> None:
     """Lines of the usual lengths in bfloat16, which every such GPU multiplies."""
     target = TARGETS[name]
     programs = [
-        Program(attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True)().outputs, target)
+        Program(attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True, softcap=cap)().outputs, target)
+        for size in (64, 128, 256 if target.wave_size == 64 else 192)
+        for cap in (None, 30.0)
+    ]
+    programs += [
+        Program(packed((160, 2, size), (160, 2), size, ((80, 90), (80, 70)), pf.bfloat16)().outputs, target)
         for size in (64, 128)
     ]
     sources = [s for program in programs for s in program.sources if "attention_mma.hip" in s.text]
@@ -112,6 +164,25 @@ def test_tiles_build_without_spills(name: str, clang: ClangHip) -> None:
         _, phase = phases[kernel]
         assert found.clean and found.matrix_instructions, found
         assert found.lds_bytes == phase.lds_bytes <= 64 * 1024, found
+
+
+def few(size: int, dtype: pf.DType, rows: int) -> list[pf.Tensor]:
+    return attention((1, 2 * rows, 1, size), (2, 4096), size, dtype, gradient=False, softcap=30.0)().outputs
+
+
+@pytest.mark.parametrize("name", ["gfx906", "gfx942", "gfx1030", "gfx1100"])
+def test_decoding_builds_without_spills(name: str, clang: ClangHip) -> None:
+    target = TARGETS[name]
+    cases = [few(size, dtype, 8) for size in (64, 128, 256) for dtype in (pf.float32, pf.bfloat16, pf.float16)]
+    sources = [s for outputs in cases for s in Program(outputs, target).sources if "attention_decode" in s.text]
+    phases = {symbol(s.text) + p.suffix: p for s in sources for p in s.phases}
+    code = clang.build("\n".join(named(t) for t in sorted({s.text for s in sources})), target)
+    for kernel, found in read_resources(code, {k: p.block for k, p in phases.items()}, target).items():
+        assert found.clean and found.lds_bytes == phases[kernel].lds_bytes <= 48 * 1024, found
+        if kernel.endswith("_few"):
+            assert found.global_loads is None or (set(found.global_loads) == {16} and found.global_loads[16] >= 8), (
+                found
+            )
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------
@@ -133,14 +204,17 @@ def test_what_is_decomposed() -> None:
 
 
 def test_who_gets_matrix_tiles() -> None:
-    """16-bit numbers in lines that registers hold, where the GPU multiplies them as they lie."""
+    """16-bit numbers in lines that registers and LDS hold, where the GPU multiplies them as they lie."""
 
-    def chosen(target: str, dtype: pf.DType, size: int = 64) -> set[str]:
-        outputs = attention((1, 2, 40, size), (2, 40), size, dtype, gradient=False)().outputs
+    def chosen(target: str, dtype: pf.DType, size: int = 64, gradient: bool = False) -> set[str]:
+        outputs = attention((1, 2, 40, size), (2, 40), size, dtype, gradient=gradient)().outputs
         return {launch.implementation for launch in Program(outputs, TARGETS[target]).plan.launches}
 
     assert "flash_mma" in chosen("gfx942", pf.bfloat16) & chosen("gfx1100", pf.float16) & chosen("sm_90", pf.float16)
-    assert "flash_gpu" in chosen("gfx942", pf.float32) & chosen("gfx942", pf.bfloat16, 136)
+    assert "flash_gpu" in chosen("gfx942", pf.float32)
+    for target, most in (("gfx942", 256), ("gfx1100", 192), ("gfx1201", 192), ("sm_90", 128)):
+        assert "flash_gpu" not in chosen(target, pf.bfloat16, 256) | chosen(target, pf.bfloat16, most, gradient=True)
+        assert ("flash_gpu" in chosen(target, pf.bfloat16, most + 8, gradient=True)) == (most < 256)
     assert "flash_gpu" in chosen("gfx1030", pf.bfloat16) & chosen("gfx90a", pf.float16)
 
 
@@ -156,3 +230,22 @@ def test_shapes_share_text() -> None:
         return {t for t in Program(outputs, TARGETS["gfx942"]).texts if "attention.hip" in t}
 
     assert texts(40, 40, 32) == texts(50, 45, 64)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_tiles_build_for_nvidia(arch: str, tmp_path: Path) -> None:
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    target = replace(TARGETS["sm_90"], name=arch)
+    forward = [
+        attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True, gradient=False) for size in (192, 256)
+    ]
+    both = [attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True, softcap=30.0) for size in (64, 128)]
+    texts = {
+        t for build in (*forward, *both) for t in Program(build().outputs, target).texts if "attention_mma.hip" in t
+    }
+    assert len(texts) >= 4
+    for size in (64, 128, 256):
+        for dtype in (pf.float32, pf.bfloat16):
+            texts |= set(Program(few(size, dtype, 8), target).texts)
+    nvcc(texts, arch, tmp_path)

@@ -24,6 +24,7 @@ import torch
 import pyflame as pf
 from pyflame.core.device import CPU, Target
 from pyflame.core.dtype import as_dtype
+from pyflame.core.errors import ArgumentError
 from pyflame.engine.devices import get_device
 from pyflame.ir import OPS, Meta
 from pyflame.ir.kernel import Anchor, Kernel, Launch, OperandView
@@ -46,16 +47,32 @@ SHAPES = [
     (1, 1, 1, 129, 31, 80, 130),
 ]
 MASKS = ["none", "causal", "bool", "float"]
+# Least and greatest key - query that is seen, and the cap; with what makes them
+RULES: dict[str, tuple[tuple[int | None, int | None, float], dict[str, Any]]] = {
+    "back": ((-9, 0, 0.0), {"window": 9, "is_causal": True}),
+    "both sides": ((-40, 7, 0.0), {"window": (40, 7)}),
+    "to the end": ((-2, None, 0.0), {"window": (2, -1)}),
+    "own key": ((0, 0, 0.0), {"window": 0}),
+    "capped": ((None, None, 1.5), {"softcap": 1.5}),
+    "all": ((-130, 0, 0.8), {"window": 130, "is_causal": True, "softcap": 0.8}),
+}
 
 
-def exact(q: Array, k: Array, v: Array, g: Array, mask: Array | None, causal: bool, scale: float) -> list[Array]:
+def exact(
+    q: Array, k: Array, v: Array, g: Array, mask: Array | None, causal: bool, scale: float,
+    rule: tuple[int | None, int | None, float] | None = None,
+) -> list[Array]:  # fmt: skip
     """Attention and its gradients in float64."""
+    low, high, cap = rule or (None, 0 if causal else None, 0.0)
     shared = q.shape[1] // k.shape[1]
     q, g, k, v = (x.astype(np.float64) for x in (q, g, k, v))
     wide_k, wide_v = np.repeat(k, shared, 1), np.repeat(v, shared, 1)
     s = q @ wide_k.swapaxes(-1, -2) * scale
-    if causal:
-        s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
+    bent: Any = 1.0
+    if cap:
+        s, bent = cap * np.tanh(s / cap), 1 - np.tanh(s / cap) ** 2
+    ahead = np.arange(s.shape[-1]) - np.arange(s.shape[-2])[:, None]
+    s = np.where((ahead < (-np.inf if low is None else low)) | (ahead > (np.inf if high is None else high)), -np.inf, s)
     if mask is not None:
         s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
     top = s.max(-1, keepdims=True)
@@ -63,7 +80,7 @@ def exact(q: Array, k: Array, v: Array, g: Array, mask: Array | None, causal: bo
     total = e.sum(-1, keepdims=True)
     p = e / np.where(total == 0, 1, total)
     out = p @ wide_v
-    ds = p * (g @ wide_v.swapaxes(-1, -2) - (g * out).sum(-1, keepdims=True)) * scale
+    ds = p * (g @ wide_v.swapaxes(-1, -2) - (g * out).sum(-1, keepdims=True)) * scale * bent
 
     def joined(x: Array) -> Array:
         return x.reshape(*k.shape[:2], shared, *x.shape[2:]).sum(2)
@@ -114,6 +131,44 @@ def test_against_float64(shape: tuple[int, ...], kind: str) -> None:
     got = run(arrays, mask, is_causal=kind == "causal")
     for a, b in zip(got, exact(*arrays, mask, kind == "causal", shape[5] ** -0.5), strict=True):
         close(a, b, "float32")
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("shape", [*SHAPES[:2], *SHAPES[3:]], ids=str)
+def test_windows_and_caps(shape: tuple[int, ...], rule: str) -> None:
+    """On the kernel, and with a mask beside it."""
+    limits, options = RULES[rule]
+    for kind in ("none",) if "is_causal" in options else ("none", "bool", "float"):
+        arrays, mask = sample(shape, kind)
+        for a, b in zip(
+            run(arrays, mask, **options), exact(*arrays, mask, False, shape[5] ** -0.5, limits), strict=True
+        ):
+            close(a, b, "float32")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_windows_and_caps_of_few_queries_and_with_dropout(rule: str) -> None:
+    """Which are decomposed."""
+    arrays, _ = sample((1, 2, 1, 5, 45, 8, 8), "none")
+    limits, options = RULES[rule]
+    for a, b in zip(run(arrays, None, **options), exact(*arrays, None, False, 8**-0.5, limits), strict=True):
+        close(a, b, "float32")
+    arrays[2][...] = 1.0
+    q, k, v, _ = map(pf.tensor, arrays)
+    out = pf.scaled_dot_product_attention(q, k, v, None, 0.5, **options).numpy()
+    assert (out > 0).any() and out.max() <= 2.0 + 1e-5  # twice what is kept of weights that sum to 1
+
+
+@pytest.mark.parametrize("window", [-2, (1, 2, 3), (1, -2), 1.5])
+def test_what_is_no_window(window: Any) -> None:
+    with pytest.raises(ArgumentError, match="window"):
+        pf.scaled_dot_product_attention(*[pf.ones(1, 1, 9, 4)] * 3, window=window)
+
+
+@pytest.mark.parametrize("softcap", [-1.0, float("inf"), float("nan")])
+def test_what_is_no_cap(softcap: float) -> None:
+    with pytest.raises(ArgumentError, match="softcap"):
+        pf.scaled_dot_product_attention(*[pf.ones(1, 1, 9, 4)] * 3, softcap=softcap)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -327,6 +382,7 @@ ISAS = {
 }
 PRELUDE = '#include "pf_abi.h"\n#include "pf_math.h"\n#include "pf_half.h"\n#define PF_KEY k\n'
 WORKERS = 3
+PLAIN: dict[bool, Any] = {False: (None, None, 0.0), True: (None, 0, 0.0)}  # by whether it is causal
 
 
 CPU_ISA = get_device(CPU).target.isa
@@ -354,13 +410,13 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], ctyp
     return compiled
 
 
-def direct(build: Any, isa: str, workers: int, name: str, sources: list[Array], shape: Any, causal: bool) -> Array:
+def direct(build: Any, isa: str, workers: int, name: str, sources: list[Array], shape: Any, rule: Any) -> Array:
     """One launch of the kernel of op `name`, on scratch with guards around it."""
     dtype = as_dtype(str(sources[0].dtype))
     kinds = [as_dtype("bool_" if a.dtype == bool else str(a.dtype)) for a in sources]
     metas = tuple(Meta(a.shape, kind, None) for a, kind in zip(sources, kinds, strict=True))
     out = np.zeros(shape, sources[0].dtype)
-    anchor = Anchor(OPS[name], (causal, 0.3), metas, Meta(out.shape, dtype, None))
+    anchor = Anchor(OPS[name], (rule[0], rule[1], 0.3, rule[2]), metas, Meta(out.shape, dtype, None))
     operands = [
         OperandView(i, a.shape, tuple(s // a.itemsize for s in a.strides), kind)
         for i, (a, kind) in enumerate(zip(sources, kinds, strict=True))
@@ -388,15 +444,18 @@ def direct(build: Any, isa: str, workers: int, name: str, sources: list[Array], 
     return out
 
 
-def both(build: Any, isa: str, workers: int, arrays: list[Array], mask: Array | None, causal: bool) -> list[Array]:
+def both(
+    build: Any, isa: str, workers: int, arrays: list[Array], mask: Array | None, rule: Any, spans: Array | None = None
+) -> list[Array]:
     """out and the gradients as one buffer."""
     q, k, v, g = arrays
     batch, heads, queries, _ = q.shape
     masks = [] if mask is None else [np.broadcast_to(mask, (1,) * (4 - mask.ndim) + mask.shape)]
+    masks += [] if spans is None else [spans]
     shape = (batch, queries, heads, v.shape[3])
-    out = direct(build, isa, workers, "attention", [q, k, v, *masks], shape, causal)
+    out = direct(build, isa, workers, "attention", [q, k, v, *masks], shape, rule)
     sources = [g, q, k, v, out.swapaxes(1, 2), *masks]
-    return [out, direct(build, isa, workers, "attention_backward", sources, q.size + k.size + v.size, causal)]
+    return [out, direct(build, isa, workers, "attention_backward", sources, q.size + k.size + v.size, rule)]
 
 
 BUILDS = [("native", "float32"), ("native", "bfloat16"), ("avx2", "float32")]
@@ -407,10 +466,15 @@ BUILDS += [("baseline", "float32"), ("baseline", "bfloat16")]
 def test_every_instruction_set(build: Any, isa: str, dtype: str) -> None:
     if isa == "avx2" and not {"avx2", "fma"} <= set(CPU_ISA):
         pytest.skip("this CPU has no AVX2")
-    for shape, kind in zip([*SHAPES, SHAPES[0]], [*MASKS, "none", "causal", "float"], strict=True):
+    cases = [
+        (shape, kind, PLAIN[kind == "causal"])
+        for shape, kind in zip([*SHAPES, SHAPES[0]], [*MASKS, "none", "causal", "float"], strict=True)
+    ]
+    cases += [(SHAPES[1], "none", RULES["all"][0]), (SHAPES[3], "bool", RULES["both sides"][0])]
+    for shape, kind, rule in cases:
         arrays, mask = sample(shape, kind, dtype)
-        got = both(build, isa, 1, arrays, mask, kind == "causal")
-        want = exact(*arrays, mask, kind == "causal", 0.3)
+        got = both(build, isa, 1, arrays, mask, rule)
+        want = exact(*arrays, mask, False, 0.3, rule)
         close(got[0], want[0].swapaxes(1, 2), dtype)
         if shape[3] == shape[4]:  # side by side in a row
             rows = [x.swapaxes(1, 2).reshape(shape[0], shape[3], -1) for x in want[1:]]
@@ -422,9 +486,24 @@ def test_every_instruction_set(build: Any, isa: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_workers_do_not_change_a_bit(build: Any, dtype: str) -> None:
     """Few workers take whole heads and one phase, many share heads and take two."""
-    for shape, kind in (((2, 2, 1, 300, 300, 64, 32), "causal"), ((1, 3, 3, 70, 400, 33, 20), "bool")):
+    for shape, kind, rule in (
+        ((2, 2, 1, 300, 300, 64, 32), "none", PLAIN[True]),
+        ((1, 3, 3, 70, 400, 33, 20), "bool", PLAIN[False]),
+        ((1, 2, 1, 300, 290, 20, 20), "none", (-50, 3, 1.0)),
+    ):
         arrays, mask = sample(shape, kind, dtype)
-        runs = [both(build, "native", workers, arrays, mask, kind == "causal") for workers in (1, 2, 64)]
+        runs = [both(build, "native", workers, arrays, mask, rule) for workers in (1, 2, 64)]
+        for other in runs[1:]:
+            for a, b in zip(runs[0], other, strict=True):
+                np.testing.assert_array_equal(a, b)
+    spans = [
+        [[0, 70, 0, 400, 150, 30], [0, 70, 0, 400, 400, 0]],
+        [[0, 70, 0, 150, 140, 70], [70, 70, 150, 650, 600, -9], [0] * 6],
+    ]
+    for batch, listed in zip((2, 1), spans, strict=True):
+        arrays, _ = sample((batch, 2, 1, 140 // batch, 800 // batch, 33, 20), "none", dtype)
+        table = np.array(listed, np.int32)
+        runs = [both(build, "native", workers, arrays, None, (-90, 20, 1.0), table) for workers in (1, 2, 64)]
         for other in runs[1:]:
             for a, b in zip(runs[0], other, strict=True):
                 np.testing.assert_array_equal(a, b)

@@ -22,6 +22,7 @@ KERNELS = Path(spec.__file__).parent
 LINES = "-gline-tables-only"
 # Functions of which no instruction tells: they do nothing, are only asked for their type, or fold into their callers.
 SILENT = {
+    "attention_decode.hip": {"pf_word_of", "pf_number"},
     "attention_mma.hip": {"pf_weight", "begins"},
     "matmul.hip": {"prepare", "has", "fast", "line_of", "several"},
     "pf_mma_loop.h": {"part", "has", "line_of", "k_of", "wave", "top", "left", "put"},

@@ -377,18 +377,25 @@ def askew_attention(dtype: pf.DType = pf.float32) -> list[Tensor]:
     return [pf.scaled_dot_product_attention(q, k, v, is_causal=True)]
 
 
+def askew_decoding() -> list[Tensor]:
+    q, k = (on_device(gemm_cases.numbers((1, 1, n, 8), pf.bfloat16, n)) for n in (1, 40))
+    return [pf.scaled_dot_product_attention(q, k, k)]
+
+
 ATTENTION = Family(
     ("attention.hip",),
     {
         **chosen(
             attention_cases.CASES, "causal", "odd, turned", "hidden", "added, grouped", "wide", "widest", "long",
+            "window", "behind a window", "capped", "lengths", "packed, window",
         ),
         "misaligned": Case(askew_attention),
     },
     {
         "pf_attend": {
             "RESULT": {64, 128, 256}, "MASK": {0, 1, 2},
-            "WAY": {"PF_MIX", "PF_TOTALS", "PF_SLOPES", "PF_WEIGHTS"},
+            "WAY": {"PF_MIX", "PF_TOTALS", "PF_SLOPES", "PF_WEIGHTS"}, "CAP": {0, 1},
+            "SPANS": {0, 1, 2},
         },
     },
 )  # fmt: skip
@@ -398,6 +405,21 @@ TILED_ATTENTION = Family(
     {
         **chosen(attention_cases.TILED, *attention_cases.TILED),
         "misaligned": Case(lambda: askew_attention(pf.bfloat16)),
+    },
+)  # fmt: skip
+
+DECODING = Family(
+    ("attention_decode.hip",),
+    {
+        **chosen(attention_cases.DECODED, *attention_cases.DECODED),
+        **chosen(attention_cases.DECODED, "grouped, last", units=1),
+        "misaligned": Case(askew_decoding),
+    },
+    {
+        "pf_attend_few": {
+            "LANES": {8, 16}, "PIECES": {1, 2, 4}, "ROWS": {1, 2, 4, 8}, "VECTOR": {0, 1}, "MASK": {0, 1, 2},
+            "CAP": {0, 1}, "SPANS": {0, 1},
+        },
     },
 )  # fmt: skip
 
@@ -441,6 +463,7 @@ GENERATED = Family(
 
 FAMILIES = {
     "gemm": GEMM, "conv": CONV, "attention": ATTENTION, "tiled attention": TILED_ATTENTION,
+    "decoding": DECODING,
     "pool": POOL, "runs": RUNS, "sort": SORT, "scatter": SCATTER,
     "generated": GENERATED,
 }  # fmt: skip

@@ -164,7 +164,9 @@ def test_products(target: str) -> None:
 def test_products_and_attention(target: str) -> None:
     """Each dtype's instruction, and attention, which takes the sums of one product for an operand of the next."""
     chosen = [build for name, build in layouts(target).items() if name.endswith((" turned", " odd"))]
-    attending = [attention_cases.TILED[name] for name in ("bfloat16", "two tiles, grouped", "turned, added")]
+    attending = [
+        attention_cases.TILED[name] for name in ("bfloat16", "two tiles, grouped", "turned, added", "16 bits, window")
+    ]
     with pf.device(f"sim:{target}"):
         for build in (*chosen, *attending):
             case = build()

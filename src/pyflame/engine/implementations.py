@@ -34,14 +34,14 @@ def _overtaken(target: Target) -> list[str]:
 
 def _unless_overtaken(op: str, way: Implementation, device: GpuDevice) -> Implementation:
     """A candidate that is none where a library of the device does the op that its decomposition is made of."""
-    by = specs()[op, way.name].overtaken_by
+    by, unless = specs()[op, way.name].overtaken_by, specs()[op, way.name].unless
     if not by:
         return way
 
     def prior(node: Node) -> float:
         from pyflame.engine.libraries.decide import libraries_of  # asked only where there is such a node
 
-        return 0.0 if libraries_of(device).usable(by) else way.prior(node)
+        return 0.0 if libraries_of(device).usable(by) and not unless(node) else way.prior(node)
 
     return replace(way, prior=prior)
 

@@ -2,6 +2,7 @@
  *
  *   S = Q K^T * scale + mask      P = softmax(S)      O = P V
  *   dS = P (dO V^T - sum(dO O)) * scale      dQ = dS K      dK = dS^T Q      dV = P^T dO
+ *   CAP: S = c tanh(Q K^T * scale / c) + mask, and dS times 1 - tanh^2
  *
  * All five are one loop. A block has a tile of 64 lines (queries or keys) and walks over tiles of the other side: the
  * product of both gives 64 x 64 scores in registers (pf_tile.h), they become weights, and the weights times the other
@@ -14,8 +15,8 @@
  *   PF_SLOPES turned   keys      queries   dS^T      Q        dK
  *   PF_WEIGHTS turned  keys      queries   P^T       dO       dV
  *
- * 2 T S (D + E) flops forward and 2 T S (5 D + 4 E) backward, half of it where causal: tiles that nobody sees are left
- * out. Of dQ, dK and dV each has its own launch and recomputes the scores: nothing is added by two blocks, so results
+ * 2 T S (D + E) flops forward and 2 T S (5 D + 4 E) backward, half of it where causal and as much as a window is wide:
+ * tiles that nobody sees are left out. Of dQ, dK and dV each has its own launch and recomputes the scores: nothing is added by two blocks, so results
  * have the same bits in every run.
  *
  * Memory policy. A block reads its own lines and all others once per tile of columns: T S / 64 * (2 D + E) numbers,
@@ -102,10 +103,10 @@ template <class E> struct pf_attended {
   PF_MEMBER void operator()(int i, int j, float x) const { at[i * step + j] = E::store(x); }
 };
 
-template <class E, int RESULT, int VECTOR, int WAY, int TURNED, int MASK, class M>
+template <class E, int RESULT, int VECTOR, int WAY, int TURNED, int MASK, int CAP, int SPANS, class M>
 PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, const typename E::stored *a2,
                      const typename E::stored *b2, const typename E::stored *right, const M *mask, char *scratch,
-                     typename E::stored *out, pf_late_args arg) {
+                     typename E::stored *out, pf_late_args arg, const int *spans = 0) {
   typedef pf_scores<E, VECTOR> S;
   typedef pf_result<E, RESULT> R;
   enum {
@@ -116,15 +117,14 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
     MIXED = WAY == PF_TOTALS ? 0 : WEIGHTS + 2 * R::STAGE,
   };
   PF_SHARED pf_floats lds[SCORES > MIXED ? SCORES : MIXED];
-  const int rows = (int)arg[PF_ATT_ROWS], cols = (int)arg[PF_ATT_COLS], heads = (int)arg[PF_ATT_HEADS];
-  const int times = (int)arg[PF_ATT_TIMES], causal = (int)arg[PF_ATT_CAUSAL], tiles = (rows + LINES - 1) / LINES;
-  const int entry = pf_block() / tiles, tile = pf_block() - entry * tiles;
-  const int first = (TURNED ? tile : tiles - 1 - tile) * LINES; /* where causal, those with most to see begin */
-  const int batch = entry / heads, head = entry - batch * heads;
+  pf_place at;
+  if (!pf_place_of<SPANS, TURNED, LINES>(at, spans, arg)) return;
+  const int rows = at.rows, cols = at.cols, first = at.first, batch = at.batch, head = at.head, low = at.low, high = at.high;
+  const int heads = (int)arg[PF_ATT_HEADS], times = (int)arg[PF_ATT_TIMES];
   const int x = pf_thread() % LANES, y = pf_thread() / LANES, own = first + 4 * y;
-  const int queries = TURNED ? cols : rows;
-  const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]);
-  const int begin = TURNED && causal ? first : 0, end = !TURNED && causal ? pf_least(cols, first + LINES) : cols;
+  const int queries = (int)arg[TURNED ? PF_ATT_COLS : PF_ATT_ROWS], seen_queries = TURNED ? cols : rows;
+  const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
+  const int begin = first + low > 0 ? first + low : 0, end = pf_least(cols, first + LINES + high);
   float top[4], total[4];
   PF_UNROLL
   for (int r = 0; r < 4; r++) top[r] = -PF_INF, total[r] = 0.0f;
@@ -133,19 +133,25 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
   for (int time = 0; time < times; time++) {
     const int query_head = head * times + time, other = query_head / (int)arg[PF_ATT_SHARED];
     const M *masked = MASK ? pf_head(mask, arg + PF_ATT_MASK, batch, query_head) : mask;
-    const pf_floats *known = (const pf_floats *)scratch + ((int64_t)batch * heads * times + query_head) * queries;
+    const pf_floats *known = (const pf_floats *)scratch + ((int64_t)batch * heads * times + query_head) * queries +
+                             (TURNED ? at.across : at.start);
     for (int left = begin; left < end; left += LINES) {
-      pf_tile<S> scores;
+      pf_tile<S> scores, bent; /* bent: where capped, what a change of the product changes scores by */
       PF_AGAIN(arg);
-      pf_score(scores, lds, pf_head(a, arg + PF_ATT_A, batch, head), arg + PF_ATT_A, first, rows,
-               pf_head(b, arg + PF_ATT_B, batch, other), arg + PF_ATT_B, left, cols, (int)arg[PF_ATT_DEPTH]);
+      pf_score(scores, lds, pf_head(a, arg + PF_ATT_A, batch, head, at.start), arg + PF_ATT_A, first, rows,
+               pf_head(b, arg + PF_ATT_B, batch, other, at.across), arg + PF_ATT_B, left, cols, (int)arg[PF_ATT_DEPTH]);
       PF_UNROLL
       for (int r = 0; r < 4; r++) {
         PF_UNROLL
         for (int c = 0; c < 4; c++) {
           const int i = own + r, j = left + 4 * x + c;
-          int seen = i < rows && j < cols && !(causal && (TURNED ? i > j : j > i));
+          int seen = i < at.live && j < cols && j - i >= low && j - i <= high;
           float score = scores.at[r][c] * scale;
+          if (CAP) {
+            const float tanh = pf_tanh(score / cap);
+            score = tanh * cap;
+            bent.at[r][c] = 1.0f - tanh * tanh;
+          }
           if (MASK && seen) {
             const M given = masked[i * arg[PF_ATT_MASK + 2] + j * arg[PF_ATT_MASK + 3]];
             if (MASK == 1)
@@ -180,7 +186,7 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
       } else {
         pf_floats of[4]; /* maximum, 1 / sum and sum(dO O) of queries */
         PF_UNROLL
-        for (int n = 0; n < 4; n++) of[n] = known[pf_least((TURNED ? left + 4 * x : own) + n, queries - 1)];
+        for (int n = 0; n < 4; n++) of[n] = known[pf_least((TURNED ? left + 4 * x : own) + n, seen_queries - 1)];
         PF_UNROLL
         for (int r = 0; r < 4; r++) {
           PF_UNROLL
@@ -192,12 +198,13 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
         if (WAY == PF_SLOPES) {
           pf_tile<S> slopes;
           PF_AGAIN(arg);
-          pf_score(slopes, lds, pf_head(a2, arg + PF_ATT_A2, batch, head), arg + PF_ATT_A2, first, rows,
-                   pf_head(b2, arg + PF_ATT_B2, batch, other), arg + PF_ATT_B2, left, cols, (int)arg[PF_ATT_INNER]);
+          pf_score(slopes, lds, pf_head(a2, arg + PF_ATT_A2, batch, head, at.start), arg + PF_ATT_A2, first, rows,
+                   pf_head(b2, arg + PF_ATT_B2, batch, other, at.across), arg + PF_ATT_B2, left, cols, (int)arg[PF_ATT_INNER]);
           PF_UNROLL
           for (int r = 0; r < 4; r++) {
             PF_UNROLL
-            for (int c = 0; c < 4; c++) scores.at[r][c] *= (slopes.at[r][c] - of[TURNED ? c : r].at[2]) * scale;
+            for (int c = 0; c < 4; c++)
+              scores.at[r][c] *= (slopes.at[r][c] - of[TURNED ? c : r].at[2]) * (CAP ? bent.at[r][c] * scale : scale);
           }
         }
       }
@@ -210,14 +217,14 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
         lds[(4 * x + c) * PF_ATT_PITCH + y] = column;
       }
       PF_AGAIN(arg);
-      pf_mix<R, VECTOR>(sums, lds, lds + WEIGHTS, pf_head(right, arg + PF_ATT_RIGHT, batch, other), arg + PF_ATT_RIGHT,
-                        (int)arg[PF_ATT_WIDTH], left, pf_least(LINES, end - left));
+      pf_mix<R, VECTOR>(sums, lds, lds + WEIGHTS, pf_head(right, arg + PF_ATT_RIGHT, batch, other, at.across),
+                        arg + PF_ATT_RIGHT, (int)arg[PF_ATT_WIDTH], left, pf_least(LINES, end - left));
     }
   }
   if (WAY == PF_MIX || WAY == PF_TOTALS) pf_lanes_sum<LANES>(total, 4);
   if (WAY == PF_TOTALS) {
-    const typename E::stored *d_out = pf_head(a2, arg + PF_ATT_A2, batch, head);
-    const typename E::stored *was = pf_head(b2, arg + PF_ATT_B2, batch, head);
+    const typename E::stored *d_out = pf_head(a2, arg + PF_ATT_A2, batch, head, at.start);
+    const typename E::stored *was = pf_head(b2, arg + PF_ATT_B2, batch, head, at.start);
     PF_UNROLL
     for (int r = 0; r < 4; r++) {
       const int i = pf_least(own + r, rows - 1);
@@ -227,7 +234,7 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
                          E::load(was[i * arg[PF_ATT_B2 + 2] + e * arg[PF_ATT_B2 + 3]]), dot);
       pf_lanes_sum<LANES>(&dot, 1);
       const pf_floats found = {{pf_base(top[r]), pf_inverse(total[r]), dot, 0.0f}};
-      if (x == 0 && own + r < rows) ((pf_floats *)scratch)[(int64_t)entry * rows + i] = found;
+      if (x == 0 && own + r < rows) ((pf_floats *)scratch)[((int64_t)batch * heads + head) * queries + at.start + i] = found;
     }
     return;
   }
@@ -240,7 +247,7 @@ PF_FN void pf_attend(const typename E::stored *a, const typename E::stored *b, c
     }
   }
   pf_late_args to = arg + PF_ATT_OUT;
-  const pf_attended<E> result = {out + to[0] + batch * to[1] + head * to[2], to[3]};
+  const pf_attended<E> result = {out + to[0] + batch * to[1] + head * to[2] + at.start * to[3], to[3]};
   sums.store(first, 0, rows, (int)arg[PF_ATT_WIDTH], result);
 }
 

@@ -7,12 +7,13 @@ queries are split, whether the backward pass runs in one phase or two) changes n
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyflame.core.device import Target
-from pyflame.core.dtype import bool_
+from pyflame.core.dtype import bool_, int32
 from pyflame.core.traced import whole
-from pyflame.ir.kernel import Launch, OperandView, Phase, Source
+from pyflame.ir.kernel import Anchor, Launch, OperandView, Phase, Source
 from pyflame.ir.node import Node
 from pyflame.kernels.ctype import stored
 from pyflame.kernels.matmul import Geometry, Isa, align, geometry, isa_of, round_up
@@ -41,6 +42,8 @@ class AttentionShape:
     depth: int
     width: int
     masked: bool = False
+    capped: bool = False
+    spans: int = 0  # sequences packed in one batch entry
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def attention_plan(
     (('forward', 48),)
     """
     geo = geometry(dtype, dtype, 4, "neon" if isa.startswith("neon") else isa)
-    heads = shape.batch * shape.heads
+    heads = (shape.spans or shape.batch) * shape.heads
     taken, splits = _tasks(shape.queries, shape.keys, heads, shape.share, geo.cols, backward, workers)
     if not backward:
         return AttentionPlan((("forward", heads * splits),), taken, splits, 0, _forward_bytes(shape, geo, taken))
@@ -159,12 +162,13 @@ def _backward_bytes(shape: AttentionShape, geo: Geometry, taken: int) -> int:
         words.cross(taken, shape.depth),
         words.cross(taken, shape.width),
         taken * (shape.keys + geo.rows),
+        shape.capped * taken * (shape.keys + geo.rows),
         (block + geo.rows) * geo.cols,
         *[_PANELS * words.scores(block)] * 2,
         words.right(block),
         taken * words.sum_lines(shape.depth),
         *[taken] * 3,
-        geo.cols,
+        *[geo.cols] * 2,
         shape.masked * block * geo.cols,
         max(shape.depth, block) * geo.cols,
     )
@@ -191,20 +195,33 @@ class AttentionLaunch:
     key: OperandView
     value: OperandView
     mask: OperandView | None
+    spans: OperandView | None
     g: OperandView | None
     out: OperandView | None
-    is_causal: bool
+    low: int | None
+    high: int | None
     scale: float
+    softcap: float
 
     @staticmethod
     def of(launch: Launch) -> AttentionLaunch:
-        anchor, views = launch.kernel.anchor, launch.operands
-        assert anchor is not None
+        assert launch.kernel.anchor is not None
+        return AttentionLaunch._named(launch.kernel.anchor, launch.operands)
+
+    @staticmethod
+    def of_node(node: Node) -> AttentionLaunch:
+        """Before there is a launch: shapes and dtypes, without strides."""
+        return AttentionLaunch._named(node, [OperandView(n, s.shape, (), s.dtype) for n, s in enumerate(node.srcs)])
+
+    @staticmethod
+    def _named(anchor: Anchor | Node, views: Sequence[OperandView]) -> AttentionLaunch:
         backward = anchor.op.name == "attention_backward"
         g, out = (views[0], views[4]) if backward else (None, None)
-        mask = next(iter(views[5 if backward else 3 :]), None)
+        rest = views[5 if backward else 3 :]
+        spans = next((v for v in rest if v.dtype is int32), None)
+        mask = next((v for v in rest if v is not spans), None)
         query, key, value = views[backward : backward + 3]
-        return AttentionLaunch(query, key, value, mask, g, out, *anchor.attrs)
+        return AttentionLaunch(query, key, value, mask, spans, g, out, *anchor.attrs)
 
     @property
     def mask_kind(self) -> int:
@@ -216,7 +233,31 @@ class AttentionLaunch:
         batch, query_heads, queries, depth = self.query.shape
         _, heads, keys, width = self.value.shape
         share = query_heads // heads
-        return AttentionShape(batch, heads, share, queries, keys, depth, width, self.mask is not None)
+        return AttentionShape(
+            batch, heads, share, queries, keys, depth, width, self.mask is not None, self.softcap > 0, self.packed
+        )
+
+    @property
+    def band(self) -> tuple[int, int]:
+        """The least and the greatest key - query that is seen, as numbers that sizes and offsets can be added to."""
+        return _band(self.query.shape[2], self.key.shape[2], self.low, self.high, self.spans is not None)
+
+    @property
+    def span_kind(self) -> int:
+        """PF_WHOLE, PF_LIMITED or PF_PACKED."""
+        return 0 if self.spans is None else 2 if self.packed else 1
+
+    @property
+    def packed(self) -> int:
+        """How many spans there are where sequences are packed, else 0."""
+        return 0 if self.spans is None or self.spans.shape[0] == self.query.shape[0] else self.spans.shape[0]
+
+
+@whole
+def _band(queries: int, keys: int, low: int | None, high: int | None, spans: bool) -> tuple[int, int]:
+    room = 2 * (queries + keys) if spans else 0  # offsets are within [-queries, keys]
+    least, most = -queries - room if low is None else low, keys + room if high is None else high
+    return max(-queries - room, min(keys + room, least)), max(-queries - room, min(keys + room, most))
 
 
 def results_of(shape: AttentionShape, backward: bool) -> tuple[int, ...]:
@@ -244,9 +285,10 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
     dtype = made.query.dtype
     isa = isa_of(set(target.isa))
     plan = attention_plan(shape, backward=backward, dtype=dtype.name, isa=isa, workers=target.workers)
-    (bits,) = struct.unpack("=q", struct.pack("=d", made.scale))
+    numbers = struct.unpack("=2q", struct.pack("=2d", made.scale, made.softcap))
     args = [
-        heads, shape.share, queries, keys, depth, width, int(made.is_causal), made.mask_kind, bits, *plan.args,
+        heads, shape.share, queries, keys, depth, width, made.mask_kind, *made.band, *numbers,
+        made.span_kind, keys, queries, 0, *plan.args,
         *(n for view in (made.query, made.key, made.value, made.mask, made.g, made.out) for n in strides_of(view)),
         *results_of(shape, backward),
     ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Host side of attention.hip: its launches, in which tiles, and who plays which part in them.
 
-The text depends on dtype, mask, the class of the lines' length and on whether all operands can be read as vectors;
+The text depends on dtype, mask, cap, the class of the lines' length and on whether all operands can be read as vectors;
 extents and strides are arguments. Where a vendor's library does products it is left out (`overtaken_by`): a library
-has matrix cores.
+has matrix cores; unless the scores would take more than SCORES_BYTES.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import NamedTuple
 
 from pyflame.core.device import Target
@@ -27,6 +28,7 @@ _TILE, _THREADS = 64, 256  # PF_ATT_LINES, PF_ATT_THREADS
 _STEP = 16  # DEPTH of pf_scores
 _VECTOR = 4  # WIDTH
 _KNOWN_BYTES = 16  # of a query in scratch
+SCORES_BYTES = 1 << 30  # of float32 that a library's products may leave in memory
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,9 @@ def attention_text(
     `vector`: how many numbers are read at once.
     """
     shape, dtype = made.shape, made.query.dtype
-    check_extents("attention", (shape.queries, shape.keys, shape.batch * shape.heads * shape.share))
+    check_extents(
+        "attention", ((4 if made.spans else 1) * (shape.queries + shape.keys), shape.batch * shape.heads * shape.share)
+    )
     read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
     functions = GpuFunctions(
         file,
@@ -87,8 +91,10 @@ def attention_text(
         template, rows, threads, lds_bytes = call(way)
         heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
         buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
-        body = f"{template}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
-        functions.add(way.suffix, shape.batch * heads * -(-lines // rows), threads, _args(made, way), body, lds_bytes)
+        spans = "" if made.spans is None else f", b{made.spans.buffer}"
+        body = f"{template}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)}{spans});"
+        blocks = heads * (lines // rows + made.packed if made.packed else shape.batch * -(-lines // rows))
+        functions.add(way.suffix, blocks, threads, launch_args(made, way), body, lds_bytes)
     return functions.source(
         0 if made.g is None else _KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
     )
@@ -97,11 +103,11 @@ def attention_text(
 def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
     """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie misaligned."""
     made = AttentionLaunch.of(launch)
-    vector = aligned and vectors(launch, made, _VECTOR)
+    shape, vector = made.shape, aligned and vectors(launch, made, _VECTOR)
 
     def call(way: Way) -> Call:
         columns = _columns(way.width)
-        numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind)
+        numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind, int(shape.capped), made.span_kind)
         template = f"pf_attend<{element(made.query.dtype)}, {', '.join(map(str, numbers))}>"
         return Call(template, _TILE, _THREADS, _lds_bytes(columns, way.name))
 
@@ -133,20 +139,22 @@ def vectors(launch: Launch, made: AttentionLaunch, width: int) -> bool:
     )
 
 
-def _args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
-    """PF_ATT_ROWS to PF_ATT_OUT."""
+def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
+    """PF_ATT_ROWS to PF_ATT_SPANS."""
     shape = made.shape
-    query_heads, (bits,) = shape.heads * shape.share, struct.unpack("=I", struct.pack("=f", made.scale))
+    query_heads, (low, high) = shape.heads * shape.share, made.band
+    numbers = struct.unpack("=2I", struct.pack("=2f", made.scale, made.softcap))
     start, batch, line = results_of(shape, made.g is not None)[3 * way.result :][:3]
     mask = strides_of(made.mask)
     if way.turned:
         sizes, mask = (shape.keys, shape.queries, shape.heads, 1, shape.share), (*mask[:2], mask[3], mask[2])
+        low, high = -high, -low
     else:
         sizes = (shape.queries, shape.keys, query_heads, shape.share, 1)
     return (
-        *sizes, shape.depth, shape.width, way.width, int(made.is_causal), bits,
+        *sizes, shape.depth, shape.width, way.width, low, high, *numbers,
         *(n for view in (way.a, way.b, way.a2, way.b2, way.right) for n in strides_of(view)),
-        *mask, start, batch, way.width, line,
+        *mask, start, batch, way.width, line, made.packed,
     )  # fmt: skip
 
 
@@ -154,6 +162,12 @@ def _prior(node: Node, target: Target) -> float:
     """As on the CPU, and 0 for lines that are too long."""
     query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
     return attention_prior(node, target) * (max(query.shape[3], value.shape[3]) <= WIDEST)
+
+
+def _large(node: Node) -> bool:
+    """Whether there are more scores than memory is there for."""
+    query, key = node.srcs[:2] if node.op.name == "attention" else node.srcs[1:3]
+    return 4 * prod(query.shape[:3]) * key.shape[2] > SCORES_BYTES
 
 
 _spec = KernelSpec(
@@ -166,6 +180,7 @@ _spec = KernelSpec(
     unaligned=partial(attention_source, aligned=False),
     prior=_prior,
     overtaken_by="matmul",
+    unless=_large,
 )
 for _name in ("attention", "attention_backward"):
     kernel(replace(_spec, op=_name))

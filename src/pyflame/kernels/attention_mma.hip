@@ -1,9 +1,9 @@
 /* Attention and its gradient on matrix tiles (pf_mma.h), for 16-bit numbers. The ways, arguments and launches are those
  * of attention.hip; scores and sums are float32, weights are rounded to 16 bits before they are multiplied.
  *
- * Four waves have DOWN x 16 lines of their own each, as fragments in registers (HELD) or in LDS, and walk over OTHERS
- * lines of the other side at a time, which all four read from LDS. Of one turn a wave makes DOWN x OTHERS/16 tiles of scores, which become
- * weights where they are: pf_mma_own.h takes them as an operand.
+ * WAVES waves have DOWN x 16 lines of their own each, as fragments in registers (HELD) or in LDS, and walk over OTHERS
+ * lines of the other side at a time, which all of them read from LDS. Of one turn a wave makes DOWN x OTHERS/16 tiles of
+ * scores, which become weights where they are: pf_mma_own.h takes them as an operand.
  *
  *   LDS   b, and for slopes b2: OTHERS lines along the depth; right: its columns as lines along the others, turned on
  *         the way from memory in squares of 8 x 4 numbers, in the order that pf_own asks for
@@ -16,7 +16,6 @@
 #include "pf_attend.h"
 #include "pf_mma_own.h"
 
-enum { PF_ATT_WAVES = 4 };
 typedef pf_vector<float, 4> pf_known; /* of a query: base of its weights, 1 / sum of them, sum(dO O) */
 
 #if defined(PF_HARDWARE_EXP2)
@@ -24,6 +23,9 @@ PF_FN float pf_weight(float x) { return PF_HARDWARE_EXP2(x); }
 #else
 PF_FN float pf_weight(float x) { return pf_exp2(x); }
 #endif
+
+/* tanh from a power of 2: its error of 1e-7 is far below what 16 bits tell apart, also times a cap. */
+PF_FN float pf_bend(float x) { return 1.0f - 2.0f / (1.0f + pf_weight(x * (2 * 1.44269504f))); }
 
 /* The compiler leaves what is before and after apart: it would read all of LDS first, and spill it. */
 #if defined(PF_EMULATE) || defined(__CUDACC__)
@@ -33,39 +35,6 @@ PF_FN float pf_weight(float x) { return pf_exp2(x); }
 #endif
 
 #define PF_UNROLL_NOT _Pragma("unroll 1")
-
-/* A matrix where it lies: lines that are there, numbers of a line, and the strides of both. */
-template <class S> struct pf_matrix {
-  const S *at;
-  int lines, depth;
-  int64_t line_step, step;
-};
-template <class S>
-PF_FN pf_matrix<S> pf_matrix_of(const S *at, pf_late_args strides, int batch, int head, int lines, int depth) {
-  return {pf_head(at, strides, batch, head), lines, depth, strides[2], strides[3]};
-}
-
-/* `COUNT` neighbours of a line from number k on, and 0 where there are none. What lies outside is read at the start
- * instead: no lane waits for a branch. */
-template <int COUNT, int VECTOR, class S>
-PF_FN pf_vector<S, COUNT> pf_read(const pf_matrix<S> &from, int line, int k) {
-  typedef pf_vector<S, COUNT> vector;
-  const int inside = line < from.lines ? from.depth - k : 0;
-  const S *at = from.at + pf_least(line, from.lines - 1) * from.line_step + (k < from.depth ? k : 0) * from.step;
-  vector got;
-  if (VECTOR) {
-    got = *(const vector *)at;
-    PF_UNROLL
-    for (int e = 0; e < COUNT; e++) got.at[e] = inside > 0 ? got.at[e] : 0;
-  } else {
-    PF_UNROLL
-    for (int e = 0; e < COUNT; e++) {
-      const S number = at[e < inside ? e * from.step : 0];
-      got.at[e] = e < inside ? number : 0;
-    }
-  }
-  return got;
-}
 
 template <int THREADS, int LINES, int CHUNKS, int VECTOR, class S>
 PF_FN void pf_put_lines(pf_piece *to, const pf_matrix<S> &from, int first) {
@@ -99,14 +68,14 @@ PF_FN void pf_put_turned(pf_piece *to, const pf_matrix<S> &from, int first) {
 }
 
 /* One launch: types, DEPTH and INNER in chunks, WIDTH of the result in tiles, and what is said above. */
-template <class Element, class Tile, int D, int I, int W, int DOWN_, int OTHERS_, int HELD_, int VECTOR_, int WAY_,
-          int TURNED_, int MASK_>
+template <class Element, class Tile, int D, int I, int W, int WAVES_, int DOWN_, int OTHERS_, int HELD_, int VECTOR_, int WAY_,
+          int TURNED_, int MASK_, int CAP_, int SPANS_>
 struct pf_attention_of {
   typedef Element E;
   typedef Tile mma;
   enum {
-    DEPTH = D, INNER = I, WIDTH = W, DOWN = DOWN_, OTHERS = OTHERS_, HELD = HELD_, VECTOR = VECTOR_, WAY = WAY_,
-    TURNED = TURNED_, MASK = MASK_,
+    DEPTH = D, INNER = I, WIDTH = W, WAVES = WAVES_, DOWN = DOWN_, OTHERS = OTHERS_, HELD = HELD_, VECTOR = VECTOR_, WAY = WAY_,
+    TURNED = TURNED_, MASK = MASK_, CAP = CAP_, SPANS = SPANS_,
   };
 };
 
@@ -119,8 +88,8 @@ template <class C> struct pf_attending {
   typedef typename O::other other;
   typedef typename T::sums sums;
   enum {
-    THREADS = PF_ATT_WAVES * PF_WAVE,
-    ROWS = PF_ATT_WAVES * C::DOWN * 16,
+    THREADS = C::WAVES * PF_WAVE,
+    ROWS = C::WAVES * C::DOWN * 16,
     TILES = C::OTHERS / 16,
     FIRST = C::DEPTH * C::OTHERS * PF_MMA_PIECES, /* pieces of b, b2 and right in LDS */
     SECOND = C::WAY == PF_SLOPES ? C::INNER * C::OTHERS * PF_MMA_PIECES : 0,
@@ -261,28 +230,29 @@ template <class C> struct pf_attending {
 
 template <class C, class S, class M>
 PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const S *right, const M *mask, char *scratch,
-                         S *out, pf_late_args arg) {
+                         S *out, pf_late_args arg, const int *spans = 0) {
   typedef pf_attending<C> A;
   typedef typename A::T T;
   typedef typename A::O O;
-  enum { ROWS = A::ROWS, OTHERS = C::OTHERS, TURNED = C::TURNED, WAY = C::WAY };
+  enum { ROWS = A::ROWS, OTHERS = C::OTHERS, TURNED = C::TURNED, WAY = C::WAY, BENT = C::CAP && C::WAY == PF_SLOPES };
   PF_SHARED pf_piece lds[A::LDS_PIECES];
-  const int rows = (int)arg[PF_ATT_ROWS], cols = (int)arg[PF_ATT_COLS], heads = (int)arg[PF_ATT_HEADS];
-  const int times = (int)arg[PF_ATT_TIMES], causal = (int)arg[PF_ATT_CAUSAL], tiles = (rows + ROWS - 1) / ROWS;
-  const int entry = pf_block() / tiles, tile = pf_block() - entry * tiles;
-  const int first = (TURNED ? tile : tiles - 1 - tile) * ROWS; /* where causal, those with most to see begin */
-  const int batch = entry / heads, head = entry - batch * heads;
+  pf_place place;
+  if (!pf_place_of<C::SPANS, TURNED, ROWS>(place, spans, arg)) return;
+  const int rows = place.rows, cols = place.cols, first = place.first, batch = place.batch, head = place.head;
+  const int low = place.low, high = place.high, start = place.start, beyond = place.across;
+  const int heads = (int)arg[PF_ATT_HEADS], times = (int)arg[PF_ATT_TIMES];
   const int depth = (int)arg[PF_ATT_DEPTH], inner = (int)arg[PF_ATT_INNER], width = (int)arg[PF_ATT_WIDTH];
   const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), two = 1.44269504f; /* weights are powers of 2 */
-  const int begin = TURNED && causal ? first : 0, end = !TURNED && causal ? pf_least(cols, first + ROWS) : cols;
+  const float cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
+  const int begin = first + low > 0 ? first + low : 0, end = pf_least(cols, first + ROWS + high);
   pf_piece *const second = lds + A::FIRST, *const turned = second + A::SECOND;
   pf_known *const staged = (pf_known *)(turned + A::RIGHT);
   pf_piece *const kept = C::HELD ? lds : lds + A::TURN, *const kept2 = C::HELD ? lds : kept + A::OWN;
   const auto rows_of = [&](int i, int r) { return first + A::begins(i) + O::line(r); }; /* a lane's own lines */
   A own;
-  own.template take_lines<C::DEPTH>(own.mine, kept, pf_matrix_of(a, arg + PF_ATT_A, batch, head, rows, depth), first);
+  own.template take_lines<C::DEPTH>(own.mine, kept, pf_matrix_of(a, arg + PF_ATT_A, batch, head, rows, depth, start), first);
   if constexpr (WAY == PF_SLOPES)
-    own.template take_lines<C::INNER>(own.mine2, kept2, pf_matrix_of(a2, arg + PF_ATT_A2, batch, head, rows, inner), first);
+    own.template take_lines<C::INNER>(own.mine2, kept2, pf_matrix_of(a2, arg + PF_ATT_A2, batch, head, rows, inner, start), first);
   PF_UNROLL
   for (int i = 0; i < C::DOWN; i++) {
     PF_UNROLL
@@ -293,8 +263,9 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
   for (int time = 0; time < times; time++) {
     const int query_head = head * times + time, across = query_head / (int)arg[PF_ATT_SHARED];
     const M *masked = C::MASK ? pf_head(mask, arg + PF_ATT_MASK, batch, query_head) : mask;
-    const int queries = TURNED ? cols : rows;
-    const pf_known *known = (const pf_known *)scratch + ((int64_t)batch * heads * times + query_head) * queries;
+    const pf_known *known = (const pf_known *)scratch +
+                            ((int64_t)batch * heads * times + query_head) * arg[TURNED ? PF_ATT_COLS : PF_ATT_ROWS] +
+                            (TURNED ? beyond : start);
     pf_known of[C::DOWN][O::LINES]; /* the lane's own queries */
     if constexpr (!TURNED && WAY == PF_SLOPES) {
       PF_UNROLL
@@ -303,28 +274,34 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
     }
     for (int left = begin; left < end; left += OTHERS) {
       PF_AGAIN(arg);
-      pf_put_lines<A::THREADS, OTHERS, C::DEPTH, C::VECTOR>(lds, pf_matrix_of(b, arg + PF_ATT_B, batch, across, cols, depth), left);
+      pf_put_lines<A::THREADS, OTHERS, C::DEPTH, C::VECTOR>(lds, pf_matrix_of(b, arg + PF_ATT_B, batch, across, cols, depth, beyond), left);
       if constexpr (WAY == PF_SLOPES)
-        pf_put_lines<A::THREADS, OTHERS, C::INNER, C::VECTOR>(second, pf_matrix_of(b2, arg + PF_ATT_B2, batch, across, cols, inner), left);
+        pf_put_lines<A::THREADS, OTHERS, C::INNER, C::VECTOR>(second, pf_matrix_of(b2, arg + PF_ATT_B2, batch, across, cols, inner, beyond), left);
       if constexpr (WAY != PF_TOTALS)
         pf_put_turned<O, A::THREADS, OTHERS, C::WIDTH * 16, C::VECTOR>(
-            turned, pf_matrix_of(right, arg + PF_ATT_RIGHT, batch, across, cols, width), left);
+            turned, pf_matrix_of(right, arg + PF_ATT_RIGHT, batch, across, cols, width, beyond), left);
       if (TURNED && pf_thread() < OTHERS) staged[pf_thread()] = known[pf_least(left + pf_thread(), cols - 1)];
       pf_barrier();
       own.template product<C::DEPTH>(own.scores, own.mine, kept, lds);
+      float bent[C::DOWN][BENT ? A::TILES * T::SUMS : 1]; /* what a change of the product changes scores by */
       A::each([&](int i, int j, int s, int r, int n) {
-        O::set(own.scores[i][j], s, T::get(own.scores[i][j], s) * (scale * two));
+        float factor = scale * two;
+        if (C::CAP) {
+          const float tanh = pf_bend(T::get(own.scores[i][j], s) * (scale / cap));
+          O::set(own.scores[i][j], s, tanh);
+          if (BENT) bent[i][BENT ? j * T::SUMS + s : 0] = 1.0f - tanh * tanh;
+          factor = cap * two;
+        }
+        O::set(own.scores[i][j], s, T::get(own.scores[i][j], s) * factor);
       });
-      if (C::MASK || left + OTHERS > cols || (causal && (TURNED ? left < first + ROWS : left + OTHERS > first))) {
-        /* of the turn's others, those from `low` to below `high` are seen */
-        const int shift = O::shift();
+      if (C::MASK || left + OTHERS > cols || left - low < first + ROWS - 1 || left - high + OTHERS - 1 > first) {
+        const int from = left + O::shift();
         A::each([&](int i, int j, int s, int r, int n) {
-          const int row = rows_of(i, r), low = TURNED && causal ? row - left - shift : 0;
-          const int high = (!TURNED && causal ? pf_least(cols, row + 1) : cols) - left - shift;
-          int seen = n >= low && n < high;
+          const int row = rows_of(i, r); /* of the turn's others it sees n from the first number on to the second */
+          int seen = n >= row + low - from && n <= pf_least(cols - 1, row + high) - from;
           float score = T::get(own.scores[i][j], s);
           if (C::MASK && seen && row < rows) {
-            const M given = masked[row * arg[PF_ATT_MASK + 2] + (left + shift + n) * arg[PF_ATT_MASK + 3]];
+            const M given = masked[row * arg[PF_ATT_MASK + 2] + (from + n) * arg[PF_ATT_MASK + 3]];
             if (C::MASK == 1)
               seen = given != 0;
             else
@@ -346,7 +323,8 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
           own.template product<C::INNER>(slopes, own.mine2, kept2, second);
           A::each([&](int i, int j, int s, int r, int n) {
             const float slope = (T::get(slopes[i][j], s) - (TURNED ? beside[n] : of[i][r]).at[2]) * scale;
-            O::set(own.scores[i][j], s, T::get(own.scores[i][j], s) * slope);
+            O::set(own.scores[i][j], s,
+                   T::get(own.scores[i][j], s) * (BENT ? slope * bent[i][BENT ? j * T::SUMS + s : 0] : slope));
           });
         }
       }
@@ -365,7 +343,8 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
       }
       if constexpr (WAY == PF_TOTALS) {
         const int row = rows_of(i, r), member = pf_lane_of_wave() / O::FROM % (O::TO / O::FROM);
-        const pf_matrix<S> d_out = pf_matrix_of(a2, arg + PF_ATT_A2, batch, head, rows, inner), was = pf_matrix_of(b2, arg + PF_ATT_B2, batch, head, rows, inner);
+        const pf_matrix<S> d_out = pf_matrix_of(a2, arg + PF_ATT_A2, batch, head, rows, inner, start);
+        const pf_matrix<S> was = pf_matrix_of(b2, arg + PF_ATT_B2, batch, head, rows, inner, start);
         float dot = 0.0f;
         for (int e = member; row < rows && e < inner; e += O::TO / O::FROM)
           dot = pf_mul_add(C::E::load(d_out.at[row * d_out.line_step + e * d_out.step]),
@@ -373,21 +352,24 @@ PF_FN void pf_attend_mma(const S *a, const S *b, const S *a2, const S *b2, const
         PF_UNROLL
         for (int w = O::FROM; w < O::TO; w *= 2) dot += pf_shuffle_xor(dot, w);
         const pf_known found = {{pf_base(own.top[i][r]), own.total[i][r], dot, 0.0f}};
-        if (member == 0 && row < rows) ((pf_known *)scratch)[(int64_t)entry * rows + row] = found;
+        if (member == 0 && row < rows)
+          ((pf_known *)scratch)[((int64_t)batch * heads + head) * arg[PF_ATT_ROWS] + start + row] = found;
       }
     }
     if constexpr (WAY == PF_MIX) own.scale(i, own.total[i]);
   }
   if constexpr (WAY != PF_TOTALS) {
     pf_late_args to = arg + PF_ATT_OUT;
-    S *const at = out + to[0] + batch * to[1] + head * to[2];
+    S *const at = out + to[0] + batch * to[1] + head * to[2] + start * to[3];
     PF_UNROLL
     for (int i = 0; i < C::DOWN; i++) {
       PF_UNROLL
       for (int n = 0; n < C::WIDTH * T::SUMS; n++) {
         const int j = n / T::SUMS, s = n % T::SUMS, row = rows_of(i, O::slot(s));
         const int column = j * 16 + O::fixed(s) + O::shift();
-        if (row < rows && column < width) at[row * to[3] + column] = C::E::store(T::get(own.result[i][j], s));
+        /* lines that do not count were multiplied as others are: rows do not mix */
+        const float x = C::SPANS && row >= place.live ? 0.0f : T::get(own.result[i][j], s);
+        if (row < rows && column < width) at[row * to[3] + column] = C::E::store(x);
       }
     }
   }

@@ -14,28 +14,29 @@ from pyflame.core.dtype import DType
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior
-from pyflame.kernels.attention_gpu import Call, Way, attention_text, vectors
+from pyflame.kernels.attention_gpu import Call, Way, attention_text, vectors, ways
 from pyflame.kernels.gpu_source import element
 from pyflame.kernels.matrix_cores import MatrixKind, matrix_kind
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
-WIDEST = 128  # numbers of a line
-_WAVES = 4  # PF_ATT_WAVES
+WIDEST = 256  # numbers of a line
 _EDGE, _CHUNK = 16, 32  # numbers of a tile's edge, and of a chunk
 _PIECE = 8  # numbers that are read at once
-_LDS_BYTES = 48 * 1024  # that every GPU gives a block without being asked
-_REGISTERS = 176  # of a lane that scores, sums and own lines may take; others hold what is on its way
-_OPTIONS = ((2, 64, True), (2, 32, True), (1, 64, True), (1, 32, True), (1, 32, False))
+_LDS_BYTES = 48 * 1024  # that every GPU gives a block without being asked, and that leave room for another one
+_REGISTERS = {"hip": 176, "cuda": 168}  # of a lane, for scores, sums and own lines; others hold what is on its way
+_OPTIONS = ((4, 2, 64, True), (4, 2, 32, True), (4, 1, 64, True), (4, 1, 32, True), (4, 1, 32, False))
+_LAST = ((4, 1, 32, True), (4, 1, 32, False), (2, 1, 32, False))  # with as much LDS as there is
 
 
 @dataclass(frozen=True)
 class Block:
-    """DOWN tiles of own lines for each wave, OTHERS lines of the other side in a turn, for one way."""
+    """WAVES with DOWN tiles of own lines each, OTHERS lines of the other side in a turn, for one way."""
 
     way: Way
     shape: AttentionShape
     wave: int
     doubled: bool  # both halves of a wave hold the same fragments
+    waves: int
     down: int
     others: int
     held: bool  # own lines in registers
@@ -54,7 +55,7 @@ class Block:
 
     @property
     def rows(self) -> int:
-        return _WAVES * self.down * _EDGE
+        return self.waves * self.down * _EDGE
 
     @property
     def slopes(self) -> bool:
@@ -72,18 +73,23 @@ class Block:
     def registers(self) -> int:
         """Of a lane, about."""
         own = self.held * (self.depth + self.slopes * self.inner) * 256 // self.wave * (1 + self.doubled)
-        scores = (1 + self.slopes) * self.others // _EDGE * 256 // self.wave
+        scores = (1 + self.slopes * (1 + self.shape.capped)) * self.others // _EDGE * 256 // self.wave
         result = self.width * 256 // self.wave
         return self.down * (own + scores + result)
 
 
-def block_of(way: Way, shape: AttentionShape, target: Target) -> Block:
-    """The most lines that registers and LDS allow."""
+def block_of(way: Way, shape: AttentionShape, target: Target) -> Block | None:
+    """The most lines that registers and LDS allow; None where lines are too long for any."""
     doubled = target.name.startswith("gfx11")
     lines = shape.keys if way.turned else shape.queries
-    options = [Block(way, shape, target.wave_size, doubled, *option) for option in _OPTIONS]
-    fitting = [b for b in options if b.lds_bytes() <= _LDS_BYTES and b.registers() <= _REGISTERS]
-    return next((b for b in fitting if b.down == 1 or lines > _WAVES * _EDGE), options[-1])
+    most = target.lds_bytes if target.language == "hip" else _LDS_BYTES
+    for options, lds_bytes in ((_OPTIONS, _LDS_BYTES), (_LAST, most)):
+        for option in options:
+            block = Block(way, shape, target.wave_size, doubled, *option)
+            few = block.down > 1 and lines <= block.waves * _EDGE
+            if not few and block.lds_bytes() <= lds_bytes and block.registers() <= _REGISTERS[target.language]:
+                return block
+    return None
 
 
 def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
@@ -97,12 +103,13 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
 
     def call(way: Way) -> Call:
         block = block_of(way, made.shape, target)
+        assert block is not None
         numbers = (
-            block.depth, block.inner, block.width, block.down, block.others, int(block.held), int(vector), way.name,
-            int(way.turned), made.mask_kind,
+            block.depth, block.inner, block.width, block.waves, block.down, block.others, int(block.held),
+            int(vector), way.name, int(way.turned), made.mask_kind, int(made.shape.capped), made.span_kind,
         )  # fmt: skip
         template = f"pf_attend_mma<pf_attention_of<{tile}, {', '.join(map(str, numbers))}>>"
-        return Call(template, block.rows, _WAVES * target.wave_size, block.lds_bytes())
+        return Call(template, block.rows, block.waves * target.wave_size, block.lds_bytes())
 
     return attention_text("attention_mma.hip", launch, made, _PIECE if vector else 1, call)
 
@@ -115,8 +122,11 @@ def _kind(target: Target, dtype: DType) -> MatrixKind | None:
 
 def _prior(node: Node, target: Target) -> float:
     """More than attention.hip's, where there are such tiles and lines are not too long."""
-    query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
-    fits = max(query.shape[3], value.shape[3]) <= WIDEST and _kind(target, query.dtype) is not None
+    made = AttentionLaunch.of_node(node)
+    shape = made.shape
+    if max(shape.depth, shape.width) > WIDEST or _kind(target, made.query.dtype) is None:
+        return 0.0
+    fits = all(block_of(way, shape, target) is not None for way in ways(made))
     return 2.0 * attention_prior(node, target) * fits
 
 

@@ -55,6 +55,7 @@ class KernelSpec:
     variants: Callable[[Launch, Target], tuple[str, ...]] = lambda launch, target: ()
     # An op of the decomposition: where a vendor's library does that one, the decomposition is faster than this kernel
     overtaken_by: str = ""
+    unless: Callable[[Node], bool] = lambda node: False  # the nodes that this kernel keeps nevertheless
 
 
 SPECS: dict[tuple[str, str], KernelSpec] = {}

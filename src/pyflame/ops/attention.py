@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from math import log2, prod
+from math import inf, log2, prod
 from typing import Any
 
 import numpy as np
 
 from pyflame.core.dtype import DType, bool_, float64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
-from pyflame.core.shape import Region, Shape, broadcast_shapes
+from pyflame.core.shape import Shape, broadcast_shapes
 from pyflame.ir import F, Meta, Node, Sample, cast, common_dtype, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
+from pyflame.ops.attention_core import by_rows, folded, mix, weights_reference
+from pyflame.ops.attention_spans import limited
 from pyflame.ops.base import want_number, want_tensors, want_whole
 
 
@@ -126,211 +128,6 @@ def rope(
 # --- scaled dot products --------------------------------------------------------------------------------------------
 
 
-def _grouped(x: Node, heads: int) -> Node:
-    """(..., heads * G, T, D) -> (..., heads, G * T, D): query heads that share a key run as rows of one product."""
-    return (
-        F.reshape(x, (*x.shape[:-3], heads, -1, x.shape[-1])) if x.ndim > 2 and x.shape[-3] != heads and x.size else x
-    )
-
-
-def _decomposed_weights(*args: Any) -> Node:
-    query, key, *rest, is_causal, scale = args
-    mask = rest[0] if rest else None
-    rows, columns = query.shape[-2], key.shape[-2]
-    heads = key.shape[-3] if key.ndim > 2 else 1
-    flipped = F.permute(key, (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2))
-    # exp makes an error of the scores one of the weights, so they are not rounded to 16 bits
-    scores = F.reshape(F.matmul_wide(_grouped(query, heads), flipped), (*query.shape[:-1], columns)) * scale
-    if is_causal:
-        keep = F.reshape(F.iota((rows,)), (rows, 1)) >= F.iota((columns,))
-        scores = F.where(keep, scores, float("-inf"))
-    if mask is not None:
-        scores = F.where(mask, scores, float("-inf")) if mask.dtype is bool_ else scores + cast(mask, scores.dtype)
-    last = scores.ndim - 1
-    top = F.reshape(F.reduce_max(scores, (last,)), (*scores.shape[:-1], 1))
-    raised = F.exp(scores - F.where(F.eq(top, float("-inf")), 0.0, top))
-    total = F.reshape(F.reduce_sum(raised, (last,)), (*scores.shape[:-1], 1))
-    return cast(raised * F.reciprocal(F.where(F.eq(total, 0.0), 1.0, total)), query.dtype)
-
-
-def _weights_reference(*args: Any) -> Any:
-    query, key, *rest, is_causal, scale = args
-    if query.ndim > 2 and key.shape[-3] < query.shape[-3]:
-        key = np.repeat(key, query.shape[-3] // key.shape[-3], axis=-3)
-    scores = query @ np.swapaxes(key, -1, -2) * scale
-    if is_causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
-    if rest:
-        scores = np.where(rest[0], scores, -np.inf) if rest[0].dtype == bool else scores + rest[0]
-    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    raised = np.exp(scores - np.where(np.isinf(top), 0, top))
-    total = raised.sum(axis=-1, keepdims=True)
-    return raised / np.where(total == 0, 1, total)
-
-
-@primitive(
-    COMPOSITE,
-    infer=lambda query, key, *rest: ((*query.shape[:-1], key.shape[-2]), query.dtype),
-    attrs=("is_causal", "scale"),
-    srcs=("query", "key", "mask"),
-    reference=_weights_reference,
-    decompose=_decomposed_weights,
-    public=False,
-)
-def attention_weights(query: Node, key: Node, mask: Node | None, is_causal: bool, scale: float) -> Any:
-    """softmax(query key^T * scale + mask), and 0 in rows where everything is masked.
-
-    An op of its own so that forward and backward pass, in one plan, compute it once.
-    """
-    return (query, key, *[m for m in (mask,) if m is not None]), (is_causal, scale)
-
-
-def _mix(weights: Node, value: Node) -> Node:
-    """weights @ value, where several heads of weights may share one of value."""
-    out = F.matmul(_grouped(weights, value.shape[-3] if value.ndim > 2 else 1), value)
-    return F.reshape(out, (*weights.shape[:-1], value.shape[-1]))
-
-
-def _by_rows(x: Node) -> Node:
-    """(B, H, T, D) <-> (B, T, H, D)"""
-    return F.permute(x, (0, 2, 1, 3))
-
-
-def _flipped(x: Node) -> Node:
-    return F.permute(x, (0, 1, 3, 2))
-
-
-def _attention(*args: Any) -> Node:
-    query, key, value, *rest, is_causal, scale = args
-    return _by_rows(_mix(F.attention_weights(query, key, rest[0] if rest else None, is_causal, scale), value))
-
-
-def _attention_reference(*args: Any) -> Any:
-    query, key, value, *rest = args
-    if value.shape[-3] != query.shape[-3]:
-        value = np.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
-    return np.swapaxes(_weights_reference(query, key, *rest) @ value, -2, -3)
-
-
-def _attention_infer(query: Meta, key: Meta, value: Meta, *rest: Any) -> tuple[Shape, DType]:
-    batch, heads, rows, _ = query.shape
-    return (batch, rows, heads, value.shape[-1]), query.dtype
-
-
-def _attention_grad(g: Node, srcs: tuple[Node, ...], out: Node, is_causal: bool, scale: float) -> tuple[Any, ...]:
-    query, key, value, *rest = srcs
-    mask = rest[0] if rest else None
-    turned = _by_rows(g)
-    packed = F.attention_backward(turned, query, key, value, _by_rows(out), mask, is_causal, scale)
-    found: list[Node | None] = []
-    for source, region in zip((query, key, value), _packing(query.meta, key.meta, value.meta)[1], strict=True):
-        batch, heads, rows, size = source.shape
-        found.append(_by_rows(F.reshape(F.slice(packed, region), (batch, rows, heads, size))))
-    if mask is not None:
-        slopes = None if mask.dtype is bool_ else _slopes(turned, query, key, value, mask, is_causal, scale)[1]
-        found.append(slopes)
-    return tuple(found)
-
-
-@primitive(
-    COMPOSITE,
-    infer=_attention_infer,
-    attrs=("is_causal", "scale"),
-    srcs=("query", "key", "value", "mask"),
-    reference=_attention_reference,
-    decompose=_attention,
-    grad=_attention_grad,
-    public=False,
-)
-def attention(query: Node, key: Node, value: Node, mask: Node | None, is_causal: bool, scale: float) -> Any:
-    """softmax(query key^T * scale + mask) value of (B, H, T, D), (B, G, S, D), (B, G, S, E), as (B, T, H, E).
-
-    Heads lie inside of rows, as the projection that follows wants them. The mask is bool or of the type that scores are
-    computed in, and has 4 axes.
-    """
-    return (query, key, value, *[m for m in (mask,) if m is not None]), (is_causal, scale)
-
-
-def _slopes(
-    g: Node, query: Node, key: Node, value: Node, mask: Node | None, is_causal: bool, scale: float
-) -> tuple[Node, Node]:
-    """P, and what a change of the scores costs: dS = P (dP - sum(P dP)), dP = dO V^T.
-
-    The sum is that of dO O. Made of dP as it was rounded it cancels: where a query sees one key dS is 0.
-    """
-    weights = F.attention_weights(query, key, mask, is_causal, scale)
-    slopes = _mix(g, _flipped(value))
-    wide = cast(weights, g.dtype.compute) * cast(slopes, g.dtype.compute)
-    row = F.reshape(F.reduce_sum(wide, (3,)), (*g.shape[:-1], 1))
-    return weights, wide - cast(weights, g.dtype.compute) * row
-
-
-def _packing(query: Any, key: Any, value: Any) -> tuple[Shape, list[Region]]:
-    """The shape that holds the gradients of query, key and value as (B, T, H, D), and the region of each.
-
-    With as many queries as keys they lie behind each other in a row, (B, T, H D + G D + G E), as one projection gives
-    all three: then this is its gradient. Otherwise they lie behind each other in memory.
-    """
-    (batch, _, rows, _), columns = query.shape, key.shape[2]
-    widths = [heads * size for _, heads, _, size in (query.shape, key.shape, value.shape)]
-    sizes = (
-        widths if rows == columns else [batch * n * w for n, w in zip((rows, columns, columns), widths, strict=True)]
-    )
-    lead = (batch, rows) if rows == columns else ()
-    starts = (0, sizes[0], sizes[0] + sizes[1])
-    around = tuple((0, 1, n) for n in lead)
-    return (*lead, sum(sizes)), [(*around, (at, 1, size)) for at, size in zip(starts, sizes, strict=True)]
-
-
-def _backward(*args: Any) -> Node:
-    # P = softmax(S), O = P V: dV = P^T dO, dQ = dS K scale, dK = dS^T Q scale.
-    # In one plan with the forward pass P is not computed again: it is the same node.
-    g, query, key, value, _, *rest, is_causal, scale = args
-    heads = key.shape[1]
-    weights, slopes = _slopes(g, query, key, value, rest[0] if rest else None, is_causal, scale)
-    scaled = cast(slopes * scale, query.dtype)
-    d_query = _mix(scaled, key)
-    d_key = F.matmul(_flipped(_grouped(scaled, heads)), _grouped(query, heads))
-    d_value = F.matmul(_flipped(_grouped(weights, heads)), _grouped(g, heads))
-    shape, regions = _packing(query.meta, key.meta, value.meta)
-    packed = F.uninitialized(shape, query.dtype)
-    for part, region in zip((d_query, d_key, d_value), regions, strict=True):
-        packed = F.assign(packed, F.reshape(_by_rows(part), tuple(count for _, _, count in region)), region)
-    return packed
-
-
-def _backward_reference(*args: Any) -> Any:
-    g, query, key, value, out, *rest, is_causal, scale = args
-    weights = _weights_reference(query, key, *rest, is_causal, scale)
-    shared = query.shape[1] // key.shape[1]
-    wide_key, wide_value = (np.repeat(x, shared, axis=1) for x in (key, value))
-    slopes = weights * (g @ np.swapaxes(wide_value, -1, -2) - (g * out).sum(-1, keepdims=True)) * scale
-    d_key, d_value = np.swapaxes(slopes, -1, -2) @ query, np.swapaxes(weights, -1, -2) @ g
-    d_key, d_value = (x.reshape(*key.shape[:2], shared, *x.shape[2:]).sum(2) for x in (d_key, d_value))
-    shape, _ = _packing(query, key, value)
-    parts = [np.swapaxes(x, 1, 2).reshape(*shape[:-1], -1) for x in (slopes @ wide_key, d_key, d_value)]
-    return np.concatenate(parts, -1)
-
-
-@primitive(
-    COMPOSITE,
-    infer=lambda g, query, key, value, *rest: (_packing(query, key, value)[0], query.dtype),
-    attrs=("is_causal", "scale"),
-    srcs=("g", "query", "key", "value", "out", "mask"),
-    reference=_backward_reference,
-    decompose=_backward,
-    public=False,
-)
-def attention_backward(
-    g: Node, query: Node, key: Node, value: Node, out: Node, mask: Node | None, is_causal: bool, scale: float
-) -> Any:
-    """The gradients of `attention` in one tensor (see `_packing`); g and out are (B, H, T, E).
-
-    One op, since a kernel that has the scores of a block adds to all three.
-    """
-    return (g, query, key, value, out, *[m for m in (mask,) if m is not None]), (is_causal, scale)
-
-
 def _four_axes(x: Node) -> Node:
     """(..., H, T, D) -> (B, H, T, D)"""
     shape = (1,) * (3 - x.ndim) + x.shape
@@ -344,15 +141,47 @@ def _four_axis_mask(mask: Node, scores: Shape) -> Node:
     return _four_axes(F.expand(F.reshape(mask, shape), (*lead, *shape[len(lead) :])))
 
 
-def _numpy_attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, enable_gqa: bool = False,
+Window = int | tuple[int, int] | None
+
+
+def attention_band(op: str, is_causal: bool, window: Window, offset: int) -> tuple[int | None, int | None]:
+    """The least and the greatest key - query that is seen; None where there is no limit."""
+    sides = (window, window) if window is None or not isinstance(window, (tuple, list)) else tuple(window)
+    if len(sides) != 2:
+        raise ArgumentError(f"[{op}] expected window=(left, right) or one number but got {window!r}")
+    left, right = (-1 if n is None else want_whole(op, "window", n) for n in sides)
+    if min(left, right) < -1:
+        raise ArgumentError(f"[{op}] expected a window of at least 0 keys, or -1 for all, but got {window!r}")
+    high = 0 if is_causal else None if right == -1 else right
+    return (None if left == -1 else offset - left), (None if high is None else offset + high)
+
+
+def _numpy_seen(
+    query: Any, key: Any, mask: Any, is_causal: bool, window: Window, offset: Any, lengths: Any
 ) -> Any:  # fmt: skip
+    """A mask that says what offsets and lengths say."""
+    low, high = attention_band("reference", is_causal, window, 0)
+    ahead = np.arange(key.shape[-2]) - np.arange(query.shape[-2])[:, None] - np.reshape(offset, (-1, 1, 1, 1))
+    seen = (ahead >= (-np.inf if low is None else low)) & (ahead <= (np.inf if high is None else high))
+    if lengths is not None:
+        seen = seen & (np.arange(key.shape[-2]) < np.reshape(lengths, (-1, 1, 1, 1)))
+    return seen if mask is None else seen & mask if mask.dtype == bool else np.where(seen, mask, -np.inf)
+
+
+def numpy_attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False, window: Window = None, softcap: float | None = None,
+    query_offset: Any = 0, lengths: Any = None,
+) -> Any:  # fmt: skip
+    if lengths is not None or not isinstance(query_offset, int):
+        attn_mask = _numpy_seen(query, key, attn_mask, is_causal, window, query_offset, lengths)
+        is_causal, window, query_offset = False, None, 0
     if query.ndim > 2 and value.shape[-3] < query.shape[-3]:
         value = np.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
     masks = () if attn_mask is None else (attn_mask,)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    return _weights_reference(query, key, *masks, is_causal, factor) @ value
+    band = attention_band("reference", is_causal, window, query_offset)
+    return weights_reference(query, key, *masks, *band, factor, softcap) @ value
 
 
 _K = np.cos(np.arange(2 * 4 * 5 * 8.0) * 0.7).reshape(2, 4, 5, 8)
@@ -380,11 +209,48 @@ def _broadcast_batch(op: str, query: Node, key: Node, value: Node) -> tuple[Node
 
 def _torch_attention(torch: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> Any:
     grouped = min(query.ndim, key.ndim) > 2 and query.shape[-3] > key.shape[-3]
+    if {"window", "softcap", "query_offset", "lengths"} & set(named):
+        return torch_scores(torch, query, key, value, *rest, **named)
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, *rest, **named, enable_gqa=grouped)
 
 
+def torch_scores(
+    torch: Any, query: Any, key: Any, value: Any, mask: Any = None, *, window: Window = None,
+    softcap: float | None = None, query_offset: Any = 0, lengths: Any = None, is_causal: bool = False,
+    scale: float | None = None,
+) -> Any:  # fmt: skip
+    """What torch's function has no words for, of its products and softmax."""
+    key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = softcap * torch.tanh(scores / softcap) if softcap else scores
+    scores = scores if mask is None else scores + mask
+    low, high = attention_band("torch", is_causal, window, 0)
+    position = torch.arange(scores.shape[-1])
+    ahead = (
+        position
+        - torch.arange(scores.shape[-2])[:, None]
+        - torch.as_tensor(query_offset).reshape(-1, *[1] * (scores.ndim - 1))
+    )
+    seen = (ahead >= (-torch.inf if low is None else low)) & (ahead <= (torch.inf if high is None else high))
+    seen = seen if lengths is None else seen & (position < lengths.reshape(-1, 1, 1, 1))
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value
+
+
+def _spans(op: str, lengths: Node | None, offset: int | Node, query: Shape, keys: int) -> Node:
+    given = {"lengths": lengths, "query_offset": offset}
+    for name, x in given.items():
+        if isinstance(x, Node) and (not x.dtype.is_int or x.size not in (1, query[0])):
+            raise ShapeError(
+                f"[{op}] expected whole numbers as {name}, one or one for each of {query[0]} batch entries, but got "
+                f"{x.dtype.name} of shape {x.shape}"
+            )
+    if lengths is not None:
+        want_tensors(op, lengths=lengths)
+    return limited(lengths, offset, query[0], query[2], keys)
+
+
 @composite(
-    reference=_numpy_attention,
+    reference=numpy_attention,
     torch=_torch_attention,
     method=False,
     autocast="low",
@@ -400,16 +266,31 @@ def _torch_attention(torch: Any, query: Any, key: Any, value: Any, *rest: Any, *
         Sample((_Q[0, :, :1], _K[0], _V[0])),
         Sample((_Q[:1, :1], _K, _V[0])),
         Sample((_Q[0, 0], _K[:, :1], _V[:1])),
+        Sample((_Q, _K, _V), {"window": (0, 1)}),
+        Sample((_Q, _K[:, :2], _V[:, :2]), {"is_causal": True, "window": 1, "softcap": 0.7}),
+        Sample((_Q, _K, _V, _MASK), {"window": (-1, 2), "softcap": 2.0, "scale": 1.5}),
+        Sample((_Q, _K, _V), {"is_causal": True, "query_offset": 2}),
+        Sample((_Q, _K, _V), {"lengths": np.array([2, 5]), "softcap": 3.0}),
+        Sample((_Q, _K[:, :1], _V[:, :1]), {"is_causal": True, "query_offset": np.array([0, 2]), "window": 2}),
+        Sample((_Q, _K, _V, _MASK), {"query_offset": np.array(1), "window": (1, 2), "lengths": np.array([4, 3])}),
+        Sample((_Q[:, :, :1], _K[:, :2], _V[:, :2]), {"is_causal": True, "query_offset": 3, "window": (1, 5)}),
     ],
 )
 def scaled_dot_product_attention(
     query: Node, key: Node, value: Node, attn_mask: Node | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, enable_gqa: bool = False,
+    scale: float | None = None, enable_gqa: bool = False, *, window: Window = None, softcap: float | None = None,
+    query_offset: int | Node = 0, lengths: Node | None = None,
 ) -> Node:  # fmt: skip
     """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
 
     A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. Fewer heads in key and value
     than in query are shared by groups of query heads. A query that sees nothing gets 0.
+
+    Beyond PyTorch: window=(left, right): query i sees keys i - left to i + right, where -1 is no limit; one number is
+    both, so a causal model sees so many keys back, besides its own. Its cost is that of the window. softcap=c:
+    scores are c * tanh(score / c) before the mask, as in Gemma 2. query_offset: query i stands at key i + query_offset,
+    for causal and windows; S - T makes the queries the last ones, as when decoding. lengths: so many keys of each batch
+    entry count. Both may be tensors of one number for each batch entry, so that one plan serves a growing cache.
 
     >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
     >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape
@@ -440,14 +321,24 @@ def scaled_dot_product_attention(
     factor = (
         (1.0 / query.shape[-1] ** 0.5 if query.shape[-1] else 1.0) if scale is None else want_number(op, "scale", scale)
     )
-    if want_number(op, "dropout_p", dropout_p) > 0.0:
-        weights = F.attention_weights(query, key, attn_mask, bool(is_causal), factor)
-        return _mix(F.dropout(weights, dropout_p), value)
+    cap = 0.0 if softcap is None else want_number(op, "softcap", softcap)
+    if not 0.0 <= cap < inf:
+        raise ArgumentError(f"[{op}] expected a positive softcap, or None, but got {softcap!r}")
+    four = [_four_axes(x) for x in (query, key, value)]
+    spans = None
+    if lengths is not None or isinstance(query_offset, Node):
+        spans = _spans(op, lengths, query_offset, four[0].shape, key.shape[-2])
+        query_offset = 0
+    offset = want_whole(op, "query_offset", query_offset)
+    rule = (*attention_band(op, bool(is_causal), window, offset), factor, cap)
     mask = None
     if masks:
         mask = _four_axis_mask(masks[0] if masks[0].dtype is bool_ else cast(masks[0], dtype.compute), scores)
-    four = [_four_axes(x) for x in (query, key, value)]
-    out = _by_rows(F.attention(*four, mask, bool(is_causal), factor))
+    if want_number(op, "dropout_p", dropout_p) > 0.0:
+        extra = [x for x in (mask, spans) if x is not None]
+        weights = F.attention_weights(four[0], four[1], *folded(four[0], four[1], (*extra, *rule)))
+        return F.reshape(mix(F.dropout(weights, dropout_p), four[2]), (*query.shape[:-1], value.shape[-1]))
+    out = by_rows(F.attention(*four, mask, spans, *rule))
     return F.reshape(out, (*query.shape[:-1], value.shape[-1]))
 
 

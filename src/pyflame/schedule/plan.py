@@ -10,7 +10,7 @@ import numpy as np
 
 from pyflame.core.device import Target
 from pyflame.core.shape import is_contiguous
-from pyflame.core.traced import Number, index
+from pyflame.core.traced import Number, index, whole
 from pyflame.ir import Node
 from pyflame.ir.graph import Graph
 from pyflame.ir.implementation import Table
@@ -205,6 +205,13 @@ def _same_layout(leaf: Node, node: Node) -> bool:
     return leaf.meta.nbytes == node.meta.nbytes and (leaf.data is None or leaf.data.strides is None)
 
 
+@whole
+def keys_seen(queries: int, keys: int, low: int | None, high: int | None) -> int:
+    """By the query in the middle: low <= key - query <= high."""
+    begin = 0 if low is None else max(0, queries // 2 + low)
+    return max(0, (keys if high is None else min(keys, queries // 2 + high + 1)) - begin)
+
+
 def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     """Bytes that must move (each element of each access once) and floating-point operations."""
     extents = [e for scope in kernel.loops for e in scope]
@@ -227,6 +234,6 @@ def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
         backward = anchor.op.name == "attention_backward"
         query, _, value = anchor.srcs[backward : backward + 3]
         depth, width = query.shape[-1], value.shape[-1]
-        scores = prod(query.shape[:-1]) * value.shape[-2] // (2 if anchor.attrs[0] else 1)
+        scores = prod(query.shape[:-1]) * keys_seen(query.shape[-2], value.shape[-2], *anchor.attrs[:2])
         flops += 2 * scores * (3 * depth + 2 * width if backward else depth + width)
     return nbytes, flops
