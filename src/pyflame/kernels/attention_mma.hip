@@ -19,12 +19,6 @@
 enum { PF_ATT_WAVES = 4 };
 typedef pf_vector<float, 4> pf_known; /* of a query: base of its weights, 1 / sum of them, sum(dO O) */
 
-#if defined(PF_HARDWARE_EXP2)
-PF_FN float pf_weight(float x) { return PF_HARDWARE_EXP2(x); }
-#else
-PF_FN float pf_weight(float x) { return pf_exp2(x); }
-#endif
-
 /* The compiler leaves what is before and after apart: it would read all of LDS first, and spill it. */
 #if defined(PF_EMULATE) || defined(__CUDACC__)
 #define PF_IN_ORDER

@@ -14,7 +14,7 @@ from pyflame.core.dtype import DType
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior
-from pyflame.kernels.attention_gpu import Call, Way, attention_text, vectors
+from pyflame.kernels.attention_gpu import KNOWN_BYTES, Call, Way, attention_text, vectors, ways
 from pyflame.kernels.gpu_source import element
 from pyflame.kernels.matrix_cores import MatrixKind, matrix_kind
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
@@ -90,7 +90,7 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
     """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie misaligned."""
     made = AttentionLaunch.of(launch)
     dtype = made.query.dtype
-    kind = _kind(target, dtype)
+    kind = tile_kind(target, dtype)
     assert kind is not None
     tile = f"{element(dtype)}, {kind.name}"
     vector = aligned and vectors(launch, made, _PIECE)
@@ -102,21 +102,24 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
             int(way.turned), made.mask_kind,
         )  # fmt: skip
         template = f"pf_attend_mma<pf_attention_of<{tile}, {', '.join(map(str, numbers))}>>"
-        return Call(template, block.rows, _WAVES * target.wave_size, block.lds_bytes())
+        return Call(way, template, block.rows, _WAVES * target.wave_size, block.lds_bytes())
 
-    return attention_text("attention_mma.hip", launch, made, _PIECE if vector else 1, call)
+    calls = map(call, ways(made))
+    return attention_text(
+        "attention_mma.hip", launch, made, _PIECE if vector else 1, calls, KNOWN_BYTES * made.shape.queries
+    )
 
 
-def _kind(target: Target, dtype: DType) -> MatrixKind | None:
+def tile_kind(target: Target, dtype: DType) -> MatrixKind | None:
     """The tiles, if they are of matrix instructions for 16-bit numbers as they lie in memory."""
     kind = matrix_kind(target, dtype)
     return kind if kind is not None and kind.nbytes == 2 and kind.name.startswith("pf_mma") else None
 
 
-def _prior(node: Node, target: Target) -> float:
+def prior(node: Node, target: Target) -> float:
     """More than attention.hip's, where there are such tiles and lines are not too long."""
     query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
-    fits = max(query.shape[3], value.shape[3]) <= WIDEST and _kind(target, query.dtype) is not None
+    fits = max(query.shape[3], value.shape[3]) <= WIDEST and tile_kind(target, query.dtype) is not None
     return 2.0 * attention_prior(node, target) * fits
 
 
@@ -128,7 +131,7 @@ _spec = KernelSpec(
     why="own blocks of scores on matrix cores, never stored",
     strided=True,
     unaligned=partial(attention_source, aligned=False),
-    prior=_prior,
+    prior=prior,
 )
 for _name in ("attention", "attention_backward"):
     kernel(replace(_spec, op=_name))

@@ -1,0 +1,130 @@
+"""Host side of attention_async.hip: attention of 16-bit numbers by Hopper's wgmma.
+
+Launches and arguments are those of attention_gpu.py, but the gradients take two launches: queries, then keys and values
+at once. Lines that lie in no aligned pieces of 16 bytes go the way of attention_mma_gpu.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyflame.core.device import Target
+from pyflame.ir.kernel import GpuSource, Launch
+from pyflame.ir.node import Node
+from pyflame.kernels import attention_gpu, attention_mma_gpu
+from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior, strides_of
+from pyflame.kernels.attention_gpu import Call, Way, attention_text, vectors, ways
+from pyflame.kernels.gpu_source import element
+from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+from pyflame.kernels.tile_gpu import round_up
+
+WIDEST, WIDEST_BACKWARD = 256, 128  # numbers of a line: registers hold 64 lines of a result, or of two
+_SLICE, _PANEL = 16, 64  # numbers of a slice of k, and of a panel of lines in LDS
+_PIECE = 8  # numbers of an aligned piece
+_KNOWN, _KNOWN_BYTES = 384, 8  # PF_ATT_KNOWN, pf_query_known
+_FAR = 1 << 31  # strides in bytes are ints
+
+
+@dataclass(frozen=True)
+class Block:
+    """Warpgroups of a block, lines of the other side in a turn, turns in LDS, and whether own lines are in registers."""
+
+    groups: int
+    others: int
+    stages: int
+    held: bool
+
+    def lds_bytes(self, shape: AttentionShape, way: Way) -> int:
+        """As LDS_PIECES of pf_attending_async."""
+        x, y = (2 * _PANEL * panels(n) for n in (shape.depth, shape.width))
+        slopes = way.name == "PF_SLOPES"
+        own = 0 if self.held else 64 * self.groups * (x + slopes * y)
+        return own + self.stages * self.others * (x + y + way.turned * _KNOWN_BYTES)
+
+
+# By the way, turned or not, and the panels of a line.
+BLOCKS = {
+    ("PF_MIX", False): {1: Block(3, 128, 3, True), 2: Block(2, 128, 3, True), 4: Block(2, 64, 2, False)},
+    ("PF_SLOPES", False): {1: Block(2, 64, 4, True), 2: Block(2, 64, 4, True)},
+    ("PF_SLOPES", True): {1: Block(2, 64, 4, False), 2: Block(2, 64, 4, False)},
+}
+
+
+def panels(numbers: int) -> int:
+    """Of 64 numbers, for which there are instructions."""
+    return next(n for n in (1, 2, 4) if numbers <= n * _PANEL)
+
+
+def block_of(way: Way, shape: AttentionShape) -> Block:
+    return BLOCKS[way.name, way.turned][panels(max(shape.depth, shape.width))]
+
+
+def _ways(made: AttentionLaunch) -> list[Way]:
+    if made.g is None or made.out is None:
+        return ways(made)
+    depth, query, key, value, g = made.shape.depth, made.query, made.key, made.value, made.g
+    return [
+        Way("PF_SLOPES", "_query", False, depth, (0,), query, key, made.out, g, value),
+        Way("PF_SLOPES", "_keys", True, depth, (1, 2), key, query, query, value, g),
+    ]
+
+
+def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> GpuSource:
+    """The text and launches of one attention or its gradient."""
+    made = AttentionLaunch.of(launch)
+    if not vectors(launch, made, _PIECE) or _far(made):
+        return _others_source(launch, target, epilogue)
+    shape, dtype = made.shape, made.query.dtype
+    kind = attention_mma_gpu.tile_kind(target, dtype)
+    assert kind is not None
+
+    def call(way: Way) -> Call:
+        block = block_of(way, shape)
+        slices = (-(-n // _SLICE) for n in (shape.depth, shape.width))
+        numbers = (
+            *slices, block.groups, block.others, block.stages, int(block.held), way.name, int(way.turned),
+            made.mask_kind,
+        )  # fmt: skip
+        template = f"pf_attend_async<pf_attention_async_of<{element(dtype)}, {kind.name}, {', '.join(map(str, numbers))}>>"
+        return Call(way, template, 64 * block.groups, 128 * block.groups, 0, block.lds_bytes(shape, way))
+
+    calls = map(call, _ways(made))
+    known_bytes = _KNOWN_BYTES * round_up(shape.queries, _KNOWN)
+    return attention_text("attention_async.hip", launch, made, _PIECE, calls, known_bytes)
+
+
+def _others_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """What takes lines that lie otherwise."""
+    shape = AttentionLaunch.of(launch).shape
+    short = max(shape.depth, shape.width) <= attention_mma_gpu.WIDEST
+    return (attention_mma_gpu if short else attention_gpu).attention_source(launch, target, epilogue, aligned)
+
+
+def _far(made: AttentionLaunch) -> bool:
+    views = [v for v in (made.query, made.key, made.value, made.g, made.out) if v is not None]
+    return any(abs(strides_of(v)[2]) * v.dtype.itemsize >= _FAR for v in views)
+
+
+def _prior(node: Node, target: Target) -> float:
+    """More than attention_mma.hip's for lines that registers hold. The largest score is found before it is scaled."""
+    backward = node.op.name != "attention"
+    query, _, value = node.srcs[backward : backward + 3]
+    fits = max(query.shape[3], value.shape[3]) <= (WIDEST_BACKWARD if backward else WIDEST)
+    pieces = query.shape[3] % _PIECE == value.shape[3] % _PIECE == 0
+    takes = target.matrix_core == "wgmma" and attention_mma_gpu.tile_kind(target, query.dtype) is not None
+    return 3.0 * attention_prior(node, target) * (fits and pieces and takes and node.attrs[1] > 0)
+
+
+_spec = KernelSpec(
+    "attention",
+    "flash_async",
+    attention_source,
+    languages=("cuda",),
+    why="own blocks of scores by wgmma, never stored",
+    strided=True,
+    unaligned=partial(_others_source, aligned=False),
+    prior=_prior,
+)
+for _name in ("attention", "attention_backward"):
+    kernel(replace(_spec, op=_name))
