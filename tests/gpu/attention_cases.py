@@ -77,8 +77,22 @@ TILED: dict[str, Build] = {
     "turned, added": attention((1, 2, 20, 33), (2, 70), 65, pf.float16, view="turned", mask=added(2, 20, 70)),
     "16 bits, hidden": attention((2, 2, 40, 72), (1, 45), 32, pf.bfloat16, mask=ONE_HIDDEN),
 }
+MANY_HIDDEN = (np.arange(150)[:, None] + np.arange(80)) % 3 > 0
+MANY_HIDDEN[[7, 149]] = False
+# Lines in aligned pieces, which are copied asynchronously where a GPU has wgmma: several blocks and turns, and edges.
+ASYNC: dict[str, Build] = {
+    "pieces, causal": attention((1, 2, 130, 64), (1, 140), 64, pf.bfloat16, causal=True),
+    "pieces, more queries": attention((1, 1, 270, 16), (1, 70), 16, pf.float16, causal=True),
+    "pieces, more keys": attention((1, 1, 9, 32), (1, 270), 24, pf.bfloat16, causal=True),
+    "pieces, grouped": attention((1, 4, 70, 40), (2, 140), 72, pf.float16),
+    "pieces, hidden": attention((1, 2, 150, 24), (1, 80), 32, pf.bfloat16, mask=MANY_HIDDEN),
+    "pieces, added": attention((2, 2, 20, 32), (1, 70), 64, pf.float16, mask=added(2, 1, 20, 70)),
+    "pieces, rows": attention((1, 2, 20, 96), (2, 70), 128, pf.bfloat16, view="rows"),
+    "pieces, wide": attention((1, 1, 20, 256), (1, 70), 200, pf.float16, gradient=False),
+}
 CASES: dict[str, Build] = {
     **TILED,
+    **ASYNC,
     "plain": attention((2, 2, 40, 20), (2, 45), 12),
     "grouped": attention((1, 6, 9, 8), (2, 37), 16),
     "causal": attention((1, 2, 35, 20), (1, 35), 16, causal=True),

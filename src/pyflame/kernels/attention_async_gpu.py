@@ -19,45 +19,41 @@ from pyflame.kernels.gpu_source import element
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import round_up
 
-WIDEST, WIDEST_BACKWARD = 256, 128  # numbers of a line: registers hold 64 lines of a result, or of two
+WIDEST = 256  # numbers of a line: registers hold 64 lines of a result,
+WIDEST_WITH_MORE = 128  # or of two, or a mask beside one
 _SLICE, _PANEL = 16, 64  # numbers of a slice of k, and of a panel of lines in LDS
 _PIECE = 8  # numbers of an aligned piece
-_KNOWN, _KNOWN_BYTES = 384, 8  # PF_ATT_KNOWN, pf_query_known
+_OWN, _THREADS = 128, 384  # lines of a block and its threads
+_KNOWN_BYTES = 8  # pf_query_known
+_BARRIER_BYTES = 32  # of a turn in LDS
 _FAR = 1 << 31  # strides in bytes are ints
 
 
 @dataclass(frozen=True)
 class Block:
-    """Warpgroups of a block, lines of the other side in a turn, turns in LDS, and whether own lines are in registers."""
+    """Lines of the other side in a turn, and turns in LDS."""
 
-    groups: int
     others: int
     stages: int
-    held: bool
 
     def lds_bytes(self, shape: AttentionShape, way: Way) -> int:
         """As LDS_PIECES of pf_attending_async."""
-        x, y = (2 * _PANEL * panels(n) for n in (shape.depth, shape.width))
-        slopes = way.name == "PF_SLOPES"
-        own = 0 if self.held else 64 * self.groups * (x + slopes * y)
-        return own + self.stages * self.others * (x + y + way.turned * _KNOWN_BYTES)
+        x, y = (2 * _PANEL * _panels(n) for n in (shape.depth, shape.width))
+        own = _OWN * (x + (way.name == "PF_SLOPES") * y)
+        return own + self.stages * (self.others * (x + y + way.turned * _KNOWN_BYTES) + _BARRIER_BYTES)
 
 
-# By the way, turned or not, and the panels of a line.
-BLOCKS = {
-    ("PF_MIX", False): {1: Block(3, 128, 3, True), 2: Block(2, 128, 3, True), 4: Block(2, 64, 2, False)},
-    ("PF_SLOPES", False): {1: Block(2, 64, 4, True), 2: Block(2, 64, 4, True)},
-    ("PF_SLOPES", True): {1: Block(2, 64, 4, False), 2: Block(2, 64, 4, False)},
-}
-
-
-def panels(numbers: int) -> int:
+def _panels(numbers: int) -> int:
     """Of 64 numbers, for which there are instructions."""
     return next(n for n in (1, 2, 4) if numbers <= n * _PANEL)
 
 
 def block_of(way: Way, shape: AttentionShape) -> Block:
-    return BLOCKS[way.name, way.turned][panels(max(shape.depth, shape.width))]
+    """As many lines as registers allow, and as many turns as are faster than fewer on an H200."""
+    if way.name == "PF_MIX":
+        wide = max(shape.depth, shape.width) > WIDEST_WITH_MORE
+        return Block(64 if wide or shape.masked else 128, 2)
+    return Block(64, 2 if way.turned else 4)
 
 
 def _ways(made: AttentionLaunch) -> list[Way]:
@@ -83,14 +79,13 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
         block = block_of(way, shape)
         slices = (-(-n // _SLICE) for n in (shape.depth, shape.width))
         numbers = (
-            *slices, block.groups, block.others, block.stages, int(block.held), way.name, int(way.turned),
-            made.mask_kind,
+            *slices, block.others, block.stages, way.name, int(way.turned), made.mask_kind,
         )  # fmt: skip
         template = f"pf_attend_async<pf_attention_async_of<{element(dtype)}, {kind.name}, {', '.join(map(str, numbers))}>>"
-        return Call(way, template, 64 * block.groups, 128 * block.groups, 0, block.lds_bytes(shape, way))
+        return Call(way, template, _OWN, _THREADS, 0, block.lds_bytes(shape, way), alone=True)
 
     calls = map(call, _ways(made))
-    known_bytes = _KNOWN_BYTES * round_up(shape.queries, _KNOWN)
+    known_bytes = _KNOWN_BYTES * round_up(shape.queries, _OWN)
     return attention_text("attention_async.hip", launch, made, _PIECE, calls, known_bytes)
 
 
@@ -110,7 +105,8 @@ def _prior(node: Node, target: Target) -> float:
     """More than attention_mma.hip's for lines that registers hold. The largest score is found before it is scaled."""
     backward = node.op.name != "attention"
     query, _, value = node.srcs[backward : backward + 3]
-    fits = max(query.shape[3], value.shape[3]) <= (WIDEST_BACKWARD if backward else WIDEST)
+    masked = len(node.srcs) > (5 if backward else 3)
+    fits = max(query.shape[3], value.shape[3]) <= (WIDEST_WITH_MORE if backward or masked else WIDEST)
     pieces = query.shape[3] % _PIECE == value.shape[3] % _PIECE == 0
     takes = target.matrix_core == "wgmma" and attention_mma_gpu.tile_kind(target, query.dtype) is not None
     return 3.0 * attention_prior(node, target) * (fits and pieces and takes and node.attrs[1] > 0)

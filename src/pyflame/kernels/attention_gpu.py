@@ -67,6 +67,7 @@ class Call(NamedTuple):
     threads: int
     lds_bytes: int
     dynamic_lds: int = 0
+    alone: bool = False
 
 
 def attention_text(
@@ -85,12 +86,12 @@ def attention_text(
         [*(v.dtype.itemsize * (vector if v.buffer in read else 1) for v in launch.operands), dtype.itemsize],
     )
     mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
-    for way, template, rows, threads, lds_bytes, dynamic_lds in calls:
+    for way, template, rows, threads, lds_bytes, dynamic_lds, alone in calls:
         heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
         buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
         body = f"{template}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)});"
         grid = shape.batch * heads * -(-lines // rows)
-        functions.add(way.suffix, grid, threads, _args(made, way), body, lds_bytes, dynamic_lds)
+        functions.add(way.suffix, grid, threads, _args(made, way), body, lds_bytes, dynamic_lds, alone=alone)
     return functions.source(known_bytes * shape.batch * shape.heads * shape.share * (made.g is not None))
 
 

@@ -116,7 +116,7 @@ def tile_kind(target: Target, dtype: DType) -> MatrixKind | None:
     return kind if kind is not None and kind.nbytes == 2 and kind.name.startswith("pf_mma") else None
 
 
-def prior(node: Node, target: Target) -> float:
+def _prior(node: Node, target: Target) -> float:
     """More than attention.hip's, where there are such tiles and lines are not too long."""
     query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
     fits = max(query.shape[3], value.shape[3]) <= WIDEST and tile_kind(target, query.dtype) is not None
@@ -131,7 +131,7 @@ _spec = KernelSpec(
     why="own blocks of scores on matrix cores, never stored",
     strided=True,
     unaligned=partial(attention_source, aligned=False),
-    prior=prior,
+    prior=_prior,
 )
 for _name in ("attention", "attention_backward"):
     kernel(replace(_spec, op=_name))

@@ -1,8 +1,8 @@
 /* Products of a warpgroup, four waves with 16 rows each, for kernels that keep sums in registers and make operands of
  * them (attention): NVIDIA's, sm_90. 16-bit numbers, sums in float.
  *
- *   pf_lds_lines<LINES, PANELS, THREADS>   lines in LDS, copied there asynchronously; wgmma takes them as its right
- *                            operand both ways: rows^T along the lines (scores), and columns of them (weights times)
+ *   pf_lds_lines<LINES, PANELS>   lines in LDS, copied there asynchronously; wgmma takes them as its right operand
+ *                            both ways: rows^T along the lines (scores), and columns of them (weights times)
  *   pf_part                  a lane's share of 16 rows and 16 k as a left operand; held(..) takes it from memory
  *   pf_warpgroup<E, T>       multiply(sums, left operand, lines), a group of instructions; wait<N>(sums): the sums of
  *                            all groups but the last N may be used
@@ -21,29 +21,75 @@ struct pf_group_sums {
   float at[8];
 };
 
+/* Barriers in LDS, eight bytes each: pf_mbarrier_wait waits for the phase of this parity to end, which takes as many
+ * arrivals as pf_mbarrier_begin said. pf_registers_fewer, _more: what a warpgroup keeps of its registers, or gets.
+ * The host has none of them: see PF_ROLES. */
+#if defined(PF_EMULATE)
+enum { PF_ROLES = 0 };
+PF_FN void pf_mbarrier_begin(uint64_t *, int) {}
+PF_FN void pf_mbarrier_arrive(uint64_t *) {}
+PF_FN int pf_mbarrier_ended(uint64_t *, int) { return 1; }
+PF_FN void pf_mbarrier_wait(uint64_t *, int) {}
+PF_FN void pf_named_sync(int, int) {}
+PF_FN void pf_named_arrive(int, int) {}
+template <int N> PF_FN void pf_registers_fewer() {}
+template <int N> PF_FN void pf_registers_more() {}
+#else
+enum { PF_ROLES = 1 };
+PF_FN void pf_mbarrier_begin(uint64_t *at, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(pf_lds_address(at)), "r"(count) : "memory");
+}
+PF_FN void pf_mbarrier_arrive(uint64_t *at) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(pf_lds_address(at)) : "memory");
+}
+PF_FN int pf_mbarrier_ended(uint64_t *at, int parity) {
+  int ended;
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+               : "=r"(ended)
+               : "r"(pf_lds_address(at)), "r"(parity)
+               : "memory");
+  return ended;
+}
+PF_FN void pf_mbarrier_wait(uint64_t *at, int parity) {
+  asm volatile(
+      "{ .reg .pred p;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@!p bra again; }" ::"r"(pf_lds_address(at)),
+      "r"(parity)
+      : "memory");
+}
+PF_FN void pf_named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+PF_FN void pf_named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+template <int N> PF_FN void pf_registers_fewer() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> PF_FN void pf_registers_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+#endif
+
 /* As pf_panels along k: panels of 64 numbers, lines of 128 bytes in them, whose pieces are exchanged by the line's number. */
-template <int LINES_, int PANELS, int THREADS> struct pf_lds_lines {
+template <int LINES_, int PANELS> struct pf_lds_lines {
   enum {
     LINES = LINES_,
     TILES = 4 * PANELS, /* of 16 columns */
-    ROWS = PANELS * LINES,
-    PIECES = 8 * ROWS,
-    STEP = THREADS / 8, /* rows of all panels that are copied at once */
+    PIECES = 8 * PANELS * LINES,
+    STEP = 128 / 8, /* lines that a warpgroup copies at once */
   };
   PF_FN int place(int line, int number) {
     const int piece = (number / 64 * LINES + line) * 8 + number % 64 / 8;
     return piece ^ (piece >> 3 & 7);
   }
-  /* Lines from `first` on, of which there are `lines`, with `numbers` each; zeros beyond. `stride`: bytes. */
+  /* By one warpgroup: lines from `first` on, of which there are `lines`, with `numbers` each; zeros beyond. `stride`: bytes. */
   template <class S>
   PF_FN void copy(pf_piece *to, const S *from, int first, int lines, int stride, int numbers) {
-    const int row = pf_thread() / 8, piece = pf_thread() % 8;
+    const int row = pf_thread() % 128 / 8, piece = pf_thread() % 8;
     pf_piece *there = to + row * 8 + (piece ^ (row & 7));
     PF_UNROLL
-    for (int s = 0; s < (ROWS + STEP - 1) / STEP; s++) {
-      const int at = row + s * STEP, line = first + at % LINES, number = at / LINES * 64 + piece * 8;
-      const char *source = (const char *)(from + number) + (int64_t)line * stride;
-      if (ROWS % STEP == 0 || at < ROWS) pf_copy_async(there + s * STEP * 8, source, line < lines && number < numbers);
+    for (int panel = 0; panel < PANELS; panel++) {
+      const int number = panel * 64 + piece * 8;
+      const char *source = (const char *)(from + number) + (int64_t)(first + row) * stride;
+      PF_UNROLL
+      for (int line = 0; line < LINES; line += STEP) {
+        pf_copy_async(there + (panel * LINES + line) * 8, source, first + row + line < lines && number < numbers);
+        source += STEP * stride;
+      }
     }
   }
 };
@@ -111,6 +157,7 @@ template <class E, class T> struct pf_warpgroup {
   PF_FN void begin() {}
   PF_FN void end() {}
   PF_FN void publish() {}
+  template <int TILES> PF_FN void settle(sums (&)[TILES]) {}
   template <int N, int TILES> PF_FN void wait(sums (&)[TILES]) {}
 #else
   template <class L, int SLICES, int ACROSS, int ADD, int TILES>
@@ -142,11 +189,15 @@ template <class E, class T> struct pf_warpgroup {
   PF_FN void begin() { pf_wgmma_begin(); }
   PF_FN void end() { pf_wgmma_end(); }
   PF_FN void publish() { pf_wgmma_publish(); }
-  /* The compiler takes sums for ready where their instructions stand; it must not use them before. */
-  template <int N, int TILES> PF_FN void wait(sums (&of)[TILES]) {
-    pf_wgmma_wait<N>();
+  /* What is computed before is, and nothing of what comes after: the compiler knows not which instructions wait, nor that
+   * sums are not ready where theirs stand. */
+  template <int TILES> PF_FN void settle(sums (&of)[TILES]) {
     PF_UNROLL
     for (int n = 0; n < TILES * 8; n++) asm volatile("" : "+f"(of[n / 8].at[n % 8])::"memory");
+  }
+  template <int N, int TILES> PF_FN void wait(sums (&of)[TILES]) {
+    pf_wgmma_wait<N>();
+    settle(of);
   }
 #endif
 };
