@@ -1,7 +1,7 @@
-"""Attention of our own kernels on a real NVIDIA GPU, at small and large shapes: the texts that AMD GPUs get, and wgmma's.
+"""Our own attention on a real NVIDIA GPU, at small and large shapes: the texts that AMD GPUs get, and that for wgmma.
 
-`tests/null/test_gpu_kernels_attention.py` and `test_attention_async.py` emulate the same cases. Here blocks truly run at
-once, and so do the warpgroups of attention_async.hip.
+`tests/null/test_gpu_kernels_attention.py` and `test_attention_async.py` emulate the same cases. Here blocks truly run
+at once, and so do the warpgroups of attention_async.hip.
 """
 
 from __future__ import annotations

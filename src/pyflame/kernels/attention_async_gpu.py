@@ -74,14 +74,13 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
     shape, dtype = made.shape, made.query.dtype
     kind = attention_mma_gpu.tile_kind(target, dtype)
     assert kind is not None
+    tile = f"{element(dtype)}, {kind.name}"
 
     def call(way: Way) -> Call:
         block = block_of(way, shape)
         slices = (-(-n // _SLICE) for n in (shape.depth, shape.width))
-        numbers = (
-            *slices, block.others, block.stages, way.name, int(way.turned), made.mask_kind,
-        )  # fmt: skip
-        template = f"pf_attend_async<pf_attention_async_of<{element(dtype)}, {kind.name}, {', '.join(map(str, numbers))}>>"
+        numbers = *slices, block.others, block.stages, way.name, int(way.turned), made.mask_kind
+        template = f"pf_attend_async<pf_attention_async_of<{tile}, {', '.join(map(str, numbers))}>>"
         return Call(way, template, _OWN, _THREADS, 0, block.lds_bytes(shape, way), alone=True)
 
     calls = map(call, _ways(made))
@@ -92,8 +91,9 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
 def _others_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
     """What takes lines that lie otherwise."""
     shape = AttentionLaunch.of(launch).shape
-    short = max(shape.depth, shape.width) <= attention_mma_gpu.WIDEST
-    return (attention_mma_gpu if short else attention_gpu).attention_source(launch, target, epilogue, aligned)
+    if max(shape.depth, shape.width) <= attention_mma_gpu.WIDEST:
+        return attention_mma_gpu.attention_source(launch, target, epilogue, aligned)
+    return attention_gpu.attention_source(launch, target, epilogue, aligned)
 
 
 def _far(made: AttentionLaunch) -> bool:

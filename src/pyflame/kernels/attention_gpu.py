@@ -141,7 +141,8 @@ def _args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     """PF_ATT_ROWS to PF_ATT_OUT."""
     shape = made.shape
     query_heads, (bits,) = shape.heads * shape.share, struct.unpack("=I", struct.pack("=f", made.scale))
-    places, widths = results_of(shape, made.g is not None), {2: shape.width}
+    results = results_of(shape, made.g is not None)
+    places = [(*results[3 * n :][:2], shape.width if n == 2 else way.width, results[3 * n + 2]) for n in way.results]
     mask = strides_of(made.mask)
     if way.turned:
         sizes, mask = (shape.keys, shape.queries, shape.heads, 1, shape.share), (*mask[:2], mask[3], mask[2])
@@ -150,7 +151,7 @@ def _args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     return (
         *sizes, shape.depth, shape.width, way.width, int(made.is_causal), bits,
         *(n for view in (way.a, way.b, way.a2, way.b2, way.right) for n in strides_of(view)),
-        *mask, *(n for at in way.results for n in (*places[3 * at :][:2], widths.get(at, way.width), places[3 * at + 2])),
+        *mask, *(n for place in places for n in place),
     )  # fmt: skip
 
 
