@@ -60,7 +60,7 @@ def test_nvcc_takes_the_text(tmp_path: Path) -> None:
     texts, sizes = set[str](), set[str]()
     for text, kind, phase in launches():
         texts.add(text)
-        sizes.add(f"static_assert(pf_attending_async<{kind}>::LDS_PIECES * 16 == {phase.dynamic_lds}, \"LDS\");")
+        sizes.add(f'static_assert(pf_attending_async<{kind}>::LDS_PIECES * 16 == {phase.dynamic_lds}, "LDS");')
     said = nvcc({*texts, '#include "attention_async.hip"\n' + "\n".join(sorted(sizes))}, "sm_90a", tmp_path)
     assert "serialized" not in said and "setmaxnreg" not in said
     assert {int(n) for n in re.findall(r"(\d+) bytes spill stores", said)} == {0}
