@@ -79,6 +79,26 @@ TILED: dict[str, Build] = {
 }
 MANY_HIDDEN = (np.arange(150)[:, None] + np.arange(80)) % 3 > 0
 MANY_HIDDEN[[7, 149]] = False
+
+
+def hidden_numbers() -> Case:
+    """What a boolean mask hides may be anything; the gradients of others are as if it were 0."""
+    arrays = [numbers((1, 1, n, 16), pf.bfloat16, n) for n in (20, 30, 30, 20)]
+    mask = np.arange(30) < 28
+
+    def run(key: Array) -> list[pf.Tensor]:
+        q, k, v = (pf.tensor(a).requires_grad_() for a in (arrays[0], key, arrays[2]))
+        out = pf.scaled_dot_product_attention(q, k, v, pf.tensor(np.broadcast_to(mask, (20, 30)).copy()))
+        (out * pf.tensor(arrays[3])).sum().backward()
+        return [out, *(t.grad for t in (k, v) if t.grad is not None)]
+
+    seen, unseen = arrays[1].copy(), arrays[1].copy()
+    seen[..., 28:, :], unseen[..., 28:, :] = 0, [[np.inf], [np.nan]]
+    with pf.device("cpu"):
+        expected = [t.numpy() for t in run(seen)]
+    return Case(run(unseen), expected)
+
+
 # Lines in aligned pieces, which are copied asynchronously where a GPU has wgmma: several blocks and turns, and edges.
 ASYNC: dict[str, Build] = {
     "pieces, causal": attention((1, 2, 130, 64), (1, 140), 64, pf.bfloat16, causal=True),
@@ -88,6 +108,7 @@ ASYNC: dict[str, Build] = {
     "pieces, hidden": attention((1, 2, 150, 24), (1, 80), 32, pf.bfloat16, mask=MANY_HIDDEN),
     "pieces, added": attention((2, 2, 20, 32), (1, 70), 64, pf.float16, mask=added(2, 1, 20, 70)),
     "pieces, rows": attention((1, 2, 20, 96), (2, 70), 128, pf.bfloat16, view="rows"),
+    "pieces, hidden numbers": hidden_numbers,
     "pieces, wide": attention((1, 1, 20, 256), (1, 70), 200, pf.float16, gradient=False),
 }
 CASES: dict[str, Build] = {

@@ -245,24 +245,23 @@ template <class C> struct pf_attending_async {
   template <class F> PF_MEMBER void each(int turn, const F &f) {
     const int before = left_of(turn) + W::col(0);
     PF_UNROLL
-    for (int r = 0; r < 2; r++) {
-      const int row = own_row(r), low = TURNED && causal ? row - before : 0;
+    for (int n = 0; n < TILES * 8; n++) {
+      const int r = n % 2, s = n % 8 / 4 * 4 + r * 2 + n % 4 / 2, other = n / 8 * 16 + W::fixed(s), row = own_row(r);
+      const int low = TURNED && causal ? row - before : 0;
       const int high = (!TURNED && causal ? pf_least(cols, row + 1) : cols) - before;
-      PF_UNROLL
-      for (int n = 0; n < TILES * 4; n++) {
-        const int s = n % 4 / 2 * 4 + r * 2 + n % 2, other = n / 4 * 16 + W::fixed(s);
-        f(n / 4, s, row, other, other >= low && other < high);
-      }
+      f(n / 8, s, row, other, other >= low && other < high);
     }
   }
-  /* What the mask adds to scores that are powers of 2. */
+  /* The mask, added to scores that are powers of 2. Every lane reads somewhere: with branches loads would wait for each other. */
   template <class M> PF_MEMBER void take_mask(sums *to, const M *mask, int turn) {
-    const M *const masked = pf_head(mask, arg + PF_ATT_MASK, batch, query_head(turn)) + (left_of(turn) + W::col(0)) * arg[PF_ATT_MASK + 3];
+    const M *const masked = pf_head(mask, arg + PF_ATT_MASK, batch, query_head(turn));
+    const int before = left_of(turn) + W::col(0);
+    const int line_step = (int)arg[PF_ATT_MASK + 2] * (int)sizeof(M), step = (int)arg[PF_ATT_MASK + 3] * (int)sizeof(M);
     each(turn, [&](int j, int s, int row, int other, int seen) {
-      const int there = seen && row < rows;
-      const M given = there ? masked[row * arg[PF_ATT_MASK + 2] + other * arg[PF_ATT_MASK + 3]] : 0;
-      const float more = MASK == 2 ? given * PF_ATT_LOG2 : given != 0 ? 0.0f : -PF_INF;
-      to[j].at[s] = pf_mul_add(to[j].at[s], scale * PF_ATT_LOG2, there ? more : -PF_INF);
+      const int line = pf_least(row, rows - 1), column = pf_least(before + other, cols - 1);
+      const M given = *(const M *)((const char *)masked + (int64_t)line * line_step + (int64_t)column * step);
+      const float sum = pf_mul_add(to[j].at[s], scale * PF_ATT_LOG2, MASK == 2 ? given * PF_ATT_LOG2 : 0.0f);
+      to[j].at[s] = seen && (MASK == 2 || given != 0) ? sum : -PF_INF;
     });
   }
   /* -inf for what is not seen. The mask comes while scores are multiplied, where there are registers for it. */
@@ -278,8 +277,10 @@ template <class C> struct pf_attending_async {
     const int left = left_of(turn);
     if constexpr (EARLY) {
       PF_UNROLL
-      for (int n = 0; n < TILES * 8; n++)
-        scores[n / 8].at[n % 8] = pf_mul_add(scores[n / 8].at[n % 8], scale * PF_ATT_LOG2, added[n / 8].at[n % 8]);
+      for (int n = 0; n < TILES * 8; n++) {
+        const float more = added[n / 8].at[n % 8], sum = pf_mul_add(scores[n / 8].at[n % 8], scale * PF_ATT_LOG2, more);
+        scores[n / 8].at[n % 8] = MASK == 1 && more == -PF_INF ? more : sum; /* whatever a hidden score is */
+      }
     } else if constexpr (MASK) {
       take_mask(scores, mask, turn);
     } else if (left + OTHERS > cols || (causal && (TURNED ? left < first + PF_ATT_OWN : left + OTHERS > first))) {
@@ -435,12 +436,12 @@ template <class C> struct pf_attending_async {
     for (int n = 0; n < RESULT2 * 8; n++) result2[n / 8].at[n % 8] = 0.0f;
   }
   template <class M> PF_MEMBER void compute(const S *a2, const S *was, const M *mask, char *scratch, S *out) {
+    if constexpr (SLOPES && !TURNED) take_dots(a2, was);
     clear();
     if constexpr (TURNED) {
       run_turned(mask);
       store(result2, out, arg + PF_ATT_OUT2, (int)arg[PF_ATT_INNER]);
     } else {
-      if constexpr (SLOPES) take_dots(a2, was);
       run(mask);
       divide(scratch);
     }

@@ -50,10 +50,11 @@ def _panels(numbers: int) -> int:
 
 def block_of(way: Way, shape: AttentionShape) -> Block:
     """As many lines as registers allow, and as many turns as are faster than fewer on an H200."""
-    if way.name == "PF_MIX":
-        wide = max(shape.depth, shape.width) > WIDEST_WITH_MORE
-        return Block(64 if wide or shape.masked else 128, 2)
-    return Block(64, 2 if way.turned else 4)
+    if way.name == "PF_SLOPES":
+        return Block(64, 2 if way.turned else 4)
+    if max(shape.depth, shape.width) > WIDEST_WITH_MORE:
+        return Block(64, 2)
+    return Block(64, 3) if shape.masked else Block(128, 2)
 
 
 def _ways(made: AttentionLaunch) -> list[Way]:
@@ -97,8 +98,8 @@ def _others_source(launch: Launch, target: Target, epilogue: Epilogue | None, al
 
 
 def _far(made: AttentionLaunch) -> bool:
-    views = [v for v in (made.query, made.key, made.value, made.g, made.out) if v is not None]
-    return any(abs(strides_of(v)[2]) * v.dtype.itemsize >= _FAR for v in views)
+    views = [v for v in (made.query, made.key, made.value, made.g, made.out, made.mask) if v is not None]
+    return any(abs(step) * v.dtype.itemsize >= _FAR for v in views for step in strides_of(v)[2:])
 
 
 def _prior(node: Node, target: Target) -> float:
