@@ -122,7 +122,8 @@ template <class C> struct pf_attending_async {
   PF_MEMBER pf_piece *x_at(int turn) const { return lds + X_AT + turn % STAGES * X::PIECES; }
   PF_MEMBER pf_piece *y_at(int turn) const { return lds + Y_AT + turn % STAGES * Y::PIECES; }
 
-  /* Of each place in LDS for x and for y: whether it is full, and whether it is empty again. A wave arrives once. */
+  /* Of each place in LDS for x and for y: whether it is full, and whether it is empty again. One lane arrives for its wave,
+   * once all are there; compute-sanitizer's racecheck follows that lane alone, and takes what the others did for races. */
   PF_MEMBER uint64_t *full(int y, int turn) const { return (uint64_t *)(lds + BARRIERS_AT) + (y * STAGES + turn % STAGES) * 2; }
   PF_MEMBER uint64_t *empty(int y, int turn) const { return full(y, turn) + 1; }
   PF_MEMBER void begin_barriers() const {
