@@ -255,7 +255,8 @@ class EmulatedCompiler(KernelCompiler):
         super().__init__("emulated", " ".join(FLAGS) + header)
 
     def compile(self, source: str, target: Target, options: Sequence[str] = ()) -> bytes:
-        ours, cuda = r"PF_GLOBAL\(\s*\w+\s*\)(?: PF_CLUSTER\(\d+\))?", r"__global__ void(?: __launch_bounds__\(\d+\))?"
+        ours = r"PF_GLOBAL(?:_ALONE)?\(\s*\w+\s*\)(?: PF_CLUSTER\(\d+\))?"
+        cuda = r"__global__ void(?: __launch_bounds__\(\d+\))?"
         names = re.findall(rf"(?:{ours}|{cuda})\s*(\w+)\s*\(", source)
         # C++ has nothing like an array of LDS whose size the launch brings
         source = re.sub(r"extern __shared__ (\w+) (\w+)\[\];", r"\1 *\2 = (\1 *)emu_dynamic;", source)

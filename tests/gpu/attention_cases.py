@@ -161,8 +161,46 @@ DECODED: dict[str, Build] = {
         (1, 2, 8, 48), (2, 300), 64, pf.bfloat16, view="rows", gradient=False, causal=True, query_offset=292
     ),
 }
+MANY_HIDDEN = (np.arange(150)[:, None] + np.arange(80)) % 3 > 0
+MANY_HIDDEN[[7, 149]] = False
+
+
+def hidden_numbers() -> Case:
+    """What a boolean mask hides may be anything; the gradients of others are as if it were 0."""
+    arrays = [numbers((1, 1, n, 16), pf.bfloat16, n) for n in (20, 30, 30, 20)]
+    mask = np.arange(30) < 28
+
+    def run(key: Array) -> list[pf.Tensor]:
+        q, k, v = (pf.tensor(a).requires_grad_() for a in (arrays[0], key, arrays[2]))
+        out = pf.scaled_dot_product_attention(q, k, v, pf.tensor(np.broadcast_to(mask, (20, 30)).copy()))
+        (out * pf.tensor(arrays[3])).sum().backward()
+        return [out, *(t.grad for t in (k, v) if t.grad is not None)]
+
+    seen, unseen = arrays[1].copy(), arrays[1].copy()
+    seen[..., 28:, :], unseen[..., 28:, :] = 0, [[np.inf], [np.nan]]
+    with pf.device("cpu"):
+        expected = [t.numpy() for t in run(seen)]
+    return Case(run(unseen), expected)
+
+
+# Lines in aligned pieces, which are copied asynchronously where a GPU has wgmma: several blocks and turns, and edges.
+ASYNC: dict[str, Build] = {
+    "pieces, causal": attention((1, 2, 130, 64), (1, 140), 64, pf.bfloat16, causal=True),
+    "pieces, more queries": attention((1, 1, 270, 16), (1, 70), 16, pf.float16, causal=True),
+    "pieces, more keys": attention((1, 1, 9, 32), (1, 270), 24, pf.bfloat16, causal=True),
+    "pieces, window": attention((1, 2, 300, 32), (1, 290), 32, pf.bfloat16, window=(20, 70)),
+    "pieces, behind a window": attention((1, 1, 270, 16), (1, 70), 16, pf.float16, window=3),
+    "pieces, window, grouped": attention((1, 4, 140, 16), (2, 200), 24, pf.bfloat16, window=(5, 0), query_offset=60),
+    "pieces, grouped": attention((1, 4, 70, 40), (2, 140), 72, pf.float16),
+    "pieces, hidden": attention((1, 2, 150, 24), (1, 80), 32, pf.bfloat16, mask=MANY_HIDDEN),
+    "pieces, added": attention((2, 2, 20, 32), (1, 70), 64, pf.float16, mask=added(2, 1, 20, 70)),
+    "pieces, rows": attention((1, 2, 20, 96), (2, 70), 128, pf.bfloat16, view="rows"),
+    "pieces, hidden numbers": hidden_numbers,
+    "pieces, wide": attention((1, 1, 20, 256), (1, 70), 200, pf.float16, gradient=False),
+}
 CASES: dict[str, Build] = {
     **TILED,
+    **ASYNC,
     "plain": attention((2, 2, 40, 20), (2, 45), 12),
     "grouped": attention((1, 6, 9, 8), (2, 37), 16),
     "causal": attention((1, 2, 35, 20), (1, 35), 16, causal=True),

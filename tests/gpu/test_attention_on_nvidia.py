@@ -1,6 +1,7 @@
-"""Attention without matrix cores on a real NVIDIA GPU: the text that AMD GPUs get, at small and large shapes.
+"""Our own attention on a real NVIDIA GPU, at small and large shapes: the texts that AMD GPUs get, and that for wgmma.
 
-`tests/null/test_gpu_kernels_attention.py` emulates the same cases. Here blocks truly run at once.
+`tests/null/test_gpu_kernels_attention.py` and `test_attention_async.py` emulate the same cases. Here blocks truly run
+at once, and so do the warpgroups of attention_async.hip.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ LARGE: dict[str, Build] = {
     "grouped": attention((2, 8, 257, 128), (2, 511), 128, pf.bfloat16),
     "long": attention((1, 1, 1500, 40), (1, 1400), 256, mask=added(1500, 1400)),
     "rows": attention((2, 4, 513, 96), (4, 513), 96, pf.float16, view="rows", causal=True),
+    "turns": attention((2, 4, 1000, 64), (4, 1000), 64, pf.bfloat16, causal=True),
+    "turns, grouped": attention((1, 4, 777, 128), (2, 1000), 128, pf.float16),
+    "turns, hidden": attention((1, 2, 600, 128), (2, 500), 64, pf.bfloat16, mask=added(600, 500) > 0),
+    "turns, added": attention((1, 2, 500, 64), (2, 600), 128, pf.bfloat16, mask=added(500, 600)),
+    "turns, wide": attention((1, 2, 500, 256), (2, 700), 256, pf.bfloat16, causal=True, gradient=False),
 }
 
 
@@ -42,6 +48,18 @@ def test_decoding(gpu: Nvidia) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_large(gpu: Nvidia, name: str) -> None:
     assert wrong_of(gpu, {name: LARGE[name]}) == {}
+
+
+def test_same_bits_in_every_run(gpu: Nvidia) -> None:
+    """Nothing is added by two blocks."""
+    program = Program(LARGE["turns, grouped"]().outputs, gpu.target)
+    gpu.build([program])
+    with Prepared(gpu, program) as prepared:
+        prepared.launch()
+        once = prepared.image()
+        for _ in range(5):
+            prepared.launch()
+            assert (prepared.image() == once).all()
 
 
 def learned(heads: int, shared: int, rows: int, size: int) -> Callable[[], list[pf.Tensor]]:

@@ -18,6 +18,7 @@
 
 #define PF_EMULATE 1
 #define PF_GLOBAL(threads) static void
+#define PF_GLOBAL_ALONE(threads) static void
 #define PF_CLUSTER(blocks)
 #define PF_SHARED static
 

@@ -195,8 +195,8 @@ def test_nvcc_takes_the_text(arch: str, tmp_path: Path, monkeypatch: pytest.Monk
     nvcc(texts, arch, tmp_path)
 
 
-def nvcc(texts: Iterable[str], arch: str, folder: Path) -> str:
-    """What NVIDIA's compiler tells of these texts, which it must take."""
+def nvcc(texts: Iterable[str], arch: str, folder: Path, spilled: int = 16) -> str:
+    """What NVIDIA's compiler tells of these texts, which it must take. `spilled`: bytes of a lane at most."""
     file = folder / "kernels.cu"
     file.write_text(PREFIX + "\n".join(map(named, sorted(texts))))
     folders = [f"-I{include_dir()}", f"-I{include_dir().parent}"]
@@ -205,7 +205,7 @@ def nvcc(texts: Iterable[str], arch: str, folder: Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
-    assert spills and max(spills) <= 16, "ptxas may give up a few registers for another wave, no more"
+    assert spills and max(spills) <= spilled, "ptxas may give up a few registers for another wave, no more"
     return done.stderr
 
 

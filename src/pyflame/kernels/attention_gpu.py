@@ -8,7 +8,7 @@ has matrix cores; unless the scores would take more than SCORES_BYTES.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -27,7 +27,7 @@ WIDEST = 256  # numbers of a line that a block's registers hold
 _TILE, _THREADS = 64, 256  # PF_ATT_LINES, PF_ATT_THREADS
 _STEP = 16  # DEPTH of pf_scores
 _VECTOR = 4  # WIDTH
-_KNOWN_BYTES = 16  # of a query in scratch
+KNOWN_BYTES = 16  # of a query in scratch
 SCORES_BYTES = 1 << 30  # of float32 that a library's products may leave in memory
 
 
@@ -39,7 +39,7 @@ class Way:
     suffix: str
     turned: bool
     width: int  # of the result
-    result: int  # which of `results_of`
+    results: tuple[int, ...]  # which of `results_of`
     a: OperandView
     b: OperandView
     right: OperandView
@@ -50,54 +50,54 @@ class Way:
 def ways(made: AttentionLaunch) -> list[Way]:
     shape, query, key, value = made.shape, made.query, made.key, made.value
     if made.g is None or made.out is None:
-        return [Way("PF_MIX", "_forward", False, shape.width, 0, query, key, value, query, key)]
+        return [Way("PF_MIX", "_forward", False, shape.width, (0,), query, key, value, query, key)]
     g = made.g
     return [
-        Way("PF_TOTALS", "_totals", False, shape.depth, 0, query, key, key, g, made.out),
-        Way("PF_SLOPES", "_query", False, shape.depth, 0, query, key, key, g, value),
-        Way("PF_SLOPES", "_key", True, shape.depth, 1, key, query, query, value, g),
-        Way("PF_WEIGHTS", "_value", True, shape.width, 2, key, query, g, value, g),
+        Way("PF_TOTALS", "_totals", False, shape.depth, (0,), query, key, key, g, made.out),
+        Way("PF_SLOPES", "_query", False, shape.depth, (0,), query, key, key, g, value),
+        Way("PF_SLOPES", "_key", True, shape.depth, (1,), key, query, query, value, g),
+        Way("PF_WEIGHTS", "_value", True, shape.width, (2,), key, query, g, value, g),
     ]
 
 
 class Call(NamedTuple):
     """A way as text: a template with its arguments, own lines and threads of a block, and its LDS."""
 
+    way: Way
     template: str
     lines: int
     threads: int
     lds_bytes: int
+    dynamic_lds: int = 0
+    alone: bool = False
 
 
 def attention_text(
-    file: str, launch: Launch, made: AttentionLaunch, vector: int, call: Callable[[Way], Call]
+    file: str, launch: Launch, made: AttentionLaunch, vector: int, calls: Iterable[Call], known_bytes: int
 ) -> GpuSource:
     """The text and launches of one attention or its gradient, whose ways a file of kernels has as templates.
 
-    `vector`: how many numbers are read at once.
+    `vector`: how many numbers are read at once. `known_bytes`: what a head of queries has in scratch.
     """
     shape, dtype = made.shape, made.query.dtype
     check_extents(
         "attention", ((4 if made.spans else 1) * (shape.queries + shape.keys), shape.batch * shape.heads * shape.share)
     )
-    read = {v.buffer for v in (made.query, made.key, made.value, made.g) if v is not None}
+    read = {v.buffer for v in (made.query, made.key, made.value, made.g, made.out) if v is not None}
     functions = GpuFunctions(
         file,
         [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(dtype)],
         [*(v.dtype.itemsize * (vector if v.buffer in read else 1) for v in launch.operands), dtype.itemsize],
     )
     mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
-    for way in ways(made):
-        template, rows, threads, lds_bytes = call(way)
+    for way, template, rows, threads, lds_bytes, dynamic_lds, alone in calls:
         heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
         buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
         spans = "" if made.spans is None else f", b{made.spans.buffer}"
         body = f"{template}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)}{spans});"
-        blocks = heads * (lines // rows + made.packed if made.packed else shape.batch * -(-lines // rows))
-        functions.add(way.suffix, blocks, threads, launch_args(made, way), body, lds_bytes)
-    return functions.source(
-        0 if made.g is None else _KNOWN_BYTES * shape.batch * shape.heads * shape.share * shape.queries
-    )
+        grid = heads * (lines // rows + made.packed if made.packed else shape.batch * -(-lines // rows))
+        functions.add(way.suffix, grid, threads, launch_args(made, way), body, lds_bytes, dynamic_lds, alone=alone)
+    return functions.source(known_bytes * shape.batch * shape.heads * shape.share * (made.g is not None))
 
 
 def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
@@ -109,9 +109,12 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
         columns = _columns(way.width)
         numbers = (columns, int(vector), way.name, int(way.turned), made.mask_kind, int(shape.capped), made.span_kind)
         template = f"pf_attend<{element(made.query.dtype)}, {', '.join(map(str, numbers))}>"
-        return Call(template, _TILE, _THREADS, _lds_bytes(columns, way.name))
+        return Call(way, template, _TILE, _THREADS, _lds_bytes(columns, way.name))
 
-    return attention_text("attention.hip", launch, made, _VECTOR if vector else 1, call)
+    calls = map(call, ways(made))
+    return attention_text(
+        "attention.hip", launch, made, _VECTOR if vector else 1, calls, KNOWN_BYTES * made.shape.queries
+    )
 
 
 def _columns(width: int) -> int:
@@ -128,7 +131,7 @@ def _lds_bytes(columns: int, way: str) -> int:
 
 def vectors(launch: Launch, made: AttentionLaunch, width: int) -> bool:
     """Whether neighbours of every line are aligned vectors of `width`, once their buffers are aligned."""
-    views = [v for v in (made.query, made.key, made.value, made.g) if v is not None]
+    views = [v for v in (made.query, made.key, made.value, made.g, made.out) if v is not None]
     offsets = [launch.buffers[v.buffer][1] for v in views]
     return all(
         view.shape[3] % width == 0
@@ -144,7 +147,10 @@ def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     shape = made.shape
     query_heads, (low, high) = shape.heads * shape.share, made.band
     numbers = struct.unpack("=2I", struct.pack("=2f", made.scale, made.softcap))
-    start, batch, line = results_of(shape, made.g is not None)[3 * way.result :][:3]
+    results = results_of(shape, made.g is not None)
+    first, *more = [
+        (*results[3 * n :][:2], shape.width if n == 2 else way.width, results[3 * n + 2]) for n in way.results
+    ]
     mask = strides_of(made.mask)
     if way.turned:
         sizes, mask = (shape.keys, shape.queries, shape.heads, 1, shape.share), (*mask[:2], mask[3], mask[2])
@@ -154,7 +160,7 @@ def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     return (
         *sizes, shape.depth, shape.width, way.width, low, high, *numbers,
         *(n for view in (way.a, way.b, way.a2, way.b2, way.right) for n in strides_of(view)),
-        *mask, start, batch, way.width, line, made.packed,
+        *mask, *first, made.packed, *(n for place in more for n in place),
     )  # fmt: skip
 
 

@@ -18,12 +18,6 @@
 
 typedef pf_vector<float, 4> pf_known; /* of a query: base of its weights, 1 / sum of them, sum(dO O) */
 
-#if defined(PF_HARDWARE_EXP2)
-PF_FN float pf_weight(float x) { return PF_HARDWARE_EXP2(x); }
-#else
-PF_FN float pf_weight(float x) { return pf_exp2(x); }
-#endif
-
 /* tanh from a power of 2: its error of 1e-7 is far below what 16 bits tell apart, also times a cap. */
 PF_FN float pf_bend(float x) { return 1.0f - 2.0f / (1.0f + pf_weight(x * (2 * 1.44269504f))); }
 

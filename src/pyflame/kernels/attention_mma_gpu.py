@@ -14,7 +14,7 @@ from pyflame.core.dtype import DType
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior
-from pyflame.kernels.attention_gpu import Call, Way, attention_text, vectors, ways
+from pyflame.kernels.attention_gpu import KNOWN_BYTES, Call, Way, attention_text, vectors, ways
 from pyflame.kernels.gpu_source import element
 from pyflame.kernels.matrix_cores import MatrixKind, matrix_kind
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
@@ -96,7 +96,7 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
     """The text and launches of one attention or its gradient. `aligned` False: for buffers that lie misaligned."""
     made = AttentionLaunch.of(launch)
     dtype = made.query.dtype
-    kind = _kind(target, dtype)
+    kind = tile_kind(target, dtype)
     assert kind is not None
     tile = f"{element(dtype)}, {kind.name}"
     vector = aligned and vectors(launch, made, _PIECE)
@@ -109,12 +109,15 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None, 
             int(vector), way.name, int(way.turned), made.mask_kind, int(made.shape.capped), made.span_kind,
         )  # fmt: skip
         template = f"pf_attend_mma<pf_attention_of<{tile}, {', '.join(map(str, numbers))}>>"
-        return Call(template, block.rows, block.waves * target.wave_size, block.lds_bytes())
+        return Call(way, template, block.rows, block.waves * target.wave_size, block.lds_bytes())
 
-    return attention_text("attention_mma.hip", launch, made, _PIECE if vector else 1, call)
+    calls = map(call, ways(made))
+    return attention_text(
+        "attention_mma.hip", launch, made, _PIECE if vector else 1, calls, KNOWN_BYTES * made.shape.queries
+    )
 
 
-def _kind(target: Target, dtype: DType) -> MatrixKind | None:
+def tile_kind(target: Target, dtype: DType) -> MatrixKind | None:
     """The tiles, if they are of matrix instructions for 16-bit numbers as they lie in memory."""
     kind = matrix_kind(target, dtype)
     return kind if kind is not None and kind.nbytes == 2 and kind.name.startswith("pf_mma") else None
@@ -124,7 +127,7 @@ def _prior(node: Node, target: Target) -> float:
     """More than attention.hip's, where there are such tiles and lines are not too long."""
     made = AttentionLaunch.of_node(node)
     shape = made.shape
-    if max(shape.depth, shape.width) > WIDEST or _kind(target, made.query.dtype) is None:
+    if max(shape.depth, shape.width) > WIDEST or tile_kind(target, made.query.dtype) is None:
         return 0.0
     fits = all(block_of(way, shape, target) is not None for way in ways(made))
     return 2.0 * attention_prior(node, target) * fits

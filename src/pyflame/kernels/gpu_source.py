@@ -64,8 +64,12 @@ class GpuFunctions:
         lds_bytes: int = 0,
         dynamic_lds: int = 0,
         cluster: int = 1,
+        alone: bool = False,
     ) -> None:
-        """A launch of a function of this body, which reads its arguments from `arg`. Nothing to do: no launch."""
+        """A launch of a function of this body, which reads its arguments from `arg`. Nothing to do: no launch.
+
+        `alone`: a compute unit runs one block at a time, which has all registers.
+        """
         if grid * block >= MAX_THREADS:
             raise CompileError(
                 f"[kernels] expected below {MAX_THREADS} threads but got {grid} blocks of {block}; split the tensor"
@@ -77,7 +81,7 @@ class GpuFunctions:
         params += [f"int64_t a{n}" for n in range(len(args))]
         names = ", ".join(f"a{n}" for n in range(len(args)))
         using = "".join(f"  using namespace {space};\n" for space in self.spaces)
-        bounds = f"PF_GLOBAL({block})" + (f" PF_CLUSTER({cluster})" if cluster > 1 else "")
+        bounds = f"PF_GLOBAL{'_ALONE' * alone}({block})" + (f" PF_CLUSTER({cluster})" if cluster > 1 else "")
         head = f"{bounds} PF_KEY{suffix}({', '.join(params)}) {{\n{using}  const int64_t arg[] = {{{names}}};"
         text = (head, body)
         assert self.bodies.setdefault(suffix, text) == text, "one function for each suffix"

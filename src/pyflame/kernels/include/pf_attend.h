@@ -1,4 +1,5 @@
-/* What attention.hip, attention_mma.hip and attention_decode.hip share: the ways, the arguments of a launch, reading. */
+/* What attention.hip, attention_mma.hip, attention_async.hip and attention_decode.hip share: the ways, the arguments of a
+ * launch, reading. */
 #ifndef PF_ATTEND_H
 #define PF_ATTEND_H
 #include "pf_tile.h"
@@ -16,8 +17,9 @@ enum {
    * are multiplied with, the mask with the rows first */
   PF_ATT_A, PF_ATT_B = PF_ATT_A + 4, PF_ATT_A2 = PF_ATT_B + 4, PF_ATT_B2 = PF_ATT_A2 + 4, PF_ATT_RIGHT = PF_ATT_B2 + 4,
   PF_ATT_MASK = PF_ATT_RIGHT + 4,
-  PF_ATT_OUT = PF_ATT_MASK + 4,  /* start, and strides of batch, head and line */
-  PF_ATT_SPANS = PF_ATT_OUT + 4, /* how many there are, where sequences are packed */
+  PF_ATT_OUT = PF_ATT_MASK + 4,   /* start, and strides of batch, head and line */
+  PF_ATT_SPANS = PF_ATT_OUT + 4,  /* how many there are, where sequences are packed */
+  PF_ATT_OUT2 = PF_ATT_SPANS + 1, /* of a second result, as of the first */
 };
 
 /* Which lines there are: all, of each batch entry as a span says, or sequence after sequence (ops/attention_spans.py) */
@@ -104,6 +106,11 @@ PF_FN pf_vector<S, COUNT> pf_read(const pf_matrix<S> &from, int line, int k) {
 
 /* What is subtracted from a row's scores: its maximum, or where nothing is seen any number. */
 PF_FN float pf_base(float top) { return top == -PF_INF ? 0.0f : top; }
+#if defined(PF_HARDWARE_EXP2)
+PF_FN float pf_weight(float x) { return PF_HARDWARE_EXP2(x); }
+#else
+PF_FN float pf_weight(float x) { return pf_exp2(x); }
+#endif
 PF_FN float pf_inverse(float total) { return total == 0.0f ? 1.0f : 1.0f / total; }
 
 #endif

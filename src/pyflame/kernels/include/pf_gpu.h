@@ -3,6 +3,7 @@
  * The functions of pf_math.h, pf_half.h and pf_philox.h are the CPU's own text, but for what the hardware does (2^x,
  * reciprocals, conversions to 16 bits on NVIDIA); here they get C++ overloads for their generic names. Besides those:
  *   PF_GLOBAL(threads) name(...)   a kernel with at most that many threads per block      PF_SHARED   LDS
+ *   PF_GLOBAL_ALONE(threads)       the same on NVIDIA, with all registers for one block, which may share them out anew
  *   pf_thread(), pf_block()        position in the one-dimensional block and grid         pf_barrier()
  *   pf_shuffle_xor(x, mask)        x of the lane whose number differs by mask, any type of 1, 2, 4 or 8 bytes
  *   pf_shuffle(x, lane)            x of that lane
@@ -80,6 +81,7 @@ typedef union {
 #elif defined(__CUDACC__)
 #define PF_FN static __device__ __forceinline__
 #define PF_GLOBAL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define PF_GLOBAL_ALONE(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define PF_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
 #define PF_SHARED __shared__
 #define PF_UNROLL _Pragma("unroll")

@@ -5,6 +5,7 @@
  */
 #ifndef PF_MMA_PANELS_H
 #define PF_MMA_PANELS_H
+#include "pf_wgmma.h"
 
 /* ---- mma.sync --------------------------------------------------------------------------------------------------- */
 
@@ -70,42 +71,6 @@ template <class K> struct pf_panels_sync {
 
 /* ---- wgmma ------------------------------------------------------------------------------------------------------ */
 
-/* T's instruction over 64 rows and 16 * TILES columns; a, b: where operands lie (pf_panels_wgmma); ACROSS: that is across. */
-template <class T, int TILES> struct pf_wgmma;
-#define PF_WGMMA_TILE(j)                                                                           \
-  "+f"(c[j].at[0]), "+f"(c[j].at[1]), "+f"(c[j].at[2]), "+f"(c[j].at[3]), "+f"(c[j].at[4]),        \
-      "+f"(c[j].at[5]), "+f"(c[j].at[6]), "+f"(c[j].at[7])
-#define PF_WGMMA_TILES_4(j) PF_WGMMA_TILE(j), PF_WGMMA_TILE(j + 1), PF_WGMMA_TILE(j + 2), PF_WGMMA_TILE(j + 3)
-#define PF_WGMMA_TILES_8(j) PF_WGMMA_TILES_4(j), PF_WGMMA_TILES_4(j + 4)
-#define PF_WGMMA_TILES_16(j) PF_WGMMA_TILES_8(j), PF_WGMMA_TILES_8(j + 8)
-#define PF_WGMMA_REGISTERS_4                                                                                     \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,"   \
-  "%29,%30,%31"
-#define PF_WGMMA_REGISTERS_8                                                                                     \
-  PF_WGMMA_REGISTERS_4 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,"   \
-  "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define PF_WGMMA_REGISTERS_16                                                                                    \
-  PF_WGMMA_REGISTERS_8 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,"   \
-  "%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,"    \
-  "%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define PF_WGMMA(name, TILES, N, A, B, A_TURNED, B_TURNED)                                                       \
-  template <> struct pf_wgmma<pf_mma_##name, TILES> {                                                            \
-    template <int A_ACROSS, int B_ACROSS> PF_FN void call(pf_mma_##name::sums *c, uint64_t a, uint64_t b) {      \
-      asm volatile(                                                                                              \
-          "{ .reg .pred add; setp.eq.u32 add, 0, 0; "                                                            \
-          "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." #name "." #name " {" PF_WGMMA_REGISTERS_##TILES       \
-          "}, " A ", " B ", add, 1, 1, " A_TURNED ", " B_TURNED "; }"                                            \
-          : PF_WGMMA_TILES_##TILES(0)                                                                            \
-          : "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));                                                       \
-    }                                                                                                            \
-  };
-#define PF_WGMMA_SIZES(name)                            \
-  PF_WGMMA(name, 4, "64", "%32", "%33", "%34", "%35")   \
-  PF_WGMMA(name, 8, "128", "%64", "%65", "%66", "%67")  \
-  PF_WGMMA(name, 16, "256", "%128", "%129", "%130", "%131")
-PF_WGMMA_SIZES(f16)
-PF_WGMMA_SIZES(bf16)
-
 template <class K> struct pf_panels_wgmma {
   typedef typename K::mma mma;
   /* With few steps in LDS products of one are awaited at once: blocks beside it keep the matrix units busy. */
@@ -114,33 +79,26 @@ template <class K> struct pf_panels_wgmma {
   /* Which 64 rows. By a shuffle the compiler knows that all lanes have the same; inside of the loop it would stop wgmma. */
   PF_MEMBER void begin(int row, int, int of) { group = pf_shuffle(row / HIGH, 0), layer = pf_shuffle(of, 0); }
 
-  /* Where an operand begins: its swizzle is that of 128 bytes, eight lines of those follow each other, and groups of 64
-   * lines that lie across are a panel's k apart. In units of 16 bytes. */
-  PF_FN uint64_t place(const pf_piece *at) {
-    const uint64_t groups = 64 * LINE / 16, eight = 8 * LINE / 16;
-    return 1ull << 62 | eight << 32 | groups << 16 | (pf_lds_address(at) >> 4 & 0x3fff);
-  }
   /* From a slice of k to the next, in the same units. */
   template <int LINES, int ALONG_K> PF_FN int slice_at(int slice) {
     return pf_panels<K, LINES, ALONG_K>::piece(0, slice * SLICE);
   }
   template <int ACROSS>
   PF_MEMBER void multiply(typename mma::sums (&at)[1][ACROSS], const pf_piece *step) const {
-    const uint64_t a = place(step + group * (HIGH * LINE / PF_MMA_PIECE)); /* along k and across */
-    const uint64_t b = place(step + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    const uint64_t a = pf_wgmma_place<64>(step + group * (HIGH * LINE / PF_MMA_PIECE)); /* along k and across */
+    const uint64_t b = pf_wgmma_place<64>(step + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS);
+    pf_wgmma_begin();
     enum { TURNS = pf_panels<K, K::ROWS, 1>::DEPTH / SLICE / K::WAVES_DEEP };
     PF_UNROLL
     for (int turn = 0; turn < TURNS; turn++) {
       const int slice = K::WAVES_DEEP > 1 ? layer * TURNS + turn : turn;
-      pf_wgmma<mma, ACROSS>::template call<!K::A_ALONG_K, !K::B_ALONG_K>(
+      pf_wgmma<mma, ACROSS>::template call<!K::A_ALONG_K, !K::B_ALONG_K, 1>(
           at[0], a + slice_at<K::ROWS, K::A_ALONG_K>(slice), b + slice_at<K::COLS, K::B_ALONG_K>(slice));
     }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    pf_wgmma_end();
   }
-  /* Copies are a thread's writes, which wgmma sees after a fence only. */
-  PF_FN void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-  template <int N> PF_FN void wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N * LATE) : "memory"); }
+  PF_FN void publish() { pf_wgmma_publish(); }
+  template <int N> PF_FN void wait() { pf_wgmma_wait<N * LATE>(); }
 };
 
 template <class K, int WGMMA> struct pf_panels_choice : pf_panels_sync<K> {};

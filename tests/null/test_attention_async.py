@@ -1,0 +1,102 @@
+"""Attention by wgmma (attention_async.hip): on the host against float64, and what nvcc says of it.
+
+On the host the warpgroup that copies computes besides, and nobody waits for anybody but at barriers: that tells whether
+layouts, edges and the order of turns are right. `tests/gpu/test_attention_on_nvidia.py` runs the instructions.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.core.targets import TARGETS
+from pyflame.ir.kernel import GpuPhase
+from tests.gpu.attention_cases import ASYNC, added, attention
+from tests.gpu.gemm_cases import Build, check
+from tests.gpu.programs import Program
+from tests.null.test_gpu_kernels_gemm import Emulated
+from tests.null.test_matrix_tiles import nvcc
+
+HOPPER = TARGETS["sm_90"]
+AMPERE = replace(HOPPER, name="sm_80", workers=108, lds_bytes=163 * 1024, matrix_core="mma")
+
+
+@pytest.mark.parametrize("name", ASYNC)
+def test_computes_what_float64_computes(name: str) -> None:
+    emulated = Emulated(HOPPER, {name: ASYNC[name]})
+    assert sum('"attention_async.hip"' in text for text in emulated.texts) == (1 if "wide" in name else 2)
+    assert emulated.wrong(check, reverse=sorted(ASYNC).index(name) % 2 == 1) == {}
+
+
+# Lengths of lines in all classes, dtypes and masks.
+BUILT: dict[str, Build] = {
+    **{name: ASYNC[f"pieces, {name}"] for name in ("causal", "grouped", "hidden", "added")},
+    "128": attention((1, 1, 20, 128), (1, 20), 128, pf.bfloat16),
+    "128, hidden": attention((1, 1, 20, 128), (1, 20), 128, pf.bfloat16, mask=np.eye(20) > 0),
+    "128, added": attention((1, 1, 20, 128), (1, 20), 128, pf.float16, mask=added(20, 20)),
+    "256": attention((1, 1, 20, 256), (1, 20), 256, pf.bfloat16, gradient=False),
+}
+
+
+def launches() -> Iterator[tuple[str, str, GpuPhase]]:
+    """Text, type of the launch in it, and launch."""
+    for build in BUILT.values():
+        for source in Program(build().outputs, HOPPER).sources:
+            kinds = re.findall(r"pf_attend_async<(pf_attention_async_of<.*?>)>", source.text)
+            for kind, phase in zip(kinds, source.phases if kinds else (), strict=True):
+                yield source.text, kind, phase
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+def test_nvcc_takes_the_text(tmp_path: Path) -> None:
+    """Without spills, with wgmma that waits for nothing else, and with as much LDS as a launch brings.
+
+    Of dQ with a boolean mask, at full length of lines, ptxas keeps some six numbers of all turns in memory.
+    """
+    texts, sizes = set[str](), set[str]()
+    for text, kind, phase in launches():
+        texts.add(text)
+        sizes.add(f'static_assert(pf_attending_async<{kind}>::LDS_PIECES * 16 == {phase.dynamic_lds}, "LDS");')
+    said = nvcc({*texts, '#include "attention_async.hip"\n' + "\n".join(sorted(sizes))}, "sm_90a", tmp_path, spilled=32)
+    assert "serialized" not in said and "setmaxnreg" not in said
+    assert len([n for n in re.findall(r"(\d+) bytes spill stores", said) if n != "0"]) <= 1
+
+
+def test_blocks_fit() -> None:
+    assert all(0 < phase.dynamic_lds <= HOPPER.lds_bytes for _, _, phase in launches())
+
+
+def way(build: Build, target: str | None = None) -> set[str]:
+    """Which files' kernels a program takes."""
+    sources = Program(build().outputs, AMPERE if target == "sm_80" else HOPPER).sources
+    return {file for s in sources for file in re.findall(r'"(attention\w*\.hip|matmul\w*\.hip)"', s.text)}
+
+
+def test_others_go_other_ways() -> None:
+    """Targets, dtypes and lines that it is not for."""
+    usual = attention((1, 2, 40, 64), (2, 40), 64, pf.float16)
+    assert way(usual) == {"attention_async.hip"} and way(usual, "sm_80") == {"attention_mma.hip"}
+    assert way(attention((1, 2, 40, 64), (2, 40), 64)) == {"attention.hip"}
+    assert way(attention((1, 2, 40, 60), (2, 40), 64, pf.float16)) == {"attention_mma.hip"}
+    assert way(attention((1, 2, 40, 64), (2, 40), 64, pf.float16, view="turned")) == {"attention_mma.hip"}
+    assert way(attention((1, 2, 40, 192), (2, 40), 64, pf.float16)) == {"attention_async.hip", "attention_mma.hip"}
+    assert way(attention((1, 2, 40, 192), (2, 40), 64, pf.float16, "turned", gradient=False)) == {"attention_mma.hip"}
+    masked = attention((1, 1, 20, 192), (1, 20), 64, pf.float16, mask=added(20, 20), gradient=False)
+    assert way(masked) == {"attention_mma.hip"}
+    assert way(attention((1, 2, 40, 64), (2, 40), 64, pf.float16, softcap=2.0)) == {"attention_mma.hip"}
+    assert way(attention((1, 2, 40, 64), (2, 40), 64, pf.float16, lengths=np.array([7]))) == {"attention_mma.hip"}
+
+
+def test_scores_are_scaled_by_more_than_zero() -> None:
+    """The largest one is found before: with other scales it would not be the largest."""
+    q = pf.tensor(np.ones((1, 1, 40, 64), np.float16))
+    for scale, file in ((0.5, "attention_async.hip"), (0.0, "attention_mma.hip"), (-1.0, "attention_mma.hip")):
+        (source,) = Program([pf.scaled_dot_product_attention(q, q, q, scale=scale)], HOPPER).sources
+        assert f'"{file}"' in source.text
