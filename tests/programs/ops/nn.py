@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import torch
+
 from tests.programs.builder import Draw, Unsuited
 from tests.programs.ops.table import kind
 
@@ -182,7 +184,7 @@ def head(d: Draw) -> None:
     options = f"reduction='{d.one_of('mean', 'sum', 'none')}'"
     options += d.one_of("", "", ", label_smoothing=0.1") + (", ignore_index=0" if d.chance(0.2) else "")
     call = f"L.nn.functional.cross_entropy({logits}, {{2}}, {options})"
-    if d.chance(0.4):
+    if d.chance(0.4) and hasattr(torch.nn.functional, "linear_cross_entropy"):  # not in torch 2.11
         given = ", linear_bias={3}" if bias else ""
         call = f"L.nn.functional.linear_cross_entropy({rows}, {{1}}, {{2}}{given}, {options})"
     d.step("head", call, *operands)
