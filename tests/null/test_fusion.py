@@ -137,3 +137,11 @@ def test_kernels_declare_no_more_lds_than_nvidia_allows() -> None:
     (launch,) = plan_of(*sums, target="sm_90").launches
     phases = gpu.generate(launch.kernel, TARGETS["sm_90"]).phases
     assert 0 < max(phase.lds_bytes for phase in phases) <= 48 * 1024
+
+
+def test_what_is_small_beside_its_readers_is_computed_once() -> None:
+    """Rates of an optimiser: every thread of every update would compute them."""
+    steps, weights = leaf(6), [leaf(64, 64 + n) for n in range(6)]
+    rates = 0.1 / (1.0 - steps)
+    plan = plan_of(*[w - w * rates[n] for n, w in enumerate(weights)], target="sm_90")
+    assert sum("true_divide" in launch.name for launch in plan.launches) == 1

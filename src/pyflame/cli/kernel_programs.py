@@ -244,6 +244,12 @@ def attention() -> Any:
 
 
 @_program
+def attention_decode() -> Any:
+    heads = _input(4, 32, 1, 128, dtype=pf.bfloat16), *[_input(4, 8, 4096, 128, dtype=pf.bfloat16) for _ in range(2)]
+    return lambda q, k, v: pf.scaled_dot_product_attention(q, k, v, enable_gqa=True), heads
+
+
+@_program
 def attention_gradient() -> Any:
     return _attention_gradient(pf.bfloat16)
 

@@ -182,7 +182,7 @@ class Fuser:
         if kind == REDUCE:
             return len(sites) == 1 and self.join(sites[0])
         if kind not in (CONST, IOTA):
-            if len(sites) > 1 and not self.repeatable(node, len(sites)):
+            if len(sites) > 1 and not self.repeatable(node, sites):
                 return False
             for site in sites:
                 if self.full(site.group) or self.wasteful(node, site.group, site.index):
@@ -191,17 +191,21 @@ class Fuser:
             self.compute(site)
         return True
 
-    def repeatable(self, node: Node, repeats: int) -> bool:
-        """Whether to compute a value so often rather than store it.
+    def repeatable(self, node: Node, sites: list[Site]) -> bool:
+        """Whether to compute a value at each of these places rather than store it.
 
-        A GPU has more flops for a byte: it reads what is narrower, or as wide, as often as the value itself.
+        A GPU has more flops for a byte: it reads what is narrower, or as wide, as often as the value itself. Of what is
+        small beside its readers, as an optimiser's rates, it would read nothing, and compute it in every thread.
         """
         if node in self.compared:
             return False
-        if not self.target.is_gpu:
-            return repeats <= 4 and cheap(node)
+        if not self.target.is_gpu or all(self.is_small(node, site.group) for site in sites):
+            return len(sites) <= 4 and cheap(node)
         widened = node.op.name == "cast" and node.srcs[0].dtype.itemsize < node.dtype.itemsize
-        return widened or (repeats <= 16 and cheap(node))
+        return widened or (len(sites) <= 16 and cheap(node))
+
+    def is_small(self, node: Node, group: Group) -> bool:
+        return node.size * SMALL <= prod(r.extent for r in group.ranges())
 
     def takes(self, group: Group, node: Node) -> bool:
         """Whether a group can compute this kind of node: whole buffers are read by an anchored group for its anchor."""
@@ -224,7 +228,7 @@ class Fuser:
 
     def known_before(self, node: Node, group: Group) -> bool:
         """Whether what follows from a reduction in another launch is made there, for one that runs over much more."""
-        return node in self.apart and node.size * SMALL <= prod(r.extent for r in group.ranges())
+        return node in self.apart and self.is_small(node, group)
 
     def host(self, node: Node, sites: list[Site], memory: list[Reader]) -> Site | None:
         """Where one of the readers can compute and store the node for all others, if there is one."""
