@@ -30,7 +30,12 @@ KINDS = 4  # of such parts, at most
 DEPTH = 3  # steps below a node that tell its kind
 
 _CAT = OPS["cat"]
-FREE = (LEAF, CONST, IOTA, MOVEMENT)  # nothing to compute
+FREE = (LEAF, CONST, IOTA, MOVEMENT)
+
+
+def is_free(op: OpDef) -> bool:
+    """Whether there is nothing to compute, and so nothing to keep for what comes later."""
+    return op.kind in FREE or op.name == "uninitialized"
 
 
 def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int], varied: bool) -> list[list[int]]:
@@ -45,7 +50,7 @@ def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int], 
     place[program] = np.arange(len(order))
     last = _last_reads(reads, place, outputs)
     ops = [node.op for node in order]
-    free = np.array([op.kind in FREE for op in ops])
+    free = np.array([is_free(op) for op in ops])
     shown = _seen_through(ops, reads)
     kinds = _kinds(ops, reads, shown)
     members = _best(_alike(program, kinds, free), _crossing(program, last, free).tolist())
@@ -88,7 +93,7 @@ def parts_of_joined(order: Sequence[Node], key: Sequence[int]) -> list[list[int]
     for at in wide:
         alike: defaultdict[int, list[int]] = defaultdict(list)
         for part in dict.fromkeys([_shown(s, order, sources) for s in sources[at]]):
-            if order[part].op.kind not in FREE:
+            if not is_free(order[part].op):
                 alike[below[part]].append(part)
         if len(alike) > KINDS:
             continue

@@ -46,13 +46,13 @@ def own(graph: Graph, owned: Container[Node]) -> Graph:
 
 
 def _without_values(output: Node) -> Node | None:
-    """The memory without values that an output began as, if not all of it was assigned. It gets zeros: what leaves a
-    plan may be copied whole by another."""
+    """The memory without values that an output began as, if some of it was assigned and some not. It gets zeros: what
+    leaves a plan may be copied whole by another."""
     first, assigned = output, 0
     while first.op.kind == ASSIGN:
         assigned += prod(count for _, _, count in first.attrs[0])
         first = first.srcs[0]
-    return first if first.op.name == "uninitialized" and assigned < output.size else None
+    return first if first.op.name == "uninitialized" and 0 < assigned < output.size else None
 
 
 def _copy(base: Node) -> Node:

@@ -266,7 +266,7 @@ def ones(*size: Any, dtype: object = None, device: object = None, requires_grad:
 
 @torch_options
 def empty(*size: Any, dtype: object = None, device: object = None, requires_grad: bool = False) -> Tensor:
-    """A tensor whose values are yet to be assigned: zeros, or whatever was in memory.
+    """A tensor whose values are whatever was in memory.
 
     >>> pf.empty(2, 3).shape
     (2, 3)
