@@ -108,11 +108,21 @@ def linear_cross_entropy_rows(
     return (x, weight, target, *[v for v in (bias, classes) if v is not None]), (dtype, bias is not None, *others)
 
 
+def _slopes_reference(g: Any, x: Any, weight: Any, target: Any, *rest: Any) -> Any:
+    *given, _, biased, ignore_index, smoothing, chunk, of = rest
+    logits = x @ weight.T + (given[0] if biased else 0)
+    reference = OPS["cross_entropy_slopes"].reference
+    assert reference is not None
+    slopes = reference(g, logits, target, *given[1 if biased else 0 :], 1, ignore_index, smoothing, chunk)
+    return slopes @ weight if of == 0 else slopes.T @ x if of == 1 else slopes.sum(0)
+
+
 @primitive(
     COMPOSITE,
     infer=lambda *args: (args[1 + args[-1]].shape, args[1 + args[-1]].dtype),
     attrs=(*ATTRS, "of"),
     srcs=("g", "x", "weight", "target"),
+    reference=_slopes_reference,
     decompose=_gradient,
     checked=True,
     public=False,
