@@ -243,7 +243,7 @@ CONV = Family(
         ),
     },
     {
-        "pf_conv_tile": {**TILES, "WIDTH": {1}, "RANK": {1, 2, 3}}, "pf_conv_finish": {"THREADS": {256}},
+        "pf_conv_tile": {**TILES, "WIDTH": {1}, "RANK": {1, 2, 3}, "O_LAST": {0}}, "pf_conv_finish": {"THREADS": {256}},
         "pf_conv_mma": {name: set() for name in coverage.MATRIX_CONV_NUMBERS},  # test_matrix_tiles.py
         "pf_conv_direct": {"FEW": {1, 5}, "THREADS": {256}, "RANK": {1, 2, 3}, "C_LAST": {0}},
         "pf_conv_dot": {"FEW": {1, 2, 3}, "THREADS": {256}, "RANK": {1, 2, 3}, "G_LAST": {0}},
