@@ -31,8 +31,7 @@ from pyflame.runtime.gpu.driver import DeviceProperties, Grid, KernelArguments
 from pyflame.runtime.sources import explain_failure, include_dir
 
 FLAGS = (
-    "-O0", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-fsigned-char",
-    "-ffp-contract=fast", "-w",
+    "-O0", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-fsigned-char", "-w",
     "-fsanitize=alignment", "-Wl,--as-needed",  # emulate_gpu.h is what the sanitizer calls: its library is not needed
 )  # fmt: skip
 PARTED = "threads parted at a barrier or shuffle, or an access lay misaligned (stderr tells)"  # a status that is not 0
@@ -249,6 +248,7 @@ class EmulatedCompiler(KernelCompiler):
     """Kernel text to a host library."""
 
     extension = ".emulated.so"
+    uncontracted = "-ffp-contract=off"
 
     def __init__(self) -> None:
         header = (Path(__file__).parent / "null" / "emulate_gpu.h").read_text()

@@ -67,9 +67,9 @@ class Emulation:
         texts: list[str] = []
         original = ClangHip.build
 
-        def build(compiler: ClangHip, source: str, wanted: Any) -> bytes:
+        def build(compiler: ClangHip, source: str, wanted: Any, options: Any) -> bytes:
             texts.append(source)
-            return original(compiler, source, wanted)
+            return original(compiler, source, wanted, options)
 
         with self.patch.context() as patch:
             patch.setattr(ClangHip, "build", build)

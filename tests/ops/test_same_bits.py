@@ -46,3 +46,30 @@ def test_gradients_reach_what_was_chosen(dtype: str) -> None:
     y = (x * 0.141).sum(-1)
     (y + (y.var(-2, correction=0, keepdim=True) + 0.1).sqrt()).amin().backward()
     assert x.grad is not None and x.grad.abs().amax().item() > 0.01
+
+
+CHAINS: dict[str, Callable[[pf.Tensor], pf.Tensor]] = {
+    "quotient": lambda x: x / (x * x + 0.7),
+    "angle": lambda x: pf.atan2(x, x * x + 0.7),
+    "product": lambda x: (x * 1.3 - 0.2) * (x * 0.7 + 0.1),
+    "lerp": lambda x: pf.lerp(x, x * x, 0.3),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim:gfx942", "sim:gfx1100"])
+@pytest.mark.parametrize("first", ["value", "gradient"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_gradients_when_a_value_is_computed_again(name: str, first: str, device: str) -> None:
+    """A product that one loop also stores and another does not must not be contracted in one of them alone; nor in a
+    kernel that runs later."""
+    for dtype in (pf.float32, pf.float64):
+        numbers = np.random.default_rng(4).standard_normal((5, 16, 4))
+        x = pf.tensor(numbers).to(dtype).to(device).requires_grad_()
+        y = CHAINS[name](x[:, 1:])
+        low = y.amin(1, keepdim=True)
+        (low * low).sum().backward()
+        assert x.grad is not None
+        if first == "value":
+            low.numpy()
+        gradient = x.grad.numpy()
+        assert np.isfinite(gradient).all() and ((gradient != 0).sum(1) == 1).all()

@@ -380,6 +380,7 @@ class FakeCompiler(KernelCompiler):
     """Code is the source behind a mark; a source that says `refuse` is refused."""
 
     extension = ".fake"
+    uncontracted = "-exact"
 
     def __init__(self, cache: DiskCache, version: str = "fake 1", flags: str = "-O3") -> None:
         super().__init__(version, flags, cache)

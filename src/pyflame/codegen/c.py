@@ -291,8 +291,6 @@ class _Emitter(Values):
                 written[n] = 1 + max((levels.get(u, 0) for u in cone if instrs[u].scope == 0), default=0)
                 for u in cone:
                     uses.setdefault(u, set()).add(written[n])
-        # What is compared for equality must not be computed twice: the compiler may round it differently.
-        compared = {a for i in instrs if i.op is not None and i.op.name in ("eq", "ne") for a in i.args}
         for u, where in sorted(uses.items()):
             op = instrs[u].op
             if (
@@ -300,7 +298,7 @@ class _Emitter(Values):
                 and instrs[u].kind == "op"
                 and instrs[u].scope == 1
                 and op is not None
-                and (op.cost > COSTLY or (u in compared and instrs[u].dtype.is_float))
+                and op.cost > COSTLY
             ):
                 self.cached[u] = self.cache_place(u, [n for n, at in written.items() if at >= max(where)])
 

@@ -204,7 +204,7 @@ def build(names: Mapping[str, str], target: Target) -> dict[str, bytes]:
     batches += [[text] for text in names if "#define" in text]
     files = ["\n".join(text.replace("PF_KEY", names[text]) for text in batch) for batch in batches]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        codes = list(pool.map(lambda file: compiler.build(file, target), files))
+        codes = list(pool.map(lambda file: compiler.build(file, target, (compiler.uncontracted,)), files))
     return {text: code for batch, code in zip(batches, codes, strict=True) for text in batch}
 
 

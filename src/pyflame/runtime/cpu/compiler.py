@@ -25,6 +25,10 @@ BASE_FLAGS = (
     "-O2", "-std=gnu11", "-shared", "-fPIC", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math",
     "-ffp-contract=fast", "-fwrapv", "-fno-semantic-interposition", "-w",
 )  # fmt: skip
+# Hand-written templates bring macros and gain from -O3; generated loops vectorise as well without it. In these every
+# number must have the same bits wherever it is computed again (`x == amax(x)`), so none is contracted: pf_math.h says
+# where it wants an FMA.
+_TEMPLATE_FLAGS, _GENERATED_FLAGS = ("-O3",), ("-ffp-contract=off",)
 # gcc's names; clang vectorises at -O2 by itself and does not know the second.
 _VECTORISE = ("-ftree-vectorize", "-fvect-cost-model=dynamic")
 _ISA_FLAGS = {
@@ -105,7 +109,7 @@ class CompilerC(KernelTable[int]):
         self.version, self.isa, flags = self._probe()
         self.flags = (*flags, *knobs.CPU_FLAGS.text().split())
         headers = kernel_files()
-        super().__init__(self.cache, digest(self.version, " ".join(self.flags), headers))
+        super().__init__(self.cache, digest(self.version, " ".join((*self.flags, *_GENERATED_FLAGS)), headers))
         level = None if knobs.CPU_FLAGS.text() else prebuilt.level_of(self.isa)
         name = prebuilt.library_name(level, level_flags(level), headers) if level else ""
         self._prebuilt = prebuilt.open_library(prebuilt.folder() / name) if level else None
@@ -162,9 +166,8 @@ class CompilerC(KernelTable[int]):
             file = folder / "kernels.c"
             out = folder / "kernels.so"
             file.write_text(source)
-            # Hand-written templates bring macros and gain from -O3; generated loops vectorise as well without it.
-            level = ["-O3"] if "#define" in source else []
-            command = [self.path, *self.flags, *level, *include_flags(), str(file), "-o", str(out), "-lm"]
+            kind = _TEMPLATE_FLAGS if "#define" in source else _GENERATED_FLAGS
+            command = [self.path, *self.flags, *kind, *include_flags(), str(file), "-o", str(out), "-lm"]
             # In a session of its own: Ctrl-C is for us, and kernels of other threads are compiled meanwhile.
             done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
             if done.returncode:

@@ -29,6 +29,7 @@ class Nvrtc(RtcCompiler):
     """NVRTC. `nvrtc`: a module to use in place of NVIDIA's bindings."""
 
     extension = ".cubin"
+    uncontracted = "--fmad=false"
     names = Names(
         "nvrtcCreateProgram",
         "nvrtcCompileProgram",

@@ -23,6 +23,8 @@ class KernelCompiler(ABC):
     """A compiler of kernels written against pf_gpu.h, which need not be included, and the code it has made, on disk."""
 
     extension: ClassVar[str]  # of its code objects on disk
+    # Our kernels say where they want an FMA (pf_mul_add): a number has the same bits wherever it is computed again.
+    uncontracted: ClassVar[str]  # the option for it
 
     def __init__(self, version: str, flags: str, cache: DiskCache | None = None) -> None:
         self.version = version
@@ -83,7 +85,7 @@ class GpuKernels(KernelTable[Function]):
     damaged = (CompileError,)
 
     def __init__(self, driver: Driver, index: int, target: Target, compiler: KernelCompiler) -> None:
-        super().__init__(compiler.cache, compiler.key("", target))
+        super().__init__(compiler.cache, compiler.key("", target, (compiler.uncontracted,)))
         self.extension = compiler.extension
         self._driver = driver
         self._index = index
@@ -91,7 +93,7 @@ class GpuKernels(KernelTable[Function]):
         self.compiler = compiler
 
     def build(self, source: str) -> bytes:
-        return self.compiler.compile(source, self._target)
+        return self.compiler.compile(source, self._target, (self.compiler.uncontracted,))
 
     def open(self, library: str) -> int | None:
         code = self.cache.read(library)

@@ -21,7 +21,7 @@ from pyflame.runtime.sources import explain_failure, include_dir, scratch_folder
 # -fsigned-char: HIP takes the `char` of the CPU it is compiled on, and that of aarch64 is unsigned.
 FLAGS = (
     "-x", "hip", "-std=c++17", "-O3", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib",
-    "-fwrapv", "-fsigned-char", "-fno-math-errno", "-ffp-contract=fast", "-w",
+    "-fwrapv", "-fsigned-char", "-fno-math-errno", "-w",
 )  # fmt: skip
 _OLDEST, _NEWEST = 17, 40  # versions looked for by name; 17 is the first that knows gfx942
 _ROCM_CLANG = "/opt/rocm/llvm/bin/clang"
@@ -58,6 +58,7 @@ class ClangHip(KernelCompiler):
     """A clang, as a compiler of code objects (ELF)."""
 
     extension = ".hsaco"
+    uncontracted = "-ffp-contract=off"
 
     def __init__(self, path: str | None = None, cache: DiskCache | None = None) -> None:
         found = path or find_clang()

@@ -19,7 +19,7 @@ from pyflame.runtime.rocm.driver import load_hip
 from pyflame.runtime.rocm.errors import CAUSES, refusal
 from pyflame.runtime.sources import include_dir
 
-FLAGS = ("-std=c++17", "-O3", "-fwrapv", "-fno-math-errno", "-ffp-contract=fast", "-w")
+FLAGS = ("-std=c++17", "-O3", "-fwrapv", "-fno-math-errno", "-w")
 _OLD_HIP = 6  # before it, hiprtc ends the process when it is asked for a target it does not know
 _OLD_TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx1010", "gfx1030")
 
@@ -38,6 +38,7 @@ class Hiprtc(RtcCompiler):
     """hiprtc. `hiprtc`, `hip`: modules to use in place of AMD's bindings."""
 
     extension = ".hsaco"
+    uncontracted = "-ffp-contract=off"
     names = Names(
         "hiprtcCreateProgram",
         "hiprtcCompileProgram",
