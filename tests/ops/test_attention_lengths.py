@@ -119,3 +119,10 @@ def test_what_is_not_packed() -> None:
     ):  # fmt: skip
         with pytest.raises(PyFlameError, match="varlen_attn"):
             pf.varlen_attn(*given)
+
+
+def test_queries_of_no_numbers() -> None:
+    """Scores are 0, whatever they would be scaled by."""
+    q, v = pf.ones(3, 2, 0), pf.tensor(np.arange(12.0).reshape(3, 2, 2))
+    ends = pf.tensor([0, 3])
+    np.testing.assert_allclose(varlen_attn(q, q, v, ends, ends).numpy(), np.broadcast_to(v.numpy().mean(0), (3, 2, 2)))

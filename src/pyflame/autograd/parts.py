@@ -12,7 +12,8 @@ import numpy as np
 
 from pyflame.core.shape import Region, apart
 from pyflame.ir import F, Node
-from pyflame.ir.opdef import CONST, MOVEMENT
+from pyflame.ir.graph import shown_by
+from pyflame.ir.opdef import CONST
 
 Piece = tuple[Node, Region]
 
@@ -59,6 +60,5 @@ def _pieces(node: Node) -> list[Piece] | None:
         base, value = node.srcs
         found.append((value, node.attrs[0]))
         node = base
-    while node.op.kind == MOVEMENT:
-        node = node.srcs[0]
+    node = shown_by(node)
     return found[::-1] if node.op.kind == CONST and not node.attrs and node.data == 0 else None

@@ -31,7 +31,7 @@ from pyflame.engine.host import joined
 from pyflame.engine.launch import NumpyRunner, Runner, run_and_commit, runner_for
 from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
-from pyflame.engine.portions import FREE, parts_of_joined, portions
+from pyflame.engine.portions import is_free, parts_of_joined, portions
 from pyflame.engine.report import debug_print
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import F, Node
@@ -159,7 +159,7 @@ def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
 def _varies(graph: PendingGraph) -> bool:
     """Whether the same ops came before in another graph, as where each image of a batch is flipped or not."""
     key = hash(graph.key)
-    ops = hash(tuple([id(node.op) for node in graph.order if node.op.kind not in FREE]))
+    ops = hash(tuple([id(node.op) for node in graph.order if not is_free(node.op)]))
     with _lock:
         before = _shapes.pop(ops, key)
         _shapes[ops] = key

@@ -18,6 +18,7 @@ from pyflame.engine.ownership import held, sole_owner
 from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, Node, signature
+from pyflame.ir.graph import shown_by
 from pyflame.ir.opdef import ASSIGN, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
 
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
@@ -58,7 +59,8 @@ class PendingGraph:
                     continue
                 if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
                     held_views.append(node)
-                node = _shown(node)
+                # for a view, what it shows: made again it could differ, or read memory that is overwritten
+                node = shown_by(node)
                 if node.op.kind not in _NEVER_KEPT:
                     wanted[node] = None
             node = inner = None  # type: ignore[assignment]  # nothing else may hold one when references are counted
@@ -189,13 +191,6 @@ class PendingGraph:
         for name in ("constants", "inputs", "order", "outputs", "owned"):
             setattr(out, name, [again[n] for n in getattr(self, name)])
         return out
-
-
-def _shown(node: Node) -> Node:
-    """What a view shows, which is kept for it: made again it could differ, or read memory that is overwritten."""
-    while node.op.kind == MOVEMENT:
-        node = node.srcs[0]
-    return node
 
 
 def _below(nodes: list[Node], stop: Container[Node]) -> Iterator[Node]:

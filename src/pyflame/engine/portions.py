@@ -30,12 +30,12 @@ KINDS = 4  # of such parts, at most
 DEPTH = 3  # steps below a node that tell its kind
 
 _CAT = OPS["cat"]
-FREE = (LEAF, CONST, IOTA, MOVEMENT)
+_FREE = (LEAF, CONST, IOTA, MOVEMENT)
 
 
 def is_free(op: OpDef) -> bool:
     """Whether there is nothing to compute, and so nothing to keep for what comes later."""
-    return op.kind in FREE or op.name == "uninitialized"
+    return op.kind in _FREE or op.name == "uninitialized"
 
 
 def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int], varied: bool) -> list[list[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from pyflame.ir.node import Node
-from pyflame.ir.opdef import OpDef
+from pyflame.ir.opdef import MOVEMENT, OpDef
 
 
 class Graph:
@@ -58,6 +58,13 @@ def topological(outputs: Iterable[Node]) -> list[Node]:
                     break
                 node, sources = stack.pop()
     return list(done)
+
+
+def shown_by(node: Node) -> Node:
+    """What a view shows; a node that is none shows itself."""
+    while node.op.kind == MOVEMENT:
+        node = node.srcs[0]
+    return node
 
 
 def rebuilt(node: Node, srcs: tuple[Node, ...]) -> Node:

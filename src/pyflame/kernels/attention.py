@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyflame.core.device import Target
 from pyflame.core.dtype import bool_, int32
@@ -314,19 +314,24 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
 
 def attention_prior(node: Node, target: Target) -> float:
     """0 for what attention.c does not take: other dtypes, nothing to attend to, and few queries."""
-    query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
-    empty = 0 in query.shape or 0 in value.shape
-    return float(query.dtype.name in DTYPES and not empty and query.shape[2] >= FEW_QUERIES)
+    made = AttentionLaunch.of_node(node)
+    empty = 0 in made.query.shape or 0 in made.value.shape
+    return float(made.query.dtype.name in DTYPES and not empty and made.query.shape[2] >= FEW_QUERIES)
 
 
-for _name in ("attention", "attention_backward"):
-    kernel(
-        KernelSpec(
-            _name,
-            "flash",
-            attention_source,
-            why="own blocks of scores, never stored",
-            strided=True,
-            prior=attention_prior,
-        )
+def both_passes(spec: KernelSpec) -> None:
+    """Declare an implementation of attention and of its gradients."""
+    kernel(spec)
+    kernel(replace(spec, op="attention_backward"))
+
+
+both_passes(
+    KernelSpec(
+        "attention",
+        "flash",
+        attention_source,
+        why="own blocks of scores, never stored",
+        strided=True,
+        prior=attention_prior,
     )
+)

@@ -6,17 +6,17 @@ at once. Lines that lie in no aligned pieces of 16 bytes go the way of attention
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from pyflame.core.device import Target
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels import attention_gpu, attention_mma_gpu
-from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior, strides_of
+from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior, both_passes, strides_of
 from pyflame.kernels.attention_gpu import Call, Way, attention_text, vectors, ways
 from pyflame.kernels.gpu_source import element
-from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+from pyflame.kernels.spec import Epilogue, KernelSpec
 from pyflame.kernels.tile_gpu import round_up
 
 WIDEST = 256  # numbers of a line: registers hold 64 lines of a result,
@@ -113,15 +113,15 @@ def _prior(node: Node, target: Target) -> float:
     return 3.0 * attention_prior(node, target) * (fits and plain and takes)
 
 
-_spec = KernelSpec(
-    "attention",
-    "flash_async",
-    attention_source,
-    languages=("cuda",),
-    why="own blocks of scores by wgmma, never stored",
-    strided=True,
-    unaligned=partial(_others_source, aligned=False),
-    prior=_prior,
+both_passes(
+    KernelSpec(
+        "attention",
+        "flash_async",
+        attention_source,
+        languages=("cuda",),
+        why="own blocks of scores by wgmma, never stored",
+        strided=True,
+        unaligned=partial(_others_source, aligned=False),
+        prior=_prior,
+    )
 )
-for _name in ("attention", "attention_backward"):
-    kernel(replace(_spec, op=_name))

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import NamedTuple
 
 from pyflame.core.device import Target
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Launch, OperandView
 from pyflame.ir.node import Node
-from pyflame.kernels.attention import AttentionLaunch, attention_prior, results_of, strides_of
+from pyflame.kernels.attention import AttentionLaunch, attention_prior, both_passes, results_of, strides_of
 from pyflame.kernels.gpu_source import GpuFunctions, element
-from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+from pyflame.kernels.spec import Epilogue, KernelSpec
 from pyflame.kernels.tile_gpu import check_extents, late_args
 
 WIDEST = 256  # numbers of a line that a block's registers hold
@@ -166,27 +165,27 @@ def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
 
 def _prior(node: Node, target: Target) -> float:
     """As on the CPU, and 0 for lines that are too long."""
-    query, _, value = node.srcs[:3] if node.op.name == "attention" else node.srcs[1:4]
-    return attention_prior(node, target) * (max(query.shape[3], value.shape[3]) <= WIDEST)
+    shape = AttentionLaunch.of_node(node).shape
+    return attention_prior(node, target) * (max(shape.depth, shape.width) <= WIDEST)
 
 
 def _large(node: Node) -> bool:
     """Whether there are more scores than memory is there for."""
-    query, key = node.srcs[:2] if node.op.name == "attention" else node.srcs[1:3]
-    return 4 * prod(query.shape[:3]) * key.shape[2] > SCORES_BYTES
+    shape = AttentionLaunch.of_node(node).shape
+    return 4 * shape.batch * shape.heads * shape.share * shape.queries * shape.keys > SCORES_BYTES
 
 
-_spec = KernelSpec(
-    "attention",
-    "flash_gpu",
-    attention_source,
-    languages=("hip", "cuda"),
-    why="own blocks of scores, never stored; no library does products here",
-    strided=True,
-    unaligned=partial(attention_source, aligned=False),
-    prior=_prior,
-    overtaken_by="matmul",
-    unless=_large,
+both_passes(
+    KernelSpec(
+        "attention",
+        "flash_gpu",
+        attention_source,
+        languages=("hip", "cuda"),
+        why="own blocks of scores, never stored; no library does products here",
+        strided=True,
+        unaligned=partial(attention_source, aligned=False),
+        prior=_prior,
+        overtaken_by="matmul",
+        unless=_large,
+    )
 )
-for _name in ("attention", "attention_backward"):
-    kernel(replace(_spec, op=_name))

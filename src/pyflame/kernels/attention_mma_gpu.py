@@ -6,18 +6,18 @@ takes, and on how many lines a wave has: registers and LDS decide that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
-from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior
+from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior, both_passes
 from pyflame.kernels.attention_gpu import KNOWN_BYTES, Call, Way, attention_text, vectors, ways
 from pyflame.kernels.gpu_source import element
 from pyflame.kernels.matrix_cores import MatrixKind, matrix_kind
-from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+from pyflame.kernels.spec import Epilogue, KernelSpec
 
 WIDEST = 256  # numbers of a line
 _EDGE, _CHUNK = 16, 32  # numbers of a tile's edge, and of a chunk
@@ -75,7 +75,9 @@ class Block:
         own = self.held * (self.depth + self.slopes * self.inner) * 256 // self.wave * (1 + self.doubled)
         scores = (1 + self.slopes * (1 + self.shape.capped)) * self.others // _EDGE * 256 // self.wave
         result = self.width * 256 // self.wave
-        return self.down * (own + scores + result)
+        # What is known of the others' lines is read once for all tiles of own lines.
+        known = self.way.turned * (self.down - 1) * self.others // _EDGE * 256 // self.wave
+        return self.down * (own + scores + result) + known
 
 
 def block_of(way: Way, shape: AttentionShape, target: Target) -> Block | None:
@@ -133,15 +135,15 @@ def _prior(node: Node, target: Target) -> float:
     return 2.0 * attention_prior(node, target) * fits
 
 
-_spec = KernelSpec(
-    "attention",
-    "flash_mma",
-    attention_source,
-    languages=("hip", "cuda"),
-    why="own blocks of scores on matrix cores, never stored",
-    strided=True,
-    unaligned=partial(attention_source, aligned=False),
-    prior=_prior,
+both_passes(
+    KernelSpec(
+        "attention",
+        "flash_mma",
+        attention_source,
+        languages=("hip", "cuda"),
+        why="own blocks of scores on matrix cores, never stored",
+        strided=True,
+        unaligned=partial(attention_source, aligned=False),
+        prior=_prior,
+    )
 )
-for _name in ("attention", "attention_backward"):
-    kernel(replace(_spec, op=_name))

@@ -156,6 +156,15 @@ def attention_band(op: str, is_causal: bool, window: Window, offset: int) -> tup
     return (None if left == -1 else offset - left), (None if high is None else offset + high)
 
 
+def score_factors(op: str, depth: int, scale: float | None, softcap: float | None) -> tuple[float, float]:
+    """What scores are multiplied with, and what they are capped at; 0: nothing."""
+    usual = 1.0 / depth**0.5 if depth else 1.0
+    cap = 0.0 if softcap is None else want_number(op, "softcap", softcap)
+    if not 0.0 <= cap < inf:
+        raise ArgumentError(f"[{op}] expected a positive softcap, or None, but got {softcap!r}")
+    return usual if scale is None else want_number(op, "scale", scale), cap
+
+
 def _numpy_seen(
     query: Any, key: Any, mask: Any, is_causal: bool, window: Window, offset: Any, lengths: Any
 ) -> Any:  # fmt: skip
@@ -318,19 +327,14 @@ def scaled_dot_product_attention(
         raise ArgumentError(
             f"[{op}] expected either attn_mask or is_causal=True but got both; put the causal part into the mask"
         )
-    factor = (
-        (1.0 / query.shape[-1] ** 0.5 if query.shape[-1] else 1.0) if scale is None else want_number(op, "scale", scale)
-    )
-    cap = 0.0 if softcap is None else want_number(op, "softcap", softcap)
-    if not 0.0 <= cap < inf:
-        raise ArgumentError(f"[{op}] expected a positive softcap, or None, but got {softcap!r}")
+    factors = score_factors(op, query.shape[-1], scale, softcap)
     four = [_four_axes(x) for x in (query, key, value)]
     spans = None
     if lengths is not None or isinstance(query_offset, Node):
         spans = _spans(op, lengths, query_offset, four[0].shape, key.shape[-2])
         query_offset = 0
     offset = want_whole(op, "query_offset", query_offset)
-    rule = (*attention_band(op, bool(is_causal), window, offset), factor, cap)
+    rule = (*attention_band(op, bool(is_causal), window, offset), *factors)
     mask = None
     if masks:
         mask = _four_axis_mask(masks[0] if masks[0].dtype is bool_ else cast(masks[0], dtype.compute), scores)

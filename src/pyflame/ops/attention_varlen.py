@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.ir import F, Node, Sample, cast, common_dtype, composite
-from pyflame.ops.attention import Window, attention_band, numpy_attention, torch_scores
+from pyflame.ops.attention import Window, attention_band, numpy_attention, score_factors, torch_scores
 from pyflame.ops.attention_spans import packed
-from pyflame.ops.base import want_number, want_tensors
+from pyflame.ops.base import want_tensors
 
 _ENDS_Q, _ENDS_K = np.array([0, 3, 3, 8]), np.array([0, 4, 5, 11])
 _Q = np.sin(np.arange(8 * 4 * 6.0) * 1.3).reshape(8, 4, 6)
@@ -105,14 +104,11 @@ def varlen_attn(
     if len(counts) > 1 or min(counts) < 0 or not all(x.dtype.is_int for x in ends):
         given = ", ".join(f"{x.dtype.name} of shape {x.shape}" for x in ends)
         raise ShapeError(f"[{op}] expected whole numbers (N + 1), (N + 1) and for seqused_k (N) but got {given}")
-    factor = query.shape[2] ** -0.5 if scale is None else want_number(op, "scale", scale)
-    cap = 0.0 if softcap is None else want_number(op, "softcap", softcap)
-    if not 0.0 <= cap < inf:
-        raise ArgumentError(f"[{op}] expected a positive softcap, or None, but got {softcap!r}")
+    factors = score_factors(op, query.shape[2], scale, softcap)
     spans = packed(cu_seq_q, cu_seq_k, seqused_k, query.shape[0], key.shape[0])
     heads_first = [
         F.reshape(F.permute(cast(x, dtype), (1, 0, 2)), (1, x.shape[1], x.shape[0], x.shape[2]))
         for x in (query, key, value)
     ]
-    out = F.attention(*heads_first, None, spans, *attention_band(op, False, window_size, 0), factor, cap)
+    out = F.attention(*heads_first, None, spans, *attention_band(op, False, window_size, 0), *factors)
     return F.reshape(out, (query.shape[0], query.shape[1], value.shape[2]))

@@ -81,12 +81,17 @@ def _rows_grad(
     ]
 
 
-def _rows_reference(x: Any, weight: Any, target: Any, *rest: Any) -> Any:
+def _by_logits(op: str, first: tuple[Any, ...], x: Any, weight: Any, target: Any, rest: Sequence[Any]) -> Any:
+    """The reference of an op over logits, of these logits."""
     *given, _, biased, ignore_index, smoothing, chunk = rest
     logits = x @ weight.T + (given[0] if biased else 0)
-    reference = OPS["cross_entropy_rows"].reference
+    reference = OPS[op].reference
     assert reference is not None
-    return reference(logits, target, *given[1 if biased else 0 :], 1, ignore_index, smoothing, chunk)
+    return reference(*first, logits, target, *given[1 if biased else 0 :], 1, ignore_index, smoothing, chunk)
+
+
+def _rows_reference(x: Any, weight: Any, target: Any, *rest: Any) -> Any:
+    return _by_logits("cross_entropy_rows", (), x, weight, target, rest)
 
 
 @primitive(
@@ -108,12 +113,9 @@ def linear_cross_entropy_rows(
     return (x, weight, target, *[v for v in (bias, classes) if v is not None]), (dtype, bias is not None, *others)
 
 
-def _slopes_reference(g: Any, x: Any, weight: Any, target: Any, *rest: Any) -> Any:
-    *given, _, biased, ignore_index, smoothing, chunk, of = rest
-    logits = x @ weight.T + (given[0] if biased else 0)
-    reference = OPS["cross_entropy_slopes"].reference
-    assert reference is not None
-    slopes = reference(g, logits, target, *given[1 if biased else 0 :], 1, ignore_index, smoothing, chunk)
+def _slopes_reference(g: Any, x: Any, weight: Any, target: Any, *args: Any) -> Any:
+    *rest, of = args
+    slopes = _by_logits("cross_entropy_slopes", (g,), x, weight, target, rest)
     return slopes @ weight if of == 0 else slopes.T @ x if of == 1 else slopes.sum(0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyflame.ir import Node
+from pyflame.ir.graph import shown_by
 from pyflame.ir.opdef import CONST, ELEMENTWISE, MOVEMENT, REDUCE
 from pyflame.schedule.group import Group
 
@@ -50,17 +51,10 @@ def compared(order: Sequence[Node]) -> set[Node]:
     found: set[Node] = set()
     for node in order:
         if node.op.name in _COMPARISONS:
-            sides = [source_of(s) for s in node.srcs]
+            sides = [shown_by(s) for s in node.srcs]
             if not any(s.op.kind == CONST for s in sides):
                 found.update(s for s in sides if s.dtype.is_float)
     return found
-
-
-def source_of(node: Node) -> Node:
-    """What a node is a view of."""
-    while node.op.kind == MOVEMENT:
-        node = node.srcs[0]
-    return node
 
 
 def after_reduce(order: Sequence[Node]) -> set[Node]:
