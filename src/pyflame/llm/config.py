@@ -94,7 +94,8 @@ class ModelConfig:
     norm_bias: bool = False
     pre_norm: bool = True
     post_norm: bool = False
-    ffn_norm: bool = True  # False: a parallel MLP reads what attention reads
+    attention_norm: str = "attn_norm"  # GGUF's names of what stands before attention and MLP
+    mlp_norm: str | None = "ffn_norm"  # None: a parallel MLP reads what attention reads
     embedding_norm: bool = False
     qk_norm: Literal["none", "head", "each", "all"] = "none"  # per head, with weights per head, over all heads
     parallel: bool = False

@@ -41,22 +41,24 @@ class Block(Module):
         if not config.causal:  # BERT: norms of sums
             x = self.attn_output_norm(x + self.attention(x, where))
             return self.layer_output_norm(x + self.mlp(x))  # type: ignore[no-any-return]
-        seen = self.attn_norm(x) if config.pre_norm else x
+        seen = self._normed(config.attention_norm, x)
         out = self.attention(seen, where)
         if config.parallel:
-            return x + out + self.mlp(self.ffn_norm(x) if config.ffn_norm else seen)
+            return x + out + self.mlp(seen if config.mlp_norm is None else self._normed(config.mlp_norm, x))
         x = x + (self.post_attention_norm(out) if config.post_norm else out)
-        out = self.mlp(self.ffn_norm(x) if config.pre_norm else x)
+        out = self.mlp(self._normed(config.mlp_norm, x))
         return x + (self.post_ffw_norm(out) if config.post_norm else out)
+
+    def _normed(self, name: str | None, x: Tensor) -> Tensor:
+        return getattr(self, name)(x) if name is not None and self.config.pre_norm else x
 
 
 def norm_names(config: ModelConfig) -> list[str]:
     """The norms of a block."""
     if not config.causal:
         return ["attn_output_norm", "layer_output_norm"]
-    names = ["attn_norm"] if config.pre_norm else []
-    names += ["ffn_norm"] if config.pre_norm and config.ffn_norm else []
-    return names + (["post_attention_norm", "post_ffw_norm"] if config.post_norm else [])
+    before = [config.attention_norm, config.mlp_norm] if config.pre_norm else []
+    return [n for n in before if n is not None] + (["post_attention_norm", "post_ffw_norm"] if config.post_norm else [])
 
 
 class Decoder(Module):

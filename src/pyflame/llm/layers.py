@@ -165,7 +165,8 @@ class Part:
         self.add(name, Linear(self.weights, self.prefix + name, inputs, outputs, bias))
 
     def norm(self, name: str, config: ModelConfig, *shape: int) -> None:
-        self.add(name, Norm(self.weights, self.prefix + name, config, *shape))
+        """A norm inside of attention: without a bias."""
+        self.add(name, Norm(self.weights, self.prefix + name, config, *shape, bias=False))
 
     def numbers(self, name: str, *shape: int) -> None:
         self.add(name, Numbers(self.weights, self.prefix + name, *shape))

@@ -24,13 +24,13 @@ _DERIVED = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_fac
 class Reader:
     """Tensors of a checkpoint by GGUF's names, decoded or not, on a device."""
 
-    def __init__(self, checkpoint: Any, architecture: Architecture) -> None:
+    def __init__(self, checkpoint: Any, architecture: Architecture, context: int | None = None) -> None:
         self.checkpoint, self.architecture = checkpoint, architecture
         metadata = checkpoint.metadata
         layers = _layers(checkpoint, metadata)
         self.sources = sources(checkpoint.kind, architecture, checkpoint.names(), layers)
         self.config: ModelConfig = architecture.config(
-            Fields(checkpoint.kind, checkpoint.architecture, metadata, self.sources, self.shape, self.numbers)
+            Fields(checkpoint.kind, checkpoint.architecture, metadata, self.sources, self.shape, self.numbers, context)
         )
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -98,10 +98,14 @@ def _can_quantize(name: str, x: Any, quantized: str) -> bool:
 
 
 def load_decoder(
-    checkpoint: Any, device: object = None, dtype: DType = float32, quantized: str | None = None
+    checkpoint: Any,
+    device: object = None,
+    dtype: DType = float32,
+    quantized: str | None = None,
+    context: int | None = None,
 ) -> Decoder:
     """The model of a checkpoint."""
-    reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture))
+    reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
     weights = Weights(reader.sources, lambda name: reader.weight(name, device, dtype, quantized), dtype)
     model = Decoder(reader.config, weights, device)
     unused = [n for n in weights.left_over() if n not in _DERIVED and not n.endswith("attn_rot_embd.weight")]

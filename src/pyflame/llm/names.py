@@ -10,14 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from pyflame.core.errors import FileFormatError, NotAvailableError
 from pyflame.llm.architectures.base import Architecture
 
-_EXPERT = re.compile(r"(.*)\.(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(w1|w2|w3|gate_proj|down_proj|up_proj)\.weight")
-_EXPERT_KIND = {
-    "w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up",
-}  # fmt: skip
+# Tensors that are stored one by one and used as a stack: experts, and norms of single heads.
+_STACKED = (
+    (r".*\.(\d+)\.(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(?:w1|gate_proj)\.weight", "ffn_gate_exps"),
+    (r".*\.(\d+)\.(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(?:w2|down_proj)\.weight", "ffn_down_exps"),
+    (r".*\.(\d+)\.(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(?:w3|up_proj)\.weight", "ffn_up_exps"),
+    (r".*\.(\d+)\.self_attn\.q_layernorm\.norms\.(\d+)\.weight", "attn_q_norm"),
+    (r".*\.(\d+)\.self_attn\.k_layernorm\.norms\.(\d+)\.weight", "attn_k_norm"),
+)
 # Buffers that old checkpoints carry along: masks and frequencies that follow from the config.
 _IGNORED = re.compile(r"(?:.*\.)?(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias|attention\.bias|position_ids)$")
 
@@ -33,21 +38,29 @@ class Source:
 def sources(kind: str, architecture: Architecture, names: Iterable[str], layers: int) -> dict[str, Source]:
     """GGUF's name -> stored tensors, of all tensors that mean something."""
     found: dict[str, Source] = {}
-    experts: dict[str, dict[int, str]] = {}
-    rename = _renamer(architecture, layers) if kind == "hf" else None
+    stacks: dict[str, dict[int, str]] = {}
+    rename = _renamer(architecture, layers) if kind == "hf" else partial(_aliased, architecture)
     for name in names:
-        if (expert := _EXPERT.fullmatch(name)) is not None:
-            layer = expert[1].rsplit(".", 1)[1]
-            experts.setdefault(f"blk.{layer}.ffn_{_EXPERT_KIND[expert[3]]}_exps.weight", {})[int(expert[2])] = name
+        if _IGNORED.fullmatch(name) or re.fullmatch(architecture.ignored, name):
             continue
-        known = rename(name) if rename is not None else _aliased(architecture, name)
-        if known is not None:
-            found[known] = Source((name,))
-    for name, numbered in experts.items():
+        stacked = _stacked(name)
+        if stacked is None:
+            found[rename(name)] = Source((name,))
+        else:
+            stacks.setdefault(stacked[0], {})[stacked[1]] = name
+    for name, numbered in stacks.items():
         if sorted(numbered) != list(range(len(numbered))):
-            raise FileFormatError(f"[load] expected experts 0 to {len(numbered) - 1} of {name} but got {sorted(numbered)}")
+            raise FileFormatError(f"[load] expected all of 0 to {len(numbered) - 1} of {name} but got {sorted(numbered)}")
         found[name] = Source(tuple(numbered[n] for n in range(len(numbered))))
     return _cut(architecture, found)
+
+
+def _stacked(name: str) -> tuple[str, int] | None:
+    """The stack that a tensor is a part of, and its place there."""
+    for pattern, kind in _STACKED:
+        if (match := re.fullmatch(pattern, name)) is not None:
+            return f"blk.{match[1]}.{kind}.weight", int(match[2])
+    return None
 
 
 def _aliased(architecture: Architecture, name: str) -> str:
@@ -56,7 +69,7 @@ def _aliased(architecture: Architecture, name: str) -> str:
     return name
 
 
-def _renamer(architecture: Architecture, layers: int) -> Callable[[str], str | None]:
+def _renamer(architecture: Architecture, layers: int) -> Callable[[str], str]:
     try:
         from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
     except ImportError as e:
@@ -66,9 +79,7 @@ def _renamer(architecture: Architecture, layers: int) -> Callable[[str], str | N
     number = next(n for n, name in MODEL_ARCH_NAMES.items() if name == architecture.name)
     table = get_tensor_name_map(number, layers)
 
-    def rename(name: str) -> str | None:
-        if _IGNORED.fullmatch(name):
-            return None
+    def rename(name: str) -> str:
         known = _aliased(architecture, name)
         if known != name and known.split(".")[0] in ("blk", "token_embd", "output", "output_norm"):
             return known

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pyflame.core.errors import FileFormatError
+from pyflame.core.errors import FileFormatError, NotSupportedError
 from pyflame.llm.config import ModelConfig, Rope
 from pyflame.llm.rope import yarn_attention_factor
 
@@ -18,17 +18,12 @@ _REQUIRED = object()
 QKV = frozenset({"attn_q", "attn_k", "attn_v"})
 
 
-class Stored(Protocol):
-    """One tensor of a checkpoint, in the file's bytes."""
-
-    shape: tuple[int, ...]
-
-
 class Fields:
     """A checkpoint's settings. `fields("rope.freq_base", "rope_theta", 1e4)`: GGUF's key without the architecture, the
-    name in config.json, and what holds where there is neither; without a default that is an error.
+    name in config.json ("a|b": or b), and what holds where there is neither; without a default that is an error.
 
-    `names` are the checkpoint's tensors by GGUF's names; `shape(name)` and `numbers(name)` look at one.
+    `names` are the checkpoint's tensors by GGUF's names; `shape(name)` and `numbers(name)` look at one. `wanted_context`:
+    how many tokens the user asks for, where that is known.
     """
 
     def __init__(
@@ -39,17 +34,19 @@ class Fields:
         names: Collection[str],
         shape: Callable[[str], tuple[int, ...]],
         numbers: Callable[[str], Array],
+        wanted_context: int | None = None,
     ) -> None:
         self.hf = kind == "hf"
         self.architecture = architecture
         self.metadata = {**metadata, **metadata.get("text_config", {})} if self.hf else metadata
         self.names, self.shape, self.numbers = names, shape, numbers
+        self.wanted_context = wanted_context
 
     def __call__(self, gguf: str, hf: str, default: Any = _REQUIRED) -> Any:
         key = hf if self.hf else f"{self.architecture}.{gguf}"
-        value = self.metadata.get(key)
-        if value is not None:
-            return value
+        for one in key.split("|") if self.hf else [key]:
+            if self.metadata.get(one) is not None:
+                return self.metadata[one]
         if default is _REQUIRED:
             raise FileFormatError(f"[load] expected {self.architecture} metadata to have {key!r} but it is missing")
         return default
@@ -90,6 +87,15 @@ class Fields:
             found["biases"] = self.biases()
         return ModelConfig(self.architecture, **{**found, **changes})
 
+    def want_every_layer_sparse(self) -> None:
+        """config.json may leave some layers without experts; no known model does."""
+        step, dense = self("", "decoder_sparse_step", 1), self("", "mlp_only_layers", [])
+        if step != 1 or dense:
+            raise NotSupportedError(
+                f"[{self.architecture}] expected experts in every layer but got decoder_sparse_step={step}, "
+                f"mlp_only_layers={dense}"
+            )
+
     def biases(self) -> frozenset[str]:
         """Linear layers of the first block that have a bias in the file."""
         prefix = "blk.0."
@@ -99,14 +105,16 @@ class Fields:
     def rope(self, base: float = 10000.0, size: int | None = None, **changes: Any) -> Rope:
         """Rotary positions as the file scales them, of a whole head or of `size` elements."""
         size = self.head_size if size is None else size
-        scaling = self._scaling()
+        scaling = self.scaling()
         share = self.metadata.get("partial_rotary_factor", scaling.get("partial_rotary_factor"))
         share = self.metadata.get("rotary_pct", 1.0) if share is None else share
         dims = int(size * share) if self.hf else int(self("rope.dimension_count", "", size))
         theta = scaling.get("rope_theta") or self("rope.freq_base", "rope_theta", base)
-        return Rope(**{"dims": dims, "base": float(theta), **self._stretched(scaling, dims), **changes})
+        stretched = {} if "scaling" in changes else self._stretched(scaling, dims)
+        return Rope(**{"dims": dims, "base": float(theta), **stretched, **changes})
 
-    def _scaling(self) -> dict[str, Any]:
+    def scaling(self) -> dict[str, Any]:
+        """What stretches positions, by config.json's names."""
         if self.hf:
             given = self.metadata.get("rope_parameters") or self.metadata.get("rope_scaling") or {}
             return dict(given.get("full_attention", given))
@@ -179,6 +187,7 @@ class Architecture:
     adapt: Callable[[ModelConfig, str, Array], Array] = _as_stored
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    ignored: str = "(?!)"  # a regular expression: names of tensors that have no part in this
 
 
 def add_one(config: ModelConfig, name: str, x: Array) -> Array:
