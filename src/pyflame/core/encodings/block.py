@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.errors import DTypeError, NotSupportedError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -75,6 +75,10 @@ class Encoding:
         shape = (*values.shape[:-1], self.row_bytes(values.shape[-1]))
         if not values.size:
             return np.zeros(shape, np.uint8)
+        if self.block > 1 and not np.isfinite(values).all():
+            raise ArgumentError(
+                f"[encode] expected finite numbers, which {self.name} can hold, but got NaN or infinity"
+            )
         blocks = np.ascontiguousarray(values, np.float32).reshape(-1, self.block)
         with np.errstate(all="ignore"):
             return self.encode_blocks(blocks).reshape(shape)
@@ -87,7 +91,12 @@ def halves(block: Array, at: int) -> Array:
 
 def half_bytes(values: Array) -> Array:
     """Float32 (n, 1) as the bytes of float16."""
-    return values.astype(np.float16).view(np.uint8)
+    small = values.astype(np.float16)
+    if not np.isfinite(small).all():
+        raise ArgumentError(
+            f"[encode] expected numbers whose scale float16 can hold but got a scale of {np.abs(values).max():.3g}"
+        )
+    return small.view(np.uint8)
 
 
 def nibbles(packed: Array, run: int = 16) -> Array:
