@@ -57,12 +57,11 @@ class Cache:
         kept = (x.reshape(self.rows, self.capacity, *x.shape[1:]) for x in self.layers[layer])
         return [x[:, :bucket].transpose(1, 2) for x in kept]
 
-    def share_first(self, length: int) -> None:
-        """Give every row the first `length` lines of row 0."""
-        for layer in self.layers:
-            for kept in layer:
-                lines = kept.reshape(self.rows, self.capacity, *kept.shape[1:])
-                lines[1:, :length] = lines[:1, :length]
+    def copy_from(self, other: Cache, bucket: int) -> None:
+        """Give every row the first lines of the one row of another cache."""
+        for layer, given in zip(self.layers, other.layers, strict=True):
+            for kept, lines in zip(layer, given, strict=True):
+                kept.reshape(self.rows, self.capacity, *kept.shape[1:])[:, :bucket] = lines[:bucket]
 
 
 def _want_room(config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
