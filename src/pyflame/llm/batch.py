@@ -35,6 +35,7 @@ class Batch:
         self.lengths = zeros(rows, dtype=int64, device=device)
         self.counts = [0] * rows  # what `lengths` holds, known to the host
         self.held: list[list[int]] = [[] for _ in range(rows)]  # tokens whose lines are in the cache
+        self.reused = 0  # tokens of the last prompts that were there
         self._take_in = jit(self._take_in_step)
         self._first = jit(self._first_step)
         self._next = jit(self._next_step)
@@ -42,7 +43,7 @@ class Batch:
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Take prompts in, one per row; gives the logits of what follows each: (rows, vocab). Lines that are there stay."""
         start = min(_common(held, prompt) for held, prompt in zip(self.held, prompts, strict=True))
-        longest = max(map(len, prompts))
+        longest, self.reused = max(map(len, prompts)), start
         self.held = [list(p[:start]) for p in prompts]
         logits = zeros(self.rows, self.decoder.config.vocab, dtype=float32, device=self.device)
         while start < longest:
@@ -79,6 +80,12 @@ class Batch:
         """Pick the first token of each row."""
         with no_grad():
             return self._first(logits, features)  # type: ignore[no-any-return]
+
+    def took(self, tokens: list[int]) -> None:
+        """Note what the next step takes in. The last line may be overwritten by rows that are done."""
+        for held, token in zip(self.held, tokens, strict=True):
+            if len(held) < self.capacity - 1:
+                held.append(token)
 
     def next(self, features: Features) -> Picked:
         """Take in the tokens that were picked last and pick the ones that follow."""
