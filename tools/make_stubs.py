@@ -121,6 +121,7 @@ def facade() -> str:
     for name, (room, member) in pyflame._LATER.items():
         module = f"pyflame.{room}" if member else f"pyflame.{room}".rpartition(".")[0]
         lines.append(f"from {module} import {name} as {name}")
+        imported.add(name)
     lines += ["", ALIAS, "", "__version__: str"]
     lines += [
         f"{name}: DType" for name in ("double", "half", "long", "short", "cfloat", "cdouble", "bool", "float", "int")

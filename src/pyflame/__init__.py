@@ -342,6 +342,7 @@ _LATER = {
     "vmap": ("transform.vmap", "vmap"),
     "poisson": ("distributions.counts", "poisson"),
     "sim": ("tensor.sim", None),
+    **{name: ("tensor.encoded", name) for name in ("EncodedTensor", "dequantize", "quantize")},
     "GradScaler": ("optim", "GradScaler"),
     "annotate": ("profiling", "annotate"),
     "cache_dir": ("core.cache_folder", "cache_dir"),

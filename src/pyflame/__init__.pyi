@@ -141,6 +141,9 @@ from pyflame.tensor.devices import get_device as get_device
 from pyflame.tensor.devices import reset_device as reset_device
 from pyflame.tensor.devices import set_device as set_device
 from pyflame.tensor.devices import synchronize as synchronize
+from pyflame.tensor.encoded import EncodedTensor as EncodedTensor
+from pyflame.tensor.encoded import dequantize as dequantize
+from pyflame.tensor.encoded import quantize as quantize
 from pyflame.tensor.factorizations import cholesky as cholesky
 from pyflame.tensor.factorizations import det as det
 from pyflame.tensor.factorizations import inverse as inverse
@@ -343,6 +346,7 @@ __all__ = [
     "DeviceFaultError",
     "DeviceNameError",
     "DoubleTensor",
+    "EncodedTensor",
     "Event",
     "FileFormatError",
     "FloatTensor",
@@ -522,6 +526,7 @@ __all__ = [
     "default_generator",
     "default_stream",
     "deg2rad",
+    "dequantize",
     "det",
     "detach",
     "detach_copy",
@@ -558,6 +563,7 @@ __all__ = [
     "empty_cache",
     "empty_like",
     "enable_grad",
+    "encoded_linear",
     "eq",
     "equal",
     "erf",
@@ -822,6 +828,7 @@ __all__ = [
     "put",
     "qr",
     "quantile",
+    "quantize",
     "rad2deg",
     "rand",
     "rand_like",
@@ -1921,6 +1928,16 @@ def embedding(weight: TensorLike, indices: TensorLike, padding_idx: builtins.int
     >>> pf.embedding(pf.tensor([[1.0, 2.0], [3.0, 4.0]]), pf.tensor([1, 0]))
     tensor([[3., 4.],
             [1., 2.]])
+    """
+
+def encoded_linear(
+    x: TensorLike, data: TensorLike, bias: TensorLike | None = None, *, encoding: Any, width: Any
+) -> Tensor:
+    """x @ W.T + bias, with W of shape (out, width) as encoded rows (out, row bytes). Gradients go to x and bias.
+
+    >>> w = pf.quantize(pf.ones(4, 32), "q8_0")
+    >>> pf.encoded_linear(pf.ones(2, 32), w.data, encoding="q8_0", width=32).shape
+    (2, 4)
     """
 
 def eq(x: TensorLike, y: TensorLike) -> Tensor:

@@ -1,0 +1,1 @@
+"""Block formats of weights, one file each; `pyflame.core.encoding` finds them all."""

@@ -1,0 +1,42 @@
+"""Q2_K: 256 numbers of 2 bits; for every 16 a scale and an offset of 4 bits. x = d s q - dmin m"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyflame.core.encodings.block import Array, Encoding, halves
+from pyflame.core.encodings.super_blocks import SIZE, shifted, unshifted, with_offsets
+
+_SHIFTS = range(0, 8, 2)
+
+
+def _decode(blocks: Array) -> Array:
+    scales = blocks[:, :16]
+    d = (halves(blocks, 80) * (scales & 15).astype(np.float32))[:, :, None]
+    m = (halves(blocks, 82) * (scales >> 4).astype(np.float32))[:, :, None]
+    q = shifted(blocks[:, 16:80], 32, _SHIFTS, 3).reshape(-1, 16, 16).astype(np.float32)
+    out: Array = d * q - m
+    return out.reshape(-1, SIZE)
+
+
+def _encode(blocks: Array) -> Array:
+    d, dmin, scales, offsets, q = with_offsets(blocks, 16, 3, 15)
+    return np.concatenate([scales | offsets << np.uint8(4), unshifted(q, 32, _SHIFTS), d, dmin], -1)
+
+
+ENCODING = Encoding(
+    "q2_k", SIZE, 84, _decode,
+    """
+  const float d = pf_half_at(b + 80), least = pf_half_at(b + 82);
+  const uint8_t *q = b + 16 + g / 4 * 32;
+  const int shift = g % 4 * 2;
+  PF_UNROLL
+  for (int h = 0; h < 2; h++) {
+    const int s = b[2 * g + h];
+    const float step = d * (float)(s & 15), m = least * (float)(s >> 4);
+    PF_UNROLL
+    for (int i = 16 * h; i < 16 * h + 16; i++) y[i] = step * (float)(q[i] >> shift & 3) - m;
+  }
+""",
+    _encode, ggml=10,
+)  # fmt: skip

@@ -1,0 +1,30 @@
+"""Q4_K: 256 numbers of 4 bits; for every 32 a scale and an offset of 6 bits. x = d s q - dmin m"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyflame.core.encodings.block import Array, Encoding, nibbles, packed_nibbles
+from pyflame.core.encodings.super_blocks import SIZE, packed_sixes, sixes_decoded, with_offsets
+
+
+def _decode(blocks: Array) -> Array:
+    return sixes_decoded(blocks, nibbles(blocks[:, 16:], 32))
+
+
+def _encode(blocks: Array) -> Array:
+    d, dmin, scales, offsets, q = with_offsets(blocks, 32, 15, 63)
+    return np.concatenate([d, dmin, packed_sixes(scales, offsets), packed_nibbles(q, 32)], -1)
+
+
+ENCODING = Encoding(
+    "q4_k", SIZE, 144, _decode,
+    """
+  const float d = pf_half_at(b) * (float)pf_six_scale(b + 4, g), m = pf_half_at(b + 2) * (float)pf_six_offset(b + 4, g);
+  const uint8_t *q = b + 16 + g / 2 * 32;
+  const int shift = g % 2 * 4;
+  PF_UNROLL
+  for (int i = 0; i < 32; i++) y[i] = d * (float)(q[i] >> shift & 15) - m;
+""",
+    _encode, ggml=12,
+)  # fmt: skip

@@ -1,0 +1,33 @@
+"""Q5_K: 256 numbers of 5 bits (the fifth ones together); for every 32 a scale and an offset of 6 bits.
+x = d s q - dmin m"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyflame.core.encodings.block import Array, Encoding, nibbles, packed_nibbles
+from pyflame.core.encodings.super_blocks import SIZE, packed_sixes, shifted, sixes_decoded, unshifted, with_offsets
+
+
+def _decode(blocks: Array) -> Array:
+    fifth = shifted(blocks[:, 16:48], 32, range(8), 1)
+    return sixes_decoded(blocks, nibbles(blocks[:, 48:], 32) | fifth << np.uint8(4))
+
+
+def _encode(blocks: Array) -> Array:
+    d, dmin, scales, offsets, q = with_offsets(blocks, 32, 31, 63)
+    parts = [d, dmin, packed_sixes(scales, offsets), unshifted(q >> 4, 32, range(8)), packed_nibbles(q & 15, 32)]
+    return np.concatenate(parts, -1)
+
+
+ENCODING = Encoding(
+    "q5_k", SIZE, 176, _decode,
+    """
+  const float d = pf_half_at(b) * (float)pf_six_scale(b + 4, g), m = pf_half_at(b + 2) * (float)pf_six_offset(b + 4, g);
+  const uint8_t *high = b + 16, *q = b + 48 + g / 2 * 32;
+  const int shift = g % 2 * 4;
+  PF_UNROLL
+  for (int i = 0; i < 32; i++) y[i] = d * (float)((q[i] >> shift & 15) | (high[i] >> g & 1) << 4) - m;
+""",
+    _encode, ggml=13,
+)  # fmt: skip

@@ -1,0 +1,43 @@
+"""Q6_K: 256 numbers of 6 bits (the upper two apart); for every 16 a signed scale of 8 bits. x = d s (q - 32)"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyflame.core.encodings.block import Array, Encoding, halves, nibbles, packed_nibbles
+from pyflame.core.encodings.super_blocks import SIZE, shifted, unshifted, with_signs
+
+_SHIFTS = range(0, 8, 2)
+
+
+def _decode(blocks: Array) -> Array:
+    scales = blocks[:, 192:208].view(np.int8).astype(np.float32)
+    d = (halves(blocks, 208) * scales)[:, :, None]
+    high = shifted(blocks[:, 128:192], 32, _SHIFTS, 3)
+    q = (nibbles(blocks[:, :128], 64) | high << np.uint8(4)).astype(np.float32) - np.float32(32)
+    out: Array = d * q.reshape(-1, 16, 16)
+    return out.reshape(-1, SIZE)
+
+
+def _encode(blocks: Array) -> Array:
+    d, scales, numbers = with_signs(blocks, -32, -128)
+    q = (numbers + 32).astype(np.uint8)
+    return np.concatenate([packed_nibbles(q & 15, 64), unshifted(q >> 4, 32, _SHIFTS), scales.view(np.uint8), d], -1)
+
+
+ENCODING = Encoding(
+    "q6_k", SIZE, 210, _decode,
+    """
+  const float d = pf_half_at(b + 208);
+  const uint8_t *low = b + g / 4 * 64 + g % 2 * 32, *high = b + 128 + g / 4 * 32;
+  const int shift = g % 4 / 2 * 4, upper = g % 4 * 2;
+  PF_UNROLL
+  for (int h = 0; h < 2; h++) {
+    const float step = d * (float)(int8_t)b[192 + 2 * g + h];
+    PF_UNROLL
+    for (int i = 16 * h; i < 16 * h + 16; i++)
+      y[i] = step * (float)(((low[i] >> shift & 15) | (high[i] >> upper & 3) << 4) - 32);
+  }
+""",
+    _encode, ggml=14,
+)  # fmt: skip

@@ -1,0 +1,32 @@
+/* What decoders of encoded weights (core/encodings/) are written against, on the CPU and on GPUs.
+ *
+ *   pf_half_at(p), pf_float_at(p), pf_u16_at(p), pf_u32_at(p)      numbers that lie at any byte
+ *   pf_six_scale(p, g), pf_six_offset(p, g)                        of the 8 pairs of 6 bits in 12 bytes, as Q4_K has them
+ *   pf_byte_of(low, high, i)                                       byte i of 16, as two words: a table without memory
+ *   PF_UNROLL                                                      before a loop over a group: `y` stays in registers
+ * A decoder's products are rounded one by one: its text is compiled without contraction, so that all devices agree.
+ */
+#ifndef PF_ENCODING_H
+#define PF_ENCODING_H
+
+#ifndef PF_UNROLL
+#define PF_UNROLL
+#endif
+
+PF_FN uint16_t pf_u16_at(const uint8_t *p) {
+  uint16_t u;
+  __builtin_memcpy(&u, p, 2);
+  return u;
+}
+PF_FN uint32_t pf_u32_at(const uint8_t *p) {
+  uint32_t u;
+  __builtin_memcpy(&u, p, 4);
+  return u;
+}
+PF_FN float pf_half_at(const uint8_t *p) { return pf_f16_to_f32(pf_u16_at(p)); }
+PF_FN float pf_float_at(const uint8_t *p) { return pf_from_bits_f32(pf_u32_at(p)); }
+PF_FN int pf_six_scale(const uint8_t *p, int g) { return g < 4 ? p[g] & 63 : (p[g + 4] & 15) | p[g - 4] >> 6 << 4; }
+PF_FN int pf_six_offset(const uint8_t *p, int g) { return g < 4 ? p[g + 4] & 63 : p[g + 4] >> 4 | p[g] >> 6 << 4; }
+PF_FN uint8_t pf_byte_of(uint64_t low, uint64_t high, int i) { return (uint8_t)((i < 8 ? low : high) >> (i & 7) * 8); }
+
+#endif

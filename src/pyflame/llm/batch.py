@@ -1,0 +1,121 @@
+"""Batch: some sequences that are written together, with their cache, their sampler and the jitted steps.
+
+All that changes from token to token (tokens, lengths, settings, random numbers) lies in tensors that the steps read and
+overwrite, so a decode step is one replay without arguments, and the host reads tokens only. Prompts are taken in in chunks
+padded to a power of two; padding lies behind the last position, where no query sees it before it is overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyflame.core.dtype import DType, float32, int64
+from pyflame.llm.attention import Where
+from pyflame.llm.cache import Cache, bucket_of
+from pyflame.llm.decoder import Decoder
+from pyflame.llm.sampler import Features, Picked, Sampler
+from pyflame.tensor import Tensor
+from pyflame.tensor.counted import where as choose
+from pyflame.tensor.creation import arange, tensor, zeros
+from pyflame.tensor.gradients import no_grad
+from pyflame.transform.jit import jit
+
+CHUNK = 512  # tokens of a prompt that are taken in at once
+_SMALLEST_CHUNK = 8
+
+
+class Batch:
+    """`rows` sequences of up to `capacity` tokens."""
+
+    def __init__(self, decoder: Decoder, rows: int, capacity: int, dtype: DType, device: object) -> None:
+        self.decoder, self.rows, self.capacity, self.device = decoder, rows, capacity, device
+        self.cache = Cache(decoder.config, rows, capacity, dtype, device)
+        self.sampler = Sampler(rows, decoder.config.vocab, capacity, device)
+        self.tokens = zeros(rows, 1, dtype=int64, device=device)
+        self.lengths = zeros(rows, dtype=int64, device=device)
+        self.counts = [0] * rows  # what `lengths` holds, known to the host
+        self.held: list[list[int]] = [[] for _ in range(rows)]  # tokens whose lines are in the cache
+        self._take_in = jit(self._take_in_step)
+        self._first = jit(self._first_step)
+        self._next = jit(self._next_step)
+
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Take prompts in, one per row; gives the logits of what follows each: (rows, vocab). Lines that are there stay."""
+        start = min(_common(held, prompt) for held, prompt in zip(self.held, prompts, strict=True))
+        longest = max(map(len, prompts))
+        self.held = [list(p[:start]) for p in prompts]
+        logits = zeros(self.rows, self.decoder.config.vocab, dtype=float32, device=self.device)
+        while start < longest:
+            size = min(max(_SMALLEST_CHUNK, 1 << (longest - start - 1).bit_length()), CHUNK, self.capacity - start)
+            parts = [list(p[start : start + size]) for p in prompts]
+            padded = tensor([p + [0] * (size - len(p)) for p in parts], dtype=int64, device=self.device)
+            last = [min(max(len(p) - 1 - start, 0), size - 1) for p in prompts]
+            ends = [start < len(p) <= start + size for p in prompts]
+            with no_grad():
+                logits = self._take_in(
+                    padded,
+                    tensor([start], dtype=int64, device=self.device),
+                    tensor(last, dtype=int64, device=self.device),
+                    tensor(ends, device=self.device),
+                    logits,
+                    bucket_of(start + size, self.capacity),
+                )
+            start += size
+        self.held = [list(p) for p in prompts]
+        self._set_lengths(list(map(len, prompts)))
+        return logits
+
+    def share(self, other: Batch) -> None:
+        """Let every row begin with what the one row of another batch holds."""
+        self.cache.copy_from(other.cache, bucket_of(other.counts[0], self.capacity))
+        self.held = [list(other.held[0]) for _ in range(self.rows)]
+        self._set_lengths(other.counts * self.rows)
+
+    def _set_lengths(self, counts: list[int]) -> None:
+        self.counts = counts
+        self.lengths.copy_(tensor(counts, dtype=int64, device=self.device))
+
+    def first(self, logits: Tensor, features: Features) -> Picked:
+        """Pick the first token of each row."""
+        with no_grad():
+            return self._first(logits, features)  # type: ignore[no-any-return]
+
+    def next(self, features: Features) -> Picked:
+        """Take in the tokens that were picked last and pick the ones that follow."""
+        bucket = bucket_of(min(max(self.counts) + 1, self.capacity), self.capacity)
+        with no_grad():
+            picked: Picked = self._next(features, bucket)
+        self.counts = [n + 1 for n in self.counts]
+        return picked
+
+    def _take_in_step(
+        self, tokens: Tensor, start: Tensor, last: Tensor, ends: Tensor, logits: Tensor, bucket: int
+    ) -> Tensor:
+        positions = (start + arange(tokens.shape[1], device=tokens.device)).unsqueeze(0).expand(*tokens.shape)
+        first = start.expand(self.rows)
+        x = self._hidden(tokens, positions, first, first + tokens.shape[1], bucket)
+        own = x.gather(1, last.reshape(-1, 1, 1).expand(self.rows, 1, x.shape[2]))[:, 0]
+        return choose(ends.unsqueeze(1), self.decoder.logits(own), logits)
+
+    def _hidden(self, tokens: Tensor, positions: Tensor, first: Tensor, lengths: Tensor, bucket: int) -> Tensor:
+        where = Where(positions, first, lengths, self.cache, self.cache.slots(positions), bucket)
+        return self.decoder.hidden(tokens, where)
+
+    def _first_step(self, logits: Tensor, features: Features) -> Picked:
+        picked = self.sampler.pick(logits, features)
+        self.tokens.copy_(picked.tokens.unsqueeze(1))
+        return picked
+
+    def _next_step(self, features: Features, bucket: int) -> Picked:
+        first = self.lengths.clamp(max=self.capacity - 1)  # rows that are done may go on until the last one is
+        x = self._hidden(self.tokens, first.unsqueeze(1), first, first + 1, bucket)
+        picked = self.sampler.pick(self.decoder.logits(x[:, -1]), features)
+        self.tokens.copy_(picked.tokens.unsqueeze(1))
+        self.lengths.add_(1)
+        return picked
+
+
+def _common(held: Sequence[int], prompt: Sequence[int]) -> int:
+    """How many tokens both begin with; the last of the prompt is always taken in, since its logits are wanted."""
+    most = min(len(held), len(prompt) - 1)
+    return next((n for n in range(most) if held[n] != prompt[n]), most)

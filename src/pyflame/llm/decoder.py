@@ -1,0 +1,112 @@
+"""One decoder for all architectures: it reads a ModelConfig and takes weights by GGUF's names.
+
+tokens (B, T) -> embeddings -> blocks -> norm -> logits (B, T, vocab). Encoders (BERT) stop at the last block.
+"""
+
+from __future__ import annotations
+
+from pyflame.core.dtype import float32
+from pyflame.llm.attention import Attention, LatentAttention, Rotary, Where
+from pyflame.llm.config import ModelConfig
+from pyflame.llm.layers import Embedding, Linear, Norm, Weights
+from pyflame.llm.mlp import MLP
+from pyflame.llm.moe import MixtureOfExperts
+from pyflame.nn.containers import ModuleList
+from pyflame.nn.module import Module
+from pyflame.tensor import Tensor
+from pyflame.tensor.creation import arange
+
+Rotaries = tuple[Rotary | None, ...]  # two: of layers that see all, and of layers with a window
+
+
+class Block(Module):
+    """Attention and an MLP, each beside a residual connection, one after the other or both at once (parallel)."""
+
+    def __init__(self, config: ModelConfig, layer: int, weights: Weights, rotaries: Rotaries) -> None:
+        super().__init__()
+        self.config = config
+        rotary = rotaries[config.windows[layer] is not None]
+        for name in norm_names(config):
+            setattr(self, name, Norm(weights, f"blk.{layer}.{name}", config))
+        kind = LatentAttention if config.latent else Attention
+        self.attention = kind(self, config, layer, weights, rotary)
+        self.mlp: MLP | MixtureOfExperts
+        if config.is_sparse(layer):
+            self.mlp = MixtureOfExperts(self, config, layer, weights)
+        else:
+            self.mlp = MLP(self, config, layer, weights, config.ffn)
+
+    def forward(self, x: Tensor, where: Where) -> Tensor:
+        config = self.config
+        if not config.causal:  # BERT: norms of sums
+            x = self.attn_output_norm(x + self.attention(x, where))
+            return self.layer_output_norm(x + self.mlp(x))  # type: ignore[no-any-return]
+        seen = self._normed(config.attention_norm, x)
+        out = self.attention(seen, where)
+        if config.parallel:
+            return x + out + self.mlp(seen if config.mlp_norm is None else self._normed(config.mlp_norm, x))
+        x = x + (self.post_attention_norm(out) if config.post_norm else out)
+        out = self.mlp(self._normed(config.mlp_norm, x))
+        return x + (self.post_ffw_norm(out) if config.post_norm else out)
+
+    def _normed(self, name: str | None, x: Tensor) -> Tensor:
+        return getattr(self, name)(x) if name is not None and self.config.pre_norm else x
+
+
+def norm_names(config: ModelConfig) -> list[str]:
+    """The norms of a block."""
+    if not config.causal:
+        return ["attn_output_norm", "layer_output_norm"]
+    before = [config.attention_norm, config.mlp_norm] if config.pre_norm else []
+    return [n for n in before if n is not None] + (["post_attention_norm", "post_ffw_norm"] if config.post_norm else [])
+
+
+class Decoder(Module):
+    """The model. Call it with tokens (B, T) for the logits of every position; `step` goes on from a cache."""
+
+    def __init__(self, config: ModelConfig, weights: Weights, device: object = None) -> None:
+        super().__init__()
+        self.config = config
+        self.token_embd = Embedding(weights, "token_embd", config.vocab, config.width)
+        if config.position_embeddings:
+            self.position_embd = Embedding(weights, "position_embd", config.position_embeddings, config.width)
+        if config.token_types:
+            self.token_types = Embedding(weights, "token_types", config.token_types, config.width)
+        if config.embedding_norm:
+            self.token_embd_norm = Norm(weights, "token_embd_norm", config)
+        rotaries = tuple(rope and Rotary(rope, device) for rope in (config.rope, config.local_rope or config.rope))
+        self.blk = ModuleList([Block(config, n, weights, rotaries) for n in range(config.layers)])
+        if config.causal:
+            self.output_norm = Norm(weights, "output_norm", config)
+            if not config.tied:
+                self.output = Linear(weights, "output", config.width, config.vocab, config.output_bias)
+        self.eval()
+
+    def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Logits (B, T, vocab); of an encoder the last block's output (B, T, width). `lengths`: without padding."""
+        positions = arange(tokens.shape[1], device=tokens.device).unsqueeze(0).expand(*tokens.shape)
+        x = self.hidden(tokens, Where(positions, lengths=lengths))
+        return self.logits(x) if self.config.causal else x
+
+    def hidden(self, tokens: Tensor, where: Where) -> Tensor:
+        """What the blocks make of these tokens: (B, T, width)"""
+        config = self.config
+        x = self.token_embd(tokens)
+        if config.embedding_scale != 1.0:
+            x = x * config.embedding_scale
+        if config.token_types:
+            x = x + self.token_types.decoded(self.token_types.weight[0])
+        if config.position_embeddings:
+            x = x + self.position_embd(where.positions)
+        if config.embedding_norm:
+            x = self.token_embd_norm(x)
+        for block in self.blk:
+            x = block(x, where)
+        return x  # type: ignore[no-any-return]
+
+    def logits(self, x: Tensor) -> Tensor:
+        """From the last block to the vocabulary, in float32."""
+        x = self.output_norm(x)
+        y = (self.token_embd.product(x) if self.config.tied else self.output(x)).to(float32)
+        cap = self.config.final_softcap
+        return y if cap is None else (y / cap).tanh() * cap

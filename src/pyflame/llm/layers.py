@@ -1,0 +1,172 @@
+"""The layers of a decoder, made of a checkpoint's weights: linear, embedding and norm.
+
+`Weights` hands tensors out by GGUF's names, checks their shapes, and knows in the end which were left over. A matrix is
+a Tensor, or an EncodedTensor whose blocks are decoded where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from pyflame.core.dtype import DType, float32
+from pyflame.core.errors import FileFormatError
+from pyflame.llm.config import ModelConfig
+from pyflame.nn.module import Module
+from pyflame.nn.ops import F
+from pyflame.nn.parameter import Parameter
+from pyflame.tensor import Tensor
+from pyflame.tensor.encoded import EncodedTensor
+
+Weight = Tensor | EncodedTensor
+
+
+class Weights:
+    """A checkpoint's tensors by GGUF's names. `read` gives one, placed on the model's device."""
+
+    def __init__(self, names: Collection[str], read: Callable[[str], Weight], dtype: DType = float32) -> None:
+        self.names = frozenset(names)
+        self.read = read
+        self.dtype = dtype
+        self.taken: set[str] = set()
+
+    def take(self, name: str, *shape: int) -> Weight:
+        """The tensor of this name, which must have this shape."""
+        if name not in self.names:
+            raise FileFormatError(f"[load] expected a tensor {name} of shape {shape} but the checkpoint has none")
+        weight = self.read(name)
+        if tuple(weight.shape) != shape:
+            raise FileFormatError(f"[load] expected {name} to have shape {shape} but got {tuple(weight.shape)}")
+        self.taken.add(name)
+        return weight
+
+    def parameter(self, name: str, *shape: int) -> Parameter:
+        """As `take`, as plain numbers."""
+        weight = self.take(name, *shape)
+        plain = weight.dequantize(self.dtype) if isinstance(weight, EncodedTensor) else weight.to(self.dtype)
+        return Parameter(plain, requires_grad=False)
+
+    def left_over(self) -> list[str]:
+        """What the model had no use for."""
+        return sorted(self.names - self.taken)
+
+
+class Matrix(Module):
+    """A layer whose weight is a parameter, or bytes of an encoding."""
+
+    def __init__(self, weights: Weights, name: str, *shape: int, bias: bool = False) -> None:
+        super().__init__()
+        weight = weights.take(f"{name}.weight", *shape)
+        self.encoding: str | None = None
+        self.dtype = weights.dtype
+        if isinstance(weight, EncodedTensor):
+            self.encoding = weight.encoding.name
+            self.register_buffer("weight", weight.data)
+        else:
+            self.weight = Parameter(weight.to(weights.dtype), requires_grad=False)
+        self.bias = weights.parameter(f"{name}.bias", *shape[:-1]) if bias else None
+        self.inputs = shape[-1]
+
+    def decoded(self, lines: Tensor) -> Tensor:
+        """What these lines of the weight stand for."""
+        return lines if self.encoding is None else F["dequantize"](lines, encoding=self.encoding, dtype=self.dtype)
+
+    def product(self, x: Tensor) -> Tensor:
+        """x W^T + b"""
+        if self.encoding is None:
+            return F["linear"](x, self.weight, self.bias)
+        return F["encoded_linear"](x, self.weight, self.bias, encoding=self.encoding, width=self.inputs)
+
+
+class Linear(Matrix):
+    """y = x W^T + b."""
+
+    def __init__(self, weights: Weights, name: str, inputs: int, outputs: int, bias: bool = False) -> None:
+        super().__init__(weights, name, outputs, inputs, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x)
+
+
+class Embedding(Matrix):
+    """Rows of a table; its `product` makes logits, where the head is tied."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.encoding is None:
+            return F["embedding"](self.weight, ids)
+        rows = self.weight.index_select(0, ids.reshape(-1))
+        return self.decoded(rows).reshape(*ids.shape, self.inputs)
+
+
+class StackedLinear(Matrix):
+    """Linear layers of one shape, stacked: weight (count, outputs, inputs)."""
+
+    def __init__(self, weights: Weights, name: str, count: int, inputs: int, outputs: int, bias: bool) -> None:
+        super().__init__(weights, name, count, outputs, inputs, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs) or (count, N, inputs) -> (count, N, outputs): every layer sees x, or its part of x"""
+        y = x @ self.decoded(self.weight).transpose(1, 2)
+        return y if self.bias is None else y + self.bias.unsqueeze(1)
+
+    def of(self, x: Tensor, ids: Tensor) -> Tensor:
+        """(N, 1, inputs) -> (N, 1, outputs): line n by the layer ids[n]"""
+        y = x @ self.decoded(self.weight.index_select(0, ids)).transpose(1, 2)
+        return y if self.bias is None else y + self.bias.index_select(0, ids).unsqueeze(1)
+
+
+class Norm(Module):
+    """The config's norm over the last axis: its size, or several rows of weights (heads, size) over (.., heads, size)."""
+
+    def __init__(self, weights: Weights, name: str, config: ModelConfig, *shape: int, bias: bool | None = None) -> None:
+        super().__init__()
+        self.kind, self.eps = config.norm, config.norm_eps
+        shape = shape or (config.width,)
+        self.weight = weights.parameter(f"{name}.weight", *shape)
+        biased = config.norm_bias if bias is None else bias
+        self.bias = weights.parameter(f"{name}.bias", *shape) if biased else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = (x.shape[-1],)
+        affine = self.weight.ndim == 1
+        weight, bias = (self.weight, self.bias) if affine else (None, None)
+        if self.kind == "rms":
+            y = F["rms_norm"](x, size, weight, self.eps)
+        else:
+            y = F["layer_norm"](x, size, weight, bias, self.eps)
+        if not affine:
+            y = y * self.weight if self.bias is None else y * self.weight + self.bias
+        return y
+
+
+class Numbers(Module):
+    """Numbers that are used as they are, stored as `weight` or as `bias`."""
+
+    def __init__(self, weights: Weights, name: str, *shape: int) -> None:
+        super().__init__()
+        self.kind = "weight" if f"{name}.weight" in weights.names else "bias"
+        setattr(self, self.kind, weights.parameter(f"{name}.{self.kind}", *shape))
+
+    def forward(self) -> Tensor:
+        return getattr(self, self.kind)  # type: ignore[no-any-return]
+
+
+class Part:
+    """A part of a block, such as its attention. Its layers are the block's own, so that names stay GGUF's."""
+
+    def __init__(self, block: Module, weights: Weights, layer: int) -> None:
+        self.block, self.weights, self.prefix = block, weights, f"blk.{layer}."
+
+    def add(self, name: str, layer: Module) -> None:
+        """Make this layer an attribute of the part and a child of the block."""
+        setattr(self, name, layer)
+        self.block.add_module(name, layer)
+
+    def linear(self, name: str, inputs: int, outputs: int, bias: bool = False) -> None:
+        self.add(name, Linear(self.weights, self.prefix + name, inputs, outputs, bias))
+
+    def norm(self, name: str, config: ModelConfig, *shape: int) -> None:
+        """A norm inside of attention: without a bias."""
+        self.add(name, Norm(self.weights, self.prefix + name, config, *shape, bias=False))
+
+    def numbers(self, name: str, *shape: int) -> None:
+        self.add(name, Numbers(self.weights, self.prefix + name, *shape))

@@ -1,0 +1,119 @@
+"""From a checkpoint to a Decoder: config, names, weights on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.dtype import DType, as_dtype, float32
+from pyflame.core.encoding import ENCODINGS, encoding
+from pyflame.core.errors import FileFormatError
+from pyflame.llm.architectures import Architecture, Fields, find
+from pyflame.llm.config import ModelConfig
+from pyflame.llm.decoder import Decoder
+from pyflame.llm.layers import Weight, Weights
+from pyflame.llm.names import Source, sources
+from pyflame.tensor.creation import from_numpy
+from pyflame.tensor.encoded import EncodedTensor, quantize
+
+# What follows from the config: the decoder asks for none of these.
+_DERIVED = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})
+
+
+class Reader:
+    """Tensors of a checkpoint by GGUF's names, decoded or not, on a device."""
+
+    def __init__(self, checkpoint: Any, architecture: Architecture, context: int | None = None) -> None:
+        self.checkpoint, self.architecture = checkpoint, architecture
+        metadata = checkpoint.metadata
+        layers = _layers(checkpoint, metadata)
+        self.sources = sources(checkpoint.kind, architecture, checkpoint.names(), layers)
+        self.config: ModelConfig = architecture.config(
+            Fields(checkpoint.kind, checkpoint.architecture, metadata, self.sources, self.shape, self.numbers, context)
+        )
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape as it is stored, of a tensor that is stored whole."""
+        if name not in self.sources:
+            raise FileFormatError(f"[load] expected a tensor {name} but {self.checkpoint.path} has none")
+        return tuple(self.checkpoint.stored(self.sources[name].stored[0]).shape)
+
+    def numbers(self, name: str) -> Any:
+        """The values as a NumPy array."""
+        source = self.sources[name]
+        parts = [_decoded(self.checkpoint.stored(n)) for n in source.stored]
+        x = parts[0] if len(parts) == 1 else np.stack(parts)
+        if self.checkpoint.kind == "hf" or source.cut:
+            short = name.split(".", 2)[2] if name.startswith("blk.") else name
+            x = self.architecture.adapt(self.config, short, x)
+        return x
+
+    def weight(self, name: str, device: object, dtype: DType, quantized: str | None) -> Weight:
+        """As a tensor on the device: bytes stay bytes where the file has encoded blocks."""
+        source = self.sources[name]
+        stored = self.checkpoint.stored(source.stored[0])
+        if _is_encoded(stored) and self._is_whole(source):
+            rows = np.asarray(stored.bytes).reshape(*stored.shape[:-1], -1)
+            found = EncodedTensor(from_numpy(rows), stored.encoding)
+            return found if device is None else found.to(device)
+        x = np.asarray(self.numbers(name))
+        if quantized is not None and _can_quantize(name, x, quantized):
+            encoded = quantize(from_numpy(np.ascontiguousarray(x, np.float32)), quantized)
+            return encoded if device is None else encoded.to(device)
+        plain = from_numpy(np.ascontiguousarray(x))
+        return plain.to(dtype) if device is None else plain.to(device).to(dtype)
+
+    def _is_whole(self, source: Source) -> bool:
+        return len(source.stored) == 1 and not source.cut
+
+
+def _layers(checkpoint: Any, metadata: Any) -> int:
+    """How many blocks the name table has to know."""
+    for key in (f"{checkpoint.architecture}.block_count", "num_hidden_layers", "n_layer"):
+        found = metadata.get(key, metadata.get("text_config", {}).get(key))
+        if found is not None:
+            return int(found)
+    raise FileFormatError(f"[load] expected {checkpoint.path} to say how many layers the model has")
+
+
+def _is_encoded(stored: Any) -> bool:
+    return stored.encoding in ENCODINGS
+
+
+def _decoded(stored: Any) -> Any:
+    """The numbers of a stored tensor."""
+    data = np.asarray(stored.bytes)
+    if _is_encoded(stored):
+        kind = encoding(stored.encoding)
+        return kind.decode(data.reshape(*stored.shape[:-1], -1)).reshape(stored.shape)
+    return data.reshape(-1).view(as_dtype(stored.encoding).numpy).reshape(stored.shape)
+
+
+def _can_quantize(name: str, x: Any, quantized: str) -> bool:
+    """Matrices of blocks whose rows are whole encoded blocks."""
+    matrix = x.ndim >= 2 and name.startswith("blk.") and name.endswith(".weight") and "norm" not in name
+    plain = any(part in name for part in ("ffn_gate_inp", "attn_k_b", "attn_v_b"))
+    return matrix and not plain and x.shape[-1] % encoding(quantized).block == 0
+
+
+def load_decoder(
+    checkpoint: Any,
+    device: object = None,
+    dtype: DType = float32,
+    quantized: str | None = None,
+    context: int | None = None,
+) -> Decoder:
+    """The model of a checkpoint."""
+    reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
+    weights = Weights(reader.sources, lambda name: reader.weight(name, device, dtype, quantized), dtype)
+    model = Decoder(reader.config, weights, device)
+    unused = [n for n in weights.left_over() if n not in _DERIVED and not n.endswith("attn_rot_embd.weight")]
+    if reader.config.tied or not reader.config.causal:
+        unused = [n for n in unused if n != "output.weight"]
+    if unused:
+        raise FileFormatError(
+            f"[load] expected {reader.config.architecture} to use every tensor of {checkpoint.path} but it has no place for "
+            f"{', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}"
+        )
+    return model

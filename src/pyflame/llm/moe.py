@@ -1,0 +1,93 @@
+"""A mixture of experts: a router scores all, a few serve each token, and their results are added up by score.
+
+Experts of one kind lie stacked in one tensor (count, outputs, inputs). Where few tokens come, the matrices they chose are
+gathered; where many come, all experts see all tokens and scores that were not chosen are 0.
+"""
+
+from __future__ import annotations
+
+from pyflame.core.dtype import float32
+from pyflame.llm.config import Experts, ModelConfig
+from pyflame.llm.layers import Part, StackedLinear, Weights
+from pyflame.llm.mlp import MLP, gated
+from pyflame.nn.module import Module
+from pyflame.tensor import Tensor
+
+
+class MixtureOfExperts(Part):
+    """The experts of one block, and the MLP that all tokens share where there is one."""
+
+    def __init__(self, block: Module, config: ModelConfig, layer: int, weights: Weights) -> None:
+        super().__init__(block, weights, layer)
+        assert config.experts is not None
+        moe = self.experts = config.experts
+        self.activation = config.activation
+        self.linear("ffn_gate_inp", config.width, moe.count, moe.router_bias)
+        if moe.choice_bias:
+            self.numbers("exp_probs_b", moe.count)
+        for name, inputs, outputs in (
+            ("ffn_gate_exps", config.width, moe.ffn),
+            ("ffn_up_exps", config.width, moe.ffn),
+            ("ffn_down_exps", moe.ffn, config.width),
+        ):
+            self.add(name, StackedLinear(weights, self.prefix + name, moe.count, inputs, outputs, moe.bias))
+        self.shared = MLP(block, config, layer, weights, moe.shared_ffn, "_shexp") if moe.shared_ffn else None
+        if moe.shared_gate:
+            self.numbers("ffn_gate_inp_shexp", config.width)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        scores, chosen = route(self.experts, self.ffn_gate_inp(flat).to(float32), self._choice_bias())
+        if chosen.numel() <= self.experts.count:
+            out = self._of_chosen(flat, scores, chosen)
+        else:
+            out = self._of_all(flat, scores, chosen)
+        if self.shared is not None:
+            own = self.shared(flat)
+            if self.experts.shared_gate:
+                own = own * (flat * self.ffn_gate_inp_shexp()).sum(-1, keepdim=True).sigmoid()
+            out = out + own
+        return out.reshape(*x.shape)
+
+    def _choice_bias(self) -> Tensor | None:
+        return self.exp_probs_b() if self.experts.choice_bias else None
+
+    def _of_chosen(self, x: Tensor, scores: Tensor, chosen: Tensor) -> Tensor:
+        """(N, width) -> (N * used, 1, width), each with the matrices of its expert"""
+        ids, count = chosen.reshape(-1), chosen.shape[1]
+        each = x.unsqueeze(1).expand(x.shape[0], count, x.shape[1]).reshape(-1, 1, x.shape[1])
+        y = gated(self.activation, self.ffn_gate_exps.of(each, ids), self.ffn_up_exps.of(each, ids))
+        y = self.ffn_down_exps.of(y, ids).reshape(*chosen.shape, -1)
+        return (y * scores.to(y.dtype).unsqueeze(-1)).sum(1)
+
+    def _of_all(self, x: Tensor, scores: Tensor, chosen: Tensor) -> Tensor:
+        """(N, width) -> (experts, N, width)"""
+        y = gated(self.activation, self.ffn_gate_exps(x), self.ffn_up_exps(x))
+        y = self.ffn_down_exps(y)
+        spread = scores.new_zeros((x.shape[0], self.experts.count)).scatter(1, chosen, scores)
+        return (y * spread.to(y.dtype).transpose(0, 1).unsqueeze(-1)).sum(0)
+
+
+def route(moe: Experts, logits: Tensor, choice_bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The score and the number of each expert that a token uses: (N, count) -> two of (N, used)"""
+    if moe.gating == "softmax_chosen":
+        top, chosen = logits.topk(moe.used)
+        return top.softmax(-1) * moe.scale, chosen
+    scores = logits.sigmoid() if moe.gating == "sigmoid" else logits.softmax(-1)
+    ranked = scores if choice_bias is None else scores + choice_bias.to(scores.dtype)
+    if moe.groups > 1:
+        ranked = _of_best_groups(moe, ranked)
+    chosen = ranked.topk(moe.used)[1]
+    kept = scores.gather(1, chosen)
+    if moe.normalised:
+        kept = kept / (kept.sum(-1, keepdim=True) + 1e-20)
+    return kept * moe.scale, chosen
+
+
+def _of_best_groups(moe: Experts, ranked: Tensor) -> Tensor:
+    """Scores with those of all but the best groups made 0."""
+    grouped = ranked.reshape(ranked.shape[0], moe.groups, -1)
+    best = grouped.amax(-1) if moe.group_score == "max" else grouped.topk(2)[0].sum(-1)
+    used = best.topk(moe.groups_used)[1]
+    open_ = ranked.new_zeros(best.shape).scatter(1, used, 1.0).unsqueeze(-1)
+    return grouped.masked_fill(open_ == 0.0, 0.0).reshape(*ranked.shape)
