@@ -59,19 +59,16 @@ def _encode_fp8(blocks: Array) -> Array:
 _INT4 = """
   const uint32_t word = pf_u32_at(b);
   const float s = pf_from_bits_f32(word & 0xffffff00u);
-  const int z = word & 255;
-  const uint8_t *q = b + 4 + 16 * g;
+  const int z = word & 255, shift = g % 2 * 4;
+  const uint8_t *q = b + 4 + g / 2 * 16;
   PF_UNROLL
-  for (int i = 0; i < 16; i++) {
-    y[i] = s * (float)((q[i] & 15) - z);
-    y[i + 16] = s * (float)((q[i] >> 4) - z);
-  }
+  for (int i = 0; i < 16; i++) y[i] = s * (float)((q[i] >> shift & 15) - z);
 """
 _BYTES = """
   const float s = pf_float_at(b);
-  const uint8_t *q = b + 4 + 32 * g;
+  const uint8_t *q = b + 4 + 16 * g;
   PF_UNROLL
-  for (int i = 0; i < 32; i++) y[i] = {} * s;
+  for (int i = 0; i < 16; i++) y[i] = {} * s;
 """
 
 
