@@ -1,0 +1,25 @@
+"""Language models: checkpoints in, text out. Made of nn modules, ops of the catalogue and `pf.jit`.
+
+>>> model = pf.llm.load("SmolLM2-135M-Instruct.Q4_1.gguf")
+>>> for chunk in model.stream(messages=[{"role": "user", "content": "Hello"}]):
+...     print(chunk.text, end="")
+"""
+
+from pyflame.llm.architectures import known as known_architectures
+from pyflame.llm.config import ModelConfig
+from pyflame.llm.generate import Model
+from pyflame.llm.load import load
+from pyflame.llm.sampler import Sampling
+from pyflame.llm.text import Chunk, Generation, Logprob, Timings
+
+__all__ = [
+    "Chunk",
+    "Generation",
+    "Logprob",
+    "Model",
+    "ModelConfig",
+    "Sampling",
+    "Timings",
+    "known_architectures",
+    "load",
+]

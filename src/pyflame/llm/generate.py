@@ -7,13 +7,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyflame.core.dtype import DType
+from pyflame.core.dtype import DType, float32, int64
 from pyflame.core.errors import ArgumentError
 from pyflame.core.locks import lock
 from pyflame.llm.batch import Batch
+from pyflame.llm.cache import bucket_of
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.sampler import Features, Picked, Sampling
 from pyflame.llm.text import Chunk, Generation, Logprob, Text, Timings
+from pyflame.tensor import Tensor
+from pyflame.tensor.creation import arange, tensor
+from pyflame.tensor.gradients import no_grad
+from pyflame.transform.jit import jit
 
 Tokens = Sequence[int]
 Prompt = str | Tokens
@@ -33,6 +38,7 @@ class Model:
         self.config, self.device, self.dtype, self.context = decoder.config, device, dtype, context
         self._idle: list[Batch] = []
         self._lock = lock()
+        self._embed = jit(self._pooled)
 
     def __repr__(self) -> str:
         c = self.config
@@ -52,8 +58,8 @@ class Model:
         A prompt is text or tokens; a list of prompts is written as one batch. `messages` are a chat's, rendered by the
         model's template. `n` texts share the work of reading the prompt. Options: `max_tokens` (what the context has
         room for unless given), `stop` (a string or several), `stop_tokens`, `ignore_eos`, `logprobs` (how many of the
-        likeliest tokens to report beside each), `tools`, and the fields of `Sampling`: temperature, top_k, top_p, min_p,
-        typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed.
+        likeliest tokens to report beside each), `tools`, and the fields of `Sampling`: temperature, top_k, top_p,
+        min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed.
         """
         prompts, several = self._prompts(prompt, messages, options.pop("tools", None))
         run = _Run(self, prompts, n, **options)
@@ -108,6 +114,33 @@ class Model:
         if self.chat_template is None:
             raise ArgumentError("[generate] expected a model with a chat template; pass a prompt instead of messages")
         return self.encode(self.tokenizer.encode(render(self.chat_template, messages, tools=tools), special=False))
+
+    def embed(self, texts: str | Sequence[Prompt], normalize: bool = True) -> Tensor:
+        """One vector for each text, (texts, width), of length 1 unless `normalize` is False; one text: (width).
+
+        The encoder's output is pooled as the model was trained: the mean over tokens, or the first one.
+        """
+        if self.config.pooling == "none":
+            raise ArgumentError(f"[embed] expected an encoder that is pooled but got {self.config.architecture}")
+        tokens = [self.encode(t) for t in ([texts] if isinstance(texts, str) else texts)]
+        longest, most = max(map(len, tokens), default=1), self.config.position_embeddings
+        if longest > most:
+            raise ArgumentError(f"[embed] expected texts of at most {most} tokens but got one of {longest}")
+        size = bucket_of(longest, most)
+        padded = tensor([t + [0] * (size - len(t)) for t in tokens], dtype=int64, device=self.device)
+        with no_grad():
+            out: Tensor = self._embed(padded, tensor(list(map(len, tokens)), dtype=int64, device=self.device))
+        out = out / out.norm(2, -1, True).clamp(min=1e-12) if normalize else out
+        return out[0] if isinstance(texts, str) else out
+
+    def _pooled(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        x = self.decoder(tokens, lengths).to(float32)
+        if self.config.pooling == "cls":
+            first: Tensor = x[:, 0]
+            return first
+        counted = (arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)).to(float32)
+        mean: Tensor = (x * counted.unsqueeze(-1)).sum(1) / lengths.to(float32).unsqueeze(1)
+        return mean
 
     @contextmanager
     def lease(self, rows: int) -> Iterator[Batch]:
@@ -175,8 +208,8 @@ class _Run:
             raise ArgumentError(f"[generate] expected max_tokens >= 1 but got {asked!r}")
         if room < (asked or 1):
             raise ArgumentError(
-                f"[generate] expected prompt and text to fit into a context of {self.model.context} tokens but got a prompt "
-                f"of {len(prompt)} and max_tokens={asked}; load with context={len(prompt) + (asked or 256)} or more"
+                f"[generate] expected prompt and text to fit into a context of {self.model.context} tokens but got a "
+                f"prompt of {len(prompt)} and max_tokens={asked}; load with context={len(prompt) + (asked or 256)}"
             )
         return asked or room
 

@@ -11,7 +11,7 @@ Finish = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds and tokens of reading the prompt and of writing. `cached`: tokens of the prompt that were known already."""
+    """Seconds and tokens of reading the prompt and of writing. `cached`: tokens of the prompt that were known."""
 
     prompt_tokens: int
     prompt_seconds: float
