@@ -147,7 +147,7 @@ def load(
 
     checkpoint = open_checkpoint(_found(name_or_path))
     place = state.device if device is None else parse_device(device)
-    kind = as_dtype(dtype) if dtype is not None else float32 if place.type == "cpu" else bfloat16
+    kind = as_dtype(dtype) if dtype is not None else float32 if place.kind == "cpu" else bfloat16
     if quantize is not None:
         encoding(quantize, "load")
     decoder = load_decoder(checkpoint, place, kind, quantize, context)
