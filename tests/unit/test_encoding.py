@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,16 @@ def test_encoding_again_changes_little(kind: Encoding) -> None:
 def test_c_text_gives_the_bits_of_numpy(kind: Encoding) -> None:
     data = random_bytes(kind, 9, seed=5)
     assert_same_bits(pf.dequantize(pf.tensor(data), encoding=kind).numpy(), kind.decode(data))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_c_text_keeps_to_the_alignment_of_blocks(kind: Encoding) -> None:
+    """GPU kernels load 16 bytes as words of what divides a block's bytes."""
+    aligned = min(kind.nbytes & -kind.nbytes, 16)
+    for place in re.findall(r"pf_sixteen_at\(b \+ ([^();]*)\)", kind.c):
+        for g in range(kind.block // kind.group):
+            offset = eval(place.replace("/", "//"), {"g": g, "part": g // 2})
+            assert offset % aligned == 0 and offset + 16 <= kind.nbytes, place
 
 
 @pytest.mark.parametrize("dtype", [pf.float16, pf.bfloat16, pf.float64], ids=lambda d: d.name)

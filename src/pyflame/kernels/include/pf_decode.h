@@ -11,6 +11,21 @@
 
 enum { PF_PIECE = 16 };
 
+/* 16 bytes of a block in as few loads as its alignment allows: nvcc would take them one by one. */
+template <int ALIGN> PF_FN pf_sixteen pf_aligned_sixteen(const uint8_t *p) {
+  const uint8_t *at = (const uint8_t *)__builtin_assume_aligned(p, ALIGN);
+  pf_vector<uint32_t, 4> words;
+  if constexpr (ALIGN == 16)
+    words = *(const pf_vector<uint32_t, 4> *)at;
+  else
+    PF_UNROLL
+    for (int k = 0; k < 4; k++) words.at[k] = pf_u32_at(at + 4 * k);
+  pf_sixteen v;
+  __builtin_memcpy(&v, &words, 16);
+  return v;
+}
+#define pf_sixteen_at(p) pf_aligned_sixteen<ALIGN>(p) /* inside of a decoder */
+
 /* Elements [first, first + PF_PIECE) of what lies at data, 0 from `end` on. first is a multiple of PF_PIECE. */
 template <class D> PF_FN void pf_decode_piece(const uint8_t *data, int64_t first, int64_t end, float *w) {
   PF_UNROLL
