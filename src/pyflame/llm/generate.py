@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,10 +62,10 @@ class Model:
         min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed.
         """
         prompts, several = self._prompts(prompt, messages, options.pop("tools", None))
-        run = _Run(self, prompts, n, **options)
-        for _ in run.chunks():
+        stream = Stream(self, prompts, n, **options)
+        for _ in stream:
             pass
-        found = run.generations()
+        found = stream.generations()
         return found if several or n > 1 else found[0]
 
     def stream(
@@ -75,10 +75,11 @@ class Model:
         messages: Sequence[dict[str, Any]] | None = None,
         n: int = 1,
         **options: Any,
-    ) -> Iterator[Chunk]:
-        """As `generate`, token by token. Leaving the loop ends the generation; the model stays usable."""
+    ) -> Stream:
+        """As `generate`, token by token: an iterator of Chunks. Leaving the loop ends the generation; the model stays
+        usable. When the last chunk has come, the stream has `generations()` and `timings`."""
         prompts, _ = self._prompts(prompt, messages, options.pop("tools", None))
-        return _Run(self, prompts, n, **options).chunks()
+        return Stream(self, prompts, n, **options)
 
     def _prompts(self, prompt: Any, messages: Any, tools: Any) -> tuple[list[list[int]], bool]:
         """Tokens of each prompt, and whether several were asked for."""
@@ -164,8 +165,8 @@ class Model:
             self._idle = [*self._idle, batch][-_KEPT:]
 
 
-class _Run:
-    """One call of generate or stream."""
+class Stream(Iterator[Chunk]):
+    """One call of generate or stream: texts that are written as its chunks are asked for."""
 
     def __init__(
         self,
@@ -198,8 +199,21 @@ class _Run:
             Text(None if tokenizer is None else tokenizer.stream(), self._limit(p, max_tokens), ends, stops)
             for p in self.prompts
         ]
-        self.timings: list[float] = []
+        self._times: list[float] = []  # when it began, when the prompt was read, when all was written
         self.cached = 0
+        self._chunks = self._written()
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        """End it here: what it holds on the device is free for the next one."""
+        self._chunks.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all texts are complete."""
+        return len(self._times) == 3
 
     def _limit(self, prompt: list[int], asked: int | None) -> int:
         """How many tokens may follow a prompt. The last one needs no line in the cache."""
@@ -213,7 +227,7 @@ class _Run:
             )
         return asked or room
 
-    def chunks(self) -> Iterator[Chunk]:
+    def _written(self) -> Generator[Chunk, None, None]:
         begun = time.perf_counter()
         with self.model.lease(len(self.prompts)) as batch:
             logits = self._read(batch)
@@ -223,13 +237,13 @@ class _Run:
             for step in range(longest):
                 tokens = picked.tokens.tolist()
                 if not step:
-                    self.timings = [begun, time.perf_counter()]
+                    self._times = [begun, time.perf_counter()]
                 yield from self._pushed(tokens, picked)
                 if all(t.finish for t in self.texts):
                     break
                 batch.took(tokens)
                 picked = batch.next(self.features)
-        self.timings.append(time.perf_counter())
+        self._times.append(time.perf_counter())
 
     def _streams(self) -> Sequence[int]:
         """Samples of one prompt draw from streams of their own; separate prompts draw as if alone."""
@@ -254,17 +268,23 @@ class _Run:
                 yield Chunk(shown, token, index, text.finish, logprobs[index])
 
     def generations(self) -> list[Generation]:
-        begun, read, done = self.timings
+        """The texts, once all are complete."""
+        wanted = self.features.logprobs >= 0
         return [
-            Generation(
-                t.text,
-                t.tokens,
-                t.finish or "length",
-                Timings(len(p), read - begun, len(t.tokens), done - read, self.cached),
-                t.logprobs if self.features.logprobs >= 0 else None,
-            )
+            Generation(t.text, t.tokens, t.finish or "length", self._timed(p, t), t.logprobs if wanted else None)
             for p, t in zip(self.prompts, self.texts, strict=True)
         ]
+
+    @property
+    def timings(self) -> Timings:
+        """Of the first text."""
+        return self._timed(self.prompts[0], self.texts[0])
+
+    def _timed(self, prompt: list[int], text: Text) -> Timings:
+        if not self.finished:
+            raise ArgumentError("[stream] expected a finished stream: take all of its chunks first")
+        begun, read, done = self._times
+        return Timings(len(prompt), read - begun, len(text.tokens), done - read, self.cached)
 
 
 def _logprobs(tokens: list[int], picked: Picked) -> list[Logprob | None]:
