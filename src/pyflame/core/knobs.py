@@ -47,6 +47,11 @@ CACHE_DIR = Knob(
     "folder of compiled kernels, which others must not be able to write to; empty: the user's cache folder",
 )
 CACHE_MB = Knob("PYFLAME_CACHE_MB", "1024", "size in MB above which the least recently used kernels are removed")
+MODELS_DIR = Knob(
+    "PYFLAME_MODELS_DIR",
+    "",
+    "folder of the default language model, fetched when first used; empty: the user's data folder",
+)
 CC = Knob("PYFLAME_CC", "", "C compiler for CPU kernels; empty: cc, gcc or clang, whichever is found first")
 CPU_FLAGS = Knob("PYFLAME_CPU_FLAGS", "", "more flags for the C compiler, such as -fsanitize=address or -g")
 HIP_CLANG = Knob("PYFLAME_HIP_CLANG", "", "clang with the AMDGPU target, for building without hiprtc; empty: search")
@@ -102,6 +107,7 @@ ALL = (
     DEBUG,
     CACHE_DIR,
     CACHE_MB,
+    MODELS_DIR,
     CC,
     CPU_FLAGS,
     HIP_CLANG,

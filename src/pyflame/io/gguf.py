@@ -244,7 +244,7 @@ class _Header:
                 raise self.damaged(key, f"a truth value of {values.max()}")
             values = values.astype(bool)
         self.at += count * dtype.itemsize
-        return values.tolist()
+        return list(values.tolist())
 
     def _read_tensors(self, count: int) -> None:
         rows = [self._tensor(number) for number in range(count)]

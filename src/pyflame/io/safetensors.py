@@ -9,6 +9,7 @@ checksums.py); those of other programs have none, and a flipped bit in one is no
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 from collections.abc import Iterable, Mapping
@@ -29,12 +30,12 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy, tensor
 from pyflame.tensor.modes import eval
 
-_CODES = {
+CODES = {
     "BOOL": dt.bool_, "U8": dt.uint8, "I8": dt.int8, "I16": dt.int16, "I32": dt.int32, "I64": dt.int64,
     "F8_E4M3": dt.float8_e4m3fn, "F8_E4M3FNUZ": dt.float8_e4m3fnuz, "F8_E5M2": dt.float8_e5m2,
     "F16": dt.float16, "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64, "C64": dt.complex64,
 }  # fmt: skip
-_CODE_OF = {dtype: code for code, dtype in _CODES.items()}
+_CODE_OF = {dtype: code for code, dtype in CODES.items()}
 _METADATA = "__metadata__"
 _MAX_HEADER = 100_000_000 - 8  # bytes, of the library
 
@@ -141,6 +142,21 @@ def file_info(path: str | os.PathLike[str]) -> FileInfo:
     """
     with opened(path) as file:
         return _info(file, path)
+
+
+def map_file(path: str | os.PathLike[str]) -> tuple[FileInfo, dict[str, np.ndarray[Any, np.dtype[np.uint8]]]]:
+    """What stands in a file, and each tensor's bytes: read-only views of the mapped file with a row of bytes for each
+    row of elements. They are not compared with checksums, and dtypes need not be ours."""
+    with opened(path) as file:
+        info = _info(file, path)
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return info, {name: _rows(memory, about) for name, about in info.tensors.items()}
+
+
+def _rows(memory: mmap.mmap, info: TensorInfo) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    outer = info.shape[:-1]
+    row = info.nbytes // math.prod(outer) if math.prod(outer) else 0
+    return np.ndarray((*outer, row), np.uint8, memory, info.start if info.nbytes else 0)
 
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
@@ -252,16 +268,16 @@ def _wanted(info: FileInfo, names: Iterable[str] | None, path: str | os.PathLike
                 f"[load_file] expected the name of a tensor in {os.fspath(path)} but got "
                 f"{name!r}{suggest(name, info.tensors)}"
             )
-        if info.tensors[name].dtype not in _CODES:
+        if info.tensors[name].dtype not in CODES:
             raise DTypeError(
-                f"[load_file] expected dtypes among {', '.join(_CODES)} but {name!r} in {os.fspath(path)} is "
+                f"[load_file] expected dtypes among {', '.join(CODES)} but {name!r} in {os.fspath(path)} is "
                 f"{info.tensors[name].dtype}; load the others with names=[...]"
             )
     return wanted
 
 
 def _loaded(memory: mmap.mmap, info: TensorInfo, device: object, mapped: bool) -> Tensor:
-    array: np.ndarray[Any, Any] = np.ndarray(info.shape, _CODES[info.dtype].numpy, memory, info.start)
+    array: np.ndarray[Any, Any] = np.ndarray(info.shape, CODES[info.dtype].numpy, memory, info.start)
     if not mapped:
         return tensor(array, device=device)
     out = from_numpy(array)

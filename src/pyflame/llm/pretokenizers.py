@@ -36,7 +36,8 @@ def _words(letters: str, digits: str) -> str:
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """`whole_words`: a piece that is a token needs no merges. `bos`: whether texts begin with it unless the file says."""
+    """`whole_words`: a piece that is a token needs no merges. `bos`: whether texts begin with it, unless the file
+    says so."""
 
     patterns: tuple[str, ...]
     whole_words: bool = False

@@ -7,6 +7,7 @@ file's name.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class Tokenizer:
         self.bos = bos
         self.eos = set(eos)
         self.vocab_size: int = inner.get_vocab_size(with_added_tokens=True)
+        self._literal = _literal_tokens(inner)
 
     def __repr__(self) -> str:
         return f"<Tokenizer of {self.path.name}: {self.vocab_size} tokens, bos {self.bos}, eos {sorted(self.eos)}>"
@@ -56,9 +58,12 @@ class Tokenizer:
         numbers = [int(i) for i in ids]
         if min(numbers, default=0) < 0 or max(numbers, default=0) >> 32:
             raise ArgumentError(f"[decode] expected ids from 0 to {self.vocab_size - 1} but got {numbers[:8]}")
+        runs = itertools.groupby(numbers, self._literal.get) if self._literal else [(None, numbers)]
         with refusing(self.path, "a tokenizer that can decode"):
-            text: str = self.inner.decode(numbers, skip_special_tokens=not special)
-        return text
+            return "".join(
+                literal * len(list(run)) if literal else self.inner.decode(list(run), skip_special_tokens=not special)
+                for literal, run in runs
+            )
 
     def stream(self, special: bool = False) -> Stream:
         """An incremental detokeniser: ids in, text out, never a part of a code point."""
@@ -106,6 +111,15 @@ class Stream:
     def _pending(self) -> str:
         before = self._tokenizer.decode(self._ids[: self._shown], self._special)
         return self._tokenizer.decode(self._ids, self._special)[len(before) :]
+
+
+def _literal_tokens(inner: Any) -> dict[int, str]:
+    """Added tokens that are no ASCII, of byte-level vocabularies: their letters are text, but the library would take
+    those that stand for a byte in other tokens for that byte."""
+    if type(inner.decoder).__name__ != "ByteLevel":
+        return {}
+    added = inner.get_added_tokens_decoder().items()
+    return {number: token.content for number, token in added if not (token.special or token.content.isascii())}
 
 
 @contextlib.contextmanager
