@@ -7,6 +7,8 @@
 
 from pyflame.llm.architectures import known as known_architectures
 from pyflame.llm.config import ModelConfig
+from pyflame.llm.estimate import Estimate, estimate
+from pyflame.llm.files import open_checkpoint
 from pyflame.llm.generate import Model
 from pyflame.llm.load import load
 from pyflame.llm.sampler import Sampling
@@ -14,12 +16,15 @@ from pyflame.llm.text import Chunk, Generation, Logprob, Timings
 
 __all__ = [
     "Chunk",
+    "Estimate",
     "Generation",
     "Logprob",
     "Model",
     "ModelConfig",
     "Sampling",
     "Timings",
+    "estimate",
     "known_architectures",
     "load",
+    "open_checkpoint",
 ]

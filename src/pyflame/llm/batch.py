@@ -21,7 +21,8 @@ from pyflame.tensor.creation import arange, tensor, zeros
 from pyflame.tensor.gradients import no_grad
 from pyflame.transform.jit import jit
 
-CHUNKS = (8, 32, 128, 512)  # how many tokens of a prompt are taken in at once
+CHUNK = 512  # the most tokens of a prompt that are taken in at once,
+CHUNKS = (8, 32, 128, CHUNK)  # and what fewer are padded to
 
 
 class Batch:
@@ -47,7 +48,7 @@ class Batch:
         self.held = [list(p[:start]) for p in prompts]
         logits = zeros(self.rows, self.decoder.config.vocab, dtype=float32, device=self.device)
         while start < longest:
-            size = min(next((n for n in CHUNKS if n >= longest - start), CHUNKS[-1]), self.capacity - start)
+            size = min(next((n for n in CHUNKS if n >= longest - start), CHUNK), self.capacity - start)
             parts = [list(p[start : start + size]) for p in prompts]
             padded = tensor([p + [0] * (size - len(p)) for p in parts], dtype=int64, device=self.device)
             last = [min(max(len(p) - 1 - start, 0), size - 1) for p in prompts]

@@ -12,6 +12,7 @@ from pyflame.core.errors import ArgumentError
 from pyflame.core.locks import lock
 from pyflame.llm.batch import Batch
 from pyflame.llm.cache import bucket_of
+from pyflame.llm.chat import render, template_for
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.sampler import Features, Picked, Sampling
 from pyflame.llm.text import Chunk, Generation, Logprob, Text, Timings
@@ -110,11 +111,12 @@ class Model:
 
     def chat_tokens(self, messages: Sequence[dict[str, Any]], tools: Any = None) -> list[int]:
         """The tokens of a chat, up to where the answer begins."""
-        from pyflame.llm.chat import render
-
-        if self.chat_template is None:
-            raise ArgumentError("[generate] expected a model with a chat template; pass a prompt instead of messages")
-        return self.encode(self.tokenizer.encode(render(self.chat_template, messages, tools=tools), special=False))
+        if self.tokenizer is None:
+            raise ArgumentError("[generate] expected tokens since this model has no tokenizer, but got messages")
+        template = template_for(self.chat_template, self.tokenizer)
+        ends = {"bos_token": self.tokenizer.bos, "eos_token": min(self.tokenizer.eos, default=None)}
+        values: dict[str, Any] = {name: self.tokenizer.token(n) or "" for name, n in ends.items() if n is not None}
+        return self.encode(self.tokenizer.encode(render(template, messages, tools=tools, **values), special=False))
 
     def embed(self, texts: str | Sequence[Prompt], normalize: bool = True) -> Tensor:
         """One vector for each text, (texts, width), of length 1 unless `normalize` is False; one text: (width).

@@ -15,6 +15,8 @@ from pyflame.core.state import state
 from pyflame.llm.architectures import Architecture, Fields, find
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder
+from pyflame.llm.default import default_model, resolve
+from pyflame.llm.files import Checkpoint, Stored, open_checkpoint
 from pyflame.llm.generate import Model
 from pyflame.llm.layers import Weight, Weights
 from pyflame.llm.names import Source, sources
@@ -28,7 +30,7 @@ _DERIVED = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_fac
 class Reader:
     """Tensors of a checkpoint by GGUF's names, decoded or not, on a device."""
 
-    def __init__(self, checkpoint: Any, architecture: Architecture, context: int | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint, architecture: Architecture, context: int | None = None) -> None:
         self.checkpoint, self.architecture = checkpoint, architecture
         metadata = checkpoint.metadata
         layers = _layers(checkpoint, metadata)
@@ -72,7 +74,7 @@ class Reader:
         return len(source.stored) == 1 and not source.cut
 
 
-def _layers(checkpoint: Any, metadata: Any) -> int:
+def _layers(checkpoint: Checkpoint, metadata: Any) -> int:
     """How many blocks the name table has to know."""
     for key in (f"{checkpoint.architecture}.block_count", "num_hidden_layers", "n_layer"):
         found = metadata.get(key, metadata.get("text_config", {}).get(key))
@@ -81,11 +83,11 @@ def _layers(checkpoint: Any, metadata: Any) -> int:
     raise FileFormatError(f"[load] expected {checkpoint.path} to say how many layers the model has")
 
 
-def _is_encoded(stored: Any) -> bool:
+def _is_encoded(stored: Stored) -> bool:
     return stored.encoding in ENCODINGS
 
 
-def _decoded(stored: Any) -> Any:
+def _decoded(stored: Stored) -> Any:
     """The numbers of a stored tensor."""
     data = np.asarray(stored.bytes)
     if _is_encoded(stored):
@@ -102,7 +104,7 @@ def _can_quantize(name: str, x: Any, quantized: str) -> bool:
 
 
 def load_decoder(
-    checkpoint: Any,
+    checkpoint: Checkpoint,
     device: object = None,
     dtype: DType = float32,
     quantized: str | None = None,
@@ -143,9 +145,7 @@ def load(
     >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
     'The capital of France is Paris.'
     """
-    from pyflame.llm.files import open_checkpoint
-
-    checkpoint = open_checkpoint(_found(name_or_path))
+    checkpoint = open_checkpoint(default_model() if name_or_path is None else resolve(name_or_path))
     place = state.device if device is None else parse_device(device)
     kind = as_dtype(dtype) if dtype is not None else float32 if place.kind == "cpu" else bfloat16
     if quantize is not None:
@@ -156,12 +156,3 @@ def load(
         raise ArgumentError(f"[load] expected a context of 1 to {longest} tokens but got {context!r}")
     wanted = min(longest, DEFAULT_CONTEXT) if context is None else context
     return Model(decoder, checkpoint.tokenizer(), checkpoint.chat_template, place, kind, wanted)
-
-
-def _found(name_or_path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
-    """A path, or where the default model lies."""
-    if name_or_path is not None:
-        return name_or_path
-    from pyflame.llm.default import default_model
-
-    return default_model()
