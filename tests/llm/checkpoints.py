@@ -79,13 +79,15 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", dict(head_dim=16)),
     "gemma": ("Gemma", dict(head_dim=16)),
-    "gemma2": ("Gemma2", dict(head_dim=16, query_pre_attn_scalar=8, sliding_window=4)),
+    "gemma2": ("Gemma2", dict(head_dim=16, query_pre_attn_scalar=16, sliding_window=4)),
+    "gemma2_scaled": ("Gemma2", dict(head_dim=16, query_pre_attn_scalar=8, sliding_window=4)),
     "gemma3": (
         "Gemma3",
         dict(
             num_hidden_layers=3,
             head_dim=16,
             sliding_window=4,
+            query_pre_attn_scalar=16,
             layer_types=["sliding_attention", "full_attention", "sliding_attention"],
         ),
     ),
@@ -149,6 +151,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             ),
         },
     ),
+    "deepseek_v3_plain": ("DeepseekV3", {**_DEEPSEEK, "norm_topk_prob": True}),
     "gpt_oss": ("GptOss", dict(head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=4)),
 }
 

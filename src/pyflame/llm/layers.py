@@ -35,6 +35,8 @@ class Weights:
         if name not in self.names:
             raise FileFormatError(f"[load] expected a tensor {name} of shape {shape} but the checkpoint has none")
         weight = self.read(name)
+        if isinstance(weight, Tensor) and tuple(weight.shape) == (1, *shape):  # a row, as some converters write vectors
+            weight = weight[0]
         if tuple(weight.shape) != shape:
             raise FileFormatError(f"[load] expected {name} to have shape {shape} but got {tuple(weight.shape)}")
         self.taken.add(name)

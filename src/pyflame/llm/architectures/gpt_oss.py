@@ -20,6 +20,7 @@ def config(f: Fields) -> ModelConfig:
     return f.config(
         ffn=experts.ffn,
         activation="clamped_swiglu",
+        rope=f.rope(truncate=False),
         mlp_norm="post_attention_norm",
         sinks=True,
         experts=experts,
