@@ -166,13 +166,13 @@ template <class E, class K, int LANES, int PIECES, int ROWS, int VECTOR, int MAS
     DEEP = PIECES == 4 || ROWS == 8 ? 2 : 4, /* keys of a lane at a time: as registers allow */
     STEP = GROUPS * DEEP,
     LINE = LANES * NUMBERS,
+    LDS = WAVES * ROWS * (LINE + 2),
     LIKE = sizeof(typename K::stored) == sizeof(S), /* a piece of a query has as many numbers */
   };
 
   template <class L, class M>
-  PF_FN void attend(const S *q, const L &lines, const pf_few_place &at, const M *mask, const float *sinks, char *scratch,
-                    S *out, pf_late_args arg) {
-    PF_SHARED float lds[WAVES * ROWS * (LINE + 2)];
+  PF_FN void attend(const S *q, const L &lines, const pf_few_place &at, const M *mask, const float *sinks, float *lds,
+                    char *scratch, S *out, pf_late_args arg) {
     const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS];
     const int share = (int)arg[PF_ATT_SHARED], splits = (int)arg[PF_DEC_SPLITS], rows = share * queries;
     const int depth = (int)arg[PF_ATT_DEPTH], width = (int)arg[PF_ATT_WIDTH];
@@ -327,7 +327,8 @@ PF_FN void pf_attend_few(const typename E::stored *q, const typename E::stored *
   const pf_lines_whole<typename E::stored, VECTOR> lines = {
       pf_matrix_of(k, arg + PF_ATT_B, at.batch, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
       pf_matrix_of(v, arg + PF_ATT_RIGHT, at.batch, at.shared, at.end, (int)arg[PF_ATT_WIDTH])};
-  few::attend(q, lines, at, mask, (const float *)0, scratch, out, arg);
+  PF_SHARED float lds[few::LDS];
+  few::attend(q, lines, at, mask, (const float *)0, lds, scratch, out, arg);
 }
 
 /* C: whether numbers have a scale, and its element. */
@@ -342,7 +343,8 @@ PF_FN void pf_attend_pages(const typename E::stored *q, const typename K::stored
       pf_matrix_of(k, arg + PF_ATT_B, 0, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
       pf_matrix_of(v, arg + PF_ATT_RIGHT, 0, at.shared, at.end, (int)arg[PF_ATT_WIDTH]),
       table + at.batch * arg[PF_PAGE_TABLE], key_scale, value_scale, arg, err, at.shared};
-  few::attend(q, lines, at, (const char *)0, sinks, scratch, out, arg);
+  PF_SHARED float lds[few::LDS];
+  few::attend(q, lines, at, (const char *)0, sinks, lds, scratch, out, arg);
 }
 
 /* One block for a row: the sum of its splits, each less by how far its maximum is below the highest. */
