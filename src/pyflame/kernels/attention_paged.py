@@ -10,11 +10,14 @@ from pyflame.core.traced import whole
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, OperandView, Phase, Source
 from pyflame.ir.node import Node
+from pyflame.kernels.attention import DTYPES
 from pyflame.kernels.ctype import loaded, stored
+from pyflame.kernels.matmul import round_up
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 MOST_QUERIES = 8  # of a sequence: with more, gathered pages and blocks of scores are faster
 _BLOCK = 64  # PF_BLOCK
+_LANES = 16  # of the widest vectors
 _TASKS, _LEAST_KEYS = 16, 256  # tasks worth having, and keys worth a task
 _GRAIN = 1 << 15  # multiply-adds worth waking a thread for
 
@@ -75,8 +78,9 @@ def paged_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> S
     batch, heads, queries, depth = query.shape
     pages, page, groups, width = value.shape
     rows, splits = made.share * queries, _splits(batch * groups, made.keys)
-    parts = batch * groups * splits * rows * (width + 2)
-    each = rows * depth + _BLOCK * max(depth, width) + rows * _BLOCK
+    deep, wide = round_up(depth, _LANES), round_up(width, _LANES)
+    parts = batch * groups * splits * rows * (wide + 2)
+    each = rows * deep + _BLOCK * (deep + wide) + rows * _BLOCK
     bits = struct.unpack("=2q", struct.pack("=2d", made.scale, made.softcap))
     args = (
         heads, made.share, queries, depth, width, page, table.shape[1], pages, made.low, *bits, splits, made.check,
@@ -90,8 +94,17 @@ def paged_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> S
     for name, view in types.items():
         if view is not None:
             defines |= {f"PF_{name}_T": storage(view.dtype), f"PF_LOAD_{name}(x)": f"(float){loaded(view.dtype, 'x')}"}
-    defines["PF_STORE(x)"] = stored(query.dtype, "x")
-    text = "".join(f"#define {name} {value}\n" for name, value in defines.items()) + '#include "attention_paged.c"\n'
+    known = key.dtype.name in DTYPES and value.dtype.name in DTYPES
+    of_gemm = (key.dtype.name, value.dtype.name) if known else ("float32", "float32")
+    defines |= {
+        "PF_STORE(x)": stored(query.dtype, "x"),
+        "PF_A_T": of_gemm[0],
+        "PF_B_T": of_gemm[1],
+        "PF_ACC_T": "float",
+    }
+    defines |= {"PF_K_VECTOR": "1"} if known else {}
+    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+    text = f'{lines}#undef pf_min\n#undef pf_max\n#include "attention_paged.c"\n'
     grain = max(1, _GRAIN // max(1, made.keys * rows * (depth + width) // splits))
     phases = Phase("_part", batch * groups * splits, grain), Phase("_join", batch * queries * heads, 64)
     return Source(text, phases, args, scratch_bytes=4 * parts, worker_bytes=4 * each)
