@@ -804,6 +804,7 @@ __all__ = [
     "orgqr",
     "outer",
     "pad",
+    "paged_attention",
     "pairwise_distance",
     "pca_lowrank",
     "pdist",
@@ -2927,6 +2928,34 @@ def pad(x: TensorLike, pad: Any, mode: builtins.str = "constant", value: Any = 0
 
     >>> pf.pad(pf.tensor([1, 2, 3]), (2, 1), mode="reflect")
     tensor([3, 2, 1, 2, 3, 2])
+    """
+
+def paged_attention(
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    table: TensorLike,
+    lengths: TensorLike,
+    *,
+    scale: builtins.float | None = None,
+    softcap: builtins.float | None = None,
+    window: Any = None,
+    key_scale: TensorLike | None = None,
+    value_scale: TensorLike | None = None,
+    sinks: TensorLike | None = None,
+) -> Tensor:
+    """Causal attention of the last T positions of each sequence over its cache: query (B, H, T, D) gives (B, H, T, E).
+
+    key (P, N, G, D) and value (P, N, G, E) are P pages of N positions. Position p of sequence b lies in page
+    table[b, p // N], at p % N. lengths[b] positions count, or as many as there is room for; the queries are the last of
+    them. Numbers of the table beyond that must name some page. A query that sees nothing gets 0. Pages may be of
+    another dtype than the query, int8 and float8 included; key_scale and value_scale (P, N, G) are what their numbers
+    are multiplied with. sinks: one more score for each head, whose value is 0. window, softcap and scale are as in
+    `scaled_dot_product_attention`. There is no gradient.
+
+    >>> pages, table = pf.randn(8, 16, 2, 64), pf.tensor([[3, 0], [5, 7]])
+    >>> pf.paged_attention(pf.randn(2, 4, 1, 64), pages, pages, table, pf.tensor([20, 32])).shape
+    (2, 4, 1, 64)
     """
 
 def permute(x: TensorLike, *axes: Any) -> Tensor:

@@ -17,6 +17,8 @@ from tests.gpu.attention_cases import CASES, DECODED, added, attention
 from tests.gpu.gemm_cases import Build
 from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent, wrong_of
 from tests.gpu.programs import Program
+from tests.ops.test_attention_paged import CASES as PAGED
+from tests.ops.test_attention_paged import TOLERANCE, expected, numbers
 from tests.runtime.test_emulated import agree
 
 pytestmark = pytest.mark.gpu
@@ -105,3 +107,12 @@ def test_pace(gpu: Nvidia, dtype: pf.DType, gradient: bool) -> None:
     flops = sum(launch.flops for launch in program.plan.launches)
     assert seconds > 0
     print(f"\n{dtype.name}: {1e3 * seconds:.2f} ms, {1e-12 * flops / seconds:.2f} TFLOP/s")
+
+
+@pytest.mark.parametrize("name", PAGED)
+def test_pages(name: str) -> None:
+    tensors, named = numbers(PAGED[name])
+    there = [t.to("cuda") for t in tensors]
+    out = pf.paged_attention(*there, **{k: v.to("cuda") if isinstance(v, pf.Tensor) else v for k, v in named.items()})
+    tolerance = TOLERANCE[PAGED[name].dtype]
+    np.testing.assert_allclose(out.to(pf.float64).numpy(), expected(tensors, named), rtol=tolerance, atol=tolerance)

@@ -125,3 +125,15 @@ def test_settings_are_data(model: Model) -> None:
     traces = batch._next.traces
     model.generate(PROMPT, max_tokens=4, temperature=0.9, top_p=0.5, min_p=0.1, presence_penalty=1.0, seed=9)
     assert batch._next.traces == traces
+
+
+@pytest.mark.parametrize(
+    ("kv", "worst"), [(pf.float16, 2e-3), (pf.bfloat16, 1e-2), (pf.int8, 2e-2), (pf.float8_e4m3fn, 8e-2)]
+)
+def test_narrow_keys_and_values(model: Model, kv: pf.DType, worst: float) -> None:
+    """Logits of a narrow cache are near those of a wide one, over several chunks of a prompt."""
+    prompts = [list(range(3, 50)), [7, 60, 2]]
+    narrow = Model(model.decoder, None, None, "cpu", pf.float32, 64, kv)
+    with model.lease(2) as wide, narrow.lease(2) as other:
+        wanted, found = (batch.prefill(prompts).numpy() for batch in (wide, other))
+    assert 0 < np.abs(found - wanted).max() <= worst * np.abs(wanted).max()

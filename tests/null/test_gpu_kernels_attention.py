@@ -20,6 +20,8 @@ from tests.gpu.programs import Program, named, symbol
 from tests.null.test_gpu_kernels_gemm import RUN_ON, Emulated
 from tests.null.test_gpu_text import clang
 from tests.null.test_matrix_tiles import nvcc
+from tests.ops.test_attention_paged import CASES as PAGED
+from tests.ops.test_attention_paged import numbers
 from tests.plans import plan_of
 
 __all__ = ["clang"]  # a fixture
@@ -248,4 +250,7 @@ def test_tiles_build_for_nvidia(arch: str, tmp_path: Path) -> None:
     for size in (64, 128, 256):
         for dtype in (pf.float32, pf.bfloat16):
             texts |= set(Program(few(size, dtype, 8), target).texts)
+    for name in ("half", "int8", "float8", "half pages", "sinks"):
+        tensors, named = numbers(PAGED[name])
+        texts |= set(Program([pf.paged_attention(*tensors, **named)], target).texts)
     nvcc(texts, arch, tmp_path)

@@ -249,6 +249,28 @@ def attention_decode() -> Any:
     return lambda q, k, v: pf.scaled_dot_product_attention(q, k, v, enable_gqa=True), heads
 
 
+def _pages(dtype: pf.DType, scaled: bool) -> Any:
+    query, pages = _input(4, 32, 1, 128, dtype=pf.bfloat16), [_input(1024, 16, 8, 128, dtype=dtype) for _ in range(2)]
+    data = pf.zeros(4, 256, dtype=pf.int32), pf.zeros(4, dtype=pf.int32)
+    scales = [_input(1024, 16, 8) for _ in range(2)] if scaled else []
+
+    def attend(*given: pf.Tensor) -> pf.Tensor:
+        by = given[5:] or (None, None)
+        return pf.paged_attention(*given[:5], key_scale=by[0], value_scale=by[1])
+
+    return attend, (query, *pages, *data, *scales)
+
+
+@_program
+def attention_pages() -> Any:
+    return _pages(pf.bfloat16, scaled=False)
+
+
+@_program
+def attention_pages_int8() -> Any:
+    return _pages(pf.int8, scaled=True)
+
+
 @_program
 def attention_gradient() -> Any:
     return _attention_gradient(pf.bfloat16)

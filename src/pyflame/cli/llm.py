@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pyflame.core.errors import NotSupportedError, PyFlameError
+from pyflame.llm.cache import KV
 from pyflame.llm.default import resolve
-from pyflame.llm.estimate import KV, Estimate, config_of, estimate
+from pyflame.llm.estimate import Estimate, config_of, estimate
 from pyflame.llm.files import Checkpoint, open_checkpoint
 
 _FILE_WIDTH = 160  # columns where there is no terminal

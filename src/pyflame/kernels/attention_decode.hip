@@ -23,12 +23,21 @@
 enum {
   PF_DEC_THREADS = 128,
   PF_DEC_SPLITS = PF_ATT_SPANS + 1,
+  /* pages: how many, 2^shift lines each; steps from one to the next; strides of table, lengths, sinks and scales */
+  PF_PAGE_COUNT, PF_PAGE_SHIFT, PF_PAGE_CHECK, PF_PAGE_KEY, PF_PAGE_VALUE, PF_PAGE_TABLE,
+  PF_PAGE_COLUMN, PF_PAGE_LENGTHS, PF_PAGE_SINKS, PF_PAGE_KEY_SCALE, PF_PAGE_VALUE_SCALE = PF_PAGE_KEY_SCALE + 3,
+};
+template <class T, int GIVEN> struct pf_page_scale {
+  enum { SCALED = GIVEN };
+  typedef T E;
 };
 
 typedef pf_vector<uint32_t, 4> pf_words; /* a piece; as numbers of 16 bits the compiler would take its load apart */
 
-PF_FN uint32_t pf_word_of(float x, float) { return pf_bits_f32(x); }
-PF_FN uint32_t pf_word_of(uint16_t low, uint16_t high) { return low | (uint32_t)high << 16; }
+PF_FN uint32_t pf_bits_of(float x) { return pf_bits_f32(x); }
+PF_FN uint32_t pf_bits_of(uint16_t x) { return x; }
+PF_FN uint32_t pf_bits_of(uint8_t x) { return x; }
+PF_FN uint32_t pf_bits_of(int8_t x) { return (uint8_t)x; }
 
 /* A piece of a line from number k on, and 0 where there is none. */
 template <int VECTOR, class S> PF_FN pf_words pf_read_words(const pf_matrix<S> &from, int line, int k) {
@@ -42,14 +51,17 @@ template <int VECTOR, class S> PF_FN pf_words pf_read_words(const pf_matrix<S> &
   } else {
     const pf_vector<S, PIECE> numbers = pf_read<PIECE, 0>(from, line, k);
     PF_UNROLL
-    for (int w = 0; w < 4; w++) got.at[w] = pf_word_of(numbers.at[w * EACH], numbers.at[w * EACH + EACH - 1]);
+    for (int w = 0; w < 4; w++) got.at[w] = 0;
+    PF_UNROLL
+    for (int n = 0; n < PIECE; n++) got.at[n / EACH] |= pf_bits_of(numbers.at[n]) << 32 / EACH * (n % EACH);
   }
   return got;
 }
 /* Number n of a piece. */
 PF_FN float pf_number(pf_of<float>, const pf_words &piece, int n) { return pf_from_bits_f32(piece.at[n]); }
 template <class E> PF_FN float pf_number(E, const pf_words &piece, int n) {
-  return E::load((uint16_t)(piece.at[n / 2] >> 16 * (n % 2)));
+  enum { EACH = 4 / sizeof(typename E::stored) };
+  return (float)E::load((typename E::stored)(piece.at[n / EACH] >> 32 / EACH * (n % EACH)));
 }
 
 /* x[0] becomes the sum over LANES neighbouring lanes of the row that this lane is for; of each row, LANES / ROWS are. */
@@ -73,165 +85,266 @@ template <int LANES, int ROWS> PF_FN float pf_rows_sum(float *x) {
   return x[0];
 }
 
+/* Keys and values as they lie: in lines behind each other, or in pages of 2^PF_PAGE_SHIFT lines that a table names. */
+template <class S, int VECTOR> struct pf_lines_whole {
+  enum { PAGED = 0, SCALED = 0 };
+  pf_matrix<S> keys, values;
+  PF_MEMBER int find(int line) const { return line; }
+  PF_MEMBER pf_words key(int line, int k) const { return pf_read_words<VECTOR>(keys, line, k); }
+  PF_MEMBER pf_words value(int line, int k) const { return pf_read_words<VECTOR>(values, line, k); }
+  PF_MEMBER float key_scale(int) const { return 1.0f; }
+  PF_MEMBER float value_scale(int) const { return 1.0f; }
+};
+struct pf_place_of_line {
+  int inside, line, page;
+};
+template <class S, int VECTOR, class C> struct pf_lines_paged {
+  enum { PAGED = 1, SCALED = C::SCALED };
+  pf_matrix<S> keys, values; /* of page 0 */
+  const int *table;
+  const typename C::E::stored *scales, *value_scales;
+  pf_late_args arg;
+  int64_t *err;
+  int head;
+  PF_MEMBER pf_place_of_line find(int line) const {
+    const int shift = (int)arg[PF_PAGE_SHIFT], inside = line < keys.lines;
+    int page = table[(pf_least(line, keys.lines - 1) >> shift) * arg[PF_PAGE_COLUMN]];
+    if ((unsigned)page >= (unsigned)arg[PF_PAGE_COUNT]) {
+      pf_bad_index(err, arg[PF_PAGE_CHECK], page, arg[PF_PAGE_COUNT]);
+      page = 0;
+    }
+    return {inside, line & ((1 << shift) - 1), page};
+  }
+  PF_MEMBER pf_words read(pf_matrix<S> from, const pf_place_of_line &p, int64_t page_step, int k) const {
+    from.at += p.page * page_step + p.line * from.line_step, from.lines = p.inside, from.line_step = 0;
+    return pf_read_words<VECTOR>(from, 0, k);
+  }
+  PF_MEMBER pf_words key(const pf_place_of_line &p, int k) const { return read(keys, p, arg[PF_PAGE_KEY], k); }
+  PF_MEMBER pf_words value(const pf_place_of_line &p, int k) const { return read(values, p, arg[PF_PAGE_VALUE], k); }
+  PF_MEMBER float scale(const typename C::E::stored *of, const pf_place_of_line &p, int strides) const {
+    return C::E::load(of[p.page * arg[strides] + p.line * arg[strides + 1] + head * arg[strides + 2]]);
+  }
+  PF_MEMBER float key_scale(const pf_place_of_line &p) const { return scale(scales, p, PF_PAGE_KEY_SCALE); }
+  PF_MEMBER float value_scale(const pf_place_of_line &p) const { return scale(value_scales, p, PF_PAGE_VALUE_SCALE); }
+};
+
 /* Where the maximum and the sum of split `n` of a row lie, and the sums of its results. */
 PF_FN float *pf_part_of(char *scratch, int64_t row, int split, int splits, int width) {
   return (float *)scratch + (row * splits + split) * (width + 2);
 }
 
-template <class E, int LANES, int PIECES, int ROWS, int VECTOR, int MASK, int CAP, int SPANS, class M>
-PF_FN void pf_attend_few(const typename E::stored *q, const typename E::stored *k, const typename E::stored *v,
-                         const M *mask, char *scratch, typename E::stored *out, pf_late_args arg,
-                         const int *spans = 0) {
+/* What a block has: ROWS from `first` on of those that share a head, and some of the keys that they see. */
+struct pf_few_place {
+  int first, split, batch, shared, low, high, begin, end;
+};
+/* Of `keys` there are, where the first query stands at key `offset`; STEP keys are taken at a time. */
+template <int ROWS, int STEP>
+PF_FN pf_few_place pf_few_place_of(pf_late_args arg, const int *live, const int *offsets, int step) {
+  const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS], share = (int)arg[PF_ATT_SHARED];
+  const int groups = (share * queries + ROWS - 1) / ROWS, splits = (int)arg[PF_DEC_SPLITS], part = pf_block() / groups;
+  pf_few_place at;
+  at.first = pf_block() % groups * ROWS, at.split = part % splits;
+  at.batch = part / splits / (heads / share), at.shared = part / splits - at.batch * (heads / share);
+  const int keys = live ? pf_least(live[at.batch * step], (int)arg[PF_ATT_COLS]) : (int)arg[PF_ATT_COLS];
+  const int offset = !live ? 0 : offsets ? offsets[at.batch * step] : keys - queries;
+  at.low = (int)arg[PF_ATT_LOW] + offset, at.high = (int)arg[PF_ATT_HIGH] + offset;
+  /* the keys that any query sees, and this block's part of them */
+  const int from = at.low > 0 ? at.low : 0, to = pf_least(keys, queries + at.high);
+  const int part_keys = to > from ? ((to - from + splits - 1) / splits + STEP - 1) / STEP * STEP : 0;
+  at.begin = from + at.split * part_keys, at.end = pf_least(to, at.begin + part_keys);
+  return at;
+}
+
+/* E: the element of queries and results; K: that of keys and values. */
+template <class E, class K, int LANES, int PIECES, int ROWS, int VECTOR, int MASK, int CAP> struct pf_few {
   typedef typename E::stored S;
   enum {
-    PIECE = 16 / sizeof(S),
+    PIECE = 16 / sizeof(typename K::stored),
     NUMBERS = PIECES * PIECE, /* of a line in a lane */
     GROUPS = PF_DEC_THREADS / LANES,
     WAVES = PF_DEC_THREADS / PF_WAVE,
     DEEP = PIECES == 4 || ROWS == 8 ? 2 : 4, /* keys of a lane at a time: as registers allow */
     STEP = GROUPS * DEEP,
     LINE = LANES * NUMBERS,
+    LDS = WAVES * ROWS * (LINE + 2),
+    LIKE = sizeof(typename K::stored) == sizeof(S), /* a piece of a query has as many numbers */
   };
-  PF_SHARED float lds[WAVES * ROWS * (LINE + 2)];
-  const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS];
-  const int share = (int)arg[PF_ATT_SHARED], splits = (int)arg[PF_DEC_SPLITS], rows = share * queries;
-  const int depth = (int)arg[PF_ATT_DEPTH], width = (int)arg[PF_ATT_WIDTH];
-  const int groups = (rows + ROWS - 1) / ROWS, first = pf_block() % groups * ROWS, part = pf_block() / groups;
-  const int split = part % splits, entry = part / splits, batch = entry / (heads / share);
-  const int shared = entry - batch * (heads / share), offset = SPANS ? spans[batch * PF_SPAN + PF_SPAN_OFFSET] : 0;
-  const int keys = SPANS ? spans[batch * PF_SPAN + PF_SPAN_LIVE] : (int)arg[PF_ATT_COLS];
-  const int low = (int)arg[PF_ATT_LOW] + offset, high = (int)arg[PF_ATT_HIGH] + offset;
-  const int lane = pf_thread() % LANES, group = pf_thread() / LANES;
-  const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
-  const float two = 1.44269504f; /* weights are powers of 2 */
-  /* the keys that any query sees, and this block's part of them */
-  const int from = low > 0 ? low : 0, to = pf_least(keys, queries + high);
-  const int part_keys = to > from ? ((to - from + splits - 1) / splits + STEP - 1) / STEP * STEP : 0;
-  const int begin = from + split * part_keys, end = pf_least(to, begin + part_keys);
 
-  float query[ROWS][NUMBERS], sums[ROWS][NUMBERS];
-  PF_UNROLL
-  for (int r = 0; r < ROWS; r++) {
-    const int row = pf_least(first + r, rows - 1), head = shared * share + row / queries;
-    const pf_matrix<S> from_q = pf_matrix_of(q, arg + PF_ATT_A, batch, head, queries, depth);
-    PF_UNROLL
-    for (int p = 0; p < PIECES; p++) {
-      const pf_words got = pf_read_words<VECTOR>(from_q, row % queries, (p * LANES + lane) * PIECE);
-      PF_UNROLL
-      for (int e = 0; e < PIECE; e++) {
-        query[r][p * PIECE + e] = pf_number(E(), got, e) * (CAP ? scale / cap : scale * two);
-        sums[r][p * PIECE + e] = 0.0f;
-      }
-    }
-  }
-  const int mine = lane / (LANES / ROWS), row = pf_least(first + mine, rows - 1), query_of = row % queries;
-  const M *masked = MASK ? pf_head(mask, arg + PF_ATT_MASK, batch, shared * share + row / queries) : mask;
-  const pf_matrix<S> from_k = pf_matrix_of(k, arg + PF_ATT_B, batch, shared, end, depth);
-  const pf_matrix<S> from_v = pf_matrix_of(v, arg + PF_ATT_RIGHT, batch, shared, end, width); /* weight 0 of what is no number is none */
-  float top = -PF_INF, total = 0.0f;
-  for (int at = begin; at < end; at += STEP) {
-    pf_words key[DEEP][PIECES], value[DEEP][PIECES];
-    PF_UNROLL
-    for (int n = 0; n < DEEP * PIECES; n++) {
-      const int u = n / PIECES, p = n % PIECES;
-      key[u][p] = pf_read_words<VECTOR>(from_k, at + u * GROUPS + group, (p * LANES + lane) * PIECE);
-      value[u][p] = pf_read_words<VECTOR>(from_v, at + u * GROUPS + group, (p * LANES + lane) * PIECE);
-    }
-    float weight[DEEP], most = top;
-    PF_UNROLL
-    for (int u = 0; u < DEEP; u++) {
-      float score[ROWS];
-      PF_UNROLL
-      for (int r = 0; r < ROWS; r++) {
-        score[r] = 0.0f;
-        PF_UNROLL
-        for (int n = 0; n < NUMBERS; n++)
-          score[r] = pf_mul_add(query[r][n], pf_number(E(), key[u][n / PIECE], n % PIECE), score[r]);
-      }
-      float x = pf_rows_sum<LANES, ROWS>(score);
-      if (CAP) x = pf_tanh(x) * (cap * two);
-      const int j = at + u * GROUPS + group;
-      int seen = j < end && j - query_of >= low && j - query_of <= high;
-      if (MASK && seen) {
-        const M given = masked[query_of * arg[PF_ATT_MASK + 2] + j * arg[PF_ATT_MASK + 3]];
-        if (MASK == 1)
-          seen = given != 0;
-        else
-          x += given * two;
-      }
-      weight[u] = seen ? x : -PF_INF;
-      most = pf_max_f32(most, weight[u]);
-    }
-    const float less = pf_exp2(top - pf_base(most));
-    top = most;
-    total *= less;
-    PF_UNROLL
-    for (int u = 0; u < DEEP; u++) {
-      weight[u] = pf_exp2(weight[u] - pf_base(most));
-      total += weight[u];
-    }
+  template <class L, class M>
+  PF_FN void attend(const S *q, const L &lines, const pf_few_place &at, const M *mask, const float *sinks, float *lds,
+                    char *scratch, S *out, pf_late_args arg) {
+    const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS];
+    const int share = (int)arg[PF_ATT_SHARED], splits = (int)arg[PF_DEC_SPLITS], rows = share * queries;
+    const int depth = (int)arg[PF_ATT_DEPTH], width = (int)arg[PF_ATT_WIDTH];
+    const int first = at.first, split = at.split, batch = at.batch, shared = at.shared;
+    const int lane = pf_thread() % LANES, group = pf_thread() / LANES;
+    const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
+    const float two = 1.44269504f; /* weights are powers of 2 */
+
+    float query[ROWS][NUMBERS], sums[ROWS][NUMBERS];
     PF_UNROLL
     for (int r = 0; r < ROWS; r++) {
-      const int owner = pf_thread() % PF_WAVE - lane + r * (LANES / ROWS);
-      const float shrink = pf_shuffle(less, owner);
+      const int row = pf_least(first + r, rows - 1), head = shared * share + row / queries;
+      const pf_matrix<S> from_q = pf_matrix_of(q, arg + PF_ATT_A, batch, head, queries, depth);
       PF_UNROLL
-      for (int n = 0; n < NUMBERS; n++) sums[r][n] *= shrink;
+      for (int p = 0; p < PIECES; p++) {
+        const int from_k = (p * LANES + lane) * PIECE;
+        pf_words got;
+        if constexpr (LIKE) got = pf_read_words<VECTOR>(from_q, row % queries, from_k);
+        PF_UNROLL
+        for (int e = 0; e < PIECE; e++) {
+          const float number = LIKE ? pf_number(E(), got, e) : E::load(pf_read<1, 0>(from_q, row % queries, from_k + e).at[0]);
+          query[r][p * PIECE + e] = number * (CAP ? scale / cap : scale * two);
+          sums[r][p * PIECE + e] = 0.0f;
+        }
+      }
+    }
+    const int mine = lane / (LANES / ROWS), row = pf_least(first + mine, rows - 1), query_of = row % queries;
+    const M *masked = MASK ? pf_head(mask, arg + PF_ATT_MASK, batch, shared * share + row / queries) : mask;
+    float top = -PF_INF, total = 0.0f;
+    if (sinks && split == 0 && group == 0) top = sinks[(shared * share + row / queries) * arg[PF_PAGE_SINKS]] * two, total = 1.0f;
+    for (int left = at.begin; left < at.end; left += STEP) {
+      pf_words key[DEEP][PIECES], value[DEEP][PIECES];
+      float by_key[DEEP], by_value[DEEP];
       PF_UNROLL
       for (int u = 0; u < DEEP; u++) {
-        const float by = pf_shuffle(weight[u], owner);
+        const auto line = lines.find(left + u * GROUPS + group);
         PF_UNROLL
-        for (int n = 0; n < NUMBERS; n++)
-          sums[r][n] = pf_mul_add(by, pf_number(E(), value[u][n / PIECE], n % PIECE), sums[r][n]);
+        for (int p = 0; p < PIECES; p++) {
+          key[u][p] = lines.key(line, (p * LANES + lane) * PIECE);
+          value[u][p] = lines.value(line, (p * LANES + lane) * PIECE);
+        }
+        if (L::SCALED) by_key[u] = lines.key_scale(line), by_value[u] = lines.value_scale(line);
+      }
+      float weight[DEEP], most = top;
+      PF_UNROLL
+      for (int u = 0; u < DEEP; u++) {
+        float score[ROWS];
+        PF_UNROLL
+        for (int r = 0; r < ROWS; r++) {
+          score[r] = 0.0f;
+          PF_UNROLL
+          for (int n = 0; n < NUMBERS; n++)
+            score[r] = pf_mul_add(query[r][n], pf_number(K(), key[u][n / PIECE], n % PIECE), score[r]);
+        }
+        float x = pf_rows_sum<LANES, ROWS>(score);
+        if (L::SCALED) x *= by_key[u];
+        if (CAP) x = pf_tanh(x) * (cap * two);
+        const int j = left + u * GROUPS + group;
+        int seen = j < at.end && j - query_of >= at.low && j - query_of <= at.high;
+        if (MASK && seen) {
+          const M given = masked[query_of * arg[PF_ATT_MASK + 2] + j * arg[PF_ATT_MASK + 3]];
+          if (MASK == 1)
+            seen = given != 0;
+          else
+            x += given * two;
+        }
+        weight[u] = seen ? x : -PF_INF;
+        most = pf_max_f32(most, weight[u]);
+      }
+      const float less = pf_exp2(top - pf_base(most));
+      top = most;
+      total *= less;
+      PF_UNROLL
+      for (int u = 0; u < DEEP; u++) {
+        weight[u] = pf_exp2(weight[u] - pf_base(most));
+        total += weight[u];
+      }
+      PF_UNROLL
+      for (int r = 0; r < ROWS; r++) {
+        const int owner = pf_thread() % PF_WAVE - lane + r * (LANES / ROWS);
+        const float shrink = pf_shuffle(less, owner);
+        PF_UNROLL
+        for (int n = 0; n < NUMBERS; n++) sums[r][n] *= shrink;
+        PF_UNROLL
+        for (int u = 0; u < DEEP; u++) {
+          const float by = L::SCALED ? pf_shuffle(weight[u], owner) * by_value[u] : pf_shuffle(weight[u], owner);
+          PF_UNROLL
+          for (int n = 0; n < NUMBERS; n++)
+            sums[r][n] = pf_mul_add(by, pf_number(K(), value[u][n / PIECE], n % PIECE), sums[r][n]);
+        }
+      }
+    }
+
+    /* The lanes of a wave that have the same numbers, then waves. */
+    float most = top;
+    PF_UNROLL
+    for (int w = LANES; w < PF_WAVE; w *= 2) most = pf_max_f32(most, pf_shuffle_xor(most, w));
+    const float less = pf_exp2(top - pf_base(most));
+    total *= less;
+    PF_UNROLL
+    for (int w = LANES; w < PF_WAVE; w *= 2) total += pf_shuffle_xor(total, w);
+    const int wave = pf_thread() / PF_WAVE, leads = pf_thread() % PF_WAVE < LANES;
+    PF_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+      float *const to_lds = lds + (wave * ROWS + r) * (LINE + 2);
+      const float shrink = pf_shuffle(less, pf_thread() % PF_WAVE - lane + r * (LANES / ROWS));
+      PF_UNROLL
+      for (int n = 0; n < NUMBERS; n++) {
+        float x = sums[r][n] * shrink;
+        PF_UNROLL
+        for (int w = LANES; w < PF_WAVE; w *= 2) x += pf_shuffle_xor(x, w);
+        if (leads) to_lds[2 + (n / PIECE * LANES + lane) * PIECE + n % PIECE] = x;
+      }
+      if (leads && lane == r * (LANES / ROWS)) to_lds[0] = most, to_lds[1] = total;
+    }
+    pf_barrier();
+    for (int n = pf_thread(); n < ROWS * width; n += PF_DEC_THREADS) {
+      const int r = n / width, e = n - r * width, which = first + r;
+      float best = -PF_INF, all = 0.0f, sum = 0.0f;
+      PF_UNROLL
+      for (int w = 0; w < WAVES; w++) best = pf_max_f32(best, lds[(w * ROWS + r) * (LINE + 2)]);
+      PF_UNROLL
+      for (int w = 0; w < WAVES; w++) {
+        const float *const part_of = lds + (w * ROWS + r) * (LINE + 2);
+        const float by = pf_exp2(part_of[0] - pf_base(best));
+        all = pf_mul_add(part_of[1], by, all);
+        sum = pf_mul_add(part_of[2 + e], by, sum);
+      }
+      if (which >= rows) continue;
+      const int head = shared * share + which / queries, line = which % queries;
+      if (splits > 1) {
+        float *const to_part = pf_part_of(scratch, ((int64_t)batch * heads + head) * queries + line, split, splits, width);
+        to_part[2 + e] = sum;
+        if (e == 0) to_part[0] = best, to_part[1] = all;
+      } else {
+        pf_late_args place = arg + PF_ATT_OUT;
+        out[place[0] + batch * place[1] + head * place[2] + line * place[3] + e] = E::store(sum * pf_inverse(all));
       }
     }
   }
 
-  /* The lanes of a wave that have the same numbers, then waves. */
-  float most = top;
-  PF_UNROLL
-  for (int w = LANES; w < PF_WAVE; w *= 2) most = pf_max_f32(most, pf_shuffle_xor(most, w));
-  const float less = pf_exp2(top - pf_base(most));
-  total *= less;
-  PF_UNROLL
-  for (int w = LANES; w < PF_WAVE; w *= 2) total += pf_shuffle_xor(total, w);
-  const int wave = pf_thread() / PF_WAVE, leads = pf_thread() % PF_WAVE < LANES;
-  PF_UNROLL
-  for (int r = 0; r < ROWS; r++) {
-    float *const to_lds = lds + (wave * ROWS + r) * (LINE + 2);
-    const float shrink = pf_shuffle(less, pf_thread() % PF_WAVE - lane + r * (LANES / ROWS));
-    PF_UNROLL
-    for (int n = 0; n < NUMBERS; n++) {
-      float x = sums[r][n] * shrink;
-      PF_UNROLL
-      for (int w = LANES; w < PF_WAVE; w *= 2) x += pf_shuffle_xor(x, w);
-      if (leads) to_lds[2 + (n / PIECE * LANES + lane) * PIECE + n % PIECE] = x;
-    }
-    if (leads && lane == r * (LANES / ROWS)) to_lds[0] = most, to_lds[1] = total;
-  }
-  pf_barrier();
-  for (int n = pf_thread(); n < ROWS * width; n += PF_DEC_THREADS) {
-    const int r = n / width, e = n - r * width, which = first + r;
-    float best = -PF_INF, all = 0.0f, sum = 0.0f;
-    PF_UNROLL
-    for (int w = 0; w < WAVES; w++) best = pf_max_f32(best, lds[(w * ROWS + r) * (LINE + 2)]);
-    PF_UNROLL
-    for (int w = 0; w < WAVES; w++) {
-      const float *const part_of = lds + (w * ROWS + r) * (LINE + 2);
-      const float by = pf_exp2(part_of[0] - pf_base(best));
-      all = pf_mul_add(part_of[1], by, all);
-      sum = pf_mul_add(part_of[2 + e], by, sum);
-    }
-    if (which >= rows) continue;
-    const int head = shared * share + which / queries, line = which % queries;
-    if (splits > 1) {
-      float *const to_part = pf_part_of(scratch, ((int64_t)batch * heads + head) * queries + line, split, splits, width);
-      to_part[2 + e] = sum;
-      if (e == 0) to_part[0] = best, to_part[1] = all;
-    } else {
-      pf_late_args place = arg + PF_ATT_OUT;
-      out[place[0] + batch * place[1] + head * place[2] + line * place[3] + e] = E::store(sum * pf_inverse(all));
-    }
-  }
+};
+
+template <class E, int LANES, int PIECES, int ROWS, int VECTOR, int MASK, int CAP, int SPANS, class M>
+PF_FN void pf_attend_few(const typename E::stored *q, const typename E::stored *k, const typename E::stored *v,
+                         const M *mask, char *scratch, typename E::stored *out, pf_late_args arg,
+                         const int *spans = 0) {
+  typedef pf_few<E, E, LANES, PIECES, ROWS, VECTOR, MASK, CAP> few;
+  const int *const live = SPANS ? spans + PF_SPAN_LIVE : 0, *const offsets = SPANS ? spans + PF_SPAN_OFFSET : 0;
+  const pf_few_place at = pf_few_place_of<ROWS, few::STEP>(arg, live, offsets, PF_SPAN);
+  /* of values, those beyond the end are 0: weight 0 of what is no number is none */
+  const pf_lines_whole<typename E::stored, VECTOR> lines = {
+      pf_matrix_of(k, arg + PF_ATT_B, at.batch, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
+      pf_matrix_of(v, arg + PF_ATT_RIGHT, at.batch, at.shared, at.end, (int)arg[PF_ATT_WIDTH])};
+  PF_SHARED float lds[few::LDS];
+  few::attend(q, lines, at, mask, (const float *)0, lds, scratch, out, arg);
+}
+
+/* C: whether numbers have a scale, and its element. */
+template <class E, class K, class C, int LANES, int PIECES, int ROWS, int VECTOR, int CAP>
+PF_FN void pf_attend_pages(const typename E::stored *q, const typename K::stored *k, const typename K::stored *v,
+                           const int *table, const int *lengths, const typename C::E::stored *key_scale,
+                           const typename C::E::stored *value_scale, const float *sinks, char *scratch,
+                           typename E::stored *out, int64_t *err, pf_late_args arg) {
+  typedef pf_few<E, K, LANES, PIECES, ROWS, VECTOR, 0, CAP> few;
+  const pf_few_place at = pf_few_place_of<ROWS, few::STEP>(arg, lengths, (const int *)0, (int)arg[PF_PAGE_LENGTHS]);
+  const pf_lines_paged<typename K::stored, VECTOR, C> lines = {
+      pf_matrix_of(k, arg + PF_ATT_B, 0, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
+      pf_matrix_of(v, arg + PF_ATT_RIGHT, 0, at.shared, at.end, (int)arg[PF_ATT_WIDTH]),
+      table + at.batch * arg[PF_PAGE_TABLE], key_scale, value_scale, arg, err, at.shared};
+  PF_SHARED float lds[few::LDS];
+  few::attend(q, lines, at, (const char *)0, sinks, lds, scratch, out, arg);
 }
 
 /* One block for a row: the sum of its splits, each less by how far its maximum is below the highest. */

@@ -1,4 +1,4 @@
-"""Host side of attention_decode.hip: attention of up to 8 queries over many keys.
+"""Host side of attention_decode.hip: attention of up to 8 queries over many keys, which may lie in pages.
 
 The text depends on dtype, mask, cap, the class of the lines' length, on how many rows a block has and on whether all
 operands can be read as vectors. Keys are split so that every compute unit has blocks; how, changes the order of sums.
@@ -6,6 +6,7 @@ operands can be read as vectors. Keys are split so that every compute unit has b
 
 from __future__ import annotations
 
+import struct
 from functools import partial
 
 from pyflame.core.device import Target
@@ -15,6 +16,7 @@ from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.attention import DTYPES, FEW_QUERIES, AttentionLaunch
 from pyflame.kernels.attention_gpu import WIDEST, launch_args, vectors, ways
+from pyflame.kernels.attention_paged import PagedLaunch, paged_prior, strides_or_none
 from pyflame.kernels.gpu_source import GpuFunctions, element
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import check_extents, late_args
@@ -84,6 +86,76 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     return functions.source(4 * entries * rows * splits * (shape.width + 2))
 
 
+def _paged_vectors(launch: Launch, made: PagedLaunch, width: int) -> bool:
+    """Whether neighbours of every line are aligned vectors of `width`, once their buffers are aligned."""
+    views = [made.key, made.value, *[made.query] * (made.query.dtype.itemsize == made.key.dtype.itemsize)]
+    return all(
+        v.shape[3] % width == 0
+        and v.strides[3] == 1
+        and all(step % width == 0 for step in v.strides[:3])
+        and launch.buffers[v.buffer][1] % (width * v.dtype.itemsize) == 0
+        for v in views
+    )
+
+
+def _paged_args(made: PagedLaunch, splits: int) -> tuple[int, ...]:
+    """PF_ATT_ROWS to PF_PAGE_VALUE_SCALE."""
+    _, heads, queries, depth = made.query.shape
+    pages, page, _, width = made.value.shape
+    (key_page, *key), (value_page, *value) = made.key.strides, made.value.strides
+    numbers = struct.unpack("=2I", struct.pack("=2f", made.scale, made.softcap))
+    none = (0, 0, 0, 0)
+    return (
+        queries, made.keys, heads, made.share, 1, depth, width, width, made.low, 0, *numbers, *made.query.strides,
+        0, key[1], key[0], key[2], *none, *none, 0, value[1], value[0], value[2], *none,
+        0, queries * heads * width, width, heads * width, 0, splits,
+        pages, page.bit_length() - 1, made.check, key_page, value_page, *made.table.strides, *made.lengths.strides,
+        *strides_or_none(made.sinks, 1), *strides_or_none(made.key_scale, 3), *strides_or_none(made.value_scale, 3),
+    )  # fmt: skip
+
+
+def paged_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and launches over pages. `aligned` False: for buffers that lie misaligned."""
+    made = PagedLaunch.of(launch)
+    query, key, (batch, _, queries, depth) = made.query, made.key, made.query.shape
+    pages, page, groups, width = made.value.shape
+    rows, piece = made.share * queries, 16 // key.dtype.itemsize
+    check_extents("paged_attention", (4 * (queries + made.keys), batch * groups * rows, pages * page))
+    vector = aligned and _paged_vectors(launch, made, piece)
+    lanes, pieces = _lines(max(depth, width), piece)
+    taken = _rows(rows, pieces * piece)
+    blocks = batch * groups * -(-rows // taken)
+    splits = _splits(blocks, made.keys, target.workers)
+    wide = piece if vector else 1
+    alignment = [v.dtype.itemsize * (wide if v in (key, made.value) else 1) for v in launch.operands]
+    alignment[0] *= wide if query.dtype.itemsize == key.dtype.itemsize else 1
+    functions = GpuFunctions(
+        "attention_decode.hip",
+        [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(query.dtype)],
+        [*alignment, query.dtype.itemsize],
+    )
+    scale = "pf_of<float>" if made.key_scale is None else element(made.key_scale.dtype)
+    types = f"{element(query.dtype)}, {element(key.dtype)}, pf_page_scale<{scale}, {int(made.key_scale is not None)}>"
+    numbers = ", ".join(map(str, (lanes, pieces, taken, int(vector), int(made.softcap > 0))))
+    given = [f"b{n}" for n in range(5)]
+    given += [f"b{v.buffer}" if v else "0" for v in (made.key_scale, made.value_scale, made.sinks)]
+    result, args = f"b{len(launch.operands)}", _paged_args(made, splits)
+    body = f"pf_attend_pages<{types}, {numbers}>({', '.join(given)}, scratch, {result}, err, {late_args(launch)});"
+    lds_bytes = 4 * _THREADS // target.wave_size * taken * (lanes * pieces * piece + 2)
+    functions.add("_few", blocks * splits, _THREADS, args, body, lds_bytes)
+    if splits > 1:
+        join = f"pf_attend_join<{element(query.dtype)}>(scratch, {result}, {late_args(launch)});"
+        functions.add("_join", batch * groups * rows, _THREADS, args, join)
+    return functions.source(4 * batch * groups * rows * splits * (width + 2) * (splits > 1))
+
+
+def _paged_prior(node: Node, target: Target) -> float:
+    """As on the CPU, for pages of one dtype and a power of 2 lines."""
+    key, value = node.srcs[1:3]
+    page, longest = key.shape[1], max(key.shape[3], value.shape[3])
+    return paged_prior(node, target) * (key.dtype is value.dtype and page & (page - 1) == 0 and longest <= WIDEST)
+
+
 def _prior(node: Node, target: Target) -> float:
     """More than all others', for few queries and many keys."""
     made = AttentionLaunch.of_node(node)
@@ -103,5 +175,17 @@ kernel(
         strided=True,
         unaligned=partial(decode_source, aligned=False),
         prior=_prior,
+    )
+)
+kernel(
+    KernelSpec(
+        "attend_pages",
+        "paged_gpu",
+        paged_source,
+        languages=("hip", "cuda"),
+        why="own kernel for few queries: pages are read once where they lie, split over blocks",
+        strided=True,
+        unaligned=partial(paged_source, aligned=False),
+        prior=_paged_prior,
     )
 )

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pyflame.core.dtype import float32
-from pyflame.llm.cache import Cache
+from pyflame.llm.cache import Cache, Pages, pages_of
 from pyflame.llm.config import ModelConfig, Rope
 from pyflame.llm.layers import Part, Weights
 from pyflame.llm.rope import frequencies
@@ -26,9 +27,9 @@ class Where:
 
     positions: Tensor  # (B, T)
     first: Tensor | int = 0  # (B): the position of each row's first token
-    lengths: Tensor | None = None  # (B): how many keys of each row count
+    lengths: Tensor | None = None  # (B): how many keys of each row count; with a cache the call's are the last
     cache: Cache | None = None
-    bucket: int = 0  # how many lines of the cache are read
+    bucket: int = 0  # how many positions of the cache are looked at, at most
 
 
 class Rotary(Module):
@@ -81,11 +82,8 @@ class Attention(Part):
             q, k = (self.rotary(y.transpose(1, 2), where.positions).transpose(1, 2) for y in (q, k))
         if where.cache is not None:
             where.cache.write(self.layer, where.positions, k, v)
-            keys, values = where.cache.read(self.layer, where.bucket)
-        else:
-            keys, values = k.transpose(1, 2), v.transpose(1, 2)
         sinks = self.attn_sinks() if self.config.sinks else None
-        out = attend(self.config, q.transpose(1, 2), keys, values, where, self.window, sinks)
+        out = attend(self.config, q.transpose(1, 2), k, v, where, self.layer, self.window, sinks)
         return self.attn_output(out.transpose(1, 2).reshape(*x.shape[:2], -1))  # type: ignore[no-any-return]
 
     def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,38 +104,38 @@ _QKV = ("attn_q", "attn_k", "attn_v")
 
 
 def attend(
-    config: ModelConfig, q: Tensor, keys: Tensor, values: Tensor, where: Where, window: int | None, sinks: Tensor | None
-) -> Tensor:
-    """softmax(q k^T) v, (B, H, T, D), of what these positions see. A window of n: the token itself and n - 1 before."""
-    keys, values = keys.to(q.dtype), values.to(q.dtype)
-    if sinks is not None:
-        return _with_sinks(config, q, keys, values, where, window, sinks)
-    left = -1 if window is None else window - 1
+    config: ModelConfig, q: Tensor, keys: Tensor, values: Tensor, where: Where, layer: int, window: int | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """softmax(q k^T) v, (B, H, T, D), of what these positions see. A window of n: the token itself and n - 1 before.
+
+    keys and values, (B, T, heads, size), are those of this call; with a cache they are in it already.
+    """
+    left = None if window is None else (window - 1, -1)
+    rule = {"scale": config.attention_scale, "softcap": config.attention_softcap, "window": left}
+    if where.cache is not None:
+        return _attend_cached(q, where, layer, values.shape[-1], sinks, rule)
+    if sinks is not None:  # the keys of a row are one page
+        table, lengths = arange(q.shape[0]).unsqueeze(1), arange(q.shape[0]) * 0 + q.shape[2]
+        return F["paged_attention"](q, keys, values, table.to(q.device), lengths.to(q.device), sinks=sinks, **rule)
     return F["scaled_dot_product_attention"](
-        q, keys, values, is_causal=config.causal, scale=config.attention_scale,
-        window=None if window is None else (left, -1), softcap=config.attention_softcap,
-        query_offset=where.first, lengths=where.lengths,
+        q, keys.transpose(1, 2), values.transpose(1, 2), is_causal=config.causal, query_offset=where.first,
+        lengths=where.lengths, **rule,
     )  # fmt: skip
 
 
-def _with_sinks(
-    config: ModelConfig, q: Tensor, keys: Tensor, values: Tensor, where: Where, window: int | None, sinks: Tensor
+def _attend_cached(
+    q: Tensor, where: Where, layer: int, width: int, sinks: Tensor | None, rule: dict[str, Any]
 ) -> Tensor:
-    """As if each head saw one more key, of this score and without a value."""
-    batch, heads, time, size = q.shape
-    shared = heads // keys.shape[1]
-    ahead = arange(keys.shape[2], device=q.device) - where.positions.reshape(-1, 1, time, 1)
-    seen = (ahead <= 0) if window is None else (ahead <= 0) & (ahead > -window)
-    # (B, H, T, D) -> (B, KH, G * T, D): query heads that share a key are rows of one product
-    grouped = q.reshape(batch, keys.shape[1], shared * time, size)
-    scores = (grouped @ keys.transpose(2, 3)).to(float32) * (config.attention_scale or size**-0.5)
-    scores = scores.reshape(batch, heads, time, -1).masked_fill(~seen, float("-inf"))
-    rest = sinks.to(float32).reshape(1, -1, 1, 1)
-    top = scores.amax(-1, True).maximum(rest)
-    raised = (scores - top).exp()
-    weights = raised / (raised.sum(-1, True) + (rest - top).exp())
-    mixed = weights.to(values.dtype).reshape(batch, keys.shape[1], shared * time, -1) @ values
-    return mixed.reshape(batch, heads, time, -1)
+    """Over the pages of the cache. Values that it does not keep are the first numbers of keys."""
+    assert where.cache is not None and where.lengths is not None
+    keys, *rest = where.cache.read(layer)
+    values = rest[0] if rest else Pages(keys.lines[..., :width], keys.scales)
+    table = where.cache.table[:, : pages_of(where.bucket)]
+    return F["paged_attention"](
+        q, keys.lines, values.lines, table, where.lengths, key_scale=keys.scales, value_scale=values.scales,
+        sinks=sinks, **rule,
+    )  # fmt: skip
 
 
 class LatentAttention(Part):
@@ -177,10 +175,7 @@ class LatentAttention(Part):
         line = F["cat"]([self.attn_kv_a_norm(latent).unsqueeze(2), key.transpose(1, 2)], -1)
         if where.cache is not None:
             where.cache.write(self.layer, where.positions, line)
-            (keys,) = where.cache.read(self.layer, where.bucket)
-        else:
-            keys = line.transpose(1, 2)
-        mixed = attend(self.config, q, keys, keys[..., : part.kv_rank], where, None, None)
+        mixed = attend(self.config, q, line, line[..., : part.kv_rank], where, self.layer)
         out = mixed @ self.attn_v_b().transpose(1, 2)
         return self.attn_output(out.transpose(1, 2).reshape(*x.shape[:2], -1))  # type: ignore[no-any-return]
 

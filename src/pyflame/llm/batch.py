@@ -69,7 +69,7 @@ class Batch:
 
     def share(self, other: Batch) -> None:
         """Let every row begin with what the one row of another batch holds."""
-        self.cache.copy_from(other.cache, bucket_of(other.counts[0], self.capacity))
+        self.cache.copy_from(other.cache, other.counts[0])
         self.held = [list(other.held[0]) for _ in range(self.rows)]
         self._set_lengths(other.counts * self.rows)
 
@@ -90,9 +90,8 @@ class Batch:
 
     def next(self, features: Features) -> Picked:
         """Take in the tokens that were picked last and pick the ones that follow."""
-        bucket = bucket_of(min(max(self.counts) + 1, self.capacity), self.capacity)
         with no_grad():
-            picked: Picked = self._next(features, bucket)
+            picked: Picked = self._next(features)
         self.counts = [n + 1 for n in self.counts]
         return picked
 
@@ -115,9 +114,9 @@ class Batch:
         self.tokens.copy_(picked.tokens.unsqueeze(1))
         return picked
 
-    def _next_step(self, features: Features, bucket: int) -> Picked:
+    def _next_step(self, features: Features) -> Picked:
         first = self.lengths.clamp(max=self.capacity - 1)  # rows that are done may go on until the last one is
-        x = self._hidden(self.tokens, first.unsqueeze(1), first, first + 1, bucket)
+        x = self._hidden(self.tokens, first.unsqueeze(1), first, first + 1, self.capacity)
         picked = self.sampler.pick(self.decoder.logits(x[:, -1]), features)
         self.tokens.copy_(picked.tokens.unsqueeze(1))
         self.lengths.add_(1)

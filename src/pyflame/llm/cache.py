@@ -1,21 +1,26 @@
-"""The cache of keys and values: static memory, lines found through slots that are data.
+"""The cache of keys and values: static memory in pages that a table names.
 
-Keys of one layer are (slots, heads, size). Row r of a batch owns the slots r * capacity up to (r + 1) * capacity, and
-position p of it lies in slot r * capacity + p. Who reads gets (rows, heads, bucket, size), a
-view of the first lines of each row: only `slots` and `read` know where a line lies, so that a table of blocks could
-take the place of that rule. A bucket is a power of two, so a few plans serve every length.
+Keys of one layer are (slots, heads, size), and a page is PAGE neighbouring slots. Row r of the table names the pages of
+sequence r in order. Attention reads pages where they lie and as far as a sequence is long (`paged_attention`), so one
+plan serves every length. In int8 and float8 each line of a head has a scale.
 """
 
 from __future__ import annotations
 
-from pyflame.core.dtype import DType
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyflame.core.dtype import DType, bfloat16, float8_e4m3fn, float16, float32, int8, int32
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.llm.config import ModelConfig
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange, zeros
 from pyflame.tensor.memory import memory_info
 
+PAGE = 32
+KV = {"fp32": float32, "fp16": float16, "bf16": bfloat16, "int8": int8, "fp8": float8_e4m3fn}
 SMALLEST_BUCKET = 256
+_LARGEST = {int8: 127.0, float8_e4m3fn: 448.0}  # what lines are scaled to
 
 
 def bucket_of(count: int, most: int) -> int:
@@ -23,10 +28,24 @@ def bucket_of(count: int, most: int) -> int:
     return min(max(SMALLEST_BUCKET, 1 << (count - 1).bit_length()), most)
 
 
+def pages_of(count: int) -> int:
+    """How many pages so many positions take."""
+    return -(-count // PAGE)
+
+
 def cache_bytes(config: ModelConfig, rows: int, capacity: int, dtype: DType) -> int:
     """What a cache for so many rows and positions takes."""
     heads, key, value = config.cached_sizes()
-    return config.layers * rows * capacity * heads * (key + value) * dtype.itemsize
+    scales = (2 if value else 1) * float32.itemsize if dtype in _LARGEST else 0
+    line = heads * ((key + value) * dtype.itemsize + scales)
+    return config.layers * rows * pages_of(capacity) * PAGE * line
+
+
+class Pages(NamedTuple):
+    """Pages (count, PAGE, heads, size) of one layer, and the scales (count, PAGE, heads) of their lines."""
+
+    lines: Tensor
+    scales: Tensor | None
 
 
 class Cache:
@@ -34,35 +53,47 @@ class Cache:
 
     def __init__(self, config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
         _want_room(config, rows, capacity, dtype, device)
-        self.rows, self.capacity = rows, capacity
+        self.rows, self.capacity, columns = rows, capacity, pages_of(capacity)
         heads, key, value = config.cached_sizes()
-        sizes = (key, value) if value else (key,)
+        sizes, slots = (key, value) if value else (key,), rows * columns * PAGE
+        self.largest = _LARGEST.get(dtype)
+        self.table = arange(rows * columns, dtype=int32, device=device).reshape(rows, columns)
         self.layers = [
-            [zeros(rows * capacity, heads, size, dtype=dtype, device=device) for size in sizes]
-            for _ in range(config.layers)
+            [zeros(slots, heads, size, dtype=dtype, device=device) for size in sizes] for _ in range(config.layers)
         ]
-
-    def slots(self, positions: Tensor) -> Tensor:
-        """Where the lines at these positions (rows, T) lie: (rows * T)"""
-        first = arange(self.rows, device=positions.device) * self.capacity
-        return (first.unsqueeze(1) + positions).reshape(-1)
+        kept = len(sizes) if self.largest else 0
+        self.scales = [
+            [zeros(slots, heads, dtype=float32, device=device) for _ in range(kept)] for _ in range(config.layers)
+        ]
 
     def write(self, layer: int, positions: Tensor, *lines: Tensor) -> None:
         """Keep lines (rows, T, heads, size) of keys, and of values where they are no part of keys."""
-        slots = self.slots(positions)
-        for kept, new in zip(self.layers[layer], lines, strict=True):
-            kept.index_copy_(0, slots, new.reshape(-1, *kept.shape[1:]).to(kept.dtype))
+        pages = self.table.gather(1, positions // PAGE)
+        slots = (pages * PAGE + positions % PAGE).reshape(-1)
+        for n, (kept, new) in enumerate(zip(self.layers[layer], lines, strict=True)):
+            line = new.reshape(-1, *kept.shape[1:])
+            if self.largest is not None:
+                scale = line.abs().amax(-1).to(float32).clamp(min=1e-12) / self.largest
+                line = line.to(float32) / scale.unsqueeze(-1)
+                line = line.round() if kept.dtype is int8 else line
+                self.scales[layer][n].index_copy_(0, slots, scale)
+            kept.index_copy_(0, slots, line.to(kept.dtype))
 
-    def read(self, layer: int, bucket: int) -> list[Tensor]:
-        """Keys and values at positions below `bucket`: (rows, heads, bucket, size)"""
-        kept = (x.reshape(self.rows, self.capacity, *x.shape[1:]) for x in self.layers[layer])
-        return [x[:, :bucket].transpose(1, 2) for x in kept]
+    def read(self, layer: int) -> list[Pages]:
+        """Keys and values of a layer, as pages."""
+        scales: Sequence[Tensor | None] = self.scales[layer] or [None] * len(self.layers[layer])
+        return [
+            Pages(x.reshape(-1, PAGE, *x.shape[1:]), None if s is None else s.reshape(-1, PAGE, s.shape[1]))
+            for x, s in zip(self.layers[layer], scales, strict=True)
+        ]
 
-    def copy_from(self, other: Cache, bucket: int) -> None:
-        """Give every row the first lines of the one row of another cache."""
-        for layer, given in zip(self.layers, other.layers, strict=True):
-            for kept, lines in zip(layer, given, strict=True):
-                kept.reshape(self.rows, self.capacity, *kept.shape[1:])[:, :bucket] = lines[:bucket]
+    def copy_from(self, other: Cache, count: int) -> None:
+        """Give every row the first lines of the one row of another cache: at least so many."""
+        columns = pages_of(count)
+        for given, mine in zip([*other.layers, *other.scales], [*self.layers, *self.scales], strict=True):
+            for lines, kept in zip(given, mine, strict=True):
+                shape = (self.rows, -1, *kept.shape[1:])
+                kept.reshape(shape)[:, : columns * PAGE] = lines[: columns * PAGE]
 
 
 def _want_room(config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
@@ -73,5 +104,5 @@ def _want_room(config: ModelConfig, rows: int, capacity: int, dtype: DType, devi
     if needed > free:
         raise OutOfMemoryError(
             f"[cache] expected the keys and values of {rows} x {capacity} tokens to fit but they take "
-            f"{needed / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free; take a shorter context= or a narrower dtype"
+            f"{needed / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free; take a shorter context= or a narrower kv="
         )

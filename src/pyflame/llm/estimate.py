@@ -11,12 +11,12 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyflame.core.dtype import DType, as_dtype, float16, float32
+from pyflame.core.dtype import as_dtype, float32
 from pyflame.core.encoding import ENCODINGS
 from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.llm.architectures import find
 from pyflame.llm.batch import CHUNK
-from pyflame.llm.cache import cache_bytes
+from pyflame.llm.cache import KV, cache_bytes
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.default import resolve
 from pyflame.llm.files import Checkpoint, open_checkpoint
@@ -24,8 +24,6 @@ from pyflame.llm.load import Reader
 from pyflame.tensor.devices import devices
 from pyflame.tensor.memory import memory_info
 
-KV = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8", "fp8": "float8_e4m3fn"}
-_SCALE = float16  # of each head's int8 keys, and values, of a token
 _LOGITS = 4  # arrays of one number per word: logits, sorted ones, their places, chances
 
 
@@ -129,11 +127,8 @@ def _is_float(name: str) -> bool:
 
 
 def kv_bytes(config: ModelConfig, rows: int, context: int, kv: str) -> int:
-    """The cache of keys and values; int8 has a scale for each head's keys and values of a token."""
-    dtype: DType = as_dtype(KV[kv])
-    heads, _, value = config.cached_sizes()
-    scales = (2 if value else 1) * heads * _SCALE.itemsize if kv == "int8" else 0
-    return cache_bytes(config, rows, context, dtype) + config.layers * rows * context * scales
+    """The cache of keys and values; int8 and fp8 have a scale for each head's keys and values of a token."""
+    return cache_bytes(config, rows, context, KV[kv])
 
 
 def workspace_bytes(config: ModelConfig, rows: int, context: int) -> int:

@@ -29,14 +29,22 @@ _KEPT = 2  # idle batches that a model keeps, with their caches and plans
 class Model:
     """A loaded model. Several threads may use it: every generation has a batch of its own while it runs.
 
-    `context` is how many tokens a prompt and its continuation may have together; keys and values are kept in `dtype`.
+    `context` is how many tokens a prompt and its continuation may have together; keys and values are kept in `kv`.
     """
 
     def __init__(
-        self, decoder: Decoder, tokenizer: Any, template: str | None, device: object, dtype: DType, context: int
+        self,
+        decoder: Decoder,
+        tokenizer: Any,
+        template: str | None,
+        device: object,
+        dtype: DType,
+        context: int,
+        kv: DType | None = None,
     ) -> None:
         self.decoder, self.tokenizer, self.chat_template = decoder, tokenizer, template
         self.config, self.device, self.dtype, self.context = decoder.config, device, dtype, context
+        self.kv = kv or dtype
         self._idle: list[Batch] = []
         self._lock = lock()
         self._embed = jit(self._pooled)
@@ -154,7 +162,7 @@ class Model:
                 self._idle.remove(batch)
             elif len(self._idle) >= _KEPT:
                 self._idle.pop(0)
-        batch = batch or Batch(self.decoder, rows, self.context, self.dtype, self.device)
+        batch = batch or Batch(self.decoder, rows, self.context, self.kv, self.device)
         try:
             yield batch
         except GeneratorExit:

