@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType, bool_, float32, int8, int32, int64
+from pyflame.core.dtype import DType, bool_, int8, int32, int64
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
@@ -232,5 +232,6 @@ def paged_attention(
     _check_more(op, query, key, key_scale, value_scale, sinks)
     low, _ = attention_band(op, True, window, 0)
     factors = score_factors(op, query.shape[3], scale, softcap)
-    data, sinks = (cast(table, int32), cast(lengths, int32)), None if sinks is None else cast(sinks, float32)
+    sinks = None if sinks is None else cast(sinks, query.dtype.compute)
+    data = cast(table, int32), cast(lengths, int32)
     return by_rows(F.attend_pages(query, key, value, *data, key_scale, value_scale, sinks, low, *factors))
