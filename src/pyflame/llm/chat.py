@@ -122,6 +122,7 @@ def _start() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},  # its jinja2 is ours
         start_new_session=True,  # Ctrl-C is not for it; it ends when its input does
     )
 
