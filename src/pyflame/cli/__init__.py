@@ -7,6 +7,8 @@ import sys
 
 COMMANDS = {
     "demo": "train a small GPT on Python's own source, let it write code, and show what ran",
+    "chat": "talk to a language model; without a name to a small one that is fetched once",
+    "generate": "let a language model continue a text",
     "devices": "list the devices of this machine",
     "profile": "run a script and show what it launched, how long each kernel took and how fast that was",
     "kernels": "build typical kernels for GPUs that need not be here, and show registers, spills, LDS and occupancy",

@@ -11,7 +11,7 @@
 
 #include "pf_encoding.h"
 
-enum { PF_LARGEST_GROUP = 32 };
+enum { PF_LARGEST_GROUP = 16 };
 typedef void (*pf_decoder)(const uint8_t *b, int g, float *y);
 typedef void (*pf_writer)(const float *y, char *out, int64_t at, int n);
 

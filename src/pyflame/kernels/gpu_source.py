@@ -51,6 +51,7 @@ class GpuFunctions:
     buffers: Sequence[str]
     alignment: Sequence[int]
     spaces: Sequence[str] = ()
+    preamble: str = ""  # between what is included and the functions
     bodies: dict[str, tuple[str, str]] = field(default_factory=dict)  # by suffix: the head and the body of a function
     phases: list[GpuPhase] = field(default_factory=list)
 
@@ -89,5 +90,5 @@ class GpuFunctions:
 
     def source(self, scratch_bytes: int = 0) -> GpuSource:
         functions = [f"{head}\n  {body}\n}}" for head, body in self.bodies.values()]
-        text = "\n".join([f'#include "{self.file}"', *functions, ""])
+        text = "\n".join([f'#include "{self.file}"', *([self.preamble] if self.preamble else []), *functions, ""])
         return GpuSource(text, tuple(self.phases), len(self.buffers), tuple(self.alignment), scratch_bytes)

@@ -1,0 +1,30 @@
+"""Language models: checkpoints in, text out. Made of nn modules, ops of the catalogue and `pf.jit`.
+
+>>> model = pf.llm.load("SmolLM2-135M-Instruct.Q4_1.gguf")
+>>> for chunk in model.stream(messages=[{"role": "user", "content": "Hello"}]):
+...     print(chunk.text, end="")
+"""
+
+from pyflame.llm.architectures import known as known_architectures
+from pyflame.llm.config import ModelConfig
+from pyflame.llm.estimate import Estimate, estimate
+from pyflame.llm.files import open_checkpoint
+from pyflame.llm.generate import Model
+from pyflame.llm.load import load
+from pyflame.llm.sampler import Sampling
+from pyflame.llm.text import Chunk, Generation, Logprob, Timings
+
+__all__ = [
+    "Chunk",
+    "Estimate",
+    "Generation",
+    "Logprob",
+    "Model",
+    "ModelConfig",
+    "Sampling",
+    "Timings",
+    "estimate",
+    "known_architectures",
+    "load",
+    "open_checkpoint",
+]

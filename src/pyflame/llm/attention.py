@@ -28,8 +28,7 @@ class Where:
     first: Tensor | int = 0  # (B): the position of each row's first token
     lengths: Tensor | None = None  # (B): how many keys of each row count
     cache: Cache | None = None
-    slots: Tensor | None = None
-    bucket: int = 0
+    bucket: int = 0  # how many lines of the cache are read
 
 
 class Rotary(Module):
@@ -79,15 +78,14 @@ class Attention(Part):
     def __call__(self, x: Tensor, where: Where) -> Tensor:
         q, k, v = self._projected(x)
         if self.rotary is not None:
-            q, k = (
-                self.rotary(y.transpose(1, 2), where.positions).transpose(1, 2) for y in (q, k)
-            )
+            q, k = (self.rotary(y.transpose(1, 2), where.positions).transpose(1, 2) for y in (q, k))
         if where.cache is not None:
-            where.cache.write(self.layer, where.slots, k, v)
+            where.cache.write(self.layer, where.positions, k, v)
             keys, values = where.cache.read(self.layer, where.bucket)
         else:
             keys, values = k.transpose(1, 2), v.transpose(1, 2)
-        out = attend(self.config, q.transpose(1, 2), keys, values, where, self.window, self.attn_sinks() if self.config.sinks else None)
+        sinks = self.attn_sinks() if self.config.sinks else None
+        out = attend(self.config, q.transpose(1, 2), keys, values, where, self.window, sinks)
         return self.attn_output(out.transpose(1, 2).reshape(*x.shape[:2], -1))  # type: ignore[no-any-return]
 
     def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -137,7 +135,7 @@ def _with_sinks(
     rest = sinks.to(float32).reshape(1, -1, 1, 1)
     top = scores.amax(-1, True).maximum(rest)
     raised = (scores - top).exp()
-    weights = raised / (raised.sum(-1, keepdim=True) + (rest - top).exp())
+    weights = raised / (raised.sum(-1, True) + (rest - top).exp())
     mixed = weights.to(values.dtype).reshape(batch, keys.shape[1], shared * time, -1) @ values
     return mixed.reshape(batch, heads, time, -1)
 
@@ -145,8 +143,8 @@ def _with_sinks(
 class LatentAttention(Part):
     """DeepSeek's: the cache keeps one latent vector and one rotary key per token, shared by all heads.
 
-    A head's keys are latent k_b and its values latent v_b, so we multiply queries with k_b and results with v_b instead:
-    the same numbers, and nothing of a head's width is ever made of the cached lines.
+    A head's keys are latent k_b and its values latent v_b, so we multiply queries with k_b and results with v_b
+    instead: the same numbers, and nothing of a head's width is ever made of the cached lines.
     """
 
     def __init__(self, block: Module, config: ModelConfig, layer: int, weights: Weights, rotary: Rotary | None) -> None:
@@ -178,7 +176,7 @@ class LatentAttention(Part):
         q = F["cat"]([plain @ self.attn_k_b().transpose(1, 2), self._turned(turned, where)], -1)
         line = F["cat"]([self.attn_kv_a_norm(latent).unsqueeze(2), key.transpose(1, 2)], -1)
         if where.cache is not None:
-            where.cache.write(self.layer, where.slots, line)
+            where.cache.write(self.layer, where.positions, line)
             (keys,) = where.cache.read(self.layer, where.bucket)
         else:
             keys = line.transpose(1, 2)
@@ -188,4 +186,3 @@ class LatentAttention(Part):
 
     def _turned(self, x: Tensor, where: Where) -> Tensor:
         return x if self.rotary is None else self.rotary(x, where.positions)
-

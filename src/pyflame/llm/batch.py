@@ -1,8 +1,9 @@
 """Batch: some sequences that are written together, with their cache, their sampler and the jitted steps.
 
 All that changes from token to token (tokens, lengths, settings, random numbers) lies in tensors that the steps read and
-overwrite, so a decode step is one replay without arguments, and the host reads tokens only. Prompts are taken in in chunks
-padded to a power of two; padding lies behind the last position, where no query sees it before it is overwritten.
+overwrite, so a decode step is one replay without arguments, and the host reads tokens only. Prompts are taken in by
+chunks padded to one of a few sizes; padding lies behind the last position, where no query sees it before it is
+overwritten.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from pyflame.tensor.creation import arange, tensor, zeros
 from pyflame.tensor.gradients import no_grad
 from pyflame.transform.jit import jit
 
-CHUNK = 512  # tokens of a prompt that are taken in at once
-_SMALLEST_CHUNK = 8
+CHUNK = 512  # the most tokens of a prompt that are taken in at once,
+CHUNKS = (8, 32, 128, CHUNK)  # and what fewer are padded to
 
 
 class Batch:
@@ -35,18 +36,19 @@ class Batch:
         self.lengths = zeros(rows, dtype=int64, device=device)
         self.counts = [0] * rows  # what `lengths` holds, known to the host
         self.held: list[list[int]] = [[] for _ in range(rows)]  # tokens whose lines are in the cache
+        self.reused = 0  # tokens of the last prompts that were there
         self._take_in = jit(self._take_in_step)
         self._first = jit(self._first_step)
         self._next = jit(self._next_step)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Take prompts in, one per row; gives the logits of what follows each: (rows, vocab). Lines that are there stay."""
+        """Take prompts in, one per row; gives the logits of what follows each: (rows, vocab)."""
         start = min(_common(held, prompt) for held, prompt in zip(self.held, prompts, strict=True))
-        longest = max(map(len, prompts))
+        longest, self.reused = max(map(len, prompts)), start
         self.held = [list(p[:start]) for p in prompts]
         logits = zeros(self.rows, self.decoder.config.vocab, dtype=float32, device=self.device)
         while start < longest:
-            size = min(max(_SMALLEST_CHUNK, 1 << (longest - start - 1).bit_length()), CHUNK, self.capacity - start)
+            size = min(next((n for n in CHUNKS if n >= longest - start), CHUNK), self.capacity - start)
             parts = [list(p[start : start + size]) for p in prompts]
             padded = tensor([p + [0] * (size - len(p)) for p in parts], dtype=int64, device=self.device)
             last = [min(max(len(p) - 1 - start, 0), size - 1) for p in prompts]
@@ -80,6 +82,12 @@ class Batch:
         with no_grad():
             return self._first(logits, features)  # type: ignore[no-any-return]
 
+    def took(self, tokens: list[int]) -> None:
+        """Note what the next step takes in. The last line may be overwritten by rows that are done."""
+        for held, token in zip(self.held, tokens, strict=True):
+            if len(held) < self.capacity - 1:
+                held.append(token)
+
     def next(self, features: Features) -> Picked:
         """Take in the tokens that were picked last and pick the ones that follow."""
         bucket = bucket_of(min(max(self.counts) + 1, self.capacity), self.capacity)
@@ -95,10 +103,11 @@ class Batch:
         first = start.expand(self.rows)
         x = self._hidden(tokens, positions, first, first + tokens.shape[1], bucket)
         own = x.gather(1, last.reshape(-1, 1, 1).expand(self.rows, 1, x.shape[2]))[:, 0]
-        return choose(ends.unsqueeze(1), self.decoder.logits(own), logits)
+        logits = choose(ends.unsqueeze(1), self.decoder.logits(own), logits)
+        return logits
 
     def _hidden(self, tokens: Tensor, positions: Tensor, first: Tensor, lengths: Tensor, bucket: int) -> Tensor:
-        where = Where(positions, first, lengths, self.cache, self.cache.slots(positions), bucket)
+        where = Where(positions, first, lengths, self.cache, bucket)
         return self.decoder.hidden(tokens, where)
 
     def _first_step(self, logits: Tensor, features: Features) -> Picked:

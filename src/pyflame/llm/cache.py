@@ -1,9 +1,9 @@
 """The cache of keys and values: static memory, lines found through slots that are data.
 
 Keys of one layer are (slots, heads, size). Row r of a batch owns the slots r * capacity up to (r + 1) * capacity, and
-position p of it lies in slot r * capacity + p. Who writes gives slots, who reads gets (rows, heads, bucket, size), a
-view of the first lines of each row: only `slots` and `read` know where a line lies, so that a table of blocks could take
-the place of that rule. A bucket is a power of two, so a few plans serve every length.
+position p of it lies in slot r * capacity + p. Who reads gets (rows, heads, bucket, size), a
+view of the first lines of each row: only `slots` and `read` know where a line lies, so that a table of blocks could
+take the place of that rule. A bucket is a power of two, so a few plans serve every length.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange, zeros
 from pyflame.tensor.memory import memory_info
 
-SMALLEST_BUCKET = 64
+SMALLEST_BUCKET = 256
 
 
 def bucket_of(count: int, most: int) -> int:
@@ -47,8 +47,9 @@ class Cache:
         first = arange(self.rows, device=positions.device) * self.capacity
         return (first.unsqueeze(1) + positions).reshape(-1)
 
-    def write(self, layer: int, slots: Tensor, *lines: Tensor) -> None:
+    def write(self, layer: int, positions: Tensor, *lines: Tensor) -> None:
         """Keep lines (rows, T, heads, size) of keys, and of values where they are no part of keys."""
+        slots = self.slots(positions)
         for kept, new in zip(self.layers[layer], lines, strict=True):
             kept.index_copy_(0, slots, new.reshape(-1, *kept.shape[1:]).to(kept.dtype))
 
@@ -71,6 +72,6 @@ def _want_room(config: ModelConfig, rows: int, capacity: int, dtype: DType, devi
     needed, (free, _) = cache_bytes(config, rows, capacity, dtype), memory_info(device)
     if needed > free:
         raise OutOfMemoryError(
-            f"[cache] expected the keys and values of {rows} x {capacity} tokens to fit but they take {needed / 2**30:.2f} "
-            f"GiB and {free / 2**30:.2f} GiB are free; take a shorter context= or a narrower dtype"
+            f"[cache] expected the keys and values of {rows} x {capacity} tokens to fit but they take "
+            f"{needed / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free; take a shorter context= or a narrower dtype"
         )

@@ -19,8 +19,8 @@ class Rope:
     """Rotary positions: the first `dims` of a head turn, in neighbouring pairs (interleaved) or by halves.
 
     Scaling stretches a trained context: "linear" divides positions by `factor`; "llama3" does so for low frequencies
-    only; "yarn" blends by how often a pair turns within `original_context`; "factors" divides each frequency by a number
-    of its own. What turns is multiplied with `attention_factor`.
+    only; "yarn" blends by how often a pair turns within `original_context`; "factors" divides each frequency by a
+    number of its own. What turns is multiplied with `attention_factor`.
     """
 
     dims: int

@@ -74,7 +74,8 @@ class Decoder(Module):
             self.token_types = Embedding(weights, "token_types", config.token_types, config.width)
         if config.embedding_norm:
             self.token_embd_norm = Norm(weights, "token_embd_norm", config)
-        rotaries = tuple(rope and Rotary(rope, device) for rope in (config.rope, config.local_rope or config.rope))
+        ropes = (config.rope, config.local_rope or config.rope)
+        rotaries = tuple(None if rope is None else Rotary(rope, device) for rope in ropes)
         self.blk = ModuleList([Block(config, n, weights, rotaries) for n in range(config.layers)])
         if config.causal:
             self.output_norm = Norm(weights, "output_norm", config)

@@ -7,6 +7,7 @@ a Tensor, or an EncodedTensor whose blocks are decoded where they are used.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 from pyflame.core.dtype import DType, float32
 from pyflame.core.errors import FileFormatError
@@ -34,6 +35,8 @@ class Weights:
         if name not in self.names:
             raise FileFormatError(f"[load] expected a tensor {name} of shape {shape} but the checkpoint has none")
         weight = self.read(name)
+        if isinstance(weight, Tensor) and tuple(weight.shape) == (1, *shape):  # a row, as some converters write vectors
+            weight = weight[0]
         if tuple(weight.shape) != shape:
             raise FileFormatError(f"[load] expected {name} to have shape {shape} but got {tuple(weight.shape)}")
         self.taken.add(name)
@@ -115,7 +118,7 @@ class StackedLinear(Matrix):
 
 
 class Norm(Module):
-    """The config's norm over the last axis: its size, or several rows of weights (heads, size) over (.., heads, size)."""
+    """The config's norm over the last axis, with weights (size), or (heads, size) for inputs (.., heads, size)."""
 
     def __init__(self, weights: Weights, name: str, config: ModelConfig, *shape: int, bias: bool | None = None) -> None:
         super().__init__()
@@ -155,10 +158,17 @@ class Part:
 
     def __init__(self, block: Module, weights: Weights, layer: int) -> None:
         self.block, self.weights, self.prefix = block, weights, f"blk.{layer}."
+        self.layers: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        layers = self.__dict__.get("layers", {})
+        if name not in layers:
+            raise AttributeError(f"{type(self).__name__} has no layer {name!r}")
+        return layers[name]
 
     def add(self, name: str, layer: Module) -> None:
-        """Make this layer an attribute of the part and a child of the block."""
-        setattr(self, name, layer)
+        """Make this layer one of the part's and a child of the block."""
+        self.layers[name] = layer
         self.block.add_module(name, layer)
 
     def linear(self, name: str, inputs: int, outputs: int, bias: bool = False) -> None:

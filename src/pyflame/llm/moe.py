@@ -1,7 +1,7 @@
 """A mixture of experts: a router scores all, a few serve each token, and their results are added up by score.
 
-Experts of one kind lie stacked in one tensor (count, outputs, inputs). Where few tokens come, the matrices they chose are
-gathered; where many come, all experts see all tokens and scores that were not chosen are 0.
+Experts of one kind lie stacked in one tensor (count, outputs, inputs). Where few tokens come, the matrices they chose
+are gathered; where many come, all experts see all tokens and scores that were not chosen are 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MixtureOfExperts(Part):
         if self.shared is not None:
             own = self.shared(flat)
             if self.experts.shared_gate:
-                own = own * (flat * self.ffn_gate_inp_shexp()).sum(-1, keepdim=True).sigmoid()
+                own = own * (flat * self.ffn_gate_inp_shexp()).sum(-1, True).sigmoid()
             out = out + own
         return out.reshape(*x.shape)
 
@@ -58,14 +58,16 @@ class MixtureOfExperts(Part):
         each = x.unsqueeze(1).expand(x.shape[0], count, x.shape[1]).reshape(-1, 1, x.shape[1])
         y = gated(self.activation, self.ffn_gate_exps.of(each, ids), self.ffn_up_exps.of(each, ids))
         y = self.ffn_down_exps.of(y, ids).reshape(*chosen.shape, -1)
-        return (y * scores.to(y.dtype).unsqueeze(-1)).sum(1)
+        out: Tensor = (y * scores.to(y.dtype).unsqueeze(-1)).sum(1)
+        return out
 
     def _of_all(self, x: Tensor, scores: Tensor, chosen: Tensor) -> Tensor:
         """(N, width) -> (experts, N, width)"""
         y = gated(self.activation, self.ffn_gate_exps(x), self.ffn_up_exps(x))
         y = self.ffn_down_exps(y)
         spread = scores.new_zeros((x.shape[0], self.experts.count)).scatter(1, chosen, scores)
-        return (y * spread.to(y.dtype).transpose(0, 1).unsqueeze(-1)).sum(0)
+        out: Tensor = (y * spread.to(y.dtype).transpose(0, 1).unsqueeze(-1)).sum(0)
+        return out
 
 
 def route(moe: Experts, logits: Tensor, choice_bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -80,7 +82,7 @@ def route(moe: Experts, logits: Tensor, choice_bias: Tensor | None) -> tuple[Ten
     chosen = ranked.topk(moe.used)[1]
     kept = scores.gather(1, chosen)
     if moe.normalised:
-        kept = kept / (kept.sum(-1, keepdim=True) + 1e-20)
+        kept = kept / (kept.sum(-1, True) + 1e-20)
     return kept * moe.scale, chosen
 
 

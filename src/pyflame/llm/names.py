@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from pyflame.core.errors import FileFormatError, NotAvailableError
+from pyflame.core.errors import FileFormatError
+from pyflame.core.optional import optional
 from pyflame.llm.architectures.base import Architecture
 
 # Tensors that are stored one by one and used as a stack: experts, and norms of single heads.
@@ -50,7 +51,9 @@ def sources(kind: str, architecture: Architecture, names: Iterable[str], layers:
             stacks.setdefault(stacked[0], {})[stacked[1]] = name
     for name, numbered in stacks.items():
         if sorted(numbered) != list(range(len(numbered))):
-            raise FileFormatError(f"[load] expected all of 0 to {len(numbered) - 1} of {name} but got {sorted(numbered)}")
+            raise FileFormatError(
+                f"[load] expected all of 0 to {len(numbered) - 1} of {name} but got {sorted(numbered)}"
+            )
         found[name] = Source(tuple(numbered[n] for n in range(len(numbered))))
     return _cut(architecture, found)
 
@@ -70,14 +73,9 @@ def _aliased(architecture: Architecture, name: str) -> str:
 
 
 def _renamer(architecture: Architecture, layers: int) -> Callable[[str], str]:
-    try:
-        from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
-    except ImportError as e:
-        raise NotAvailableError(
-            "[load] expected the package gguf, which knows the names of tensors: pip install 'pyflame-rocm[llm]'"
-        ) from e
-    number = next(n for n, name in MODEL_ARCH_NAMES.items() if name == architecture.name)
-    table = get_tensor_name_map(number, layers)
+    gguf = optional("gguf", "llm", "load")
+    number = next(n for n, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
+    table = gguf.get_tensor_name_map(number, layers)
 
     def rename(name: str) -> str:
         known = _aliased(architecture, name)

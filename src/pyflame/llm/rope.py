@@ -15,7 +15,7 @@ Frequencies = npt.NDArray[np.float64]
 
 def frequencies(rope: Rope) -> Frequencies:
     """By how much each pair turns per position: (dims/2)"""
-    own = rope.base ** (-np.arange(0, rope.dims, 2, dtype=np.float64) / rope.dims)
+    own: Frequencies = rope.base ** (-np.arange(0, rope.dims, 2, dtype=np.float64) / rope.dims)
     if rope.scaling == "linear":
         return own / rope.factor
     if rope.scaling == "llama3":
@@ -25,7 +25,7 @@ def frequencies(rope: Rope) -> Frequencies:
     if rope.scaling == "factors":
         if len(rope.factors) != own.size:
             raise ArgumentError(f"[rope] expected {own.size} factors but got {len(rope.factors)}")
-        return own / np.array(rope.factors)
+        own = own / np.array(rope.factors)
     return own
 
 
@@ -47,7 +47,7 @@ def _yarn(rope: Rope, own: Frequencies) -> Frequencies:
     if rope.truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, rope.dims - 1)
-    slowed = np.clip((np.arange(rope.dims // 2) - low) / max(high - low, 0.001), 0.0, 1.0)
+    slowed: Frequencies = np.clip((np.arange(rope.dims // 2) - low) / max(high - low, 0.001), 0.0, 1.0)
     return own * (1.0 - slowed + slowed / rope.factor)
 
 

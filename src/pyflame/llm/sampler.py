@@ -1,9 +1,9 @@
 """Sampling: from logits to one token per row, inside the jitted step.
 
-Settings are numbers in a tensor, so requests with other settings use the same plan; only whether a feature is used at all
-(`Features`) makes another one. Order, as in vLLM: penalties and bias, temperature, top-k, typical, top-p, min-p, draw.
-A row's random numbers come from Philox by seed and place, so the same seed gives the same tokens on every device, alone
-or in a batch.
+Settings are numbers in a tensor, so requests with other settings use the same plan; only whether a feature is used at
+all (`Features`) makes another one. Order, as in vLLM: penalties and bias, temperature, top-k, typical, top-p, min-p,
+draw. A row's random numbers come from Philox by seed and place, so the same seed gives the same tokens on every device,
+alone or in a batch.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Picked(NamedTuple):
 
 
 _COLUMNS = (
-    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty",
 )  # fmt: skip
 
 
@@ -98,7 +99,9 @@ class Sampler:
         self.said = zeros(rows, vocab, dtype=float32, device=device)  # how often each token is in the text
         self.read = zeros(rows, vocab, dtype=float32, device=device)  # 1 where it is in the prompt
 
-    def start(self, settings: Sequence[Sampling], prompts: Sequence[Sequence[int]], streams: Sequence[int], count: int) -> None:  # fmt: skip
+    def start(
+        self, settings: Sequence[Sampling], prompts: Sequence[Sequence[int]], streams: Sequence[int], count: int
+    ) -> None:
         """Begin texts of up to `count` tokens. `streams` tells apart rows of the same seed."""
         table = [[float(getattr(s, name)) for name in _COLUMNS] for s in settings]
         uniforms = np.zeros((self.rows, self.capacity), np.float32)
@@ -172,17 +175,19 @@ class Sampler:
         kept = where(keep, p, 0.0)
         reached = kept.cumsum(-1)
         target = self.uniforms.index_select(1, self.drawn) * reached[:, -1:]
-        place = (reached <= target).to(int64).sum(-1, keepdim=True)
+        place = (reached <= target).to(int64).sum(-1, True)
         last = where(keep, rank, 0).amax(-1, True)  # rounding may take the target to the very end
-        return ids.gather(1, place.minimum(last))[:, 0]
+        chosen: Tensor = ids.gather(1, place.minimum(last))[:, 0]
+        return chosen
 
     def _typical(self, values: Tensor) -> Tensor:
         """Only tokens whose information is closest to the expected one, up to a mass of typical_p."""
         scores = values.log_softmax(-1)
         p = scores.exp()
-        entropy = -where(p > 0.0, p * scores, 0.0).sum(-1, keepdim=True)
+        entropy = -where(p > 0.0, p * scores, 0.0).sum(-1, True)
         distance = (scores + entropy).abs()
         nearest, order = distance.sort(-1)
         below = p.gather(1, order).cumsum(-1) < self._column("typical_p")
-        last = below.to(int64).sum(-1, keepdim=True).clamp(max=self.vocab - 1)
-        return where(distance > nearest.gather(1, last), float("-inf"), values)
+        last = below.to(int64).sum(-1, True).clamp(max=self.vocab - 1)
+        values = where(distance > nearest.gather(1, last), float("-inf"), values)
+        return values

@@ -32,7 +32,7 @@ class Encoding:
     decode_blocks: Callable[[Array], Array]  # (n, nbytes) uint8 -> (n, block) float32
     c: str
     encode_blocks: Callable[[Array], Array] | None = None  # (n, block) float32 -> (n, nbytes) uint8
-    group: int = 32
+    group: int = 16
     ggml: int | None = None  # GGUF's number of the type
 
     def __repr__(self) -> str:

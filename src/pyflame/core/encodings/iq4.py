@@ -12,7 +12,6 @@ from pyflame.core.encodings.block import Array, Encoding, half_bytes, halves, in
 from pyflame.core.encodings.super_blocks import SIZE, shifted, unshifted
 
 LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
-_C_LEVEL = "(float)(int8_t)pf_byte_of(0xf6eaddcfbfad9881u, 0x7159453526190d01u, {0})"
 
 
 def _nearest(scaled: Array) -> Array:
@@ -58,25 +57,27 @@ def _encode_xs(blocks: Array) -> Array:
     return np.concatenate([d, high, low, packed_nibbles(q)], -1)
 
 
-_LOOP = f"""
+_C = """
   PF_UNROLL
-  for (int i = 0; i < 16; i++) {{
-    y[i] = d * {_C_LEVEL.format("q[i] & 15")};
-    y[i + 16] = d * {_C_LEVEL.format("q[i] >> 4")};
-  }}
+  for (int i = 0; i < 16; i++)
+    y[i] = d * (float)(int8_t)pf_byte_of(0xf6eaddcfbfad9881u, 0x7159453526190d01u, q.at[i] >> shift & 15);
 """
 ENCODINGS = (
     Encoding(
         "iq4_nl", 32, 18, _decode_nl,
-        "\n  const float d = pf_half_at(b);\n  const uint8_t *q = b + 2;" + _LOOP,
+        """
+  const float d = pf_half_at(b);
+  const pf_sixteen q = pf_sixteen_at(b + 2);
+  const int shift = 4 * g;""" + _C,
         _encode_nl, ggml=20,
     ),
     Encoding(
         "iq4_xs", SIZE, 136, _decode_xs,
         """
-  const int scale = (b[4 + g / 2] >> g % 2 * 4 & 15) | (pf_u16_at(b + 2) >> 2 * g & 3) << 4;
+  const int part = g / 2, scale = (b[4 + part / 2] >> part % 2 * 4 & 15) | (pf_u16_at(b + 2) >> 2 * part & 3) << 4;
   const float d = pf_half_at(b) * (float)(scale - 32);
-  const uint8_t *q = b + 8 + 16 * g;""" + _LOOP,
+  const pf_sixteen q = pf_sixteen_at(b + 8 + 16 * part);
+  const int shift = g % 2 * 4;""" + _C,
         _encode_xs, ggml=23,
     ),
 )  # fmt: skip

@@ -27,16 +27,11 @@ def _encode(blocks: Array) -> Array:
 ENCODING = Encoding(
     "q2_k", SIZE, 84, _decode,
     """
-  const float d = pf_half_at(b + 80), least = pf_half_at(b + 82);
-  const uint8_t *q = b + 16 + g / 4 * 32;
-  const int shift = g % 4 * 2;
+  const float d = pf_half_at(b + 80) * (float)(b[g] & 15), m = pf_half_at(b + 82) * (float)(b[g] >> 4);
+  const pf_sixteen q = pf_sixteen_at(b + 16 + g / 8 * 32 + g % 2 * 16);
+  const int shift = g / 2 % 4 * 2;
   PF_UNROLL
-  for (int h = 0; h < 2; h++) {
-    const int s = b[2 * g + h];
-    const float step = d * (float)(s & 15), m = least * (float)(s >> 4);
-    PF_UNROLL
-    for (int i = 16 * h; i < 16 * h + 16; i++) y[i] = step * (float)(q[i] >> shift & 3) - m;
-  }
+  for (int i = 0; i < 16; i++) y[i] = d * (float)(q.at[i] >> shift & 3) - m;
 """,
     _encode, ggml=10,
 )  # fmt: skip

@@ -31,17 +31,13 @@ def _encode(blocks: Array) -> Array:
 ENCODING = Encoding(
     "q3_k", SIZE, 110, _decode,
     """
-  const float d = pf_half_at(b + 108);
-  const uint8_t *q = b + 32 + g / 4 * 32, *s = b + 96;
-  const int shift = g % 4 * 2;
+  const pf_sixteen q = pf_sixteen_at(b + 32 + g / 8 * 32 + g % 2 * 16), third = pf_sixteen_at(b + g % 2 * 16);
+  const uint8_t *s = b + 96;
+  const int scale = (s[g % 8] >> g / 8 * 4 & 15) | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4;
+  const float d = pf_half_at(b + 108) * (float)(scale - 32);
+  const int shift = g / 2 % 4 * 2, bit = g / 2;
   PF_UNROLL
-  for (int h = 0; h < 2; h++) {
-    const int j = 2 * g + h;
-    const int scale = (s[j % 8] >> j / 8 * 4 & 15) | (s[8 + j % 4] >> j / 4 * 2 & 3) << 4;
-    const float step = d * (float)(scale - 32);
-    PF_UNROLL
-    for (int i = 16 * h; i < 16 * h + 16; i++) y[i] = step * (float)(((q[i] >> shift & 3) | (b[i] >> g & 1) << 2) - 4);
-  }
+  for (int i = 0; i < 16; i++) y[i] = d * (float)(((q.at[i] >> shift & 3) | (third.at[i] >> bit & 1) << 2) - 4);
 """,
     _encode, ggml=11,
 )  # fmt: skip

@@ -32,11 +32,10 @@ ENCODING = Encoding(
     "q4_0", 32, 18, _decode,
     """
   const float d = pf_half_at(b);
+  const int shift = 4 * g;
+  const pf_sixteen q = pf_sixteen_at(b + 2);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) {
-    y[i] = d * (float)((b[2 + i] & 15) - 8);
-    y[i + 16] = d * (float)((b[2 + i] >> 4) - 8);
-  }
+  for (int i = 0; i < 16; i++) y[i] = d * (float)((q.at[i] >> shift & 15) - 8);
 """,
     _encode, ggml=2,
 )  # fmt: skip

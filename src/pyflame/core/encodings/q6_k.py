@@ -28,16 +28,12 @@ def _encode(blocks: Array) -> Array:
 ENCODING = Encoding(
     "q6_k", SIZE, 210, _decode,
     """
-  const float d = pf_half_at(b + 208);
-  const uint8_t *low = b + g / 4 * 64 + g % 2 * 32, *high = b + 128 + g / 4 * 32;
-  const int shift = g % 4 / 2 * 4, upper = g % 4 * 2;
+  const float d = pf_half_at(b + 208) * (float)(int8_t)b[192 + g];
+  const pf_sixteen low = pf_sixteen_at(b + g / 8 * 64 + g % 4 * 16);
+  const pf_sixteen high = pf_sixteen_at(b + 128 + g / 8 * 32 + g % 2 * 16);
+  const int shift = g / 4 % 2 * 4, upper = g / 2 % 4 * 2;
   PF_UNROLL
-  for (int h = 0; h < 2; h++) {
-    const float step = d * (float)(int8_t)b[192 + 2 * g + h];
-    PF_UNROLL
-    for (int i = 16 * h; i < 16 * h + 16; i++)
-      y[i] = step * (float)(((low[i] >> shift & 15) | (high[i] >> upper & 3) << 4) - 32);
-  }
+  for (int i = 0; i < 16; i++) y[i] = d * (float)(((low.at[i] >> shift & 15) | (high.at[i] >> upper & 3) << 4) - 32);
 """,
     _encode, ggml=14,
 )  # fmt: skip

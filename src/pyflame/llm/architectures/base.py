@@ -1,4 +1,4 @@
-"""What an architecture's file is made of: `Fields` reads GGUF's keys and config.json alike, `Architecture` holds the rest."""
+"""What an architecture's file is made of: `Fields` reads GGUF's keys and config.json, `Architecture` has the rest."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Fields:
     """A checkpoint's settings. `fields("rope.freq_base", "rope_theta", 1e4)`: GGUF's key without the architecture, the
     name in config.json ("a|b": or b), and what holds where there is neither; without a default that is an error.
 
-    `names` are the checkpoint's tensors by GGUF's names; `shape(name)` and `numbers(name)` look at one. `wanted_context`:
-    how many tokens the user asks for, where that is known.
+    `names` are the checkpoint's tensors by GGUF's names; `shape(name)` and `numbers(name)` look at one.
+    `wanted_context`: how many tokens the user asks for, where that is known.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Fields:
             "head_size": self.head_size,
             "vocab": self.shape("token_embd.weight")[0],
             "context": int(self("context_length", "max_position_embeddings")),
-            "tied": "output.weight" not in self.names and not (self.hf and self.metadata.get("tie_word_embeddings") is False),
-        }  # fmt: skip
+            "tied": "output.weight" not in self.names and self.metadata.get("tie_word_embeddings") is not False,
+        }
         if "ffn" not in changes:
             found["ffn"] = int(self("feed_forward_length", "intermediate_size"))
         if "norm_eps" not in changes:

@@ -1,5 +1,7 @@
-"""BERT and MiniLM: an encoder whose output is pooled to one embedding per text. Norms stand behind each sum, positions are
-learned, and every token sees every other."""
+"""BERT and MiniLM: an encoder whose output is pooled to one embedding per text.
+
+Norms stand behind each sum, positions are learned, and every token sees every other.
+"""
 
 from pyflame.llm.architectures.base import Architecture, Fields
 from pyflame.llm.config import ModelConfig

@@ -1,7 +1,7 @@
 """DeepSeek V2 and V3: latent attention, and experts behind a few dense layers, with an MLP that all tokens share.
 
-V3 scores experts by sigmoid, chooses by score plus a bias, and among the best groups only. Yarn's factor is not in cos and
-sin but in the scale of the scores.
+V3 scores experts by sigmoid, chooses by score plus a bias, and among the best groups only. Yarn's factor is not in cos
+and sin but in the scale of the scores.
 """
 
 import numpy as np
@@ -30,7 +30,11 @@ def _latent(f: Fields) -> Latent:
     value = f("attention.value_length_mla", "", 0) or f("attention.value_length", "v_head_dim")
     nope_dims = int(f("", "qk_nope_head_dim")) if f.hf else int(size) - rope_dims
     return Latent(
-        int(f("attention.kv_lora_rank", "kv_lora_rank")), rope_dims, nope_dims, int(value), int(f("attention.q_lora_rank", "q_lora_rank", 0))
+        int(f("attention.kv_lora_rank", "kv_lora_rank")),
+        rope_dims,
+        nope_dims,
+        int(value),
+        int(f("attention.q_lora_rank", "q_lora_rank", 0)),
     )
 
 

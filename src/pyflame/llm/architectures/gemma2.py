@@ -1,4 +1,4 @@
-"""Gemma 2: Gemma with norms behind attention and MLP, soft-capped scores and logits, and a window on every other layer."""
+"""Gemma 2: Gemma with norms behind attention and MLP, soft-capped scores and logits, a window on every other layer."""
 
 from pyflame.llm.architectures.base import Architecture, Fields, add_one
 from pyflame.llm.config import ModelConfig
@@ -17,7 +17,7 @@ def config(f: Fields) -> ModelConfig:
 
 
 def query_scalar(f: Fields, largest: int) -> float:
-    """GGUF does not store it: the model with so many layers (27B) takes width / heads, the others the size of a head."""
+    """GGUF does not store it: the model with so many layers (27B) takes width / heads, others the size of a head."""
     layers = int(f("block_count", "num_hidden_layers"))
     usual = f.width / f.heads if layers == largest else f.head_size
     return float(f("", "query_pre_attn_scalar", usual))

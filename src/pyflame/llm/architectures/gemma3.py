@@ -1,5 +1,7 @@
-"""Gemma 3: Gemma 2 with norms over heads of q and k instead of soft-caps. Five of six layers have a window and turn by a
-base of their own."""
+"""Gemma 3: Gemma 2 with norms over heads of q and k instead of soft-caps.
+
+Five of six layers have a window and turn by a base of their own.
+"""
 
 from pyflame.llm.architectures.base import Architecture, Fields, add_one
 from pyflame.llm.architectures.gemma2 import query_scalar
@@ -17,7 +19,9 @@ def config(f: Fields) -> ModelConfig:
         attention_scale=query_scalar(f, 62) ** -0.5,
         rope=f.rope(1e6),
         local_rope=Rope(f.head_size, float(local or f("rope.freq_base_swa", "rope_local_base_freq", 10000.0))),
-        windows=f.windows(f("attention.sliding_window", "sliding_window", 1024), lambda layer: (layer + 1) % every != 0),
+        windows=f.windows(
+            f("attention.sliding_window", "sliding_window", 1024), lambda layer: (layer + 1) % every != 0
+        ),
     )
 
 

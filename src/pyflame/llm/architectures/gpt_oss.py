@@ -1,5 +1,5 @@
-"""gpt-oss: experts with biases and a clamped swiglu, chosen before the softmax; sinks in every attention; a window on every
-other layer; yarn. Its GGUF files call the norm before the MLP post_attention_norm.
+"""gpt-oss: experts with biases and a clamped swiglu, chosen before the softmax; sinks in every attention; yarn; a
+window on every other layer. Its GGUF files call the norm before the MLP post_attention_norm.
 
 Hugging Face stores gate and up of an expert as alternating columns of one matrix (inputs, outputs).
 """
@@ -20,6 +20,7 @@ def config(f: Fields) -> ModelConfig:
     return f.config(
         ffn=experts.ffn,
         activation="clamped_swiglu",
+        rope=f.rope(truncate=False),
         mlp_norm="post_attention_norm",
         sinks=True,
         experts=experts,

@@ -1,7 +1,7 @@
-"""Llama 2 and 3, and what has the same shape: SmolLM, TinyLlama, Yi, Mistral. The other files say what differs from this.
+"""Llama 2 and 3, and what has the same shape: SmolLM, TinyLlama, Yi, Mistral. The other files say what differs.
 
-GGUF's files have the rows of q and k reordered so that rope turns neighbours; Hugging Face's turn halves. Mixtral's GGUF
-files call themselves llama, too, and have experts.
+GGUF's files have the rows of q and k reordered so that rope turns neighbours; Hugging Face's turn halves. Mixtral's
+GGUF files call themselves llama, too, and have experts.
 """
 
 from pyflame.llm.architectures.base import Architecture, Fields

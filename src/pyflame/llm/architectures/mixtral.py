@@ -1,4 +1,4 @@
-"""Mixtral: Llama with experts in place of the MLP. Its GGUF files call themselves llama, which is why the code is there."""
+"""Mixtral: Llama with experts in place of the MLP. Its GGUF files call themselves llama, so the code is there."""
 
 from dataclasses import replace
 

@@ -1,5 +1,8 @@
-"""Phi-3 and Phi-4: Llama with one matrix for q, k and v, and one for gate and up. Long contexts turn by frequencies that are
-divided by numbers of their own (longrope): short ones up to the trained context, long ones beyond."""
+"""Phi-3 and Phi-4: Llama with one matrix for q, k and v, and one for gate and up.
+
+Long contexts turn by frequencies that are divided by numbers of their own (longrope): short ones up to the trained
+context, long ones beyond.
+"""
 
 import math
 from typing import Any
@@ -23,7 +26,9 @@ def _longrope(f: Fields) -> dict[str, Any]:
     scaling = f.scaling()
     context = int(f("context_length", "max_position_embeddings"))
     if f.hf:
-        trained = int(f("", "original_max_position_embeddings", scaling.get("original_max_position_embeddings", context)))
+        trained = int(
+            f("", "original_max_position_embeddings", scaling.get("original_max_position_embeddings", context))
+        )
         found = {n: scaling.get(f"{n}_factor") for n in ("short", "long")}
     else:
         trained = int(f("rope.scaling.original_context_length", "", context))

@@ -1,0 +1,42 @@
+/* How GPU kernels read encoded weights: pieces of PF_PIECE neighbours, in registers.
+ *
+ * A decoder D is a struct around an encoding's text, which kernels/dequantize_gpu.py writes: D::BLOCK elements in D::NBYTES
+ * bytes, D::GROUP of them decoded at once, bytes at multiples of D::ALIGN.
+ */
+#ifndef PF_DECODE_H
+#define PF_DECODE_H
+
+#include "pf_element.h"
+#include "pf_encoding.h"
+
+enum { PF_PIECE = 16 };
+
+/* 16 bytes of a block in as few loads as its alignment allows: nvcc would take them one by one. */
+template <int ALIGN> PF_FN pf_sixteen pf_aligned_sixteen(const uint8_t *p) {
+  const uint8_t *at = (const uint8_t *)__builtin_assume_aligned(p, ALIGN);
+  pf_vector<uint32_t, 4> words;
+  if constexpr (ALIGN == 16)
+    words = *(const pf_vector<uint32_t, 4> *)at;
+  else
+    PF_UNROLL
+    for (int k = 0; k < 4; k++) words.at[k] = pf_u32_at(at + 4 * k);
+  pf_sixteen v;
+  __builtin_memcpy(&v, &words, 16);
+  return v;
+}
+#define pf_sixteen_at(p) pf_aligned_sixteen<ALIGN>(p) /* inside of a decoder */
+
+/* Elements [first, first + PF_PIECE) of what lies at data, 0 from `end` on. first is a multiple of PF_PIECE. */
+template <class D> PF_FN void pf_decode_piece(const uint8_t *data, int64_t first, int64_t end, float *w) {
+  PF_UNROLL
+  for (int k = 0; k < PF_PIECE; k += D::GROUP) {
+    const int64_t e = first + k;
+    if (e < end)
+      D::of((const uint8_t *)__builtin_assume_aligned(data + e / D::BLOCK * D::NBYTES, D::ALIGN), (int)(e % D::BLOCK) / D::GROUP, w + k);
+    else
+      PF_UNROLL
+      for (int i = 0; i < D::GROUP; i++) w[k + i] = 0.0f;
+  }
+}
+
+#endif

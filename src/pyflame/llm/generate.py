@@ -1,0 +1,299 @@
+"""Model: a decoder with its tokenizer. `generate` and `stream` write text, `embed` makes vectors of texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyflame.core.dtype import DType, float32, int64
+from pyflame.core.errors import ArgumentError
+from pyflame.core.locks import lock
+from pyflame.llm.batch import Batch
+from pyflame.llm.cache import bucket_of
+from pyflame.llm.chat import render, template_for
+from pyflame.llm.decoder import Decoder
+from pyflame.llm.sampler import Features, Picked, Sampling
+from pyflame.llm.text import Chunk, Generation, Logprob, Text, Timings
+from pyflame.tensor import Tensor
+from pyflame.tensor.creation import arange, tensor
+from pyflame.tensor.gradients import no_grad
+from pyflame.transform.jit import jit
+
+Tokens = Sequence[int]
+Prompt = str | Tokens
+_KEPT = 2  # idle batches that a model keeps, with their caches and plans
+
+
+class Model:
+    """A loaded model. Several threads may use it: every generation has a batch of its own while it runs.
+
+    `context` is how many tokens a prompt and its continuation may have together; keys and values are kept in `dtype`.
+    """
+
+    def __init__(
+        self, decoder: Decoder, tokenizer: Any, template: str | None, device: object, dtype: DType, context: int
+    ) -> None:
+        self.decoder, self.tokenizer, self.chat_template = decoder, tokenizer, template
+        self.config, self.device, self.dtype, self.context = decoder.config, device, dtype, context
+        self._idle: list[Batch] = []
+        self._lock = lock()
+        self._embed = jit(self._pooled)
+
+    def __repr__(self) -> str:
+        c = self.config
+        sizes = f"{c.layers} layers of width {c.width}, {c.heads} heads, vocabulary {c.vocab}"
+        return f"<Model {c.architecture}: {sizes}, context {self.context}, {self.dtype.name} on {self.device or 'cpu'}>"
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt] | None = None,
+        *,
+        messages: Sequence[dict[str, Any]] | None = None,
+        n: int = 1,
+        **options: Any,
+    ) -> Any:
+        """Continue a prompt, or answer messages: a Generation; a list of them for several prompts or n > 1.
+
+        A prompt is text or tokens; a list of prompts is written as one batch. `messages` are a chat's, rendered by the
+        model's template. `n` texts share the work of reading the prompt. Options: `max_tokens` (what the context has
+        room for unless given), `stop` (a string or several), `stop_tokens`, `ignore_eos`, `logprobs` (how many of the
+        likeliest tokens to report beside each), `tools`, and the fields of `Sampling`: temperature, top_k, top_p,
+        min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed.
+        """
+        prompts, several = self._prompts(prompt, messages, options.pop("tools", None))
+        stream = Stream(self, prompts, n, **options)
+        for _ in stream:
+            pass
+        found = stream.generations()
+        return found if several or n > 1 else found[0]
+
+    def stream(
+        self,
+        prompt: Prompt | Sequence[Prompt] | None = None,
+        *,
+        messages: Sequence[dict[str, Any]] | None = None,
+        n: int = 1,
+        **options: Any,
+    ) -> Stream:
+        """As `generate`, token by token: an iterator of Chunks. Leaving the loop ends the generation; the model stays
+        usable. When the last chunk has come, the stream has `generations()` and `timings`."""
+        prompts, _ = self._prompts(prompt, messages, options.pop("tools", None))
+        return Stream(self, prompts, n, **options)
+
+    def _prompts(self, prompt: Any, messages: Any, tools: Any) -> tuple[list[list[int]], bool]:
+        """Tokens of each prompt, and whether several were asked for."""
+        if (prompt is None) == (messages is None):
+            raise ArgumentError("[generate] expected either a prompt or messages")
+        if not self.config.causal:
+            raise ArgumentError(f"[generate] expected a decoder but got {self.config.architecture}; use embed()")
+        if messages is not None:
+            return [self.chat_tokens(messages, tools)], False
+        several = not isinstance(prompt, str) and not all(isinstance(t, int) for t in prompt)
+        found = [self.encode(p) for p in (prompt if several else [prompt])]
+        if not found:
+            raise ArgumentError("[generate] expected at least one prompt")
+        return found, several
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The tokens of a prompt; tokens are checked and handed on."""
+        if isinstance(prompt, str):
+            if self.tokenizer is None:
+                raise ArgumentError("[generate] expected tokens since this model has no tokenizer, but got text")
+            prompt = self.tokenizer.encode(prompt)
+        tokens, vocab = [int(t) for t in prompt], self.config.vocab
+        if not tokens or not all(0 <= t < vocab for t in tokens):
+            raise ArgumentError(
+                f"[generate] expected a prompt of at least one token, each in [0, {vocab}), but got {tokens[:8]}"
+            )
+        return tokens
+
+    def chat_tokens(self, messages: Sequence[dict[str, Any]], tools: Any = None) -> list[int]:
+        """The tokens of a chat, up to where the answer begins."""
+        if self.tokenizer is None:
+            raise ArgumentError("[generate] expected tokens since this model has no tokenizer, but got messages")
+        template = template_for(self.chat_template, self.tokenizer)
+        ends = {"bos_token": self.tokenizer.bos, "eos_token": min(self.tokenizer.eos, default=None)}
+        values: dict[str, Any] = {name: self.tokenizer.token(n) or "" for name, n in ends.items() if n is not None}
+        return self.encode(self.tokenizer.encode(render(template, messages, tools=tools, **values), special=False))
+
+    def embed(self, texts: str | Sequence[Prompt], normalize: bool = True) -> Tensor:
+        """One vector for each text, (texts, width), of length 1 unless `normalize` is False; one text: (width).
+
+        The encoder's output is pooled as the model was trained: the mean over tokens, or the first one.
+        """
+        if self.config.pooling == "none":
+            raise ArgumentError(f"[embed] expected an encoder that is pooled but got {self.config.architecture}")
+        tokens = [self.encode(t) for t in ([texts] if isinstance(texts, str) else texts)]
+        longest, most = max(map(len, tokens), default=1), self.config.position_embeddings
+        if longest > most:
+            raise ArgumentError(f"[embed] expected texts of at most {most} tokens but got one of {longest}")
+        size = bucket_of(longest, most)
+        padded = tensor([t + [0] * (size - len(t)) for t in tokens], dtype=int64, device=self.device)
+        with no_grad():
+            out: Tensor = self._embed(padded, tensor(list(map(len, tokens)), dtype=int64, device=self.device))
+        out = out / out.norm(2, -1, True).clamp(min=1e-12) if normalize else out
+        return out[0] if isinstance(texts, str) else out
+
+    def _pooled(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        x = self.decoder(tokens, lengths).to(float32)
+        if self.config.pooling == "cls":
+            first: Tensor = x[:, 0]
+            return first
+        counted = (arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)).to(float32)
+        mean: Tensor = (x * counted.unsqueeze(-1)).sum(1) / lengths.to(float32).unsqueeze(1)
+        return mean
+
+    @contextmanager
+    def lease(self, rows: int) -> Iterator[Batch]:
+        """A batch for one generation. One that broke off in the middle of a step is not used again."""
+        with self._lock:
+            batch = next((b for b in reversed(self._idle) if b.rows == rows), None)
+            if batch is not None:
+                self._idle.remove(batch)
+            elif len(self._idle) >= _KEPT:
+                self._idle.pop(0)
+        batch = batch or Batch(self.decoder, rows, self.context, self.dtype, self.device)
+        try:
+            yield batch
+        except GeneratorExit:
+            self._give_back(batch)
+            raise
+        self._give_back(batch)
+
+    def _give_back(self, batch: Batch) -> None:
+        with self._lock:
+            self._idle = [*self._idle, batch][-_KEPT:]
+
+
+class Stream(Iterator[Chunk]):
+    """One call of generate or stream: texts that are written as its chunks are asked for."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompts: list[list[int]],
+        n: int,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        stop_tokens: Sequence[int] = (),
+        ignore_eos: bool = False,
+        logprobs: int | None = None,
+        **sampling: Any,
+    ) -> None:
+        if type(n) is not int or n < 1 or (n > 1 and len(prompts) > 1):
+            raise ArgumentError(f"[generate] expected n >= 1, and n = 1 with several prompts, but got n={n!r}")
+        if logprobs is not None and not 0 <= logprobs <= model.config.vocab:
+            raise ArgumentError(f"[generate] expected logprobs of 0 to {model.config.vocab} but got {logprobs}")
+        self.model, self.shared = model, n > 1
+        self.prompts = prompts * n
+        self.settings = [Sampling(**sampling)] * len(self.prompts)
+        self.features = Features.of(self.settings, logprobs)
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        if not all(isinstance(s, str) and s for s in stops):
+            raise ArgumentError(f"[generate] expected stop strings that are not empty but got {stops}")
+        tokenizer = model.tokenizer
+        if stops and tokenizer is None:
+            raise ArgumentError("[generate] expected no stop strings since this model has no tokenizer")
+        ends = frozenset(stop_tokens) | (frozenset() if ignore_eos or tokenizer is None else frozenset(tokenizer.eos))
+        self.texts = [
+            Text(None if tokenizer is None else tokenizer.stream(), self._limit(p, max_tokens), ends, stops)
+            for p in self.prompts
+        ]
+        self._times: list[float] = []  # when it began, when the prompt was read, when all was written
+        self.cached = 0
+        self._chunks = self._written()
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        """End it here: what it holds on the device is free for the next one."""
+        self._chunks.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all texts are complete."""
+        return len(self._times) == 3
+
+    def _limit(self, prompt: list[int], asked: int | None) -> int:
+        """How many tokens may follow a prompt. The last one needs no line in the cache."""
+        room = self.model.context - len(prompt) + 1
+        if asked is not None and (type(asked) is not int or asked < 1):
+            raise ArgumentError(f"[generate] expected max_tokens >= 1 but got {asked!r}")
+        if room < (asked or 1):
+            raise ArgumentError(
+                f"[generate] expected prompt and text to fit into a context of {self.model.context} tokens but got a "
+                f"prompt of {len(prompt)} and max_tokens={asked}; load with context={len(prompt) + (asked or 256)}"
+            )
+        return asked or room
+
+    def _written(self) -> Generator[Chunk, None, None]:
+        begun = time.perf_counter()
+        with self.model.lease(len(self.prompts)) as batch:
+            logits = self._read(batch)
+            longest = max(t.limit for t in self.texts)
+            batch.sampler.start(self.settings, self.prompts, self._streams(), longest)
+            picked = batch.first(logits, self.features)
+            for step in range(longest):
+                tokens = picked.tokens.tolist()
+                if not step:
+                    self._times = [begun, time.perf_counter()]
+                yield from self._pushed(tokens, picked)
+                if all(t.finish for t in self.texts):
+                    break
+                batch.took(tokens)
+                picked = batch.next(self.features)
+        self._times.append(time.perf_counter())
+
+    def _streams(self) -> Sequence[int]:
+        """Samples of one prompt draw from streams of their own; separate prompts draw as if alone."""
+        return range(len(self.prompts)) if self.shared else [0] * len(self.prompts)
+
+    def _read(self, batch: Batch) -> Any:
+        if not self.shared:
+            logits = batch.prefill(self.prompts)
+            self.cached = batch.reused
+            return logits
+        with self.model.lease(1) as one:
+            logits = one.prefill(self.prompts[:1])
+            self.cached = one.reused
+            batch.share(one)
+        return logits.expand(len(self.prompts), logits.shape[1]).contiguous()
+
+    def _pushed(self, tokens: list[int], picked: Picked) -> Iterator[Chunk]:
+        logprobs = _logprobs(tokens, picked)
+        for index, (text, token) in enumerate(zip(self.texts, tokens, strict=True)):
+            if text.finish is None:
+                shown = text.push(token, logprobs[index])
+                yield Chunk(shown, token, index, text.finish, logprobs[index])
+
+    def generations(self) -> list[Generation]:
+        """The texts, once all are complete."""
+        wanted = self.features.logprobs >= 0
+        return [
+            Generation(t.text, t.tokens, t.finish or "length", self._timed(p, t), t.logprobs if wanted else None)
+            for p, t in zip(self.prompts, self.texts, strict=True)
+        ]
+
+    @property
+    def timings(self) -> Timings:
+        """Of the first text."""
+        return self._timed(self.prompts[0], self.texts[0])
+
+    def _timed(self, prompt: list[int], text: Text) -> Timings:
+        if not self.finished:
+            raise ArgumentError("[stream] expected a finished stream: take all of its chunks first")
+        begun, read, done = self._times
+        return Timings(len(prompt), read - begun, len(text.tokens), done - read, self.cached)
+
+
+def _logprobs(tokens: list[int], picked: Picked) -> list[Logprob | None]:
+    if picked.logprob is None:
+        return [None] * len(tokens)
+    tops: list[dict[int, float]] = [{} for _ in tokens]
+    if picked.top_tokens is not None and picked.top_logprobs is not None:
+        pairs = zip(picked.top_tokens.tolist(), picked.top_logprobs.tolist(), strict=True)
+        tops = [dict(zip(ids, values, strict=True)) for ids, values in pairs]
+    return [Logprob(*one) for one in zip(tokens, picked.logprob.tolist(), tops, strict=True)]

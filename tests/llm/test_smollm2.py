@@ -1,0 +1,43 @@
+"""The real SmolLM2-135M-Instruct, where it has been fetched (`pyflame chat` does): logits and an answer on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.io.gguf import GGUFFile
+from pyflame.llm.default import MEMBER, models_dir
+from pyflame.llm.generate import Model
+from tests.llm.numpy_llama import NumpyLlama
+
+PATH = models_dir() / Path(MEMBER).name
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PATH.exists(), reason="SmolLM2 has not been fetched; run `pyflame chat` once"),
+]
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return pf.llm.load(PATH, device="cpu", context=256)
+
+
+def test_logits_equal_a_numpy_forward(model: Model) -> None:
+    tokens = model.encode("The quick brown fox")
+    want = NumpyLlama(GGUFFile(PATH)).logits(tokens)
+    with model.lease(1) as batch:
+        got = batch.prefill([tokens]).numpy()[0]
+    assert np.abs(got - want[-1]).max() < 2e-3 * np.abs(want[-1]).max()
+
+
+def test_answers_a_question(model: Model) -> None:
+    answer = model.generate(messages=QUESTION, max_tokens=24)
+    assert answer.text == "The capital of France is Paris." and answer.finish_reason == "stop"
+    cut = model.generate(messages=QUESTION, max_tokens=24, stop=["Fran", " Paris"])
+    assert cut.text == "The capital of " and cut.finish_reason == "stop"
+    chunks = list(model.stream(messages=QUESTION, max_tokens=24))
+    assert "".join(c.text for c in chunks) == answer.text and chunks[-1].finish_reason == "stop"
