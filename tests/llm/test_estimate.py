@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,8 @@ def test_what_fits(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     per_token = kv_bytes(config_of(open_checkpoint(model)), 1, 1, "fp16")
 
     def fit(free: int) -> tuple[bool, int]:
-        monkeypatch.setattr("pyflame.llm.estimate.memory_info", lambda device: (free, 1 << 40))
+        module = sys.modules["pyflame.llm.estimate"]  # pf.llm.estimate is the function
+        monkeypatch.setattr(module, "memory_info", lambda device: (free, 1 << 40))
         (found,) = estimate(model, context=128, device="cpu").devices
         return found.fits, found.longest_context
 
