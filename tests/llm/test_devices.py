@@ -12,8 +12,7 @@ from pyflame.llm.load import load_decoder
 from tests.llm.checkpoints import make
 
 
-@pytest.mark.parametrize("device", ["sim:gfx942", "sim:gfx1100"])
-@pytest.mark.parametrize("quantized", [None, "q8_0"])
+@pytest.mark.parametrize(("device", "quantized"), [("sim:gfx942", None), ("sim:gfx1100", "q8_0")])
 def test_same_tokens(device: str, quantized: str | None, tmp_path: Path) -> None:
     checkpoint, _ = make("llama", tmp_path)
     prompts = [[5, 17, 3, 80, 22], [9, 1]]
