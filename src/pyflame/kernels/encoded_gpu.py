@@ -1,0 +1,69 @@
+"""Launches of encoded.hip: encoded_linear of 1 to 16 rows, which reads the weight once. More rows are decoded first."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+from pyflame.core.device import Target
+from pyflame.core.dtype import bfloat16, float16, float32
+from pyflame.core.encoding import encoding
+from pyflame.core.shape import power
+from pyflame.ir.c_types import storage
+from pyflame.ir.kernel import GpuSource, Launch
+from pyflame.ir.node import Node
+from pyflame.kernels.dequantize_gpu import PIECE, alignment_of, decoder
+from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element
+from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+
+THREADS = 256
+MOST_ROWS = 16
+MOST_SUMS = 32  # of a lane: rows of x times rows of the weight
+BUSY = 1024  # threads that keep a compute unit busy
+
+
+def _takes(node: Node, target: Target) -> float:
+    x, data = node.srcs[:2]
+    fits = x.dtype in (float32, float16, bfloat16) and 1 <= prod(x.shape[:-1]) <= MOST_ROWS
+    whole = x.shape[-1] and x.shape[-1] % PIECE == 0
+    return 1.0 if fits and whole and 0 < data.shape[0] * target.wave_size < SMALL else 0.0
+
+
+def _lanes(width: int, target: Target) -> int:
+    """Lanes for a row of the weight, so that each has two pieces at least where there are as many."""
+    return min(target.wave_size, power(-(-width // (2 * PIECE))))
+
+
+def encoded_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and arguments of one encoded_linear."""
+    anchor = launch.kernel.anchor
+    assert anchor is not None
+    x, data, *bias = anchor.srcs
+    name, width = anchor.attrs
+    kind, dtype, rows, out = encoding(name), x.dtype, prod(x.shape[:-1]), data.shape[0]
+    lanes, taken = _lanes(width, target), power(rows)
+    each = 2 if taken * 2 <= MOST_SUMS and out * lanes >= 2 * target.workers * BUSY else 1
+    vector = 16 // dtype.itemsize if aligned else 1
+    stored = storage(dtype)
+    buffers = [f"const {stored}", "const uint8_t", *[f"const {stored}" for _ in bias], stored]
+    alignment = [vector * dtype.itemsize, alignment_of(kind) if aligned else 1, *[dtype.itemsize] * (len(bias) + 1)]
+    made = GpuFunctions("encoded.hip", buffers, alignment, ("pf_encoded",), decoder(kind, aligned))
+    numbers = f"{taken}, {each}, {lanes}, {vector}, {len(bias)}, {THREADS}"
+    given = "b0, b1, b2, b3" if bias else "b0, b1, b0, b2"
+    call = f"pf_encoded_linear<{element(dtype)}, PF_KEY_decoder, {numbers}>({given}, arg);"
+    grid = -(-out * lanes // (each * THREADS))
+    made.add("_0", grid, THREADS, [rows, out, width, data.shape[1]], call)
+    return made.source()
+
+
+kernel(
+    KernelSpec(
+        "encoded_linear",
+        "encoded_gpu",
+        encoded_source,
+        languages=("hip", "cuda"),
+        why="reads the encoded weight once, for few rows",
+        unaligned=partial(encoded_source, aligned=False),
+        prior=_takes,
+    )
+)
