@@ -23,11 +23,10 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return pf.llm.load(PATH, device="cpu", context=256)
+    return pf.llm.load(PATH, device="cpu", context=256, exact=True)
 
 
-def test_logits_equal_a_numpy_forward() -> None:
-    model = pf.llm.load(PATH, device="cpu", context=64, exact=True)
+def test_logits_equal_a_numpy_forward(model: Model) -> None:
     tokens = model.encode("The quick brown fox")
     want = NumpyLlama(GGUFFile(PATH)).logits(tokens)
     with model.lease(1) as batch:

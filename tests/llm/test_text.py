@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
-import tokenizers
 
 import pyflame as pf
 from pyflame.llm.generate import Model
-from pyflame.llm.load import load_decoder
 from pyflame.llm.text import Text
-from pyflame.llm.tokenizer import Tokenizer
-from tests.llm.checkpoints import VOCAB, make
-
-EOS = VOCAB - 1
+from tests.llm.letters import EOS, letters_model
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    checkpoint, _ = make("qwen3", tmp_path_factory.mktemp("qwen3"))
-    letters = {chr(32 + n) if n else "Ġ": n for n in range(EOS)}  # how byte-level vocabularies write a space
-    inner = tokenizers.Tokenizer(tokenizers.models.BPE({**letters, "<eos>": EOS}, []))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    inner.decoder = tokenizers.decoders.ByteLevel()
-    inner.add_special_tokens(["<eos>"])
-    return Model(load_decoder(checkpoint), Tokenizer(inner, Path("letters"), None, {EOS}), None, "cpu", pf.float32, 128)
+    return letters_model(tmp_path_factory.mktemp("qwen3"))
 
 
 def test_text_is_that_of_the_tokens(model: Model) -> None:

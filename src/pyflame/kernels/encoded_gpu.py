@@ -39,7 +39,7 @@ def encoded_source(launch: Launch, target: Target, epilogue: Epilogue | None, al
     anchor = launch.kernel.anchor
     assert anchor is not None
     x, data, *bias = anchor.srcs
-    name, width = anchor.attrs
+    name, width, _ = anchor.attrs  # sums are of float32 either way
     kind, dtype, rows, out = encoding(name), x.dtype, prod(x.shape[:-1]), data.shape[0]
     lanes, taken = _lanes(width, target), power(rows)
     each = 2 if taken * 2 <= MOST_SUMS and out * lanes >= 2 * target.workers * BUSY else 1

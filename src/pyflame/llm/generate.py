@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType, float32, int64
 from pyflame.core.errors import ArgumentError
 from pyflame.core.locks import lock
+from pyflame.core.state import state
 from pyflame.llm.batch import Batch
 from pyflame.llm.cache import bucket_of
 from pyflame.llm.chat import render, template_for
@@ -34,7 +36,8 @@ class Model:
         self, decoder: Decoder, tokenizer: Any, template: str | None, device: object, dtype: DType, context: int
     ) -> None:
         self.decoder, self.tokenizer, self.chat_template = decoder, tokenizer, template
-        self.config, self.device, self.dtype, self.context = decoder.config, device, dtype, context
+        self.config, self.dtype, self.context = decoder.config, dtype, context
+        self.device = state.device if device is None else parse_device(device)
         self._idle: list[Batch] = []
         self._lock = lock()
         self._embed = jit(self._pooled)
@@ -42,7 +45,7 @@ class Model:
     def __repr__(self) -> str:
         c = self.config
         sizes = f"{c.layers} layers of width {c.width}, {c.heads} heads, vocabulary {c.vocab}"
-        return f"<Model {c.architecture}: {sizes}, context {self.context}, {self.dtype.name} on {self.device or 'cpu'}>"
+        return f"<Model {c.architecture}: {sizes}, context {self.context}, {self.dtype.name} on {self.device}>"
 
     def generate(
         self,

@@ -100,19 +100,32 @@ class Stream(Iterator[Chunk]):
             batch.sampler.start(self.settings, self.prompts, self._streams(), longest)
             self._constrain(batch)
             picked = batch.first(logits, self.features)
+            ahead = self._ahead(batch)
             tokens = picked.tokens.tolist()
             self._times = [begun, time.perf_counter()]
             yield from self._pushed(tokens, picked)
-            yield from self._checked(batch, tokens[0]) if self.lookup else self._stepped(batch, tokens)
+            yield from self._checked(batch, tokens[0]) if self.lookup else self._stepped(batch, tokens, ahead)
         self._times.append(time.perf_counter())
 
-    def _stepped(self, batch: Batch, tokens: list[int]) -> Iterator[Chunk]:
+    def _ahead(self, batch: Batch) -> Picked | None:
+        """Begin the next step on a GPU before the host reads the tokens of this one, which the step knows already. The
+        last one then is for nothing: on the CPU that would cost more than it saves."""
+        free = self.model.device.kind != "cpu" and not self.matchers and not self.lookup
+        return batch.next(self.features) if free else None
+
+    def _stepped(self, batch: Batch, tokens: list[int], ahead: Picked | None) -> Iterator[Chunk]:
         """One token of each text per step."""
-        while not all(t.finish for t in self.texts):
+        if ahead is not None:
             batch.took(tokens)
-            self._constrain(batch)
-            picked = batch.next(self.features)
+        while not all(t.finish for t in self.texts):
+            if ahead is None:
+                batch.took(tokens)
+                self._constrain(batch)
+            picked = batch.next(self.features) if ahead is None else ahead
+            ahead = self._ahead(batch)
             tokens = picked.tokens.tolist()
+            if ahead is not None:
+                batch.took(tokens)
             yield from self._pushed(tokens, picked)
 
     def _checked(self, batch: Batch, first: int) -> Iterator[Chunk]:
