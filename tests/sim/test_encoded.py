@@ -60,6 +60,16 @@ def test_who_decodes() -> None:
     assert "dequantize_gpu" in wide, "float64 is not summed in float32"
 
 
+def test_what_follows_is_fused() -> None:
+    """A gated feed-forward network of one row is as many launches as it has weights."""
+    device = "sim:gfx942"
+    gate, up = (layer("q4_0", 40, 64)[0].to(device) for _ in range(2))
+    made = pf.explain(
+        lambda x, r: pf.silu(gate(x)) * up(x) + r, pf.ones(1, 64, device=device), pf.ones(40, device=device)
+    )
+    assert str(made).startswith("2 launches") and "dequantize" not in str(made)
+
+
 def test_gradients_reach_the_input() -> None:
     made, weight = layer("q4_k", 9, 256)
     made.to("sim:gfx1100")
