@@ -459,6 +459,18 @@ def askew_layer() -> list[Tensor]:
     return [pf.encoded_linear(x, data, encoding="q4_0", width=64)]
 
 
+def fused_layers() -> list[Tensor]:
+    """A gate of a feed-forward network, a residual, and a sum that the epilogue's values are read for again."""
+    x, rest, shift = numbers(2, 3, 64, seed=1), numbers(2, 3, 9, seed=2), numbers(9, seed=3)
+    q4, q8 = (
+        pf.tensor(encoding(e).encode(gemm_cases.numbers((9, 64), pf.float32, n))) for n, e in ((4, "q4_0"), (5, "q8_0"))
+    )
+    gate = pf.encoded_linear(x, q4, encoding="q4_0", width=64)
+    up = pf.encoded_linear(x, q8, shift, encoding="q8_0", width=64)
+    third = pf.encoded_linear(x, q4, shift, encoding="q4_0", width=64)
+    return [pf.silu(gate) * up + rest, up, (third * 0.5).to(pf.bfloat16), third.sum(-1)]
+
+
 ENCODED = Family(
     ("encoded.hip",),
     {
@@ -468,7 +480,7 @@ ENCODED = Family(
         **encoded_layer("q4_k", 1, 7, 512, pf.bfloat16), **encoded_layer("q4_k", 16, 67, 2048, bias=True),
         **encoded_layer("f16", 3, 5, 37), **encoded_layer("f16", 1, 5, 136, pf.float16),
         **encoded_layer("int4_g128", 1, 6, 384, pf.float16), **encoded_layer("int4_g32", 2, 66, 1024),
-        "misaligned": Case(askew_layer),
+        "misaligned": Case(askew_layer), "fused": Case(fused_layers),
     },
     {
         "pf_encoded_linear": {

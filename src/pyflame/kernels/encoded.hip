@@ -3,7 +3,7 @@
  * Rows are whole pieces of PF_PIECE elements. LANES lanes share EACH rows of W and go through them piece by piece: a lane decodes its piece of each row in
  * registers and multiplies it with that piece of all ROWS rows of x, which neighbouring lanes read from memory that lies
  * together, and mostly from cache. Sums are float32; lanes add theirs up by shuffles. Fewer rows than ROWS: the last one
- * is computed again and not stored.
+ * is computed again and not stored. The epilogue is as in matmul.hip.
  *
  * Bytes: W once, which is nearly all of it; x once for every EACH rows of W, from cache; y once.
  */
@@ -11,6 +11,7 @@
 #define PF_ENCODED_HIP
 
 #include "pf_decode.h"
+#include "pf_tile.h"
 
 namespace pf_encoded {
 
@@ -26,9 +27,9 @@ template <class E, int VECTOR> PF_FN void pf_read_piece(const typename E::stored
   }
 }
 
-template <class E, class D, int ROWS, int EACH, int LANES, int VECTOR, int BIASED, int THREADS>
+template <class E, class D, int ROWS, int EACH, int LANES, int VECTOR, int BIASED, int THREADS, class Out>
 PF_FN void pf_encoded_linear(const typename E::stored *x, const uint8_t *data, const typename E::stored *bias,
-                             typename E::stored *y, const int64_t *arg) {
+                             const int64_t *arg, const Out &give) {
   const int lane = pf_thread() % LANES, rows = (int)arg[PF_ROWS], out = (int)arg[PF_OUT], width = (int)arg[PF_WIDTH];
   const int first = (pf_block() * (THREADS / LANES) + pf_thread() / LANES) * EACH;
   float sums[EACH][ROWS] = {};
@@ -58,7 +59,7 @@ PF_FN void pf_encoded_linear(const typename E::stored *x, const uint8_t *data, c
       for (int step = 1; step < LANES; step *= 2) sum += pf_shuffle_xor(sum, step);
       if (lane == (j * ROWS + r) % LANES && r < rows && first + j < out) {
         if (BIASED) sum += E::load(bias[first + j]);
-        y[(int64_t)r * out + first + j] = E::store(sum);
+        give(0, r, first + j, sum);
       }
     }
 }

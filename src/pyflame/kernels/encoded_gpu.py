@@ -14,7 +14,8 @@ from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.dequantize_gpu import PIECE, alignment_of, decoder
 from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element
-from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
+from pyflame.kernels.tile_gpu import out_struct, out_value, sums_of, value_type
 
 THREADS = 256
 MOST_ROWS = 16
@@ -37,23 +38,35 @@ def _lanes(width: int, target: Target) -> int:
 def encoded_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
     """The text and arguments of one encoded_linear."""
     anchor = launch.kernel.anchor
-    assert anchor is not None
+    assert anchor is not None and epilogue is not None
     x, data, *bias = anchor.srcs
     name, width, _ = anchor.attrs  # sums are of float32 either way
     kind, dtype, rows, out = encoding(name), x.dtype, prod(x.shape[:-1]), data.shape[0]
     lanes, taken = _lanes(width, target), power(rows)
     each = 2 if taken * 2 <= MOST_SUMS and out * lanes >= 2 * target.workers * BUSY else 1
     vector = 16 // dtype.itemsize if aligned else 1
-    stored = storage(dtype)
-    buffers = [f"const {stored}", "const uint8_t", *[f"const {stored}" for _ in bias], stored]
-    alignment = [vector * dtype.itemsize, alignment_of(kind) if aligned else 1, *[dtype.itemsize] * (len(bias) + 1)]
-    made = GpuFunctions("encoded.hip", buffers, alignment, ("pf_encoded",), decoder(kind, aligned))
+    names, own = [f"b{n}" for n in range(len(launch.buffers))], [f"e{n}" for n in range(len(epilogue.args))]
+    given = [f"const {storage(v.dtype)}" for v in anchor.srcs]
+    others = len(names) - len(given)
+    alignment = [vector * dtype.itemsize, alignment_of(kind) if aligned else 1, *[dtype.itemsize] * len(bias)]
+    giving = [epilogue.text.rstrip(), *out_struct(epilogue, sums_of(dtype), names, own)]
+    made = GpuFunctions(
+        "encoded.hip",
+        [*given, *["char"] * others],
+        [*alignment, *[1] * others],
+        ("pf_encoded",),
+        "\n".join([decoder(kind, aligned), *giving]),
+    )
+    args = [rows, out, width, data.shape[1]]
     numbers = f"{taken}, {each}, {lanes}, {vector}, {len(bias)}, {THREADS}"
-    given = "b0, b1, b2, b3" if bias else "b0, b1, b0, b2"
-    call = f"pf_encoded_linear<{element(dtype)}, PF_KEY_decoder, {numbers}>({given}, arg);"
-    grid = -(-out * lanes // (each * THREADS))
-    made.add("_0", grid, THREADS, [rows, out, width, data.shape[1]], call)
+    call = f"pf_encoded_linear<{element(dtype)}, PF_KEY_decoder, {numbers}>(b0, b1, b{2 if bias else 0}, arg, out);"
+    body = f"{out_value(names, len(args), len(own))}\n  {call}"
+    made.add("_0", -(-out * lanes // (each * THREADS)), THREADS, [*args, *epilogue.args], body)
     return made.source()
+
+
+def _layout(launch: Launch) -> tuple[int, int]:
+    return 0, len(launch.kernel.loops[0]) - 1
 
 
 kernel(
@@ -63,6 +76,7 @@ kernel(
         encoded_source,
         languages=("hip", "cuda"),
         why="reads the encoded weight once, for few rows",
+        epilogue=EpilogueSlot(_layout, value_type, 0),
         unaligned=partial(encoded_source, aligned=False),
         prior=_takes,
     )
