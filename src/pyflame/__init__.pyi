@@ -21,6 +21,7 @@ from pyflame import fx as fx
 from pyflame import hub as hub
 from pyflame import io as io
 from pyflame import linalg as linalg
+from pyflame import llm as llm
 from pyflame import nn as nn
 from pyflame import onnx as onnx
 from pyflame import optim as optim
@@ -714,6 +715,7 @@ __all__ = [
     "linear",
     "linear_cross_entropy",
     "linspace",
+    "llm",
     "load",
     "log",
     "log10",
@@ -1931,9 +1933,18 @@ def embedding(weight: TensorLike, indices: TensorLike, padding_idx: builtins.int
     """
 
 def encoded_linear(
-    x: TensorLike, data: TensorLike, bias: TensorLike | None = None, *, encoding: Any, width: Any
+    x: TensorLike,
+    data: TensorLike,
+    bias: TensorLike | None = None,
+    *,
+    encoding: Any,
+    width: Any,
+    exact: builtins.bool = False,
 ) -> Tensor:
     """x @ W.T + bias, with W of shape (out, width) as encoded rows (out, row bytes). Gradients go to x and bias.
+
+    A kernel may round x to int8 in groups of 16 or 32 elements, each by its largest, which makes an error of about 0.5%
+    of the result's norm; `exact=True` asks for x as it is.
 
     >>> w = pf.quantize(pf.ones(4, 32), "q8_0")
     >>> pf.encoded_linear(pf.ones(2, 32), w.data, encoding="q8_0", width=32).shape

@@ -125,3 +125,20 @@ def test_settings_are_data(model: Model) -> None:
     traces = batch._next.traces
     model.generate(PROMPT, max_tokens=4, temperature=0.9, top_p=0.5, min_p=0.1, presence_penalty=1.0, seed=9)
     assert batch._next.traces == traces
+
+
+def test_lookup_is_plain_greedy(model: Model) -> None:
+    """Over prompts that repeat themselves, so that guesses are right and wrong."""
+    taken = []
+    for prompt in ([7, 8, 9, 7, 8, 9, 7, 8], PROMPT * 3, [1]):
+        plain = model.generate(prompt, max_tokens=30).tokens
+        with model.lease(1) as batch:
+            check = batch.check
+            batch.check = lambda *args, check=check: taken.append(check(*args)) or taken[-1]  # type: ignore[method-assign]
+        assert model.generate(prompt, max_tokens=30, lookup=4).tokens == plain
+        del batch.check
+    assert max(map(len, taken)) > 1
+    full = model.generate(PROMPT, lookup=4)
+    assert full.tokens == model.generate(PROMPT).tokens and len(full.tokens) == 64 - len(PROMPT) + 1
+    with pytest.raises(pf.ArgumentError, match="expected lookup >= 1 with greedy decoding"):
+        model.generate(PROMPT, lookup=4, temperature=1.0)

@@ -1,0 +1,175 @@
+/* Dot products of codes (pf_codes.h) and int8, by instruction set; encoded.c includes this.
+ *
+ *   pf_dot(codes, x)            four partial sums of a group; pf_join: four such, each added up
+ *   pf_dots(sum, w, x)          PF_MR rows of x by PF_NR lines: lane l += four codes of line l times four x
+ *
+ *   SDOT                        16 products in an instruction
+ *   VPDPBUSD                    32 or 64; codes must be unsigned
+ *   VPMADDUBSW + VPMADDWD       32 in two; codes must be unsigned and, as pairs are summed in 16 bits, at most 128
+ * Signed codes of x86: their sign moves to x (VPSIGNB), which never is -128; AVX-512 has no such instruction, so panels
+ * hold code + 128 there, and the least number of the group takes that off again.
+ */
+#ifndef PF_DOT_H
+#define PF_DOT_H
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#define PF_VNNI 1
+#define PF_LANES 16
+#define PF_NV 2
+#elif defined(__AVX2__) && defined(__FMA__)
+#define PF_MADD 1
+#define PF_LANES 8
+#define PF_NV 1
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define PF_SDOT 1
+#define PF_LANES 4
+#define PF_NV 2
+#else
+#define PF_LANES 4
+#define PF_NV 2
+#endif
+
+typedef int32_t pf_ints __attribute__((vector_size(PF_LANES * 4), aligned(4), may_alias));
+typedef float pf_floats __attribute__((vector_size(PF_LANES * 4), aligned(4), may_alias));
+
+/* What a panel's codes are shifted by. */
+#if PF_VNNI
+#define PF_SHIFT (PF_SIGNED ? 128 : 0)
+#elif PF_MADD
+#define PF_SHIFT 0
+#else
+#define PF_SHIFT (-PF_OFFSET)
+#endif
+
+#if PF_SDOT
+
+PF_ALWAYS_INLINE pf_int4 pf_dot(const pf_codes16 *codes, const int8_t *x) {
+  int32x4_t sum;
+  __asm__ volatile("movi %0.4s, #0" : "=w"(sum)); /* free, unlike the copy of a zero that gcc makes */
+#pragma GCC unroll 2
+  for (int v = 0; v < PF_VECS; v++) sum = vdotq_s32(sum, (int8x16_t)codes[v], vld1q_s8(x + 16 * v));
+  return (pf_int4)sum;
+}
+
+PF_ALWAYS_INLINE pf_int4 pf_join(const pf_int4 *p) {
+  return (pf_int4)vpaddq_s32(vpaddq_s32((int32x4_t)p[0], (int32x4_t)p[1]), vpaddq_s32((int32x4_t)p[2], (int32x4_t)p[3]));
+}
+
+#elif PF_VNNI || PF_MADD
+
+PF_ALWAYS_INLINE __m256i pf_products(__m256i sum, __m256i codes, __m256i x) {
+  if (PF_SIGNED) x = _mm256_sign_epi8(x, codes), codes = _mm256_abs_epi8(codes);
+#if PF_VNNI
+  return _mm256_dpbusd_epi32(sum, codes, x);
+#else
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1)));
+#endif
+}
+
+PF_ALWAYS_INLINE pf_int4 pf_dot(const pf_codes16 *codes, const int8_t *x) {
+#if PF_VECS == 2
+  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256((__m128i)codes[0]), (__m128i)codes[1], 1);
+  const __m256i sum = pf_products(_mm256_setzero_si256(), both, _mm256_loadu_si256((const void *)x));
+  return (pf_int4)_mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+#else
+  const __m256i sum = pf_products(_mm256_setzero_si256(), _mm256_castsi128_si256((__m128i)codes[0]),
+                                  _mm256_castsi128_si256(_mm_loadu_si128((const void *)x)));
+  return (pf_int4)_mm256_castsi256_si128(sum);
+#endif
+}
+
+PF_ALWAYS_INLINE pf_int4 pf_join(const pf_int4 *p) {
+  return (pf_int4)_mm_hadd_epi32(_mm_hadd_epi32((__m128i)p[0], (__m128i)p[1]), _mm_hadd_epi32((__m128i)p[2], (__m128i)p[3]));
+}
+
+#else
+
+PF_ALWAYS_INLINE pf_int4 pf_dot(const pf_codes16 *codes, const int8_t *x) {
+  pf_int4 sum = {0};
+  for (int v = 0; v < PF_VECS; v++)
+    for (int i = 0; i < 16; i++) sum[i / 4] += (int8_t)codes[v][i] * x[16 * v + i];
+  return sum;
+}
+
+PF_ALWAYS_INLINE pf_int4 pf_join(const pf_int4 *p) {
+  pf_int4 out;
+  for (int j = 0; j < 4; j++) out[j] = p[j][0] + p[j][1] + p[j][2] + p[j][3];
+  return out;
+}
+
+#endif
+
+/* ---- 16 elements of PF_MR rows of x by a panel of lines: sum[r][v] += w[word][v] * x[r][word], for four words ---- */
+
+enum { PF_MR = 4, PF_NR = PF_NV * PF_LANES };
+
+/* Sums begin with this: as the bits of a float it is 1.5 * 2^23, so that subtracting that makes floats of them. N1 and
+ * its like take two cycles to convert four integers. */
+#if PF_SDOT
+static const int32_t pf_zero_sum[4] = {0x4b400000, 0x4b400000, 0x4b400000, 0x4b400000};
+PF_ALWAYS_INLINE pf_ints pf_no_sum(void) {
+  pf_ints sum;
+  __asm__ volatile("ldr %q0, %1" : "=w"(sum) : "m"(pf_zero_sum)); /* the vector units are busier than the loads */
+  return sum;
+}
+PF_ALWAYS_INLINE pf_floats pf_as_floats(pf_ints sum) { return (pf_floats)sum - 0x1.8p23f; }
+PF_ALWAYS_INLINE pf_float4 pf_as_floats4(pf_int4 sum) { return (pf_float4)(sum + 0x4b400000) - 0x1.8p23f; }
+#else
+PF_ALWAYS_INLINE pf_ints pf_no_sum(void) { return (pf_ints){0}; }
+PF_ALWAYS_INLINE pf_floats pf_as_floats(pf_ints sum) { return __builtin_convertvector(sum, pf_floats); }
+PF_ALWAYS_INLINE pf_float4 pf_as_floats4(pf_int4 sum) { return __builtin_convertvector(sum, pf_float4); }
+#endif
+
+#if PF_SDOT
+
+/* In assembly, since gcc 12 copies sums between registers here: 12 copies for 64 products. */
+#define PF_ROW_WORD(row, i) "sdot %[s" #row "0].4s, %[a].16b, %[x" #row "].4b[" #i "]\n sdot %[s" #row "1].4s, %[b].16b, %[x" #row "].4b[" #i "]\n"
+#define PF_WORD(i, at) "ldr %q[a], [%[w], #" #at "]\n ldr %q[b], [%[w], #" #at " + 16]\n" PF_ROW_WORD(0, i) PF_ROW_WORD(1, i) PF_ROW_WORD(2, i) PF_ROW_WORD(3, i)
+PF_ALWAYS_INLINE void pf_dots(pf_ints (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
+  int8x16_t words[PF_MR], a, b;
+#pragma GCC unroll 4
+  for (int r = 0; r < PF_MR; r++) words[r] = vld1q_s8(x + r * ld);
+  __asm__(PF_WORD(0, 0) PF_WORD(1, 32) PF_WORD(2, 64) PF_WORD(3, 96)
+          : [s00] "+w"(sum[0][0]), [s01] "+w"(sum[0][1]), [s10] "+w"(sum[1][0]), [s11] "+w"(sum[1][1]),
+            [s20] "+w"(sum[2][0]), [s21] "+w"(sum[2][1]), [s30] "+w"(sum[3][0]), [s31] "+w"(sum[3][1]),
+            [a] "=&w"(a), [b] "=&w"(b)
+          : [x0] "w"(words[0]), [x1] "w"(words[1]), [x2] "w"(words[2]), [x3] "w"(words[3]), [w] "r"(w),
+            "m"(*(const int8_t(*)[16 * PF_NR])w));
+}
+#undef PF_ROW_WORD
+#undef PF_WORD
+
+#elif PF_VNNI || PF_MADD
+
+PF_ALWAYS_INLINE void pf_dots(pf_ints (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+    for (int r = 0; r < PF_MR; r++) {
+      int32_t word;
+      __builtin_memcpy(&word, x + r * ld + 4 * i, 4);
+#if PF_VNNI
+#pragma GCC unroll 2
+      for (int v = 0; v < PF_NV; v++)
+        sum[r][v] = (pf_ints)_mm512_dpbusd_epi32((__m512i)sum[r][v], _mm512_loadu_si512(w + 64 * (PF_NV * i + v)),
+                                                 _mm512_set1_epi32(word));
+#else
+      const __m256i line = _mm256_loadu_si256((const void *)(w + 32 * i));
+      sum[r][0] = (pf_ints)pf_products((__m256i)sum[r][0], line, _mm256_set1_epi32(word));
+#endif
+    }
+}
+
+#else
+
+PF_ALWAYS_INLINE void pf_dots(pf_ints (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
+  for (int i = 0; i < 4; i++)
+    for (int r = 0; r < PF_MR; r++)
+      for (int v = 0; v < PF_NV; v++)
+        for (int l = 0; l < PF_LANES * 4; l++)
+          sum[r][v][l / 4] += w[PF_LANES * 4 * (PF_NV * i + v) + l] * x[r * ld + 4 * i + l % 4];
+}
+
+#endif
+
+#endif

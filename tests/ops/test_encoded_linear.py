@@ -1,0 +1,158 @@
+"""encoded_linear on the CPU: every encoding, against float64 products of what the weights stand for.
+
+Two references: x as it is, which a rounded x misses by up to ROUNDED of the norm; and x rounded as encoded.c does it,
+which leaves the error of float32 sums alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.core.encoding import ENCODINGS, Encoding
+from pyflame.kernels.encoded import GROUPS
+
+Array = np.ndarray[Any, Any]
+ROUNDED = 2e-2  # of the norm: x has 8 bits. It is 5e-3 for many outputs, and four times that for an unlucky single one
+SUMS = 2e-6
+STORED = {"float32": 0.0, "float16": 5e-4, "bfloat16": 4e-3}  # rounding of the result
+DTYPES: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+KINDS = [pytest.param(kind, id=kind.name) for kind in ENCODINGS.values()]
+MAIN = ("q4_0", "q4_k", "q6_k", "f16", "int4_g32")
+
+
+def normals(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(np.float32)
+
+
+def rounded(x: Array, group: int) -> Array:
+    """x as `round` of encoded.c leaves it."""
+    groups = x.astype(np.float32).reshape(*x.shape[:-1], -1, group)
+    largest = np.abs(groups).max(-1, keepdims=True)
+    q = np.rint(groups * np.divide(np.float32(127), largest, where=largest > 0, out=np.zeros_like(largest)))
+    return (q.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape)
+
+
+def product(x: Array, data: Array, kind: Encoding, bias: Array | None = None) -> Array:
+    return x.astype(np.float64) @ kind.decode(data).astype(np.float64).T + (
+        0 if bias is None else bias.astype(np.float64)
+    )
+
+
+def linear(x: Array, data: Array, kind: Encoding, bias: Array | None = None, **options: Any) -> Array:
+    tensors = [pf.tensor(a) for a in (x, data, bias) if a is not None]
+    out = pf.encoded_linear(*tensors, encoding=kind.name, width=x.shape[-1], **options)
+    return np.asarray(out.numpy()).astype(np.float64)
+
+
+def error(got: Array, want: Array, typical: float = 0.0) -> float:
+    """Relative to the norm of the result, or to what is typical for its operands where it happens to be small."""
+    assert got.shape == want.shape
+    assert np.isfinite(got).all()
+    return float(np.linalg.norm(got - want) / max(np.linalg.norm(want), typical))
+
+
+def check(kind: Encoding, rows: int, out: int, width: int, dtype: str = "float32", bias: bool = True) -> None:
+    x = normals(rows, width).astype(DTYPES[dtype])
+    data = kind.encode(normals(out, width, seed=1))
+    b = normals(out, seed=2).astype(DTYPES[dtype]) if bias else None
+    want, group = product(x, data, kind, b), GROUPS.get(kind.name)
+    typical = float(np.linalg.norm(x.astype(np.float64)) * np.linalg.norm(kind.decode(data)) / np.sqrt(width))
+    assert error(linear(x, data, kind, b, exact=True), want, typical) <= SUMS + STORED[dtype]
+    got = linear(x, data, kind, b)
+    assert error(got, want, typical) <= (ROUNDED if group else SUMS) + STORED[dtype]
+    if group:
+        assert error(got, product(rounded(x, group), data, kind, b), typical) <= SUMS + STORED[dtype]
+
+
+def width_of(kind: Encoding, blocks: int) -> int:
+    return blocks * max(kind.block, 32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_encoding(kind: Encoding) -> None:
+    rows = 3 if list(ENCODINGS).index(kind.name) % 2 else 17
+    check(kind, rows, 33, width_of(kind, 3))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_encoding_in_every_shape(kind: Encoding) -> None:
+    for rows, out, blocks in itertools.product((1, 3, 8, 9, 17, 70), (1, 7, 33, 130), (1, 2, 5)):
+        check(kind, rows, out, width_of(kind, blocks), bias=out % 2 == 0)
+
+
+@pytest.mark.parametrize("name", MAIN)
+@pytest.mark.parametrize("rows", [1, 17])
+def test_odd_shapes(name: str, rows: int) -> None:
+    kind = ENCODINGS[name]
+    for out, blocks in ((1, 1), (7, 2), (33, 5), (300, 4)):
+        check(kind, rows, out, width_of(kind, blocks), bias=False)
+
+
+@pytest.mark.parametrize("width", [1, 3, 37])
+@pytest.mark.parametrize("rows", [1, 17])
+def test_floats_of_any_width(width: int, rows: int) -> None:
+    check(ENCODINGS["f16"], rows, 9, width, bias=False)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_dtypes_of_x(dtype: str) -> None:
+    check(ENCODINGS["q4_1"], 2, 33, 96, dtype)
+    check(ENCODINGS["q4_1"], 17, 33, 96, dtype)
+
+
+def test_leading_axes_and_what_follows() -> None:
+    kind = ENCODINGS["q8_0"]
+    x, data, other = normals(2, 5, 64), kind.encode(normals(40, 64, seed=1)), normals(2, 5, 40)
+    linear_ = pf.encoded_linear(pf.tensor(x), pf.tensor(data), encoding="q8_0", width=64)
+    got = (pf.relu(linear_) + pf.tensor(other)).numpy()
+    want = np.maximum(product(rounded(x, 32), data, kind), 0) + other
+    assert error(got.astype(np.float64), want) <= SUMS
+
+
+def test_float64_is_not_rounded() -> None:
+    kind = ENCODINGS["q4_0"]
+    x, data = normals(3, 64).astype(np.float64), kind.encode(normals(8, 64, seed=1))
+    assert error(linear(x, data, kind), product(x, data, kind)) <= 1e-14
+
+
+@pytest.mark.parametrize("rows", [1, 17])
+def test_groups_that_are_no_numbers(rows: int) -> None:
+    """NaN and infinity make their row NaN, and no other; tiny and zero groups count as zero."""
+    kind = ENCODINGS["q4_0"]
+    x, data = normals(rows, 96), kind.encode(normals(9, 96, seed=1))
+    x[0, 40] = np.nan
+    tensors = pf.tensor(x), pf.tensor(data)
+    got = pf.encoded_linear(*tensors, encoding="q4_0", width=96).numpy()
+    assert np.isnan(got[0]).all()
+    assert np.isfinite(got[1:]).all()
+    x[0, 40] = np.inf
+    assert not np.isfinite(pf.encoded_linear(pf.tensor(x), tensors[1], encoding="q4_0", width=96).numpy()[0]).any()
+    x[0] = 0
+    x[0, 1] = 1e-38
+    got = pf.encoded_linear(pf.tensor(x), tensors[1], encoding="q4_0", width=96).numpy()
+    assert np.abs(got[0]).max() <= 1e-30
+
+
+def test_one_large_element_spoils_only_its_group() -> None:
+    kind = ENCODINGS["q8_0"]
+    x, data = normals(1, 256), kind.encode(normals(64, 256, seed=1))
+    x[0, 3] = 1000
+    apart = np.where(np.arange(256) < 32, 0, x)
+    rest = linear(x, data, kind) - linear(np.where(np.arange(256) < 32, x, 0), data, kind)
+    assert error(rest, product(apart, data, kind)) <= 5e-2  # float32 sums beside 1000
+
+
+def test_gradients_reach_x_and_bias() -> None:
+    kind = ENCODINGS["q4_0"]
+    data = kind.encode(normals(8, 64, seed=1))
+    x, bias = pf.tensor(normals(3, 64), requires_grad=True), pf.tensor(normals(8), requires_grad=True)
+    pf.encoded_linear(x, pf.tensor(data), bias, encoding="q4_0", width=64).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.tile(kind.decode(data).sum(0), (3, 1)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(bias.grad.numpy(), np.full(8, 3.0))
