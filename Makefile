@@ -16,10 +16,11 @@ PIP  = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS)
 BASE := .venv/.stamp-base
 DEV  := .venv/.stamp-dev
 BENCH := .venv/.stamp-bench
+LLM := .venv/.stamp-llm
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-all test-pythons bench lint format wheel clean
+.PHONY: help setup demo chat test test-all test-pythons bench lint format wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +29,9 @@ setup: $(DEV) ## install the package and the development tools into .venv
 
 demo: $(BASE) ## run the demonstration (installs the base package only)
 	$(BIN)/python -m pyflame demo $(ARGS)
+
+chat: $(LLM) ## talk to a small language model (fetched once); ARGS="-m model.gguf" takes another
+	$(BIN)/python -m pyflame chat $(ARGS)
 
 test: WHICH = -m 'not thorough'
 test: test-all ## run the tests on two workers (without ARGS kernels are compiled in batches first)
@@ -71,6 +75,10 @@ $(BIN)/pip:
 $(BASE): pyproject.toml | $(BIN)/pip
 	$(PIP) -e .
 	@touch $@
+
+$(LLM): pyproject.toml | $(BIN)/pip
+	$(PIP) -e '.[llm]'
+	@touch $(BASE) $@
 
 $(DEV): pyproject.toml | $(BIN)/pip
 	$(PIP) -e '.[dev]'

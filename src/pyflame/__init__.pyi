@@ -21,6 +21,7 @@ from pyflame import fx as fx
 from pyflame import hub as hub
 from pyflame import io as io
 from pyflame import linalg as linalg
+from pyflame import llm as llm
 from pyflame import nn as nn
 from pyflame import onnx as onnx
 from pyflame import optim as optim
@@ -714,6 +715,7 @@ __all__ = [
     "linear",
     "linear_cross_entropy",
     "linspace",
+    "llm",
     "load",
     "log",
     "log10",

@@ -23,7 +23,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return pf.llm.load(PATH, device="cpu", context=256)
+    return pf.llm.load(PATH, device="cpu", context=256, exact=True)
 
 
 def test_logits_equal_a_numpy_forward(model: Model) -> None:

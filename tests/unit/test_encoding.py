@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,11 @@ def test_what_cannot_be_encoded_is_refused() -> None:
         encoding("q4_0").decode(np.zeros(17, np.uint8))
     with pytest.raises(pf.DTypeError, match="bytes"):
         encoding("q4_0").decode(np.zeros(18, np.int8))
+
+
+def test_an_encoding_without_an_encoder_says_so() -> None:
+    with pytest.raises(pf.NotSupportedError, match="can be written but got q4_0"):
+        replace(encoding("q4_0"), encode_blocks=None).encode(np.ones(32, np.float32))
 
 
 def test_encoded_tensor() -> None:

@@ -17,6 +17,7 @@ from pyflame.llm.cache import KV
 from pyflame.llm.default import resolve
 from pyflame.llm.estimate import Estimate, config_of, estimate
 from pyflame.llm.files import Checkpoint, open_checkpoint
+from pyflame.train.progress import human_bytes
 
 _FILE_WIDTH = 160  # columns where there is no terminal
 
@@ -128,11 +129,6 @@ def _encodings(stored: Any) -> dict[str, dict[str, int]]:
     }
 
 
-def shown(count: int) -> str:
-    """Bytes for people: 98362432 -> '93.8 MiB'."""
-    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
-
-
 def _table(*heads: str) -> Table:
     table = Table(box=None, header_style="bold", show_header=any(heads))
     for number, head in enumerate(heads):
@@ -145,7 +141,7 @@ def _info_tables(about: dict[str, Any]) -> list[Table]:
     for key in ("kind", "architecture", "name"):
         facts.add_row(key, str(about[key] or "-"))
     facts.add_row("parameters", f"{about['parameters']:,}")
-    facts.add_row("weights", f"{shown(about['bytes'])}, {about['bits_per_weight']} bits per weight")
+    facts.add_row("weights", f"{human_bytes(about['bytes'])}, {about['bits_per_weight']} bits per weight")
     for group in ("config", "tokenizer"):
         for key, value in about[group].items():
             facts.add_row(
@@ -154,7 +150,7 @@ def _info_tables(about: dict[str, Any]) -> list[Table]:
     facts.add_row("chat template", "yes" if about["chat_template"] else "no")
     kinds = _table("encoding", "tensors", "elements", "bytes")
     for name, one in about["encodings"].items():
-        kinds.add_row(name, str(one["tensors"]), f"{one['elements']:,}", shown(one["bytes"]))
+        kinds.add_row(name, str(one["tensors"]), f"{one['elements']:,}", human_bytes(one["bytes"]))
     tables = [facts, kinds]
     if "tensors" in about:
         rows = _table("tensor", "shape", "encoding", "bytes")
@@ -167,9 +163,9 @@ def _info_tables(about: dict[str, Any]) -> list[Table]:
 def _estimate_tables(found: Estimate) -> list[Table]:
     parts = _table("memory", "bytes")
     for name in ("weights", "cache", "workspace", "total"):
-        parts.add_row(f"{name} (estimated)" if name == "workspace" else name, shown(getattr(found, name)))
+        parts.add_row(f"{name} (estimated)" if name == "workspace" else name, human_bytes(getattr(found, name)))
     fits = _table("device", "free", "of", "fits", "longest context")
     for one in found.devices:
         longest = f"{one.longest_context:,}" if one.longest_context else "none: the weights are too large"
-        fits.add_row(one.device, shown(one.free), shown(one.total), "yes" if one.fits else "no", longest)
+        fits.add_row(one.device, human_bytes(one.free), human_bytes(one.total), "yes" if one.fits else "no", longest)
     return [parts, fits]

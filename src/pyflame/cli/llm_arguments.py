@@ -20,6 +20,7 @@ def parser(command: str, doc: str) -> argparse.ArgumentParser:
     add("--device", help="where it runs: cpu, cuda, rocm, sim:gfx942 (default: the current device)")
     add("--dtype", help="what is computed in: float32, bfloat16, float16 (default: by device)")
     add("--quantize", help="encode plain matrices while loading: q8_0, q4_0, ...")
+    add("--exact", action="store_true", help="multiply with encoded weights in float32: slower, without rounding")
     add("--context", type=int, help="tokens of prompt and text together (default: the model's, up to 4096)")
     add("--max-tokens", "-n", type=int, help="the longest answer (default: what the context has room for)")
     add("--temperature", "-t", type=float, default=0.2, help="0 takes the likeliest token (default: %(default)s)")
@@ -43,7 +44,7 @@ def load_model(args: argparse.Namespace) -> Model:
     """The model that the options name; a line on a terminal says that it is being loaded."""
     console = Console(stderr=True)
     with console.status(f"loading {args.model or 'SmolLM2-135M-Instruct'}"):
-        model = load(args.model, args.device, args.dtype, args.quantize, args.context)
+        model = load(args.model, args.device, args.dtype, args.quantize, args.context, args.exact)
     return model
 
 

@@ -40,6 +40,7 @@ class Batch:
         self._take_in = jit(self._take_in_step)
         self._first = jit(self._first_step)
         self._next = jit(self._next_step)
+        self._check = jit(self._check_step)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Take prompts in, one per row; gives the logits of what follows each: (rows, vocab)."""
@@ -94,6 +95,24 @@ class Batch:
             picked: Picked = self._next(features)
         self.counts = [n + 1 for n in self.counts]
         return picked
+
+    def check(self, tokens: list[int], size: int) -> list[int]:
+        """Take in one row's last token and guesses of what follows; gives the likeliest tokens as far as guesses were
+        right, and one more. Lines of wrong guesses lie behind the end. `size`: what the tokens are padded to."""
+        size = size if len(tokens) > 1 else 1
+        padded = tensor([tokens + [0] * (size - len(tokens))], dtype=int64, device=self.device)
+        with no_grad():
+            likeliest = self._check(padded, bucket_of(self.counts[0] + size, self.capacity)).tolist()
+        right = next((n for n, t in enumerate(tokens[1:]) if likeliest[n] != t), len(tokens) - 1)
+        self.held[0] += tokens[: right + 1]
+        self._set_lengths([self.counts[0] + right + 1])
+        return list(likeliest[: right + 1])
+
+    def _check_step(self, tokens: Tensor, bucket: int) -> Tensor:
+        positions = self.lengths.unsqueeze(1) + arange(tokens.shape[1], device=tokens.device)
+        x = self._hidden(tokens, positions, self.lengths, self.lengths + tokens.shape[1], bucket)
+        likeliest: Tensor = self.decoder.logits(x[0]).argmax(-1)
+        return likeliest
 
     def _take_in_step(
         self, tokens: Tensor, start: Tensor, last: Tensor, ends: Tensor, logits: Tensor, bucket: int

@@ -7,7 +7,6 @@ with limits on its time and memory: jinja2's sandbox forbids what is dangerous, 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from pyflame.core.optional import optional
 from pyflame.llm.tokenizer import Tokenizer
 
 CHATML = (
@@ -115,13 +115,13 @@ class _Worker:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    if importlib.util.find_spec("jinja2") is None:
-        raise NotSupportedError("[chat] expected the package jinja2; pip install 'pyflame-rocm[llm]'")
+    optional("jinja2", "llm", "chat")
     return subprocess.Popen(
         [sys.executable, str(_WORKER), str(_CPU_SECONDS), str(_MEMORY_BYTES)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},  # its jinja2 is ours
         start_new_session=True,  # Ctrl-C is not for it; it ends when its input does
     )
 

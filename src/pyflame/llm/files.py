@@ -182,7 +182,10 @@ def _sharded(index: Path) -> dict[str, Stored]:
         raise FileFormatError(f"[checkpoint] expected {index} to have a weight_map of tensor names to file names")
     found: dict[str, Stored] = {}
     for name in dict.fromkeys(wanted.values()):
-        file = index.parent / plain_name("checkpoint", name)
+        try:
+            file = index.parent / plain_name("checkpoint", name)
+        except ArgumentError as error:
+            raise FileFormatError(f"[checkpoint] expected {index} to name files beside it: {error}") from None
         if not file.exists():
             raise FileNotFoundError(f"[checkpoint] expected {name}, which {index} names, but it is missing")
         for tensor, stored in _of_file(file).items():

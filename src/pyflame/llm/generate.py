@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType, float32, int64
 from pyflame.core.errors import ArgumentError
 from pyflame.core.locks import lock
+from pyflame.core.state import state
 from pyflame.llm.batch import Batch
 from pyflame.llm.cache import bucket_of
 from pyflame.llm.chat import render, template_for
 from pyflame.llm.decoder import Decoder
-from pyflame.llm.sampler import Features, Picked, Sampling
-from pyflame.llm.text import Chunk, Generation, Logprob, Text, Timings
+from pyflame.llm.stream import Stream
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange, tensor
 from pyflame.tensor.gradients import no_grad
@@ -43,7 +43,8 @@ class Model:
         kv: DType | None = None,
     ) -> None:
         self.decoder, self.tokenizer, self.chat_template = decoder, tokenizer, template
-        self.config, self.device, self.dtype, self.context = decoder.config, device, dtype, context
+        self.config, self.dtype, self.context = decoder.config, dtype, context
+        self.device = state.device if device is None else parse_device(device)
         self.kv = kv or dtype
         self._idle: list[Batch] = []
         self._lock = lock()
@@ -52,7 +53,7 @@ class Model:
     def __repr__(self) -> str:
         c = self.config
         sizes = f"{c.layers} layers of width {c.width}, {c.heads} heads, vocabulary {c.vocab}"
-        return f"<Model {c.architecture}: {sizes}, context {self.context}, {self.dtype.name} on {self.device or 'cpu'}>"
+        return f"<Model {c.architecture}: {sizes}, context {self.context}, {self.dtype.name} on {self.device}>"
 
     def generate(
         self,
@@ -68,7 +69,9 @@ class Model:
         model's template. `n` texts share the work of reading the prompt. Options: `max_tokens` (what the context has
         room for unless given), `stop` (a string or several), `stop_tokens`, `ignore_eos`, `logprobs` (how many of the
         likeliest tokens to report beside each), `tools`, and the fields of `Sampling`: temperature, top_k, top_p,
-        min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed.
+        min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed. `json_schema`,
+        `grammar` (Lark) or `regex` lets only texts pass that fit. `lookup=8` guesses so many tokens ahead from what
+        was there (greedy, one text).
         """
         prompts, several = self._prompts(prompt, messages, options.pop("tools", None))
         stream = Stream(self, prompts, n, **options)
@@ -173,135 +176,3 @@ class Model:
     def _give_back(self, batch: Batch) -> None:
         with self._lock:
             self._idle = [*self._idle, batch][-_KEPT:]
-
-
-class Stream(Iterator[Chunk]):
-    """One call of generate or stream: texts that are written as its chunks are asked for."""
-
-    def __init__(
-        self,
-        model: Model,
-        prompts: list[list[int]],
-        n: int,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        stop_tokens: Sequence[int] = (),
-        ignore_eos: bool = False,
-        logprobs: int | None = None,
-        **sampling: Any,
-    ) -> None:
-        if type(n) is not int or n < 1 or (n > 1 and len(prompts) > 1):
-            raise ArgumentError(f"[generate] expected n >= 1, and n = 1 with several prompts, but got n={n!r}")
-        if logprobs is not None and not 0 <= logprobs <= model.config.vocab:
-            raise ArgumentError(f"[generate] expected logprobs of 0 to {model.config.vocab} but got {logprobs}")
-        self.model, self.shared = model, n > 1
-        self.prompts = prompts * n
-        self.settings = [Sampling(**sampling)] * len(self.prompts)
-        self.features = Features.of(self.settings, logprobs)
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        if not all(isinstance(s, str) and s for s in stops):
-            raise ArgumentError(f"[generate] expected stop strings that are not empty but got {stops}")
-        tokenizer = model.tokenizer
-        if stops and tokenizer is None:
-            raise ArgumentError("[generate] expected no stop strings since this model has no tokenizer")
-        ends = frozenset(stop_tokens) | (frozenset() if ignore_eos or tokenizer is None else frozenset(tokenizer.eos))
-        self.texts = [
-            Text(None if tokenizer is None else tokenizer.stream(), self._limit(p, max_tokens), ends, stops)
-            for p in self.prompts
-        ]
-        self._times: list[float] = []  # when it began, when the prompt was read, when all was written
-        self.cached = 0
-        self._chunks = self._written()
-
-    def __next__(self) -> Chunk:
-        return next(self._chunks)
-
-    def close(self) -> None:
-        """End it here: what it holds on the device is free for the next one."""
-        self._chunks.close()
-
-    @property
-    def finished(self) -> bool:
-        """Whether all texts are complete."""
-        return len(self._times) == 3
-
-    def _limit(self, prompt: list[int], asked: int | None) -> int:
-        """How many tokens may follow a prompt. The last one needs no line in the cache."""
-        room = self.model.context - len(prompt) + 1
-        if asked is not None and (type(asked) is not int or asked < 1):
-            raise ArgumentError(f"[generate] expected max_tokens >= 1 but got {asked!r}")
-        if room < (asked or 1):
-            raise ArgumentError(
-                f"[generate] expected prompt and text to fit into a context of {self.model.context} tokens but got a "
-                f"prompt of {len(prompt)} and max_tokens={asked}; load with context={len(prompt) + (asked or 256)}"
-            )
-        return asked or room
-
-    def _written(self) -> Generator[Chunk, None, None]:
-        begun = time.perf_counter()
-        with self.model.lease(len(self.prompts)) as batch:
-            logits = self._read(batch)
-            longest = max(t.limit for t in self.texts)
-            batch.sampler.start(self.settings, self.prompts, self._streams(), longest)
-            picked = batch.first(logits, self.features)
-            for step in range(longest):
-                tokens = picked.tokens.tolist()
-                if not step:
-                    self._times = [begun, time.perf_counter()]
-                yield from self._pushed(tokens, picked)
-                if all(t.finish for t in self.texts):
-                    break
-                batch.took(tokens)
-                picked = batch.next(self.features)
-        self._times.append(time.perf_counter())
-
-    def _streams(self) -> Sequence[int]:
-        """Samples of one prompt draw from streams of their own; separate prompts draw as if alone."""
-        return range(len(self.prompts)) if self.shared else [0] * len(self.prompts)
-
-    def _read(self, batch: Batch) -> Any:
-        if not self.shared:
-            logits = batch.prefill(self.prompts)
-            self.cached = batch.reused
-            return logits
-        with self.model.lease(1) as one:
-            logits = one.prefill(self.prompts[:1])
-            self.cached = one.reused
-            batch.share(one)
-        return logits.expand(len(self.prompts), logits.shape[1]).contiguous()
-
-    def _pushed(self, tokens: list[int], picked: Picked) -> Iterator[Chunk]:
-        logprobs = _logprobs(tokens, picked)
-        for index, (text, token) in enumerate(zip(self.texts, tokens, strict=True)):
-            if text.finish is None:
-                shown = text.push(token, logprobs[index])
-                yield Chunk(shown, token, index, text.finish, logprobs[index])
-
-    def generations(self) -> list[Generation]:
-        """The texts, once all are complete."""
-        wanted = self.features.logprobs >= 0
-        return [
-            Generation(t.text, t.tokens, t.finish or "length", self._timed(p, t), t.logprobs if wanted else None)
-            for p, t in zip(self.prompts, self.texts, strict=True)
-        ]
-
-    @property
-    def timings(self) -> Timings:
-        """Of the first text."""
-        return self._timed(self.prompts[0], self.texts[0])
-
-    def _timed(self, prompt: list[int], text: Text) -> Timings:
-        if not self.finished:
-            raise ArgumentError("[stream] expected a finished stream: take all of its chunks first")
-        begun, read, done = self._times
-        return Timings(len(prompt), read - begun, len(text.tokens), done - read, self.cached)
-
-
-def _logprobs(tokens: list[int], picked: Picked) -> list[Logprob | None]:
-    if picked.logprob is None:
-        return [None] * len(tokens)
-    tops: list[dict[int, float]] = [{} for _ in tokens]
-    if picked.top_tokens is not None and picked.top_logprobs is not None:
-        pairs = zip(picked.top_tokens.tolist(), picked.top_logprobs.tolist(), strict=True)
-        tops = [dict(zip(ids, values, strict=True)) for ids, values in pairs]
-    return [Logprob(*one) for one in zip(tokens, picked.logprob.tolist(), tops, strict=True)]

@@ -66,7 +66,7 @@ def from_gguf(metadata: Mapping[str, Any], path: Path) -> Tokenizer:
     kind = metadata.get(_KEY + "model")
     if kind is None:
         raise FileFormatError(f"[tokenizer] expected a vocabulary but {path} has no {_KEY}model")
-    if kind not in _BUILDERS:
+    if not isinstance(kind, str) or kind not in _BUILDERS:
         raise NotSupportedError(
             f"[tokenizer] expected {_KEY}model to be one of {', '.join(_BUILDERS)} but {path} has {kind!r}"
         )

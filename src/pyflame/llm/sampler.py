@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyflame.core.dtype import float32, int64
+from pyflame.core.dtype import bool_, float32, int64
 from pyflame.core.errors import ArgumentError
 from pyflame.core.philox import random_uniform_f32
 from pyflame.tensor import Tensor
 from pyflame.tensor.counted import where
-from pyflame.tensor.creation import arange, tensor, zeros
+from pyflame.tensor.creation import arange, ones, tensor, zeros
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,17 @@ class Features(NamedTuple):
     sampled: bool = False
     typical: bool = False
     shaped: bool = False
+    constrained: bool = False
     logprobs: int = -1  # how many of the likeliest are reported beside the chosen one; -1: not even that
 
     @classmethod
-    def of(cls, settings: Sequence[Sampling], logprobs: int | None) -> Features:
+    def of(cls, settings: Sequence[Sampling], logprobs: int | None = None, constrained: bool = False) -> Features:
         sampled = [s for s in settings if s.temperature > 0.0]
         return cls(
             bool(sampled),
             any(s.typical_p < 1.0 for s in sampled),
             any(s.shapes for s in settings),
+            constrained,
             -1 if logprobs is None else logprobs,
         )
 
@@ -95,6 +97,7 @@ class Sampler:
         self.settings = zeros(rows, len(_COLUMNS), dtype=float32, device=device)
         self.uniforms = zeros(rows, capacity, dtype=float32, device=device)
         self.drawn = zeros(1, dtype=int64, device=device)
+        self.allowed = ones(rows, vocab, dtype=bool_, device=device)  # which tokens a constraint lets through
         self.bias = zeros(rows, vocab, dtype=float32, device=device)
         self.said = zeros(rows, vocab, dtype=float32, device=device)  # how often each token is in the text
         self.read = zeros(rows, vocab, dtype=float32, device=device)  # 1 where it is in the prompt
@@ -125,6 +128,10 @@ class Sampler:
         self._set(self.read, read)
         self.said.zero_()
 
+    def allow(self, masks: Any) -> None:
+        """Which tokens may come next: (rows, vocab)"""
+        self._set(self.allowed, masks)
+
     def _set(self, cell: Tensor, values: Any) -> None:
         cell.copy_(tensor(values, dtype=cell.dtype, device=self.device))
 
@@ -133,6 +140,8 @@ class Sampler:
         raw = logits
         if features.shaped:
             logits = self._shaped(logits)
+        if features.constrained:
+            logits = where(self.allowed, logits, float("-inf"))
         tokens = logits.argmax(-1)
         if features.sampled:
             drawn = self._drawn(logits, features.typical)

@@ -76,16 +76,16 @@ class Text:
     finish: Finish | None = None
     _held: str = ""  # the beginning of a stop string, perhaps
 
-    def push(self, token: int, logprob: Logprob | None) -> str:
-        """Take a token; gives the text that is certain by now."""
+    def push(self, token: int, logprob: Logprob | None, complete: bool = False) -> str:
+        """Take a token; gives the text that is certain by now. `complete`: nothing may follow it."""
         if token in self.ends:
             self.finish = "stop"
             return self._shown("", last=True)
         self.tokens.append(token)
         if logprob is not None:
             self.logprobs.append(logprob)
-        if len(self.tokens) >= self.limit:
-            self.finish = "length"
+        if complete or len(self.tokens) >= self.limit:
+            self.finish = "stop" if complete else "length"
         return self._shown("" if self.stream is None else self.stream.push(token), last=self.finish is not None)
 
     def _shown(self, fresh: str, last: bool) -> str:
