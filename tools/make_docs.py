@@ -1,6 +1,7 @@
-"""Writes the references that follow from the code: docs/ops.md from the op catalogue, docs/knobs.md from the knobs.
+"""Writes the references that follow from the code: docs/ops.md from the op catalogue, docs/knobs.md from the knobs, and
+the tables of docs/pytorch-users.md and docs/encodings.md.
 
-python tools/make_docs.py           writes both
+python tools/make_docs.py           writes them
 python tools/make_docs.py --check   exits with 1 where they are not current
 """
 
@@ -24,6 +25,7 @@ sys.path.insert(0, str(ROOT / "src"))
 import pyflame as pf  # noqa: E402
 from pyflame import ops  # noqa: E402
 from pyflame.core import knobs  # noqa: E402
+from pyflame.core.encoding import ENCODINGS  # noqa: E402
 from pyflame.core.errors import PyFlameError  # noqa: E402
 from pyflame.ir import OPS, OpDef  # noqa: E402
 from pyflame.ops.names import ALIASES  # noqa: E402
@@ -191,17 +193,35 @@ def knob_table() -> str:
 
 
 GUIDE = ROOT / "docs" / "pytorch-users.md"
-MARK = "<!-- Written by tools/make_docs.py from tools/differences.py: {}. -->"
+ENCODED = ROOT / "docs" / "encodings.md"
+MARK = "<!-- Written by tools/make_docs.py from {}: {}. -->"
+
+
+def between_marks(page: Path, source: str, text: str) -> str:
+    """A page that is written by hand but for what is between two marks."""
+    before, start, rest = page.read_text().partition(MARK.format(source, "begin"))
+    _, end, after = rest.partition(MARK.format(source, "end"))
+    return f"{before}{start}\n{text}\n{end}{after}"
 
 
 def guide() -> str:
-    """docs/pytorch-users.md, which is written by hand but for the tables between two marks."""
-    before, start, rest = GUIDE.read_text().partition(MARK.format("begin"))
-    _, end, after = rest.partition(MARK.format("end"))
-    return f"{before}{start}\n{differences.tables()}\n{end}{after}"
+    return between_marks(GUIDE, "tools/differences.py", differences.tables())
 
 
-PAGES = {ROOT / "docs" / "ops.md": op_reference, ROOT / "docs" / "knobs.md": knob_table, GUIDE: guide}
+def encoding_table() -> str:
+    lines = ["| name | elements | bytes | bits per element | GGUF's number |", "|---|---|---|---|---|"]
+    for e in sorted(ENCODINGS.values(), key=lambda e: (e.ggml is None, e.ggml or 0)):
+        bits, number = f"{8 * e.nbytes / e.block:.4g}", "" if e.ggml is None else e.ggml
+        lines.append(f"| `{e.name}` | {e.block} | {e.nbytes} | {bits} | {number} |")
+    return between_marks(ENCODED, "core/encodings", "\n".join(lines))
+
+
+PAGES = {
+    ROOT / "docs" / "ops.md": op_reference,
+    ROOT / "docs" / "knobs.md": knob_table,
+    GUIDE: guide,
+    ENCODED: encoding_table,
+}
 
 
 def main(check: bool) -> int:

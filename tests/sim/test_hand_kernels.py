@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.core.encoding import ENCODINGS, encoding
 from pyflame.core.window import adaptive_window, three
 from pyflame.engine import reference
 from pyflame.engine.evaluate import clear_plans, settle_copies
@@ -408,6 +409,88 @@ TILED_ATTENTION = Family(
     },
 )  # fmt: skip
 
+
+def decoded(*names: str, dtype: pf.DType = pf.float32, blocks: int = 2) -> Callable[[], list[Tensor]]:
+    """What encoded normals stand for."""
+
+    def build() -> list[Tensor]:
+        kinds = [encoding(name) for name in names]
+        drawn = [gemm_cases.numbers((3, blocks * e.block), pf.float32, n) for n, e in enumerate(kinds)]
+        given = [pf.tensor(e.encode(x)) for e, x in zip(kinds, drawn, strict=True)]
+        return [pf.dequantize(x, dtype, encoding=e) for e, x in zip(kinds, given, strict=True)]
+
+    return build
+
+
+def askew_blocks() -> list[Tensor]:
+    kinds = [encoding(name) for name in ("q4_0", "q4_k", "int4_g32")]
+    return [pf.dequantize(on_device(e.encode(np.ones((2, e.block), np.float32))), encoding=e) for e in kinds]
+
+
+DEQUANTIZE = Family(
+    ("dequantize.hip", "pf_decode.h"),
+    {
+        "all": Case(decoded(*ENCODINGS, blocks=16)),
+        "other dtypes": Case(lambda: [*decoded("q4_k", dtype=pf.bfloat16)(), *decoded("q4_0", dtype=pf.float64)()]),
+        "odd": Case(decoded("f16", "f32", blocks=37)),
+        "several blocks": Case(decoded("q8_0", blocks=130)),
+        "misaligned": Case(askew_blocks),
+    },
+    {"pf_dequantize": {"VECTOR": {1, 2, 4, 8}, "THREADS": {256}}},
+)
+
+
+def encoded_layer(
+    name: str, rows: int, out: int, width: int, dtype: pf.DType = pf.float32, bias: bool = False
+) -> dict[str, Case]:
+    """x W^T + b over an encoded W."""
+
+    def build() -> list[Tensor]:
+        data = pf.tensor(encoding(name).encode(gemm_cases.numbers((out, width), pf.float32, 1)))
+        shift = numbers(out, seed=3, dtype=dtype) if bias else None
+        return [pf.encoded_linear(numbers(rows, width, seed=2, dtype=dtype), data, shift, encoding=name, width=width)]
+
+    return {f"{name} {rows} {out} {width} {dtype.name}": Case(build, units=1 if out > 40 else 0)}
+
+
+def askew_layer() -> list[Tensor]:
+    x = on_device(gemm_cases.numbers((2, 64), pf.float32, 1))
+    data = on_device(encoding("q4_0").encode(gemm_cases.numbers((5, 64), pf.float32, 2)))
+    return [pf.encoded_linear(x, data, encoding="q4_0", width=64)]
+
+
+def fused_layers() -> list[Tensor]:
+    """A gate of a feed-forward network, a residual, and a sum that the epilogue's values are read for again."""
+    x, rest, shift = numbers(2, 3, 64, seed=1), numbers(2, 3, 9, seed=2), numbers(9, seed=3)
+    q4, q8 = (
+        pf.tensor(encoding(e).encode(gemm_cases.numbers((9, 64), pf.float32, n))) for n, e in ((4, "q4_0"), (5, "q8_0"))
+    )
+    gate = pf.encoded_linear(x, q4, encoding="q4_0", width=64)
+    up = pf.encoded_linear(x, q8, shift, encoding="q8_0", width=64)
+    third = pf.encoded_linear(x, q4, shift, encoding="q4_0", width=64)
+    alone = pf.encoded_linear(x[0, 0], q4, shift, encoding="q4_0", width=64)
+    return [pf.silu(gate) * up + rest, up, (third * 0.5).to(pf.bfloat16), third.sum(-1), pf.relu(alone)]
+
+
+ENCODED = Family(
+    ("encoded.hip",),
+    {
+        **encoded_layer("q4_0", 1, 9, 1536), **encoded_layer("q4_0", 2, 5, 64, bias=True),
+        **encoded_layer("q4_0", 1, 70, 2048), **encoded_layer("q4_0", 13, 37, 96, pf.bfloat16, True),
+        **encoded_layer("q8_0", 4, 9, 32, pf.float16), **encoded_layer("q8_0", 7, 3, 576),
+        **encoded_layer("q4_k", 1, 7, 512, pf.bfloat16), **encoded_layer("q4_k", 16, 67, 2048, bias=True),
+        **encoded_layer("f16", 3, 5, 37), **encoded_layer("f16", 1, 5, 136, pf.float16),
+        **encoded_layer("int4_g128", 1, 6, 384, pf.float16), **encoded_layer("int4_g32", 2, 66, 1024),
+        "misaligned": Case(askew_layer), "fused": Case(fused_layers),
+    },
+    {
+        "pf_encoded_linear": {
+            "ROWS": {1, 2, 4, 8, 16}, "EACH": {1, 2}, "LANES": {1, 2, 4, 16, 32}, "VECTOR": {1, 4, 8},
+            "THREADS": {256},
+        },
+    },
+)  # fmt: skip
+
 DECODING = Family(
     ("attention_decode.hip",),
     {
@@ -463,7 +546,7 @@ GENERATED = Family(
 
 FAMILIES = {
     "gemm": GEMM, "conv": CONV, "attention": ATTENTION, "tiled attention": TILED_ATTENTION,
-    "decoding": DECODING,
+    "decoding": DECODING, "dequantize": DEQUANTIZE, "encoded": ENCODED,
     "pool": POOL, "runs": RUNS, "sort": SORT, "scatter": SCATTER,
     "generated": GENERATED,
 }  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 
 import pyflame as pf
 from pyflame import nn, optim
+from pyflame.core.encoding import row_bytes
 
 Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
 PROGRAMS: dict[str, Program] = {}
@@ -227,6 +228,33 @@ def cumsum() -> Any:
 @_program
 def cumprod() -> Any:
     return (lambda x: pf.cumprod(x, 1)), (_input(256, 1000),)
+
+
+def _encoded_linear(name: str, rows: int) -> Any:
+    data = _input(4096, row_bytes(name, 4096), dtype=pf.uint8)
+    return (
+        (lambda x, w, b: pf.encoded_linear(x, w, b, encoding=name, width=4096)),
+        (_input(rows, 4096, dtype=pf.bfloat16), data, _input(4096, dtype=pf.bfloat16)),
+    )
+
+
+@_program
+def encoded_linear_q4_0() -> Any:
+    return _encoded_linear("q4_0", 1)
+
+
+@_program
+def encoded_linear_q4_k() -> Any:
+    return _encoded_linear("q4_k", 16)
+
+
+@_program
+def dequantize() -> Any:
+    data = [_input(4096, row_bytes(name, 4096), dtype=pf.uint8) for name in ("q4_0", "q6_k")]
+    return (
+        (lambda x, y: (pf.dequantize(x, encoding="q4_0"), pf.dequantize(y, pf.bfloat16, encoding="q6_k"))),
+        tuple(data),
+    )
 
 
 def _attention(q: pf.Tensor, k: pf.Tensor, v: pf.Tensor) -> pf.Tensor:

@@ -16,8 +16,9 @@ THREADS = 256
 
 
 def alignment_of(kind: Encoding) -> int:
-    """What every block's address is a multiple of, where the first one's is."""
-    return min(kind.nbytes & -kind.nbytes, 16)
+    """What each block's address (each piece's, of blocks of one element) is a multiple of if the first one's is."""
+    nbytes = kind.nbytes * PIECE if kind.block == 1 else kind.nbytes
+    return min(nbytes & -nbytes, 16)
 
 
 def decoder(kind: Encoding, aligned: bool) -> str:

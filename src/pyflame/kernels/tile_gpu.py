@@ -219,7 +219,7 @@ def gpu_source(
         f'#include "{file}"',
         *_kind(dtype, kind, types, functions_of_kind),
         epilogue.text.rstrip(),
-        *_out(epilogue, sums, buffers, own),
+        *out_struct(epilogue, sums, buffers, own),
     ]
     inputs = len(launch.operands)
     vectors = kind.get("OUT_WIDTH", 1) > 1 and phases[0].stores
@@ -232,9 +232,7 @@ def gpu_source(
     for number, phase in enumerate(phases):
         args, body = phase.args, phase.body
         if phase.stores:
-            words = [f"a{len(args) + n}" for n in range(len(own))]
-            fields = ", ".join([*(f"{{(char *){b}}}" for b in buffers), "uni", *words])
-            args, body = (*args, *epilogue.args), f"const PF_KEY_out out = {{{fields}}};\n  {body}"
+            args, body = (*args, *epilogue.args), f"{out_value(buffers, len(args), len(own))}\n  {body}"
         functions.add(
             f"_{number}", phase.grid, phase.block, args, body, phase.lds_bytes, phase.dynamic_lds, phase.cluster
         )
@@ -254,7 +252,7 @@ def _kind(dtype: DType, kind: dict[str, int], types: dict[str, str], functions: 
     ]
 
 
-def _out(epilogue: Epilogue, sums: Sums, buffers: Sequence[str], own: Sequence[str]) -> list[str]:
+def out_struct(epilogue: Epilogue, sums: Sums, buffers: Sequence[str], own: Sequence[str]) -> list[str]:
     """PF_KEY_out: gives results to the epilogue."""
     return [
         "struct PF_KEY_out {",
@@ -267,6 +265,13 @@ def _out(epilogue: Epilogue, sums: Sums, buffers: Sequence[str], own: Sequence[s
         *_several(epilogue, sums, [*buffers, "uni", *own]),
         "};",
     ]
+
+
+def out_value(buffers: Sequence[str], first: int, count: int) -> str:
+    """The declaration of `out`, a PF_KEY_out; the epilogue's own arguments are `count` words from number `first` on."""
+    words = [f"a{first + n}" for n in range(count)]
+    fields = ", ".join([*(f"{{(char *){b}}}" for b in buffers), "uni", *words])
+    return f"const PF_KEY_out out = {{{fields}}};"
 
 
 def _several(epilogue: Epilogue, sums: Sums, given: Sequence[str]) -> list[str]:

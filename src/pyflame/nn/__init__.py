@@ -59,6 +59,7 @@ from pyflame.nn.dropout import (
     FeatureAlphaDropout,
 )
 from pyflame.nn.embedding import Embedding, EmbeddingBag
+from pyflame.nn.encoded import EncodedEmbedding, EncodedLinear
 from pyflame.nn.gpt import GPT, GPTConfig
 from pyflame.nn.gpt_decoder import GPTDecoder
 from pyflame.nn.lazy import (
@@ -232,6 +233,8 @@ __all__ = [
     "Dropout3d",
     "Embedding",
     "EmbeddingBag",
+    "EncodedEmbedding",
+    "EncodedLinear",
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",

@@ -226,7 +226,7 @@ def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
         nbytes += prod(s for s, step in zip(view.shape, view.strides, strict=True) if step) * view.dtype.itemsize
     flops = kernel.flops
     anchor = kernel.anchor
-    if anchor is not None and anchor.op.name == "matmul":
+    if anchor is not None and anchor.op.name in ("matmul", "encoded_linear"):
         flops += 2 * anchor.meta.size * anchor.srcs[0].shape[-1]
     elif anchor is not None and anchor.op.name == "conv_general":
         flops += 2 * anchor.meta.size * prod(anchor.srcs[1].shape[2:])  # channels and taps

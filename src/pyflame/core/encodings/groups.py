@@ -59,14 +59,14 @@ def _encode_fp8(blocks: Array) -> Array:
 _INT4 = """
   const uint32_t word = pf_u32_at(b);
   const float s = pf_from_bits_f32(word & 0xffffff00u);
-  const int z = word & 255, shift = g % 2 * 4;
-  const uint8_t *q = b + 4 + g / 2 * 16;
+  const float z = (float)(word & 255);
+  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 4 + g / 2 * 16), g % 2 * 4, 15);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = s * (float)((q[i] >> shift & 15) - z);
+  for (int i = 0; i < 16; i++) y[i] = s * ((float)q.at[i] - z);
 """
 _BYTES = """
   const float s = pf_float_at(b);
-  const uint8_t *q = b + 4 + 16 * g;
+  const pf_sixteen q = pf_sixteen_at(b + 4 + 16 * g);
   PF_UNROLL
   for (int i = 0; i < 16; i++) y[i] = {} * s;
 """
@@ -78,12 +78,12 @@ def _sized(size: int) -> tuple[Encoding, ...]:
         Encoding(
             f"int8_g{size}", size, 4 + size,
             lambda blocks: blocks[:, 4:].view(np.int8).astype(np.float32) * _scale(blocks),
-            _BYTES.format("(float)(int8_t)q[i]"), _encode_int8,
+            _BYTES.format("(float)(int8_t)q.at[i]"), _encode_int8,
         ),
         Encoding(
             f"fp8_g{size}", size, 4 + size,
             lambda blocks: blocks[:, 4:].view(float8_e4m3fn.numpy).astype(np.float32) * _scale(blocks),
-            _BYTES.format("pf_f8e4m3fn_to_f32(q[i])"), _encode_fp8,
+            _BYTES.format("pf_f8e4m3fn_to_f32(q.at[i])"), _encode_fp8,
         ),
     )  # fmt: skip
 

@@ -21,9 +21,9 @@ ENCODING = Encoding(
     "q8_0", 32, 34, _decode,
     """
   const float d = pf_half_at(b);
-  const uint8_t *q = b + 2 + 16 * g;
+  const pf_sixteen q = pf_sixteen_at(b + 2 + 16 * g);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = (float)(int8_t)q[i] * d;
+  for (int i = 0; i < 16; i++) y[i] = (float)(int8_t)q.at[i] * d;
 """,
     _encode, ggml=8,
 )  # fmt: skip

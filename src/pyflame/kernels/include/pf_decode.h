@@ -1,7 +1,7 @@
 /* How GPU kernels read encoded weights: pieces of PF_PIECE neighbours, in registers.
  *
  * A decoder D is a struct around an encoding's text, which kernels/dequantize_gpu.py writes: D::BLOCK elements in D::NBYTES
- * bytes, D::GROUP of them decoded at once, bytes at multiples of D::ALIGN.
+ * bytes, D::GROUP of them decoded at once. Blocks lie at multiples of D::ALIGN; where they are single elements, pieces do.
  */
 #ifndef PF_DECODE_H
 #define PF_DECODE_H
@@ -11,16 +11,46 @@
 
 enum { PF_PIECE = 16 };
 
+/* 16 bytes of a block in as few loads as its alignment allows: nvcc would take them one by one. */
+template <int ALIGN> PF_FN pf_sixteen pf_aligned_sixteen(const uint8_t *p) {
+  const uint8_t *at = (const uint8_t *)__builtin_assume_aligned(p, ALIGN);
+  pf_vector<uint32_t, 4> words;
+  if constexpr (ALIGN == 16)
+    words = *(const pf_vector<uint32_t, 4> *)at;
+  else
+    PF_UNROLL
+    for (int k = 0; k < 4; k++) words.at[k] = pf_u32_at(at + 4 * k);
+  pf_sixteen v;
+  __builtin_memcpy(&v, &words, 16);
+  return v;
+}
+#define pf_sixteen_at(p) pf_aligned_sixteen<ALIGN>(p) /* inside of a decoder */
+
 /* Elements [first, first + PF_PIECE) of what lies at data, 0 from `end` on. first is a multiple of PF_PIECE. */
 template <class D> PF_FN void pf_decode_piece(const uint8_t *data, int64_t first, int64_t end, float *w) {
+  if constexpr (D::BLOCK == 1) /* plain numbers: a piece lies together, and is loaded as such */
+    if (first + PF_PIECE <= end) {
+      uint8_t bytes[PF_PIECE * D::NBYTES];
+      PF_UNROLL
+      for (int k = 0; k < D::NBYTES; k++) {
+        const pf_sixteen part = pf_aligned_sixteen<D::ALIGN>(data + first * D::NBYTES + 16 * k);
+        __builtin_memcpy(bytes + 16 * k, &part, 16);
+      }
+      PF_UNROLL
+      for (int k = 0; k < PF_PIECE; k++) D::of(bytes + k * D::NBYTES, 0, w + k);
+      return;
+    }
+  constexpr int align = D::BLOCK == 1 ? 1 : D::ALIGN;
   PF_UNROLL
   for (int k = 0; k < PF_PIECE; k += D::GROUP) {
     const int64_t e = first + k;
-    if (e < end)
-      D::of((const uint8_t *)__builtin_assume_aligned(data + e / D::BLOCK * D::NBYTES, D::ALIGN), (int)(e % D::BLOCK) / D::GROUP, w + k);
-    else
+    if (e < end) {
+      const uint8_t *block = (const uint8_t *)__builtin_assume_aligned(data + e / D::BLOCK * D::NBYTES, align);
+      D::of(block, (int)(e % D::BLOCK) / D::GROUP, w + k);
+    } else {
       PF_UNROLL
       for (int i = 0; i < D::GROUP; i++) w[k + i] = 0.0f;
+    }
   }
 }
 
