@@ -102,9 +102,10 @@ PF_ALWAYS_INLINE void pf_groups(const int count, const int lines, const uint8_t 
   pf_float4 scale[PF_LINES], least[PF_LINES];
 #pragma GCC unroll 2
   for (int l = 0; l < lines; l++) {
-    const uint8_t *ahead = line + l * stride + (PF_SUPER ? at * PF_BLOCK_BYTES / (PF_BLOCK / PF_GROUP) : at * PF_BLOCK_BYTES) + PF_AHEAD;
-    __builtin_prefetch(ahead);
-    if (4 * PF_BLOCK_BYTES * PF_GROUP / PF_BLOCK > 80) __builtin_prefetch(ahead + 64);
+    const uint8_t *ahead = line + l * stride + at * PF_GROUP / PF_BLOCK * PF_BLOCK_BYTES + PF_AHEAD;
+    if (at * PF_GROUP % PF_BLOCK == 0)
+#pragma GCC unroll 4
+      for (int byte = 0; byte < (PF_SUPER ? PF_BLOCK_BYTES : 4 * PF_BLOCK_BYTES - 8); byte += 64) __builtin_prefetch(ahead + byte);
 #pragma GCC unroll 4
     for (int j = 0; j < count; j++) pf_codes(line + l * stride, at + j, codes[l][j]);
     pf_scales(count, line + l * stride, at, scale + l, least + l);
@@ -212,7 +213,8 @@ static void pf_unpack_lines(const uint8_t *const *line, int64_t groups, int c, c
     }
 #pragma GCC unroll 2
     for (int v = 0; v < PF_VECS; v++)
-      pf_transpose_4x4((uint32_t *)(panel + PF_PANEL_HEAD) + 4 * v * PF_NR + c, PF_NR, (const char *)&codes[0][v], sizeof codes[0]);
+      pf_transpose_4x4((uint32_t *)(panel + PF_PANEL_HEAD) + 4 * v * PF_NR + c, PF_NR, (const char *)&codes[0][v],
+                       sizeof codes[0]);
   }
 }
 

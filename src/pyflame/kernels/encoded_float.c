@@ -162,7 +162,8 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
     for (int64_t at = 0; at < k; at += depth) {
       const int64_t words = pf_min(depth, k - at);
       for (int64_t j = 0; j < width; j += PF_NR)
-        pf_pack_lines(panels + j * words, (const uint8_t *)buf[1] + (j0 + j) * stride, stride, pf_min(PF_NR, width - j), at, words, lines);
+        pf_pack_lines(panels + j * words, (const uint8_t *)buf[1] + (j0 + j) * stride, stride, pf_min(PF_NR, width - j), at,
+                      words, lines);
       for (int64_t i = 0; i < height; i += PF_MR)
         pf_strip(pf_min(PF_MR, height - i), width, words, (const float *)buf[PF_SCRATCH] + m * at + (i0 + i) * words, panels,
                  out + i * cols, cols, at > 0);

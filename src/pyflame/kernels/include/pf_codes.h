@@ -70,15 +70,13 @@ PF_ALWAYS_INLINE pf_float4 pf_halves(uint64_t bits) {
 
 /* Four bytes as floats, the first in the lowest bits. */
 PF_ALWAYS_INLINE pf_float4 pf_byte_floats(uint32_t bytes) {
-  const pf_int4 wide = {(int32_t)(bytes & 255), (int32_t)(bytes >> 8 & 255), (int32_t)(bytes >> 16 & 255), (int32_t)(bytes >> 24)};
 #ifdef __aarch64__
   /* Each byte into a word (an index out of range gives 0), which is the mantissa of a float of 2^23 and more. */
   static const uint8_t at[16] = {0, 255, 255, 255, 1, 255, 255, 255, 2, 255, 255, 255, 3, 255, 255, 255};
   const uint32x4_t words = (uint32x4_t)vqtbl1q_u8((uint8x16_t)vdupq_n_u32(bytes), vld1q_u8(at));
-  (void)wide;
   return (pf_float4)vorrq_u32(words, vdupq_n_u32(0x4b000000)) - 0x1p23f;
 #else
-  return __builtin_convertvector(wide, pf_float4);
+  return (pf_float4){(float)(bytes & 255), (float)(bytes >> 8 & 255), (float)(bytes >> 16 & 255), (float)(bytes >> 24)};
 #endif
 }
 
