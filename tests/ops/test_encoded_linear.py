@@ -38,7 +38,7 @@ def rounded(x: Array, group: int) -> Array:
     groups = x.astype(np.float32).reshape(*x.shape[:-1], -1, group)
     largest = np.abs(groups).max(-1, keepdims=True)
     q = np.rint(groups * np.divide(np.float32(127), largest, where=largest > 0, out=np.zeros_like(largest)))
-    return (q.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape)
+    return np.asarray((q.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape))
 
 
 def product(x: Array, data: Array, kind: Encoding, bias: Array | None = None) -> Array:
@@ -57,7 +57,7 @@ def error(got: Array, want: Array, typical: float = 0.0) -> float:
     """Relative to the norm of the result, or to what is typical for its operands where it happens to be small."""
     assert got.shape == want.shape
     assert np.isfinite(got).all()
-    return float(np.linalg.norm(got - want) / max(np.linalg.norm(want), typical))
+    return float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), typical))
 
 
 def check(kind: Encoding, rows: int, out: int, width: int, dtype: str = "float32", bias: bool = True) -> None:
