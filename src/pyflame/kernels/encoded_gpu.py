@@ -39,7 +39,7 @@ def encoded_source(launch: Launch, target: Target, epilogue: Epilogue | None, al
     anchor = launch.kernel.anchor
     assert anchor is not None and epilogue is not None
     x, data, *bias = anchor.srcs
-    name, width, _ = anchor.attrs  # sums are of float32 either way
+    name, width, _ = anchor.attrs
     kind, dtype, rows, out = encoding(name), x.dtype, prod(x.shape[:-1]), data.shape[0]
     lanes, taken = _lanes(width, target), power(rows)
     each = 2 if out * lanes >= 2 * target.workers * BUSY else 1
