@@ -10,9 +10,10 @@ import numpy as np
 from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType, as_dtype, bfloat16, float32
 from pyflame.core.encoding import ENCODINGS, encoding
-from pyflame.core.errors import ArgumentError, FileFormatError
+from pyflame.core.errors import FileFormatError
 from pyflame.core.state import state
 from pyflame.llm.architectures import Architecture, Fields, find
+from pyflame.llm.cache import want_room
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.default import default_model, resolve
@@ -154,8 +155,7 @@ def load(
     if quantize is not None:
         encoding(quantize, "load")
     decoder = load_decoder(checkpoint, place, kind, quantize, context, exact)
-    longest = decoder.config.context
-    if context is not None and (type(context) is not int or not 1 <= context <= longest):
-        raise ArgumentError(f"[load] expected a context of 1 to {longest} tokens but got {context!r}")
-    wanted = min(longest, DEFAULT_CONTEXT) if context is None else context
+    wanted = min(decoder.config.context, DEFAULT_CONTEXT) if context is None else context
+    if decoder.config.causal:
+        want_room(decoder.config, 1, wanted, kind, place)
     return Model(decoder, checkpoint.tokenizer(), checkpoint.chat_template, place, kind, wanted)
