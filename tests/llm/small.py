@@ -12,7 +12,7 @@ import tokenizers
 
 from pyflame.io.gguf import GGUFTensor, write_gguf
 
-WIDTH, FFN, LAYERS, HEADS, KV_HEADS, HEAD = 32, 64, 2, 4, 2, 8
+WIDTH, FFN, LAYERS, HEADS, KV_HEADS, HEAD, CONTEXT = 32, 64, 2, 4, 2, 8, 128
 BYTES = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld", "1 2", "12 3", "Ġ Ġ"]
@@ -79,7 +79,7 @@ def settings(vocabulary: dict[str, Any]) -> dict[str, Any]:
         "general.name": "small",
         "general.quantization_version": 2,
         "llama.block_count": LAYERS,
-        "llama.context_length": 128,
+        "llama.context_length": CONTEXT,
         "llama.embedding_length": WIDTH,
         "llama.feed_forward_length": FFN,
         "llama.attention.head_count": HEADS,
@@ -96,7 +96,12 @@ def settings(vocabulary: dict[str, Any]) -> dict[str, Any]:
 def tensors(vocab: int) -> list[GGUFTensor]:
     """Weights in q8_0 (blocks of 32 in 34 bytes) and norms in float32."""
     rng = np.random.default_rng(0)
-    rows = {"attn_q": (WIDTH, WIDTH), "attn_k": (16, WIDTH), "attn_v": (16, WIDTH), "attn_output": (WIDTH, WIDTH)}
+    rows = {
+        "attn_q": (WIDTH, WIDTH),
+        "attn_k": (KV_HEADS * HEAD, WIDTH),
+        "attn_v": (KV_HEADS * HEAD, WIDTH),
+        "attn_output": (WIDTH, WIDTH),
+    }
     rows |= {"ffn_gate": (FFN, WIDTH), "ffn_up": (FFN, WIDTH), "ffn_down": (WIDTH, FFN)}
     found = [_encoded(rng, "token_embd.weight", (vocab, WIDTH)), _plain("output_norm.weight")]
     for layer in range(LAYERS):
@@ -153,7 +158,7 @@ def folder(path: Path, shards: int = 1) -> Path:
     path.mkdir(exist_ok=True)
     config = {
         "model_type": "llama", "hidden_size": WIDTH, "intermediate_size": FFN, "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "max_position_embeddings": 128,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "max_position_embeddings": CONTEXT,
         "rms_norm_eps": 1e-5, "vocab_size": len(byte_level()["tokenizer.ggml.tokens"]), "eos_token_id": 0,
         "tie_word_embeddings": True, "rope_theta": 10000.0, "hidden_act": "silu",
     }  # fmt: skip
@@ -182,7 +187,7 @@ def _hf_weights(vocab: Any) -> dict[str, Any]:
     for n in range(LAYERS):
         at = f"model.layers.{n}."
         shapes |= {at + "input_layernorm.weight": (WIDTH,), at + "post_attention_layernorm.weight": (WIDTH,)}
-        shapes |= {at + f"self_attn.{k}_proj.weight": (16 if k in "kv" else WIDTH, WIDTH) for k in "qkvo"}
+        shapes |= {at + f"self_attn.{k}_proj.weight": (KV_HEADS * HEAD if k in "kv" else WIDTH, WIDTH) for k in "qkvo"}
         shapes |= {at + f"mlp.{k}_proj.weight": (FFN, WIDTH) for k in ("gate", "up")}
         shapes[at + "mlp.down_proj.weight"] = (WIDTH, FFN)
     return {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}

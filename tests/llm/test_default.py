@@ -123,9 +123,18 @@ def test_repositories(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert asked[0][1] == ["x-00001-of-00002.gguf", "x-00002-of-00002.gguf"]
 
 
-def test_repositories_without_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_that_was_fetched_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    (tmp_path / "x-Q4_0.gguf").touch()
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda repository, local_files_only: str(tmp_path))
+    assert resolve("owner/offline") == tmp_path / "x-Q4_0.gguf"
+
+
+def test_repositories_without_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setattr(Api, "files", ("a-Q4_0.gguf", "a-Q8_0.gguf"))
     with pytest.raises(ArgumentError, match=r"owner/name has 2; .* of a-Q4_0\.gguf, a-Q8_0\.gguf"):
         resolve("owner/name")

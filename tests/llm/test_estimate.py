@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -31,6 +32,22 @@ def test_weights_and_cache_are_exact(model: Path) -> None:
     cache = Cache(config_of(checkpoint), 3, 100, pf.float16, "cpu")
     assert found.cache == sum(x.nbytes for layer in cache.layers for x in layer)
     assert found.total == found.weights + found.cache + found.workspace and found.parameters > 20_000
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_what_is_measured_is_what_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    sizes = dict(WIDTH=256, FFN=768, LAYERS=4, HEADS=8, KV_HEADS=4, HEAD=32, CONTEXT=1024)
+    for name, size in sizes.items():
+        monkeypatch.setattr(small, name, size)
+    path = small.folder(tmp_path / "hf")
+    gc.collect()
+    pf.reset_peak_memory_stats("cpu")
+    before = pf.memory_stats("cpu").allocated
+    model = pf.llm.load(path, device="cpu", dtype="float32", context=1024)
+    model.generate([[number] * 900 for number in range(3, 3 + batch)], max_tokens=3)
+    measured = pf.memory_stats("cpu").peak_allocated - before
+    expected = estimate(path, context=1024, batch=batch, kv="fp32", dtype="float32", device="cpu")
+    assert abs(expected.total / measured - 1) < 0.1  # of small models workspace is a large part
 
 
 def test_how_keys_and_values_are_kept(model: Path) -> None:

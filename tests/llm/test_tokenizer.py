@@ -197,6 +197,14 @@ def test_other_wrong_vocabularies() -> None:
         from_gguf({}, WHERE)
 
 
+def test_an_expression_that_would_search_for_ever(tmp_path: Path) -> None:
+    made = tokenizers.Tokenizer.from_str(small.tokenizer_json())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex("(a|aa)+$"), "isolated")
+    made.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(FileFormatError, match=r"tokenizer\.json is damaged: .*retry-limit"):
+        from_json(tmp_path / "tokenizer.json", {}).encode("a" * 60 + "b")
+
+
 def test_wrong_tokenizer_json(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     for text in ("", "[]", "{}", "[" * 100_000, json.dumps({"model": {"type": "BPE"}})):

@@ -1,7 +1,7 @@
 """What a model will take of memory: weights, the cache of keys and values, workspace, and where it fits.
 
-Weights and cache are exact: they follow from the file's header and from `cache.py`. Workspace is an estimate: what one
-chunk of a prompt holds at once in the widest block of the model, and the logits with what the sampler makes of them.
+Weights and cache are exact: they follow from the file's header and from `cache.py`. Workspace is an estimate: what a
+chunk of a prompt holds at once within a block, and the logits with what the sampler makes of them.
 """
 
 from __future__ import annotations
@@ -137,9 +137,17 @@ def kv_bytes(config: ModelConfig, rows: int, context: int, kv: str) -> int:
 
 
 def workspace_bytes(config: ModelConfig, rows: int, context: int) -> int:
-    """What a chunk of each prompt holds while the widest block computes, in float32, and the logits of each row."""
+    """What a chunk of each prompt holds in float32 while the hungrier half of a block computes, and each row's logits.
+
+    Attention holds queries, keys, values and its result, and a copy of the cached keys and values in the order that it
+    reads them in; an MLP holds its two wide products. Both hold the block's input, its norm and its sum.
+    """
     tokens = rows * min(CHUNK, context)
-    mlp = config.experts.used * config.experts.ffn + config.experts.shared_ffn if config.experts else config.ffn
-    attention = (config.heads + 2 * config.kv_heads) * config.head_size + config.heads * config.head_size
-    block = 3 * config.width + max(attention, 3 * max(mlp, config.ffn))
-    return (tokens * block + _LOGITS * rows * config.vocab) * float32.itemsize
+    heads, key, value = config.cached_sizes()
+    moe = config.experts
+    wide = max(config.ffn, moe.used * moe.ffn + moe.shared_ffn) if moe else config.ffn
+    attention = tokens * 2 * (config.heads + config.kv_heads) * config.head_size + rows * context * heads * (
+        key + value
+    )
+    block = tokens * 3 * config.width + max(attention, tokens * 2 * wide)
+    return (block + _LOGITS * rows * config.vocab) * float32.itemsize

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from pyflame.core.errors import ArgumentError, NotSupportedError
 
@@ -13,10 +14,10 @@ _LATER_PART = re.compile(r"-(?!00001-)\d{5}-of-\d{5}\.gguf$")
 
 def from_hub(name: str) -> Path:
     """The path of a repository's model on this machine. "owner/name" is a folder of safetensors, or the one GGUF file
-    that there is; "owner/name:Q4_K_M" is the GGUF file whose name has that word."""
+    that there is; "owner/name:Q4_K_M" is the GGUF file whose name has that word. Without a network it is what was
+    fetched before."""
     try:
         import huggingface_hub as hub
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     except ImportError:
         raise NotSupportedError(
             f"[llm] expected a path but got {name!r}; pip install huggingface_hub to fetch repositories"
@@ -26,14 +27,22 @@ def from_hub(name: str) -> Path:
         files = hub.HfApi().list_repo_files(repository)
         patterns = _wanted(name, files, word)
         folder = Path(hub.snapshot_download(repository, allow_patterns=patterns))
-    except (OSError, HfHubHTTPError, HFValidationError, ValueError) as error:
-        if isinstance(error, ArgumentError):
-            raise
-        raise FileNotFoundError(
-            f"[llm] expected the Hugging Face repository {repository} but could not fetch it: "
-            f"{str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
-        ) from None
+    except ArgumentError:
+        raise
+    except Exception as error:  # also errors of the library's HTTP client, which changes from version to version
+        folder = _fetched_before(hub, repository, error)
+        patterns = _wanted(name, [str(file.relative_to(folder)) for file in folder.rglob("*")], word)
     return folder if patterns == list(_FOLDER) else folder / min(patterns)
+
+
+def _fetched_before(hub: Any, repository: str, error: Exception) -> Path:
+    try:
+        return Path(hub.snapshot_download(repository, local_files_only=True))
+    except (OSError, ValueError):
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise FileNotFoundError(
+            f"[llm] expected the Hugging Face repository {repository} but could not fetch it: {reason}"
+        ) from None
 
 
 def _wanted(name: str, files: list[str], word: str) -> list[str]:
