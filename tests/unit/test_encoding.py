@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,17 @@ def test_encoded_tensor() -> None:
         w[1, 2]
     with pytest.raises(pf.DTypeError, match="bytes"):
         pf.EncodedTensor(pf.ones(2, 18), "q4_0")
+
+
+def test_mapped_files_are_read_where_they_are(tmp_path: Path) -> None:
+    kind = encoding("q6_k")
+    data = kind.encode(normals(kind, 3))
+    (tmp_path / "weights").write_bytes(b"odd" + data.tobytes())
+    mapped = np.memmap(tmp_path / "weights", np.uint8, "r", 3, data.shape)
+    w = pf.EncodedTensor(mapped, "q6_k")
+    assert np.shares_memory(w.data.numpy(), mapped)
+    np.testing.assert_array_equal(w.dequantize().numpy(), kind.decode(data))
+    np.testing.assert_array_equal(w[1:].dequantize().numpy(), kind.decode(data[1:]))
 
 
 def test_quantised_tensors_stay_on_their_device() -> None:
