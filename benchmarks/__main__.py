@@ -12,8 +12,8 @@ import sys
 from benchmarks.timing import one_thread, show
 
 NAMES = (
-    "elementwise", "rows", "matmul", "conv", "attention", "overhead", "graphs", "loops", "training", "memory", "logits",
-    "data", "first_call", "sim",
+    "elementwise", "rows", "matmul", "encoded", "conv", "attention", "overhead", "graphs", "loops", "training",
+    "memory", "logits", "data", "first_call", "sim",
 )  # fmt: skip
 
 

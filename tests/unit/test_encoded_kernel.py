@@ -1,0 +1,185 @@
+"""The texts of encoded_linear by themselves, for instruction sets that this machine lacks and under a sanitizer.
+
+A text becomes a program that reads its buffers from a file. x86-64 is cross-compiled and run by QEMU (Debian:
+gcc-x86-64-linux-gnu and qemu-user), which has AVX2; what is used of AVX-512 is written out in C.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyflame.core.device import CPU, Target
+from pyflame.core.dtype import as_dtype
+from pyflame.core.encoding import ENCODINGS
+from pyflame.engine.devices import get_device
+from pyflame.ir import OPS, Meta
+from pyflame.ir.kernel import Anchor, Kernel, Launch, OperandView, Source
+from pyflame.kernels import Epilogue, encoded
+from tests.ops.test_encoded_linear import error, normals, product, rounded
+
+Array = np.ndarray[Any, Any]
+KERNELS = Path(encoded.__file__).parent
+WORKERS = 3
+FLAGS = ["-O1", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fwrapv", "-w"]
+PRELUDE = '#include "pf_abi.h"\n#include "pf_math.h"\n#include "pf_half.h"\n#define PF_KEY k\n'
+X86 = "x86_64"
+
+
+@dataclass(frozen=True)
+class Build:
+    """The machine, options of its compiler, the instruction sets to plan for, and text that comes first."""
+
+    machine: str
+    flags: tuple[str, ...]
+    isa: tuple[str, ...] | None
+    before: str = ""
+
+
+# AVX-512 on an emulator without it: the three instructions that encoded.c uses, in C; gcc makes two vectors of each.
+VNNI = """#include <immintrin.h>
+#include <stdint.h>
+static inline __m512i dot(__m512i sum, __m512i a, __m512i b) {
+  union { __m512i v; int32_t i[16]; uint8_t u[64]; int8_t s[64]; } c = {sum}, x = {a}, y = {b};
+  for (int i = 0; i < 64; i++) c.i[i / 4] += x.u[i] * y.s[i];
+  return c.v;
+}
+static inline __m256i dot_half(__m256i sum, __m256i a, __m256i b) {
+  union { __m256i v; int32_t i[8]; uint8_t u[32]; int8_t s[32]; } c = {sum}, x = {a}, y = {b};
+  for (int i = 0; i < 32; i++) c.i[i / 4] += x.u[i] * y.s[i];
+  return c.v;
+}
+static inline __m512i load(const void *p) { __m512i v; __builtin_memcpy(&v, p, 64); return v; }
+static inline __m512i repeat(int32_t word) {
+  union { int32_t i[16]; __m512i v; } c;
+  for (int i = 0; i < 16; i++) c.i[i] = word;
+  return c.v;
+}
+#define _mm512_dpbusd_epi32 dot
+#define _mm256_dpbusd_epi32 dot_half
+#define _mm512_loadu_si512 load
+#define _mm512_set1_epi32 repeat
+#define __AVX512F__ 1
+#define __AVX512BW__ 1
+#define __AVX512VL__ 1
+#define __AVX512VNNI__ 1
+"""
+AVX2 = ("-mavx2", "-mfma", "-mf16c")
+BUILDS = {
+    "native": Build(platform.machine(), ("-march=native", "-fsanitize=address"), None),
+    "avx2": Build(X86, AVX2, ("avx2", "fma", "f16c")),
+    "avx512": Build(X86, AVX2, ("avx2", "fma", "f16c", "avx512f"), VNNI),
+    "baseline": Build(platform.machine(), (), ()),
+    "sse2": Build(X86, (), ()),
+}
+DEFAULT = [pytest.param(b, marks=[] if b in ("native", "avx2") else pytest.mark.thorough) for b in BUILDS]
+NAMES = [*encoded.GROUPS, "f16", "bf16", "int4_g32"]
+
+
+def tools(build: Build) -> tuple[str, list[str]]:
+    """The compiler, and what runs its programs."""
+    if build.machine == platform.machine():
+        compiler = shutil.which("gcc")
+        if compiler is None:
+            pytest.skip("needs gcc")
+        return compiler, []
+    compiler, qemu = shutil.which("x86_64-linux-gnu-gcc"), shutil.which("qemu-x86_64")
+    if build.machine != X86 or compiler is None or qemu is None:
+        pytest.skip("needs gcc-x86-64-linux-gnu and qemu-user")
+    return compiler, [qemu, "-cpu", "max"]
+
+
+def planned(name: str, x: Array, data: Array, exact: bool, isa: tuple[str, ...] | None) -> Source:
+    arrays = [x, data]
+    kinds = [as_dtype("float32"), as_dtype("uint8")]
+    metas = tuple(Meta(a.shape, kind, None) for a, kind in zip(arrays, kinds, strict=True))
+    out = Meta((len(x), len(data)), kinds[0], None)
+    anchor = Anchor(OPS["encoded_linear"], (name, x.shape[-1], exact), metas, out)
+    views = tuple(
+        OperandView(i, a.shape, (a.shape[-1], 1), kind) for i, (a, kind) in enumerate(zip(arrays, kinds, strict=True))
+    )
+    kernel = Kernel(((len(x), len(data)),), (), (), ("encoded_linear",), anchor)
+    launch = Launch("encoded_linear", kernel, (), views, ("encoded_linear",), 0, 0, "encoded", "")
+    target = Target("cpu", "c", get_device(CPU).target.isa if isa is None else isa, WORKERS)
+    return encoded.encoded_source(launch, target, Epilogue("", ()))
+
+
+def program(source: Source, sizes: list[int]) -> str:
+    """Reads x, weights, then writes y. Every buffer is an allocation; scratch begins as NaN."""
+    calls = "".join(
+        f"  for (int64_t i = 0; i < {p.iterations}; i++) k{p.suffix}(buf, arg, 0, i, i + 1, i % {WORKERS});\n"
+        for p in source.phases
+    )
+    args = ", ".join(map(str, source.args))
+    return f"""{PRELUDE}{source.text}
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static void store(char *const *buf, const int64_t *arg, const pf_word *uni, int64_t b, int64_t i, int64_t j, int64_t n,
+                  const float *y) {{
+  memcpy((float *)buf[3] + i * arg[1] + j, y, 4 * n);
+}}
+int main(int count, char **names) {{
+  const size_t size[4] = {{{", ".join(map(str, sizes))}}};
+  int64_t arg[] = {{{args}}};
+  arg[{source.epilogue_arg}] = (int64_t)(intptr_t)store;
+  char *buf[4];
+  FILE *in = fopen(names[1], "rb"), *out = fopen(names[2], "wb");
+  for (int i = 0; i < 4; i++) {{
+    if (posix_memalign((void **)&buf[i], 64, size[i])) return 1;
+    memset(buf[i], 255, size[i]);
+    if (i < 2 && fread(buf[i], 1, size[i], in) != size[i]) return 2;
+  }}
+{calls}  const int failed = fwrite(buf[3], 1, size[3], out) != size[3] || fclose(out);
+  for (int i = 0; i < 4; i++) free(buf[i]);
+  return failed;
+}}
+"""
+
+
+def run(folder: Path, build: Build, name: str, x: Array, data: Array, exact: bool = False) -> Array:
+    """The product by a program of its own."""
+    compiler, emulator = tools(build)
+    source = planned(name, x, data, exact, build.isa)
+    out = np.empty((len(x), len(data)), np.float32)
+    (folder / "k.c").write_text(
+        build.before + program(source, [x.nbytes, data.nbytes, source.scratch_bytes, out.nbytes])
+    )
+    include = [f"-I{KERNELS}", f"-I{KERNELS / 'include'}"]
+    static = ["-static"] if emulator else []
+    command = [compiler, *FLAGS, *build.flags, *static, *include, str(folder / "k.c"), "-o", str(folder / "k")]
+    subprocess.run(command, check=True)
+    (folder / "in").write_bytes(x.tobytes() + data.tobytes())
+    subprocess.run([*emulator, str(folder / "k"), str(folder / "in"), str(folder / "out")], check=True)
+    return np.frombuffer((folder / "out").read_bytes(), np.float32).reshape(out.shape).astype(np.float64)
+
+
+def check(folder: Path, build: str, name: str, rows: int, out: int, blocks: int) -> None:
+    kind = ENCODINGS[name]
+    width = blocks * max(kind.block, 32)
+    x, data = normals(rows, width), kind.encode(normals(out, width, seed=1))
+    got = run(folder, BUILDS[build], name, x, data)
+    group = encoded.GROUPS.get(name)
+    assert error(got, product(rounded(x, group) if group else x, data, kind)) <= 3e-6
+
+
+@pytest.mark.parametrize("build", DEFAULT)
+@pytest.mark.parametrize("rows", [2, 19])
+def test_main_formats(tmp_path: Path, build: str, rows: int) -> None:
+    for name in ("q4_0", "q8_0", "q6_k"):
+        check(tmp_path, build, name, rows, 37, 3)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_format(tmp_path: Path, build: str, name: str) -> None:
+    for rows, out, blocks in ((1, 33, 3), (8, 5, 1), (19, 70, 5)):
+        check(tmp_path, build, name, rows, out, blocks)
