@@ -19,6 +19,7 @@ from tests.llm.checkpoints import MODELS, VOCAB, make, make_bert, oracle_logits
 from tests.llm.gguf_files import as_gguf
 
 # What GGUF has no key for: a scale of its own, groups of DeepSeek V2, two different factors of yarn.
+_FACTORS = {"rope_factors_short.weight", "rope_factors_long.weight"}
 _ONLY_HF = {"gemma2_scaled", "deepseek_v2", "deepseek_v3"}
 
 
@@ -29,6 +30,7 @@ def test_logits(name: str, tmp_path: Path) -> None:
     want = oracle_logits(oracle, tokens)
     near = 2e-3 * np.abs(want).max()
     model = load_decoder(checkpoint)
+    assert set(model.state_dict()) == set(as_gguf(checkpoint).tensors) - {"rope_freqs.weight", *_FACTORS}
     with pf.no_grad():
         assert np.abs(model(pf.tensor(tokens)).numpy() - want).max() < near
         if name not in _ONLY_HF:
