@@ -88,11 +88,16 @@ def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
         load_decoder(checkpoint)
 
 
-def test_quantized_while_loading(tmp_path: Path) -> None:
-    checkpoint, oracle = make("llama", tmp_path)
-    tokens = np.random.default_rng(3).integers(0, VOCAB, (1, 8))
+@pytest.mark.parametrize(("name", "layer"), [("llama", "attn_q"), ("mixtral", "ffn_gate_exps"), ("gpt_oss", "attn_k")])
+def test_quantized_while_loading(name: str, layer: str, tmp_path: Path) -> None:
+    checkpoint, oracle = make(name, tmp_path)
+    tokens = np.random.default_rng(3).integers(0, VOCAB, (2, 12))
     want = oracle_logits(oracle, tokens)
+    near = 0.05 * np.abs(want).max()
     model = load_decoder(checkpoint, quantized="q8_0")
-    assert model.blk[0].attn_q.encoding == "q8_0"
+    assert getattr(model.blk[0], layer).encoding == "q8_0"
     with pf.no_grad():
-        assert 0 < np.abs(model(pf.tensor(tokens)).numpy() - want).max() < 0.05 * np.abs(want).max()
+        assert 0 < np.abs(model(pf.tensor(tokens)).numpy() - want).max() < near
+    expected = np.stack([want[0, 11], want[1, 9]]).astype(np.float64)
+    expected -= np.log(np.exp(expected).sum(-1, keepdims=True))
+    assert np.abs(cached_logprobs(model, tokens)[-1] - expected).max() < near
