@@ -160,6 +160,23 @@ def test_what_cannot_be_encoded_is_refused() -> None:
         encoding("q4_0").decode(np.zeros(18, np.int8))
 
 
+def test_what_cannot_be_multiplied_is_refused() -> None:
+    w, x = pf.quantize(pf.ones(4, 64), "q8_0"), pf.ones(2, 64)
+    given = {"encoding": "q8_0", "width": 64}
+    with pytest.raises(pf.ShapeError, match=r"expected x \(\.\.\., 32\) and rows \(out, 34\) of q8_0"):
+        pf.encoded_linear(x, w.data, encoding="q8_0", width=32)
+    with pytest.raises(pf.ShapeError, match=r"expected a bias of shape \(4,\)"):
+        pf.encoded_linear(x, w.data, pf.ones(3), **given)
+    with pytest.raises(pf.DTypeError, match="expected a bias of float32, as x"):
+        pf.encoded_linear(x, w.data, pf.ones(4, dtype=pf.float16), **given)
+    with pytest.raises(pf.DTypeError, match=r"expected bytes \(uint8\)"):
+        pf.encoded_linear(x, x, **given)
+    with pytest.raises(pf.DTypeError, match="expected float32"):
+        pf.encoded_linear(pf.ones(2, 64, dtype=pf.int32), w.data, **given)
+    with pytest.raises(pf.ArgumentError, match="whole number as width"):
+        pf.encoded_linear(x, w.data, encoding="q8_0", width=6.5)
+
+
 def test_an_encoding_without_an_encoder_says_so() -> None:
     with pytest.raises(pf.NotSupportedError, match="can be written but got q4_0"):
         replace(encoding("q4_0"), encode_blocks=None).encode(np.ones(32, np.float32))
