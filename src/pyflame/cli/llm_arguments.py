@@ -22,6 +22,7 @@ def parser(command: str, doc: str) -> argparse.ArgumentParser:
     add("--quantize", help="encode plain matrices while loading: q8_0, q4_0, ...")
     add("--exact", action="store_true", help="multiply with encoded weights in float32: slower, without rounding")
     add("--context", type=int, help="tokens of prompt and text together (default: the model's, up to 4096)")
+    add("--kv", choices=list(KV), help="how keys and values are kept (default: as what is computed in)")
     add("--max-tokens", "-n", type=int, help="the longest answer (default: what the context has room for)")
     add("--temperature", "-t", type=float, default=0.2, help="0 takes the likeliest token (default: %(default)s)")
     add("--top-k", type=int, default=0, help="draw from so many tokens (default: all)")
@@ -44,7 +45,7 @@ def load_model(args: argparse.Namespace) -> Model:
     """The model that the options name; a line on a terminal says that it is being loaded."""
     console = Console(stderr=True)
     with console.status(f"loading {args.model or 'SmolLM2-135M-Instruct'}"):
-        model = load(args.model, args.device, args.dtype, args.quantize, args.context, args.exact)
+        model = load(args.model, args.device, args.dtype, args.quantize, args.context, args.exact, args.kv)
     return model
 
 
