@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from pyflame.llm import Model, Timings, load
+from pyflame.llm.cache import KV
 
 
 def parser(command: str, doc: str) -> argparse.ArgumentParser:
