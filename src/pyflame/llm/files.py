@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyflame.core.encoding import encoding
 from pyflame.core.errors import ArgumentError, FileFormatError, suggest
 from pyflame.core.files import MAX_JSON, plain_name, read_file, read_json
 from pyflame.io.gguf import Bytes, GGUFFile
 from pyflame.io.safetensors import CODES, map_file
 from pyflame.llm.gguf_tokenizer import from_gguf
+from pyflame.llm.packed import method_of, numbers_of, packed_weights, repacked
 from pyflame.llm.tokenizer import Tokenizer, from_json
 
 
@@ -110,8 +112,24 @@ class _Folder(Checkpoint):
         self.architecture = _text(path / "config.json", self.metadata, "model_type")
         self.metadata["generation_config"] = _object(path / "generation_config.json", missing={})
         super().__init__(path, _tensors(path))
+        quantised = self.metadata.get("quantization_config")
+        self._method = method_of(quantised, path) if isinstance(quantised, dict) else None
+        self._packed = {} if self._method is None else packed_weights(self._method, self._tensors)
         self._tokens = _object(path / "tokenizer_config.json", missing={})
         self.chat_template = _chat_template(path, self._tokens)
+
+    def names(self) -> list[str]:
+        """Of weights; the tensors that one is packed in have none of their own."""
+        inside = {name for parts in self._packed.values() for name in parts.values()}
+        return [*self._packed, *(name for name in self._tensors if name not in inside)]
+
+    def stored(self, name: str) -> Stored:
+        if name not in self._packed or self._method is None:
+            return super().stored(name)
+        parts = {end: super(_Folder, self).stored(part) for end, part in self._packed[name].items()}
+        arrays = {end: numbers_of(s.bytes, s.encoding, s.shape) for end, s in parts.items()}
+        kind, rows = repacked(self._method, self.path, name, arrays)
+        return Stored((len(rows), encoding(kind).width(rows.shape[1])), kind, rows)
 
     def tokenizer(self) -> Tokenizer:
         file = self.path / "tokenizer.json"

@@ -13,6 +13,7 @@ from pyflame.core.encoding import ENCODINGS, encoding
 from pyflame.core.errors import ArgumentError, FileFormatError
 from pyflame.core.state import state
 from pyflame.llm.architectures import Architecture, Fields, find
+from pyflame.llm.architectures.base import as_stored
 from pyflame.llm.cache import KV, want_room
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder
@@ -72,7 +73,9 @@ class Reader:
         return plain.to(dtype) if device is None else plain.to(device).to(dtype)
 
     def _is_whole(self, source: Source) -> bool:
-        return len(source.stored) == 1 and not source.cut
+        """Whether stored bytes are the tensor's."""
+        as_it_is = self.checkpoint.kind == "gguf" or self.architecture.adapt is as_stored
+        return len(source.stored) == 1 and not source.cut and as_it_is
 
 
 def _layers(checkpoint: Checkpoint, metadata: Any) -> int:

@@ -168,7 +168,7 @@ def _yarn_factor(factor: float, given: float | None, scale: float | None, scale_
     return yarn_attention_factor(factor)
 
 
-def _as_stored(config: ModelConfig, name: str, x: Array) -> Array:
+def as_stored(config: ModelConfig, name: str, x: Array) -> Array:
     return x
 
 
@@ -184,7 +184,7 @@ class Architecture:
     name: str  # GGUF's
     model_types: tuple[str, ...]  # config.json's
     config: Callable[[Fields], ModelConfig]
-    adapt: Callable[[ModelConfig, str, Array], Array] = _as_stored
+    adapt: Callable[[ModelConfig, str, Array], Array] = as_stored
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     ignored: str = "(?!)"  # a regular expression: names of tensors that have no part in this
