@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pyflame.cli import llm_bench, llm_perplexity, llm_quantize
+from pyflame.cli import llm_bench, llm_convert, llm_perplexity, llm_quantize
 from pyflame.core.errors import NotSupportedError, PyFlameError
 from pyflame.llm.cache import KV
 from pyflame.llm.default import resolve
@@ -20,11 +20,13 @@ from pyflame.llm.estimate import Estimate, config_of, estimate
 from pyflame.llm.files import Checkpoint, open_checkpoint
 from pyflame.train.progress import human_bytes
 
+# Commands that have a file of their own.
 _FILES: dict[str, Any] = {
     "bench": llm_bench,
     "perplexity": llm_perplexity,
     "quantize": llm_quantize,
-}  # commands that have a file of their own
+    "convert": llm_convert,
+}
 _FILE_WIDTH = 160  # columns where there is no terminal
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pyflame.cli.llm_progress import progress
+from pyflame.llm.convert import of_folder
 from pyflame.llm.default import resolve
 from pyflame.llm.export import Content, encoded, of_gguf, sizes, targets, write
 from pyflame.llm.files import open_checkpoint
@@ -24,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     checkpoint = open_checkpoint(resolve(options.model))
-    content = encoded(of_gguf(checkpoint), options.to, options.requantize)
+    content = of_gguf(checkpoint) if checkpoint.kind == "gguf" else of_folder(checkpoint)
+    content = encoded(content, options.to, options.requantize)
     save(content, options.out, checkpoint.path, console)
 
 

@@ -67,7 +67,13 @@ def of_gguf(checkpoint: Checkpoint) -> Content:
     file = GGUFFile(checkpoint.path)
     metadata = {key: value for key, value in file.metadata.items() if not key.startswith("split.")}
     tensors = [
-        Tensor(one.name, one.shape, one.encoding, partial(np.asarray, one.bytes), partial(decoded, one))
+        Tensor(
+            one.name,
+            one.shape,
+            one.encoding,
+            partial(np.asarray, one.bytes),
+            partial(decoded, checkpoint.stored(one.name)),
+        )
         for one in file.tensors.values()
     ]
     return Content(metadata, file.types, tensors)
@@ -90,9 +96,7 @@ def encoded(content: Content, to: str, requantize: bool = False) -> Content:
                 "stays lost; start from a float16, bfloat16 or float32 model, or ask for it with --requantize"
             )
         tensors.append(tensor if kind is None else _in(tensor, kind))
-    number = _file_type(to)
-    metadata = {**content.metadata, "general.file_type": number, "general.quantization_version": 2}
-    return Content(metadata, content.types, tensors)
+    return Content(content.metadata | file_type(to), content.types, tensors)
 
 
 def choose(tensor: Tensor, to: Encoding, tied: bool) -> Encoding | None:
@@ -129,12 +133,12 @@ def _encode(tensor: Tensor, kind: Encoding) -> Bytes:
     return np.concatenate(parts).reshape(*tensor.shape[:-1], -1)
 
 
-def _file_type(to: str) -> int:
-    """llama.cpp's number of a file whose matrices are mostly in one encoding; K encodings without a mix are called
-    small."""
-    kinds = optional("gguf", "llm", "quantize").LlamaFileType
-    names = (f"MOSTLY_{to.upper()}", f"MOSTLY_{to.upper()}_S", f"ALL_{to.upper()}", f"MOSTLY_{to.upper()}_MOE")
-    return int(next(getattr(kinds, name) for name in names if hasattr(kinds, name)))
+def file_type(to: str) -> dict[str, int]:
+    """What llama.cpp calls a file whose matrices are mostly in one encoding; K encodings without a mix are "small"."""
+    kinds, name = optional("gguf", "llm", "quantize").LlamaFileType, to.upper()
+    names = (f"MOSTLY_{name}", f"MOSTLY_{name}_S", f"ALL_{name}", f"MOSTLY_{name}_MOE")
+    number = int(next(getattr(kinds, one) for one in names if hasattr(kinds, one)))
+    return {"general.file_type": number, "general.quantization_version": 2}
 
 
 def write(
