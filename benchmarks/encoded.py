@@ -33,37 +33,30 @@ def libraries() -> Ggml | None:
     return Ggml(Path(folder), get_device(CPU).target.workers) if folder else None
 
 
-def in_turn(calls: list[Callable[[], object]]) -> Callable[[], object]:
-    """The next of these at each call."""
-    order = itertools.cycle(calls)
-    return lambda: next(order)()
-
-
 def contenders(kind: Encoding, rows: int, ggml: Ggml | None) -> tuple[dict[str, Callable[[], object]], int]:
-    """What to measure, and the bytes of a weight."""
+    """What to measure, and how many weights it multiplies with."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, WIDTH)).astype(np.float32)
     data = np.tile(kind.encode(rng.normal(size=(16, WIDTH)).astype(np.float32)), (OUT // 16, 1))  # encoders take long
-    weights = [data] if rows == PROMPT else [data.copy() for _ in range(max(1, FEW_BYTES // data.nbytes))]
-    multiply = pf.jit(lambda x, w: pf.encoded_linear(x, w, encoding=kind.name, width=WIDTH))
+    weights = [data.copy() for _ in range(1 if rows == PROMPT else max(1, FEW_BYTES // data.nbytes))]
+    multiply = pf.jit(lambda x, *ws: [pf.encoded_linear(x, w, encoding=kind.name, width=WIDTH) for w in ws])
     left, tensors = pf.tensor(x), [pf.tensor(w) for w in weights]
-    out: dict[str, Callable[[], object]] = {
-        "pyflame": in_turn([lambda w=w: multiply(left, w) for w in tensors])  # type: ignore[misc]
-    }
+    out: dict[str, Callable[[], object]] = {"pyflame": lambda: multiply(left, *tensors)}
     if rows != PROMPT:
-        copied = pf.jit(lambda w: w ^ 1)
-        out["pyflame copy"] = in_turn([lambda w=w: copied(w) for w in tensors])  # type: ignore[misc]
+        copied = pf.jit(lambda *ws: [w ^ 1 for w in ws])
+        out["pyflame copy"] = lambda: copied(*tensors)
     if ggml is not None and kind.ggml is not None:
-        out["llama.cpp"] = in_turn([ggml.linear(kind.ggml, w, x) for w in weights])
-    return out, data.nbytes
+        products = [ggml.linear(kind.ggml, w, x) for w in weights]
+        out["llama.cpp"] = lambda: [product() for product in products]
+    return out, len(weights)
 
 
 def run() -> list[Result]:
     ggml, results = libraries(), []
     for name, rows in itertools.product(NAMES, (1, 4, PROMPT)):
-        fns, nbytes = contenders(ENCODINGS[name], rows, ggml)
-        few = rows != PROMPT
-        amount = nbytes if few else 2 * rows * OUT * WIDTH
+        kind, few = ENCODINGS[name], rows != PROMPT
+        fns, count = contenders(kind, rows, ggml)
+        amount = count * OUT * (kind.row_bytes(WIDTH) if few else 2 * rows * WIDTH)
         work = f"{name}, {rows} x {WIDTH} by {OUT}"
         seconds = measure(fns, rounds=5, budget=0.25)
         results.append(Result(work, amount, "GB/s" if few else "GFLOP/s", seconds, 1.0 if few else 1.2))

@@ -1,4 +1,5 @@
-"""Every architecture against transformers: logits of a whole forward, and of prompt and tokens by the cache."""
+"""Every architecture against transformers: logits of a whole forward, from a Hugging Face folder and with GGUF's keys,
+and of a prompt and single tokens by the cache."""
 
 from __future__ import annotations
 
@@ -17,6 +18,10 @@ from pyflame.llm.sampler import Features
 from tests.llm.checkpoints import MODELS, VOCAB, make, make_bert, oracle_logits
 from tests.llm.gguf_files import as_gguf
 
+# What GGUF has no key for: a scale of its own, groups of DeepSeek V2, two different factors of yarn.
+_FACTORS = {"rope_factors_short.weight", "rope_factors_long.weight"}
+_ONLY_HF = {"gemma2_scaled", "deepseek_v2", "deepseek_v3"}
+
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits(name: str, tmp_path: Path) -> None:
@@ -25,26 +30,15 @@ def test_logits(name: str, tmp_path: Path) -> None:
     want = oracle_logits(oracle, tokens)
     near = 2e-3 * np.abs(want).max()
     model = load_decoder(checkpoint)
+    assert set(model.state_dict()) == set(as_gguf(checkpoint).tensors) - {"rope_freqs.weight", *_FACTORS}
     with pf.no_grad():
         assert np.abs(model(pf.tensor(tokens)).numpy() - want).max() < near
+        if name not in _ONLY_HF:
+            assert np.abs(load_decoder(as_gguf(checkpoint))(pf.tensor(tokens)).numpy() - want).max() < near
     for step, got in enumerate(cached_logprobs(model, tokens)):
         expected = np.stack([want[0, 8 + step], want[1, 6 + step]]).astype(np.float64)
         expected -= np.log(np.exp(expected).sum(-1, keepdims=True))
         assert np.abs(got - expected).max() < near, step
-
-
-# What GGUF has no key for: a scale of its own, groups of DeepSeek V2, two different factors of yarn.
-_ONLY_HF = {"gemma2_scaled", "deepseek_v2", "deepseek_v3"}
-
-
-@pytest.mark.parametrize("name", [n for n in MODELS if n not in _ONLY_HF])
-def test_gguf_logits(name: str, tmp_path: Path) -> None:
-    checkpoint, oracle = make(name, tmp_path)
-    tokens = np.random.default_rng(0).integers(0, VOCAB, (2, 12))
-    want = oracle_logits(oracle, tokens)
-    with pf.no_grad():
-        got = load_decoder(as_gguf(checkpoint))(pf.tensor(tokens)).numpy()
-    assert np.abs(got - want).max() < 2e-3 * np.abs(want).max()
 
 
 def cached_logprobs(model: Decoder, tokens: np.ndarray) -> list[np.ndarray]:
@@ -94,11 +88,16 @@ def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
         load_decoder(checkpoint)
 
 
-def test_quantized_while_loading(tmp_path: Path) -> None:
-    checkpoint, oracle = make("llama", tmp_path)
-    tokens = np.random.default_rng(3).integers(0, VOCAB, (1, 8))
+@pytest.mark.parametrize(("name", "layer"), [("llama", "attn_q"), ("mixtral", "ffn_gate_exps"), ("gpt_oss", "attn_k")])
+def test_quantized_while_loading(name: str, layer: str, tmp_path: Path) -> None:
+    checkpoint, oracle = make(name, tmp_path)
+    tokens = np.random.default_rng(3).integers(0, VOCAB, (2, 12))
     want = oracle_logits(oracle, tokens)
+    near = 0.05 * np.abs(want).max()
     model = load_decoder(checkpoint, quantized="q8_0")
-    assert model.blk[0].attn_q.encoding == "q8_0"
+    assert getattr(model.blk[0], layer).encoding == "q8_0"
     with pf.no_grad():
-        assert 0 < np.abs(model(pf.tensor(tokens)).numpy() - want).max() < 0.05 * np.abs(want).max()
+        assert 0 < np.abs(model(pf.tensor(tokens)).numpy() - want).max() < near
+    expected = np.stack([want[0, 11], want[1, 9]]).astype(np.float64)
+    expected -= np.log(np.exp(expected).sum(-1, keepdims=True))
+    assert np.abs(cached_logprobs(model, tokens)[-1] - expected).max() < near

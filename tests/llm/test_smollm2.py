@@ -1,4 +1,4 @@
-"""The real SmolLM2-135M-Instruct, where it has been fetched (`pyflame chat` does): logits and an answer on the CPU."""
+"""The real SmolLM2-135M-Instruct: logits and an answer on the CPU."""
 
 from __future__ import annotations
 
@@ -9,26 +9,21 @@ import pytest
 
 import pyflame as pf
 from pyflame.io.gguf import GGUFFile
-from pyflame.llm.default import MEMBER, models_dir
 from pyflame.llm.generate import Model
 from tests.llm.numpy_llama import NumpyLlama
 
-PATH = models_dir() / Path(MEMBER).name
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not PATH.exists(), reason="SmolLM2 has not been fetched; run `pyflame chat` once"),
-]
+pytestmark = pytest.mark.slow
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
-    return pf.llm.load(PATH, device="cpu", context=256, exact=True)
+def model(smollm2: Path) -> Model:
+    return pf.llm.load(smollm2, device="cpu", context=256, exact=True)
 
 
-def test_logits_equal_a_numpy_forward(model: Model) -> None:
+def test_logits_equal_a_numpy_forward(model: Model, smollm2: Path) -> None:
     tokens = model.encode("The quick brown fox")
-    want = NumpyLlama(GGUFFile(PATH)).logits(tokens)
+    want = NumpyLlama(GGUFFile(smollm2)).logits(tokens)
     with model.lease(1) as batch:
         got = batch.prefill([tokens]).numpy()[0]
     assert np.abs(got - want[-1]).max() < 2e-3 * np.abs(want[-1]).max()

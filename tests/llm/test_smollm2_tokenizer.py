@@ -1,4 +1,4 @@
-"""The tokenizer of the real SmolLM2, where it has been fetched: ids that llama.cpp gave, and round trips."""
+"""The tokenizer of the real SmolLM2: ids that llama.cpp gave, and round trips."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pyflame.llm.default import MEMBER, models_dir
 from pyflame.llm.files import open_checkpoint
 from pyflame.llm.tokenizer import Tokenizer
 
-PATH = models_dir() / Path(MEMBER).name
-pytestmark = pytest.mark.skipif(not PATH.exists(), reason="SmolLM2 has not been fetched; run `pyflame chat` once")
 IDS = {
     "hello world": [28120, 905],
     "  two  spaces \n\n\ttab\r\n": [216, 827, 216, 5600, 38028, 197, 15999, 2738],
@@ -96,8 +93,8 @@ IDS = {
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return open_checkpoint(PATH).tokenizer()
+def tokenizer(smollm2: Path) -> Tokenizer:
+    return open_checkpoint(smollm2).tokenizer()
 
 
 @pytest.mark.parametrize("text", IDS)

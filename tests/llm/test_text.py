@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pyflame as pf
 from pyflame.llm.generate import Model
 from pyflame.llm.text import Text
-from tests.llm.letters import EOS, letters_model
+from tests.llm.checkpoints import make
+from tests.llm.letters import EOS, letters_model, letters_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +26,17 @@ def test_text_is_that_of_the_tokens(model: Model) -> None:
     assert found.text == model.tokenizer.decode(found.tokens)
     chunks = list(model.stream("Hello", max_tokens=20, ignore_eos=True))
     assert "".join(c.text for c in chunks) == found.text and [c.token for c in chunks] == found.tokens
+
+
+def test_folder_of_transformers(model: Model, tmp_path: Path) -> None:
+    """By path, through open_checkpoint, with the tokenizer and the end that lie in the folder."""
+    make("qwen3", tmp_path)
+    letters_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": EOS}))
+    loaded = pf.llm.load(tmp_path, device="cpu", context=64)
+    assert loaded.tokenizer.eos == {EOS} and loaded.config == model.config
+    assert loaded.generate("Hello", max_tokens=9).text == model.generate("Hello", max_tokens=9).text
+    assert loaded.generate(np.array([1, 2]), max_tokens=2).tokens == model.generate([1, 2], max_tokens=2).tokens
 
 
 def test_stop_strings(model: Model) -> None:

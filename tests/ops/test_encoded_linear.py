@@ -7,6 +7,9 @@ which leaves the error of float32 sums alone.
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -35,7 +38,7 @@ def rounded(x: Array, group: int) -> Array:
     groups = x.astype(np.float32).reshape(*x.shape[:-1], -1, group)
     largest = np.abs(groups).max(-1, keepdims=True)
     q = np.rint(groups * np.divide(np.float32(127), largest, where=largest > 0, out=np.zeros_like(largest)))
-    return (q.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape)
+    return np.asarray((q.astype(np.float64) * (largest / np.float32(127))).reshape(x.shape))
 
 
 def product(x: Array, data: Array, kind: Encoding, bias: Array | None = None) -> Array:
@@ -54,7 +57,7 @@ def error(got: Array, want: Array, typical: float = 0.0) -> float:
     """Relative to the norm of the result, or to what is typical for its operands where it happens to be small."""
     assert got.shape == want.shape
     assert np.isfinite(got).all()
-    return float(np.linalg.norm(got - want) / max(np.linalg.norm(want), typical))
+    return float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), typical))
 
 
 def check(kind: Encoding, rows: int, out: int, width: int, dtype: str = "float32", bias: bool = True) -> None:
@@ -154,5 +157,23 @@ def test_gradients_reach_x_and_bias() -> None:
     data = kind.encode(normals(8, 64, seed=1))
     x, bias = pf.tensor(normals(3, 64), requires_grad=True), pf.tensor(normals(8), requires_grad=True)
     pf.encoded_linear(x, pf.tensor(data), bias, encoding="q4_0", width=64).sum().backward()
+    assert x.grad is not None and bias.grad is not None
     np.testing.assert_allclose(x.grad.numpy(), np.tile(kind.decode(data).sum(0), (3, 1)), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(bias.grad.numpy(), np.full(8, 3.0))
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    code = (
+        "import hashlib, pyflame as pf\n"
+        "w = pf.quantize(pf.arange(600 * 64).reshape(600, 64).sin(), 'q4_0').data\n"
+        "for rows in (1, 130):\n"
+        "    y = pf.encoded_linear(pf.arange(rows * 64).reshape(rows, 64).cos(), w, encoding='q4_0', width=64)\n"
+        "    print(hashlib.sha256(y.numpy().tobytes()).hexdigest())\n"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYFLAME_THREADS": n}, check=True, capture_output=True
+        ).stdout
+        for n in ("1", "3")
+    ]
+    assert outputs[0] == outputs[1] and len(outputs[0]) == 130

@@ -468,7 +468,8 @@ def fused_layers() -> list[Tensor]:
     gate = pf.encoded_linear(x, q4, encoding="q4_0", width=64)
     up = pf.encoded_linear(x, q8, shift, encoding="q8_0", width=64)
     third = pf.encoded_linear(x, q4, shift, encoding="q4_0", width=64)
-    return [pf.silu(gate) * up + rest, up, (third * 0.5).to(pf.bfloat16), third.sum(-1)]
+    alone = pf.encoded_linear(x[0, 0], q4, shift, encoding="q4_0", width=64)
+    return [pf.silu(gate) * up + rest, up, (third * 0.5).to(pf.bfloat16), third.sum(-1), pf.relu(alone)]
 
 
 ENCODED = Family(

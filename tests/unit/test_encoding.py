@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,23 @@ def test_what_cannot_be_encoded_is_refused() -> None:
         encoding("q4_0").decode(np.zeros(18, np.int8))
 
 
+def test_what_cannot_be_multiplied_is_refused() -> None:
+    w, x = pf.quantize(pf.ones(4, 64), "q8_0"), pf.ones(2, 64)
+    given = {"encoding": "q8_0", "width": 64}
+    with pytest.raises(pf.ShapeError, match=r"expected x \(\.\.\., 32\) and rows \(out, 34\) of q8_0"):
+        pf.encoded_linear(x, w.data, encoding="q8_0", width=32)
+    with pytest.raises(pf.ShapeError, match=r"expected a bias of shape \(4,\)"):
+        pf.encoded_linear(x, w.data, pf.ones(3), **given)
+    with pytest.raises(pf.DTypeError, match="expected a bias of float32, as x"):
+        pf.encoded_linear(x, w.data, pf.ones(4, dtype=pf.float16), **given)
+    with pytest.raises(pf.DTypeError, match=r"expected bytes \(uint8\)"):
+        pf.encoded_linear(x, x, **given)
+    with pytest.raises(pf.DTypeError, match="expected float32"):
+        pf.encoded_linear(pf.ones(2, 64, dtype=pf.int32), w.data, **given)
+    with pytest.raises(pf.ArgumentError, match="whole number as width"):
+        pf.encoded_linear(x, w.data, encoding="q8_0", width=6.5)
+
+
 def test_an_encoding_without_an_encoder_says_so() -> None:
     with pytest.raises(pf.NotSupportedError, match="can be written but got q4_0"):
         replace(encoding("q4_0"), encode_blocks=None).encode(np.ones(32, np.float32))
@@ -179,6 +197,17 @@ def test_encoded_tensor() -> None:
         w[1, 2]
     with pytest.raises(pf.DTypeError, match="bytes"):
         pf.EncodedTensor(pf.ones(2, 18), "q4_0")
+
+
+def test_mapped_files_are_read_where_they_are(tmp_path: Path) -> None:
+    kind = encoding("q6_k")
+    data = kind.encode(normals(kind, 3))
+    (tmp_path / "weights").write_bytes(b"odd" + data.tobytes())
+    mapped = np.memmap(tmp_path / "weights", np.uint8, "r", 3, data.shape)
+    w = pf.EncodedTensor(mapped, "q6_k")
+    assert np.shares_memory(w.data.numpy(), mapped)
+    np.testing.assert_array_equal(w.dequantize().numpy(), kind.decode(data))
+    np.testing.assert_array_equal(w[1:].dequantize().numpy(), kind.decode(data[1:]))
 
 
 def test_quantised_tensors_stay_on_their_device() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from pyflame.llm import Model, Timings, load
+from pyflame.llm.cache import KV
 
 
 def parser(command: str, doc: str) -> argparse.ArgumentParser:
@@ -19,6 +20,7 @@ def parser(command: str, doc: str) -> argparse.ArgumentParser:
     add("--model", "-m", help="a GGUF file or a Hugging Face folder (default: SmolLM2-135M-Instruct, fetched once)")
     add_computing(out)
     add("--context", type=int, help="tokens of prompt and text together (default: the model's, up to 4096)")
+    add("--kv", choices=list(KV), help="how keys and values are kept (default: as what is computed in)")
     add("--max-tokens", "-n", type=int, help="the longest answer (default: what the context has room for)")
     add("--temperature", "-t", type=float, default=0.2, help="0 takes the likeliest token (default: %(default)s)")
     add("--top-k", type=int, default=0, help="draw from so many tokens (default: all)")
@@ -50,7 +52,7 @@ def load_model(args: argparse.Namespace) -> Model:
     """The model that the options name; a line on a terminal says that it is being loaded."""
     console = Console(stderr=True)
     with console.status(f"loading {args.model or 'SmolLM2-135M-Instruct'}"):
-        model = load(args.model, args.device, args.dtype, args.quantize, args.context, args.exact)
+        model = load(args.model, args.device, args.dtype, args.quantize, args.context, args.exact, args.kv)
     return model
 
 

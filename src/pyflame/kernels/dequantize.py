@@ -23,7 +23,8 @@ def dequantize_source(launch: Launch, target: Target, epilogue: Epilogue | None)
     assert anchor is not None
     name, dtype = anchor.attrs
     kind = encoding(name)
-    # No macro in it: so it is compiled as generated text is, without contraction.
+    # No macro in it: so it is compiled as generated text is, without contraction. A wheel's kernels are contracted, so
+    # this one must not be among them.
     text = (
         f'#include "dequantize.c"\n{decoder(kind)}'
         "PF_FN void PF_KEY_store(const float *y, char *out, int64_t at, int n) {\n"

@@ -30,6 +30,7 @@
 
 #include "pf_codes.h"
 #include "pf_dot.h"
+#include "pf_transpose.h"
 
 enum {
   PF_M, PF_N, PF_K, PF_ROW_BYTES,
@@ -89,7 +90,10 @@ PF_ALWAYS_INLINE void pf_add_bias(char *const *buf, int64_t j, int64_t count, fl
 
 #if PF_FEW
 
-enum { PF_LINES = 2 }; /* that are multiplied at once, so that x is loaded for all of them */
+enum {
+  PF_LINES = 2,   /* that are multiplied at once, so that x is loaded for all of them */
+  PF_AHEAD = 4096 /* bytes: hardware follows a line to its end, and lines are short */
+};
 
 /* acc[l][t] += `count` groups of line l, from group `at` on, times those of row t of x. */
 PF_ALWAYS_INLINE void pf_groups(const int count, const int lines, const uint8_t *line, int64_t stride, int64_t at,
@@ -98,6 +102,10 @@ PF_ALWAYS_INLINE void pf_groups(const int count, const int lines, const uint8_t 
   pf_float4 scale[PF_LINES], least[PF_LINES];
 #pragma GCC unroll 2
   for (int l = 0; l < lines; l++) {
+    const uint8_t *ahead = line + l * stride + at * PF_GROUP / PF_BLOCK * PF_BLOCK_BYTES + PF_AHEAD;
+    if (at * PF_GROUP % PF_BLOCK == 0)
+#pragma GCC unroll 4
+      for (int byte = 0; byte < (PF_SUPER ? PF_BLOCK_BYTES : 4 * PF_BLOCK_BYTES - 8); byte += 64) __builtin_prefetch(ahead + byte);
 #pragma GCC unroll 4
     for (int j = 0; j < count; j++) pf_codes(line + l * stride, at + j, codes[l][j]);
     pf_scales(count, line + l * stride, at, scale + l, least + l);
@@ -177,32 +185,36 @@ PF_KERNEL(PF_GLUE(PF_NAME, _round)) {
 
 enum { PF_PANEL_HEAD = (1 + PF_LEAST) * PF_NR * 4, PF_PANEL_BYTES = PF_PANEL_HEAD + PF_GROUP * PF_NR };
 
-PF_ALWAYS_INLINE void pf_unpack_line(const uint8_t *line, int64_t groups, int c, char *panel) {
-  for (int64_t g0 = 0; g0 < groups; g0 += 4) {
-    pf_float4 scale, least;
-    const int64_t count = pf_least(4, groups - g0);
-    if (count == 4)
-      pf_scales(4, line, g0, &scale, &least);
-#if !PF_SUPER
-    for (int64_t j = 0; count < 4 && j < count; j++) {
-      pf_float4 one, low;
-      pf_scales(1, line, g0 + j, &one, &low);
-      scale[j] = one[0];
-      if (PF_LEAST) least[j] = low[0];
+/* Scales of `count` groups of a line, from g on, for column c. */
+PF_ALWAYS_INLINE void pf_unpack_scales(const int count, const uint8_t *line, int64_t g, int c, char *panel) {
+  pf_float4 scale, least;
+  pf_scales(count, line, g, &scale, &least);
+#pragma GCC unroll 4
+  for (int j = 0; j < count; j++) {
+    float *head = (float *)(panel + j * PF_PANEL_BYTES);
+    head[c] = scale[j];
+    if (PF_LEAST) head[PF_NR + c] = least[j];
+  }
+}
+
+/* Four lines, as columns c to c + 3 of the panel. */
+static void pf_unpack_lines(const uint8_t *const *line, int64_t groups, int c, char *panel) {
+  int64_t g = 0;
+  for (; g + 4 <= groups; g += 4)
+    for (int l = 0; l < 4; l++) pf_unpack_scales(4, line[l], g, c + l, panel + g * PF_PANEL_BYTES);
+  for (; g < groups; g++)
+    for (int l = 0; l < 4; l++) pf_unpack_scales(1, line[l], g, c + l, panel + g * PF_PANEL_BYTES);
+  for (g = 0; g < groups; g++, panel += PF_PANEL_BYTES) {
+    pf_codes16 codes[4][PF_VECS];
+#pragma GCC unroll 4
+    for (int l = 0; l < 4; l++) {
+      pf_codes(line[l], g, codes[l]);
+      for (int v = 0; v < PF_VECS; v++) codes[l][v] += (uint8_t)PF_SHIFT;
     }
-#endif
-    for (int64_t j = 0; j < count; j++, panel += PF_PANEL_BYTES) {
-      pf_codes16 codes[PF_VECS];
-      float *head = (float *)panel;
-      pf_codes(line, g0 + j, codes);
-      head[c] = scale[j];
-      if (PF_LEAST) head[PF_NR + c] = least[j];
-      for (int v = 0; v < PF_VECS; v++) {
-        const pf_int4 words = (pf_int4)(codes[v] + (uint8_t)PF_SHIFT);
-        int32_t *to = (int32_t *)(panel + PF_PANEL_HEAD) + 4 * v * PF_NR + c;
-        for (int i = 0; i < 4; i++) to[i * PF_NR] = words[i];
-      }
-    }
+#pragma GCC unroll 2
+    for (int v = 0; v < PF_VECS; v++)
+      pf_transpose_4x4((uint32_t *)(panel + PF_PANEL_HEAD) + 4 * v * PF_NR + c, PF_NR, (const char *)&codes[0][v],
+                       sizeof codes[0]);
   }
 }
 
@@ -242,7 +254,7 @@ static void pf_tile(const char *panel, int64_t groups, const int8_t *x, int64_t 
 /* One iteration is PF_ROWS x PF_COLS outputs; rows change fastest. */
 PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
   const int64_t m = arg[PF_M], n = arg[PF_N], k = arg[PF_K], rows = arg[PF_ROWS], cols = arg[PF_COLS], ld = arg[PF_ROUNDED_BYTES];
-  const int64_t row_blocks = (m + rows - 1) / rows, groups = k / PF_GROUP;
+  const int64_t row_blocks = (m + rows - 1) / rows, groups = k / PF_GROUP, stride = arg[PF_ROW_BYTES];
   char *panel = buf[PF_SCRATCH] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
   float *out = (float *)(panel + groups * PF_PANEL_BYTES);
   for (int64_t task = begin; task < end; task++) {
@@ -251,9 +263,11 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
     const int8_t *x = (const int8_t *)buf[PF_SCRATCH] + i0 * ld;
     for (int64_t j = 0; j < width; j += PF_NR) {
       const int64_t lines = pf_least(PF_NR, width - j);
-      if (lines < PF_NR) __builtin_memset(panel, 0, (size_t)(groups * PF_PANEL_BYTES));
-      for (int64_t c = 0; c < lines; c++)
-        pf_unpack_line((const uint8_t *)buf[1] + (j0 + j + c) * arg[PF_ROW_BYTES], groups, (int)c, panel);
+      for (int64_t c = 0; c < PF_NR; c += 4) {
+        const uint8_t *line[4]; /* where fewer are left, the last one again */
+        for (int64_t l = 0; l < 4; l++) line[l] = (const uint8_t *)buf[1] + (j0 + j + pf_least(c + l, lines - 1)) * stride;
+        pf_unpack_lines(line, groups, (int)c, panel);
+      }
       for (int64_t i = 0; i < height; i += PF_MR) pf_tile(panel, groups, x + i * ld, ld, k, out + i * cols + j, cols);
     }
     for (int64_t i = 0; i < height; i++) {

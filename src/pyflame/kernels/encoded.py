@@ -28,7 +28,7 @@ _FEW = 8  # rows: above that it pays to unpack weights for all of them
 _LINES = 16  # of one iteration of `few`
 _GRAIN = 48 << 10  # bytes of weights worth waking a thread for
 _ROW_STEP, _MOST_LANES = 4, 32  # PF_MR, and PF_NR at most
-_ROWS_BYTES = 384 << 10  # what the rows of a task may take of L2
+_ROWS_BYTES = 704 << 10  # what the rows of a task may take of L2
 _DEPTH = 512
 
 

@@ -49,23 +49,34 @@ static void pf_decode_line(const uint8_t *line, int64_t k, int64_t count, float 
 
 #if PF_FEW
 
-enum { PF_LINES = PF_FEW > 4 ? 2 : 4, PF_CHUNK = 256 };
+enum { PF_LINES = PF_FEW > 4 ? 2 : 4, PF_CHUNK = 256, PF_AHEAD = 4096 /* bytes: hardware follows a line to its end */ };
+
+/* acc[l][t] += a vector of line l by one of row t. */
+PF_ALWAYS_INLINE void pf_dot_vectors(const int lines, const pf_b_t *w, int64_t stride, const float *x, int64_t ld,
+                                     pf_vec (*acc)[PF_FEW]) {
+  pf_vec weight[PF_LINES];
+#pragma GCC unroll 4
+  for (int l = 0; l < lines; l++) weight[l] = pf_vector_b(w + l * stride);
+#pragma GCC unroll 8
+  for (int t = 0; t < PF_FEW; t++) {
+    const pf_vec row = *(const pf_vec *)(x + t * ld);
+#pragma GCC unroll 4
+    for (int l = 0; l < lines; l++) acc[l][t] += weight[l] * row;
+  }
+}
 
 /* acc[l][t] += line l by row t, and what is left over of whole vectors to rest. */
 PF_ALWAYS_INLINE void pf_dots(const int lines, const pf_b_t *w, int64_t stride, const float *x, int64_t ld, int64_t count,
                               pf_vec (*acc)[PF_FEW], float (*rest)[PF_FEW]) {
+  const int64_t cache_line = 64 / (int64_t)sizeof(pf_b_t);
   int64_t k = 0;
-  for (; k + PF_LANES <= count; k += PF_LANES) {
-    pf_vec weight[PF_LINES];
+  for (; k + cache_line <= count; k += cache_line) {
 #pragma GCC unroll 4
-    for (int l = 0; l < lines; l++) weight[l] = pf_vector_b(w + l * stride + k);
+    for (int l = 0; l < lines; l++) __builtin_prefetch((const char *)(w + l * stride + k) + PF_AHEAD);
 #pragma GCC unroll 8
-    for (int t = 0; t < PF_FEW; t++) {
-      const pf_vec row = *(const pf_vec *)(x + t * ld + k);
-#pragma GCC unroll 4
-      for (int l = 0; l < lines; l++) acc[l][t] += weight[l] * row;
-    }
+    for (int64_t v = 0; v < cache_line; v += PF_LANES) pf_dot_vectors(lines, w + k + v, stride, x + k + v, ld, acc);
   }
+  for (; k + PF_LANES <= count; k += PF_LANES) pf_dot_vectors(lines, w + k, stride, x + k, ld, acc);
   for (; k < count; k++)
     for (int l = 0; l < lines; l++)
       for (int t = 0; t < PF_FEW; t++) rest[l][t] += PF_LOAD_B(w + l * stride + k) * x[t * ld + k];
@@ -151,7 +162,8 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
     for (int64_t at = 0; at < k; at += depth) {
       const int64_t words = pf_min(depth, k - at);
       for (int64_t j = 0; j < width; j += PF_NR)
-        pf_pack_lines(panels + j * words, (const uint8_t *)buf[1] + (j0 + j) * stride, stride, pf_min(PF_NR, width - j), at, words, lines);
+        pf_pack_lines(panels + j * words, (const uint8_t *)buf[1] + (j0 + j) * stride, stride, pf_min(PF_NR, width - j), at,
+                      words, lines);
       for (int64_t i = 0; i < height; i += PF_MR)
         pf_strip(pf_min(PF_MR, height - i), width, words, (const float *)buf[PF_SCRATCH] + m * at + (i0 + i) * words, panels,
                  out + i * cols, cols, at > 0);

@@ -19,7 +19,6 @@ from pyflame.kernels.tile_gpu import out_struct, out_value, sums_of, value_type
 
 THREADS = 256
 MOST_ROWS = 16
-MOST_SUMS = 32  # of a lane: rows of x times rows of the weight
 BUSY = 1024  # threads that keep a compute unit busy
 
 
@@ -40,10 +39,10 @@ def encoded_source(launch: Launch, target: Target, epilogue: Epilogue | None, al
     anchor = launch.kernel.anchor
     assert anchor is not None and epilogue is not None
     x, data, *bias = anchor.srcs
-    name, width, _ = anchor.attrs  # sums are of float32 either way
+    name, width, _ = anchor.attrs
     kind, dtype, rows, out = encoding(name), x.dtype, prod(x.shape[:-1]), data.shape[0]
     lanes, taken = _lanes(width, target), power(rows)
-    each = 2 if taken * 2 <= MOST_SUMS and out * lanes >= 2 * target.workers * BUSY else 1
+    each = 2 if out * lanes >= 2 * target.workers * BUSY else 1
     vector = 16 // dtype.itemsize if aligned else 1
     names, own = [f"b{n}" for n in range(len(launch.buffers))], [f"e{n}" for n in range(len(epilogue.args))]
     given = [f"const {storage(v.dtype)}" for v in anchor.srcs]

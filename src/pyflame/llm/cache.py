@@ -52,7 +52,7 @@ class Cache:
     """Keys and values of `rows` sequences of up to `capacity` tokens."""
 
     def __init__(self, config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
-        _want_room(config, rows, capacity, dtype, device)
+        want_room(config, rows, capacity, dtype, device)
         self.rows, self.capacity, columns = rows, capacity, pages_of(capacity)
         heads, key, value = config.cached_sizes()
         sizes, slots = (key, value) if value else (key,), rows * columns * PAGE
@@ -96,10 +96,10 @@ class Cache:
                 kept.reshape(shape)[:, : columns * PAGE] = lines[: columns * PAGE]
 
 
-def _want_room(config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
+def want_room(config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
     """Refuse a cache that cannot be, before anything runs."""
-    if not 1 <= capacity <= config.context:
-        raise ArgumentError(f"[cache] expected a context of 1 to {config.context} tokens but got {capacity}")
+    if type(capacity) is not int or not 1 <= capacity <= config.context:
+        raise ArgumentError(f"[cache] expected a context of 1 to {config.context} tokens but got {capacity!r}")
     needed, (free, _) = cache_bytes(config, rows, capacity, dtype), memory_info(device)
     if needed > free:
         raise OutOfMemoryError(

@@ -101,7 +101,7 @@ class Model:
             raise ArgumentError(f"[generate] expected a decoder but got {self.config.architecture}; use embed()")
         if messages is not None:
             return [self.chat_tokens(messages, tools)], False
-        several = not isinstance(prompt, str) and not all(isinstance(t, int) for t in prompt)
+        several = not isinstance(prompt, str) and not all(hasattr(t, "__index__") for t in prompt)
         found = [self.encode(p) for p in (prompt if several else [prompt])]
         if not found:
             raise ArgumentError("[generate] expected at least one prompt")

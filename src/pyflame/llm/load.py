@@ -13,7 +13,7 @@ from pyflame.core.encoding import ENCODINGS, encoding
 from pyflame.core.errors import ArgumentError, FileFormatError
 from pyflame.core.state import state
 from pyflame.llm.architectures import Architecture, Fields, find
-from pyflame.llm.cache import KV
+from pyflame.llm.cache import KV, want_room
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.default import default_model, resolve
@@ -157,8 +157,8 @@ def load(
     if kv is not None and kv not in KV:
         raise ArgumentError(f"[load] expected kv to be one of {', '.join(KV)} but got {kv!r}")
     decoder = load_decoder(checkpoint, place, kind, quantize, context, exact)
-    longest = decoder.config.context
-    if context is not None and (type(context) is not int or not 1 <= context <= longest):
-        raise ArgumentError(f"[load] expected a context of 1 to {longest} tokens but got {context!r}")
-    wanted = min(longest, DEFAULT_CONTEXT) if context is None else context
-    return Model(decoder, checkpoint.tokenizer(), checkpoint.chat_template, place, kind, wanted, KV[kv] if kv else kind)
+    kept = KV[kv] if kv else kind
+    wanted = min(decoder.config.context, DEFAULT_CONTEXT) if context is None else context
+    if decoder.config.causal:
+        want_room(decoder.config, 1, wanted, kept, place)
+    return Model(decoder, checkpoint.tokenizer(), checkpoint.chat_template, place, kind, wanted, kept)

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from pyflame.llm.batch import Batch
 
-_LONGEST = 3  # tokens at the end of the text that are looked for
+_LONGEST, _SHORTEST = 3, 2  # tokens at the end of the text that are looked for; one alone is too often wrong
 
 
 def guess(tokens: Sequence[int], count: int) -> list[int]:
-    """What followed the latest earlier occurrence of the last three, two or one tokens."""
-    for size in range(min(_LONGEST, len(tokens) - 1), 0, -1):
+    """What followed the latest earlier occurrence of the last three, or two, tokens."""
+    for size in range(min(_LONGEST, len(tokens) - 1), _SHORTEST - 1, -1):
         end = list(tokens[-size:])
         for start in range(len(tokens) - size - 1, -1, -1):
             if list(tokens[start : start + size]) == end:

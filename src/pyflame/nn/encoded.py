@@ -40,12 +40,15 @@ class _Encoded(Module):
 class EncodedLinear(_Encoded):
     """y = x W^T + b over the last axis, with W encoded. Gradients go to x and b. A new one is 0: load or take a weight.
 
+    Set `exact` where x must not be rounded to int8, which the CPU does: see `pf.encoded_linear`.
+
     >>> layer = nn.EncodedLinear.from_linear(nn.Linear(64, 8), "q8_0")
     >>> layer(pf.ones(3, 64)).shape, layer.weight.shape
     ((3, 8), (8, 68))
     """
 
     bias: Parameter | None
+    exact: bool = False
 
     def __init__(
         self,
@@ -83,7 +86,8 @@ class EncodedLinear(_Encoded):
         bias: Tensor | None = self.bias
         if bias is not None and bias.dtype is not input.dtype:
             bias = bias.to(input.dtype)
-        return F["encoded_linear"](input, self.weight, bias, encoding=self.encoding, width=self.in_features)
+        options = {"encoding": self.encoding, "width": self.in_features, "exact": self.exact}
+        return F["encoded_linear"](input, self.weight, bias, **options)
 
     def extra_repr(self) -> str:
         shown = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

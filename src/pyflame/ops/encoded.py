@@ -135,9 +135,8 @@ def encoded_linear(
         )
     if bias is None:
         return (x, data), (kind.name, wide, bool(exact))
-    if bias.shape != data.shape[:1] or bias.dtype is not x.dtype:
-        raise ShapeError(
-            f"[encoded_linear] expected a bias of shape {data.shape[:1]} and {x.dtype.name} but got {bias.shape} and "
-            f"{bias.dtype.name}"
-        )
+    if bias.dtype is not x.dtype:
+        raise DTypeError(f"[encoded_linear] expected a bias of {x.dtype.name}, as x, but got {bias.dtype.name}")
+    if bias.shape != data.shape[:1]:
+        raise ShapeError(f"[encoded_linear] expected a bias of shape {data.shape[:1]} but got {bias.shape}")
     return (x, data, bias), (kind.name, wide, bool(exact))

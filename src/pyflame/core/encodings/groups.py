@@ -59,10 +59,10 @@ def _encode_fp8(blocks: Array) -> Array:
 _INT4 = """
   const uint32_t word = pf_u32_at(b);
   const float s = pf_from_bits_f32(word & 0xffffff00u);
-  const int z = word & 255, shift = g % 2 * 4;
-  const pf_sixteen q = pf_sixteen_at(b + 4 + g / 2 * 16);
+  const float z = (float)(word & 255);
+  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 4 + g / 2 * 16), g % 2 * 4, 15);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = s * (float)((q.at[i] >> shift & 15) - z);
+  for (int i = 0; i < 16; i++) y[i] = s * ((float)q.at[i] - z);
 """
 _BYTES = """
   const float s = pf_float_at(b);

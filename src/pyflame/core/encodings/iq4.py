@@ -60,15 +60,14 @@ def _encode_xs(blocks: Array) -> Array:
 _C = """
   PF_UNROLL
   for (int i = 0; i < 16; i++)
-    y[i] = d * (float)(int8_t)pf_byte_of(0xf6eaddcfbfad9881u, 0x7159453526190d01u, q.at[i] >> shift & 15);
+    y[i] = d * (float)(int8_t)pf_byte_of(0xf6eaddcfbfad9881u, 0x7159453526190d01u, q.at[i]);
 """
 ENCODINGS = (
     Encoding(
         "iq4_nl", 32, 18, _decode_nl,
         """
   const float d = pf_half_at(b);
-  const pf_sixteen q = pf_sixteen_at(b + 2);
-  const int shift = 4 * g;""" + _C,
+  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 2), 4 * g, 15);""" + _C,
         _encode_nl, ggml=20,
     ),
     Encoding(
@@ -76,8 +75,7 @@ ENCODINGS = (
         """
   const int part = g / 2, scale = (b[4 + part / 2] >> part % 2 * 4 & 15) | (pf_u16_at(b + 2) >> 2 * part & 3) << 4;
   const float d = pf_half_at(b) * (float)(scale - 32);
-  const pf_sixteen q = pf_sixteen_at(b + 8 + 16 * part);
-  const int shift = g % 2 * 4;""" + _C,
+  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 8 + 16 * part), g % 2 * 4, 15);""" + _C,
         _encode_xs, ggml=23,
     ),
 )  # fmt: skip

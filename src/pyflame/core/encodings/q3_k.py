@@ -31,13 +31,13 @@ def _encode(blocks: Array) -> Array:
 ENCODING = Encoding(
     "q3_k", SIZE, 110, _decode,
     """
-  const pf_sixteen q = pf_sixteen_at(b + 32 + g / 8 * 32 + g % 2 * 16), third = pf_sixteen_at(b + g % 2 * 16);
   const uint8_t *s = b + 96;
   const int scale = (s[g % 8] >> g / 8 * 4 & 15) | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4;
   const float d = pf_half_at(b + 108) * (float)(scale - 32);
-  const int shift = g / 2 % 4 * 2, bit = g / 2;
+  const pf_sixteen low = pf_bits_of(pf_sixteen_at(b + 32 + g / 8 * 32 + g % 2 * 16), g / 2 % 4 * 2, 3);
+  const pf_sixteen q = pf_joined(low, pf_bits_of(pf_sixteen_at(b + g % 2 * 16), g / 2, 1), 2);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)(((q.at[i] >> shift & 3) | (third.at[i] >> bit & 1) << 2) - 4);
+  for (int i = 0; i < 16; i++) y[i] = d * ((float)q.at[i] - 4.0f);
 """,
     _encode, ggml=11,
 )  # fmt: skip

@@ -32,10 +32,9 @@ ENCODING = Encoding(
     "q4_0", 32, 18, _decode,
     """
   const float d = pf_half_at(b);
-  const int shift = 4 * g;
-  const pf_sixteen q = pf_sixteen_at(b + 2);
+  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 2), 4 * g, 15);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)((q.at[i] >> shift & 15) - 8);
+  for (int i = 0; i < 16; i++) y[i] = d * ((float)q.at[i] - 8.0f);
 """,
     _encode, ggml=2,
 )  # fmt: skip

@@ -31,10 +31,9 @@ ENCODING = Encoding(
     "q4_1", 32, 20, _decode,
     """
   const float d = pf_half_at(b), m = pf_half_at(b + 2);
-  const int shift = 4 * g;
-  const pf_sixteen q = pf_sixteen_at(b + 4);
+  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 4), 4 * g, 15);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)(q.at[i] >> shift & 15) + m;
+  for (int i = 0; i < 16; i++) y[i] = d * (float)q.at[i] + m;
 """,
     _encode, ggml=3,
 )  # fmt: skip

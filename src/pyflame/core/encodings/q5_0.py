@@ -24,10 +24,10 @@ ENCODING = Encoding(
     "q5_0", 32, 22, _decode,
     """
   const float d = pf_half_at(b);
-  const int high = pf_u32_at(b + 2) >> 16 * g, shift = 4 * g;
-  const pf_sixteen q = pf_sixteen_at(b + 6);
+  const int high = pf_u32_at(b + 2) >> 16 * g;
+  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 6), 4 * g, 15);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)(((q.at[i] >> shift & 15) | (high >> i & 1) << 4) - 16);
+  for (int i = 0; i < 16; i++) y[i] = d * (float)((q.at[i] | (high >> i & 1) << 4) - 16);
 """,
     _encode, ggml=6,
 )  # fmt: skip

@@ -23,10 +23,10 @@ ENCODING = Encoding(
     "q5_1", 32, 24, _decode,
     """
   const float d = pf_half_at(b), m = pf_half_at(b + 2);
-  const int high = pf_u32_at(b + 4) >> 16 * g, shift = 4 * g;
-  const pf_sixteen q = pf_sixteen_at(b + 8);
+  const int high = pf_u32_at(b + 4) >> 16 * g;
+  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 8), 4 * g, 15);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)((q.at[i] >> shift & 15) | (high >> i & 1) << 4) + m;
+  for (int i = 0; i < 16; i++) y[i] = d * (float)(q.at[i] | (high >> i & 1) << 4) + m;
 """,
     _encode, ggml=7,
 )  # fmt: skip

@@ -29,11 +29,11 @@ ENCODING = Encoding(
     "q6_k", SIZE, 210, _decode,
     """
   const float d = pf_half_at(b + 208) * (float)(int8_t)b[192 + g];
-  const pf_sixteen low = pf_sixteen_at(b + g / 8 * 64 + g % 4 * 16);
-  const pf_sixteen high = pf_sixteen_at(b + 128 + g / 8 * 32 + g % 2 * 16);
-  const int shift = g / 4 % 2 * 4, upper = g / 2 % 4 * 2;
+  const pf_sixteen low = pf_bits_of(pf_sixteen_at(b + g / 8 * 64 + g % 4 * 16), g / 4 % 2 * 4, 15);
+  const pf_sixteen high = pf_bits_of(pf_sixteen_at(b + 128 + g / 8 * 32 + g % 2 * 16), g / 2 % 4 * 2, 3);
+  const pf_sixteen q = pf_joined(low, high, 4);
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)(((low.at[i] >> shift & 15) | (high.at[i] >> upper & 3) << 4) - 32);
+  for (int i = 0; i < 16; i++) y[i] = d * ((float)q.at[i] - 32.0f);
 """,
     _encode, ggml=14,
 )  # fmt: skip

@@ -41,7 +41,6 @@
    : PF_IS(q6_k) ? 210 : 136)
 
 typedef uint8_t pf_codes16 __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint64_t pf_u64x2 __attribute__((vector_size(16)));
 typedef int32_t pf_int4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float pf_float4 __attribute__((vector_size(16), aligned(4), may_alias));
 
@@ -71,26 +70,39 @@ PF_ALWAYS_INLINE pf_float4 pf_halves(uint64_t bits) {
 
 /* Four bytes as floats, the first in the lowest bits. */
 PF_ALWAYS_INLINE pf_float4 pf_byte_floats(uint32_t bytes) {
-  const pf_int4 wide = {(int32_t)(bytes & 255), (int32_t)(bytes >> 8 & 255), (int32_t)(bytes >> 16 & 255), (int32_t)(bytes >> 24)};
 #ifdef __aarch64__
-  const uint16x8_t shorts = vmovl_u8(vcreate_u8(bytes));
-  (void)wide;
-  return (pf_float4)vcvtq_f32_u32(vmovl_u16(vget_low_u16(shorts)));
+  /* Each byte into a word (an index out of range gives 0), which is the mantissa of a float of 2^23 and more. */
+  static const uint8_t at[16] = {0, 255, 255, 255, 1, 255, 255, 255, 2, 255, 255, 255, 3, 255, 255, 255};
+  const uint32x4_t words = (uint32x4_t)vqtbl1q_u8((uint8x16_t)vdupq_n_u32(bytes), vld1q_u8(at));
+  return (pf_float4)vorrq_u32(words, vdupq_n_u32(0x4b000000)) - 0x1p23f;
 #else
-  return __builtin_convertvector(wide, pf_float4);
+  return (pf_float4){(float)(bytes & 255), (float)(bytes >> 8 & 255), (float)(bytes >> 16 & 255), (float)(bytes >> 24)};
 #endif
 }
 
 #define PF_LOW(v) ((v) & 15)
 #define PF_HIGH(v) ((v) >> 4)
-#define PF_NIBBLES(high, v) ((v) >> (high) * 4 & 15)
+#define PF_NIBBLES(high, v) ((high) ? (pf_codes16)PF_HIGH(v) : (pf_codes16)PF_LOW(v))
 
-/* 16 where a bit of `bits` is set, else 0: bit i for byte i. */
-PF_ALWAYS_INLINE pf_codes16 pf_fifth_bits(uint32_t bits) {
-  const uint64_t ones = 0x0101010101010101u;
-  const pf_u64x2 spread = {(bits & 255) * ones, (bits >> 8 & 255) * ones};
+/* The bits `mask << from` of bytes, moved to `mask << to`. */
+#define PF_MOVED(v, mask, from, to)                                                                            \
+  ((from) > (to) ? (pf_codes16)((v) >> ((from) > (to) ? (from) - (to) : 0) & (mask) << (to))                   \
+                 : (pf_codes16)((v) << ((from) > (to) ? 0 : (to) - (from)) & (mask) << (to)))
+
+/* 16 where a bit is set, else 0: bit i of the word at `p`, or bit 16 + i if `high`, for byte i. */
+PF_ALWAYS_INLINE pf_codes16 pf_fifth_bits(const uint8_t *p, const int high) {
   const pf_codes16 one = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-  return (pf_codes16)(((pf_codes16)spread & one) == one) & 16;
+  const pf_codes16 at = (pf_codes16){0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1} + (uint8_t)(2 * high);
+#ifdef __aarch64__
+  const pf_codes16 bytes = (pf_codes16)vqtbl1q_u8((uint8x16_t)vdupq_n_u32(pf_word32(p)), (uint8x16_t)at);
+  return (pf_codes16)vtstq_u8((uint8x16_t)bytes, (uint8x16_t)one) & 16;
+#elif defined(__SSSE3__)
+  const pf_codes16 bytes = (pf_codes16)_mm_shuffle_epi8(_mm_set1_epi32((int32_t)pf_word32(p)), (__m128i)at);
+#else
+  pf_codes16 bytes;
+  for (int i = 0; i < 16; i++) bytes[i] = p[at[i]];
+#endif
+  return (pf_codes16)((bytes & one) == one) & 16;
 }
 
 #if PF_IS(iq4_nl) || PF_IS(iq4_xs) || PF_IS(mxfp4)
@@ -126,11 +138,9 @@ PF_ALWAYS_INLINE void pf_codes(const uint8_t *row, int64_t g, pf_codes16 *out) {
 #elif PF_IS(q4_1)
   out[0] = PF_LOW(PF_AT(4)), out[1] = PF_HIGH(PF_AT(4));
 #elif PF_IS(q5_0)
-  const uint32_t bits = pf_word32(b + 2);
-  out[0] = PF_LOW(PF_AT(6)) | pf_fifth_bits(bits), out[1] = PF_HIGH(PF_AT(6)) | pf_fifth_bits(bits >> 16);
+  out[0] = PF_LOW(PF_AT(6)) | pf_fifth_bits(b + 2, 0), out[1] = PF_HIGH(PF_AT(6)) | pf_fifth_bits(b + 2, 1);
 #elif PF_IS(q5_1)
-  const uint32_t bits = pf_word32(b + 4);
-  out[0] = PF_LOW(PF_AT(8)) | pf_fifth_bits(bits), out[1] = PF_HIGH(PF_AT(8)) | pf_fifth_bits(bits >> 16);
+  out[0] = PF_LOW(PF_AT(8)) | pf_fifth_bits(b + 4, 0), out[1] = PF_HIGH(PF_AT(8)) | pf_fifth_bits(b + 4, 1);
 #elif PF_IS(q8_0)
   out[0] = PF_AT(2), out[1] = PF_AT(18);
 #elif PF_IS(iq4_nl)
@@ -141,19 +151,18 @@ PF_ALWAYS_INLINE void pf_codes(const uint8_t *row, int64_t g, pf_codes16 *out) {
   out[0] = PF_AT(16 + s / 8 * 32 + s % 2 * 16) >> (s % 8 / 2 * 2) & 3;
 #elif PF_IS(q3_k)
   const pf_codes16 low = PF_AT(32 + s / 8 * 32 + s % 2 * 16) >> (s % 8 / 2 * 2) & 3;
-  out[0] = low | ((PF_AT(s % 2 * 16) >> (s / 2)) & 1) << 2;
+  out[0] = low | PF_MOVED(PF_AT(s % 2 * 16), 1, s / 2, 2);
 #elif PF_IS(q4_k)
   const pf_codes16 low = PF_AT(16 + s / 2 * 32), high = PF_AT(32 + s / 2 * 32);
   out[0] = PF_NIBBLES(s % 2, low), out[1] = PF_NIBBLES(s % 2, high);
 #elif PF_IS(q5_k)
   const pf_codes16 low = PF_AT(48 + s / 2 * 32), high = PF_AT(64 + s / 2 * 32);
-  out[0] = PF_NIBBLES(s % 2, low) | (PF_AT(16) >> s & 1) << 4;
-  out[1] = PF_NIBBLES(s % 2, high) | (PF_AT(32) >> s & 1) << 4;
+  out[0] = PF_NIBBLES(s % 2, low) | PF_MOVED(PF_AT(16), 1, s, 4);
+  out[1] = PF_NIBBLES(s % 2, high) | PF_MOVED(PF_AT(32), 1, s, 4);
 #elif PF_IS(q6_k)
   const int quarter = s % 8 / 2;
   const pf_codes16 low = PF_AT(s / 8 * 64 + quarter % 2 * 32 + s % 2 * 16);
-  const pf_codes16 high = PF_AT(128 + s / 8 * 32 + s % 2 * 16) >> (quarter * 2) & 3;
-  out[0] = PF_NIBBLES(quarter / 2, low) | high << 4;
+  out[0] = PF_NIBBLES(quarter / 2, low) | PF_MOVED(PF_AT(128 + s / 8 * 32 + s % 2 * 16), 3, quarter * 2, 4);
 #elif PF_IS(iq4_xs)
   out[0] = pf_looked_up(PF_LOW(PF_AT(8 + s * 16))), out[1] = pf_looked_up(PF_HIGH(PF_AT(8 + s * 16)));
 #endif

@@ -123,8 +123,12 @@ PF_ALWAYS_INLINE pf_float4 pf_as_floats4(pf_int4 sum) { return __builtin_convert
 #if PF_SDOT
 
 /* In assembly, since gcc 12 copies sums between registers here: 12 copies for 64 products. */
-#define PF_ROW_WORD(row, i) "sdot %[s" #row "0].4s, %[a].16b, %[x" #row "].4b[" #i "]\n sdot %[s" #row "1].4s, %[b].16b, %[x" #row "].4b[" #i "]\n"
-#define PF_WORD(i, at) "ldr %q[a], [%[w], #" #at "]\n ldr %q[b], [%[w], #" #at " + 16]\n" PF_ROW_WORD(0, i) PF_ROW_WORD(1, i) PF_ROW_WORD(2, i) PF_ROW_WORD(3, i)
+#define PF_ROW_WORD(row, i)                                                                                    \
+  "sdot %[s" #row "0].4s, %[a].16b, %[x" #row "].4b[" #i "]\n"                                                 \
+  "sdot %[s" #row "1].4s, %[b].16b, %[x" #row "].4b[" #i "]\n"
+#define PF_WORD(i, at)                                                                                         \
+  "ldr %q[a], [%[w], #" #at "]\n ldr %q[b], [%[w], #" #at " + 16]\n"                                           \
+  PF_ROW_WORD(0, i) PF_ROW_WORD(1, i) PF_ROW_WORD(2, i) PF_ROW_WORD(3, i)
 PF_ALWAYS_INLINE void pf_dots(pf_ints (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
   int8x16_t words[PF_MR], a, b;
 #pragma GCC unroll 4

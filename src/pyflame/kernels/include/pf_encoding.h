@@ -3,6 +3,7 @@
  *   pf_half_at(p), pf_float_at(p), pf_u16_at(p), pf_u32_at(p)      numbers that lie at any byte
  *   pf_sixteen_at(p).at[i]                                         16 bytes, which begin where the largest power of two (up
  *                                                                  to 16) that divides the block's bytes divides, too
+ *   pf_bits_of(sixteen, shift, mask), pf_joined(low, high, by)     some bits of each byte; bytes of both put together
  *   pf_six_scale(p, g), pf_six_offset(p, g)                        of the 8 pairs of 6 bits in 12 bytes, as Q4_K has them
  *   pf_byte_of(low, high, i)                                       byte i of 16, as two words: a table without memory
  *   PF_UNROLL                                                      before a loop over a group: `y` stays in registers
@@ -32,6 +33,25 @@ PF_FN pf_sixteen pf_sixteen_at(const uint8_t *p) {
   pf_sixteen v;
   __builtin_memcpy(&v, p, 16);
   return v;
+}
+/* Bits of every byte, from bit `shift` on, where `mask` has a 1. In words: a GPU takes a byte of a word as a number. */
+PF_FN pf_sixteen pf_bits_of(pf_sixteen v, int shift, uint32_t mask) {
+  uint32_t words[4];
+  __builtin_memcpy(words, &v, 16);
+  PF_UNROLL
+  for (int k = 0; k < 4; k++) words[k] = words[k] >> shift & mask * 0x01010101u;
+  __builtin_memcpy(&v, words, 16);
+  return v;
+}
+/* low | high << by, of every byte. */
+PF_FN pf_sixteen pf_joined(pf_sixteen low, pf_sixteen high, int by) {
+  uint32_t a[4], b[4];
+  __builtin_memcpy(a, &low, 16);
+  __builtin_memcpy(b, &high, 16);
+  PF_UNROLL
+  for (int k = 0; k < 4; k++) a[k] |= b[k] << by;
+  __builtin_memcpy(&low, a, 16);
+  return low;
 }
 PF_FN float pf_half_at(const uint8_t *p) { return pf_f16_to_f32(pf_u16_at(p)); }
 PF_FN float pf_float_at(const uint8_t *p) { return pf_from_bits_f32(pf_u32_at(p)); }

@@ -182,7 +182,6 @@ typedef PF_ACC_T pf_word_t;
 
 /* The element alignment lets one type serve packed panels and user memory; may_alias lets it read words. */
 typedef PF_ACC_T pf_vec __attribute__((vector_size(PF_VECTOR_BYTES), aligned(sizeof(PF_ACC_T)), may_alias));
-typedef uint32_t pf_four __attribute__((vector_size(16), aligned(1), may_alias));
 
 PF_ALWAYS_INLINE int64_t pf_min(int64_t a, int64_t b) { return a < b ? a : b; }
 PF_ALWAYS_INLINE int64_t pf_max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -373,23 +372,7 @@ PF_ALWAYS_INLINE void pf_strip(int64_t height, int64_t cols, int64_t words, cons
 
 /* ---- transposition: the part of packing that needs registers ---- */
 
-#if defined(__clang__) || __GNUC__ >= 12
-#define PF_SHUFFLE(T, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define PF_SHUFFLE(T, a, b, ...) __builtin_shuffle(a, b, (T){__VA_ARGS__})
-#endif
-
-/* dst[c * dst_stride + r] = word c of the row at src + r * src_bytes, for a 4 x 4 square of 4-byte words. */
-PF_ALWAYS_INLINE void pf_transpose_4x4(uint32_t *dst, int64_t dst_stride, const char *src, int64_t src_bytes) {
-  pf_four r0 = *(const pf_four *)src, r1 = *(const pf_four *)(src + src_bytes);
-  pf_four r2 = *(const pf_four *)(src + 2 * src_bytes), r3 = *(const pf_four *)(src + 3 * src_bytes);
-  pf_four low01 = PF_SHUFFLE(pf_four, r0, r1, 0, 4, 1, 5), high01 = PF_SHUFFLE(pf_four, r0, r1, 2, 6, 3, 7);
-  pf_four low23 = PF_SHUFFLE(pf_four, r2, r3, 0, 4, 1, 5), high23 = PF_SHUFFLE(pf_four, r2, r3, 2, 6, 3, 7);
-  *(pf_four *)dst = PF_SHUFFLE(pf_four, low01, low23, 0, 1, 4, 5);
-  *(pf_four *)(dst + dst_stride) = PF_SHUFFLE(pf_four, low01, low23, 2, 3, 6, 7);
-  *(pf_four *)(dst + 2 * dst_stride) = PF_SHUFFLE(pf_four, high01, high23, 0, 1, 4, 5);
-  *(pf_four *)(dst + 3 * dst_stride) = PF_SHUFFLE(pf_four, high01, high23, 2, 3, 6, 7);
-}
+#include "pf_transpose.h"
 
 /* dst[w * dst_stride + r] = word w of the row at src + r * src_bytes, for rows >= 4 and words >= 4. The last
  * square of each direction overlaps its neighbour instead of having a scalar tail. */

@@ -32,6 +32,8 @@ PF_ALWAYS_INLINE pf_word_t PF_PACK_WORD(const PF_PACK_T *src, int64_t k_stride, 
 PF_ALWAYS_INLINE pf_vec PF_PACK_VECTOR(const PF_PACK_T *src) {
 #if PF_PACK_TAG == PF_TAG_bfloat16 && PF_VECTOR_BYTES == 64
   return (pf_vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)src)), 16);
+#elif PF_PACK_TAG == PF_TAG_bfloat16 && PF_NEON && PF_VECTOR_BYTES == 16
+  return (pf_vec)vshll_n_u16(vld1_u16(src), 16);
 #elif PF_PACK_TAG == PF_TAG_bfloat16
   typedef uint16_t narrow __attribute__((vector_size(PF_LANES * 2), aligned(2), may_alias));
   typedef uint32_t wide __attribute__((vector_size(PF_LANES * 4)));
