@@ -16,7 +16,6 @@ from pyflame.core.errors import FileFormatError, NotSupportedError
 from pyflame.io.gguf import GGUFFile
 from pyflame.llm.convert import model_of_folder
 from pyflame.llm.convert_tokenizer import vocabulary_of
-from pyflame.llm.default import MEMBER, models_dir
 from pyflame.llm.export import write
 from pyflame.llm.files import open_checkpoint
 from pyflame.llm.gguf_tokenizer import from_gguf
@@ -26,7 +25,6 @@ from tests.llm import small
 from tests.llm.checkpoints import MODELS, VOCAB, make, make_bert, oracle_logits
 from tests.llm.numpy_llama import NumpyLlama
 
-SMOLLM2 = models_dir() / Path(MEMBER).name
 # What GGUF has no key for: a scale of its own, layers with a window in an order of their own, groups of DeepSeek V2,
 # two different factors of yarn.
 REFUSED = {"gemma2_scaled": "attention_scale", "gemma3": "windows", "deepseek_v2": "experts", "deepseek_v3": "rope"}
@@ -157,9 +155,8 @@ def test_more_refusals() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SMOLLM2.exists(), reason="SmolLM2 has not been fetched; run `pyflame chat` once")
-def test_smollm2s_vocabulary() -> None:
-    checkpoint = open_checkpoint(SMOLLM2)
+def test_smollm2s_vocabulary(smollm2: Path) -> None:
+    checkpoint = open_checkpoint(smollm2)
     found = vocabulary_of(checkpoint.tokenizer(), 49152)
     same = {key for key, value in found.items() if checkpoint.metadata.get(key) == value}
     assert {

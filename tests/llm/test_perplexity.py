@@ -13,12 +13,10 @@ import pyflame as pf
 from pyflame.cli import main
 from pyflame.core.errors import ArgumentError
 from pyflame.io.gguf import GGUFFile
-from pyflame.llm.default import MEMBER, models_dir
 from pyflame.llm.perplexity import Perplexity, Window, perplexity, windows
 from tests.llm import small
 from tests.llm.numpy_llama import NumpyLlama
 
-SMOLLM2 = models_dir() / Path(MEMBER).name
 TEXT = (
     "The water cycle describes how water moves above, on and below the surface of the Earth. Heat of the sun makes "
     "water of the oceans evaporate; the vapour rises, cools and becomes clouds, and rain brings it back to the land. "
@@ -99,8 +97,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not SMOLLM2.exists(), reason="SmolLM2 has not been fetched; run `pyflame chat` once")
-def test_smollm2_equals_numpy_within_a_thousandth() -> None:
-    model = pf.llm.load(SMOLLM2, device="cpu", exact=True)
-    want = math.exp(np.mean(numpy_losses(SMOLLM2, model.encode(TEXT), 64, 32)))
+def test_smollm2_equals_numpy_within_a_thousandth(smollm2: Path) -> None:
+    model = pf.llm.load(smollm2, device="cpu", exact=True)
+    want = math.exp(np.mean(numpy_losses(smollm2, model.encode(TEXT), 64, 32)))
     assert perplexity(model, TEXT, 64, 32).value == pytest.approx(want, rel=1e-3)

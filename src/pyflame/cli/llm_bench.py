@@ -13,16 +13,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pyflame.cli.llm_arguments import add_computing
+from pyflame.cli.llm_arguments import add_computing, add_kv, load_model
 from pyflame.cli.llm_progress import progress
 from pyflame.core.errors import ArgumentError
 from pyflame.core.knobs import THREADS
 from pyflame.llm.bench import Speed, bench, context_for, runs
-from pyflame.llm.cache import KV
 from pyflame.llm.default import resolve
 from pyflame.llm.files import Checkpoint, open_checkpoint
 from pyflame.llm.generate import Model
-from pyflame.llm.load import load
 from pyflame.profiling.limits import measure_limit
 from pyflame.tensor.torch_names import get_num_threads
 from pyflame.train.progress import human_bytes
@@ -36,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-n", "--tokens", type=int, default=128, help="tokens to write (default %(default)s; 0: no such test)")
     add("-r", "--repeats", type=int, default=5, help="timed runs of each test (default %(default)s)")
     add("-t", "--threads", type=int, help="threads of the CPU (default: one per core)")
-    add("--kv", choices=KV, help="how keys and values are kept (default: as what is computed in)")
+    add_kv(parser)
     add_computing(parser)
     add("--json", action="store_true", help="print objects under llama-bench's names instead of a table")
 
@@ -45,8 +43,8 @@ def run(options: argparse.Namespace, console: Console) -> None:
     if options.threads is not None:
         _set_threads(options.threads)
     checkpoint = open_checkpoint(resolve(options.model))
-    context = context_for(options.prompt, options.tokens)
-    model = load(checkpoint.path, options.device, options.dtype, options.quantize, context, options.exact, options.kv)
+    options.context = context_for(options.prompt, options.tokens)
+    model = load_model(options)
     with progress("bench", runs(options.prompt, options.tokens, options.repeats)) as step:
         found = bench(model, options.prompt, options.tokens, options.repeats, lambda: step(""))
     rows = [_row(checkpoint, model, speed, options) for speed in found]

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pyflame.cli.llm_arguments import add_computing
+from pyflame.cli.llm_arguments import add_computing, load_model
 from pyflame.cli.llm_progress import progress
 from pyflame.core.errors import ArgumentError
-from pyflame.llm.load import load
 from pyflame.llm.perplexity import perplexity, windows
 
 HELP = "the perplexity of a text, by llama.cpp's windows or by overlapping ones"
@@ -23,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--context", "-c", type=int, default=512, help="tokens of a window; the second half is scored (default 512)")
     add("--stride", type=int, help="begin a window every so many tokens, and score each token once")
     add_computing(parser)
+    parser.set_defaults(kv=None)  # a window is read at once, without a cache
     add("--json", action="store_true", help="print an object instead of a line")
 
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
         text = options.file.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ArgumentError(f"[perplexity] expected UTF-8 but got {options.file}: {error}") from None
-    model = load(options.model, options.device, options.dtype, options.quantize, options.context, options.exact)
+    model = load_model(options)
     tokens = len(model.encode(text))
     count = len(windows(tokens, options.context, options.stride))
     with progress("perplexity", count) as step:
