@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import pyflame as pf
 from pyflame.llm.generate import Model
 from pyflame.llm.load import load_decoder
+from tests.llm import small
 from tests.llm.checkpoints import make
 
 PROMPT = [5, 17, 3, 80, 22]
@@ -154,3 +157,10 @@ def test_lookup_is_plain_greedy(model: Model) -> None:
     assert full.tokens == model.generate(PROMPT).tokens and len(full.tokens) == 64 - len(PROMPT) + 1
     with pytest.raises(pf.ArgumentError, match="expected lookup >= 1 with greedy decoding"):
         model.generate(PROMPT, lookup=4, temperature=1.0)
+
+
+def test_templates_see_the_end_that_the_file_names(tmp_path: Path) -> None:
+    """Not another token that ends a text, too."""
+    path = small.gguf(tmp_path / "small.gguf", **{"tokenizer.chat_template": "{{ bos_token }}{{ eos_token }}"})
+    model = pf.llm.load(path, device="cpu")
+    assert model.tokenizer.eos == {0, 2} and model.chat_tokens([{"role": "user", "content": "hello"}]) == [1, 2]

@@ -41,6 +41,7 @@ def test_byte_level_merges() -> None:
     assert tokens(byte_level(pre="gpt-2"), "123") == ["123"]
     assert tokens(made, "hi<|im_end|>") == ["h", "i", "<|im_end|>"]
     assert (made.bos, made.eos, made.vocab_size) == (1, {0, 2}, 271)
+    assert made.end == 2  # the file's own, whatever else ends a text
 
 
 def test_what_is_put_around_a_text() -> None:
@@ -152,7 +153,7 @@ def test_special_tokens_are_left_out_or_not() -> None:
 def test_tokenizer_json_and_gguf_agree(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(small.tokenizer_json())
     made = from_json(tmp_path / "tokenizer.json", {"eos_token": "<|im_end|>"})
-    assert made.eos == {2} and made.bos is None
+    assert made.eos == {2} and made.bos is None and made.end == 2
     for text in [*TEXTS, "<|im_start|>user\nhello<|im_end|>"]:
         assert made.encode(text) == _BYTE_LEVEL.encode(text)
 

@@ -12,7 +12,7 @@ COMMANDS = {
     "devices": "list the devices of this machine",
     "profile": "run a script and show what it launched, how long each kernel took and how fast that was",
     "kernels": "build typical kernels for GPUs that need not be here, and show registers, spills, LDS and occupancy",
-    "llm": "show what a language model's files hold (info), and what memory it takes (estimate)",
+    "llm": "look into a language model's files, measure and convert it: bench, convert, estimate, info, ...",
     "sim": "run a HIP kernel on a simulated AMD GPU and show what it did, line by line",
 }
 

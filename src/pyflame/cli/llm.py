@@ -1,4 +1,4 @@
-"""`pyflame llm info MODEL`, `pyflame llm estimate MODEL`: what a model's files hold, and what memory it takes."""
+"""`pyflame llm COMMAND MODEL`: what a model's files hold (info), what memory it takes (estimate), and more commands."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pyflame.cli import llm_bench, llm_convert, llm_perplexity, llm_quantize
 from pyflame.core.errors import NotSupportedError, PyFlameError
 from pyflame.llm.cache import KV
 from pyflame.llm.default import resolve
@@ -19,6 +20,13 @@ from pyflame.llm.estimate import Estimate, config_of, estimate
 from pyflame.llm.files import Checkpoint, open_checkpoint
 from pyflame.train.progress import human_bytes
 
+# Commands that have a file of their own.
+_FILES: dict[str, Any] = {
+    "bench": llm_bench,
+    "perplexity": llm_perplexity,
+    "quantize": llm_quantize,
+    "convert": llm_convert,
+}
 _FILE_WIDTH = 160  # columns where there is no terminal
 
 
@@ -34,10 +42,14 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     fits.add_argument("--dtype", help="what weights that are not encoded are turned into (default: as they are)")
     fits.add_argument("--device", help="the device to look at (default: all of this machine)")
     for command in (info, fits):
+        command.add_argument("--json", action="store_true", help="print an object instead of tables")
+    own = {name: commands.add_parser(name, help=file.HELP, description=file.HELP) for name, file in _FILES.items()}
+    for command in (info, fits, *own.values()):
         command.add_argument(
             "model", metavar="MODEL", help="a .gguf file, a Hugging Face folder or repository, or smollm2"
         )
-        command.add_argument("--json", action="store_true", help="print an object instead of tables")
+    for name, command in own.items():
+        _FILES[name].add_arguments(command)
     return parser.parse_args(argv)
 
 
@@ -45,6 +57,9 @@ def run(argv: list[str]) -> int:
     options = options_from(argv)
     console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False)
     try:
+        if options.command in _FILES:
+            _FILES[options.command].run(options, console)
+            return 0
         checkpoint = open_checkpoint(resolve(options.model))
         if options.command == "info":
             about = describe(checkpoint, options.tensors)

@@ -1,4 +1,4 @@
-"""What `pyflame chat` and `pyflame generate` have in common: options of the model and of sampling, and its loading."""
+"""What commands that run a model have in common: its options, those of sampling, and its loading."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ def parser(command: str, doc: str) -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(prog=f"pyflame {command}", description=doc)
     add = out.add_argument
     add("--model", "-m", help="a GGUF file or a Hugging Face folder (default: SmolLM2-135M-Instruct, fetched once)")
-    add("--device", help="where it runs: cpu, cuda, rocm, sim:gfx942 (default: the current device)")
-    add("--dtype", help="what is computed in: float32, bfloat16, float16 (default: by device)")
-    add("--quantize", help="encode plain matrices while loading: q8_0, q4_0, ...")
-    add("--exact", action="store_true", help="multiply with encoded weights in float32: slower, without rounding")
+    add_computing(out)
     add("--context", type=int, help="tokens of prompt and text together (default: the model's, up to 4096)")
-    add("--kv", choices=list(KV), help="how keys and values are kept (default: as what is computed in)")
+    add_kv(out)
     add("--max-tokens", "-n", type=int, help="the longest answer (default: what the context has room for)")
     add("--temperature", "-t", type=float, default=0.2, help="0 takes the likeliest token (default: %(default)s)")
     add("--top-k", type=int, default=0, help="draw from so many tokens (default: all)")
@@ -33,6 +30,19 @@ def parser(command: str, doc: str) -> argparse.ArgumentParser:
     add("--seed", type=int, help="the same seed gives the same text (default: drawn)")
     add("--stats", action="store_true", help="show tokens per second")
     return out
+
+
+def add_computing(parser: argparse.ArgumentParser) -> None:
+    """The options of where and in what a model is computed, which `pyflame llm` has too."""
+    add = parser.add_argument
+    add("--device", help="where it runs: cpu, cuda, rocm, sim:gfx942 (default: the current device)")
+    add("--dtype", help="what is computed in: float32, bfloat16, float16 (default: by device)")
+    add("--quantize", help="encode plain matrices while loading: q8_0, q4_0, ...")
+    add("--exact", action="store_true", help="multiply with encoded weights in float32: slower, without rounding")
+
+
+def add_kv(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kv", choices=list(KV), help="how keys and values are kept (default: as what is computed in)")
 
 
 def sampling(args: argparse.Namespace) -> dict[str, Any]:

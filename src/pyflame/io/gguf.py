@@ -15,12 +15,12 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -54,6 +54,19 @@ class GGUFTensor:
     shape: tuple[int, ...]
     encoding: str
     bytes: Bytes
+
+
+class Writable(Protocol):
+    """A tensor to be written. `bytes` is read once, when its turn comes: a class may make them there and then."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def encoding(self) -> str: ...
+    @property
+    def bytes(self) -> Bytes: ...
 
 
 @dataclass(frozen=True)
@@ -298,12 +311,13 @@ def _aligned(at: int, alignment: int) -> int:
 def write_gguf(
     path: str | os.PathLike[str],
     metadata: Mapping[str, Any],
-    tensors: Iterable[GGUFTensor],
+    tensors: Iterable[Writable],
     types: Mapping[str, Types] | None = None,
+    written: Callable[[Writable], object] = lambda tensor: None,
 ) -> None:
     """Write a GGUF file, whole or not at all. `types`, as `GGUFFile.types` has them, say how values are stored;
     without them whole numbers are uint32 where they fit, those in lists int32, and others float32. Empty lists, which
-    the format's readers do not expect, are left out.
+    the format's readers do not expect, are left out. `written` is called after each tensor.
 
     >>> write_gguf("copy.gguf", file.metadata, file.tensors.values(), file.types)
     """
@@ -316,11 +330,15 @@ def write_gguf(
             for key, value in metadata.items():
                 if key != "general.architecture" and value != []:
                     _add_value(writer, key, value, (types or {}).get(key) or _type_of(key, value))
-            for tensor in tensors:
+            rows = list(tensors)
+            for tensor in rows:
                 _add_tensor(writer, tensor)
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
+            writer.write_ti_data_to_file()
+            for tensor in rows:
+                writer.write_tensor_data(_checked_bytes(tensor))
+                written(tensor)
         except (struct.error, TypeError, OverflowError) as error:
             raise ArgumentError(f"[write_gguf] expected values that fit their types but got: {error}") from None
         finally:
@@ -334,21 +352,39 @@ def _add_value(writer: Any, key: str, value: Any, types: Types) -> None:
     writer.add_key_value(key, value, kinds[0], sub_type=kinds[1] if len(kinds) > 1 else None)
 
 
-def _add_tensor(writer: Any, tensor: GGUFTensor) -> None:
+def _add_tensor(writer: Any, tensor: Writable) -> None:
+    kind = _format(tensor)
+    shape = _byte_shape(tensor)
+    writer.add_tensor_info(
+        tensor.name, shape, np.dtype(np.uint8), math.prod(shape), _gguf().GGMLQuantizationType(kind.number)
+    )
+
+
+def _format(tensor: Writable) -> Format:
     kind = next((one for one in formats().values() if one.name == tensor.encoding), None)
     if kind is None:
         raise ArgumentError(f"[write_gguf] expected an encoding that GGUF has but got {tensor.encoding!r}")
-    _check_bytes(tensor, kind)
-    writer.add_tensor(tensor.name, tensor.bytes, raw_dtype=_gguf().GGMLQuantizationType(kind.number))
-
-
-def _check_bytes(tensor: GGUFTensor, kind: Format) -> None:
-    want = (*tensor.shape[:-1], -(-tensor.shape[-1] // kind.block) * kind.nbytes)
-    if tensor.bytes.dtype != np.uint8 or tensor.bytes.shape != want or tensor.shape[-1] % kind.block:
+    if not tensor.shape or tensor.shape[-1] % kind.block:
         raise ArgumentError(
-            f"[write_gguf] expected uint8 of shape {want} for {tensor.shape} in {kind.name} but {tensor.name!r} is "
-            f"{tensor.bytes.dtype} of shape {tensor.bytes.shape}"
+            f"[write_gguf] expected rows of blocks of {kind.block} elements in {kind.name} but {tensor.name!r} has the "
+            f"shape {tensor.shape}"
         )
+    return kind
+
+
+def _byte_shape(tensor: Writable) -> tuple[int, ...]:
+    kind = _format(tensor)
+    return (*tensor.shape[:-1], tensor.shape[-1] // kind.block * kind.nbytes)
+
+
+def _checked_bytes(tensor: Writable) -> Bytes:
+    raw, want = tensor.bytes, _byte_shape(tensor)
+    if raw.dtype != np.uint8 or raw.shape != want:
+        raise ArgumentError(
+            f"[write_gguf] expected uint8 of shape {want} for {tensor.shape} in {tensor.encoding} but {tensor.name!r} "
+            f"is {raw.dtype} of shape {raw.shape}"
+        )
+    return raw
 
 
 def _type_of(key: str, value: object) -> Types:

@@ -125,7 +125,7 @@ class Model:
         if self.tokenizer is None:
             raise ArgumentError("[generate] expected tokens since this model has no tokenizer, but got messages")
         template = template_for(self.chat_template, self.tokenizer)
-        ends = {"bos_token": self.tokenizer.bos, "eos_token": min(self.tokenizer.eos, default=None)}
+        ends = {"bos_token": self.tokenizer.bos, "eos_token": self.tokenizer.end}
         values: dict[str, Any] = {name: self.tokenizer.token(n) or "" for name, n in ends.items() if n is not None}
         return self.encode(self.tokenizer.encode(render(template, messages, tools=tools, **values), special=False))
 

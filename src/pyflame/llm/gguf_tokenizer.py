@@ -14,7 +14,7 @@ from typing import Any
 
 from pyflame.core.errors import FileFormatError, NotSupportedError, suggest
 from pyflame.core.optional import optional
-from pyflame.llm.pretokenizers import PRE_TOKENIZERS
+from pyflame.llm.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from pyflame.llm.tokenizer import Tokenizer, refusing
 
 _KEY = "tokenizer.ggml."
@@ -75,7 +75,7 @@ def from_gguf(metadata: Mapping[str, Any], path: Path) -> Tokenizer:
         inner, bos, eos = _BUILDERS[kind](vocabulary, tokenizers)
         _add_special(inner, vocabulary, tokenizers)
         _add_ends(inner, vocabulary, tokenizers, bos, eos)
-        return Tokenizer(inner, path, vocabulary.token_id("bos"), _ends(vocabulary))
+        return Tokenizer(inner, path, vocabulary.token_id("bos"), _ends(vocabulary), vocabulary.token_id("eos"))
 
 
 def _vocabulary(metadata: Mapping[str, Any], path: Path) -> Vocabulary:
@@ -105,7 +105,6 @@ def _byte_level(v: Vocabulary, tokenizers: Any) -> tuple[Any, bool, bool]:
             f"{name!r}{suggest(name, PRE_TOKENIZERS)}"
         )
     pre = PRE_TOKENIZERS[name]
-    parts = tokenizers.pre_tokenizers
     merges = []
     for merge in v.get("merges", list, []):
         at = merge.find(" ", 1) if isinstance(merge, str) else -1  # a token may begin with a space
@@ -114,10 +113,16 @@ def _byte_level(v: Vocabulary, tokenizers: Any) -> tuple[Any, bool, bool]:
         merges.append((merge[:at], merge[at + 1 :]))
     vocab = {token: number for number, token in enumerate(v.tokens)}
     inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, merges, ignore_merges=pre.whole_words))
-    cuts = [parts.Split(tokenizers.Regex(pattern), "isolated") for pattern in pre.patterns]
-    inner.pre_tokenizer = parts.Sequence([*cuts, parts.ByteLevel(add_prefix_space=False, use_regex=False)])
+    inner.pre_tokenizer = splitter(pre, tokenizers)
     inner.decoder = tokenizers.decoders.ByteLevel()
     return inner, pre.bos, False
+
+
+def splitter(pre: PreTokenizer, tokenizers: Any) -> Any:
+    """Cuts a text into words, and writes these as bytes."""
+    parts = tokenizers.pre_tokenizers
+    cuts = [parts.Split(tokenizers.Regex(pattern), "isolated") for pattern in pre.patterns]
+    return parts.Sequence([*cuts, parts.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def _sentencepiece(v: Vocabulary, tokenizers: Any) -> tuple[Any, bool, bool]:

@@ -21,7 +21,7 @@ from pyflame.llm.default import default_model, resolve
 from pyflame.llm.files import Checkpoint, Stored, open_checkpoint
 from pyflame.llm.generate import Model
 from pyflame.llm.layers import Weight, Weights
-from pyflame.llm.names import Source, sources
+from pyflame.llm.names import Source, is_matrix, sources
 from pyflame.tensor.creation import from_numpy
 from pyflame.tensor.encoded import EncodedTensor, quantize
 
@@ -50,7 +50,7 @@ class Reader:
     def numbers(self, name: str) -> Any:
         """The values as a NumPy array."""
         source = self.sources[name]
-        parts = [_decoded(self.checkpoint.stored(n)) for n in source.stored]
+        parts = [decoded(self.checkpoint.stored(n)) for n in source.stored]
         x = parts[0] if len(parts) == 1 else np.stack(parts)
         if self.checkpoint.kind == "hf" or source.cut:
             short = name.split(".", 2)[2] if name.startswith("blk.") else name
@@ -91,7 +91,7 @@ def _is_encoded(stored: Stored) -> bool:
     return stored.encoding in ENCODINGS
 
 
-def _decoded(stored: Stored) -> Any:
+def decoded(stored: Stored) -> Any:
     """The numbers of a stored tensor."""
     data = np.asarray(stored.bytes)
     if _is_encoded(stored):
@@ -102,9 +102,7 @@ def _decoded(stored: Stored) -> Any:
 
 def _can_quantize(name: str, x: Any, quantized: str) -> bool:
     """Matrices of blocks whose rows are whole encoded blocks."""
-    matrix = x.ndim >= 2 and name.startswith("blk.") and name.endswith(".weight") and "norm" not in name
-    plain = any(part in name for part in ("ffn_gate_inp", "attn_k_b", "attn_v_b"))
-    return matrix and not plain and x.shape[-1] % encoding(quantized).block == 0
+    return name.startswith("blk.") and is_matrix(name, x.shape) and x.shape[-1] % encoding(quantized).block == 0
 
 
 def load_decoder(

@@ -8,7 +8,7 @@ for a part of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,6 +56,13 @@ def sources(kind: str, architecture: Architecture, names: Iterable[str], layers:
             )
         found[name] = Source(tuple(numbered[n] for n in range(len(numbered))))
     return _cut(architecture, found)
+
+
+def is_matrix(name: str, shape: Sequence[int]) -> bool:
+    """Whether a tensor of this name may be encoded: a matrix that products read, and neither a norm, the router of
+    experts, a table of positions or of kinds of tokens, nor a part of latent attention."""
+    plain = ("norm", "ffn_gate_inp", "position_embd", "token_types", "attn_k_b", "attn_v_b")
+    return len(shape) >= 2 and name.endswith(".weight") and not any(part in name for part in plain)
 
 
 def _stacked(name: str) -> tuple[str, int] | None:

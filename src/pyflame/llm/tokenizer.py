@@ -22,18 +22,20 @@ _HELD = 8
 
 
 class Tokenizer:
-    """Encodes and decodes. `bos` is None and `eos` empty where a file names none.
+    """Encodes and decodes. `bos` is None and `eos` empty where a file names none. Of several tokens that end a text
+    or a turn, `end` is the one that files and templates call eos.
 
     >>> tokenizer = open_checkpoint("model.gguf").tokenizer()
     >>> tokenizer.decode(tokenizer.encode("Hello world"))
     'Hello world'
     """
 
-    def __init__(self, inner: Any, path: Path, bos: int | None, eos: Iterable[int]) -> None:
+    def __init__(self, inner: Any, path: Path, bos: int | None, eos: Iterable[int], end: int | None = None) -> None:
         self.inner = inner  # the tokenizers.Tokenizer
         self.path = path
         self.bos = bos
         self.eos = set(eos)
+        self.end: int | None = min(self.eos, default=None) if end is None else end
         self.vocab_size: int = inner.get_vocab_size(with_added_tokens=True)
         self._literal = _literal_tokens(inner)
 
@@ -151,7 +153,8 @@ def from_json(path: Path, config: Mapping[str, Any], eos: Iterable[int] = (), bo
         inner.no_truncation()
         named = {kind: _special(inner, config, kind) for kind in ("bos_token", "eos_token")}
         ends = {*eos, *([] if named["eos_token"] is None else [named["eos_token"]])}
-        return Tokenizer(inner, path, bos if named["bos_token"] is None else named["bos_token"], ends)
+        first = bos if named["bos_token"] is None else named["bos_token"]
+        return Tokenizer(inner, path, first, ends, named["eos_token"])
 
 
 def _special(inner: Any, config: Mapping[str, Any], kind: str) -> int | None:
