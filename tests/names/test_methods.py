@@ -162,6 +162,7 @@ MACHINERY = re.compile(
     "|DType|DFIterDataPipe|DataChunk|Optional|ScalingType|SwizzleType|TYPE_CHECKING|GRID_SAMPLE_.*|T_destination"
     "|assert_int_or_pair|boolean_dispatch|call_super_init|common_types|dump_patches|factory_kwargs|grad|intrinsic|ipu"
     "|modules|mtia|native_channel_shuffle|non_deterministic|qat|quantizable|register_backward_hook|xpu|NLLLoss2d|Container"
+    "|smart_apply"  # transformers puts it into nn.Module, where another test has imported it
     "|swap_in_optimizer_params_and_state|bind|PackedSequence_|Callable|Iterable|NamedTuple|Tensor|TypeVar|Union|overload"
 )
 
