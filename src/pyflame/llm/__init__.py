@@ -5,6 +5,7 @@
 ...     print(chunk.text, end="")
 """
 
+from pyflame.llm.adapter import load_adapter, save_adapter
 from pyflame.llm.architectures import known as known_architectures
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.estimate import Estimate, estimate
@@ -28,8 +29,10 @@ __all__ = [
     "estimate",
     "known_architectures",
     "load",
+    "load_adapter",
     "lora_parameters",
     "merge_lora",
     "open_checkpoint",
     "remove_lora",
+    "save_adapter",
 ]
