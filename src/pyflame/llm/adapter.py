@@ -142,9 +142,7 @@ def _selected(targets: object, modules: Iterable[str]) -> list[str]:
         try:
             return [m for m in modules if re.fullmatch(targets, m)]
         except re.error as error:
-            raise FileFormatError(
-                f"[load_adapter] expected an expression as target_modules but got {error}"
-            ) from None
+            raise FileFormatError(f"[load_adapter] expected an expression as target_modules but got {error}") from None
     if not isinstance(targets, list) or not all(isinstance(t, str) for t in targets):
         raise FileFormatError(f"[load_adapter] expected target_modules to be names but got {targets!r}")
     return [m for m in modules if any(m == t or m.endswith(f".{t}") for t in targets)]
