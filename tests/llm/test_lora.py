@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 import pyflame as pf
 from pyflame import llm
 from pyflame.core.errors import ArgumentError, NotSupportedError
+from pyflame.llm.decoder import Decoder
 from pyflame.llm.generate import Model
 from pyflame.llm.load import load_decoder
 from pyflame.llm.lora import adapters
@@ -30,7 +32,7 @@ def small_model(llama: tuple[MemoryCheckpoint, Any], quantized: str | None = Non
     return Model(load_decoder(llama[0], quantized=quantized), None, None, "cpu", pf.float32, 64)
 
 
-def randomise(model: Model, seed: int = 0) -> None:
+def randomise(model: Model | Decoder, seed: int = 0) -> None:
     """Adapters as if trained."""
     rng = np.random.default_rng(seed)
     with pf.no_grad():
@@ -161,3 +163,41 @@ def test_mistakes_are_named(llama: tuple[MemoryCheckpoint, Any]) -> None:
     assert [p.requires_grad for p in model.decoder.parameters()].count(True) == 4
     with pytest.raises(ArgumentError, match="merge or remove them first"):
         llm.add_lora(model)
+
+
+def gradients(model: Decoder, device: str = "cpu") -> list[np.ndarray]:
+    tokens = pf.tensor([TEXT], device=device)
+    loss_fn(model(tokens[:, :-1]), tokens[:, 1:]).backward()
+    found = [p.grad for p in llm.lora_parameters(model)]
+    return [grad.numpy() for grad in found if grad is not None]
+
+
+def test_gradients_follow_from_that_of_the_weight(tmp_path: Path) -> None:
+    """Of W + scale B A: dA = scale B^T dW and dB = scale dW A^T."""
+    checkpoint, oracle = make("llama", tmp_path)
+    decoder = load_decoder(checkpoint)
+    llm.add_lora(decoder, rank=4, alpha=6, targets=("blk.0.attn_k",))
+    randomise(decoder)
+    one = adapters(decoder)["blk.0.attn_k"]
+    a, b = one.A.detach().numpy(), one.B.detach().numpy()
+    weight = oracle.model.layers[0].self_attn.k_proj.weight
+    with torch.no_grad():
+        weight += torch.from_numpy(1.5 * b @ a)
+    logits = oracle(torch.tensor([TEXT[:-1]])).logits[0]
+    torch.nn.functional.cross_entropy(logits, torch.tensor(TEXT[1:])).backward()
+    change = weight.grad.numpy()
+    for found, wanted in zip(gradients(decoder), (1.5 * b.T @ change, 1.5 * change @ a.T), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.thorough
+def test_gradients_on_a_simulated_gpu(llama: tuple[MemoryCheckpoint, Any]) -> None:
+    found = []
+    for device in ("cpu", "sim:gfx942"):
+        decoder = load_decoder(llama[0], device=device, quantized="q8_0", exact=True)
+        llm.add_lora(decoder, rank=4, targets=("attn_q", "ffn_down"))
+        randomise(decoder)
+        found.append(gradients(decoder, device))
+    assert len(found[0]) == 8
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(theirs, ours, atol=1e-4 * np.abs(ours).max())
