@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.llm.small import gguf
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -70,3 +72,11 @@ def test_volume_profile(tmp_path):
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_examples_stay_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_lora(tmp_path):
+    model, adapter = gguf(tmp_path / "small.gguf"), tmp_path / "adapter"
+    out = run("lora.py", "--model", str(model), "--context", "128", "--steps", "8", "--save", str(adapter))
+    before, after = numbers(r"loss ([\d.]+) -> ([\d.]+)\n", out)
+    assert after < before - 0.5
+    assert (adapter / "adapter_model.safetensors").exists()

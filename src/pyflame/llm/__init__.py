@@ -5,12 +5,14 @@
 ...     print(chunk.text, end="")
 """
 
+from pyflame.llm.adapter import load_adapter, save_adapter
 from pyflame.llm.architectures import known as known_architectures
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.estimate import Estimate, estimate
 from pyflame.llm.files import open_checkpoint
 from pyflame.llm.generate import Model
 from pyflame.llm.load import load
+from pyflame.llm.lora import add_lora, lora_parameters, merge_lora, remove_lora
 from pyflame.llm.sampler import Sampling
 from pyflame.llm.text import Chunk, Generation, Logprob, Timings
 
@@ -23,8 +25,14 @@ __all__ = [
     "ModelConfig",
     "Sampling",
     "Timings",
+    "add_lora",
     "estimate",
     "known_architectures",
     "load",
+    "load_adapter",
+    "lora_parameters",
+    "merge_lora",
     "open_checkpoint",
+    "remove_lora",
+    "save_adapter",
 ]

@@ -9,6 +9,7 @@ overwritten.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 from pyflame.core.dtype import DType, float32, int64
 from pyflame.llm.attention import Where
@@ -36,6 +37,7 @@ class Batch:
         self.lengths = zeros(rows, dtype=int64, device=device)
         self.counts = [0] * rows  # what `lengths` holds, known to the host
         self.held: list[list[int]] = [[] for _ in range(rows)]  # tokens whose lines are in the cache
+        self.held_by: list[object] = []  # the weights that made them; what is held here is not overwritten in place
         self.reused = 0  # tokens of the last prompts that were there
         self._take_in = jit(self._take_in_step)
         self._first = jit(self._first_step)
@@ -44,6 +46,7 @@ class Batch:
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Take prompts in, one per row; gives the logits of what follows each: (rows, vocab)."""
+        self._want_weights()
         start = min(_common(held, prompt) for held, prompt in zip(self.held, prompts, strict=True))
         longest, self.reused = max(map(len, prompts)), start
         self.held = [list(p[:start]) for p in prompts]
@@ -68,10 +71,16 @@ class Batch:
         self._set_lengths(list(map(len, prompts)))
         return logits
 
+    def _want_weights(self) -> None:
+        """Forget lines that other weights made, before training or with other adapters."""
+        now = [self.decoder.lora, *(p._node for p in self.decoder.parameters())]
+        if len(now) != len(self.held_by) or not all(map(is_, now, self.held_by)):
+            self.held_by, self.held = now, [[] for _ in range(self.rows)]
+
     def share(self, other: Batch) -> None:
         """Let every row begin with what the one row of another batch holds."""
         self.cache.copy_from(other.cache, other.counts[0])
-        self.held = [list(other.held[0]) for _ in range(self.rows)]
+        self.held, self.held_by = [list(other.held[0]) for _ in range(self.rows)], other.held_by
         self._set_lengths(other.counts * self.rows)
 
     def _set_lengths(self, counts: list[int]) -> None:

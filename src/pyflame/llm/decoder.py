@@ -6,6 +6,7 @@ tokens (B, T) -> embeddings -> blocks -> norm -> logits (B, T, vocab). Encoders 
 from __future__ import annotations
 
 from pyflame.core.dtype import float32
+from pyflame.core.state import state
 from pyflame.llm.attention import Attention, LatentAttention, Rotary, Where
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.layers import Embedding, Linear, Norm, Weights
@@ -67,6 +68,7 @@ class Decoder(Module):
     def __init__(self, config: ModelConfig, weights: Weights, device: object = None) -> None:
         super().__init__()
         self.config = config
+        self.lora: object = None  # the LoraConfig of its adapters (lora.py)
         self.token_embd = Embedding(weights, "token_embd", config.vocab, config.width)
         if config.position_embeddings:
             self.position_embd = Embedding(weights, "position_embd", config.position_embeddings, config.width)
@@ -92,6 +94,8 @@ class Decoder(Module):
     def hidden(self, tokens: Tensor, where: Where) -> Tensor:
         """What the blocks make of these tokens: (B, T, width)"""
         config = self.config
+        if state.tracer is not None:
+            state.tracer.guard(self, "lora")  # other adapters, another plan
         x = self.token_embd(tokens)
         if config.embedding_scale != 1.0:
             x = x * config.embedding_scale

@@ -84,13 +84,15 @@ class Matrix(Module):
 
 
 class Linear(Matrix):
-    """y = x W^T + b."""
+    """y = x W^T + b, and what a low-rank adapter (lora.py) adds to that."""
 
     def __init__(self, weights: Weights, name: str, inputs: int, outputs: int, bias: bool = False) -> None:
         super().__init__(weights, name, outputs, inputs, bias=bias)
+        self.lora: Module | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(x)
+        y = self.product(x)
+        return y if self.lora is None else self.lora(x, y)
 
 
 class Embedding(Matrix):

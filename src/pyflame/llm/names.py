@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from pyflame.core.errors import FileFormatError
+from pyflame.core.errors import FileFormatError, NotSupportedError
 from pyflame.core.optional import optional
 from pyflame.llm.architectures.base import Architecture
 
@@ -79,10 +80,27 @@ def _aliased(architecture: Architecture, name: str) -> str:
     return name
 
 
-def _renamer(architecture: Architecture, layers: int) -> Callable[[str], str]:
+def _table(architecture: Architecture, layers: int) -> Any:
+    """The gguf package's names of an architecture."""
     gguf = optional("gguf", "llm", "load")
     number = next(n for n, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
-    table = gguf.get_tensor_name_map(number, layers)
+    return gguf.get_tensor_name_map(number, layers)
+
+
+def module_names(architecture: Architecture, layers: int) -> dict[str, str]:
+    """GGUF's name of a linear layer -> Hugging Face's module. The table knows the modules of all architectures;
+    `architecture.modules` says which are its own."""
+    found: dict[str, str] = {}
+    for theirs, (_, ours) in _table(architecture, layers).mapping.items():
+        if re.fullmatch(architecture.modules, theirs) and found.setdefault(ours, theirs) != theirs:
+            raise NotSupportedError(
+                f"[{architecture.name}] expected one module of Hugging Face for {ours} but got {found[ours]}, {theirs}"
+            )
+    return found
+
+
+def _renamer(architecture: Architecture, layers: int) -> Callable[[str], str]:
+    table = _table(architecture, layers)
 
     def rename(name: str) -> str:
         known = _aliased(architecture, name)

@@ -168,6 +168,9 @@ def _yarn_factor(factor: float, given: float | None, scale: float | None, scale_
     return yarn_attention_factor(factor)
 
 
+LLAMA_MODULES = r"model\.layers\.\d+\.(?:self_attn|mlp)\.(?:q|k|v|o|gate|up|down)_proj|lm_head"
+
+
 def as_stored(config: ModelConfig, name: str, x: Array) -> Array:
     return x
 
@@ -187,6 +190,7 @@ class Architecture:
     adapt: Callable[[ModelConfig, str, Array], Array] = as_stored
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    modules: str = LLAMA_MODULES  # a regular expression: Hugging Face's names of linear layers (names.py)
     ignored: str = "(?!)"  # a regular expression: names of tensors that have no part in this
 
 

@@ -28,5 +28,10 @@ def config(f: Fields) -> ModelConfig:
 
 
 ARCHITECTURE = Architecture(
-    "bert", ("bert",), config, aliases={r"^bert\.": ""}, ignored=r"(?:bert\.)?pooler\..*|cls\..*|cls.*"
+    "bert",
+    ("bert",),
+    config,
+    aliases={r"^bert\.": ""},
+    modules=r"encoder\.layer\.\d+\.(?:attention\.self\.(?:query|key|value)|(?:attention\.output|intermediate|output)\.dense)",
+    ignored=r"(?:bert\.)?pooler\..*|cls\..*|cls.*",
 )

@@ -6,7 +6,7 @@ and sin but in the scale of the scores.
 
 import numpy as np
 
-from pyflame.llm.architectures.base import Architecture, Array, Fields
+from pyflame.llm.architectures.base import LLAMA_MODULES, Architecture, Array, Fields
 from pyflame.llm.config import Experts, Latent, ModelConfig, Rope
 from pyflame.llm.rope import yarn_attention_factor
 
@@ -87,4 +87,6 @@ ARCHITECTURE = Architecture(
     adapt,
     parts={"attn_kv_b.weight": ("attn_k_b.weight", "attn_v_b.weight")},
     aliases={r"^model\.layers\.(\d+)\.mlp\.gate\.e_score_correction_bias$": r"blk.\1.exp_probs_b.bias"},
+    modules=rf"{LLAMA_MODULES}|model\.layers\.\d+\.(?:self_attn\.(?:q_a_proj|q_b_proj|kv_a_proj_with_mqa)"
+    r"|mlp\.shared_experts\.(?:gate|up|down)_proj)",
 )

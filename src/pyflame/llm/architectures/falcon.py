@@ -10,6 +10,8 @@ from pyflame.core.errors import NotSupportedError
 from pyflame.llm.architectures.base import Architecture, Array, Fields
 from pyflame.llm.config import ModelConfig
 
+_MODULES = r"transformer\.h\.\d+\.(?:self_attention|mlp)\.(?:query_key_value|dense\w*)|lm_head"
+
 
 def config(f: Fields) -> ModelConfig:
     if f.hf and f("", "alibi", False):
@@ -45,4 +47,4 @@ def adapt(config: ModelConfig, name: str, x: Array) -> Array:
     return np.concatenate([p.reshape(-1, *x.shape[1:]) for p in parts])
 
 
-ARCHITECTURE = Architecture("falcon", ("falcon",), config, adapt)
+ARCHITECTURE = Architecture("falcon", ("falcon",), config, adapt, modules=_MODULES)

@@ -9,6 +9,7 @@ from pyflame.llm.architectures.base import Architecture, Array, Fields
 from pyflame.llm.config import ModelConfig
 
 _LINEAR = ("attn_qkv", "attn_output", "ffn_up", "ffn_down")
+_MODULES = r"transformer\.h\.\d+\.(?:attn|mlp)\.c_(?:attn|proj|fc)|lm_head"
 
 
 def config(f: Fields) -> ModelConfig:
@@ -40,4 +41,4 @@ def adapt(config: ModelConfig, name: str, x: Array) -> Array:
     return np.ascontiguousarray(x.T) if name.removesuffix(".weight") in _LINEAR else x
 
 
-ARCHITECTURE = Architecture("gpt2", ("gpt2",), config, adapt)
+ARCHITECTURE = Architecture("gpt2", ("gpt2",), config, adapt, modules=_MODULES)

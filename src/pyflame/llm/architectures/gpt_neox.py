@@ -7,6 +7,8 @@ from pyflame.llm.architectures.base import Architecture, Array, Fields
 from pyflame.llm.config import ModelConfig
 
 _GELUS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+# The head is left out: its name depends on the version of transformers (embed_out, lm_head).
+_MODULES = r"gpt_neox\.layers\.\d+\.(?:attention|mlp)\.(?:query_key_value|dense\w*)"
 
 
 def config(f: Fields) -> ModelConfig:
@@ -29,4 +31,4 @@ def adapt(config: ModelConfig, name: str, x: Array) -> Array:
     return x.reshape(config.heads, 3, config.head_size, -1).swapaxes(0, 1).reshape(x.shape)
 
 
-ARCHITECTURE = Architecture("gptneox", ("gpt_neox",), config, adapt)
+ARCHITECTURE = Architecture("gptneox", ("gpt_neox",), config, adapt, modules=_MODULES)

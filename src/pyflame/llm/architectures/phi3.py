@@ -11,6 +11,8 @@ from pyflame.core.errors import FileFormatError
 from pyflame.llm.architectures.base import Architecture, Fields
 from pyflame.llm.config import ModelConfig
 
+_MODULES = r"model\.layers\.\d+\.(?:self_attn|mlp)\.(?:qkv|o|gate_up|down)_proj|lm_head"
+
 
 def config(f: Fields) -> ModelConfig:
     return f.config(
@@ -45,4 +47,4 @@ def _longrope(f: Fields) -> dict[str, Any]:
     return {"scaling": "factors", "factors": tuple(map(float, chosen)), "attention_factor": float(factor)}
 
 
-ARCHITECTURE = Architecture("phi3", ("phi3",), config)
+ARCHITECTURE = Architecture("phi3", ("phi3",), config, modules=_MODULES)

@@ -1,6 +1,6 @@
 """Qwen2-MoE: Qwen2 with experts, and beside them one MLP for all tokens, behind a gate of its own."""
 
-from pyflame.llm.architectures.base import QKV, Architecture, Fields
+from pyflame.llm.architectures.base import LLAMA_MODULES, QKV, Architecture, Fields
 from pyflame.llm.config import Experts, ModelConfig
 
 
@@ -22,4 +22,5 @@ ARCHITECTURE = Architecture(
     ("qwen2_moe",),
     config,
     adapt=lambda config, name, x: x.reshape(-1) if name == "ffn_gate_inp_shexp.weight" else x,
+    modules=rf"{LLAMA_MODULES}|model\.layers\.\d+\.mlp\.shared_expert\.(?:gate|up|down)_proj",
 )
