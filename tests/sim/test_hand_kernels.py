@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from pyflame.tensor.creation import leaf
 from tests.gpu import attention_cases, conv_cases, gemm_cases
 from tests.null import test_gpu_kernels as kernels
 from tests.null import test_gpu_text as texts
+from tests.ops import test_attention_paged
 from tests.plans import long_positions
 from tests.sim import coverage
 from tests.sim.coverage import Counting, LinedClang, missed_lines, missed_numbers
@@ -383,6 +385,14 @@ def askew_decoding() -> list[Tensor]:
     return [pf.scaled_dot_product_attention(q, k, k)]
 
 
+PAGES = ("one query", "int8", "half pages", "sinks", "cap", "long", "odd", "odd int8", "odd float8")
+
+
+def pages(name: str) -> list[Tensor]:
+    tensors, named = test_attention_paged.numbers(test_attention_paged.CASES[name])
+    return [pf.paged_attention(*tensors, **named)]
+
+
 ATTENTION = Family(
     ("attention.hip",),
     {
@@ -497,12 +507,14 @@ DECODING = Family(
         **chosen(attention_cases.DECODED, *attention_cases.DECODED),
         **chosen(attention_cases.DECODED, "grouped, last", units=1),
         "misaligned": Case(askew_decoding),
+        **{name: Case(partial(pages, name)) for name in PAGES},
     },
     {
         "pf_attend_few": {
             "LANES": {8, 16}, "PIECES": {1, 2, 4}, "ROWS": {1, 2, 4, 8}, "VECTOR": {0, 1}, "MASK": {0, 1, 2},
             "CAP": {0, 1}, "SPANS": {0, 1},
         },
+        "pf_attend_pages": {"LANES": {8, 16}, "PIECES": {1}, "ROWS": {2, 4}, "VECTOR": {0, 1}, "CAP": {0, 1}},
     },
 )  # fmt: skip
 

@@ -34,10 +34,8 @@ template <class T, int GIVEN> struct pf_page_scale {
 
 typedef pf_vector<uint32_t, 4> pf_words; /* a piece; as numbers of 16 bits the compiler would take its load apart */
 
-PF_FN uint32_t pf_bits_of(float x) { return pf_bits_f32(x); }
-PF_FN uint32_t pf_bits_of(uint16_t x) { return x; }
-PF_FN uint32_t pf_bits_of(uint8_t x) { return x; }
-PF_FN uint32_t pf_bits_of(int8_t x) { return (uint8_t)x; }
+PF_FN uint32_t pf_bits_of(float x) { return pf_bits_f32(x); } PF_FN uint32_t pf_bits_of(uint16_t x) { return x; }
+PF_FN uint32_t pf_bits_of(uint8_t x) { return x; } PF_FN uint32_t pf_bits_of(int8_t x) { return (uint8_t)x; }
 
 /* A piece of a line from number k on, and 0 where there is none. */
 template <int VECTOR, class S> PF_FN pf_words pf_read_words(const pf_matrix<S> &from, int line, int k) {
@@ -89,11 +87,8 @@ template <int LANES, int ROWS> PF_FN float pf_rows_sum(float *x) {
 template <class S, int VECTOR> struct pf_lines_whole {
   enum { PAGED = 0, SCALED = 0 };
   pf_matrix<S> keys, values;
-  PF_MEMBER int find(int line) const { return line; }
-  PF_MEMBER pf_words key(int line, int k) const { return pf_read_words<VECTOR>(keys, line, k); }
+  PF_MEMBER int find(int line) const { return line; } PF_MEMBER pf_words key(int line, int k) const { return pf_read_words<VECTOR>(keys, line, k); }
   PF_MEMBER pf_words value(int line, int k) const { return pf_read_words<VECTOR>(values, line, k); }
-  PF_MEMBER float key_scale(int) const { return 1.0f; }
-  PF_MEMBER float value_scale(int) const { return 1.0f; }
 };
 struct pf_place_of_line {
   int inside, line, page;
@@ -108,12 +103,10 @@ template <class S, int VECTOR, class C> struct pf_lines_paged {
   int head;
   PF_MEMBER pf_place_of_line find(int line) const {
     const int shift = (int)arg[PF_PAGE_SHIFT], inside = line < keys.lines;
-    int page = table[(pf_least(line, keys.lines - 1) >> shift) * arg[PF_PAGE_COLUMN]];
-    if ((unsigned)page >= (unsigned)arg[PF_PAGE_COUNT]) {
-      pf_bad_index(err, arg[PF_PAGE_CHECK], page, arg[PF_PAGE_COUNT]);
-      page = 0;
-    }
-    return {inside, line & ((1 << shift) - 1), page};
+    const int page = table[(pf_least(line, keys.lines - 1) >> shift) * arg[PF_PAGE_COLUMN]];
+    const int bad = (unsigned)page >= (unsigned)arg[PF_PAGE_COUNT];
+    if (bad) pf_bad_index(err, arg[PF_PAGE_CHECK], page, arg[PF_PAGE_COUNT]);
+    return {inside, line & ((1 << shift) - 1), bad ? 0 : page};
   }
   PF_MEMBER pf_words read(pf_matrix<S> from, const pf_place_of_line &p, int64_t page_step, int k) const {
     from.at += p.page * page_step + p.line * from.line_step, from.lines = p.inside, from.line_step = 0;
@@ -214,7 +207,7 @@ template <class E, class K, int LANES, int PIECES, int ROWS, int VECTOR, int MAS
           key[u][p] = lines.key(line, (p * LANES + lane) * PIECE);
           value[u][p] = lines.value(line, (p * LANES + lane) * PIECE);
         }
-        if (L::SCALED) by_key[u] = lines.key_scale(line), by_value[u] = lines.value_scale(line);
+        if constexpr (L::SCALED) by_key[u] = lines.key_scale(line), by_value[u] = lines.value_scale(line);
       }
       float weight[DEEP], most = top;
       PF_UNROLL
