@@ -3,7 +3,9 @@
 Fresh pages cost more than the kernels that fill them, so freed blocks are kept and handed out again. Sizes are rounded
 up to a class (eight steps per power of two), which wastes at most 1/8 and lets blocks of similar sizes stand in for
 each other. A block returns to the pool when the last object that holds it is gone: at any moment, in any thread, even
-in the middle of the pool's own work. So it is only put into a queue then, in C, where no interrupt can lose it.
+in the middle of the pool's own work. So it is only put into a queue then, in C, where no interrupt can lose it. What
+ends in a circle of garbage may be brought back to life by a finaliser behind its own; in the queue it waits for its
+second end, which nothing tells of but the count of references.
 
 PYFLAME_MEMORY_POOL=exact turns this off: each block is an allocation of the system with exactly its bytes, freed when
 it is given up, so that an address sanitizer sees where it ends. It holds bytes of 0xFF until somebody writes to it.
@@ -12,6 +14,7 @@ it is given up, so that an address sanitizer sees where it ends. It holds bytes 
 from __future__ import annotations
 
 import ctypes
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -32,6 +35,7 @@ _system = ctypes.CDLL(None)
 _system.free.argtypes = (ctypes.c_void_p,)
 _system.posix_memalign.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 Part = tuple[int, int, Any]  # size, address, and what owns the memory
+(LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
 
 
 class Block(Undo):
@@ -110,9 +114,13 @@ class HostPool:
     def _take_back(self) -> None:
         """Put what was given up among the free blocks. Whatever is interrupted here is in one place or in none."""
         given, live = self._given, self._live
-        while given:
-            self._allocated -= live.pop(given[0][1], 0)
-            part = given.popleft()
+        for _ in range(len(given)):
+            parts = [given.popleft()]
+            if max(map(sys.getrefcount, parts)) > LISTED:  # its block lives again
+                given.append(parts[0])
+                continue
+            part = parts[0]
+            self._allocated -= live.pop(part[1], 0)
             self._frees += 1
             if self.exact:
                 self._dropped += 1

@@ -2,16 +2,19 @@
 
 A block is given up at any moment, in any thread, even in the middle of the pool's own work when the garbage collector
 runs; so giving up only puts it into a queue, and the pool looks there when it next needs memory. What a stream may
-still use comes back when an event behind that use is done.
+still use comes back when an event behind that use is done. A block that ended in a circle of garbage may be brought
+back to life by a finaliser behind its own: it has a `holder`, and waits here for as long as that lives.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from pyflame.runtime.gpu.driver import Driver
+from pyflame.runtime.pool import LISTED
 
 T = TypeVar("T")
 
@@ -22,13 +25,13 @@ class DeferredFrees(Generic[T]):
     def __init__(self, driver: Driver, index: int) -> None:
         self._driver = driver
         self._index = index
-        self._given: deque[tuple[T, tuple[int, ...]]] = deque()
+        self._given: deque[tuple[T, tuple[int, ...], object]] = deque()
         self._waiting: list[tuple[T, list[int]]] = []
         self._events: list[int] = []  # for use again
 
-    def give(self, item: T, streams: Iterable[int] = ()) -> None:
-        """Give a block up. `streams`: those whose work so far may still use it."""
-        self._given.append((item, tuple(streams)))
+    def give(self, item: T, streams: Iterable[int] = (), holder: object = None) -> None:
+        """Give a block up. `streams`: those whose work so far may still use it. `holder`: what only the block holds."""
+        self._given.append((item, tuple(streams), holder))
 
     @property
     def waiting(self) -> int:
@@ -38,8 +41,10 @@ class DeferredFrees(Generic[T]):
         """What no stream can use any more. Others begin to wait: for events recorded now, behind every earlier use."""
         ready: list[T] = []
         for _ in range(len(self._given)):
-            item, streams = self._given.popleft()
-            if streams:
+            item, streams, *holders = self._given.popleft()
+            if holders[0] is not None and max(map(sys.getrefcount, holders)) > LISTED:
+                self._given.append((item, streams, holders[0]))
+            elif streams:
                 self._driver.set_device(self._index)
                 self._waiting.append((item, [self._mark(s) for s in streams]))
             else:

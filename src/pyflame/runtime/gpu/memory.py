@@ -85,7 +85,7 @@ class _Chunk:
 class Block:
     """Memory of a GPU at `address`, returned to its pool when nothing refers to it any more."""
 
-    __slots__ = ("__weakref__", "_chunk", "_deferred", "_streams", "address", "nbytes")
+    __slots__ = ("__weakref__", "_chunk", "_deferred", "_holder", "_streams", "address", "nbytes")
     on_host = read_only = False
 
     def __init__(self, chunk: _Chunk, nbytes: int, returns: DeferredFrees[_Chunk]) -> None:
@@ -93,6 +93,7 @@ class Block:
         self.nbytes = nbytes
         self._chunk = chunk
         self._deferred = returns
+        self._holder = object()
         self._streams: tuple[int, ...] = ()
 
     @property
@@ -110,7 +111,7 @@ class Block:
         self._chunk.note = text
 
     def __del__(self) -> None:
-        self._deferred.give(self._chunk, self._streams)
+        self._deferred.give(self._chunk, self._streams, self._holder)
 
 
 class DevicePool:

@@ -34,13 +34,14 @@ class PinnedStats:
 class PinnedBlock:
     """Pinned host memory. Returned to its pool by `release`, or when nothing refers to it any more."""
 
-    __slots__ = ("__weakref__", "_deferred", "_streams", "address", "nbytes")
+    __slots__ = ("__weakref__", "_deferred", "_holder", "_streams", "address", "nbytes")
     on_host, read_only = True, False
 
     def __init__(self, address: int, nbytes: int, returns: DeferredFrees[tuple[int, int]]) -> None:
         self.address = address
         self.nbytes = nbytes
         self._deferred: DeferredFrees[tuple[int, int]] | None = returns
+        self._holder = object()
         self._streams: tuple[int, ...] = ()
 
     def used_on(self, stream: int) -> None:
@@ -60,14 +61,14 @@ class PinnedBlock:
     def given_up(self) -> bool:
         return self._deferred is None
 
-    def give_up(self) -> None:
+    def give_up(self, holder: object = None) -> None:
         """Return it to its pool, once."""
         returns, self._deferred = self._deferred, None
         if returns is not None:
-            returns.give((self.address, self.nbytes), self._streams)
+            returns.give((self.address, self.nbytes), self._streams, holder)
 
     def __del__(self) -> None:
-        self.give_up()
+        self.give_up(self._holder)
 
 
 class _Owned:
