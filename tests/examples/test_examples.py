@@ -1,5 +1,6 @@
 """Each example runs in small and learns more than chance can give."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import pyflame as pf
 from tests.llm.small import gguf
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -80,3 +82,33 @@ def test_lora(tmp_path):
     before, after = numbers(r"loss ([\d.]+) -> ([\d.]+)\n", out)
     assert after < before - 0.5
     assert (adapter / "adapter_model.safetensors").exists()
+
+
+def test_batch_inference(tmp_path):
+    model, asked, answered = gguf(tmp_path / "small.gguf"), tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines = [{"id": n, "prompt": "hello world " * (1 + n * 5 % 4)} for n in range(5)]
+    lines.append({"id": 5, "messages": [{"role": "user", "content": "hello"}]})
+    asked.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    options = ["--model", str(model), "--context", "128", "--batch", "4", "--max-tokens", "5"]
+    run("batch_inference.py", *options, "--input", str(asked), "--output", str(answered))
+    found = [json.loads(line) for line in answered.read_text().splitlines()]
+    assert [one["id"] for one in found] == list(range(6)) and all(one["tokens"] <= 5 for one in found)
+    loaded = pf.llm.load(model, context=128)
+    wanted = [loaded.generate(one["prompt"], max_tokens=5).text for one in lines[:5]]
+    wanted.append(loaded.generate(messages=lines[5]["messages"], max_tokens=5).text)
+    assert [one["text"] for one in found] == wanted
+    asked.write_text('{"prompt": "a"}\n{"text": "b"}\n')
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "batch_inference.py"), "--input", str(asked)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and "line 2: expected an object with either" in done.stderr
+
+
+def test_embeddings(tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("red apples\n\nblue rivers run deep\ngreen hills\n")
+    out = run("embeddings.py", "--texts", str(texts), "--query", "blue rivers run deep", "--top", "2")
+    assert "3 vectors of 64 numbers" in out
+    best, second = re.findall(r"\n +(-?[\d.]+)  (.*)", out)
+    assert best == ("1.000", "blue rivers run deep") and float(second[0]) < 0.999

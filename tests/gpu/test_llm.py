@@ -10,7 +10,9 @@ import pyflame as pf
 from pyflame.llm.generate import Model
 from pyflame.llm.load import load_decoder
 from tests.gpu.nvidia import absent
+from tests.llm import small
 from tests.llm.checkpoints import make
+from tests.llm.measuring import measured
 
 pytestmark = pytest.mark.gpu
 if absent():
@@ -29,7 +31,40 @@ def tokens(model: Model) -> list[list[int]]:
 def test_same_tokens(name: str, quantized: str | None, tmp_path: Path) -> None:
     checkpoint, _ = make(name, tmp_path)
     found = [
-        tokens(Model(load_decoder(checkpoint, d, quantized=quantized, exact=True), None, None, d, pf.float32, 64))
+        tokens(
+            Model(load_decoder(checkpoint, d, quantized=quantized, activation_bits=32), None, None, d, pf.float32, 64)
+        )
         for d in ("cpu", "cuda")
     ]
     assert found[0] == found[1]
+
+
+def test_layers_on_gpu_and_cpu(tmp_path: Path) -> None:
+    """Half of the layers on each: the CPU's tokens."""
+    path = small.gguf(tmp_path / "small.gguf")
+    options = dict(dtype="float32", activation_bits=32)
+    whole = pf.llm.load(path, device="cpu", **options)
+    spread = pf.llm.load(path, device_map={"blk.0": "cuda", "blk.1": "cpu"}, **options)
+    assert tokens(spread) == tokens(whole)
+
+
+def test_draft_and_saved_prompt(tmp_path: Path) -> None:
+    """Guesses of a draft on the GPU, and a prompt that the CPU has read, give plain text on the GPU."""
+    path, prompt = small.gguf(tmp_path / "small.gguf"), list(range(3, 60))
+    options = dict(dtype="float32", activation_bits=32)
+    model, host = (pf.llm.load(path, device=d, **options) for d in ("cuda", "cpu"))
+    plain = model.generate(prompt, max_tokens=20).tokens
+    for draft in (model, host):
+        found = model.generate(prompt, max_tokens=20, draft=draft)
+        assert found.tokens == plain and found.timings.accepted > 0
+    host.save_prompt(tmp_path / "prompt", prompt)
+    fresh = pf.llm.load(path, device="cuda", **options)
+    assert fresh.generate(prompt, max_tokens=1, prompt_cache=tmp_path / "prompt").timings.cached == len(prompt) - 1
+
+
+def test_estimate_is_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in dict(WIDTH=512, FFN=1536, LAYERS=8, HEADS=8, KV_HEADS=4, HEAD=64, CONTEXT=1024).items():
+        monkeypatch.setattr(small, name, size)
+    path = small.folder(tmp_path / "hf")
+    expected = pf.llm.estimate(path, context=1024, batch=4, kv="bf16", dtype="bfloat16", device="cuda")
+    assert abs(expected.total / measured(path, "cuda", 4, "bfloat16") - 1) < 0.05

@@ -34,6 +34,9 @@ class MemoryCheckpoint:
     def names(self) -> list[str]:
         return list(self.tensors)
 
+    def size(self, name: str) -> int:
+        return self.tensors[name].nbytes
+
     def stored(self, name: str) -> Stored:
         x = np.ascontiguousarray(self.tensors[name])
         return Stored(x.shape, x.dtype.name, x.reshape(-1).view(np.uint8))

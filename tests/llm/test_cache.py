@@ -20,11 +20,11 @@ def test_lines_lie_at_their_positions() -> None:
     cache = Cache(CONFIG, 2, 300, pf.float32, "cpu")
     lines = np.random.default_rng(0).normal(size=(2, 3, 2, 8)).astype(np.float32)
     positions = np.array([[5, 6, 7], [270, 271, 272]])
-    cache.write(1, pf.tensor(positions), pf.tensor(lines), pf.tensor(2 * lines))
+    cache.write(1, cache.slots(pf.tensor(positions)), pf.tensor(lines), pf.tensor(2 * lines))
     (keys, _), (values, _) = cache.read(1)
     assert keys.shape == (2 * 10, PAGE, 2, 8)
     for row in range(2):
-        pages, places = cache.table.numpy()[row, positions[row] // PAGE], positions[row] % PAGE
+        pages, places = cache.tables[1].numpy()[row, positions[row] // PAGE], positions[row] % PAGE
         assert (keys.numpy()[pages, places] == lines[row]).all()
         assert (values.numpy()[pages, places] == 2 * lines[row]).all()
     assert np.count_nonzero(keys.numpy()) == lines.size and not cache.read(0)[0].lines.numpy().any()
@@ -35,7 +35,9 @@ def test_narrow_lines_have_scales(dtype: pf.DType, worst: float) -> None:
     """Of each line of a head; lines of zeros stay zeros."""
     cache = Cache(CONFIG, 1, 40, dtype, "cpu")
     lines = np.random.default_rng(0).normal(size=(1, 3, 2, 8)).astype(np.float32) * [[[[1.0]], [[1e4]], [[0.0]]]]
-    cache.write(0, pf.tensor([[3, 33, 39]]), pf.tensor(lines).to(pf.float32), pf.tensor(-lines).to(pf.float32))
+    cache.write(
+        0, cache.slots(pf.tensor([[3, 33, 39]])), pf.tensor(lines).to(pf.float32), pf.tensor(-lines).to(pf.float32)
+    )
     for sign, (pages, scales) in zip((1, -1), cache.read(0), strict=True):
         assert scales is not None
         found = (pages.to(pf.float32) * scales.unsqueeze(-1)).numpy()[[0, 1, 1], [3, 1, 7]]

@@ -14,9 +14,10 @@ from safetensors.numpy import load_file, save_file
 
 import pyflame as pf
 from pyflame.core.errors import FileFormatError, NotSupportedError
+from pyflame.llm.architectures import find
 from pyflame.llm.files import open_checkpoint
-from pyflame.llm.load import load_decoder
-from tests.llm import small
+from pyflame.llm.load import Reader, load_decoder
+from tests.llm import checkpoints, small
 from tests.unit.test_repacking import packed
 
 Packing = Callable[
@@ -115,17 +116,79 @@ def test_logits(name: str, tmp_path: Path) -> None:
     assert encoded and all(e.startswith(kind) for e in encoded)
     tokens = pf.tensor([[5, 3, 17, 2, 9]])
     with pf.no_grad():
-        found, plain = (load_decoder(c, exact=True)(tokens).numpy() for c in (given, wanted))
+        found, plain = (load_decoder(c, activation_bits=32)(tokens).numpy() for c in (given, wanted))
     np.testing.assert_allclose(found, plain, atol=2e-5 * np.abs(plain).max(), rtol=0)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     folder, _ = both(tmp_path, gptq, PACKED["gptq"][1])
     write(folder, load_file(folder / "model.safetensors"), {"quantization_config": {"quant_method": "bitsandbytes"}})
-    with pytest.raises(NotSupportedError, match=r"one of gptq, awq, compressed-tensors, fp8 but .* 'bitsandbytes'"):
+    with pytest.raises(NotSupportedError, match=r"compressed-tensors, fp8, mxfp4 but .* 'bitsandbytes'"):
         open_checkpoint(folder)
     tensors = load_file(folder / "model.safetensors")
     name = next(n for n in tensors if n.endswith("scales"))
     write(folder, {**tensors, name: tensors[name][:, :3]}, {"quantization_config": PACKED["gptq"][1]})
     with pytest.raises((FileFormatError, pf.ShapeError), match=name.removesuffix(".scales")):
         open_checkpoint(folder).stored(name.removesuffix("scales") + "weight")
+
+
+FP4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0], np.float32)
+
+
+def openai_decoded(blocks: Any, scales: Any) -> Any:
+    """As transformers documents it: two neighbours in a byte, the first in its low bits, times 2^(scale - 127)."""
+    numbers = np.empty((*blocks.shape[:-1], 32), np.float32)
+    numbers[..., 0::2], numbers[..., 1::2] = FP4[blocks & 15], FP4[blocks >> 4]
+    return np.ldexp(numbers, scales.astype(np.int32)[..., None] - 127).reshape(*blocks.shape[:2], -1)
+
+
+def gpt_oss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, dict[str, Any]]:
+    """gpt-oss as OpenAI publishes it, with plain weights, and the numbers of its experts (experts, out, in)."""
+    monkeypatch.setattr(checkpoints, "SIZES", {**checkpoints.SIZES, "hidden_size": 64, "intermediate_size": 96})
+    rng, plain, published, numbers = np.random.default_rng(0), {}, {}, {}
+    for name in ("plain", "published"):
+        made, _ = checkpoints.make("gpt_oss", folder / name)
+    for name, x in made.tensors.items():
+        plain[name] = published[name] = x
+        if name.endswith(("gate_up_proj", "down_proj")):
+            experts, inputs, outputs = x.shape
+            blocks = rng.integers(0, 256, (experts, outputs, inputs // 32, 16), np.uint8)
+            scales = rng.integers(121, 126, blocks.shape[:-1], np.uint8)
+            del published[name]
+            published |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+            numbers[name] = openai_decoded(blocks, scales)
+            plain[name] = numbers[name].swapaxes(1, 2)
+    write(folder / "plain", plain, {})
+    write(folder / "published", published, {"quantization_config": {"quant_method": "mxfp4"}})
+    return folder / "published", folder / "plain", numbers
+
+
+def test_gpt_oss_as_openai_publishes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experts stay encoded, and are what transformers makes of them: gate and up alternate."""
+    published, plain, numbers = gpt_oss(tmp_path, monkeypatch)
+    reader = Reader(open_checkpoint(published), find("hf", "gpt_oss"))
+    for layer in range(2):
+        both = numbers[f"model.layers.{layer}.mlp.experts.gate_up_proj"]
+        wanted = {"gate": both[:, 0::2], "up": both[:, 1::2]}
+        wanted["down"] = numbers[f"model.layers.{layer}.mlp.experts.down_proj"]
+        for kind, x in wanted.items():
+            name = f"blk.{layer}.ffn_{kind}_exps.weight"
+            found = reader.weight(name, "cpu", pf.float32, None)
+            assert isinstance(found, pf.EncodedTensor) and found.encoding.name == "mxfp4"
+            assert np.array_equal(found.dequantize().numpy(), x) and np.array_equal(reader.numbers(name), x)
+    tokens = pf.tensor([[5, 3, 17, 2, 9]])
+    with pf.no_grad():
+        found, wanted_logits = (
+            load_decoder(open_checkpoint(p), activation_bits=32)(tokens).numpy() for p in (published, plain)
+        )
+    np.testing.assert_allclose(found, wanted_logits, atol=2e-5 * np.abs(wanted_logits).max(), rtol=0)
+    assert open_checkpoint(published).nbytes < open_checkpoint(plain).nbytes / 2
+
+
+def test_blocks_that_do_not_fit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published, _, _ = gpt_oss(tmp_path, monkeypatch)
+    tensors, name = load_file(published / "model.safetensors"), "model.layers.0.mlp.experts.down_proj"
+    for end, wrong in (("blocks", tensors[f"{name}_blocks"][..., :8]), ("scales", tensors[f"{name}_scales"][:, 1:])):
+        write(published, {**tensors, f"{name}_{end}": wrong}, {})
+        with pytest.raises(pf.ShapeError, match=rf"{name} of .* expected bytes of blocks"):
+            open_checkpoint(published).stored(name)

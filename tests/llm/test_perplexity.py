@@ -46,7 +46,7 @@ def numpy_losses(path: Path, tokens: list[int], context: int, stride: int | None
 @pytest.mark.parametrize(("context", "stride"), [(16, None), (17, None), (16, 5), (128, 64), (100, 1)])
 def test_a_small_model_equals_numpy(tmp_path: Path, context: int, stride: int | None) -> None:
     path = small.gguf(tmp_path / "small.gguf")
-    model = pf.llm.load(path, device="cpu", exact=True)
+    model = pf.llm.load(path, device="cpu", activation_bits=32)
     tokens = np.random.default_rng(0).integers(0, model.config.vocab, 103).tolist()
     want = numpy_losses(path, tokens, context, stride)
     got = perplexity(model, tokens, context, stride)
@@ -57,7 +57,7 @@ def test_a_small_model_equals_numpy(tmp_path: Path, context: int, stride: int | 
 
 def test_a_window_begins_as_texts_do(tmp_path: Path) -> None:
     path = small.gguf(tmp_path / "small.gguf", **{"tokenizer.ggml.add_bos_token": True})
-    model = pf.llm.load(path, device="cpu", exact=True)
+    model = pf.llm.load(path, device="cpu", activation_bits=32)
     text = "hello world, 123 words of a small text that ends somewhere"
     tokens = model.encode(text)
     replaced = [model.tokenizer.bos if n % 16 == 0 else token for n, token in enumerate(tokens)]
@@ -85,12 +85,12 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, text = small.gguf(tmp_path / "small.gguf"), tmp_path / "text.txt"
     text.write_text("hello world " * 30)
     command = ["llm", "perplexity", str(path), "--file", str(text), "--context", "16", "--device", "cpu"]
-    assert main([*command, "--exact"]) == 0
+    assert main([*command, "--activation-bits", "32"]) == 0
     out, err = capsys.readouterr()
-    model = pf.llm.load(path, device="cpu", exact=True)
+    model = pf.llm.load(path, device="cpu", activation_bits=32)
     want = perplexity(model, text.read_text(), 16)
     assert f"perplexity {want.value:.4f} ± {want.error:.4f} over {want.tokens} of" in out and "perplexity:" in err
-    assert main([*command, "--exact", "--stride", "8", "--json"]) == 0
+    assert main([*command, "--activation-bits", "32", "--stride", "8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scored"] == len(model.encode(text.read_text())) - 1
     text.write_bytes(b"\xff\xfe")
     assert main(command) == 1 and "expected UTF-8" in capsys.readouterr().err
@@ -98,6 +98,6 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.thorough
 def test_smollm2_equals_numpy_within_a_thousandth(smollm2: Path) -> None:
-    model = pf.llm.load(smollm2, device="cpu", exact=True)
+    model = pf.llm.load(smollm2, device="cpu")
     want = math.exp(np.mean(numpy_losses(smollm2, model.encode(TEXT), 64, 32)))
     assert perplexity(model, TEXT, 64, 32).value == pytest.approx(want, rel=1e-3)

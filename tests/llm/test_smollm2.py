@@ -18,7 +18,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 @pytest.fixture(scope="module")
 def model(smollm2: Path) -> Model:
-    return pf.llm.load(smollm2, device="cpu", context=256, exact=True)
+    return pf.llm.load(smollm2, device="cpu", context=256)
 
 
 def test_logits_equal_a_numpy_forward(model: Model, smollm2: Path) -> None:

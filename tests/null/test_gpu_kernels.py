@@ -145,6 +145,8 @@ SPACES: dict[str, tuple[Any, ...]] = {
     "both": ((9, 8), (75,), [(0, (75,)), (1, (75,))], (-1, -1), ()),
     "pairs": ((9, 4, 8), (40, 4), [(0, (40, 1)), (2, (40, 1))], (-1, 1, -1), ()),
     "few": ((30, 9), (3, 9), [(0, (3, 1))], (-1, 1), ()),
+    "few that meet": ((5, 9), (25, 9), [(0, (25, 1))], (-1, 1), ()),
+    "few columns": ((6, 13), (6, 20), [(1, (20,))], (0, -1), ()),
     "broadcast": ((7, 6), (4, 20, 6), [(0, (1, 20, 1))], (-1, 2), (4, 20, 1)),  # several rows per index
     "one": ((4,), (40,), [(0, (40,))], (-1,), ()),
 }
@@ -248,6 +250,7 @@ def test_wide_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(module, "position_type", lambda *counts: "int64_t")
     names = ["pool 3x3 padded", "runs (3, 9001) 1", "runs (5, 40, 9) 1", "sort (2, 5003) 5003", "sort (2, 9001) 50"]
     names += [f"{mode} {space}" for mode in ("assign", "add", "max") for space in ("rows", "along", "pairs", "few")]
+    names += [f"assign few {kind}" for kind in ("that meet", "columns")]
     emulator = Emulator({n: CASES[n] for n in names}, TARGETS["gfx942"], True, tmp_path, source_of)
     for name in names:
         assert "int64_t>" in "".join(s.text for s in emulator.cases[name].sources if s)

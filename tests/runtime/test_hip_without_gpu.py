@@ -86,7 +86,8 @@ for program in PROGRAMS:
     except Collected:
         pass
 files = {text.split('"')[1] for text in found if text.startswith("#include")}
-assert files == {path.name for path in include_dir().parent.glob("*.hip")}, files
+written = {path.name for path in include_dir().parent.glob("*.hip") if not path.stem.endswith("_async")}  # NVIDIA's own
+assert files == written, files
 hiprtc, target = Hiprtc(), TARGETS[sys.argv[1]]
 texts = sorted(found)
 batches = [texts[at::6] for at in range(6)]

@@ -28,13 +28,22 @@ from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import draft_plan
 from pyflame.engine.texts import gpu_source
 from pyflame.engine.value import Value
-from pyflame.kernels import conv_gpu, cumulative_gpu, matmul_gpu, pool_gpu, scatter_gpu, sort_gpu
+from pyflame.kernels import (
+    conv_gpu,
+    cumulative_gpu,
+    encoded_gemm_gpu,
+    experts_gpu,
+    matmul_gpu,
+    pool_gpu,
+    scatter_gpu,
+    sort_gpu,
+)
 from pyflame.kernels.matrix_cores import matrix_tiles
 from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.sim.memory import Memory
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import leaf
-from tests.gpu import attention_cases, conv_cases, gemm_cases
+from tests.gpu import attention_cases, conv_cases, expert_cases, gemm_cases
 from tests.null import test_gpu_kernels as kernels
 from tests.null import test_gpu_text as texts
 from tests.ops import test_attention_paged
@@ -330,7 +339,7 @@ def bad_index(mode: str, space: str) -> Callable[[], list[Tensor]]:
     return lambda: kernels.scattered(base, *rest, mode, bad=True, to=pf.tensor(held))
 
 
-UNGUARDED = (("assign", "rows"), ("max", "rows"), ("add", "few"))
+UNGUARDED = (("assign", "rows"), ("assign", "few that meet"), ("max", "rows"), ("add", "few"))
 
 
 def made_here(mode: str, space: str) -> Callable[[], list[Tensor]]:
@@ -354,7 +363,7 @@ SCATTER = Family(
         **chosen(
             kernels.CASES,
             *(f"{mode} {space}" for mode in ("assign", "add") for space in ("rows", "along", "pairs", "few")),
-            "add columns",
+            "add columns", "assign few that meet", "assign few columns",
             *(f"{mode} {space}" for mode in ("max", "mul") for space in ("rows", "both", "broadcast")),
             "min few", "add one", "add many rows", "add int64", "add int8", "add bfloat16", "max bfloat16", "mul int16",
             "assign bool_", "assign float8_e5m2", "add into a region", "assign into a region", "add halves to floats",
@@ -368,7 +377,7 @@ SCATTER = Family(
         "embedding in halves": Case(lambda: embedded(90, pf.bfloat16)),
         **{
             f"bad {mode} {space}": Case(bad_index(mode, space), bad=True)
-            for mode, space in (("assign", "rows"), ("add", "rows"), ("max", "rows"), ("add", "few"))
+            for mode, space in (("assign", "rows"), ("assign", "few"), ("add", "rows"), ("max", "rows"), ("add", "few"))
         },
     },
     {"pf_space": {"INDICES": {1, 2}, "KEYS": {1, 2}, "FREE": {1, 2}}},
@@ -451,52 +460,144 @@ DEQUANTIZE = Family(
 
 
 def encoded_layer(
-    name: str, rows: int, out: int, width: int, dtype: pf.DType = pf.float32, bias: bool = False
+    name: str,
+    rows: int,
+    out: int,
+    width: int,
+    dtype: pf.DType = pf.float32,
+    bias: bool = False,
+    patch: str = "",
+    bits: int = 16,
 ) -> dict[str, Case]:
     """x W^T + b over an encoded W."""
 
     def build() -> list[Tensor]:
         data = pf.tensor(encoding(name).encode(gemm_cases.numbers((out, width), pf.float32, 1)))
         shift = numbers(out, seed=3, dtype=dtype) if bias else None
-        return [pf.encoded_linear(numbers(rows, width, seed=2, dtype=dtype), data, shift, encoding=name, width=width)]
+        x = numbers(rows, width, seed=2, dtype=dtype)
+        return [pf.encoded_linear(x, data, shift, encoding=name, width=width, activation_bits=bits)]
 
-    return {f"{name} {rows} {out} {width} {dtype.name}": Case(build, units=1 if out > 40 else 0)}
+    return {f"{name} {rows} {out} {width} {dtype.name}": Case(build, units=1 if out > 40 else 0, patch=patch)}
 
 
-def askew_layer() -> list[Tensor]:
+def askew_layer(bits: int) -> list[Tensor]:
     x = on_device(gemm_cases.numbers((2, 64), pf.float32, 1))
     data = on_device(encoding("q4_0").encode(gemm_cases.numbers((5, 64), pf.float32, 2)))
-    return [pf.encoded_linear(x, data, encoding="q4_0", width=64)]
+    return [pf.encoded_linear(x, data, encoding="q4_0", width=64, activation_bits=bits)]
 
 
-def fused_layers() -> list[Tensor]:
+def fused_layers(bits: int) -> list[Tensor]:
     """A gate of a feed-forward network, a residual, and a sum that the epilogue's values are read for again."""
     x, rest, shift = numbers(2, 3, 64, seed=1), numbers(2, 3, 9, seed=2), numbers(9, seed=3)
     q4, q8 = (
         pf.tensor(encoding(e).encode(gemm_cases.numbers((9, 64), pf.float32, n))) for n, e in ((4, "q4_0"), (5, "q8_0"))
     )
-    gate = pf.encoded_linear(x, q4, encoding="q4_0", width=64)
-    up = pf.encoded_linear(x, q8, shift, encoding="q8_0", width=64)
-    third = pf.encoded_linear(x, q4, shift, encoding="q4_0", width=64)
-    alone = pf.encoded_linear(x[0, 0], q4, shift, encoding="q4_0", width=64)
+    gate = pf.encoded_linear(x, q4, encoding="q4_0", width=64, activation_bits=bits)
+    up = pf.encoded_linear(x, q8, shift, encoding="q8_0", width=64, activation_bits=bits)
+    third = pf.encoded_linear(x, q4, shift, encoding="q4_0", width=64, activation_bits=bits)
+    alone = pf.encoded_linear(x[0, 0], q4, shift, encoding="q4_0", width=64, activation_bits=bits)
     return [pf.silu(gate) * up + rest, up, (third * 0.5).to(pf.bfloat16), third.sum(-1), pf.relu(alone)]
 
 
 ENCODED = Family(
     ("encoded.hip",),
     {
-        **encoded_layer("q4_0", 1, 9, 1536), **encoded_layer("q4_0", 2, 5, 64, bias=True),
-        **encoded_layer("q4_0", 1, 70, 2048), **encoded_layer("q4_0", 13, 37, 96, pf.bfloat16, True),
-        **encoded_layer("q8_0", 4, 9, 32, pf.float16), **encoded_layer("q8_0", 7, 3, 576),
-        **encoded_layer("q4_k", 1, 7, 512, pf.bfloat16), **encoded_layer("q4_k", 16, 67, 2048, bias=True),
+        **encoded_layer("q4_0", 1, 9, 1536, bits=32), **encoded_layer("q4_0", 2, 5, 64, bias=True, bits=32),
+        **encoded_layer("q4_0", 1, 70, 2048, bits=32), **encoded_layer("q4_0", 13, 37, 96, pf.bfloat16, True),
+        **encoded_layer("f16", 4, 9, 32, pf.float16), **encoded_layer("q8_0", 7, 3, 576, bits=32),
+        **encoded_layer("fp8_g128", 1, 7, 512, pf.bfloat16), **encoded_layer("q4_k", 16, 67, 2048, bias=True),
         **encoded_layer("f16", 3, 5, 37), **encoded_layer("f16", 1, 5, 136, pf.float16),
-        **encoded_layer("int4_g128", 1, 6, 384, pf.float16), **encoded_layer("int4_g32", 2, 66, 1024),
-        "misaligned": Case(askew_layer), "fused": Case(fused_layers),
+        **encoded_layer("int4_g32", 2, 66, 1024, bits=32),
+        "misaligned": Case(partial(askew_layer, 32)), "fused": Case(partial(fused_layers, 32)),
     },
     {
         "pf_encoded_linear": {
             "ROWS": {1, 2, 4, 8, 16}, "EACH": {1, 2}, "LANES": {1, 2, 4, 16, 32}, "VECTOR": {1, 4, 8},
             "THREADS": {256},
+        },
+    },
+)  # fmt: skip
+ENCODED_DOTS = Family(
+    ("encoded_dots.hip",),
+    {
+        **encoded_layer("q4_0", 1, 9, 1536), **encoded_layer("q4_0", 2, 5, 64, bias=True),
+        **encoded_layer("q4_0", 1, 70, 2048), **encoded_layer("q4_k", 3, 7, 4352, pf.bfloat16),
+        **encoded_layer("q8_0", 4, 9, 32, pf.float16), **encoded_layer("q6_k", 1, 5, 512),
+        "misaligned": Case(partial(askew_layer, 16)), "fused": Case(partial(fused_layers, 16)),
+    },
+    {
+        "pf_encoded_linear": {
+            "ROWS": {1, 2, 4}, "EACH": {1, 2}, "CHUNK": {2048, 4096}, "STAGES": {0}, "VECTOR": {1, 4, 8},
+            "THREADS": {256},
+        },
+    },
+)  # fmt: skip
+
+
+def askew_experts(rows: int, dtype: pf.DType = pf.float32) -> list[Tensor]:
+    x = on_device(gemm_cases.numbers((rows, 64), dtype, 1))
+    data = on_device(encoding("q4_0").encode(gemm_cases.numbers((3, 5, 64), pf.float32, 2)))
+    return [pf.expert_linear(x, data, pf.tensor(np.arange(rows) % 3), encoding="q4_0")]
+
+
+EXPERTS = Family(
+    ("experts.hip",),
+    {
+        **chosen(expert_cases.CASES, *expert_cases.CASES),
+        **chosen(expert_cases.CASES, "a token", "many", units=1),
+        **chosen(expert_cases.CASES, "many, plain", "many, float32", patch="plain"),
+        **chosen(expert_cases.CASES, "many matrices", units=1, patch="plain"),
+        "misaligned": Case(partial(askew_experts, 3)),
+        "misaligned, many": Case(partial(askew_experts, 70, pf.bfloat16)),
+        "misaligned, many (plain)": Case(partial(askew_experts, 70), patch="plain"),
+    },
+    {
+        "pf_few_experts": {
+            "ROWS": {1, 2, 4}, "EACH": {1, 2}, "LANES": {2, 8}, "VECTOR": {1, 4, 8}, "THREADS": {256},
+        },
+        "pf_sort_lines": {"ROWS": {32, 64}, "THREADS": {256, 512}},
+        "pf_experts_mma": {**{name: set() for name in coverage.MATRIX_NUMBERS}, "A_VECTOR": {0, 1}},
+        "pf_experts_tile": {
+            "ROWS": {32, 64}, "COLS": {32, 64}, "DEPTH": {16}, "HIGH": {4}, "WIDE": {4}, "THREADS": {64, 256},
+            "WIDTH": {4},
+        },
+    },
+)  # fmt: skip
+
+
+def askew_gemm() -> list[Tensor]:
+    x = on_device(gemm_cases.numbers((20, 64), pf.bfloat16, 1))
+    data = on_device(encoding("q4_0").encode(gemm_cases.numbers((5, 64), pf.float32, 2)))
+    return [pf.encoded_linear(x, data, encoding="q4_0", width=64)]
+
+
+def many_rows() -> list[Tensor]:
+    """An activation and a residual behind one product, a sum of another."""
+    x, rest = numbers(2, 10, 64, seed=1, dtype=pf.bfloat16), numbers(2, 10, 24, seed=2, dtype=pf.bfloat16)
+    data = pf.tensor(encoding("q4_0").encode(gemm_cases.numbers((24, 64), pf.float32, 4)))
+    first, second = (pf.encoded_linear(x, data, encoding="q4_0", width=64) for _ in range(2))
+    return [pf.silu(first) * rest + rest, second.sum(-1)]
+
+
+ENCODED_GEMM = Family(
+    ("encoded_gemm.hip", "pf_decode_lines.h"),
+    {
+        **encoded_layer("q4_0", 20, 37, 96, pf.bfloat16, True), **encoded_layer("q4_k", 37, 24, 256, pf.float16),
+        **encoded_layer("q8_0", 17, 12, 4096, pf.bfloat16, True), **encoded_layer("f16", 18, 9, 37, pf.bfloat16),
+        **encoded_layer("q4_0", 18, 9, 64), **encoded_layer("q6_k", 2, 5, 256, pf.float64),
+        **encoded_layer("q4_1", 19, 40, 64, pf.bfloat16, True, "lines"),
+        **encoded_layer("q4_1", 19, 40, 4096, pf.float32, patch="lines"),
+        **encoded_layer("q8_0", 19, 40, 4096, pf.bfloat16, True, "lines"),
+        **encoded_layer("q5_1", 133, 130, 96, pf.bfloat16, patch="block 0"),
+        **encoded_layer("q5_k", 19, 67, 256, pf.bfloat16, patch="block 5"),
+        **encoded_layer("q3_k", 67, 18, 256, pf.float16, patch="block 7"),
+        "misaligned": Case(askew_gemm), "fused": Case(many_rows),
+    },
+    {
+        "pf_encoded_mma": {
+            "ROWS": {16, 32, 64, 128}, "COLS": {16, 32, 64, 128}, "THREADS": set(), "WAVES_ACROSS": {1, 2, 4},
+            "CHUNKS": {1, 2},
+            "AS_IS": {1}, "OUT_WIDTH": {1, 4, 8}, "AXES": {0}, "A_ALONG_K": {1}, "B_ALONG_K": {1}, "B_VECTOR": {0, 1},
         },
     },
 )  # fmt: skip
@@ -558,7 +659,8 @@ GENERATED = Family(
 
 FAMILIES = {
     "gemm": GEMM, "conv": CONV, "attention": ATTENTION, "tiled attention": TILED_ATTENTION,
-    "decoding": DECODING, "dequantize": DEQUANTIZE, "encoded": ENCODED,
+    "decoding": DECODING, "dequantize": DEQUANTIZE, "encoded": ENCODED, "experts": EXPERTS,
+    "encoded dots": ENCODED_DOTS, "encoded gemm": ENCODED_GEMM,
     "pool": POOL, "runs": RUNS, "sort": SORT, "scatter": SCATTER,
     "generated": GENERATED,
 }  # fmt: skip
@@ -569,7 +671,8 @@ FAMILIES = {
 
 @contextmanager
 def patched(name: str) -> Iterator[None]:
-    """wide: as for tensors of more than 2^31 elements; unclaimed: as for many more places than keys."""
+    """wide: as for tensors of more than 2^31 elements; unclaimed: as for many more places than keys; plain: as without
+    matrix instructions."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         if name == "wide":
             for module in (cumulative_gpu, pool_gpu, sort_gpu, scatter_gpu):
@@ -578,8 +681,13 @@ def patched(name: str) -> Iterator[None]:
             stack.enter_context(long_positions())
         elif name == "nchw":
             patch.setenv("PYFLAME_CONV_LAYOUT", name)
+        elif name == "plain":
+            patch.setattr(experts_gpu, "matrix_kind", lambda *given: None)
         elif name == "unclaimed":
             patch.setattr(scatter_gpu, "CLAIM_BYTES", 0)
+        elif name == "lines":  # decoded first, few at a time
+            for number, value in (("_MANY", 1), ("_LINES_BYTES", 1), ("_LINES_STEP", 16)):
+                patch.setattr(encoded_gemm_gpu, number, value)
         elif name.startswith("block "):  # one of the blocks of matrix tiles
             only = int(name.removeprefix("block "))
             for module in (matmul_gpu, conv_gpu):

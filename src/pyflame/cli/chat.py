@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from pyflame.cli.llm_arguments import load_model, parser, sampling, show_speed, write
+from pyflame.cli.llm_arguments import begin_with, load_model, parser, sampling, show_speed, speculation, write
 from pyflame.core.errors import PyFlameError
 from pyflame.llm import Model
 
@@ -17,10 +17,9 @@ def run(argv: list[str]) -> int:
     out.add_argument("question", nargs="?", help="ask this and leave")
     out.add_argument("--system", help="what the model is told before all else")
     args = out.parse_args(argv)
-    options = sampling(args)
     try:
         model = load_model(args)
-        chat = Chat(model, args.system, options, args.stats)
+        chat = Chat(model, args.system, sampling(args) | speculation(args), args.stats, args.prompt_cache)
         if args.question is not None:
             chat.ask(args.question)
             return 0
@@ -46,8 +45,10 @@ def _question() -> str | None:
 class Chat:
     """What was said so far."""
 
-    def __init__(self, model: Model, system: str | None, options: dict[str, Any], stats: bool) -> None:
-        self.model, self.options, self.stats = model, options, stats
+    def __init__(
+        self, model: Model, system: str | None, options: dict[str, Any], stats: bool, prompt_cache: str | None = None
+    ) -> None:
+        self.model, self.options, self.stats, self.prompt_cache = model, options, stats, prompt_cache
         self.system = [] if system is None else [{"role": "system", "content": system}]
         self.clear()
 
@@ -59,6 +60,8 @@ class Chat:
         """Show the answer as it is written. One that is cut short is remembered as far as it went."""
         self.messages.append({"role": "user", "content": question})
         self._forget()
+        begin_with(self.model, self.prompt_cache, self.model.chat_tokens(self.system + self.messages))
+        self.prompt_cache = None  # the file is for what a chat begins with
         stream = self.model.stream(messages=self.system + self.messages, **self.options)
         answer = ""
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pyflame.cli.llm_arguments import load_model, parser, sampling, show_speed, write
+from pyflame.cli.llm_arguments import begin_with, load_model, parser, sampling, show_speed, speculation, write
 from pyflame.core.errors import PyFlameError
 
 
@@ -15,7 +15,9 @@ def run(argv: list[str]) -> int:
     args = out.parse_args(argv)
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     try:
-        stream = load_model(args).stream(prompt, stop=args.stop, **sampling(args))
+        model = load_model(args)
+        begin_with(model, args.prompt_cache, model.encode(prompt))
+        stream = model.stream(prompt, stop=args.stop, **sampling(args), **speculation(args))
         write(prompt)
         for chunk in stream:
             write(chunk.text)

@@ -248,6 +248,50 @@ def encoded_linear_q4_k() -> Any:
     return _encoded_linear("q4_k", 16)
 
 
+def _experts(name: str, tokens: int, dtype: pf.DType = pf.bfloat16) -> Any:
+    """Eight of 64 matrices for each token."""
+    plain = name == "bf16"
+    data = _input(64, 768, 2048 if plain else row_bytes(name, 2048), dtype=dtype if plain else pf.uint8)
+    kind = None if plain else name
+    given = _input(tokens, 2048, dtype=dtype), data, _input(tokens, 8, dtype=pf.int64)
+    return (lambda x, w, ids: pf.expert_linear(x, w, ids, encoding=kind)), given
+
+
+@_program
+def expert_linear() -> Any:
+    return _experts("q4_0", 1)
+
+
+@_program
+def expert_linear_shared() -> Any:
+    return _experts("q4_k", 8)
+
+
+@_program
+def expert_linear_prompt() -> Any:
+    return _experts("bf16", 512)
+
+
+@_program
+def expert_linear_prompt_q4_k() -> Any:
+    return _experts("q4_k", 4096)
+
+
+@_program
+def expert_linear_prompt_float32() -> Any:
+    return _experts("q6_k", 128, pf.float32)
+
+
+@_program
+def encoded_linear_rows() -> Any:
+    return _encoded_linear("q4_k", 512)
+
+
+@_program
+def encoded_linear_many_rows() -> Any:
+    return _encoded_linear("q6_k", 4096)
+
+
 @_program
 def dequantize() -> Any:
     data = [_input(4096, row_bytes(name, 4096), dtype=pf.uint8) for name in ("q4_0", "q6_k")]

@@ -179,8 +179,9 @@ def _estimate_tables(found: Estimate) -> list[Table]:
     parts = _table("memory", "bytes")
     for name in ("weights", "cache", "workspace", "total"):
         parts.add_row(f"{name} (estimated)" if name == "workspace" else name, human_bytes(getattr(found, name)))
-    fits = _table("device", "free", "of", "fits", "longest context")
+    fits = _table("device", "free", "of", "workspace", "fits", "longest context")
     for one in found.devices:
         longest = f"{one.longest_context:,}" if one.longest_context else "none: the weights are too large"
-        fits.add_row(one.device, human_bytes(one.free), human_bytes(one.total), "yes" if one.fits else "no", longest)
+        sizes = map(human_bytes, (one.free, one.total, one.workspace))
+        fits.add_row(one.device, *sizes, "yes" if one.fits else "no", longest)
     return [parts, fits]

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+import time
 from collections import Counter
 from typing import Any
 
@@ -13,11 +14,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pyflame.cli.llm_arguments import add_computing, add_kv, load_model
+from pyflame.cli.llm_arguments import add_computing, add_kv, add_speculation, load_model, speculation
 from pyflame.cli.llm_progress import progress
 from pyflame.core.errors import ArgumentError
 from pyflame.core.knobs import THREADS
-from pyflame.llm.bench import Speed, bench, context_for, runs
+from pyflame.llm.bench import Speed, bench, context_for, runs, write_first_token
 from pyflame.llm.default import resolve
 from pyflame.llm.files import Checkpoint, open_checkpoint
 from pyflame.llm.generate import Model
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-r", "--repeats", type=int, default=5, help="timed runs of each test (default %(default)s)")
     add("-t", "--threads", type=int, help="threads of the CPU (default: one per core)")
     add_kv(parser)
+    add_speculation(parser)
     add_computing(parser)
     add("--json", action="store_true", help="print objects under llama-bench's names instead of a table")
 
@@ -44,14 +46,23 @@ def run(options: argparse.Namespace, console: Console) -> None:
         _set_threads(options.threads)
     checkpoint = open_checkpoint(resolve(options.model))
     options.context = context_for(options.prompt, options.tokens)
+    begun = time.perf_counter()
     model = load_model(options)
+    loaded = time.perf_counter()
+    write_first_token(model)
+    times = {"load_s": loaded - begun, "load_to_first_token_s": time.perf_counter() - begun}
+    guesses = speculation(options)
     with progress("bench", runs(options.prompt, options.tokens, options.repeats)) as step:
-        found = bench(model, options.prompt, options.tokens, options.repeats, lambda: step(""))
-    rows = [_row(checkpoint, model, speed, options) for speed in found]
+        counts = options.prompt, options.tokens, options.repeats
+        found = bench(model, *counts, lambda: step(""), **guesses)
+    rows = [_row(checkpoint, model, speed, options) | times for speed in found]
     if options.json:
         print(json.dumps(rows, indent=1))
     else:
         console.print(_table(rows))
+        console.print(
+            f"load to first token: {times['load_to_first_token_s']:.2f} s, of which {times['load_s']:.2f} s are loading"
+        )
 
 
 def _set_threads(count: int) -> None:
@@ -79,6 +90,7 @@ def _row(checkpoint: Checkpoint, model: Model, speed: Speed, options: argparse.N
         "n_threads": get_num_threads(),
         "type_kv": options.kv or model.kv.name,
         "test": speed.test,
+        "speculation": _guesses(options) if speed.test.startswith("tg") else None,
         "avg_ts": speed.mean,
         "stddev_ts": speed.deviation,
         "samples_ts": list(speed.samples),
@@ -87,6 +99,12 @@ def _row(checkpoint: Checkpoint, model: Model, speed: Speed, options: argparse.N
         "copy_limit_gb_per_s": limit / 1e9 if limit else None,
         "share_of_copy_limit": rate / limit if rate is not None and limit else None,
     }
+
+
+def _guesses(options: argparse.Namespace) -> str | None:
+    if options.draft is not None:
+        return f"draft {options.ahead}"
+    return f"lookup {options.lookup}" if options.lookup else None
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -107,7 +125,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             row["backends"],
             str(row["n_threads"]),
             row["type_kv"],
-            row["test"],
+            " ".join(filter(None, (row["test"], row["speculation"]))),
             f"{row['avg_ts']:.2f} ± {row['stddev_ts']:.2f}",
             *read,
         )

@@ -7,6 +7,7 @@ program that wrote it. Each function takes those arrays and gives the name of an
     awq          AutoAWQ: qweight (in, out/8), qzeros (groups, out/8), scales (groups, out), columns in its own order
     compressed   compressed-tensors' pack-quantized: weight_packed (out, in/8), weight_scale (out, groups)
     int8, fp8    weight (out, in) and scales for the tensor, for each row, or for blocks of 128 x 128
+    mxfp4        gpt-oss' experts: blocks (experts, out, in/32, 16), scales (experts, out, in/32)
 """
 
 from __future__ import annotations
@@ -124,3 +125,19 @@ def _blocks(kind: str, numbers: Array, heads: Array, group: int) -> Repacked:
     parts = np.ascontiguousarray(numbers).reshape(-1, size)
     body = packed_nibbles(parts) if kind == "int4" else parts.view(np.uint8)
     return f"{kind}_g{size}", np.concatenate([each.reshape(-1, 1).view(np.uint8), body], 1).reshape(out, -1)
+
+
+def mxfp4(blocks: Array, scales: Array) -> Repacked:
+    """OpenAI's layout: a byte holds two neighbours, the first in its low bits. Ours, GGUF's, has the first half of a
+    block in low bits and the second in high ones, behind the block's exponent. One expert at a time."""
+    if blocks.dtype != np.uint8 or scales.dtype != np.uint8 or blocks.shape != (*scales.shape, 16):
+        raise ShapeError(
+            f"[mxfp4] expected bytes of blocks (.., 16) and of their scales but got {blocks.dtype}{list(blocks.shape)} "
+            f"and {scales.dtype}{list(scales.shape)}"
+        )
+    out = np.empty((*scales.shape, 17), np.uint8)
+    out[..., 0] = scales
+    for whole, part in zip(out, blocks, strict=True):
+        numbers = np.stack([part & 15, part >> 4], -1).reshape(-1, 32)
+        whole[..., 1:] = packed_nibbles(numbers).reshape(part.shape)
+    return "mxfp4", out.reshape(*scales.shape[:-1], -1)

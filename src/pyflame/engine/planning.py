@@ -15,11 +15,12 @@ from pyflame.core.device import Target
 from pyflame.core.state import mode, state
 from pyflame.core.undo import Undo
 from pyflame.engine.implementations import table_for
+from pyflame.engine.layout import scratch_bytes
 from pyflame.engine.merge import merge
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.texts import c_source, gpu_source, gpu_sources, shared
 from pyflame.ir.graph import Graph
-from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Way
+from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Source, Way
 from pyflame.passes.convolutions import lower_convolutions
 from pyflame.passes.layout import lay_out
 from pyflame.passes.legalise import legalise
@@ -36,10 +37,22 @@ def make_plan(graph: PendingGraph, device: Device, donations: Mapping[int, int] 
     return _finished(draft, graph, _sources(draft, device))
 
 
-def plan_ahead(graph: PendingGraph, target: Target) -> Plan:
-    """The plan of a graph for a GPU that need not be here: every launch is a kernel of ours."""
-    draft = draft_plan(graph, target)
+def plan_ahead(graph: PendingGraph, target: Target, donations: Mapping[int, int] | None = None) -> Plan:
+    """The plan of a graph for a GPU that need not be here: every launch is a kernel of ours. `donations`: as in
+    `make_plan`."""
+    draft = draft_plan(graph, target, donations)
     return _finished(draft, graph, [_source_ahead(draft, launch, target) for launch in draft.launches])
+
+
+def workspace_of(graph: PendingGraph, device: Device, donations: Mapping[int, int] | None = None) -> int:
+    """The bytes that a run of a graph takes on a device beside inputs and outputs: the arena, and the scratch of the
+    launch that needs most. Nothing is tried out, so launches of GPUs count as kernels of ours, not as libraries'."""
+    plan = make_plan(graph, device, donations) if device.gpu is None else plan_ahead(graph, device.target, donations)
+    scratch = [
+        s.scratch_bytes + s.worker_bytes * device.target.workers if isinstance(s, Source) else scratch_bytes(s)
+        for s in plan.sources
+    ]
+    return plan.arena_bytes + max(scratch, default=0)
 
 
 def _source_ahead(draft: Draft, launch: Launch, target: Target) -> GpuSource:

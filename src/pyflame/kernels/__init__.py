@@ -10,7 +10,8 @@ __all__ = ["Epilogue", "KernelSpec", "specs"]
 _FILES = (
     "attention", "attention_async_gpu", "attention_decode_gpu", "attention_gpu", "attention_mma_gpu",
     "attention_paged", "contraction", "conv_gpu", "cumulative", "cumulative_gpu", "dequantize", "dequantize_gpu",
-    "encoded", "encoded_gpu", "matmul_gpu", "pool", "pool_gpu", "scatter", "scatter_gpu", "sort", "sort_gpu",
+    "encoded", "encoded_gemm_gpu", "encoded_gpu", "experts_gpu", "matmul_gpu", "pool", "pool_gpu", "scatter",
+    "scatter_gpu", "sort", "sort_gpu",
 )  # fmt: skip
 
 

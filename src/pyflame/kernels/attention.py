@@ -15,7 +15,7 @@ from pyflame.core.dtype import bool_, int32
 from pyflame.core.traced import whole
 from pyflame.ir.kernel import Anchor, Launch, OperandView, Phase, Source
 from pyflame.ir.node import Node
-from pyflame.kernels.ctype import stored
+from pyflame.kernels.ctype import macros, stored
 from pyflame.kernels.matmul import Geometry, Isa, align, geometry, isa_of, round_up
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
@@ -300,11 +300,10 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
         "PF_BACKWARD": int(backward),
         "PF_STORE(x)": stored(dtype, "x"),
     }
-    lines = "".join(f"#define {name} {text}\n" for name, text in defines.items())
     grain = _grain(queries * keys * (depth + width) * shape.share // plan.splits)
     phases = tuple(Phase("_" + name, tasks, grain) for name, tasks in plan.phases)
     return Source(
-        f'{lines}#undef pf_min\n#undef pf_max\n#include "attention.c"\n',
+        f'{macros(defines)}#undef pf_min\n#undef pf_max\n#include "attention.c"\n',
         phases,
         tuple(args),
         worker_bytes=plan.worker_bytes,

@@ -204,6 +204,9 @@ template <class C> struct pf_attending_async {
     if constexpr (PF_ROLES) {
       pf_mbarrier_wait(full(y, turn), turn / STAGES % 2);
     } else { /* on the host everybody computes */
+#if defined(PF_EMULATE)
+      if (turn >= turns) __builtin_trap(); /* a GPU would wait for ever */
+#endif
       pf_barrier();
       if (group == PF_ATT_GROUPS) copy(y, turn);
       pf_barrier();
@@ -367,6 +370,7 @@ template <class C> struct pf_attending_async {
     W::end();
   }
   template <class M> PF_MEMBER void run(const M *mask) {
+    if (turns == 0) return; /* all the others are before or behind what these lines see */
     order_first();
     step<1>(mask, 0);
     _Pragma("unroll 1")

@@ -22,6 +22,7 @@
 
 enum {
   PF_DEC_THREADS = 128,
+  PF_DEC_MOST_SPLITS = 64,
   PF_DEC_SPLITS = PF_ATT_SPANS + 1,
   /* pages: how many, 2^shift lines each; steps from one to the next; strides of table, lengths, sinks and scales */
   PF_PAGE_COUNT, PF_PAGE_SHIFT, PF_PAGE_CHECK, PF_PAGE_KEY, PF_PAGE_VALUE, PF_PAGE_TABLE,
@@ -340,23 +341,30 @@ PF_FN void pf_attend_pages(const typename E::stored *q, const typename K::stored
   few::attend(q, lines, at, (const char *)0, sinks, lds, scratch, out, arg);
 }
 
-/* One block for a row: the sum of its splits, each less by how far its maximum is below the highest. */
+/* One block for a row: the sum of its splits, each less by how far its maximum is below the highest. Splits behind the
+ * end of what is seen have no weight, and are not read. */
 template <class E> PF_FN void pf_attend_join(char *scratch, typename E::stored *out, pf_late_args arg) {
   const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS], width = (int)arg[PF_ATT_WIDTH];
   const int splits = (int)arg[PF_DEC_SPLITS], line = pf_block() % queries, entry = pf_block() / queries;
   const int batch = entry / heads, head = entry - batch * heads;
+  PF_SHARED float tops[PF_DEC_MOST_SPLITS], weights[PF_DEC_MOST_SPLITS], totals[PF_DEC_MOST_SPLITS];
+  const float *const part = pf_part_of(scratch, pf_block(), pf_thread() < splits ? pf_thread() : 0, splits, width);
+  const float top = part[0], total = part[1];
+  if (pf_thread() < splits) tops[pf_thread()] = top;
+  pf_barrier();
   float best = -PF_INF, all = 0.0f;
-  for (int n = 0; n < splits; n++) best = pf_max_f32(best, pf_part_of(scratch, pf_block(), n, splits, width)[0]);
-  for (int n = 0; n < splits; n++) {
-    const float *const part = pf_part_of(scratch, pf_block(), n, splits, width);
-    all = pf_mul_add(part[1], pf_exp2(part[0] - pf_base(best)), all);
+  for (int n = 0; n < splits; n++) best = pf_max_f32(best, tops[n]);
+  if (pf_thread() < splits) {
+    const float weight = pf_exp2(top - pf_base(best));
+    weights[pf_thread()] = weight, totals[pf_thread()] = total * weight;
   }
+  pf_barrier();
+  for (int n = 0; n < splits; n++) all += totals[n];
   for (int e = pf_thread(); e < width; e += PF_DEC_THREADS) {
     float sum = 0.0f;
-    for (int n = 0; n < splits; n++) {
-      const float *const part = pf_part_of(scratch, pf_block(), n, splits, width);
-      sum = pf_mul_add(part[2 + e], pf_exp2(part[0] - pf_base(best)), sum);
-    }
+    _Pragma("unroll 8")
+    for (int n = 0; n < splits; n++)
+      if (weights[n] != 0.0f) sum = pf_mul_add(pf_part_of(scratch, pf_block(), n, splits, width)[2 + e], weights[n], sum);
     pf_late_args place = arg + PF_ATT_OUT;
     out[place[0] + batch * place[1] + head * place[2] + line * place[3] + e] = E::store(sum * pf_inverse(all));
   }

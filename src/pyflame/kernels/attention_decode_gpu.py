@@ -26,7 +26,8 @@ _NUMBERS = 64  # of queries, and of results, that a lane has in registers
 _MANY_KEYS = 32  # for each query: with fewer, products and softmax take as long
 _BUSY = 4  # blocks for each compute unit
 _LEAST_KEYS = 256  # of a split
-_MOST_SPLITS = 64
+_MOST_SPLITS = 64  # as PF_DEC_MOST_SPLITS
+_JOIN_LDS = 3 * 4 * _MOST_SPLITS  # bytes
 
 
 @whole
@@ -82,7 +83,7 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     if splits == 1:
         return functions.source()
     join = f"pf_attend_join<{element(dtype)}>(scratch, {result}, {late_args(launch)});"
-    functions.add("_join", entries * rows, _THREADS, args, join)
+    functions.add("_join", entries * rows, _THREADS, args, join, _JOIN_LDS)
     return functions.source(4 * entries * rows * splits * (shape.width + 2))
 
 
@@ -145,7 +146,7 @@ def paged_source(launch: Launch, target: Target, epilogue: Epilogue | None, alig
     functions.add("_few", blocks * splits, _THREADS, args, body, lds_bytes)
     if splits > 1:
         join = f"pf_attend_join<{element(query.dtype)}>(scratch, {result}, {late_args(launch)});"
-        functions.add("_join", batch * groups * rows, _THREADS, args, join)
+        functions.add("_join", batch * groups * rows, _THREADS, args, join, _JOIN_LDS)
     return functions.source(4 * batch * groups * rows * splits * (width + 2) * (splits > 1))
 
 

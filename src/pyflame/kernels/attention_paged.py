@@ -11,7 +11,7 @@ from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, OperandView, Phase, Source
 from pyflame.ir.node import Node
 from pyflame.kernels.attention import DTYPES
-from pyflame.kernels.ctype import loaded, stored
+from pyflame.kernels.ctype import loaded, macros, stored
 from pyflame.kernels.matmul import round_up
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
@@ -103,8 +103,7 @@ def paged_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> S
         "PF_ACC_T": "float",
     }
     defines |= {"PF_K_VECTOR": "1"} if known else {}
-    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    text = f'{lines}#undef pf_min\n#undef pf_max\n#include "attention_paged.c"\n'
+    text = f'{macros(defines)}#undef pf_min\n#undef pf_max\n#include "attention_paged.c"\n'
     grain = max(1, _GRAIN // max(1, made.keys * rows * (depth + width) // splits))
     phases = Phase("_part", batch * groups * splits, grain), Phase("_join", batch * queries * heads, 64)
     return Source(text, phases, args, scratch_bytes=4 * parts, worker_bytes=4 * each)

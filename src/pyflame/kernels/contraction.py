@@ -10,6 +10,7 @@ from pyflame.core.dtype import DType
 from pyflame.core.shape import Shape
 from pyflame.ir.kernel import Launch, Phase, Source
 from pyflame.kernels import conv
+from pyflame.kernels.ctype import macros_with_epilogue
 from pyflame.kernels.matmul import EPILOGUE_ARG, gemm_plan, isa_of
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 
@@ -136,11 +137,8 @@ def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
 def _text(file: str, types: dict[str, DType], acc: str, choices: dict[str, int], address_arg: int) -> str:
     """A kernel for these dtypes. It reaches its epilogue by address, so it is compiled once for all of them."""
     stored = {f"PF_{side}_T": dtype.name for side, dtype in types.items()}
-    call = f"((pf_epilogue)(intptr_t)(arg)[{address_arg}])(buf, arg, __VA_ARGS__)"
-    defines = {"PF_NAME": "PF_KEY", "PF_ACC_T": acc, **stored, **choices, "PF_EPILOGUE(buf, arg, ...)": call}
-    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    kind = "char *const *, const int64_t *, const pf_word *, int64_t, int64_t, int64_t, int64_t, const PF_ACC_T *"
-    return f'{lines}typedef void (*pf_epilogue)({kind});\n#undef pf_min\n#undef pf_max\n#include "{file}.c"\n'
+    defines = {"PF_NAME": "PF_KEY", "PF_ACC_T": acc, **stored, **choices}
+    return f'{macros_with_epilogue(defines, address_arg, "PF_ACC_T")}#include "{file}.c"\n'
 
 
 def _source(

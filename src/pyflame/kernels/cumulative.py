@@ -7,7 +7,7 @@ from math import prod
 from pyflame.core.device import Target
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, Phase, Source
-from pyflame.kernels.ctype import loaded, stored
+from pyflame.kernels.ctype import loaded, macros, stored
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 GRAIN = 32768  # elements worth waking a thread for
@@ -39,7 +39,7 @@ def cumulative_source(launch: Launch, target: Target, epilogue: Epilogue | None)
         "PF_OP(a, b)": f"({op})",
         "PF_ONE": one,
     }
-    text = "".join(f"#define {name} {value}\n" for name, value in defines.items()) + '#include "cumulative.c"\n'
+    text = macros(defines) + '#include "cumulative.c"\n'
     scan = Phase("_scan", rows * chunks, max(1, GRAIN * chunks // max(work, 1)))
     phases = (Phase("_total", rows * chunks, 1), scan) if chunks > 1 else (scan,)
     scratch = rows * chunks * LANES * 8 if chunks > 1 else 0

@@ -19,10 +19,11 @@ template <class E, class D, int VECTOR, int THREADS> PF_FN void pf_dequantize(co
   typedef pf_vector<typename E::stored, VECTOR> V;
   const int64_t first = ((int64_t)pf_block() * THREADS + pf_thread()) * PF_PIECE;
   float w[PF_PIECE];
-  pf_decode_piece<D>(data, first, arg[PF_TOTAL], w);
+  const int64_t rest = arg[PF_TOTAL] - first;
+  pf_decode_piece<D>(data, (uint64_t)first, rest < PF_PIECE ? (int)rest : PF_PIECE, w);
   PF_UNROLL
   for (int i = 0; i < PF_PIECE; i += VECTOR)
-    if (first + i < arg[PF_TOTAL]) {
+    if (i < rest) {
       V out;
       PF_UNROLL
       for (int k = 0; k < VECTOR; k++) out.at[k] = E::store(w[i + k]);

@@ -23,10 +23,17 @@ def alignment_of(kind: Encoding) -> int:
 
 def decoder(kind: Encoding, aligned: bool) -> str:
     """The struct around an encoding's text that pf_decode.h asks for."""
-    numbers = dict(BLOCK=kind.block, NBYTES=kind.nbytes, GROUP=kind.group, ALIGN=alignment_of(kind) if aligned else 1)
+    numbers = dict(
+        BLOCK=kind.block, NBYTES=kind.nbytes, GROUP=kind.group, ALIGN=alignment_of(kind) if aligned else 1,
+        PAIR=kind.pair, OFFSET=int(bool(kind.offset)), LEAST=int(bool(kind.least)),
+    )  # fmt: skip
     fields = ", ".join(f"{name} = {value}" for name, value in numbers.items())
-    function = f"  PF_FN void of(const uint8_t *b, int g, float *y) {{{kind.c}  }}\n"
-    return f"struct PF_KEY_decoder {{\n  enum {{ {fields} }};\n{function}}};\n"
+    functions = f"  PF_FN void of(const uint8_t *b, int g, float *y) {{{kind.c}  }}\n"
+    if kind.pair:
+        giving = f"  out_d = d, out_offset = {kind.offset or 0}, out_least = {kind.least or 0};\n  return q;\n"
+        head = "pf_sixteen codes(const uint8_t *b, int g, float &out_d, int &out_offset, float &out_least)"
+        functions += f"  PF_FN {head} {{{kind.text}{giving}  }}\n"
+    return f"struct PF_KEY_decoder {{\n  enum {{ {fields} }};\n{functions}}};\n"
 
 
 def dequantize_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:

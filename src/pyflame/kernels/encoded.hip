@@ -27,23 +27,30 @@ template <class E, int VECTOR> PF_FN void pf_read_piece(const typename E::stored
   }
 }
 
-template <class E, class D, int ROWS, int EACH, int LANES, int VECTOR, int BIASED, int THREADS, class Out>
-PF_FN void pf_encoded_linear(const typename E::stored *x, const uint8_t *data, const typename E::stored *bias,
-                             const int64_t *arg, const Out &give) {
-  const int lane = pf_thread() % LANES, rows = (int)arg[PF_ROWS], out = (int)arg[PF_OUT], width = (int)arg[PF_WIDTH];
-  const int first = (pf_block() * (THREADS / LANES) + pf_thread() / LANES) * EACH;
+/* Rows of x as they come. `row`: of x, and `line`: of the result, that number r is. */
+struct pf_rows {
+  int count;
+  PF_MEMBER int row(int r) const { return r < count ? r : count - 1; }
+  PF_MEMBER int line(int r) const { return r; }
+};
+
+/* Lines [first, first + EACH) of the `out` lines of W by the rows. */
+template <class E, class D, int ROWS, int EACH, int LANES, int VECTOR, int BIASED, class Rows, class Out>
+PF_FN void pf_encoded_rows(const typename E::stored *x, const uint8_t *data, const typename E::stored *bias, int first,
+                           int out, int width, int64_t row_bytes, const Rows &rows, const Out &give) {
+  const int lane = pf_thread() % LANES;
   float sums[EACH][ROWS] = {};
   for (int at = lane * PF_PIECE; at < width; at += LANES * PF_PIECE) {
     float w[EACH][PF_PIECE];
     PF_UNROLL
     for (int j = 0; j < EACH; j++) {
       const int o = first + j < out ? first + j : out - 1; /* all lanes meet at the shuffles */
-      pf_decode_piece<D>(data + o * arg[PF_ROW_BYTES], at, at + PF_PIECE, w[j]);
+      pf_decode_piece<D>(data + o * row_bytes, (uint64_t)at, PF_PIECE, w[j]);
     }
     PF_UNROLL
     for (int r = 0; r < ROWS; r++) {
       float v[PF_PIECE];
-      pf_read_piece<E, VECTOR>(x + (int64_t)(r < rows ? r : rows - 1) * width + at, v);
+      pf_read_piece<E, VECTOR>(x + (int64_t)rows.row(r) * width + at, v);
       PF_UNROLL
       for (int i = 0; i < PF_PIECE; i++)
         PF_UNROLL
@@ -57,11 +64,20 @@ PF_FN void pf_encoded_linear(const typename E::stored *x, const uint8_t *data, c
       float sum = sums[j][r];
       PF_UNROLL
       for (int step = 1; step < LANES; step *= 2) sum += pf_shuffle_xor(sum, step);
-      if (lane == (j * ROWS + r) % LANES && r < rows && first + j < out) {
+      if (lane == (j * ROWS + r) % LANES && r < rows.count && first + j < out) {
         if (BIASED) sum += E::load(bias[first + j]);
-        give(0, r, first + j, sum);
+        give(0, rows.line(r), first + j, sum);
       }
     }
+}
+
+template <class E, class D, int ROWS, int EACH, int LANES, int VECTOR, int BIASED, int THREADS, class Out>
+PF_FN void pf_encoded_linear(const typename E::stored *x, const uint8_t *data, const typename E::stored *bias,
+                             const int64_t *arg, const Out &give) {
+  const int first = (pf_block() * (THREADS / LANES) + pf_thread() / LANES) * EACH;
+  const pf_rows rows = {(int)arg[PF_ROWS]};
+  pf_encoded_rows<E, D, ROWS, EACH, LANES, VECTOR, BIASED>(x, data, bias, first, (int)arg[PF_OUT], (int)arg[PF_WIDTH],
+                                                           arg[PF_ROW_BYTES], rows, give);
 }
 
 }  // namespace pf_encoded

@@ -1,4 +1,7 @@
-"""Launches of encoded.c and encoded_float.c: which of them multiplies, in which blocks, with how much scratch."""
+"""Launches of encoded.c and encoded_float.c: which of them multiplies, in which blocks, with how much scratch.
+
+They do encoded_linear, and expert_linear: there lines are sorted by their matrix first.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,22 @@ from pyflame.core.traced import whole
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, Phase, Source
 from pyflame.ir.node import Node
-from pyflame.kernels.ctype import loaded
+from pyflame.kernels.ctype import loaded, macros, macros_with_epilogue
 from pyflame.kernels.dequantize import decoder
 from pyflame.kernels.matmul import align, even_block, geometry, isa_of, round_up
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 
-EPILOGUE_ARG = 9
-"""PF_ENCODED_ARGS: the first arg that belongs to the epilogue."""
+EPILOGUE_ARG, EXPERTS_EPILOGUE_ARG = 9, 14
+"""The first arg that belongs to the epilogue: PF_ENCODED_ARGS, and behind those of experts."""
 
 # Formats of pf_codes.h, and the elements that share a scale there.
 GROUPS = dict.fromkeys(("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4", "q4_k", "q5_k", "iq4_xs"), 32)
 GROUPS |= dict.fromkeys(("q2_k", "q3_k", "q6_k"), 16)
 FLOATS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+STACKS = {dtype: name for name, dtype in FLOATS.items()}
 
-_FEW = 8  # rows: above that it pays to unpack weights for all of them
+_FEW, _FEW_FLOATS = 7, 8  # rows: above that it pays to unpack weights for all of them
+_FEW_EACH, _FEW_FLOATS_EACH = 3, 6  # the same for each matrix of a stack on average, in integers or in floats
 _LINES = 16  # of one iteration of `few`
 _GRAIN = 48 << 10  # bytes of weights worth waking a thread for
 _ROW_STEP, _MOST_LANES = 4, 32  # PF_MR, and PF_NR at most
@@ -32,97 +37,172 @@ _ROWS_BYTES = 704 << 10  # what the rows of a task may take of L2
 _DEPTH = 512
 
 
+def _planes(kind: Encoding, bits: int) -> int:
+    """The int8 planes that x is rounded to; 0 if it is multiplied as floats."""
+    return bits // 8 if kind.name in GROUPS and bits <= 16 else 0
+
+
+class _Work(NamedTuple):
+    """m rows of k numbers by n lines; `few`: the most rows of a task that reads weights where they lie, or 0.
+
+    Of experts: the number of matrices, the lines for each row of x (0: no experts), and the number of the check.
+    """
+
+    m: int
+    n: int
+    k: int
+    row_bytes: int
+    kind: Encoding
+    bits: int
+    few: int
+    matrices: int = 1
+    share: int = 0
+    check: int = -1
+
+    @staticmethod
+    def of(launch: Launch) -> _Work:
+        """What a launch has to do."""
+        anchor, (x, data, *rest) = launch.kernel.anchor, launch.operands
+        assert anchor is not None
+        name, *_, bits = anchor.attrs
+        kind = encoding(name or STACKS[data.dtype.name])
+        most = _FEW_FLOATS if kind.name in FLOATS else _FEW
+        if anchor.op.name == "encoded_linear":
+            m, k = prod(x.shape[:-1]), x.shape[-1]
+            return _Work(m, data.shape[0], k, data.shape[1], kind, bits, m if m <= most else 0)
+        m, (count, n, wide) = prod(rest[0].shape), data.shape
+        each = _FEW_EACH if _planes(kind, bits) else _FEW_FLOATS_EACH
+        few, share = most if m <= each * count else 0, max(1, prod(rest[0].shape[len(x.shape) - 1 :]))
+        row = wide * data.dtype.itemsize
+        return _Work(m, n, x.shape[-1], row, kind, bits, few, count, share, anchor.check)
+
+    @property
+    def at_once(self) -> int:
+        """Rows that `few` multiplies at once: lines of experts are sorted, and as many as come."""
+        return min(self.few, 1) if self.share else self.few
+
+
 class _Blocks(NamedTuple):
-    """Rows and lines of one task, the tasks, and bytes of scratch for each worker behind those that all share."""
+    """Rows and lines of one task, the tasks, and bytes of scratch for each worker behind those that all share.
+
+    `parts`: blocks of rows, at most.
+    """
 
     rows: int
     cols: int
     depth: int
+    parts: int
     tasks: int
     shared: int
     worker: int
 
 
-def _tasks(m: int, n: int, rows: int, workers: int) -> tuple[int, int]:
+def _parts(m: int, rows: int, matrices: int) -> int:
+    """Blocks of rows if no block has rows of two matrices: each matrix may have a last block that is not full."""
+    return (m + min(m, matrices) * (rows - 1)) // rows
+
+
+def _few_blocks(m: int, n: int, rows: int, matrices: int, row_bytes: int) -> _Blocks:
+    parts = _parts(m, rows, matrices)
+    return _Blocks(rows, _LINES, 0, parts, parts * -(-n // _LINES), 0, align(rows * (row_bytes + 4 * _LINES)))
+
+
+def _tasks(parts: int, n: int, workers: int) -> tuple[int, int]:
     """Lines of one task, fewer where tasks would be few, and the number of tasks."""
-    row_blocks = -(-m // rows)
-    cols = 64 if row_blocks * -(-n // 64) >= 8 * workers else _MOST_LANES
-    return cols, row_blocks * -(-n // cols)
+    cols = 64 if parts * -(-n // 64) >= 8 * workers else _MOST_LANES
+    return cols, parts * -(-n // cols)
 
 
-def _rounded_bytes(k: int, group: int) -> int:
+def _rounded_bytes(k: int, group: int, planes: int) -> int:
     """A row of x as int8, with a step and a sum for each group; no power of two, whose rows would share cache sets."""
-    return align(k + 8 * (k // group)) + 64
+    return align(planes * k + 8 * (k // group)) + 64
 
 
 @whole
-def _integer_blocks(m: int, n: int, k: int, group: int, few: int, workers: int) -> tuple[int, ...]:
-    row = _rounded_bytes(k, group)
+def _integer_blocks(
+    m: int, n: int, k: int, group: int, row: int, few: int, matrices: int, workers: int
+) -> tuple[int, ...]:
     if few:
-        return _Blocks(few, _LINES, 0, -(-n // _LINES), 0, align(few * (row + 4 * _LINES)))
+        return _few_blocks(m, n, few, matrices, row)
     rows = even_block(m, max(_ROW_STEP, _ROWS_BYTES // row), _ROW_STEP)
-    cols, tasks = _tasks(m, n, rows, workers)
+    parts = _parts(m, rows, matrices)
+    cols, tasks = _tasks(parts, n, workers)
     panel = k // group * _MOST_LANES * (8 + group)
-    return _Blocks(rows, cols, 0, tasks, align(round_up(m, _ROW_STEP) * row), align(panel + 4 * rows * cols))
+    shared = align(round_up(m, _ROW_STEP) * row)
+    return _Blocks(rows, cols, 0, parts, tasks, shared, align(panel + 4 * rows * cols))
 
 
 @whole
-def _float_blocks(m: int, n: int, k: int, step: int, few: int, rows_step: int, workers: int) -> tuple[int, ...]:
+def _float_blocks(
+    m: int, n: int, k: int, step: int, few: int, rows_step: int, matrices: int, workers: int
+) -> tuple[int, ...]:
     if few:
-        return _Blocks(few, _LINES, 0, -(-n // _LINES), 0, align(4 * few * (k + _LINES)))
+        # rows of x as float32 and as float16, with a factor
+        return _few_blocks(m, n, few, matrices, 6 * k + 4)
     depth = even_block(k, _DEPTH, step)
     rows = even_block(m, 240, rows_step)
-    cols, tasks = _tasks(m, n, rows, workers)
+    parts = _parts(m, rows, matrices)
+    cols, tasks = _tasks(parts, n, workers)
     # panels of lines, room for decoded lines, sums; while x is packed, whole rows of it
     worker = 4 * max((cols + _MOST_LANES) * depth + rows * cols, rows_step * k)
-    return _Blocks(rows, cols, depth, tasks, align(4 * m * k), align(worker))
+    return _Blocks(rows, cols, depth, parts, tasks, align(4 * m * k), align(worker))
+
+
+def _integers(work: _Work, target: Target) -> tuple[_Blocks, int, Phase, str]:
+    """Blocks, the arg that is this file's own, the phase that prepares x, and the text: encoded.c"""
+    group, (m, n, k) = GROUPS[work.kind.name], work[:3]
+    planes = _planes(work.kind, work.bits)
+    row = _rounded_bytes(k, group, planes)
+    blocks = _Blocks(*_integer_blocks(m, n, k, group, row, work.few, work.matrices, target.workers))
+    first = Phase("_round", round_up(m, _ROW_STEP), max(1, 16384 // max(1, k)))
+    kind = work.kind
+    codes = {
+        "PF_ENCODING": kind.name, "PF_GROUP": group, "PF_BLOCK": kind.block, "PF_BLOCK_BYTES": kind.nbytes,
+        "PF_PLANES": planes,
+    }  # fmt: skip
+    return blocks, row, first, f'{macros(codes)}#include "encoded.c"\n'
+
+
+def _floats(work: _Work, target: Target) -> tuple[_Blocks, int, Phase, str]:
+    """As `_integers`: encoded_float.c"""
+    step = geometry("float32", "float32", 4, isa_of(set(target.isa))).rows
+    m, n, k = work[:3]
+    blocks = _Blocks(*_float_blocks(m, n, k, work.kind.group, work.few, step, work.matrices, target.workers))
+    panels = blocks.parts if work.share else -(-m // step)
+    halves = work.kind.name == "f16" and work.bits == 8 and 0 < work.at_once <= 4 and k % 32 == 0
+    define = macros({"PF_HALVES": int(halves and "asimdhp" in target.isa)})
+    return blocks, blocks.depth, Phase("_pack", panels, 1), define + _float_text(work.kind)
 
 
 def encoded_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Source:
-    """The text and arguments of one encoded_linear."""
-    anchor = launch.kernel.anchor
-    assert anchor is not None
+    """The text and arguments of one encoded_linear or expert_linear."""
     assert epilogue is not None
-    x, data, *bias = launch.operands
-    name, k, exact = anchor.attrs
-    m, n = prod(x.shape[:-1]), data.shape[0]
-    few = m if m <= _FEW else 0
-    kind = encoding(name)
-    integers = name in GROUPS and not exact
-    grain = max(1, _GRAIN // max(1, _LINES * data.shape[1])) if few else 1
+    x, work = launch.operands[0], _Work.of(launch)
+    experts = work.share > 0
+    made = _integers if _planes(work.kind, work.bits) else _floats
+    blocks, own, first, text = made(work, target)
+    args = [*work[:4], blocks.rows, blocks.cols, own, blocks.shared, blocks.worker]
+    grain = max(1, _GRAIN // max(1, _LINES * work.row_bytes))
+    phases = [Phase("_few", blocks.tasks, grain)] if work.few else [first, Phase("_mul", blocks.tasks, 1)]
+    scratch, epilogue_arg = blocks.shared + target.workers * blocks.worker, EPILOGUE_ARG
+    if experts:
+        phases.insert(0, Phase("_sort", 1, 1))
+        args += [work.share, work.matrices, blocks.parts, work.check, scratch]
+        scratch, epilogue_arg = scratch + 8 * (3 * blocks.parts + work.m + work.matrices), EXPERTS_EPILOGUE_ARG
     defines = {
-        "PF_NAME": "PF_KEY", "PF_X_T": storage(x.dtype), "PF_LOAD_X(x)": loaded(x.dtype, "x"), "PF_BIAS": len(bias),
-        "PF_FEW": few,
-        "PF_EPILOGUE(buf, arg, ...)": f"((pf_epilogue)(intptr_t)(arg)[{EPILOGUE_ARG}])(buf, arg, __VA_ARGS__)",
+        "PF_NAME": "PF_KEY", "PF_X_T": storage(x.dtype), "PF_LOAD_X(x)": loaded(x.dtype, "x"),
+        "PF_BIAS": int(len(launch.operands) == 3 and not experts), "PF_EXPERTS": int(experts),
+        "PF_FEW": work.at_once,
     }  # fmt: skip
-    if integers:
-        group = GROUPS[name]
-        blocks = _Blocks(*_integer_blocks(m, n, k, group, few, target.workers))
-        args = [m, n, k, data.shape[1], blocks.rows, blocks.cols, _rounded_bytes(k, group)]
-        first = Phase("_round", round_up(m, _ROW_STEP), max(1, 16384 // max(1, k)))
-        text = f'#define PF_ENCODING {name}\n#include "encoded.c"\n'
-    else:
-        step = geometry("float32", "float32", 4, isa_of(set(target.isa))).rows
-        blocks = _Blocks(*_float_blocks(m, n, k, kind.group, few, step, target.workers))
-        args = [m, n, k, data.shape[1], blocks.rows, blocks.cols, blocks.depth]
-        first = Phase("_pack", -(-m // step), 1)
-        text = _float_text(kind)
-    phases = (Phase("_few", blocks.tasks, grain),) if few else (first, Phase("_mul", blocks.tasks, 1))
     return Source(
-        _head(defines) + text,
-        phases if m * n else (),
-        (*args, blocks.shared, blocks.worker, 0, *epilogue.args),
-        scratch_bytes=blocks.shared + target.workers * blocks.worker,
+        macros_with_epilogue(defines, epilogue_arg, "float") + text,
+        tuple(phases) if work.m * work.n else (),
+        (*args, 0, *epilogue.args),
+        scratch_bytes=scratch,
         scratch_position=len(launch.operands),
         epilogue=epilogue.text,
-        epilogue_arg=EPILOGUE_ARG,
+        epilogue_arg=epilogue_arg,
     )
-
-
-def _head(defines: dict[str, object]) -> str:
-    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    kind = "char *const *, const int64_t *, const pf_word *, int64_t, int64_t, int64_t, int64_t, const float *"
-    return f"{lines}typedef void (*pf_epilogue)({kind});\n#undef pf_min\n#undef pf_max\n"
 
 
 def _float_text(kind: Encoding) -> str:
@@ -133,8 +213,7 @@ def _float_text(kind: Encoding) -> str:
         "PF_B_T": "float32", "PF_DECODE": "PF_KEY_decode", "PF_BLOCK": kind.block, "PF_BLOCK_BYTES": kind.nbytes,
         "PF_DECODED": kind.group,
     }  # fmt: skip
-    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    return f'#include "pf_encoding.h"\n{decoder(kind)}{lines}#include "encoded_float.c"\n'
+    return f'#include "pf_encoding.h"\n{decoder(kind)}{macros(defines)}#include "encoded_float.c"\n'
 
 
 def _prior(node: Node, target: Target) -> float:
@@ -142,15 +221,13 @@ def _prior(node: Node, target: Target) -> float:
     return 0.0 if node.dtype.name == "float64" else 1.0
 
 
-kernel(
-    KernelSpec(
-        "encoded_linear",
-        "encoded",
-        encoded_source,
-        why="weights read as they are stored, in integer dot products where they have codes",
-        epilogue=EpilogueSlot(
-            lambda launch: (0, len(launch.kernel.loops[0]) - 1), lambda launch: "float", EPILOGUE_ARG
-        ),
-        prior=_prior,
-    )
-)
+def _layout(launch: Launch) -> tuple[int, int]:
+    return 0, len(launch.kernel.loops[0]) - 1
+
+
+for op, epilogue_arg, why in (
+    ("encoded_linear", EPILOGUE_ARG, "weights read as they are stored, in integer dot products where they have codes"),
+    ("expert_linear_at", EXPERTS_EPILOGUE_ARG, "lines sorted by their matrix, which is read as it is stored"),
+):
+    slot = EpilogueSlot(_layout, lambda launch: "float", epilogue_arg)
+    kernel(KernelSpec(op, "encoded", encoded_source, why=why, epilogue=slot, prior=_prior))

@@ -157,8 +157,8 @@ template <class K> struct pf_gemm_place {
     from = part * split, to = pf_least(from + split, (int)arg[PF_GEMM_K]);
     pf_gemm_offsets<K::AXES>(arg + PF_GEMM_AXES, entry - part * batches, a_offset, b_offset);
   }
-  template <class In> PF_MEMBER void begin(In &in, const typename K::stored *a, const typename K::stored *b,
-                                           const int64_t *arg) const {
+  template <class In, class B>
+  PF_MEMBER void begin(In &in, const typename K::stored *a, const B *b, const int64_t *arg) const {
     in.a.begin(a + a_offset, first, m, arg[PF_GEMM_A_ROW], arg[PF_GEMM_A_COL], from);
     in.b.begin(b + b_offset, left, n, arg[PF_GEMM_B_COL], arg[PF_GEMM_B_ROW], from);
   }
@@ -178,18 +178,18 @@ PF_FN void pf_gemm_tile(const typename K::stored *a, const typename K::stored *b
 
 /* ---- matrix tiles ---------------------------------------------------------------------------------------------- */
 
-template <class K>
-struct pf_mma_in : pf_operands<pf_mma_lines<K, K::ROWS, K::A_ALONG_K, K::A_VECTOR>,
-                               pf_mma_lines<K, K::COLS, K::B_ALONG_K, K::B_VECTOR>, pf_mma_loop<K>::DEPTH,
+/* `Lines` brings B; in encoded_gemm.hip it decodes it. */
+template <class K, class Lines = pf_mma_lines<K, K::COLS, K::B_ALONG_K, K::B_VECTOR>>
+struct pf_mma_in : pf_operands<pf_mma_lines<K, K::ROWS, K::A_ALONG_K, K::A_VECTOR>, Lines, pf_mma_loop<K>::DEPTH,
                                pf_mma_loop<K>::B_AT> {};
 
-template <class K, class Out>
-PF_FN void pf_gemm_mma(const typename K::stored *a, const typename K::stored *b, const int64_t *arg, const Out &out) {
+template <class K, class In = pf_mma_in<K>, class B, class Out>
+PF_FN void pf_gemm_mma(const typename K::stored *a, const B *b, const int64_t *arg, const Out &out) {
   typedef pf_mma_loop<K> loop;
   PF_SHARED pf_piece lds[loop::LDS_PIECES];
   pf_gemm_place<K> place;
   place.find(arg, pf_block());
-  pf_mma_in<K> in;
+  In in;
   place.begin(in, a, b, arg);
   loop sums;
   sums.run(lds, in, place.from, place.to);

@@ -9,8 +9,8 @@
 #include "matmul.hip"
 #include "pf_mma_async.h"
 
-template <class K, class Out>
-PF_FN void pf_gemm_async(const typename K::stored *a, const typename K::stored *b, const int64_t *arg, const Out &out) {
+template <class K, class In = pf_async_in<K>, class B, class Out>
+PF_FN void pf_gemm_async(const typename K::stored *a, const B *b, const int64_t *arg, const Out &out) {
   typedef pf_async_loop<K> loop;
   PF_DYNAMIC_LDS(pf_piece, lds, loop::LDS_PIECES);
   pf_gemm_place<K> place;
@@ -19,7 +19,7 @@ PF_FN void pf_gemm_async(const typename K::stored *a, const typename K::stored *
     const int split = (int)arg[loop::PARTS > 1 ? PF_GEMM_SPLIT : PF_GEMM_K];
     place.from = pf_cluster_rank() * split, place.to = pf_least(place.from + split, (int)arg[PF_GEMM_K]);
   }
-  pf_async_in<K> in;
+  In in;
   place.begin(in, a, b, arg);
   loop sums;
   sums.run(lds, in, place.from, place.to);

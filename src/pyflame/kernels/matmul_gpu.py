@@ -6,9 +6,11 @@ tile; extents and strides are arguments. How k is cut depends on shape and targe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
+from typing import Any
 
 from pyflame.core.device import Target
 from pyflame.core.precision import tf32_allowed
@@ -85,6 +87,12 @@ class Product:
     b: Matrix
     batch: tuple[int, ...]
     epilogue: Epilogue
+    decode: float = 0.0  # MatrixTile's
+    parts_of: int = 0  # columns of the whole product, of which this is one of several parts
+
+    @property
+    def columns(self) -> int:
+        return self.parts_of or self.b.lines
 
     @property
     def sums_bytes(self) -> int:
@@ -110,7 +118,8 @@ class Product:
 
     def cuts(self, kind: MatrixKind) -> tuple[Cut[MatrixTile], ...]:
         """Blocks of matrix tiles and cuts of k, the fastest first, as far as one can tell."""
-        tiles = self.async_tiles or matrix_tiles(self.target, kind, self.sums_bytes)
+        found = self.async_tiles or matrix_tiles(self.target, kind, self.sums_bytes)
+        tiles = tuple(replace(tile, decode=self.decode) for tile in found if not self.decode or tile.may_decode)
         m, n, batch = self.a.lines, self.b.lines, prod(self.batch)
         return best_cuts(tiles, m, n, self.a.k, batch, self.sums_bytes, self.target.workers)
 
@@ -135,8 +144,7 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
         few_rows = left.lines <= right.lines
         few, matrix = (left, right) if few_rows else (right, left)
         return _dots(product, few, matrix, few_rows) if matrix.along_k else _columns(product, few, matrix, few_rows)
-    kind = product.matrix_kind
-    return _tiles(product) if kind is None else _matrix_tiles(product, kind)
+    return _tiles(product)
 
 
 def matmul_variants(launch: Launch, target: Target) -> tuple[str, ...]:
@@ -154,7 +162,7 @@ def _source(
     product: Product,
     kind: dict[str, int],
     first: PhaseText,
-    alignment: dict[int, int],
+    alignment: Sequence[int],
     parts: int,
     types: dict[str, str] | None = None,
     functions: tuple[str, ...] = (),
@@ -166,12 +174,50 @@ def _source(
     if parts > 1:
         phases.append(finish_phase(m, n, batch, parts, sums_of(product.launch.operands[0].dtype)))
         scratch = parts * batch * m * n * product.sums_bytes
-    kind = {**kind, "AXES": len(product.batch)}
-    places = [alignment[0], alignment[1]]
-    return gpu_source(file, product.launch, kind, types or {}, phases, product.epilogue, places, scratch, functions)
+    return gpu_source(file, product.launch, kind, types or {}, phases, product.epilogue, alignment, scratch, functions)
 
 
-def _tiles(product: Product) -> GpuSource:
+@dataclass(frozen=True)
+class Blocks:
+    """A block for each tile of outputs: its cut, what its text knows at compile time, and what it takes of LDS."""
+
+    product: Product
+    cut: Cut[Any]
+    way: str
+    kind: dict[str, int]
+    widths: dict[bool, int]  # of vectors along k, and across lines
+    lds: int
+    types: dict[str, str] = field(default_factory=dict)
+    functions: tuple[str, ...] = ()
+
+    @property
+    def asynchronous(self) -> str:
+        """What file names of such blocks end with."""
+        return "_async" if isinstance(self.cut.tile, AsyncTile) else ""
+
+    @property
+    def alignment(self) -> list[int]:
+        return [m.alignment(self.widths[m.along_k], m.along_k) for m in (self.product.a, self.product.b)]
+
+    def phase(self, n: int, call: str, out: str = "out", before: str = "", more: tuple[int, ...] = ()) -> PhaseText:
+        """The launch for n columns. call: a template's, up to its operands; more: arguments beside matmul.hip's.
+
+        out: what takes the results, which `before` declares.
+        """
+        product, cut, tile = self.product, self.cut, self.cut.tile
+        a, b, batch = product.a, product.b, prod(product.batch)
+        args = (
+            a.lines, n, a.k, a.line_stride, a.k_stride, b.k_stride, b.line_stride, cut.split, batch,
+            *_axes(product.batch, a, b), *more,
+        )  # fmt: skip
+        grid = -(-a.lines // tile.rows) * -(-n // tile.cols) * batch * cut.parts * tile.cluster
+        if cut.parts > 1:
+            before, out = "", partial_out("a0", "a1", sums_of(product.launch.operands[0].dtype))
+        room = (0, self.lds) if isinstance(tile, AsyncTile) else (self.lds, 0)
+        return PhaseText(grid, tile.threads, args, f"{before}{call}, arg, {out});", cut.parts == 1, *room, tile.cluster)
+
+
+def tile_blocks(product: Product) -> Blocks:
     """By pf_tile.h, without matrix cores."""
     a, b = product.a, product.b
     cut = choose_cut(a.lines, b.lines, a.k, prod(product.batch), product.sums_bytes, product.target.workers)
@@ -180,13 +226,12 @@ def _tiles(product: Product) -> GpuSource:
     return _blocks(product, cut, "tile", kind, {True: width, False: width}, cut.tile.lds_bytes(product.sums_bytes))
 
 
-def _matrix_tiles(product: Product, matrix: MatrixKind) -> GpuSource:
-    """By pf_mma_loop.h."""
-    cut = product.cuts(matrix)[product.launch.variant if product.a.aligned else 0]
+def matrix_blocks(product: Product, matrix: MatrixKind, cut: Cut[MatrixTile]) -> Blocks:
+    """By pf_mma_loop.h or pf_mma_async.h."""
     types, function = kind_of(product.launch.operands[0].dtype, matrix)
     lds, widths, after = cut.tile.lds_bytes(product.sums_bytes), cut.tile.widths, product.epilogue
     if cut.parts > 1:
-        width = PARTS_WIDTH if product.sums_bytes == 4 and product.b.lines % PARTS_WIDTH == 0 else 1
+        width = PARTS_WIDTH if product.sums_bytes == 4 and product.columns % PARTS_WIDTH == 0 else 1
     else:
         width = after.width if after.along == "j" else 1
     kind = {**cut.tile.defines(), "OUT_WIDTH": width}
@@ -204,25 +249,29 @@ def _blocks(
     lds: int,
     types: dict[str, str] | None = None,
     functions: tuple[str, ...] = (),
-) -> GpuSource:
-    """A block for each tile of outputs. widths: of vectors along k, and across lines."""
-    a, b, batch, tile = product.a, product.b, prod(product.batch), cut.tile
+) -> Blocks:
+    a, b = product.a, product.b
     along_a, along_b = a.along_k, b.along_k
     kind = {
         **kind, "A_ALONG_K": int(along_a), "A_VECTOR": int(a.vector(widths[along_a], along_a)),
         "B_ALONG_K": int(along_b), "B_VECTOR": int(b.vector(widths[along_b], along_b)),
+        "AXES": len(product.batch),
     }  # fmt: skip
-    args = (
-        a.lines, b.lines, a.k, a.line_stride, a.k_stride, b.k_stride, b.line_stride, cut.split, batch,
-        *_axes(product.batch, a, b),
-    )  # fmt: skip
-    grid = -(-a.lines // tile.rows) * -(-b.lines // tile.cols) * batch * cut.parts * tile.cluster
-    out = "out" if cut.parts == 1 else partial_out("a0", "a1", sums_of(product.launch.operands[0].dtype))
-    body = f"pf_gemm_{way}<PF_KEY_kind>(b0, b1, arg, {out});"
-    file, room = ("matmul_async.hip", (0, lds)) if isinstance(tile, AsyncTile) else ("matmul.hip", (lds, 0))
-    phase = PhaseText(grid, tile.threads, args, body, cut.parts == 1, *room, tile.cluster)
-    alignment = {m.buffer: m.alignment(widths[m.along_k], m.along_k) for m in (a, b)}
-    return _source(product, kind, phase, alignment, cut.parts, types, functions, file)
+    return Blocks(product, cut, way, kind, widths, lds, types or {}, functions)
+
+
+def _tiles(product: Product) -> GpuSource:
+    matrix = product.matrix_kind
+    if matrix is None:
+        blocks = tile_blocks(product)
+    else:
+        variant = product.launch.variant if product.a.aligned else 0
+        blocks = matrix_blocks(product, matrix, product.cuts(matrix)[variant])
+    phase = blocks.phase(product.b.lines, f"pf_gemm_{blocks.way}<PF_KEY_kind>(b0, b1")
+    file = f"matmul{blocks.asynchronous}.hip"
+    return _source(
+        product, blocks.kind, phase, blocks.alignment, blocks.cut.parts, blocks.types, blocks.functions, file
+    )
 
 
 def _dots(product: Product, few: Matrix, matrix: Matrix, few_rows: bool) -> GpuSource:
@@ -279,7 +328,8 @@ def _thin(
     out = "out" if parts == 1 else partial_out(m, n, sums_of(product.launch.operands[0].dtype))
     body = f"pf_gemm_{way}<PF_KEY_kind>(b{few.buffer}, b{matrix.buffer}, arg, {out});"
     phase = PhaseText(strips * parts, _THREADS, args, body, parts == 1, lds)
-    return _source(product, kind, phase, alignment, parts)
+    kind = {**kind, "AXES": len(product.batch)}
+    return _source(product, kind, phase, [alignment[0], alignment[1]], parts)
 
 
 kernel(

@@ -6,7 +6,7 @@ What a block takes is estimated from runs on an H200: only ratios matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyflame.core.device import Target
 from pyflame.kernels.matrix_cores import CHUNK_BYTES, PIECE_BYTES, MatrixKind, MatrixTile
@@ -14,6 +14,7 @@ from pyflame.kernels.matrix_cores import CHUNK_BYTES, PIECE_BYTES, MatrixKind, M
 _L2_BYTES = 42  # that a compute unit gets in a clock
 _BEGIN, _RESULT = 2000, 0.12  # clocks of a block before its first step, and for each output
 _BUSY = 256  # threads with which mma.sync reaches its pace
+_WAIT = 500  # clocks of a thread for bytes that it decodes; blocks beside each other hide it
 _RESERVED = 1024  # bytes of LDS that a block takes besides
 
 
@@ -43,12 +44,19 @@ class AsyncTile(MatrixTile):
         by = "wgmma" if self.wgmma else "async"
         return f"{super().label} {by}" + (f" by {self.cluster}" if self.cluster > 1 else "")
 
+    @property
+    def may_decode(self) -> bool:
+        """mma.sync takes up to 160 registers of a lane for sums, fragments and addresses."""
+        return self.wgmma or self.cols * (self.rows + self.depth) <= 160 * self.threads
+
     def clocks(self, k: int, rounds: int) -> float:
         beside = min(rounds, self.resident)
         busy = 1.0 if self.wgmma else min(1.0, beside * self.threads / _BUSY)
         multiply = self.rows * self.cols * self.depth / (self.efficiency * self.kind.pace * busy)
         load = (self.rows + self.cols) * self.chunks * CHUNK_BYTES / _L2_BYTES
-        block = _BEGIN + _RESULT * self.rows * self.cols + -(-k // self.depth) * max(multiply, load)
+        decode = self.decoding + _WAIT / beside if self.decode else 0
+        step = max(multiply, load, decode) if self.wgmma else max(multiply, load) + decode  # wgmma multiplies meanwhile
+        block = _BEGIN + _RESULT * self.rows * self.cols + -(-k // self.depth) * step
         return -(-rounds // beside) * beside * block
 
     def lds_bytes(self, sum_bytes: int) -> int:
@@ -88,8 +96,9 @@ def async_tiles(target: Target, kind: MatrixKind, sum_bytes: int) -> tuple[Async
     found = []
     for (high, wide, down, across, deep, chunks, stages, cluster), wgmma in rows:
         efficiency = _WGMMA_EFFICIENCY if wgmma else _SYNC_EFFICIENCY
-        shape = (high, wide, down, across, chunks, target.wave_size, kind, efficiency, cluster, stages, deep, wgmma)
-        lds = AsyncTile(*shape).lds_bytes(sum_bytes) + _RESERVED
+        shape = (high, wide, down, across, chunks, target.wave_size, kind, efficiency, cluster)
+        tile = AsyncTile(*shape, stages=stages, waves_deep=deep, wgmma=wgmma)
+        lds = tile.lds_bytes(sum_bytes) + _RESERVED
         if lds <= target.lds_bytes + _RESERVED:
-            found.append(AsyncTile(*shape, resident=(target.lds_bytes + _RESERVED) // lds))
+            found.append(replace(tile, resident=(target.lds_bytes + _RESERVED) // lds))
     return tuple(found)

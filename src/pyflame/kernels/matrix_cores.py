@@ -92,6 +92,7 @@ class MatrixTile:
     kind: MatrixKind
     efficiency: float
     cluster: int = 1
+    decode: float = 0.0  # clocks of a compute unit for each number of the columns' operand, where that is encoded
 
     @property
     def depth(self) -> int:
@@ -110,7 +111,17 @@ class MatrixTile:
         multiply = self.rows * self.cols * self.depth / (self.efficiency * self.kind.pace)
         load = (self.rows + self.cols) * self.chunks * CHUNK_BYTES / _L2_BYTES
         step = max(multiply / min(1.0, rounds * self.threads / BUSY), load, _LATENCY / min(rounds, _RESIDENT))
-        return rounds * step * (k / self.depth + 2)
+        return rounds * (step + self.decoding) * (k / self.depth + 2)
+
+    @property
+    def may_decode(self) -> bool:
+        """Whether lanes have registers left for it."""
+        return True
+
+    @property
+    def decoding(self) -> float:
+        """Clocks of a step."""
+        return self.decode * self.cols * self.depth
 
     @property
     def widths(self) -> dict[bool, int]:

@@ -8,7 +8,7 @@ from pyflame.core.device import Target
 from pyflame.core.window import Windows
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, Phase, Source
-from pyflame.kernels.ctype import loaded, stored
+from pyflame.kernels.ctype import loaded, macros, stored
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 GRAIN = 32768  # elements worth waking a thread for
@@ -52,7 +52,7 @@ def pool_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
         "PF_STORE(v)": stored(dtype, "v"),
         "PF_LOWEST": _lowest(dtype.compute.name, dtype.is_float),
     }
-    text = "".join(f"#define {key} {value}\n" for key, value in defines.items()) + '#include "pool.c"\n'
+    text = macros(defines) + '#include "pool.c"\n'
     return Source(text, (phase,), tuple(args), worker_bytes=worker_bytes)
 
 

@@ -6,6 +6,7 @@
  * elements of the base share), or free ones, along which whole lines of the base are written alike. Every key has an id:
  * keys with one id hit the same elements. The result is that of index order, the same bits in every run:
  *   serial   few keys: a thread takes a column and goes through the keys in order
+ *   last     few assignments: a thread writes if no key behind its own has the same id
  *   atomic   integers and extremes: the order does not matter
  *   claim    assignments: each id remembers its last key, and that one writes
  *   sorted   sums and products of floats: keys are sorted by id (sort.hip); a thread goes through PF_PIECE keys of a
@@ -162,6 +163,21 @@ PF_FN void pf_serial(typename E::stored *base, const typename V::stored *values,
     const pf_place p = S::locate(h, index, err, arg);
     if (p.id >= 0) pf_write<E, V, OP>::plain(base + p.base + c.base, values[p.value + c.value]);
   }
+}
+
+template <class S, class E, class V, int COLUMNS_INSIDE, int GUARDED>
+PF_FN void pf_write_last(typename E::stored *base, const typename V::stored *values, const int64_t *const *index, int64_t *err, const int64_t *arg) {
+  typedef typename S::position I;
+  I h, w;
+  if (!pf_task<S>(&h, &w, COLUMNS_INSIDE, arg)) return;
+  const pf_place p = S::locate(h, index, err, arg), c = S::column(w, arg);
+  int stays = p.id < 0 || (GUARDED && err[0]);
+  _Pragma("unroll 4")
+  for (I other = GUARDED ? 0 : h + 1; other < (I)arg[PF_KEYS]; other++) {
+    const int64_t id = S::locate(other, index, err, arg).id;
+    stays |= (GUARDED && id < 0) || (other > h && id == p.id);
+  }
+  if (!stays) pf_write<E, V, pf_assign>::plain(base + p.base + c.base, values[p.value + c.value]);
 }
 
 template <class S> PF_FN void pf_check(const int64_t *const *index, int64_t *err, const int64_t *arg) {

@@ -10,6 +10,7 @@ from pyflame.core.dtype import DType
 from pyflame.core.shape import contiguous_strides
 from pyflame.ir.c_types import small_float, storage
 from pyflame.ir.kernel import Launch, OperandView, Phase, Source
+from pyflame.kernels.ctype import macros
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 GRAIN = 32768  # elements worth waking a thread for
@@ -57,7 +58,7 @@ def _text(base: DType, values: DType, mode: str, indices: int) -> str:
         "PF_VALUE(x)": f"pf_{small_value}_to_f32(x)" if small_value else "(x)",
         "PF_OP(a, b)": op,
     }
-    return "".join(f"#define {name} {value}\n" for name, value in defines.items()) + '#include "scatter.c"\n'
+    return macros(defines) + '#include "scatter.c"\n'
 
 
 def scatter_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Source:

@@ -18,6 +18,7 @@ from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 BLOCK, PIECE = 256, 32  # as in scatter.hip
 SPACES = ("pf_scattering", "pf_sorting")
 FEW = 16  # keys that a thread goes through alone
+FEW_ASSIGNED = 32  # keys that each thread compares its own with
 CLAIM_BYTES = 1 << 26  # of claims that are always worth their memory
 
 _OP = {"assign": "pf_assign", "add": "pf_plus", "mul": "pf_times", "max": "pf_greatest", "min": "pf_least"}
@@ -116,6 +117,8 @@ class _Scatter:
         self.made.add(suffix, -(-count // BLOCK), BLOCK, args, f"{self.index}{call}")
 
     def source(self) -> GpuSource:
+        if self.mode == "assign" and self.height <= FEW_ASSIGNED:
+            return self.last()
         if self.height <= FEW:
             types = f"{self.types}, {self.element}, {self.value}, {self.op}, {int(self.guarded)}"
             args = self.space.args(self.check)
@@ -135,6 +138,13 @@ class _Scatter:
         flags = f"{int(self.space.columns_inside)}, {int(self.guarded)}, {int(native)}"
         types = f"{self.types}, {self.element}, {self.value}, {self.op}, {flags}"
         self.add("_0", self.height * self.width, args, f"pf_atomic<{types}>(b0, b1, index, err, arg);")
+        return self.made.source()
+
+    def last(self) -> GpuSource:
+        """Few assignments: nobody waits for those before."""
+        flags = f"{int(self.space.columns_inside)}, {int(self.guarded)}"
+        call = f"pf_write_last<{self.types}, {self.element}, {self.value}, {flags}>(b0, b1, index, err, arg);"
+        self.add("_0", self.height * self.width, self.space.args(self.check), call)
         return self.made.source()
 
     def claimed(self) -> GpuSource:

@@ -7,7 +7,7 @@ from math import prod
 from pyflame.core.device import Target
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, Phase, Source
-from pyflame.kernels.ctype import loaded
+from pyflame.kernels.ctype import loaded, macros
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 GRAIN = 4096  # elements worth waking a thread for: each is moved several times
@@ -31,11 +31,7 @@ def sort_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
         "PF_FLOAT": int(dtype.is_float),
         "PF_WIDE": int(wide),
     }
-    text = (
-        "#include <string.h>\n"
-        + "".join(f"#define {name} {value}\n" for name, value in defines.items())
-        + '#include "sort.c"\n'
-    )
+    text = f'#include <string.h>\n{macros(defines)}#include "sort.c"\n'
     phase = Phase("_0", rows, max(1, GRAIN // length))
     return Source(text, (phase,), (length, take, int(descending), worker_bytes), worker_bytes=worker_bytes)
 

@@ -138,6 +138,12 @@ def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) ->
     return best_cuts(_TILES[nbytes], m, n, k, batch, nbytes, workers)[0]
 
 
+def choose_tile(tiles: Sequence[T], m: int, n: int, k: int, batch: int, workers: int) -> T:
+    """The tile that should take the least time if k is not cut."""
+    rounds = {tile: -(-(-(-m // tile.rows) * -(-n // tile.cols) * batch) // workers) for tile in tiles}
+    return min(tiles, key=lambda tile: tile.clocks(k, rounds[tile]))
+
+
 @lru_cache(maxsize=1024)
 def best_cuts(
     tiles: tuple[T, ...], m: int, n: int, k: int, batch: int, nbytes: int, workers: int
@@ -185,11 +191,13 @@ class PhaseText:
     cluster: int = 1  # blocks that run together
 
 
-def finish_phase(m: int, n: int, batch: int, parts: int, sums: Sums) -> PhaseText:
-    """The launch that adds up partial sums."""
+def finish_phase(
+    m: int, n: int, batch: int, parts: int, sums: Sums, out: str = "out", before: str = "", more: tuple[int, ...] = ()
+) -> PhaseText:
+    """The launch that adds up partial sums. out: what takes results, which `before` declares; more: its arguments."""
     outputs = m * n * batch
-    args = (outputs, parts, m, magic(m), n, magic(n))
-    body = f"pf_finish<{sums.sum}, {FINISH_BLOCK}>(scratch, arg, out);"
+    args = (outputs, parts, m, magic(m), n, magic(n), *more)
+    body = f"{before}pf_finish<{sums.sum}, {FINISH_BLOCK}>(scratch, arg, {out});"
     return PhaseText(-(-outputs // FINISH_BLOCK), FINISH_BLOCK, args, body, stores=True)
 
 
@@ -208,8 +216,12 @@ def gpu_source(
     alignment: Sequence[int],
     scratch_bytes: int = 0,
     functions_of_kind: Sequence[str] = (),
+    preamble: str = "",
 ) -> GpuSource:
-    """The kernels of a launch. `kind`, `types`, `functions_of_kind`: what templates want to know at compile time."""
+    """The kernels of a launch.
+
+    `kind`, `types`, `functions_of_kind`: what templates want to know at compile time, from `preamble` too.
+    """
     dtype, count = launch.operands[0].dtype, len(launch.buffers)
     sums = sums_of(dtype)
     buffers = [f"b{n}" for n in range(count)]
@@ -217,25 +229,28 @@ def gpu_source(
     types = {"stored": storage(dtype), "sum": sums.sum, **types}
     lines = [
         f'#include "{file}"',
+        *([preamble] if preamble else []),
         *_kind(dtype, kind, types, functions_of_kind),
         epilogue.text.rstrip(),
         *out_struct(epilogue, sums, buffers, own),
     ]
-    inputs = len(launch.operands)
+    given = [f"const {storage(v.dtype)}" for v in launch.operands]
     vectors = kind.get("OUT_WIDTH", 1) > 1 and phases[0].stores
     asked = epilogue.alignment if vectors else (1,) * count
     functions = GpuFunctions(
         file,
-        [*(f"const {storage(v.dtype)}" for v in launch.operands), *["char"] * (count - inputs)],
-        [max(pair) for pair in zip([*alignment, *[1] * (count - inputs)], asked, strict=True)],
+        [*given, *["char"] * (count - len(given))],
+        [max(pair) for pair in zip([*alignment, *[1] * (count - len(alignment))], asked, strict=True)],
     )
-    for number, phase in enumerate(phases):
+    bodies = list(dict.fromkeys(phase.body for phase in phases))
+    for phase in phases:
         args, body = phase.args, phase.body
         if phase.stores:
             args, body = (*args, *epilogue.args), f"{out_value(buffers, len(args), len(own))}\n  {body}"
         functions.add(
-            f"_{number}", phase.grid, phase.block, args, body, phase.lds_bytes, phase.dynamic_lds, phase.cluster
-        )
+            f"_{bodies.index(phase.body)}", phase.grid, phase.block, args, body, phase.lds_bytes, phase.dynamic_lds,
+            phase.cluster,
+        )  # fmt: skip
     made = functions.source(scratch_bytes)
     return replace(made, text="\n".join(lines) + "\n" + made.text)
 

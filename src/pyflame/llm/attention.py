@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pyflame.core.dtype import float32
+from pyflame.core.state import state
 from pyflame.llm.cache import Cache, Pages, pages_of
 from pyflame.llm.config import ModelConfig, Rope
+from pyflame.llm.joined import Joined
 from pyflame.llm.layers import Part, Weights
 from pyflame.llm.rope import frequencies
 from pyflame.nn.module import Module
@@ -29,23 +31,34 @@ class Where:
     first: Tensor | int = 0  # (B): the position of each row's first token
     lengths: Tensor | None = None  # (B): how many keys of each row count; with a cache the call's are the last
     cache: Cache | None = None
+    slots: Tensor | None = None  # (B * T): where the cache keeps their lines
     bucket: int = 0  # how many positions of the cache are looked at, at most
+
+    def to(self, device: object) -> Where:
+        """The same for layers on a device."""
+        first, lengths = self.first, self.lengths
+        return replace(
+            self,
+            positions=self.positions.to(device),
+            first=first.to(device) if isinstance(first, Tensor) else first,
+            lengths=None if lengths is None else lengths.to(device),
+            slots=None if self.slots is None else self.slots.to(device),
+        )
 
 
 class Rotary(Module):
     """Turns queries and keys (B, heads, T, size) by their positions."""
 
-    def __init__(self, rope: Rope, device: object) -> None:
+    def __init__(self, rope: Rope, size: int, device: object) -> None:
         super().__init__()
         self.dims, self.interleaved, self.factor = rope.dims, rope.interleaved, rope.attention_factor
         self.register_buffer("frequencies", tensor(frequencies(rope), dtype=float32, device=device), False)
+        factors = np.where(np.arange(size) < rope.dims, rope.attention_factor, 1.0)
+        self.register_buffer("factors", tensor(factors, dtype=float32, device=device), False)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         y = F["rope"](x, positions, 1.0, self.interleaved, self.dims, self.frequencies)
-        if self.factor == 1.0:
-            return y
-        turned = np.where(np.arange(x.shape[-1]) < self.dims, self.factor, 1.0)
-        return y * tensor(turned, dtype=x.dtype, device=x.device)
+        return y if self.factor == 1.0 else y * self.factors.to(x.dtype)
 
 
 def _heads(x: Tensor, count: int) -> Tensor:
@@ -70,6 +83,12 @@ class Attention(Part):
         if config.sinks:
             self.numbers("attn_sinks", config.heads)
         self.linear("attn_output", inner, config.width, "attn_output" in config.biases)
+        self.joined: Joined | None = None
+
+    def join(self) -> None:
+        """Let q, k and v be rows of one matrix on a GPU: its product is one launch instead of three."""
+        if not self.config.fused_qkv and (self.joined is None or self.joined.stale()):
+            self.joined = Joined.of([self.layers[name] for name in _QKV])
 
     def _norm_shape(self, name: str, size: int, count: int) -> tuple[int, ...]:
         """One weight for all heads at once, the same for each head, or for each its own (StableLM 2)."""
@@ -77,27 +96,44 @@ class Attention(Part):
         return {"all": (size,), "head": (one,), "each": (count, one)}[self.config.qk_norm]
 
     def __call__(self, x: Tensor, where: Where) -> Tensor:
-        q, k, v = self._projected(x)
-        if self.rotary is not None:
-            q, k = (self.rotary(y.transpose(1, 2), where.positions).transpose(1, 2) for y in (q, k))
-        if where.cache is not None:
-            where.cache.write(self.layer, where.positions, k, v)
+        q, k, v = self._projected(x, where)
+        if where.cache is not None and where.slots is not None:
+            where.cache.write(self.layer, where.slots, k, v)
         sinks = self.attn_sinks() if self.config.sinks else None
         out = attend(self.config, q.transpose(1, 2), k, v, where, self.layer, self.window, sinks)
         return self.attn_output(out.transpose(1, 2).reshape(*x.shape[:2], -1))  # type: ignore[no-any-return]
 
-    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        config = self.config
-        if config.fused_qkv:
-            q, k, v = self.attn_qkv(x).split(list(self.sizes), -1)
-        else:
+    def _projected(self, x: Tensor, where: Where) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (B, T, heads, size), turned by their positions."""
+        heads, shared, norm = self.config.heads, self.config.kv_heads, self.config.qk_norm
+        whole = self._whole(x, where)
+        if whole is not None and norm == "none":  # queries and keys are turned at once
+            both, v = _heads(whole, heads + 2 * shared).split([heads + shared, shared], 2)
+            q, k = self._turned(both, where).split([heads, shared], 2)
+            return q, k, v
+        if whole is None:
             q, k, v = self.attn_q(x), self.attn_k(x), self.attn_v(x)
-        if config.qk_norm == "all":
+        else:
+            q, k, v = whole.split(list(self.sizes), -1)
+        if norm == "all":
             q, k = self.attn_q_norm(q), self.attn_k_norm(k)
-        q, k, v = _heads(q, config.heads), _heads(k, config.kv_heads), _heads(v, config.kv_heads)
-        if config.qk_norm in ("head", "each"):
+        q, k, v = _heads(q, heads), _heads(k, shared), _heads(v, shared)
+        if norm in ("head", "each"):
             q, k = self.attn_q_norm(q), self.attn_k_norm(k)
-        return q, k, v
+        return self._turned(q, where), self._turned(k, where), v
+
+    def _whole(self, x: Tensor, where: Where) -> Tensor | None:
+        """q, k and v of one product, where there is one: training and what has no cache has the layers' own."""
+        if self.config.fused_qkv:
+            return self.attn_qkv(x)  # type: ignore[no-any-return]
+        if where.cache is None:
+            return None
+        if state.tracer is not None:
+            state.tracer.guard(self, "joined")  # others, another plan
+        return None if self.joined is None else self.joined.products(x)
+
+    def _turned(self, x: Tensor, where: Where) -> Tensor:
+        return x if self.rotary is None else self.rotary(x.transpose(1, 2), where.positions).transpose(1, 2)
 
 
 _QKV = ("attn_q", "attn_k", "attn_v")
@@ -131,7 +167,7 @@ def _attend_cached(
     assert where.cache is not None and where.lengths is not None
     keys, *rest = where.cache.read(layer)
     values = rest[0] if rest else Pages(keys.lines[..., :width], keys.scales)
-    table = where.cache.table[:, : pages_of(where.bucket)]
+    table = where.cache.tables[layer][:, : pages_of(where.bucket)]
     return F["paged_attention"](
         q, keys.lines, values.lines, table, where.lengths, key_scale=keys.scales, value_scale=values.scales,
         sinks=sinks, **rule,
@@ -173,8 +209,8 @@ class LatentAttention(Part):
         # (B, H, T, nope) (H, rank, nope)^T -> (B, H, T, rank)
         q = F["cat"]([plain @ self.attn_k_b().transpose(1, 2), self._turned(turned, where)], -1)
         line = F["cat"]([self.attn_kv_a_norm(latent).unsqueeze(2), key.transpose(1, 2)], -1)
-        if where.cache is not None:
-            where.cache.write(self.layer, where.positions, line)
+        if where.cache is not None and where.slots is not None:
+            where.cache.write(self.layer, where.slots, line)
         mixed = attend(self.config, q, line, line[..., : part.kv_rank], where, self.layer)
         out = mixed @ self.attn_v_b().transpose(1, 2)
         return self.attn_output(out.transpose(1, 2).reshape(*x.shape[:2], -1))  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import is_
 
+from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType, float32, int64
 from pyflame.llm.attention import Where
 from pyflame.llm.cache import Cache, bucket_of
@@ -22,8 +23,15 @@ from pyflame.tensor.creation import arange, tensor, zeros
 from pyflame.tensor.gradients import no_grad
 from pyflame.transform.jit import jit
 
-CHUNK = 512  # the most tokens of a prompt that are taken in at once,
-CHUNKS = (8, 32, 128, CHUNK)  # and what fewer are padded to
+CHUNKS = (8, 32, 128, 512)  # how many tokens of a prompt are taken in at once, and what fewer are padded to
+LARGE = 2048  # as many on a GPU, where they are there: large products are faster, and steps are few
+
+
+def chunk_of(count: int, device: object) -> int:
+    """How many of so many tokens the next step takes in."""
+    if count >= LARGE and parse_device(device).kind != "cpu":
+        return LARGE
+    return next((n for n in CHUNKS if n >= count), CHUNKS[-1])
 
 
 class Batch:
@@ -31,7 +39,7 @@ class Batch:
 
     def __init__(self, decoder: Decoder, rows: int, capacity: int, dtype: DType, device: object) -> None:
         self.decoder, self.rows, self.capacity, self.device = decoder, rows, capacity, device
-        self.cache = Cache(decoder.config, rows, capacity, dtype, device)
+        self.cache = Cache(decoder.config, rows, capacity, dtype, decoder.places if decoder.places.split else device)
         self.sampler = Sampler(rows, decoder.config.vocab, capacity, device)
         self.tokens = zeros(rows, 1, dtype=int64, device=device)
         self.lengths = zeros(rows, dtype=int64, device=device)
@@ -46,13 +54,13 @@ class Batch:
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Take prompts in, one per row; gives the logits of what follows each: (rows, vocab)."""
-        self._want_weights()
-        start = min(_common(held, prompt) for held, prompt in zip(self.held, prompts, strict=True))
+        self.want_weights()
+        start = min(common(held, prompt) for held, prompt in zip(self.held, prompts, strict=True))
         longest, self.reused = max(map(len, prompts)), start
         self.held = [list(p[:start]) for p in prompts]
         logits = zeros(self.rows, self.decoder.config.vocab, dtype=float32, device=self.device)
         while start < longest:
-            size = min(next((n for n in CHUNKS if n >= longest - start), CHUNK), self.capacity - start)
+            size = min(chunk_of(longest - start, self.device), self.capacity - start)
             parts = [list(p[start : start + size]) for p in prompts]
             padded = tensor([p + [0] * (size - len(p)) for p in parts], dtype=int64, device=self.device)
             last = [min(max(len(p) - 1 - start, 0), size - 1) for p in prompts]
@@ -71,8 +79,9 @@ class Batch:
         self._set_lengths(list(map(len, prompts)))
         return logits
 
-    def _want_weights(self) -> None:
+    def want_weights(self) -> None:
         """Forget lines that other weights made, before training or with other adapters."""
+        self.decoder.join()
         now = [self.decoder.lora, *(p._node for p in self.decoder.parameters())]
         if len(now) != len(self.held_by) or not all(map(is_, now, self.held_by)):
             self.held_by, self.held = now, [[] for _ in range(self.rows)]
@@ -97,6 +106,16 @@ class Batch:
         for held, token in zip(self.held, tokens, strict=True):
             if len(held) < self.capacity - 1:
                 held.append(token)
+
+    def continued(self, tokens: Sequence[int]) -> Picked:
+        """The likeliest token behind these, of which this one row holds all but the last few, and perhaps others
+        behind those."""
+        start = common(self.held[0], tokens)
+        self._set_lengths([start])
+        for token in tokens[start:]:
+            self.tokens.copy_(tensor([[token]], dtype=int64, device=self.device))
+            picked = self.next(Features())
+        return picked
 
     def next(self, features: Features) -> Picked:
         """Take in the tokens that were picked last and pick the ones that follow."""
@@ -134,24 +153,24 @@ class Batch:
         return logits
 
     def _hidden(self, tokens: Tensor, positions: Tensor, first: Tensor, lengths: Tensor, bucket: int) -> Tensor:
-        where = Where(positions, first, lengths, self.cache, bucket)
+        where = Where(positions, first, lengths, self.cache, self.cache.slots(positions), bucket)
         return self.decoder.hidden(tokens, where)
 
     def _first_step(self, logits: Tensor, features: Features) -> Picked:
         picked = self.sampler.pick(logits, features)
-        self.tokens.copy_(picked.tokens.unsqueeze(1))
+        self.tokens.copy_(picked.tokens.unsqueeze(1).clone())  # whoever holds what was picked holds no state
         return picked
 
     def _next_step(self, features: Features) -> Picked:
         first = self.lengths.clamp(max=self.capacity - 1)  # rows that are done may go on until the last one is
         x = self._hidden(self.tokens, first.unsqueeze(1), first, first + 1, self.capacity)
         picked = self.sampler.pick(self.decoder.logits(x[:, -1]), features)
-        self.tokens.copy_(picked.tokens.unsqueeze(1))
+        self.tokens.copy_(picked.tokens.unsqueeze(1).clone())  # whoever holds what was picked holds no state
         self.lengths.add_(1)
         return picked
 
 
-def _common(held: Sequence[int], prompt: Sequence[int]) -> int:
+def common(held: Sequence[int], prompt: Sequence[int]) -> int:
     """How many tokens both begin with; the last of the prompt is always taken in, since its logits are wanted."""
     most = min(len(held), len(prompt) - 1)
     return next((n for n in range(most) if held[n] != prompt[n]), most)

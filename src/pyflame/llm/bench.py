@@ -11,10 +11,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pyflame.core.errors import ArgumentError
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.generate import Model
+from pyflame.llm.text import Generation
 from pyflame.tensor.devices import synchronize
 
 # Runs of a test before any is timed: the first one compiles, on a GPU the second moves state and the third captures.
@@ -45,11 +47,16 @@ class Speed:
 
 
 def bench(
-    model: Model, prompt: int = 512, tokens: int = 128, repeats: int = 5, ran: Callable[[], object] = lambda: None
+    model: Model,
+    prompt: int = 512,
+    tokens: int = 128,
+    repeats: int = 5,
+    ran: Callable[[], object] = lambda: None,
+    **options: Any,
 ) -> list[Speed]:
     """Time both tests `repeats` times, after a warm-up in which all is compiled; 0 leaves a test out.
 
-    `ran` is called after each run, `runs(...)` times in all.
+    `ran` is called after each run, `runs(...)` times in all. `options` are those of `generate`, as lookup or draft.
 
     >>> [(speed.test, round(speed.mean)) for speed in bench(model, repeats=3)]
     [('pp512', 192), ('tg128', 40)]
@@ -62,8 +69,9 @@ def bench(
     if prompt:
         found.append(Speed(f"pp{prompt}", _timed(lambda warm: _read(model, prompt), repeats, ran), None))
     if tokens:
-        run = lambda warm: _written(model, min(tokens, _WARM_TOKENS) if warm else tokens)  # noqa: E731
-        found.append(Speed(f"tg{tokens}", _timed(run, repeats, ran), read_bytes(model.decoder)))
+        run = lambda warm: _written(model, min(tokens, _WARM_TOKENS) if warm else tokens, **options)  # noqa: E731
+        guesses = options.get("lookup") or options.get("draft")  # then a token reads a part of what a step reads
+        found.append(Speed(f"tg{tokens}", _timed(run, repeats, ran), None if guesses else read_bytes(model.decoder)))
     return found
 
 
@@ -95,11 +103,20 @@ def _read(model: Model, count: int) -> float:
         return (count - batch.reused) / (time.perf_counter() - begun)
 
 
-def _written(model: Model, count: int) -> float:
+def write_first_token(model: Model) -> None:
+    """Read a prompt of one token and write one: all that a user waits for after loading, compiling included."""
+    _text(model, 1)
+
+
+def _written(model: Model, count: int, **options: Any) -> float:
     """Tokens per second of writing; the first token of a text belongs to its prompt."""
+    return _text(model, count + 1, **options).timings.tokens_per_second
+
+
+def _text(model: Model, count: int, **options: Any) -> Generation:
     first = model.tokenizer.bos if model.tokenizer is not None and model.tokenizer.bos is not None else 0
-    speed: float = model.generate([first], max_tokens=count + 1, ignore_eos=True).timings.tokens_per_second
-    return speed
+    made: Generation = model.generate([first], max_tokens=count, ignore_eos=True, **options)
+    return made
 
 
 def read_bytes(decoder: Decoder) -> int:

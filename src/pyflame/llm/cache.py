@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType, bfloat16, float8_e4m3fn, float16, float32, int8, int32
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.llm.config import ModelConfig
+from pyflame.llm.placement import Placement
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange, zeros
 from pyflame.tensor.memory import memory_info
@@ -52,24 +54,27 @@ class Cache:
     """Keys and values of `rows` sequences of up to `capacity` tokens."""
 
     def __init__(self, config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
+        """`device`: of all layers, or a Placement of them."""
         want_room(config, rows, capacity, dtype, device)
         self.rows, self.capacity, columns = rows, capacity, pages_of(capacity)
+        places = device.layers if isinstance(device, Placement) else (device,) * config.layers
         heads, key, value = config.cached_sizes()
         sizes, slots = (key, value) if value else (key,), rows * columns * PAGE
         self.largest = _LARGEST.get(dtype)
-        self.table = arange(rows * columns, dtype=int32, device=device).reshape(rows, columns)
-        self.layers = [
-            [zeros(slots, heads, size, dtype=dtype, device=device) for size in sizes] for _ in range(config.layers)
-        ]
+        made = {p: arange(rows * columns, dtype=int32, device=p).reshape(rows, columns) for p in dict.fromkeys(places)}
+        self.tables = [made[place] for place in places]  # of each layer: one for all on a device
+        self.layers = [[zeros(slots, heads, size, dtype=dtype, device=place) for size in sizes] for place in places]
         kept = len(sizes) if self.largest else 0
-        self.scales = [
-            [zeros(slots, heads, dtype=float32, device=device) for _ in range(kept)] for _ in range(config.layers)
-        ]
+        self.scales = [[zeros(slots, heads, dtype=float32, device=place) for _ in range(kept)] for place in places]
 
-    def write(self, layer: int, positions: Tensor, *lines: Tensor) -> None:
+    def slots(self, positions: Tensor) -> Tensor:
+        """Where the lines of these positions (rows, T) lie, in every layer alike."""
+        pages = self.tables[0].gather(1, positions // PAGE)
+        found: Tensor = (pages * PAGE + positions % PAGE).reshape(-1)
+        return found
+
+    def write(self, layer: int, slots: Tensor, *lines: Tensor) -> None:
         """Keep lines (rows, T, heads, size) of keys, and of values where they are no part of keys."""
-        pages = self.table.gather(1, positions // PAGE)
-        slots = (pages * PAGE + positions % PAGE).reshape(-1)
         for n, (kept, new) in enumerate(zip(self.layers[layer], lines, strict=True)):
             line = new.reshape(-1, *kept.shape[1:])
             if self.largest is not None:
@@ -97,12 +102,18 @@ class Cache:
 
 
 def want_room(config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
-    """Refuse a cache that cannot be, before anything runs."""
+    """Refuse a cache that cannot be, before anything runs. A null device has no memory and needs none."""
     if type(capacity) is not int or not 1 <= capacity <= config.context:
         raise ArgumentError(f"[cache] expected a context of 1 to {config.context} tokens but got {capacity!r}")
-    needed, (free, _) = cache_bytes(config, rows, capacity, dtype), memory_info(device)
-    if needed > free:
-        raise OutOfMemoryError(
-            f"[cache] expected the keys and values of {rows} x {capacity} tokens to fit but they take "
-            f"{needed / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free; take a shorter context= or a narrower kv="
-        )
+    shares = device.shares() if isinstance(device, Placement) else {device: config.layers}
+    for place, layers in shares.items():
+        if parse_device(place).kind == "null":
+            continue
+        needed = cache_bytes(config, rows, capacity, dtype) * layers // config.layers
+        free, _ = memory_info(place)
+        if needed > free:
+            raise OutOfMemoryError(
+                f"[cache] expected the keys and values of {rows} x {capacity} tokens to fit but they take "
+                f"{needed / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free on {place}; take a shorter context= or "
+                "a narrower kv="
+            )

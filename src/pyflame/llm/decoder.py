@@ -12,6 +12,7 @@ from pyflame.llm.config import ModelConfig
 from pyflame.llm.layers import Embedding, Linear, Norm, Weights
 from pyflame.llm.mlp import MLP
 from pyflame.llm.moe import MixtureOfExperts
+from pyflame.llm.placement import Placement
 from pyflame.nn.containers import ModuleList
 from pyflame.nn.module import Module
 from pyflame.tensor import Tensor
@@ -66,8 +67,10 @@ class Decoder(Module):
     """The model. Call it with tokens (B, T) for the logits of every position; `step` goes on from a cache."""
 
     def __init__(self, config: ModelConfig, weights: Weights, device: object = None) -> None:
+        """`device`: of all layers, or a Placement of them; `weights` gives tensors where that says."""
         super().__init__()
         self.config = config
+        self.places = device if isinstance(device, Placement) else Placement.whole(device, config)
         self.lora: object = None  # the LoraConfig of its adapters (lora.py)
         self.token_embd = Embedding(weights, "token_embd", config.vocab, config.width)
         if config.position_embeddings:
@@ -77,8 +80,12 @@ class Decoder(Module):
         if config.embedding_norm:
             self.token_embd_norm = Norm(weights, "token_embd_norm", config)
         ropes = (config.rope, config.local_rope or config.rope)
-        rotaries = tuple(None if rope is None else Rotary(rope, device) for rope in ropes)
-        self.blk = ModuleList([Block(config, n, weights, rotaries) for n in range(config.layers)])
+        size = config.latent.rope_dims if config.latent else config.head_size
+        rotaries = {
+            place: tuple(None if rope is None else Rotary(rope, size, place) for rope in ropes)
+            for place in dict.fromkeys(self.places.layers)
+        }
+        self.blk = ModuleList([Block(config, n, weights, rotaries[p]) for n, p in enumerate(self.places.layers)])
         if config.causal:
             self.output_norm = Norm(weights, "output_norm", config)
             if not config.tied:
@@ -105,13 +112,31 @@ class Decoder(Module):
             x = x + self.position_embd(where.positions)
         if config.embedding_norm:
             x = self.token_embd_norm(x)
+        return self._through_blocks(x, where)
+
+    def join(self) -> None:
+        """Make matrices of one input, of attention's queries, keys and values, rows of one matrix on GPUs."""
         for block in self.blk:
-            x = block(x, where)
-        return x  # type: ignore[no-any-return]
+            if isinstance(block.attention, Attention):
+                block.attention.join()
+
+    def _through_blocks(self, x: Tensor, where: Where) -> Tensor:
+        """From the first device over those of the blocks and back."""
+        places = self.places
+        if not places.split:
+            for block in self.blk:
+                x = block(x, where)
+            return x
+        there = {place: where.to(place) for place in dict.fromkeys(places.layers)}
+        for block, place in zip(self.blk, places.layers, strict=True):
+            x = block(x.to(place), there[place])
+        return x.to(places.first)
 
     def logits(self, x: Tensor) -> Tensor:
         """From the last block to the vocabulary, in float32."""
-        x = self.output_norm(x)
+        split = self.places.split
+        x = self.output_norm(x.to(self.places.last) if split else x)
         y = (self.token_embd.product(x) if self.config.tied else self.output(x)).to(float32)
+        y = y.to(self.places.first) if split else y
         cap = self.config.final_softcap
         return y if cap is None else (y / cap).tanh() * cap

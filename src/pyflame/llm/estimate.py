@@ -1,46 +1,47 @@
 """What a model will take of memory: weights, the cache of keys and values, workspace, and where it fits.
 
-Weights and cache are exact: they follow from the file's header and from `cache.py`. Workspace is an estimate: what a
-chunk of a prompt holds at once within a block, and the logits with what the sampler makes of them.
+Weights and cache are exact: they follow from the file's header and from `cache.py`. Workspace is what the plans of the
+steps take (`workspace.py`): intermediates, scratch of kernels, logits and what the sampler keeps.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyflame.core.dtype import as_dtype, float32
+from pyflame.core.dtype import as_dtype
 from pyflame.core.encoding import ENCODINGS
 from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.llm.architectures import find
-from pyflame.llm.batch import CHUNK
 from pyflame.llm.cache import KV, PAGE, cache_bytes
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.default import resolve
 from pyflame.llm.files import Checkpoint, open_checkpoint
-from pyflame.llm.load import Reader
+from pyflame.llm.load import Reader, computed_in
+from pyflame.llm.workspace import ShapesOnly, step_bytes
 from pyflame.tensor.devices import devices
 from pyflame.tensor.memory import memory_info
-
-_LOGITS = 4  # arrays of one number per word: logits, sorted ones, their places, chances
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A device's memory, and the longest context that fits into what is free of it (0: not even the weights do)."""
+    """A device's memory, what steps take of it beside weights and cache, and the longest context that fits into what is
+    free of it (0: not even the weights do)."""
 
     device: str
     free: int
     total: int
+    workspace: int
     fits: bool
     longest_context: int
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes that a model takes."""
+    """Bytes that a model takes; `workspace` is that of the device that needs most."""
 
     model: str
     architecture: str
@@ -76,7 +77,8 @@ def estimate(
     96576768
     """
     checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(resolve(model))
-    config = config_of(checkpoint)
+    reader = _reader(checkpoint)
+    config = reader.config
     length = config.context if context is None else context
     if not 1 <= length <= config.context:
         raise ArgumentError(f"[estimate] expected a context of 1 to {config.context} tokens but got {length}")
@@ -84,25 +86,38 @@ def estimate(
         raise ArgumentError(f"[estimate] expected a batch of at least 1 but got {batch}")
     if kv not in KV:
         raise ArgumentError(f"[estimate] expected kv to be one of {', '.join(KV)} but got {kv!r}")
-    weights, cache = weight_bytes(checkpoint, dtype), kv_bytes(config, batch, length, kv)
-    workspace = workspace_bytes(config, batch, length)
+    weights, cache = weight_bytes(checkpoint, dtype), kv_bytes(config, batch, length, kv) if config.causal else 0
     page = kv_bytes(config, batch, PAGE, kv)
     fits = []
-    for name in devices() if device is None else [device]:
+    for name, workspace in _workspaces(reader, batch, length, kv, dtype, [device] if device else devices()).items():
         free, total = memory_info(name)
         room = max(0, free - weights - workspace) // page * PAGE if free >= weights + workspace else 0
-        fits.append(Fit(name, free, total, weights + cache + workspace <= free, min(room, config.context)))
+        fits.append(Fit(name, free, total, workspace, weights + cache + workspace <= free, min(room, config.context)))
     shapes = (checkpoint.stored(name).shape for name in checkpoint.names())
     parameters = sum(map(math.prod, shapes))
     return Estimate(
-        str(checkpoint.path), checkpoint.architecture, parameters, length, batch, kv, weights, cache, workspace,
-        tuple(fits),
+        str(checkpoint.path), checkpoint.architecture, parameters, length, batch, kv, weights, cache,
+        max(fit.workspace for fit in fits), tuple(fits),
     )  # fmt: skip
 
 
 def config_of(checkpoint: Checkpoint) -> ModelConfig:
     """The sizes of a checkpoint's model; an architecture that is not known is refused by name."""
-    return Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture)).config
+    return _reader(checkpoint).config
+
+
+def _reader(checkpoint: Checkpoint) -> Reader:
+    return Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture))
+
+
+def _workspaces(reader: Reader, rows: int, length: int, kv: str, dtype: object, names: Sequence[str]) -> dict[str, int]:
+    """Of each device, where computing is in `dtype`, or in what `load` takes there."""
+    found: dict[str, int] = {}
+    for kind in {computed_in(dtype, name) for name in names}:
+        places = [name for name in names if computed_in(dtype, name) is kind]
+        weights = ShapesOnly(reader.sources, reader.encoding, kind)
+        found |= zip(places, step_bytes(reader.config, weights, rows, length, KV[kv], places), strict=True)
+    return {name: found[name] for name in names}
 
 
 def weight_bytes(checkpoint: Checkpoint, dtype: object = None) -> int:
@@ -129,20 +144,3 @@ def _is_float(name: str) -> bool:
 def kv_bytes(config: ModelConfig, rows: int, context: int, kv: str) -> int:
     """The cache of keys and values; int8 and fp8 have a scale for each head's keys and values of a token."""
     return cache_bytes(config, rows, context, KV[kv])
-
-
-def workspace_bytes(config: ModelConfig, rows: int, context: int) -> int:
-    """What a chunk of each prompt holds in float32 while the hungrier half of a block computes, and each row's logits.
-
-    Attention holds queries, keys, values and its result, and a copy of the cached keys and values in the order that it
-    reads them in; an MLP holds its two wide products. Both hold the block's input, its norm and its sum.
-    """
-    tokens = rows * min(CHUNK, context)
-    heads, key, value = config.cached_sizes()
-    moe = config.experts
-    wide = max(config.ffn, moe.used * moe.ffn + moe.shared_ffn) if moe else config.ffn
-    attention = tokens * 2 * (config.heads + config.kv_heads) * config.head_size + rows * context * heads * (
-        key + value
-    )
-    block = tokens * 3 * config.width + max(attention, tokens * 2 * wide)
-    return (block + _LOGITS * rows * config.vocab) * float32.itemsize

@@ -18,7 +18,7 @@ from pyflame.core.files import MAX_JSON, plain_name, read_file, read_json
 from pyflame.io.gguf import Bytes, GGUFFile
 from pyflame.io.safetensors import CODES, map_file
 from pyflame.llm.gguf_tokenizer import from_gguf
-from pyflame.llm.packed import method_of, numbers_of, packed_weights, repacked
+from pyflame.llm.packed import Method, method_of, numbers_of, packed_weights, repacked
 from pyflame.llm.tokenizer import Tokenizer, from_json
 
 
@@ -55,6 +55,14 @@ class Checkpoint(abc.ABC):
                 f"{suggest(name, self._tensors)}"
             )
         return self._tensors[name]
+
+    def mapped(self) -> list[Bytes]:
+        """The bytes of all tensors as they lie in the files."""
+        return [stored.bytes for stored in self._tensors.values()]
+
+    def size(self, name: str) -> int:
+        """The bytes that a tensor takes in the files."""
+        return self._tensors[name].bytes.nbytes
 
     @property
     def nbytes(self) -> int:
@@ -114,6 +122,7 @@ class _Folder(Checkpoint):
         super().__init__(path, _tensors(path))
         quantised = self.metadata.get("quantization_config")
         self._method = method_of(quantised, path) if isinstance(quantised, dict) else None
+        self._repacked: tuple[str, Stored] | None = None  # the last one, which may be asked for again for another part
         self._packed = {} if self._method is None else packed_weights(self._method, self._tensors)
         self._tokens = _object(path / "tokenizer_config.json", missing={})
         self.chat_template = _chat_template(path, self._tokens)
@@ -123,13 +132,21 @@ class _Folder(Checkpoint):
         inside = {name for parts in self._packed.values() for name in parts.values()}
         return [*self._packed, *(name for name in self._tensors if name not in inside)]
 
+    def size(self, name: str) -> int:
+        return sum(map(super().size, self._packed.get(name, {"": name}).values()))
+
     def stored(self, name: str) -> Stored:
         if name not in self._packed or self._method is None:
             return super().stored(name)
+        if self._repacked is None or self._repacked[0] != name:
+            self._repacked = name, self._made(name, self._method)
+        return self._repacked[1]
+
+    def _made(self, name: str, method: Method) -> Stored:
         parts = {end: super(_Folder, self).stored(part) for end, part in self._packed[name].items()}
         arrays = {end: numbers_of(s.bytes, s.encoding, s.shape) for end, s in parts.items()}
-        kind, rows = repacked(self._method, self.path, name, arrays)
-        return Stored((len(rows), encoding(kind).width(rows.shape[1])), kind, rows)
+        kind, rows = repacked(method, self.path, name, arrays)
+        return Stored((*rows.shape[:-1], encoding(kind).width(rows.shape[-1])), kind, rows)
 
     def tokenizer(self) -> Tokenizer:
         file = self.path / "tokenizer.json"

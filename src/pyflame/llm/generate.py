@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType, float32, int64
 from pyflame.core.errors import ArgumentError
-from pyflame.core.locks import lock
+from pyflame.core.locks import rlock
 from pyflame.core.state import state
 from pyflame.llm.batch import Batch
 from pyflame.llm.cache import bucket_of
 from pyflame.llm.chat import render, template_for
 from pyflame.llm.decoder import Decoder
+from pyflame.llm.prompt_cache import save
 from pyflame.llm.stream import Stream
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange, tensor
@@ -47,13 +49,14 @@ class Model:
         self.device = state.device if device is None else parse_device(device)
         self.kv = kv or dtype
         self._idle: list[Batch] = []
-        self._lock = lock()
+        self._lock = rlock()  # the collector may end a generation at any moment
         self._embed = jit(self._pooled)
 
     def __repr__(self) -> str:
         c = self.config
         sizes = f"{c.layers} layers of width {c.width}, {c.heads} heads, vocabulary {c.vocab}"
-        return f"<Model {c.architecture}: {sizes}, context {self.context}, {self.dtype.name} on {self.device}>"
+        where = self.decoder.places if self.decoder.places.split else self.device
+        return f"<Model {c.architecture}: {sizes}, context {self.context}, {self.dtype.name} on {where}>"
 
     def generate(
         self,
@@ -70,8 +73,10 @@ class Model:
         room for unless given), `stop` (a string or several), `stop_tokens`, `ignore_eos`, `logprobs` (how many of the
         likeliest tokens to report beside each), `tools`, and the fields of `Sampling`: temperature, top_k, top_p,
         min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed. `json_schema`,
-        `grammar` (Lark) or `regex` lets only texts pass that fit. `lookup=8` guesses so many tokens ahead from what
-        was there (greedy, one text).
+        `grammar` (Lark) or `regex` lets only texts pass that fit. Speculative
+        decoding (greedy, one text): `lookup=8` guesses so many tokens ahead from what was there, `draft=model` lets a
+        smaller model of the same vocabulary guess `ahead=4`. `prompt_cache=path`: take what a file of `save_prompt` has
+        of the prompt's beginning instead of reading it.
         """
         prompts, several = self._prompts(prompt, messages, options.pop("tools", None))
         stream = Stream(self, prompts, n, **options)
@@ -92,6 +97,30 @@ class Model:
         usable. When the last chunk has come, the stream has `generations()` and `timings`."""
         prompts, _ = self._prompts(prompt, messages, options.pop("tools", None))
         return Stream(self, prompts, n, **options)
+
+    def save_prompt(
+        self,
+        path: str | os.PathLike[str],
+        prompt: Prompt | None = None,
+        *,
+        messages: Sequence[dict[str, Any]] | None = None,
+        tools: Any = None,
+    ) -> None:
+        """Read a prompt, or a chat, and write its tokens with their keys and values to a file, for generations to begin
+        with, in this process or another: `generate(..., prompt_cache=path)`. The file is written whole or not at all.
+
+        >>> model.save_prompt("manual.prompt", manual)
+        >>> model.generate(manual + question, prompt_cache="manual.prompt")
+        """
+        (tokens, *others), _ = self._prompts(prompt, messages, tools)
+        if others or len(tokens) > self.context:
+            raise ArgumentError(
+                f"[save_prompt] expected one prompt that fits into a context of {self.context} tokens but got "
+                f"{1 + len(others)} of {len(tokens)}"
+            )
+        with self.lease(1) as batch:
+            batch.prefill([tokens])
+            save(path, self, batch)
 
     def _prompts(self, prompt: Any, messages: Any, tools: Any) -> tuple[list[list[int]], bool]:
         """Tokens of each prompt, and whether several were asked for."""

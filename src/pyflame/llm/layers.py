@@ -25,11 +25,11 @@ class Weights:
     """A checkpoint's tensors by GGUF's names. `read` gives one, placed on the model's device."""
 
     def __init__(
-        self, names: Collection[str], read: Callable[[str], Weight], dtype: DType = float32, exact: bool = False
+        self, names: Collection[str], read: Callable[[str], Weight], dtype: DType = float32, activation_bits: int = 16
     ) -> None:
         self.names = frozenset(names)
         self.read = read
-        self.dtype, self.exact = dtype, exact
+        self.dtype, self.activation_bits = dtype, activation_bits
         self.taken: set[str] = set()
 
     def take(self, name: str, *shape: int) -> Weight:
@@ -62,7 +62,7 @@ class Matrix(Module):
         super().__init__()
         weight = weights.take(f"{name}.weight", *shape)
         self.encoding: str | None = None
-        self.dtype, self.exact = weights.dtype, weights.exact
+        self.dtype, self.activation_bits = weights.dtype, weights.activation_bits
         if isinstance(weight, EncodedTensor):
             self.encoding = weight.encoding.name
             self.register_buffer("weight", weight.data)
@@ -77,10 +77,14 @@ class Matrix(Module):
 
     def product(self, x: Tensor) -> Tensor:
         """x W^T + b"""
+        return self.multiply(x, self.weight, self.bias)
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """As `product`, with a weight of the same kind."""
         if self.encoding is None:
-            return F["linear"](x, self.weight, self.bias)
-        kind = {"encoding": self.encoding, "width": self.inputs, "exact": self.exact}
-        return F["encoded_linear"](x, self.weight, self.bias, **kind)
+            return F["linear"](x, weight, bias)
+        kind = {"encoding": self.encoding, "width": self.inputs, "activation_bits": self.activation_bits}
+        return F["encoded_linear"](x, weight, bias, **kind)
 
 
 class Linear(Matrix):
@@ -111,15 +115,11 @@ class StackedLinear(Matrix):
     def __init__(self, weights: Weights, name: str, count: int, inputs: int, outputs: int, bias: bool) -> None:
         super().__init__(weights, name, count, outputs, inputs, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs) or (count, N, inputs) -> (count, N, outputs): every layer sees x, or its part of x"""
-        y = x @ self.decoded(self.weight).transpose(1, 2)
-        return y if self.bias is None else y + self.bias.unsqueeze(1)
-
-    def of(self, x: Tensor, ids: Tensor) -> Tensor:
-        """(N, 1, inputs) -> (N, 1, outputs): line n by the layer ids[n]"""
-        y = x @ self.decoded(self.weight.index_select(0, ids)).transpose(1, 2)
-        return y if self.bias is None else y + self.bias.index_select(0, ids).unsqueeze(1)
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        """(N, inputs) or (N, used, inputs) -> (N, used, outputs): line n, or each of its parts, by the layers ids[n]"""
+        return F["expert_linear"](
+            x, self.weight, ids, self.bias, encoding=self.encoding, activation_bits=self.activation_bits
+        )
 
 
 class Norm(Module):

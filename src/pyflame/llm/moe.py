@@ -1,7 +1,6 @@
 """A mixture of experts: a router scores all, a few serve each token, and their results are added up by score.
 
-Experts of one kind lie stacked in one tensor (count, outputs, inputs). Where few tokens come, the matrices they chose
-are gathered; where many come, all experts see all tokens and scores that were not chosen are 0.
+Experts of one kind lie stacked in one tensor (count, outputs, inputs), of which `expert_linear` reads the chosen ones.
 """
 
 from __future__ import annotations
@@ -38,10 +37,9 @@ class MixtureOfExperts(Part):
     def __call__(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
         scores, chosen = route(self.experts, self.ffn_gate_inp(flat).to(float32), self._choice_bias())
-        if chosen.numel() <= self.experts.count:
-            out = self._of_chosen(flat, scores, chosen)
-        else:
-            out = self._of_all(flat, scores, chosen)
+        y = gated(self.activation, self.ffn_gate_exps(flat, chosen), self.ffn_up_exps(flat, chosen))
+        y = self.ffn_down_exps(y, chosen)  # (N, used, width)
+        out: Tensor = (y * scores.to(y.dtype).unsqueeze(-1)).sum(1)
         if self.shared is not None:
             own = self.shared(flat)
             if self.experts.shared_gate:
@@ -51,23 +49,6 @@ class MixtureOfExperts(Part):
 
     def _choice_bias(self) -> Tensor | None:
         return self.exp_probs_b() if self.experts.choice_bias else None
-
-    def _of_chosen(self, x: Tensor, scores: Tensor, chosen: Tensor) -> Tensor:
-        """(N, width) -> (N * used, 1, width), each with the matrices of its expert"""
-        ids, count = chosen.reshape(-1), chosen.shape[1]
-        each = x.unsqueeze(1).expand(x.shape[0], count, x.shape[1]).reshape(-1, 1, x.shape[1])
-        y = gated(self.activation, self.ffn_gate_exps.of(each, ids), self.ffn_up_exps.of(each, ids))
-        y = self.ffn_down_exps.of(y, ids).reshape(*chosen.shape, -1)
-        out: Tensor = (y * scores.to(y.dtype).unsqueeze(-1)).sum(1)
-        return out
-
-    def _of_all(self, x: Tensor, scores: Tensor, chosen: Tensor) -> Tensor:
-        """(N, width) -> (experts, N, width)"""
-        y = gated(self.activation, self.ffn_gate_exps(x), self.ffn_up_exps(x))
-        y = self.ffn_down_exps(y)
-        spread = scores.new_zeros((x.shape[0], self.experts.count)).scatter(1, chosen, scores)
-        out: Tensor = (y * spread.to(y.dtype).transpose(0, 1).unsqueeze(-1)).sum(0)
-        return out
 
 
 def route(moe: Experts, logits: Tensor, choice_bias: Tensor | None) -> tuple[Tensor, Tensor]:

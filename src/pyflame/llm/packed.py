@@ -20,16 +20,19 @@ from pyflame.core.errors import FileFormatError, NotSupportedError, PyFlameError
 Array = np.ndarray[Any, Any]
 Config = Mapping[str, Any]
 Make = Callable[[Mapping[str, Array]], repacking.Repacked]  # of a weight's tensors by the ends of their names
-_KNOWN = "gptq, awq, compressed-tensors, fp8"
+_KNOWN = "gptq, awq, compressed-tensors, fp8, mxfp4"
 
 
 @dataclass(frozen=True)
 class Method:
-    """The ends of the names of a weight's tensors, of which the first tells it, and what makes blocks of them."""
+    """The ends of the names of a weight's tensors, of which the first tells it, and what makes blocks of them. `weight`
+    is the end of the name that the weight itself would have."""
 
     needed: tuple[str, ...]
     optional: tuple[str, ...]
     make: Make
+    weight: str = ".weight"
+    before: str = "."  # what stands before each end
 
 
 def method_of(config: Config, path: object) -> Method:
@@ -49,15 +52,15 @@ def packed_weights(method: Method, names: Collection[str]) -> dict[str, dict[str
     known, found = set(names), {}
     first, *rest = method.needed
     for name in names:
-        base = name.removesuffix("." + first)
-        if base != name and all(f"{base}.{end}" in known for end in rest):
-            ends = [end for end in (*method.needed, *method.optional) if f"{base}.{end}" in known]
-            found[f"{base}.weight"] = {end: f"{base}.{end}" for end in ends}
+        base = name.removesuffix(method.before + first) + method.before
+        if name == base + first and all(base + end in known for end in rest):
+            ends = [end for end in (*method.needed, *method.optional) if base + end in known]
+            found[base.removesuffix(method.before) + method.weight] = {end: base + end for end in ends}
     return found
 
 
 def repacked(method: Method, path: object, weight: str, parts: Mapping[str, Array]) -> repacking.Repacked:
-    """The encoding and the bytes (out, row bytes) of a weight."""
+    """The encoding and the bytes (.., out, row bytes) of a weight."""
     try:
         return method.make(parts)
     except PyFlameError as error:
@@ -131,6 +134,11 @@ def _fp8(config: Config) -> Method:
     return Method(("weight", "weight_scale_inv"), (), lambda t: repacking.fp8(t["weight"], t["weight_scale_inv"], size))
 
 
+def _mxfp4(config: Config) -> Method:
+    """gpt-oss' experts; its other weights are plain."""
+    return Method(("blocks", "scales"), (), lambda t: repacking.mxfp4(t["blocks"], t["scales"]), "", "_")
+
+
 _METHODS: dict[str, Callable[[Config], Method]] = {
-    "gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed, "fp8": _fp8,
+    "gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed, "fp8": _fp8, "mxfp4": _mxfp4,
 }  # fmt: skip

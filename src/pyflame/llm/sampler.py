@@ -102,6 +102,12 @@ class Sampler:
         self.said = zeros(rows, vocab, dtype=float32, device=device)  # how often each token is in the text
         self.read = zeros(rows, vocab, dtype=float32, device=device)  # 1 where it is in the prompt
 
+    @property
+    def nbytes(self) -> int:
+        """What it keeps between steps."""
+        kept = (self.settings, self.uniforms, self.drawn, self.allowed, self.bias, self.said, self.read)
+        return sum(x.nbytes for x in kept)
+
     def start(
         self, settings: Sequence[Sampling], prompts: Sequence[Sequence[int]], streams: Sequence[int], count: int
     ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +13,13 @@ import numpy as np
 from pyflame.core.errors import ArgumentError
 from pyflame.llm.batch import Batch
 from pyflame.llm.constraint import Matcher, constraint_of
-from pyflame.llm.lookup import looked_up
+from pyflame.llm.prompt_cache import restore
 from pyflame.llm.sampler import Features, Picked, Sampling
+from pyflame.llm.speculative import Draft, Lookup, Speculation, want_draft
 from pyflame.llm.text import Chunk, Generation, Logprob, Text, Timings
+from pyflame.tensor import Tensor
+from pyflame.tensor.arriving import arriving
+from pyflame.tensor.devices import synchronize
 
 if TYPE_CHECKING:
     from pyflame.llm.generate import Model
@@ -21,6 +27,36 @@ if TYPE_CHECKING:
 
 class Stream(Iterator[Chunk]):
     """One call of generate or stream: texts that are written as its chunks are asked for."""
+
+    def __init__(self, model: Model, prompts: list[list[int]], n: int, **options: Any) -> None:
+        # What writes does not know of this object, so that it ends as soon as this is let go of.
+        self._writing = Writing(model, prompts, n, **options)
+        self._chunks = self._writing.chunks()
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        """End it here: what it holds on the device is free for the next one."""
+        self._chunks.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all texts are complete."""
+        return self._writing.finished
+
+    def generations(self) -> list[Generation]:
+        """The texts, once all are complete."""
+        return self._writing.generations()
+
+    @property
+    def timings(self) -> Timings:
+        """Of the first text."""
+        return self._writing.timings
+
+
+class Writing:
+    """From prompts to texts, with the options of `generate`."""
 
     def __init__(
         self,
@@ -36,6 +72,9 @@ class Stream(Iterator[Chunk]):
         grammar: str | None = None,
         regex: str | None = None,
         lookup: int = 0,
+        draft: Model | None = None,
+        ahead: int = 4,
+        prompt_cache: str | os.PathLike[str] | None = None,
         **sampling: Any,
     ) -> None:
         if type(n) is not int or n < 1 or (n > 1 and len(prompts) > 1):
@@ -50,9 +89,8 @@ class Stream(Iterator[Chunk]):
         )
         self.matchers: list[Matcher] = [] if found is None else [found.matcher() for _ in self.prompts]
         self.features = Features.of(self.settings, logprobs, bool(self.matchers))
-        self.lookup = lookup
-        if lookup and (self.features != Features() or len(self.prompts) > 1 or lookup < 1):
-            raise ArgumentError("[generate] expected lookup >= 1 with greedy decoding of one text and no other option")
+        self.lookup, self.draft, self.ahead, self.prompt_cache = lookup, draft, ahead, prompt_cache
+        self._want_speculation()
         stops = [stop] if isinstance(stop, str) else list(stop)
         if not all(isinstance(s, str) and s for s in stops):
             raise ArgumentError(f"[generate] expected stop strings that are not empty but got {stops}")
@@ -65,19 +103,30 @@ class Stream(Iterator[Chunk]):
             for p in self.prompts
         ]
         self._times: list[float] = []  # when it began, when the prompt was read, when all was written
-        self.cached = 0
-        self._chunks = self._written()
+        self.cached = self.guessed = self.accepted = 0
 
-    def __next__(self) -> Chunk:
-        return next(self._chunks)
+    def _want_speculation(self) -> None:
+        """Refuse guesses where they have no meaning."""
+        if not self.speculates:
+            return
+        greedy = self.features == Features() and len(self.prompts) == 1
+        count = self.lookup if self.draft is None else self.ahead
+        if not greedy or (self.lookup and self.draft is not None) or type(count) is not int or count < 1:
+            raise ArgumentError(
+                "[generate] expected lookup >= 1, or a draft with ahead >= 1, with greedy decoding of one text and no "
+                f"other option but got lookup={self.lookup}, draft={self.draft}, ahead={self.ahead}, {self.features} "
+                f"and {len(self.prompts)} texts"
+            )
+        if self.draft is not None:
+            want_draft(self.model, self.draft)
 
-    def close(self) -> None:
-        """End it here: what it holds on the device is free for the next one."""
-        self._chunks.close()
+    @property
+    def speculates(self) -> bool:
+        """Whether tokens are guessed and checked."""
+        return bool(self.lookup) or self.draft is not None
 
     @property
     def finished(self) -> bool:
-        """Whether all texts are complete."""
         return len(self._times) == 3
 
     def _limit(self, prompt: list[int], asked: int | None) -> int:
@@ -92,7 +141,8 @@ class Stream(Iterator[Chunk]):
             )
         return asked or room
 
-    def _written(self) -> Generator[Chunk, None, None]:
+    def chunks(self) -> Generator[Chunk, None, None]:
+        """Write the texts, token by token."""
         begun = time.perf_counter()
         with self.model.lease(len(self.prompts)) as batch:
             logits = self._read(batch)
@@ -100,17 +150,20 @@ class Stream(Iterator[Chunk]):
             batch.sampler.start(self.settings, self.prompts, self._streams(), longest)
             self._constrain(batch)
             picked = batch.first(logits, self.features)
+            read = arriving(picked.tokens)
             ahead = self._ahead(batch)
-            tokens = picked.tokens.tolist()
+            tokens = read()
             self._times = [begun, time.perf_counter()]
             yield from self._pushed(tokens, picked)
-            yield from self._checked(batch, tokens[0]) if self.lookup else self._stepped(batch, tokens, ahead)
-        self._times.append(time.perf_counter())
+            yield from self._checked(batch, tokens[0]) if self.speculates else self._stepped(batch, tokens, ahead)
+            self._times.append(time.perf_counter())
+            if ahead is not None:
+                synchronize(self.model.device)  # and look whether a step has found fault with something
 
     def _ahead(self, batch: Batch) -> Picked | None:
         """Begin the next step on a GPU before the host reads the tokens of this one, which the step knows already. The
         last one then is for nothing: on the CPU that would cost more than it saves."""
-        free = self.model.device.kind != "cpu" and not self.matchers and not self.lookup
+        free = self.model.device.kind != "cpu" and not self.matchers and not self.speculates
         return batch.next(self.features) if free else None
 
     def _stepped(self, batch: Batch, tokens: list[int], ahead: Picked | None) -> Iterator[Chunk]:
@@ -122,17 +175,22 @@ class Stream(Iterator[Chunk]):
                 batch.took(tokens)
                 self._constrain(batch)
             picked = batch.next(self.features) if ahead is None else ahead
+            read = arriving(picked.tokens)  # behind this step, and not behind the next one
             ahead = self._ahead(batch)
-            tokens = picked.tokens.tolist()
+            tokens = read()
             if ahead is not None:
                 batch.took(tokens)
             yield from self._pushed(tokens, picked)
 
     def _checked(self, batch: Batch, first: int) -> Iterator[Chunk]:
         """Several tokens per step, where guesses are right."""
-        guessed = looked_up(batch, self.prompts[0], first, self.lookup)
-        while not self.texts[0].finish:
-            yield from self._pushed([next(guessed)], None)
+        with nullcontext() if self.draft is None else self.draft.lease(1) as drafting:
+            guesser = Lookup(self.lookup) if drafting is None else Draft(drafting, self.ahead)
+            speculation = Speculation(batch, guesser)
+            found = speculation.tokens(self.prompts[0], first)
+            while not self.texts[0].finish:
+                yield from self._pushed([next(found)], None)
+        self.guessed, self.accepted = speculation.guessed, speculation.accepted
 
     def _constrain(self, batch: Batch) -> None:
         if self.matchers:
@@ -146,14 +204,18 @@ class Stream(Iterator[Chunk]):
 
     def _read(self, batch: Batch) -> Any:
         if not self.shared:
-            logits = batch.prefill(self.prompts)
-            self.cached = batch.reused
-            return logits
+            return self._prefilled(batch, self.prompts)
         with self.model.lease(1) as one:
-            logits = one.prefill(self.prompts[:1])
-            self.cached = one.reused
+            logits = self._prefilled(one, self.prompts[:1])
             batch.share(one)
         return logits.expand(len(self.prompts), logits.shape[1]).contiguous()
+
+    def _prefilled(self, batch: Batch, prompts: list[list[int]]) -> Tensor:
+        if self.prompt_cache is not None:
+            restore(self.prompt_cache, self.model, batch, prompts)
+        logits = batch.prefill(prompts)
+        self.cached = batch.reused
+        return logits
 
     def _pushed(self, tokens: list[int], picked: Picked | None) -> Iterator[Chunk]:
         logprobs = _logprobs(tokens, picked)
@@ -164,7 +226,6 @@ class Stream(Iterator[Chunk]):
                 yield Chunk(shown, token, index, text.finish, logprobs[index])
 
     def generations(self) -> list[Generation]:
-        """The texts, once all are complete."""
         wanted = self.features.logprobs >= 0
         return [
             Generation(t.text, t.tokens, t.finish or "length", self._timed(p, t), t.logprobs if wanted else None)
@@ -173,14 +234,14 @@ class Stream(Iterator[Chunk]):
 
     @property
     def timings(self) -> Timings:
-        """Of the first text."""
         return self._timed(self.prompts[0], self.texts[0])
 
     def _timed(self, prompt: list[int], text: Text) -> Timings:
         if not self.finished:
             raise ArgumentError("[stream] expected a finished stream: take all of its chunks first")
         begun, read, done = self._times
-        return Timings(len(prompt), read - begun, len(text.tokens), done - read, self.cached)
+        guesses = self.guessed, self.accepted
+        return Timings(len(prompt), read - begun, len(text.tokens), done - read, self.cached, *guesses)
 
 
 def _logprobs(tokens: list[int], picked: Picked | None) -> list[Logprob | None]:

@@ -11,13 +11,16 @@ Finish = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds and tokens of reading the prompt and of writing. `cached`: tokens of the prompt that were known."""
+    """Seconds and tokens of reading the prompt and of writing. `cached`: tokens of the prompt that were known;
+    `guessed` and `accepted`: tokens that speculative decoding tried, and those of them that were right."""
 
     prompt_tokens: int
     prompt_seconds: float
     tokens: int
     seconds: float
     cached: int = 0
+    guessed: int = 0
+    accepted: int = 0
 
     @property
     def tokens_per_second(self) -> float:

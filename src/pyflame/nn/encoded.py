@@ -40,7 +40,7 @@ class _Encoded(Module):
 class EncodedLinear(_Encoded):
     """y = x W^T + b over the last axis, with W encoded. Gradients go to x and b. A new one is 0: load or take a weight.
 
-    Set `exact` where x must not be rounded to int8, which the CPU does: see `pf.encoded_linear`.
+    `activation_bits` says how many bits of x count, 8, 16 or 32: see `pf.encoded_linear`.
 
     >>> layer = nn.EncodedLinear.from_linear(nn.Linear(64, 8), "q8_0")
     >>> layer(pf.ones(3, 64)).shape, layer.weight.shape
@@ -48,7 +48,7 @@ class EncodedLinear(_Encoded):
     """
 
     bias: Parameter | None
-    exact: bool = False
+    activation_bits: int = 16
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class EncodedLinear(_Encoded):
         bias: Tensor | None = self.bias
         if bias is not None and bias.dtype is not input.dtype:
             bias = bias.to(input.dtype)
-        options = {"encoding": self.encoding, "width": self.in_features, "exact": self.exact}
+        options = {"encoding": self.encoding, "width": self.in_features, "activation_bits": self.activation_bits}
         return F["encoded_linear"](input, self.weight, bias, **options)
 
     def extra_repr(self) -> str:

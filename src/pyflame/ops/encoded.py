@@ -10,13 +10,14 @@ import numpy as np
 from pyflame.core.dtype import FLOAT8, DType, as_dtype, float32, uint8
 from pyflame.core.encoding import Encoding
 from pyflame.core.encoding import encoding as encoding_of
-from pyflame.core.errors import DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.ir import F, Node, Sample, primitive
 from pyflame.ir.opdef import COMPOSITE, KERNEL
 from pyflame.ops.base import want_whole
 
 
-def _want_bytes(op: str, data: Node, kind: Encoding) -> None:
+def want_bytes(op: str, data: Node, kind: Encoding) -> None:
+    """Raise for what cannot be rows of this encoding."""
     if data.dtype is not uint8:
         raise DTypeError(f"[{op}] expected bytes (uint8) of blocks but got {data.dtype.name}")
     if not data.ndim:
@@ -24,17 +25,17 @@ def _want_bytes(op: str, data: Node, kind: Encoding) -> None:
     kind.width(data.shape[-1], op)
 
 
-def _sample_bytes(name: str, *shape: int) -> Any:
+def sample_bytes(name: str, *shape: int) -> Any:
     """Numbers of this shape, encoded."""
     return encoding_of(name).encode(np.random.default_rng(3).normal(size=shape).astype(np.float32))
 
 
 def _samples() -> list[Sample]:
-    out = [Sample((_sample_bytes(name, 3, 64),), {"encoding": name}) for name in ("q8_0", "q4_0", "q4_1")]
+    out = [Sample((sample_bytes(name, 3, 64),), {"encoding": name}) for name in ("q8_0", "q4_0", "q4_1")]
     out += [
-        Sample((_sample_bytes("q4_0", 2, 3, 96)[:, ::2],), {"encoding": "q4_0"}),
-        Sample((_sample_bytes("q4_0", 0, 64),), {"encoding": "q4_0"}),
-        Sample((_sample_bytes("q8_0", 32),), {"encoding": "q8_0"}),
+        Sample((sample_bytes("q4_0", 2, 3, 96)[:, ::2],), {"encoding": "q4_0"}),
+        Sample((sample_bytes("q4_0", 0, 64),), {"encoding": "q4_0"}),
+        Sample((sample_bytes("q8_0", 32),), {"encoding": "q8_0"}),
     ]
     return out
 
@@ -56,14 +57,23 @@ def dequantize(data: Node, *, encoding: Any, dtype: object = float32) -> Any:
     tensor([-8., -8.,  7.,  7.])
     """
     kind = encoding_of(encoding, "dequantize")
-    _want_bytes("dequantize", data, kind)
-    return (data,), (kind.name, _wanted("dequantize", as_dtype(dtype)))
+    want_bytes("dequantize", data, kind)
+    return (data,), (kind.name, wanted_float("dequantize", as_dtype(dtype)))
 
 
-def _wanted(op: str, dtype: DType) -> DType:
+def wanted_float(op: str, dtype: DType) -> DType:
+    """A dtype that products are computed in."""
     if not dtype.is_float or dtype in FLOAT8:
         raise DTypeError(f"[{op}] expected float32, float64, float16 or bfloat16 but got {dtype.name}")
     return dtype
+
+
+def want_activation_bits(op: str, bits: object) -> int:
+    """How many bits of x count: 8, 16 or all 32."""
+    found = want_whole(op, "activation_bits", bits)
+    if found not in (8, 16, 32):
+        raise ArgumentError(f"[{op}] expected activation_bits to be 8, 16 or 32 but got {bits!r}")
+    return found
 
 
 def _rows(data: Node, kind: str, like: Node) -> Node:
@@ -89,14 +99,15 @@ def _linear_grad(g: Node, data: Node, encoding: str, width: int, parents: Sequen
 def _linear_samples() -> list[Sample]:
     rng = np.random.default_rng(4)
     x, bias = rng.normal(size=(3, 64)), rng.normal(size=5)
-    q8, q4 = _sample_bytes("q8_0", 5, 64), _sample_bytes("q4_0", 5, 64)
+    q8, q4 = sample_bytes("q8_0", 5, 64), sample_bytes("q4_0", 5, 64)
     return [
-        Sample((x, q8), {"encoding": "q8_0", "width": 64, "exact": True}),
-        Sample((x[0], q4, bias), {"encoding": "q4_0", "width": 64, "exact": True}),
-        Sample((x[:, None], q4, bias), {"encoding": "q4_0", "width": 64, "exact": True}),
-        Sample((x[:0], q4, bias), {"encoding": "q4_0", "width": 64, "exact": True}),
+        Sample((x, q8), {"encoding": "q8_0", "width": 64, "activation_bits": 32}),
+        Sample((x[0], q4, bias), {"encoding": "q4_0", "width": 64, "activation_bits": 32}),
+        Sample((x[:, None], q4, bias), {"encoding": "q4_0", "width": 64, "activation_bits": 32}),
+        Sample((x[:0], q4, bias), {"encoding": "q4_0", "width": 64, "activation_bits": 32}),
         Sample(
-            (rng.normal(size=(20, 32)), _sample_bytes("q4_1", 7, 32)), {"encoding": "q4_1", "width": 32, "exact": True}
+            (rng.normal(size=(20, 32)), sample_bytes("q4_1", 7, 32)),
+            {"encoding": "q4_1", "width": 32, "activation_bits": 32},
         ),
     ]
 
@@ -104,7 +115,7 @@ def _linear_samples() -> list[Sample]:
 @primitive(
     COMPOSITE,
     infer=lambda x, data, *rest: ((*x.shape[:-1], data.shape[0]), x.dtype),
-    attrs=("encoding", "width", "exact"),
+    attrs=("encoding", "width", "activation_bits"),
     srcs=("x", "data", "bias"),
     reference=_linear_reference,
     decompose=_linear,
@@ -114,29 +125,32 @@ def _linear_samples() -> list[Sample]:
     method=False,
 )
 def encoded_linear(
-    x: Node, data: Node, bias: Node | None = None, *, encoding: Any, width: Any, exact: bool = False
+    x: Node, data: Node, bias: Node | None = None, *, encoding: Any, width: Any, activation_bits: int = 16
 ) -> Any:
     """x @ W.T + bias, with W of shape (out, width) as encoded rows (out, row bytes). Gradients go to x and bias.
 
-    A kernel may round x to int8 in groups of 16 or 32 elements, each by its largest, which makes an error of about 0.5%
-    of the result's norm; `exact=True` asks for x as it is.
+    Where the encoding has integer codes the CPU multiplies in integers, with x rounded to `activation_bits`, each group
+    of 16 or 32 elements by its largest. 16 makes an error of about 0.004% of the result's norm; 8 makes one of 0.5%, as
+    in llama.cpp, and is faster; 32 asks for x as it is, and is slower. GPUs multiply few rows in integers, with 16 bits
+    where 8 are asked for too, and more rows in floats.
 
     >>> w = pf.quantize(pf.ones(4, 32), "q8_0")
     >>> pf.encoded_linear(pf.ones(2, 32), w.data, encoding="q8_0", width=32).shape
     (2, 4)
     """
     kind, wide = encoding_of(encoding, "encoded_linear"), want_whole("encoded_linear", "width", width)
-    _want_bytes("encoded_linear", data, kind)
-    _wanted("encoded_linear", x.dtype)
+    want_bytes("encoded_linear", data, kind)
+    wanted_float("encoded_linear", x.dtype)
+    bits = want_activation_bits("encoded_linear", activation_bits)
     if data.ndim != 2 or kind.width(data.shape[1]) != wide or not x.ndim or x.shape[-1] != wide:
         raise ShapeError(
             f"[encoded_linear] expected x (..., {wide}) and rows (out, {kind.row_bytes(wide, 'encoded_linear')}) of "
             f"{kind.name} but got {x.shape} and {data.shape}"
         )
     if bias is None:
-        return (x, data), (kind.name, wide, bool(exact))
+        return (x, data), (kind.name, wide, bits)
     if bias.dtype is not x.dtype:
         raise DTypeError(f"[encoded_linear] expected a bias of {x.dtype.name}, as x, but got {bias.dtype.name}")
     if bias.shape != data.shape[:1]:
         raise ShapeError(f"[encoded_linear] expected a bias of shape {data.shape[:1]} but got {bias.shape}")
-    return (x, data, bias), (kind.name, wide, bool(exact))
+    return (x, data, bias), (kind.name, wide, bits)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from pyflame.core.device import parse_device
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import find_plan, settle_copies
@@ -15,7 +16,9 @@ from pyflame.engine.report import replay_text
 from pyflame.tensor import Tensor
 from pyflame.transform.jit import Jitted, jit
 from pyflame.transform.replay import Part
-from pyflame.transform.tree import flatten, is_tensor
+from pyflame.transform.trace import trace_function
+from pyflame.transform.traced_plan import workspace_of_trace
+from pyflame.transform.tree import flatten, is_tensor, is_traced
 
 
 @dataclass
@@ -90,6 +93,21 @@ def explain(target: Tensor | Callable[..., Any], *args: Any, run: bool = True, *
         several = len(traced.parts) > 1
         found.replay = "; ".join(dict.fromkeys([f"{device}: {text}" if several else text for device, text in told]))
     return found
+
+
+def workspace_bytes(function: Jitted, device: object, *args: Any) -> int:
+    """What a call of a jitted function takes on a device beside arguments, state and results: intermediates, and what
+    the hungriest of its kernels needs for itself. Nothing runs, so tensors may lie on a null device.
+
+    >>> x = pf.empty(1024, 1024, device="null")
+    >>> workspace_bytes(pf.jit(lambda x: x @ x @ x), "sim:gfx942", x) >= 4 << 20
+    True
+    """
+    leaves: list[Any] = []
+    for arg in args:
+        flatten(arg, leaves, is_traced)
+    trace = trace_function(function.fn, args, {}, leaves, getattr(function.fn, "__name__", "a function"))
+    return workspace_of_trace(trace, parse_device(device))
 
 
 def _explain_nodes(tensors: list[Tensor], run: bool) -> Report:

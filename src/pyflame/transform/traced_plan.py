@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyflame.core.device import DeviceId
@@ -15,10 +15,10 @@ from pyflame.engine.cross_device import (
     plan_stages,
     without_needless_copies,
 )
-from pyflame.engine.devices import get_device
+from pyflame.engine.devices import Device, get_device
 from pyflame.engine.launch import Runner, replayed, runner_for
 from pyflame.engine.pending import PendingGraph
-from pyflame.engine.planning import make_plan
+from pyflame.engine.planning import make_plan, workspace_of
 from pyflame.ir import Meta, Node, signature
 from pyflame.ir.kernel import Plan
 from pyflame.transform.trace import Trace
@@ -59,13 +59,27 @@ def plan_trace(trace: Trace) -> TracedPlan:
             found = {n.meta.device for n in graph.order if n.meta.device is not None}
             return TracedPlan(graph, nodes, stages.plan, sorted(found, key=str), stages)
         device = get_device(next((n.meta.device for n in nodes if n.meta.device is not None), state.device))
-        position = {n: i for i, n in enumerate(graph.outputs)}
-        if not device.interprets:
-            graph.inputs += [memory for memory in trace.old_grads if memory is not None]
-        input_at = {n: i for i, n in enumerate(graph.inputs)}
-        donations = {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
-        graph.owned = [made for made in successor if made in input_at and made.data is not None]
+        donations = _donations(trace, graph, successor, device)
         return TracedPlan(graph, nodes, make_plan(graph, device, donations), [device.id])
+
+
+def workspace_of_trace(trace: Trace, device: DeviceId) -> int:
+    """The bytes that a call takes on one device beside arguments, state and results."""
+    with mode(tracer=None):
+        done, place = without_needless_copies(trace.nodes), get_device(device)
+        graph = PendingGraph([done[n] for n in trace.nodes], keep_held=False)
+        successor = {made: done[n] for made, n in trace.successor.items()}
+        return workspace_of(graph, place, _donations(trace, graph, successor, place))
+
+
+def _donations(trace: Trace, graph: PendingGraph, successor: Mapping[Node, Node], device: Device) -> dict[int, int]:
+    """Positions of inputs -> the outputs that take over their buffers."""
+    position = {n: i for i, n in enumerate(graph.outputs)}
+    if not device.interprets:
+        graph.inputs += [memory for memory in trace.old_grads if memory is not None]
+    input_at = {n: i for i, n in enumerate(graph.inputs)}
+    graph.owned = [made for made in successor if made in input_at and made.data is not None]
+    return {input_at[made]: position[node] for made, node in successor.items() if made in input_at}
 
 
 Origin = tuple[str, Any]  # of an input or number

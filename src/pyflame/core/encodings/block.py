@@ -22,21 +22,36 @@ Array = np.ndarray[Any, Any]
 class Encoding:
     """A block format: `block` elements in `nbytes` bytes, rows of whole blocks one after the other.
 
-    `c`: the body of `void decode(const uint8_t *b, int g, float *y)`, the same for CPU and GPU, which decodes the g-th
-    `group` elements of the block at b; kernels/include/pf_encoding.h has what it may call.
+    `text`: C, the same for CPU and GPU, over the g-th `group` elements of the block at b: it sets y[i]. Where numbers
+    are scaled integers it rather declares `float d` and `pf_sixteen q`, of which the numbers are
+    d (q - offset) + least; kernels/include/pf_encoding.h has what it may call.
     """
 
     name: str
     block: int
     nbytes: int
     decode_blocks: Callable[[Array], Array]  # (n, nbytes) uint8 -> (n, block) float32
-    c: str
+    text: str
     encode_blocks: Callable[[Array], Array] | None = None  # (n, block) float32 -> (n, nbytes) uint8
     group: int = 16
     ggml: int | None = None  # GGUF's number of the type
+    pair: int = 0  # scaled integers: groups g and g + pair lie in the same bytes, where g / pair is even
+    signed: bool = False  # whether q has signed bytes; else they are 0 to 63
+    offset: str = ""  # C, an integer
+    least: str = ""  # C
 
     def __repr__(self) -> str:
         return f"<encoding {self.name}: {self.block} elements in {self.nbytes} bytes>"
+
+    @property
+    def c(self) -> str:
+        """The body of `void decode(const uint8_t *b, int g, float *y)`."""
+        if not self.pair:
+            return self.text
+        number = f"(float){'(int8_t)' * self.signed}q.at[i]"
+        number = f"d * ({number} - (float)({self.offset}))" if self.offset else f"d * {number}"
+        least = f" + ({self.least})" if self.least else ""
+        return f"{self.text}  PF_UNROLL\n  for (int i = 0; i < 16; i++) y[i] = {number}{least};\n"
 
     def width(self, row_bytes: int, op: str = "decode") -> int:
         """The elements of a row of so many bytes."""
@@ -129,3 +144,22 @@ def rounded(values: Array) -> Array:
     floor = np.floor(size)
     whole: Array = np.nan_to_num(np.copysign(floor + (size - floor >= 0.5), values), nan=0.0)
     return whole
+
+
+def largest(parts: Array) -> Array:
+    """Of every row the number farthest from 0, with its sign: (..., n) -> (..., 1)"""
+    out: Array = np.take_along_axis(parts, np.abs(parts).argmax(-1, keepdims=True), -1)
+    return out
+
+
+def around_zero(blocks: Array, half: int) -> tuple[Array, Array]:
+    """A scale for each block, and numbers below 2 half, of which `half` stands for 0; the largest number becomes 0."""
+    d = largest(blocks) / np.float32(-half)
+    return d, truncated(blocks * inverse(d) + np.float32(half + 0.5), 2 * half - 1)
+
+
+def above_least(blocks: Array, highest: int) -> tuple[Array, Array, Array]:
+    """A scale and the least number of each block, and numbers up to `highest`."""
+    low = blocks.min(-1, keepdims=True)
+    d = (blocks.max(-1, keepdims=True) - low) / np.float32(highest)
+    return d, low, truncated((blocks - low) * inverse(d) + np.float32(0.5), highest)

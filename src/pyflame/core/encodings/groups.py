@@ -58,32 +58,33 @@ def _encode_fp8(blocks: Array) -> Array:
 
 _INT4 = """
   const uint32_t word = pf_u32_at(b);
-  const float s = pf_from_bits_f32(word & 0xffffff00u);
-  const float z = (float)(word & 255);
+  const float d = pf_from_bits_f32(word & 0xffffff00u);
   const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 4 + g / 2 * 16), g % 2 * 4, 15);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = s * ((float)q.at[i] - z);
 """
 _BYTES = """
-  const float s = pf_float_at(b);
+  const float d = pf_float_at(b);
   const pf_sixteen q = pf_sixteen_at(b + 4 + 16 * g);
+"""
+_FP8 = """
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = {} * s;
+  for (int i = 0; i < 16; i++) y[i] = pf_f8e4m3fn_to_f32(q.at[i]) * d;
 """
 
 
 def _sized(size: int) -> tuple[Encoding, ...]:
     return (
-        Encoding(f"int4_g{size}", size, 4 + size // 2, _decode_int4, _INT4, _encode_int4),
+        Encoding(
+            f"int4_g{size}", size, 4 + size // 2, _decode_int4, _INT4, _encode_int4, pair=1, offset="(int)(word & 255)"
+        ),
         Encoding(
             f"int8_g{size}", size, 4 + size,
             lambda blocks: blocks[:, 4:].view(np.int8).astype(np.float32) * _scale(blocks),
-            _BYTES.format("(float)(int8_t)q.at[i]"), _encode_int8,
+            _BYTES, _encode_int8, pair=1, signed=True,
         ),
         Encoding(
             f"fp8_g{size}", size, 4 + size,
             lambda blocks: blocks[:, 4:].view(float8_e4m3fn.numpy).astype(np.float32) * _scale(blocks),
-            _BYTES.format("pf_f8e4m3fn_to_f32(q.at[i])"), _encode_fp8,
+            _BYTES + _FP8, _encode_fp8,
         ),
     )  # fmt: skip
 

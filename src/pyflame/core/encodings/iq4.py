@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyflame.core.encodings.block import Array, Encoding, half_bytes, halves, inverse, nibbles, packed_nibbles, rounded
+from pyflame.core.encodings.block import (
+    Array,
+    Encoding,
+    half_bytes,
+    halves,
+    inverse,
+    largest,
+    nibbles,
+    packed_nibbles,
+    rounded,
+)  # fmt: skip
 from pyflame.core.encodings.super_blocks import SIZE, shifted, unshifted
 
 LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
@@ -22,8 +32,7 @@ def _nearest(scaled: Array) -> Array:
 
 def _scales(parts: Array) -> Array:
     """For each part, which its largest number is a multiple of: that number becomes the lowest level."""
-    largest: Array = np.take_along_axis(parts, np.abs(parts).argmax(-1, keepdims=True), -1)
-    scales: Array = largest / LEVELS[0]
+    scales: Array = largest(parts) / LEVELS[0]
     return scales
 
 
@@ -48,8 +57,7 @@ def _decode_xs(blocks: Array) -> Array:
 def _encode_xs(blocks: Array) -> Array:
     parts = blocks.reshape(-1, 8, 32)
     wide = _scales(parts)[:, :, 0]
-    widest = np.take_along_axis(wide, np.abs(wide).argmax(-1, keepdims=True), -1)
-    d = half_bytes(widest / np.float32(-32))
+    d = half_bytes(largest(wide) / np.float32(-32))
     signed = rounded(wide * inverse(halves(d, 0))).clip(-32, 31)
     q = _nearest(parts * inverse((halves(d, 0) * signed)[:, :, None])).reshape(-1, SIZE)
     scales = (signed + 32).astype(np.uint8)
@@ -58,24 +66,22 @@ def _encode_xs(blocks: Array) -> Array:
 
 
 _C = """
-  PF_UNROLL
-  for (int i = 0; i < 16; i++)
-    y[i] = d * (float)(int8_t)pf_byte_of(0xf6eaddcfbfad9881u, 0x7159453526190d01u, q.at[i]);
+  const pf_sixteen q = pf_looked_up(at, 0xf6eaddcfbfad9881u, 0x7159453526190d01u);
 """
 ENCODINGS = (
     Encoding(
         "iq4_nl", 32, 18, _decode_nl,
         """
   const float d = pf_half_at(b);
-  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 2), 4 * g, 15);""" + _C,
-        _encode_nl, ggml=20,
+  const pf_sixteen at = pf_bits_of(pf_sixteen_at(b + 2), 4 * g, 15);""" + _C,
+        _encode_nl, ggml=20, pair=1, signed=True,
     ),
     Encoding(
         "iq4_xs", SIZE, 136, _decode_xs,
         """
   const int part = g / 2, scale = (b[4 + part / 2] >> part % 2 * 4 & 15) | (pf_u16_at(b + 2) >> 2 * part & 3) << 4;
   const float d = pf_half_at(b) * (float)(scale - 32);
-  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 8 + 16 * part), g % 2 * 4, 15);""" + _C,
-        _encode_xs, ggml=23,
+  const pf_sixteen at = pf_bits_of(pf_sixteen_at(b + 8 + 16 * part), g % 2 * 4, 15);""" + _C,
+        _encode_xs, ggml=23, pair=1, signed=True,
     ),
 )  # fmt: skip

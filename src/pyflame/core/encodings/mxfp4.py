@@ -32,10 +32,8 @@ ENCODING = Encoding(
     """
   const uint32_t e = b[0];
   const float d = pf_from_bits_f32(e < 2 ? 0x200000u << e : (e - 1) << 23);
-  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 1), 4 * g, 15);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++)
-    y[i] = d * (float)(int8_t)pf_byte_of(0x0c08060403020100u, 0xf4f8fafcfdfeff00u, q.at[i]);
+  const pf_sixteen at = pf_bits_of(pf_sixteen_at(b + 1), 4 * g, 15);
+  const pf_sixteen q = pf_looked_up(at, 0x0c08060403020100u, 0xf4f8fafcfdfeff00u);
 """,
-    _encode, ggml=39,
+    _encode, ggml=39, pair=1, signed=True,
 )  # fmt: skip

@@ -29,8 +29,6 @@ ENCODING = Encoding(
     """
   const float d = pf_half_at(b + 80) * (float)(b[g] & 15), m = pf_half_at(b + 82) * (float)(b[g] >> 4);
   const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 16 + g / 8 * 32 + g % 2 * 16), g / 2 % 4 * 2, 3);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)q.at[i] - m;
 """,
-    _encode, ggml=10,
+    _encode, ggml=10, least="-m", pair=2,
 )  # fmt: skip

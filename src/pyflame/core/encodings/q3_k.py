@@ -36,8 +36,6 @@ ENCODING = Encoding(
   const float d = pf_half_at(b + 108) * (float)(scale - 32);
   const pf_sixteen low = pf_bits_of(pf_sixteen_at(b + 32 + g / 8 * 32 + g % 2 * 16), g / 2 % 4 * 2, 3);
   const pf_sixteen q = pf_joined(low, pf_bits_of(pf_sixteen_at(b + g % 2 * 16), g / 2, 1), 2);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * ((float)q.at[i] - 4.0f);
 """,
-    _encode, ggml=11,
+    _encode, ggml=11, offset="4", pair=2,
 )  # fmt: skip

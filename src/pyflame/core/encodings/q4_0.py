@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyflame.core.encodings.block import (
-    Array,
-    Encoding,
-    half_bytes,
-    halves,
-    inverse,
-    nibbles,
-    packed_nibbles,
-    truncated,
-)  # fmt: skip
+from pyflame.core.encodings.block import Array, Encoding, around_zero, half_bytes, halves, nibbles, packed_nibbles
 
 
 def _decode(blocks: Array) -> Array:
@@ -22,9 +13,7 @@ def _decode(blocks: Array) -> Array:
 
 
 def _encode(blocks: Array) -> Array:
-    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(-1, keepdims=True), -1)
-    d = largest / np.float32(-8)
-    q = truncated(blocks * inverse(d) + np.float32(8.5), 15)
+    d, q = around_zero(blocks, 8)
     return np.concatenate([half_bytes(d), packed_nibbles(q)], -1)
 
 
@@ -33,8 +22,6 @@ ENCODING = Encoding(
     """
   const float d = pf_half_at(b);
   const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 2), 4 * g, 15);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * ((float)q.at[i] - 8.0f);
 """,
-    _encode, ggml=2,
+    _encode, ggml=2, pair=1, offset="8",
 )  # fmt: skip

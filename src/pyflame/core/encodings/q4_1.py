@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyflame.core.encodings.block import (
-    Array,
-    Encoding,
-    half_bytes,
-    halves,
-    inverse,
-    nibbles,
-    packed_nibbles,
-    truncated,
-)  # fmt: skip
+from pyflame.core.encodings.block import Array, Encoding, above_least, half_bytes, halves, nibbles, packed_nibbles
 
 
 def _decode(blocks: Array) -> Array:
@@ -21,9 +12,7 @@ def _decode(blocks: Array) -> Array:
 
 
 def _encode(blocks: Array) -> Array:
-    low = blocks.min(-1, keepdims=True)
-    d = (blocks.max(-1, keepdims=True) - low) / np.float32(15)
-    q = truncated((blocks - low) * inverse(d) + np.float32(0.5), 15)
+    d, low, q = above_least(blocks, 15)
     return np.concatenate([half_bytes(d), half_bytes(low), packed_nibbles(q)], -1)
 
 
@@ -32,8 +21,6 @@ ENCODING = Encoding(
     """
   const float d = pf_half_at(b), m = pf_half_at(b + 2);
   const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 4), 4 * g, 15);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)q.at[i] + m;
 """,
-    _encode, ggml=3,
+    _encode, ggml=3, pair=1, least="m",
 )  # fmt: skip

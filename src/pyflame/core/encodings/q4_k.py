@@ -23,8 +23,6 @@ ENCODING = Encoding(
   const float d = pf_half_at(b) * (float)pf_six_scale(b + 4, g / 2);
   const float m = pf_half_at(b + 2) * (float)pf_six_offset(b + 4, g / 2);
   const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 16 + g / 4 * 32 + g % 2 * 16), g / 2 % 2 * 4, 15);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)q.at[i] - m;
 """,
-    _encode, ggml=12,
+    _encode, ggml=12, least="-m", pair=2,
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyflame.core.encodings.block import Array, Encoding, half_bytes, halves, inverse, truncated
+from pyflame.core.encodings.block import Array, Encoding, around_zero, half_bytes, halves
 from pyflame.core.encodings.fives import fives, packed_fives
 
 
@@ -14,9 +14,7 @@ def _decode(blocks: Array) -> Array:
 
 
 def _encode(blocks: Array) -> Array:
-    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(-1, keepdims=True), -1)
-    d = largest / np.float32(-16)
-    q = truncated(blocks * inverse(d) + np.float32(16.5), 31)
+    d, q = around_zero(blocks, 16)
     return np.concatenate([half_bytes(d), packed_fives(q)], -1)
 
 
@@ -24,10 +22,7 @@ ENCODING = Encoding(
     "q5_0", 32, 22, _decode,
     """
   const float d = pf_half_at(b);
-  const int high = pf_u32_at(b + 2) >> 16 * g;
-  const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 6), 4 * g, 15);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)((q.at[i] | (high >> i & 1) << 4) - 16);
+  const pf_sixteen q = pf_with_fifth(pf_bits_of(pf_sixteen_at(b + 6), 4 * g, 15), pf_u32_at(b + 2) >> 16 * g);
 """,
-    _encode, ggml=6,
+    _encode, ggml=6, pair=1, offset="16",
 )  # fmt: skip

@@ -27,8 +27,6 @@ ENCODING = Encoding(
   const float m = pf_half_at(b + 2) * (float)pf_six_offset(b + 4, g / 2);
   const pf_sixteen low = pf_bits_of(pf_sixteen_at(b + 48 + g / 4 * 32 + g % 2 * 16), g / 2 % 2 * 4, 15);
   const pf_sixteen q = pf_joined(low, pf_bits_of(pf_sixteen_at(b + 16 + g % 2 * 16), g / 2, 1), 4);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * (float)q.at[i] - m;
 """,
-    _encode, ggml=13,
+    _encode, ggml=13, least="-m", pair=2,
 )  # fmt: skip

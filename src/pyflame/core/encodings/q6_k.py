@@ -32,8 +32,6 @@ ENCODING = Encoding(
   const pf_sixteen low = pf_bits_of(pf_sixteen_at(b + g / 8 * 64 + g % 4 * 16), g / 4 % 2 * 4, 15);
   const pf_sixteen high = pf_bits_of(pf_sixteen_at(b + 128 + g / 8 * 32 + g % 2 * 16), g / 2 % 4 * 2, 3);
   const pf_sixteen q = pf_joined(low, high, 4);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = d * ((float)q.at[i] - 32.0f);
 """,
-    _encode, ggml=14,
+    _encode, ggml=14, offset="32", pair=4,
 )  # fmt: skip

@@ -22,8 +22,6 @@ ENCODING = Encoding(
     """
   const float d = pf_half_at(b);
   const pf_sixteen q = pf_sixteen_at(b + 2 + 16 * g);
-  PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = (float)(int8_t)q.at[i] * d;
 """,
-    _encode, ggml=8,
+    _encode, ggml=8, pair=1, signed=True,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyflame.core.encodings.block import Array, half_bytes, halves, inverse, rounded
+from pyflame.core.encodings.block import Array, half_bytes, halves, inverse, largest, rounded
 
 SIZE = 256
 
@@ -94,10 +94,8 @@ def with_signs(blocks: Array, lowest: int, finest: int) -> tuple[Array, Array, A
     Gives the bytes of d, scales and numbers.
     """
     parts = blocks.reshape(-1, 16, 16)
-    largest = np.take_along_axis(parts, np.abs(parts).argmax(-1, keepdims=True), -1)[:, :, 0]
-    wide = largest / np.float32(lowest)
-    widest = np.take_along_axis(wide, np.abs(wide).argmax(-1, keepdims=True), -1)
-    d = half_bytes(widest / np.float32(finest))
+    wide = largest(parts)[:, :, 0] / np.float32(lowest)
+    d = half_bytes(largest(wide) / np.float32(finest))
     stored = halves(d, 0)
     scales = rounded(wide * inverse(stored)).clip(finest, -finest - 1)
     numbers = rounded(parts * inverse((stored * scales)[:, :, None])).clip(lowest, -lowest - 1)

@@ -146,7 +146,7 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     chosen: dict[int, tuple[Offer, str]] = {}
     for number, launch in enumerate(plan.launches):
         op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
-        if op not in ("matmul", "conv_general"):
+        if op not in ("matmul", "conv_general", "encoded_linear"):  # no library does the last, but it has variants
             continue
         found = libraries.usable(op)
         offers: dict[str, Offer] = {}
@@ -279,11 +279,14 @@ def key_of(launch: Launch, device: GpuDevice) -> Key:
     """What a decision holds for: sizes by classes, layouts, and what follows the product."""
     kernel = launch.kernel
     assert kernel.anchor is not None
-    a, b = launch.operands
+    a, b = launch.operands[:2]
     anchor = kernel.anchor
     if anchor.op.name == "matmul":
         *batch, m, n = anchor.meta.shape
         shapes = "x".join(map(size_class, (prod(batch), m, n, a.shape[-1])))
+    elif anchor.op.name == "encoded_linear":
+        *rows, n = anchor.meta.shape
+        shapes = " ".join(["x".join(map(size_class, (prod(rows), n, a.shape[-1]))), anchor.attrs[0]])
     else:
         shapes = " ".join(map(str, (*a.shape, "by", *b.shape, *anchor.attrs))).replace(", ", ",")
     dtype = "tf32" if a.dtype.name == "float32" and tf32_allowed() else a.dtype.name

@@ -2,8 +2,8 @@
  *
  *   weight[i] = scale[g] * (code[i] - PF_OFFSET) + least[g],   g = i / PF_GROUP
  *
- * A format says (PF_ENCODING is its name):
- *   PF_GROUP    elements that share a scale: 32, or 16 as in Q6_K
+ * PF_ENCODING is the name of the format, PF_GROUP how many elements share a scale: 32, or 16 as in Q6_K; a block has
+ * PF_BLOCK elements in PF_BLOCK_BYTES. A format says:
  *   PF_OFFSET   what is taken off every code;  PF_LEAST: whether groups have a least number
  *   PF_SIGNED   whether codes are signed bytes; else they are 0 to 63
  *   pf_codes    the codes of a group, in order
@@ -11,6 +11,8 @@
  */
 #ifndef PF_CODES_H
 #define PF_CODES_H
+
+#include "pf_encoding.h"
 
 #define PF_FORMAT_q4_0 1
 #define PF_FORMAT_q4_1 2
@@ -28,33 +30,15 @@
 #define PF_FORMAT PF_GLUE(PF_FORMAT_, PF_ENCODING)
 #define PF_IS(name) (PF_FORMAT == PF_FORMAT_##name)
 
-#define PF_GROUP (PF_IS(q2_k) || PF_IS(q3_k) || PF_IS(q6_k) ? 16 : 32)
 #define PF_OFFSET (PF_IS(q4_0) ? 8 : PF_IS(q5_0) ? 16 : PF_IS(q3_k) ? 4 : PF_IS(q6_k) ? 32 : 0)
 #define PF_LEAST (PF_IS(q4_1) || PF_IS(q5_1) || PF_IS(q2_k) || PF_IS(q4_k) || PF_IS(q5_k))
 #define PF_SIGNED (PF_IS(q8_0) || PF_IS(iq4_nl) || PF_IS(iq4_xs) || PF_IS(mxfp4))
 #define PF_SUPER (PF_FORMAT >= PF_FORMAT_q2_k) /* blocks of 256 with a scale for each group */
 #define PF_VECS (PF_GROUP / 16)
-#define PF_BLOCK (PF_SUPER ? 256 : 32)
-#define PF_BLOCK_BYTES                                                                                         \
-  (PF_IS(q4_0) || PF_IS(iq4_nl) ? 18 : PF_IS(q4_1) ? 20 : PF_IS(q5_0) ? 22 : PF_IS(q5_1) ? 24 : PF_IS(q8_0) ? 34 \
-   : PF_IS(mxfp4) ? 17 : PF_IS(q2_k) ? 84 : PF_IS(q3_k) ? 110 : PF_IS(q4_k) ? 144 : PF_IS(q5_k) ? 176             \
-   : PF_IS(q6_k) ? 210 : 136)
 
 typedef uint8_t pf_codes16 __attribute__((vector_size(16), aligned(1), may_alias));
 typedef int32_t pf_int4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float pf_float4 __attribute__((vector_size(16), aligned(4), may_alias));
-
-PF_ALWAYS_INLINE uint32_t pf_word16(const uint8_t *p) {
-  uint16_t u;
-  __builtin_memcpy(&u, p, 2);
-  return u;
-}
-
-PF_ALWAYS_INLINE uint32_t pf_word32(const uint8_t *p) {
-  uint32_t u;
-  __builtin_memcpy(&u, p, 4);
-  return u;
-}
 
 /* Four float16, the first in the lowest bits. */
 PF_ALWAYS_INLINE pf_float4 pf_halves(uint64_t bits) {
@@ -94,10 +78,10 @@ PF_ALWAYS_INLINE pf_codes16 pf_fifth_bits(const uint8_t *p, const int high) {
   const pf_codes16 one = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
   const pf_codes16 at = (pf_codes16){0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1} + (uint8_t)(2 * high);
 #ifdef __aarch64__
-  const pf_codes16 bytes = (pf_codes16)vqtbl1q_u8((uint8x16_t)vdupq_n_u32(pf_word32(p)), (uint8x16_t)at);
+  const pf_codes16 bytes = (pf_codes16)vqtbl1q_u8((uint8x16_t)vdupq_n_u32(pf_u32_at(p)), (uint8x16_t)at);
   return (pf_codes16)vtstq_u8((uint8x16_t)bytes, (uint8x16_t)one) & 16;
 #elif defined(__SSSE3__)
-  const pf_codes16 bytes = (pf_codes16)_mm_shuffle_epi8(_mm_set1_epi32((int32_t)pf_word32(p)), (__m128i)at);
+  const pf_codes16 bytes = (pf_codes16)_mm_shuffle_epi8(_mm_set1_epi32((int32_t)pf_u32_at(p)), (__m128i)at);
 #else
   pf_codes16 bytes;
   for (int i = 0; i < 16; i++) bytes[i] = p[at[i]];
@@ -111,7 +95,7 @@ PF_ALWAYS_INLINE pf_codes16 pf_fifth_bits(const uint8_t *p, const int high) {
 #else
 #define PF_TABLE -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 #endif
-PF_ALWAYS_INLINE pf_codes16 pf_looked_up(pf_codes16 at) {
+PF_ALWAYS_INLINE pf_codes16 pf_table_codes(pf_codes16 at) {
   static const int8_t table[16] = {PF_TABLE};
 #ifdef __aarch64__
   return (pf_codes16)vqtbl1q_u8(vld1q_u8((const uint8_t *)table), (uint8x16_t)at);
@@ -144,9 +128,9 @@ PF_ALWAYS_INLINE void pf_codes(const uint8_t *row, int64_t g, pf_codes16 *out) {
 #elif PF_IS(q8_0)
   out[0] = PF_AT(2), out[1] = PF_AT(18);
 #elif PF_IS(iq4_nl)
-  out[0] = pf_looked_up(PF_LOW(PF_AT(2))), out[1] = pf_looked_up(PF_HIGH(PF_AT(2)));
+  out[0] = pf_table_codes(PF_LOW(PF_AT(2))), out[1] = pf_table_codes(PF_HIGH(PF_AT(2)));
 #elif PF_IS(mxfp4)
-  out[0] = pf_looked_up(PF_LOW(PF_AT(1))), out[1] = pf_looked_up(PF_HIGH(PF_AT(1)));
+  out[0] = pf_table_codes(PF_LOW(PF_AT(1))), out[1] = pf_table_codes(PF_HIGH(PF_AT(1)));
 #elif PF_IS(q2_k)
   out[0] = PF_AT(16 + s / 8 * 32 + s % 2 * 16) >> (s % 8 / 2 * 2) & 3;
 #elif PF_IS(q3_k)
@@ -164,7 +148,7 @@ PF_ALWAYS_INLINE void pf_codes(const uint8_t *row, int64_t g, pf_codes16 *out) {
   const pf_codes16 low = PF_AT(s / 8 * 64 + quarter % 2 * 32 + s % 2 * 16);
   out[0] = PF_NIBBLES(quarter / 2, low) | PF_MOVED(PF_AT(128 + s / 8 * 32 + s % 2 * 16), 3, quarter * 2, 4);
 #elif PF_IS(iq4_xs)
-  out[0] = pf_looked_up(PF_LOW(PF_AT(8 + s * 16))), out[1] = pf_looked_up(PF_HIGH(PF_AT(8 + s * 16)));
+  out[0] = pf_table_codes(PF_LOW(PF_AT(8 + s * 16))), out[1] = pf_table_codes(PF_HIGH(PF_AT(8 + s * 16)));
 #endif
 #undef PF_AT
 }
@@ -187,8 +171,8 @@ PF_ALWAYS_INLINE void pf_scales(const int count, const uint8_t *row, int64_t g, 
   uint64_t d = 0, m = 0;
 #pragma GCC unroll 4
   for (int j = 0; j < count; j++, b += PF_BLOCK_BYTES) {
-    d |= (uint64_t)pf_word16(b) << 16 * j;
-    if (PF_LEAST) m |= (uint64_t)pf_word16(b + 2) << 16 * j;
+    d |= (uint64_t)pf_u16_at(b) << 16 * j;
+    if (PF_LEAST) m |= (uint64_t)pf_u16_at(b + 2) << 16 * j;
   }
   *scale = pf_halves(d);
   if (PF_LEAST) *least = pf_halves(m);
@@ -203,26 +187,26 @@ PF_ALWAYS_INLINE void pf_scales(const int count, const uint8_t *row, int64_t g, 
   const int s = (int)(g % groups);
   (void)count, (void)least, (void)s;
 #if PF_IS(q2_k)
-  const uint32_t both = pf_word32(b + s);
-  *scale = pf_byte_floats(both & 0x0f0f0f0f) * pf_halves(pf_word16(b + 80))[0];
-  *least = pf_byte_floats(both >> 4 & 0x0f0f0f0f) * -pf_halves(pf_word16(b + 82))[0];
+  const uint32_t both = pf_u32_at(b + s);
+  *scale = pf_byte_floats(both & 0x0f0f0f0f) * pf_halves(pf_u16_at(b + 80))[0];
+  *least = pf_byte_floats(both >> 4 & 0x0f0f0f0f) * -pf_halves(pf_u16_at(b + 82))[0];
 #elif PF_IS(q3_k)
-  const uint32_t low = pf_word32(b + 96 + s / 4 % 2 * 4) >> s / 8 * 4 & 0x0f0f0f0f;
-  const uint32_t high = pf_word32(b + 104) >> s / 4 * 2 & 0x03030303;
-  *scale = (pf_byte_floats(low | high << 4) - 32) * pf_halves(pf_word16(b + 108))[0];
+  const uint32_t low = pf_u32_at(b + 96 + s / 4 % 2 * 4) >> s / 8 * 4 & 0x0f0f0f0f;
+  const uint32_t high = pf_u32_at(b + 104) >> s / 4 * 2 & 0x03030303;
+  *scale = (pf_byte_floats(low | high << 4) - 32) * pf_halves(pf_u16_at(b + 108))[0];
 #elif PF_IS(q4_k) || PF_IS(q5_k)
-  const uint32_t first = pf_word32(b + 4), second = pf_word32(b + 8), third = pf_word32(b + 12);
+  const uint32_t first = pf_u32_at(b + 4), second = pf_u32_at(b + 8), third = pf_u32_at(b + 12);
   const uint32_t d = s < 4 ? first & 0x3f3f3f3f : (third & 0x0f0f0f0f) | (first >> 6 & 0x03030303) << 4;
   const uint32_t m = s < 4 ? second & 0x3f3f3f3f : (third >> 4 & 0x0f0f0f0f) | (second >> 6 & 0x03030303) << 4;
-  const pf_float4 both = pf_halves(pf_word32(b));
+  const pf_float4 both = pf_halves(pf_u32_at(b));
   *scale = pf_byte_floats(d) * both[0], *least = pf_byte_floats(m) * -both[1];
 #elif PF_IS(q6_k)
-  *scale = (pf_byte_floats(pf_word32(b + 192 + s) ^ 0x80808080) - 128) * pf_halves(pf_word16(b + 208))[0];
+  *scale = (pf_byte_floats(pf_u32_at(b + 192 + s) ^ 0x80808080) - 128) * pf_halves(pf_u16_at(b + 208))[0];
 #elif PF_IS(iq4_xs)
-  const uint32_t low = pf_word16(b + 4 + s / 2), high = pf_word16(b + 2) >> 2 * s;
+  const uint32_t low = pf_u16_at(b + 4 + s / 2), high = pf_u16_at(b + 2) >> 2 * s;
   const uint32_t d = (low & 0xf) | (low & 0xf0) << 4 | (low & 0xf00) << 8 | (low & 0xf000) << 12;
   const uint32_t top = (high & 3) | (high & 12) << 6 | (high & 48) << 12 | (high & 192) << 18;
-  *scale = (pf_byte_floats(d | top << 4) - 32) * pf_halves(pf_word16(b))[0];
+  *scale = (pf_byte_floats(d | top << 4) - 32) * pf_halves(pf_u16_at(b))[0];
 #endif
 }
 

@@ -17,6 +17,14 @@ template <int ALIGN> PF_FN pf_sixteen pf_aligned_sixteen(const uint8_t *p) {
   pf_vector<uint32_t, 4> words;
   if constexpr (ALIGN == 16)
     words = *(const pf_vector<uint32_t, 4> *)at;
+#if defined(__CUDACC__)
+  else if constexpr (ALIGN == 2) { /* whole words, and the bits of both that each of ours lies in */
+    const int off = (int)((uint64_t)at & 2);
+    const uint32_t *from = (const uint32_t *)(at - off);
+    PF_UNROLL
+    for (int k = 0; k < 4; k++) words.at[k] = __funnelshift_r(from[k], from[k < 3 || off ? k + 1 : 3], 8 * off);
+  }
+#endif
   else
     PF_UNROLL
     for (int k = 0; k < 4; k++) words.at[k] = pf_u32_at(at + 4 * k);
@@ -26,10 +34,11 @@ template <int ALIGN> PF_FN pf_sixteen pf_aligned_sixteen(const uint8_t *p) {
 }
 #define pf_sixteen_at(p) pf_aligned_sixteen<ALIGN>(p) /* inside of a decoder */
 
-/* Elements [first, first + PF_PIECE) of what lies at data, 0 from `end` on. first is a multiple of PF_PIECE. */
-template <class D> PF_FN void pf_decode_piece(const uint8_t *data, int64_t first, int64_t end, float *w) {
+/* PF_PIECE elements of what lies at data, from `first` on, a multiple of PF_PIECE: `rest` of them are there, the others 0.
+ * I: an unsigned type that can count the bytes up to there, in which blocks are found by shifts. */
+template <class D, class I> PF_FN void pf_decode_piece(const uint8_t *data, I first, int rest, float *w) {
   if constexpr (D::BLOCK == 1) /* plain numbers: a piece lies together, and is loaded as such */
-    if (first + PF_PIECE <= end) {
+    if (rest >= PF_PIECE) {
       uint8_t bytes[PF_PIECE * D::NBYTES];
       PF_UNROLL
       for (int k = 0; k < D::NBYTES; k++) {
@@ -43,8 +52,8 @@ template <class D> PF_FN void pf_decode_piece(const uint8_t *data, int64_t first
   constexpr int align = D::BLOCK == 1 ? 1 : D::ALIGN;
   PF_UNROLL
   for (int k = 0; k < PF_PIECE; k += D::GROUP) {
-    const int64_t e = first + k;
-    if (e < end) {
+    const I e = first + k;
+    if (k < rest) {
       const uint8_t *block = (const uint8_t *)__builtin_assume_aligned(data + e / D::BLOCK * D::NBYTES, align);
       D::of(block, (int)(e % D::BLOCK) / D::GROUP, w + k);
     } else {

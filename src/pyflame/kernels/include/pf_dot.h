@@ -1,7 +1,7 @@
 /* Dot products of codes (pf_codes.h) and int8, by instruction set; encoded.c includes this.
  *
- *   pf_dot(codes, x)            four partial sums of a group; pf_join: four such, each added up
- *   pf_dots(sum, w, x)          PF_MR rows of x by PF_NR lines: lane l += four codes of line l times four x
+ *   pf_group_sums(count, codes, x)   of up to four groups, which lie PF_SPAN apart in x, in all planes
+ *   pf_dots(sum, w, x)               PF_MR rows of x by PF_NR lines: lane l += four codes of line l times four x
  *
  *   SDOT                        16 products in an instruction
  *   VPDPBUSD                    32 or 64; codes must be unsigned
@@ -41,14 +41,24 @@ typedef float pf_floats __attribute__((vector_size(PF_LANES * 4), aligned(4), ma
 #define PF_SHIFT (-PF_OFFSET)
 #endif
 
+/* pf_zero: four partial sums; pf_add_dots: those of `count` groups, += a plane; pf_join: four such, each added up. */
+enum { PF_SPAN = PF_PLANES * PF_GROUP };
+
 #if PF_SDOT
 
-PF_ALWAYS_INLINE pf_int4 pf_dot(const pf_codes16 *codes, const int8_t *x) {
-  int32x4_t sum;
+PF_ALWAYS_INLINE pf_int4 pf_zero(void) {
+  pf_int4 sum;
   __asm__ volatile("movi %0.4s, #0" : "=w"(sum)); /* free, unlike the copy of a zero that gcc makes */
+  return sum;
+}
+
+/* Groups by turns, so that an instruction seldom waits for the one before. */
+PF_ALWAYS_INLINE void pf_add_dots(const int count, pf_int4 *sum, pf_codes16 (*codes)[PF_VECS], const int8_t *x) {
 #pragma GCC unroll 2
-  for (int v = 0; v < PF_VECS; v++) sum = vdotq_s32(sum, (int8x16_t)codes[v], vld1q_s8(x + 16 * v));
-  return (pf_int4)sum;
+  for (int v = 0; v < PF_VECS; v++)
+#pragma GCC unroll 4
+    for (int j = 0; j < count; j++)
+      sum[j] = (pf_int4)vdotq_s32((int32x4_t)sum[j], (int8x16_t)codes[j][v], vld1q_s8(x + j * PF_SPAN + 16 * v));
 }
 
 PF_ALWAYS_INLINE pf_int4 pf_join(const pf_int4 *p) {
@@ -66,16 +76,21 @@ PF_ALWAYS_INLINE __m256i pf_products(__m256i sum, __m256i codes, __m256i x) {
 #endif
 }
 
-PF_ALWAYS_INLINE pf_int4 pf_dot(const pf_codes16 *codes, const int8_t *x) {
+PF_ALWAYS_INLINE pf_int4 pf_zero(void) { return (pf_int4){0}; }
+
+PF_ALWAYS_INLINE void pf_add_dots(const int count, pf_int4 *sum, pf_codes16 (*codes)[PF_VECS], const int8_t *x) {
+#pragma GCC unroll 4
+  for (int j = 0; j < count; j++, x += PF_SPAN) {
 #if PF_VECS == 2
-  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256((__m128i)codes[0]), (__m128i)codes[1], 1);
-  const __m256i sum = pf_products(_mm256_setzero_si256(), both, _mm256_loadu_si256((const void *)x));
-  return (pf_int4)_mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256((__m128i)codes[j][0]), (__m128i)codes[j][1], 1);
+    const __m256i dots = pf_products(_mm256_setzero_si256(), both, _mm256_loadu_si256((const void *)x));
+    sum[j] += (pf_int4)_mm_add_epi32(_mm256_castsi256_si128(dots), _mm256_extracti128_si256(dots, 1));
 #else
-  const __m256i sum = pf_products(_mm256_setzero_si256(), _mm256_castsi128_si256((__m128i)codes[0]),
-                                  _mm256_castsi128_si256(_mm_loadu_si128((const void *)x)));
-  return (pf_int4)_mm256_castsi256_si128(sum);
+    const __m256i dots = pf_products(_mm256_setzero_si256(), _mm256_castsi128_si256((__m128i)codes[j][0]),
+                                     _mm256_castsi128_si256(_mm_loadu_si128((const void *)x)));
+    sum[j] += (pf_int4)_mm256_castsi256_si128(dots);
 #endif
+  }
 }
 
 PF_ALWAYS_INLINE pf_int4 pf_join(const pf_int4 *p) {
@@ -84,11 +99,11 @@ PF_ALWAYS_INLINE pf_int4 pf_join(const pf_int4 *p) {
 
 #else
 
-PF_ALWAYS_INLINE pf_int4 pf_dot(const pf_codes16 *codes, const int8_t *x) {
-  pf_int4 sum = {0};
-  for (int v = 0; v < PF_VECS; v++)
-    for (int i = 0; i < 16; i++) sum[i / 4] += (int8_t)codes[v][i] * x[16 * v + i];
-  return sum;
+PF_ALWAYS_INLINE pf_int4 pf_zero(void) { return (pf_int4){0}; }
+
+PF_ALWAYS_INLINE void pf_add_dots(const int count, pf_int4 *sum, pf_codes16 (*codes)[PF_VECS], const int8_t *x) {
+  for (int j = 0; j < count; j++)
+    for (int i = 0; i < 16 * PF_VECS; i++) sum[j][i % 16 / 4] += (int8_t)codes[j][i / 16][i % 16] * x[j * PF_SPAN + i];
 }
 
 PF_ALWAYS_INLINE pf_int4 pf_join(const pf_int4 *p) {
@@ -103,22 +118,38 @@ PF_ALWAYS_INLINE pf_int4 pf_join(const pf_int4 *p) {
 
 enum { PF_MR = 4, PF_NR = PF_NV * PF_LANES };
 
-/* Sums begin with this: as the bits of a float it is 1.5 * 2^23, so that subtracting that makes floats of them. N1 and
- * its like take two cycles to convert four integers. */
+/* Sums of one plane begin with PF_START: as the bits of a float it is 1.5 * 2^23, so that subtracting that makes floats of
+ * them. N1 and its like take two cycles to convert four integers. */
 #if PF_SDOT
-static const int32_t pf_zero_sum[4] = {0x4b400000, 0x4b400000, 0x4b400000, 0x4b400000};
+#define PF_START 0x4b400000
+static const int32_t pf_zero_sum[4] = {PF_START, PF_START, PF_START, PF_START};
 PF_ALWAYS_INLINE pf_ints pf_no_sum(void) {
   pf_ints sum;
   __asm__ volatile("ldr %q0, %1" : "=w"(sum) : "m"(pf_zero_sum)); /* the vector units are busier than the loads */
   return sum;
 }
 PF_ALWAYS_INLINE pf_floats pf_as_floats(pf_ints sum) { return (pf_floats)sum - 0x1.8p23f; }
-PF_ALWAYS_INLINE pf_float4 pf_as_floats4(pf_int4 sum) { return (pf_float4)(sum + 0x4b400000) - 0x1.8p23f; }
 #else
 PF_ALWAYS_INLINE pf_ints pf_no_sum(void) { return (pf_ints){0}; }
 PF_ALWAYS_INLINE pf_floats pf_as_floats(pf_ints sum) { return __builtin_convertvector(sum, pf_floats); }
-PF_ALWAYS_INLINE pf_float4 pf_as_floats4(pf_int4 sum) { return __builtin_convertvector(sum, pf_float4); }
 #endif
+
+PF_ALWAYS_INLINE pf_float4 pf_group_sums(const int count, pf_codes16 (*codes)[PF_VECS], const int8_t *x) {
+  pf_int4 sum[4] = {{0}};
+#pragma GCC unroll 4
+  for (int j = 0; j < count; j++) sum[j] = pf_zero();
+  pf_add_dots(count, sum, codes, x);
+  if (PF_PLANES == 2) {
+#pragma GCC unroll 4
+    for (int j = 0; j < count; j++) sum[j] <<= 7;
+    pf_add_dots(count, sum, codes, x + PF_GROUP);
+  }
+#if PF_SDOT && PF_PLANES == 1
+  return (pf_float4)(pf_join(sum) + PF_START) - 0x1.8p23f;
+#else
+  return __builtin_convertvector(pf_join(sum), pf_float4);
+#endif
+}
 
 #if PF_SDOT
 

@@ -4,6 +4,7 @@
  *   pf_of<T>                  numbers that are computed as they are stored: float, double, integers
  *   pf_bool, pf_f16, pf_bf16, pf_f8e4m3fn, pf_f8e4m3fnuz, pf_f8e5m2
  * Further what such kernels share:
+ *   pf_pair<E>::of(low, high) two numbers of 16 bits in a word
  *   pf_quotient(n, d, magic)  n / d, for an int by multiplication with codegen's magic
  *   pf_lane_scan<LANES>       inclusive scan over neighbouring lanes
  *   pf_block_sum<THREADS>     combines one value of each thread; all get the result
@@ -38,6 +39,23 @@ PF_SMALL_FLOAT(bf16, uint16_t)
 PF_SMALL_FLOAT(f8e4m3fn, uint8_t)
 PF_SMALL_FLOAT(f8e4m3fnuz, uint8_t)
 PF_SMALL_FLOAT(f8e5m2, uint8_t)
+
+/* Two numbers in a word, the first in its low half. */
+template <class E> struct pf_pair {
+  PF_FN uint32_t of(float low, float high) { return E::store(low) | (uint32_t)E::store(high) << 16; }
+};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define PF_PAIR(name, type)                                                               \
+  template <> struct pf_pair<pf_##name> {                                                 \
+    PF_FN uint32_t of(float low, float high) {                                            \
+      uint32_t out;                                                                       \
+      asm("cvt.rn." type ".f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));           \
+      return out;                                                                         \
+    }                                                                                     \
+  };
+PF_PAIR(f16, "f16x2")
+PF_PAIR(bf16, "bf16x2")
+#endif
 
 PF_FN int pf_quotient(int n, int64_t d, int64_t magic) { return pf_divide(n, magic); }
 PF_FN int64_t pf_quotient(int64_t n, int64_t d, int64_t magic) { return n / d; }

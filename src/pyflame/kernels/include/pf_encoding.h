@@ -5,7 +5,8 @@
  *                                                                  to 16) that divides the block's bytes divides, too
  *   pf_bits_of(sixteen, shift, mask), pf_joined(low, high, by)     some bits of each byte; bytes of both put together
  *   pf_six_scale(p, g), pf_six_offset(p, g)                        of the 8 pairs of 6 bits in 12 bytes, as Q4_K has them
- *   pf_byte_of(low, high, i)                                       byte i of 16, as two words: a table without memory
+ *   pf_with_fifth(sixteen, bits)                                   bit i becomes bit 4 of byte i
+ *   pf_looked_up(sixteen, low, high)                               of each byte i that of 16 in two words: a table without memory
  *   PF_UNROLL                                                      before a loop over a group: `y` stays in registers
  * A decoder's products are rounded one by one: its text is compiled without contraction, so that all devices agree.
  */
@@ -63,6 +64,19 @@ PF_FN int pf_six_offset(const uint8_t *p, int g) {
   const int low = pf_u32_at(p + 4) >> g % 4 * 8, both = pf_u32_at(p + 8) >> g % 4 * 8;
   return g < 4 ? low & 63 : (both >> 4 & 15) | (low >> 2 & 48);
 }
-PF_FN uint8_t pf_byte_of(uint64_t low, uint64_t high, int i) { return (uint8_t)((i < 8 ? low : high) >> (i & 7) * 8); }
+PF_FN pf_sixteen pf_with_fifth(pf_sixteen v, uint32_t bits) {
+  uint32_t words[4];
+  __builtin_memcpy(words, &v, 16);
+  PF_UNROLL
+  for (int k = 0; k < 4; k++) /* four bits, each times 1 << 7 n: bit n is the lowest of byte n */
+    words[k] |= ((bits >> 4 * k & 15) * 0x00204081u & 0x01010101u) << 4;
+  __builtin_memcpy(&v, words, 16);
+  return v;
+}
+PF_FN pf_sixteen pf_looked_up(pf_sixteen v, uint64_t low, uint64_t high) {
+  PF_UNROLL
+  for (int i = 0; i < 16; i++) v.at[i] = (uint8_t)((v.at[i] < 8 ? low : high) >> (v.at[i] & 7) * 8);
+  return v;
+}
 
 #endif

@@ -18,7 +18,7 @@
 #include "pf_mma.h"
 
 /* pf_copy_async: a piece from memory, or zeros. pf_copies_end: of a group of a thread's copies. pf_copies_wait<N>: until at
- * most N of its groups are on their way. PF_DYNAMIC_LDS: LDS that the launch brings; a text declares no more than 48 KB.
+ * most N of its groups are on their way. pf_prefetch: bytes to L2. PF_DYNAMIC_LDS: LDS that the launch brings; a text declares no more than 48 KB.
  * Blocks of a cluster (sm_90 and newer): this one's number, a barrier of all, what another one has at the same place. */
 #if defined(PF_EMULATE)
 #define PF_DYNAMIC_LDS(T, name, count) PF_SHARED T name[count]
@@ -28,6 +28,7 @@ PF_FN void pf_copy_async(pf_piece *to, const void *from, int has) {
 }
 PF_FN void pf_copies_end() {}
 template <int N> PF_FN void pf_copies_wait() {}
+PF_FN void pf_prefetch(const void *) {}
 /* The host has none: each block of one does all of it. */
 enum { PF_CLUSTERS = 0 };
 PF_FN int pf_cluster_rank() { return 0; }
@@ -43,6 +44,7 @@ PF_FN void pf_copy_async(pf_piece *to, const void *from, int has) {
                : "memory");
 }
 PF_FN void pf_copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+PF_FN void pf_prefetch(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 template <int N> PF_FN void pf_copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 enum { PF_CLUSTERS = 1 };
 PF_FN int pf_cluster_rank() {
@@ -123,11 +125,11 @@ template <class K, int LINES, int ALONG_K> struct pf_async_lines : pf_panels<K, 
   }
 };
 
-/* Both operands of a step; B lies behind A in LDS. */
-template <class K> struct pf_async_in {
+/* Both operands of a step; B lies behind A in LDS. `Lines` brings it. */
+template <class K, class Lines = pf_async_lines<K, K::COLS, K::B_ALONG_K>> struct pf_async_in {
   enum { PREPARES = 0 };
   pf_async_lines<K, K::ROWS, K::A_ALONG_K> a;
-  pf_async_lines<K, K::COLS, K::B_ALONG_K> b;
+  Lines b;
 
   PF_MEMBER void prepare(int, int, int) {}
   PF_MEMBER void copy(pf_piece *to, int k, int end, int) {

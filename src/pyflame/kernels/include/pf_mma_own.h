@@ -15,23 +15,6 @@
 #define PF_MMA_OWN_H
 #include "pf_mma.h"
 
-/* Two numbers in a word, the first in its low half. */
-template <class E> struct pf_pair {
-  PF_FN uint32_t of(float low, float high) { return E::store(low) | (uint32_t)E::store(high) << 16; }
-};
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-#define PF_PAIR(name, type)                                                               \
-  template <> struct pf_pair<pf_##name> {                                                 \
-    PF_FN uint32_t of(float low, float high) {                                            \
-      uint32_t out;                                                                       \
-      asm("cvt.rn." type ".f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));           \
-      return out;                                                                         \
-    }                                                                                     \
-  };
-PF_PAIR(f16, "f16x2")
-PF_PAIR(bf16, "bf16x2")
-#endif
-
 /* Own lines are rows of the sums, which are numbers of a struct. */
 template <class T> struct pf_own_rows {
   typedef typename T::left own;

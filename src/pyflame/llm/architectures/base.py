@@ -180,14 +180,17 @@ class Architecture:
     """One architecture: its names, its config, and what its tensors need.
 
     `adapt(config, name, x)` makes a tensor of a Hugging Face checkpoint what GGUF means by that name ("attn_q.weight",
-    without the block). `parts` names tensors that hold several of the decoder's; adapt then cuts one out. `aliases`
-    rewrites names: those of Hugging Face that `gguf` does not know (regular expressions, see names.py).
+    without the block). `parts` names tensors that hold several of the decoder's; adapt then cuts one out.
+    `rows(name, x)` is adapt for encoded blocks (.., rows, bytes of a row); without it they are decoded where adapt does
+    something. `aliases` rewrites names: those of Hugging Face that `gguf` does not know (regular expressions, see
+    names.py).
     """
 
     name: str  # GGUF's
     model_types: tuple[str, ...]  # config.json's
     config: Callable[[Fields], ModelConfig]
     adapt: Callable[[ModelConfig, str, Array], Array] = as_stored
+    rows: Callable[[str, Array], Array] | None = None
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     modules: str = LLAMA_MODULES  # a regular expression: Hugging Face's names of linear layers (names.py)

@@ -1,7 +1,8 @@
 """gpt-oss: experts with biases and a clamped swiglu, chosen before the softmax; sinks in every attention; yarn; a
 window on every other layer. Its GGUF files call the norm before the MLP post_attention_norm.
 
-Hugging Face stores gate and up of an expert as alternating columns of one matrix (inputs, outputs).
+Hugging Face stores gate and up of an expert as alternating columns of one matrix (inputs, outputs); encoded ones, as
+OpenAI publishes them, as alternating rows of one matrix (outputs, inputs).
 """
 
 from pyflame.llm.architectures.base import Architecture, Array, Fields
@@ -37,11 +38,17 @@ def adapt(config: ModelConfig, name: str, x: Array) -> Array:
     return x.swapaxes(1, 2) if stored == "weight" else x
 
 
+def rows(name: str, x: Array) -> Array:
+    kind = name.partition("_exps.")[0]
+    return x[:, (kind == "ffn_up") :: 2] if kind in ("ffn_gate", "ffn_up") else x
+
+
 ARCHITECTURE = Architecture(
     "gpt-oss",
     ("gpt_oss",),
     config,
     adapt,
+    rows,
     parts={f"ffn_gate_up_exps.{kind}": (f"ffn_gate_exps.{kind}", f"ffn_up_exps.{kind}") for kind in ("weight", "bias")},
     aliases={
         r"^model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj$": r"blk.\1.ffn_gate_up_exps.weight",
