@@ -1,7 +1,10 @@
 """encoded_linear: weights of 1 to 512 rows of x, in bytes of weights (decoding) or flops (a prompt) per second.
 
 Few rows are multiplied with one weight after the other, more bytes than caches hold, as in decoding a token.
-`pyflame copy` reads and writes as many bytes. llama.cpp takes part where PYFLAME_GGML names its libraries: see ggml.py.
+x is rounded to 8 bits, as llama.cpp does it; `pyflame 16 bits` is the default. `pyflame copy` reads and writes as many
+bytes. llama.cpp takes part where PYFLAME_GGML names its libraries: see ggml.py.
+expert_linear: tokens that use 4 of 32 matrices each; `pyflame decoded` decodes the matrices that one token uses, or for
+more tokens all of them, and multiplies every token with these.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,7 @@ NAMES = ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "q5_0", "f16")
 WIDTH, OUT = 2048, 2048
 FEW_BYTES = 48 << 20  # of all weights that few rows meet
 PROMPT = 512
+EXPERTS, USED, EXPERT_WIDTH = 32, 4, 512
 Array = np.ndarray[Any, Any]
 
 
@@ -33,15 +38,20 @@ def libraries() -> Ggml | None:
     return Ggml(Path(folder), get_device(CPU).target.workers) if folder else None
 
 
+def multiplied(kind: Encoding, bits: int) -> Callable[..., object]:
+    options = {"encoding": kind.name, "width": WIDTH, "activation_bits": bits}
+    return pf.jit(lambda x, *ws: [pf.encoded_linear(x, w, **options) for w in ws])
+
+
 def contenders(kind: Encoding, rows: int, ggml: Ggml | None) -> tuple[dict[str, Callable[[], object]], int]:
     """What to measure, and how many weights it multiplies with."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, WIDTH)).astype(np.float32)
     data = np.tile(kind.encode(rng.normal(size=(16, WIDTH)).astype(np.float32)), (OUT // 16, 1))  # encoders take long
     weights = [data.copy() for _ in range(1 if rows == PROMPT else max(1, FEW_BYTES // data.nbytes))]
-    multiply = pf.jit(lambda x, *ws: [pf.encoded_linear(x, w, encoding=kind.name, width=WIDTH) for w in ws])
     left, tensors = pf.tensor(x), [pf.tensor(w) for w in weights]
-    out: dict[str, Callable[[], object]] = {"pyflame": lambda: multiply(left, *tensors)}
+    by_bits = {bits: partial(multiplied(kind, bits), left, *tensors) for bits in (8, 16)}
+    out: dict[str, Callable[[], object]] = {"pyflame": by_bits[8], "pyflame 16 bits": by_bits[16]}
     if rows != PROMPT:
         copied = pf.jit(lambda *ws: [w ^ 1 for w in ws])
         out["pyflame copy"] = lambda: copied(*tensors)
@@ -49,6 +59,39 @@ def contenders(kind: Encoding, rows: int, ggml: Ggml | None) -> tuple[dict[str, 
         products = [ggml.linear(kind.ggml, w, x) for w in weights]
         out["llama.cpp"] = lambda: [product() for product in products]
     return out, len(weights)
+
+
+def decoded_experts(name: str) -> Callable[..., pf.Tensor]:
+    """expert_linear by ops that know no experts."""
+
+    def product(x: pf.Tensor, data: pf.Tensor, ids: pf.Tensor) -> pf.Tensor:
+        few = len(x) == 1
+        stack = data.index_select(0, ids[0]) if few else data
+        stack = stack if name == "bf16" else pf.dequantize(stack, encoding=name)
+        y = (x @ stack.transpose(1, 2)).transpose(0, 1)  # (tokens, matrices, out)
+        return y if few else pf.take_along_axis(y, ids.unsqueeze(-1), 1)
+
+    return product
+
+
+def experts(name: str, tokens: int) -> Result:
+    """Tokens by matrices of their own."""
+    rng, dtype = np.random.default_rng(0), pf.bfloat16 if name == "bf16" else pf.float32
+    x = pf.tensor(rng.normal(size=(tokens, EXPERT_WIDTH)).astype(np.float32)).to(dtype)
+    rows = pf.tensor(rng.normal(size=(EXPERTS, EXPERT_WIDTH, EXPERT_WIDTH)).astype(np.float32))
+    data = rows.to(dtype) if name == "bf16" else pf.quantize(rows, name).data
+    ids = pf.tensor(np.stack([rng.permutation(EXPERTS)[:USED] for _ in range(tokens)]))
+    pf.eval(x, data)
+    kind = None if name == "bf16" else name
+    ways = {
+        "pyflame": partial(pf.expert_linear, encoding=kind, activation_bits=8),
+        "pyflame 16 bits": partial(pf.expert_linear, encoding=kind),
+        "pyflame decoded": decoded_experts(name),
+    }
+    fns = {way: partial(pf.jit(product), x, data, ids) for way, product in ways.items()}
+    flops = 2 * tokens * USED * EXPERT_WIDTH**2
+    work = f"experts, {name}, {tokens} x {USED} of {EXPERTS}"
+    return Result(work, flops, "GFLOP/s", measure(fns, rounds=5, budget=0.25))
 
 
 def run() -> list[Result]:
@@ -60,4 +103,5 @@ def run() -> list[Result]:
         work = f"{name}, {rows} x {WIDTH} by {OUT}"
         seconds = measure(fns, rounds=5, budget=0.25)
         results.append(Result(work, amount, "GB/s" if few else "GFLOP/s", seconds, 1.0 if few else 1.2))
+    results += [experts(name, tokens) for name, tokens in itertools.product(("q4_0", "bf16"), (1, 32, 256))]
     return results

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 NAMES = (
-    *("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "attention", "decode", "encoded", "mlp"),
-    *("gpt", "resnet50", "unet", "vit", "lstm"),
+    *("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "attention", "decode", "encoded"),
+    *("experts", "mlp", "gpt", "resnet50", "unet", "vit", "lstm", "llm"),
 )
 
 
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     except pf.PyFlameError as error:
         print(error)
         return 1
-    from benchmarks.gpu import attention, convolutions, encoded, models, ops, products, training
+    from benchmarks.gpu import attention, convolutions, encoded, experts, llm, models, ops, products, training
     from benchmarks.gpu.harness import Bench, guarded
 
     for name, text in told.items():
@@ -91,7 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     others = {
         "matmul": products.matmul, "own": products.own, "conv": convolutions.conv, "attention": attention.attention,
-        "decode": attention.decode, "encoded": encoded.encoded, "mlp": training.mlp, "gpt": training.gpt,
+        "decode": attention.decode, "encoded": encoded.encoded, "experts": experts.experts,
+        "mlp": training.mlp, "gpt": training.gpt, "llm": llm.llm,
     }  # fmt: skip
     others |= {name: functools.partial(models.run, section=name) for name in models.MODELS}
     started, broken = time.perf_counter(), {}
