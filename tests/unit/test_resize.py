@@ -261,3 +261,14 @@ def test_a_size_that_a_choice_falls_back_to_is_planned_each_time() -> None:
     for n in (3, 4, 5, 9):
         x = _numbers(7, n)
         assert pf.argmin(pf.tensor(x) * 1.5, -1).tolist() == x.argmin(-1).tolist()
+
+
+@pytest.mark.filterwarnings("error")
+def test_lengths_of_attention_that_is_decomposed() -> None:
+    pages, table = pf.tensor(_numbers(4, 8, 2, 16)), pf.tensor([[2, 0, 1, 3]])
+    sinks, long = pf.tensor(_numbers(2)), pf.tensor(_numbers(1, 2, 30, 16))
+    whole = pf.paged_attention(long, pages, pages, table, pf.tensor([30]), sinks=sinks).numpy()
+    for n in (3, 4, 5, 9):
+        last = long[:, :, 30 - n :].clone()
+        ours = pf.paged_attention(last, pages, pages, table, pf.tensor([30]), sinks=sinks).numpy()
+        np.testing.assert_allclose(ours, whole[:, :, 30 - n :], 1e-5, 1e-6)

@@ -60,7 +60,8 @@ def _table(columns: Sequence[Node], count: int) -> Node:
 
 def _spread(x: Node | int, count: int) -> Node:
     """A number, or one for all, as one for each."""
-    return F.iota((count,)) * 0 + (x if isinstance(x, int) else F.expand(F.reshape(cast(x, int64), (-1,)), (count,)))
+    each = F.expand(F.reshape(cast(x, int64), (-1,)), (count,)) if isinstance(x, Node) else x
+    return F.iota((count,)) * 0 + each
 
 
 def limited(lengths: Node | None, offset: Node | int, batch: int, queries: int, keys: int) -> Node:
