@@ -77,17 +77,20 @@ class HostDnn:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
         self.asked: list[tuple[str, ConvSpec]] = []
+        self.deterministic = False  # whether the last one was to be
 
     def supports(self, spec: ConvSpec) -> bool:
         return spec.dtype in ("float32", "float16", "bfloat16")
 
-    def workspace_size(self, direction: str, spec: ConvSpec) -> int:
+    def workspace_size(self, direction: str, spec: ConvSpec, deterministic: bool) -> int:
         return 512
 
     def convolve(
-        self, direction: str, spec: ConvSpec, x: int, w: int, y: int, stream: int, workspace: int, workspace_bytes: int
-    ) -> None:
+        self, direction: str, spec: ConvSpec, x: int, w: int, y: int, stream: int, workspace: int, workspace_bytes: int,
+        deterministic: bool,
+    ) -> None:  # fmt: skip
         assert workspace and workspace_bytes == 512
+        self.deterministic = deterministic
         self.asked.append((direction, spec))
 
         def work() -> None:

@@ -512,6 +512,17 @@ def test_convolutions(bench: Bench, monkeypatch: pytest.MonkeyPatch, options: An
     assert {s.channels_last for _, s in bench.convolutions.asked} == {layout == "nhwc"}
 
 
+def test_convolutions_are_deterministic_on_demand(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, library=True)
+    x, w = pf.tensor(random(1, 4, 9, 9)), pf.tensor(random(4, 4, 3, 3))
+    want = pf.conv2d(x, w).numpy()
+    assert bench.convolutions.asked and not bench.convolutions.deterministic
+    bench.convolutions.asked.clear()
+    with pf.deterministic():
+        np.testing.assert_allclose(pf.conv2d(x, w).numpy(), want, rtol=1e-5, atol=1e-5)
+    assert bench.convolutions.asked and bench.convolutions.deterministic
+
+
 def test_memory_that_is_taken_over_is_read_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell's new value, a product, lies where the old one lay, which the rest of the launch still reads."""
     prefer(monkeypatch, library=True)

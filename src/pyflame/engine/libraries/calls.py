@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import gcd
 from typing import Any, Protocol
 
+from pyflame.core.state import state
 from pyflame.engine.libraries.products import PROMISED, Conv, Gemm
 from pyflame.ir.kernel import Launch, LibraryCall
 from pyflame.libs.gemm import GemmSpec
@@ -124,7 +125,8 @@ class CudnnConvolutions:
 
 
 class MiopenConvolutions:
-    """MIOpen, which searches when a problem is first met and keeps what it finds, among what does not vary."""
+    """MIOpen, which searches when a problem is first met and keeps what it finds: in deterministic work among what does
+    not vary."""
 
     reproducible = True
 
@@ -136,10 +138,11 @@ class MiopenConvolutions:
         spec = replace(conv.spec, tf32=False)
         if not self.dnn.supports(spec) or not _aligned(conv, launch):
             return []
-        size = min(self.dnn.workspace_size(conv.direction, spec), CONV_WORKSPACE)
+        deterministic = state.deterministic
+        size = min(self.dnn.workspace_size(conv.direction, spec, deterministic), CONV_WORKSPACE)
 
         def start(addresses: Sequence[int], workspace: int, stream: int) -> None:
-            self.dnn.convolve(conv.direction, spec, *_places(conv, addresses), stream, workspace, size)
+            self.dnn.convolve(conv.direction, spec, *_places(conv, addresses), stream, workspace, size, deterministic)
 
         return [LibraryCall(self.name, self.version, _buffers(launch), _alignment(conv), size, start)]
 

@@ -155,7 +155,7 @@ class ROCmDNN:
         return self._made("Tensor", "miopenSetTensorDescriptor", _type(dtype), *sizes)
 
     @contextmanager
-    def _convolution(self, spec: ConvSpec) -> Iterator[tuple[dict[str, int], int]]:
+    def _convolution(self, spec: ConvSpec, deterministic: bool) -> Iterator[tuple[dict[str, int], int]]:
         """Descriptors of x, w and y, and of the convolution."""
         full = spec.flat
         with ExitStack() as stack:
@@ -165,8 +165,8 @@ class ROCmDNN:
             made = self._made("Convolution", "miopenInitConvolutionNdDescriptor", len(full.size), *window)
             conv = stack.enter_context(made)
             self._library.call("miopenSetConvolutionGroupCount", conv, full.groups)
-            # as with cuDNN, algorithms whose results vary from run to run are left out
-            self._library.call("miopenSetConvolutionAttribute", conv, C.MIOPEN_CONVOLUTION_ATTRIB_DETERMINISTIC, 1)
+            if deterministic:  # which leaves out nearly all that use matrix cores
+                self._library.call("miopenSetConvolutionAttribute", conv, C.MIOPEN_CONVOLUTION_ATTRIB_DETERMINISTIC, 1)
             yield tensors, conv
 
     # --- convolution --------------------------------------------------------------------------------------------------
@@ -175,10 +175,10 @@ class ROCmDNN:
         """Whether it takes this dtype."""
         return spec.dtype in TYPES
 
-    def workspace_size(self, direction: str, spec: ConvSpec) -> int:
+    def workspace_size(self, direction: str, spec: ConvSpec, deterministic: bool = False) -> int:
         """Bytes that no algorithm exceeds; a search with less finds only those that fit."""
         _check(direction, NAMES, "direction")
-        with self._lock, self._convolution(spec) as (tensors, conv):
+        with self._lock, self._convolution(spec, deterministic) as (tensors, conv):
             a, b, c = (tensors[t] for t in SOLUTION_ORDER[direction])
             function = f"miopenConvolution{NAMES[direction]}GetWorkSpaceSize"
             return self._library.number(function, self._handle, a, b, conv, c)
@@ -193,14 +193,16 @@ class ROCmDNN:
         stream: int | None = None,
         workspace: int = 0,
         workspace_bytes: int = 0,
+        deterministic: bool = False,
     ) -> None:
-        """Start a convolution or a gradient of one. The first call for a problem searches, outside of any capture."""
+        """Start a convolution or a gradient of one. The first call for a problem searches, outside of any capture.
+        `deterministic`: among what gives the same bits in every run."""
         _check(direction, NAMES, "direction")
         at = {"x": x, "w": w, "y": y}
-        with self._lock, self._convolution(spec) as described:
+        with self._lock, self._convolution(spec, deterministic) as described:
             if stream is not None:
                 self.set_stream(stream)
-            problem = f"{direction} {spec.text} workspace {workspace_bytes}"
+            problem = f"{direction} {spec.text} workspace {workspace_bytes}{' deterministic' * deterministic}"
             found = self._cache.solution(
                 self.version,
                 self.device,
