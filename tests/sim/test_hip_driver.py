@@ -18,11 +18,14 @@ from pyflame.core.errors import (
     DeviceNameError,
     HIPCompilationError,
     ROCmMemoryError,
+    ROCmNotAvailableError,
 )
+from pyflame.core.targets import TARGETS
 from pyflame.engine import devices, services
 from pyflame.runtime.gpu.compiler import Function
 from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.gpu.stream import Event
+from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.runtime.rocm.driver import HipDriver
 from pyflame.runtime.sim import device as sim
 from tests.sim.machines import BODIES, fake_hip, image
@@ -245,3 +248,13 @@ def test_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYFLAME_SIM_CHECKS", "race")
     with pytest.raises(ArgumentError, match=r"PYFLAME_SIM_CHECKS.*got 'race'; did you mean 'races'"):
         sim.wanted_checks()
+
+
+@pytest.mark.parametrize("version", ["5.2.21150", "6.0.0"])
+def test_a_runtime_that_is_too_old(driver: HipDriver, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    code = ClangHip().compile('extern "C" __attribute__((global)) void k() {}', TARGETS["gfx942"])
+    monkeypatch.setattr(driver, "version", lambda: version)
+    monkeypatch.setattr(driver._call.module, "hipModuleLoadData", lambda image: (200, 0))
+    old = pytest.raises(ROCmNotAvailableError, match=r"HIP 6.0 or newer, .* of version 5, but got HIP 5.2.21150")
+    with old if version < "6" else pytest.raises(HIPCompilationError, match="hipErrorInvalidImage"):
+        driver.load_module(code)

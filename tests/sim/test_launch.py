@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyflame.core.errors import ArgumentError
+from pyflame.core.errors import ArgumentError, FileFormatError
 from pyflame.core.targets import TARGETS as KNOWN
 from pyflame.runtime.rocm.clang import ClangHip
+from pyflame.runtime.rocm.metadata import code_object_version
 from pyflame.runtime.sim.machine import UNINITIALISED, Machine
 from pyflame.runtime.sim.memory import Memory
 
@@ -152,3 +153,10 @@ def test_a_code_object_that_is_gone(bench: Bench) -> None:
     assert bench.memory.used > used
     bench.machine.unload(again)
     assert bench.memory.used == used
+
+
+def test_code_objects_are_of_a_version_that_old_runtimes_load(bench: Bench) -> None:
+    assert code_object_version(bench.module.code) == 5
+    newer = code_for("gfx942", ("-mcode-object-version=6",))
+    with pytest.raises(FileFormatError, match=r"expected a code object of version 5, .* but got version 6"):
+        Machine("gfx942", Memory(1 << 22)).load(newer)

@@ -15,13 +15,15 @@ from pyflame.core.errors import HIPCompilationError
 from pyflame.runtime.cache import DiskCache, digest
 from pyflame.runtime.gpu.compiler import PREFIX, KernelCompiler
 from pyflame.runtime.rocm.errors import refusal
+from pyflame.runtime.rocm.metadata import CODE_OBJECT_VERSION
 from pyflame.runtime.sources import explain_failure, include_dir, scratch_folder
 
 # Device code only, as a bare ELF; neither HIP's headers nor its device libraries. -fwrapv: integers wrap, as in NumPy.
-# -fsigned-char: HIP takes the `char` of the CPU it is compiled on, and that of aarch64 is unsigned.
+# -fsigned-char: HIP takes the `char` of the CPU it is compiled on, and that of aarch64 is unsigned. Code objects of
+# version 5 are those that HIP 6.0 and newer load; a clang of today would make the next version.
 FLAGS = (
     "-x", "hip", "-std=c++17", "-O3", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib",
-    "-fwrapv", "-fsigned-char", "-fno-math-errno", "-w",
+    "-fwrapv", "-fsigned-char", "-fno-math-errno", "-w", f"-mcode-object-version={CODE_OBJECT_VERSION}",
 )  # fmt: skip
 _OLDEST, _NEWEST = 17, 40  # versions looked for by name; 17 is the first that knows gfx942
 _ROCM_CLANG = "/opt/rocm/llvm/bin/clang"

@@ -17,6 +17,7 @@ from pyflame.runtime.gpu.rtc import Names, RtcCompiler
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
 from pyflame.runtime.rocm.driver import load_hip
 from pyflame.runtime.rocm.errors import CAUSES, refusal
+from pyflame.runtime.rocm.metadata import CODE_OBJECT_VERSION
 from pyflame.runtime.sources import include_dir
 
 FLAGS = ("-std=c++17", "-O3", "-fwrapv", "-fno-math-errno", "-w")
@@ -69,6 +70,7 @@ class Hiprtc(RtcCompiler):
         given = [
             f"--offload-arch={target.name}",
             *FLAGS,
+            *([f"-mcode-object-version={CODE_OBJECT_VERSION}"] if self.hip_major >= _OLD_HIP else []),
             f"-DPF_WAVE={target.wave_size}",
             f"-I{include_dir()}",
             f"-I{include_dir().parent}",

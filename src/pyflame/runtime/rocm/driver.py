@@ -10,10 +10,11 @@ import importlib
 from typing import Any
 
 from pyflame.core.device import Target
-from pyflame.core.errors import AMDDeviceError, NotAvailableError, ROCmNotAvailableError
+from pyflame.core.errors import AMDDeviceError, HIPCompilationError, NotAvailableError, ROCmNotAvailableError
 from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, KernelArguments, clamp_priority, describe
 from pyflame.runtime.gpu.ranges import Ranges
 from pyflame.runtime.rocm.errors import CAUSES
+from pyflame.runtime.rocm.metadata import code_object_version, is_code_object
 from pyflame.runtime.rocm.targets import plain, target_of
 
 _NO_DEVICE = 100
@@ -189,7 +190,15 @@ class HipDriver:
 
     def load_module(self, code: bytes) -> int:
         image = ctypes.create_string_buffer(code, len(code))
-        module = int(self._call("hipModuleLoadData", ctypes.addressof(image)))
+        try:
+            module = int(self._call("hipModuleLoadData", ctypes.addressof(image)))
+        except HIPCompilationError as error:
+            if not is_code_object(code) or code_object_version(code) < 5 or int(self.version().split(".")[0]) >= 6:
+                raise
+            raise ROCmNotAvailableError(
+                f"[rocm] expected HIP 6.0 or newer, since older ones load no code object of version "
+                f"{code_object_version(code)}, but got HIP {self.version()}; install a newer ROCm"
+            ) from error
         self._images[module] = image
         return module
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyflame.core.errors import FileFormatError
 
+CODE_OBJECT_VERSION = 5  # of what we build: HIP loads it from 6.0 on
 NT_AMDGPU_METADATA = 32
 _PT_LOAD, _PT_NOTE, _SHT_SYMTAB, _SHT_DYNSYM = 1, 4, 2, 11
 _EM_AMDGPU = 224
@@ -64,6 +65,15 @@ class Symbol:
 def is_code_object(code: bytes) -> bool:
     """Whether these are the bytes of an ELF for AMD GPUs."""
     return code[:4] == b"\x7fELF" and len(code) >= 64 and struct.unpack_from("<H", code, 18)[0] == _EM_AMDGPU
+
+
+def code_object_version(code: bytes) -> int:
+    """Which version of AMD's format an ELF for its GPUs is in: 5 is told as 3 in its header.
+
+    >>> code_object_version(plan.launches[0].code_object)
+    5
+    """
+    return code[8] + 2
 
 
 @contextlib.contextmanager

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core.errors import FileFormatError
-from pyflame.runtime.rocm.metadata import Elf, KernelMetadata, read_metadata, reading
+from pyflame.runtime.rocm.metadata import (
+    CODE_OBJECT_VERSION,
+    Elf,
+    KernelMetadata,
+    code_object_version,
+    read_metadata,
+    reading,
+)
 from pyflame.runtime.sim.memory import Memory
 
 _SHT_RELA = 4
@@ -54,6 +61,11 @@ class Module:
     @reading()
     def __init__(self, code: bytes, memory: Memory) -> None:
         elf = Elf(code)
+        if code_object_version(code) > CODE_OBJECT_VERSION:
+            raise FileFormatError(
+                f"[sim] expected a code object of version {CODE_OBJECT_VERSION}, the newest that HIP 6.0 loads, but got "
+                f"version {code_object_version(code)}; compile with -mcode-object-version={CODE_OBJECT_VERSION}"
+            )
         self.code = code
         segments = list(elf.loads())
         if not segments:
