@@ -89,8 +89,8 @@ def image(*names: str) -> bytes:
     return bytes(header) + payload
 
 
-def fake_hip(count: int = 1, nbytes: int = 1 << 24, seed: int = 0) -> Hip:
-    return Hip("gfx942", count, nbytes, seed, FakeMachine)
+def fake_hip(count: int = 1, nbytes: int = 1 << 24, seed: int = 0, target: str = "gfx942") -> Hip:
+    return Hip(target, count, nbytes, seed, FakeMachine)
 
 
 class Host:

@@ -258,3 +258,13 @@ def test_a_runtime_that_is_too_old(driver: HipDriver, monkeypatch: pytest.Monkey
     old = pytest.raises(ROCmNotAvailableError, match=r"HIP 6.0 or newer, .* of version 5, but got HIP 5.2.21150")
     with old if version < "6" else pytest.raises(HIPCompilationError, match="hipErrorInvalidImage"):
         driver.load_module(code)
+
+
+@pytest.mark.parametrize(
+    ("target", "gigabytes"),
+    [("gfx90a", 1638), ("gfx942", 5300), ("gfx950", 8000), ("gfx1100", 960), ("gfx1201", 640)],
+)
+def test_peak_bandwidth_is_the_vendors(target: str, gigabytes: int) -> None:
+    """From the clocks that HIP reports: of MI250X (one die), MI300X, MI355X, RX 7900 XTX and RX 9070 XT."""
+    driver = HipDriver(fake_hip(target=target), f"sim:{target}")
+    assert driver.properties(0).peak_bandwidth == pytest.approx(gigabytes * 1e9, rel=0.03)

@@ -38,6 +38,7 @@ class DeviceProperties:
     l2_bytes: int = 0
     memory_clock_khz: int = 0
     memory_bus_bits: int = 0
+    memory_transfers: int = 2  # on each line of the bus, per clock that is told; 0: unknown
 
     @property
     def multi_processor_count(self) -> int:
@@ -56,8 +57,8 @@ class DeviceProperties:
 
     @property
     def peak_bandwidth(self) -> float:
-        """Bytes per second that the memory's clock and width allow (double data rate); 0 where they are not told."""
-        return 2.0 * self.memory_clock_khz * 1e3 * self.memory_bus_bits / 8
+        """Bytes per second that the memory's clock and width allow; 0 where they are not told."""
+        return self.memory_transfers * self.memory_clock_khz * 1e3 * self.memory_bus_bits / 8
 
 
 class KernelArguments:

@@ -15,7 +15,7 @@ from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, KernelA
 from pyflame.runtime.gpu.ranges import Ranges
 from pyflame.runtime.rocm.errors import CAUSES
 from pyflame.runtime.rocm.metadata import code_object_version, is_code_object
-from pyflame.runtime.rocm.targets import plain, target_of
+from pyflame.runtime.rocm.targets import memory_transfers, plain, target_of
 
 _NO_DEVICE = 100
 _NOT_READY = 600
@@ -87,6 +87,7 @@ class HipDriver:
             l2_bytes=p.l2CacheSize,
             memory_clock_khz=p.memoryClockRate,
             memory_bus_bits=p.memoryBusWidth,
+            memory_transfers=0 if p.integrated else memory_transfers(plain(p.gcnArchName)),
         )
 
     def target(self, index: int) -> Target:

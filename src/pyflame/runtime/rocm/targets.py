@@ -43,6 +43,19 @@ def numbers(name: str) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2], 16), int(found[3], 16)) if found else None
 
 
+def memory_transfers(name: str) -> int:
+    """How often a line of the memory bus changes per clock that HIP tells: 2 for HBM2, 4 for HBM3 and HBM3E, 16 for
+    GDDR6, whose clock is told as an eighth of its data clock. 0 for what is not known.
+
+    >>> memory_transfers("gfx942"), memory_transfers("gfx1100")
+    (4, 16)
+    """
+    parts = numbers(name) or (0, 0, 0)
+    if parts[0] == 9:
+        return 4 if parts[1] in (4, 5) else 2
+    return 16 if parts[:2] in ((10, 1), (10, 3), (11, 0), (12, 0)) else 0
+
+
 def family_target(name: str) -> Target:
     """The Target of a gfx name: known, or derived from its family with a warning."""
     known = TARGETS.get(name)

@@ -63,8 +63,8 @@ class Module:
         elf = Elf(code)
         if code_object_version(code) > CODE_OBJECT_VERSION:
             raise FileFormatError(
-                f"[sim] expected a code object of version {CODE_OBJECT_VERSION}, the newest that HIP 6.0 loads, but got "
-                f"version {code_object_version(code)}; compile with -mcode-object-version={CODE_OBJECT_VERSION}"
+                f"[sim] expected a code object of version {CODE_OBJECT_VERSION}, the newest that HIP 6.0 loads, but "
+                f"got version {code_object_version(code)}; compile with -mcode-object-version={CODE_OBJECT_VERSION}"
             )
         self.code = code
         segments = list(elf.loads())
