@@ -42,3 +42,28 @@ def check(name: str, device: str, count: int) -> float:
     assert error <= allowed, f"{name} is off by {error:.2f} ulp"
     np.testing.assert_allclose(got[len(x) :], special, rtol=1e-6, atol=1e-38)
     return error
+
+
+def check_remainders(device: str, dtype: Any, count: int) -> None:
+    """fmod to the last bit, and its sign, for numbers of all sizes: quotients up to 2^2000, subnormals, what is
+    special."""
+    rng, info = np.random.default_rng(0), np.finfo(dtype)
+    smallest = info.minexp - info.nmant
+
+    def numbers(exponents: Any) -> Any:
+        return np.ldexp(rng.uniform(1, 2, count), exponents).astype(dtype) * rng.choice([-1, 1], count).astype(dtype)
+
+    exponents = rng.integers(smallest, info.maxexp, count)
+    x, y = numbers(exponents), numbers(rng.integers(smallest, info.maxexp, count))
+    nearer = numbers(np.maximum(exponents - rng.integers(0, 70, count), smallest))
+    of = np.array(
+        [0, -0.0, 1, -1, 3, 0.1, np.inf, -np.inf, np.nan, info.tiny, info.smallest_subnormal, info.max], dtype
+    )
+    a, b = (m.ravel() for m in np.meshgrid(of, of))
+    x, y = np.concatenate([x, x, a]), np.concatenate([y, nearer, b])
+    got = pf.fmod(pf.tensor(x, device=device), pf.tensor(y, device=device)).numpy()
+    with np.errstate(all="ignore"):
+        want = np.fmod(x, y)
+    np.testing.assert_array_equal(got, want)
+    known = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got[known]), np.signbit(want[known]))

@@ -10,7 +10,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.engine.devices import GPUS
-from tests.gpu.function_errors import FUNCTIONS, check
+from tests.gpu.function_errors import FUNCTIONS, check, check_remainders
 from tests.runtime import test_emulated as emulated
 
 pytestmark = [
@@ -65,3 +65,8 @@ def test_info(gpu: str) -> None:
 def test_functions(name: str) -> None:
     """Instructions of the GPU's own stand for polynomials."""
     print(f"{name}: {check(name, 'cuda:0', 1 << 20):.2f} ulp")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainders(dtype: type) -> None:
+    check_remainders("cuda:0", dtype, 1 << 18)

@@ -336,5 +336,31 @@ PF_FN double pf_libm_lgamma_r(double x, int *sign) {
   *sign = x < 0.0 && (int64_t)__builtin_floor(x) % 2 ? -1 : 1;
   return part == 0.0 ? (double)PF_INF : 1.1447298858494002 - pf_libm_log(wave) - y;
 }
+/* The significand of a positive number, with its highest bit in front, and its exponent; subnormals are shifted up. */
+PF_FN uint64_t pf_significand_f64(uint64_t bits, int *exponent) {
+  int up = bits >> 52 ? 0 : __builtin_clzll(bits) - 11;
+  *exponent = up ? 1 - up : (int)(bits >> 52);
+  return up ? bits << up : (bits & 0xfffffffffffffull) | 1ull << 52;
+}
+/* The exact rest of x / y: of compilers only those of LLVM 21 and newer give it. Quotients below 2^52 may round up to the
+ * next integer, which shows in the sign; others are divided as on paper, eleven bits at a time. */
+PF_FN double pf_libm_fmod(double x, double y) {
+  uint64_t a = pf_bits_f64(__builtin_fabs(x)), b = pf_bits_f64(__builtin_fabs(y)), infinity = 2047ull << 52;
+  if (a >= infinity || b > infinity || b == 0) return (double)PF_NAN;
+  if (a < b) return x;
+  double u = __builtin_fabs(x), v = __builtin_fabs(y), q = u / v;
+  if (q < 0x1p52) {
+    double r = PF_FMAD(-__builtin_trunc(q), v, u);
+    return __builtin_copysign(r < 0.0 ? r + v : r, x);
+  }
+  int left, e;
+  uint64_t r = pf_significand_f64(a, &left), m = pf_significand_f64(b, &e);
+  left -= e;
+  for (r %= m; left > 0 && r; left -= 11) r = (r << (left < 11 ? left : 11)) % m;
+  if (r == 0) return __builtin_copysign(0.0, x);
+  int up = __builtin_clzll(r) - 11, to = e - up;
+  uint64_t bits = to > 0 ? (r << up) - (1ull << 52) + ((uint64_t)to << 52) : r << up >> (1 - to);
+  return __builtin_copysign(pf_from_bits_f64(bits), x);
+}
 
 #endif

@@ -208,7 +208,7 @@ PF_HIP_BUILTIN(rint)
   PF_FN float name##f(float x, float y) { return call32(x, y); }
 PF_HIP_TWO(pow, pf_pow_f32, pf_pow_f64)
 PF_HIP_TWO(atan2, pf_atan2_f32, pf_atan2_f64)
-PF_HIP_TWO(fmod, __builtin_fmodf, __builtin_fmod)
+PF_HIP_TWO(fmod, pf_fmod_f32, pf_fmod_f64)
 PF_HIP_TWO(copysign, __builtin_copysignf, __builtin_copysign)
 PF_HIP_TWO(fmin, __builtin_fminf, __builtin_fmin)
 PF_HIP_TWO(fmax, __builtin_fmaxf, __builtin_fmax)
