@@ -99,6 +99,7 @@ class Lt:
         self.heuristic = BLAS.hipblasStatus_t[heuristic]
         self.alive: set[int] = set()
         self.ran: list[dict[str, Any]] = []
+        self.streams: dict[int, int | None] = {}  # of each handle the stream that uses it
 
     def __getattr__(self, name: str) -> Any:
         if name not in FACTS["functions"]:
@@ -120,14 +121,17 @@ class Lt:
         return made
 
     def _Create(self, given: dict[str, Any]) -> Any:
-        return 0xABC
+        handle = 0xABC + len(self.streams)
+        self.streams[handle] = None
+        return handle
 
     def _GetVersion(self, given: dict[str, Any]) -> Any:
-        assert given["handle"] == 0xABC
+        assert given["handle"] in self.streams
         return 1 * 100000 + 4 * 100 + 2
 
     def _Destroy(self, given: dict[str, Any]) -> Any:
         assert not self.alive, "descriptors leak"
+        del self.streams[given["handle"]]
 
     def _MatrixLayoutCreate(self, given: dict[str, Any]) -> Any:
         assert isinstance(given["type"], HIP.hipDataType)
@@ -164,6 +168,9 @@ class Lt:
         return self.heuristic, given["requestedAlgoCount"]
 
     def _Matmul(self, given: dict[str, Any]) -> Any:
+        used = self.streams[given["handle"]]
+        assert used in (None, given["stream"]), "a handle whose synchroniser another stream may be using"
+        self.streams[given["handle"]] = given["stream"]
         # Descriptions may change behind the call: it takes them as they are.
         kept = {k: copy(v) if isinstance(v, SimpleNamespace) else v for k, v in given.items()}
         for value in kept.values():

@@ -61,6 +61,17 @@ def test_epilogue(activation: str) -> None:
     assert lt.version == "1.4.2"
 
 
+def test_streams_share_no_synchroniser() -> None:
+    a, c = numbers(4, 4), np.zeros((4, 4), np.float32)
+    lt, module = opened()
+    for stream in (0x77, 0x88, 0, 0x77, 0x88):
+        lt.matmul(GemmSpec(4, 4, 4), a.ctypes.data, a.ctypes.data, c.ctypes.data, 0, stream)
+        np.testing.assert_array_equal(c, a @ a)
+    assert sorted(map(str, module.streams.values())) == ["0", "119", "136"]
+    lt.close()
+    assert not module.streams
+
+
 def test_every_name_exists() -> None:
     lt, _ = opened()
     for dtype in ("float16", "bfloat16", "float32"):

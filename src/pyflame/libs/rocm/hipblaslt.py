@@ -55,8 +55,11 @@ class HipBlasLt(LtMatmul):
         self._lt = lt or _bindings("hipblaslt")
         self._blas = blas or _bindings("hipblas")
         self._hip = hip or _bindings("hip")
+        # A handle owns the buffer by which blocks of a split product wait for each other: calls that run at the same
+        # time need one each, or they wait for ever (ROCm/rocm-libraries pull request 10951).
+        self._handles: dict[int, Any] = {}
         try:
-            self._handle = self._call("hipblasLtCreate")
+            self._handle = self._handles[0] = self._call("hipblasLtCreate")
         except (RuntimeError, OSError) as error:
             if isinstance(error, AMDLibraryError):
                 raise
@@ -69,9 +72,13 @@ class HipBlasLt(LtMatmul):
 
     def close(self) -> None:
         super().close()
-        if self._handle is not None:
-            self._call("hipblasLtDestroy", self._handle)
-            self._handle = None
+        while self._handles:
+            self._call("hipblasLtDestroy", self._handles.popitem()[1])
+
+    def _handle_of(self, stream: int) -> Any:
+        if stream not in self._handles:
+            self._handles[stream] = self._call("hipblasLtCreate")
+        return self._handles[stream]
 
     def _call(self, function: str, *arguments: Any) -> Any:
         """What a call gives behind its status."""
@@ -148,7 +155,7 @@ class HipBlasLt(LtMatmul):
         a, b, c, d = addresses
         alpha, beta = ctypes.addressof(found.alpha), ctypes.addressof(found.beta)
         choice = algorithm.data[0]
-        arguments = (self._handle, found.operation, alpha, a, first, b, second, beta, c, out, d, out, choice)
+        arguments = (self._handle_of(stream), found.operation, alpha, a, first, b, second, beta, c, out, d, out, choice)
         self._call("hipblasLtMatmul", *arguments, workspace, size, stream)
 
     def _forget(self, found: Described) -> None:
