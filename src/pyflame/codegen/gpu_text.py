@@ -236,6 +236,25 @@ class GpuText(Writer):
 
     def end(self, suffix: str, grid: int, block: int) -> None:
         """Wrap the lines into a function."""
+        launched = min(grid, (MAX_THREADS - 1) // block)
+        turns = "" if launched == grid else f"group < {self.arg(grid)}; group += {self.arg(launched)}"
+        params = self._parameters()
+        if len(params) > MAX_WORDS:
+            raise CompileError(
+                f"[codegen] expected at most {MAX_WORDS} parameters but got {len(params)}; lower PYFLAME_MAX_FUSED"
+            )
+        name, listed, lines = f"PF_KEY{suffix}", ", ".join(params), self.lines
+        if turns:  # blocks take several groups of threads
+            lines = [line.replace("pf_block()", "group") for line in lines]
+            self.texts.append("\n".join([f"PF_FN void {name}_group(const int64_t group, {listed}) {{", *lines, "}"]))
+            given = ", ".join(["group", *(p.split()[-1] for p in params)])
+            lines = [f"for (int64_t group = pf_block(); {turns}) {{", f"{name}_group({given});", "pf_barrier();", "}"]
+        self.texts.append("\n".join([f"PF_GLOBAL({block}) {name}({listed}) {{", *lines, "}"]))
+        self.phases.append(GpuPhase(suffix, launched, block, tuple(self.args), self.lds))
+        self.begin()
+
+    def _parameters(self) -> list[str]:
+        """Of a function: buffers, what all kernels get, and the arguments so far."""
         types: dict[int, tuple[str, bool]] = {}
         written = {a.buffer for _, a in self.kernel.stores}
         for a in self.accesses:
@@ -245,19 +264,7 @@ class GpuText(Writer):
             kind, writable = types.get(n, ("void", False))
             params.append(f"{'' if writable else 'const '}{kind} *PF_RESTRICT b{n}")
         params += ["char *PF_RESTRICT scratch", "const pf_word *PF_RESTRICT uni", "int64_t *PF_RESTRICT err"]
-        params += [f"int64_t a{n}" for n in range(len(self.args))]
-        if len(params) > MAX_WORDS:
-            raise CompileError(
-                f"[codegen] expected at most {MAX_WORDS} parameters but got {len(params)}; lower PYFLAME_MAX_FUSED"
-            )
-        if grid * block >= MAX_THREADS:
-            raise CompileError(
-                f"[codegen] expected below {MAX_THREADS} threads but got {grid} blocks of {block}; split the tensor"
-            )
-        head = f"PF_GLOBAL({block}) PF_KEY{suffix}({', '.join(params)}) {{"
-        self.texts.append("\n".join([head, *self.lines, "}"]))
-        self.phases.append(GpuPhase(suffix, grid, block, tuple(self.args), self.lds))
-        self.begin()
+        return [*params, *(f"int64_t a{n}" for n in range(len(self.args)))]
 
     def source(self, scratch_bytes: int = 0) -> GpuSource:
         return GpuSource("\n".join(self.texts) + "\n", tuple(self.phases), self.count, self.asked, scratch_bytes)
