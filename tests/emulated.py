@@ -74,6 +74,9 @@ class EmulatedDriver:
     def version(self) -> str:
         return "emulated"
 
+    def graph_troubles(self, index: int) -> tuple[Any, ...]:
+        return ()
+
     def set_device(self, index: int) -> None:
         self.index = index
 

@@ -29,6 +29,7 @@ from pyflame.core.encoding import ENCODINGS  # noqa: E402
 from pyflame.core.errors import PyFlameError  # noqa: E402
 from pyflame.ir import OPS, OpDef  # noqa: E402
 from pyflame.ops.names import ALIASES  # noqa: E402
+from pyflame.runtime.rocm.troubles import GRAPHS  # noqa: E402
 from pyflame.tensor.dispatch import FUNCTIONS  # noqa: E402
 
 HEADER = "<!-- Written by tools/make_docs.py. Do not edit. -->\n"
@@ -194,6 +195,7 @@ def knob_table() -> str:
 
 GUIDE = ROOT / "docs" / "pytorch-users.md"
 ENCODED = ROOT / "docs" / "encodings.md"
+GPUS = ROOT / "docs" / "gpu.md"
 MARK = "<!-- Written by tools/make_docs.py from {}: {}. -->"
 
 
@@ -216,11 +218,24 @@ def encoding_table() -> str:
     return between_marks(ENCODED, "core/encodings", "\n".join(lines))
 
 
+def troubles() -> str:
+    lines = ["| what happens | GPUs | HIP | what PyFlame does | reported |", "|---|---|---|---|---|"]
+    for t in GRAPHS:
+        since, before = (".".join(map(str, v)) if v else "" for v in (t.since, t.before))
+        versions = ", ".join([f"from {since} on"] * bool(since) + [f"before {before}"] * bool(before)) or "all"
+        name = t.source.removeprefix("https://github.com/").replace("/issues/", "#")
+        lines.append(
+            f"| {t.symptom} | {', '.join(t.targets) or 'all'} | {versions} | {t.answer} | [{name}]({t.source}) |"
+        )
+    return between_marks(GPUS, "runtime/rocm/troubles.py", "\n".join(lines))
+
+
 PAGES = {
     ROOT / "docs" / "ops.md": op_reference,
     ROOT / "docs" / "knobs.md": knob_table,
     GUIDE: guide,
     ENCODED: encoding_table,
+    GPUS: troubles,
 }
 
 

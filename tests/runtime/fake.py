@@ -89,6 +89,9 @@ class FakeDriver:
     def version(self) -> str:
         return "1.0"
 
+    def graph_troubles(self, index: int) -> tuple[Any, ...]:
+        return ()
+
     def set_device(self, index: int) -> None:
         self.local.device = index
 

@@ -82,6 +82,16 @@ CONV_LAYOUT = Knob(
 GRAPH_BRANCHES = Knob(
     "PYFLAME_GRAPH_BRANCHES", "2", "2 lets a jitted function's launches run beside each other on a GPU, 1 does not"
 )
+GRAPHS = Knob(
+    "PYFLAME_GRAPHS",
+    "",
+    "how jitted functions run on a GPU: checked compares the first replay of each captured graph with its launches one "
+    "by one, trusted does not, off launches one by one; empty: checked, and off where the driver is known to replay "
+    "wrongly",
+)
+GRAPH_CHECKS = Knob(
+    "PYFLAME_GRAPH_CHECKS", "0", "replays of a captured graph after which it is compared again; 0: at the first alone"
+)
 MEMORY_POOL = Knob(
     "PYFLAME_MEMORY_POOL",
     "",
@@ -122,6 +132,8 @@ ALL = (
     MATMUL_PRECISION,
     CONV_LAYOUT,
     GRAPH_BRANCHES,
+    GRAPHS,
+    GRAPH_CHECKS,
     MEMORY_POOL,
     SIM_DEVICES,
     SIM_MEMORY_MB,

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyflame.core.dtype import DType
 from pyflame.core.traced import whole
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Plan
@@ -145,6 +146,18 @@ class Binding(Slots):
         else:
             held += [Value(allocate(size)) for size in self.output_sizes]
         return held + self.hold_own() if self._own_sizes or self._scratch else held
+
+    def written(self, held: Held) -> list[tuple[int, int, DType | None, bool]]:
+        """All memory that a run writes for its caller: address, bytes, dtype, and whether it is an input's."""
+        number_of, first = {slot: number for number, slot in self.slot_of.items()}, len(self.positions)
+        overwritten = [slot for slot, p in enumerate(self.positions) if p in self.plan.overwritten_inputs]
+        out = []
+        for slot in [*overwritten, *range(first, first + len(self.output_sizes))]:
+            buffer = self.plan.buffers[number_of[slot]]
+            taken = slot < first or self.takers[slot - first] is not None
+            (address,) = addresses([held[slot]])
+            out.append((address, buffer.nbytes, buffer.dtype, taken))
+        return out
 
     def intermediates(self, held: Held) -> Held:
         """What of it is neither input nor output."""

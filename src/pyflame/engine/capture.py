@@ -11,10 +11,14 @@ take longer than that, and where the driver refuses to capture them.
 
 Arguments that come back to a place get a graph that reads them there and gives its results away where they are, so that
 nothing is copied. It serves when nobody holds what it gave away last.
+
+A graph's first replay is compared with its launches one by one (`engine/graph_check.py`). One that differs is not used,
+nor is any other of its function.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +32,7 @@ from pyflame.engine.binding import Held
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
 from pyflame.engine.gpu import GpuRunner
+from pyflame.engine.graph_check import Written, compare
 from pyflame.engine.layout import ERROR_BYTES
 from pyflame.engine.ownership import held, reliable
 from pyflame.engine.value import Value
@@ -40,6 +45,7 @@ MAX_TURNS = 2  # graphs for the same places: a loop holds its last result while 
 MAX_KEPT = 64 << 20  # bytes of results that graphs keep to give away
 COPIED_PER_SECOND = 2e12  # bytes inside of a large GPU, each read and written
 LAUNCH_SECONDS = 4e-6  # that a launch takes the host
+WATCHED = 256  # replays between comparisons where the driver is known to have erred
 REPLAYED = "replayed as a graph"
 NOT_CALLED = "not called yet"
 _ONE_BY_ONE = (
@@ -73,7 +79,7 @@ class CapturedRunner:
         plan, binding = executable.plan, executable.binding
         self._state = sorted({*binding.positions, *plan.donations}.difference(self.arguments))
         self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
-        self._refused = ""
+        self._refused, self._checks = _policy(executable)
         sizes = zip(binding.output_sizes, binding.takers, strict=True)
         self._result_bytes = sum(size for size, taken in sizes if taken is None)
         self._costly = _costly(plan, self._result_bytes + sum(binding.input_bytes[p] for p in self.arguments))
@@ -114,7 +120,7 @@ class CapturedRunner:
             return None
         if captured is None:
             with _refusals():
-                captured = _Captured(self.executable, inputs, self.arguments, copies=not self._costly)
+                captured = _Captured(self.executable, inputs, self.arguments, not self._costly, self._checks)
             self._graphs[key] = captured
         self._graphs.move_to_end(key)
         while len(self._graphs) > MAX_GRAPHS:
@@ -137,6 +143,20 @@ class CapturedRunner:
         return self._costly if self._result_bytes > MAX_KEPT else ""
 
 
+def _policy(executable: GpuRunner) -> tuple[str, int]:
+    """Why a plan shall not be replayed; empty: it shall. And after how many replays a graph is compared: -1: never, 0:
+    at the first alone."""
+    wanted, checks = knobs.GRAPHS.choice("checked", "trusted", "off"), knobs.GRAPH_CHECKS.integer()
+    if wanted == "off":
+        return f"{knobs.GRAPHS.name}=off", -1
+    device = executable.device
+    troubles = device.driver.graph_troubles(device.index)
+    serious = [t for t in troubles if t.off and len(executable.plan.launches) >= t.launches]
+    if serious and not wanted:
+        return f"{serious[0].symptom} ({serious[0].source}); {knobs.GRAPHS.name}=checked replays it all the same", -1
+    return "", -1 if wanted == "trusted" else checks or (WATCHED if troubles else 0)
+
+
 def _costly(plan: Plan, nbytes: int) -> str:
     """Why launches are rather given one by one than these bytes copied in and out; empty: they are not."""
     launches = len(plan.launches)
@@ -148,15 +168,18 @@ def _costly(plan: Plan, nbytes: int) -> str:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Ready:
     """A graph, the arguments of its launches, and the places of its own that it computes into: results, by slot, and
-    intermediates outside of the workspace."""
+    intermediates outside of the workspace. `written`: all memory that it writes; `left`: replays until it is compared
+    with its launches, -1: never."""
 
     graph: Any
     kernel_args: KernelArguments
     results: Mapping[int, Any]
     intermediates: Held
+    written: Sequence[Written]
+    left: int
 
     @property
     def free(self) -> bool:
@@ -170,10 +193,12 @@ class _Captured:
     `copies`: whether there is one for arguments that lie anywhere, which are copied, as its results are.
     """
 
-    def __init__(self, executable: GpuRunner, inputs: Sequence[Value], arguments: Sequence[int], copies: bool) -> None:
+    def __init__(
+        self, executable: GpuRunner, inputs: Sequence[Value], arguments: Sequence[int], copies: bool, checks: int
+    ) -> None:
         device = self.device = executable.device
         plan, binding = executable.plan, executable.binding
-        self.arguments = arguments
+        self.arguments, self.checks = arguments, checks
         self.donated = sorted(plan.updated)
         self.places = {p: device.allocate(binding.input_bytes[p]) for p in arguments if copies}
         held = binding.hold(
@@ -216,7 +241,11 @@ class _Captured:
             else:
                 self.executable.launch_in_branches(kernel_args, self.order, stream, self.side.address)
         results = {slot: held[slot].storage for slot in self.sizes}
-        return _Ready(graph, kernel_args, results, self.executable.binding.intermediates(held))
+        written = self.executable.binding.written(held) if self.checks >= 0 else ()
+        return _Ready(
+            graph, kernel_args, results, self.executable.binding.intermediates(held),
+            [Written(*each) for each in written], min(self.checks, 0),
+        )  # fmt: skip
 
     def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value] | None:
         """The plan's outputs; None where no graph serves."""
@@ -232,15 +261,37 @@ class _Captured:
                     device.copy(place.address, inputs[p].address, executable.binding.input_bytes[p])
             if self.varies and constants is not self.sent[0]:
                 self._send(constants)
-            if trace.recording is None:
+            if not ready.left:
+                self._compare(ready)
+            elif trace.recording is None:
                 ready.graph.replay()
             else:
                 device.timings.around(graph_event(executable.plan.launches), ready.graph.replay)
+            ready.left -= ready.left > 0
             if executable.plan.checks and not self.watched:
                 # The first bad index stays in the record until somebody looks.
                 self.watched = True
                 device.watch(self.workspace[-1], self.at[3], ERROR_BYTES, lambda record: self._look(record, lines))
             return self._outputs(inputs, self._copied_out(ready) if ready is self.copying else ready.results)
+
+    def _compare(self, ready: _Ready) -> None:
+        """Run it by its launches, and see whether a replay does the same."""
+        launches = len(self.executable.plan.launches)
+        differs = compare(
+            self.device, ready.written, ready.graph.replay, lambda: self.executable.launch(ready.kernel_args)
+        )
+        ready.left = self.checks or -1
+        if differs is None:
+            ready.graph.replay()
+        elif differs:
+            why = f"a captured graph of {launches} launches gave other results than these one by one in {differs}"
+            warnings.warn(
+                f"{why}, on {self.device.id}. The function is launched kernel by kernel from here on; the driver is at "
+                f"fault, {self.device.driver.version()}. PYFLAME_GRAPHS=off does without graphs altogether",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            raise _Refused(why)
 
     def _suited(self, inputs: Sequence[Value]) -> _Ready | None:
         """The graph for these arguments: one that reads them where they lie, if they were there before."""

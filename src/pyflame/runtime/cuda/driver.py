@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 from pyflame.core.device import Target
@@ -10,7 +11,15 @@ from pyflame.core.errors import DeviceError, NotAvailableError
 from pyflame.core.locks import lock
 from pyflame.runtime.cuda.errors import CAUSES
 from pyflame.runtime.cuda.targets import target_of
-from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, KernelArguments, clamp_priority, describe
+from pyflame.runtime.gpu.driver import (
+    Bindings,
+    DeviceProperties,
+    GraphTrouble,
+    Grid,
+    KernelArguments,
+    clamp_priority,
+    describe,
+)
 from pyflame.runtime.gpu.ranges import Ranges
 
 _NO_DEVICE = 100
@@ -121,6 +130,9 @@ class CudaDriver:
         """As 13.0: the newest CUDA that the driver serves."""
         number = int(self._call("cuDriverGetVersion"))
         return f"{number // 1000}.{number % 1000 // 10}"
+
+    def graph_troubles(self, index: int) -> Sequence[GraphTrouble]:
+        return ()  # none is known
 
     def set_device(self, index: int) -> None:
         self._call("cuCtxSetCurrent", self._context(index))

@@ -16,6 +16,7 @@ from pyflame.runtime.gpu.ranges import Ranges
 from pyflame.runtime.rocm.errors import CAUSES
 from pyflame.runtime.rocm.metadata import code_object_version, is_code_object
 from pyflame.runtime.rocm.targets import memory_transfers, plain, target_of
+from pyflame.runtime.rocm.troubles import GRAPHS, Trouble
 
 _NO_DEVICE = 100
 _NOT_READY = 600
@@ -97,6 +98,12 @@ class HipDriver:
         """As 7.1.25424: major, minor and patch of the HIP runtime."""
         number = int(self._call("hipRuntimeGetVersion"))
         return f"{number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
+
+    def graph_troubles(self, index: int) -> list[Trouble]:
+        """Of this runtime on this GPU; a simulated one has none."""
+        major, minor = map(int, self.version().split(".")[:2])
+        target = plain(self.properties(index).arch_full)
+        return [t for t in GRAPHS if self.kind == "rocm" and t.concerns((major, minor), target)]
 
     def set_device(self, index: int) -> None:
         self._call("hipSetDevice", index)

@@ -1,0 +1,114 @@
+"""Whether a captured graph computes what its launches compute one by one: asked before it is trusted.
+
+Drivers have replayed graphs wrongly (`runtime/rocm/troubles.py`), in silence. So a graph is replayed, its results are
+set aside, all that it has overwritten is put back, and its launches are given one by one over the same memory: theirs
+are the results that go on. Where they differ in a bit the launches are given once more, since some kernels add in an
+order of their own: the graph may differ as far as they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyflame.core.dtype import DType
+from pyflame.core.errors import OutOfMemoryError
+from pyflame.runtime.base import GpuDevice
+from pyflame.runtime.pool import POISON
+
+PIECE = 1 << 20  # bytes that are compared at once
+PIECES = 64  # of one buffer, evenly spread: wrong replays spoil more than a megabyte here and there
+NOISE = 8.0  # times as far as two runs of the launches may the graph be from them
+CLOSE = {2: 2e-2, 4: 1e-4, 8: 1e-10}  # share of the largest number, by bytes of a float, that counts as noise anyway
+
+
+@dataclass(frozen=True)
+class Written:
+    """Memory that a plan writes. `state`: it is read before."""
+
+    address: int
+    nbytes: int
+    dtype: DType | None
+    state: bool
+
+
+def compare(
+    device: GpuDevice, written: Sequence[Written], replay: Callable[[], Any], launch: Callable[[], Any]
+) -> str | None:
+    """Run a plan once, by its launches, and say in what a replay differs; empty: in nothing. None where memory for the
+    comparison is missing: nothing has run then."""
+    try:
+        before = {w: device.allocate(w.nbytes) for w in written if w.state}
+        graph = {w: device.allocate(w.nbytes) for w in written}
+    except OutOfMemoryError:
+        return None
+    _copy(device, before, back=False)
+    for w in written:
+        if not w.state:  # what lies there may be an older run's results
+            device.fill(w.address, POISON, w.nbytes)
+    replay()
+    _copy(device, graph, back=False)
+    _copy(device, before, back=True)
+    launch()
+    differing = [w for w in written if not _same(device, graph[w].address, w.address, w.nbytes)]
+    if not differing:
+        return ""
+    again = {w: device.allocate(w.nbytes) for w in written}
+    _copy(device, again, back=False)
+    _copy(device, before, back=True)
+    launch()
+    wrong = [w for w in differing if _farther(device, w, graph[w].address, again[w].address)]
+    if wrong:
+        _copy(device, before, back=True)  # the caller gives the launches once more
+        return f"{len(wrong)} of {len(written)} buffers, the first of {wrong[0].nbytes:,} bytes"
+    return ""
+
+
+def _copy(device: GpuDevice, kept: dict[Written, Any], back: bool) -> None:
+    for w, block in kept.items():
+        to, source = (w.address, block.address) if back else (block.address, w.address)
+        device.copy(to, source, w.nbytes)
+
+
+def _pieces(nbytes: int) -> list[tuple[int, int]]:
+    """Where the pieces of a buffer begin that are compared, and how long they are."""
+    count = min(-(-nbytes // PIECE), PIECES)
+    starts = [(nbytes - min(nbytes, PIECE)) * n // max(count - 1, 1) // 8 * 8 for n in range(count)]
+    ends = [start + PIECE for start in starts[:-1]] + [nbytes] * (count > 0)
+    return [(start, end - start) for start, end in zip(starts, ends, strict=True)]
+
+
+def _fetched(device: GpuDevice, address: int, nbytes: int) -> np.ndarray[Any, Any]:
+    out = np.empty(nbytes, np.uint8)
+    device.download(out.ctypes.data, address, nbytes)
+    return out
+
+
+def _same(device: GpuDevice, one: int, other: int, nbytes: int) -> bool:
+    return all(
+        np.array_equal(_fetched(device, one + start, size), _fetched(device, other + start, size))
+        for start, size in _pieces(nbytes)
+    )
+
+
+def _farther(device: GpuDevice, w: Written, graph: int, again: int) -> bool:
+    """Whether the graph's numbers are farther from the launches' than these are from those of another run."""
+    if w.dtype is None or w.dtype.category != "f" or w.dtype.itemsize not in CLOSE:
+        return not _same(device, again, w.address, w.nbytes) or not _same(device, graph, w.address, w.nbytes)
+    off = noise = largest = 0.0
+    for start, size in _pieces(w.nbytes):
+        size -= size % w.dtype.itemsize
+        places = (w.address, graph, again)
+        launched, replayed, other = (
+            _fetched(device, place + start, size).view(w.dtype.numpy).astype(np.float64) for place in places
+        )
+        if not np.array_equal(np.isfinite(launched), np.isfinite(replayed)):
+            return True
+        finite = np.isfinite(launched) & np.isfinite(other)
+        largest = max(largest, float(np.abs(launched[finite]).max(initial=0.0)))
+        off = max(off, float(np.abs(launched - replayed)[finite].max(initial=0.0)))
+        noise = max(noise, float(np.abs(launched - other)[finite].max(initial=0.0)))
+    return off > max(NOISE * noise, CLOSE[w.dtype.itemsize] * largest)
