@@ -1,4 +1,4 @@
-"""A second CPU device, for programs over several devices: it computes as fast as the first, and has memory of its own."""
+"""A second CPU device, for programs over several devices: as fast as the first, with memory of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from pyflame.core.device import DeviceId
-from pyflame.engine import copies, devices, evaluate
+from pyflame.engine import copies, cross_device, devices, evaluate
 from pyflame.engine.value import Value
 from pyflame.runtime.base import Device
 from pyflame.runtime.cpu.device import CPUDevice
@@ -34,6 +34,7 @@ def second_cpu() -> Iterator[DeviceId]:
     """Make it one of this machine's devices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(devices._open, SECOND, SecondCPU())
-        patch.setattr(evaluate, "moved", _moved)
+        for module in (evaluate, cross_device):
+            patch.setattr(module, "moved", _moved)
         yield SECOND
         evaluate.clear_plans()

@@ -103,9 +103,7 @@ class Embedding(Matrix):
     """Rows of a table; its `product` makes logits, where the head is tied. `own`: the ids whose rows it has; others
     give zeros, so that the sum over all devices is the row."""
 
-    def __init__(
-        self, weights: Weights, name: str, count: int, width: int, own: tuple[int, int] | None = None
-    ) -> None:
+    def __init__(self, weights: Weights, name: str, count: int, width: int, own: tuple[int, int] | None = None) -> None:
         first, end = own or (0, count)
         super().__init__(weights, name, end - first, width)
         self.first, self.is_part = first, own is not None

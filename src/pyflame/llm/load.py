@@ -78,9 +78,7 @@ class Reader:
         own = self.architecture.rows if self.checkpoint.kind == "hf" else None
         return rows if own is None else np.ascontiguousarray(own(_short(name), rows))
 
-    def weight(
-        self, name: str, device: object, dtype: DType, quantized: str | None, cut: Cut | None = None
-    ) -> Weight:
+    def weight(self, name: str, device: object, dtype: DType, quantized: str | None, cut: Cut | None = None) -> Weight:
         """As a tensor on the device, or a part of it: bytes stay bytes where the file has encoded blocks."""
         source = self.sources[name]
         stored = self.checkpoint.stored(source.stored[0])
@@ -105,8 +103,9 @@ class Reader:
         self._read.update(fresh)
         return sum(map(self.checkpoint.size, fresh))
 
-    def sizes(self, dtype: DType) -> dict[str, int]:
-        """The bytes of each tensor on a device, plain ones in `dtype`. One that is cut up counts in equal parts."""
+    def sizes(self, dtype: DType | None) -> dict[str, int]:
+        """The bytes of each tensor on a device, plain ones in `dtype` or as they are stored. One that is cut up counts
+        in equal parts."""
         parts = Counter(n for source in self.sources.values() for n in source.stored)
         return {
             name: sum(_bytes_in(self.checkpoint.stored(n), dtype) // parts[n] for n in source.stored)
@@ -137,8 +136,10 @@ def _layers(checkpoint: Checkpoint, metadata: Any) -> int:
     raise FileFormatError(f"[load] expected {checkpoint.path} to say how many layers the model has")
 
 
-def _bytes_in(stored: Stored, dtype: DType) -> int:
-    return stored.bytes.nbytes if _is_encoded(stored) else math.prod(stored.shape) * dtype.itemsize
+def _bytes_in(stored: Stored, dtype: DType | None) -> int:
+    if dtype is None or _is_encoded(stored):
+        return stored.bytes.nbytes
+    return math.prod(stored.shape) * dtype.itemsize
 
 
 def _short(name: str) -> str:
@@ -205,7 +206,7 @@ def load_decoder(
     found = shared(reader, len(places.parallel), quantized)
     both = zip(found, places.parallel, strict=True)
     parts = [made(share.config, Placement.whole(place, share.config), share.cut) for share, place in both]
-    return ParallelDecoder(reader.config, parts, places.parallel)
+    return ParallelDecoder(reader.config, parts, found, places.parallel)
 
 
 def _want_all_used(reader: Reader, weights: Weights) -> None:
@@ -214,8 +215,8 @@ def _want_all_used(reader: Reader, weights: Weights) -> None:
         unused = [n for n in unused if n != "output.weight"]
     if unused:
         raise FileFormatError(
-            f"[load] expected {reader.config.architecture} to use all tensors of {reader.checkpoint.path} but it has no "
-            f"place for {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}"
+            f"[load] expected {reader.config.architecture} to use all tensors of {reader.checkpoint.path} but it has "
+            f"no place for {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}"
         )
 
 

@@ -8,8 +8,9 @@ what each device does between two of them as a graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyflame.core.dtype import DType
 from pyflame.llm.attention import Where
@@ -17,6 +18,7 @@ from pyflame.llm.cache import Cache
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder, in_step
 from pyflame.llm.placement import Placement
+from pyflame.llm.shares import Cut, Share
 from pyflame.nn.containers import ModuleList
 from pyflame.nn.module import Module
 from pyflame.nn.ops import F
@@ -24,13 +26,15 @@ from pyflame.tensor import Tensor
 
 
 class ParallelDecoder(Decoder):
-    """The decoders of all devices as one. `parts` are theirs, in the order of `devices`."""
+    """The decoders of all devices as one: `parts`, made of `shares`, in the order of `devices`."""
 
-    def __init__(self, config: ModelConfig, parts: Sequence[Decoder], devices: Sequence[object]) -> None:
+    def __init__(
+        self, config: ModelConfig, parts: Sequence[Decoder], shares: Sequence[Share], devices: Sequence[object]
+    ) -> None:
         Module.__init__(self)
         self.config, self.lora = config, None
-        self.places = Placement.divided(devices, config)
-        self.parts = ModuleList(parts)
+        self.places, self.shares = Placement.divided(devices, config), shares
+        self.parts: Any = ModuleList(parts)
         self.eval()
 
     def hidden(self, tokens: Tensor, where: Where) -> Tensor:
@@ -68,6 +72,13 @@ class ParallelDecoder(Decoder):
     def want_room(self, capacity: int, dtype: DType) -> None:
         for part in self.parts:
             part.want_room(capacity, dtype)
+
+
+def parts_of(decoder: Decoder) -> list[tuple[Decoder, Callable[[str], Cut | None]]]:
+    """The decoder of each device, and what it has of a tensor by its name (None: all)."""
+    if not isinstance(decoder, ParallelDecoder):
+        return [(decoder, lambda name: None)]
+    return [(part, share.cut) for part, share in zip(decoder.parts, decoder.shares, strict=True)]
 
 
 class ParallelCache(Cache):

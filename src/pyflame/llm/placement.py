@@ -1,4 +1,4 @@
-"""Where the layers of a model lie: all on one device, in order over several, or each divided over several (parallel.py).
+"""Where the layers of a model lie: all on one device, in order over several, or each over several (parallel.py).
 
 `device_map={"blk.0-11": "cuda:0", "blk.12-23": "cuda:1"}` names blocks, and `token_embd` and `output` where they are to
 lie elsewhere than the first and the last block. "auto" fills GPUs in order, and the CPU last.

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import lcm
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,7 +50,7 @@ class Cut:
         for first, end in self.spans:
             assert first % block == end % block == 0, "shares are whole blocks"
             span = slice(first // block * nbytes, end // block * nbytes)
-            parts.append(x[(..., span, *[slice(None)] * (-self.axis - 1))])
+            parts.append(x.swapaxes(0, self.axis)[span].swapaxes(0, self.axis))
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
 
@@ -93,26 +95,37 @@ def shares(config: ModelConfig, count: int, block: Callable[[str], int]) -> list
     """
     if config.qk_norm == "all":
         raise _refused(config, count, "a norm over all heads of q and k, which no device has alone")
-    moe = config.experts
+    moe, nothing = config.experts, [(0, 0)] * count
 
     def columns(layer: str, size: int) -> list[Span]:
         return _spans(config, count, size, _block_of(config, layer, size, block), f"columns of {layer}")
 
-    heads = _head_spans(config, count, block)
-    mlp = columns("ffn_down", config.ffn) if moe is None or moe.leading_dense else None
-    shared = columns("ffn_down_shexp", moe.shared_ffn) if moe is not None and moe.shared_ffn else None
-    experts = _spans(config, count, moe.count, 1, "experts") if moe is not None else None
-    tokens = _spans(config, count, config.vocab, 1, "tokens")
-    return [
-        _share(config, n, *heads[n], mlp and mlp[n], shared and shared[n], experts and experts[n], tokens[n])
-        for n in range(count)
-    ]
+    found = zip(
+        _head_spans(config, count, block),
+        columns("ffn_down", config.ffn) if moe is None or moe.leading_dense else nothing,
+        columns("ffn_down_shexp", moe.shared_ffn) if moe is not None and moe.shared_ffn else nothing,
+        _spans(config, count, moe.count, 1, "experts") if moe is not None else nothing,
+        _spans(config, count, config.vocab, 1, "tokens"),
+        strict=True,
+    )
+    return [_share(config, n, _Spans(*heads, *others)) for n, (heads, *others) in enumerate(found)]
+
+
+class _Spans(NamedTuple):
+    """What a device has: empty where the model has none of it."""
+
+    heads: Span
+    kv: Span
+    mlp: Span
+    shared: Span
+    experts: Span
+    tokens: Span
 
 
 def _refused(config: ModelConfig, count: int, why: str) -> NotSupportedError:
     return NotSupportedError(
-        f"[tensor_parallel] expected a model that {count} devices can share but {config.architecture} has {why}; take "
-        "another number of devices, or device_map"
+        f"[tensor_parallel] expected a model that {count} devices can share but {config.architecture} has {why}; "
+        "device_map spreads whole layers"
     )
 
 
@@ -129,7 +142,7 @@ def _spans(config: ModelConfig, count: int, size: int, unit: int, what: str) -> 
         blocks = f" in blocks of {unit}" if unit > 1 else ""
         raise _refused(config, count, f"{size} {what}{blocks}")
     ends = [units * n // count * unit for n in range(count)] + [size]
-    return list(zip(ends, ends[1:], strict=False))
+    return list(pairwise(ends))
 
 
 def _head_spans(config: ModelConfig, count: int, block: Callable[[str], int]) -> list[tuple[Span, Span]]:
@@ -148,29 +161,24 @@ def _head_spans(config: ModelConfig, count: int, block: Callable[[str], int]) ->
     return [((n * own, (n + 1) * own), (n * own // group, n * own // group + 1)) for n in range(count)]
 
 
-def _share(
-    config: ModelConfig, number: int, heads: Span, kv: Span, mlp: Span | None, shared: Span | None,
-    experts: Span | None, tokens: Span,
-) -> Share:  # fmt: skip
-    cuts = _attention_cuts(config, heads, kv)
-    for suffix, size, span in (("", config.ffn, mlp), ("_shexp", config.experts and config.experts.shared_ffn, shared)):
-        if span is not None and size:
-            cuts |= _mlp_cuts(config, suffix, size, span)
+def _share(config: ModelConfig, number: int, own: _Spans) -> Share:
+    cuts = _attention_cuts(config, own.heads, own.kv) | _mlp_cuts(config, "", config.ffn, own.mlp)
     moe = config.experts
-    if moe is not None and experts is not None:
-        stack = Cut(-3, moe.count, (experts,))
+    if moe is not None:
+        stack = Cut(-3, moe.count, (own.experts,))
         cuts |= {f"ffn_{part}_exps": stack for part in ("gate", "up", "down")}
-        moe = replace(moe, own=experts, shared_ffn=_count(shared))
-    cuts |= dict.fromkeys(("token_embd", "output"), Cut(-2, config.vocab, (tokens,)))
-    own = replace(
-        config, heads=_count(heads), kv_heads=_count(kv), ffn=_count(mlp) or config.ffn, experts=moe, own_tokens=tokens,
-        biases=config.biases if number == 0 else config.biases - _SUMMED,
+        cuts |= _mlp_cuts(config, "_shexp", moe.shared_ffn, own.shared)
+        moe = replace(moe, own=own.experts, shared_ffn=_count(own.shared))
+    cuts |= dict.fromkeys(("token_embd", "output"), Cut(-2, config.vocab, (own.tokens,)))
+    part = replace(
+        config, heads=_count(own.heads), kv_heads=_count(own.kv), ffn=_count(own.mlp), experts=moe,
+        own_tokens=own.tokens, biases=config.biases if number == 0 else config.biases - _SUMMED,
     )  # fmt: skip
-    return Share(own, cuts)
+    return Share(part, cuts)
 
 
-def _count(span: Span | None) -> int:
-    return 0 if span is None else span[1] - span[0]
+def _count(span: Span) -> int:
+    return span[1] - span[0]
 
 
 def _times(span: Span, size: int, start: int = 0) -> Span:
