@@ -281,6 +281,7 @@ _ON_TWO_GPUS = """
 import sys
 import numpy as np
 import pyflame as pf
+from pyflame.llm.sampler import Features
 one = pf.llm.load(sys.argv[1], device="sim:gfx942", dtype="float32", activation_bits=32)
 two = pf.llm.load(sys.argv[1], dtype="float32", activation_bits=32, tensor_parallel=["sim:gfx942:0", "sim:gfx942:1"])
 tokens = pf.tensor([[5, 17, 3, 80, 22]], device="sim:gfx942")
@@ -288,7 +289,10 @@ with pf.no_grad():
     wanted, found = one.decoder(tokens).numpy(), two.decoder(tokens).numpy()
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
     assert np.array_equal(two.decoder(tokens).numpy(), found)
-assert one.generate([5, 17, 3], max_tokens=3).tokens == two.generate([5, 17, 3], max_tokens=3).tokens
+assert one.generate([5, 17, 3], max_tokens=5).tokens == two.generate([5, 17, 3], max_tokens=5).tokens
+with pf.no_grad():
+    step, _ = two._idle[0]._next.find((Features(),), {})
+assert {runner.why for _, _, runner in step.parts} == {"replayed as a graph"}
 for part, device in zip(two.decoder.parts, ("sim:gfx942", "sim:gfx942:1")):
     assert {str(p.device) for p in part.parameters()} == {device}
 """

@@ -98,6 +98,7 @@ class CrossDevicePlan(NamedTuple):
     stages: list[Stage]
     copied: list[Node]  # copies of inputs
     plan: Plan
+    moving: Collection[Node]  # inputs whose new values lie elsewhere: one stage reads them, and another makes these
 
 
 def plan_stages(graph: PendingGraph, successor: Mapping[Node, Node]) -> CrossDevicePlan:
@@ -136,7 +137,8 @@ class _StagePlanner:
             # Values travel when every device of a round has its work: a copy has both of its devices wait.
             made[-1] = made[-1]._replace(copied=self._copies([n for stage in made for n in stage.outputs]))
             stages += made
-        return CrossDevicePlan(graph, stages, first, self._whole(stages))
+        stay = {leaf for taken in mine.values() for leaf in taken}
+        return CrossDevicePlan(graph, stages, first, self._whole(stages), successor.keys() - stay)
 
     def _whole(self, stages: Sequence[Stage]) -> Plan:
         at = {n: i for i, n in enumerate(self._graph.inputs)}
@@ -208,7 +210,8 @@ class MultiDeviceRunner:
             kept[stage.device] += stage.plan.arena_bytes + sum(n.meta.nbytes for n in stage.outputs)
         self.runners: list[Runner] = []
         for stage in plan.stages:
-            moving = [p for p, n in enumerate(stage.inputs) if at.get(n) is None or at[n] in arguments]
+            stay = {n for n in stage.inputs if n in at and at[n] not in arguments and n not in plan.moving}
+            moving = [p for p, n in enumerate(stage.inputs) if n not in stay]
             runner = runner_for(stage.graph, stage.plan, stage.device)
             self.runners.append(runner if kept[stage.device] > MAX_KEPT else replayed(runner, moving))
 
