@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -22,7 +23,7 @@ from pyflame.llm.config import Experts, ModelConfig
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.estimate import estimate
 from pyflame.llm.generate import Model
-from pyflame.llm.load import load_decoder
+from pyflame.llm.load import Reader, load_decoder
 from pyflame.llm.parallel import ParallelCache, ParallelDecoder
 from pyflame.llm.placement import Placement, parallel_devices
 from pyflame.llm.shares import Cut, shares
@@ -75,6 +76,15 @@ def test_same_logits_and_tokens(name: str, tmp_path: Path) -> None:
     one, two = loaded(make(name, tmp_path)[0])
     assert_near(logits(two), logits(one))
     assert tokens(two) == tokens(one)
+
+
+def test_every_tensor_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, numbers = list[str](), Reader.numbers
+    monkeypatch.setattr(Reader, "numbers", lambda reader, name: read.append(name) or numbers(reader, name))
+    two = load_decoder(make("gpt2", tmp_path)[0], Placement.divided(BOTH, CONFIG))
+    assert len(read) == len(set(read)) == len(list(two.parts[0].parameters()))
+    biases = {n for part in two.parts for n, _ in part.named_parameters() if n.endswith("attn_output.bias")}
+    assert len(biases) == two.config.layers and two.parts[1].blk[0].attn_output.bias is None
 
 
 def test_an_encoder(tmp_path: Path) -> None:
@@ -161,6 +171,22 @@ def test_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "over 2 devices" in capsys.readouterr().out
     assert main([*command, "cpu,cpu"]) == 1
     assert "different devices" in capsys.readouterr().err
+
+
+def test_what_is_measured_is_what_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over both devices: the second CPU takes some of its memory from the first."""
+    for name, size in dict(WIDTH=256, FFN=768, LAYERS=4, HEADS=8, KV_HEADS=4, HEAD=32, CONTEXT=1024).items():
+        monkeypatch.setattr(small, name, size)
+    path = small.folder(tmp_path / "hf")
+    expected = estimate(path, 1024, 4, "fp32", "float32", tensor_parallel=BOTH)
+    gc.collect()
+    before = [pf.memory_stats(device).allocated for device in BOTH]
+    for device in BOTH:
+        pf.reset_peak_memory_stats(device)
+    model = llm.load(path, dtype="float32", context=1024, tensor_parallel=BOTH)
+    model.generate([[n] * 768 for n in range(3, 7)], max_tokens=2, temperature=0.7, repetition_penalty=1.1)
+    found = sum(pf.memory_stats(device).peak_allocated for device in BOTH) - sum(before)
+    assert abs(expected.total / found - 1) < 0.1
 
 
 @pytest.mark.usefixtures("wider")

@@ -16,6 +16,7 @@ from pyflame.core.dtype import as_dtype
 from pyflame.core.encoding import ENCODINGS
 from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.llm.architectures import find
+from pyflame.llm.batch import chunk_of
 from pyflame.llm.cache import KV, PAGE, cache_bytes
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.default import resolve
@@ -133,6 +134,8 @@ def _divided(reader: Reader, rows: int, length: int, kv: str, dtype: object, nam
         config = replace(share.config, own_tokens=None)
         shapes = ShapesOnly(reader.sources, reader.encoding, kind)
         (workspace,) = step_bytes(config, shapes, rows, length, KV[kv], [name])
+        summand = rows * min(chunk_of(length, name), length) * config.width * kind.itemsize
+        workspace += (len(names) - 1) * summand  # copies of what the others have
         found.append(_fit(name, weights, cache if config.causal else 0, workspace, page, config))
     return found
 

@@ -78,24 +78,29 @@ class Reader:
         own = self.architecture.rows if self.checkpoint.kind == "hf" else None
         return rows if own is None else np.ascontiguousarray(own(_short(name), rows))
 
-    def weight(self, name: str, device: object, dtype: DType, quantized: str | None, cut: Cut | None = None) -> Weight:
-        """As a tensor on the device, or a part of it: bytes stay bytes where the file has encoded blocks."""
+    def weight(self, name: str, device: object, dtype: DType, quantized: str | None) -> Weight:
+        """As a tensor on the device: bytes stay bytes where the file has encoded blocks."""
+        return next(self.parts(name, [(device, None)], dtype, quantized))
+
+    def parts(
+        self, name: str, wanted: Sequence[tuple[object, Cut | None]], dtype: DType, quantized: str | None
+    ) -> Iterator[Weight]:
+        """As `weight`, on each of these devices the part that it shall have."""
         source = self.sources[name]
         stored = self.checkpoint.stored(source.stored[0])
-        if self._stays_encoded(source, stored):
-            rows = self._rows(name, stored)
-            if cut is not None:
-                rows = np.ascontiguousarray(cut.of(name, rows, encoding(stored.encoding)))
-            found = EncodedTensor(from_numpy(rows), stored.encoding)
-            return found if device is None else found.to(device)
-        x = np.asarray(self.numbers(name))
-        encodes = quantized is not None and _can_quantize(name, x.shape, quantized)
-        x = x if cut is None else cut.of(name, x)
-        if quantized is not None and encodes:
-            encoded = quantize(from_numpy(np.ascontiguousarray(x, np.float32)), quantized)
-            return encoded if device is None else encoded.to(device)
-        plain = from_numpy(np.ascontiguousarray(x))
-        return plain.to(dtype) if device is None else plain.to(device).to(dtype)
+        encoded = self._stays_encoded(source, stored)
+        x = self._rows(name, stored) if encoded else np.asarray(self.numbers(name))
+        if not encoded and quantized is not None and not _can_quantize(name, x.shape, quantized):
+            quantized = None
+        for device, cut in wanted:
+            own = x if cut is None else cut.of(name, x, encoding(stored.encoding) if encoded else None)
+            own = np.ascontiguousarray(own)
+            if encoded or quantized is not None:
+                found = EncodedTensor(from_numpy(own), stored.encoding) if encoded else _quantized(own, quantized)
+                yield found if device is None else found.to(device)
+            else:
+                plain = from_numpy(own)
+                yield plain.to(dtype) if device is None else plain.to(device).to(dtype)
 
     def unread_bytes(self, name: str) -> int:
         """The bytes in the file of what this tensor is made of, each stored tensor once."""
@@ -160,6 +165,10 @@ def decoded(stored: Stored) -> Any:
     return data.reshape(-1).view(as_dtype(stored.encoding).numpy).reshape(stored.shape)
 
 
+def _quantized(x: Any, kind: object) -> EncodedTensor:
+    return quantize(from_numpy(np.ascontiguousarray(x, np.float32)), kind)
+
+
 def _can_quantize(name: str, shape: Sequence[int], quantized: str) -> bool:
     """Matrices of blocks whose rows are whole encoded blocks."""
     return name.startswith("blk.") and is_matrix(name, shape) and shape[-1] % encoding(quantized).block == 0
@@ -187,26 +196,26 @@ def load_decoder(
     """The model of a checkpoint. `device` may be a Placement. `reads` is told the bytes of what is read next."""
     reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
     places = device if isinstance(device, Placement) else Placement.whole(device, reader.config)
+    devices = places.parallel
+    found = shared(reader, len(devices), quantized) if devices else [Share(reader.config, {})]
+    where = [Placement.whole(place, reader.config) for place in devices] or [places]
+    kept: dict[tuple[int, str], Weight] = {}
 
-    def made(config: ModelConfig, there: Placement, cut: Callable[[str], Cut | None] = lambda name: None) -> Decoder:
-        def read(name: str) -> Weight:
+    def read(number: int, name: str) -> Weight:
+        """A tensor is read once, for all devices."""
+        if (number, name) not in kept:
             reads(reader.unread_bytes(name))
-            weight = reader.weight(name, there.of(name), dtype, quantized, cut(name))
-            eval(weight.data if isinstance(weight, EncodedTensor) else weight)
-            return weight
+            users = [n for n, share in enumerate(found) if n == number or share.part(name)]
+            wanted = [(where[n].of(name), found[n].cut(name)) for n in users]
+            for n, weight in zip(users, reader.parts(name, wanted, dtype, quantized), strict=True):
+                eval(weight.data if isinstance(weight, EncodedTensor) else weight)
+                kept[n, name] = weight
+        return kept.pop((number, name))
 
-        weights = Weights(reader.sources, read, dtype, activation_bits)
-        model = Decoder(config, weights, there)
-        if config.own_tokens is None or config.own_tokens[0] == 0:  # the first device has a part of everything
-            _want_all_used(reader, weights)
-        return model
-
-    if not places.parallel:
-        return made(reader.config, places)
-    found = shared(reader, len(places.parallel), quantized)
-    both = zip(found, places.parallel, strict=True)
-    parts = [made(share.config, Placement.whole(place, share.config), share.cut) for share, place in both]
-    return ParallelDecoder(reader.config, parts, found, places.parallel)
+    weights = [Weights(reader.sources, partial(read, n), dtype, activation_bits) for n in range(len(found))]
+    made = [Decoder(share.config, own, there) for share, own, there in zip(found, weights, where, strict=True)]
+    _want_all_used(reader, weights[0])
+    return ParallelDecoder(reader.config, made, found, devices) if devices else made[0]
 
 
 def _want_all_used(reader: Reader, weights: Weights) -> None:
