@@ -198,6 +198,14 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     wanted = capsys.readouterr().out
     assert main([*command, "--tensor-parallel", "cpu,second"]) == 0
     assert capsys.readouterr().out == wanted
+    bench = ["llm", "bench", path, "-p", "0", "-n", "2", "-r", "1", "--json", "--activation-bits", "32"]
+    found = []
+    for where in (["--device", "cpu"], ["--tensor-parallel", "cpu,second"]):
+        assert main([*bench, *where]) == 0
+        found += json.loads(capsys.readouterr().out)
+    assert found[1]["backends"] == "2 layers divided over cpu, cpu"
+    norms = 5 * small.WIDTH * 4  # which each device has
+    assert found[1]["weight_bytes_per_token"] == found[0]["weight_bytes_per_token"] + norms
 
 
 def test_prompts_on_disk(tmp_path: Path) -> None:
