@@ -105,7 +105,7 @@ def test_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert again.generate(PROMPT, max_tokens=1, prompt_cache=tmp_path / "p").timings.cached == 4
     monkeypatch.setattr("pyflame.llm.placement.devices", lambda: ["cpu"])
     assert not pf.llm.load(path, device_map="auto").decoder.places.split
-    with pytest.raises(pf.ArgumentError, match="expected a device or a device_map"):
+    with pytest.raises(pf.ArgumentError, match="expected a device, a device_map or tensor_parallel"):
         pf.llm.load(path, device="cpu", device_map="auto")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import pyflame as pf
 from pyflame import nn, optim
+from pyflame.engine import cross_device
 from pyflame.engine.capture import CapturedRunner
 from pyflame.engine.cross_device import MultiDeviceRunner
 
@@ -77,6 +78,31 @@ def test_a_tensor_may_move_in_the_middle() -> None:
         total, doubled = loss(there())
         assert total.device == "cpu" and doubled.device == HERE
         np.testing.assert_allclose(total.item(), np.exp(VALUES).sum(), rtol=1e-5)
+
+
+def exchange(a: pf.Tensor, b: pf.Tensor) -> tuple[pf.Tensor, pf.Tensor]:
+    """Both devices compute, exchange what they have, and go on."""
+    for _ in range(2):
+        x, y = (a * 2).sum(0, True), (b + 1).sum(0, True)
+        a, b = a + (x + y.to(a.device)), b + (x.to(b.device) + y)
+    return a, b
+
+
+@pytest.mark.parametrize("kept", [cross_device.MAX_KEPT, 0])
+def test_devices_that_exchange_values_work_at_once(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No device waits for another before it was given its own work, and what was read last is freed."""
+    monkeypatch.setattr(cross_device, "MAX_KEPT", kept)
+    pair = [pf.tensor(VALUES, device=f"cuda:{n}") for n in range(2)]
+    jitted, wanted = pf.jit(exchange), [x.numpy() for x in exchange(*pair)]
+    for _ in range(4):
+        for found, want in zip(jitted(*pair), wanted, strict=True):
+            np.testing.assert_array_equal(found.numpy(), want)
+    runner = traced(jitted, *pair).runner
+    assert [str(stage.device.id) for stage in runner.stages] == ["cuda:0", "cuda:1"] * 3
+    assert [len(stage.copied) for stage in runner.stages] == [0, 2, 0, 2, 0, 0]
+    assert {isinstance(one, CapturedRunner) for one in runner.runners} == {kept > 0}
+    outputs = {n for stage in runner.stages for n in stage.outputs} - set(runner._plan.graph.outputs)
+    assert outputs <= {node for done in runner._done for node in done}
 
 
 def test_to_where_it_is_already_moves_nothing() -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pyflame.cli import llm_bench, llm_convert, llm_perplexity, llm_quantize
+from pyflame.cli.llm_arguments import add_tensor_parallel, tensor_parallel
 from pyflame.core.errors import NotSupportedError, PyFlameError
 from pyflame.llm.cache import KV
 from pyflame.llm.default import resolve
@@ -41,6 +42,7 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     fits.add_argument("--kv", choices=KV, default="fp16", help="how keys and values are kept (default fp16)")
     fits.add_argument("--dtype", help="what weights that are not encoded are turned into (default: as they are)")
     fits.add_argument("--device", help="the device to look at (default: all of this machine)")
+    add_tensor_parallel(fits)
     for command in (info, fits):
         command.add_argument("--json", action="store_true", help="print an object instead of tables")
     own = {name: commands.add_parser(name, help=file.HELP, description=file.HELP) for name, file in _FILES.items()}
@@ -65,8 +67,11 @@ def run(argv: list[str]) -> int:
             about = describe(checkpoint, options.tensors)
             _show(options, console, about, about["path"], _info_tables(about))
         else:
-            found = estimate(checkpoint, options.context, options.batch, options.kv, options.dtype, options.device)
+            shared = tensor_parallel(options.tensor_parallel)
+            asked = (options.context, options.batch, options.kv, options.dtype, options.device, shared)
+            found = estimate(checkpoint, *asked)
             title = f"{found.model}: {found.batch} x {found.context} tokens, keys and values in {found.kv}"
+            title += f", over {found.tensor_parallel} devices" if found.tensor_parallel > 1 else ""
             _show(options, console, found.to_json(), title, _estimate_tables(found))
     except (PyFlameError, OSError) as error:
         print(f"pyflame llm: {error}", file=sys.stderr)
@@ -179,9 +184,9 @@ def _estimate_tables(found: Estimate) -> list[Table]:
     parts = _table("memory", "bytes")
     for name in ("weights", "cache", "workspace", "total"):
         parts.add_row(f"{name} (estimated)" if name == "workspace" else name, human_bytes(getattr(found, name)))
-    fits = _table("device", "free", "of", "workspace", "fits", "longest context")
+    fits = _table("device", "free", "of", "weights", "cache", "workspace", "fits", "longest context")
     for one in found.devices:
         longest = f"{one.longest_context:,}" if one.longest_context else "none: the weights are too large"
-        sizes = map(human_bytes, (one.free, one.total, one.workspace))
+        sizes = map(human_bytes, (one.free, one.total, one.weights, one.cache, one.workspace))
         fits.add_row(one.device, *sizes, "yes" if one.fits else "no", longest)
     return [parts, fits]

@@ -55,10 +55,16 @@ def add_computing(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--device", help="where it runs: cpu, cuda, rocm, sim:gfx942 (default: the current device)")
     add("--device-map", help="spread layers over devices: auto, or blk.0-11=cuda:0,blk.12-23=cpu")
+    add_tensor_parallel(parser)
     add("--dtype", help="what is computed in: float32, bfloat16, float16 (default: by device)")
     add("--quantize", help="encode plain matrices while loading: q8_0, q4_0, ...")
     help = "bits of the inputs of encoded weights that count: 8 is fastest on the CPU, 32 rounds nothing (default 16)"
     add("--activation-bits", type=int, choices=(8, 16, 32), default=16, help=help)
+
+
+def add_tensor_parallel(parser: argparse.ArgumentParser) -> None:
+    help = "divide each layer over devices that work at once: so many GPUs, or rocm:0,rocm:1"
+    parser.add_argument("--tensor-parallel", metavar="N|DEVICES", help=help)
 
 
 def add_kv(parser: argparse.ArgumentParser) -> None:
@@ -78,8 +84,15 @@ def load_model(args: argparse.Namespace) -> Model:
 
 
 def _loaded(args: argparse.Namespace, name: str | None) -> Model:
-    bits, spread = args.activation_bits, _device_map(args.device_map)
-    return load(name, args.device, args.dtype, args.quantize, args.context, bits, args.kv, spread)
+    bits, spread, shared = args.activation_bits, _device_map(args.device_map), tensor_parallel(args.tensor_parallel)
+    return load(name, args.device, args.dtype, args.quantize, args.context, bits, args.kv, spread, shared)
+
+
+def tensor_parallel(text: str | None) -> int | list[str] | None:
+    """A number, or names of devices with commas between them."""
+    if text is None:
+        return None
+    return int(text) if text.isdecimal() else text.split(",")
 
 
 def _device_map(text: str | None) -> str | dict[str, str] | None:

@@ -80,13 +80,15 @@ def _row(checkpoint: Checkpoint, model: Model, speed: Speed, options: argparse.N
     for one in stored:
         sizes[one.encoding] += one.bytes.nbytes
     encoding = options.quantize or sizes.most_common(1)[0][0]
-    rate, limit = speed.bytes_per_second, measure_limit(model.device) if speed.read else 0.0
+    rate, places = speed.bytes_per_second, model.decoder.places
+    at_once = places.parallel or [model.device]  # devices that read their parts at the same time
+    limit = sum(map(measure_limit, at_once)) if speed.read else 0.0
     return {
         "model_filename": str(checkpoint.path),
         "model_type": f"{checkpoint.metadata.get('general.name') or checkpoint.architecture} {encoding}",
         "model_size": checkpoint.nbytes,
         "model_n_params": sum(math.prod(one.shape) for one in stored),
-        "backends": str(model.device),
+        "backends": str(places) if places.split else str(model.device),
         "n_threads": get_num_threads(),
         "type_kv": options.kv or model.kv.name,
         "test": speed.test,

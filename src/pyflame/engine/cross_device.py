@@ -1,17 +1,20 @@
 """Graphs that cross devices, as jit plans and runs them: stages, each a plan of one device, and copies between them.
 
 What lies on the right device already is not copied, and what is made of numbers alone is made where it is needed. All
-other copies happen at each run, as in eager execution: those of inputs first, others when their stage is done.
+other copies happen at each run, as in eager execution: those of inputs first, others when all devices have their work.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyflame.core.device import DeviceId
+from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import evaluate
 from pyflame.engine.launch import Runner, replayed, runner_for
@@ -22,6 +25,10 @@ from pyflame.ir import OPS, Meta, Node, signature
 from pyflame.ir.kernel import OutputView, Plan
 from pyflame.ir.opdef import COPY, LEAF
 from pyflame.runtime.base import Device
+
+# Bytes that the stages of a device may keep to be replayed: each captured graph has memory of its own, where launches
+# that are given one by one use the same in turn.
+MAX_KEPT = 256 << 20
 
 
 def crosses(graph: PendingGraph) -> bool:
@@ -81,7 +88,7 @@ class Stage(NamedTuple):
     inputs: list[Node]
     constants: list[int]  # positions among those of the whole graph
     outputs: list[Node]
-    copied: list[Node]  # copies of its outputs to other devices, and copies of those
+    copied: list[Node]  # copies to other devices behind the last stage of a round: of its outputs, and copies of those
 
 
 class CrossDevicePlan(NamedTuple):
@@ -91,6 +98,7 @@ class CrossDevicePlan(NamedTuple):
     stages: list[Stage]
     copied: list[Node]  # copies of inputs
     plan: Plan
+    moving: Collection[Node]  # inputs whose new values lie elsewhere: one stage reads them, and another makes these
 
 
 def plan_stages(graph: PendingGraph, successor: Mapping[Node, Node]) -> CrossDevicePlan:
@@ -109,8 +117,8 @@ class _StagePlanner:
     def run(self, successor: Mapping[Node, Node]) -> CrossDevicePlan:
         graph = self._graph
         first = self._copies(graph.inputs)
-        groups = _groups(graph)
-        stage_of = {n: i for i, members in enumerate(groups) for n in members}
+        rounds = _rounds(graph)
+        stage_of = {n: i for i, members in enumerate(chain.from_iterable(rounds)) for n in members}
         asked = {*graph.outputs, *[n.srcs[0] for n in graph.copies]}
         readers: dict[Node, set[int]] = {}
         for node, stage in stage_of.items():
@@ -118,15 +126,19 @@ class _StagePlanner:
                 readers.setdefault(s, set()).add(stage)
                 if stage_of.get(s, stage) != stage:
                     asked.add(s)
+        mine: dict[int, dict[Node, Node]] = {}
+        for leaf, new in successor.items():
+            number = stage_of.get(new, -1)
+            if readers.get(leaf) == {number} and leaf not in asked:
+                mine.setdefault(number, {})[leaf] = new
         stages: list[Stage] = []
-        for number, members in enumerate(groups):
-            mine = {
-                leaf: new
-                for leaf, new in successor.items()
-                if stage_of.get(new) == number and readers.get(leaf) == {number} and leaf not in asked
-            }
-            stages.append(self._stage(members, asked, mine))
-        return CrossDevicePlan(graph, stages, first, self._whole(stages))
+        for together in rounds:
+            made = [self._stage(m, asked, mine.get(n, {})) for n, m in enumerate(together, len(stages))]
+            # Values travel when every device of a round has its work: a copy has both of its devices wait.
+            made[-1] = made[-1]._replace(copied=self._copies([n for stage in made for n in stage.outputs]))
+            stages += made
+        stay = {leaf for taken in mine.values() for leaf in taken}
+        return CrossDevicePlan(graph, stages, first, self._whole(stages), successor.keys() - stay)
 
     def _whole(self, stages: Sequence[Stage]) -> Plan:
         at = {n: i for i, n in enumerate(self._graph.inputs)}
@@ -178,7 +190,7 @@ class _StagePlanner:
             [outside[n] for n in graph.inputs],
             [all_constants[n] for n in graph.constants],
             outputs,
-            self._copies(outputs),
+            [],
         )
 
 
@@ -189,11 +201,19 @@ class MultiDeviceRunner:
         self.seconds = np.zeros(0)  # each stage's runner has those of its launches
         self.stages = plan.stages
         self._plan = plan
-        self._at = at = {n: i for i, n in enumerate(plan.graph.inputs)}
+        at = {n: i for i, n in enumerate(plan.graph.inputs)}
+        # of each stage: its inputs that are inputs of the whole graph, by their positions in both
+        self._given = [[(p, at[n]) for p, n in enumerate(stage.inputs) if n in at] for stage in plan.stages]
+        self._done = _last_uses(plan)
+        kept = Counter[Device]()
+        for stage in plan.stages:
+            kept[stage.device] += stage.plan.arena_bytes + sum(n.meta.nbytes for n in stage.outputs)
         self.runners: list[Runner] = []
         for stage in plan.stages:
-            moving = [p for p, n in enumerate(stage.inputs) if at.get(n) is None or at[n] in arguments]
-            self.runners.append(replayed(runner_for(stage.graph, stage.plan, stage.device), moving))
+            stay = {n for n in stage.inputs if n in at and at[n] not in arguments and n not in plan.moving}
+            moving = [p for p, n in enumerate(stage.inputs) if n not in stay]
+            runner = runner_for(stage.graph, stage.plan, stage.device)
+            self.runners.append(runner if kept[stage.device] > MAX_KEPT else replayed(runner, moving))
 
     def run(
         self,
@@ -207,46 +227,71 @@ class MultiDeviceRunner:
         known = dict(zip(graph.inputs, inputs, strict=True))
         for node in self._plan.copied:
             known[node] = _copied(node, known[node.srcs[0]])
-        for stage, runner in zip(self.stages, self.runners, strict=True):
+        taken = frozenset(donated)
+        for stage, runner, given, done in zip(self.stages, self.runners, self._given, self._done, strict=True):
             values = [known[n] for n in stage.inputs]
             numbers = [constants[i] for i in stage.constants]
-            mine = [p for p, n in enumerate(stage.inputs) if self._at.get(n) in donated]
+            mine = [p for p, i in given if i in taken]
             out = runner.run(values, numbers, timed, stage.graph.lines, mine)
             known.update(zip(stage.outputs, out, strict=True))
             for node in stage.copied:
                 known[node] = _copied(node, known[node.srcs[0]])
+            del values, out
+            for node in done:
+                del known[node]
         return [known[n] for n in graph.outputs]
+
+
+def _last_uses(plan: CrossDevicePlan) -> list[list[Node]]:
+    """The values that nobody reads behind a stage and its copies: their memory serves later ones."""
+    last: dict[Node, int] = {}
+    for number, stage in enumerate(plan.stages):
+        used = [*stage.inputs, *stage.outputs, *stage.copied, *[n.srcs[0] for n in stage.copied]]
+        last |= dict.fromkeys(used, number)
+    found: list[list[Node]] = [[] for _ in plan.stages]
+    for node in last.keys() - set(plan.graph.outputs):
+        found[last[node]].append(node)
+    return found
 
 
 def _copied(node: Node, value: Value) -> Value:
     """What a copy between devices gives for this value."""
-    copy = Node(node.op, (_leaf(node.srcs[0].meta, value),), (), node.meta, node.sig)
+    source, there = node.srcs[0].meta, node.meta.device
+    if value.strides is None and source.device is not None and there is not None:
+        return moved(value, node.meta.nbytes, get_device(source.device), get_device(there))
+    copy = Node(node.op, (_leaf(source, value),), (), node.meta, node.sig)  # a view is made dense before it travels
     evaluate([copy])
     found: Value = copy.data
     return found
 
 
-def _groups(graph: PendingGraph) -> list[list[Node]]:
-    """The nodes of each stage, in an order that makes few of them: first whoever can do all that is left to it."""
-    left = [n for n in graph.order if n.op.kind != LEAF and n.meta.device is not None]
-    done = set(graph.order).difference(left)
-    groups: list[list[Node]] = []
-    while True:
-        for node in left:
-            if node.op.kind == COPY and node.srcs[0] in done:
-                done.add(node)
-        left = [n for n in left if n not in done]
-        if not left:
-            return groups
-        best: tuple[bool, int, list[Node]] = (False, 0, [])
-        for device in dict.fromkeys([n.meta.device for n in left]):
-            here = [n for n in left if n.meta.device == device and n.op.kind != COPY]
-            ready: dict[Node, None] = {}
-            for node in here:
-                if all(s in done or s in ready for s in node.srcs):
-                    ready[node] = None
-            found = (len(ready) == len(here), len(ready), list(ready))
-            if ready and found[:2] > best[:2]:
-                best = found
-        groups.append(best[2])
-        done.update(best[2])
+def _rounds(graph: PendingGraph) -> list[list[list[Node]]]:
+    """The nodes of each stage, by rounds: what devices do at once before values travel.
+
+    A node's round is the number of copies that it waits for, one behind the other; copies of inputs are there already.
+    Nobody waits for a stage whose values stay on its device, so it is done together with that device's next one.
+    """
+    level: dict[Node, int] = {}
+    stages: dict[int, dict[DeviceId, list[Node]]] = {}
+    for node in graph.order:
+        before = max([level[s] for s in node.srcs], default=-1)
+        if node.op.kind == LEAF or node.meta.device is None:
+            level[node] = -1
+        elif node.op.kind == COPY:
+            level[node] = before if before < 0 else before + 1
+        else:
+            level[node] = max(before, 0)
+            stages.setdefault(level[node], {}).setdefault(node.meta.device, []).append(node)
+    travel = {n.srcs[0] for n in graph.copies}
+    last = {device: number for number in sorted(stages) for device in stages[number]}
+    waiting: dict[DeviceId, list[Node]] = {}
+    rounds: list[list[list[Node]]] = []
+    for number in sorted(stages):
+        rounds.append([])
+        for device, nodes in stages[number].items():
+            members = [*waiting.pop(device, []), *nodes]
+            if number == last[device] or not travel.isdisjoint(members):
+                rounds[-1].append(members)
+            else:
+                waiting[device] = members
+    return [stages for stages in rounds if stages]

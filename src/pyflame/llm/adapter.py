@@ -19,11 +19,23 @@ from pyflame.core.dtype import float32
 from pyflame.core.errors import ArgumentError, FileFormatError, NotSupportedError
 from pyflame.io.safetensors import load_file, save_file
 from pyflame.llm.architectures import Architecture, known
+from pyflame.llm.architectures.base import Array
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.generate import Model
-from pyflame.llm.lora import LoraConfig, adapters, decoder_of, linear_layers, put_lora, remove_lora
+from pyflame.llm.layers import Linear
+from pyflame.llm.lora import (
+    LoraConfig,
+    adapters,
+    decoder_of,
+    linear_layers,
+    put_lora,
+    remove_lora,
+    want_whole_layers,
+)
 from pyflame.llm.names import module_names
+from pyflame.llm.parallel import parts_of
+from pyflame.llm.shares import Cut
 from pyflame.nn.parameter import replace
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
@@ -45,6 +57,7 @@ def save_adapter(model: Model | Decoder, folder: str | os.PathLike[str], base: s
     >>> pf.llm.save_adapter(model, "adapter", base="HuggingFaceTB/SmolLM2-135M-Instruct")
     """
     decoder, found = decoder_of(model), adapters(model)
+    want_whole_layers("save_adapter", decoder)
     if not isinstance(decoder.lora, LoraConfig):
         raise ArgumentError("[save_adapter] expected a model with adapters but it has none; call add_lora first")
     architecture, modules = _architecture(decoder.config), _modules(decoder)
@@ -86,30 +99,58 @@ def load_adapter(model: Model | Decoder, folder: str | os.PathLike[str], trainab
     >>> model.generate("Once upon a time")
     """
     decoder, path = decoder_of(model), Path(folder)
+    if trainable:
+        want_whole_layers("load_adapter", decoder)
     about, config = _read_config(path)
-    modules = {theirs: ours for ours, theirs in _modules(decoder).items()}
+    parts = parts_of(decoder)
+    first, cut = parts[0]
+    modules = {theirs: ours for ours, theirs in _modules(first).items()}
     chosen = {modules[theirs]: theirs for theirs in _selected(about["target_modules"], modules)}
     stored = load_file(path / TENSORS)
     _check_names(path, stored, chosen.values())
-    architecture, layers = _architecture(decoder.config), linear_layers(decoder)
-    values: dict[str, tuple[Tensor, Tensor]] = {}
+    architecture, layers = _architecture(decoder.config), linear_layers(first)
+    values: dict[str, tuple[Array, Array]] = {}
     for name, theirs in chosen.items():
-        layer = layers[name]
-        a, b = (stored[f"{_PREFIX}{theirs}.lora_{part}.weight"] for part in "AB")
-        wanted = ((config.rank, layer.inputs), (layer.weight.shape[0], config.rank))
-        if (tuple(a.shape), tuple(b.shape)) != wanted or not (a.dtype.is_float and b.dtype.is_float):
-            raise FileFormatError(
-                f"[load_adapter] expected A and B of {theirs} in {path / TENSORS} to be numbers of shapes {wanted} but "
-                f"got {a.dtype.name} {tuple(a.shape)} and {b.dtype.name} {tuple(b.shape)}"
-            )
-        rows = _rows(architecture, decoder.config, name, b.shape[0])
-        values[name] = (a, tensor(b.to(float32).numpy()[rows]))
+        shape = _whole_shape(layers[name], cut(f"{name}.weight"))
+        a, b = _checked(path / TENSORS, stored, theirs, config.rank, *shape)
+        values[name] = (a, b[_rows(architecture, decoder.config, name, len(b))])
     remove_lora(decoder)
-    put_lora(decoder, set(chosen), config)
-    for name, one in adapters(decoder).items():
-        for cell, value in zip((one.A, one.B), values[name], strict=True):
-            replace(cell, tensor(value.to(float32).numpy(), device=cell.device))
-            cell.requires_grad = trainable
+    decoder.lora = config
+    for part, cut in parts:
+        put_lora(part, set(chosen), config)
+        for name, one in adapters(part).items():
+            for cell, value in zip((one.A, one.B), _own(name, cut(f"{name}.weight"), *values[name]), strict=True):
+                replace(cell, tensor(value, device=cell.device))
+                cell.requires_grad = trainable
+
+
+def _checked(
+    file: Path, stored: Mapping[str, Tensor], theirs: str, rank: int, outputs: int, inputs: int
+) -> tuple[Array, Array]:
+    """A and B of a module, as a layer of this shape needs them."""
+    a, b = (stored[f"{_PREFIX}{theirs}.lora_{part}.weight"] for part in "AB")
+    wanted = ((rank, inputs), (outputs, rank))
+    if (tuple(a.shape), tuple(b.shape)) != wanted or not (a.dtype.is_float and b.dtype.is_float):
+        raise FileFormatError(
+            f"[load_adapter] expected A and B of {theirs} in {file} to be numbers of shapes {wanted} but got "
+            f"{a.dtype.name} {tuple(a.shape)} and {b.dtype.name} {tuple(b.shape)}"
+        )
+    return a.to(float32).numpy(), b.to(float32).numpy()
+
+
+def _whole_shape(layer: Linear, cut: Cut | None) -> list[int]:
+    """Outputs and inputs of a layer of which a device may have a part."""
+    shape = [layer.weight.shape[0], layer.inputs]
+    if cut is not None:
+        shape[cut.axis] = cut.size
+    return shape
+
+
+def _own(name: str, cut: Cut | None, a: Array, b: Array) -> tuple[Array, Array]:
+    """A and B of a device's part: A has the layer's columns, and B its rows."""
+    if cut is None:
+        return a, b
+    return (cut.of(name, a), b) if cut.axis == -1 else (a, cut.of(name, b))
 
 
 def _architecture(config: ModelConfig) -> Architecture:

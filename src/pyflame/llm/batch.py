@@ -14,7 +14,7 @@ from operator import is_
 from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType, float32, int64
 from pyflame.llm.attention import Where
-from pyflame.llm.cache import Cache, bucket_of
+from pyflame.llm.cache import bucket_of
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.sampler import Features, Picked, Sampler
 from pyflame.tensor import Tensor
@@ -39,7 +39,7 @@ class Batch:
 
     def __init__(self, decoder: Decoder, rows: int, capacity: int, dtype: DType, device: object) -> None:
         self.decoder, self.rows, self.capacity, self.device = decoder, rows, capacity, device
-        self.cache = Cache(decoder.config, rows, capacity, dtype, decoder.places if decoder.places.split else device)
+        self.cache = decoder.cache(rows, capacity, dtype, device)
         self.sampler = Sampler(rows, decoder.config.vocab, capacity, device)
         self.tokens = zeros(rows, 1, dtype=int64, device=device)
         self.lengths = zeros(rows, dtype=int64, device=device)

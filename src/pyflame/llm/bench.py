@@ -16,6 +16,7 @@ from typing import Any
 from pyflame.core.errors import ArgumentError
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.generate import Model
+from pyflame.llm.parallel import parts_of
 from pyflame.llm.text import Generation
 from pyflame.tensor.devices import synchronize
 
@@ -123,7 +124,8 @@ def read_bytes(decoder: Decoder) -> int:
     """The bytes of weights that one token reads: a row of a table of embeddings, and the experts that are used."""
     config, total = decoder.config, 0
     tables = ["position_embd.", "token_types."] + ([] if config.tied else ["token_embd."])
-    for name, weight in decoder.state_dict().items():
+    weights = [item for part, _ in parts_of(decoder) for item in part.state_dict().items()]
+    for name, weight in weights:
         nbytes = weight.numel() * weight.dtype.itemsize
         if any(map(name.startswith, tables)):
             nbytes //= weight.shape[0]

@@ -43,7 +43,8 @@ class Experts:
     """A mixture of experts: `used` of `count` MLPs of width `ffn` serve a token.
 
     `gating` says how scores are made of the router's logits: of all by softmax or sigmoid, or by a softmax over the
-    chosen ones. With groups, experts are chosen among the best `groups_used` of `groups` only.
+    chosen ones. With groups, experts are chosen among the best `groups_used` of `groups` only. `own` are those that one
+    of several devices has (shares.py).
     """
 
     count: int
@@ -61,6 +62,7 @@ class Experts:
     groups: int = 1
     groups_used: int = 1
     group_score: Literal["max", "top2"] = "max"
+    own: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class ModelConfig:
     token_types: int = 0
     causal: bool = True
     pooling: Literal["none", "mean", "cls"] = "none"
+    own_tokens: tuple[int, int] | None = None  # what one of several devices has of the vocabulary (shares.py)
 
     def __post_init__(self) -> None:
         if not self.windows:

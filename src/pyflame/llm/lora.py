@@ -18,6 +18,7 @@ from pyflame.core.errors import ArgumentError, NotSupportedError, suggest
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.generate import Model
 from pyflame.llm.layers import Linear
+from pyflame.llm.parallel import parts_of
 from pyflame.nn.init import kaiming_uniform_
 from pyflame.nn.module import Module
 from pyflame.nn.ops import F
@@ -102,6 +103,7 @@ def add_lora(
     >>> pf.llm.add_lora(model, rank=16, targets=("attn_q", "attn_k", "attn_v", "attn_output"))
     """
     decoder, layers = decoder_of(model), linear_layers(model)
+    want_whole_layers("add_lora", decoder)
     if decoder.lora is not None:
         raise ArgumentError("[add_lora] expected a model without adapters but it has some; merge or remove them first")
     wanted = [targets] if isinstance(targets, str) else list(targets)
@@ -112,6 +114,15 @@ def add_lora(
         hint = suggest(missing[0], known) if missing else ""
         raise ArgumentError(f"[add_lora] expected targets among {', '.join(known)} but got {wanted}{hint}")
     put_lora(decoder, {n for names in chosen.values() for n in names}, LoraConfig(rank, alpha, dropout, rslora))
+
+
+def want_whole_layers(op: str, decoder: Decoder) -> None:
+    """Refuse to train, or to write, adapters of layers that are divided over devices."""
+    if decoder.places.parallel:
+        raise NotSupportedError(
+            f"[{op}] expected a model whose layers lie on one device each but got {decoder.places}; train without "
+            "tensor_parallel, and give a divided model the adapter with load_adapter"
+        )
 
 
 def put_lora(decoder: Decoder, names: set[str], config: LoraConfig) -> None:
@@ -133,7 +144,9 @@ def remove_lora(model: Model | Decoder) -> None:
     """Take the adapters off: the model is what it was before."""
     for layer in linear_layers(model).values():
         layer.lora = None
-    decoder_of(model).lora = None
+    decoder = decoder_of(model)
+    for one in (decoder, *(part for part, _ in parts_of(decoder))):
+        one.lora = None
 
 
 def merge_lora(model: Model | Decoder, encode: bool = False) -> None:

@@ -1,6 +1,7 @@
 """A mixture of experts: a router scores all, a few serve each token, and their results are added up by score.
 
 Experts of one kind lie stacked in one tensor (count, outputs, inputs), of which `expert_linear` reads the chosen ones.
+Where several devices have a part of them each (`own`), every device scores all and adds up its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pyflame.llm.layers import Part, StackedLinear, Weights
 from pyflame.llm.mlp import MLP, gated
 from pyflame.nn.module import Module
 from pyflame.tensor import Tensor
+from pyflame.tensor.counted import where as choose
 
 
 class MixtureOfExperts(Part):
@@ -29,7 +31,8 @@ class MixtureOfExperts(Part):
             ("ffn_up_exps", config.width, moe.ffn),
             ("ffn_down_exps", moe.ffn, config.width),
         ):
-            self.add(name, StackedLinear(weights, self.prefix + name, moe.count, inputs, outputs, moe.bias))
+            first, end = moe.own or (0, moe.count)
+            self.add(name, StackedLinear(weights, self.prefix + name, end - first, inputs, outputs, moe.bias))
         self.shared = MLP(block, config, layer, weights, moe.shared_ffn, "_shexp") if moe.shared_ffn else None
         if moe.shared_gate:
             self.numbers("ffn_gate_inp_shexp", config.width)
@@ -37,9 +40,11 @@ class MixtureOfExperts(Part):
     def __call__(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
         scores, chosen = route(self.experts, self.ffn_gate_inp(flat).to(float32), self._choice_bias())
-        y = gated(self.activation, self.ffn_gate_exps(flat, chosen), self.ffn_up_exps(flat, chosen))
-        y = self.ffn_down_exps(y, chosen)  # (N, used, width)
-        out: Tensor = (y * scores.to(y.dtype).unsqueeze(-1)).sum(1)
+        at, elsewhere = own_experts(self.experts, chosen)
+        y = gated(self.activation, self.ffn_gate_exps(flat, at), self.ffn_up_exps(flat, at))
+        y = self.ffn_down_exps(y, at)  # (N, used, width)
+        y = y * scores.to(y.dtype).unsqueeze(-1)
+        out: Tensor = (y if elsewhere is None else y.masked_fill(elsewhere.unsqueeze(-1), 0.0)).sum(1)
         if self.shared is not None:
             own = self.shared(flat)
             if self.experts.shared_gate:
@@ -65,6 +70,17 @@ def route(moe: Experts, logits: Tensor, choice_bias: Tensor | None) -> tuple[Ten
     if moe.normalised:
         kept = kept / (kept.sum(-1, True) + 1e-20)
     return kept * moe.scale, chosen
+
+
+def own_experts(moe: Experts, chosen: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Where the chosen experts lie in this device's stacks, and which of them are another device's. For those stands
+    one that the token uses here anyway, so that no more weights are read."""
+    if moe.own is None:
+        return chosen, None
+    first, end = moe.own
+    elsewhere = (chosen < first) | (chosen >= end)
+    at = (chosen - first).masked_fill(elsewhere, 0)
+    return choose(elsewhere, at.amax(-1, True), at), elsewhere
 
 
 def _of_best_groups(moe: Experts, ranked: Tensor) -> Tensor:

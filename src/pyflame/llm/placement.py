@@ -1,4 +1,4 @@
-"""Where the layers of a model lie: all on one device, or in order over several, when one is too small.
+"""Where the layers of a model lie: all on one device, in order over several, or each over several (parallel.py).
 
 `device_map={"blk.0-11": "cuda:0", "blk.12-23": "cuda:1"}` names blocks, and `token_embd` and `output` where they are to
 lie elsewhere than the first and the last block. "auto" fills GPUs in order, and the CPU last.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyflame.core.device import DeviceId, parse_device
@@ -19,26 +19,34 @@ from pyflame.tensor.devices import devices
 from pyflame.tensor.memory import memory_info
 
 DeviceMap = str | Mapping[str, object]
+TensorParallel = int | Sequence[object]
 _BLOCKS = re.compile(r"blk\.(\d+)(?:-(\d+))?")
 _FREE = 0.9  # the share of a device's free memory that is planned with
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The device of each layer. `first` has the embeddings: tokens go in and logits come out there; `last` the head."""
+    """The device of each layer. `first` has the embeddings: tokens go in and logits come out there; `last` the head.
+    `parallel`: devices that have a part of every layer each; then the others are the first of these."""
 
     first: Any
     layers: tuple[Any, ...]
     last: Any
+    parallel: tuple[Any, ...] = ()
 
     @classmethod
     def whole(cls, device: object, config: ModelConfig) -> Placement:
         """All on one device."""
         return cls(device, (device,) * config.layers, device)
 
+    @classmethod
+    def divided(cls, devices: Sequence[object], config: ModelConfig) -> Placement:
+        """Every layer over all of these devices."""
+        return replace(cls.whole(devices[0], config), parallel=tuple(devices))
+
     @property
     def split(self) -> bool:
-        return len({self.first, *self.layers, self.last}) > 1
+        return bool(self.parallel) or len({self.first, *self.layers, self.last}) > 1
 
     def of(self, name: str) -> object:
         """The device of a tensor, by GGUF's name."""
@@ -51,12 +59,33 @@ class Placement:
         return Counter(self.layers)
 
     def __str__(self) -> str:
+        if self.parallel:
+            return f"{len(self.layers)} layers divided over {', '.join(map(str, self.parallel))}"
         return ", ".join(f"{count} layers on {device}" for device, count in self.shares().items())
 
 
 def candidates() -> list[DeviceId]:
     """The devices that "auto" fills, in order: GPUs, then the CPU."""
     return sorted(map(parse_device, devices()), key=lambda device: device.kind == "cpu")
+
+
+def parallel_devices(wanted: TensorParallel) -> list[DeviceId]:
+    """The devices of tensor parallelism: those that are named, or so many GPUs of one vendor."""
+    if isinstance(wanted, int):
+        gpus = [device for device in candidates() if device.kind != "cpu"]
+        found = [device for device in gpus if device.kind == gpus[0].kind][: max(wanted, 0)]
+        if wanted < 1 or len(found) < wanted:
+            raise ArgumentError(
+                f"[load] expected tensor_parallel of 1 to the number of GPUs but got {wanted} and this machine has "
+                f"{', '.join(map(str, gpus)) or 'none'}; name devices to take others: tensor_parallel=['cuda:0', 'cpu']"
+            )
+        return found
+    found = [] if isinstance(wanted, str) else [parse_device(device) for device in wanted]
+    if not found or len(set(found)) < len(found):
+        raise ArgumentError(
+            f"[load] expected tensor_parallel to be a number or a list of different devices but got {wanted!r}"
+        )
+    return found
 
 
 def placed(device_map: DeviceMap, config: ModelConfig, sizes: Callable[[], Mapping[str, int]], cache: int) -> Placement:

@@ -92,11 +92,12 @@ def _damaged(path: str | os.PathLike[str], reason: str) -> FileFormatError:
 
 def _origin(model: Model, tokens: Sequence[int]) -> dict[str, Any]:
     """What made the lines of these tokens."""
-    layers = [(n, m.encoding, m.activation_bits) for n, m in model.decoder.named_modules() if isinstance(m, Matrix)]
-    about = [asdict(model.config), layers]
+    matrices = {n: m for n, m in model.decoder.named_modules() if isinstance(m, Matrix)}
+    about = [asdict(model.config), [(n, m.encoding, m.activation_bits) for n, m in matrices.items()]]
+    tables = {f"{n}.weight": m.first for n, m in matrices.items() if n.endswith("token_embd")}
     digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=sorted).encode())
     weights = model.decoder.state_dict()
-    samples = {name: _sampled(name, weight, tokens) for name, weight in sorted(weights.items())}
+    samples = {name: _sampled(name, weight, tokens, tables.get(name)) for name, weight in sorted(weights.items())}
     eval(samples)
     for name, sample in samples.items():
         raw = np.ascontiguousarray(sample.numpy())
@@ -106,13 +107,14 @@ def _origin(model: Model, tokens: Sequence[int]) -> dict[str, Any]:
     return {"format": _FORMAT, **kinds, "weights": digest.hexdigest()}
 
 
-def _sampled(name: str, weight: Tensor, tokens: Sequence[int]) -> Tensor:
-    """Rows of a weight from its first to its last, an adapter whole; of embeddings those of the tokens."""
+def _sampled(name: str, weight: Tensor, tokens: Sequence[int], first: int | None) -> Tensor:
+    """Rows of a weight from its first to its last, an adapter whole; of embeddings, which begin with the row of the
+    token `first`, those of the tokens."""
     if weight.ndim == 0 or ".lora." in name:
         return weight
     rows = weight.reshape(-1, weight.shape[-1])
     wanted = np.linspace(0, rows.shape[0] - 1, _SAMPLES).astype(np.int64)
-    chosen = np.unique(tokens).clip(max=len(rows) - 1) if name == "token_embd.weight" else np.unique(wanted)
+    chosen = np.unique(wanted) if first is None else np.unique(np.clip(np.subtract(tokens, first), 0, len(rows) - 1))
     return rows.index_select(0, tensor(chosen, dtype=int64, device=weight.device))
 
 
