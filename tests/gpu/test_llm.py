@@ -48,6 +48,15 @@ def test_layers_on_gpu_and_cpu(tmp_path: Path) -> None:
     assert tokens(spread) == tokens(whole)
 
 
+def test_layers_divided_over_gpu_and_cpu(tmp_path: Path) -> None:
+    """Half of every layer on each: the CPU's tokens."""
+    path = small.folder(tmp_path / "hf")
+    options = dict(dtype="float32", context=64)
+    whole = pf.llm.load(path, device="cpu", **options)
+    divided = pf.llm.load(path, tensor_parallel=["cuda", "cpu"], **options)
+    assert tokens(divided) == tokens(whole)
+
+
 def test_draft_and_saved_prompt(tmp_path: Path) -> None:
     """Guesses of a draft on the GPU, and a prompt that the CPU has read, give plain text on the GPU."""
     path, prompt = small.gguf(tmp_path / "small.gguf"), list(range(3, 60))
