@@ -1,0 +1,68 @@
+"""Run the server: where it listens, who may use it, and how it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import uvicorn
+
+try:
+    from pyflame.llm.serving.engine import Engine
+except ImportError:
+    Engine = None
+from pyflame.llm.generate import Model
+from pyflame.llm.server.app import create_app
+from pyflame.llm.server.protocol import deadline_protocol
+from pyflame.llm.server.safety import LOOPBACK, Settings, is_loopback
+from pyflame.llm.server.models import Served
+
+
+def safe_settings(settings: Settings, host: str) -> Settings:
+    """Settings for an address. The loopback answers to its own names only, unless there is a token; any other address
+    gets a token where none was given."""
+    if is_loopback(host):
+        named = settings.hosts is not None or settings.token is not None
+        return settings if named else dataclasses.replace(settings, hosts=LOOPBACK)
+    return settings if settings.token is not None else dataclasses.replace(settings, token=secrets.token_urlsafe(24))
+
+
+def server_config(app: Any, settings: Settings, **options: Any) -> uvicorn.Config:
+    """uvicorn's settings: deadlines for slow clients, a limit of connections, time to finish when asked to end."""
+    limits = settings.limits
+    return uvicorn.Config(
+        app,
+        http=deadline_protocol(limits.sender_seconds, limits.reader_seconds),
+        ws="none",
+        limit_concurrency=limits.connections,
+        timeout_graceful_shutdown=max(1, int(limits.drain_seconds)),
+        server_header=False,
+        **options,
+    )
+
+
+def serve(
+    models: Mapping[str, Model],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    settings: Settings | None = None,
+    log_level: str = "info",
+    **engine: Any,
+) -> None:
+    """Serve models by name until SIGTERM or Ctrl-C, then finish what is being written. `engine` holds options of
+    `Engine` (rows, pages, queue, chunk).
+
+    >>> serve({"smollm2": pf.llm.load("smollm2")}, port=8000)
+    """
+    asked = settings or Settings()
+    settings = safe_settings(asked, host)
+    if settings.token is not None and asked.token is None:
+        print(f"token: {settings.token}\n(made for this run, as {host} is open to others; --token sets one)", flush=True)
+    served = [Served(n, m, Engine(m, **engine) if m.config.causal else None) for n, m in models.items()]
+    shown = f"[{host}]" if ":" in host else host
+    print(f"serving {', '.join(models)} on http://{shown}:{port}/ (chat page) and /v1 (OpenAI)", file=sys.stderr)
+    uvicorn.Server(server_config(create_app(served, settings), settings, host=host, port=port, log_level=log_level)).run()
