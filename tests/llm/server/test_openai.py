@@ -131,7 +131,10 @@ def test_completions(live: Live) -> None:
     assert got.usage is not None and got.usage.prompt_tokens == 8 and got.usage.completion_tokens == 14
     tokens = live.model.encode("abc")
     assert live.openai.completions.create(**GREEDY, prompt=tokens, max_tokens=7).choices[0].text == want[0]
-    assert live.openai.completions.create(**GREEDY, prompt="abc", echo=True, max_tokens=7).choices[0].text == "abc" + want[0]
+    assert (
+        live.openai.completions.create(**GREEDY, prompt="abc", echo=True, max_tokens=7).choices[0].text
+        == "abc" + want[0]
+    )
     streamed = ["", ""]
     for chunk in live.openai.completions.create(**GREEDY, prompt=["abc", "Hello"], max_tokens=7, stream=True):
         streamed[chunk.choices[0].index] += chunk.choices[0].text
@@ -220,9 +223,7 @@ def test_tokenize(live: Live) -> None:
 )  # fmt: skip
 def test_mistakes_are_told(live: Live, changes: dict[str, Any], message: str) -> None:
     for stream in (False, True):
-        answer = live.http.post(
-            "/v1/chat/completions", json={**GREEDY, "messages": ASK, "stream": stream, **changes}
-        )
+        answer = live.http.post("/v1/chat/completions", json={**GREEDY, "messages": ASK, "stream": stream, **changes})
         found = answer.json()["error"]
         assert answer.status_code == 400 and found["type"] == "invalid_request_error"
         assert message in found["message"]
@@ -243,6 +244,12 @@ def test_document(live: Live) -> None:
     schemas = document["components"]["schemas"]
     assert schemas["ChatRequest"]["additionalProperties"] is False
     assert {"model", "messages"} == set(schemas["ChatRequest"]["required"])
-    assert {"/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/models", "/health", "/metrics", "/api/chat"} <= set(
-        document["paths"]
-    )
+    assert {
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/embeddings",
+        "/v1/models",
+        "/health",
+        "/metrics",
+        "/api/chat",
+    } <= set(document["paths"])

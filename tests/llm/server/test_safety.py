@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -54,7 +50,7 @@ def test_token(guarded: Live) -> None:
         answer = httpx.get(f"{guarded.url}/v1/models", headers=headers)
         assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"
         assert httpx.get(f"{guarded.url}/metrics", headers=headers).status_code == 401
-        assert "secret" in httpx.get(f"{guarded.url}/api/tags", headers=headers).text or True
+        assert "TOKEN" in httpx.get(f"{guarded.url}/api/tags", headers=headers).json()["error"]
     assert guarded.http.get("/v1/models").status_code == 200
     assert httpx.get(f"{guarded.url}/health").status_code == 200 and httpx.get(guarded.url).status_code == 200
 
@@ -129,7 +125,9 @@ def test_a_client_that_leaves_frees_the_engine(live: Live, stream: bool) -> None
     before = live.engine.stats().cancelled
     body = json.dumps({**LONG, "stream": stream}).encode()
     with closing(_connected(live)) as client:
-        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        client.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
         if stream:
             assert b"200 OK" in client.recv(100)
         else:
@@ -205,7 +203,9 @@ def test_headers_of_every_answer(live: Live) -> None:
         assert "default-src 'none'" in headers["content-security-policy"]
 
 
-@pytest.mark.parametrize("path", ["/../../etc/passwd", "/chat.js/../../x", "/v1/models/..%2f..%2fetc%2fpasswd", "/%2e%2e/x"])
+@pytest.mark.parametrize(
+    "path", ["/../../etc/passwd", "/chat.js/../../x", "/v1/models/..%2f..%2fetc%2fpasswd", "/%2e%2e/x"]
+)
 def test_paths_reach_no_file(live: Live, path: str) -> None:
     with closing(_connected(live)) as client:
         client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())

@@ -76,4 +76,7 @@ def test_templates_without_tools_are_told_in_words() -> None:
     assert "tools" not in shown and [m["role"] for m in shown["messages"]] == ["system", "user", "assistant", "user"]
     assert '"name": "weather"' in shown["messages"][0]["content"]
     assert shown["messages"][2]["content"].startswith("<tool_call>")
-    assert tools.shown(chat, "{% if tools %}...{% endif %}") == {"messages": chat, "tools": [TOOL.model_dump(exclude_none=True)]}
+    assert tools.shown(chat, "{% if tools %}...{% endif %}") == {
+        "messages": chat,
+        "tools": [TOOL.model_dump(exclude_none=True)],
+    }

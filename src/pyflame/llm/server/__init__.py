@@ -8,8 +8,8 @@ the ASGI application to run otherwise.
 """
 
 from pyflame.llm.server.app import create_app
+from pyflame.llm.server.models import Served
 from pyflame.llm.server.run import serve
 from pyflame.llm.server.safety import Limits, Settings
-from pyflame.llm.server.models import Served
 
 __all__ = ["Limits", "Served", "Settings", "create_app", "serve"]

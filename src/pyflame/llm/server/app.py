@@ -23,9 +23,9 @@ from pyflame.llm.server import (
     status,
     tokens,
 )
+from pyflame.llm.server.models import Models, Served
 from pyflame.llm.server.openai_schema import ErrorAnswer
 from pyflame.llm.server.safety import Guard, Settings
-from pyflame.llm.server.models import Models, Served
 from pyflame.llm.server.work import ClientGoneError
 
 _ROUTERS = (openai_chat, openai_completions, responses, embeddings, tokens, ollama, metrics, status)

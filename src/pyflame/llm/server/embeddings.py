@@ -13,9 +13,9 @@ from starlette.concurrency import run_in_threadpool
 
 from pyflame.core.errors import ArgumentError
 from pyflame.llm.generate import Model, Prompt
+from pyflame.llm.server.models import Models
 from pyflame.llm.server.openai_completions import prompts_of
 from pyflame.llm.server.openai_schema import Embedding, EmbeddingRequest, Embeddings, EmbeddingUsage
-from pyflame.llm.server.models import Models
 
 _one_at_a_time = threading.Lock()  # a batch takes memory by its longest text
 

@@ -26,7 +26,12 @@ _NUMBERS: tuple[tuple[str, str, str, Any], ...] = (
     ("cache_free_pages", "gauge", "Pages that nothing uses.", lambda s: s.free_pages),
     ("cache_kept_pages", "gauge", "Pages that are kept for prompts to come.", lambda s: s.cached_pages),
     ("cache_use_ratio", "gauge", "Share of pages in use.", lambda s: _share(s.pages - s.free_pages, s.pages)),
-    ("cache_hit_ratio", "gauge", "Share of prompt tokens that were known.", lambda s: _share(s.cached_tokens, s.prompt_tokens)),
+    (
+        "cache_hit_ratio",
+        "gauge",
+        "Share of prompt tokens that were known.",
+        lambda s: _share(s.cached_tokens, s.prompt_tokens),
+    ),
     ("engine_restarts_total", "counter", "Times that the engine began anew after a fault.", lambda s: s.restarts),
     ("engine_healthy", "gauge", "1 while the engine works.", lambda s: int(s.healthy)),
 )
@@ -78,7 +83,9 @@ def _head(name: str, kind: str, about: str) -> list[str]:
 
 def _sample(name: str, value: float, **labels: str) -> str:
     quoted = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return f"pyflame_{name}{{{quoted}}} {value:.9g}" if isinstance(value, float) else f"pyflame_{name}{{{quoted}}} {value}"
+    return (
+        f"pyflame_{name}{{{quoted}}} {value:.9g}" if isinstance(value, float) else f"pyflame_{name}{{{quoted}}} {value}"
+    )
 
 
 def _escaped(text: str) -> str:

@@ -16,6 +16,7 @@ import pyflame
 from pyflame.core.errors import ArgumentError, NotSupportedError
 from pyflame.llm.server.answers import NDJSON, streamed, whole
 from pyflame.llm.server.embeddings import embed
+from pyflame.llm.server.models import Models, Served
 from pyflame.llm.server.ollama_schema import (
     OllamaChat,
     OllamaEmbed,
@@ -28,7 +29,6 @@ from pyflame.llm.server.ollama_schema import (
 from pyflame.llm.server.openai_chat import Chat, Delta, begin_chat
 from pyflame.llm.server.openai_schema import ChatRequest
 from pyflame.llm.server.options import options_of
-from pyflame.llm.server.models import Models, Served
 from pyflame.llm.server.tools import Tools
 
 Shape = Callable[[Delta], dict[str, Any]]

@@ -13,6 +13,7 @@ from fastapi.responses import Response
 
 from pyflame.core.errors import ArgumentError
 from pyflame.llm.server.answers import named_logprob, streamed, top_logprobs, usage, whole
+from pyflame.llm.server.models import Models
 from pyflame.llm.server.openai_schema import (
     ChatAnswer,
     ChatChoice,
@@ -23,9 +24,8 @@ from pyflame.llm.server.openai_schema import (
     ToolCall,
 )
 from pyflame.llm.server.options import messages_of, options_of, schema_of
-from pyflame.llm.server.models import Models
-from pyflame.llm.server.work import Work
 from pyflame.llm.server.tools import Reader, Tools
+from pyflame.llm.server.work import Work
 from pyflame.llm.text import Chunk
 from pyflame.llm.tokenizer import Tokenizer
 
@@ -100,7 +100,9 @@ async def begin_chat(models: Models, body: ChatRequest, *, temperature: float = 
 
 async def answer(chat: Chat, body: ChatRequest) -> ChatCompletion:
     """The whole answer."""
-    choices = [ChatChoice(index=n, message=ChatAnswer(content=""), finish_reason="stop") for n in range(chat.work.count)]
+    choices = [
+        ChatChoice(index=n, message=ChatAnswer(content=""), finish_reason="stop") for n in range(chat.work.count)
+    ]
     async for delta in chat.deltas():
         one = choices[delta.index]
         one.message.content = (one.message.content or "") + delta.text

@@ -13,10 +13,10 @@ from fastapi.responses import Response
 from pyflame.core.errors import ArgumentError, NotSupportedError
 from pyflame.llm.generate import Prompt
 from pyflame.llm.server.answers import streamed, token_text, top_logprobs, usage, whole
+from pyflame.llm.server.models import Models
 from pyflame.llm.server.openai_chat import STREAMS
 from pyflame.llm.server.openai_schema import Completion, CompletionChoice, CompletionLogprobs, CompletionRequest
 from pyflame.llm.server.options import options_of
-from pyflame.llm.server.models import Models
 from pyflame.llm.server.work import Work
 from pyflame.llm.text import Chunk
 from pyflame.llm.tokenizer import Tokenizer

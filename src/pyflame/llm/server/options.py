@@ -88,7 +88,9 @@ def text_of(content: Any) -> str:
         return content or ""
     for part in content:
         if part.text is None:
-            raise NotSupportedError(f"[serve] expected parts of text but got {part.type!r}; this server reads text only")
+            raise NotSupportedError(
+                f"[serve] expected parts of text but got {part.type!r}; this server reads text only"
+            )
     return "".join(part.text for part in content)
 
 

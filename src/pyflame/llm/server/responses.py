@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from pyflame.core.errors import ArgumentError, NotSupportedError
 from pyflame.llm.server.answers import streamed, whole
+from pyflame.llm.server.models import Models
 from pyflame.llm.server.openai_chat import STREAMS, Chat, begin_chat
 from pyflame.llm.server.openai_schema import ChatRequest, ToolCall
 from pyflame.llm.server.options import text_of
@@ -28,7 +29,6 @@ from pyflame.llm.server.responses_schema import (
     ResponseUsage,
     SchemaFormat,
 )
-from pyflame.llm.server.models import Models
 
 
 def chat_request(body: ResponsesRequest) -> ChatRequest:

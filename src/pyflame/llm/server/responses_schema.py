@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pyflame.llm.server.openai_schema import Hints, JsonObject, Strict, StreamOptions, TextPart
+from pyflame.llm.server.openai_schema import Hints, JsonObject, StreamOptions, Strict, TextPart
 
 
 class InputItem(BaseModel):

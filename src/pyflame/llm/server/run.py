@@ -16,9 +16,9 @@ except ImportError:
     Engine = None
 from pyflame.llm.generate import Model
 from pyflame.llm.server.app import create_app
+from pyflame.llm.server.models import Served
 from pyflame.llm.server.protocol import deadline_protocol
 from pyflame.llm.server.safety import LOOPBACK, Settings, is_loopback
-from pyflame.llm.server.models import Served
 
 
 def safe_settings(settings: Settings, host: str) -> Settings:
@@ -61,8 +61,12 @@ def serve(
     asked = settings or Settings()
     settings = safe_settings(asked, host)
     if settings.token is not None and asked.token is None:
-        print(f"token: {settings.token}\n(made for this run, as {host} is open to others; --token sets one)", flush=True)
+        print(
+            f"token: {settings.token}\n(made for this run, as {host} is open to others; --token sets one)", flush=True
+        )
     served = [Served(n, m, Engine(m, **engine) if m.config.causal else None) for n, m in models.items()]
     shown = f"[{host}]" if ":" in host else host
     print(f"serving {', '.join(models)} on http://{shown}:{port}/ (chat page) and /v1 (OpenAI)", file=sys.stderr)
-    uvicorn.Server(server_config(create_app(served, settings), settings, host=host, port=port, log_level=log_level)).run()
+    uvicorn.Server(
+        server_config(create_app(served, settings), settings, host=host, port=port, log_level=log_level)
+    ).run()

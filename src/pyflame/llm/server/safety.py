@@ -82,7 +82,12 @@ class Guard:
                 403, f"[serve] expected a Host of {', '.join(self.settings.hosts)} but got {host.hostname!r}"
             )
         origin, origins = headers.get("origin"), self.settings.origins
-        if origin is not None and origin not in origins and "*" not in origins and urlsplit(origin).netloc != host.netloc:
+        if (
+            origin is not None
+            and origin not in origins
+            and "*" not in origins
+            and urlsplit(origin).netloc != host.netloc
+        ):
             raise HttpError(403, f"[serve] expected no page of another origin but got {origin}; allow it with --cors")
         if self.settings.token is not None and path not in OPEN:
             kind, _, given = headers.get("authorization", "").partition(" ")

@@ -7,8 +7,8 @@ from importlib import resources
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from pyflame.llm.server.openai_schema import ModelCard, ModelList
 from pyflame.llm.server.models import Models, Served
+from pyflame.llm.server.openai_schema import ModelCard, ModelList
 
 # The page runs its own script and talks to its own server, and nothing else.
 _POLICY = (

@@ -7,9 +7,9 @@ from starlette.concurrency import run_in_threadpool
 
 from pyflame.core.errors import ArgumentError
 from pyflame.llm.generate import Model
+from pyflame.llm.server.models import Models
 from pyflame.llm.server.openai_schema import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
 from pyflame.llm.server.options import messages_of
-from pyflame.llm.server.models import Models
 
 
 def router(models: Models) -> APIRouter:

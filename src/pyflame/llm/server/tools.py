@@ -50,7 +50,9 @@ class Tools:
             chosen = tuple(t for t in tools if t.function.name == choice.function.name)
             if not chosen:
                 names = ", ".join(t.function.name for t in tools)
-                raise ArgumentError(f"[serve] expected tool_choice to name one of {names} but got {choice.function.name}")
+                raise ArgumentError(
+                    f"[serve] expected tool_choice to name one of {names} but got {choice.function.name}"
+                )
             return cls(chosen[:1], "named", False)
         return cls(() if choice == "none" else tuple(tools), choice or "auto", parallel is not False)
 
@@ -140,37 +142,40 @@ class Reader:
         keep = self._held.find(_OPEN)
         if keep < 0:
             keep = len(self._held) - max(_overlap(self._held, marker) for marker in (_OPEN, _MISTRAL))
-        if not (out + self._held[:keep]).strip() and not self._shown:
+        if not self._shown and not (out + self._held[:keep]).strip():
             return ""  # blank so far: a call may follow
         out, self._held = out + self._held[:keep], self._held[keep:]
         return self._show(out)
 
     def finish(self) -> str:
         """The text is complete: what is left of it for the user."""
-        if not self.names:
-            return ""
         out = ""
         while _OPEN in self._held:
             out += self._take_hermes()
         before, marker, rest = self._held.partition(_MISTRAL)
-        self._held = ""
         found = list(_named_calls(rest) if marker else _bare_calls(before))
         if found and all(name in self.names for name, _ in found):
             for name, arguments in found:
                 self._add(name, arguments)
-            return self._show(out + (before if marker else "")) if (out + (before if marker else "")).strip() else ""
-        return self._show(out + before + marker + rest)
+            return self._show(out + before if marker else out)
+        return self._show(out + self._held)
 
     def _show(self, text: str) -> str:
-        if self.calls:
-            text = text if text.strip() else ""
+        """Blanks around calls are for nobody."""
+        if self.calls and not text.strip():
+            return ""
         self._shown = self._shown or bool(text)
         return text
 
     def _is_bare(self) -> bool:
         """Whether the text so far may be nothing but JSON."""
-        start = self._held.lstrip().removeprefix(_PYTHON).lstrip()
-        return not self._shown and not self.calls and start[:1] in ("{", "[") and not start.startswith("[T")
+        if self._shown or self.calls:
+            return False
+        start = self._held.lstrip()
+        if _PYTHON.startswith(start):
+            return True
+        start = start.removeprefix(_PYTHON).lstrip()
+        return start[:1] in ("{", "[") and not start.startswith("[T")
 
     def _take_hermes(self) -> str:
         """Cut the first call out of what is held; gives the text before it, and the call itself if it is none."""
@@ -179,11 +184,13 @@ class Reader:
         found = [(name, arguments) for name, arguments in _bare_calls(inner) if name in self.names]
         for name, arguments in found:
             self._add(name, arguments)
-        return before if found else f"{before}{_OPEN}{inner}{_CLOSE if self._held or _CLOSE in rest else ''}"
+        return before if found else before + _OPEN + rest[: len(rest) - len(self._held)]
 
     def _add(self, name: str, arguments: Any) -> None:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        self.calls.append(ToolCall(id=f"call_{secrets.token_hex(12)}", function=FunctionCall(name=name, arguments=text)))
+        self.calls.append(
+            ToolCall(id=f"call_{secrets.token_hex(12)}", function=FunctionCall(name=name, arguments=text))
+        )
 
 
 def _bare_calls(text: str) -> Iterator[tuple[str, Any]]:
