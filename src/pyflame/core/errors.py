@@ -121,8 +121,8 @@ class StateDictError(PyFlameError, RuntimeError):
 class QueueFullError(PyFlameError, RuntimeError):
     """An engine that has as many requests waiting as it may; `retry_after` seconds are a fair time to ask again."""
 
-    def __init__(self, message: str, retry_after: float) -> None:
-        super().__init__(message)
+    def __init__(self, retry_after: float, message: str = "[engine] expected room in the queue but it is full") -> None:
+        super().__init__(f"{message}; try again in {retry_after:.0f} s")
         self.retry_after = retry_after
 
 
