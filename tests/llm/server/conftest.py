@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ from pyflame.llm.generate import Model
 from pyflame.llm.load import load_decoder
 from pyflame.llm.server import Served, Settings, create_app
 from pyflame.llm.server.run import safe_settings, server_config
+from pyflame.llm.serving.engine import Engine
 from pyflame.llm.tokenizer import Tokenizer
 from tests.llm.checkpoints import make, make_bert
 from tests.llm.letters import EOS, TEMPLATE, letters_tokenizer
-from tests.llm.server.double import Engine
 
 CONTEXT = 1024
 
@@ -39,7 +39,6 @@ class Live:
     engine: Engine
     server: Any
     token: str | None = None
-    clients: list[httpx.Client] = field(default_factory=list)
 
     @property
     def openai(self) -> openai.OpenAI:
@@ -64,7 +63,7 @@ class Live:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             stats = self.engine.stats()
-            if stats.running == stats.queued - 1 == 0:
+            if stats.running == stats.queued == 0:
                 return True
             time.sleep(0.02)
         return False
@@ -100,6 +99,7 @@ def running(served: list[Served], settings: Settings | None = None) -> Iterator[
         time.sleep(0.01)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
+        assert served[0].engine is not None
         yield Live(url, served[0].model, served[0].engine, server, settings.token)
     finally:
         server.should_exit = True
@@ -119,5 +119,5 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(scope="module")
 def live(model: Model, bert: Model) -> Iterator[Live]:
-    with running([Served("letters", model, Engine(model)), Served("bert", bert, None)]) as found:
+    with running([Served("letters", model, Engine(model, rows=4)), Served("bert", bert, None)]) as found:
         yield found

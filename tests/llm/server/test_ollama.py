@@ -37,8 +37,9 @@ def test_format_and_tools(live: Live) -> None:
     schema = WEATHER["function"]["parameters"]
     got = live.ollama.chat("letters", ASK, format=schema, options={"temperature": 0})
     assert json.loads(got.message.content or "")["city"] in ("Rome", "Oslo")
-    used: Any = [*ASK, {"role": "assistant", "tool_calls": [{"function": {"name": "weather", "arguments": {"days": 1}}}]},
-                 {"role": "tool", "content": "12", "tool_name": "weather"}]  # fmt: skip
+    call = {"function": {"name": "weather", "arguments": {"days": 1}}}
+    result = {"role": "tool", "content": "12", "tool_name": "weather"}
+    used: Any = [*ASK, {"role": "assistant", "tool_calls": [call]}, result]
     assert live.ollama.chat("letters", used, tools=[WEATHER], options=GREEDY).message.content
 
 

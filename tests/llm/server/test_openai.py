@@ -205,6 +205,9 @@ def test_tokenize(live: Live) -> None:
     assert back == {"prompt": "abc"}
 
 
+MOON = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "moon"}}}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -212,13 +215,13 @@ def test_tokenize(live: Live) -> None:
         ({"temperature": -1}, "temperature: Input should be greater"),
         ({"colour": "red"}, "colour: Extra inputs are not permitted"),
         ({"messages": []}, "messages: List should have at least 1 item"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "expected parts of text but got 'image_url'"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "of text but got 'image_url'"),
         ({"logit_bias": {"a": 1}}, "token ids as keys of logit_bias"),
         ({"top_logprobs": 2}, "logprobs: true"),
         ({"n": 1000}, "at most 32 texts"),
         ({"adapter": "mine"}, "serve it as a model of its own"),
         ({"tool_choice": "required"}, "expected tools"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "moon"}}}}, "schema"),
+        ({"response_format": MOON}, "schema"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told(live: Live, changes: dict[str, Any], message: str) -> None:

@@ -1,7 +1,8 @@
-"""What keeps the server safe: who may call it, how much, how slowly; what happens when clients leave or engines fail."""
+"""What keeps the server safe: who may call it, how much and how slowly; clients that leave, engines that fail."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -13,13 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
-from pyflame.core.errors import DeviceFaultError, QueueFullError
+from pyflame.core.errors import DeviceFaultError
 from pyflame.llm.generate import Model
 from pyflame.llm.server import Limits, Served, Settings
 from pyflame.llm.server.run import safe_settings
 from pyflame.llm.server.safety import is_loopback
+from pyflame.llm.serving.engine import Engine
 from tests.llm.server.conftest import Live, running
-from tests.llm.server.double import Engine
 
 LONG: dict[str, Any] = {"model": "letters", "prompt": "a", "max_tokens": 900, "ignore_eos": True}
 LIMITS = Limits(body_bytes=20_000, sender_seconds=0.6, reader_seconds=0.6)
@@ -29,7 +30,7 @@ LIMITS = Limits(body_bytes=20_000, sender_seconds=0.6, reader_seconds=0.6)
 def guarded(model: Model) -> Iterator[Live]:
     """A server with a token, an origin that may call it, and short deadlines."""
     settings = Settings(token="secret", origins=("https://friend.example",), limits=LIMITS)
-    with running([Served("letters", model, Engine(model))], settings) as live:
+    with running([Served("letters", model, Engine(model, rows=4))], settings) as live:
         yield live
 
 
@@ -87,14 +88,20 @@ def _connected(live: Live) -> socket.socket:
     return socket.create_connection(live.address, timeout=10)
 
 
+def _send_until(client: socket.socket, data: bytes, end: float) -> None:
+    """Send again and again, also into buffers that are full."""
+    while time.monotonic() < end:
+        with contextlib.suppress(TimeoutError):
+            client.sendall(data)
+        time.sleep(0.1)
+
+
 def test_slow_senders_are_cut_off(guarded: Live) -> None:
     with closing(_connected(guarded)) as headers:  # headers that never end, a byte at a time
         begun = time.monotonic()
         headers.sendall(b"POST /v1/completions HTTP/1.1\r\n")
-        with pytest.raises((ConnectionError, TimeoutError)):
-            while time.monotonic() < begun + 8:
-                headers.sendall(b"x")
-                time.sleep(0.1)
+        with pytest.raises(ConnectionError):
+            _send_until(headers, b"x", begun + 8)
         assert time.monotonic() - begun < 5
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Length: 100\r\n\r\n{"
     with closing(_connected(guarded)) as body:
@@ -110,13 +117,8 @@ def test_slow_readers_are_cut_off(guarded: Live) -> None:
     with closing(_connected(guarded)) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.settimeout(0.2)
-        end = time.monotonic() + 15
         with pytest.raises(ConnectionError):
-            while time.monotonic() < end:
-                try:
-                    client.sendall(ask * 50)
-                except TimeoutError:
-                    time.sleep(0.1)
+            _send_until(client, ask * 50, time.monotonic() + 15)
     assert guarded.http.get("/health").status_code == 200
 
 
@@ -137,15 +139,19 @@ def test_a_client_that_leaves_frees_the_engine(live: Live, stream: bool) -> None
     assert live.engine.stats().cancelled == before + 1
 
 
-def test_full_queue(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> Any:
-        raise QueueFullError("[engine] expected room in the queue", 2.5)
-
-    monkeypatch.setattr(live.engine, "submit", full)
-    answer = live.http.post("/v1/completions", json=LONG)
-    assert answer.status_code == 429 and answer.headers["retry-after"] == "3"
-    assert answer.json()["error"]["type"] == "rate_limit_error"
-    assert live.http.post("/api/generate", json={"model": "letters", "prompt": "a"}).status_code == 429
+def test_full_queue(model: Model) -> None:
+    with running([Served("letters", model, Engine(model, rows=1, queue=1))]) as live:
+        waiting = [live.engine.submit("a", max_tokens=900, ignore_eos=True)]
+        while not live.engine.stats().running:
+            time.sleep(0.01)
+        waiting.append(live.engine.submit("a", max_tokens=900))
+        answer = live.http.post("/v1/completions", json=LONG)
+        assert answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        assert live.http.post("/api/generate", json={"model": "letters", "prompt": "a"}).status_code == 429
+        for request in waiting:
+            request.cancel()
+        assert live.idle()
 
 
 class Failing:
@@ -215,7 +221,7 @@ def test_paths_reach_no_file(live: Live, path: str) -> None:
 def test_drains_when_asked_to_end(model: Model) -> None:
     """What is being written when the server is asked to end is written first; new connections are refused."""
     found: list[httpx.Response] = []
-    with running([Served("letters", model, Engine(model))]) as live:
+    with running([Served("letters", model, Engine(model, rows=4))]) as live:
         body = {**LONG, "max_tokens": 150}
         asking = threading.Thread(target=lambda: found.append(live.http.post("/v1/completions", json=body)))
         asking.start()

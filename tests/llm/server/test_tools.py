@@ -12,6 +12,7 @@ from pyflame.llm.server.tools import Reader, Tools
 
 CALL = '{"name": "weather", "arguments": {"city": "Rome"}}'
 OTHER = '{"name": "time", "arguments": {}}'
+RM = '{"name": "rm", "arguments": {}}'
 TOOL = Tool.model_validate({"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}})
 
 
@@ -36,7 +37,7 @@ CASES: dict[str, tuple[str, str, list[tuple[str, Any]]]] = {
     "bare list": (f"[{CALL}]", "", [ROME]),
     "plain text": ("It is <b>warm</b> [Tuesday].", "It is <b>warm</b> [Tuesday].", []),
     "json that calls nothing": ('{"answer": 42}', '{"answer": 42}', []),
-    "unknown function": ('<tool_call>{"name": "rm", "arguments": {}}</tool_call> so', '<tool_call>{"name": "rm", "arguments": {}}</tool_call> so', []),
+    "unknown function": (f"<tool_call>{RM}</tool_call> so", f"<tool_call>{RM}</tool_call> so", []),
     "broken json": ("<tool_call>{oops</tool_call>", "<tool_call>{oops</tool_call>", []),
     "unfinished marker": ("a <tool", "a <tool", []),
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
@@ -14,10 +14,8 @@ from pyflame.llm.generate import Model, Prompt
 from pyflame.llm.server.errors import HttpError
 from pyflame.llm.server.safety import Limits
 from pyflame.llm.server.work import Work
-
-if TYPE_CHECKING:
-    from pyflame.llm.serving.engine import Engine
-    from pyflame.llm.serving.request import Request
+from pyflame.llm.serving.engine import Engine
+from pyflame.llm.serving.request import Request
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """What OpenAI's chat, completions, embeddings and models endpoints take and give, as pydantic models.
 
-A field that OpenAI does not know is refused, as OpenAI does; some more are taken under vLLM's names (top_k, min_p, ...).
+A field that OpenAI does not know is refused, as OpenAI does; some more are taken under vLLM's names (top_k, ...).
 Fields that are hints to OpenAI's own service (user, store, metadata, ...) are taken and mean nothing here.
 """
 

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 def deadline_protocol(sender_seconds: float, reader_seconds: float) -> type[asyncio.Protocol]:
     """The protocol class for uvicorn's `http=`."""
 
-    class DeadlineProtocol(H11Protocol):  # type: ignore[misc]
+    class DeadlineProtocol(H11Protocol):
         _sender: asyncio.TimerHandle | None = None
         _reader: asyncio.TimerHandle | None = None
 

@@ -10,15 +10,12 @@ from typing import Any
 
 import uvicorn
 
-try:
-    from pyflame.llm.serving.engine import Engine
-except ImportError:
-    Engine = None
 from pyflame.llm.generate import Model
 from pyflame.llm.server.app import create_app
 from pyflame.llm.server.models import Served
 from pyflame.llm.server.protocol import deadline_protocol
 from pyflame.llm.server.safety import LOOPBACK, Settings, is_loopback
+from pyflame.llm.serving.engine import Engine
 
 
 def safe_settings(settings: Settings, host: str) -> Settings:

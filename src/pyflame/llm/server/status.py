@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from importlib import resources
 
 from fastapi import APIRouter
@@ -46,7 +47,7 @@ def router(models: Models) -> APIRouter:
     return made
 
 
-def _static(data: bytes, kind: str) -> object:
+def _static(data: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
     async def get() -> Response:
         headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
         return Response(data, media_type=kind, headers=headers)
@@ -55,8 +56,12 @@ def _static(data: bytes, kind: str) -> object:
 
 
 def _card(one: Served) -> ModelCard:
-    kind = "embeddings" if one.engine is None else "text"
-    return ModelCard(id=one.name, created=one.created, context_length=one.model.context, kind=kind)
+    return ModelCard(
+        id=one.name,
+        created=one.created,
+        context_length=one.model.context,
+        kind="embeddings" if one.engine is None else "text",
+    )
 
 
 def _fault(one: Served) -> str | None:

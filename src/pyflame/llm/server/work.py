@@ -6,14 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request as HttpRequest
 
+from pyflame.llm.serving.request import Request
 from pyflame.llm.text import Chunk
-
-if TYPE_CHECKING:
-    from pyflame.llm.serving.request import Request
 
 T = TypeVar("T")
 
