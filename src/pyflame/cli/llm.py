@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pyflame.cli import llm_bench, llm_convert, llm_perplexity, llm_quantize
+from pyflame.cli import llm_bench, llm_convert, llm_load_test, llm_perplexity, llm_quantize
 from pyflame.core.errors import NotSupportedError, PyFlameError
 from pyflame.llm.cache import KV
 from pyflame.llm.default import resolve
@@ -26,6 +26,7 @@ _FILES: dict[str, Any] = {
     "perplexity": llm_perplexity,
     "quantize": llm_quantize,
     "convert": llm_convert,
+    "load-test": llm_load_test,
 }
 _FILE_WIDTH = 160  # columns where there is no terminal
 
@@ -44,7 +45,9 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     for command in (info, fits):
         command.add_argument("--json", action="store_true", help="print an object instead of tables")
     own = {name: commands.add_parser(name, help=file.HELP, description=file.HELP) for name, file in _FILES.items()}
-    for command in (info, fits, *own.values()):
+    for name, command in {"info": info, "estimate": fits, **own}.items():
+        if name == "load-test":  # it measures a server, wherever the model is
+            continue
         command.add_argument(
             "model", metavar="MODEL", help="a .gguf file, a Hugging Face folder or repository, or smollm2"
         )

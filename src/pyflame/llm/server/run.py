@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import sys
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,20 +50,30 @@ def serve(
     log_level: str = "info",
     **engine: Any,
 ) -> None:
-    """Serve models by name until SIGTERM or Ctrl-C, then finish what is being written. `engine` holds options of
-    `Engine` (rows, pages, queue, chunk).
+    """Serve models by name until SIGTERM or Ctrl-C, then finish what is being written. Port 0 is any that is free;
+    `engine` holds options of `Engine` (rows, pages, queue, chunk).
 
     >>> serve({"smollm2": pf.llm.load("smollm2")}, port=8000)
     """
     asked = settings or Settings()
     settings = safe_settings(asked, host)
-    if settings.token is not None and asked.token is None:
-        print(
-            f"token: {settings.token}\n(made for this run, as {host} is open to others; --token sets one)", flush=True
-        )
-    served = [Served(n, m, Engine(m, **engine) if m.config.causal else None) for n, m in models.items()]
-    shown = f"[{host}]" if ":" in host else host
-    print(f"serving {', '.join(models)} on http://{shown}:{port}/ (chat page) and /v1 (OpenAI)", file=sys.stderr)
-    uvicorn.Server(
-        server_config(create_app(served, settings), settings, host=host, port=port, log_level=log_level)
-    ).run()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        served = [_started(name, model, engine) for name, model in models.items()]
+        if settings.token is not None and asked.token is None:
+            print(f"token: {settings.token}\n(made for this run, as others reach {host}; --token-file sets one)")
+        where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        print(f"serving {', '.join(models)}: {where}/ is a chat page, {where}/v1 OpenAI's interface", flush=True)
+        config = server_config(create_app(served, settings), settings, log_level=log_level)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _started(name: str, model: Model, options: Mapping[str, Any]) -> Served:
+    """A model that is ready: its kernels are compiled by a first token, rather than while the first client waits."""
+    if not model.config.causal:
+        return Served(name, model, None)
+    engine = Engine(model, **options)
+    engine.submit([0], max_tokens=2, ignore_eos=True).result()
+    return Served(name, model, engine)
