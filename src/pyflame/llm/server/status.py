@@ -19,6 +19,7 @@ _POLICY = (
 _FILES = {
     "/": ("index.html", "text/html"),
     "/chat.js": ("chat.js", "text/javascript"),
+    "/markdown.js": ("markdown.js", "text/javascript"),
     "/chat.css": ("chat.css", "text/css"),
 }
 
