@@ -17,7 +17,7 @@ from pyflame.cli import main
 from pyflame.core.errors import ArgumentError
 from pyflame.llm.load_test import Lengths, Load, percentile
 from tests.llm import small
-from tests.llm.server.conftest import Live
+from tests.llm.server.live import Live
 
 
 def test_arrivals_and_percentiles() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import ollama
 import pytest
 
-from tests.llm.server.conftest import Live
+from tests.llm.server.live import Live
 from tests.llm.server.test_openai import ASK, WEATHER
 
 GREEDY: dict[str, Any] = {"temperature": 0, "num_predict": 9}

@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from tests.llm.server.conftest import CONTEXT, Live
+from tests.llm.server.live import CONTEXT, Live
 
 ASK: list[Any] = [{"role": "user", "content": "Hi"}]
 GREEDY: dict[str, Any] = {"model": "letters", "temperature": 0}

@@ -1,4 +1,4 @@
-"""The chat page in a real browser: Debian's chromium, driven by playwright."""
+"""The chat page in a real browser: the system's chromium, or playwright's, driven by playwright."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pyflame.llm.generate import Model
 from pyflame.llm.server import Served, Settings
 from pyflame.llm.serving.engine import Engine
-from tests.llm.server.conftest import Live, running
+from tests.llm.server.live import Live, running
 from tests.needs import need
 
 pytestmark = pytest.mark.slow
@@ -40,8 +41,9 @@ print("<hello>")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    path = need(shutil.which("chromium") or shutil.which("chromium-browser"), "chromium")
     with sync_playwright() as playwright:
+        own = playwright.chromium.executable_path  # where `playwright install chromium` was run
+        path = need(shutil.which("chromium") or (own if Path(own).exists() else None), "chromium")
         flags = ["--no-sandbox", "--disable-gpu"]
         found = playwright.chromium.launch(executable_path=path, args=flags, headless=True)
         yield found
@@ -114,8 +116,9 @@ def test_asks_and_remembers(page: Page, live: Live) -> None:
 def test_stop_frees_the_engine(page: Page, live: Live) -> None:
     settle(page, temperature=1, seed=3)
     cancelled = live.engine.stats().cancelled
-    page.evaluate("""() => { const send = window.fetch; window.fetch = (path, options) => send(path, options && options.body
-        ? {...options, body: JSON.stringify({...JSON.parse(options.body), ignore_eos: true})} : options) }""")
+    forever = """() => { const send = window.fetch; window.fetch = (path, options) => send(path, options?.body
+        ? {...options, body: JSON.stringify({...JSON.parse(options.body), ignore_eos: true})} : options) }"""
+    page.evaluate(forever)
     ask(page, "Go on")
     expect(page.locator("#speed")).to_contain_text("tokens/s")
     page.keyboard.press("Escape")

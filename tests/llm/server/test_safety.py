@@ -20,7 +20,7 @@ from pyflame.llm.server import Limits, Served, Settings
 from pyflame.llm.server.run import safe_settings
 from pyflame.llm.server.safety import is_loopback
 from pyflame.llm.serving.engine import Engine
-from tests.llm.server.conftest import Live, running
+from tests.llm.server.live import Live, running
 
 LONG: dict[str, Any] = {"model": "letters", "prompt": "a", "max_tokens": 900, "ignore_eos": True}
 LIMITS = Limits(body_bytes=20_000, sender_seconds=0.6, reader_seconds=0.6)

@@ -20,6 +20,7 @@ from pyflame.llm.server.models import Models, Served
 from pyflame.llm.server.ollama_schema import (
     OllamaChat,
     OllamaEmbed,
+    OllamaError,
     OllamaGenerate,
     OllamaMessage,
     OllamaShow,
@@ -159,7 +160,8 @@ def _about(one: Served) -> dict[str, Any]:
 
 
 def router(models: Models) -> APIRouter:
-    made = APIRouter(prefix="/api", tags=["Ollama"])
+    refused: dict[int | str, dict[str, Any]] = {code: {"model": OllamaError} for code in ("4XX", "5XX")}
+    made = APIRouter(prefix="/api", tags=["Ollama"], responses=refused)
     write = {"content": {NDJSON: {}}, "description": "Objects, one per line, or a single one."}
 
     @made.post("/chat", responses={200: write}, response_model=None)

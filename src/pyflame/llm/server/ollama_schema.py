@@ -75,3 +75,7 @@ class OllamaEmbed(Loose):
 class OllamaShow(Loose):
     model: str | None = None
     name: str | None = None  # older clients
+
+
+class OllamaError(BaseModel):
+    error: str
