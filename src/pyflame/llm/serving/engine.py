@@ -399,6 +399,8 @@ class Engine:
         request.end(error)
 
     def _end_all(self, error: Exception) -> None:
+        with self._changed:
+            self._inbox = []
         for request in list(self._requests.values()):
             self._end(request, error)
 
