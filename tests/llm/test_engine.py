@@ -467,3 +467,15 @@ def test_steps_of_all_sizes_are_planned_once(model: Model) -> None:
             engine.submit(p, max_tokens=4, ignore_eos=True)
         steps(engine)
     assert {n: step.traces for n, step in engine._rows._next.items()} == {1: 1, 2: 1, 4: 1}
+
+
+def test_prepared_steps_are_not_planned_again(model: Model) -> None:
+    engine = Engine(model, rows=3, chunk=32, start=False, prepare=True)
+    steps_of = [engine._rows._take_in, *engine._rows._next.values()]
+    before = [step.traces for step in steps_of]
+    for options in (dict(), dict(temperature=1.0)):
+        requests = [engine.submit(p, max_tokens=4, **options) for p in prompts_of(5)]
+        steps(engine)
+        alone = [model.generate(p, max_tokens=4, **options).tokens for p in prompts_of(5)]
+        assert [r.result()[0].tokens for r in requests] == alone
+    assert [step.traces for step in steps_of] == before
