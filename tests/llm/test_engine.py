@@ -157,7 +157,9 @@ def test_prompts_that_are_read_at_once_are_read_once(engine: Engine, monkeypatch
     """Also samples of one prompt, which all have its pages."""
     read: list[int] = []
     own = Rows.read
-    monkeypatch.setattr(Rows, "read", lambda self, row, tokens, at: (read.append(len(tokens)), own(self, row, tokens, at))[1])
+    monkeypatch.setattr(
+        Rows, "read", lambda self, row, tokens, at: (read.append(len(tokens)), own(self, row, tokens, at))[1]
+    )
     request = engine.submit(LONG, n=4, max_tokens=4, ignore_eos=True, temperature=1.0, seed=5)
     engine.step()
     engine.step()
@@ -409,12 +411,14 @@ def test_a_fault_in_a_prompt_fails_its_request_alone(
 
 def test_a_fault_while_writing_fails_those_that_write(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_once(monkeypatch, "next", lambda rows, features: len(rows) == 2, pf.DeviceFaultError("illegal address"))
-    with pytest.warns(RuntimeWarning, match="illegal address"), Engine(model, rows=2) as engine:
-        requests = [engine.submit(p, max_tokens=8, ignore_eos=True) for p in prompts_of(5)]
+    engine = Engine(model, rows=2)
+    requests = [engine.submit(p, max_tokens=8, ignore_eos=True) for p in prompts_of(5)]
+    with pytest.warns(RuntimeWarning, match="illegal address"):
         failed = [isinstance(_outcome(r), pf.DeviceFaultError) for r in requests]
-        assert failed == [True, True, False, False, False]
-        assert engine.submit([1], max_tokens=3).result() and engine.stats().healthy
-        settled(engine)
+    assert failed == [True, True, False, False, False]
+    assert engine.submit([1], max_tokens=3).result() and engine.stats().healthy
+    settled(engine)
+    engine.close()
 
 
 def test_an_engine_that_cannot_start_anew_says_so(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,7 +246,8 @@ def spread(values: Tensor, rows: Tensor, others: Tensor | int, count: int) -> Te
     """Whole numbers (B) of these rows as those of all rows (count), where rows that are not named have `others`. Rows
     that are named twice have anything."""
     marks = named_by(rows, count)
-    return where(marks.any(1), where(marks, values, -1).amax(1), others)
+    found: Tensor = where(marks.any(1), where(marks, values, -1).amax(1), others)
+    return found
 
 
 def _column(settings: Tensor, name: str) -> Tensor:
