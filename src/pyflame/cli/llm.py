@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pyflame.cli import llm_bench, llm_convert, llm_load_test, llm_perplexity, llm_quantize
+from pyflame.cli import llm_batch, llm_bench, llm_convert, llm_load_test, llm_perplexity, llm_quantize
 from pyflame.core.errors import NotSupportedError, PyFlameError
 from pyflame.llm.cache import KV
 from pyflame.llm.default import resolve
@@ -22,6 +22,7 @@ from pyflame.train.progress import human_bytes
 
 # Commands that have a file of their own.
 _FILES: dict[str, Any] = {
+    "batch": llm_batch,
     "bench": llm_bench,
     "perplexity": llm_perplexity,
     "quantize": llm_quantize,
@@ -45,9 +46,7 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     for command in (info, fits):
         command.add_argument("--json", action="store_true", help="print an object instead of tables")
     own = {name: commands.add_parser(name, help=file.HELP, description=file.HELP) for name, file in _FILES.items()}
-    for name, command in {"info": info, "estimate": fits, **own}.items():
-        if name == "load-test":  # it measures a server, wherever the model is
-            continue
+    for command in (info, fits, *(own[name] for name, file in _FILES.items() if getattr(file, "NAMES_MODEL", True))):
         command.add_argument(
             "model", metavar="MODEL", help="a .gguf file, a Hugging Face folder or repository, or smollm2"
         )

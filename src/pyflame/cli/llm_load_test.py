@@ -19,6 +19,7 @@ from pyflame.core.optional import optional
 from pyflame.llm.load_test import PERCENTILES, Lengths, Load, Report, load_test
 
 HELP = "throughput and latencies of a server with OpenAI's interface, under requests that arrive at a given pace"
+NAMES_MODEL = False  # it measures a server, wherever the model is
 _TIMES = {"time_to_first_token": "time to first token", "inter_token": "between tokens", "request": "whole request"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from pyflame.core.errors import ArgumentError, suggest
@@ -70,10 +71,13 @@ class Options:
         return asked or room
 
 
+OPTIONS = (*[name for name in signature(Options).parameters if name not in ("model", "n", "sampling")], *_SAMPLING)
+
+
 def _sampling(vocab: int, given: dict[str, Any]) -> Sampling:
     for name in given:
         if name not in _SAMPLING:
-            raise ArgumentError(f"[generate] expected an option of generate but got {name!r}{suggest(name, _SAMPLING)}")
+            raise ArgumentError(f"[generate] expected an option of generate but got {name!r}{suggest(name, OPTIONS)}")
     made = Sampling(**given)
     made.want_tokens(vocab)
     return made

@@ -184,16 +184,20 @@ class Sampler:
         if features.sampled:
             drawn = self._drawn(logits, settings, rows, features.typical)
             tokens = where(_column(settings, "temperature")[:, 0] > 0.0, drawn, tokens)
-            _put(self.drawn, rows, _of(self.drawn, rows) + 1)
+            self.drawn.add_(1 if rows is None else named_by(rows, self.rows).to(int64).sum(1))
         if features.shaped:
-            said = _of(self.said, rows)
-            _put(self.said, rows, said.scatter_add(1, tokens.unsqueeze(1), said.new_ones((said.shape[0], 1))))
+            self._say(tokens, rows)
         if features.logprobs < 0:
             return Picked(tokens)
         scores = raw.log_softmax(-1)
         own = scores.gather(1, tokens.unsqueeze(1))[:, 0]
         top = scores.topk(features.logprobs) if features.logprobs else (None, None)
         return Picked(tokens, own, top[0], top[1])
+
+    def _say(self, tokens: Tensor, rows: Tensor | None) -> None:
+        """Count the tokens that were picked. Element by element, so that it happens where the counts lie."""
+        own = tokens if rows is None else spread(tokens, rows, -1, self.rows)
+        self.said.add_((arange(self.vocab, device=tokens.device) == own.unsqueeze(1)).to(float32))
 
     def _shaped_logits(self, logits: Tensor, settings: Tensor, rows: Tensor | None) -> Tensor:
         """Penalties of what was read or said, and bias."""
@@ -232,11 +236,18 @@ def _of(cell: Tensor, rows: Tensor | None) -> Tensor:
     return cell if rows is None else cell.index_select(0, rows)
 
 
-def _put(cell: Tensor, rows: Tensor | None, values: Tensor) -> None:
-    if rows is None:
-        cell.copy_(values)
-    else:
-        cell.index_copy_(0, rows, values)
+def named_by(rows: Tensor, count: int) -> Tensor:
+    """Whether row r of `count` is number b of these rows: (count, B)"""
+    found: Tensor = arange(count, device=rows.device).unsqueeze(1) == rows.unsqueeze(0)
+    return found
+
+
+def spread(values: Tensor, rows: Tensor, others: Tensor | int, count: int) -> Tensor:
+    """Whole numbers (B) of these rows as those of all rows (count), where rows that are not named have `others`. Rows
+    that are named twice have anything."""
+    marks = named_by(rows, count)
+    found: Tensor = where(marks.any(1), where(marks, values, -1).amax(1), others)
+    return found
 
 
 def _column(settings: Tensor, name: str) -> Tensor:

@@ -22,8 +22,8 @@ _one_at_a_time = threading.Lock()  # a batch takes memory by its longest text
 
 async def embed(models: Models, name: str, texts: Sequence[Prompt]) -> tuple[npt.NDArray[np.float32], int]:
     """The vectors, and how many tokens were read."""
-    if len(texts) > models.limits.inputs:
-        raise ArgumentError(f"[serve] expected at most {models.limits.inputs} texts but got {len(texts)}")
+    if not 1 <= len(texts) <= models.limits.inputs:
+        raise ArgumentError(f"[serve] expected 1 to {models.limits.inputs} texts but got {len(texts)}")
     return await run_in_threadpool(_embed, models[name].model, texts)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from pyflame.core.errors import (
@@ -78,8 +79,9 @@ def as_http(error: BaseException) -> HttpError:
     return HttpError(500, "[serve] the server failed; its log says why", code="internal_error")
 
 
-def _invalid(error: RequestValidationError) -> HttpError:
-    """The first thing that is wrong with a body, by the name of its field."""
+def _invalid(error: RequestValidationError | ValidationError) -> HttpError:
+    """The first thing that is wrong with a body, by the name of its field. Other APIs' bodies are checked a second time
+    when they are turned into OpenAI's."""
     first = error.errors()[0]
     path = ".".join(str(part) for part in first["loc"] if part != "body")
     more = f" (and {len(error.errors()) - 1} more)" if len(error.errors()) > 1 else ""
@@ -90,12 +92,20 @@ def install(app: FastAPI) -> None:
     """Let the application answer every exception in this form."""
 
     async def answer(http: Request, error: Exception) -> Response:
-        if isinstance(error, RequestValidationError):
+        if isinstance(error, (RequestValidationError, ValidationError)):
             error = _invalid(error)
         elif isinstance(error, HTTPException):
             what = f"[serve] {http.method} {http.url.path}: {error.detail or HTTPStatus(error.status_code).phrase}"
             error = HttpError(error.status_code, what, headers=error.headers)
         return as_http(error).response(http.url.path)
 
-    for kind in (HttpError, PyFlameError, TimeoutError, RequestValidationError, HTTPException, Exception):
+    for kind in (
+        HttpError,
+        PyFlameError,
+        TimeoutError,
+        RequestValidationError,
+        ValidationError,
+        HTTPException,
+        Exception,
+    ):
         app.add_exception_handler(kind, answer)

@@ -57,7 +57,8 @@ class Engine:
 
     `rows`: texts that are written at once; `pages` of 32 tokens for their keys and values (None: what memory has room
     for, and no more than all rows can fill); `queue`: texts that may wait; `chunk`: tokens of prompts that a step takes
-    in. `start=False` leaves steps to whoever calls `step()`.
+    in. `start=False` leaves steps to whoever calls `step()`. `prepare` has steps of every size planned, and captured on
+    a GPU, before this returns; otherwise that happens when one is first needed.
 
     >>> with pf.llm.Engine(model) as engine:
     ...     requests = [engine.submit(text, max_tokens=50) for text in ("One", "Two", "Three")]
@@ -73,6 +74,7 @@ class Engine:
         queue: int = 256,
         chunk: int = 256,
         start: bool = True,
+        prepare: bool = False,
     ) -> None:
         if not model.config.causal:
             raise ArgumentError(f"[engine] expected a decoder but got {model.config.architecture}; use embed()")
@@ -92,6 +94,8 @@ class Engine:
         self._launched: list[Launched] = []
         self._concerned: list[TextSequence] = []  # whose work the device does now
         self._make()
+        if prepare:
+            self._rows.prepare()
         self._thread: threading.Thread | None = None
         if start:
             self._thread = threading.Thread(target=self._run, name="pyflame-engine", daemon=True)
@@ -399,6 +403,8 @@ class Engine:
         request.end(error)
 
     def _end_all(self, error: Exception) -> None:
+        with self._changed:
+            self._inbox = []
         for request in list(self._requests.values()):
             self._end(request, error)
 

@@ -54,7 +54,7 @@ def _submitted(engine: Engine, asked: dict[str, Any]) -> Request | Exception:
     try:
         if asked.get("n", 1) != 1:
             raise ArgumentError(f"[batch] expected one text for each prompt but got n={asked['n']}")
-        return engine.submit(asked.pop("prompt", None), **asked)
+        return engine.submit(**asked)
     except QueueFullError:
         raise
     except PyFlameError as error:

@@ -18,10 +18,12 @@ from pyflame.llm.attention import Where
 from pyflame.llm.batch import CHUNKS
 from pyflame.llm.cache import Cache, bucket_of, pages_of
 from pyflame.llm.decoder import Decoder
-from pyflame.llm.sampler import Features, Picked, Sampler, Sampling
+from pyflame.llm.sampler import Features, Picked, Sampler, Sampling, spread
 from pyflame.tensor import Tensor
+from pyflame.tensor.counted import where as choose
 from pyflame.tensor.creation import arange, full, tensor, zeros
 from pyflame.tensor.gradients import no_grad
+from pyflame.tensor.modes import eval
 from pyflame.transform.jit import jit
 
 
@@ -35,12 +37,12 @@ class Rows:
         places = decoder.places if decoder.places.split else device
         self.cache = Cache(decoder.config, count + 1, capacity, kv, places, pages)
         self.sampler = Sampler(count + 1, decoder.config.vocab, capacity, device)
-        self.tokens = zeros(count + 1, 1, dtype=int64, device=device)
+        self.tokens = zeros(count + 1, dtype=int64, device=device)
         self.lengths = zeros(count + 1, dtype=int64, device=device)
         self.sizes = (*(n for n in CHUNKS if n < chunk), chunk)
         self.buckets = (*(1 << n for n in range((count - 1).bit_length())), count)
         self._table = np.zeros((count + 1, pages_of(capacity)), np.int32)  # what the device's table will be
-        self._changed = False
+        self._changed: set[int] = set()  # rows of it that are to be written there
         self._masked: set[int] = set()
         self._which = {n: full((n,), count, dtype=int64, device=device) for n in self.buckets}
         self._named: dict[int, tuple[int, ...]] = dict.fromkeys(
@@ -50,11 +52,21 @@ class Rows:
         self._first = jit(self._first_step)
         self._next = {n: jit(partial(self._next_step, which)) for n, which in self._which.items()}
 
+    def prepare(self) -> None:
+        """Plan, and on a GPU capture, reading and writing of every size, before the first request: with the spare row.
+        What else a request asks of the sampler is planned when it comes."""
+        for _ in range(2):  # the second call captures
+            logits = [self.read(self.count, [0] * min(size, self.capacity), 0) for size in self.sizes]
+            for features in (Features(), Features(sampled=True)):
+                self.first(self.count, logits[0], 0, features)
+                with no_grad():
+                    eval([step(features).tokens for step in self._next.values()])
+
     def put_pages(self, row: int, at: int, pages: Sequence[int]) -> None:
         """Name the pages of a row from the one with number `at` on; those behind are spare."""
         self._table[row, at : at + len(pages)] = pages
         self._table[row, at + len(pages) :] = 0
-        self._changed = True
+        self._changed.add(row)
 
     def begin(
         self, row: int, settings: Sampling, prompt: Sequence[int], said: Sequence[int], stream: int, count: int
@@ -99,7 +111,8 @@ class Rows:
         """Take in the tokens that these rows picked last and pick the ones that follow. What it gives is padded."""
         bucket = next(n for n in self.buckets if n >= len(rows))
         if self._named[bucket] != tuple(rows):
-            self._which[bucket].copy_(self._numbers([*rows, *[self.count] * (bucket - len(rows))]))
+            now = self._numbers([*rows, *[self.count] * (bucket - len(rows))])
+            self._which[bucket].index_copy_(0, self._numbers(range(bucket)), now)
             self._named[bucket] = tuple(rows)
         self._write_table()
         with no_grad():
@@ -109,10 +122,13 @@ class Rows:
         return tensor(values, dtype=int64, device=self.device)
 
     def _write_table(self) -> None:
+        """Rows alone, and where they lie: a graph knows the addresses that it reads."""
         if self._changed:
+            rows = sorted(self._changed)
             for table in {id(table): table for table in self.cache.tables}.values():
-                table.copy_(tensor(self._table, dtype=int32, device=table.device))
-            self._changed = False
+                at = tensor(rows, dtype=int64, device=table.device)
+                table.index_copy_(0, at, tensor(self._table[rows], dtype=int32, device=table.device))
+            self._changed.clear()
 
     def _take_in_step(self, tokens: Tensor, row: Tensor, start: Tensor, last: Tensor, bucket: int) -> Tensor:
         positions = (start + arange(tokens.shape[1], device=tokens.device)).unsqueeze(0)
@@ -125,15 +141,20 @@ class Rows:
 
     def _first_step(self, logits: Tensor, row: Tensor, length: Tensor, features: Features) -> Picked:
         picked = self.sampler.pick(logits, features, row)
-        self.tokens.index_copy_(0, row, picked.tokens.unsqueeze(1))
-        self.lengths.index_copy_(0, row, length)
+        self._set(self.tokens, picked.tokens, row)
+        self._set(self.lengths, length, row)
         return picked
 
     def _next_step(self, which: Tensor, features: Features) -> Picked:
-        lengths = self.lengths.index_select(0, which)
-        tokens = self.tokens.index_select(0, which)
-        x = self._hidden(tokens, which, lengths.unsqueeze(1), lengths, self.capacity)
+        lengths, tokens = self.lengths.index_select(0, which), self.tokens.index_select(0, which)
+        x = self._hidden(tokens.unsqueeze(1), which, lengths.unsqueeze(1), lengths, self.capacity)
         picked = self.sampler.pick(self.decoder.logits(x[:, -1]), features, which)
-        self.tokens.index_copy_(0, which, picked.tokens.unsqueeze(1))
-        self.lengths.index_copy_(0, which, (lengths + 1) * (which < self.count).to(int64))
+        self._set(self.tokens, picked.tokens, which)
+        self._set(self.lengths, lengths + 1, which)
         return picked
+
+    def _set(self, cell: Tensor, values: Tensor, rows: Tensor) -> None:
+        """New values of these rows, element by element, so that they come to lie where the old ones do. The spare row
+        keeps what it has."""
+        mine = arange(self.count + 1, device=cell.device) < self.count
+        cell.copy_(choose(mine, spread(values, rows, cell, self.count + 1), cell))
