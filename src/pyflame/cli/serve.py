@@ -50,7 +50,7 @@ def run(argv: list[str]) -> int:
             raise ArgumentError(f"[serve] expected a token but {args.token_file} is empty")
         limits = Limits(body_bytes=args.max_body, request_seconds=args.timeout, drain_seconds=args.drain)
         settings = Settings(token, tuple(args.allow_host) or None, tuple(args.cors), limits)
-        models = dict(_loaded(args, one) for one in args.model or [_DEFAULT])
+        models = dict(load_served(args, one) for one in args.model or [_DEFAULT])
         engine = {name: getattr(args, name) for name in ("rows", "pages", "queue", "chunk")}
         serve(models, host=args.host, port=args.port, settings=settings, log_level=args.log_level, **engine)
     except (PyFlameError, OSError) as error:
@@ -61,7 +61,7 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _loaded(args: argparse.Namespace, text: str) -> tuple[str, Model]:
+def load_served(args: argparse.Namespace, text: str) -> tuple[str, Model]:
     """A model and its name: what was given, or what the file is called."""
     given, found, rest = text.partition("=")
     path, _, adapter = (rest if found else text).partition("+")

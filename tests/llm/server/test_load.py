@@ -13,7 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+import pyflame as pf
 from pyflame.cli import main
+from pyflame.cli.serve import load_served, options_from
 from pyflame.core.errors import ArgumentError
 from pyflame.llm.load_test import Lengths, Load, percentile
 from tests.llm import small
@@ -80,6 +82,22 @@ def test_serve_command_ends_in_order(tmp_path: Path) -> None:
             assert "Finished server process" in process.stdout.read()
         finally:
             process.kill()
+
+
+def test_serve_loads_adapters_by_name(tmp_path: Path) -> None:
+    file = small.gguf(tmp_path / "small.gguf")
+    tuned = pf.llm.load(file, device="cpu")
+    pf.llm.add_lora(tuned, rank=2, targets=("attn_q", "ffn_up"))
+    with pf.no_grad():
+        for parameter in pf.llm.lora_parameters(tuned):
+            parameter.copy_(pf.randn(*parameter.shape))
+    pf.llm.save_adapter(tuned, tmp_path / "adapter", base="small")
+    name, model = load_served(options_from(["--device", "cpu"]), f"tuned={file}+{tmp_path / 'adapter'}")
+    assert name == "tuned"
+    want = tuned.generate("hello", max_tokens=8).tokens
+    assert model.generate("hello", max_tokens=8).tokens == want
+    name, base = load_served(options_from(["--device", "cpu"]), str(file))
+    assert name == "small" and base.generate("hello", max_tokens=8).tokens != want
 
 
 def test_serve_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

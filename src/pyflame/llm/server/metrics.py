@@ -49,7 +49,7 @@ class Metrics:
     """All numbers of all engines. The rate is that since the last time somebody asked, a second ago or more."""
 
     def __init__(self, models: Models) -> None:
-        self.models = models
+        self.models, self._begun = models, time.monotonic()
         self._rates: dict[str, tuple[float, int, float]] = {}  # when, tokens by then, tokens per second before
 
     def text(self) -> str:
@@ -69,10 +69,9 @@ class Metrics:
 
     def _rate(self, model: str, tokens: int) -> float:
         now = time.monotonic()
-        then, before, rate = self._rates.get(model, (now, tokens, 0.0))
+        then, before, rate = self._rates.get(model, (self._begun, 0, 0.0))
         if now - then >= 1.0:
             rate = (tokens - before) / (now - then)
-        if now - then >= 1.0 or model not in self._rates:
             self._rates[model] = now, tokens, rate
         return rate
 
@@ -83,9 +82,7 @@ def _head(name: str, kind: str, about: str) -> list[str]:
 
 def _sample(name: str, value: float, **labels: str) -> str:
     quoted = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return (
-        f"pyflame_{name}{{{quoted}}} {value:.9g}" if isinstance(value, float) else f"pyflame_{name}{{{quoted}}} {value}"
-    )
+    return f"pyflame_{name}{{{quoted}}} {f'{value:.9g}' if isinstance(value, float) else value}"
 
 
 def _escaped(text: str) -> str:

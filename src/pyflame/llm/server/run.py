@@ -71,9 +71,5 @@ def serve(
 
 
 def _started(name: str, model: Model, options: Mapping[str, Any]) -> Served:
-    """A model that is ready: its kernels are compiled by a first token, rather than while the first client waits."""
-    if not model.config.causal:
-        return Served(name, model, None)
-    engine = Engine(model, **options)
-    engine.submit([0], max_tokens=2, ignore_eos=True).result()
-    return Served(name, model, engine)
+    """A model that is ready: its steps are planned now, rather than while the first clients wait."""
+    return Served(name, model, Engine(model, prepare=True, **options) if model.config.causal else None)
