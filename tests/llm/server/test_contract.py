@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import status_code_conformance
 
 from tests.llm.server.live import Live
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -29,7 +29,7 @@ def _run(live: Live, operation: Any) -> list[int]:
     """The statuses of some random calls."""
     statuses: list[int] = []
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(operation.as_strategy())
     def run(case: Any) -> None:
         _answerable(case.body)

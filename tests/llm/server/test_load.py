@@ -59,6 +59,7 @@ def test_serve_command_ends_in_order(tmp_path: Path) -> None:
     """A token is made for an address that others reach, and SIGTERM ends the server in order."""
     file = small.gguf(tmp_path / "small.gguf")
     command = [sys.executable, "-m", "pyflame", "serve", "-m", f"tiny={file}", "--host", "0.0.0.0", "--port", "0"]
+    command += ["--rows", "2", "--chunk", "32"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]

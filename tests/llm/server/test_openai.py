@@ -115,6 +115,22 @@ def test_forced_tool_call(live: Live, choice: Any, stream: bool) -> None:
     assert not got.choices[0].message.content
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_tool_call_of_the_model_s_own_accord(live: Live, stream: bool) -> None:
+    """The model is made to write a call in Hermes' form, behind a word of its own."""
+    text = r'Well <tool_call>\{"name": "weather", "arguments": \{"city": "Rome", "days": [1-9]\}\}</tool_call>'
+    asked: Any = dict(**GREEDY, messages=ASK, tools=[WEATHER], extra_body={"regex": text})
+    if stream:
+        with live.openai.chat.completions.stream(**asked) as chunks:
+            got = chunks.get_final_completion()
+    else:
+        got = live.openai.chat.completions.create(**asked)
+    calls = got.choices[0].message.tool_calls
+    assert got.choices[0].finish_reason == "tool_calls" and calls is not None
+    assert json.loads(calls[0].function.arguments)["city"] == "Rome" and calls[0].id
+    assert (got.choices[0].message.content or "").strip() == "Well"
+
+
 def test_tools_that_are_not_called_leave_the_text(live: Live) -> None:
     asked: Any = dict(**GREEDY, messages=ASK, tools=[WEATHER], max_tokens=8)
     got = live.openai.chat.completions.create(**asked)

@@ -51,7 +51,7 @@ def serve(
     **engine: Any,
 ) -> None:
     """Serve models by name until SIGTERM or Ctrl-C, then finish what is being written. Port 0 is any that is free;
-    `engine` holds options of `Engine` (rows, pages, queue, chunk).
+    `engine` holds options of `Engine` (rows, pages, queue, chunk, prepare).
 
     >>> serve({"smollm2": pf.llm.load("smollm2")}, port=8000)
     """
@@ -71,5 +71,5 @@ def serve(
 
 
 def _started(name: str, model: Model, options: Mapping[str, Any]) -> Served:
-    """A model that is ready: its steps are planned now, rather than while the first clients wait."""
-    return Served(name, model, Engine(model, prepare=True, **options) if model.config.causal else None)
+    """A model that is ready: its steps are planned now, rather than while the first clients wait, unless asked not to."""
+    return Served(name, model, Engine(model, **{"prepare": True, **options}) if model.config.causal else None)
