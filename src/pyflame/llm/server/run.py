@@ -71,5 +71,5 @@ def serve(
 
 
 def _started(name: str, model: Model, options: Mapping[str, Any]) -> Served:
-    """A model that is ready: its steps are planned now, rather than while the first clients wait, unless asked not to."""
+    """A model that is ready: its steps are planned now, rather than while the first clients wait."""
     return Served(name, model, Engine(model, **{"prepare": True, **options}) if model.config.causal else None)
