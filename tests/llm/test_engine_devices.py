@@ -1,4 +1,4 @@
-"""The engine on simulated GPUs, where the next step is launched before the tokens of this one are known; and SmolLM2."""
+"""The engine on simulated GPUs, where steps are launched before the tokens of the one before are read; and SmolLM2."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pyflame.llm.load import load_decoder
 from pyflame.llm.placement import placed
 from pyflame.llm.serving.rows import Rows
 from tests.llm.checkpoints import make
+from tests.llm.test_engine import steps
 
 GPU = "sim:gfx942"
 PROMPTS = [[5, 17], [3], [9, 8, 7, 6, 5, 4], [1, 2]]
@@ -57,8 +58,7 @@ def test_preemption_and_faults_of_steps_under_way(model: Model, monkeypatch: pyt
     alone = [model.generate(**one).tokens for one in asked]
     engine = Engine(model, rows=2, pages=3, chunk=32, start=False)
     requests = [engine.submit(**one) for one in asked]
-    while engine.step():
-        pass
+    steps(engine)
     assert [r.result()[0].tokens for r in requests] == alone and engine.stats().preempted > 0
     own, calls = Rows.next, []
 
@@ -71,8 +71,7 @@ def test_preemption_and_faults_of_steps_under_way(model: Model, monkeypatch: pyt
     monkeypatch.setattr(Rows, "next", step)
     requests = [engine.submit(**one) for one in asked]
     with pytest.warns(RuntimeWarning, match="illegal address"):
-        while engine.step():
-            pass
+        steps(engine)
     assert [r.error is None for r in requests] == [False, False, True, True]
     assert [r.result()[0].tokens for r in requests[2:]] == alone[2:]
 
@@ -91,9 +90,9 @@ def test_layers_on_two_devices(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_smollm2_64_prompts_together_as_alone(smollm2: Path) -> None:
-    model = pf.llm.load(smollm2, device="cpu", context=512)
+    model = pf.llm.load(smollm2, device="cpu", context=256)
     words = Path(pf.__file__).read_text("utf-8").split()
-    prompts = [" ".join(words[n * 7 : n * 7 + 5 + n]) for n in range(64)]
-    alone = [model.generate(p, max_tokens=16).tokens for p in prompts]
+    prompts = [" ".join(words[n * 7 : n * 7 + 2 + n // 4]) for n in range(64)]
+    alone = [model.generate(p, max_tokens=8).tokens for p in prompts]
     with Engine(model) as engine:
-        assert [r.result()[0].tokens for r in [engine.submit(p, max_tokens=16) for p in prompts]] == alone
+        assert [r.result()[0].tokens for r in [engine.submit(p, max_tokens=8) for p in prompts]] == alone
