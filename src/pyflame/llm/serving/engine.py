@@ -131,7 +131,7 @@ class Engine:
         >>> request.result()[0].text
         ' Paris.'
         """
-        prompts, several = self.model._prompts(prompt, messages, tools)
+        prompts, several = self.model.read_prompts(prompt, messages, tools)
         if several:
             raise ArgumentError("[submit] expected one prompt but got several; submit each, or use pf.llm.batch")
         request = Request(prompts[0], Options(self.model, n, **options), priority, timeout, self._wake)
@@ -172,7 +172,7 @@ class Engine:
         counts, pool = self._counts, self._scheduler.pool
         with self._changed:
             return EngineStats(
-                self._queued, len(self._scheduler.active), self.pages, pool.available, pool.cached,
+                self._queued, self._scheduler.count, self.pages, pool.available, pool.cached,
                 counts.prompt_tokens, counts.cached_tokens, counts.tokens, counts.finished, counts.failed,
                 counts.cancelled, counts.preempted, counts.restarts, not (self._closing or self._stopped), counts.fault,
                 counts.ttft.histogram(), counts.inter_token.histogram(),
@@ -213,12 +213,16 @@ class Engine:
     # --- the engine's own thread --------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stopped:
-            if not self.step():
-                with self._changed:
-                    if self._closing:
-                        return
-                    self._changed.wait_for(lambda: self._inbox or self._closing or self._stopped)
+        try:
+            while not self._stopped:
+                if not self.step():
+                    with self._changed:
+                        if self._closing:
+                            return
+                        self._changed.wait_for(lambda: self._inbox or self._closing or self._stopped)
+        except Exception as error:  # nobody must wait for a thread that is gone
+            self._give_up(error)
+            raise
 
     def step(self) -> bool:
         """Take in some tokens of prompts and write a token of each text that runs; gives whether there is more to do.
@@ -229,6 +233,7 @@ class Engine:
                 for sequence in request.sequences:
                     self._scheduler.wait(sequence)
         self._steps += 1
+        self._concerned = []
         try:
             self._drop_ended()
             self._admit()
@@ -410,31 +415,33 @@ class Engine:
 
     def _restart(self, error: Exception) -> None:
         """Fail what a fault has touched, make the device's memory anew, and let the rest be read again."""
-        counts, concerned = self._counts, self._concerned or self._scheduler.active
+        counts, scheduler = self._counts, self._scheduler
         counts.fault, counts.restarts = f"{type(error).__name__}: {error}", counts.restarts + 1
-        warnings.warn(
-            f"[engine] a step failed, and the engine starts anew: {counts.fault}", RuntimeWarning, stacklevel=2
-        )
+        said = f"[engine] a step failed, and the engine starts anew: {counts.fault}"
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
         _let_go(error)
-        for request in {id(s.request): s.request for s in concerned}.values():
-            if not request.done:
-                self._end(request, error)
-        left = [s for r in self._requests.values() for s in r.sequences if s.row is not None]
-        for one in left:
-            self._scheduler.preempt(one)
-        waiting = self._scheduler.waiting
-        self._launched, self._concerned = [], []
+        concerned = [s.request for s in self._concerned] or [s.request for s in scheduler.active]
+        live = [r for r in dict.fromkeys(concerned) if not r.done]
+        for request in live or list(self._requests.values()):  # one at least, or it might go on for ever
+            self._end(request, error)
+        for one in scheduler.active:
+            scheduler.preempt(one)
+        waiting, self._launched, self._concerned = scheduler.waiting, [], []
         del self._rows
         gc.collect()  # plans and cells know each other
         try:
             self._make()
         except Exception as second:
-            counts.fault, self._stopped = f"{type(second).__name__}: {second}", True
-            stopped = EngineStoppedError(f"[engine] expected to start anew but got {counts.fault}")
-            stopped.__cause__ = second
-            self._end_all(stopped)
+            self._give_up(second)
             return
         self._scheduler.waiting = waiting
+
+    def _give_up(self, error: Exception) -> None:
+        """Nothing can be done any more: say so to all that wait."""
+        self._counts.fault, self._stopped = f"{type(error).__name__}: {error}", True
+        stopped = EngineStoppedError(f"[engine] expected to go on but got {self._counts.fault}")
+        stopped.__cause__ = error
+        self._end_all(stopped)
 
 
 def want_row(one: TextSequence) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -44,8 +45,11 @@ def answers(engine: Engine, prompts: Iterable[Asked], **options: Any) -> Iterato
             try:
                 ahead.append(_submitted(engine, asked))
                 break
-            except QueueFullError:
-                yield _answer(ahead.popleft())
+            except QueueFullError as full:
+                if ahead:
+                    yield _answer(ahead.popleft())
+                else:
+                    time.sleep(full.retry_after)  # others have filled it
     while ahead:
         yield _answer(ahead.popleft())
 

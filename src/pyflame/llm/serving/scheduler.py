@@ -33,6 +33,11 @@ class Scheduler:
         """All that have rows."""
         return [*self.running, *self.reading]
 
+    @property
+    def count(self) -> int:
+        """How many those are; any thread may ask."""
+        return len(self.running) + len(self.reading)
+
     def forget(self) -> None:
         """Lines of other weights must not be shared from here on."""
         self._changes += 1
@@ -61,8 +66,7 @@ class Scheduler:
         extend_keys(one.keys, tokens, one.salt)
         shared = self.pool.share(one.keys[: (len(tokens) - 1) // PAGE])
         wanted = pages_of(min(len(tokens) + 1, one.most_lines)) - len(shared)
-        reserve = len(self.running) + len(self.reading)
-        if wanted + reserve > self.pool.available:
+        if wanted + self.count > self.pool.available:
             self.pool.give_back(shared)
             return False
         one.pages = shared + self.pool.take(wanted)
