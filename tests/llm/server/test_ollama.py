@@ -52,6 +52,7 @@ def test_about(live: Live) -> None:
     assert [m.model for m in live.ollama.list().models] == ["letters", "bert"]
     assert live.ollama.show("letters").capabilities == ["completion", "tools"]
     assert live.http.get("/api/version").json()["version"]
+    assert live.http.head("/").status_code == 200  # how the command line client looks whether a server is there
 
 
 def test_mistakes(live: Live) -> None:

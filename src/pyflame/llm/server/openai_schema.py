@@ -25,7 +25,7 @@ class StreamOptions(Strict):
     include_obfuscation: bool | None = None  # a padding of OpenAI's own streams: there is none here
 
 
-class Sampling(Strict):
+class WriteRequest(Strict):
     """How texts are written: what every endpoint that writes shares."""
 
     model: Annotated[str, Field(description="A name that /v1/models lists.")]
@@ -135,7 +135,7 @@ class SchemaFormat(Strict):
     json_schema: JsonSchema
 
 
-class ChatRequest(Sampling, Hints):
+class ChatRequest(WriteRequest, Hints):
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     stream: bool | None = None
@@ -152,7 +152,7 @@ class ChatRequest(Sampling, Hints):
     prediction: JsonObject | None = None
 
 
-class CompletionRequest(Sampling, Hints):
+class CompletionRequest(WriteRequest, Hints):
     prompt: str | list[str] | list[int] | list[list[int]]
     stream: bool | None = None
     stream_options: StreamOptions | None = None

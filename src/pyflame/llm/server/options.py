@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, NotSupportedError
-from pyflame.llm.server.openai_schema import Message, Sampling, SchemaFormat, TextFormat
+from pyflame.llm.server.openai_schema import Message, SchemaFormat, TextFormat, WriteRequest
 
 # Fields that mean the same here, under the same name.
 _SAME = (
@@ -17,7 +17,7 @@ _SAME = (
 )  # fmt: skip
 
 
-def options_of(body: Sampling, *, temperature: float = 1.0) -> dict[str, Any]:
+def options_of(body: WriteRequest, *, temperature: float = 1.0) -> dict[str, Any]:
     """The options of `Engine.submit`. Without a temperature it is OpenAI's, 1; without a seed each text is another."""
     if body.adapter is not None:
         raise NotSupportedError(

@@ -44,7 +44,8 @@ def router(models: Models) -> APIRouter:
 
     page = resources.files("pyflame.llm.server") / "page"
     for path, (file, kind) in _FILES.items():
-        made.get(path, include_in_schema=False)(_static((page / file).read_bytes(), kind))
+        serve = made.api_route(path, methods=["GET", "HEAD"], include_in_schema=False)  # Ollama's client asks by HEAD
+        serve(_static((page / file).read_bytes(), kind))
     return made
 
 
