@@ -43,26 +43,28 @@ class WorkResponse(StreamingResponse):
             self.work.cancel()
 
 
-async def streamed(http: HttpRequest, work: Work, events: AsyncIterator[Event], media_type: str = SSE) -> WorkResponse:
+async def streamed(
+    http: HttpRequest, work: Work, events: AsyncIterator[Event], media_type: str = SSE, last: str = "data: [DONE]\n\n"
+) -> WorkResponse:
     """A stream of events: named ones have a `type` and are sent under it, as the Responses API does. It begins with
-    the first token, so that an error before that has a status of its own."""
+    the first token, so that an error before that has a status of its own; `last` ends one without errors."""
     try:
         await while_connected(http, work.begin())
     except BaseException:
         work.cancel()
         raise
-    return WorkResponse(work, _lines(http.url.path, events, media_type), media_type)
+    return WorkResponse(work, _lines(http.url.path, events, media_type, last), media_type)
 
 
-async def _lines(path: str, events: AsyncIterator[Event], media_type: str) -> AsyncIterator[str]:
+async def _lines(path: str, events: AsyncIterator[Event], media_type: str, last: str) -> AsyncIterator[str]:
     try:
         async for event in events:
             yield _line(event, media_type)
     except Exception as error:
         yield _line(as_http(error).body(path), media_type)
         return
-    if media_type == SSE and not path.endswith("/responses"):
-        yield "data: [DONE]\n\n"
+    if last:
+        yield last
 
 
 def _line(event: Event, media_type: str) -> str:

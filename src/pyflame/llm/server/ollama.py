@@ -127,7 +127,7 @@ def _as_response(delta: Delta) -> dict[str, Any]:
 
 async def _respond(http: Request, chat: Chat, body: Writing, shape: Shape) -> Response | dict[str, Any]:
     if body.stream:
-        return await streamed(http, chat.work, _objects(chat, body.model, shape), NDJSON)
+        return await streamed(http, chat.work, _objects(chat, body.model, shape), NDJSON, last="")
     return await whole(http, chat.work, _joined(chat, body.model, shape))
 
 

@@ -152,7 +152,7 @@ def _id() -> str:
 def router(models: Models) -> APIRouter:
     made = APIRouter(prefix="/v1", tags=["OpenAI"])
 
-    @made.post("/chat/completions", response_model=ChatCompletion, responses=STREAMS, response_model_exclude_none=False)
+    @made.post("/chat/completions", response_model=ChatCompletion, responses=STREAMS)
     async def create_chat_completion(body: ChatRequest, http: Request) -> Response | ChatCompletion:
         """Answer a chat. With `stream` the answer is a stream of server-sent events."""
         chat = await begin_chat(models, body)

@@ -208,7 +208,7 @@ def router(models: Models) -> APIRouter:
         """Answer a conversation. With `stream` the answer is a stream of named events."""
         answering = Answering(await begin_chat(models, chat_request(body)), body)
         if body.stream:
-            return await streamed(http, answering.chat.work, answering.events())
+            return await streamed(http, answering.chat.work, answering.events(), last="")
         return await whole(http, answering.chat.work, answering.whole())
 
     return made

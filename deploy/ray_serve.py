@@ -1,9 +1,9 @@
 """Replicas of the HTTP server under Ray Serve, each with a model and an engine of its own.
 
     pip install 'pyflame-rocm[serve]' 'ray[serve]'
-    serve run examples.serve_ray:app                # http://127.0.0.1:8000/v1
+    serve run deploy.ray_serve:app                   # http://127.0.0.1:8000/v1
 
-Ray starts, watches and restarts the replicas, and sends each request to one of the two that are least busy.
+Ray starts, watches and restarts the replicas, and sends each request to the less busy of two that it draws.
 """
 
 from __future__ import annotations
