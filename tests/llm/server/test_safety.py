@@ -20,6 +20,7 @@ from pyflame.llm.server import Limits, Served, Settings
 from pyflame.llm.server.run import safe_settings
 from pyflame.llm.server.safety import is_loopback
 from pyflame.llm.serving.engine import Engine
+from pyflame.llm.serving.rows import Rows
 from tests.llm.server.live import Live, running
 
 LONG: dict[str, Any] = {"model": "letters", "prompt": "a", "max_tokens": 900, "ignore_eos": True}
@@ -201,6 +202,24 @@ def test_health_tells_of_faults(live: Live, monkeypatch: pytest.MonkeyPatch) -> 
     answer = live.http.get("/health")
     assert answer.status_code == 503 and answer.json()["faults"] == {"letters": "the device broke"}
     assert stats.healthy
+
+
+@pytest.mark.filterwarnings("ignore:.*")  # the engine tells of the fault as well
+def test_a_broken_device(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's own fault: its requests get 500, later ones 503, and /health says why."""
+
+    def broken(*_: Any) -> None:
+        raise DeviceFaultError("[device] it is dead")
+
+    with running([Served("letters", model, Engine(model, rows=2))]) as live:
+        assert live.http.post("/v1/completions", json={**LONG, "max_tokens": 2}).status_code == 200
+        monkeypatch.setattr(Rows, "next", broken)
+        monkeypatch.setattr(Rows, "__init__", broken)
+        answer = live.http.post("/v1/completions", json=LONG)
+        assert answer.status_code == 500 and "it is dead" in answer.json()["error"]["message"]
+        health = live.http.get("/health")
+        assert health.status_code == 503 and "it is dead" in health.json()["faults"]["letters"]
+        assert live.http.post("/v1/completions", json=LONG).status_code == 503
 
 
 def test_headers_of_every_answer(live: Live) -> None:
