@@ -10,7 +10,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.cli import main
-from pyflame.llm import Engine, Generation, Model
+from pyflame.llm import Engine, Generation, Model, Request
 from pyflame.llm.serving.offline import answers
 from tests.llm.letters import letters_model
 
@@ -112,3 +112,25 @@ def test_command_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixtu
         with pytest.raises(AssertionError, match=message):
             raise AssertionError(capsys.readouterr().err.replace("\n", " "))
     assert target.read_text() == '{"prompt": "b", "text": "c"}\n'
+
+
+def test_command_is_interrupted(
+    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps({"prompt": f"{n}"}) + "\n" for n in range(6)))
+    own, calls = Request.result, []
+
+    def result(self: Request) -> list[Generation]:
+        calls.append(self)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return own(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Request, "result", result)
+        assert main(["llm", "batch", str(source), str(target), "-n", "5"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err and len(target.read_text().splitlines()) == 2
+    assert main(["llm", "batch", str(source), str(target), "-n", "5"]) == 0
+    found = [json.loads(line)["text"] for line in target.read_text().splitlines()]
+    assert found == [model.generate(f"{n}", max_tokens=5).text for n in range(6)]

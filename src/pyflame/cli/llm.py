@@ -73,6 +73,10 @@ def run(argv: list[str]) -> int:
     except (PyFlameError, OSError) as error:
         print(f"pyflame llm: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        going_on = "; the same command goes on where it was" if options.command == "batch" else ""
+        print(f"pyflame llm: interrupted{going_on}", file=sys.stderr)
+        return 130
     return 0
 
 
