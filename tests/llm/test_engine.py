@@ -361,19 +361,28 @@ def test_close(model: Model) -> None:
     assert isinstance(requests[-1].error, pf.EngineStoppedError)
 
 
-def test_memory_stays_flat(model: Model) -> None:
+def test_memory_stays_flat(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = pf.memory_allocated("cpu")
     engine = Engine(model, rows=4, pages=12, start=False)
+    kept = []
 
     def serve(rounds: int) -> int:
         for _ in range(rounds):
             requests = [engine.submit(p, max_tokens=5, temperature=0.5) for p in prompts_of(12)]
             requests[3].cancel()
             steps(engine)
+            kept.append(requests)
         settled(engine)
         return pf.memory_allocated("cpu")
 
     begun = serve(2)
     assert serve(10) - begun <= 4096
+    fail_once(monkeypatch, "next", lambda rows, features: True, pf.OutOfMemoryError("no room"))
+    with pytest.warns(RuntimeWarning, match="no room"):
+        serve(2)
+    assert engine.stats().restarts == 1 and serve(2) - begun <= 4096  # though requests keep their errors
+    engine.close()
+    assert pf.memory_allocated("cpu") - before <= 4096
 
 
 def fail_once(monkeypatch: pytest.MonkeyPatch, name: str, when: Any, error: Exception) -> None:
@@ -464,6 +473,15 @@ def test_an_idle_engine_sleeps(model: Model) -> None:
         assert engine._steps - begun <= 1
 
 
+def test_few_plans_report_log_probabilities(engine: Engine) -> None:
+    for count in (1, 2, 3, 4, 5):
+        request = engine.submit([1, 2], max_tokens=3, logprobs=count, ignore_eos=True)
+        steps(engine)
+        found = request.result()[0].logprobs
+        assert found is not None and [len(one.top) for one in found] == [count] * 3
+    assert engine._rows._next[1].traces == 1
+
+
 def test_steps_of_all_sizes_are_planned_once(model: Model) -> None:
     engine = Engine(model, rows=4, start=False)
     for count in (4, 2, 1, 3, 2, 4):
@@ -475,7 +493,7 @@ def test_steps_of_all_sizes_are_planned_once(model: Model) -> None:
 
 def test_prepared_steps_are_not_planned_again(model: Model) -> None:
     engine = Engine(model, rows=3, chunk=32, start=False, prepare=True)
-    steps_of = [engine._rows._take_in, *engine._rows._next.values()]
+    steps_of = [*engine._rows._take_in.values(), *engine._rows._next.values()]
     before = [step.traces for step in steps_of]
     for options in (dict(), dict(temperature=1.0)):
         requests = [engine.submit(p, max_tokens=4, **options) for p in prompts_of(5)]

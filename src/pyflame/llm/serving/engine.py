@@ -15,6 +15,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from pyflame.core.errors import (
@@ -39,6 +40,7 @@ from pyflame.llm.text import Logprob
 from pyflame.tensor import Tensor
 from pyflame.tensor.arriving import arriving
 
+_LOGPROBS = (-1, 0, 5, 20)
 _PROMPTS = 4  # that a step reads at most: each of them reads all weights
 
 
@@ -199,6 +201,12 @@ class Engine:
             self._thread.join()
             atexit.unregister(self.close)
         self._end_all(EngineStoppedError("[engine] expected time to finish but the engine was closed"))
+        self._free()
+
+    def _free(self) -> None:
+        """Let go of the device's memory, which plans and cells hold in circles."""
+        vars(self).pop("_rows", None)
+        gc.collect()
 
     def __enter__(self) -> Engine:
         return self
@@ -282,8 +290,11 @@ class Engine:
             self._make_way(scheduler.waiting[0].request.priority)
 
     def _make_way(self, below: int | None = None) -> None:
-        """Take the pages of a sequence that is served last. What it has picked counts, and may be all it needed."""
-        self._settle()
+        """Take row and pages of a sequence that is served last. What was picked comes first: it counts, and may end a
+        text."""
+        if self._launched:
+            self._settle()
+            return
         victim = self._scheduler.victim(below)
         if victim is not None:
             self._scheduler.preempt(victim)
@@ -313,10 +324,10 @@ class Engine:
 
     def _pick_first(self, one: TextSequence, logits: Tensor) -> None:
         """The token behind a prompt, or behind what was written before its pages were taken."""
-        row, options = want_row(one), one.request.options
+        row = want_row(one)
         if one.matcher is not None:
             self._rows.allow({row: one.matcher.allowed()})
-        picked = self._rows.first(row, logits, one.lines, options.features)
+        picked = self._rows.first(row, logits, one.lines, self._features([one]))
         if not one.text.tokens:
             one.cached = one.shared
             if one.index == 0:
@@ -336,13 +347,16 @@ class Engine:
         masks = {want_row(s): s.matcher.allowed() for s in ready if s.matcher is not None}
         if masks:
             self._rows.allow(masks)
-        features = Features()
-        for one in ready:
-            features = features.joined(one.request.options.features)
-        picked = self._rows.next([want_row(s) for s in ready], features)
+        picked = self._rows.next([want_row(s) for s in ready], self._features(ready))
         for one in ready:
             one.lines += 1
         self._launch(ready, picked)
+
+    def _features(self, sequences: list[TextSequence]) -> Features:
+        """What a step of these needs. How many log probabilities it reports has few values, since each is a plan."""
+        found = reduce(Features.joined, [s.request.options.features for s in sequences])
+        most = next((n for n in _LOGPROBS if n >= found.logprobs), found.logprobs)
+        return found._replace(logprobs=min(most, self.model.config.vocab))
 
     def _with_pages(self) -> list[TextSequence]:
         """The sequences that run and have room for one more line, the first served first."""
@@ -427,8 +441,7 @@ class Engine:
         for one in scheduler.active:
             scheduler.preempt(one)
         waiting, self._launched, self._concerned = scheduler.waiting, [], []
-        del self._rows
-        gc.collect()  # plans and cells know each other
+        self._free()
         try:
             self._make()
         except Exception as second:

@@ -48,7 +48,7 @@ class Rows:
         self._named: dict[int, tuple[int, ...]] = dict.fromkeys(
             self.buckets, ()
         )  # the rows that `_which` names, but for padding
-        self._take_in = jit(self._take_in_step)
+        self._take_in = {n: jit(self._take_in_step) for n in self.sizes}
         self._first = jit(self._first_step)
         self._next = {n: jit(partial(self._next_step, which)) for n, which in self._which.items()}
 
@@ -93,7 +93,7 @@ class Rows:
         size = self.size_for(len(tokens), start)
         self._write_table()
         with no_grad():
-            logits: Tensor = self._take_in(
+            logits: Tensor = self._take_in.setdefault(size, jit(self._take_in_step))(
                 self._numbers([[*tokens, *[0] * (size - len(tokens))]]),
                 self._numbers([row]),
                 self._numbers([start]),
