@@ -17,10 +17,11 @@ BASE := .venv/.stamp-base
 DEV  := .venv/.stamp-dev
 BENCH := .venv/.stamp-bench
 LLM := .venv/.stamp-llm
+SERVE := .venv/.stamp-serve
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo chat test test-all test-pythons bench lint format wheel clean
+.PHONY: help setup demo chat serve test test-all test-pythons bench lint format wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +33,9 @@ demo: $(BASE) ## run the demonstration (installs the base package only)
 
 chat: $(LLM) ## talk to a small language model (fetched once); ARGS="-m model.gguf" takes another
 	$(BIN)/python -m pyflame chat $(ARGS)
+
+serve: $(SERVE) ## serve a small language model on http://127.0.0.1:8000; ARGS="-m model.gguf" takes another
+	$(BIN)/python -m pyflame serve $(ARGS)
 
 test: WHICH = -m 'not thorough'
 test: test-all ## run the tests on two workers (without ARGS kernels are compiled in batches first)
@@ -79,6 +83,10 @@ $(BASE): pyproject.toml | $(BIN)/pip
 $(LLM): pyproject.toml | $(BIN)/pip
 	$(PIP) -e '.[llm]'
 	@touch $(BASE) $@
+
+$(SERVE): pyproject.toml | $(BIN)/pip
+	$(PIP) -e '.[serve]'
+	@touch $(BASE) $(LLM) $@
 
 $(DEV): pyproject.toml | $(BIN)/pip
 	$(PIP) -e '.[dev]'

@@ -1,7 +1,7 @@
 """Answer many prompts: JSON lines in, JSON lines out, in the same order.
 
-A line is an object with a "prompt", or with the "messages" of a chat; what else it has is kept. Prompts of similar
-length share a batch, so that little is computed for padding.
+A line is an object with a "prompt", or with the "messages" of a chat; what else it has is kept. `pyflame llm batch` is
+the command that also goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -39,15 +39,11 @@ def read_lines(path: str | None) -> list[dict[str, Any]]:
 
 def answered(model: Any, lines: list[dict[str, Any]], batch: int, options: dict[str, Any]) -> int:
     """Put a text beside every prompt; gives how many tokens were written."""
-    tokens = [model.encode(x["prompt"]) if "prompt" in x else model.chat_tokens(x["messages"]) for x in lines]
-    order, written = sorted(range(len(lines)), key=lambda n: len(tokens[n])), 0
-    for at in range(0, len(order), batch):
-        numbers = order[at : at + batch]
-        for n, made in zip(numbers, model.generate([tokens[n] for n in numbers], **options), strict=True):
-            lines[n] |= {"text": made.text, "finish_reason": made.finish_reason, "tokens": len(made.tokens)}
-            written += len(made.tokens)
-        print(f"{min(at + batch, len(order))} of {len(order)}", file=sys.stderr)
-    return written
+    asked = [{key: one[key] for key in ("prompt", "messages") if key in one} for one in lines]
+    made = pf.llm.batch(asked, model, rows=batch, **options)
+    for one, text in zip(lines, made, strict=True):
+        one |= {"text": text.text, "finish_reason": text.finish_reason, "tokens": len(text.tokens)}
+    return sum(len(text.tokens) for text in made)
 
 
 def main() -> None:

@@ -70,6 +70,7 @@ from pyflame.core.errors import DeviceError as DeviceError
 from pyflame.core.errors import DeviceFaultError as DeviceFaultError
 from pyflame.core.errors import DeviceNameError as DeviceNameError
 from pyflame.core.errors import DTypeError as DTypeError
+from pyflame.core.errors import EngineStoppedError as EngineStoppedError
 from pyflame.core.errors import FileFormatError as FileFormatError
 from pyflame.core.errors import GradientError as GradientError
 from pyflame.core.errors import IndexError as IndexError
@@ -77,6 +78,9 @@ from pyflame.core.errors import NotAvailableError as NotAvailableError
 from pyflame.core.errors import NotSupportedError as NotSupportedError
 from pyflame.core.errors import OutOfMemoryError as OutOfMemoryError
 from pyflame.core.errors import PyFlameError as PyFlameError
+from pyflame.core.errors import QueueFullError as QueueFullError
+from pyflame.core.errors import RequestCancelledError as RequestCancelledError
+from pyflame.core.errors import RequestTimeoutError as RequestTimeoutError
 from pyflame.core.errors import ShapeError as ShapeError
 from pyflame.core.errors import StateDictError as StateDictError
 from pyflame.core.errors import TraceError as TraceError
@@ -348,6 +352,7 @@ __all__ = [
     "DeviceNameError",
     "DoubleTensor",
     "EncodedTensor",
+    "EngineStoppedError",
     "Event",
     "FileFormatError",
     "FloatTensor",
@@ -361,6 +366,9 @@ __all__ = [
     "NotSupportedError",
     "OutOfMemoryError",
     "PyFlameError",
+    "QueueFullError",
+    "RequestCancelledError",
+    "RequestTimeoutError",
     "ShapeError",
     "ShortTensor",
     "Size",

@@ -9,10 +9,11 @@ COMMANDS = {
     "demo": "train a small GPT on Python's own source, let it write code, and show what ran",
     "chat": "talk to a language model; without a name to a small one that is fetched once",
     "generate": "let a language model continue a text",
+    "serve": "serve language models over HTTP: OpenAI's and Ollama's interfaces, metrics and a chat page",
     "devices": "list the devices of this machine",
     "profile": "run a script and show what it launched, how long each kernel took and how fast that was",
     "kernels": "build typical kernels for GPUs that need not be here, and show registers, spills, LDS and occupancy",
-    "llm": "look into a language model's files, measure and convert it: bench, convert, estimate, info, ...",
+    "llm": "look into a language model's files, measure and convert it: bench, convert, estimate, info, load-test, ...",
     "sim": "run a HIP kernel on a simulated AMD GPU and show what it did, line by line",
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pyflame.cli import llm_bench, llm_convert, llm_perplexity, llm_quantize
+from pyflame.cli import llm_batch, llm_bench, llm_convert, llm_load_test, llm_perplexity, llm_quantize
 from pyflame.cli.llm_arguments import add_tensor_parallel, tensor_parallel
 from pyflame.core.errors import NotSupportedError, PyFlameError
 from pyflame.llm.cache import KV
@@ -23,10 +23,12 @@ from pyflame.train.progress import human_bytes
 
 # Commands that have a file of their own.
 _FILES: dict[str, Any] = {
+    "batch": llm_batch,
     "bench": llm_bench,
     "perplexity": llm_perplexity,
     "quantize": llm_quantize,
     "convert": llm_convert,
+    "load-test": llm_load_test,
 }
 _FILE_WIDTH = 160  # columns where there is no terminal
 
@@ -46,7 +48,7 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     for command in (info, fits):
         command.add_argument("--json", action="store_true", help="print an object instead of tables")
     own = {name: commands.add_parser(name, help=file.HELP, description=file.HELP) for name, file in _FILES.items()}
-    for command in (info, fits, *own.values()):
+    for command in (info, fits, *(own[name] for name, file in _FILES.items() if getattr(file, "NAMES_MODEL", True))):
         command.add_argument(
             "model", metavar="MODEL", help="a .gguf file, a Hugging Face folder or repository, or smollm2"
         )
@@ -76,6 +78,10 @@ def run(argv: list[str]) -> int:
     except (PyFlameError, OSError) as error:
         print(f"pyflame llm: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        going_on = "; the same command goes on where it was" if options.command == "batch" else ""
+        print(f"pyflame llm: interrupted{going_on}", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -46,7 +46,7 @@ def add_speculation(parser: argparse.ArgumentParser) -> None:
 
 def speculation(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `generate` that guess tokens; loads the draft."""
-    draft = None if args.draft is None else _loaded(args, args.draft)
+    draft = None if args.draft is None else load_named(args, args.draft)
     return {"lookup": args.lookup, "draft": draft, "ahead": args.ahead}
 
 
@@ -80,10 +80,11 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
 
 def load_model(args: argparse.Namespace) -> Model:
     """The model that the options name."""
-    return _loaded(args, args.model)
+    return load_named(args, args.model)
 
 
-def _loaded(args: argparse.Namespace, name: str | None) -> Model:
+def load_named(args: argparse.Namespace, name: str | None) -> Model:
+    """The model of a name, as the other options say."""
     bits, spread, shared = args.activation_bits, _device_map(args.device_map), tensor_parallel(args.tensor_parallel)
     return load(name, args.device, args.dtype, args.quantize, args.context, bits, args.kv, spread, shared)
 

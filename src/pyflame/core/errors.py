@@ -118,6 +118,26 @@ class StateDictError(PyFlameError, RuntimeError):
     """Saved state whose names or shapes are not those of the object it should go into."""
 
 
+class QueueFullError(PyFlameError, RuntimeError):
+    """An engine that has as many requests waiting as it may; `retry_after` seconds are a fair time to ask again."""
+
+    def __init__(self, retry_after: float, message: str = "[engine] expected room in the queue but it is full") -> None:
+        super().__init__(f"{message}; try again in {retry_after:.0f} s")
+        self.retry_after = retry_after
+
+
+class EngineStoppedError(PyFlameError, RuntimeError):
+    """An engine that was closed, or whose device cannot be used again, and takes and finishes no requests."""
+
+
+class RequestCancelledError(PyFlameError, RuntimeError):
+    """A request that was cancelled before its texts were complete."""
+
+
+class RequestTimeoutError(PyFlameError, TimeoutError):
+    """A request that was not complete when its time was up."""
+
+
 def type_name(value: object) -> str:
     """The name of a value's type; that of another library's tensor with the library, not to be taken for ours."""
     kind = type(value)

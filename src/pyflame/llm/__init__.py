@@ -14,18 +14,27 @@ from pyflame.llm.generate import Model
 from pyflame.llm.load import load
 from pyflame.llm.lora import add_lora, lora_parameters, merge_lora, remove_lora
 from pyflame.llm.sampler import Sampling
+from pyflame.llm.serving.engine import Engine
+from pyflame.llm.serving.offline import batch
+from pyflame.llm.serving.request import Request
+from pyflame.llm.serving.stats import EngineStats, Histogram
 from pyflame.llm.text import Chunk, Generation, Logprob, Timings
 
 __all__ = [
     "Chunk",
+    "Engine",
+    "EngineStats",
     "Estimate",
     "Generation",
+    "Histogram",
     "Logprob",
     "Model",
     "ModelConfig",
+    "Request",
     "Sampling",
     "Timings",
     "add_lora",
+    "batch",
     "estimate",
     "known_architectures",
     "load",

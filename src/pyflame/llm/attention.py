@@ -33,16 +33,18 @@ class Where:
     cache: Cache | None = None
     slots: Tensor | None = None  # (B * T): where the cache keeps their lines
     bucket: int = 0  # how many positions of the cache are looked at, at most
+    rows: Tensor | None = None  # (B): which rows of the cache these are; all unless given
 
     def to(self, device: object) -> Where:
         """The same for layers on a device."""
-        first, lengths = self.first, self.lengths
+        first, lengths, rows = self.first, self.lengths, self.rows
         return replace(
             self,
             positions=self.positions.to(device),
             first=first.to(device) if isinstance(first, Tensor) else first,
             lengths=None if lengths is None else lengths.to(device),
             slots=None if self.slots is None else self.slots.to(device),
+            rows=None if rows is None else rows.to(device),
         )
 
 
@@ -167,7 +169,7 @@ def _attend_cached(
     assert where.cache is not None and where.lengths is not None
     keys, *rest = where.cache.read(layer)
     values = rest[0] if rest else Pages(keys.lines[..., :width], keys.scales)
-    table = where.cache.tables[layer][:, : pages_of(where.bucket)]
+    table = where.cache.table(layer, where.rows)[:, : pages_of(where.bucket)]
     return F["paged_attention"](
         q, keys.lines, values.lines, table, where.lengths, key_scale=keys.scales, value_scale=values.scales,
         sinks=sinks, **rule,

@@ -45,7 +45,7 @@ class Batch:
         self.lengths = zeros(rows, dtype=int64, device=device)
         self.counts = [0] * rows  # what `lengths` holds, known to the host
         self.held: list[list[int]] = [[] for _ in range(rows)]  # tokens whose lines are in the cache
-        self.held_by: list[object] = []  # the weights that made them; what is held here is not overwritten in place
+        self.held_by: list[object] = []  # the weights that made them
         self.reused = 0  # tokens of the last prompts that were there
         self._take_in = jit(self._take_in_step)
         self._first = jit(self._first_step)
@@ -81,9 +81,8 @@ class Batch:
 
     def want_weights(self) -> None:
         """Forget lines that other weights made, before training or with other adapters."""
-        self.decoder.join()
-        now = [self.decoder.lora, *(p._node for p in self.decoder.parameters())]
-        if len(now) != len(self.held_by) or not all(map(is_, now, self.held_by)):
+        now = weights_of(self.decoder)
+        if not same_weights(now, self.held_by):
             self.held_by, self.held = now, [[] for _ in range(self.rows)]
 
     def share(self, other: Batch) -> None:
@@ -168,6 +167,16 @@ class Batch:
         self.tokens.copy_(picked.tokens.unsqueeze(1).clone())  # whoever holds what was picked holds no state
         self.lengths.add_(1)
         return picked
+
+
+def weights_of(decoder: Decoder) -> list[object]:
+    """What makes lines of tokens. What is held here is not overwritten in place, so that a change shows."""
+    decoder.join()
+    return [decoder.lora, *(p._node for p in decoder.parameters())]
+
+
+def same_weights(now: Sequence[object], before: Sequence[object]) -> bool:
+    return len(now) == len(before) and all(map(is_, now, before))
 
 
 def common(held: Sequence[int], prompt: Sequence[int]) -> int:

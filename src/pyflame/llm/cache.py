@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType, bfloat16, float8_e4m3fn, float16, float32, int8, int32
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.placement import Placement
 from pyflame.tensor import Tensor
-from pyflame.tensor.creation import arange, zeros
+from pyflame.tensor.creation import tensor, zeros
 from pyflame.tensor.memory import memory_info
 
 PAGE = 32
@@ -53,25 +55,34 @@ class Pages(NamedTuple):
 class Cache:
     """Keys and values of `rows` sequences of up to `capacity` tokens."""
 
-    def __init__(self, config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
-        """`device`: of all layers, or a Placement of them."""
-        want_room(config, rows, capacity, dtype, device)
+    def __init__(
+        self, config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object, pages: int | None = None
+    ) -> None:
+        """`device`: of all layers, or a Placement of them. Each row has pages of its own for all of its tokens, or
+        there are so many `pages` for all rows, which whoever writes `tables` shares out."""
         self.rows, self.capacity, columns = rows, capacity, pages_of(capacity)
+        count = rows * columns if pages is None else pages
+        want_room(config, rows, capacity, dtype, device, count)
         places = device.layers if isinstance(device, Placement) else (device,) * config.layers
         heads, key, value = config.cached_sizes()
-        sizes, slots = (key, value) if value else (key,), rows * columns * PAGE
+        sizes, slots = (key, value) if value else (key,), count * PAGE
         self.largest = _LARGEST.get(dtype)
-        made = {p: arange(rows * columns, dtype=int32, device=p).reshape(rows, columns) for p in dict.fromkeys(places)}
+        named = np.arange(count).reshape(rows, columns) if pages is None else np.zeros((rows, columns))
+        made = {place: tensor(named, dtype=int32, device=place) for place in dict.fromkeys(places)}
         self.tables = [made[place] for place in places]  # of each layer: one for all on a device
         self.layers = [[zeros(slots, heads, size, dtype=dtype, device=place) for size in sizes] for place in places]
         kept = len(sizes) if self.largest else 0
         self.scales = [[zeros(slots, heads, dtype=float32, device=place) for _ in range(kept)] for place in places]
 
-    def slots(self, positions: Tensor) -> Tensor:
-        """Where the lines of these positions (rows, T) lie, in every layer alike."""
-        pages = self.tables[0].gather(1, positions // PAGE)
+    def slots(self, positions: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Where the lines of these positions (B, T) of these rows (B), or of all, lie: in every layer alike."""
+        pages = self.table(0, rows).gather(1, positions // PAGE)
         found: Tensor = (pages * PAGE + positions % PAGE).reshape(-1)
         return found
+
+    def table(self, layer: int, rows: Tensor | None = None) -> Tensor:
+        """The pages of these rows (B), or of all: (B, columns)"""
+        return self.tables[layer] if rows is None else self.tables[layer].index_select(0, rows)
 
     def write(self, layer: int, slots: Tensor, *lines: Tensor) -> None:
         """Keep lines (rows, T, heads, size) of keys, and of values where they are no part of keys."""
@@ -101,19 +112,22 @@ class Cache:
                 kept.reshape(shape)[:, : columns * PAGE] = lines[: columns * PAGE]
 
 
-def want_room(config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object) -> None:
+def want_room(
+    config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object, pages: int | None = None
+) -> None:
     """Refuse a cache that cannot be, before anything runs. A null device has no memory and needs none."""
     if type(capacity) is not int or not 1 <= capacity <= config.context:
         raise ArgumentError(f"[cache] expected a context of 1 to {config.context} tokens but got {capacity!r}")
+    lines = PAGE * (rows * pages_of(capacity) if pages is None else pages)
     shares = device.shares() if isinstance(device, Placement) else {device: config.layers}
     for place, layers in shares.items():
         if parse_device(place).kind == "null":
             continue
-        needed = cache_bytes(config, rows, capacity, dtype) * layers // config.layers
+        needed = cache_bytes(config, 1, lines, dtype) * layers // config.layers
         free, _ = memory_info(place)
         if needed > free:
             raise OutOfMemoryError(
-                f"[cache] expected the keys and values of {rows} x {capacity} tokens to fit but they take "
+                f"[cache] expected the keys and values of {lines} tokens to fit but they take "
                 f"{needed / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free on {place}; take a shorter context= or "
                 "a narrower kv="
             )

@@ -78,7 +78,7 @@ class Model:
         smaller model of the same vocabulary guess `ahead=4`. `prompt_cache=path`: take what a file of `save_prompt` has
         of the prompt's beginning instead of reading it.
         """
-        prompts, several = self._prompts(prompt, messages, options.pop("tools", None))
+        prompts, several = self.read_prompts(prompt, messages, options.pop("tools", None))
         stream = Stream(self, prompts, n, **options)
         for _ in stream:
             pass
@@ -95,7 +95,7 @@ class Model:
     ) -> Stream:
         """As `generate`, token by token: an iterator of Chunks. Leaving the loop ends the generation; the model stays
         usable. When the last chunk has come, the stream has `generations()` and `timings`."""
-        prompts, _ = self._prompts(prompt, messages, options.pop("tools", None))
+        prompts, _ = self.read_prompts(prompt, messages, options.pop("tools", None))
         return Stream(self, prompts, n, **options)
 
     def save_prompt(
@@ -112,7 +112,7 @@ class Model:
         >>> model.save_prompt("manual.prompt", manual)
         >>> model.generate(manual + question, prompt_cache="manual.prompt")
         """
-        (tokens, *others), _ = self._prompts(prompt, messages, tools)
+        (tokens, *others), _ = self.read_prompts(prompt, messages, tools)
         if others or len(tokens) > self.context:
             raise ArgumentError(
                 f"[save_prompt] expected one prompt that fits into a context of {self.context} tokens but got "
@@ -122,7 +122,7 @@ class Model:
             batch.prefill([tokens])
             save(path, self, batch)
 
-    def _prompts(self, prompt: Any, messages: Any, tools: Any) -> tuple[list[list[int]], bool]:
+    def read_prompts(self, prompt: Any, messages: Any, tools: Any) -> tuple[list[list[int]], bool]:
         """Tokens of each prompt, and whether several were asked for."""
         if (prompt is None) == (messages is None):
             raise ArgumentError("[generate] expected either a prompt or messages")

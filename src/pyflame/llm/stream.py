@@ -12,9 +12,10 @@ import numpy as np
 
 from pyflame.core.errors import ArgumentError
 from pyflame.llm.batch import Batch
-from pyflame.llm.constraint import Matcher, constraint_of
+from pyflame.llm.constraint import Matcher
+from pyflame.llm.options import Options
 from pyflame.llm.prompt_cache import restore
-from pyflame.llm.sampler import Features, Picked, Sampling
+from pyflame.llm.sampler import Features, Picked
 from pyflame.llm.speculative import Draft, Lookup, Speculation, want_draft
 from pyflame.llm.text import Chunk, Generation, Logprob, Text, Timings
 from pyflame.tensor import Tensor
@@ -63,45 +64,23 @@ class Writing:
         model: Model,
         prompts: list[list[int]],
         n: int,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        stop_tokens: Sequence[int] = (),
-        ignore_eos: bool = False,
-        logprobs: int | None = None,
-        json_schema: Any = None,
-        grammar: str | None = None,
-        regex: str | None = None,
         lookup: int = 0,
         draft: Model | None = None,
         ahead: int = 4,
         prompt_cache: str | os.PathLike[str] | None = None,
-        **sampling: Any,
+        **options: Any,
     ) -> None:
-        if type(n) is not int or n < 1 or (n > 1 and len(prompts) > 1):
-            raise ArgumentError(f"[generate] expected n >= 1, and n = 1 with several prompts, but got n={n!r}")
-        if logprobs is not None and not 0 <= logprobs <= model.config.vocab:
-            raise ArgumentError(f"[generate] expected logprobs of 0 to {model.config.vocab} but got {logprobs}")
+        if n != 1 and len(prompts) > 1:
+            raise ArgumentError(f"[generate] expected n = 1 with several prompts but got n={n!r}")
+        wanted = Options(model, n, **options)
         self.model, self.shared = model, n > 1
-        self.prompts = prompts * n
-        self.settings = [Sampling(**sampling)] * len(self.prompts)
-        found = constraint_of(
-            model.tokenizer, model.config.vocab, json_schema=json_schema, grammar=grammar, regex=regex
-        )
+        self.prompts, self.features = prompts * n, wanted.features
+        self.settings = [wanted.sampling] * len(self.prompts)
+        found = wanted.constraint
         self.matchers: list[Matcher] = [] if found is None else [found.matcher() for _ in self.prompts]
-        self.features = Features.of(self.settings, logprobs, bool(self.matchers))
         self.lookup, self.draft, self.ahead, self.prompt_cache = lookup, draft, ahead, prompt_cache
         self._want_speculation()
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        if not all(isinstance(s, str) and s for s in stops):
-            raise ArgumentError(f"[generate] expected stop strings that are not empty but got {stops}")
-        tokenizer = model.tokenizer
-        if stops and tokenizer is None:
-            raise ArgumentError("[generate] expected no stop strings since this model has no tokenizer")
-        ends = frozenset(stop_tokens) | (frozenset() if ignore_eos or tokenizer is None else frozenset(tokenizer.eos))
-        self.texts = [
-            Text(None if tokenizer is None else tokenizer.stream(), self._limit(p, max_tokens), ends, stops)
-            for p in self.prompts
-        ]
+        self.texts = [wanted.text(p) for p in self.prompts]
         self._times: list[float] = []  # when it began, when the prompt was read, when all was written
         self.cached = self.guessed = self.accepted = 0
 
@@ -128,18 +107,6 @@ class Writing:
     @property
     def finished(self) -> bool:
         return len(self._times) == 3
-
-    def _limit(self, prompt: list[int], asked: int | None) -> int:
-        """How many tokens may follow a prompt. The last one needs no line in the cache."""
-        room = self.model.context - len(prompt) + 1
-        if asked is not None and (type(asked) is not int or asked < 1):
-            raise ArgumentError(f"[generate] expected max_tokens >= 1 but got {asked!r}")
-        if room < (asked or 1):
-            raise ArgumentError(
-                f"[generate] expected prompt and text to fit into a context of {self.model.context} tokens but got a "
-                f"prompt of {len(prompt)} and max_tokens={asked}; load with context={len(prompt) + (asked or 256)}"
-            )
-        return asked or room
 
     def chunks(self) -> Generator[Chunk, None, None]:
         """Write the texts, token by token."""
@@ -218,7 +185,7 @@ class Writing:
         return logits
 
     def _pushed(self, tokens: list[int], picked: Picked | None) -> Iterator[Chunk]:
-        logprobs = _logprobs(tokens, picked)
+        logprobs = logprobs_of(tokens, picked)
         for index, (text, token) in enumerate(zip(self.texts, tokens, strict=True)):
             if text.finish is None:
                 complete = bool(self.matchers) and self.matchers[index].push(token)
@@ -244,7 +211,8 @@ class Writing:
         return Timings(len(prompt), read - begun, len(text.tokens), done - read, self.cached, *guesses)
 
 
-def _logprobs(tokens: list[int], picked: Picked | None) -> list[Logprob | None]:
+def logprobs_of(tokens: list[int], picked: Picked | None) -> list[Logprob | None]:
+    """What a step reports beside the tokens that it picked."""
     if picked is None or picked.logprob is None:
         return [None] * len(tokens)
     tops: list[dict[int, float]] = [{} for _ in tokens]
