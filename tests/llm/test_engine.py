@@ -468,9 +468,9 @@ def test_a_broken_grammar_fails_its_request_alone(engine: Engine, monkeypatch: p
 def test_an_idle_engine_sleeps(model: Model) -> None:
     with Engine(model, rows=1) as engine:
         engine.submit([1], max_tokens=2).result()
-        begun = engine._steps
+        begun = engine._loop.steps
         time.sleep(0.05)
-        assert engine._steps - begun <= 1
+        assert engine._loop.steps - begun <= 1
 
 
 def test_few_plans_report_log_probabilities(engine: Engine) -> None:
@@ -479,7 +479,7 @@ def test_few_plans_report_log_probabilities(engine: Engine) -> None:
         steps(engine)
         found = request.result()[0].logprobs
         assert found is not None and [len(one.top) for one in found] == [count] * 3
-    assert engine._rows._next[1].traces == 1
+    assert engine._loop.rows._next[1].traces == 1
 
 
 def test_steps_of_all_sizes_are_planned_once(model: Model) -> None:
@@ -488,12 +488,12 @@ def test_steps_of_all_sizes_are_planned_once(model: Model) -> None:
         for p in prompts_of(count, 8):
             engine.submit(p, max_tokens=4, ignore_eos=True)
         steps(engine)
-    assert {n: step.traces for n, step in engine._rows._next.items()} == {1: 1, 2: 1, 4: 1}
+    assert {n: step.traces for n, step in engine._loop.rows._next.items()} == {1: 1, 2: 1, 4: 1}
 
 
 def test_prepared_steps_are_not_planned_again(model: Model) -> None:
     engine = Engine(model, rows=3, chunk=32, start=False, prepare=True)
-    steps_of = [*engine._rows._take_in.values(), *engine._rows._next.values()]
+    steps_of = [*engine._loop.rows._take_in.values(), *engine._loop.rows._next.values()]
     before = [step.traces for step in steps_of]
     for options in (dict(), dict(temperature=1.0)):
         requests = [engine.submit(p, max_tokens=4, **options) for p in prompts_of(5)]

@@ -33,10 +33,10 @@ def test_together_as_alone_and_every_step_is_a_graph(model: Model) -> None:
     engine = Engine(model, rows=2, chunk=32, start=False)
     requests = []
     while engine.step() or len(requests) < len(ASKED):
-        if engine._steps % 3 == 1 and len(requests) < len(ASKED):
+        if engine._loop.steps % 3 == 1 and len(requests) < len(ASKED):
             requests.append(engine.submit(**ASKED[len(requests)]))
     assert [r.result()[0].tokens for r in requests] == alone
-    found = [r.runner.why for step in engine._rows._next.values() for kept in step.cache.values() for r in kept]
+    found = [r.runner.why for step in engine._loop.rows._next.values() for kept in step.cache.values() for r in kept]
     assert found.count("replayed as a graph") >= 3 and set(found) <= {"replayed as a graph", "it was the first call"}
     stats = engine.stats()
     assert (stats.free_pages, stats.running) == (stats.pages, 0)

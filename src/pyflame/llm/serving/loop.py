@@ -1,0 +1,286 @@
+"""Loop: the steps of an engine. What is launched on the device, for whom, and what becomes of the tokens it gives.
+
+A step takes in at most `chunk` tokens of prompts and writes one token of each text that runs, so a long prompt delays
+others by one chunk at a time. On a GPU the next step is launched before the host reads the tokens of this one. What a
+device's fault has touched fails; its memory is made anew, and what was not touched is read again. One thread uses it.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyflame.core.errors import RequestCancelledError, RequestTimeoutError
+from pyflame.llm.batch import same_weights, weights_of
+from pyflame.llm.cache import PAGE
+from pyflame.llm.generate import Model
+from pyflame.llm.sampler import Features, Picked
+from pyflame.llm.serving.request import Request, TextSequence
+from pyflame.llm.serving.rows import Rows
+from pyflame.llm.serving.scheduler import Scheduler
+from pyflame.llm.serving.stats import Counts
+from pyflame.llm.stream import logprobs_of
+from pyflame.llm.text import Logprob
+from pyflame.tensor import Tensor
+from pyflame.tensor.arriving import arriving
+
+_LOGPROBS = (-1, 0, 5, 20)
+_PROMPTS = 4  # that a step reads at most: each of them reads all weights
+
+
+@dataclass
+class Launched:
+    """A step that was launched: whose tokens it picks, and how to read them."""
+
+    step: int
+    sequences: list[TextSequence]
+    picked: Picked
+    read: Callable[[], Any]
+
+
+class Loop:
+    """Requests over `rows` rows and `pages` pages."""
+
+    def __init__(self, model: Model, rows: int, pages: int, chunk: int, counts: Counts) -> None:
+        self.model, self.count, self.pages, self.chunk, self.counts = model, rows, pages, chunk, counts
+        self.requests: dict[Request, None] = {}  # that have not ended
+        self.steps = 0
+        self._launched: list[Launched] = []
+        self._concerned: list[TextSequence] = []  # whose work the device does now
+        self._make()
+
+    def _make(self) -> None:
+        """The device's memory and whose it is."""
+        model = self.model
+        self._weights = weights_of(model.decoder)
+        self.rows = Rows(model.decoder, self.count, model.context, self.pages + 1, self.chunk, model.kv, model.device)
+        self.scheduler = Scheduler(self.count, self.pages + 1)
+
+    def free(self) -> None:
+        """Let go of the device's memory, which plans and cells hold in circles."""
+        vars(self).pop("rows", None)
+        gc.collect()
+
+    def add(self, request: Request) -> None:
+        """Let a request wait for its turn."""
+        self.requests[request] = None
+        for sequence in request.sequences:
+            self.scheduler.wait(sequence)
+
+    def step(self) -> None:
+        """Take in some tokens of prompts and write a token of each text that runs. Raises what keeps it from going on
+        after a fault."""
+        self.steps += 1
+        self._concerned = []
+        try:
+            self._drop_ended()
+            self._admit()
+            self._read()
+            self._write()
+            self._settle(self.steps if self._runs_ahead else None)
+        except Exception as error:  # whatever a device raises
+            self._restart(error)
+
+    @property
+    def _runs_ahead(self) -> bool:
+        """Whether steps are launched before tokens of the one before are known: not where the host says what may
+        follow, and not on the CPU, where a step for nothing costs more than waiting."""
+        return self.model.device.kind != "cpu" and not any(s.matcher for s in self.scheduler.active)
+
+    def _drop_ended(self) -> None:
+        """End what was cancelled and what is late."""
+        now = time.perf_counter()
+        for request in list(self.requests):
+            if request.cancelled:
+                self.end(
+                    request, RequestCancelledError("[engine] expected the texts to be completed but got a cancel()")
+                )
+            elif request.deadline is not None and now > request.deadline:
+                late = f"[engine] expected to finish within {request.deadline - request.begun:.3g} s but did not"
+                self.end(request, RequestTimeoutError(late))
+
+    def _admit(self) -> None:
+        """Let sequences join, in place of others of lower priority if need be."""
+        scheduler = self.scheduler
+        if not scheduler.waiting:
+            return
+        now = weights_of(self.model.decoder)
+        if not same_weights(now, self._weights):
+            self._weights = now
+            scheduler.forget()
+        while True:
+            for one in scheduler.admit():
+                options, row = one.request.options, want_row(one)
+                self._concerned = [one]
+                self.rows.begin(row, options.sampling, one.request.prompt, one.text.tokens, one.index, one.text.limit)
+                self.rows.put_pages(row, 0, one.pages)
+            if not scheduler.waiting or scheduler.victim(scheduler.waiting[0].request.priority) is None:
+                return
+            self._make_way(scheduler.waiting[0].request.priority)
+
+    def _make_way(self, below: int | None = None) -> None:
+        """Take row and pages of a sequence that is served last. What was picked comes first: it counts, and may end a
+        text."""
+        if self._launched:
+            self._settle()
+            return
+        victim = self.scheduler.victim(below)
+        if victim is not None:
+            self.scheduler.preempt(victim)
+            self.counts.preempted += 1
+
+    def _read(self) -> None:
+        """Take in tokens of prompts, in turns."""
+        scheduler, room = self.scheduler, self.chunk
+        while scheduler.reading and room > 0:
+            one = min(scheduler.reading, key=lambda s: -s.request.priority)
+            scheduler.reading.remove(one)
+            scheduler.reading.append(one)
+            self._concerned = [one]
+            if scheduler.share_more(one):
+                self.rows.put_pages(want_row(one), 0, one.pages)
+            tokens = one.tokens
+            count = min(len(tokens) - one.lines, room)
+            count = min(count, self.rows.size_for(count, one.lines))
+            if one.lines + count < len(tokens) and count >= PAGE:
+                count -= count % PAGE  # whole pages can be shared
+            logits = self.rows.read(want_row(one), tokens[one.lines : one.lines + count], one.lines)
+            one.lines += count
+            scheduler.filled(one)
+            if one.lines == len(tokens):
+                self._pick_first(one, logits)
+            room -= max(count, self.chunk // _PROMPTS)
+
+    def _pick_first(self, one: TextSequence, logits: Tensor) -> None:
+        """The token behind a prompt, or behind what was written before its pages were taken."""
+        row = want_row(one)
+        if one.matcher is not None:
+            self.rows.allow({row: one.matcher.allowed()})
+        picked = self.rows.first(row, logits, one.lines, self._features([one]))
+        if not one.text.tokens:
+            one.cached = one.shared
+            if one.index == 0:
+                one.request.cached_tokens = one.cached
+                self.counts.cached_tokens += one.cached
+        self.scheduler.runs(one)
+        self._launch([one], picked)
+
+    def _write(self) -> None:
+        """One token of each text that runs."""
+        if not self._runs_ahead:
+            self._settle()
+        ready = self._with_pages()
+        if not ready:
+            return
+        self._concerned = ready
+        masks = {want_row(s): s.matcher.allowed() for s in ready if s.matcher is not None}
+        if masks:
+            self.rows.allow(masks)
+        picked = self.rows.next([want_row(s) for s in ready], self._features(ready))
+        for one in ready:
+            one.lines += 1
+        self._launch(ready, picked)
+
+    def _features(self, sequences: list[TextSequence]) -> Features:
+        """What a step of these needs. How many log probabilities it reports has few values, since each is a plan."""
+        found = reduce(Features.joined, [s.request.options.features for s in sequences])
+        most = next((n for n in _LOGPROBS if n >= found.logprobs), found.logprobs)
+        return found._replace(logprobs=min(most, self.model.config.vocab))
+
+    def _with_pages(self) -> list[TextSequence]:
+        """The sequences that run and have room for one more line, the first served first."""
+        scheduler = self.scheduler
+        for one in sorted(scheduler.running, key=lambda s: s.rank):
+            while one.wants_page and not scheduler.pool.available:
+                self._make_way()
+            if one.wants_page:
+                one.pages += scheduler.pool.take(1)
+                self.rows.put_pages(want_row(one), len(one.pages) - 1, one.pages[-1:])
+        return [s for s in scheduler.running if s.picked < s.text.limit]
+
+    def _launch(self, sequences: list[TextSequence], picked: Picked) -> None:
+        for one in sequences:
+            one.picked += 1
+        self._launched.append(Launched(self.steps, sequences, picked, arriving(picked.tokens)))
+
+    def _settle(self, before: int | None = None) -> None:
+        """Read the tokens of steps that were launched before one, or of all."""
+        while self._launched and (before is None or self._launched[0].step < before):
+            self._concerned = [s for step in self._launched for s in step.sequences]
+            step = self._launched[0]
+            tokens = step.read()
+            found = zip(step.sequences, tokens, logprobs_of(tokens, step.picked), strict=False)  # but for padding
+            del self._launched[0]
+            for one, token, logprob in found:
+                if not one.request.done and one.text.finish is None:
+                    self._push(one, token, logprob)
+
+    def _push(self, one: TextSequence, token: int, logprob: Logprob | None) -> None:
+        counts, before = self.counts, one.times[-1:]
+        try:
+            chunk = one.push(token, logprob)
+        except Exception as error:  # a tokenizer or a grammar that breaks concerns this request alone
+            self.end(one.request, error)
+            return
+        counts.tokens += 1
+        if before:
+            counts.inter_token.add(one.times[-1] - before[0])
+        else:
+            counts.ttft.add(one.times[-1] - one.request.begun)
+        self.scheduler.filled(one)
+        one.request.push(chunk)
+        if one.text.finish is not None:
+            self.scheduler.leave(one)
+            if all(s.text.finish for s in one.request.sequences):
+                self.end(one.request)
+
+    def end(self, request: Request, error: Exception | None = None) -> None:
+        """A request is complete, or `error` ends it."""
+        counts = self.counts
+        for one in request.sequences:
+            self.scheduler.leave(one)
+        self.requests.pop(request, None)
+        if error is None:
+            counts.finished += 1
+            counts.took(time.perf_counter() - request.begun)
+        elif isinstance(error, RequestCancelledError):
+            counts.cancelled += 1
+        else:
+            counts.failed += 1
+        request.end(error)
+
+    def _restart(self, error: Exception) -> None:
+        """Fail what a fault has touched, make the device's memory anew, and let the rest be read again."""
+        counts, scheduler = self.counts, self.scheduler
+        counts.fault, counts.restarts = f"{type(error).__name__}: {error}", counts.restarts + 1
+        said = f"[engine] a step failed, and the engine starts anew: {counts.fault}"
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
+        _let_go(error)
+        concerned = [s.request for s in self._concerned] or [s.request for s in scheduler.active]
+        live = [r for r in dict.fromkeys(concerned) if not r.done]
+        for request in live or list(self.requests):  # one at least, or it might go on for ever
+            self.end(request, error)
+        for one in scheduler.active:
+            scheduler.preempt(one)
+        waiting, self._launched, self._concerned = scheduler.waiting, [], []
+        self.free()
+        self._make()
+        self.scheduler.waiting = waiting
+
+
+def want_row(one: TextSequence) -> int:
+    assert one.row is not None
+    return one.row
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Of what the frames of an error hold: whoever keeps the error would keep the device's memory."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
