@@ -67,34 +67,56 @@ enum { PF_PANEL_HEAD = (1 + PF_LEAST) * PF_NR * 4, PF_PANEL_BYTES = PF_PANEL_HEA
 #include "pf_transpose.h"
 #endif
 
+/* Four elements times `by`, rounded: not with a sum, which an FMA would round otherwise. */
+PF_ALWAYS_INLINE pf_int4 pf_rounded(const PF_X_T *x, float by) {
+  const pf_float4 value = (pf_float4){PF_LOAD_X(x[0]), PF_LOAD_X(x[1]), PF_LOAD_X(x[2]), PF_LOAD_X(x[3])} * by;
+#ifdef __aarch64__
+  return (pf_int4)vcvtnq_s32_f32((float32x4_t)value);
+#elif defined(__SSE2__)
+  return (pf_int4)_mm_cvtps_epi32((__m128)value);
+#else
+  pf_int4 out;
+  for (int i = 0; i < 4; i++) out[i] = (int32_t)__builtin_rintf(value[i]);
+  return out;
+#endif
+}
+
+/* d, and its inverse in the place of s: steps of all groups first, since a group by itself would wait for its division. */
+static void pf_steps(const PF_X_T *x, int64_t groups, float *d, float *s) {
+  for (int64_t g = 0; g < groups; g++) {
+    uint32_t most = 0; /* as bits: NaN is more than infinity, and that more than any number */
+    for (int i = 0; i < PF_GROUP; i++) {
+      const float value = PF_LOAD_X(x[g * PF_GROUP + i]);
+      uint32_t bits;
+      __builtin_memcpy(&bits, &value, 4);
+      bits &= 0x7fffffff;
+      most = bits > most ? bits : most;
+    }
+    float largest;
+    __builtin_memcpy(&largest, &most, 4);
+    const int counts = largest > 0x1p-100f && most < 0x7f800000;
+    d[g] = counts ? largest / PF_LARGEST : most < 0x7f800000 ? 0 : __builtin_nanf("");
+    s[g] = counts ? PF_LARGEST / largest : 0;
+  }
+}
+
 static void pf_round_row(const PF_X_T *x, int64_t k, int8_t *q) {
 #if PF_INTERLEAVED && PF_FEW
   int32_t *start = pf_starts_of(q, k);
 #endif
   float *d = (float *)(q + k * PF_PLANES), *s = d + k / PF_GROUP;
+  pf_steps(x, k / PF_GROUP, d, s);
   for (int64_t g = 0; g < k / PF_GROUP; g++, x += PF_GROUP, q += PF_SPAN) {
-    float value[PF_GROUP];
-    uint32_t most = 0; /* as bits: NaN is more than infinity, and that more than any number */
+    int32_t whole[PF_GROUP] = {0}, sum = 0, highs = 0;
+    if (s[g] > 0)
+#pragma GCC unroll 8
+      for (int i = 0; i < PF_GROUP; i += 4) *(pf_int4 *)(whole + i) = pf_rounded(x + i, s[g]);
     for (int i = 0; i < PF_GROUP; i++) {
-      uint32_t bits;
-      value[i] = PF_LOAD_X(x[i]);
-      __builtin_memcpy(&bits, value + i, 4);
-      bits &= 0x7fffffff;
-      most = bits > most ? bits : most;
-    }
-    float largest;
-    int32_t sum = 0, highs = 0;
-    __builtin_memcpy(&largest, &most, 4);
-    const int number = most < 0x7f800000;
-    const float inverse = number && largest > 0x1p-100f ? PF_LARGEST / largest : 0;
-    for (int i = 0; i < PF_GROUP; i++) {
-      const int32_t whole = number ? (int32_t)__builtin_rintf(value[i] * inverse) : 0; /* no sum that an FMA rounds otherwise */
-      const int32_t high = PF_PLANES == 2 ? (whole + 64) >> 7 : whole;
+      const int32_t high = PF_PLANES == 2 ? (whole[i] + 64) >> 7 : whole[i];
       q[i] = (int8_t)high;
-      if (PF_PLANES == 2) q[PF_GROUP + i] = (int8_t)(whole - high * 128);
-      sum += whole, highs += high;
+      if (PF_PLANES == 2) q[PF_GROUP + i] = (int8_t)(whole[i] - high * 128);
+      sum += whole[i], highs += high;
     }
-    d[g] = number ? (inverse > 0 ? largest / PF_LARGEST : 0) : __builtin_nanf("");
     s[g] = d[g] * (float)(sum * PF_SUM_FACTOR);
 #if PF_INTERLEAVED && PF_FEW
     pf_start_sums(start + g * PF_PLANES * PF_SPREAD, highs, sum - 128 * highs);

@@ -51,12 +51,14 @@ PF_ALWAYS_INLINE pf_floats pf_lane_halves(const uint8_t *b) {
 
 /* Byte `at` of each word, as a float. */
 PF_ALWAYS_INLINE pf_floats pf_lane_bytes(pf_codes16 words, const int at) {
-#if defined(__aarch64__)
-  /* As pf_byte_floats: the second vector of the table has the upper byte of 2^23. */
+#ifdef __aarch64__
+  /* As pf_byte_floats: the second vector of the table has the upper byte of 2^23. In assembly, since gcc 12 makes the table
+   * anew for each use. */
   const uint8x16x2_t table = {{(uint8x16_t)words, vreinterpretq_u8_u32(vdupq_n_u32(0x4b000000))}};
   const uint32_t index = 0x13101000 + (uint32_t)at;
-  const uint32x4_t indices = {index, index + 4, index + 8, index + 12};
-  return (pf_floats)vqtbl2q_u8(table, (uint8x16_t)indices) - 0x1p23f;
+  pf_floats out;
+  __asm__("tbl %0.16b, {%S1.16b - %T1.16b}, %2.16b" : "=w"(out) : "w"(table), "w"((uint32x4_t){index, index + 4, index + 8, index + 12}));
+  return out - 0x1p23f;
 #else
   return __builtin_convertvector((pf_ints)words >> 8 * at & 255, pf_floats);
 #endif
@@ -83,6 +85,8 @@ PF_ALWAYS_INLINE void pf_lane_scales(const uint8_t *b, const int s, pf_floats *s
 
 #if PF_FEW
 
+enum { PF_AHEAD = 16384 /* bytes: hardware reads ahead to the end of a page of memory only */ };
+
 /* ---- few rows. Behind a rounded row lies, for each group and plane, what its sums begin with. ---- */
 
 PF_ALWAYS_INLINE int32_t *pf_starts_of(const int8_t *q, int64_t k) { return (int32_t *)(q + k * PF_PLANES) + 2 * (k / PF_GROUP); }
@@ -101,57 +105,66 @@ PF_ALWAYS_INLINE pf_ints pf_spread(const int32_t *start) {
 #endif
 }
 
-/* sum += a group of a plane. */
-PF_ALWAYS_INLINE pf_ints pf_lane_dots(pf_ints sum, const pf_codes16 *codes, const int8_t *x) {
-#pragma GCC unroll 2
-  for (int v = 0; v < PF_VECS; v++, codes += 4, x += 16) {
+/* sum[plane] += four words of every plane by four words of codes. */
+PF_ALWAYS_INLINE void pf_lane_dots(pf_ints *sum, const pf_codes16 *codes, const int8_t *x) {
 #if PF_SDOT
-    const int8x16_t words = vld1q_s8(x);
-    int32x4_t four = vdotq_laneq_s32((int32x4_t)sum, (int8x16_t)codes[0], words, 0);
-    four = vdotq_laneq_s32(four, (int8x16_t)codes[1], words, 1);
-    four = vdotq_laneq_s32(four, (int8x16_t)codes[2], words, 2);
-    sum = (pf_ints)vdotq_laneq_s32(four, (int8x16_t)codes[3], words, 3);
+  /* In assembly for the order: planes by turns, since an SDOT waits for the one before on the same sum. */
+#if PF_PLANES == 2
+#define PF_WORD(i) "sdot %[s].4s, %[c" #i "].16b, %[x].4b[" #i "]\n sdot %[t].4s, %[c" #i "].16b, %[y].4b[" #i "]\n"
+#define PF_LOW_PLANE , [t] "+w"(sum[1])
+#define PF_LOW_WORDS , [y] "w"(vld1q_s8(x + PF_GROUP))
+#else
+#define PF_WORD(i) "sdot %[s].4s, %[c" #i "].16b, %[x].4b[" #i "]\n"
+#define PF_LOW_PLANE
+#define PF_LOW_WORDS
+#endif
+  __asm__(PF_WORD(0) PF_WORD(1) PF_WORD(2) PF_WORD(3)
+          : [s] "+w"(sum[0]) PF_LOW_PLANE
+          : [c0] "w"(codes[0]), [c1] "w"(codes[1]), [c2] "w"(codes[2]), [c3] "w"(codes[3]), [x] "w"(vld1q_s8(x)) PF_LOW_WORDS);
+#undef PF_WORD
 #else
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 4; i++)
+#pragma GCC unroll 2
+    for (int p = 0; p < PF_PLANES; p++) {
       int32_t word;
-      __builtin_memcpy(&word, x + 4 * i, 4);
+      __builtin_memcpy(&word, x + p * PF_GROUP + 4 * i, 4);
 #if PF_VNNI
-      sum = (pf_ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)(codes[i] + PF_LANE_SHIFT), _mm512_set1_epi32(word));
+      sum[p] = (pf_ints)_mm512_dpbusd_epi32((__m512i)sum[p], (__m512i)(codes[i] + PF_LANE_SHIFT), _mm512_set1_epi32(word));
 #elif PF_MADD
-      sum = (pf_ints)pf_products((__m256i)sum, (__m256i)codes[i], _mm256_set1_epi32(word));
+      sum[p] = (pf_ints)pf_products((__m256i)sum[p], (__m256i)codes[i], _mm256_set1_epi32(word));
 #else
-      for (int l = 0; l < 4 * PF_LANES; l++) sum[l / 4] += (int8_t)codes[i][l] * x[4 * i + l % 4];
+      for (int l = 0; l < 4 * PF_LANES; l++) sum[p][l / 4] += (int8_t)codes[i][l] * x[p * PF_GROUP + 4 * i + l % 4];
 #endif
     }
 #endif
-  }
-  return sum;
 }
 
 /* acc[t] += group s of a block by that of row t, in the order of pf_tile. */
-PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, const int8_t *x, const float *d, const int32_t *start, int64_t ld,
-                                    int64_t groups, pf_floats *acc) {
+PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats scale, pf_floats least, const int8_t *x, const float *d,
+                                    const int32_t *start, int64_t ld, int64_t groups, pf_floats *acc) {
   pf_codes16 codes[PF_GROUP / 4];
-  pf_floats scale, least;
   pf_lane_codes(b, s, codes);
-  pf_lane_scales(b, s, &scale, &least);
 #pragma GCC unroll 8
   for (int t = 0; t < PF_FEW; t++, x += ld, d += ld / 4, start += ld / 4) {
-    pf_floats sum;
+    pf_ints dots[PF_PLANES];
 #pragma GCC unroll 2
-    for (int plane = 0; plane < PF_PLANES; plane++) {
-      const pf_ints dots = pf_lane_dots(pf_spread(start + plane * PF_SPREAD), codes, x + plane * PF_GROUP);
-      const pf_floats of_plane = pf_as_floats(dots);
-      if (plane)
-        sum = sum * 128 + of_plane;
-      else
-        sum = of_plane;
-    }
+    for (int p = 0; p < PF_PLANES; p++) dots[p] = pf_spread(start + p * PF_SPREAD);
+#pragma GCC unroll 2
+    for (int v = 0; v < PF_VECS; v++) pf_lane_dots(dots, codes + 4 * v, x + 16 * v);
+    pf_floats sum = pf_as_floats(dots[0]);
+    if (PF_PLANES == 2) sum = sum * 128 + pf_as_floats(dots[PF_PLANES - 1]);
     acc[t] += sum * (scale * d[0]);
     if (PF_LEAST) acc[t] += least * d[groups];
   }
 }
+
+/* Where a block has many groups gcc would load codes of all of them before it needs them, and then has no registers. */
+#if PF_SUPER
+#define PF_FENCE(a, b) __asm__ volatile("" : "+m"(a), "+m"(b) : : "memory")
+#else
+#define PF_FENCE(a, b) (void)0
+#endif
 
 /* A set of lines by PF_FEW rows. */
 static void pf_dot_set(const uint8_t *b, const int8_t *x, int64_t ld, int64_t k, float *out, int64_t out_ld) {
@@ -159,10 +172,18 @@ static void pf_dot_set(const uint8_t *b, const int8_t *x, int64_t ld, int64_t k,
   const float *d = pf_steps_of(x, k);
   const int32_t *start = pf_starts_of(x, k);
   pf_floats acc[PF_FEW] = {{0}};
-  for (; k > 0; k -= PF_BLOCK, b += PF_BLOCK_BYTES * PF_LANES)
+  for (; k > 0; k -= PF_BLOCK, b += PF_BLOCK_BYTES * PF_LANES) {
+#pragma GCC unroll 64
+    for (int at = 0; at < PF_BLOCK_BYTES * PF_LANES - 8; at += 64) __builtin_prefetch(b + PF_AHEAD + at);
+    pf_floats scale[PF_BLOCK / PF_GROUP], least[PF_BLOCK / PF_GROUP];
 #pragma GCC unroll 16
-    for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, x += PF_SPAN, d++, start += PF_PLANES * PF_SPREAD)
-      pf_lane_group(b, s, x, d, start, ld, groups, acc);
+    for (int s = 0; s < PF_BLOCK / PF_GROUP; s++) pf_lane_scales(b, s, scale + s, least + s);
+#pragma GCC unroll 16
+    for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, x += PF_SPAN, d++, start += PF_PLANES * PF_SPREAD) {
+      if (s % 2 == 0) PF_FENCE(scale, least);
+      pf_lane_group(b, s, scale[s], least[s], x, d, start, ld, groups, acc);
+    }
+  }
   for (int t = 0; t < PF_FEW; t++) *(pf_floats *)(out + t * out_ld) = acc[t];
 }
 
