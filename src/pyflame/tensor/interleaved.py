@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from pyflame.core.device import CPU
 from pyflame.core.errors import ArgumentError, ShapeError
@@ -15,7 +15,8 @@ from pyflame.tensor.encoded import EncodedTensor
 from pyflame.tensor.tensor import Tensor
 
 
-class Interleaved(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Interleaved:
     """The bytes of a weight (outputs, width), `lines` rows together: see core/interleaving.py."""
 
     data: Tensor
@@ -26,8 +27,9 @@ class Interleaved(NamedTuple):
 
     def linear(self, x: Tensor, bias: Tensor | None = None, activation_bits: int = 16) -> Tensor:
         """x @ W.T + bias"""
-        options = {**self._asdict(), "activation_bits": activation_bits}
-        return FUNCTIONS["interleaved_linear"](x, options.pop("data"), bias, **options)  # type: ignore[no-any-return]
+        sizes = {"width": self.width, "lines": self.lines, "outputs": self.outputs}
+        options = {"encoding": self.encoding, "activation_bits": activation_bits, **sizes}
+        return FUNCTIONS["interleaved_linear"](x, self.data, bias, **options)  # type: ignore[no-any-return]
 
 
 def interleave(weight: EncodedTensor) -> Interleaved:
