@@ -91,7 +91,9 @@ def test_gradients_reach_x_and_bias() -> None:
     x, bias = pf.tensor(normals(3, 64), requires_grad=True), pf.tensor(normals(6), requires_grad=True)
     interleave(weight).linear(x, bias).sum().backward()
     assert x.grad is not None and bias.grad is not None
-    np.testing.assert_allclose(x.grad.numpy(), np.tile(weight.dequantize().numpy().sum(0), (3, 1)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        x.grad.numpy(), np.tile(weight.dequantize().numpy().sum(0), (3, 1)), rtol=1e-4, atol=1e-5
+    )
     np.testing.assert_allclose(bias.grad.numpy(), np.full(6, 3.0))
 
 
@@ -104,7 +106,9 @@ def test_refusals() -> None:
         pf.interleaved_linear(pf.ones(64), copy.data, pf.ones(8), outputs=6, **options)
     with pytest.raises(pf.ShapeError, match=r"expected x \(\.\.\., 64\)"):
         pf.interleaved_linear(pf.ones(32), copy.data, outputs=6, **options)
-    with pytest.raises(pf.ArgumentError, match=r"\[interleave\] expected an encoding that can be interleaved but got f16"):
+    with pytest.raises(
+        pf.ArgumentError, match=r"\[interleave\] expected an encoding that can be interleaved but got f16"
+    ):
         interleave(pf.quantize(pf.ones(4, 32), "f16"))
     with pytest.raises(pf.ShapeError, match=r"\[interleave\] expected a weight \(out, width\)"):
         interleave(pf.quantize(pf.ones(32), "q4_0"))

@@ -1,8 +1,8 @@
 """Rows of encoded blocks, interleaved: the order in which a CPU multiplies with them fastest.
 
-A set is `lines` neighbouring rows. Their blocks lie together, and in these the words of 4 bytes (of float16 numbers, 2) at
-one place, one of each row: kernels/include/pf_interleaved.h says why. No byte changes, so it can be undone. Where rows
-are no multiple of `lines`, rows of zeros fill the last set up.
+A set is `lines` neighbouring rows. Their blocks lie together, and in these the words of 4 bytes (of float16 numbers, 2)
+at one place, one of each row: kernels/include/pf_interleaved.h says why. No byte changes, so it can be undone. Where
+rows are no multiple of `lines`, rows of zeros fill the last set up.
 """
 
 from __future__ import annotations
@@ -34,21 +34,28 @@ def interleaved(rows: Array, kind: Encoding, lines: int) -> Array:
     """
     count, row_bytes = rows.shape
     out = np.zeros((padded(count, lines), row_bytes), np.uint8)
+    whole, order = count // lines * lines, _order(kind, lines, row_bytes // kind.nbytes)
     step = max(1, _CHUNK // max(1, lines * row_bytes)) * lines
-    for at in range(0, count, step):
-        _move(rows[at : at + step], out[at : at + step], kind, lines)
+    for at in range(0, whole, step):
+        _take(rows[at : min(at + step, whole)], order, out[at : min(at + step, whole)])
+    if whole < count:
+        _take(np.concatenate([rows[whole:], out[count:]]), order, out[whole:])
     return out
 
 
-def _move(rows: Array, out: Array, kind: Encoding, lines: int) -> None:
-    if len(rows) < len(out):
-        rows = np.concatenate([rows, out[len(rows) :]])
-    blocks = np.ascontiguousarray(rows).reshape(-1, lines, rows.shape[1] // kind.nbytes, kind.nbytes)
-    to = out.reshape(-1, blocks.shape[2], lines * kind.nbytes)
-    for first, last, size in units(kind):
-        words = blocks[..., first:last].view(f"u{size}").transpose(0, 2, 3, 1)  # (sets, blocks, words, lines)
-        part = to[..., first * lines : last * lines].view(f"u{size}")
-        part.reshape(words.shape)[...] = words
+def _order(kind: Encoding, lines: int, blocks: int) -> Array:
+    """Where the 2-byte units of a set come from."""
+    places = np.arange(lines * blocks * kind.nbytes // 2).reshape(lines, blocks, -1)
+    parts = [
+        places[..., first // 2 : last // 2].reshape(lines, blocks, -1, size // 2).transpose(1, 2, 0, 3)
+        for first, last, size in units(kind)
+    ]
+    return np.concatenate([p.reshape(blocks, -1) for p in parts], -1).reshape(-1)
+
+
+def _take(rows: Array, order: Array, out: Array) -> None:
+    sets = np.ascontiguousarray(rows).view(np.uint16).reshape(-1, len(order))
+    np.take(sets, order, axis=1, out=out.view(np.uint16).reshape(sets.shape), mode="clip")  # "raise" would copy
 
 
 def as_stored(data: Array, kind: Encoding, lines: int, count: int) -> Array:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyflame.core.dtype import as_dtype
-from pyflame.core.encoding import ENCODINGS
+from pyflame.core.encoding import ENCODINGS, encoding
 from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.llm.architectures import find
 from pyflame.llm.cache import KV, PAGE, cache_bytes
@@ -52,6 +52,7 @@ class Estimate:
     weights: int
     cache: int
     workspace: int
+    interleaved: int  # copies of encoded matrices, on CPUs only (`load(interleave=True)`); not in `total`
     devices: tuple[Fit, ...]
 
     @property
@@ -88,16 +89,17 @@ def estimate(
         raise ArgumentError(f"[estimate] expected kv to be one of {', '.join(KV)} but got {kv!r}")
     weights, cache = weight_bytes(checkpoint, dtype), kv_bytes(config, batch, length, kv) if config.causal else 0
     page = kv_bytes(config, batch, PAGE, kv)
-    fits = []
+    fits, copies = [], interleaved_bytes(reader)
     for name, workspace in _workspaces(reader, batch, length, kv, dtype, [device] if device else devices()).items():
         free, total = memory_info(name)
-        room = max(0, free - weights - workspace) // page * PAGE if free >= weights + workspace else 0
-        fits.append(Fit(name, free, total, workspace, weights + cache + workspace <= free, min(room, config.context)))
+        needed = weights + workspace + (copies if name == "cpu" else 0)
+        room = max(0, free - needed) // page * PAGE if free >= needed else 0
+        fits.append(Fit(name, free, total, workspace, needed + cache <= free, min(room, config.context)))
     shapes = (checkpoint.stored(name).shape for name in checkpoint.names())
     parameters = sum(map(math.prod, shapes))
     return Estimate(
         str(checkpoint.path), checkpoint.architecture, parameters, length, batch, kv, weights, cache,
-        max(fit.workspace for fit in fits), tuple(fits),
+        max(fit.workspace for fit in fits), copies, tuple(fits),
     )  # fmt: skip
 
 
@@ -129,6 +131,20 @@ def weight_bytes(checkpoint: Checkpoint, dtype: object = None) -> int:
     for name in checkpoint.names():
         stored = checkpoint.stored(name)
         total += math.prod(stored.shape) * size if _is_float(stored.encoding) else stored.bytes.nbytes
+    return total
+
+
+def interleaved_bytes(reader: Reader) -> int:
+    """What a CPU keeps of encoded matrices in the order of its products, beside the mapped file."""
+    head = "token_embd.weight" if reader.config.tied else "output.weight"
+    total = 0
+    for name in reader.sources:
+        kind = reader.encoding(name)
+        if kind is None or not (name == head or name.startswith("blk.")):
+            continue
+        shape = reader.shape(name)
+        if encoding(kind).interleaves and len(shape) == 2:
+            total += shape[0] * encoding(kind).row_bytes(shape[1])
     return total
 
 

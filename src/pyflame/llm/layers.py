@@ -67,7 +67,13 @@ class Weights:
 def interleaved_bytes(encoding: str | None, activation_bits: int, weight: Tensor) -> int:
     """What a copy of this weight for products in integers on a CPU takes; 0: there is none."""
     on_host = parse_device(weight.device).kind == "cpu"
-    if encoding is None or activation_bits > 16 or weight.ndim != 2 or not on_host or not encoding_of(encoding).interleaves:
+    if (
+        encoding is None
+        or activation_bits > 16
+        or weight.ndim != 2
+        or not on_host
+        or not encoding_of(encoding).interleaves
+    ):
         return 0
     return weight.nbytes
 

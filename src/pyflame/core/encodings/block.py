@@ -39,7 +39,10 @@ class Encoding:
     signed: bool = False  # whether q has signed bytes; else they are 0 to 63
     offset: str = ""  # C, an integer
     least: str = ""  # C
-    halves: tuple[int, int] = (0, 0)  # bytes that are float16 numbers, of what can be interleaved (core/interleaving.py)
+    halves: tuple[int, int] = (
+        0,
+        0,
+    )  # bytes that are float16 numbers, of what can be interleaved (core/interleaving.py)
 
     def __repr__(self) -> str:
         return f"<encoding {self.name}: {self.block} elements in {self.nbytes} bytes>"
