@@ -1,8 +1,9 @@
 """encoded_linear: weights of 1 to 512 rows of x, in bytes of weights (decoding) or flops (a prompt) per second.
 
 Few rows are multiplied with one weight after the other, more bytes than caches hold, as in decoding a token.
-x is rounded to 8 bits, as llama.cpp does it; `pyflame 16 bits` is the default. `pyflame copy` reads and writes as many
-bytes. llama.cpp takes part where PYFLAME_GGML names its libraries: see ggml.py.
+x is rounded to 8 bits, as llama.cpp does it; `pyflame 16 bits` is the default. Weights lie interleaved where their
+encoding can be, as in a model that generates; `pyflame as stored` are 8 bits by bytes as in the file. `pyflame copy`
+reads and writes as many bytes. llama.cpp takes part where PYFLAME_GGML names its libraries: see ggml.py.
 expert_linear: tokens that use 4 of 32 matrices each; `pyflame decoded` decodes the matrices that one token uses, or for
 more tokens all of them, and multiplies every token with these.
 """
@@ -24,6 +25,7 @@ from benchmarks.timing import Result, measure
 from pyflame.core.device import CPU
 from pyflame.core.encoding import ENCODINGS, Encoding
 from pyflame.engine.devices import get_device
+from pyflame.tensor.interleaved import Interleaved, interleave
 
 NAMES = ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "q5_0", "f16")
 WIDTH, OUT = 2048, 2048
@@ -38,9 +40,13 @@ def libraries() -> Ggml | None:
     return Ggml(Path(folder), get_device(CPU).target.workers) if folder else None
 
 
-def multiplied(kind: Encoding, bits: int) -> Callable[..., object]:
+def multiplied(kind: Encoding, bits: int, tensors: list[pf.Tensor]) -> Callable[..., object]:
     options = {"encoding": kind.name, "width": WIDTH, "activation_bits": bits}
-    return pf.jit(lambda x, *ws: [pf.encoded_linear(x, w, **options) for w in ws])
+    return pf.jit(lambda x: [pf.encoded_linear(x, w, **options) for w in tensors])
+
+
+def interleaved(bits: int, copies: list[Interleaved]) -> Callable[..., object]:
+    return pf.jit(lambda x: [copy.linear(x, activation_bits=bits) for copy in copies])
 
 
 def contenders(kind: Encoding, rows: int, ggml: Ggml | None) -> tuple[dict[str, Callable[[], object]], int]:
@@ -50,8 +56,13 @@ def contenders(kind: Encoding, rows: int, ggml: Ggml | None) -> tuple[dict[str, 
     data = np.tile(kind.encode(rng.normal(size=(16, WIDTH)).astype(np.float32)), (OUT // 16, 1))  # encoders take long
     weights = [data.copy() for _ in range(1 if rows == PROMPT else max(1, FEW_BYTES // data.nbytes))]
     left, tensors = pf.tensor(x), [pf.tensor(w) for w in weights]
-    by_bits = {bits: partial(multiplied(kind, bits), left, *tensors) for bits in (8, 16)}
-    out: dict[str, Callable[[], object]] = {"pyflame": by_bits[8], "pyflame 16 bits": by_bits[16]}
+    copies = [interleave(pf.EncodedTensor(w, kind)) for w in tensors] if kind.interleaves else []
+    by_bits = [interleaved(b, copies) if copies else multiplied(kind, b, tensors) for b in (8, 16)]
+    out: dict[str, Callable[[], object]] = dict(
+        zip(("pyflame", "pyflame 16 bits"), (partial(f, left) for f in by_bits), strict=True)
+    )
+    if copies:
+        out["pyflame as stored"] = partial(multiplied(kind, 8, tensors), left)
     if rows != PROMPT:
         copied = pf.jit(lambda *ws: [w ^ 1 for w in ws])
         out["pyflame copy"] = lambda: copied(*tensors)

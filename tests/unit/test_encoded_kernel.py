@@ -19,6 +19,7 @@ import pytest
 from pyflame.core.device import CPU, Target
 from pyflame.core.dtype import as_dtype
 from pyflame.core.encoding import ENCODINGS
+from pyflame.core.interleaving import interleaved
 from pyflame.engine.devices import get_device
 from pyflame.ir import OPS, Meta
 from pyflame.ir.kernel import Anchor, Kernel, Launch, OperandView, Source
@@ -80,6 +81,7 @@ BUILDS = {
     "baseline": Build(platform.machine(), (), ()),
     "sse2": Build(X86, (), ()),
 }
+LANES = {"native": encoded.lanes(get_device(CPU).target), "avx2": 8, "avx512": 16, "baseline": 4, "sse2": 4}
 DEFAULT = [pytest.param(b, marks=[] if b in ("native", "avx2") else pytest.mark.thorough) for b in BUILDS]
 NAMES = [*encoded.GROUPS, "f16", "bf16", "int4_g32"]
 
@@ -97,13 +99,15 @@ def tools(build: Build) -> tuple[str, list[str]]:
     return compiler, [qemu, "-cpu", "max"]
 
 
-def planned(name: str, arrays: list[Array], out: Array, bits: int, isa: tuple[str, ...] | None) -> Source:
-    """encoded_linear of x and weights or, with ids, expert_linear."""
-    op, attrs = (
-        ("encoded_linear", (name, arrays[0].shape[-1], bits))
-        if len(arrays) == 2
-        else ("expert_linear_at", (name, bits))
-    )
+def planned(
+    name: str, arrays: list[Array], out: Array, bits: int, isa: tuple[str, ...] | None, lines: int = 0
+) -> Source:
+    """encoded_linear of x and weights, whose lines may be interleaved, or, with ids, expert_linear."""
+    op, attrs = "encoded_linear", (name, arrays[0].shape[-1], bits)
+    if lines:
+        op, attrs = "interleaved_linear", (*attrs, lines, out.shape[-1])
+    elif len(arrays) == 3:
+        op, attrs = "expert_linear_at", (name, bits)
     kinds = [as_dtype(a.dtype.name) for a in arrays]
     metas = tuple(Meta(a.shape, kind, None) for a, kind in zip(arrays, kinds, strict=True))
     anchor = Anchor(OPS[op], attrs, metas, Meta(out.shape, as_dtype("float32"), None), 0)
@@ -149,10 +153,12 @@ int main(int count, char **names) {{
 """
 
 
-def run(folder: Path, build: Build, name: str, arrays: list[Array], out: Array, bits: int = 16) -> Array:
+def run(
+    folder: Path, build: Build, name: str, arrays: list[Array], out: Array, bits: int = 16, lines: int = 0
+) -> Array:
     """The product by a program of its own."""
     compiler, emulator = tools(build)
-    source = planned(name, arrays, out, bits, build.isa)
+    source = planned(name, arrays, out, bits, build.isa, lines)
     sizes = [*(a.nbytes for a in arrays), source.scratch_bytes, out.nbytes]
     (folder / "k.c").write_text(build.before + program(source, len(arrays), sizes))
     include = [f"-I{KERNELS}", f"-I{KERNELS / 'include'}"]
@@ -199,6 +205,38 @@ def test_main_formats(tmp_path: Path, build: str, rows: int) -> None:
 def test_experts(tmp_path: Path, build: str, lines: int) -> None:
     for name, bits in (("q4_0", 8), ("q4_0", 16), ("q4_0", 32), ("bf16", 16)):
         check_experts(tmp_path, build, name, lines, bits)
+
+
+def check_interleaved(folder: Path, build: str, name: str, rows: int, out: int, bits: int) -> None:
+    kind, lines = ENCODINGS[name], LANES[build]
+    x, data = normals(rows, 3 * kind.block), kind.encode(normals(out, 3 * kind.block, seed=1))
+    arrays, y = [x, interleaved(data, kind, lines)], np.empty((rows, out), np.float32)
+    got = run(folder, BUILDS[build], name, arrays, y, bits, lines)
+    assert error(got, product(rounded(x, encoded.GROUPS[name], bits), data, kind)) <= 3e-6
+
+
+@pytest.mark.parametrize("build", DEFAULT)
+@pytest.mark.parametrize("rows", [2, 19])
+def test_interleaved_lines(tmp_path: Path, build: str, rows: int) -> None:
+    for name, bits in (("q4_0", 16), ("q8_0", 8), ("q4_k", 8)):
+        check_interleaved(tmp_path, build, name, rows, 37, bits)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("build", "name"), [(b, n) for b in BUILDS for n in encoded.GROUPS if ENCODINGS[n].interleaves]
+)
+def test_every_interleaved_format(tmp_path: Path, build: str, name: str) -> None:
+    for rows, out, bits in ((1, 33, 8), (1, 1, 16), (7, 5, 16), (8, 70, 8), (19, 70, 16)):
+        check_interleaved(tmp_path, build, name, rows, out, bits)
+
+
+def test_lanes_are_those_of_the_kernel() -> None:
+    for isa, want in ((("asimd", "asimddp"), 4), (("avx2", "fma"), 8), ((), 4)):
+        assert encoded.lanes(Target("cpu", "c", isa, 1)) == want
+    vnni = ("avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_vnni")
+    assert encoded.lanes(Target("cpu", "c", vnni, 1)) == 16
+    assert encoded.lanes(Target("cpu", "c", vnni[:-1], 1)) == 8
 
 
 @pytest.mark.thorough

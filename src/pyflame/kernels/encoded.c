@@ -12,11 +12,12 @@
  * a block of lines, and unpacks PF_NR lines at a time into a panel that stays in L1 while the rows pass by.
  * Bytes: of `few` the weights; of `mul` the weights for each block of rows, and x for each block of lines, from L2.
  *
- * Each output is summed in one order, whatever the blocks and the number of workers; `few` and `mul` differ in theirs.
+ * Each output is summed in one order, whatever the blocks and the number of workers; `few` and `mul` differ in theirs but
+ * for interleaved lines.
  *
  * Before including this file define PF_NAME, what pf_codes.h asks for, PF_X_T and PF_LOAD_X, PF_BIAS and
- * PF_EXPERTS (whether there are, see pf_encoded.h), PF_EPILOGUE, PF_PLANES and PF_FEW (0: compile round and mul; else
- * `few` for so many rows at a time).
+ * PF_EXPERTS (whether there are, see pf_encoded.h), PF_EPILOGUE, PF_PLANES, PF_FEW (0: compile round and mul; else
+ * `few` for so many rows at a time) and PF_INTERLEAVED: how many lines lie interleaved (pf_interleaved.h), or 0.
  */
 #include "pf_abi.h"
 
@@ -30,9 +31,9 @@
 #define PF_GLUE(a, b) PF_GLUE2(a, b)
 #define PF_ALWAYS_INLINE static inline __attribute__((always_inline))
 
+#include "pf_lanes.h"
 #include "pf_codes.h"
 #include "pf_dot.h"
-#include "pf_transpose.h"
 
 enum {
   PF_M, PF_N, PF_K, PF_ROW_BYTES,
@@ -42,7 +43,7 @@ enum {
 };
 #include "pf_encoded.h"
 
-#define PF_CODE_SHIFT (PF_FEW ? 0 : PF_SHIFT)
+#define PF_CODE_SHIFT (PF_FEW ? 0 : PF_SHIFT) /* of what `s` makes good; starts of interleaved lines do it for these */
 #define PF_SHIFTED (PF_OFFSET + PF_CODE_SHIFT != 0)
 #define PF_SUM_FACTOR (PF_SHIFTED ? -(PF_OFFSET + PF_CODE_SHIFT) : 1)
 
@@ -54,36 +55,80 @@ enum { PF_LARGEST = PF_PLANES == 2 ? 127 * 128 : 127 };
 
 PF_ALWAYS_INLINE const float *pf_steps_of(const int8_t *q, int64_t k) { return (const float *)(q + k * PF_PLANES); }
 
-static void pf_round_row(const PF_X_T *x, int64_t k, int8_t *q) {
-  float *d = (float *)(q + k * PF_PLANES), *s = d + k / PF_GROUP;
-  for (int64_t g = 0; g < k / PF_GROUP; g++, x += PF_GROUP, q += PF_SPAN) {
-    float value[PF_GROUP];
+/* ---- panels: for each group PF_NR scales, (PF_NR least numbers,) and PF_GROUP / 4 words of every line ---- */
+
+enum { PF_PANEL_HEAD = (1 + PF_LEAST) * PF_NR * 4, PF_PANEL_BYTES = PF_PANEL_HEAD + PF_GROUP * PF_NR };
+
+#if PF_INTERLEAVED
+#include "pf_interleaved.h"
+#elif PF_FEW
+#include "pf_dot_lines.h"
+#else
+#include "pf_transpose.h"
+#endif
+
+/* Four elements times `by`, rounded: not with a sum, which an FMA would round otherwise. */
+PF_ALWAYS_INLINE pf_int4 pf_rounded(const PF_X_T *x, float by) {
+  const pf_float4 value = (pf_float4){PF_LOAD_X(x[0]), PF_LOAD_X(x[1]), PF_LOAD_X(x[2]), PF_LOAD_X(x[3])} * by;
+#ifdef __aarch64__
+  return (pf_int4)vcvtnq_s32_f32((float32x4_t)value);
+#elif defined(__SSE2__)
+  return (pf_int4)_mm_cvtps_epi32((__m128)value);
+#else
+  pf_int4 out;
+  for (int i = 0; i < 4; i++) out[i] = (int32_t)__builtin_rintf(value[i]);
+  return out;
+#endif
+}
+
+/* d, and its inverse in the place of s: steps of all groups first, since a group by itself would wait for its division. */
+static void pf_steps(const PF_X_T *x, int64_t groups, float *d, float *s) {
+  for (int64_t g = 0; g < groups; g++) {
     uint32_t most = 0; /* as bits: NaN is more than infinity, and that more than any number */
     for (int i = 0; i < PF_GROUP; i++) {
+      const float value = PF_LOAD_X(x[g * PF_GROUP + i]);
       uint32_t bits;
-      value[i] = PF_LOAD_X(x[i]);
-      __builtin_memcpy(&bits, value + i, 4);
+      __builtin_memcpy(&bits, &value, 4);
       bits &= 0x7fffffff;
       most = bits > most ? bits : most;
     }
     float largest;
-    int32_t sum = 0;
     __builtin_memcpy(&largest, &most, 4);
-    const int number = most < 0x7f800000;
-    const float inverse = number && largest > 0x1p-100f ? PF_LARGEST / largest : 0;
+    const int counts = largest > 0x1p-100f && most < 0x7f800000;
+    d[g] = counts ? largest / PF_LARGEST : most < 0x7f800000 ? 0 : __builtin_nanf("");
+    s[g] = counts ? PF_LARGEST / largest : 0;
+  }
+}
+
+static void pf_round_row(const PF_X_T *x, int64_t k, int8_t *q) {
+#if PF_INTERLEAVED && PF_FEW
+  int32_t *start = pf_starts_of(q, k);
+#endif
+  float *d = (float *)(q + k * PF_PLANES), *s = d + k / PF_GROUP;
+  pf_steps(x, k / PF_GROUP, d, s);
+  for (int64_t g = 0; g < k / PF_GROUP; g++, x += PF_GROUP, q += PF_SPAN) {
+    int32_t whole[PF_GROUP] = {0}, sum = 0, highs = 0;
+    if (s[g] > 0)
+#pragma GCC unroll 8
+      for (int i = 0; i < PF_GROUP; i += 4) *(pf_int4 *)(whole + i) = pf_rounded(x + i, s[g]);
     for (int i = 0; i < PF_GROUP; i++) {
-      const int32_t whole = number ? (int32_t)__builtin_rintf(value[i] * inverse) : 0; /* no sum that an FMA rounds otherwise */
-      const int32_t high = PF_PLANES == 2 ? (whole + 64) >> 7 : whole;
+      const int32_t high = PF_PLANES == 2 ? (whole[i] + 64) >> 7 : whole[i];
       q[i] = (int8_t)high;
-      if (PF_PLANES == 2) q[PF_GROUP + i] = (int8_t)(whole - high * 128);
-      sum += whole;
+      if (PF_PLANES == 2) q[PF_GROUP + i] = (int8_t)(whole[i] - high * 128);
+      sum += whole[i], highs += high;
     }
-    d[g] = number ? (inverse > 0 ? largest / PF_LARGEST : 0) : __builtin_nanf("");
     s[g] = d[g] * (float)(sum * PF_SUM_FACTOR);
+#if PF_INTERLEAVED && PF_FEW
+    pf_start_sums(start + g * PF_PLANES * PF_SPREAD, highs, sum - 128 * highs);
+#else
+    (void)highs;
+#endif
   }
 }
 
 #if PF_FEW
+
+#if !PF_INTERLEAVED
 
 enum {
   PF_LINES = 2,   /* that are multiplied at once, so that x is loaded for all of them */
@@ -138,6 +183,8 @@ PF_ALWAYS_INLINE void pf_dot_lines(const int lines, const uint8_t *line, int64_t
     for (int t = 0; t < PF_FEW; t++) out[t * out_ld + l] = acc[l][t][0] + acc[l][t][1] + (acc[l][t][2] + acc[l][t][3]);
 }
 
+#endif
+
 /* One iteration is PF_COLS lines. */
 PF_KERNEL(PF_GLUE(PF_NAME, _few)) {
   const int64_t k = arg[PF_K], block = arg[PF_COLS], ld = arg[PF_ROUNDED_BYTES], stride = arg[PF_ROW_BYTES];
@@ -152,9 +199,13 @@ PF_KERNEL(PF_GLUE(PF_NAME, _few)) {
       const int8_t *rows = x + t * ld;
       float *to = out + t * block;
       int64_t c = 0;
+#if PF_INTERLEAVED
+      for (; c < part.width; c += PF_LANES) pf_dot_set(part.weights + c * stride, rows, ld, k, to + c, block);
+#else
       for (; c + PF_LINES <= part.width; c += PF_LINES)
         pf_dot_lines(PF_LINES, part.weights + c * stride, stride, rows, ld, k, to + c, block);
       for (; c < part.width; c++) pf_dot_lines(1, part.weights + c * stride, stride, rows, ld, k, to + c, block);
+#endif
     }
     pf_finish(buf, arg, uni, part, out, block);
   }
@@ -174,9 +225,7 @@ PF_KERNEL(PF_GLUE(PF_NAME, _round)) {
   }
 }
 
-/* ---- panels: for each group PF_NR scales, (PF_NR least numbers,) and PF_GROUP / 4 words of every line ---- */
-
-enum { PF_PANEL_HEAD = (1 + PF_LEAST) * PF_NR * 4, PF_PANEL_BYTES = PF_PANEL_HEAD + PF_GROUP * PF_NR };
+#if !PF_INTERLEAVED
 
 /* Scales of `count` groups of a line, from g on, for column c. */
 PF_ALWAYS_INLINE void pf_unpack_scales(const int count, const uint8_t *line, int64_t g, int c, char *panel) {
@@ -210,6 +259,8 @@ static void pf_unpack_lines(const uint8_t *const *line, int64_t groups, int c, c
                        sizeof codes[0]);
   }
 }
+
+#endif
 
 /* sum = 128 sum + a group of a plane by its codes; of the first plane these alone. */
 PF_ALWAYS_INLINE void pf_add_plane(pf_floats (*sum)[PF_NV], const int plane, const int8_t *w, const int8_t *x, int64_t ld) {
@@ -272,11 +323,16 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
     if (part.height == 0) continue;
     for (int64_t j = 0; j < part.width; j += PF_NR) {
       const int64_t lines = pf_least(PF_NR, part.width - j);
+#if PF_INTERLEAVED
+      for (int64_t c = 0; c < PF_NR; c += PF_LANES) /* where fewer are left, the last set again */
+        pf_unpack_set(part.weights + (j + (c < lines ? c : 0)) * stride, groups, (int)c, panel);
+#else
       for (int64_t c = 0; c < PF_NR; c += 4) {
         const uint8_t *line[4]; /* where fewer are left, the last one again */
         for (int64_t l = 0; l < 4; l++) line[l] = part.weights + (j + pf_least(c + l, lines - 1)) * stride;
         pf_unpack_lines(line, groups, (int)c, panel);
       }
+#endif
       for (int64_t i = 0; i < part.height; i += PF_MR) pf_tile(panel, groups, x + i * ld, ld, k, out + i * cols + j, cols);
     }
     pf_finish(buf, arg, uni, part, out, cols);

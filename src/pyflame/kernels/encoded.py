@@ -58,18 +58,20 @@ class _Work(NamedTuple):
     matrices: int = 1
     share: int = 0
     check: int = -1
+    lines: int = 0  # of a set, where they lie interleaved
 
     @staticmethod
     def of(launch: Launch) -> _Work:
         """What a launch has to do."""
         anchor, (x, data, *rest) = launch.kernel.anchor, launch.operands
         assert anchor is not None
-        name, *_, bits = anchor.attrs
-        kind = encoding(name or STACKS[data.dtype.name])
+        attrs = dict(zip(anchor.op.attrs, anchor.attrs, strict=True))
+        kind, bits = encoding(attrs["encoding"] or STACKS[data.dtype.name]), attrs["activation_bits"]
         most = _FEW_FLOATS if kind.name in FLOATS else _FEW
-        if anchor.op.name == "encoded_linear":
-            m, k = prod(x.shape[:-1]), x.shape[-1]
-            return _Work(m, data.shape[0], k, data.shape[1], kind, bits, m if m <= most else 0)
+        if anchor.op.name != "expert_linear_at":
+            m, k, n = prod(x.shape[:-1]), x.shape[-1], attrs.get("outputs", data.shape[0])
+            few = m if m <= most else 0
+            return _Work(m, n, k, data.shape[1], kind, bits, few, lines=attrs.get("lines", 0))
         m, (count, n, wide) = prod(rest[0].shape), data.shape
         each = _FEW_EACH if _planes(kind, bits) else _FEW_FLOATS_EACH
         few, share = most if m <= each * count else 0, max(1, prod(rest[0].shape[len(x.shape) - 1 :]))
@@ -113,9 +115,20 @@ def _tasks(parts: int, n: int, workers: int) -> tuple[int, int]:
     return cols, parts * -(-n // cols)
 
 
-def _rounded_bytes(k: int, group: int, planes: int) -> int:
-    """A row of x as int8, with a step and a sum for each group; no power of two, whose rows would share cache sets."""
-    return align(planes * k + 8 * (k // group)) + 64
+def _rounded_bytes(k: int, group: int, planes: int, starts: int) -> int:
+    """A row of x as int8, with a step, a sum, and the starts of sums for each group.
+
+    No power of two, whose rows would share cache sets.
+    """
+    return align(planes * k + (8 + 4 * planes * starts) * (k // group)) + 64
+
+
+def lanes(target: Target) -> int:
+    """PF_LANES of pf_lanes.h: the lines that a vector of sums has, and that `few` takes interleaved."""
+    isa = set(target.isa)
+    if {"avx512f", "avx512bw", "avx512vl", "avx512_vnni"} <= isa:
+        return 16
+    return 8 if {"avx2", "fma"} <= isa else 4
 
 
 @whole
@@ -152,13 +165,13 @@ def _integers(work: _Work, target: Target) -> tuple[_Blocks, int, Phase, str]:
     """Blocks, the arg that is this file's own, the phase that prepares x, and the text: encoded.c"""
     group, (m, n, k) = GROUPS[work.kind.name], work[:3]
     planes = _planes(work.kind, work.bits)
-    row = _rounded_bytes(k, group, planes)
+    row = _rounded_bytes(k, group, planes, work.lines if work.few else 0)
     blocks = _Blocks(*_integer_blocks(m, n, k, group, row, work.few, work.matrices, target.workers))
     first = Phase("_round", round_up(m, _ROW_STEP), max(1, 16384 // max(1, k)))
     kind = work.kind
     codes = {
         "PF_ENCODING": kind.name, "PF_GROUP": group, "PF_BLOCK": kind.block, "PF_BLOCK_BYTES": kind.nbytes,
-        "PF_PLANES": planes,
+        "PF_PLANES": planes, "PF_INTERLEAVED": work.lines,
     }  # fmt: skip
     return blocks, row, first, f'{macros(codes)}#include "encoded.c"\n'
 
@@ -221,13 +234,26 @@ def _prior(node: Node, target: Target) -> float:
     return 0.0 if node.dtype.name == "float64" else 1.0
 
 
+def _interleaved_prior(node: Node, target: Target) -> float:
+    """In integers, and where lines were interleaved for this CPU."""
+    _, _, bits, lines, _ = node.attrs
+    return _prior(node, target) if bits <= 16 and lines == lanes(target) else 0.0
+
+
 def _layout(launch: Launch) -> tuple[int, int]:
     return 0, len(launch.kernel.loops[0]) - 1
 
 
-for op, epilogue_arg, why in (
-    ("encoded_linear", EPILOGUE_ARG, "weights read as they are stored, in integer dot products where they have codes"),
-    ("expert_linear_at", EXPERTS_EPILOGUE_ARG, "lines sorted by their matrix, which is read as it is stored"),
-):
+for op, epilogue_arg, prior, why in (
+    (
+        "encoded_linear", EPILOGUE_ARG, _prior,
+        "weights read as they are stored, in integer dot products where they have codes",
+    ),
+    ("interleaved_linear", EPILOGUE_ARG, _interleaved_prior, "interleaved weights, in integer dot products"),
+    (
+        "expert_linear_at", EXPERTS_EPILOGUE_ARG, _prior,
+        "lines sorted by their matrix, which is read as it is stored",
+    ),
+):  # fmt: skip
     slot = EpilogueSlot(_layout, lambda launch: "float", epilogue_arg)
-    kernel(KernelSpec(op, "encoded", encoded_source, why=why, epilogue=slot, prior=_prior))
+    kernel(KernelSpec(op, "encoded", encoded_source, why=why, epilogue=slot, prior=prior))

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyflame.core.dtype import as_dtype
-from pyflame.core.encoding import ENCODINGS
+from pyflame.core.encoding import ENCODINGS, encoding
 from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.llm.architectures import find
 from pyflame.llm.batch import chunk_of
@@ -57,6 +57,7 @@ class Estimate:
     weights: int
     cache: int
     workspace: int
+    interleaved: int  # copies of encoded matrices, on CPUs only (`load(interleave=True)`); not in `total`
     devices: tuple[Fit, ...]
     tensor_parallel: int = 1
 
@@ -96,6 +97,7 @@ def estimate(
         raise ArgumentError(f"[estimate] expected kv to be one of {', '.join(KV)} but got {kv!r}")
     if device is not None and tensor_parallel is not None:
         raise ArgumentError(f"[estimate] expected a device or tensor_parallel but got {device} and {tensor_parallel}")
+    copies = interleaved_bytes(reader)
     parallel = [] if tensor_parallel is None else [str(one) for one in parallel_devices(tensor_parallel)]
     if len(parallel) > 1:
         fits = _divided(reader, batch, length, kv, dtype, parallel)
@@ -105,21 +107,25 @@ def estimate(
         weights, cache = weight_bytes(checkpoint, dtype), kv_bytes(config, batch, length, kv) if config.causal else 0
         spaces = _workspaces(reader, batch, length, kv, dtype, names)
         page = kv_bytes(config, batch, PAGE, kv)
-        fits = [_fit(name, weights, cache, space, page, config) for name, space in spaces.items()]
+        fits = [
+            _fit(name, weights, cache, space, page, config, copies if name == "cpu" else 0)
+            for name, space in spaces.items()
+        ]
         workspace = max(fit.workspace for fit in fits)
     shapes = (checkpoint.stored(name).shape for name in checkpoint.names())
     parameters = sum(map(math.prod, shapes))
     return Estimate(
         str(checkpoint.path), checkpoint.architecture, parameters, length, batch, kv, weights, cache, workspace,
-        tuple(fits), max(len(parallel), 1),
+        copies, tuple(fits), max(len(parallel), 1),
     )  # fmt: skip
 
 
-def _fit(name: str, weights: int, cache: int, workspace: int, page: int, config: ModelConfig) -> Fit:
-    """What a device has room for. `page`: the bytes of a page of the cache."""
+def _fit(name: str, weights: int, cache: int, workspace: int, page: int, config: ModelConfig, copies: int = 0) -> Fit:
+    """What a device has room for. `page`: the bytes of a page of the cache; `copies`: those of interleaved matrices."""
     free, total = memory_info(name)
-    room = max(0, free - weights - workspace) // page * PAGE if free >= weights + workspace else 0
-    fits = weights + cache + workspace <= free
+    needed = weights + workspace + copies
+    room = max(0, free - needed) // page * PAGE if free >= needed else 0
+    fits = needed + cache <= free
     return Fit(name, free, total, weights, cache, workspace, fits, min(room, config.context))
 
 
@@ -168,6 +174,20 @@ def weight_bytes(checkpoint: Checkpoint, dtype: object = None) -> int:
     for name in checkpoint.names():
         stored = checkpoint.stored(name)
         total += math.prod(stored.shape) * size if _is_float(stored.encoding) else stored.bytes.nbytes
+    return total
+
+
+def interleaved_bytes(reader: Reader) -> int:
+    """What a CPU keeps of encoded matrices in the order of its products, beside the mapped file."""
+    head = "token_embd.weight" if reader.config.tied else "output.weight"
+    total = 0
+    for name in reader.sources:
+        kind = reader.encoding(name)
+        if kind is None or not (name == head or name.startswith("blk.")):
+            continue
+        shape = reader.shape(name)
+        if encoding(kind).interleaves and len(shape) == 2:
+            total += shape[0] * encoding(kind).row_bytes(shape[1])
     return total
 
 

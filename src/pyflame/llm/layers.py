@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType, float32
+from pyflame.core.encoding import encoding as encoding_of
 from pyflame.core.errors import FileFormatError
+from pyflame.core.state import state
 from pyflame.llm.config import ModelConfig
 from pyflame.nn.module import Module
 from pyflame.nn.ops import F
 from pyflame.nn.parameter import Parameter
 from pyflame.tensor import Tensor
 from pyflame.tensor.encoded import EncodedTensor
+from pyflame.tensor.interleaved import Interleaved, interleave
 
 Weight = Tensor | EncodedTensor
 
@@ -25,11 +29,16 @@ class Weights:
     """A checkpoint's tensors by GGUF's names. `read` gives one, placed on the model's device."""
 
     def __init__(
-        self, names: Collection[str], read: Callable[[str], Weight], dtype: DType = float32, activation_bits: int = 16
+        self,
+        names: Collection[str],
+        read: Callable[[str], Weight],
+        dtype: DType = float32,
+        activation_bits: int = 16,
+        interleave: bool = True,
     ) -> None:
         self.names = frozenset(names)
         self.read = read
-        self.dtype, self.activation_bits = dtype, activation_bits
+        self.dtype, self.activation_bits, self.interleave = dtype, activation_bits, interleave
         self.taken: set[str] = set()
 
     def take(self, name: str, *shape: int) -> Weight:
@@ -55,6 +64,20 @@ class Weights:
         return sorted(self.names - self.taken)
 
 
+def interleaved_bytes(encoding: str | None, activation_bits: int, weight: Tensor) -> int:
+    """What a copy of this weight for products in integers on a CPU takes; 0: there is none."""
+    on_host = parse_device(weight.device).kind == "cpu"
+    if (
+        encoding is None
+        or activation_bits > 16
+        or weight.ndim != 2
+        or not on_host
+        or not encoding_of(encoding).interleaves
+    ):
+        return 0
+    return weight.nbytes
+
+
 class Matrix(Module):
     """A layer whose weight is a parameter, or bytes of an encoding."""
 
@@ -70,6 +93,21 @@ class Matrix(Module):
             self.weight = Parameter(weight.to(weights.dtype), requires_grad=False)
         self.bias = weights.parameter(f"{name}.bias", *shape[:-1]) if bias else None
         self.inputs = shape[-1]
+        self.may_interleave = weights.interleave
+        self._interleaved: tuple[Interleaved, Any] | None = None  # with the node of its weight
+
+    @property
+    def interleaved(self) -> Interleaved | None:
+        """The copy that `interleave` made, unless the layer has another weight since."""
+        kept = self._interleaved
+        return kept[0] if kept is not None and kept[1] is self.weight._node else None
+
+    def interleave(self) -> None:
+        """On a CPU, keep a copy of the weight in the order that products are fastest with; once for a weight."""
+        if self.interleaved is None:
+            wanted = self.may_interleave and interleaved_bytes(self.encoding, self.activation_bits, self.weight) > 0
+            encoded = EncodedTensor(self.weight, self.encoding) if wanted else None
+            self._interleaved = None if encoded is None else (interleave(encoded), self.weight._node)
 
     def decoded(self, lines: Tensor) -> Tensor:
         """What these lines of the weight stand for."""
@@ -77,6 +115,11 @@ class Matrix(Module):
 
     def product(self, x: Tensor) -> Tensor:
         """x W^T + b"""
+        if state.tracer is not None:
+            state.tracer.guard(self, "interleaved")  # another copy, another plan
+        copy = self.interleaved
+        if copy is not None:
+            return copy.linear(x, self.bias, self.activation_bits)
         return self.multiply(x, self.weight, self.bias)
 
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

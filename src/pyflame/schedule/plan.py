@@ -229,7 +229,7 @@ def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     if anchor is not None and anchor.op.name == "expert_linear_at":  # matrices that no line names are not read
         _, stack, ids = anchor.srcs
         nbytes -= max(0, stack.shape[0] - ids.size) * prod(stack.shape[1:]) * stack.dtype.itemsize
-    if anchor is not None and anchor.op.name in ("matmul", "encoded_linear", "expert_linear_at"):
+    if anchor is not None and anchor.op.name in ("matmul", "encoded_linear", "interleaved_linear", "expert_linear_at"):
         flops += 2 * anchor.meta.size * anchor.srcs[0].shape[-1]
     elif anchor is not None and anchor.op.name == "conv_general":
         flops += 2 * anchor.meta.size * prod(anchor.srcs[1].shape[2:])  # channels and taps

@@ -39,6 +39,10 @@ class Encoding:
     signed: bool = False  # whether q has signed bytes; else they are 0 to 63
     offset: str = ""  # C, an integer
     least: str = ""  # C
+    halves: tuple[int, int] = (
+        0,
+        0,
+    )  # bytes that are float16 numbers, of what can be interleaved (core/interleaving.py)
 
     def __repr__(self) -> str:
         return f"<encoding {self.name}: {self.block} elements in {self.nbytes} bytes>"
@@ -52,6 +56,11 @@ class Encoding:
         number = f"d * ({number} - (float)({self.offset}))" if self.offset else f"d * {number}"
         least = f" + ({self.least})" if self.least else ""
         return f"{self.text}  PF_UNROLL\n  for (int i = 0; i < 16; i++) y[i] = {number}{least};\n"
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether rows can be interleaved, to be multiplied faster on CPUs."""
+        return self.halves[1] > 0
 
     def width(self, row_bytes: int, op: str = "decode") -> int:
         """The elements of a row of so many bytes."""

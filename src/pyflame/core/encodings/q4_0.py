@@ -23,5 +23,5 @@ ENCODING = Encoding(
   const float d = pf_half_at(b);
   const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 2), 4 * g, 15);
 """,
-    _encode, ggml=2, pair=1, offset="8",
+    _encode, ggml=2, pair=1, offset="8", halves=(0, 2),
 )  # fmt: skip

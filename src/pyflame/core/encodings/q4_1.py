@@ -22,5 +22,5 @@ ENCODING = Encoding(
   const float d = pf_half_at(b), m = pf_half_at(b + 2);
   const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 4), 4 * g, 15);
 """,
-    _encode, ggml=3, pair=1, least="m",
+    _encode, ggml=3, pair=1, least="m", halves=(0, 4),
 )  # fmt: skip

@@ -24,5 +24,5 @@ ENCODING = Encoding(
   const float m = pf_half_at(b + 2) * (float)pf_six_offset(b + 4, g / 2);
   const pf_sixteen q = pf_bits_of(pf_sixteen_at(b + 16 + g / 4 * 32 + g % 2 * 16), g / 2 % 2 * 4, 15);
 """,
-    _encode, ggml=12, least="-m", pair=2,
+    _encode, ggml=12, least="-m", pair=2, halves=(0, 4),
 )  # fmt: skip

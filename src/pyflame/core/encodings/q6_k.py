@@ -33,5 +33,5 @@ ENCODING = Encoding(
   const pf_sixteen high = pf_bits_of(pf_sixteen_at(b + 128 + g / 8 * 32 + g % 2 * 16), g / 2 % 4 * 2, 3);
   const pf_sixteen q = pf_joined(low, high, 4);
 """,
-    _encode, ggml=14, offset="32", pair=4,
+    _encode, ggml=14, offset="32", pair=4, halves=(208, 210),
 )  # fmt: skip

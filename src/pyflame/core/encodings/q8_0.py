@@ -23,5 +23,5 @@ ENCODING = Encoding(
   const float d = pf_half_at(b);
   const pf_sixteen q = pf_sixteen_at(b + 2 + 16 * g);
 """,
-    _encode, ggml=8, pair=1, signed=True,
+    _encode, ggml=8, pair=1, signed=True, halves=(0, 2),
 )  # fmt: skip

@@ -6,7 +6,7 @@
  * PF_BLOCK elements in PF_BLOCK_BYTES. A format says:
  *   PF_OFFSET   what is taken off every code;  PF_LEAST: whether groups have a least number
  *   PF_SIGNED   whether codes are signed bytes; else they are 0 to 63
- *   pf_codes    the codes of a group, in order
+ *   pf_codes    the codes of a group, in order (pf_block_codes: of a block)
  *   pf_scales   scale and least number of `count` (1 to 4) neighbouring groups; where a block has several scales, of four
  */
 #ifndef PF_CODES_H
@@ -36,7 +36,8 @@
 #define PF_SUPER (PF_FORMAT >= PF_FORMAT_q2_k) /* blocks of 256 with a scale for each group */
 #define PF_VECS (PF_GROUP / 16)
 
-typedef uint8_t pf_codes16 __attribute__((vector_size(16), aligned(1), may_alias));
+/* 16 codes of a line or, where lines lie interleaved, four of each. */
+typedef uint8_t pf_codes16 __attribute__((vector_size(PF_INTERLEAVED ? 4 * PF_LANES : 16), aligned(1), may_alias));
 typedef int32_t pf_int4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float pf_float4 __attribute__((vector_size(16), aligned(4), may_alias));
 
@@ -73,6 +74,7 @@ PF_ALWAYS_INLINE pf_float4 pf_byte_floats(uint32_t bytes) {
   ((from) > (to) ? (pf_codes16)((v) >> ((from) > (to) ? (from) - (to) : 0) & (mask) << (to))                   \
                  : (pf_codes16)((v) << ((from) > (to) ? 0 : (to) - (from)) & (mask) << (to)))
 
+#if PF_IS(q5_0) || PF_IS(q5_1)
 /* 16 where a bit is set, else 0: bit i of the word at `p`, or bit 16 + i if `high`, for byte i. */
 PF_ALWAYS_INLINE pf_codes16 pf_fifth_bits(const uint8_t *p, const int high) {
   const pf_codes16 one = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
@@ -88,6 +90,7 @@ PF_ALWAYS_INLINE pf_codes16 pf_fifth_bits(const uint8_t *p, const int high) {
 #endif
   return (pf_codes16)((bytes & one) == one) & 16;
 }
+#endif
 
 #if PF_IS(iq4_nl) || PF_IS(iq4_xs) || PF_IS(mxfp4)
 #if PF_IS(mxfp4) /* twice the numbers of E2M1 */
@@ -109,14 +112,15 @@ PF_ALWAYS_INLINE pf_codes16 pf_table_codes(pf_codes16 at) {
 }
 #endif
 
-/* ---- codes of group g of the row at `row` ---- */
+/* ---- codes of group s of the block at `b`; of interleaved lines: words `word` and 4 + `word` of the group ---- */
 
-PF_ALWAYS_INLINE void pf_codes(const uint8_t *row, int64_t g, pf_codes16 *out) {
-  const int64_t groups = PF_BLOCK / PF_GROUP;
-  const uint8_t *b = row + g / groups * PF_BLOCK_BYTES;
-  const int s = (int)(g % groups);
-  (void)s;
+PF_ALWAYS_INLINE void pf_block_codes(const uint8_t *b, const int s, const int word, pf_codes16 *out) {
+  (void)s, (void)word;
+#if PF_INTERLEAVED
+#define PF_AT(offset) (*(const pf_codes16 *)(b + ((offset) + 4 * word) * PF_LANES))
+#else
 #define PF_AT(offset) (*(const pf_codes16 *)(b + (offset)))
+#endif
 #if PF_IS(q4_0)
   out[0] = PF_LOW(PF_AT(2)), out[1] = PF_HIGH(PF_AT(2));
 #elif PF_IS(q4_1)
@@ -151,6 +155,14 @@ PF_ALWAYS_INLINE void pf_codes(const uint8_t *row, int64_t g, pf_codes16 *out) {
   out[0] = pf_table_codes(PF_LOW(PF_AT(8 + s * 16))), out[1] = pf_table_codes(PF_HIGH(PF_AT(8 + s * 16)));
 #endif
 #undef PF_AT
+}
+
+#if !PF_INTERLEAVED
+
+/* Codes of group g of the row at `row`. */
+PF_ALWAYS_INLINE void pf_codes(const uint8_t *row, int64_t g, pf_codes16 *out) {
+  const int64_t groups = PF_BLOCK / PF_GROUP;
+  pf_block_codes(row + g / groups * PF_BLOCK_BYTES, (int)(g % groups), 0, out);
 }
 
 /* ---- scales of groups [g, g + count) ---- */
@@ -209,6 +221,8 @@ PF_ALWAYS_INLINE void pf_scales(const int count, const uint8_t *row, int64_t g, 
   *scale = (pf_byte_floats(d | top << 4) - 32) * pf_halves(pf_u16_at(b))[0];
 #endif
 }
+
+#endif
 
 #endif
 

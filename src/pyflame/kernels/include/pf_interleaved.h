@@ -1,0 +1,211 @@
+/* Interleaved lines: what encoded.c does with weights of ops/interleaved.py.
+ *
+ * A set is PF_LANES neighbouring lines. Their blocks lie together, and in these the words of 4 bytes (of float16 numbers,
+ * 2 bytes) at one place, one of each line: what a line's block has at `offset` begins at offset * PF_LANES. A vector then
+ * holds four codes of every line and its sums one of every line, so that x is loaded once for all lines, no sums over lanes
+ * are left, and memory is one stream.
+ *
+ * Vector instructions of a Neoverse N1, which starts two in a cycle, for 32 weights of four lines and one plane of x: 8 to
+ * decode 4-bit codes, 8 SDOT, 2 for FCVTL, 3 for floats; a second plane adds 8 + 2. That is 2.6 cycles for 32 weights of
+ * a line (18 bytes of q4_0), 3.9 with two planes; measured 3.1 and 4.4 from L2.
+ */
+#ifndef PF_INTERLEAVED_H
+#define PF_INTERLEAVED_H
+
+#include "pf_dot.h"
+
+_Static_assert(PF_INTERLEAVED == PF_LANES, "lines were interleaved for other vectors");
+
+#if PF_VNNI
+#define PF_LANE_SHIFT (PF_SIGNED ? 128 : 0) /* what `few` adds to codes, since VPDPBUSD wants unsigned ones */
+#else
+#define PF_LANE_SHIFT 0
+#endif
+#if PF_SDOT
+#define PF_SPREAD PF_LANES /* copies of a start in memory: to spread one over a vector takes the vector units */
+#else
+#define PF_SPREAD 1
+#endif
+
+/* ---- decoding ---- */
+
+PF_ALWAYS_INLINE void pf_lane_codes(const uint8_t *b, const int s, pf_codes16 *codes) {
+#pragma GCC unroll 4
+  for (int word = 0; word < 4; word++) {
+    pf_codes16 part[PF_VECS];
+    pf_block_codes(b, s, word, part);
+#pragma GCC unroll 2
+    for (int v = 0; v < PF_VECS; v++) codes[4 * v + word] = part[v];
+  }
+}
+
+PF_ALWAYS_INLINE pf_floats pf_lane_halves(const uint8_t *b) {
+  pf_floats out;
+#pragma GCC unroll 4
+  for (int l = 0; l < PF_LANES; l += 4) {
+    const pf_float4 four = pf_halves(pf_u32_at(b + 2 * l) | (uint64_t)pf_u32_at(b + 2 * l + 4) << 32);
+    __builtin_memcpy((float *)&out + l, &four, sizeof four);
+  }
+  return out;
+}
+
+/* Byte `at` of each word, as a float. */
+PF_ALWAYS_INLINE pf_floats pf_lane_bytes(pf_codes16 words, const int at) {
+#ifdef __aarch64__
+  /* As pf_byte_floats: the second vector of the table has the upper byte of 2^23. In assembly, since gcc 12 makes the table
+   * anew for each use. */
+  const uint8x16x2_t table = {{(uint8x16_t)words, vreinterpretq_u8_u32(vdupq_n_u32(0x4b000000))}};
+  const uint32_t index = 0x13101000 + (uint32_t)at;
+  pf_floats out;
+  __asm__("tbl %0.16b, {%S1.16b - %T1.16b}, %2.16b" : "=w"(out) : "w"(table), "w"((uint32x4_t){index, index + 4, index + 8, index + 12}));
+  return out - 0x1p23f;
+#else
+  return __builtin_convertvector((pf_ints)words >> 8 * at & 255, pf_floats);
+#endif
+}
+
+/* Scale and least number of group s. */
+PF_ALWAYS_INLINE void pf_lane_scales(const uint8_t *b, const int s, pf_floats *scale, pf_floats *least) {
+#define PF_AT(offset) (*(const pf_codes16 *)(b + (offset) * PF_LANES))
+  (void)s, (void)least;
+#if PF_IS(q4_k)
+  const pf_codes16 first = PF_AT(4), second = PF_AT(8), third = PF_AT(12);
+  const pf_codes16 d = s < 4 ? first & 63 : (third & 15) | (first >> 2 & 48);
+  const pf_codes16 m = s < 4 ? second & 63 : third >> 4 | (second >> 2 & 48);
+  *scale = pf_lane_bytes(d, s % 4) * pf_lane_halves(b), *least = pf_lane_bytes(m, s % 4) * -pf_lane_halves(b + 2 * PF_LANES);
+#elif PF_IS(q6_k)
+  const pf_codes16 d = PF_AT(192 + s / 4 * 4) ^ 128;
+  *scale = (pf_lane_bytes(d, s % 4) - 128) * pf_lane_halves(b + 208 * PF_LANES);
+#else
+  *scale = pf_lane_halves(b);
+  if (PF_LEAST) *least = pf_lane_halves(b + 2 * PF_LANES);
+#endif
+#undef PF_AT
+}
+
+#if PF_FEW
+
+enum { PF_AHEAD = 16384 /* bytes: hardware reads ahead to the end of a page of memory only */ };
+
+/* ---- few rows. Behind a rounded row lies, for each group and plane, what its sums begin with. ---- */
+
+PF_ALWAYS_INLINE int32_t *pf_starts_of(const int8_t *q, int64_t k) { return (int32_t *)(q + k * PF_PLANES) + 2 * (k / PF_GROUP); }
+
+/* Offsets are taken off here: for a sum of codes - o times x, one of codes times x begins with -o times the sum of x. */
+PF_ALWAYS_INLINE void pf_start_sums(int32_t *start, int32_t high, int32_t low) {
+  for (int plane = 0; plane < PF_PLANES; plane++)
+    for (int i = 0; i < PF_SPREAD; i++) *start++ = PF_START - (PF_OFFSET + PF_LANE_SHIFT) * (plane ? low : high);
+}
+
+PF_ALWAYS_INLINE pf_ints pf_spread(const int32_t *start) {
+#if PF_SDOT
+  return *(const pf_ints *)start;
+#else
+  return *start - (pf_ints){0};
+#endif
+}
+
+/* sum[plane] += four words of every plane by four words of codes. */
+PF_ALWAYS_INLINE void pf_lane_dots(pf_ints *sum, const pf_codes16 *codes, const int8_t *x) {
+#if PF_SDOT
+  /* In assembly for the order: planes by turns, since an SDOT waits for the one before on the same sum. */
+#if PF_PLANES == 2
+#define PF_WORD(i) "sdot %[s].4s, %[c" #i "].16b, %[x].4b[" #i "]\n sdot %[t].4s, %[c" #i "].16b, %[y].4b[" #i "]\n"
+#define PF_LOW_PLANE , [t] "+w"(sum[1])
+#define PF_LOW_WORDS , [y] "w"(vld1q_s8(x + PF_GROUP))
+#else
+#define PF_WORD(i) "sdot %[s].4s, %[c" #i "].16b, %[x].4b[" #i "]\n"
+#define PF_LOW_PLANE
+#define PF_LOW_WORDS
+#endif
+  __asm__(PF_WORD(0) PF_WORD(1) PF_WORD(2) PF_WORD(3)
+          : [s] "+w"(sum[0]) PF_LOW_PLANE
+          : [c0] "w"(codes[0]), [c1] "w"(codes[1]), [c2] "w"(codes[2]), [c3] "w"(codes[3]), [x] "w"(vld1q_s8(x)) PF_LOW_WORDS);
+#undef PF_WORD
+#else
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++)
+#pragma GCC unroll 2
+    for (int p = 0; p < PF_PLANES; p++) {
+      int32_t word;
+      __builtin_memcpy(&word, x + p * PF_GROUP + 4 * i, 4);
+#if PF_VNNI
+      sum[p] = (pf_ints)_mm512_dpbusd_epi32((__m512i)sum[p], (__m512i)(codes[i] + PF_LANE_SHIFT), _mm512_set1_epi32(word));
+#elif PF_MADD
+      sum[p] = (pf_ints)pf_products((__m256i)sum[p], (__m256i)codes[i], _mm256_set1_epi32(word));
+#else
+      for (int l = 0; l < 4 * PF_LANES; l++) sum[p][l / 4] += (int8_t)codes[i][l] * x[p * PF_GROUP + 4 * i + l % 4];
+#endif
+    }
+#endif
+}
+
+/* acc[t] += group s of a block by that of row t, in the order of pf_tile. */
+PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats scale, pf_floats least, const int8_t *x, const float *d,
+                                    const int32_t *start, int64_t ld, int64_t groups, pf_floats *acc) {
+  pf_codes16 codes[PF_GROUP / 4];
+  pf_lane_codes(b, s, codes);
+#pragma GCC unroll 8
+  for (int t = 0; t < PF_FEW; t++, x += ld, d += ld / 4, start += ld / 4) {
+    pf_ints dots[PF_PLANES];
+#pragma GCC unroll 2
+    for (int p = 0; p < PF_PLANES; p++) dots[p] = pf_spread(start + p * PF_SPREAD);
+#pragma GCC unroll 2
+    for (int v = 0; v < PF_VECS; v++) pf_lane_dots(dots, codes + 4 * v, x + 16 * v);
+    pf_floats sum = pf_as_floats(dots[0]);
+    if (PF_PLANES == 2) sum = sum * 128 + pf_as_floats(dots[PF_PLANES - 1]);
+    acc[t] += sum * (scale * d[0]);
+    if (PF_LEAST) acc[t] += least * d[groups];
+  }
+}
+
+/* Where a block has many groups gcc would load codes of all of them before it needs them, and then has no registers. */
+#if PF_SUPER
+#define PF_FENCE(a, b) __asm__ volatile("" : "+m"(a), "+m"(b) : : "memory")
+#else
+#define PF_FENCE(a, b) (void)0
+#endif
+
+/* A set of lines by PF_FEW rows. */
+static void pf_dot_set(const uint8_t *b, const int8_t *x, int64_t ld, int64_t k, float *out, int64_t out_ld) {
+  const int64_t groups = k / PF_GROUP;
+  const float *d = pf_steps_of(x, k);
+  const int32_t *start = pf_starts_of(x, k);
+  pf_floats acc[PF_FEW] = {{0}};
+  for (; k > 0; k -= PF_BLOCK, b += PF_BLOCK_BYTES * PF_LANES) {
+#pragma GCC unroll 64
+    for (int at = 0; at < PF_BLOCK_BYTES * PF_LANES - 8; at += 64) __builtin_prefetch(b + PF_AHEAD + at);
+    pf_floats scale[PF_BLOCK / PF_GROUP], least[PF_BLOCK / PF_GROUP];
+#pragma GCC unroll 16
+    for (int s = 0; s < PF_BLOCK / PF_GROUP; s++) pf_lane_scales(b, s, scale + s, least + s);
+#pragma GCC unroll 16
+    for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, x += PF_SPAN, d++, start += PF_PLANES * PF_SPREAD) {
+      if (s % 2 == 0) PF_FENCE(scale, least);
+      pf_lane_group(b, s, scale[s], least[s], x, d, start, ld, groups, acc);
+    }
+  }
+  for (int t = 0; t < PF_FEW; t++) *(pf_floats *)(out + t * out_ld) = acc[t];
+}
+
+#else
+
+/* A set of lines, as columns c to c + PF_LANES of the panel. */
+static void pf_unpack_set(const uint8_t *b, int64_t groups, int c, char *panel) {
+  for (int64_t g = 0; g < groups; g += PF_BLOCK / PF_GROUP, b += PF_BLOCK_BYTES * PF_LANES)
+#pragma GCC unroll 16
+    for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, panel += PF_PANEL_BYTES) {
+      pf_codes16 codes[PF_GROUP / 4];
+      pf_floats scale, least;
+      pf_lane_codes(b, s, codes);
+      pf_lane_scales(b, s, &scale, &least);
+      *(pf_floats *)((float *)panel + c) = scale;
+      if (PF_LEAST) *(pf_floats *)((float *)panel + PF_NR + c) = least;
+#pragma GCC unroll 8
+      for (int i = 0; i < PF_GROUP / 4; i++)
+        *(pf_codes16 *)(panel + PF_PANEL_HEAD + 4 * (i * PF_NR + c)) = codes[i] + (uint8_t)PF_SHIFT;
+    }
+}
+
+#endif
+
+#endif
