@@ -285,8 +285,8 @@ def load(
     `device_map` spreads layers over devices, where one is too small: "auto" over all GPUs and then the CPU, or as a
     dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}. `tensor_parallel` divides each layer over devices that work
     at once: over so many GPUs, or over those that are named, ["rocm:0", "rocm:1"]. `interleave`: before the first text,
-    copy encoded matrices on the CPU into the order that it multiplies fastest with; False leaves them in the mapped file
-    alone, for less memory.
+    copy encoded matrices on the CPU into the order that it multiplies fastest with; False leaves them in the mapped
+    file alone, for less memory.
 
     >>> model = pf.llm.load()
     >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
