@@ -2381,10 +2381,10 @@ def interleaved_linear(
     outputs: Any,
     activation_bits: builtins.int = 16,
 ) -> Tensor:
-    """`encoded_linear` with a weight of `outputs` rows whose bytes lie interleaved in sets of `lines` rows: as fast as a CPU can.
+    """`encoded_linear` with a weight of `outputs` rows whose bytes lie interleaved in sets of `lines` rows.
 
-    The best number of lines depends on the CPU; `interleave` knows it. A product with another one, or on a GPU, puts the
-    bytes in order first.
+    That is the fastest order for a CPU, whose vectors say how many lines; `interleave` knows it. A product with another
+    number, on a GPU, or with `activation_bits=32` puts the bytes in order first.
 
     >>> from pyflame.tensor.interleaved import interleave
     >>> w = interleave(pf.quantize(pf.ones(5, 32), "q8_0"))

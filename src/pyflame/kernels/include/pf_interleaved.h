@@ -7,7 +7,7 @@
  *
  * Vector instructions of a Neoverse N1, which starts two in a cycle, for 32 weights of four lines and one plane of x: 8 to
  * decode 4-bit codes, 8 SDOT, 2 for FCVTL, 3 for floats; a second plane adds 8 + 2. That is 2.6 cycles for 32 weights of
- * a line (18 bytes of q4_0), 3.9 with two planes; measured 3.1 and 4.4 from L2.
+ * a line (18 bytes of q4_0), 3.9 with two planes; measured 3.3 and 4.6 from memory. q8_0 (34 bytes) waits for memory.
  */
 #ifndef PF_INTERLEAVED_H
 #define PF_INTERLEAVED_H
