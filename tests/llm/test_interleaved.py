@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 import pyflame as pf
+from pyflame.llm.estimate import estimate
 from pyflame.llm.files import open_checkpoint
 from pyflame.llm.generate import Model
-from pyflame.llm.estimate import estimate
 from pyflame.llm.layers import Linear, Matrix
 from pyflame.llm.load import load_decoder
 from pyflame.nn.parameter import replace
