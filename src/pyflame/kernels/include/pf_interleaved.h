@@ -7,7 +7,7 @@
  *
  * Vector instructions of a Neoverse N1, which starts two in a cycle, for 32 weights of four lines and one plane of x: 8 to
  * decode 4-bit codes, 8 SDOT, 2 for FCVTL, 3 for floats; a second plane adds 8 + 2. That is 2.6 cycles for 32 weights of
- * a line (18 bytes of q4_0), 3.9 with two planes; measured 3.1 and 4.4 from L2.
+ * a line (18 bytes of q4_0), 3.9 with two planes; measured 3.3 and 4.6 from memory. q8_0 (34 bytes) waits for memory.
  */
 #ifndef PF_INTERLEAVED_H
 #define PF_INTERLEAVED_H
@@ -52,13 +52,11 @@ PF_ALWAYS_INLINE pf_floats pf_lane_halves(const uint8_t *b) {
 /* Byte `at` of each word, as a float. */
 PF_ALWAYS_INLINE pf_floats pf_lane_bytes(pf_codes16 words, const int at) {
 #ifdef __aarch64__
-  /* As pf_byte_floats: the second vector of the table has the upper byte of 2^23. In assembly, since gcc 12 makes the table
-   * anew for each use. */
+  /* As pf_byte_floats: the second vector of the table has the upper byte of 2^23. */
   const uint8x16x2_t table = {{(uint8x16_t)words, vreinterpretq_u8_u32(vdupq_n_u32(0x4b000000))}};
   const uint32_t index = 0x13101000 + (uint32_t)at;
-  pf_floats out;
-  __asm__("tbl %0.16b, {%S1.16b - %T1.16b}, %2.16b" : "=w"(out) : "w"(table), "w"((uint32x4_t){index, index + 4, index + 8, index + 12}));
-  return out - 0x1p23f;
+  const uint32x4_t indices = {index, index + 4, index + 8, index + 12};
+  return (pf_floats)vqtbl2q_u8(table, vreinterpretq_u8_u32(indices)) - 0x1p23f;
 #else
   return __builtin_convertvector((pf_ints)words >> 8 * at & 255, pf_floats);
 #endif
