@@ -143,3 +143,17 @@ def test_every_kind_is_drawn(name: str) -> None:
         if len(d.steps) > before:
             return
     raise AssertionError(f"no program with {name} in 300 tries")
+
+
+def test_a_state_of_roundings_is_unfit() -> None:
+    """The sum of what was normed is 0 but for the rounding of its mean, which no result of a step shows."""
+    inputs = (Input((2, 17), seed=1), Input((2,), seed=2), Input((2, 17), seed=3), Input((31, 2, 17), seed=5))
+    steps = (
+        Step("linear", "L.nn.functional.linear({0}, {1}, {2})", (3, 0, 1)),
+        Step("movement", "{0}.transpose(0, 2)", (4,)),
+        Step("norm", "L.nn.functional.layer_norm({0}, (31,), eps=0.1)", (5,)),
+        Step("reduction", "L.sum({0}, dim=-1)", (6,)),
+        Step("matmul", "L.matmul({0}, {1})", (7, 2)),
+    )
+    with pytest.raises(Unfit, match="call 0 state 0 depends on roundings"):
+        compare.expected(Program(inputs, steps, (4,), mode="state", state=((0, 8),)))
