@@ -112,16 +112,20 @@ class HostPool:
             return block
 
     def _take_back(self) -> None:
-        """Put what was given up among the free blocks. Whatever is interrupted here is in one place or in none."""
+        """Put what was given up among the free blocks. Whatever is interrupted here, or lost by that, is not live."""
         given, live = self._given, self._live
         for _ in range(len(given)):
-            parts = [given.popleft()]
-            if max(map(sys.getrefcount, parts)) > LISTED:  # its block lives again
-                given.append(parts[0])
+            if next(map(sys.getrefcount, given), LISTED) > LISTED:  # the first one's block lives again
+                given.rotate(-1)
                 continue
-            part = parts[0]
+            if not given:  # the collector has run, and with it this
+                return
+            part = given[0]
             self._allocated -= live.pop(part[1], 0)
             self._frees += 1
+            if not given or given[0] is not part:
+                continue
+            given.popleft()
             if self.exact:
                 self._dropped += 1
                 continue
