@@ -78,6 +78,16 @@ def test_same_logits_and_tokens(name: str, tmp_path: Path) -> None:
     assert tokens(two) == tokens(one)
 
 
+def test_an_engine_over_a_divided_model(tmp_path: Path) -> None:
+    models = [Model(decoder, None, None, "cpu", pf.float32, 64) for decoder in loaded(make("llama", tmp_path)[0])]
+    prompts = [[9], PROMPT, list(range(1, 40))]
+    alone = [models[0].generate(p, max_tokens=4).tokens for p in prompts]
+    with llm.Engine(models[1], rows=2, chunk=32) as engine:
+        requests = [engine.submit(p, max_tokens=4) for p in prompts]
+        assert [r.result()[0].tokens for r in requests] == alone
+        assert engine.pages == 2 * 2  # two full contexts
+
+
 def test_every_tensor_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, numbers = list[str](), Reader.numbers
     monkeypatch.setattr(Reader, "numbers", lambda reader, name: read.append(name) or numbers(reader, name))

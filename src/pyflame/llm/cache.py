@@ -8,12 +8,12 @@ plan serves every length. In int8 and float8 each line of a head has a scale.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyflame.core.device import parse_device
-from pyflame.core.dtype import DType, bfloat16, float8_e4m3fn, float16, float32, int8, int32
+from pyflame.core.dtype import DType, bfloat16, float8_e4m3fn, float16, float32, int8, int32, int64
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.placement import Placement
@@ -59,7 +59,7 @@ class Cache:
         self, config: ModelConfig, rows: int, capacity: int, dtype: DType, device: object, pages: int | None = None
     ) -> None:
         """`device`: of all layers, or a Placement of them. Each row has pages of its own for all of its tokens, or
-        there are so many `pages` for all rows, which whoever writes `tables` shares out."""
+        there are so many `pages` for all rows, which `name_pages` shares out."""
         self.rows, self.capacity, columns = rows, capacity, pages_of(capacity)
         count = rows * columns if pages is None else pages
         want_room(config, rows, capacity, dtype, device, count)
@@ -73,6 +73,12 @@ class Cache:
         self.layers = [[zeros(slots, heads, size, dtype=dtype, device=place) for size in sizes] for place in places]
         kept = len(sizes) if self.largest else 0
         self.scales = [[zeros(slots, heads, dtype=float32, device=place) for _ in range(kept)] for place in places]
+
+    def name_pages(self, rows: Sequence[int], named: np.ndarray[Any, Any]) -> None:
+        """Say which pages these rows have: (rows, columns). It is written where it lies: a graph knows the address."""
+        for table in {id(table): table for table in self.tables}.values():
+            at = tensor(list(rows), dtype=int64, device=table.device)
+            table.index_copy_(0, at, tensor(named, dtype=int32, device=table.device))
 
     def slots(self, positions: Tensor, rows: Tensor | None = None) -> Tensor:
         """Where the lines of these positions (B, T) of these rows (B), or of all, lie: in every layer alike."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from pyflame.core.dtype import DType, float32
 from pyflame.core.state import state
 from pyflame.llm.attention import Attention, LatentAttention, Rotary, Where
-from pyflame.llm.cache import Cache, want_room
+from pyflame.llm.cache import PAGE, Cache, cache_bytes, want_room
 from pyflame.llm.config import ModelConfig
 from pyflame.llm.layers import Embedding, Linear, Norm, Weights
 from pyflame.llm.mlp import MLP
@@ -177,9 +177,15 @@ class Decoder(Module):
         cap = self.config.final_softcap
         return y if cap is None else (y / cap).tanh() * cap
 
-    def cache(self, rows: int, capacity: int, dtype: DType, device: object) -> Cache:
-        """An empty cache for so many sequences; `device`: of a model that lies on one."""
-        return Cache(self.config, rows, capacity, dtype, self.places if self.places.split else device)
+    def cache(self, rows: int, capacity: int, dtype: DType, device: object, pages: int | None = None) -> Cache:
+        """An empty cache for so many sequences; `device`: of a model that lies on one. `pages`: as Cache's."""
+        return Cache(self.config, rows, capacity, dtype, self.places if self.places.split else device, pages)
+
+    def page_bytes(self, dtype: DType, device: object) -> dict[object, int]:
+        """What a page of the cache takes on each device."""
+        shares = self.places.shares() if self.places.split else {device: self.config.layers}
+        page = cache_bytes(self.config, 1, PAGE, dtype)
+        return {place: page * layers // self.config.layers for place, layers in shares.items()}
 
     def want_room(self, capacity: int, dtype: DType) -> None:
         """Refuse a context that the devices have no room for."""

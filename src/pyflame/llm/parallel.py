@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyflame.core.dtype import DType
+from pyflame.llm.architectures.base import Array
 from pyflame.llm.attention import Where
 from pyflame.llm.cache import Cache
 from pyflame.llm.config import ModelConfig
@@ -39,7 +40,8 @@ class ParallelDecoder(Decoder):
 
     def hidden(self, tokens: Tensor, where: Where) -> Tensor:
         devices = self.places.parallel
-        caches = where.cache.parts if isinstance(where.cache, ParallelCache) else [None] * len(devices)
+        assert where.cache is None or isinstance(where.cache, ParallelCache), "a cache of `cache()`"
+        caches = [None] * len(devices) if where.cache is None else where.cache.parts
         steps = [
             part.steps(tokens.to(device), replace(where.to(device), cache=cache))
             for part, device, cache in zip(self.parts, devices, caches, strict=True)
@@ -65,9 +67,13 @@ class ParallelDecoder(Decoder):
         for part in self.parts:
             part.join()
 
-    def cache(self, rows: int, capacity: int, dtype: DType, device: object) -> Cache:
+    def cache(self, rows: int, capacity: int, dtype: DType, device: object, pages: int | None = None) -> Cache:
         both = zip(self.parts, self.places.parallel, strict=True)
-        return ParallelCache([part.cache(rows, capacity, dtype, place) for part, place in both])
+        return ParallelCache([part.cache(rows, capacity, dtype, place, pages) for part, place in both])
+
+    def page_bytes(self, dtype: DType, device: object) -> dict[object, int]:
+        both = zip(self.parts, self.places.parallel, strict=True)
+        return {place: nbytes for part, own in both for place, nbytes in part.page_bytes(dtype, own).items()}
 
     def want_room(self, capacity: int, dtype: DType) -> None:
         for part in self.parts:
@@ -89,3 +95,7 @@ class ParallelCache(Cache):
         self.rows, self.capacity, self.largest = parts[0].rows, parts[0].capacity, parts[0].largest
         self.layers = [layer for part in parts for layer in part.layers]
         self.scales = [layer for part in parts for layer in part.scales]
+
+    def name_pages(self, rows: Sequence[int], named: Array) -> None:
+        for part in self.parts:
+            part.name_pages(rows, named)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType, int32, int64
+from pyflame.core.dtype import DType, int64
 from pyflame.llm.attention import Where
 from pyflame.llm.batch import CHUNKS
-from pyflame.llm.cache import Cache, bucket_of, pages_of
+from pyflame.llm.cache import bucket_of, pages_of
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.sampler import Features, Picked, Sampler, Sampling, spread
 from pyflame.tensor import Tensor
@@ -34,8 +34,7 @@ class Rows:
         self, decoder: Decoder, count: int, capacity: int, pages: int, chunk: int, kv: DType, device: object
     ) -> None:
         self.decoder, self.count, self.capacity, self.device = decoder, count, capacity, device
-        places = decoder.places if decoder.places.split else device
-        self.cache = Cache(decoder.config, count + 1, capacity, kv, places, pages)
+        self.cache = decoder.cache(count + 1, capacity, kv, device, pages)
         self.sampler = Sampler(count + 1, decoder.config.vocab, capacity, device)
         self.tokens = zeros(count + 1, dtype=int64, device=device)
         self.lengths = zeros(count + 1, dtype=int64, device=device)
@@ -45,9 +44,8 @@ class Rows:
         self._changed: set[int] = set()  # rows of it that are to be written there
         self._masked: set[int] = set()
         self._which = {n: full((n,), count, dtype=int64, device=device) for n in self.buckets}
-        self._named: dict[int, tuple[int, ...]] = dict.fromkeys(
-            self.buckets, ()
-        )  # the rows that `_which` names, but for padding
+        # the rows that `_which` names, but for padding
+        self._named: dict[int, tuple[int, ...]] = dict.fromkeys(self.buckets, ())
         self._take_in = {n: jit(self._take_in_step) for n in self.sizes}
         self._first = jit(self._first_step)
         self._next = {n: jit(partial(self._next_step, which)) for n, which in self._which.items()}
@@ -122,12 +120,9 @@ class Rows:
         return tensor(values, dtype=int64, device=self.device)
 
     def _write_table(self) -> None:
-        """Rows alone, and where they lie: a graph knows the addresses that it reads."""
         if self._changed:
             rows = sorted(self._changed)
-            for table in {id(table): table for table in self.cache.tables}.values():
-                at = tensor(rows, dtype=int64, device=table.device)
-                table.index_copy_(0, at, tensor(self._table[rows], dtype=int32, device=table.device))
+            self.cache.name_pages(rows, self._table[rows])
             self._changed.clear()
 
     def _take_in_step(self, tokens: Tensor, row: Tensor, start: Tensor, last: Tensor, bucket: int) -> Tensor:
