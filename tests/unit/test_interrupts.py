@@ -46,11 +46,17 @@ class Interrupter:
     def run(self, fn: Callable[[], Any]) -> None:
         """In a generator: where a handler begins or ends, what is raised leaves the exception that it handled, with all
         that its frames hold, to the innermost generator. (No signal arrives there.) And with all that exists hidden
-        from the collector: what is raised in a finaliser of other tests' garbage is lost, and pytest keeps it."""
+        from the collector, and with a hook: what is raised in a finaliser or a callback of the collector is lost, and
+        pytest would keep it."""
 
         def alone() -> Iterator[None]:
             yield fn()
 
+        def lost(raised: Any) -> None:
+            if raised.exc_type is not KeyboardInterrupt:
+                hook(raised)
+
+        hook, sys.unraisablehook = sys.unraisablehook, lost
         gc.freeze()
         try:
             sys.settrace(self)
@@ -60,6 +66,7 @@ class Interrupter:
         finally:
             sys.settrace(None)
             gc.unfreeze()
+            sys.unraisablehook = hook
 
 
 def sweep(make: Callable[[], tuple[Callable[[], Any], Callable[[bool], None]]], points: int) -> None:

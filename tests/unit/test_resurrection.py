@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 import pyflame as pf
+from pyflame.runtime.pool import HostPool
 
 
 class Task:
@@ -45,3 +46,18 @@ def test_memory_of_what_lives_on_is_not_given_away(device: str) -> None:
     saved.clear()
     del x
     assert allocated - pf.memory_stats(device).allocated >= 4000  # and it comes back in the end
+
+
+def test_blocks_come_back_while_the_pool_looks_through_its_queue() -> None:
+    pool, often = HostPool(exact=False), gc.get_threshold()
+    try:
+        for count in range(1, 300):
+            gc.set_threshold(1 + count % 30)  # the collector runs anywhere, also in the middle of that look
+            circle: list[object] = [pool.allocate(256)]
+            circle.append(circle)
+            pool.allocate(256)
+            del circle
+    finally:
+        gc.set_threshold(*often)
+    gc.collect()
+    assert pool.stats.live_blocks == 0

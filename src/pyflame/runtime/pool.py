@@ -115,11 +115,11 @@ class HostPool:
         """Put what was given up among the free blocks. Whatever is interrupted here, or lost by that, is not live."""
         given, live = self._given, self._live
         for _ in range(len(given)):
-            if next(map(sys.getrefcount, given), LISTED) > LISTED:  # the first one's block lives again
-                given.rotate(-1)
-                continue
             if not given:  # the collector has run, and with it this
                 return
+            if sys.getrefcount(given[0]) > LISTED:  # its block lives again
+                given.rotate(-1)
+                continue
             part = given[0]
             self._allocated -= live.pop(part[1], 0)
             self._frees += 1
