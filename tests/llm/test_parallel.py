@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ from pyflame.llm.load import Reader, load_decoder
 from pyflame.llm.parallel import ParallelCache, ParallelDecoder
 from pyflame.llm.placement import Placement, parallel_devices
 from pyflame.llm.shares import Cut, shares
+from tests.children import printed
 from tests.llm import small
 from tests.llm.checkpoints import MODELS, make, make_bert
 from tests.llm.test_lora import randomise
@@ -344,9 +342,4 @@ for part, device in zip(two.decoder.parts, ("sim:gfx942", "sim:gfx942:1")):
 
 @pytest.mark.usefixtures("wider")
 def test_two_simulated_gpus(tmp_path: Path) -> None:
-    path = small.gguf(tmp_path / "small.gguf")
-    env = {**os.environ, "PYFLAME_SIM_DEVICES": "2"}
-    found = subprocess.run(
-        [sys.executable, "-c", _ON_TWO_GPUS, str(path)], env=env, capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 0, found.stderr
+    printed(_ON_TWO_GPUS, str(small.gguf(tmp_path / "small.gguf")), PYFLAME_SIM_DEVICES="2")

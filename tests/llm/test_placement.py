@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,7 @@ from pyflame.llm.config import ModelConfig
 from pyflame.llm.generate import Model
 from pyflame.llm.load import load_decoder
 from pyflame.llm.placement import Placement, placed
+from tests.children import printed
 from tests.llm import small
 from tests.llm.checkpoints import make
 
@@ -126,12 +124,7 @@ assert {str(p.device) for p in two.decoder.parameters()} == {"sim:gfx942", "sim:
 
 def test_two_simulated_gpus(tmp_path: Path) -> None:
     """Equal bits: the same kernels on the same numbers."""
-    path = small.gguf(tmp_path / "small.gguf")
-    env = {**os.environ, "PYFLAME_SIM_DEVICES": "2"}
-    found = subprocess.run(
-        [sys.executable, "-c", _ON_TWO_GPUS, str(path)], env=env, capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 0, found.stderr
+    printed(_ON_TWO_GPUS, str(small.gguf(tmp_path / "small.gguf")), PYFLAME_SIM_DEVICES="2")
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

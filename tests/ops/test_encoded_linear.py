@@ -7,9 +7,6 @@ encoded.c does it, which leaves the error of float32 sums alone.
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +16,7 @@ import pytest
 import pyflame as pf
 from pyflame.core.encoding import ENCODINGS, Encoding
 from pyflame.kernels.encoded import GROUPS
+from tests.children import printed_by_threads
 
 Array = np.ndarray[Any, Any]
 LARGEST = {8: 127, 16: 127 * 128}  # what x is rounded to
@@ -216,10 +214,5 @@ def test_threads_do_not_change_a_bit() -> None:
         "    y = pf.encoded_linear(pf.arange(rows * 64).reshape(rows, 64).cos(), w, encoding='q4_0', width=64)\n"
         "    print(hashlib.sha256(y.numpy().tobytes()).hexdigest())\n"
     )
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYFLAME_THREADS": n}, check=True, capture_output=True
-        ).stdout
-        for n in ("1", "3")
-    ]
-    assert outputs[0] == outputs[1] and len(outputs[0]) == 130
+    one, three = printed_by_threads(code)
+    assert one == three and len(one) == 130

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ import pyflame as pf
 from pyflame.core.encoding import ENCODINGS
 from pyflame.core.errors import DTypeError, IndexError, ShapeError
 from pyflame.kernels.encoded import GROUPS
+from tests.children import printed_by_threads
 from tests.ops.test_encoded_linear import DTYPES, HALVES, STORED, SUMS, Array, error, normals, rounded
 
 # rows of x, ids for each, matrices: one line, few for each matrix, many, and one matrix that has most of them
@@ -156,10 +154,5 @@ def test_threads_do_not_change_a_bit() -> None:
         "    y = pf.expert_linear(pf.arange(rows * 64).reshape(rows, 64).cos(), w, ids, encoding='q4_0')\n"
         "    print(hashlib.sha256(y.numpy().tobytes()).hexdigest())\n"
     )
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYFLAME_THREADS": n}, check=True, capture_output=True
-        ).stdout
-        for n in ("1", "3")
-    ]
-    assert outputs[0] == outputs[1] and len(outputs[0]) == 130
+    one, three = printed_by_threads(code)
+    assert one == three and len(one) == 130

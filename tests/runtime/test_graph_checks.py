@@ -13,8 +13,10 @@ import pytest
 import pyflame as pf
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
-from pyflame.engine import devices, graph_check
-from pyflame.engine.graph_check import PIECE, Written, compare
+from pyflame.engine import devices
+from pyflame.engine.binding import Written
+from pyflame.engine.graph_check import PIECE, compare
+from pyflame.engine.pieces import pieces
 from pyflame.runtime.rocm.driver import HipDriver
 from pyflame.runtime.rocm.troubles import GRAPHS, Trouble
 from tests.emulated import EmulatedDriver, emulated_device
@@ -199,16 +201,14 @@ def test_noise_of_the_launches_themselves(device: Any, noise: float, off: float,
     assert total.array.tolist() == [7.0 if told else 8.0] * 4  # as if nothing had run, or one run had
 
 
-def test_large_buffers_are_compared_in_pieces(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_check, "PIECE", 64)
-    monkeypatch.setattr(graph_check, "PIECES", 4)
+def test_large_buffers_are_compared_in_pieces() -> None:
     for nbytes in (0, 4, 64, 68, 100, 256, 300, 4096):
-        pieces = graph_check._pieces(nbytes)
-        assert len(pieces) == min(-(-nbytes // 64), 4) and all(size <= 64 + 8 for _, size in pieces)
-        if pieces:
-            assert pieces[0][0] == 0 and sum(pieces[-1]) == nbytes
+        found = pieces(nbytes, 64, 4)
+        assert len(found) == min(-(-nbytes // 64), 4) and all(size <= 64 + 8 for _, size in found)
+        if found:
+            assert found[0][0] == 0 and sum(found[-1]) == nbytes
         if nbytes <= 256:
-            assert set(range(nbytes)) == {at for start, size in pieces for at in range(start, start + size)}
+            assert set(range(nbytes)) == {at for start, size in found for at in range(start, start + size)}
     assert PIECE >= 1 << 20
 
 

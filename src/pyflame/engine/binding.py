@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyflame.core.dtype import DType
 from pyflame.core.traced import whole
@@ -18,6 +18,15 @@ Held = list[Value]  # what lies in each slot
 def addresses(held: Held) -> list[int]:
     """Of what lies in each slot."""
     return [v.storage.address + v.offset for v in held]  # type: ignore[union-attr]
+
+
+class Written(NamedTuple):
+    """Memory that a run writes for its caller. `state`: it is an input's, so it is read before."""
+
+    address: int
+    nbytes: int
+    dtype: DType | None
+    state: bool
 
 
 # of an output: slot, byte offset, strides, and whether it is the first that begins where its slot does
@@ -147,8 +156,8 @@ class Binding(Slots):
             held += [Value(allocate(size)) for size in self.output_sizes]
         return held + self.hold_own() if self._own_sizes or self._scratch else held
 
-    def written(self, held: Held) -> list[tuple[int, int, DType | None, bool]]:
-        """All memory that a run writes for its caller: address, bytes, dtype, and whether it is an input's."""
+    def written(self, held: Held) -> list[Written]:
+        """All memory that a run writes for its caller."""
         number_of, first = {slot: number for number, slot in self.slot_of.items()}, len(self.positions)
         overwritten = [slot for slot, p in enumerate(self.positions) if p in self.plan.overwritten_inputs]
         out = []
@@ -156,7 +165,7 @@ class Binding(Slots):
             buffer = self.plan.buffers[number_of[slot]]
             taken = slot < first or self.takers[slot - first] is not None
             (address,) = addresses([held[slot]])
-            out.append((address, buffer.nbytes, buffer.dtype, taken))
+            out.append(Written(address, buffer.nbytes, buffer.dtype, taken))
         return out
 
     def intermediates(self, held: Held) -> Held:

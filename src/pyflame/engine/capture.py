@@ -28,11 +28,11 @@ from typing import Any
 from pyflame.core import knobs, trace
 from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError
 from pyflame.core.locks import lock
-from pyflame.engine.binding import Held
+from pyflame.engine.binding import Held, Written
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
 from pyflame.engine.gpu import GpuRunner
-from pyflame.engine.graph_check import Written, compare
+from pyflame.engine.graph_check import compare
 from pyflame.engine.layout import ERROR_BYTES
 from pyflame.engine.ownership import held, reliable
 from pyflame.engine.value import Value
@@ -241,11 +241,9 @@ class _Captured:
             else:
                 self.executable.launch_in_branches(kernel_args, self.order, stream, self.side.address)
         results = {slot: held[slot].storage for slot in self.sizes}
-        written = self.executable.binding.written(held) if self.checks >= 0 else ()
-        return _Ready(
-            graph, kernel_args, results, self.executable.binding.intermediates(held),
-            [Written(*each) for each in written], min(self.checks, 0),
-        )  # fmt: skip
+        binding = self.executable.binding
+        written = binding.written(held) if self.checks >= 0 else []
+        return _Ready(graph, kernel_args, results, binding.intermediates(held), written, min(self.checks, 0))
 
     def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value] | None:
         """The plan's outputs; None where no graph serves."""
@@ -276,7 +274,6 @@ class _Captured:
 
     def _compare(self, ready: _Ready) -> None:
         """Run it by its launches, and see whether a replay does the same."""
-        launches = len(self.executable.plan.launches)
         differs = compare(
             self.device, ready.written, ready.graph.replay, lambda: self.executable.launch(ready.kernel_args)
         )
@@ -284,6 +281,7 @@ class _Captured:
         if differs is None:
             ready.graph.replay()
         elif differs:
+            launches = len(self.executable.plan.launches)
             why = f"a captured graph of {launches} launches gave other results than these one by one in {differs}"
             warnings.warn(
                 f"{why}, on {self.device.id}. The function is launched kernel by kernel from here on; the driver is at "

@@ -17,10 +17,11 @@ from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.dequantize_gpu import PIECE, THREADS, alignment_of, decoder
+from pyflame.kernels.encoded_gpu import EPILOGUE
 from pyflame.kernels.gpu_source import SMALL, element
 from pyflame.kernels.matmul_gpu import Blocks, Matrix, Product, matrix_blocks, tile_blocks
 from pyflame.kernels.matrix_cores import MatrixTile
-from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
+from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     TIMED,
     VARIANTS,
@@ -31,7 +32,6 @@ from pyflame.kernels.tile_gpu import (
     gpu_source,
     round_up,
     sums_of,
-    value_type,
 )
 
 _DECODE = 0.05  # clocks of a compute unit for each number: about six operations, of 128 lanes
@@ -194,10 +194,6 @@ def _takes(node: Node, target: Target) -> float:
     return 0.5 if prod(x.shape) and data.shape[0] and data.shape[1] < SMALL else 0.0
 
 
-def _layout(launch: Launch) -> tuple[int, int]:
-    return 0, len(launch.kernel.loops[0]) - 1
-
-
 kernel(
     KernelSpec(
         "encoded_linear",
@@ -205,7 +201,7 @@ kernel(
         encoded_gemm_source,
         languages=("hip", "cuda"),
         why="own tiled GEMM: the weight is decoded by tiles, or some lines at a time",
-        epilogue=EpilogueSlot(_layout, value_type, 0),
+        epilogue=EPILOGUE,
         unaligned=partial(encoded_gemm_source, aligned=False),
         prior=_takes,
         variants=encoded_gemm_variants,

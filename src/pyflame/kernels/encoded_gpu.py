@@ -143,8 +143,8 @@ def _takes_dots(node: Node, target: Target) -> float:
     return 2.0 * _takes(node, target) * bool(whole and rounded and encoding(name).pair)
 
 
-def _layout(launch: Launch) -> tuple[int, int]:
-    return 0, len(launch.kernel.loops[0]) - 1
+# Behind products with encoded matrices: rows are all axes but the last, and lines are that.
+EPILOGUE = EpilogueSlot(lambda launch: (0, len(launch.kernel.loops[0]) - 1), value_type, 0)
 
 
 _spec = KernelSpec(
@@ -153,7 +153,7 @@ _spec = KernelSpec(
     encoded_source,
     languages=("hip", "cuda"),
     why="reads the encoded weight once, for few rows",
-    epilogue=EpilogueSlot(_layout, value_type, 0),
+    epilogue=EPILOGUE,
     unaligned=partial(encoded_source, aligned=False),
     prior=_takes,
 )

@@ -17,10 +17,10 @@ from pyflame.ir.kernel import GpuSource, Launch, OperandView
 from pyflame.ir.node import Node
 from pyflame.kernels.dequantize_gpu import PIECE, alignment_of, decoder
 from pyflame.kernels.encoded import STACKS
-from pyflame.kernels.encoded_gpu import BUSY, THREADS, lanes_of
+from pyflame.kernels.encoded_gpu import BUSY, EPILOGUE, THREADS, lanes_of
 from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element
 from pyflame.kernels.matrix_cores import MatrixTile, kind_of, matrix_kind, matrix_tiles
-from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
+from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
     PhaseText,
     Tile,
@@ -29,7 +29,6 @@ from pyflame.kernels.tile_gpu import (
     out_struct,
     out_value,
     sums_of,
-    value_type,
 )
 
 FEW_LINES = 64
@@ -190,10 +189,6 @@ def _many(made: Experts) -> GpuSource:
     return replace(source, alignment=tuple(map(max, source.alignment, epilogue.alignment)))
 
 
-def _layout(launch: Launch) -> tuple[int, int]:
-    return 0, len(launch.kernel.loops[0]) - 1
-
-
 kernel(
     KernelSpec(
         "expert_linear_at",
@@ -201,7 +196,7 @@ kernel(
         experts_source,
         languages=("hip", "cuda"),
         why="reads the matrices that lines name, as they are stored",
-        epilogue=EpilogueSlot(_layout, value_type, 0),
+        epilogue=EPILOGUE,
         unaligned=partial(experts_source, aligned=False),
         prior=_takes,
     )

@@ -13,6 +13,7 @@ from pyflame.core.dtype import DType
 from pyflame.engine.binding import Held
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.libraries.tuner import Verdict, compare
+from pyflame.engine.pieces import fetched, pieces
 from pyflame.engine.texts import gpu_sources
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Draft, LibraryCall
@@ -83,24 +84,15 @@ class TrialBuffers:
         """What lies in a kernel's buffer: all of it, or pieces from its begin to its end."""
         buffer, offset = self.plan.launches[0].buffers[number]
         nbytes = self.plan.buffers[buffer].nbytes - offset
-        if nbytes <= WHOLE:
-            raw = self._read(self._address(number), nbytes)
-        else:
-            step = (nbytes - PIECE) // (PIECES - 1) // 64 * 64
-            begins = [*(n * step for n in range(PIECES - 1)), nbytes - PIECE]
-            raw = np.concatenate([self._read(self._address(number) + at, PIECE) for at in begins])
+        first, parts = self._address(number), [(0, nbytes)] if nbytes <= WHOLE else pieces(nbytes, PIECE, PIECES)
+        raw = np.concatenate([fetched(self.device, first + at, size) for at, size in parts])
         return raw.view(dtype.numpy)
-
-    def _read(self, address: int, nbytes: int) -> np.ndarray[Any, Any]:
-        out = np.empty(nbytes, np.uint8)
-        self.device.download(out.ctypes.data, address, nbytes)
-        return out
 
     def trespassed(self) -> str:
         """Where somebody has written who may not; empty: nowhere."""
         ends = [0, *(s + b.nbytes for s, b in zip(self._starts, self.plan.buffers, strict=True))]
         for number, (end, begin) in enumerate(zip(ends, [*self._starts, self._end], strict=True)):
-            if (self._read(self._block.address + end, begin - end) != FILL).any():
+            if (fetched(self.device, self._block.address + end, begin - end) != FILL).any():
                 side = "before its first" if number == 0 else f"behind its buffer number {number}"
                 return f"it wrote {side} of {len(self._starts)}"
         return ""

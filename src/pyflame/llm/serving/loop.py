@@ -108,7 +108,7 @@ class Loop:
     def _admit(self) -> None:
         """Let sequences join, in place of others of lower priority if need be."""
         scheduler = self.scheduler
-        if not scheduler.waiting:
+        if not scheduler.may_admit:  # a look at all weights costs milliseconds
             return
         now = weights_of(self.model.decoder)
         if not same_weights(now, self._weights):
@@ -120,7 +120,7 @@ class Loop:
                 self._concerned = [one]
                 self.rows.begin(row, options.sampling, one.request.prompt, one.text.tokens, one.index, one.text.limit)
                 self.rows.put_pages(row, 0, one.pages)
-            if not scheduler.waiting or scheduler.victim(scheduler.waiting[0].request.priority) is None:
+            if scheduler.weaker is None:
                 return
             self._make_way(scheduler.waiting[0].request.priority)
 

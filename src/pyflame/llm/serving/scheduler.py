@@ -107,6 +107,16 @@ class Scheduler:
         last = max(self.active, key=lambda s: s.rank, default=None)
         return last if last is not None and (below is None or last.request.priority < below) else None
 
+    @property
+    def weaker(self) -> TextSequence | None:
+        """Who would leave for the first that waits."""
+        return self.victim(self.waiting[0].request.priority) if self.waiting else None
+
+    @property
+    def may_admit(self) -> bool:
+        """Whether the first that waits may get a row: a free one, or another's."""
+        return bool(self.waiting) and (bool(self._free_rows) or self.weaker is not None)
+
     def preempt(self, one: TextSequence) -> None:
         """Take row and pages from a sequence, which waits for others."""
         self.leave(one)

@@ -1,0 +1,20 @@
+"""Programs that run in processes of their own: with other knobs, which are read when a process begins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+
+def printed(code: str, *args: str, **knobs: str) -> str:
+    """What a program prints; it must end well."""
+    command = [sys.executable, "-c", code, *args]
+    done = subprocess.run(command, env={**os.environ, **knobs}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def printed_by_threads(code: str) -> list[str]:
+    """What a program prints with one and with three threads."""
+    return [printed(code, PYFLAME_THREADS=count) for count in ("1", "3")]
