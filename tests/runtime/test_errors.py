@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 import warnings
 from types import SimpleNamespace
@@ -146,8 +147,16 @@ def test_a_missing_library_is_not_available() -> None:
 def test_missing_bindings_name_the_extra(module: str, driver: Any, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (module, f"{module}.bindings", f"{module}.bindings.hip", f"{module}.bindings.driver"):
         monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     with pytest.raises(NotAvailableError, match=rf"pip install 'pyflame-rocm\[{extra}\]'"):
         driver().count()
+
+
+def test_amd_has_no_bindings_for_other_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocm", None)
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(NotAvailableError, match=r"for x86-64 only, and this machine is riscv64$"):
+        HipDriver().count()
 
 
 # --- targets ----------------------------------------------------------------------------------------------------------

@@ -112,14 +112,18 @@ def test_which_compiler_serves_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(rocm_compiler, "find_clang", lambda: "clang")
     monkeypatch.setattr(rocm_compiler, "ClangHip", lambda cache: "a clang")
     assert rocm_compiler.find_compiler(TARGETS["gfx942"], cache) == "a clang"
+    monkeypatch.setattr(rocm_compiler, "Hiprtc", _hiprtc(known=True, old=True))
+    assert rocm_compiler.find_compiler(TARGETS["gfx942"], cache) == "a clang"
+    monkeypatch.setattr(rocm_compiler, "find_clang", lambda: None)
+    assert rocm_compiler.find_compiler(TARGETS["gfx942"], cache).version == "hiprtc"
     monkeypatch.setattr(rocm_compiler, "Hiprtc", _hiprtc(known=True))
     monkeypatch.setenv("PYFLAME_HIP_CLANG", "clang")
     assert rocm_compiler.find_compiler(TARGETS["gfx942"], cache) == "a clang"
 
 
-def _hiprtc(known: bool) -> Any:
+def _hiprtc(known: bool, old: bool = False) -> Any:
     class Hiprtc:
-        version = "hiprtc"
+        version, first = "hiprtc", not old
 
         def __init__(self, cache: DiskCache) -> None:
             pass

@@ -15,8 +15,9 @@ from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.driver import Bindings
 from pyflame.runtime.gpu.rtc import Names, RtcCompiler
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
-from pyflame.runtime.rocm.driver import load_hip
+from pyflame.runtime.rocm.driver import load_hip, no_bindings
 from pyflame.runtime.rocm.errors import CAUSES, refusal
+from pyflame.runtime.rocm.find import teach_bindings
 from pyflame.runtime.rocm.metadata import CODE_OBJECT_VERSION
 from pyflame.runtime.sources import include_dir
 
@@ -28,15 +29,15 @@ _OLD_TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx1010", "gfx1030")
 def load_hiprtc() -> Any:
     """AMD's bindings to hiprtc."""
     try:
+        teach_bindings()
         return importlib.import_module("rocm.bindings.hiprtc")
     except ImportError as error:
-        raise ROCmNotAvailableError(
-            f"[rocm] expected AMD's bindings to hiprtc but got: {error}; pip install 'pyflame-rocm[rocm]'"
-        ) from error
+        raise no_bindings("hiprtc", error) from error
 
 
 class Hiprtc(RtcCompiler):
-    """hiprtc. `hiprtc`, `hip`: modules to use in place of AMD's bindings."""
+    """hiprtc. `hiprtc`, `hip`: modules to use in place of AMD's bindings. `first`: whether it comes before clang, as it
+    does if it is no old one, or if its runtime has a GPU, which must load the code."""
 
     extension = ".hsaco"
     uncontracted = "-ffp-contract=off"
@@ -60,6 +61,7 @@ class Hiprtc(RtcCompiler):
         )
         number = int(runtime("hipRuntimeGetVersion"))
         self.hip_major = number // 10_000_000
+        self.first = self.hip_major >= _OLD_HIP or runtime.raw("hipGetDeviceCount")[-1] > 0
         super().__init__(call, f"hiprtc {major}.{minor} of HIP {number}", FLAGS, cache)
 
     def knows(self, target: Target) -> bool:
@@ -107,9 +109,10 @@ def find_compiler(target: Target, cache: DiskCache | None = None) -> KernelCompi
         missing = "" if hiprtc.knows(target) else f"{hiprtc.version} does not know {target.name}"
     except PyFlameError as error:
         missing = str(error)
-    if not missing:
+    clang = find_clang()
+    if not missing and (hiprtc.first or clang is None):
         return hiprtc
-    if find_clang() is None:
+    if clang is None:
         raise HIPCompilationError(
             f"[compile] expected hiprtc or a clang with the AMDGPU target but found neither ({missing}); install ROCm, "
             f"or clang-17 or newer, or name one in {knobs.HIP_CLANG.name}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import platform
 from typing import Any
 
 from pyflame.core.device import Target
@@ -14,6 +15,7 @@ from pyflame.core.errors import AMDDeviceError, HIPCompilationError, NotAvailabl
 from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, KernelArguments, clamp_priority, describe
 from pyflame.runtime.gpu.ranges import Ranges
 from pyflame.runtime.rocm.errors import CAUSES
+from pyflame.runtime.rocm.find import teach_bindings, warn_of_two
 from pyflame.runtime.rocm.metadata import code_object_version, is_code_object
 from pyflame.runtime.rocm.targets import memory_transfers, plain, target_of
 from pyflame.runtime.rocm.troubles import GRAPHS, Trouble
@@ -32,11 +34,18 @@ _ATTRIBUTES = {
 def load_hip() -> Any:
     """AMD's bindings to HIP."""
     try:
+        teach_bindings()
         return importlib.import_module("rocm.bindings.hip")
     except ImportError as error:
-        raise ROCmNotAvailableError(
-            f"[rocm] expected AMD's bindings to HIP but got: {error}; pip install 'pyflame-rocm[rocm]'"
-        ) from error
+        raise no_bindings("HIP", error) from error
+
+
+def no_bindings(library: str, error: ImportError) -> ROCmNotAvailableError:
+    """What to say where AMD's bindings to a library are not installed."""
+    way = "pip install 'pyflame-rocm[rocm]'"
+    if platform.machine() != "x86_64":
+        way = f"AMD makes ROCm and its bindings for x86-64 only, and this machine is {platform.machine()}"
+    return ROCmNotAvailableError(f"[rocm] expected AMD's bindings to {library} but got: {error}; {way}")
 
 
 def no_device() -> NotAvailableError:
@@ -92,6 +101,8 @@ class HipDriver:
         )
 
     def target(self, index: int) -> Target:
+        if self.kind == "rocm":
+            warn_of_two()
         return target_of(self.properties(index))
 
     def version(self) -> str:
