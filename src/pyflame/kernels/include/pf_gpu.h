@@ -153,7 +153,22 @@ PF_FN void pf_barrier() {
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+/* What crosses lanes inside the vector unit takes a few cycles, and often none, as part of the next instruction; LDS
+ * takes some sixty. Rows are 16 lanes; a rotation by 8 is a xor, and so is a mirror of 8 lanes with one of 4 in it. */
+#define PF_DPP(x, control) __builtin_amdgcn_update_dpp(0, x, control, 0xf, 0xf, true)
 PF_FN int pf_shuffle_xor_word(int x, int mask) {
+  if (__builtin_constant_p(mask)) switch (mask) {
+    case 1: return PF_DPP(x, 0xb1); /* quad_perm 1 0 3 2 */
+    case 2: return PF_DPP(x, 0x4e); /* quad_perm 2 3 0 1 */
+    case 8: return PF_DPP(x, 0x128); /* row_ror 8 */
+#if PF_WAVE == 32
+    case 4: return PF_DPP(x, 0x164); /* row_xmask 4 */
+    case 16: return __builtin_amdgcn_permlanex16(x, x, 0x76543210, 0xfedcba98, false, false);
+#else
+    case 4: return PF_DPP(PF_DPP(x, 0x141), 0x1b); /* row_half_mirror, quad_perm 3 2 1 0 */
+    case 16: return __builtin_amdgcn_ds_swizzle(x, 0x401f); /* needs no register for the lanes */
+#endif
+    }
   return __builtin_amdgcn_ds_bpermute(((pf_thread() % PF_WAVE) ^ mask) << 2, x);
 }
 PF_FN int pf_shuffle_word(int x, int lane) { return __builtin_amdgcn_ds_bpermute(lane << 2, x); }
