@@ -21,6 +21,7 @@ from pyflame.core.state import mode, state
 from pyflame.engine.devices import cpu
 from pyflame.runtime.cache import DiskCache
 from pyflame.runtime.cpu.compiler import CompilerC
+from tests.seed import code_seed
 
 
 def modes() -> dict[str, Any]:
@@ -70,7 +71,7 @@ class Interrupter:
 
 
 def sweep(make: Callable[[], tuple[Callable[[], Any], Callable[[bool], None]]], points: int) -> None:
-    """Interrupt `act` at so many bytecodes, others in each run of the tests, or at all if they are fewer.
+    """Interrupt `act` at so many bytecodes, others for each state of the code, or at all if they are fewer.
 
     `make` gives act and a check of what it has left, told whether it was interrupted.
     """
@@ -83,7 +84,7 @@ def sweep(make: Callable[[], tuple[Callable[[], Any], Callable[[bool], None]]], 
     check(False)
     stride = max(1, -counter.left // points)
     before = modes()
-    for at in range(1 + os.getpid() % stride, -counter.left, stride):
+    for at in range(1 + code_seed() % stride, -counter.left, stride):
         act, check = make()
         interrupter = Interrupter(at)
         interrupter.run(act)
