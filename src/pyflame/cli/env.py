@@ -52,7 +52,8 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     else:
         parser.epilog = (
             "Files: shell scripts, Dockerfiles, .env files, systemd units, Python programs. Exits with 1 where "
-            "something is dangerous or contradictory. More: pyflame env setup --gpu GFX --for training, pyflame env explain NAME."
+            "something is dangerous or contradictory. More: pyflame env setup --gpu GFX --for training, pyflame env "
+            "explain NAME."
         )
         parser.add_argument("files", nargs="*", metavar="FILE", help="judge these instead of the environment")
         _machine_options(parser)

@@ -35,7 +35,8 @@ VARIABLES = (
     ),
     Variable(
         "NCCL_P2P_DISABLE", "RCCL, NCCL",
-        "1: GPUs exchange data through the host: slower, but where peer access hangs it tells the cause", "0 or 1", "0", "[01]", source=_NCCL,
+        "1: GPUs exchange data through the host: slower, but where peer access hangs it tells the cause",
+        "0 or 1", "0", "[01]", source=_NCCL,
     ),
     Variable("MASTER_ADDR", "torch.distributed", "where rank 0 is reached", "a host", source=_RUN),
     Variable("MASTER_PORT", "torch.distributed", "port of rank 0", "a number", "", r"\d+", source=_RUN),
