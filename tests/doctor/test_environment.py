@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import subprocess
 import sys
 import textwrap
@@ -172,6 +174,13 @@ def test_verdicts_follow_the_machine() -> None:
     assert verdicts(Machine(wsl=False), **on) == {"HSA_ENABLE_DXG_DETECTION": "needless"}
 
 
+def test_other_names() -> None:
+    found = only(Machine(("gfx1032",)), HSA_OVERRIDE_GFX_VERSION_1="10.3.0")  # of one GPU among several
+    assert found.verdict.value == "right" and found.assignment.name == "HSA_OVERRIDE_GFX_VERSION_1"
+    assert "HIP_VISIBLE_DEVICES" in only(NEW, CUDA_VISIBLE_DEVICES="0").do
+    assert only(CUDA_VISIBLE_DEVICES="0").do == ""  # maybe NVIDIA's
+
+
 def test_slips_of_the_pen() -> None:
     assert "PYFLAME_THREADS" in only(PYFLAME_THREAD="3").why
     assert only(PYFLAME_NONSENSE_OF_MINE="3").verdict.value == "dead"
@@ -268,6 +277,21 @@ def test_an_import_within_a_function_is_not_above(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("import os\ndef f():\n    import torch\nos.environ['HIP_VISIBLE_DEVICES'] = '0'\n")
     assert judge(read_file(file))[0].verdict.value == "right"
+
+
+@pytest.mark.parametrize("name", ["setup.sh", "Dockerfile", ".env", "a.service", "train.py"])
+def test_damaged_files(tmp_path: Path, name: str) -> None:
+    """Whatever a file holds, it is read or refused in words."""
+    rng = random.Random(0)
+    text = "[Service]\nEnvironment='A=1'\nENV A=1 \\\n B=2\nexport C=\"3\" # it's\nimport os\nos.environ['D'] = '4'\n"
+    for _ in range(300):
+        damaged = list(text)
+        for at in rng.choices(range(len(damaged)), k=6):
+            damaged[at] = rng.choice("\\'\"#=$\n ;&|(){}`\0é")
+        file = tmp_path / name
+        file.write_text("".join(damaged))
+        with contextlib.suppress(FileFormatError):
+            judge(read_file(file))
 
 
 @pytest.mark.parametrize("content", [b"def f(:\n", b"\xff\xfe\x00", b"x = '\x00'\n"])

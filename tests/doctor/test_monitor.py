@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import inspect
 import json
+import random
 import shutil
 import sys
 import threading
@@ -142,6 +143,33 @@ def test_files_that_vanish(tmp_path: Path) -> None:
         thread.join()
         (gpu,) = sampler.sample().gpus
         assert gpu.use == 42.0 and gpu.memory_used is None and gpu.power is None and not sampler.notes
+
+
+def test_damaged_trees(tmp_path: Path) -> None:
+    """Whatever the files hold, samples are taken and no source fails."""
+    rng = random.Random(0)
+    for number in range(60):
+        root = tmp_path / str(number)
+        host(root)
+        card(root, 0)
+        card(root, 1, "0000:83:00.0")
+        process(root, 77, "python", [("9", 2048, 10**9)])
+        nodes = "sys/class/kfd/kfd/topology/nodes"
+        write(
+            root, {f"{nodes}/1/gpu_id": 4242, f"{nodes}/1/properties": "location_id 768", "sys/class/kfd/kfd/proc/x": 1}
+        )
+        files = sorted(p for p in root.rglob("*") if not p.is_symlink())
+        for path in rng.sample(files, 12):
+            if path.is_file():
+                path.write_bytes(
+                    rng.choice([b"", b"nan", b"-1", b"9" * 400, b"1e999", rng.randbytes(40), b"cpu  1 2\n"])
+                )
+            elif path.exists() and rng.random() < 0.3:
+                shutil.rmtree(path)
+        with Sampler(root) as sampler:
+            json.dumps([sampler.sample().to_json(), sampler.sample().to_json()], allow_nan=False)
+            metrics(sampler.sample())
+            assert not sampler.notes, (number, sampler.notes)
 
 
 # --- AMD's library ----------------------------------------------------------------------------------------------------

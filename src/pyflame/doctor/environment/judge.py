@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ _PREFIXES = (
 )  # fmt: skip
 _OWN = "PYFLAME_"
 _ALIKE = 0.85  # how near a name must be to a known one to be taken for a slip of the pen
+_NODE = re.compile(r"(?<=^HSA_OVERRIDE_GFX_VERSION)_\d+$")  # the same for one node of the topology
 _HARMLESS = (Verdict.RIGHT, Verdict.NEEDLESS, Verdict.WRONG)
 
 
@@ -67,7 +69,7 @@ def judge_environment(environment: Mapping[str, str], machine: Machine | None = 
 
 
 def _alone(a: Assignment, machine: Machine) -> Finding | None:
-    known = TABLE.get(a.name)
+    known = TABLE.get(_NODE.sub("", a.name))
     if known is None:
         return _unknown(a)
     rule = known.judge(a.value, machine)

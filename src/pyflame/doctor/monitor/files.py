@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 
@@ -14,21 +15,19 @@ def text(path: Path) -> str | None:
 
 
 def number(path: Path, scale: float = 1.0) -> float | None:
-    """Its content as a number in another unit.
+    """Its content, a whole number, in another unit.
 
     >>> number(Path("/sys/class/drm/card0/device/hwmon/hwmon4/power1_average"), 1e-6)
     73.0
     """
-    content = text(path)
-    try:
-        return None if content is None else float(content) * scale
-    except ValueError:
-        return None
+    found = whole(path)
+    return None if found is None else found * scale
 
 
 def whole(path: Path) -> int | None:
-    found = number(path)
-    return None if found is None else int(found)
+    """Its content as a whole number; the driver writes no others."""
+    content = text(path) or ""
+    return int(content) if re.fullmatch(r"-?\d{1,20}", content) else None
 
 
 def entries(folder: Path) -> list[Path]:

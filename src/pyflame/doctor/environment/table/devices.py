@@ -7,7 +7,7 @@ import re
 from pyflame.doctor.environment.variable import Machine, Rule, Variable, Verdict
 
 _LIST = r"(GPU-[0-9a-fA-F]+|\d+)(,\s*(GPU-[0-9a-fA-F]+|\d+))*"
-_VISIBLE = "numbers or GPU-<uuid> with commas"
+_VISIBLE = "numbers or `GPU-<uuid>` with commas"
 # GPUs whose instructions are those of gfx1030, for which libraries have kernels.
 LIKE_GFX1030 = ("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036")
 
@@ -102,6 +102,14 @@ VARIABLES = (
         "on AMD a second name of HIP_VISIBLE_DEVICES, which AMD's documentation no longer lists",
         _VISIBLE,
         pattern=_LIST + "|-1|(MIG-|GPU-)[-0-9a-fA-F,]+|",
+        rules=(
+            Rule(
+                Verdict.RIGHT,
+                "on AMD a second name, which AMD's documentation no longer lists",
+                "write HIP_VISIBLE_DEVICES",
+                when=lambda _, machine: bool(machine.gpus),
+            ),
+        ),
         source="https://github.com/vllm-project/vllm/pull/46636",
         early=True,
     ),
