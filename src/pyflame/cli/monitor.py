@@ -18,7 +18,7 @@ from pyflame.doctor.monitor.prometheus import Endpoint
 from pyflame.doctor.monitor.thread import append
 from pyflame.doctor.monitor.view import View
 
-_FILE_WIDTH = 180  # columns where there is no terminal
+_FILE_WIDTH = 120  # columns where there is no terminal
 _FIRST = 0.2  # seconds between the two readings that a first rate needs
 
 
@@ -56,7 +56,7 @@ def run(argv: list[str]) -> int:
 
 
 def _watch(options: argparse.Namespace, sampler: Sampler, console: Console) -> None:
-    view, latest = View(), list[Sample]()
+    view, latest = View(max(10, (console.width - 45) // 2)), list[Sample]()
     with contextlib.ExitStack() as stack:
         log = None
         if options.log is not None:

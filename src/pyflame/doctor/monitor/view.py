@@ -50,7 +50,8 @@ class View:
             self._use[gpu.bus].append(gpu.use)
             self._power[gpu.bus].append(gpu.power)
         if sample.gpus:
-            parts.append(self._gpus(sample.gpus))
+            parts.append(_gpus(sample.gpus))
+            parts += [self._plots(number, gpu) for number, gpu in enumerate(sample.gpus)]
         else:
             parts.append(Text("no GPU is to be seen", "yellow"))
             parts += [Text(f"  {name}: {why}", "dim") for name, why in (notes or {}).items()]
@@ -67,33 +68,42 @@ class View:
             ("  RAM ", "bold"), bar(memory), f"  {size(host.memory_used)} of {size(host.memory_total)}",
         )  # fmt: skip
 
-    def _gpus(self, gpus: tuple[Gpu, ...]) -> Table:
-        table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
-        for head in ("gpu", "name", "use", "memory", "", "power", "clock", "temp", "limits", "ECC", "use over time"):
-            right = head in ("gpu", "power", "clock", "temp")
-            table.add_column(head, justify="right" if right else "left", no_wrap=head != "name")
-        for number, gpu in enumerate(gpus):
-            share = (
-                100.0 * gpu.memory_used / gpu.memory_total if gpu.memory_used is not None and gpu.memory_total else None
-            )
-            table.add_row(
-                str(number), gpu.name, bar(gpu.use), bar(share), _memory(gpu), _power(gpu),
-                "-" if gpu.clock is None else f"{gpu.clock:.0f} MHz",
-                "-" if gpu.temperature is None else f"{gpu.temperature:.0f} °C", _limits(gpu), _ecc(gpu),
-                Text.assemble((sparkline(self._use[gpu.bus]), "cyan"), " ", self._watts(gpu)),
-            )  # fmt: skip
-        return table
-
-    def _watts(self, gpu: Gpu) -> Text:
+    def _plots(self, number: int, gpu: Gpu) -> Text:
         told = [watts for watts in self._power[gpu.bus] if watts is not None]
-        return Text(sparkline(self._power[gpu.bus], gpu.power_limit or max(told, default=1.0)), "magenta")
+        power = sparkline(self._power[gpu.bus], gpu.power_limit or max(told, default=1.0))
+        return Text.assemble(
+            f"{number:3} use ", (sparkline(self._use[gpu.bus]), "cyan"), "  memory ", bar(_share(gpu)),
+            "  power ", (power, "magenta"),
+        )  # fmt: skip
+
+
+def _gpus(gpus: tuple[Gpu, ...]) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
+    for head in ("gpu", "name", "use", "memory", "power", "clock", "temp", "limits", "ECC"):
+        right = head in ("gpu", "power", "clock", "temp")
+        table.add_column(head, justify="right" if right else "left", no_wrap=head != "name")
+    for number, gpu in enumerate(gpus):
+        table.add_row(
+            str(number), gpu.name, bar(gpu.use, 6), _memory(gpu), _power(gpu),
+            "-" if gpu.clock is None else f"{gpu.clock:.0f} MHz",
+            "-" if gpu.temperature is None else f"{gpu.temperature:.0f} °C", _limits(gpu), _ecc(gpu),
+        )  # fmt: skip
+    return table
+
+
+def _share(gpu: Gpu) -> float | None:
+    return 100.0 * gpu.memory_used / gpu.memory_total if gpu.memory_used is not None and gpu.memory_total else None
 
 
 def _memory(gpu: Gpu) -> Text:
-    text = Text(f"{size(gpu.memory_used)} of {size(gpu.memory_total)}")
+    text = Text(_gigabytes(gpu.memory_used, gpu.memory_total))
     if gpu.gtt_used is not None:
-        text.append(f"\nGTT {size(gpu.gtt_used)} of {size(gpu.gtt_total)}", "dim")
+        text.append(f"\nGTT {_gigabytes(gpu.gtt_used, gpu.gtt_total)}", "dim")
     return text
+
+
+def _gigabytes(*sizes: int | None) -> str:
+    return "/".join("-" if count is None else f"{count / 2**30:.1f}" for count in sizes) + " GB"
 
 
 def _power(gpu: Gpu) -> str:
