@@ -27,7 +27,7 @@ from pyflame import ops  # noqa: E402
 from pyflame.core import knobs  # noqa: E402
 from pyflame.core.encoding import ENCODINGS  # noqa: E402
 from pyflame.core.errors import PyFlameError  # noqa: E402
-from pyflame.doctor.environment import GROUPS, Rule  # noqa: E402
+from pyflame.doctor.environment import GROUPS  # noqa: E402
 from pyflame.ir import OPS, OpDef  # noqa: E402
 from pyflame.ops.names import ALIASES  # noqa: E402
 from pyflame.runtime.rocm.troubles import GRAPHS  # noqa: E402
@@ -238,15 +238,6 @@ def _name(url: str) -> str:
     return f"{found[1]}#{found[2]}" if found else url.partition("#")[0].rstrip("/").rpartition("/")[2]
 
 
-def _where(rule: Rule) -> str:
-    """The GPUs and versions that a rule is for."""
-    parts = [", ".join(rule.gpus)] if rule.gpus else []
-    for what, (since, before) in (("ROCm", rule.rocm), ("torch", rule.torch)):
-        parts += [f"{what} from {'.'.join(map(str, since))}"] if since else []
-        parts += [f"{what} before {'.'.join(map(str, before))}"] if before else []
-    return f" ({'; '.join(parts)})" if parts else ""
-
-
 def environment() -> str:
     lines = []
     for title, group in GROUPS.items():
@@ -254,7 +245,9 @@ def environment() -> str:
             continue  # docs/knobs.md
         lines += [f"### {title}\n", "| variable | read by | meaning | values | verdicts | source |", "|---" * 6 + "|"]
         for v in group:
-            words = " ".join(f"**{r.verdict.value}**{_where(r)}: {prose(r.why)}." for r in v.rules)
+            words = " ".join(
+                f"**{r.verdict.value}**{f' ({r.machines})' if r.machines else ''}: {prose(r.why)}." for r in v.rules
+            )
             values = prose(v.values) + (f"; default `{v.default}`" if v.default else "")
             addresses = dict.fromkeys(url for url in (v.source, *(r.source for r in v.rules)) if url)
             sources = ", ".join(f"[{_name(url)}]({url})" for url in addresses)

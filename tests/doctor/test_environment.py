@@ -107,7 +107,7 @@ def test_the_allocator_options_that_read_zeros(name: str) -> None:
     ):
         found = only(machine, **{name: PAIR})
         assert found.verdict.value == "dangerous" and words in found.why, machine
-    for machine in (OLD, Machine((), (7, 14), (2, 9)), Machine((), (6, 4), None)):
+    for machine in (Machine((), (6, 4), (2, 9)), Machine((), (7, 14), (2, 9)), Machine((), (6, 4), None)):
         found = only(machine, **{name: PAIR})  # expandable_segments does nothing there
         assert found.verdict.value == "needless" and "read as zeros" in found.why, machine
     for half in (
@@ -116,7 +116,11 @@ def test_the_allocator_options_that_read_zeros(name: str) -> None:
         "expandable_segments:False,max_split_size_mb:128",
     ):
         assert only(NEW, **{name: half}).verdict.value == "right", half
-    assert only(OLD, **{name: "expandable_segments:True"}).verdict.value == "needless"
+    new_name = name == "PYTORCH_ALLOC_CONF"  # which torch 2.4 does not know
+    old = only(OLD, **{name: "expandable_segments:True"})
+    assert old.verdict.value == ("dead" if new_name else "needless")
+    old = only(OLD, **{name: "max_split_size_mb:128"})
+    assert (old.verdict.value, old.do) == (("dead", "write PYTORCH_HIP_ALLOC_CONF") if new_name else ("right", ""))
 
 
 @pytest.mark.parametrize(
@@ -165,9 +169,14 @@ def test_verdicts(environment: dict[str, str], verdict: str) -> None:
 
 
 def test_verdicts_follow_the_machine() -> None:
-    off = {"TORCH_BLAS_PREFER_HIPBLASLT": "0"}
-    assert verdicts(Machine(("gfx1100",), (7, 2)), **off) == {"TORCH_BLAS_PREFER_HIPBLASLT": "dangerous"}
-    assert verdicts(Machine(("gfx942",), (7, 2)), **off) == {"TORCH_BLAS_PREFER_HIPBLASLT": "needless"}
+    name = "TORCH_BLAS_PREFER_HIPBLASLT"
+    for gpu, rocm, torch, value, verdict in (
+        ("gfx1100", (7, 2), (2, 12), "0", "dangerous"), ("gfx1100", (6, 4), (2, 8), "0", "right"),
+        ("gfx942", (7, 2), (2, 12), "0", "needless"), ("gfx1100", (7, 2), (2, 12), "1", "needless"),
+        ("gfx1100", (7, 2), (2, 9), "1", "right"), ("gfx942", (7, 2), (2, 9), "1", "needless"),
+    ):  # fmt: skip
+        assert verdicts(Machine((gpu,), rocm, torch), **{name: value}) == {name: verdict}, (gpu, rocm, torch, value)
+    assert verdicts(**{name: "0"}) == {name: "needless"}  # of which GPU it is not known
     on = {"HSA_ENABLE_DXG_DETECTION": "1"}
     assert verdicts(Machine((), (7, 12), None, True), **on) == {"HSA_ENABLE_DXG_DETECTION": "right"}
     assert verdicts(Machine((), (7, 13), None, True), **on) == {"HSA_ENABLE_DXG_DETECTION": "needless"}
@@ -330,17 +339,19 @@ def test_nothing_heavy_is_imported() -> None:
 def test_what_is_recommended_is_right() -> None:
     for gpu in GPUS:
         for work in WORK:
-            machine = Machine((gpu,), (7, 2), (2, 12), False)
-            lines = lines_for(gpu, work, machine)
-            assert len(lines) <= 4 and all(line.why for line in lines)
-            found = verdicts(machine, **{line.name: line.value for line in lines})
-            assert set(found.values()) <= {"right"} and len(found) == len(lines), (gpu, work, found)
+            for torch in ((2, 9), (2, 12)):
+                machine = Machine((gpu,), (7, 2), torch, False)
+                lines = lines_for(gpu, work, machine)
+                assert len(lines) <= 3 and all(line.why for line in lines)
+                found = verdicts(machine, **{line.name: line.value for line in lines})
+                assert set(found.values()) <= {"right"} and len(found) == len(lines), (gpu, work, found)
 
 
 def test_recommendations() -> None:
     assert lines_for("gfx942", "serving") == []
     assert [line.name for line in lines_for("gfx1032", "inference")] == ["HSA_OVERRIDE_GFX_VERSION", "MIOPEN_FIND_MODE"]
-    assert "TORCH_BLAS_PREFER_HIPBLASLT" not in [n.name for n in lines_for("gfx1151", "training", Machine((), (6, 4)))]
+    old = [line.name for line in lines_for("gfx1151", "training", Machine((), (7, 2), (2, 9)))]
+    assert old == ["TORCH_BLAS_PREFER_HIPBLASLT", "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"]
     wsl = lines_for("gfx1100", "training", Machine((), (7, 2), None, True))
     assert str(wsl[0]).startswith("export HSA_ENABLE_DXG_DETECTION=1  # ")
     with pytest.raises(ArgumentError, match="gfx1100"):
@@ -382,6 +393,8 @@ def test_the_command_explains(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env", "explain", "HSA_ENABLE_SDMA"]) == 0
     out = capsys.readouterr().out
     assert "ROCr" in out and "copy engines" in out and "flag.h" in out
+    assert main(["env", "explain", "PYTORCH_ALLOC_CONF"]) == 0
+    assert "torch before 2.11" in capsys.readouterr().out
     assert main(["env", "explain", "PYFLAME_THREADS", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["read by"] == "PyFlame"
     assert main(["env", "explain", "HSA_ENABLE_SMDA"]) == 2
@@ -394,4 +407,4 @@ def test_the_command_sets_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env", "setup", "--gpu", "gfx942", "--for", "training"]) == 0
     assert capsys.readouterr().out == "# gfx942 needs nothing for training\n"
     assert main(["env", "setup", "--gpu", "gfx1100", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["variable"] == "TORCH_BLAS_PREFER_HIPBLASLT"
+    assert json.loads(capsys.readouterr().out)[0]["variable"] == "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"

@@ -155,7 +155,10 @@ def _explain(options: argparse.Namespace) -> int:
             "default": known.default, "read": "when HIP or torch starts" if known.early else "when it is first needed",
             "source": known.source,
         }  # fmt: skip
-        rules = [{"verdict": r.verdict.value, "why": r.why, "do": r.do, "source": r.source} for r in known.rules]
+        rules = [
+            {"verdict": r.verdict.value, "machines": r.machines, "why": r.why, "do": r.do, "source": r.source}
+            for r in known.rules
+        ]
         told.append({**facts, "rules": rules})
         if not options.json:
             _explained(facts, rules)
@@ -168,7 +171,7 @@ def _explained(facts: dict[str, str], rules: list[dict[str, str]]) -> None:
     console = _console()
     console.print(Text(facts["variable"], "bold"))
     rows = [(key, value) for key, value in facts.items() if key != "variable" and value]
-    rows += [(r["verdict"], "; ".join(part for part in (r["why"], r["do"], r["source"]) if part)) for r in rules]
+    rows += [(r["verdict"], "; ".join(r[key] for key in ("machines", "why", "do", "source") if r[key])) for r in rules]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     for key, value in rows:
         table.add_row(Text(key, "dim"), Text(value))

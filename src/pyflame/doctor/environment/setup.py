@@ -13,7 +13,7 @@ WORK = ("training", "inference", "serving")
 GPUS = (*(t for t, target in TARGETS.items() if target.language == "hip"), *LIKE_GFX1030, "gfx1101", "gfx1102",
         "gfx1103", "gfx1150", "gfx1152", "gfx1153", "gfx1250")  # fmt: skip
 _EXPERIMENTAL = ("gfx1100", "gfx1101", "gfx1102", "gfx1150", "gfx1151", "gfx1200", "gfx1201")
-_PREFERS_HIPBLASLT = ("gfx1100", "gfx1101", "gfx1151")
+_HIPBLASLT = ("gfx1100", "gfx1101", "gfx1102", "gfx1150", "gfx1151")
 
 _SEARCHED = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1250")  # MIOpen comes with results of searches for them
 
@@ -49,12 +49,12 @@ def lines_for(gpu: str, work: str, machine: Machine | None = None) -> list[Line]
     if gpu in LIKE_GFX1030:
         why = "ROCr: the instructions are those of gfx1030, for which libraries have kernels"
         found.append(Line("HSA_OVERRIDE_GFX_VERSION", "10.3.0", why))
-    since = (7, 0) if gpu == "gfx1151" else (6, 3)
-    if gpu in _PREFERS_HIPBLASLT and (machine.rocm is None or machine.rocm >= since):
-        why = "PyTorch: rocBLAS fails on some float16 shapes of this GPU, and hipBLASLt is faster"
+    old = machine.torch is not None and machine.torch < (2, 10) and machine.rocm is not None and machine.rocm >= (7, 0)
+    if old and gpu in _HIPBLASLT:
+        why = "PyTorch: rocBLAS fails on some float16 shapes of this GPU; torch 2.10 prefers hipBLASLt by itself"
         found.append(Line("TORCH_BLAS_PREFER_HIPBLASLT", "1", why))
     if gpu in _EXPERIMENTAL:
-        why = "PyTorch: attention without the matrix of scores in memory, still called experimental here"
+        why = "PyTorch: fused attention also where its kernels for a GPU are called experimental"
         found.append(Line("TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "1", why))
     if work != "training" and gpu not in _SEARCHED:
         why = "MIOpen: a new shape of a convolution runs at once; searching the fastest kernel takes up to minutes"

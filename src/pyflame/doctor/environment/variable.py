@@ -63,6 +63,19 @@ class Rule:
             return False
         return self._within(self.rocm, machine.rocm) and self._within(self.torch, machine.torch)
 
+    @property
+    def machines(self) -> str:
+        """The GPUs and versions that it is for, in words; nothing for all.
+
+        >>> Rule(Verdict.RIGHT, "", gpus=("gfx942",), rocm=((7, 0), None)).machines
+        'gfx942; ROCm from 7.0'
+        """
+        parts = [", ".join(self.gpus)] if self.gpus else []
+        for what, (since, before) in (("ROCm", self.rocm), ("torch", self.torch)):
+            parts += [f"{what} from {since[0]}.{since[1]}"] if since else []
+            parts += [f"{what} before {before[0]}.{before[1]}"] if before else []
+        return "; ".join(parts)
+
     def _within(self, wanted: Range, version: Version | None) -> bool:
         since, before = wanted
         if wanted == ANY:

@@ -64,17 +64,36 @@ _ALLOCATION = (
         rocm=(None, (7, 0)), known=True,
     ),
 )  # fmt: skip
-_OLD_NAME = Rule(Verdict.RIGHT, "an old name, for which new versions of torch warn", f"write {_NEW_NAME}")
-_OFF = Rule(
-    Verdict.DANGEROUS,
-    "rocBLAS fails on some float16 shapes of this GPU; hipBLASLt is what PyTorch prefers on it by now",
-    "remove it, or set 1",
-    equals("0"),
-    ("gfx1100", "gfx1101", "gfx1151"),
-    rocm=((6, 3), None),
-    known=True,
-    source="https://github.com/pytorch/pytorch/issues/138067",
+_TOO_NEW = Rule(
+    Verdict.DEAD, "torch reads this name from 2.9 on", "write PYTORCH_HIP_ALLOC_CONF", torch=(None, (2, 9)), known=True
 )
+_OLD_NAME = Rule(
+    Verdict.RIGHT, "an old name, for which torch warns from 2.9 on", f"write {_NEW_NAME}", torch=((2, 9), None)
+)
+_RDNA3 = ("gfx1100", "gfx1101", "gfx1102", "gfx1150", "gfx1151")
+_PREFERRED = "this torch takes hipBLASLt on this GPU without it"
+_HIPBLASLT = (
+    Rule(
+        Verdict.RIGHT, "with ROCm 6 hipBLASLt is slower than rocBLAS on this GPU", "", equals("0"), _RDNA3,
+        rocm=(None, (7, 0)), known=True, source="https://github.com/ROCm/pytorch/pull/2167",
+    ),
+    Rule(
+        Verdict.DANGEROUS,
+        "rocBLAS fails on some float16 shapes of this GPU, and libraries beside torch rely on hipBLASLt; from torch "
+        "2.10 on it is preferred here",
+        "remove it", equals("0"), _RDNA3, rocm=((7, 0), None), known=True,
+        source="https://github.com/ROCm/pytorch/pull/3207",
+    ),
+    Rule(
+        Verdict.NEEDLESS, "it keeps products from the library that torch prefers where it is faster", "remove it",
+        equals("0"),
+    ),
+    Rule(
+        Verdict.NEEDLESS, _PREFERRED, "leave it out", equals("1"), _RDNA3, torch=((2, 10), None), known=True,
+        source="https://github.com/ROCm/pytorch/pull/3207",
+    ),
+    Rule(Verdict.NEEDLESS, _PREFERRED, "leave it out", equals("1"), ("gfx90a", "gfx942"), known=True),
+)  # fmt: skip
 
 
 def _dead(name: str, do: str) -> Variable:
@@ -88,7 +107,7 @@ def _tunable(name: str, meaning: str, values: str, default: str, pattern: str) -
 VARIABLES = (
     Variable(
         _NEW_NAME, "PyTorch", "options of the caching allocator", "name:value pairs with commas",
-        pattern=r"\w+:.+", rules=_ALLOCATION, source=_ALLOCATOR, early=True,
+        pattern=r"\w+:.+", rules=(_TOO_NEW, *_ALLOCATION), source=_ALLOCATOR, early=True,
     ),
     Variable(
         "PYTORCH_HIP_ALLOC_CONF", "PyTorch", f"an old name of {_NEW_NAME}", "name:value pairs with commas",
@@ -107,15 +126,7 @@ VARIABLES = (
     Variable(
         "TORCH_BLAS_PREFER_HIPBLASLT", "PyTorch", "1: products by hipBLASLt, 0: by rocBLAS; unset: by GPU", "0 or 1",
         pattern="[01]",
-        rules=(
-            _OFF,
-            Rule(
-                Verdict.NEEDLESS,
-                "needed for RDNA3 in builds of 2024; by now it only keeps products from the faster library",
-                "remove it",
-                equals("0"),
-            ),
-        ),
+        rules=_HIPBLASLT,
         source="https://github.com/pytorch/pytorch/issues/138067",
     ),
     Variable(
