@@ -120,7 +120,9 @@ def test_the_allocator_options_that_read_zeros(name: str) -> None:
     old = only(OLD, **{name: "expandable_segments:True"})
     assert old.verdict.value == ("dead" if new_name else "needless")
     old = only(OLD, **{name: "max_split_size_mb:128"})
-    assert (old.verdict.value, old.do) == (("dead", "write PYTORCH_HIP_ALLOC_CONF") if new_name else ("right", ""))
+    assert (old.verdict.value, old.do) == (
+        ("dead", "write PYTORCH_HIP_ALLOC_CONF, on NVIDIA PYTORCH_CUDA_ALLOC_CONF") if new_name else ("right", "")
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,6 +183,17 @@ def test_verdicts_follow_the_machine() -> None:
     assert verdicts(Machine((), (7, 12), None, True), **on) == {"HSA_ENABLE_DXG_DETECTION": "right"}
     assert verdicts(Machine((), (7, 13), None, True), **on) == {"HSA_ENABLE_DXG_DETECTION": "needless"}
     assert verdicts(Machine(wsl=False), **on) == {"HSA_ENABLE_DXG_DETECTION": "needless"}
+
+
+def test_nvidia() -> None:
+    nvidia = Machine(torch=(2, 12), cuda=True)
+    assert only(nvidia, PYTORCH_ALLOC_CONF=PAIR).verdict.value == "dangerous"
+    assert only(nvidia, PYTORCH_ALLOC_CONF="expandable_segments:True").verdict.value == "right"
+    assert (
+        only(Machine(torch=(2, 8), cuda=True), PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True").verdict.value
+        == "right"
+    )
+    assert verdicts(nvidia, CUDA_VISIBLE_DEVICES="1", HIP_VISIBLE_DEVICES="0")["CUDA_VISIBLE_DEVICES"] == "right"
 
 
 def test_other_names() -> None:
@@ -325,6 +338,8 @@ def test_the_machine_is_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "dev/dxg").touch()
     assert find_machine(tmp_path) == Machine(("gfx942", "gfx1100"), (7, 2), None, True)
     assert find_machine(tmp_path / "nowhere") == Machine((), None, None, False)
+    (tmp_path / "other/proc/driver/nvidia").mkdir(parents=True)
+    assert find_machine(tmp_path / "other").cuda
 
 
 def test_nothing_heavy_is_imported() -> None:
@@ -373,6 +388,8 @@ def test_the_command_judges_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["env", str(good), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert found["variable"] == "HSA_ENABLE_SDMA" and found["verdict"] == "needless" and found["where"] == f"{good}:1"
+    assert main(["env", str(bad), "--gpu", "sm_90"]) == 1
+    assert "judged for GPU NVIDIA" in capsys.readouterr().out
     assert main(["env", str(tmp_path / "nothing.sh")]) == 2
     assert main(["env", str(good), "--rocm", "new"]) == 2
 
@@ -406,5 +423,7 @@ def test_the_command_sets_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("export HSA_OVERRIDE_GFX_VERSION=10.3.0  # ")
     assert main(["env", "setup", "--gpu", "gfx942", "--for", "training"]) == 0
     assert capsys.readouterr().out == "# gfx942 needs nothing for training\n"
+    assert main(["env", "setup", "--gpu", "sm_90"]) == 0
+    assert capsys.readouterr().out == "# a GPU of NVIDIA needs nothing for training\n"
     assert main(["env", "setup", "--gpu", "gfx1100", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["variable"] == "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"

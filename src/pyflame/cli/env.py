@@ -33,7 +33,10 @@ _FILE_WIDTH = 160  # columns where there is no terminal
 
 def _machine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--gpu", action="append", metavar="GFX", help="such as gfx1100 (default: those of this machine)"
+        "--gpu",
+        action="append",
+        metavar="GFX",
+        help="such as gfx1100, or sm_90 for NVIDIA's (default: of this machine)",
     )
     parser.add_argument("--rocm", metavar="VERSION", help="such as 7.2 (default: this machine's)")
     parser.add_argument("--torch", metavar="VERSION", help="such as 2.11 (default: what is installed)")
@@ -74,11 +77,13 @@ def run(argv: list[str]) -> int:
 
 def _machine(options: argparse.Namespace) -> Machine:
     found = find_machine()
+    named = options.gpu or []
     return Machine(
-        tuple(options.gpu) if options.gpu else found.gpus,
+        tuple(gpu for gpu in named if not gpu.startswith("sm_")) if named else found.gpus,
         version_of(options.rocm, "version of ROCm") if options.rocm else found.rocm,
         version_of(options.torch, "version of torch") if options.torch else found.torch,
         found.wsl,
+        named[0].startswith("sm_") if named else found.cuda,
     )
 
 
@@ -106,7 +111,7 @@ def _console() -> Console:
 
 def _show(found: Sequence[Finding], machine: Machine) -> None:
     console = _console()
-    gpus, rocm, torch = ", ".join(machine.gpus), _text(machine.rocm), _text(machine.torch)
+    gpus, rocm, torch = "NVIDIA" if machine.cuda else ", ".join(machine.gpus), _text(machine.rocm), _text(machine.torch)
     console.print(Text(f"judged for GPU {gpus or '?'}, ROCm {rocm or '?'}, torch {torch or '?'}", "dim"))
     if not found:
         console.print("no variable that concerns GPUs is set")
@@ -129,7 +134,7 @@ def _show(found: Sequence[Finding], machine: Machine) -> None:
 
 def _setup(options: argparse.Namespace) -> int:
     machine = _machine(options)
-    if not machine.gpus:
+    if not machine.gpus and not machine.cuda:
         print("pyflame env: no AMD GPU was found here; name one, such as --gpu gfx1100", file=sys.stderr)
         return 2
     lines = list(dict.fromkeys(line for gpu in machine.gpus for line in lines_for(gpu, options.work, machine)))
@@ -138,7 +143,7 @@ def _setup(options: argparse.Namespace) -> int:
     for line in lines if not options.json else ():
         print(line)
     if not lines and not options.json:
-        print(f"# {', '.join(machine.gpus)} needs nothing for {options.work}")
+        print(f"# {', '.join(machine.gpus) or 'a GPU of NVIDIA'} needs nothing for {options.work}")
     return 0
 
 

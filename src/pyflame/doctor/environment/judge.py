@@ -55,7 +55,9 @@ def judge(assignments: Iterable[Assignment], machine: Machine | None = None) -> 
     given = list(assignments)
     machine = Machine() if machine is None else machine
     found = [finding for a in given if (finding := _alone(a, machine)) is not None]
-    together = _together({a.name: a.value for a in given if a.value is not None})
+    # NVIDIA's driver does not read HIP's names, so that they contradict nothing.
+    others = ("HIP_", "ROCR_") if machine.cuda else ()
+    together = _together({a.name: a.value for a in given if a.value is not None and not a.name.startswith(others)})
     return [_graver(f, together.get(f.assignment.name, [])) for f in found]
 
 

@@ -39,11 +39,13 @@ def find_machine(root: str | Path = "/") -> Machine:
     """
     torch = _torch() if Path(root) == Path("/") else ""
     rocm = re.search(r"\+rocm(\d+\.\d+)", torch)  # a wheel brings its own ROCm
+    gpus = _gpus(Path(root))
     return Machine(
-        _gpus(Path(root)),
+        gpus,
         version_of(rocm[1]) if rocm else _rocm(Path(root)),
         version_of(torch) if torch else None,
         (Path(root) / "dev/dxg").exists(),
+        "+cu" in torch or ((Path(root) / "proc/driver/nvidia").exists() and not gpus),
     )
 
 

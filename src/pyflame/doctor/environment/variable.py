@@ -38,6 +38,7 @@ class Machine:
     rocm: Version | None = None
     torch: Version | None = None
     wsl: bool | None = None
+    cuda: bool = False  # NVIDIA's: what is said of ROCm is not for it
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,12 @@ def _pair(value: str, machine: Machine) -> bool:
 _ALONE = "keep one of the two: expandable_segments:True or max_split_size_mb"
 _ALLOCATION = (
     Rule(
+        Verdict.DANGEROUS,
+        "expandable_segments:True and max_split_size_mb together are known to fail and to fill the memory",
+        _ALONE, lambda value, machine: machine.cuda and _pair(value, machine), source=_GROWTH,
+    ),
+    Rule(Verdict.RIGHT, "on NVIDIA's GPUs it counts", "", lambda _, machine: machine.cuda),
+    Rule(
         Verdict.NEEDLESS,
         "this torch ignores expandable_segments on ROCm. From torch 2.11 with ROCm 7.0 on it counts, and together with "
         "max_split_size_mb fills the memory; with ROCm 7.14 live tensors read as zeros",
@@ -65,7 +71,11 @@ _ALLOCATION = (
     ),
 )  # fmt: skip
 _TOO_NEW = Rule(
-    Verdict.DEAD, "torch reads this name from 2.9 on", "write PYTORCH_HIP_ALLOC_CONF", torch=(None, (2, 9)), known=True
+    Verdict.DEAD,
+    "torch reads this name from 2.9 on",
+    "write PYTORCH_HIP_ALLOC_CONF, on NVIDIA PYTORCH_CUDA_ALLOC_CONF",
+    torch=(None, (2, 9)),
+    known=True,
 )
 _OLD_NAME = Rule(
     Verdict.RIGHT, "an old name, for which torch warns from 2.9 on", f"write {_NEW_NAME}", torch=((2, 9), None)
