@@ -188,7 +188,10 @@ def _anchor(heading: str) -> str:
 
 def knob_table() -> str:
     lines = [HEADER, "# Knobs\n"]
-    lines += ["Environment variables that PyFlame reads, each when it is first needed.\n"]
+    lines += [
+        "Environment variables that PyFlame reads, each when it is first needed. `pyflame env` tells of a name "
+        "that is none of them; [those of GPUs](environment.md) have a page of their own.\n"
+    ]
     lines += ["| variable | default | meaning |", "|---|---|---|"]
     lines += [f"| `{k.name}` | {f'`{k.default}`' if k.default else ''} | {k.doc} |" for k in knobs.ALL]
     return "\n".join(lines) + "\n"

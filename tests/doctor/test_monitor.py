@@ -457,6 +457,13 @@ def test_nothing_reaches_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert watching.summary().error == "ZeroDivisionError" and watching.samples == []
 
 
+def test_a_source_that_fails_again_and_again(install: Callable[..., None]) -> None:
+    install("pynvml", fake_pynvml(nvmlDeviceGetCount=_unsupported))
+    with pf.monitor(0.01) as watching:
+        until(lambda: watching.summary().failures >= 3)
+    assert watching.summary().error == "Not Supported" and watching.summary().samples >= 3
+
+
 def test_intervals() -> None:
     for interval in (0.0, -1.0, float("nan")):
         with pytest.raises(ArgumentError, match="interval"):

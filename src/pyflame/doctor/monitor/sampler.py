@@ -24,6 +24,7 @@ class Sampler:
 
     def __init__(self, root: str | Path = "/") -> None:
         self.notes: dict[str, str] = {}  # by source: why it tells nothing, or what went wrong last
+        self.failed = ""  # what went wrong in the newest sample
         self._host = HostFiles(root)
         self._sources: list[Source] = []
         # Libraries tell of this machine whatever the root is.
@@ -42,13 +43,14 @@ class Sampler:
 
     def sample(self) -> Sample:
         """What is to be seen now."""
+        self.failed = ""
         gpus: list[Gpu] = []
         processes: list[Process] = []
         for source in self._sources:
             try:
                 found, running = source.read()
             except Exception as error:  # as above: a GPU may fall off the bus in the middle
-                self.notes[source.name] = str(error) or type(error).__name__
+                self.failed = self.notes[source.name] = str(error) or type(error).__name__
                 continue
             gpus += found
             processes += running

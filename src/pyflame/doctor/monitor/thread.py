@@ -121,9 +121,8 @@ def _watch(ref: weakref.ref[Monitor], stop: threading.Event, root: Path, log: Pa
             problem: Exception | str = ""
             sample: Sample | None = None
             try:
-                notes = dict(sampler.notes)
                 sample = sampler.sample()
-                problem = next((note for name, note in sampler.notes.items() if notes.get(name) != note), "")
+                problem = sampler.failed
                 if log is not None:
                     file = _opened(log) if file is None else file
                     append(file, sample)
