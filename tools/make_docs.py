@@ -1,5 +1,5 @@
 """Writes the references that follow from the code: docs/ops.md from the op catalogue, docs/knobs.md from the knobs, and
-the tables of docs/pytorch-users.md and docs/encodings.md.
+the tables of docs/pytorch-users.md, docs/encodings.md and docs/environment.md.
 
 python tools/make_docs.py           writes them
 python tools/make_docs.py --check   exits with 1 where they are not current
@@ -27,6 +27,7 @@ from pyflame import ops  # noqa: E402
 from pyflame.core import knobs  # noqa: E402
 from pyflame.core.encoding import ENCODINGS  # noqa: E402
 from pyflame.core.errors import PyFlameError  # noqa: E402
+from pyflame.doctor.environment import GROUPS  # noqa: E402
 from pyflame.ir import OPS, OpDef  # noqa: E402
 from pyflame.ops.names import ALIASES  # noqa: E402
 from pyflame.runtime.rocm.troubles import GRAPHS  # noqa: E402
@@ -187,7 +188,10 @@ def _anchor(heading: str) -> str:
 
 def knob_table() -> str:
     lines = [HEADER, "# Knobs\n"]
-    lines += ["Environment variables that PyFlame reads, each when it is first needed.\n"]
+    lines += [
+        "Environment variables that PyFlame reads, each when it is first needed. `pyflame env` tells of a name "
+        "that is none of them; [those of GPUs](environment.md) have a page of their own.\n"
+    ]
     lines += ["| variable | default | meaning |", "|---|---|---|"]
     lines += [f"| `{k.name}` | {f'`{k.default}`' if k.default else ''} | {k.doc} |" for k in knobs.ALL]
     return "\n".join(lines) + "\n"
@@ -196,6 +200,7 @@ def knob_table() -> str:
 GUIDE = ROOT / "docs" / "pytorch-users.md"
 ENCODED = ROOT / "docs" / "encodings.md"
 GPUS = ROOT / "docs" / "gpu.md"
+VARIABLES = ROOT / "docs" / "environment.md"
 MARK = "<!-- Written by tools/make_docs.py from {}: {}. -->"
 
 
@@ -230,12 +235,37 @@ def troubles() -> str:
     return between_marks(GPUS, "runtime/rocm/troubles.py", "\n".join(lines))
 
 
+def _name(url: str) -> str:
+    """`pytorch#123` of an issue, else the last words of an address."""
+    found = re.fullmatch(r"https://github\.com/[^/]+/([^/]+)/(?:issues|pull)/(\d+)", url)
+    return f"{found[1]}#{found[2]}" if found else url.partition("#")[0].rstrip("/").rpartition("/")[2]
+
+
+def environment() -> str:
+    lines = []
+    for title, group in GROUPS.items():
+        if title == "PyFlame":
+            continue  # docs/knobs.md
+        lines += [f"### {title}\n", "| variable | read by | meaning | values | verdicts | source |", "|---" * 6 + "|"]
+        for v in group:
+            words = " ".join(
+                f"**{r.verdict.value}**{f' ({r.machines})' if r.machines else ''}: {prose(r.why)}." for r in v.rules
+            )
+            values = prose(v.values) + (f"; default `{v.default}`" if v.default else "")
+            addresses = dict.fromkeys(url for url in (v.source, *(r.source for r in v.rules)) if url)
+            sources = ", ".join(f"[{_name(url)}]({url})" for url in addresses)
+            lines.append(f"| `{v.name}` | {v.reader} | {prose(v.meaning)} | {values} | {words} | {sources} |")
+        lines.append("")
+    return between_marks(VARIABLES, "doctor/environment/table", "\n".join(lines).rstrip())
+
+
 PAGES = {
     ROOT / "docs" / "ops.md": op_reference,
     ROOT / "docs" / "knobs.md": knob_table,
     GUIDE: guide,
     ENCODED: encoding_table,
     GPUS: troubles,
+    VARIABLES: environment,
 }
 
 

@@ -356,6 +356,7 @@ _LATER = {
     "compile": ("compiler", "compile"),
     "compile_kernel": ("tensor.kernels", "compile_kernel"),
     "load": ("io", "load"),
+    "monitor": ("doctor.monitor", "monitor"),
     "profile": ("profiling", "profile"),
     "save": ("io", "save"),
 }

@@ -90,6 +90,7 @@ from pyflame.core.limits import iinfo as iinfo
 from pyflame.core.precision import get_float32_matmul_precision as get_float32_matmul_precision
 from pyflame.core.precision import set_float32_matmul_precision as set_float32_matmul_precision
 from pyflame.distributions.counts import poisson as poisson
+from pyflame.doctor.monitor import monitor as monitor
 from pyflame.engine.services import clear_cache as clear_cache
 from pyflame.engine.services import compile_stats as compile_stats
 from pyflame.io import load as load
@@ -776,6 +777,7 @@ __all__ = [
     "mm",
     "mod",
     "mode",
+    "monitor",
     "moveaxis",
     "movedim",
     "mse_loss",

@@ -21,6 +21,7 @@ from pyflame.train.callbacks import (
 from pyflame.train.checkpoint import Checkpoint, CheckpointManager
 from pyflame.train.corpus import Corpus, Windows, python_sources, read_corpus
 from pyflame.train.metrics import F1, MAE, MSE, R2, Accuracy, MeanLoss, Metric, Perplexity, Precision, Recall
+from pyflame.train.monitoring import MachineMonitor
 from pyflame.train.progress import Progress
 from pyflame.train.random_state import RandomState
 from pyflame.train.trainer import Fit, Trainer
@@ -42,6 +43,7 @@ __all__ = [
     "JSONLLogger",
     "LambdaCallback",
     "LossCurve",
+    "MachineMonitor",
     "MeanLoss",
     "Metric",
     "Perplexity",
