@@ -104,17 +104,18 @@ class Machine:
     import_error: Callable[[str], str] = lambda name: ""
     disk_space: Callable[[str], tuple[int, int]] = lambda path: (0, 0)
 
-    def path(self, path: str) -> Path:
+    def path(self, path: str) -> str:
         """Where a path of that machine lies here. Links within a copy that say `/opt/...` mean the copy's own."""
-        here = self.root / path.lstrip("/")
-        if self.live:
-            return here
+        root = str(self.root)
+        if root == "/":
+            return path
+        here = os.path.join(root, path.lstrip("/"))
         for _ in range(_LINKS):
             try:
                 target = os.readlink(here)
             except (OSError, ValueError):
                 break
-            here = self.root / target.lstrip("/") if target.startswith("/") else here.parent / target
+            here = os.path.join(root if target.startswith("/") else os.path.dirname(here), target.lstrip("/"))
         return here
 
     def read(self, path: str) -> str:
@@ -159,7 +160,7 @@ class Machine:
     def link(self, path: str) -> str:
         """The last part of what a link leads to."""
         try:
-            return os.path.basename(os.readlink(self.root / path.lstrip("/")))
+            return os.path.basename(os.readlink(os.path.join(self.root, path.lstrip("/"))))
         except (OSError, ValueError):
             return ""
 

@@ -1,4 +1,4 @@
-"""Computes on a device in a process of its own, and prints one line of JSON: `{"fine": true, "text": "..."}`.
+"""Computes on a device in a process of its own, and prints one line of JSON: `{"mode": "", "text": "...", ...}`.
 
 A process of its own, because a GPU that is not well may hang or end the process that uses it.
 
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 
 
-def kernel(device: str) -> tuple[bool, str]:
+def kernel(device: str) -> tuple[str, str]:
     """A fused kernel and a reduction against NumPy."""
     import numpy as np
 
@@ -25,11 +25,11 @@ def kernel(device: str) -> tuple[bool, str]:
     right = np.maximum(numbers * 2.0 + 1.0, 0.0), float((numbers.astype(np.float64) ** 2).sum())
     error = float(np.abs(got[0] - right[0]).max())
     if not error <= 1e-5 or not abs(got[1] - right[1]) <= 1e-4 * right[1]:
-        return False, f"wrong by up to {error:.3g}; the sum is {got[1]!r} and should be {right[1]!r}"
-    return True, "a fused kernel and a sum are right"
+        return "wrong", f"wrong by up to {error:.3g}; the sum is {got[1]!r} and should be {right[1]!r}"
+    return "", "a fused kernel and a sum are right"
 
 
-def graph(device: str) -> tuple[bool, str]:
+def graph(device: str) -> tuple[str, str]:
     """A jitted function with state, replayed, against counting by hand."""
     import pyflame as pf
 
@@ -45,11 +45,11 @@ def graph(device: str) -> tuple[bool, str]:
     pf.eval(x)
     for n in range(1, 33):
         if step(x).tolist() != [2.0 * n] * 64:
-            return False, f"call {n} of a jitted function gave a wrong result"
-    return True, pf.explain(step, x).replay or "32 calls of a jitted function are right"
+            return "wrong", f"call {n} of a jitted function gave a wrong result"
+    return "", pf.explain(step, x).replay or "32 calls of a jitted function are right"
 
 
-def libraries(device: str) -> tuple[bool, str]:
+def libraries(device: str) -> tuple[str, str]:
     """Products and a convolution, by libraries where they are, against NumPy in float64."""
     import numpy as np
 
@@ -62,16 +62,16 @@ def libraries(device: str) -> tuple[bool, str]:
             got = (pf.tensor(a).to(dtype) @ pf.tensor(b).to(dtype)).float().numpy()
             error = float(np.abs(got - a.astype(np.float64) @ b).max()) / 512**0.5
             if not error <= allowed:
-                return False, f"a {dtype.name} product is wrong by {error:.3g} of its scale"
+                return "wrong", f"a {dtype.name} product is wrong by {error:.3g} of its scale"
         images, weight = rng.standard_normal((2, 8, 16, 16)), rng.standard_normal((8, 8, 1, 1))
         got = pf.conv2d(pf.tensor(images).float(), pf.tensor(weight).float()).numpy()
         error = float(np.abs(got - np.einsum("nchw,oc->nohw", images, weight[:, :, 0, 0])).max())
         if not error <= 1e-3:
-            return False, f"a convolution is wrong by {error:.3g}"
-    return True, "products in three dtypes and a convolution are right"
+            return "wrong", f"a convolution is wrong by {error:.3g}"
+    return "", "products in three dtypes and a convolution are right"
 
 
-PROBES: dict[str, Callable[[str], tuple[bool, str]]] = {"kernel": kernel, "graph": graph, "libraries": libraries}
+PROBES: dict[str, Callable[[str], tuple[str, str]]] = {"kernel": kernel, "graph": graph, "libraries": libraries}
 
 
 def main(device: str, what: str) -> int:
@@ -79,11 +79,11 @@ def main(device: str, what: str) -> int:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            good, text = PROBES[what](device)
+            mode, text = PROBES[what](device)
         except Exception as error:  # whatever it is, the doctor wants to tell it
-            good, text = False, f"{type(error).__name__}: {error}"
+            mode, text = "failed", f"{type(error).__name__}: {error}"
     told = [str(w.message) for w in said if issubclass(w.category, RuntimeWarning)]
-    print(json.dumps({"fine": good, "text": text, "warnings": told}))
+    print(json.dumps({"mode": mode, "text": text, "warnings": told}))
     return 0
 
 

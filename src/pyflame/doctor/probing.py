@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from typing import Any
 
 from pyflame.doctor.check import Findings, broken, fine, unseen, warning
 from pyflame.doctor.machine import Machine
@@ -34,22 +35,21 @@ def probed(machine: Machine, device: str, what: str) -> Findings:
     elif answer is None:
         name = signal.Signals(-done.status).name if -done.status in list(signal.Signals) else f"status {done.status}"
         yield broken("crashed", f"{what} on {device} ended with {name}: {done.text.strip()[-400:]}", mend)
-    elif not answer["fine"]:
-        mode = "wrong" if "wrong" in answer["text"] else "failed"
+    elif mode := answer["mode"]:
         yield broken(mode, f"{what} on {device}: {answer['text']}", mend)
     else:
-        for text in answer.get("warnings", ()):
+        for text in answer["warnings"]:
             yield warning("told", text)
         yield fine(answer["text"])
 
 
-def _answer(text: str) -> dict[str, object] | None:
+def _answer(text: str) -> dict[str, Any] | None:
     """The probe's line, behind whatever else was printed."""
     for row in reversed(text.splitlines()):
         try:
             found = json.loads(row)
         except ValueError:
             continue
-        if isinstance(found, dict) and {"fine", "text"} <= found.keys():
+        if isinstance(found, dict) and {"mode", "text", "warnings"} <= found.keys():
             return found
     return None

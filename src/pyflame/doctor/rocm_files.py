@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -9,7 +10,15 @@ from pyflame.doctor.machine import Machine
 
 Version = tuple[int, ...]
 INSTALL = "python -m pip install --index-url https://repo.amd.com/rocm/whl-multi-arch/ 'rocm[libraries]'"
-_SYSTEM = ("/opt/rocm*/lib", "/opt/rocm*/lib64", "/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib")
+_SYSTEM = (
+    "/opt/rocm/lib",
+    "/opt/rocm*/lib",
+    "/opt/rocm*/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/lib/*-linux-gnu",
+    "/usr/local/lib",
+)
 _WHEELS = ("_rocm_sdk_core*/lib", "_rocm_sdk_libraries*/lib", "torch/lib")
 
 
@@ -57,7 +66,7 @@ def libraries(machine: Machine, name: str) -> list[Library]:
     found: dict[str, Library] = {}
     for folder in folders(machine):
         for path in machine.glob(f"{folder}/lib{name}.so*"):
-            real = str(machine.path(path).resolve() if _resolves(machine, path) else machine.path(path))
+            real = os.path.realpath(machine.path(path))
             version = version_in(real.rpartition(".so")[2]) or version_in(path.rpartition(".so")[2])
             if len(version) < 2:
                 version = _told(machine, folder) or version
@@ -66,14 +75,6 @@ def libraries(machine: Machine, name: str) -> list[Library]:
             if known is None or len(version) > len(known.version):
                 found[real] = entry if known is None else Library(known.path, version, known.whole)
     return list(found.values())
-
-
-def _resolves(machine: Machine, path: str) -> bool:
-    try:
-        machine.path(path).resolve()
-    except (OSError, RuntimeError):  # a loop of links
-        return False
-    return True
 
 
 def _told(machine: Machine, folder: str) -> Version:

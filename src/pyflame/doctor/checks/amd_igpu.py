@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyflame.doctor.check import Check, Findings, fine, warning
-from pyflame.doctor.checks.amd_visible import chosen
+from pyflame.doctor.checks.amd_visible import visible
 from pyflame.doctor.gpus import Agent, agents
 from pyflame.doctor.machine import Machine
 
@@ -27,10 +27,7 @@ def look(machine: Machine) -> Findings:
     if not small or len(small) == len(known):
         yield fine("no integrated GPU beside a discrete one")
         return
-    seen = known
-    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        if name in machine.env:
-            seen = chosen(machine.env[name], seen) or []
+    seen = [agent for _, agent in visible(machine)]
     if any(agent.integrated for agent in seen) and any(not agent.integrated for agent in seen):
         which = f"{small[0].gfx}, number {known.index(small[0])}"
         yield warning(

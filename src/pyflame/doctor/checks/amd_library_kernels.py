@@ -41,7 +41,7 @@ def look(machine: Machine) -> Findings:
                 yield warning(
                     f"{name}-lacks-gfx",
                     f"{folder} has no kernels for {', '.join(missing)}, but for {', '.join(sorted(have))}",
-                    mend,
+                    INSTALL,
                 )
             else:
                 yield fine(f"{folder}: {', '.join(sorted(wanted))}")

@@ -37,6 +37,15 @@ def chosen(value: str, known: list[Agent]) -> list[Agent] | None:
     return left
 
 
+def visible(machine: Machine) -> list[tuple[int, Agent]]:
+    """The GPUs that HIP counts, with its numbers for them; none where a variable names one that is not there."""
+    left = agents(machine)
+    for name in ("ROCR_VISIBLE_DEVICES", next((n for n in _HIP if n in machine.env), "")):
+        if name in machine.env:
+            left = chosen(machine.env[name], left) or []
+    return list(enumerate(left))
+
+
 def look(machine: Machine) -> Findings:
     given = {name: machine.env[name] for name in _ALL if name in machine.env}
     mend = f"unset {' '.join(given)}"

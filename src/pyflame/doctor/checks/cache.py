@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from pyflame.doctor.check import Check, Findings, Fix, broken, fine, warning
+from pyflame.doctor.check import Check, Findings, Fix, fine, warning
 from pyflame.doctor.gpus import human
 from pyflame.doctor.machine import Machine
 
@@ -15,7 +15,7 @@ MODES = {
     "no-home": "neither HOME nor PYFLAME_CACHE_DIR names a folder",
     "not-made": "the folder is not there yet; PyFlame makes it when it first compiles",
     "no-folder": "the folder cannot be made: what should be above it is no folder, or is not writable",
-    "not-writable": "this user may not write to the folder: kernels are compiled anew in each process",
+    "not-writable": "this user may not write to the folder: kernels are compiled anew by each process",
     "others-write": "others may write to the folder, and could put code there that this user would run",
     "network": "PyFlame's or MIOpen's cache lies on a network file system: slow, and MIOpen's breaks there",
     "full": "less than 256 MiB are free for kernels",
@@ -61,12 +61,12 @@ def look(machine: Machine) -> Findings:
         return
     there = _nearest(machine, folder)
     status = machine.status(there)
-    is_folder = machine.path(there).is_dir()
-    sealed = machine.live and not os.access(there, os.W_OK)  # a file system that is mounted to be read
+    is_folder = os.path.isdir(machine.path(there))
+    sealed = machine.live and not os.access(machine.path(there), os.W_OK)  # a file system that is mounted to be read
     if not is_folder or status is None or sealed or not machine.may_use(status):
         mend = "export PYFLAME_CACHE_DIR=/some/folder/of/yours"
         mode = "not-writable" if there == folder and is_folder else "no-folder"
-        yield broken(
+        yield warning(
             mode, f"{there} is no folder that this user may write to" if is_folder else f"{there} is no folder", mend
         )
         return
@@ -76,7 +76,7 @@ def look(machine: Machine) -> Findings:
             yield warning(
                 "network", f"{place} lies on {kind}", "export PYFLAME_CACHE_DIR=/a/local/disk  # or MIOPEN_USER_DB_PATH"
             )
-    total, free = machine.disk_space(str(machine.path(there)))
+    total, free = machine.disk_space(machine.path(there))
     if total and free < _ROOM:
         yield warning(
             "full", f"{human(free)} are free where {folder} lies", "export PYFLAME_CACHE_DIR=/a/disk/with/room"
@@ -85,7 +85,7 @@ def look(machine: Machine) -> Findings:
 
 
 def _whose(machine: Machine, folder: str, there: str, status: os.stat_result) -> Findings:
-    here = machine.path(folder)
+    here = Path(machine.path(folder))
     if there != folder:
         fix = Fix(f"make {folder}", lambda: here.mkdir(mode=0o700, parents=True, exist_ok=True))
         yield warning("not-made", f"{folder} is not there yet", f"mkdir -m 700 -p {folder}", fix)
