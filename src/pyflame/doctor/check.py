@@ -87,6 +87,7 @@ class Result:
     check: Check
     findings: tuple[Finding, ...]
     seconds: float = 0.0
+    behind: str = ""  # the broken link because of which it was not looked at
 
     @property
     def status(self) -> Status:
@@ -120,32 +121,16 @@ def _looked(check: Check, machine: Machine, before: Mapping[str, Result]) -> Res
     absent = next((r for r in links if r.status is Status.NOTHING), None)
     if absent is not None:
         return Result(check, (nothing(absent.findings[0].text if absent.findings else ""),))
-    cut = next((r for r in links if r.status is Status.BROKEN or _cut_off(r)), None)
+    cut = next((r for r in links if r.status is Status.BROKEN or r.behind), None)
     if cut is not None:
-        return Result(check, (unseen(f"not looked at: {_first_broken(cut, before)} is broken"),))
+        cause = cut.behind or cut.check.name
+        return Result(check, (unseen(f"not looked at: {cause} is broken"),), behind=cause)
     begun = time.perf_counter()
     try:
         found = tuple(check.look(machine))
     except Exception as error:  # a doctor that falls over helps nobody: it says what it could not see and goes on
         found = (Finding(Status.UNKNOWN, f"could not look: {type(error).__name__}: {error}"),)
     return Result(check, found, time.perf_counter() - begun)
-
-
-def _cut_off(result: Result) -> bool:
-    return result.status is Status.UNSEEN and result.findings[0].text.startswith("not looked at")
-
-
-def _first_broken(result: Result, before: Mapping[str, Result]) -> str:
-    if result.status is Status.BROKEN:
-        return result.check.name
-    return next(
-        (
-            _first_broken(before[n], before)
-            for n in result.check.needs
-            if n in before and before[n].status >= Status.UNSEEN
-        ),
-        result.check.name,
-    )
 
 
 def first_broken(results: Iterable[Result]) -> Result | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from pyflame.doctor.chain import CHAINS
@@ -18,16 +19,39 @@ _ASCII = {"✓": "ok", "·": ".", "✗": "X"}
 _COLOURS = {Status.FINE: "green", Status.UNKNOWN: "magenta", Status.WARNING: "yellow", Status.BROKEN: "bold red"}
 
 
-def shown(results: Sequence[Result]) -> list[tuple[Result, Finding]]:
-    """What people are shown: faults without the fine words beside them, and one line for a GPU that is not there."""
-    rows = []
+@dataclass(frozen=True)
+class Row:
+    """A line for people."""
+
+    chain: str
+    name: str
+    finding: Finding
+
+
+def shown(results: Sequence[Result]) -> list[Row]:
+    """What people are shown: faults without the fine words beside them, one line for a GPU that is not there, and one
+    for all links behind a broken one."""
+    rows: list[Row] = []
+    behind: dict[tuple[str, str], list[str]] = {}
     for result in results:
-        absent = result.status is Status.NOTHING
-        if absent and result.check.needs != ("platform",):
+        chain, name = result.check.chain, result.check.name
+        if result.status is Status.NOTHING and result.check.needs != ("platform",):
+            continue
+        if result.behind:
+            key = chain, result.findings[0].text
+            if key not in behind:
+                rows.append(Row(chain, "", result.findings[0]))
+            behind.setdefault(key, []).append(name)
             continue
         bad = [f for f in result.findings if f.status > Status.FINE]
-        rows += [(result, finding) for finding in bad or result.findings[-1:]]
-    return rows
+        rows += [Row(chain, name, finding) for finding in bad or result.findings[-1:]]
+    return [row if row.name else _gathered(row, behind[row.chain, row.finding.text]) for row in rows]
+
+
+def _gathered(row: Row, names: Sequence[str]) -> Row:
+    several = f"{len(names)} links" if len(names) > 1 else names[0]
+    text = f"{row.finding.text} ({', '.join(names)})" if len(names) > 1 else row.finding.text
+    return Row(row.chain, several, replace(row.finding, text=text))
 
 
 def verdict(results: Sequence[Result]) -> str:
@@ -80,9 +104,10 @@ def _print_rich(results: Sequence[Result], out: TextIO) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     chain = ""
-    for result, finding in shown(results):
-        if result.check.chain != chain:
-            chain = result.check.chain
+    for row in shown(results):
+        finding = row.finding
+        if row.chain != chain:
+            chain = row.chain
             table.add_row("", Text(CHAINS[chain], style="bold"), "")
         text = Text(finding.text)
         if finding.mend:
@@ -90,7 +115,7 @@ def _print_rich(results: Sequence[Result], out: TextIO) -> None:
                 f"\n→ {finding.mend}" if "utf" in out.encoding.lower() else f"\n-> {finding.mend}", style="cyan"
             )
         style = _COLOURS.get(finding.status, "dim")
-        table.add_row(Text(_mark(finding.status, out), style=style), Text(result.check.name, style=style), text)
+        table.add_row(Text(_mark(finding.status, out), style=style), Text(row.name, style=style), text)
     console = Console(file=out, width=None if out.isatty() else 160)
     console.print(table)
     console.print()
@@ -99,11 +124,12 @@ def _print_rich(results: Sequence[Result], out: TextIO) -> None:
 
 def _print_plain(results: Sequence[Result], out: TextIO) -> None:
     chain = ""
-    for result, finding in shown(results):
-        if result.check.chain != chain:
-            chain = result.check.chain
+    for row in shown(results):
+        finding = row.finding
+        if row.chain != chain:
+            chain = row.chain
             print(f"{CHAINS[chain]}:", file=out)
-        print(_encodable(f" {_mark(finding.status, out):2} {result.check.name:20} {finding.text}", out), file=out)
+        print(_encodable(f" {_mark(finding.status, out):2} {row.name:20} {finding.text}", out), file=out)
         if finding.mend:
             print(_encodable(f"{'':24}-> {finding.mend}", out), file=out)
     print(_encodable(f"\n{verdict(results)}", out), file=out)

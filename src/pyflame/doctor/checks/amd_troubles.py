@@ -10,7 +10,7 @@ from pyflame.runtime.rocm.troubles import TROUBLES
 
 _PARTS = ("graphs", "libraries")  # the rest is found by checks that look at what leads to it
 MODES = {
-    "known": "this ROCm, on one of these GPUs, is known for a fault; the table is in docs/doctor.md",
+    "known": "this ROCm, on one of these GPUs, is known for a fault; the table is in docs/gpu.md",
     "fault-aborts": "before ROCm 7.0 a kernel that faults ends the process, and no error can be caught",
 }
 
