@@ -226,9 +226,8 @@ def troubles() -> str:
         since, before = (".".join(map(str, v)) if v else "" for v in (t.since, t.before))
         versions = ", ".join([f"from {since} on"] * bool(since) + [f"before {before}"] * bool(before)) or "all"
         name = t.source.removeprefix("https://github.com/").replace("/issues/", "#").replace("/pull/", "#")
-        lines.append(
-            f"| {t.part} | {t.symptom} | {', '.join(t.targets) or 'all'} | {versions} | {t.answer} | [{name}]({t.source}) |"
-        )
+        cells = (t.part, t.symptom, ", ".join(t.targets) or "all", versions, t.answer, f"[{name}]({t.source})")
+        lines.append(f"| {' | '.join(cells)} |")
     return between_marks(GPUS, "runtime/rocm/troubles.py", "\n".join(lines))
 
 

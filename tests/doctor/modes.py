@@ -168,6 +168,12 @@ def half_removed(tree: Tree) -> None:
     rocm(tree, folder="/opt/rocm-7.3.0")
 
 
+def miopen(tree: Tree) -> None:
+    tree.write("/opt/rocm/lib/libMIOpen.so.1")
+    for folder in ("/home/ada", "/home/ada/.cache", "/home/ada/.config"):
+        tree.folder(folder, 0o770)
+
+
 def rootless(tree: Tree) -> None:
     """As if the group of the file were mapped away: only its number tells."""
     tree.groups.clear()
@@ -271,6 +277,8 @@ DRIVER = [
          member),
     case("amd", "amd-permission", "container-group", "this container's process is not in", "--group-add",
          other_owner_group),
+    case("amd", "amd-permission", "open-refused", "Operation not permitted", "--device=/dev/kfd",
+         attribute(refused="Operation not permitted")),
     case("amd", "amd-permission", "file-mode", "nobody but root", "chmod 660 /dev/kfd", no_groups,
          lambda tree: tree.path("/dev/kfd").chmod(0o600)),
     case("amd", "amd-agents", "no-agents", "topology has no GPU", "atomics", remove(f"{NODES}/1")),
@@ -317,7 +325,7 @@ ROCM = [
          remove(f"{PACKAGES}/rocm_bindings_hip-10.1.0.dist-info"),
          lambda tree: tree.folder(f"{PACKAGES}/rocm_bindings_hip-9.0.0.dist-info")),
     case("amd", "amd-bindings", "bindings-broken", "rocm.bindings.hip does not import", "--force-reinstall",
-         no_import("rocm.bindings.hip")),
+         answer("import rocm.bindings.hip", 1, "Traceback\nImportError: undefined symbol")),
     case("amd", "amd-compiler", "no-gpu-compiler", "neither libhiprtc.so nor a clang", "apt install clang",
          remove(*_NO_GPU_COMPILER)),
     case("amd", "amd-compiler", "clang-missing", "names clang-99", "unset PYFLAME_HIP_CLANG",
@@ -332,6 +340,14 @@ ROCM = [
          remove("/opt/rocm/lib/hipblaslt/library/gfx1100")),
     case("amd", "amd-library-kernels", "libpath-empty", "holds no kernels", "unset ROCBLAS_TENSILE_LIBPATH",
          env(ROCBLAS_TENSILE_LIBPATH="/nowhere")),
+    case("amd", "amd-miopen", "miopen-network", "/home/ada/.config/miopen lies on nfs4", "MIOPEN_USER_DB_PATH=",
+         miopen,
+         write("/proc/mounts", "srv:/home /home nfs4 rw 0 0\n")),
+    case("amd", "amd-miopen", "miopen-not-kept", "/home/ada/.cache/miopen cannot be written",
+         "MIOPEN_CUSTOM_CACHE_DIR=", miopen,
+         lambda tree: tree.folder("/home/ada/.cache", 0o755)),
+    case("amd", "amd-miopen", "miopen-searches", "NORMAL", "MIOPEN_FIND_MODE=FAST", miopen,
+         env(MIOPEN_FIND_MODE="1")),
     case("amd", "amd-memory", "memory-used", "23.0 GiB of 24.0 GiB", "amd-smi process", used_memory),
     case("amd", "amd-memory", "small-gtt", "gfx1151 may use 8.0 GiB", "pages_limit=12288000", small_integrated),
     case("amd", "amd-igpu", "igpu-visible", "gfx1036, number 1", "ROCR_VISIBLE_DEVICES=GPU-1234567890abcdef",
@@ -394,8 +410,10 @@ NVIDIA = [
     case("nvidia", "nvidia-bindings", "old-cuda-bindings", "12.6.0 is older", "--upgrade",
          remove(f"{PACKAGES}/cuda_bindings-13.0.1.dist-info"),
          lambda tree: tree.folder(f"{PACKAGES}/cuda_bindings-12.6.0.dist-info")),
+    case("nvidia", "nvidia-bindings", "driver-too-old", "needs driver 580, this is 535.1.1", "cuda-bindings<13",
+         write("/sys/module/nvidia/version", "535.1.1\n"), write("/usr/lib/x86_64-linux-gnu/libcuda.so.535.1.1")),
     case("nvidia", "nvidia-bindings", "cuda-bindings-broken", "does not import", "--force-reinstall",
-         no_import("cuda.bindings.driver")),
+         answer("import cuda.bindings.driver", 1, "ImportError: no")),
     case("nvidia", "nvidia-compiler", "no-nvrtc", "no libnvrtc.so", "cuda-bindings[all]",
          remove(f"{PACKAGES}/nvidia")),
 ]  # fmt: skip

@@ -26,6 +26,7 @@ class Tree:
         self.answers: list[tuple[str, Ran]] = []  # of programs whose command holds a word
         self.system, self.arch, self.python = "Linux", "x86_64", (3, 12)
         self.free = 100 << 30
+        self.refused = ""  # why device files cannot be opened
         self.write("/etc/passwd", f"root:x:0:0::/root:/bin/sh\nada:x:{USER}:{USER}::/home/ada:/bin/sh\n")
         self.render = os.stat(self.path("/etc/passwd")).st_gid
         self.write("/etc/group", f"root:x:{self.render + 1}:\nrender:x:{self.render}:bob\n")
@@ -87,6 +88,7 @@ class Tree:
         return Machine(
             self.root, self.env, USER, frozenset(self.groups), self.arch, self.system, (PACKAGES,), self.python, live,
             self.run, lambda name: self.broken_imports.get(name, ""), lambda path: (200 << 30, self.free),
+            lambda path: self.refused,
         )  # fmt: skip
 
 

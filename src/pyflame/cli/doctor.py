@@ -9,7 +9,7 @@ from pathlib import Path
 
 # The standard library and the doctor only: this runs where nothing else imports (see `early.py`).
 from pyflame.doctor.chain import CHECKS
-from pyflame.doctor.check import Finding, Result, examine, first_broken
+from pyflame.doctor.check import Result, examine, first_broken
 from pyflame.doctor.machine import recorded_machine, this_machine
 from pyflame.doctor.report import as_json, print_results
 
@@ -41,7 +41,7 @@ def _mend(results: Sequence[Result]) -> bool:
     """Ask for each safe mend and do it. What needs root or installs something is only printed."""
     done = False
     for finding in (finding for result in results for finding in result.findings):
-        if finding.fix is not None and _agreed(finding):
+        if finding.fix is not None and _agreed(f"{finding.text}. {finding.fix.text}?"):
             try:
                 finding.fix.act()
                 done = True
@@ -51,7 +51,6 @@ def _mend(results: Sequence[Result]) -> bool:
     return done
 
 
-def _agreed(finding: Finding) -> bool:
-    assert finding.fix is not None
-    print(f"{finding.text}. {finding.fix.text}? [y/N] ", end="", file=sys.stderr, flush=True)
+def _agreed(question: str) -> bool:
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

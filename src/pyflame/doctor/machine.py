@@ -77,6 +77,15 @@ def import_error(name: str) -> str:
     return ""
 
 
+def open_error(path: str) -> str:
+    """Why a device file cannot be opened; empty if it can. Rights alone do not tell: a container may forbid it too."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def disk_space(path: str) -> tuple[int, int]:
     """Bytes in total and free where a path lies."""
     usage = shutil.disk_usage(path)
@@ -103,6 +112,7 @@ class Machine:
     run: Run = run_nothing
     import_error: Callable[[str], str] = lambda name: ""
     disk_space: Callable[[str], tuple[int, int]] = lambda path: (0, 0)
+    open_error: Callable[[str], str] = lambda path: ""
 
     def path(self, path: str) -> str:
         """Where a path of that machine lies here. Links within a copy that say `/opt/...` mean the copy's own."""
@@ -211,6 +221,7 @@ def this_machine() -> Machine:
     groups = {os.getegid(), *os.getgroups()} if hasattr(os, "getgroups") else set()
     return Machine(
         groups=frozenset(groups), live=True, run=run_program, import_error=import_error, disk_space=disk_space,
+        open_error=open_error,
         packages=tuple(dict.fromkeys(f for f in folders if f and os.path.isdir(f))),
     )  # fmt: skip
 

@@ -43,6 +43,14 @@ def probed(machine: Machine, device: str, what: str) -> Findings:
         yield fine(answer["text"])
 
 
+def import_failure(machine: Machine, module: str) -> str:
+    """Why a vendor's bindings do not import, tried in a process of its own: they load drivers."""
+    if not machine.live:
+        return ""
+    done = machine.run([sys.executable, "-c", f"import {module}"], _SECONDS)
+    return (done.text.strip().splitlines() or [f"status {done.status}"])[-1] if done.status else ""
+
+
 def _answer(text: str) -> dict[str, Any] | None:
     """The probe's line, behind whatever else was printed."""
     for row in reversed(text.splitlines()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyflame.doctor.check import Check, Findings, broken, fine, warning
 from pyflame.doctor.machine import Machine
+from pyflame.doctor.probing import import_failure
 from pyflame.doctor.rocm_files import dotted, package_version, rocm_version, version_in
 
 _OLDEST = (10, 0)
@@ -31,7 +32,7 @@ def look(machine: Machine) -> Findings:
         return
     if version and version_in(version) < _OLDEST:
         yield warning("old-bindings", f"rocm-bindings-hip {version} is older than 10.0", f"{_INSTALL} --upgrade")
-    if reason := machine.import_error("rocm.bindings.hip"):
+    if reason := import_failure(machine, "rocm.bindings.hip"):
         yield broken("bindings-broken", f"rocm.bindings.hip does not import: {reason}", f"{_INSTALL} --force-reinstall")
     yield fine(f"rocm-bindings-hip {version or 'of unknown version'}, HIP {dotted(rocm_version(machine)) or 'unknown'}")
 

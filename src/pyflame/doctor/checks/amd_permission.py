@@ -14,6 +14,7 @@ MODES = {
     "not-in-group": "the user is not in the group that owns the file (render, video)",
     "container-group": "in a container the group must be added by number, since images number theirs otherwise",
     "rootless": "a rootless container maps the file's group away",
+    "open-refused": "its rights would do, but opening it fails: a container without --device, or a security module",
     "file-mode": "the file's mode forbids it to everybody but root",
 }
 
@@ -24,6 +25,9 @@ def look(machine: Machine) -> Findings:
     renders = [path for path, _ in refused if path != "/dev/kfd"]
     if refused and (refused[0][0] == "/dev/kfd" or len(renders) == len(places) - 1):
         yield _why(machine, *refused[0])
+    elif places and (reason := machine.open_error("/dev/kfd")):
+        line = amd_options(machine, container_kind(machine) or "docker")
+        yield broken("open-refused", f"/dev/kfd cannot be opened: {reason}", f"in a container, on the host: {line}")
     else:  # one GPU that another user's service was given does no harm
         yield fine("this process may use them" + (f", except {', '.join(renders)}" if renders else ""))
 

@@ -10,14 +10,14 @@ from pyflame.doctor.gpus import human
 from pyflame.doctor.machine import Machine
 
 _ROOM = 256 << 20
-_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "beegfs", "fuse.sshfs", "9p", "ceph", "gpfs")
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "beegfs", "fuse.sshfs", "9p", "ceph", "gpfs")
 MODES = {
     "no-home": "neither HOME nor PYFLAME_CACHE_DIR names a folder",
     "not-made": "the folder is not there yet; PyFlame makes it when it first compiles",
     "no-folder": "the folder cannot be made: what should be above it is no folder, or is not writable",
     "not-writable": "this user may not write to the folder: kernels are compiled anew by each process",
     "others-write": "others may write to the folder, and could put code there that this user would run",
-    "network": "PyFlame's or MIOpen's cache lies on a network file system: slow, and MIOpen's breaks there",
+    "network": "the folder lies on a network file system: slow, and its locks may fail",
     "full": "less than 256 MiB are free for kernels",
 }
 
@@ -46,7 +46,7 @@ def file_system(machine: Machine, path: str) -> str:
     return kind
 
 
-def _nearest(machine: Machine, path: str) -> str:
+def nearest(machine: Machine, path: str) -> str:
     """The path itself, or the lowest folder above it that is there."""
     places = (PurePosixPath(path), *PurePosixPath(path).parents)
     return next((str(place) for place in places if machine.exists(str(place))), "/")
@@ -59,7 +59,7 @@ def look(machine: Machine) -> Findings:
             "no-home", "neither HOME nor PYFLAME_CACHE_DIR names a folder", "export PYFLAME_CACHE_DIR=/some/folder"
         )
         return
-    there = _nearest(machine, folder)
+    there = nearest(machine, folder)
     status = machine.status(there)
     is_folder = os.path.isdir(machine.path(there))
     sealed = machine.live and not os.access(machine.path(there), os.W_OK)  # a file system that is mounted to be read
@@ -71,11 +71,8 @@ def look(machine: Machine) -> Findings:
         )
         return
     yield from _whose(machine, folder, there, status)
-    for place in (folder, machine.env.get("MIOPEN_USER_DB_PATH", ""), machine.env.get("MIOPEN_CUSTOM_CACHE_DIR", "")):
-        if place and (kind := file_system(machine, place)) in _NETWORK:
-            yield warning(
-                "network", f"{place} lies on {kind}", "export PYFLAME_CACHE_DIR=/a/local/disk  # or MIOPEN_USER_DB_PATH"
-            )
+    if (kind := file_system(machine, folder)) in NETWORK:
+        yield warning("network", f"{folder} lies on {kind}", "export PYFLAME_CACHE_DIR=/a/local/disk")
     total, free = machine.disk_space(machine.path(there))
     if total and free < _ROOM:
         yield warning(

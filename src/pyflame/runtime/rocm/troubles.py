@@ -41,7 +41,7 @@ _ONE_BY_ONE = "jitted functions are launched kernel by kernel; PYFLAME_GRAPHS=ch
 _TRIALS = (
     "a library's first use of a shape is compared with our own kernel; a wrong one is not used, and a warning says so"
 )
-_OURS = "nothing of PyFlame's is concerned; `pyflame doctor` warns"
+_OURS = "PyFlame has a pool of its own; `pyflame doctor` warns of the variable"
 GRAPHS = (
     Trouble(
         "replays of captured graphs give wrong results in about one process of five",
@@ -113,6 +113,11 @@ _OTHERS = (
         _OURS, ("gfx1100", "gfx1201"), (7, 14), part="torch", mend="unset PYTORCH_ALLOC_CONF",
     ),
     Trouble(
+        "PyTorch's expandable segments hang in hsaKmtMemoryVaMap",
+        "https://github.com/pytorch/pytorch/issues/192259",
+        _OURS, part="torch", mend="unset PYTORCH_ALLOC_CONF",
+    ),
+    Trouble(
         "PyTorch on an integrated GPU sees the small memory that the BIOS set aside, not the host's (GTT)",
         "https://github.com/ROCm/TheRock/issues/1054",
         "`pyflame doctor` shows both", part="memory",
@@ -126,6 +131,11 @@ _OTHERS = (
         "an integrated GPU among those of a collective hangs RCCL",
         "https://github.com/ROCm/rccl/issues/876",
         "integrated GPUs are passed over by default", part="devices", mend="hide it by ROCR_VISIBLE_DEVICES",
+    ),
+    Trouble(
+        "RCCL faults on two RX 7900 XTX",
+        "https://github.com/ROCm/legacy-rocm-build/issues/6074",
+        "RCCL is not loaded", ("gfx1100",), part="devices", mend="export NCCL_P2P_DISABLE=1 for other programs",
     ),
     Trouble(
         "several GPUs hang or fault behind an IOMMU without iommu=pt",
