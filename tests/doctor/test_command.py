@@ -80,6 +80,14 @@ def test_a_check_that_raises_is_told(tmp_path: Path) -> None:
     assert two.status is Status.FINE
 
 
+def test_what_a_file_says_does_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = recorded(tmp_path)
+    tree.write("/sys/module/amdgpu/version", "\x1b[2J6.1\n")
+    assert main(["doctor", "--root", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert "?[2J6.1" in said and "\x1b" not in said
+
+
 def test_plain_text_without_rich(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
     tree = with_amd(tmp_path)

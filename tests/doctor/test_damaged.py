@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import shutil
@@ -13,7 +14,7 @@ import pytest
 from pyflame.doctor.chain import CHECKS
 from pyflame.doctor.check import Status, examine
 from pyflame.doctor.machine import Ran, recorded_machine
-from pyflame.doctor.report import as_json, verdict
+from pyflame.doctor.report import as_json, print_results, verdict
 from tests.doctor.modes import repository, wsl
 from tests.doctor.trees import PACKAGES, Tree, torch, two_gpus, with_amd, with_nvidia
 
@@ -102,6 +103,8 @@ def test_damaged_trees(seed: int, tmp_path: Path) -> None:
         fallen = [(r.check.name, r.findings) for r in results if r.status is Status.UNKNOWN]
         assert not fallen, f"seed {seed}, tree {number}: {fallen}"
         assert verdict(results) and as_json(results)
+        if number % 5 == 4:
+            print_results(results, io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
 
 
 def test_a_copy_is_read_without_this_machine(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from pyflame.doctor.chain import CHECKS
 from pyflame.doctor.check import Result, Status, examine, first_broken
+from pyflame.doctor.machine import Ran
 from tests.doctor.modes import CASES, Case
-from tests.doctor.trees import Tree, with_amd, with_nvidia
+from tests.doctor.trees import PACKAGES, Tree, agent, pci, probe_line, rocm, with_amd, with_nvidia
 
 BASES = {"plain": Tree, "amd": with_amd, "nvidia": with_nvidia}
 
@@ -62,15 +63,24 @@ def test_links_behind_a_broken_one_are_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_the_probe_takes_the_discrete_gpu(tmp_path: Path) -> None:
-    from pyflame.doctor.machine import Ran
-    from tests.doctor.trees import agent, probe_line
-
     tree = with_amd(tmp_path)
     agent(tree, 2, 110000)
     tree.remove("/sys/class/kfd/kfd/topology/nodes/1")
     agent(tree, 1, 100306, vram=512 << 20)
     tree.answers.append(("rocm:1 kernel", Ran(0, probe_line(text="this one"))))
     assert results(tree)["amd-kernel"].findings[0].text == "this one"
+
+
+def test_a_processor_with_graphics_beside_an_nvidia_gpu(tmp_path: Path) -> None:
+    """Most of AMD's processors have a small GPU: without ROCm nobody means to compute on it."""
+    tree = with_nvidia(tmp_path)
+    pci(tree, "0000:0d:00.0", "0x1002", "0x164e", "amdgpu")
+    agent(tree, 1, 100306, vram=512 << 20)
+    found = results(tree)
+    assert found["amd-device"].status is found["amd-hip"].status is Status.NOTHING
+    assert "gfx1036" in found["amd-device"].findings[0].text
+    rocm(tree)
+    assert results(tree)["amd-device"].status is Status.FINE
 
 
 def test_files_of_others_do_no_harm(tmp_path: Path) -> None:
@@ -83,8 +93,6 @@ def test_files_of_others_do_no_harm(tmp_path: Path) -> None:
 
 def test_versions_of_wheels(tmp_path: Path) -> None:
     """AMD's pip wheels are found without a variable, with the version of their dist-info."""
-    from tests.doctor.trees import PACKAGES
-
     tree = with_amd(tmp_path)
     tree.remove("/opt/rocm")
     tree.write(f"{PACKAGES}/_rocm_sdk_core/lib/libamdhip64.so.7")

@@ -44,8 +44,14 @@ def shown(results: Sequence[Result]) -> list[Row]:
             behind.setdefault(key, []).append(name)
             continue
         bad = [f for f in result.findings if f.status > Status.FINE]
-        rows += [Row(chain, name, finding) for finding in bad or result.findings[-1:]]
+        rows += [Row(chain, name, _printable(finding)) for finding in bad or result.findings[-1:]]
     return [row if row.name else _gathered(row, behind[row.chain, row.finding.text]) for row in rows]
+
+
+def _printable(finding: Finding) -> Finding:
+    """Without what a file's text or name could do to a terminal."""
+    texts = ["".join(c if c.isprintable() or c == "\n" else "?" for c in text) for text in (finding.text, finding.mend)]
+    return replace(finding, text=texts[0], mend=texts[1])
 
 
 def _gathered(row: Row, names: Sequence[str]) -> Row:
@@ -60,7 +66,7 @@ def verdict(results: Sequence[Result]) -> str:
     warnings = sum(r.status is Status.WARNING for r in results)
     if first is None:
         return f"No link is broken; {warnings} to look at." if warnings else "No link is broken."
-    finding = next(f for f in first.findings if f.status is Status.BROKEN)
+    finding = _printable(next(f for f in first.findings if f.status is Status.BROKEN))
     text = f"The first broken link is {first.check.name}: {finding.text}."
     return f"{text}\nWhat mends it: {finding.mend}" if finding.mend else text
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pyflame.doctor.check import Check, Findings, fine, nothing
-from pyflame.doctor.gpus import AMD, is_wsl, pci_gpus
+from pyflame.doctor.gpus import AMD, NVIDIA, agents, is_wsl, pci_gpus
 from pyflame.doctor.machine import Machine
+from pyflame.doctor.rocm_files import libraries
 
 
 def look(machine: Machine) -> Findings:
-    found = pci_gpus(machine, AMD)
-    if found:
+    found, known = pci_gpus(machine, AMD), agents(machine)
+    idle = known and all(agent.integrated for agent in known) and not libraries(machine, "amdhip64")
+    if idle and pci_gpus(machine, NVIDIA):
+        yield nothing(f"only the processor's own ({known[0].gfx}), beside NVIDIA's and without ROCm")
+    elif found:
         yield fine(", ".join(map(str, found)))
     elif machine.exists("/dev/kfd"):
         yield fine("none on the PCI bus that is seen here, but there is /dev/kfd")

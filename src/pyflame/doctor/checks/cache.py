@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path, PurePosixPath
 
+from pyflame.core.cache_folder import distrust
 from pyflame.doctor.check import Check, Findings, Fix, fine, warning
 from pyflame.doctor.gpus import human
 from pyflame.doctor.machine import Machine
@@ -86,14 +87,18 @@ def _whose(machine: Machine, folder: str, there: str, status: os.stat_result) ->
     if there != folder:
         fix = Fix(f"make {folder}", lambda: here.mkdir(mode=0o700, parents=True, exist_ok=True))
         yield warning("not-made", f"{folder} is not there yet", f"mkdir -m 700 -p {folder}", fix)
-    elif status.st_mode & 0o002:
+    elif reason := _distrusted(machine, folder, status):
         fix = Fix(f"take the right to write to {folder} from others", lambda: here.chmod(status.st_mode & 0o7755))
-        yield warning(
-            "others-write",
-            f"others may write to {folder} (mode {status.st_mode & 0o7777:04o})",
-            f"chmod go-w {folder}",
-            fix,
-        )
+        theirs = status.st_mode & 0o022
+        mend = f"chmod go-w {folder}" if theirs else "export PYFLAME_CACHE_DIR=/some/folder/of/yours"
+        yield warning("others-write", reason, mend, fix if theirs else None)
+
+
+def _distrusted(machine: Machine, folder: str, status: os.stat_result) -> str:
+    """Why somebody else could put code there; of this machine as PyFlame itself judges, of a copy by the mode alone."""
+    if machine.root == Path("/"):
+        return distrust(Path(folder))
+    return f"others may write to {folder} (mode {status.st_mode & 0o7777:04o})" if status.st_mode & 0o002 else ""
 
 
 CHECK = Check(
