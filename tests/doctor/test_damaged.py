@@ -30,6 +30,7 @@ JUNK = (
     "²",
     "GPU-zz,7,,",
     "1 2\n3\n",
+    "5 0",
     "=" * 5000,
     "gfx",
 )
@@ -51,6 +52,8 @@ def everything(root: Path) -> Tree:
     tree.write("/var/lib/dkms/amdgpu/6.14.14/6.8.0/x86_64")
     tree.write("/proc/self/maps", "7f00-7f01 r-xp 0 0:0 1 /opt/rocm/lib/libamdhip64.so.7\n")
     tree.write("/sys/fs/cgroup/cpu.max", "200000 100000\n")
+    tree.write("/proc/self/environ", "HOME=/home/ada\0PATH=/usr/bin\0VIRTUAL_ENV=/opt/venv\0")
+    tree.write("/proc/self/status", "Uid:\t99 99 99 99\nGid:\t7 7 7 7\nGroups:\t7\nCpus_allowed_list:\t0-7\n")
     return tree
 
 
@@ -90,6 +93,7 @@ def test_damaged_trees(seed: int, tmp_path: Path) -> None:
             root.mkdir()
             tree = everything(root)
             files = sorted(root.rglob("*"))
+            files += [path for path in files if path.is_file()] * 3  # what is in files, more often than folders
             if number == 5:
                 tree.write("/usr/lib/wsl/lib/libcuda.so.1")
                 wsl(tree)
@@ -99,7 +103,9 @@ def test_damaged_trees(seed: int, tmp_path: Path) -> None:
             name: rng.choice([*JUNK, "/opt/rocm", "0", "10.3.0"]).replace("\0", "") for name in rng.sample(NAMES, 4)
         }
         tree.answers = [("", Ran(rng.choice([0, 1, -11, 124]), rng.choice([*JUNK, '{"mode": 1}', "[]", "{}"])))]
-        results = examine(tree.machine(live=rng.random() < 0.5), ALL)
+        tree.groups = rng.choice([set(), {tree.render}])
+        machine = rng.choice([tree.machine(), tree.machine(live=False), recorded_machine(root)])
+        results = examine(machine, ALL)
         fallen = [(r.check.name, r.findings) for r in results if r.status is Status.UNKNOWN]
         assert not fallen, f"seed {seed}, tree {number}: {fallen}"
         assert verdict(results) and as_json(results)
