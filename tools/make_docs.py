@@ -1,5 +1,5 @@
 """Writes the references that follow from the code: docs/ops.md from the op catalogue, docs/knobs.md from the knobs, and
-the tables of docs/pytorch-users.md, docs/encodings.md and docs/environment.md.
+the tables of docs/pytorch-users.md, docs/encodings.md, docs/gpu.md, docs/environment.md and docs/doctor.md.
 
 python tools/make_docs.py           writes them
 python tools/make_docs.py --check   exits with 1 where they are not current
@@ -27,10 +27,11 @@ from pyflame import ops  # noqa: E402
 from pyflame.core import knobs  # noqa: E402
 from pyflame.core.encoding import ENCODINGS  # noqa: E402
 from pyflame.core.errors import PyFlameError  # noqa: E402
+from pyflame.doctor.chain import CHAINS, CHECKS  # noqa: E402
 from pyflame.doctor.environment import GROUPS  # noqa: E402
 from pyflame.ir import OPS, OpDef  # noqa: E402
 from pyflame.ops.names import ALIASES  # noqa: E402
-from pyflame.runtime.rocm.troubles import GRAPHS  # noqa: E402
+from pyflame.runtime.rocm.troubles import TROUBLES  # noqa: E402
 from pyflame.tensor.dispatch import FUNCTIONS  # noqa: E402
 
 HEADER = "<!-- Written by tools/make_docs.py. Do not edit. -->\n"
@@ -201,6 +202,7 @@ GUIDE = ROOT / "docs" / "pytorch-users.md"
 ENCODED = ROOT / "docs" / "encodings.md"
 GPUS = ROOT / "docs" / "gpu.md"
 VARIABLES = ROOT / "docs" / "environment.md"
+DOCTOR = ROOT / "docs" / "doctor.md"
 MARK = "<!-- Written by tools/make_docs.py from {}: {}. -->"
 
 
@@ -224,14 +226,13 @@ def encoding_table() -> str:
 
 
 def troubles() -> str:
-    lines = ["| what happens | GPUs | HIP | what PyFlame does | reported |", "|---|---|---|---|---|"]
-    for t in GRAPHS:
+    lines = ["| in | what happens | GPUs | HIP | what PyFlame does | reported |", "|---|---|---|---|---|---|"]
+    for t in TROUBLES:
         since, before = (".".join(map(str, v)) if v else "" for v in (t.since, t.before))
         versions = ", ".join([f"from {since} on"] * bool(since) + [f"before {before}"] * bool(before)) or "all"
-        name = t.source.removeprefix("https://github.com/").replace("/issues/", "#")
-        lines.append(
-            f"| {t.symptom} | {', '.join(t.targets) or 'all'} | {versions} | {t.answer} | [{name}]({t.source}) |"
-        )
+        name = t.source.removeprefix("https://github.com/").replace("/issues/", "#").replace("/pull/", "#")
+        cells = (t.part, t.symptom, ", ".join(t.targets) or "all", versions, t.answer, f"[{name}]({t.source})")
+        lines.append(f"| {' | '.join(cells)} |")
     return between_marks(GPUS, "runtime/rocm/troubles.py", "\n".join(lines))
 
 
@@ -259,6 +260,18 @@ def environment() -> str:
     return between_marks(VARIABLES, "doctor/environment/table", "\n".join(lines).rstrip())
 
 
+def check_list() -> str:
+    """Every check of `pyflame doctor`, with all that it may find."""
+    lines: list[str] = []
+    for chain, title in CHAINS.items():
+        lines += [f"### {title}", "", "| check | looks at | may find |", "|---|---|---|"]
+        for check in (check for check in CHECKS if check.chain == chain):
+            found = "<br>".join(f"**{mode}**: {prose(text)}" for mode, text in check.modes.items())
+            lines.append(f"| `{check.name}` | {prose(check.looks)} | {found or 'only tells what there is'} |")
+        lines.append("")
+    return between_marks(DOCTOR, "doctor/checks", "\n".join(lines).rstrip())
+
+
 PAGES = {
     ROOT / "docs" / "ops.md": op_reference,
     ROOT / "docs" / "knobs.md": knob_table,
@@ -266,6 +279,7 @@ PAGES = {
     ENCODED: encoding_table,
     GPUS: troubles,
     VARIABLES: environment,
+    DOCTOR: check_list,
 }
 
 

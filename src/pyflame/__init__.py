@@ -12,6 +12,9 @@ import builtins as _builtins
 import importlib as _importlib
 import sys as _sys
 
+if _sys.argv[1:2] == ["doctor"]:  # it runs before all that follows, since it must run where that does not import
+    _importlib.import_module("pyflame.cli.early").run_doctor()
+
 import pyflame.ops as _ops  # noqa: F401  declares the catalogue
 from pyflame.core.dtype import (
     DType,

@@ -34,7 +34,7 @@ from pyflame.doctor.monitor.summary import Totals
 from pyflame.doctor.monitor.sysfs import AmdgpuFiles
 from pyflame.doctor.monitor.view import View, sparkline
 from pyflame.train import MachineMonitor
-from tests.doctor.trees import BUS, card, gpu_metrics, host, process, write
+from tests.doctor.monitor_trees import BUS, card, gpu_metrics, host, process, write
 from tests.train.runs import trainer
 
 FACTS = json.loads((Path(__file__).parent / "facts" / "amdsmi.json").read_text())

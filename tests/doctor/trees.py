@@ -1,64 +1,182 @@
-"""Built /sys and /proc trees of machines with AMD GPUs."""
+"""File trees of machines: a sound one with AMD GPUs, one with an NVIDIA GPU, and what can be done to them."""
 
 from __future__ import annotations
 
+import json
 import os
-import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-BUS = "0000:03:00.0"
+from pyflame.doctor.machine import Machine, Ran
+
+USER = os.geteuid() + 12345  # owns none of the files: rights come by group
+PACKAGES = "/opt/venv/lib/python3.12/site-packages"
+KERNEL = "6.8.0-60-generic"
+NODES = "/sys/class/kfd/kfd/topology/nodes"
 
 
-def write(root: Path, files: dict[str, str | int | bytes]) -> None:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
+class Tree:
+    """A folder that is built and damaged like a machine, and the environment and tools that go with it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.env = {"PATH": "/usr/bin", "HOME": "/home/ada"}
+        self.groups = {os.stat(root).st_gid}
+        self.broken_imports: dict[str, str] = {}
+        self.answers: list[tuple[str, Ran]] = []  # of programs whose command holds a word
+        self.system, self.arch, self.python = "Linux", "x86_64", (3, 12)
+        self.free = 100 << 30
+        self.refused = ""  # why device files cannot be opened
+        self.write("/etc/passwd", f"root:x:0:0::/root:/bin/sh\nada:x:{USER}:{USER}::/home/ada:/bin/sh\n")
+        self.render = os.stat(self.path("/etc/passwd")).st_gid
+        self.write("/etc/group", f"root:x:{self.render + 1}:\nrender:x:{self.render}:bob\n")
+        self.write("/etc/os-release", "ID=ubuntu\nVERSION_CODENAME=noble\n")
+        self.write("/proc/sys/kernel/osrelease", f"{KERNEL}\n")
+        self.write("/proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 quiet\n")
+        self.write("/proc/mounts", "/dev/sda1 / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw,size=16384000k 0 0\n")
+        self.write("/proc/self/limits", "Limit  Soft Limit  Hard Limit  Units\n"
+                   "Max open files            65536                524288               files\n"
+                   "Max locked memory         unlimited            unlimited            bytes\n")  # fmt: skip
+        self.write("/proc/self/status", "Name:\tpython\nCpus_allowed_list:\t0-7\n")
+        self.write("/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu avx2 fma avx512f amx_tile\n")
+        self.write("/proc/meminfo", "MemTotal:       65536000 kB\nMemAvailable:   60000000 kB\n")
+        self.program("/usr/bin/cc")
+        self.folder("/home/ada/.cache/pyflame", 0o770)
+
+    def path(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
+
+    def write(self, path: str, text: str = "", mode: int = 0o644) -> None:
+        self.path(path).parent.mkdir(parents=True, exist_ok=True)
+        self.path(path).write_text(text)
+        self.path(path).chmod(mode)
+
+    def folder(self, path: str, mode: int = 0o755) -> None:
+        self.path(path).mkdir(parents=True, exist_ok=True)
+        self.path(path).chmod(mode)
+
+    def program(self, path: str) -> None:
+        self.write(path, "#!/bin/sh\n", 0o755)
+
+    def device(self, path: str, mode: int = 0o660) -> None:
+        self.write(path, "", mode)
+
+    def link(self, path: str, target: str) -> None:
+        self.path(path).parent.mkdir(parents=True, exist_ok=True)
+        self.path(path).unlink(missing_ok=True)
+        self.path(path).symlink_to(target)
+
+    def remove(self, path: str) -> None:
+        found = self.path(path)
+        if found.is_dir() and not found.is_symlink():
+            for below in found.iterdir():
+                self.remove(f"{path}/{below.name}")
+            found.rmdir()
+        else:
+            found.unlink()
+
+    def run(self, command: Sequence[str], seconds: float) -> Ran:
+        line = " ".join(command)
+        for word, answer in self.answers:
+            if word in line:
+                return answer
+        if "pyflame.doctor.probe" in line:
+            return Ran(0, probe_line())
+        return Ran(0, "")
+
+    def machine(self, live: bool = True) -> Machine:
+        return Machine(
+            self.root, self.env, USER, frozenset(self.groups), self.arch, self.system, (PACKAGES,), self.python, live,
+            self.run, lambda name: self.broken_imports.get(name, ""), lambda path: (200 << 30, self.free),
+            lambda path: self.refused,
+        )  # fmt: skip
 
 
-def gpu_metrics(status: int, form: tuple[int, int] = (1, 3)) -> bytes:
-    """The driver's table, empty but for the reasons of throttling."""
-    at = {1: 112, 2: 120}[form[0]]
-    return struct.pack("<HBB", at + 8, *form) + bytes(at - 4) + struct.pack("<Q", status)
+def probe_line(mode: str = "", text: str = "is right", warnings: Sequence[str] = ()) -> str:
+    return "a line before\n" + json.dumps({"mode": mode, "text": text, "warnings": list(warnings)}) + "\n"
 
 
-def card(root: Path, number: int = 0, bus: str = BUS, **changed: str | int | bytes | None) -> Path:
-    """A GPU's folder; files by name, None leaves one out."""
-    files: dict[str, str | int | bytes | None] = {
-        "vendor": "0x1002", "device": "0x744c", "uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}", "gpu_busy_percent": 42,
-        "product_name": "Radeon RX 7900 XTX",
-        "mem_info_vram_used": 3 << 30, "mem_info_vram_total": 24 << 30, "mem_info_gtt_used": 1 << 20,
-        "mem_info_gtt_total": 16 << 30, "hwmon/hwmon4/power1_average": 210_000_000,
-        "hwmon/hwmon4/power1_cap": 327_000_000,
-        "hwmon/hwmon4/freq1_input": 2_304_000_000, "hwmon/hwmon4/temp1_label": "edge",
-        "hwmon/hwmon4/temp1_input": 61_000,
-        "hwmon/hwmon4/temp2_label": "junction", "hwmon/hwmon4/temp2_input": 74_000, "gpu_metrics": gpu_metrics(0),
-        "ras/umc_err_count": "ue: 0\nce: 2", "ras/gfx_err_count": "ue: 1\nce: 3", "ras/features": "feature mask: 0x1",
-        **changed,
-    }  # fmt: skip
-    folder = root / f"sys/class/drm/card{number}/device"
-    write(folder, {name: content for name, content in files.items() if content is not None})
-    write(root, {f"sys/class/drm/card{number}-DP-1/status": "connected"})
-    return folder
+def pci(tree: Tree, address: str, vendor: str, device: str, driver: str, kind: str = "0x030000") -> None:
+    folder = f"/sys/bus/pci/devices/{address}"
+    for name, value in (("vendor", vendor), ("device", device), ("class", kind)):
+        tree.write(f"{folder}/{name}", f"{value}\n")
+    if driver:
+        tree.folder(f"/sys/bus/pci/drivers/{driver}")
+        tree.link(f"{folder}/driver", f"../../../../bus/pci/drivers/{driver}")
 
 
-def process(root: Path, pid: int, name: str, clients: list[tuple[str, int, int]], bus: str = BUS) -> None:
-    """A process with handles of a GPU: (client, KiB, nanoseconds of work)."""
-    folder = root / f"proc/{pid}"
-    write(folder, {"comm": name, "fdinfo/0": "pos: 0"})
-    (folder / "fd").mkdir(exist_ok=True)
-    for number, (client, kib, spent) in enumerate(clients, 5):
-        link = folder / f"fd/{number}"
-        if not link.is_symlink():
-            os.symlink("/dev/dri/renderD128", link)
-        text = (
-            f"pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{client}\ndrm-pdev:\t{bus}\n"
-            f"drm-memory-vram:\t{kib} KiB\ndrm-engine-gfx:\t{spent // 2} ns\n"
-            f"drm-engine-compute:\t{spent - spent // 2} ns"
-        )
-        write(folder, {f"fdinfo/{number}": text})
+def agent(tree: Tree, node: int, version: int, vram: int = 24 << 30, gtt: int = 31 << 30, unique: int = 0) -> None:
+    minor = 127 + node
+    tree.write(
+        f"{NODES}/{node}/properties",
+        f"cpu_cores_count 0\nsimd_count 192\nsimd_per_cu 2\ngfx_target_version {version}\n"
+        f"drm_render_minor {minor}\nunique_id {unique}\n",
+    )
+    folder = f"/sys/class/drm/renderD{minor}/device"
+    for name, value in (("vram_total", vram), ("vram_used", 1 << 20), ("gtt_total", gtt)):
+        tree.write(f"{folder}/mem_info_{name}", f"{value}\n")
+    tree.device(f"/dev/dri/renderD{minor}")
 
 
-def host(root: Path, busy: int = 100, idle: int = 300) -> None:
-    write(root, {"proc/stat": f"cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 2 3 4"})
-    write(root, {"proc/meminfo": "MemTotal:       16777216 kB\nMemFree:  1 kB\nMemAvailable:   12582912 kB"})
+def rocm(tree: Tree, version: str = "7.3.0", folder: str = "/opt/rocm") -> None:
+    """A ROCm of the system: HIP, hiprtc, rocBLAS's kernels."""
+    number = f"{version.rpartition('.')[0]}.25424"
+    for name in ("amdhip64", "hiprtc"):
+        tree.write(f"{folder}/lib/lib{name}.so.{number}")
+        tree.link(f"{folder}/lib/lib{name}.so.{version[0]}", f"lib{name}.so.{number}")
+        tree.link(f"{folder}/lib/lib{name}.so", f"lib{name}.so.{version[0]}")
+    tree.write(f"{folder}/.info/version", f"{version}-43\n")
+    for gfx in ("gfx942", "gfx1100"):
+        tree.write(f"{folder}/lib/rocblas/library/TensileLibrary_Type_HH_Contraction_{gfx}.dat")
+        tree.write(f"{folder}/lib/hipblaslt/library/{gfx}/extop_{gfx}.co")
+
+
+def with_amd(root: Path) -> Tree:
+    """An RX 7900 XTX on which all is well."""
+    tree = Tree(root)
+    pci(tree, "0000:03:00.0", "0x1002", "0x744c", "amdgpu")
+    pci(tree, "0000:00:1f.0", "0x8086", "0x1234", "", "0x060100")
+    tree.write("/sys/module/amdgpu/version", "6.14.14\n")
+    tree.write("/lib/firmware/amdgpu/navi31.bin")
+    tree.device("/dev/kfd")
+    tree.write(f"{NODES}/0/properties", "cpu_cores_count 16\nsimd_count 0\ngfx_target_version 0\n")
+    agent(tree, 1, 110000, unique=0x1234567890ABCDEF)
+    rocm(tree)
+    tree.folder(f"{PACKAGES}/rocm_bindings_hip-10.1.0.dist-info")
+    tree.program("/usr/bin/clang-22")
+    return tree
+
+
+def with_nvidia(root: Path) -> Tree:
+    """An H200 on which all is well."""
+    tree = Tree(root)
+    pci(tree, "0000:17:00.0", "0x10de", "0x2335", "nvidia", "0x030200")
+    tree.write("/sys/module/nvidia/version", "580.65.06\n")
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
+        tree.device(f"/dev/{name}", 0o666)
+    tree.write("/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06")
+    tree.link("/usr/lib/x86_64-linux-gnu/libcuda.so.1", "libcuda.so.580.65.06")
+    tree.folder(f"{PACKAGES}/cuda_bindings-13.0.1.dist-info")
+    tree.write(f"{PACKAGES}/nvidia/cu13/lib/libnvrtc.so.13")
+    return tree
+
+
+def two_gpus(tree: Tree, second: int = 110000) -> None:
+    pci(tree, "0000:04:00.0", "0x1002", "0x744c", "amdgpu")
+    agent(tree, 2, second, unique=0xFEDCBA0987654321)
+    for node, other in ((1, 2), (2, 1)):
+        tree.write(f"{NODES}/{node}/io_links/0/properties", f"type 2\nnode_from {node}\nnode_to {other}\n")
+
+
+def torch(tree: Tree, hip: str = "", cuda: str = "", version: str = "2.15.0") -> None:
+    def told(value: str) -> str:
+        return repr(value) if value else "None"
+
+    tree.write(
+        f"{PACKAGES}/torch/version.py",
+        f"from typing import Optional\n__version__ = '{version}'\ncuda: Optional[str] = {told(cuda)}\n"
+        f"hip: Optional[str] = {told(hip)}\n",
+    )
+
+
+Damage = Callable[[Tree], object]

@@ -11,6 +11,7 @@ COMMANDS = {
     "generate": "let a language model continue a text",
     "serve": "serve language models over HTTP: OpenAI's and Ollama's interfaces, metrics and a chat page",
     "devices": "list the devices of this machine",
+    "doctor": "find what is wrong with this machine: driver, rights, ROCm, compilers, GPUs, and what mends it",
     "profile": "run a script and show what it launched, how long each kernel took and how fast that was",
     "kernels": "build typical kernels for GPUs that need not be here, and show registers, spills, LDS and occupancy",
     "llm": "look into a language model's files, measure and convert it: bench, convert, estimate, info, load-test, ...",

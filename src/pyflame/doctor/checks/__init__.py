@@ -1,0 +1,1 @@
+"""One check per file. `doctor/chain.py` puts them in order."""
