@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 from dataclasses import dataclass
 
 from pyflame.doctor.machine import Machine
+from pyflame.runtime.rocm.find import FOLDERS
 
 Version = tuple[int, ...]
 INSTALL = "python -m pip install --index-url https://repo.amd.com/rocm/whl-multi-arch/ 'rocm[libraries]'"
-_SYSTEM = (
-    "/opt/rocm/lib",
-    "/opt/rocm*/lib",
-    "/opt/rocm*/lib64",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/lib/*-linux-gnu",
-    "/usr/local/lib",
-)
-_WHEELS = ("_rocm_sdk_core*/lib", "_rocm_sdk_libraries*/lib", "torch/lib")
 
 
 @dataclass(frozen=True)
@@ -52,12 +44,14 @@ def version_in(text: str) -> Version:
     return tuple(map(int, found[0].split("."))) if found else ()
 
 
-def folders(machine: Machine, patterns: tuple[str, ...] = _SYSTEM) -> list[str]:
-    """Where a loader, or a bindings package, would look for ROCm's libraries, the likeliest first."""
+def folders(machine: Machine, patterns: tuple[str, ...] = (*FOLDERS, "torch/lib")) -> list[str]:
+    """Where PyFlame looks for ROCm's libraries, in its order, and at last PyTorch's own; or by other patterns."""
     named = [p for p in machine.env.get("LD_LIBRARY_PATH", "").split(":") if p]
-    named += [f"{machine.env[name]}/lib" for name in ("ROCM_PATH", "HIP_PATH") if machine.env.get(name)]
-    named += [folder for pattern in patterns for folder in machine.glob(pattern)]
-    named += [f for place in machine.packages for pattern in _WHEELS for f in machine.glob(f"{place}/{pattern}")]
+    named += [f"{machine.env[name]}/lib" for name in ("ROCM_PATH", "ROCM_HOME") if machine.env.get(name)]
+    for pattern in patterns:
+        places = [""] if pattern.startswith("/") else [f"{place}/" for place in machine.packages]
+        here = pattern.replace(platform.machine(), machine.arch)
+        named += [folder for place in places for folder in reversed(machine.glob(f"{place}{here}"))]
     return list(dict.fromkeys(folder.rstrip("/") for folder in named))
 
 
