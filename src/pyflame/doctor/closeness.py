@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from pyflame.core.dtype import DType
+from pyflame.core.limits import finfo
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +37,7 @@ def epsilon(dtype: DType) -> float:
     True
     """
     dtype = dtype.real
-    return float(ml_dtypes.finfo(dtype.numpy).eps) if dtype.is_float else 0.0
+    return float(finfo(dtype).eps) if dtype.is_float else 0.0
 
 
 def allowed(dtype: DType, terms: int = 1, eps: float = 0.0) -> float:
