@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from pyflame.core.dtype import DType, bfloat16, float16, float32, float64, int8,
 from pyflame.core.errors import DTypeError
 from pyflame.core.state import mode
 from pyflame.doctor.closeness import rms
-from pyflame.doctor.samples import arrays_of, build, exact, outputs_of, run_op
+from pyflame.doctor.samples import arrays_of, build, exact, map_arrays, outputs_of, run_op
 from pyflame.doctor.selftest.bench import Bench, Case, Skip
 from pyflame.engine import reference
 from pyflame.ir import OPS, OpDef, Sample
@@ -83,18 +84,21 @@ def _want_taken(op: OpDef, dtype: DType, samples: list[tuple[int, Sample]]) -> N
 
 def _integers(op: OpDef, bench: Bench) -> None:
     """Small whole numbers, which every integer dtype holds and no division or shift of them is undefined for."""
-    taken = 0
+    assert op.samples is not None
+    sample, taken = op.samples()[0], 0
     for dtype in INTEGERS:
-        arrays = [bench.random.integers(1, 6, (3, 5)).astype(dtype.numpy) for _ in op.srcs]
+        given: list[Any] = map_arrays(
+            [sample.args, sample.kwargs], lambda a, d=dtype: bench.random.integers(1, 6, a.shape).astype(d.numpy)
+        )
         try:
             with mode(device=CPU):
-                nodes = [t._node for t in outputs_of(run_op(op, [tensor(a) for a in arrays], {}))]
+                nodes = [t._node for t in outputs_of(run_op(op, *map_arrays(given, tensor)))]
         except DTypeError:
             continue
         taken += 1
         with np.errstate(all="ignore"):
             right = reference.compute(topological(nodes))
-        for got, node in zip(outputs_of(run_op(op, [bench.here(a) for a in arrays], {})), nodes, strict=True):
+        for got, node in zip(outputs_of(run_op(op, *map_arrays(given, bench.here))), nodes, strict=True):
             bench.check(dtype.name, got, right[node], looser=LOOSER.get(family_of(op), 2.0))
     if not taken:
         raise Skip("takes no integers")
