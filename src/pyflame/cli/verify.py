@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -45,10 +47,8 @@ def run(argv: list[str]) -> int:
     try:
         fn, inputs = subject(options.model, parse_device(devices[0] if devices else ""), options.prompt, options.dtype)
         with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("comparing", total=None)
-            report = compare(
-                fn, inputs, devices, tell=lambda done, total: bar.update(task, completed=done, total=total)
-            )
+            update = partial(bar.update, bar.add_task("comparing", total=None))
+            report = compare(fn, inputs, devices, tell=lambda done, total: update(completed=done, total=total))
         saved = [report.save(path) for path in (options.json, options.html) if path]
     except (PyFlameError, OSError) as error:
         print(f"pyflame verify: {error}", file=sys.stderr)
@@ -61,13 +61,25 @@ def run(argv: list[str]) -> int:
 
 
 def _show(report: Report, count: int) -> None:
-    """The worst ops of each device. A table that a file gets is as wide as it needs to be."""
+    """The worst ops of each device, and how errors grow from layer to layer."""
+    # a table that a file gets is as wide as it needs to be
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
     for found in report.comparisons:
-        table = Table(title=f"worst ops of {found.device}", title_justify="left", box=None, header_style="bold")
-        for head in HEADS:
-            table.add_column(head, justify="right" if head in NUMERIC else "left", overflow="fold")
+        worst = _table(f"worst ops of {found.device}", HEADS)
         for row in found.worst(count):
-            table.add_row(*cells(row), style="bold red" if row.wrong else "")
-        console.print()
-        console.print(table)
+            worst.add_row(*cells(row), style="bold red" if row.wrong else "")
+        console.print("", worst)
+        layers = found.layers()
+        if sum(name.rpartition(".")[2].isdecimal() for name in layers) > 1:
+            by_layer = _table(f"layers on {found.device}", ("layer", "ops", "own error", "total error", "allowed"))
+            for name, rows in layers.items():
+                errors = (max(r.own.error for r in rows), rows[-1].total.error, rows[-1].allowed_total)
+                by_layer.add_row(name, str(len(rows)), *[f"{error:.1e}" for error in errors])
+            console.print("", by_layer)
+
+
+def _table(title: str, heads: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    for head in heads:
+        table.add_column(head, justify="right" if head in (*NUMERIC, "ops") else "left", overflow="fold")
+    return table

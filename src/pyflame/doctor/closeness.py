@@ -41,14 +41,15 @@ def epsilon(dtype: DType) -> float:
 
 
 def allowed(dtype: DType, terms: int = 1, eps: float = 0.0) -> float:
-    """The error that two right implementations may differ by. `terms`: that one element is a sum of. `eps`: of what it
-    is computed in, where that is coarser than usual.
+    """The error that two right implementations may differ by. `terms`: that one element is a sum of. `eps`: of what
+    its sources are rounded to, where that is coarser than their dtype; a sum's size grows as such errors of it do.
 
     >>> allowed(pf.int32), 60 * 2.0**-23 < allowed(pf.float32) < 70 * 2.0**-23
     (0.0, True)
     """
-    compute = max(epsilon(dtype.real.compute), eps if epsilon(dtype) else 0.0)
-    return STORED * epsilon(dtype) + COMPUTED * compute * sqrt(max(1, terms))
+    if not dtype.has_gradient:
+        return 0.0
+    return STORED * epsilon(dtype) + COMPUTED * (epsilon(dtype.real.compute) * sqrt(max(1, terms)) + eps)
 
 
 def gap(got: Array, want: Array, dtype: DType, floor: float = 0.0) -> Gap:

@@ -15,7 +15,7 @@ from pyflame.core.device import CPU
 from pyflame.core.dtype import DType, bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8
 from pyflame.core.errors import DTypeError
 from pyflame.core.state import mode
-from pyflame.doctor.closeness import rms
+from pyflame.doctor.closeness import Array, rms
 from pyflame.doctor.samples import arrays_of, build, exact, map_arrays, outputs_of, run_op
 from pyflame.doctor.selftest.bench import Bench, Case, Skip
 from pyflame.engine import reference
@@ -82,14 +82,17 @@ def _want_taken(op: OpDef, dtype: DType, samples: list[tuple[int, Sample]]) -> N
         build(op, number, sample, dtype, dtype)
 
 
+def _small_numbers(bench: Bench, dtype: DType, like: Array) -> Array:
+    found: Array = bench.random.integers(1, 6, like.shape).astype(dtype.numpy)
+    return found
+
+
 def _integers(op: OpDef, bench: Bench) -> None:
     """Small whole numbers, which every integer dtype holds and no division or shift of them is undefined for."""
     assert op.samples is not None
     sample, taken = op.samples()[0], 0
     for dtype in INTEGERS:
-        given: list[Any] = map_arrays(
-            [sample.args, sample.kwargs], lambda a, d=dtype: bench.random.integers(1, 6, a.shape).astype(d.numpy)
-        )
+        given: list[Any] = map_arrays([sample.args, sample.kwargs], partial(_small_numbers, bench, dtype))
         try:
             with mode(device=CPU):
                 nodes = [t._node for t in outputs_of(run_op(op, *map_arrays(given, tensor)))]

@@ -21,10 +21,10 @@ from pyflame.doctor.verify.graph import DeviceGraph, array_of, computed
 from pyflame.doctor.verify.record import Recording, record
 from pyflame.doctor.verify.report import Comparison, Report, Row
 from pyflame.ir import Node, copy_to
-from pyflame.ir.opdef import COMPOSITE, KERNEL, REDUCE
+from pyflame.ir.opdef import COMPOSITE, COPY, KERNEL, MOVEMENT, REDUCE
 
 CHUNK = 32  # ops that are evaluated together: their kernels compile together
-TF32 = 2.0**-14  # what products of numbers with 10 bits of mantissa are off by, as the root of many
+TF32 = 2.0**-14  # an eighth of what a number loses in TF32: errors of products are that share of their size
 NOISE = 8.0  # times as far as the ops one by one may the fused results be from the reference
 
 
@@ -79,18 +79,24 @@ def _outputs(recording: Recording) -> list[int]:
 
 
 def _chunks(recording: Recording, graphs: list[DeviceGraph]) -> Iterator[tuple[int, list[Node]]]:
-    """The ops some at a time; behind each, what only they have read is forgotten."""
-    last = {source: number for number, node in enumerate(recording.order) for source in node.srcs}
-    at = {node: number for number, node in enumerate(recording.order)}
+    """The ops some at a time; behind each, what nothing reads any more is forgotten."""
+    last = _last_readers(recording)
     for begin in range(0, len(recording.compared), CHUNK):
-        chunk = recording.compared[begin : begin + CHUNK]
-        yield begin, chunk
-        left = recording.compared[begin + CHUNK :]
-        reached = min((at[node] for node in left), default=len(at))
+        yield begin, recording.compared[begin : begin + CHUNK]
         for graph in graphs:
-            for node in [n for n in graph.made if last.get(n, -1) < reached and n not in recording.outputs]:
-                if at[node] < reached:
-                    del graph.made[node]
+            for node in [n for n in graph.made if last.get(n, -1) < begin + CHUNK and n not in recording.outputs]:
+                del graph.made[node]
+
+
+def _last_readers(recording: Recording) -> dict[Node, int]:
+    """The last op that reads a value, perhaps through views of it, by its number."""
+    number = {node: n for n, node in enumerate(recording.compared)}
+    last: dict[Node, int] = {}
+    for node in reversed(recording.order):
+        reads = max(number.get(node, -1), last.get(node, -1) if node.op.kind in (MOVEMENT, COPY) else -1)
+        for source in node.srcs:
+            last[source] = max(last.get(source, -1), reads)
+    return last
 
 
 def _reference(graph: DeviceGraph, chunk: list[Node]) -> None:

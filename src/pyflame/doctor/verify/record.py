@@ -24,7 +24,8 @@ from pyflame.transform.tree import flatten, is_traced
 
 @dataclass(frozen=True)
 class Place:
-    """Where an op was called: the innermost line outside of PyFlame, and the innermost module by its name."""
+    """Where an op was called: the innermost line outside of PyFlame, or of a language model's architecture, and the
+    innermost module by its name."""
 
     line: str = ""
     module: str = ""
@@ -59,14 +60,17 @@ class _Watched(set[Node]):
 def _place(names: dict[int, str]) -> Place:
     """Of the call that makes a tensor now: looks outwards through the frames of all functions that are running."""
     frame: Any = sys._getframe(2)
-    line = module = ""
-    while frame is not None and not (line and module):
-        if not line and not str(frame.f_globals.get("__name__", "")).startswith("pyflame"):
-            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    line = module = ours = ""
+    while frame is not None and frame.f_code.co_filename != __file__:
+        where, room = f"{frame.f_code.co_filename}:{frame.f_lineno}", str(frame.f_globals.get("__name__", ""))
+        if not line and not room.startswith("pyflame"):
+            line = where
+        if not ours and room.startswith("pyflame.llm"):
+            ours = where
         if not module and isinstance(owner := frame.f_locals.get("self"), Module):
             module = names.get(id(owner)) or type(owner).__name__
         frame = frame.f_back
-    return Place(line, module)
+    return Place(line or ours, module)
 
 
 def record(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording:

@@ -88,6 +88,14 @@ class Comparison:
         """Those whose own error is the largest share of what it may be."""
         return sorted(self.rows, key=lambda r: -share(r))[:count]
 
+    def layers(self) -> dict[str, list[Row]]:
+        """The ops of each numbered layer (blk.3, features.0), and those before, between and behind them."""
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            first, number, *_ = (*row.module.split("."), "")
+            found.setdefault(f"{first}.{number}" if number.isdecimal() else first, []).append(row)
+        return found
+
     def lines(self, reference: str) -> list[str]:
         """The verdict in words."""
         if self.broken:

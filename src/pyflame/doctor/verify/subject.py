@@ -49,6 +49,6 @@ def _language_model(name: str, device: DeviceId, prompt: str, dtype: str | None)
     from pyflame.llm.load import load
     from pyflame.tensor.creation import tensor
 
-    model = load(name, device=str(device), dtype=dtype, context=512, interleave=False)
+    model = load(name, device=str(device), dtype=dtype, interleave=False)
     tokens = model.tokenizer.encode(prompt)
     return model.decoder, (tensor([list(tokens)], dtype="int64"),)
