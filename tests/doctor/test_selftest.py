@@ -67,6 +67,10 @@ def test_the_cpu_passes(name: str) -> None:
     assert sum(r.checks for r in results) > len(cases)
 
 
+def test_zeta_has_a_pole_at_one() -> None:
+    assert run_case(find_case("integers/zeta"), CPU).passed  # its reference divided by zero
+
+
 def test_the_seed_orders_the_cases() -> None:
     def order(seed: int) -> list[str]:
         return [case.id for turn in rounds(["unary", "binary"], seed) for case in turn]

@@ -157,7 +157,7 @@ def random_bits(bench: Bench) -> None:
 
 
 def random_normals(bench: Bench) -> None:
-    """Normal numbers are within some ulp of the CPU's, and have the right mean and width."""
+    """Normal numbers are within 4 ulp of the CPU's, and have the right mean and width."""
     size = 2000 if bench.small else 200_000
 
     def drawn() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
@@ -166,6 +166,6 @@ def random_normals(bench: Bench) -> None:
 
     got = drawn()
     with mode(device=CPU):
-        bench.check("against the CPU", got, drawn(), looser=0.25)
+        bench.check("against the CPU", got, drawn(), looser=1 / 17)
     bench.true(f"mean {got.mean():.4f} is near 0", abs(float(got.mean())) < 5 / size**0.5)
     bench.true(f"width {got.std():.4f} is near 1", abs(float(got.std()) - 1) < 5 / size**0.5)

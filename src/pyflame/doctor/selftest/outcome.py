@@ -124,7 +124,7 @@ def machine(device: str) -> dict[str, str]:
         "device": device,
     }
     try:
-        found |= {f"device {k}": str(v) for k, v in pyflame.device_info(device).items()}
+        found |= {f"device {k}": str(v).partition("\n")[0] for k, v in pyflame.device_info(device).items()}
     except PyFlameError as error:  # the report says so: it is what the reader must know first
         found["device"] = f"{device}: {error}"
     set_here = [f"{k.name}={k.text()}" for k in knobs.ALL if k.text() != k.default]
