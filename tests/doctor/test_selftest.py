@@ -137,6 +137,8 @@ def test_command_exits_with_1_and_writes_json(
 def test_what_it_refuses() -> None:
     with pytest.raises(ArgumentError, match="only plans"):
         selftest("null")
+    with pytest.raises(pf.NotAvailableError):
+        selftest("rocm:63")
     with pytest.raises(ArgumentError, match="expected a case"):
         selftest("cpu", case="unary/expp")
 

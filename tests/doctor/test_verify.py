@@ -13,7 +13,7 @@ import pytest
 import pyflame as pf
 from pyflame.cli import main
 from pyflame.core.device import DeviceId
-from pyflame.core.errors import ArgumentError, CompileError, DeviceFaultError, TraceError
+from pyflame.core.errors import ArgumentError, CompileError, DeviceFaultError, NotAvailableError, TraceError
 from pyflame.core.state import state
 from pyflame.doctor.verify import compare, graph
 from pyflame.doctor.verify.page import page
@@ -182,6 +182,8 @@ def test_what_it_refuses(other: DeviceId) -> None:
         compare(Net(), pf.randn(5, 6), devices=("cpu",))
     with pytest.raises(ArgumentError, match="only plans"):
         compare(Net(), pf.randn(5, 6), devices=("cpu", "null"))
+    with pytest.raises(NotAvailableError):
+        compare(Net(), pf.randn(5, 6), devices=("cpu", "rocm:63"))
     with pytest.raises(TraceError, match="item"):
         compare(lambda x: x * x.sum().item(), pf.randn(3), devices=("cpu", other))
 

@@ -17,6 +17,7 @@ from pyflame.doctor.selftest.bench import Case, Result, run_case
 from pyflame.doctor.selftest.cases import all_cases, families, find_case, rounds
 from pyflame.doctor.selftest.outcome import Outcome
 from pyflame.doctor.selftest.worker import Worker
+from pyflame.engine import services
 
 
 def selftest(
@@ -40,6 +41,7 @@ def selftest(
     place = parse_device(state.device if device is None else device)
     if place.kind == "null":
         raise ArgumentError("[selftest] expected a device that computes but got null, which only plans")
+    services.device_info(place)  # raises where it is not there: that is no failure of a case
     known = families()
     for name in only:
         if name not in known:

@@ -20,6 +20,7 @@ from pyflame.doctor.closeness import allowed, gap
 from pyflame.doctor.verify.graph import DeviceGraph, array_of, computed
 from pyflame.doctor.verify.record import Recording, record
 from pyflame.doctor.verify.report import Comparison, Report, Row
+from pyflame.engine.devices import get_device
 from pyflame.ir import Node, copy_to
 from pyflame.ir.opdef import COMPOSITE, COPY, KERNEL, MOVEMENT, REDUCE
 
@@ -51,6 +52,8 @@ def compare(
         raise ArgumentError(f"[verify] expected at least two devices but got {', '.join(map(str, places)) or 'none'}")
     if any(place.kind == "null" for place in places):
         raise ArgumentError("[verify] expected devices that compute but got null, which only plans")
+    for place in places:
+        get_device(place)  # raises where it is not there: that is no failure of an op
     recording = record(fn, args, kwargs)
     first, *others = [DeviceGraph(recording, place) for place in places]
     found = Report(str(first.device), [Comparison(str(g.device)) for g in others], _outputs(recording))

@@ -110,10 +110,11 @@ class Comparison:
         found = [f"{self.device} agrees with {reference} in all {len(self.rows)} ops"]
         if self.drifted:
             row = self.drifted[0]
+            grown = row.total.words or f"error {row.total.error:.2e}"
             found += [
                 f"  but differences grow beyond what rounding explains from {row}:",
-                f"  error {row.total.error:.2e} where {row.allowed_total:.2e} is usual; each op is right over the same "
-                "values, so the model amplifies rounding there",
+                f"  {grown} where {row.allowed_total:.2e} is usual; each op is right over the same values, so the model "
+                "amplifies rounding there",
             ]
         return found
 
