@@ -113,8 +113,8 @@ class Comparison:
             grown = row.total.words or f"error {row.total.error:.2e}"
             found += [
                 f"  but differences grow beyond what rounding explains from {row}:",
-                f"  {grown} where {row.allowed_total:.2e} is usual; each op is right over the same values, so the model "
-                "amplifies rounding there",
+                f"  {grown} where {row.allowed_total:.2e} is usual; each op is right over the same values, so the "
+                "model amplifies rounding there",
             ]
         return found
 
