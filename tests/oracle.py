@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.core.dtype import DType, as_dtype, complex_of
+from pyflame.core.dtype import DType, as_dtype
+from pyflame.doctor.samples import arrays_of, as_float, map_arrays, outputs_of, run_op
 from pyflame.engine import reference
-from pyflame.ir import OPS, Node, OpDef, Sample
+from pyflame.ir import Node, OpDef, Sample
 from pyflame.ir.graph import topological
 from pyflame.ir.opdef import INLINE
 from pyflame.tensor import Tensor
-from pyflame.tensor.dispatch import call
 from tests.needs import torch
 
 # Relative and absolute tolerance per dtype; sums of n terms get sqrt(n) more.
@@ -27,48 +26,12 @@ TOLERANCE = {
 }
 
 
-def cases() -> Iterator[tuple[OpDef, int, Sample]]:
-    """Every sample of every op."""
-    for op in OPS.values():
-        if op.samples is not None:
-            for number, sample in enumerate(op.samples()):
-                yield op, number, sample
-
-
-def map_arrays(value: Any, fn: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
-    """Apply a function to every array inside lists, tuples and dicts."""
-    if isinstance(value, np.ndarray):
-        return fn(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(map_arrays(v, fn) for v in value)
-    if isinstance(value, dict):
-        return {k: map_arrays(v, fn) for k, v in value.items()}
-    return value
-
-
-def arrays_of(value: Any) -> list[np.ndarray[Any, Any]]:
-    found: list[np.ndarray[Any, Any]] = []
-    map_arrays(value, lambda a: found.append(a) or a)
-    return found
-
-
-def as_float(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """Floats become this dtype, complex numbers that of the same width; integers and bools stay."""
-    if array.dtype.kind == "c":
-        return array.astype(complex_of(dtype).numpy)
-    return array.astype(dtype.numpy) if array.dtype.kind == "f" else array
-
-
 def transposed_tensor(array: np.ndarray[Any, Any]) -> Tensor:
     """A tensor with this array's values whose memory runs the other way round."""
     order = tuple(reversed(range(array.ndim)))
     return (
         pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(order) if array.ndim > 1 else pf.tensor(array)
     )
-
-
-def run_op(op: OpDef, args: Any, kwargs: Any) -> Any:
-    return call(op.fn, tuple(args), dict(kwargs))
 
 
 def torch_tensor(array: np.ndarray[Any, Any], grad: bool = False) -> torch.Tensor:
@@ -88,10 +51,6 @@ def torch_call(op: OpDef, args: Any, kwargs: Any) -> Any:
     for part in op.torch.split("."):
         fn = getattr(fn, part)
     return fn(*args, **kwargs)
-
-
-def outputs_of(value: Any) -> list[Any]:
-    return [o for v in value for o in outputs_of(v)] if isinstance(value, (list, tuple)) else [value]
 
 
 def to_array(value: Any) -> np.ndarray[Any, Any]:

@@ -15,12 +15,13 @@ import numpy as np
 
 import pyflame as pf
 from pyflame.core.errors import PyFlameError
+from pyflame.doctor.samples import as_float, cases, map_arrays, outputs_of, run_op
 from pyflame.engine.devices import cpu
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import draft_plan
 from pyflame.engine.texts import c_source, kernel_texts
 from pyflame.tensor import Tensor
-from tests.oracle import as_float, cases, map_arrays, outputs_of, run_op, transposed_tensor
+from tests.oracle import transposed_tensor
 
 
 def texts_of(tensors: list[Tensor], found: dict[str, tuple[str, ...]]) -> None:

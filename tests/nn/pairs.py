@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 import pyflame as pf
+from pyflame.doctor.samples import outputs_of
 from pyflame.nn import Module
-from tests.oracle import outputs_of, to_array
+from tests.oracle import to_array
 
 RTOL, ATOL = 2e-4, 2e-5
 

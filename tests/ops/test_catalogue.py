@@ -9,10 +9,11 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.errors import PyFlameError
+from pyflame.doctor.samples import arrays_of, cases, run_op
 from pyflame.ir import OPS, OpDef, Sample
 from pyflame.ir.opdef import ELEMENTWISE
 from tests.needs import needs_torch
-from tests.oracle import arrays_of, cases, check_forward, check_gradient, run_op, torch_call, torch_tensor
+from tests.oracle import check_forward, check_gradient, torch_call, torch_tensor
 
 CASES = [pytest.param(op, sample, id=f"{op.name}-{number}") for op, number, sample in cases()]
 

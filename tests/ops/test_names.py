@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import pyflame as pf
+from pyflame.doctor.samples import map_arrays, outputs_of
 from pyflame.ir import OPS
 from pyflame.ops.names import ALIASES
-from tests.oracle import assert_close, map_arrays, outputs_of, torch_call, torch_tensor
+from tests.oracle import assert_close, torch_call, torch_tensor
 
 # The functions of torch that this library has beside its foundation.
 FUNCTIONS = """

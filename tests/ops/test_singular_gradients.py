@@ -12,9 +12,10 @@ import torch
 
 import pyflame as pf
 from pyflame import nn
+from pyflame.doctor.samples import outputs_of, run_op
 from pyflame.ir import OPS, OpDef
 from pyflame.ir.opdef import ELEMENTWISE
-from tests.oracle import assert_close, outputs_of, run_op, torch_call, torch_tensor
+from tests.oracle import assert_close, torch_call, torch_tensor
 
 INF, NAN = math.inf, math.nan
 POINTS = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 3.0, -3.0, 6.0, 20.0, 25.0, INF, -INF, NAN])

@@ -17,8 +17,9 @@ import torch
 
 import pyflame as pf
 from pyflame import nn
+from pyflame.doctor.samples import map_arrays, outputs_of
 from pyflame.ir import OPS, OpDef
-from tests.oracle import map_arrays, outputs_of, torch_call, torch_tensor
+from tests.oracle import torch_call, torch_tensor
 
 SHAPES = [(), (0,), (1,), (3,), (0, 3), (3, 0), (1, 3), (2, 3), (2, 0, 3), (2, 1, 3)]
 AXES = (0, -1, 5, -5)

@@ -13,10 +13,10 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.errors import DeviceError, PyFlameError
+from pyflame.doctor.samples import cases, map_arrays, outputs_of, run_op
 from pyflame.engine.value import to_numpy
 from pyflame.ir.opdef import CONST
 from tests.emulated import EmulatedDriver
-from tests.oracle import cases, map_arrays, outputs_of, run_op
 from tests.runtime.machine import machine, vendor
 
 

@@ -6,17 +6,13 @@ share the generator of kernels and differ in wave size and instructions.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.engine import reference
-from pyflame.ir import OPS, OpDef, Sample
-from pyflame.ir.graph import topological
+from pyflame.doctor.samples import build, exact
+from pyflame.ir import OPS
 from pyflame.runtime.sim.checks import SIMULATED
-from tests.oracle import as_float, assert_close, map_arrays, outputs_of, run_op
+from tests.oracle import assert_close
 
 TARGETS = ("gfx942", "gfx1100")
 RELATIVES = tuple(t for t in SIMULATED if t not in TARGETS)
@@ -28,41 +24,16 @@ SOME = (
 )  # fmt: skip
 
 
-def build(op: OpDef, number: int, sample: Sample, dtype: Any) -> list[tuple[str, pf.Tensor]]:
-    """The outputs of a sample, and the gradients of their weighted sum: not evaluated yet."""
-    leaves: list[pf.Tensor] = []
-
-    def leaf(array: np.ndarray[Any, Any]) -> pf.Tensor:
-        # Both sides start from the same numbers, those that float32 can hold.
-        out = pf.tensor(as_float(as_float(array, pf.float32), dtype))
-        if sample.grad and out.dtype.is_float:
-            leaves.append(out.requires_grad_())
-        return out
-
-    pf.manual_seed(number)
-    args, kwargs = map_arrays([sample.args, sample.kwargs], leaf)
-    out = outputs_of(run_op(op, args, kwargs))
-    made = [(f"sample {number}, output {n}", o.detach()) for n, o in enumerate(out)]
-    smooth = [o for o in out if o.dtype.is_float and o.requires_grad]
-    if smooth:
-        weights = [as_float(np.cos(np.arange(o.numel()).reshape(o.shape)), dtype) for o in smooth]
-        sum(((o * pf.tensor(w)).sum() for o, w in zip(smooth, weights, strict=True)), 0.0).backward()
-        made += [(f"sample {number}, gradient {n}", t.grad) for n, t in enumerate(leaves) if t.grad is not None]
-    return made
-
-
 def check(name: str, target: str, numbers: tuple[int, ...]) -> None:
     op = OPS[name]
     chosen = [(n, s) for n, s in enumerate(op.samples()) if n in numbers]
     with pf.device("cpu"):
-        exact = [t._node for n, s in chosen for _, t in build(op, n, s, pf.float64)]
-    with np.errstate(all="ignore"):
-        arrays = reference.compute(topological(exact))
+        arrays = [a for n, s in chosen for a in exact(op, n, s)[0]]
     with pf.device(f"sim:{target}"):
         made = [pair for n, s in chosen for pair in build(op, n, s, pf.float32)]
         pf.eval(*[t for _, t in made])  # in one evaluation: the kernels compile together
-    for (what, ours), node in zip(made, exact, strict=True):
-        assert_close(ours, arrays[node], pf.float32, f"{name}, {what}", 30.0 if "gradient" in what else 5.0)
+    for (what, ours), array in zip(made, arrays, strict=True):
+        assert_close(ours, array, pf.float32, f"{name}, {what}", 30.0 if "gradient" in what else 5.0)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -17,6 +17,8 @@ COMMANDS = {
     "llm": "look into a language model's files, measure and convert it: bench, convert, estimate, info, load-test, ...",
     "env": "judge the environment variables of GPUs, here or in a script; setup and explain tell what to set and why",
     "monitor": "watch GPUs, the processes on them and this machine: use, memory, power, clock, temperature, ECC",
+    "selftest": "try a device for two minutes, every kind of op against the CPU, and print a report for a bug",
+    "verify": "compare the values of a script or a language model op by op between devices",
     "sim": "run a HIP kernel on a simulated AMD GPU and show what it did, line by line",
 }
 

@@ -89,6 +89,8 @@ def _of_second(name: str, slope: Callable[[Node, Node, Node], Node]) -> Callable
 def _numpy_zeta(s: float, q: float) -> float:
     if q <= 0 and q == math.floor(q):
         return math.inf
+    if s == 1:  # the harmonic series
+        return math.inf
     total = 0.0
     while q < 40:
         total, q = total + math.pow(q, -s), q + 1

@@ -1,0 +1,68 @@
+"""`pyflame selftest`: whether a device computes rightly, in about two minutes.
+
+In goes a device, out comes an `Outcome` with the result of every case that was tried. Cases are visited family by
+family in turns, so a short time still touches all of them; the first turn is always finished.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from pyflame.core.device import parse_device
+from pyflame.core.errors import ArgumentError, suggest
+from pyflame.core.state import state
+from pyflame.doctor.selftest.bench import Case, Result, run_case
+from pyflame.doctor.selftest.cases import all_cases, families, find_case, rounds
+from pyflame.doctor.selftest.outcome import Outcome
+from pyflame.doctor.selftest.worker import Worker
+from pyflame.engine import services
+
+
+def selftest(
+    device: object = None,
+    seconds: float = 120.0,
+    *,
+    only: Sequence[str] = (),
+    case: str | None = None,
+    seed: int = 0,
+    isolate: bool = True,
+    tell: Callable[[Result, float], object] = lambda result, share: None,
+) -> Outcome:
+    """Try a device, the current one unless named, for so many seconds.
+
+    `only`: families; `case`: just this one, as "reduction/sum". `isolate`: cases run in a child process, so that an
+    abort of the driver is a failure and not the end. `tell` is called after each case, with the share of the time gone.
+
+    >>> selftest("cpu", 0, only=["copies"], isolate=False).failed
+    0
+    """
+    place = parse_device(state.device if device is None else device)
+    if place.kind == "null":
+        raise ArgumentError("[selftest] expected a device that computes but got null, which only plans")
+    services.device_info(place)  # raises where it is not there: that is no failure of a case
+    known = families()
+    for name in only:
+        if name not in known:
+            raise ArgumentError(f"[selftest] expected a family but got {name!r}{suggest(name, known)}")
+    turns = iter([[find_case(case)]]) if case is not None else rounds(only or known, seed)
+    wanted = sum(c.family in (only or known) for c in all_cases().values()) if case is None else 1
+    found = Outcome(str(place), seed, seconds, wanted)
+    begin = time.monotonic()
+    with ExitStack() as stack:
+        run: Callable[[Case], Result] = (
+            stack.enter_context(Worker(str(place), seed)).run if isolate else lambda c: run_case(c, place, seed)
+        )
+        for number, turn in enumerate(turns):
+            for one in turn:
+                spent = time.monotonic() - begin
+                if number and spent >= seconds:
+                    break
+                found.results.append(run(one))
+                tell(found.results[-1], min(1.0, spent / seconds) if seconds else 1.0)
+    found.spent = time.monotonic() - begin
+    return found
+
+
+__all__ = ["Outcome", "Result", "all_cases", "families", "selftest"]
