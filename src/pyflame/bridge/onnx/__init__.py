@@ -6,6 +6,7 @@ shapes on the host. The `onnx` package parses and checks files; it is imported w
 
 from __future__ import annotations
 
+from pyflame.bridge.onnx.export import export
 from pyflame.bridge.onnx.module import OnnxModule, load, run
 
-__all__ = ["OnnxModule", "load", "run"]
+__all__ = ["OnnxModule", "export", "load", "run"]

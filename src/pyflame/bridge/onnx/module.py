@@ -14,7 +14,7 @@ import pyflame.bridge.onnx.operators  # noqa: F401  fills the table
 from pyflame.bridge.onnx.file import graphs, opset_of, read_model
 from pyflame.bridge.onnx.graph import Graph
 from pyflame.bridge.onnx.table import OPERATORS, Array, Value, full_name
-from pyflame.bridge.onnx.values import cast_array, is_float_dtype, numpy_dtype, to_host, to_tensor
+from pyflame.bridge.onnx.values import cast_array, held_as, numpy_dtype, our_dtype, to_host, to_tensor
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, NotSupportedError, suggest
 from pyflame.nn.module import Module
 from pyflame.nn.parameter import Parameter
@@ -55,25 +55,25 @@ class OnnxModule(Module):
         on_host = _read_on_host(graph)
         for name, array in graph.constants.items():
             assert isinstance(array, np.ndarray)
-            is_text = array.dtype.kind in "OSU"
-            is_float = not is_text and is_float_dtype(array.dtype)
-            small = array.size <= 1 and not trainable if is_float else array.size <= SMALL
-            if name in on_host or small or is_text:
+            ours = our_dtype(array.dtype)
+            if ours is None or name in on_host:
+                continue  # values of a dtype that the engine has not got stay on the host
+            if array.size <= 1 and not trainable if ours.is_float else array.size <= SMALL:
                 continue
             value = to_tensor(array, self.device)
-            ours = self._new_name(name)
-            if is_float:
-                self.register_parameter(ours, Parameter(value, requires_grad=trainable))
+            given = self._new_name(name)
+            if ours.is_float:
+                self.register_parameter(given, Parameter(value, requires_grad=trainable))
             else:
-                self.register_buffer(ours, value)
-            graph.constants[name] = getattr(self, ours)
-            self.weight_names[ours] = name
+                self.register_buffer(given, value)
+            graph.constants[name] = getattr(self, given)
+            self.weight_names[given] = name
 
     def _new_name(self, name: str) -> str:
         plain = re.sub(r"\W", "_", name).strip("_") or "weight"
-        plain = f"w_{plain}" if plain[0].isdigit() or hasattr(self, plain) else plain
+        plain = f"w_{plain}" if plain[0].isdigit() or plain in _TAKEN or plain in self.__dict__ else plain
         found, number = plain, 1
-        while hasattr(self, found):
+        while found in self.weight_names:
             found, number = f"{plain}_{number}", number + 1
         return found
 
@@ -125,12 +125,13 @@ class OnnxModule(Module):
             return [self._input_tensor(v) for v in value]
         return value if value is None else self._checked(name, self._input_tensor(value))
 
-    def _input_tensor(self, value: Any) -> Tensor:
-        if not isinstance(value, Tensor):
-            return to_tensor(np.asarray(value), self.device)
-        return value if self.device is None else value.to(self.device)
+    def _input_tensor(self, value: Any) -> Tensor | Array:
+        if isinstance(value, Tensor):
+            return value if self.device is None else value.to(self.device)
+        array = np.asarray(value)
+        return array if our_dtype(array.dtype) is None else to_tensor(array, self.device)
 
-    def _checked(self, name: str, value: Tensor) -> Tensor:
+    def _checked(self, name: str, value: Tensor | Array) -> Tensor | Array:
         """Refuse what the model does not declare; symbolic sizes may be any."""
         declared = self._types[name].tensor_type
         if declared.HasField("shape"):
@@ -142,16 +143,18 @@ class OnnxModule(Module):
                 shown = tuple(s or d.dim_param or "?" for s, d in zip(sizes, declared.shape.dim, strict=True))
                 raise ArgumentError(f"[onnx] expected input {name!r} of shape {shown} but got {value.shape}")
         if declared.elem_type:
-            wanted = to_tensor(np.zeros((1,), numpy_dtype(declared.elem_type))).dtype
-            if value.dtype is not wanted:
-                raise ArgumentTypeError(
-                    f"[onnx] expected input {name!r} as {wanted.name} but got {value.dtype.name}; convert it with "
-                    f".to(pf.{wanted.name})"
-                )
+            exact = numpy_dtype(declared.elem_type)
+            held = exact if isinstance(value, np.ndarray) else held_as(exact)
+            found = value.dtype if isinstance(value, np.ndarray) else value.dtype.numpy
+            if found != held:
+                raise ArgumentTypeError(f"[onnx] expected input {name!r} as {exact.name} but got {found.name}")
         return value
 
     def extra_repr(self) -> str:
         return f"opset={self.opset}, inputs={self.input_names}, outputs={self.output_names}"
+
+
+_TAKEN = frozenset(dir(OnnxModule))
 
 
 def _read_on_host(graph: Graph) -> set[str]:

@@ -1,8 +1,7 @@
 """Values between ONNX, the host and the engine.
 
-Integers that the engine has no dtype for are held in wider ones, small floats in larger ones: each value is exact.
-What is computed then is right as long as no result passes the range of the narrower type, except that additions,
-subtractions and products wrap when they leave the model.
+Values of dtypes that the engine has not got (uint16, uint32, uint64, 2- and 4-bit integers, some small floats) stay on
+the host. Where they meet tensors they are held in a wider dtype, which is exact for each of them.
 """
 
 from __future__ import annotations
@@ -48,21 +47,22 @@ def our_dtype(dtype: Any) -> DType | None:
     return _OURS.get(np.dtype(dtype))
 
 
+def held_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of the engine in which values of a dtype are held."""
+    if dtype in _OURS:
+        return dtype
+    held = _HELD_AS.get(dtype.name)
+    if held is None:
+        raise DTypeError(f"[onnx] expected numbers but got {dtype.name}; strings are not supported")
+    return np.dtype(held)
+
+
 def widened(array: Array) -> Array:
     """The array in a dtype that the engine has."""
-    if array.dtype in _OURS:
-        return array
-    held = _HELD_AS.get(array.dtype.name)
-    if held is None:
-        raise DTypeError(f"[onnx] expected numbers but got {array.dtype.name}; strings are not supported")
+    held = held_as(array.dtype)
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
         raise DTypeError("[onnx] expected uint64 values below 2**63 but got a larger one")
-    return array.astype(held)
-
-
-def is_float_dtype(dtype: Any) -> bool:
-    """Whether NumPy's dtype, ml_dtypes' small ones included, is a float."""
-    return _OURS[widened(np.zeros(0, dtype)).dtype].is_float
+    return array.astype(held, copy=False)
 
 
 def to_tensor(array: Array, device: object = None) -> Tensor:

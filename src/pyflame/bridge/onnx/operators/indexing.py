@@ -9,7 +9,7 @@ from pyflame.bridge.onnx.table import EVERY, Array, Call, operator
 from pyflame.core.dtype import bool_, int64
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
-from pyflame.tensor.creation import arange
+from pyflame.tensor.creation import arange, tensor
 
 
 def _within(index: Tensor, length: int) -> Tensor:
@@ -123,13 +123,7 @@ def compress(call: Call, x: Tensor, condition: Array) -> Tensor:
     axis = call.get("axis")
     x = x.reshape(-1) if axis is None else x
     places = np.flatnonzero(condition)
-    return F["index_select"](x, axis or 0, arange(0) if not places.size else _tensor(places))
-
-
-def _tensor(places: Array) -> Tensor:
-    from pyflame.bridge.onnx.values import to_tensor
-
-    return to_tensor(places.astype(np.int64))
+    return F["index_select"](x, axis or 0, tensor(places))
 
 
 @operator("Unique", host=[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pyflame.bridge.onnx.operators.shapes import constant_pad
 from pyflame.bridge.onnx.table import Call, operator
 from pyflame.bridge.onnx.values import numpy_dtype, our_dtype
 from pyflame.core.dtype import DType, float32, int64
@@ -109,8 +110,6 @@ def mean_variance_norm(call: Call, x: Tensor) -> Tensor:
 
 @operator("LRN")
 def local_response_norm(call: Call, x: Tensor) -> Tensor:
-    from pyflame.bridge.onnx.operators.shapes import constant_pad
-
     size, alpha = call.get("size"), call.get("alpha", 1e-4)
     before = (size - 1) // 2
     squares = constant_pad(x * x, {1: (before, size - 1 - before)})

@@ -8,9 +8,11 @@ from typing import Any
 
 from pyflame.bridge.onnx.table import Call, operator
 from pyflame.core.dtype import int64
+from pyflame.ir import OPS
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange, zeros
+from pyflame.tensor.dispatch import call as call_op
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -62,7 +64,7 @@ class Layer:
         more: dict[str, Any] = {"c0": self.c} if op == "LSTM" else {}
         more |= {"bias": rb} if rb is not None else {}
         more |= {"inside": self.inside} if self.inside is not None else {}
-        found = F["recurrent"](projected, self.h, r, kind, self.backwards, **more)
+        found = call_op(OPS["recurrent"].fn, (projected, self.h, r, kind, self.backwards), more)
         return (found[0], found[1], found[2]) if op == "LSTM" else (found[0], found[1], self.c)
 
     def _stepwise(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyflame.bridge.onnx.operators.shapes import axes_of
+from pyflame.bridge.onnx.operators.shapes import axes_of, constant_pad
 from pyflame.bridge.onnx.table import Array, Call, operator
-from pyflame.core.dtype import float32, int64
+from pyflame.core.dtype import bool_, float32, int64, uint8
+from pyflame.core.limits import iinfo
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
+from pyflame.tensor.creation import full
 
 Reduction = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
@@ -38,9 +40,6 @@ def _extreme(op: str) -> Reduction:
 
 
 def _of_nothing(x: Tensor, axes: tuple[int, ...], keep: bool, largest: bool) -> Tensor:
-    from pyflame.core.limits import iinfo
-    from pyflame.tensor.creation import full
-
     shape = [1 if a in axes else n for a, n in enumerate(x.shape) if keep or a not in axes]
     if x.dtype.is_float:
         value: float = float("-inf") if largest else float("inf")
@@ -67,10 +66,9 @@ def _reduction(fn: Reduction) -> Callable[..., Tensor]:
     def reduced(call: Call, x: Tensor, axes: Array | None = None) -> Tensor:
         wanted = axes_of(call, axes)
         if not wanted and call.get("noop_with_empty_axes", 0):
-            return fn(x, (), True) if fn not in (_REDUCTIONS["ReduceMean"],) else x
+            return fn(x.unsqueeze(-1), (x.ndim,), False)  # what is done to each element stays
         along = tuple(a % x.ndim for a in wanted) if wanted else tuple(range(x.ndim))
-        as_bool = not (x.dtype.is_float or x.dtype.is_int)
-        found = fn(x.to(int64) if as_bool else x, along, bool(call.get("keepdims", 1)))
+        found = fn(x.to(uint8) if x.dtype is bool_ else x, along, bool(call.get("keepdims", 1)))
         return found.to(x.dtype)
 
     return reduced
@@ -107,8 +105,6 @@ def cumulative_product(call: Call, x: Tensor, axis: Array) -> Tensor:
 
 
 def _running(call: Call, x: Tensor, axis: int, op: str, start: int) -> Tensor:
-    from pyflame.bridge.onnx.operators.shapes import constant_pad
-
     axis %= x.ndim
     x = x.flip(axis) if call.get("reverse", 0) else x
     if call.get("exclusive", 0):

@@ -36,7 +36,8 @@ class Axis:
         if mode == "pytorch_half_pixel":
             return (x + 0.5) / self.scale - 0.5 if self.new > 1 else np.zeros(1)
         if mode == "align_corners":
-            return x * ((self.old - 1) / (self.new - 1)) if self.new > 1 else np.zeros(1)
+            whole = self.scale * self.old  # not rounded
+            return x * ((self.old - 1) / (whole - 1)) if self.new > 1 else np.zeros(self.new)
         if mode == "asymmetric":
             return x / self.scale
         if mode == "tf_half_pixel_for_nn":

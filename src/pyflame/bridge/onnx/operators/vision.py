@@ -10,7 +10,7 @@ from pyflame.core.dtype import int64
 from pyflame.nn import functional
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
-from pyflame.tensor.creation import arange
+from pyflame.tensor.creation import arange, tensor
 
 
 @operator("AffineGrid", host=[1])
@@ -108,9 +108,7 @@ def deform_conv(
 
 
 def _grid(taps: Array, steps: Array) -> Tensor:
-    from pyflame.bridge.onnx.values import to_tensor
-
-    return to_tensor((taps + steps).astype(np.float32))
+    return tensor((taps + steps).astype(np.float32))
 
 
 def _bilinear(images: Tensor, ys: Tensor, xs: Tensor, height: int, width: int) -> Tensor:
