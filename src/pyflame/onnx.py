@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pyflame.bridge.onnx import OnnxModule, export, load, run
+from pyflame.bridge.onnx import OnnxModule, export, info, load, run
 
-__all__ = ["OnnxModule", "export", "load", "run"]
+__all__ = ["OnnxModule", "export", "info", "load", "run"]

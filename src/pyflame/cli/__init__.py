@@ -14,6 +14,7 @@ COMMANDS = {
     "profile": "run a script and show what it launched, how long each kernel took and how fast that was",
     "kernels": "build typical kernels for GPUs that need not be here, and show registers, spills, LDS and occupancy",
     "llm": "look into a language model's files, measure and convert it: bench, convert, estimate, info, load-test, ...",
+    "onnx": "run an ONNX model, or list its operators, inputs and sizes",
     "sim": "run a HIP kernel on a simulated AMD GPU and show what it did, line by line",
 }
 

@@ -7,6 +7,7 @@ shapes on the host. The `onnx` package parses and checks files; it is imported w
 from __future__ import annotations
 
 from pyflame.bridge.onnx.export import export
+from pyflame.bridge.onnx.info import info
 from pyflame.bridge.onnx.module import OnnxModule, load, run
 
-__all__ = ["OnnxModule", "export", "load", "run"]
+__all__ = ["OnnxModule", "export", "info", "load", "run"]

@@ -44,10 +44,22 @@ def checked(model: Any, source: str, folder: Path | None = None) -> Any:
         if folder is not None:
             external.load_external_data_for_model(model, str(folder))
         if model.ByteSize() <= MAX_PROTO:  # the checker needs it in one piece
-            onnx.checker.check_model(model)
+            onnx.checker.check_model(_with_shapes(model))
         return optional("onnx.inliner", "onnx", "onnx").inline_local_functions(model) if model.functions else model
     except (onnx.checker.ValidationError, ValueError, OSError, RuntimeError) as error:
         raise FileFormatError(f"[onnx] expected a valid model but {source} is not: {error}") from None
+
+
+def _with_shapes(model: Any) -> Any:
+    """The model for the checker, which wants shapes of outputs; many exporters leave them out, and we need none."""
+    if all(o.type.tensor_type.HasField("shape") for o in model.graph.output if o.type.HasField("tensor_type")):
+        return model
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for output in copy.graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.shape.SetInParent()
+    return copy
 
 
 def opset_of(model: Any) -> int:

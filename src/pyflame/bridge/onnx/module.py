@@ -100,13 +100,13 @@ class OnnxModule(Module):
         return cast_array(array, numpy_dtype(code)) if code and array.dtype.kind not in "OSU" else array
 
     def _run(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Value]:
-        given = self._named(args, named)
+        given = self._by_name(args, named)
         if self.device is None:
             return self._graph.run({**self._graph.constants, **given})
         with device_context(self.device):
             return self._graph.run({**self._graph.constants, **given})
 
-    def _named(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Value]:
+    def _by_name(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Value]:
         """The inputs by name, as tensors on the model's device."""
         if len(args) > len(self.input_names):
             raise ArgumentTypeError(f"[onnx] expected at most {len(self.input_names)} inputs but got {len(args)}")
