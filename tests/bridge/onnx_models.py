@@ -30,6 +30,9 @@ def saved(folder: Path, proto: ModelProto, name: str = "model.onnx") -> Path:
 
 def linear(weight: Array) -> ModelProto:
     """y = relu(x @ weight), with any number of rows."""
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "product"), helper.make_node("Relu", ["h"], ["y"], "positive")]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "product"),
+        helper.make_node("Relu", ["h"], ["y"], "positive"),
+    ]
     rows, columns = weight.shape
     return model(nodes, [value("x", ["n", rows])], [value("y", ["n", columns])], {"w": weight})

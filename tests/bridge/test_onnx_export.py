@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
-
 import pyflame as pf
 from pyflame import nn
 from pyflame.nn.gpt import GPT, GPTConfig
 from pyflame.transform.tree import flatten, is_tensor
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
 
 
 def _mlp() -> Any:
@@ -80,7 +80,7 @@ def test_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (lambda: (lambda x: pf.lgamma(x) + pf.i0(x)), {}, "ONNX has but got (lgamma, i0|i0, lgamma)"),
+        (lambda: lambda x: pf.lgamma(x) + pf.i0(x), {}, "ONNX has but got (lgamma, i0|i0, lgamma)"),
         (lambda: nn.BatchNorm1d(4), {}, "changes nothing"),
         (lambda: nn.Dropout(0.5), {}, "no random numbers"),
         (lambda: 3, {}, "expected a function or a module but got int"),

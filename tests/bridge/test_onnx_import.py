@@ -126,7 +126,9 @@ def test_quantised_pairs_equal_onnxruntime(tmp_path: Path) -> None:
         "yz": np.uint8(128),
     }  # fmt: skip
     outputs = [value("c", None), value("q", None, TensorProto.UINT8), value("dq", None, TensorProto.UINT8)]
-    path = saved(tmp_path, model(nodes, [value("x", [1, 3, 6, 6])], outputs, {k: np.array(v) for k, v in weights.items()}))
+    path = saved(
+        tmp_path, model(nodes, [value("x", [1, 3, 6, 6])], outputs, {k: np.array(v) for k, v in weights.items()})
+    )
     x = rng.standard_normal((1, 3, 6, 6)).astype(np.float32)
     want = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     found = list(pf.onnx.run(path, {"x": x}).values())
@@ -148,7 +150,7 @@ def test_all_missing_operators_are_named_at_once(tmp_path: Path) -> None:
     ]
     proto = model(nodes, [value("x", [2])], [value("y", [2])], {"at": np.array(0)})
     proto.opset_import.append(helper.make_opsetid("my.domain", 1))
-    with pytest.raises(pf.NotSupportedError, match="my.domain::Strange") as error:
+    with pytest.raises(pf.NotSupportedError, match=r"my\.domain::Strange") as error:
         pf.onnx.load(saved(tmp_path, proto))
     for part in ("'first'", "SequenceConstruct (node 'second')", "SequenceAt (node 'third')"):
         assert part in str(error.value)
@@ -174,7 +176,7 @@ def test_truncated_files(tmp_path: Path) -> None:
 def test_an_opset_of_the_future(tmp_path: Path) -> None:
     proto = linear(W)
     proto.opset_import[0].version = 99
-    with pytest.raises(pf.NotSupportedError, match="but .* has 99"):
+    with pytest.raises(pf.NotSupportedError, match=r"but .* has 99"):
         pf.onnx.load(saved(tmp_path, proto))
 
 

@@ -31,7 +31,7 @@ EXCEPTIONS = {
     "test_col2im_5d": "refused: fold goes over two axes of space",
     "test_scan_sum": "refused: Scan of opset 8 had other inputs",
 }  # fmt: skip
-SEED, MODULES, EACH = 16, 30, 4
+SEED, MODULES, EACH = 16, 60, 4
 
 
 def _sampled() -> list[Any]:

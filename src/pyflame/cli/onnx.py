@@ -66,7 +66,8 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     outputs = model.run(given)
     end = time.perf_counter()
     if options.output is not None:
-        np.savez(options.output, **outputs)
+        arrays: dict[str, Any] = outputs
+        np.savez(options.output, **arrays)
     return {
         "outputs": [_summary(name, array) for name, array in outputs.items()],
         "first_run_seconds": between - start,

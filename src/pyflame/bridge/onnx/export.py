@@ -86,7 +86,9 @@ class _Export:
         self.known: dict[Node, str] = {}
         self.parts: dict[Node, Node] = {}  # composites -> what they are made of
         self.lacking: dict[str, None] = {}
-        self.weights = {made: (cell, names.get(id(cell), "")) for cell, made in zip(trace.cells, trace.made, strict=True)}
+        self.weights = {
+            made: (cell, names.get(id(cell), "")) for cell, made in zip(trace.cells, trace.made, strict=True)
+        }
 
     def model(self, input_names: Sequence[str] | None, output_names: Sequence[str] | None) -> Any:
         helper = self.writer.helper

@@ -105,7 +105,9 @@ def _check_external(model: Any, path: Path) -> None:
                 f"{tensor.name!r} is {location!r}"
             )
         if not target.is_file():
-            raise FileFormatError(f"[onnx] expected external data of tensor {tensor.name!r} in {target} but it is missing")
+            raise FileFormatError(
+                f"[onnx] expected external data of tensor {tensor.name!r} in {target} but it is missing"
+            )
         size, offset, length = target.stat().st_size, fields.get("offset", "0"), fields.get("length", "0")
         if not (offset.isdecimal() and length.isdecimal() and int(offset) + int(length) <= size):
             raise FileFormatError(

@@ -27,7 +27,8 @@ SMALL = 64  # elements: integers below are taken for shapes, axes and the like, 
 class OnnxModule(Module):
     """A model from an ONNX file: call it with inputs in their order or by their names.
 
-    It gives a tensor, or a tuple where the model has several outputs. Weights are parameters, frozen unless `trainable`.
+    It gives a tensor, or a tuple where the model has several outputs. Weights are parameters, frozen unless
+    `trainable`.
 
     >>> model = pf.onnx.load("model.onnx")                                           # doctest: +SKIP
     >>> model.input_names, model.output_names                                        # doctest: +SKIP
@@ -136,9 +137,7 @@ class OnnxModule(Module):
         declared = self._types[name].tensor_type
         if declared.HasField("shape"):
             sizes = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in declared.shape.dim]
-            fits = len(sizes) == value.ndim and all(
-                s in (None, n) for s, n in zip(sizes, value.shape, strict=True)
-            )
+            fits = len(sizes) == value.ndim and all(s in (None, n) for s, n in zip(sizes, value.shape, strict=True))
             if not fits and any(sizes):
                 shown = tuple(s or d.dim_param or "?" for s, d in zip(sizes, declared.shape.dim, strict=True))
                 raise ArgumentError(f"[onnx] expected input {name!r} of shape {shown} but got {value.shape}")

@@ -60,9 +60,7 @@ class Call:
 OPERATORS: dict[str, Operator] = {}
 
 
-def operator(
-    *names: str, host: Collection[int] = (), raw: bool = False, folds: bool = True
-) -> Callable[[Fn], Fn]:
+def operator(*names: str, host: Collection[int] = (), raw: bool = False, folds: bool = True) -> Callable[[Fn], Fn]:
     """Put a function into the table. Names of other domains than ONNX's own are written `domain::name`."""
 
     def put(fn: Fn) -> Fn:

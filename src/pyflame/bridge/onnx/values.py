@@ -37,7 +37,8 @@ def numpy_dtype(code: int) -> np.dtype[Any]:
     """NumPy's dtype of one of ONNX's, which are numbered."""
     helper = optional("onnx.helper", "onnx", "onnx")
     try:
-        return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+        found: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(code))
+        return found
     except (KeyError, ValueError):
         raise DTypeError(f"[onnx] expected the number of a dtype but got {code}") from None
 
@@ -54,7 +55,8 @@ def held_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
     held = _HELD_AS.get(dtype.name)
     if held is None:
         raise DTypeError(f"[onnx] expected numbers but got {dtype.name}; strings are not supported")
-    return np.dtype(held)
+    found: np.dtype[Any] = np.dtype(held)
+    return found
 
 
 def widened(array: Array) -> Array:

@@ -77,9 +77,7 @@ def assign(w: Writer, node: Node, base: str, value: str) -> str:
         return w.add("Pad", spread, w.ints([*[r[0] for r in region], *ends]), w.number(number.data, node))
     axes = [np.arange(count) * step + start for start, step, count in region]
     places = np.ravel_multi_index(np.meshgrid(*axes, indexing="ij"), shape).reshape(-1, 1) if axes else np.zeros((1, 1))
-    flat = w.add(
-        "ScatterND", w.reshape(base, [-1]), w.constant(places.astype(np.int64)), w.reshape(spread, [-1])
-    )
+    flat = w.add("ScatterND", w.reshape(base, [-1]), w.constant(places.astype(np.int64)), w.reshape(spread, [-1]))
     return w.reshape(flat, shape)
 
 

@@ -23,9 +23,7 @@ def _heads(x: Tensor, count: int | None) -> Tensor:
     return x.reshape(x.shape[0], x.shape[1], count, -1).transpose(1, 2)
 
 
-def _bias(
-    call: Call, q: Tensor, keys: int, mask: Tensor | None, past: int, lengths: Tensor | None
-) -> list[Tensor]:
+def _bias(call: Call, q: Tensor, keys: int, mask: Tensor | None, past: int, lengths: Tensor | None) -> list[Tensor]:
     """What is added to the scores: masks, the causal limit, windows and the end of each sequence."""
     found: list[Tensor] = []
     if mask is not None:
@@ -52,8 +50,7 @@ def attention(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     flat = q.ndim == 3
     query, key, value = (
-        _heads(x, call.get(name))
-        for x, name in ((q, "q_num_heads"), (k, "kv_num_heads"), (v, "kv_num_heads"))
+        _heads(x, call.get(name)) for x, name in ((q, "q_num_heads"), (k, "kv_num_heads"), (v, "kv_num_heads"))
     )
     key = key if past_key is None else F["cat"]([past_key, key], 2)
     value = value if past_value is None else F["cat"]([past_value, value], 2)

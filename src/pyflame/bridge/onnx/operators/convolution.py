@@ -107,5 +107,3 @@ def col2im(call: Call, x: Tensor, image: Array, block: Array) -> Tensor:
     whole = [s + pads[a] + pads[2 + a] for a, s in enumerate(sizes)]
     y = F["fold"](x, whole, kernel, call.get("dilations", 1), 0, call.get("strides", 1))
     return y.narrow(2, pads[0], sizes[0]).narrow(3, pads[1], sizes[1])
-
-

@@ -112,7 +112,7 @@ def elu(call: Call, x: Tensor) -> Tensor:
 @operator("Selu")
 def selu(call: Call, x: Tensor) -> Tensor:
     alpha, gamma = call.get("alpha", 1.6732632423543772), call.get("gamma", 1.0507009873554805)
-    return F["elu"](x, alpha=alpha) * gamma
+    return F["mul"](F["elu"](x, alpha=alpha), gamma)
 
 
 @operator("Gelu")
@@ -122,7 +122,7 @@ def gelu(call: Call, x: Tensor) -> Tensor:
 
 @operator("HardSigmoid")
 def hard_sigmoid(call: Call, x: Tensor) -> Tensor:
-    return (x * call.get("alpha", 0.2) + call.get("beta", 0.5)).clamp(0.0, 1.0)
+    return F["clamp"](x * call.get("alpha", 0.2) + call.get("beta", 0.5), 0.0, 1.0)
 
 
 @operator("LeakyRelu")

@@ -6,7 +6,7 @@ import numpy as np
 
 from pyflame.bridge.onnx.operators.shapes import ints
 from pyflame.bridge.onnx.table import EVERY, Array, Call, operator
-from pyflame.core.dtype import bool_, int64
+from pyflame.core.dtype import int64
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange, tensor
@@ -185,4 +185,4 @@ def array_feature_extractor(call: Call, x: Tensor, index: Tensor) -> Tensor:
 
 @operator("ai.onnx.ml::Binarizer")
 def binarizer(call: Call, x: Tensor) -> Tensor:
-    return (x > call.get("threshold", 0.0)).to(bool_).to(x.dtype)
+    return F["gt"](x, call.get("threshold", 0.0)).to(x.dtype)

@@ -38,13 +38,13 @@ def max_pool(call: Call, x: Tensor) -> tuple[Tensor, ...]:
 
 def _places(call: Call, x: Tensor, places: Tensor, padded: tuple[int, ...], low: list[int]) -> Tensor:
     """Places within padded images -> places within the whole tensor."""
-    image = x.shape[2:]
+    image: tuple[int, ...] = tuple(x.shape[2:])
     parts = []
     for size, before in zip(reversed(padded), reversed(low), strict=True):
         parts.append(places % size - before)
         places = F["floor_div"](places, size)
     if not call.get("storage_order", 0):
-        parts, image = parts[::-1], tuple(image)
+        parts = parts[::-1]
     else:
         image = tuple(reversed(image))
     flat = parts[0]
@@ -80,7 +80,7 @@ def _members(window: Window, axis: int, include_pad: bool) -> Array:
     start, end = (-low, size + high) if include_pad else (0, size)
     first = np.arange(window.outputs()[axis])[:, None] * window.strides[axis] - low
     places = first + np.arange(window.kernel[axis])[None] * window.dilations[axis]
-    return ((places >= start) & (places < end)).sum(1)
+    return np.asarray(((places >= start) & (places < end)).sum(1))
 
 
 @operator("AveragePool")

@@ -63,7 +63,9 @@ def quantize_linear(
 
 
 @operator("DequantizeLinear", raw=True)
-def dequantize_linear(call: Call, x: Tensor | Array, scale: Tensor | Array, zero: Tensor | Array | None = None) -> Tensor:
+def dequantize_linear(
+    call: Call, x: Tensor | Array, scale: Tensor | Array, zero: Tensor | Array | None = None
+) -> Tensor:
     values, by = _tensor(x), _tensor(scale)
     code = call.get("output_dtype", 0)
     out = _ours(numpy_dtype(code)) if code else by.dtype

@@ -22,12 +22,12 @@ def _dtype(call: Call, default: DType) -> DType:
 
 
 def _normal(call: Call, shape: Any, dtype: DType) -> Tensor:
-    return (randn(*shape) * call.get("scale", 1.0) + call.get("mean", 0.0)).to(dtype)
+    return F["add"](randn(*shape) * call.get("scale", 1.0), call.get("mean", 0.0)).to(dtype)
 
 
 def _uniform(call: Call, shape: Any, dtype: DType) -> Tensor:
     low, high = call.get("low", 0.0), call.get("high", 1.0)
-    return (rand(*shape) * (high - low) + low).to(dtype)
+    return F["add"](rand(*shape) * (high - low), low).to(dtype)
 
 
 @operator("RandomNormal", folds=False)

@@ -108,7 +108,9 @@ class Layer:
         i, o, forget, new = F["chunk"](x + F["linear"](h, self.r, self.rb), 4, -1)
         pi, po, pf = (None,) * 3 if self.peephole is None else F["chunk"](self.peephole, 3, -1)
         i = f(self._clipped(i if pi is None else i + pi * c))
-        forget = 1 - i if self.call.get("input_forget", 0) else f(self._clipped(forget if pf is None else forget + pf * c))
+        forget = (
+            1 - i if self.call.get("input_forget", 0) else f(self._clipped(forget if pf is None else forget + pf * c))
+        )
         c = forget * c + i * g(self._clipped(new))
         return f(self._clipped(o if po is None else o + po * c)) * last(c), c
 

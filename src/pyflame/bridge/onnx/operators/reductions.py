@@ -85,7 +85,7 @@ def _places(op: str) -> Callable[..., Tensor]:
         axis, keep = call.get("axis", 0) % max(x.ndim, 1), bool(call.get("keepdims", 1))
         if not call.get("select_last_index", 0):
             return F[op](x, axis, keep).to(int64)
-        return x.shape[axis] - 1 - F[op](x.flip(axis), axis, keep).to(int64)
+        return F["rsub"](F[op](x.flip(axis), axis, keep).to(int64), x.shape[axis] - 1)
 
     return found
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pyflame.bridge.onnx.operators.shapes import ints
 from pyflame.bridge.onnx.table import Array, Call, operator
-from pyflame.nn.functional.interpolation import cubic, resized
+from pyflame.nn.functional.interpolation import cubic_kernel, resized
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
@@ -58,7 +58,7 @@ class Axis:
         reads = np.floor(places) + np.arange(1 - side, side + 1)[:, None]
         away = (reads - places) * narrow
         slope = self.call.get("cubic_coeff_a", -0.75)
-        weights = cubic(away, slope) if mode == "cubic" else np.maximum(1.0 - np.abs(away), 0.0)
+        weights = cubic_kernel(away, slope) if mode == "cubic" else np.maximum(1.0 - np.abs(away), 0.0)
         if self.call.get("exclude_outside", 0):
             weights = np.where((reads >= 0) & (reads < self.old), weights, 0.0)
         return reads.clip(0, self.old - 1).astype(np.int64), weights / weights.sum(0)
@@ -69,10 +69,14 @@ class Axis:
         mode = self.call.get("nearest_mode", "round_prefer_floor")
         if mode == "round_prefer_floor":
             return np.ceil(places - 0.5)
-        return {"floor": np.floor, "ceil": np.ceil, "round_prefer_ceil": lambda p: np.floor(p + 0.5)}[mode](places)
+        if mode == "ceil":
+            return np.asarray(np.ceil(places))
+        return np.asarray(np.floor(places + 0.5 if mode == "round_prefer_ceil" else places))
 
 
-def _targets(call: Call, x: Tensor, axes: list[int], scales: Array | None, sizes: Array | None) -> list[tuple[int, float]]:
+def _targets(
+    call: Call, x: Tensor, axes: list[int], scales: Array | None, sizes: Array | None
+) -> list[tuple[int, float]]:
     """For each axis its new length and scale."""
     if scales is not None and scales.size:
         return [(int(np.floor(x.shape[a] * s)), float(s)) for a, s in zip(axes, np.asarray(scales), strict=True)]

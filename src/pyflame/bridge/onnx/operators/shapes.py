@@ -241,7 +241,7 @@ def eye_like(call: Call, x: Tensor) -> Tensor:
     code = call.get("dtype")
     wanted = x.dtype if code is None else _of(np.zeros(0, numpy_dtype(code)))
     place = F["sub"](arange(columns).reshape(1, columns), arange(rows).reshape(rows, 1))
-    return (place == call.get("k", 0)).to(wanted)
+    return F["eq"](place, call.get("k", 0)).to(wanted)
 
 
 @operator("OneHot", host=[1])
