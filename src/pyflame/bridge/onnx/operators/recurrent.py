@@ -143,7 +143,7 @@ def recurrent(
         layer = Layer(
             call, x, w[n], r[n], wb, rb, start if h0 is None else h0[n], start if c0 is None else c0[n],
             None if peephole is None else peephole[n], inside, backwards, _activations(call, n, count),
-            _is_plain(call, peephole, inside),
+            _is_plain(call, peephole),
         )  # fmt: skip
         results.append(layer.run())
     outputs = F["stack"]([y if inside is None else F["where"](inside, y, 0.0) for y, _, _ in results], 1)
@@ -168,7 +168,7 @@ def _activations(call: Call, direction: int, count: int) -> list[Activation]:
     return made[direction * each : (direction + 1) * each]
 
 
-def _is_plain(call: Call, peephole: Tensor | None, inside: Tensor | None) -> bool:
+def _is_plain(call: Call, peephole: Tensor | None) -> bool:
     """Whether the catalogue's op computes the same."""
     each = _DEFAULTS[call.op]
     names = [n.lower() for n in call.get("activations", each)]
