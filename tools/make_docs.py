@@ -1,5 +1,6 @@
 """Writes the references that follow from the code: docs/ops.md from the op catalogue, docs/knobs.md from the knobs, and
-the tables of docs/pytorch-users.md, docs/encodings.md, docs/gpu.md, docs/environment.md and docs/doctor.md.
+the tables of docs/pytorch-users.md, docs/encodings.md, docs/gpu.md, docs/environment.md, docs/doctor.md
+and docs/onnx.md.
 
 python tools/make_docs.py           writes them
 python tools/make_docs.py --check   exits with 1 where they are not current
@@ -24,6 +25,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 import pyflame as pf  # noqa: E402
 from pyflame import ops  # noqa: E402
+from pyflame.bridge.onnx.module import OPERATORS  # noqa: E402
 from pyflame.core import knobs  # noqa: E402
 from pyflame.core.encoding import ENCODINGS  # noqa: E402
 from pyflame.core.errors import PyFlameError  # noqa: E402
@@ -203,6 +205,7 @@ ENCODED = ROOT / "docs" / "encodings.md"
 GPUS = ROOT / "docs" / "gpu.md"
 VARIABLES = ROOT / "docs" / "environment.md"
 DOCTOR = ROOT / "docs" / "doctor.md"
+ONNX = ROOT / "docs" / "onnx.md"
 MARK = "<!-- Written by tools/make_docs.py from {}: {}. -->"
 
 
@@ -272,6 +275,16 @@ def check_list() -> str:
     return between_marks(DOCTOR, "doctor/checks", "\n".join(lines).rstrip())
 
 
+def onnx_operators() -> str:
+    """The operators of the ONNX bridge, by family."""
+    families: dict[str, list[str]] = {}
+    for name, operator in sorted(OPERATORS.items()):
+        families.setdefault(operator.fn.__module__.rpartition(".")[2], []).append(name)
+    lines = ["| family | operators |", "|---|---|"]
+    lines += [f"| {family} | {', '.join(names)} |" for family, names in sorted(families.items())]
+    return between_marks(ONNX, "bridge/onnx/operators", "\n".join(lines))
+
+
 PAGES = {
     ROOT / "docs" / "ops.md": op_reference,
     ROOT / "docs" / "knobs.md": knob_table,
@@ -280,6 +293,7 @@ PAGES = {
     GPUS: troubles,
     VARIABLES: environment,
     DOCTOR: check_list,
+    ONNX: onnx_operators,
 }
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "monitor": "watch GPUs, the processes on them and this machine: use, memory, power, clock, temperature, ECC",
     "selftest": "try a device for two minutes, every kind of op against the CPU, and print a report for a bug",
     "verify": "compare the values of a script or a language model op by op between devices",
+    "onnx": "run an ONNX model, or list its operators, inputs and sizes",
     "sim": "run a HIP kernel on a simulated AMD GPU and show what it did, line by line",
 }
 

@@ -78,7 +78,7 @@ def _linear_taps(old: int, n: int, step: float, align_corners: bool) -> tuple[_A
     return np.stack([low, np.minimum(low + 1, old - 1)]).astype(np.int64), np.stack([1.0 - share, share])
 
 
-def _cubic(x: _Array, a: float) -> _Array:
+def cubic_kernel(x: _Array, a: float) -> _Array:
     """Keys' cubic convolution kernel."""
     x = np.abs(x)
     near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
@@ -90,7 +90,7 @@ def _cubic_taps(old: int, n: int, step: float, align_corners: bool) -> tuple[_Ar
     at = _places(old, n, step, align_corners)
     low = np.floor(at)
     reads = low + np.arange(-1.0, 3.0)[:, None]
-    return np.clip(reads, 0, old - 1).astype(np.int64), _cubic(at - reads, -0.75)
+    return np.clip(reads, 0, old - 1).astype(np.int64), cubic_kernel(at - reads, -0.75)
 
 
 def _antialias_taps(old: int, n: int, step: float, align_corners: bool, cubic: bool) -> tuple[_Array, _Array]:
@@ -104,12 +104,12 @@ def _antialias_taps(old: int, n: int, step: float, align_corners: bool, cubic: b
     last = np.minimum((center + reach + 0.5).astype(np.int64), old)
     reads = first + np.arange(int((last - first).max()))[:, None]
     x = (reads - center + 0.5) / wide
-    weights = _cubic(x, -0.5) if cubic else np.maximum(1.0 - np.abs(x), 0.0)
+    weights = cubic_kernel(x, -0.5) if cubic else np.maximum(1.0 - np.abs(x), 0.0)
     weights = np.where(reads < last, weights, 0.0)
     return np.minimum(reads, old - 1), weights / weights.sum(0)
 
 
-def _resized(x: Tensor, axis: int, reads: _Array, weights: _Array | None) -> Tensor:
+def resized(x: Tensor, axis: int, reads: _Array, weights: _Array | None) -> Tensor:
     place = place_of(x, None)
     parts = [F["index_select"](x, axis, tensor(at, device=place)) for at in reads]
     if weights is None:
@@ -169,7 +169,7 @@ def interpolate(
     out = input
     for axis, (n, step) in enumerate(targets, start=2):
         if mode in _WEIGHTED or (n, step) != (input.shape[axis], 1.0):
-            out = _resized(out, axis, *taps(input.shape[axis], n, step))
+            out = resized(out, axis, *taps(input.shape[axis], n, step))
     return out
 
 
