@@ -140,7 +140,7 @@ class ModuleCalls(HipState):
             queue,
             hipGraphNodeType.hipGraphNodeTypeKernel,
             f"the kernel {kernel.name}",
-            lambda: machine.launch(kernel, grid, block, sharedMemBytes, kernarg),
+            lambda acquire=True: machine.launch(kernel, grid, block, sharedMemBytes, kernarg, acquire=acquire),
         )
 
     def _check(self, kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], dynamic_lds: int) -> None:
