@@ -78,6 +78,7 @@ typedef union {
 #define PF_UNROLL
 #define PF_OWN_LIBM 1
 #define PF_HIDE(word) (void)0
+PF_FN pf_word pf_uniform_at(const pf_word *uni, pf_i64 n) { return uni[n]; }
 #elif defined(__CUDACC__)
 #define PF_FN static __device__ __forceinline__
 #define PF_GLOBAL(threads) extern "C" __global__ void __launch_bounds__(threads)
@@ -87,6 +88,7 @@ typedef union {
 #define PF_UNROLL _Pragma("unroll")
 #define PF_OWN_LIBM 0
 #define PF_HIDE(word) asm("" : "+r"(word))
+PF_FN pf_word pf_uniform_at(const pf_word *uni, pf_i64 n) { return uni[n]; }
 #define __builtin_memcpy memcpy
 #define __builtin_fmaf fmaf
 #define __builtin_fma fma
@@ -146,6 +148,13 @@ PF_FN int pf_first(pf_i64 *record, pf_i64 value) {
 #define PF_UNROLL _Pragma("unroll")
 #define PF_OWN_LIBM 1
 #define PF_HIDE(word) asm("" : "+v"(word))
+/* Uniforms are copied from the host just before a graph is replayed, and its kernels may begin without the invalidation
+ * of the scalar cache (ROCm/hip issue 3902): a vector load goes around it. */
+PF_FN pf_word pf_uniform_at(const pf_word *uni, pf_i64 n) {
+  pf_u32 zero = 0;
+  PF_HIDE(zero);
+  return uni[n + zero];
+}
 PF_FN int pf_thread() { return (int)__builtin_amdgcn_workitem_id_x(); }
 PF_FN int pf_block() { return (int)__builtin_amdgcn_workgroup_id_x(); }
 PF_FN void pf_barrier() {
