@@ -69,6 +69,11 @@ KERNEL crowd(int *out, int width) {
   out[INDEX % width] = INDEX; // crowd
 }
 
+KERNEL agree(int *out, int atomically) {
+  if (atomically) __hip_atomic_store(&out[TID], TID, AGENT);
+  else out[TID] = TID; // agree
+}
+
 KERNEL take_turns(int *out, int wait) {
   if (TID < 64) out[TID] = TID;
   if (wait) sync();

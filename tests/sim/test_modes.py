@@ -15,6 +15,7 @@ import pytest
 import pyflame as pf
 from pyflame.core.errors import ArgumentError, ROCmNotAvailableError
 from pyflame.runtime.rocm.driver import HipDriver
+from pyflame.runtime.sim.decode.ordering import STORES_MARKED
 from pyflame.runtime.sim.hip.module import Hip
 from pyflame.runtime.sim.machine import RACES, UNINITIALISED
 from pyflame.runtime.sim.modes import DIES, MODES, wanted_modes
@@ -108,12 +109,23 @@ def test_threads_that_store_in_one_place(target: str) -> None:
     assert bench.fault("take_turns", out, 0).kind == "race"
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_stores_of_one_value_are_a_race_unless_they_are_atomic(target: str) -> None:
+    bench = bench_of(target, "interleave")
+    out = zeros(bench, 128)
+    bench.launch("agree", out, 1, blocks=4)
+    if target in STORES_MARKED:
+        assert bench.fault("agree", out, 0, blocks=4).kind == "race"
+    else:  # an atomic store looks like a plain one there
+        bench.launch("agree", out, 0, blocks=4)
+
+
 # --- stale ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [*TARGETS, "gfx950"])
 def test_what_other_dies_write_is_seen_after_an_acquire(target: str) -> None:
-    plain, bench = bench_of(target, checks=UNINITIALISED), bench_of(target, "stale")
+    plain, bench = (bench_of(target, *modes, checks=UNINITIALISED) for modes in ((), ("stale",)))
     several = target in DIES
     for machine, fences, want in ((plain, 0, 24), (bench, 1, 24), (bench, 0, 24 // DIES[target] if several else 24)):
         cells = zeros(machine, 64)

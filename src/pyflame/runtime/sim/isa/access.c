@@ -279,10 +279,9 @@ static void reach_global(Wave *w, const Inst *in, const Access *a, u64 active, V
     p.mask = span ? lanes_within(&p, a->address, active, span->base, span->size, a->bytes) : 0;
     if (!(p.mask >> first & 1)) fail(w, FAULT_ADDRESS, SPACE_GLOBAL, first, a->address[first], a->bytes, a->how != READ);
     p.data = span->data, p.written = span->written, p.owners = 0;
-    if (__builtin_expect(modes & (INTERLEAVE | STALE), 0)) {
-      if (modes & INTERLEAVE) p.pages = pages_of(w, span);
-      if (modes & STALE) reach_cached(w, in, a, span, &p);
-    } else if (a->how == WRITE && w->launch->checks & CHECK_RACES) p.owners = owners_of(w, span);
+    if (__builtin_expect(modes & INTERLEAVE, 0)) p.pages = pages_of(w, span);
+    else if (a->how == WRITE && w->launch->checks & CHECK_RACES && !w->launch->dies) p.owners = owners_of(w, span);
+    if (__builtin_expect(modes & STALE, 0)) reach_cached(w, in, a, span, &p);
     visit_piece(w, in, a, &p, visit);
     if (__builtin_expect(modes & STALE, 0)) leave_cached(w, in, a, span, &p);
     active &= ~p.mask;

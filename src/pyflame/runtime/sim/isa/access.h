@@ -48,7 +48,7 @@ void mem_acquire(Wave *w, const Inst *in);
 /* caches.c: lines that are stale until an acquire. */
 void reach_cached(Wave *w, const Inst *in, const Access *a, const Span *span, Piece *p);
 void leave_cached(Wave *w, const Inst *in, const Access *a, const Span *span, const Piece *p);
-void scalar_bytes(Wave *w, const Span *span, u64 at, u64 bytes, u8 *out);
+void scalar_bytes(Wave *w, const Span *span, u64 at, u64 bytes, u64 needed, u8 *out); /* needed: bytes that are used */
 void write_back(Launch *launch, Shared *shared, u32 die);
 void forget_lines(Launch *launch, Shared *shared, u32 die);
 void scalar_forget(Wave *w, const Inst *in);

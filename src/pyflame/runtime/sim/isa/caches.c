@@ -122,9 +122,9 @@ static u8 through_l2(Wave *w, const Span *span, u64 at) {
   return c->valid && c->valid[at / LINE] ? c->data[at] : span->data[at];
 }
 
-void scalar_bytes(Wave *w, const Span *span, u64 at, u64 bytes, u8 *out) {
+void scalar_bytes(Wave *w, const Span *span, u64 at, u64 bytes, u64 needed, u8 *out) {
   const Launch *launch = w->launch;
-  if (launch->modes & INTERLEAVE) follow_scalar(w, span, at, bytes);
+  if (launch->modes & INTERLEAVE) follow_scalar(w, span, at, bytes < needed ? bytes : needed);
   if (!launch->scalar_cache) { memcpy(out, span->data + at, bytes); return; }
   for (u64 i = 0; i < bytes; i++) {
     const u64 address = span->base + at + i;

@@ -198,8 +198,9 @@ static void meet(Wave *w, const Inst *in, const Access *a, Shadow *s, int lane, 
   const u32 marked = w->launch->modes & STORES_MARKED, number = number_of(w);
   const int coherent = a->how == ATOMIC || in->flags & COHERENT, same = s->write.wave == number + 1;
   const int by_atomic = s->write.what >> 31;
-  /* Atomics may meet; so may a coherent load and any store, and a store that may be an atomic one and another such. */
-  const int may_meet = coherent ? a->how == READ || by_atomic || !marked : a->how == WRITE && by_atomic && !marked;
+  /* Atomics may meet, and a coherent load and any store. Stores that may be atomic: if one is, or they store the same. */
+  const int may_meet = coherent ? a->how == READ || by_atomic || !marked
+                                : a->how == WRITE && !marked && (by_atomic || *data == value);
   Touch me = {number + 1, w->group->time, (w->pc - 1) | (u32)lane << 24 | (coherent ? BY_ATOMIC : 0)};
   if (s->write.wave && !same && !may_meet && !ordered(w, s->write.wave - 1, s->write.time))
     race(w, a, lane, address, &s->write, 1);
