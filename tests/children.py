@@ -7,10 +7,15 @@ import subprocess
 import sys
 
 
+def ended(code: str, *args: str, **knobs: str) -> subprocess.CompletedProcess[str]:
+    """How a program has ended, and what it has printed."""
+    command = [sys.executable, "-c", code, *args]
+    return subprocess.run(command, env={**os.environ, **knobs}, capture_output=True, text=True, check=False)
+
+
 def printed(code: str, *args: str, **knobs: str) -> str:
     """What a program prints; it must end well."""
-    command = [sys.executable, "-c", code, *args]
-    done = subprocess.run(command, env={**os.environ, **knobs}, capture_output=True, text=True, check=False)
+    done = ended(code, *args, **knobs)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -72,6 +72,16 @@ def test_streams_share_no_synchroniser() -> None:
     assert not module.streams
 
 
+def test_one_handle_for_two_streams_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in's handles own a synchroniser, as the real ones do: without a handle per stream it would be seen."""
+    a, c = numbers(4, 4), np.zeros((4, 4), np.float32)
+    lt, _ = opened()
+    monkeypatch.setattr(HipBlasLt, "_handle_of", lambda self, stream: self._handle)
+    lt.matmul(GemmSpec(4, 4, 4), a.ctypes.data, a.ctypes.data, c.ctypes.data, 0, 0x77)
+    with pytest.raises(AssertionError, match="synchroniser another stream may be using"):
+        lt.matmul(GemmSpec(4, 4, 4), a.ctypes.data, a.ctypes.data, c.ctypes.data, 0, 0x88)
+
+
 def test_every_name_exists() -> None:
     lt, _ = opened()
     for dtype in ("float16", "bfloat16", "float32"):

@@ -130,6 +130,7 @@ template <class T> static inline T pf_atomic_max(T *at, T x) {
   return old;
 }
 template <class T> static inline T pf_atomic_load(const T *at) { return *at; }
+static inline void pf_atomic_store(uint32_t *at, uint32_t x) { *at = x; }
 template <class T> static inline T pf_atomic_swap_if(T *at, T old, T x) {
   const T found = *at;
   if (found == old) *at = x;

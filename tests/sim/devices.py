@@ -19,6 +19,7 @@ from pyflame.runtime.rocm.driver import HipDriver
 from pyflame.runtime.sim.checks import SIMULATED
 from pyflame.runtime.sim.hip.module import MOST_DEVICES, Hip
 from pyflame.runtime.sim.memory import Memory
+from pyflame.runtime.sim.modes import Modes, wanted_modes
 
 FIRST = 4  # the numbers below are those of the devices that everybody has
 
@@ -33,10 +34,11 @@ def own_gpus(
     pool: str = "exact",
     make_machine: Callable[[str, Memory], Any] | None = None,
     make_compiler: Callable[[], KernelCompiler] | None = None,
+    modes: Modes | None = None,
 ) -> Iterator[list[GpuDevice]]:
     """New devices `sim:<target>:4` and on, for the time of a block."""
     first = MOST_DEVICES * SIMULATED.index(target)
-    hip = Hip(target, FIRST + count, nbytes, seed, make_machine, first=first)
+    hip = Hip(target, FIRST + count, nbytes, seed, make_machine, first=first, modes=modes or wanted_modes())
     driver = HipDriver(hip, f"sim:{target}")
     compiler = make_compiler or (lambda: find_compiler(TARGETS[target]))
     with pytest.MonkeyPatch.context() as patch:

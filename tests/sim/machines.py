@@ -75,7 +75,9 @@ class FakeMachine:
     def unload(self, module: Any) -> None:
         self.memory.free(module.globals["counter"][0])
 
-    def launch(self, kernel: FakeKernel, grid: Grid, block: Grid, dynamic_lds: int, kernarg: bytes) -> None:
+    def launch(
+        self, kernel: FakeKernel, grid: Grid, block: Grid, dynamic_lds: int, kernarg: bytes, acquire: bool = True
+    ) -> None:
         self.launched.append((kernel.name, grid, block, dynamic_lds, kernarg))
         kernel.body(self.memory, list(struct.unpack(f"<{len(kernarg) // 8}q", kernarg)))
 

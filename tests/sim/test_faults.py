@@ -23,23 +23,23 @@ SOURCE = (Path(__file__).with_name("planted.hip")).read_text()
 
 
 @functools.cache
-def code_for(target: str, debug: bool = True) -> bytes:
-    return ClangHip().compile(SOURCE, KNOWN[target], ["-g"] if debug else [])
+def code_for(target: str, debug: bool = True, source: str = SOURCE) -> bytes:
+    return ClangHip().compile(source, KNOWN[target], ["-g"] if debug else [])
 
 
-def line_of(mark: str) -> str:
+def line_of(mark: str, source: str = SOURCE) -> str:
     """`kernels.hip:<n>` of the line of the source that a comment marks."""
-    rows = (PREFIX + SOURCE).splitlines()
+    rows = (PREFIX + source).splitlines()
     return f":{next(n for n, row in enumerate(rows, 1) if f'// {mark}' in row)}"
 
 
 class Bench:
     """A machine with the planted kernels loaded, and some buffers."""
 
-    def __init__(self, target: str, **options: Any) -> None:
+    def __init__(self, target: str, source: str = SOURCE, **options: Any) -> None:
         self.memory = Memory(1 << 22)
         self.machine = Machine(target, self.memory, **options)
-        self.module = self.machine.load(code_for(target))
+        self.module = self.machine.load(code_for(target, source=source))
 
     def buffer(self, values: Any) -> int:
         raw = np.ascontiguousarray(values).view(np.uint8).ravel()

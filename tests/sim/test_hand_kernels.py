@@ -651,7 +651,7 @@ GENERATED = Family(
         "vectors of 4": r"pf_vector<\w+, 4>",
         "vectors of 8": r"pf_vector<\w+, 8>",
         "gather": r"pf_checked\(",
-        "uniforms": r"uni\[",
+        "uniforms": r"pf_uniform_at\(uni, ",
         "random": r"pf_random_",
         "long positions": r"const int64_t t = ",
     },

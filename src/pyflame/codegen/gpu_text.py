@@ -322,7 +322,8 @@ class GpuText(Writer):
                 return f"pf_bf16_at(q{v}, {k})"
             return loaded(instr.access.dtype, f"q{v}.at[{k}]" if vector else self.element(instr.access, k))
         if instr.kind == "uniform":
-            return f"({register(instr.dtype)})uni[{self.arg(instr.uniform)}].{'f' if instr.dtype.is_float else 'i'}"
+            field = "f" if instr.dtype.is_float else "i"
+            return f"({register(instr.dtype)})pf_uniform_at(uni, {self.arg(instr.uniform)}).{field}"
         if instr.kind == "index":
             assert instr.access is not None
             terms = [self.arg(instr.access.offset)]

@@ -111,6 +111,14 @@ SIM_SEED = Knob(
 SIM_CHECKS = Knob(
     "PYFLAME_SIM_CHECKS", "all", "what a simulated GPU checks besides bounds: all, none, or some of uninitialised,races"
 )
+SIM_MODES = Knob(
+    "PYFLAME_SIM_MODES",
+    "",
+    "what a simulated GPU does as hardware may: all, or some of interleave,stale,replay,abort (docs/simulator.md)",
+)
+SIM_CODE_OBJECTS = Knob(
+    "PYFLAME_SIM_CODE_OBJECTS", "5", "newest version of code objects that a simulated runtime loads; HIP 6.0 loads 5"
+)
 
 ALL = (
     DEVICE,
@@ -139,4 +147,6 @@ ALL = (
     SIM_MEMORY_MB,
     SIM_SEED,
     SIM_CHECKS,
+    SIM_MODES,
+    SIM_CODE_OBJECTS,
 )

@@ -207,7 +207,7 @@ template <class S, int CLEAR> PF_FN void pf_claim(uint32_t *claims, const int64_
   const pf_place p = S::locate(h, index, err, arg);
   if (p.id < 0) return;
   if (CLEAR)
-    claims[p.id] = 0;
+    pf_atomic_store(&claims[p.id], 0u); /* several keys may have this id */
   else
     pf_atomic_max(&claims[p.id], (uint32_t)h + 1u);
 }

@@ -23,6 +23,7 @@ from pyflame.runtime.sim.device import wanted_checks
 from pyflame.runtime.sim.faults import SimulationFault
 from pyflame.runtime.sim.machine import COUNT, Machine
 from pyflame.runtime.sim.memory import Memory
+from pyflame.runtime.sim.modes import wanted_modes
 from pyflame.runtime.sim.stop import Stop
 from pyflame.runtime.sources import include_dir
 
@@ -168,6 +169,7 @@ class Run:
         self._memory = Memory(knobs.SIM_MEMORY_MB.integer() << 20, self.seed)
         self.machine = Machine(
             built.target.name, self._memory, checks=wanted_checks(self.checks, "checks") | COUNT, seed=self.seed,
+            modes=wanted_modes(),
             step_limit=self.limit,
         )  # fmt: skip
         self.kernel = self.machine.load(built.code).kernels[name]

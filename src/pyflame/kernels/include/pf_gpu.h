@@ -11,6 +11,7 @@
  *   pf_wave_sync()                 what lanes of the wave wrote to LDS before is seen by its other lanes after
  *   pf_atomic_add, pf_atomic_max   on integers of 4 and 8 bytes, in memory or LDS, with no order among them
  *   pf_atomic_load                 4 or 8 bytes as one: a plain copy may be made of bytes that others change meanwhile
+ *   pf_atomic_store                4 bytes where other threads may store at the same time
  *   pf_atomic_update(at, f)        *at = f(*at), for any type of 1, 2, 4 or 8 bytes; what another changes meanwhile counts
  *   pf_vector<T, N>                N neighbours that are loaded and stored as one
  *   pf_divide(n, magic)            0 <= n < 2^31 divided by what core/shape.py made the magic of
@@ -78,6 +79,7 @@ typedef union {
 #define PF_UNROLL
 #define PF_OWN_LIBM 1
 #define PF_HIDE(word) (void)0
+PF_FN pf_word pf_uniform_at(const pf_word *uni, pf_i64 n) { return uni[n]; }
 #elif defined(__CUDACC__)
 #define PF_FN static __device__ __forceinline__
 #define PF_GLOBAL(threads) extern "C" __global__ void __launch_bounds__(threads)
@@ -87,6 +89,7 @@ typedef union {
 #define PF_UNROLL _Pragma("unroll")
 #define PF_OWN_LIBM 0
 #define PF_HIDE(word) asm("" : "+r"(word))
+PF_FN pf_word pf_uniform_at(const pf_word *uni, pf_i64 n) { return uni[n]; }
 #define __builtin_memcpy memcpy
 #define __builtin_fmaf fmaf
 #define __builtin_fma fma
@@ -116,6 +119,7 @@ PF_FN void pf_wave_sync() { __syncwarp(); }
 PF_FN int pf_count_bits(pf_u64 x) { return __popcll(x); }
 PF_FN pf_u32 pf_atomic_load(const pf_u32 *at) { return *(const volatile pf_u32 *)at; }
 PF_FN pf_u64 pf_atomic_load(const pf_u64 *at) { return *(const volatile pf_u64 *)at; }
+PF_FN void pf_atomic_store(pf_u32 *at, pf_u32 x) { *(volatile pf_u32 *)at = x; }
 PF_FN pf_u32 pf_atomic_add(pf_u32 *at, pf_u32 x) { return atomicAdd(at, x); }
 PF_FN pf_u64 pf_atomic_add(pf_u64 *at, pf_u64 x) { return atomicAdd(at, x); }
 PF_FN pf_u32 pf_atomic_max(pf_u32 *at, pf_u32 x) { return atomicMax(at, x); }
@@ -146,6 +150,13 @@ PF_FN int pf_first(pf_i64 *record, pf_i64 value) {
 #define PF_UNROLL _Pragma("unroll")
 #define PF_OWN_LIBM 1
 #define PF_HIDE(word) asm("" : "+v"(word))
+/* Uniforms are copied from the host just before a graph is replayed, and its kernels may begin without the invalidation
+ * of the scalar cache (ROCm/hip issue 3902): a vector load goes around it. */
+PF_FN pf_word pf_uniform_at(const pf_word *uni, pf_i64 n) {
+  pf_u32 zero = 0;
+  PF_HIDE(zero);
+  return uni[n + zero];
+}
 PF_FN int pf_thread() { return (int)__builtin_amdgcn_workitem_id_x(); }
 PF_FN int pf_block() { return (int)__builtin_amdgcn_workgroup_id_x(); }
 PF_FN void pf_barrier() {
@@ -192,6 +203,7 @@ PF_ATOMIC(pf_atomic_add, fetch_add, pf_u64)
 PF_ATOMIC(pf_atomic_max, fetch_max, pf_u32)
 PF_FN pf_u32 pf_atomic_load(const pf_u32 *at) { return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
 PF_FN pf_u64 pf_atomic_load(const pf_u64 *at) { return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
+PF_FN void pf_atomic_store(pf_u32 *at, pf_u32 x) { __hip_atomic_store(at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
 #define PF_SWAP_IF(T)                                                                                                \
   PF_FN T pf_atomic_swap_if(T *at, T old, T x) {                                                                     \
     __hip_atomic_compare_exchange_strong(at, &old, x, __ATOMIC_RELAXED, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); \

@@ -11,6 +11,7 @@ from pyflame.runtime.gpu.vendor import Vendor
 from pyflame.runtime.rocm.compiler import find_compiler
 from pyflame.runtime.rocm.driver import HipDriver, no_device
 from pyflame.runtime.sim.checks import RACES, SIMULATED, UNINITIALISED
+from pyflame.runtime.sim.modes import wanted_modes
 
 if TYPE_CHECKING:
     from pyflame.runtime.sim.hip.module import Hip
@@ -58,6 +59,8 @@ def _runtime(target: str) -> Hip:
         knobs.SIM_MEMORY_MB.integer() << 20,
         knobs.SIM_SEED.integer(),
         checks=wanted_checks(),
+        modes=wanted_modes(),
+        code_objects=knobs.SIM_CODE_OBJECTS.integer(),
         first=MOST_DEVICES * SIMULATED.index(target),
     )
 

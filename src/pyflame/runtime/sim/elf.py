@@ -59,12 +59,13 @@ class Module:
     """A loaded code object. `base`: its address in device memory."""
 
     @reading()
-    def __init__(self, code: bytes, memory: Memory) -> None:
+    def __init__(self, code: bytes, memory: Memory, newest: int = CODE_OBJECT_VERSION) -> None:
         elf = Elf(code)
-        if code_object_version(code) > CODE_OBJECT_VERSION:
+        if code_object_version(code) > newest:
             raise FileFormatError(
-                f"[sim] expected a code object of version {CODE_OBJECT_VERSION}, the newest that HIP 6.0 loads, but "
-                f"got version {code_object_version(code)}; compile with -mcode-object-version={CODE_OBJECT_VERSION}"
+                f"[sim] expected a code object of version {newest}, the newest that this runtime loads, but got "
+                f"version {code_object_version(code)}: the runtime is too old for it; compile with "
+                f"-mcode-object-version={newest}, or install a newer runtime"
             )
         self.code = code
         segments = list(elf.loads())

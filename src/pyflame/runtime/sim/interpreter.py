@@ -19,6 +19,7 @@ _FOLDER = Path(__file__).with_name("isa")
 _UNITS = (  # the one that takes longest first
     "matrix", "vector_compare", "vector_float", "vector_integer", "vector_packed", "vector_convert", "vector_scale",
     "vector_lanes", "core", "scalar_float", "operands", "memory", "access", "atomics", "buffers", "lds", "transpose",
+    "shadow", "caches",
 )  # fmt: skip
 # A GPU's results to the bit: nothing may be contracted, and registers are read as several types. No -frounding-math:
 # gcc then leaves fma scalar. Rounding modes hold all the same, since handlers are called after the mode was set,

@@ -13,16 +13,21 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from pyflame.core.errors import ArgumentError, NotAvailableError
 from pyflame.core.targets import TARGETS
 from pyflame.runtime.rocm.disassembly import disassemble, find_objdump
+from pyflame.runtime.rocm.metadata import CODE_OBJECT_VERSION
 from pyflame.runtime.sim.checks import COUNT, RACES, SIMULATED, UNINITIALISED
+from pyflame.runtime.sim.decode import ordering
 from pyflame.runtime.sim.decode.decoder import Decoder
 from pyflame.runtime.sim.decode.inst import AGPR_ROW, ROWS, Counts, Inst, Launch, Program
 from pyflame.runtime.sim.decode.text import Line, Undecodable, read_listing
 from pyflame.runtime.sim.elf import Kernel, Module, Param
 from pyflame.runtime.sim.interpreter import interpreter
 from pyflame.runtime.sim.memory import Memory
+from pyflame.runtime.sim.modes import DIES, INTERLEAVE, STALE, STORES_MARKED, WRITES_BACK, Modes
 from pyflame.runtime.sim.report import explain
 from pyflame.runtime.sim.stop import Stop
 
@@ -35,6 +40,9 @@ _SCRATCH, _DISPATCH, _KERNARG, _PRIVATE_SIZE, _WAVE32 = 1 << 0, 1 << 1, 1 << 3, 
 _USER_SGPRS = ((_SCRATCH, 4), (_DISPATCH, 2), (1 << 2, 2), (_KERNARG, 2), (1 << 4, 2), (1 << 5, 2), (_PRIVATE_SIZE, 1))
 # What gfx90a reaches scratch through: at address 0, interleaved by lanes (bits 63 and 119), without an end.
 _SCRATCH_BUFFER = 1 << 63 | 0xFFFFFFFF << 64 | 1 << 119
+
+_SCALAR_LINES = 4096  # of the scalar cache (isa/caches.c)
+_SCALAR_LINE = np.dtype([("tag", np.uint64), ("data", np.uint8, 64), ("present", np.uint8, 64), ("written", np.uint64)])
 
 Three = tuple[int, int, int]
 
@@ -90,7 +98,7 @@ class Machine:
 
     `checks`: UNINITIALISED reports reads of memory that nothing has written, RACES two waves of a block that touch the
     same LDS byte between barriers and two threads that store different values in one place, COUNT fills `counts`.
-    Bounds are always checked. `seed` orders blocks and waves.
+    Bounds are always checked. `seed` orders blocks and waves. `modes`: as in modes.py.
     """
 
     def __init__(
@@ -101,6 +109,8 @@ class Machine:
         checks: int = UNINITIALISED | RACES,
         seed: int = 0,
         step_limit: int = _STEP_LIMIT,
+        modes: Modes = frozenset(),
+        code_objects: int = CODE_OBJECT_VERSION,
     ) -> None:
         if target not in SIMULATED:
             raise ArgumentError(f"[sim] expected one of {', '.join(SIMULATED)} but got {target!r}")
@@ -112,12 +122,17 @@ class Machine:
         self.steps = 0  # instructions that waves have run so far
         self.counts: Any = None  # of the last launch with COUNT, one per instruction
         self.generation = int(target[3:-2])
+        self.code_objects = code_objects  # newest version that can be loaded
+        self._modes = INTERLEAVE * ("interleave" in modes) | STALE * bool(modes & {"stale", "replay"})
+        self._modes |= STORES_MARKED * (target in ordering.STORES_MARKED) | WRITES_BACK * (target in DIES)
+        self._dies = DIES.get(target, 0) if "stale" in modes else 0
+        self._scalar_cache = np.zeros(_SCALAR_LINES if self._modes & STALE else 0, _SCALAR_LINE)
         self._codes: dict[tuple[int, int], Code] = {}
         self._reserved: dict[int, int] = {}  # bytes -> address of memory for launches
 
     def load(self, code: bytes) -> Module:
         """Place a code object in memory."""
-        return Module(code, self.memory)
+        return Module(code, self.memory, self.code_objects)
 
     def unload(self, module: Module) -> None:
         for lanes in (32, 64):
@@ -133,10 +148,18 @@ class Machine:
             found = self._codes[key] = Code(kernel.module, self.target.name, lanes)
         return found
 
+    def acquire(self, address: int = 0, nbytes: int = 64 * _SCALAR_LINES) -> None:
+        """Invalidate the scalar cache, or its lines of some memory."""
+        if len(self._scalar_cache):
+            first, last = address // 64, (address + nbytes - 1) // 64
+            self._scalar_cache[np.arange(first, last + 1) % _SCALAR_LINES] = 0
+
     def launch(
-        self, kernel: Kernel, grid: Three, block: Three, dynamic_lds: int, kernarg: bytes, stop: Stop | None = None
-    ) -> None:
-        """Run a kernel to its end, or to where it shall stop. `kernarg`: the explicit arguments as it wants them."""
+        self, kernel: Kernel, grid: Three, block: Three, dynamic_lds: int, kernarg: bytes, stop: Stop | None = None,
+        acquire: bool = True,
+    ) -> None:  # fmt: skip
+        """Run a kernel to its end, or to where it shall stop. `kernarg`: the explicit arguments as it wants them.
+        `acquire`: the scalar cache is invalidated first."""
         threads = block[0] * block[1] * block[2]
         lds = -(-kernel.static_lds // 4) * 4 + dynamic_lds
         if not 0 < threads <= kernel.max_threads or lds > self.target.lds_bytes or min(grid) < 0:
@@ -171,6 +194,11 @@ class Machine:
         ):  # groups are told elsewhere; the mode has neither IEEE nor DX10 clamp, which is always on
             launch.group_ids, launch.mode = 0, kernel.mode & 0xFF | 1 << 8
         launch.checks, launch.seed, launch.step_limit = self.checks, self.seed, self.step_limit
+        launch.modes, launch.dies = self._modes, self._dies
+        if len(self._scalar_cache):
+            launch.scalar_cache = self._scalar_cache.ctypes.data
+            for address, nbytes in [(0, 64 * _SCALAR_LINES)] if acquire else [(dispatch, 64), (arguments, 4096)]:
+                self.acquire(address, nbytes)
         if self.checks & COUNT:
             self.counts = (Counts * len(code.insts))()
             launch.counts = self.counts

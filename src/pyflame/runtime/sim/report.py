@@ -54,6 +54,8 @@ def _describe(launch: Launch, kernel: Kernel, code: Code, memory: Memory) -> tup
             "written",
             "initialise it, or look for the write or the barrier that is missing",
         )
+    if kind == _RACE and fault.other_inst:
+        return _unordered(launch, kernel, code, memory)
     if kind == _RACE:
         return _overwritten(fault, memory) if fault.space == _GLOBAL else _race(fault)
     if kind == _BARRIER:
@@ -116,6 +118,19 @@ def _overwritten(fault: Fault, memory: Memory) -> tuple[str, str]:
         f"expected one thread to store a result but got {_place(fault, memory)}, where another thread of the launch "
         "has stored another value, with no barrier between",
         "check the index, or use an atomic",
+    )
+
+
+def _unordered(launch: Launch, kernel: Kernel, code: Code, memory: Memory) -> tuple[str, str]:
+    """A race in global memory, with the other access."""
+    fault, (x, y, _) = launch.fault, launch.grid
+    n, mine, theirs = fault.other_group, *("written" if w else "read" for w in (fault.write, fault.other_write))
+    wave = "several waves" if fault.other == _SEVERAL else f"wave {fault.other}"
+    who = "several blocks have" if n == _SEVERAL else f"block {(n % x, n // x % y, n // x // y)}, {wave}, has"
+    return (
+        f"expected a barrier, or a release and an acquire, between two accesses to {_place(fault, memory)}, one a "
+        f"write, but it is {mine} after {who} {theirs} it by {_instruction(fault.other_inst - 1, code, kernel)}",
+        "let one thread write it, use atomics for all of it, or within a block put __syncthreads() between them",
     )
 
 

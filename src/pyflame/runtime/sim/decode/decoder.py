@@ -42,6 +42,7 @@ from pyflame.runtime.sim.decode.inst import (
 from pyflame.runtime.sim.decode.matrix import decode_matrix
 from pyflame.runtime.sim.decode.memory import decode_memory
 from pyflame.runtime.sim.decode.names import IGNORED, KEEPS_UPPER_HALF, SATURATES, canonical, variant
+from pyflame.runtime.sim.decode.ordering import ordering
 from pyflame.runtime.sim.decode.text import Line, Undecodable, split
 
 _REGISTER = re.compile(
@@ -243,7 +244,7 @@ class Decoder:
         inst.address = line.address
         inst.row_mask = inst.bank_mask = 15
         if IGNORED.match(line.name):
-            inst.run = self.forms["s_nop"].run
+            inst.run = self.forms[ordering(line.text, self.target) or "s_nop"].run
             return inst
         if decode_memory(line, inst, self.forms, operand):
             return inst

@@ -10,7 +10,7 @@ VCC, TTMP, M0, NULL, EXEC = 106, 108, 124, 125, 126
 
 NO_OPERAND, VGPR, SGPR, CONSTANT = range(4)
 NEG, ABS, SEXT, HIGH, HIGH_OF_HIGH, NEG_HIGH = (1 << n for n in range(6))
-CLAMP, PAIRED, DPP, SDWA, BOUND_CTRL, RETURNS, TO_LDS, D16_HIGH = (1 << n for n in range(8))
+CLAMP, PAIRED, DPP, SDWA, BOUND_CTRL, RETURNS, TO_LDS, D16_HIGH, COHERENT = (1 << n for n in range(9))
 AGPR_ROW = 256  # accumulation registers follow the ordinary ones in a wave's rows
 SPARE_ROW = 512  # where one half of a dual instruction waits for the other; loads to the LDS use three more
 ROWS = SPARE_ROW + 4
@@ -77,7 +77,9 @@ class Fault(ctypes.Structure):
         ("write", ctypes.c_uint32),
         ("bytes", ctypes.c_uint32),
         ("other_write", ctypes.c_uint32),
+        ("other_inst", ctypes.c_uint32),
         ("group", ctypes.c_uint32 * 3),
+        ("other_group", ctypes.c_uint32),
         ("address", ctypes.c_uint64),
     ]
 
@@ -137,6 +139,9 @@ class Launch(ctypes.Structure):
         ("stop_scc", ctypes.c_uint32),
         ("stop_state", ctypes.c_void_p),
         ("start_state", ctypes.c_void_p),
+        ("modes", ctypes.c_uint32),
+        ("dies", ctypes.c_uint32),
+        ("scalar_cache", ctypes.c_void_p),
     ]
 
 

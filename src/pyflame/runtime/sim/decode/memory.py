@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyflame.runtime.sim.decode.inst import D16_HIGH, RETURNS, TO_LDS, Inst, Operand
+from pyflame.runtime.sim.decode.inst import COHERENT, D16_HIGH, RETURNS, TO_LDS, Inst, Operand
+from pyflame.runtime.sim.decode.ordering import coherent
 from pyflame.runtime.sim.decode.text import Line, Undecodable
 
 GLOBAL, LDS, SCRATCH, FLAT = range(4)
@@ -23,7 +24,7 @@ _WIDTHS = {
     "b128": 16,
 }  # fmt: skip
 _SIGNED = {"sbyte", "i8", "sshort", "i16"}
-# Caching, and orders between accesses, have no meaning here.
+# Caching, and orders between accesses: only whether an access is coherent has a meaning here.
 _IGNORED = {"glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "th"}
 _KNOWN = _IGNORED | {"offset", "offset0", "offset1", "offen", "idxen", "lds"}
 
@@ -120,6 +121,7 @@ def _vector(line: Line, name: re.Match[str], inst: Inst, operand: Make) -> str:
         _atomic(name["rest"], inst)
     else:
         _width(words, line, inst)
+        inst.flags |= COHERENT * coherent(name["what"], line.modifiers)
     if name["space"] == "buffer":
         return _buffer(line, name["what"], inst, operand)
     if name["space"] == "flat":

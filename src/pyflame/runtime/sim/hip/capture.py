@@ -17,7 +17,7 @@ class Node:
     kind: hipGraphNodeType
     device: int
     what: str
-    run: Callable[[], None] | None
+    run: Callable[..., None] | None
     behind: tuple[Node, ...] = ()
 
 
@@ -38,13 +38,19 @@ class Graph:
         """The same nodes, which nobody changes."""
         return Graph(list(self.nodes))
 
-    def launch(self, scheduler: Scheduler, device: int, behind: Iterable[Work | None]) -> Work:
-        """Queue all of it behind other work; gives what comes behind all of it."""
+    def launch(
+        self,
+        scheduler: Scheduler,
+        device: int,
+        behind: Iterable[Work | None],
+        run: Callable[[Node], Callable[[], None] | None] = lambda node: node.run,
+    ) -> Work:
+        """Queue all of it behind other work; gives what comes behind all of it. `run`: what a node does."""
         first = list(behind)
         made: dict[Node, Work] = {}
         for node in self.nodes:
             leaders = [made[n] for n in node.behind] or first
-            made[node] = scheduler.add(node.device, node.what, node.run, leaders)
+            made[node] = scheduler.add(node.device, node.what, run(node), leaders)
         return scheduler.add(device, "the end of a graph", None, [*first, *made.values()])
 
 

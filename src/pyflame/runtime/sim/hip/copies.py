@@ -59,6 +59,8 @@ class CopyCalls(MemoryCalls):
         def run() -> None:
             for to, source in rows:
                 to.fill(source)
+            if "replay" in self.modes and whole_to.kind == whole_from.kind == "device":
+                self.gpus[queue.device].machine.acquire()  # it is a kernel; copies from the host are a DMA engine's
 
         what = f"the copy of {width * height} bytes from {whole_from.address:#x} to {whole_to.address:#x}"
         work = self.submit(queue, hipGraphNodeType.hipGraphNodeTypeMemcpy, what, run)

@@ -9,7 +9,7 @@ from pyflame.runtime.rocm.errors import CAUSES
 from pyflame.runtime.rocm.targets import numbers
 from pyflame.runtime.sim.hip.arguments import text_of
 from pyflame.runtime.sim.hip.state import Gpu, HipState, Refused, hip
-from pyflame.runtime.sim.hip.types import HIP_VERSION, hipDeviceAttribute_t, hipDeviceP2PAttr, hipError_t
+from pyflame.runtime.sim.hip.types import hipDeviceAttribute_t, hipDeviceP2PAttr, hipError_t
 
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65536, 65536)
@@ -72,11 +72,11 @@ class DeviceCalls(HipState):
 
     @hip(1, anyway=True)
     def hipDriverGetVersion(self) -> int:
-        return HIP_VERSION
+        return self.version
 
     @hip(1, anyway=True)
     def hipRuntimeGetVersion(self) -> int:
-        return HIP_VERSION
+        return self.version
 
     @hip(1, anyway=True)
     def hipGetDeviceCount(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from pyflame.runtime.sim.hip.arguments import Handle, address_of
@@ -11,6 +13,7 @@ from pyflame.runtime.sim.hip.state import HipState, Refused, hip
 from pyflame.runtime.sim.hip.types import (
     hipError_t,
     hipGraphExecUpdateResult,
+    hipGraphNodeType,
     hipStreamCaptureMode,
     hipStreamCaptureStatus,
 )
@@ -138,7 +141,20 @@ class GraphCalls(HipState):
                 made[node] = capture.graph.add(node.kind, node.device, node.what, node.run, leaders)
             capture.tails[found] = list(made.values()) or behind
             return
-        found.tail = graph.launch(self.scheduler, found.device, self.leaders(found))
+        options = {"run": self._without_acquire} if "replay" in self.modes else {}
+        found.tail = graph.launch(self.scheduler, found.device, self.leaders(found), **options)
+
+    def _without_acquire(self, node: Node) -> Callable[[], None] | None:
+        """What a node of a replay does: kernels do not look for what was written before it; copies in it are seen."""
+        run, machine = node.run, self.gpus[node.device].machine
+        if run is None or node.kind == hipGraphNodeType.hipGraphNodeTypeKernel:
+            return run and functools.partial(run, acquire=False)
+
+        def copy() -> None:
+            run()
+            machine.acquire()
+
+        return copy
 
     @hip()
     def hipGraphUpload(self, graphExec: Any, stream: Any) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyflame.core.errors import ArgumentError
+from pyflame.runtime.rocm.metadata import CODE_OBJECT_VERSION
 from pyflame.runtime.sim.checks import RACES, UNINITIALISED
 from pyflame.runtime.sim.hip import types as hip_types
 from pyflame.runtime.sim.hip.copies import CopyCalls
@@ -20,8 +21,10 @@ from pyflame.runtime.sim.hip.state import Machine
 from pyflame.runtime.sim.hip.streams import StreamCalls
 from pyflame.runtime.sim.machine import Machine as Simulator
 from pyflame.runtime.sim.memory import Memory
+from pyflame.runtime.sim.modes import Modes
 
 MOST_DEVICES = 8
+_OLD_HIP = 50731921  # 5.7, which loads no code objects of version 5
 
 
 class Hip(DeviceCalls, CopyCalls, StreamCalls, ModuleCalls, GraphCalls):
@@ -47,14 +50,18 @@ class Hip(DeviceCalls, CopyCalls, StreamCalls, ModuleCalls, GraphCalls):
         make_machine: Callable[[str, Memory], Machine] | None = None,
         checks: int = UNINITIALISED | RACES,
         first: int = 0,
+        modes: Modes = frozenset(),
+        code_objects: int = CODE_OBJECT_VERSION,
     ) -> None:
         if not 1 <= count <= MOST_DEVICES:
             raise ArgumentError(f"[sim] expected 1 to {MOST_DEVICES} simulated devices but got {count}")
 
-        def machine(target: str, memory: Memory) -> Machine:
-            return Simulator(target, memory, checks=checks, seed=seed)
+        version = hip_types.HIP_VERSION if code_objects >= CODE_OBJECT_VERSION else _OLD_HIP
 
-        super().__init__(target, count, nbytes, seed, make_machine or machine, first)
+        def machine(target: str, memory: Memory) -> Machine:
+            return Simulator(target, memory, checks=checks, seed=seed, modes=modes, code_objects=code_objects)
+
+        super().__init__(target, count, nbytes, seed, make_machine or machine, first, modes, version)
 
     def has_symbol(self, name: str | bytes | bytearray) -> bool:
         """Whether a function is simulated."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -136,12 +137,8 @@ class ModuleCalls(HipState):
         self._check(kernel, grid, block, sharedMemBytes)
         kernarg = self._arguments(kernel, kernelParams, extra)
         machine = self.gpus[device].machine
-        self.submit(
-            queue,
-            hipGraphNodeType.hipGraphNodeTypeKernel,
-            f"the kernel {kernel.name}",
-            lambda: machine.launch(kernel, grid, block, sharedMemBytes, kernarg),
-        )
+        run = functools.partial(machine.launch, kernel, grid, block, sharedMemBytes, kernarg)
+        self.submit(queue, hipGraphNodeType.hipGraphNodeTypeKernel, f"the kernel {kernel.name}", run)
 
     def _check(self, kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], dynamic_lds: int) -> None:
         """Refuse what the hardware cannot do, with the status that HIP's runtime gives."""

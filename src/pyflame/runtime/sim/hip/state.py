@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -16,9 +18,16 @@ from pyflame.runtime.rocm.metadata import KernelMetadata
 from pyflame.runtime.sim.faults import SimulationFault
 from pyflame.runtime.sim.hip.arguments import Handle, Param, address_of
 from pyflame.runtime.sim.hip.capture import Capture, Graph
-from pyflame.runtime.sim.hip.types import hipError_t, hipGraphNodeType, hipStreamCaptureMode, hipStreamNonBlocking
+from pyflame.runtime.sim.hip.types import (
+    HIP_VERSION,
+    hipError_t,
+    hipGraphNodeType,
+    hipStreamCaptureMode,
+    hipStreamNonBlocking,
+)
 from pyflame.runtime.sim.hip.work import Event, Scheduler, Stream, Work
 from pyflame.runtime.sim.memory import Memory
+from pyflame.runtime.sim.modes import Modes
 
 Grid = tuple[int, int, int]
 P = ParamSpec("P")
@@ -58,8 +67,13 @@ class Machine(Protocol):
 
     def load(self, code: bytes) -> Module: ...
     def unload(self, module: Any) -> None: ...
-    def launch(self, kernel: Any, grid: Grid, block: Grid, dynamic_lds: int, kernarg: bytes) -> Any:
+    def launch(
+        self, kernel: Any, grid: Grid, block: Grid, dynamic_lds: int, kernarg: bytes, *, acquire: bool = True
+    ) -> Any:
         """Run a kernel to its end; raises a SimulationFault where it does something wrong."""
+
+    def acquire(self) -> None:
+        """Invalidate what outlives a launch in caches."""
 
 
 class Refused(Exception):
@@ -130,7 +144,10 @@ class HipState:
         seed: int,
         make_machine: Callable[[str, Memory], Machine],
         first: int,
+        modes: Modes = frozenset(),
+        version: int = HIP_VERSION,
     ) -> None:
+        self.modes, self.version = modes, version
         self.target: Target = TARGETS[target]
         self.lock = rlock()
         memories = [Memory(nbytes, seed, first + index) for index in range(count)]
@@ -174,6 +191,9 @@ class HipState:
         self._local.last = hipError_t.hipSuccess
 
     def _broke(self, device: int, fault: SimulationFault) -> None:
+        if "abort" in self.modes:  # as the driver's default handler does before ROCm 7.0
+            print(f"{fault.message}\nGPU {device} has faulted; aborting the process", file=sys.stderr, flush=True)
+            os.abort()
         gpu = self.gpus[device]
         gpu.fault = gpu.fault or fault
         self.scheduler.drop(device, fault)

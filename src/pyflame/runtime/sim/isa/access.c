@@ -251,34 +251,39 @@ static u64 lanes_within(Piece *p, const u64 *address, u64 active, u64 base, u64 
 }
 
 static void visit_piece(Wave *w, const Inst *in, const Access *a, Piece *p, Visit visit) {
-  u8 follow = p->mask == PF_ALL;
-  if (follow) EACH_LANE follow &= p->at[l] == p->at[0] + (u64)l * a->bytes;
-  p->contiguous = follow;
+  u8 in_row = p->mask == PF_ALL;
+  if (in_row) EACH_LANE in_row &= p->at[l] == p->at[0] + (u64)l * a->bytes;
+  p->contiguous = in_row;
   if (p->space == SPACE_LDS && w->launch->checks & CHECK_RACES && w->group->waves > 1) check_race(w, a, p);
   if (must_be_written(w, in, a, p) && !all_written(p, a->bytes)) unwritten(w, a, p);
+  if (p->pages) follow(w, in, a, p);
   if (p->owners) own(w, in, a, p);
-  else visit(w, in, p);
+  else if (!p->pages || a->how != WRITE) visit(w, in, p);
   if (a->how != READ) mark_written(p, a->bytes);
 }
 
 static u32 *owners_of(Wave *w, const Span *span) {
-  u32 **found = &w->group->owners[span - w->launch->spans];
+  u32 **found = &w->group->shared->owners[span - w->launch->spans];
   if (!*found && !(*found = calloc(span->size, sizeof **found))) fail(w, FAULT_MEMORY, SPACE_GLOBAL, 0, 0, 0, 1);
   return *found;
 }
 
 static void reach_global(Wave *w, const Inst *in, const Access *a, u64 active, Visit visit) {
+  const u32 modes = w->launch->modes;
   if (w->launch->checks & COUNT) count_lines(w, a, active);
   Piece p;
-  p.space = SPACE_GLOBAL;
+  p.space = SPACE_GLOBAL, p.pages = 0;
   while (active) {
     const int first = __builtin_ctzll(active);
     const Span *span = find_span(w, a->address[first]);
     p.mask = span ? lanes_within(&p, a->address, active, span->base, span->size, a->bytes) : 0;
     if (!(p.mask >> first & 1)) fail(w, FAULT_ADDRESS, SPACE_GLOBAL, first, a->address[first], a->bytes, a->how != READ);
     p.data = span->data, p.written = span->written, p.owners = 0;
-    if (a->how == WRITE && w->launch->checks & CHECK_RACES) p.owners = owners_of(w, span);
+    if (__builtin_expect(modes & INTERLEAVE, 0)) p.pages = pages_of(w, span);
+    else if (a->how == WRITE && w->launch->checks & CHECK_RACES && !w->launch->dies) p.owners = owners_of(w, span);
+    if (__builtin_expect(modes & STALE, 0)) reach_cached(w, in, a, span, &p);
     visit_piece(w, in, a, &p, visit);
+    if (__builtin_expect(modes & STALE, 0)) leave_cached(w, in, a, span, &p);
     active &= ~p.mask;
   }
 }
@@ -288,7 +293,7 @@ static void reach_local(Wave *w, const Inst *in, const Access *a, u32 space, u64
   const u64 size = space == SPACE_LDS ? launch->lds_bytes : launch->scratch_bytes;
   if (space == SPACE_LDS && launch->checks & COUNT) count_conflicts(w, a, active);
   Piece p;
-  p.space = space, p.owners = 0;
+  p.space = space, p.owners = 0, p.pages = 0;
   p.mask = lanes_within(&p, a->address, active, 0, size, a->bytes);
   if (p.mask != active) {
     const int lane = __builtin_ctzll(active & ~p.mask);

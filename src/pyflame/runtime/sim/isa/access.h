@@ -13,6 +13,7 @@ typedef struct {
   u64 mask;            /* these lanes */
   u32 space;
   u32 *owners;         /* global memory that is stored to, if races are looked for: by whom, in this launch */
+  struct Shadow **pages; /* global memory, with INTERLEAVE: who touched it in this launch (shadow.c) */
   u32 contiguous;      /* all lanes are on and each one's bytes follow those of the one before */
   u64 at[PF_LANES];    /* where each lane's bytes lie; a lane that is off repeats the first that is on */
 } Piece;
@@ -24,6 +25,36 @@ typedef struct {
 } Access;
 
 typedef void (*Visit)(Wave *w, const Inst *in, const Piece *p);
+
+/* What the groups of a launch share; arrays by span, filled when first used. */
+typedef struct Shared {
+  u32 **owners;            /* for each byte the thread that stored it (access.c) */
+  struct Shadow ***pages;  /* for each byte who touched it last (shadow.c) */
+  struct Sync *syncs;      /* what was published where, by address (shadow.c) */
+  u64 sync_slots, sync_used;
+  u64 waves, groups;       /* of the launch; no waves: too many to follow */
+  struct Copy *copies;     /* of each die and span (caches.c) */
+} Shared;
+
+/* shadow.c: races in global memory. */
+struct Shadow **pages_of(Wave *w, const Span *span);
+void follow(Wave *w, const Inst *in, const Access *a, const Piece *p); /* a store is done as well */
+void follow_scalar(Wave *w, const Span *span, u64 at, u64 bytes);
+void forget_group(Group *g);
+void free_shadows(Launch *launch, Shared *shared);
+void mem_release(Wave *w, const Inst *in);
+void mem_acquire(Wave *w, const Inst *in);
+
+/* caches.c: lines that are stale until an acquire. */
+void reach_cached(Wave *w, const Inst *in, const Access *a, const Span *span, Piece *p);
+void leave_cached(Wave *w, const Inst *in, const Access *a, const Span *span, const Piece *p);
+void scalar_bytes(Wave *w, const Span *span, u64 at, u64 bytes, u64 needed, u8 *out); /* needed: bytes that are used */
+void write_back(Launch *launch, Shared *shared, u32 die);
+void forget_lines(Launch *launch, Shared *shared, u32 die);
+void scalar_forget(Wave *w, const Inst *in);
+void scalar_finish(Launch *launch);
+void free_caches(Launch *launch, Shared *shared);
+static inline u32 die_of(const Wave *w) { return w->launch->dies ? w->group->index % w->launch->dies : 0; }
 
 /* Check the access of the lanes in `active`, then hand it to `visit`, piece by piece. */
 void reach(Wave *w, const Inst *in, Access *access, u64 active, Visit visit);

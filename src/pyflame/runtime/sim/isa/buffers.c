@@ -6,17 +6,16 @@
 static u32 slack(u64 address, u32 words) { return words == 4 && address % 16 == 0 ? 7 : 3; }
 
 static void scalar_fetch(Wave *w, u64 address, u32 words, u32 *out) {
-  const u32 bytes = 4 * words, spare = slack(address, words);
+  const u32 bytes = 4 * words, spare = slack(address, words), needed = spare > 3 ? words - 1 : words;
   if (address & 3) fail(w, FAULT_ALIGNMENT, SPACE_GLOBAL, 0, address, bytes, 0);
   const Span *span = find_span(w, address);
   const u64 at = span ? address - span->base : 0;
   const u64 there = span ? (span->size - at < bytes ? span->size - at : bytes) : 0;
   if (there + spare < bytes || !there) fail(w, FAULT_ADDRESS, SPACE_GLOBAL, 0, address, bytes, 0);
   memset(out, 0xff, bytes);
-  memcpy(out, span->data + at, there);
+  scalar_bytes(w, span, at, there, 4 * needed, (u8 *)out);
   if (w->launch->checks & COUNT) w->launch->counts[w->pc - 1].lines += (address + bytes - 1) / 128 - address / 128 + 1;
   if (!(w->launch->checks & CHECK_UNINITIALISED)) return;
-  const u32 needed = spare > 3 ? words - 1 : words;
   for (u32 k = 0; k < needed; k++) {
     u32 written = 0;
     for (u64 i = 4 * k; i < 4 * k + 4 && i < there; i++) written |= span->written[at + i];
@@ -31,7 +30,7 @@ static u32 scalar_part(Wave *w, const Inst *in, u64 address) {
   const u64 at = span ? address - span->base : 0;
   if (address % in->bytes) fail(w, FAULT_ALIGNMENT, SPACE_GLOBAL, 0, address, in->bytes, 0);
   if (!span || span->size - at < in->bytes) fail(w, FAULT_ADDRESS, SPACE_GLOBAL, 0, address, in->bytes, 0);
-  memcpy(&out, span->data + at, in->bytes);
+  scalar_bytes(w, span, at, in->bytes, in->bytes, (u8 *)&out);
   for (u32 i = 0; w->launch->checks & CHECK_UNINITIALISED && i < in->bytes; i++)
     if (!span->written[at + i]) fail(w, FAULT_UNINITIALISED, SPACE_GLOBAL, 0, address + i, in->bytes, 0);
   if (w->launch->checks & COUNT) w->launch->counts[w->pc - 1].lines++;

@@ -1,5 +1,6 @@
-/* Runs a launch: groups one after the other, the waves of a group until each is at a barrier or at its end. */
-#include "sim.h"
+/* Runs a launch: groups one after the other, the waves of a group until each is at a barrier or at its end; or several
+ * groups at once, whose waves take turns (INTERLEAVE). */
+#include "access.h"
 
 #include <stdlib.h>
 
@@ -288,13 +289,12 @@ static void stop_if_asked(Wave *w) {
   fail(w, FAULT_NONE, SPACE_CODE, 0, 0, 0, 0);
 }
 
-static void run_wave(Wave *w) {
-  enum { TURN = 1 << 18 };
+static void run_wave(Wave *w, u64 turn) {
   const Launch *launch = w->launch;
   const Inst *const insts = launch->program->insts;
   const u32 count = launch->program->inst_count;
   u64 steps = launch->steps;
-  const u64 turn_ends = steps + TURN, pause = turn_ends < launch->step_limit ? turn_ends : launch->step_limit;
+  const u64 turn_ends = steps + turn, pause = turn_ends < launch->step_limit ? turn_ends : launch->step_limit;
   mode_changed(w);
   while (w->state == RUNNING) {
     if (w->pc >= count) { w->pc++; fail(w, FAULT_ADDRESS, SPACE_CODE, 0, 0, 4, 0); }
@@ -357,91 +357,172 @@ static void start_wave(Wave *w, Group *g, u32 number, jmp_buf *out) {
   }
 }
 
-/* All waves to their end; at a barrier, or when its turn is over, another one runs, in a random order. */
-static void run_group(Group *g, Wave *waves, u32 *order, u32 count, u64 *random) {
-  for (;;) {
-    u32 running = 0, waiting = 0, last = 0;
-    for (u32 i = 0; i < count; i++) {
-      const u32 j = i + (u32)(random_next(random) % (count - i)), picked = order[j];
-      order[j] = order[i], order[i] = picked;
-      if (waves[picked].state == RUNNING) run_wave(&waves[picked]);
+/* When no wave of a group can go on: 0 if it has come to its end, else it has passed a barrier. */
+static int pass_barrier(Group *g, Wave *waves) {
+  u32 waiting = 0, last = 0;
+  for (u32 i = 0; i < g->waves; i++)
+    if (waves[i].state == AT_BARRIER) waiting++, last = i;
+  if (g->pending.kind) fail(&waves[last], FAULT_UNINITIALISED, 0, 0, 0, 0, 0);
+  if (!waiting) return 0;
+  /* The hardware counts a wave that has ended as arrived; in HIP's terms the barrier was not reached by all threads. */
+  for (u32 i = 0; i < g->waves; i++) {
+    if (waves[i].state == ENDED) {
+      g->launch->fault.other = i;
+      fail(&waves[last], FAULT_BARRIER, SPACE_CODE, 0, 0, 0, 0);
     }
-    for (u32 i = 0; i < count; i++) {
-      if (waves[i].state == RUNNING) running++;
-      else if (waves[i].state == AT_BARRIER) waiting++, last = i;
-    }
-    if (running) continue;
-    if (g->pending.kind) fail(&waves[last], FAULT_UNINITIALISED, 0, 0, 0, 0, 0);
-    if (!waiting) return;
-    /* The hardware counts a wave that has ended as arrived; in HIP's terms the barrier was not reached by all threads. */
-    for (u32 i = 0; i < count; i++) {
-      if (waves[i].state == ENDED) {
-        g->launch->fault.other = i;
-        fail(&waves[last], FAULT_BARRIER, SPACE_CODE, 0, 0, 0, 0);
-      }
-      waves[i].state = RUNNING;
-    }
-    g->epoch++;
-    g->phase = g->next, g->next += count * PF_LANES;
+    waves[i].state = RUNNING;
   }
+  g->epoch++;
+  g->phase = g->next, g->next += g->waves * PF_LANES;
+  g->barrier = g->time++;
+  return 1;
+}
+
+static u32 running(const Group *g, const Wave *waves) {
+  u32 count = 0;
+  for (u32 i = 0; i < g->waves; i++) count += waves[i].state == RUNNING;
+  return count;
+}
+
+/* All waves to their end; at a barrier, or when its turn is over, another one runs, in a random order. */
+static void run_group(Group *g, Wave *waves, u32 *order, u64 *random) {
+  enum { TURN = 1 << 18 };
+  do {
+    for (u32 i = 0; i < g->waves; i++) {
+      const u32 j = i + (u32)(random_next(random) % (g->waves - i)), picked = order[j];
+      order[j] = order[i], order[i] = picked;
+      if (waves[picked].state == RUNNING) run_wave(&waves[picked], TURN);
+    }
+  } while (running(g, waves) || pass_barrier(g, waves));
+}
+
+enum { MOST_GROUPS = 8 }; /* at once */
+
+/* What a launch needs: groups that run at once, with their waves side by side. */
+typedef struct {
+  Launch *launch;
+  u32 waves, resident; /* of a group; groups at once */
+  Group *groups;
+  Wave *all;
+  u32 *order;
+  u8 *rows, *scratch, *lds;
+  Shared shared;
+  u64 random, step, next, left; /* groups come in a random walk: the next one, how many are left */
+  jmp_buf out;
+} Run;
+
+static Wave *waves_of(const Run *run, u32 slot) { return run->all + (u64)slot * run->waves; }
+
+/* Let the next group of the walk begin. */
+static void start_group(Run *run, u32 slot) {
+  Group *g = &run->groups[slot];
+  Launch *launch = run->launch;
+  const u64 n = run->next, groups = (u64)launch->grid[0] * launch->grid[1] * launch->grid[2];
+  run->next = (n + run->step) % groups, run->left--;
+  g->index = (u32)n;
+  g->id[0] = (u32)(n % launch->grid[0]);
+  g->id[1] = (u32)(n / launch->grid[0] % launch->grid[1]);
+  g->id[2] = (u32)(n / launch->grid[0] / launch->grid[1]);
+  g->block = g->phase = g->next, g->next += run->waves * PF_LANES;
+  g->epoch++; /* what the group before touched does not matter */
+  forget_group(g);
+  memset(g->lds, 0xff, launch->lds_bytes);
+  memset(g->lds_written, 0, launch->lds_bytes);
+  for (u32 k = 0; k < run->waves; k++) start_wave(&waves_of(run, slot)[k], g, k, &run->out);
+}
+
+/* Several groups at once: any wave that can go on runs a few instructions, now and then many. */
+static void run_interleaved(Run *run) {
+  enum { FEW = 32, MANY = 4096, RARELY = 16 };
+  u32 slots[MOST_GROUPS], alive = run->resident;
+  for (u32 i = 0; i < alive; i++) slots[i] = i, start_group(run, i);
+  while (alive) {
+    const u64 random = random_next(&run->random);
+    const u32 at = (u32)(random % alive), slot = slots[at];
+    Group *g = &run->groups[slot];
+    Wave *waves = waves_of(run, slot);
+    u32 chosen = (u32)(random >> 16) % running(g, waves), i = 0;
+    while (waves[i].state != RUNNING || chosen-- > 0) i++;
+    run_wave(&waves[i], random >> 32 & (RARELY - 1) ? 1 + (random >> 40) % FEW : MANY);
+    if (running(g, waves) || pass_barrier(g, waves)) continue;
+    if (run->left) start_group(run, slot);
+    else slots[at] = slots[--alive];
+  }
+}
+
+static int make_room(Run *run) {
+  const Launch *launch = run->launch;
+  const u64 count = (u64)run->waves * run->resident, row_bytes = (u64)launch->vgprs * PF_LANES * 4;
+  const u64 scratch_bytes = (u64)launch->scratch_bytes * PF_LANES, lds = launch->lds_bytes + 64;
+  run->groups = calloc(run->resident, sizeof *run->groups);
+  run->all = calloc(count, sizeof *run->all);
+  run->order = calloc(run->waves, sizeof *run->order);
+  run->rows = aligned_alloc(64, count * row_bytes);
+  run->scratch = scratch_bytes ? malloc(2 * count * scratch_bytes) : 0;
+  run->lds = malloc(4 * lds * run->resident);
+  run->shared.owners = calloc(launch->span_count + 1, sizeof *run->shared.owners);
+  run->shared.pages = calloc(launch->span_count + 1, sizeof *run->shared.pages);
+  if (!run->groups || !run->all || !run->order || !run->rows || (scratch_bytes && !run->scratch) || !run->lds ||
+      !run->shared.owners || !run->shared.pages)
+    return 0;
+  for (u64 i = 0; i < count; i++) {
+    run->all[i].v = (u32 *)(run->rows + i * row_bytes);
+    run->all[i].scratch = run->scratch + 2 * i * scratch_bytes;
+    run->all[i].scratch_written = run->all[i].scratch + scratch_bytes;
+  }
+  for (u32 i = 0; i < run->waves; i++) run->order[i] = i;
+  for (u32 i = 0; i < run->resident; i++) {
+    u8 *from = run->lds + 4 * lds * i;
+    run->groups[i] = (Group){.launch = run->launch, .shared = &run->shared, .waves = run->waves, .lds = from,
+                             .lds_written = from + lds, .writers = from + 2 * lds, .readers = from + 3 * lds};
+  }
+  return 1;
+}
+
+static void free_room(Run *run) {
+  Launch *launch = run->launch;
+  for (u32 i = 0; run->groups && i < run->resident; i++) forget_group(&run->groups[i]);
+  for (u64 i = 0; run->shared.owners && i < launch->span_count; i++) free(run->shared.owners[i]);
+  free_shadows(launch, &run->shared), free_caches(launch, &run->shared);
+  free(run->shared.owners);
+  free(run->groups), free(run->all), free(run->order), free(run->rows), free(run->scratch), free(run->lds);
+}
+
+/* How many groups run at once: enough to meet each other. */
+static u32 residents(const Launch *launch, u32 waves, u64 groups) {
+  enum { MOST_WAVES = 64 };
+  u64 most = launch->modes & INTERLEAVE ? MOST_WAVES / waves : 1;
+  most = most < 2 && launch->modes & INTERLEAVE ? 2 : most > MOST_GROUPS ? MOST_GROUPS : most;
+  return (u32)(groups < most ? groups : most);
+}
+
+static void run_all(Run *run) {
+  const Launch *launch = run->launch;
+  const u64 groups = run->left;
+  /* A random walk over all groups: a start and a step that shares no factor with their number. */
+  u64 step = groups > 2 ? random_next(&run->random) % groups | 1 : 1;
+  for (u64 a = step, b = groups; b; ) { const u64 r = a % b; a = b, b = r; if (!b && a != 1) { step = 1; } }
+  run->step = step, run->next = random_next(&run->random) % groups;
+  if (launch->modes & INTERLEAVE) run_interleaved(run);
+  while (run->left) start_group(run, 0), run_group(&run->groups[0], run->all, run->order, &run->random);
+  for (u32 die = 0; die < launch->dies; die++) write_back(run->launch, &run->shared, die);
 }
 
 /* 0: done, 1: a fault (launch->fault), 2: no memory, 3: stopped where asked */
 int pf_sim_run(Launch *launch) {
-  const u32 threads = launch->block[0] * launch->block[1] * launch->block[2];
-  const u32 count = (threads + PF_LANES - 1) / PF_LANES;
-  const u64 row_bytes = (u64)launch->vgprs * PF_LANES * 4, scratch_bytes = (u64)launch->scratch_bytes * PF_LANES;
-  const int rounding = fegetround();
-  u64 random = launch->seed;
-  int status = 2;
-  Wave *waves = calloc(count, sizeof(Wave));
-  u32 *order = calloc(count, sizeof(u32));
-  u8 *rows = aligned_alloc(64, count * row_bytes);
-  u8 *scratch = scratch_bytes ? malloc(2 * count * scratch_bytes) : 0;
-  Group group = {.launch = launch, .waves = count};
-  group.lds = malloc(launch->lds_bytes + 64);
-  group.lds_written = malloc(launch->lds_bytes + 64);
-  group.writers = malloc(launch->lds_bytes + 64);
-  group.readers = malloc(launch->lds_bytes + 64);
-  group.owners = calloc(launch->span_count + 1, sizeof *group.owners);
-  jmp_buf out;
-  if (!waves || !order || !rows || (scratch_bytes && !scratch) || !group.lds || !group.lds_written || !group.writers ||
-      !group.readers || !group.owners)
-    goto done;
-  for (u32 i = 0; i < count; i++) {
-    order[i] = i;
-    waves[i].v = (u32 *)(rows + i * row_bytes);
-    waves[i].scratch = scratch + 2 * i * scratch_bytes;
-    waves[i].scratch_written = waves[i].scratch + scratch_bytes;
-  }
-  status = 1;
-  if (setjmp(out)) {
-    if (launch->fault.kind == FAULT_NONE) status = 3;
-    if (launch->fault.kind == FAULT_MEMORY) status = 2;
-    goto done;
-  }
+  const u32 threads = launch->block[0] * launch->block[1] * launch->block[2], waves = (threads + PF_LANES - 1) / PF_LANES;
   const u64 groups = (u64)launch->grid[0] * launch->grid[1] * launch->grid[2];
-  /* A random walk over all groups: a start and a step that shares no factor with their number. */
-  u64 step = groups > 2 ? random_next(&random) % groups | 1 : 1;
-  for (u64 a = step, b = groups; b; ) { const u64 r = a % b; a = b, b = r; if (!b && a != 1) { step = 1; } }
-  u64 n = groups ? random_next(&random) % groups : 0;
-  for (u64 i = 0; i < groups; i++, n = (n + step) % groups) {
-    group.id[0] = (u32)(n % launch->grid[0]);
-    group.id[1] = (u32)(n / launch->grid[0] % launch->grid[1]);
-    group.id[2] = (u32)(n / launch->grid[0] / launch->grid[1]);
-    group.block = group.phase = group.next, group.next += count * PF_LANES;
-    group.epoch++; /* what the group before touched does not matter */
-    memset(group.lds, 0xff, launch->lds_bytes);
-    memset(group.lds_written, 0, launch->lds_bytes);
-    for (u32 k = 0; k < count; k++) start_wave(&waves[k], &group, k, &out);
-    run_group(&group, waves, order, count, &random);
+  const int rounding = fegetround();
+  if (!groups) return 0;
+  Run run = {.launch = launch, .waves = waves, .resident = residents(launch, waves, groups), .random = launch->seed,
+             .left = groups, .shared = {.waves = groups * waves < 1u << 31 ? groups * waves : 0, .groups = groups}};
+  volatile int status = 2;
+  if (make_room(&run)) {
+    if (!setjmp(run.out)) run_all(&run), status = 0;
+    else status = launch->fault.kind == FAULT_NONE ? 3 : launch->fault.kind == FAULT_MEMORY ? 2 : 1;
   }
-  status = 0;
-done:
+  scalar_finish(launch);
   fesetround(rounding);
-  free(waves), free(order), free(rows), free(scratch);
-  for (u64 i = 0; group.owners && i < launch->span_count; i++) free(group.owners[i]);
-  free(group.owners);
-  free(group.lds), free(group.lds_written), free(group.writers), free(group.readers);
+  free_room(&run);
   return status;
 }

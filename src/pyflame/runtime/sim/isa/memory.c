@@ -122,5 +122,6 @@ const Entry MEMORY_TABLE[] = {
   ENTRY(mem_load), ENTRY(mem_store), ENTRY(mem_atomic), ENTRY(mem_load_transposed), ENTRY(ds_read2), ENTRY(ds_write2),
   ENTRY(ds_exchange2), ENTRY(ds_permute), ENTRY(ds_bpermute), ENTRY(ds_swizzle), ENTRY(ds_append), ENTRY(buffer_load), ENTRY(buffer_store),
   ENTRY(buffer_atomic), {"s_load", scalar_load, "", ""}, {"s_buffer_load", scalar_buffer_load, "", ""},
+  ENTRY(mem_release), ENTRY(mem_acquire), ENTRY(scalar_forget),
 };
 const int MEMORY_COUNT = sizeof MEMORY_TABLE / sizeof *MEMORY_TABLE;

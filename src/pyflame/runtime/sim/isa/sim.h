@@ -48,7 +48,10 @@ typedef struct {
   u64 value;  /* of a constant, as wide as the operand */
 } Operand;
 
-enum { CLAMP = 1, PAIRED = 2, DPP = 4, SDWA = 8, BOUND_CTRL = 16, RETURNS = 32, TO_LDS = 64, D16_HIGH = 128 };
+enum {
+  CLAMP = 1, PAIRED = 2, DPP = 4, SDWA = 8, BOUND_CTRL = 16, RETURNS = 32, TO_LDS = 64, D16_HIGH = 128,
+  COHERENT = 256 /* a load or a store that goes around caches: an atomic one, or volatile */
+};
 
 struct Wave;
 struct Inst;
@@ -83,12 +86,15 @@ enum {
 };
 enum { SPACE_GLOBAL, SPACE_LDS, SPACE_SCRATCH, SPACE_FLAT, SPACE_CODE };
 enum { CHECK_UNINITIALISED = 1, CHECK_RACES = 2, COUNT = 4 };
+/* Modes of a launch, and of the target: atomic stores are told from plain ones; a release writes back an L2. */
+enum { INTERLEAVE = 1, STALE = 2, STORES_MARKED = 4, WRITES_BACK = 8 };
 
 typedef struct {
   u32 kind, space, lane, wave;
   u32 other; /* the second wave of a race (~0: several), the wave that has ended, the barrier that lanes did not reach */
   u32 inst, write, bytes, other_write;
-  u32 group[3];
+  u32 other_inst; /* of a race in global memory that a mode looks for: the other instruction, from 1 */
+  u32 group[3], other_group;
   u64 address;
 } Fault;
 
@@ -134,22 +140,28 @@ typedef struct {
   u32 stop_scc;        /* … (result) … */
   void *stop_state;    /* … and copy its registers here: SGPRs, then rows of VGPRs */
   const void *start_state; /* registers to begin with, instead of what the loader puts there; or null */
+  u32 modes, dies;     /* INTERLEAVE …; with STALE: L2 caches that do not see each other's writes, 0: one for all */
+  void *scalar_cache;  /* SCALAR_LINES lines that outlive the launch (caches.c), or null */
 } Launch;
 
 /* Apertures of flat addresses (decode.py). */
 #define SHARED_BASE ((u64)1 << 48)
 #define PRIVATE_BASE ((u64)2 << 48)
 
+struct Shared; /* what all groups of a launch share (access.h) */
+
 typedef struct Group {
   Launch *launch;
-  u32 id[3];
+  struct Shared *shared;
+  u32 id[3], index;
   u32 epoch; /* barriers passed */
   u32 waves;
   u8 *lds, *lds_written;
   u8 *writers, *readers; /* who touched each byte of the LDS in the epoch that follows (access.c) */
   u32 touched_epoch;
-  u32 **owners;          /* of each span, or null: for each byte the thread that stored it in this launch (access.c) */
   u32 next, block, phase; /* numbers of threads: the next free one, the last before this group, … before this epoch */
+  u32 time, barrier;     /* INTERLEAVE: counts barriers and releases of its waves; what it was at the last barrier */
+  u32 *seen, *known;     /* of other groups' waves, then groups: up to which time its atomics have seen, and it acquired */
   Fault pending; /* an uninitialised read that turns out as a race if another wave writes before the next barrier */
 } Group;
 
@@ -173,6 +185,7 @@ typedef struct Wave {
   u32 missed_at;      /* that barrier */
   u32 signalled;      /* GFX12: the wave has arrived at a barrier for which it does not wait yet */
   u64 exec_now, exec_before; /* EXEC, and what it was before it changed last */
+  u32 released, released_barrier; /* INTERLEAVE: what an atomic publishes: the group's time, and its last barrier's */
   jmp_buf *out;
 } Wave;
 
