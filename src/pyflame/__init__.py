@@ -297,7 +297,7 @@ __all__ = [
 ]
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _ROOMS = (
-    "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "fft", "func", "fx",
+    "accelerator", "amp", "backends", "bridge", "compiler", "cuda", "data", "distributed", "distributions", "fft", "func", "fx",
     "hub", "io", "linalg", "llm", "nn", "onnx", "optim", "profiler", "profiling", "random", "signal", "sparse",
     "special", "testing", "train", "utils", "version",
 )  # fmt: skip
