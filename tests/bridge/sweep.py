@@ -17,10 +17,11 @@ import torch
 
 from pyflame.bridge.torch.backend import compile_graph
 from pyflame.bridge.torch.options import Options
+from pyflame.bridge.torch.split import fallen
 from tests.op_db import flat, function_of, op_db, total
 from tests.op_db_known import RANDOM
 
-MOST = 6  # samples of an op: each costs a compilation
+MOST = 3  # samples of an op: each costs a compilation
 
 # Results that are not unique, or not the same from run to run in eager torch either.
 LOOSE = frozenset(
@@ -49,8 +50,7 @@ class Outcome:
 
 def _compiled(function: Any, outcome: Outcome) -> Any:
     def heard(kind: str, program: Any) -> None:
-        numbers = ("a number of the host",)
-        outcome.fallen.update({str(n.target): why for n, why in program.why.items() if why and why not in numbers})
+        outcome.fallen.update({str(n.target): why for n, why in fallen(program.why).items()})
         outcome.ran += sum(not why for why in program.why.values())
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -68,7 +68,6 @@ def check(op: Any, sample: Any) -> Outcome:
     leaves = [t for t in tensors if t.requires_grad]
     want = flat(op.op(*arguments, **sample.kwargs))
     got = flat(_compiled(lambda *a, **k: op.op(*a, **k), outcome)(*arguments, **sample.kwargs))
-    finish = sample.output_process_fn_grad
     pairs = [*zip(got, want, strict=True), *zip(_gradients(got, leaves), _gradients(want, leaves), strict=True)]
     for g, w in pairs:
         if isinstance(w, torch.Tensor):
@@ -76,7 +75,6 @@ def check(op: Any, sample: Any) -> Outcome:
                 torch.testing.assert_close(g, w, rtol=2e-4, atol=2e-5 * _largest(w), equal_nan=True, check_stride=False)
             except AssertionError as error:
                 outcome.wrong = str(error).replace("\n", " ")[:200]
-    del finish
     return outcome
 
 

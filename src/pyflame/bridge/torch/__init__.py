@@ -10,7 +10,7 @@ from pyflame.core.optional import optional as _optional
 _optional("torch", "torch", "bridge.torch")  # a friendly error comes first
 
 from pyflame.bridge.torch.backend import backend, register  # noqa: E402
+from pyflame.bridge.torch.convert import ConvertedModule, convert  # noqa: E402
+from pyflame.bridge.torch.report import Explanation, explain  # noqa: E402
 
-
-
-__all__ = ["backend", "register"]
+__all__ = ["ConvertedModule", "Explanation", "backend", "convert", "explain", "register"]

@@ -93,13 +93,11 @@ def to_torch(tensor: Tensor) -> torch.Tensor:
     node = tensor._evaluated("to_torch()")
     value, dtype = node.data, node.dtype
     array = to_numpy(value, node.shape, dtype, read_only=False)
-    if dtype in _DISGUISED:
-        out = torch.from_numpy(array.view(_DISGUISED[dtype])).view(_BACK[dtype])
-    else:
-        out = torch.from_numpy(array)
     if value.strides is not None or getattr(value.storage, "read_only", False):  # a constant's, or an argument's memory
-        return out.clone(memory_format=torch.contiguous_format)
-    return out
+        array = array.copy()
+    if dtype in _DISGUISED:
+        return torch.from_numpy(array.view(_DISGUISED[dtype])).view(_BACK[dtype])
+    return torch.from_numpy(array)
 
 
 def example(shape: Iterable[Any], kind: torch.dtype, make: Any) -> Tensor:

@@ -7,7 +7,7 @@ order by the kernel that computes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -42,12 +42,25 @@ def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
+def run_nodes(nodes: Iterable[Node], env: dict[Node, Any], generator: pf.Generator | None) -> None:
+    """Run nodes on tensors of ours; numbers are computed as torch would."""
+    for node in nodes:
+        args, kwargs = map_arg((node.args, node.kwargs), env.__getitem__)
+        row = row_of(node.target)
+        if row is None:  # Python's operators over sizes
+            env[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            continue
+        if row in rows.RANDOM:
+            kwargs = {**kwargs, "generator": generator}
+        env[node] = fitted(call_row(row, args, kwargs), expected(node))
+
+
 class OurPart:
     """Nodes that run as one jitted function."""
 
     def __init__(self, part: Part, outputs: list[Node], device: DeviceId) -> None:
         inside = set(part.nodes)
-        self.nodes = [(n, row_of(n.target)) for n in part.nodes]
+        self.nodes = part.nodes
         self.inputs = list(dict.fromkeys(a for n in part.nodes for a in n.all_input_nodes if a not in inside))
         self.outputs = outputs
         self.device = device
@@ -59,12 +72,7 @@ class OurPart:
 
     def _compute(self, *values: Any) -> list[Any]:
         env: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
-        for node, row in self.nodes:
-            args, kwargs = map_arg((node.args, node.kwargs), env.__getitem__)
-            if row in rows.RANDOM:
-                kwargs = {**kwargs, "generator": self.generator}
-            assert row is not None
-            env[node] = fitted(call_row(row, args, kwargs), expected(node))
+        run_nodes(self.nodes, env, self.generator)
         results = [env[n] for n in self.outputs]
         return [r.permute(o) if o else r for r, o in zip(results, self.orders, strict=True)]
 

@@ -14,10 +14,15 @@ import pyflame as pf
 from pyflame.bridge.torch import rows
 from pyflame.bridge.torch.crossing import dtype_of, example, hint
 from pyflame.bridge.torch.table import call_row, is_number, row_of
+from pyflame.core.device import parse_device
 from pyflame.core.dtype import DType
-from pyflame.core.errors import PyFlameError
+from pyflame.core.errors import PyFlameError, TraceError
+from pyflame.core.state import mode
+from pyflame.engine.devices import get_device
+from pyflame.transform.tracer import Tracer
 
-_TRIAL = "null:gfx942"  # plans, computes nothing: an op that must look at values raises there
+NUMBER = "a number, which the host computes"
+_TRIAL = parse_device("null:gfx942")  # computes nothing
 
 
 def expected(node: Node) -> Any:
@@ -59,27 +64,38 @@ def is_random(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
+def _why(error: Exception) -> str:
+    if isinstance(error, TraceError):
+        return "it looks at values of tensors, which exist only when a plan runs"
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+
+
 class Trial:
     """Builds nodes one after the other on a device that computes nothing, and says why one is not ours."""
 
     def __init__(self) -> None:
+        get_device(_TRIAL)
         self.values: dict[Node, Any] = {}
         self.generator = pf.Generator(0)
+        self.tracer = Tracer("a torch graph")  # so that what looks at values raises, as it will in the plan
+
+    def _mode(self) -> mode:
+        return mode(tracer=self.tracer, eager=False, grad_enabled=False, autocast=None, device=_TRIAL)
 
     def reason(self, node: Node) -> str:
         """Why this node runs in torch; empty if it is ours."""
         try:
-            with pf.device(_TRIAL), pf.no_grad():
+            with self._mode():
                 why = self._tried(node)
                 if why:
                     self.values[node] = self._example(expected(node))
         except (PyFlameError, TypeError, ValueError, AttributeError, IndexError, KeyError, NotImplementedError) as error:
-            why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+            why = _why(error)
             self._note(node)
         return why
 
     def _note(self, node: Node) -> None:
-        with pf.device(_TRIAL):
+        with self._mode():
             try:
                 self.values[node] = self._example(expected(node))
             except PyFlameError:
@@ -90,7 +106,7 @@ class Trial:
             self._note(node)
             return ""
         if is_number(expected(node)):
-            return "a number of the host"
+            return NUMBER
         row = row_of(node.target)
         if row is None:
             return f"PyFlame has no {node.target}"
@@ -145,6 +161,11 @@ def reasons(graph: GraphModule) -> dict[Node, str]:
                 trial._note(node) if why else None
             found[node] = why
     return found
+
+
+def fallen(why: dict[Node, str]) -> dict[Node, str]:
+    """The ops that are not ours, and why. Numbers are nobody's, and parts of a tuple are no ops."""
+    return {n: w for n, w in why.items() if w and w != NUMBER and n.target is not operator.getitem}
 
 
 def split(graph: GraphModule, why: dict[Node, str]) -> list[Part]:

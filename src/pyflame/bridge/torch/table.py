@@ -53,19 +53,12 @@ def row_of(target: Any) -> Row | None:
     if target is operator.getitem:
         return operator.getitem
     if not isinstance(target, torch._ops.OpOverload):
-        return rows.FUNCTIONS.get(target)
+        return None
     namespace, _, name = target._schema.name.partition("::")
     if namespace not in ("aten", "prims"):
         return None
     found = rows.ROWS.get(f"{name}.{target._overloadname}") or rows.ROWS.get(name)
     return found or (_named(name) if namespace == "aten" else None)
-
-
-def whole(target: Any) -> bool:
-    """Whether an op that torch could take apart should stay in one piece: one that `rows` names, or any of ours."""
-    return isinstance(target, torch._ops.OpOverload) and target._schema.name.startswith("aten::") and (
-        row_of(target) is not None and target._schema.name.removeprefix("aten::") not in rows.TAKE_APART
-    )
 
 
 def _converted(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Adapters: aten ops whose form differs from that of our public function, by family."""
 
-from pyflame.bridge.torch.rows import attention, creation, drawn, indexing, layers, pooling, resizing, shaping
+from pyflame.bridge.torch.rows import attention, creation, drawn, indexing, layers, pooling, reductions, resizing, shaping
 from pyflame.bridge.torch.rows.registry import RANDOM, ROWS, UNUSED
 
 # Ops that torch's decompositions would take apart, and that our catalogue has whole.
@@ -19,6 +19,6 @@ WHOLE = frozenset(
 )  # fmt: skip
 
 __all__ = [
-    "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers", "pooling", "resizing",
-    "shaping",
+    "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers", "pooling",
+    "reductions", "resizing", "shaping",
 ]  # fmt: skip

@@ -45,12 +45,17 @@ for _rank in (2, 3):
     row(f"max_pool{_rank}d_with_indices_backward", unused=(7,))(_backward(_max_pool(_rank, False), 1))
     row(f"avg_pool{_rank}d")(_avg_pool(_rank))
     row(f"avg_pool{_rank}d_backward")(_backward(_avg_pool(_rank)))
-    for _mode in ("reflect", "replicate"):
-        _pad = (lambda mode: lambda x, pad: pf.pad(x, tuple(pad), mode))(_mode)
-        _name = {"reflect": "reflection", "replicate": "replication"}[_mode]
-        row(f"{_name}_pad{_rank}d")(_pad)
-        row(f"{_name}_pad{_rank}d_backward")(_backward(_pad))
 row("avg_pool1d")(_avg_pool(1))
+
+
+def _pad(mode: str) -> Callable[..., Any]:
+    return lambda x, pad: pf.pad(x, tuple(pad), mode)
+
+
+for _name, _forward in {"reflection": _pad("reflect"), "replication": _pad("replicate")}.items():
+    for _rank in (1, 2, 3):
+        row(f"{_name}_pad{_rank}d")(_forward)
+        row(f"{_name}_pad{_rank}d_backward")(_backward(_forward))
 
 
 @row("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")

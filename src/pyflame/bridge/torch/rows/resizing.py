@@ -50,8 +50,22 @@ _FORWARDS = {
     "upsample_trilinear3d": _linear("trilinear"),
     "upsample_bicubic2d": _linear("bicubic"),
 }
+
+
+def _of_factors(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The overload that takes the size or scale factors, and is what torch.export gives."""
+
+    def forward_of(x: Any, size: Any, *rest: Any) -> Any:
+        *align, factors = rest
+        wanted = size or [int(n * f) for n, f in zip(x.shape[2:], factors, strict=True)]
+        return forward(x, wanted, *align, *(factors or ()))
+
+    return forward_of
+
+
 for _name, _forward in _FORWARDS.items():
     row(_name)(_forward)
+    row(f"{_name}.vec")(_of_factors(_forward))
     row(f"{_name}_backward")(_backward(_forward))
 
 _MODES = ("bilinear", "nearest", "bicubic")

@@ -92,3 +92,13 @@ def fill(x: Any, value: Any) -> Any:
     if isinstance(value, pf.Tensor):
         return value.to(x.dtype).expand(x.shape)
     return pf.full_like(x, value)
+
+
+@row("sym_size")
+def sym_size(x: Any, dim: int) -> int:
+    return int(x.shape[dim])
+
+
+@row("sym_numel")
+def sym_numel(x: Any) -> int:
+    return int(x.numel())
