@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pyflame import nn
-from pyflame.bridge.torch.crossing import dtype_of, to_pyflame
+from pyflame.bridge.torch.crossing import copied, dtype_of
 from pyflame.core.errors import StateDictError
 
 _CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
@@ -120,7 +120,7 @@ def _copy_state(ours: nn.Module, module: torch.nn.Module) -> None:
     kinds = {t.dtype for t in theirs.values() if t.is_floating_point()}
     if len(kinds) == 1:
         ours.to(dtype_of(kinds.pop()))
-    ours.load_state_dict({name: to_pyflame(t.detach()).clone() for name, t in theirs.items()})
+    ours.load_state_dict({name: copied(t) for name, t in theirs.items()})
     trained = dict(module.named_parameters())
     for name, parameter in ours.named_parameters():
         parameter.requires_grad_(trained[name].requires_grad)

@@ -18,6 +18,7 @@ from pyflame.core.errors import DeviceError, DTypeError
 from pyflame.engine.value import Foreign, Value, to_numpy
 from pyflame.ir import copy_to
 from pyflame.tensor.creation import leaf
+from pyflame.tensor.creation import tensor as make_tensor
 from pyflame.tensor.tensor import Tensor
 
 _DTYPES: dict[torch.dtype, DType] = {
@@ -84,6 +85,11 @@ def to_pyflame(tensor: torch.Tensor, device: DeviceId = CPU) -> Tensor:
         raise DeviceError(f"[bridge] expected a torch tensor on the CPU but got one on {tensor.device}; use .cpu()")
     node = leaf(_shared_value(tensor, dtype), tuple(tensor.shape), dtype, CPU, device == CPU)
     return Tensor(node if device == CPU else copy_to(node, device, commit=True))
+
+
+def copied(tensor: torch.Tensor) -> Tensor:
+    """A torch tensor's values now, in memory of ours: what shares memory is read only when it is evaluated."""
+    return make_tensor(tensor.detach())
 
 
 def to_torch(tensor: Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 import pyflame as pf
 from pyflame import nn
 from pyflame.bridge.torch.backend import decompositions
-from pyflame.bridge.torch.crossing import to_pyflame
+from pyflame.bridge.torch.crossing import copied
 from pyflame.bridge.torch.program import run_nodes
 from pyflame.bridge.torch.split import expected, fallen, reasons
 from pyflame.core.errors import ArgumentTypeError, NotSupportedError, ShapeError
@@ -74,12 +74,12 @@ class ConvertedModule(nn.Module):
     def _take(self, program: ExportedProgram, node: Node, spec: Any) -> None:
         if spec.kind is InputKind.PARAMETER:
             theirs = program.state_dict[spec.target]
-            value = nn.Parameter(to_pyflame(theirs.detach()).clone(), requires_grad=theirs.requires_grad)
+            value = nn.Parameter(copied(theirs), requires_grad=theirs.requires_grad)
             _store(self, spec.target, value, True)
         elif spec.kind is InputKind.BUFFER and spec.persistent:
-            _store(self, spec.target, to_pyflame(program.state_dict[spec.target]).clone(), False)
+            _store(self, spec.target, copied(program.state_dict[spec.target]), False)
         elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            self._fixed[node] = to_pyflame(program.constants[spec.target]).clone()
+            self._fixed[node] = copied(program.constants[spec.target])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the graph on tensors of ours."""

@@ -7,6 +7,8 @@ order by the kernel that computes it.
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -105,6 +107,38 @@ class TorchPart:
             env[node] = node.target(*args, **kwargs)  # type: ignore[operator]
 
 
+class OutputView:
+    """A result that is a view of an argument or of another result: torch makes it, so that both share memory."""
+
+    def __init__(self, node: Node, root: Node, chain: list[Node]) -> None:
+        self.node, self.root, self.chain = node, root, chain
+        self.reads = {root, *(a for n in chain for a in n.all_input_nodes if a is not n.args[0])}
+
+    def __call__(self, env: dict[Node, Any]) -> None:
+        value = env[self.root]
+        for node in self.chain:
+            args, kwargs = map_arg((node.args[1:], node.kwargs), env.__getitem__)
+            value = node.target(value, *args, **kwargs)  # type: ignore[operator]
+        env[self.node] = value
+
+
+def _views(output: Node) -> list[OutputView]:
+    found = [OutputView(n, *_root(n)) for n in output.all_input_nodes]
+    uses = Counter(view.root for view in found)
+    return [v for v in found if v.chain and (v.root.op != "call_function" or uses[v.root] > 1)]
+
+
+def _root(node: Node) -> tuple[Node, list[Node]]:
+    """What a node is a view of, and the ops that lead from there to it."""
+    chain: list[Node] = []
+    while node.op == "call_function" and (node.target is operator.getitem or getattr(node.target, "is_view", False)):
+        chain.insert(0, node)
+        node = node.args[0]  # type: ignore[assignment]
+    if not isinstance(expected(node), torch.Tensor):  # one of several results, which are no views
+        return chain[0], chain[1:]
+    return node, chain
+
+
 class Program:
     """A graph ready to be called with its arguments in a list, which it empties (AOTAutograd's convention)."""
 
@@ -116,6 +150,7 @@ class Program:
         self.constants = {n: _attribute(graph, str(n.target)) for n in graph.graph.nodes if n.op == "get_attr"}
         (output,) = [n for n in graph.graph.nodes if n.op == "output"]
         self.result = output.args[0]
+        self.views = _views(output)
         self.device = options.device or device_of(only_device(_devices(graph)))
         self.modes = options.modes(self.device)
         self.steps, self.dead = self._steps(output)
@@ -123,7 +158,8 @@ class Program:
     def _steps(self, output: Node) -> tuple[list[Step], list[list[Node]]]:
         """What to run, and which values nobody needs after each step."""
         used_by: list[set[Node]] = [{a for n in p.nodes for a in n.all_input_nodes} for p in self.parts]
-        needed = [set(output.all_input_nodes)]
+        views = {view.node for view in self.views}
+        needed = [{n for n in output.all_input_nodes if n not in views} | {r for v in self.views for r in v.reads}]
         for used in reversed(used_by):
             needed.insert(0, needed[0] | used)
         steps: list[Step] = []
@@ -148,6 +184,8 @@ class Program:
                 step(env)
                 for node in dead:
                     env.pop(node, None)
+            for view in self.views:
+                view(env)
         return map_arg(self.result, env.__getitem__)  # type: ignore[no-any-return]
 
 
