@@ -10,7 +10,9 @@ from torch.nn import functional as F
 class GPT(nn.Module):
     """Token and position embeddings, layers of causal attention and GELU, logits."""
 
-    def __init__(self, vocabulary: int = 50, width: int = 32, heads: int = 4, length: int = 16, layers: int = 1) -> None:
+    def __init__(
+        self, vocabulary: int = 50, width: int = 32, heads: int = 4, length: int = 16, layers: int = 1
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.tokens = nn.Embedding(vocabulary, width)

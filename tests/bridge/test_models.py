@@ -26,7 +26,10 @@ def _gradients(model: nn.Module, out: torch.Tensor) -> list[torch.Tensor]:
 def _far(got: list[torch.Tensor], want: list[torch.Tensor]) -> float:
     """How far results are, in parts of the largest value of all."""
     largest = max(float(w.detach().abs().max()) for w in want)
-    return max(float((g.detach().double() - w.detach().double()).abs().max()) for g, w in zip(got, want, strict=True)) / largest
+    return (
+        max(float((g.detach().double() - w.detach().double()).abs().max()) for g, w in zip(got, want, strict=True))
+        / largest
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 import torch
 from torch import nn
 
@@ -113,7 +113,10 @@ def test_memory_order_is_kept() -> None:
 @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.int32, torch.bool, torch.complex64])
 def test_dtypes(kind: torch.dtype) -> None:
     x = torch.tensor([0.0, 1.0, 2.0]).to(kind)
-    fn = lambda t: (t + t, t == t, torch.cat([t, t]))
+
+    def fn(t: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return t + t, t == t, torch.cat([t, t])
+
     for got, want in zip(compiled(fn)(x), fn(x), strict=True):
         assert got.dtype is want.dtype
         torch.testing.assert_close(got, want)
@@ -135,9 +138,10 @@ def test_what_is_not_ours_runs_in_torch_and_is_named(capsys: pytest.CaptureFixtu
 
 
 def test_a_dtype_that_is_not_ours_runs_in_torch() -> None:
-    fn = lambda x: x.to(torch.uint16).to(torch.int32) + 1
-    told = bridge.explain(fn, torch.arange(4))
-    assert "uint16" in " ".join(told.fallbacks.values()) or "has not" in " ".join(told.fallbacks.values())
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.uint16).to(torch.int32) + 1
+
+    assert "uint16" in str(bridge.explain(fn, torch.arange(4)))
     assert compiled(fn)(torch.arange(4)).tolist() == [1, 2, 3, 4]
 
 
@@ -153,7 +157,11 @@ def test_explain_names_graph_breaks() -> None:
 
 @pytest.mark.parametrize(
     ("options", "kind"),
-    [({"devise": "cpu"}, ArgumentError), ({"deterministic": 1}, ArgumentTypeError), ({"device": "rocm:99"}, DeviceError)],
+    [
+        ({"devise": "cpu"}, ArgumentError),
+        ({"deterministic": 1}, ArgumentTypeError),
+        ({"device": "rocm:99"}, DeviceError),
+    ],
 )
 def test_options_are_checked(options: dict[str, Any], kind: type[Exception]) -> None:
     forward = torch.compile(lambda x: x + 1, backend="pyflame", options=options)

@@ -15,7 +15,6 @@ import numpy as np
 from pyflame.core.dtype import FLOAT8, DType, as_dtype, bfloat16
 from pyflame.core.errors import DeviceError, DTypeError, GradientError, type_name
 from pyflame.core.optional import optional
-
 from pyflame.engine.value import share_numpy, to_numpy
 from pyflame.tensor.creation import on_device, tensor
 from pyflame.tensor.devices import synchronize
@@ -190,8 +189,8 @@ def from_dlpack(source: Any) -> Tensor:
 
 
 def from_torch(source: Any) -> Tensor:
-    """A torch tensor of the CPU as ours, over the same memory, which is never written to. It is a leaf: torch's tape stays
-    in torch.
+    """A torch tensor of the CPU as ours, over the same memory, which is never written to. It is a leaf: torch's tape
+    stays in torch.
 
     >>> pf.from_torch(torch.arange(3))  # doctest: +SKIP
     tensor([0, 1, 2])

@@ -1,8 +1,8 @@
 """PyTorch models on PyFlame's engine: `torch.compile(model, backend="pyflame")`, and modules converted to ours.
 
-Dynamo and AOTAutograd give functional graphs of aten ops, forward and backward. `table.py` maps an aten op to a function
-of ours, `split.py` cuts a graph where one has none, `program.py` runs the parts: ours jitted, the others in torch. Tensors
-cross without a copy, so that weights stay torch's.
+Dynamo and AOTAutograd give functional graphs of aten ops, forward and backward. `table.py` maps an aten op to a
+function of ours, `split.py` cuts a graph where one has none, `program.py` runs the parts: ours jitted, the others in
+torch. Tensors cross without a copy, so that weights stay torch's.
 """
 
 from pyflame.core.optional import optional as _optional

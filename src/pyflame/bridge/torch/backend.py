@@ -1,7 +1,7 @@
 """The Dynamo backend: AOTAutograd makes functional aten graphs of forward and backward, and each becomes a Program.
 
-The joint graph is cut where least must be kept for the backward pass (torch's min-cut partitioner), after arguments that
-our backward ops do not read were taken out of it.
+The joint graph is cut where least must be kept for the backward pass (torch's min-cut partitioner), after arguments
+that our backward ops do not read were taken out of it.
 """
 
 from __future__ import annotations

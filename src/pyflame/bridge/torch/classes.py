@@ -48,7 +48,7 @@ def _made(module: torch.nn.Module) -> nn.Module:
 
 
 def _filled(ours: type, children: list[nn.Module]) -> nn.Module:
-    return ours(*children) if ours is nn.Sequential else ours(children)  # type: ignore[no-any-return]
+    return ours(*children) if ours is nn.Sequential else ours(children)
 
 
 def _has_hooks(module: torch.nn.Module) -> bool:

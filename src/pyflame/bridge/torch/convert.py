@@ -26,8 +26,8 @@ def convert(
     *,
     dynamic_shapes: Any = None,
 ) -> nn.Module:
-    """A torch module as one of ours. `args` and `kwargs` are example inputs, for modules that are not made of torch.nn's
-    layers alone; `dynamic_shapes` is torch.export's, for sizes that may change.
+    """A torch module as one of ours. `args` and `kwargs` are example inputs, for modules that are not made of layers
+    of torch.nn alone; `dynamic_shapes` is torch.export's, for sizes that may change.
 
     >>> ours = pyflame.bridge.torch.convert(torch.nn.Linear(4, 2))  # doctest: +SKIP
     >>> torch_linear.load_state_dict({k: v.to_torch() for k, v in ours.state_dict().items()})  # doctest: +SKIP

@@ -67,7 +67,9 @@ class ConvertedModule(nn.Module):
         self._fixed: dict[Node, Any] = {}
         for name, kind in ((s.target, s.kind) for s in signature.output_specs):
             if kind is OutputKind.USER_INPUT_MUTATION:
-                raise NotSupportedError(f"[convert] expected a module that leaves its inputs alone but it writes {name}")
+                raise NotSupportedError(
+                    f"[convert] expected a module that leaves its inputs alone but it writes {name}"
+                )
         for node, spec in self._inputs:
             self._take(program, node, spec)
 
@@ -114,7 +116,7 @@ class ConvertedModule(nn.Module):
         fixed = [n if isinstance(n, int) else m for n, m in zip(wanted.shape, value.shape, strict=False)]
         if value.ndim != wanted.ndim or list(value.shape) != fixed:
             raise ShapeError(
-                f"[convert] expected an input of shape {tuple(wanted.shape)} but got {tuple(value.shape)}; convert with "
-                "dynamic_shapes= for sizes that change"
+                f"[convert] expected an input of shape {tuple(wanted.shape)} but got {tuple(value.shape)}; convert "
+                "with dynamic_shapes= for sizes that change"
             )
         return value

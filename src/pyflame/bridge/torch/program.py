@@ -1,8 +1,8 @@
 """A compiled aten graph: parts of ours, each one jitted function, between parts that torch runs node by node.
 
-A part's function is traced once per signature (shapes, strides, dtypes, and the sizes that dynamic shapes stand for), then
-replayed as one plan. Its results have the memory order that torch expects of them: a permuted result is written in that
-order by the kernel that computes it.
+A part's function is traced once per signature (shapes, strides, dtypes, and the sizes that dynamic shapes stand for),
+then replayed as one plan. Its results have the memory order that torch expects of them: a permuted result is written
+in that order by the kernel that computes it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run_nodes(nodes: Iterable[Node], env: dict[Node, Any], generator: pf.Generat
             env[node] = node.target(*args, **kwargs)  # type: ignore[operator]
             continue
         if row in rows.RANDOM:
-            kwargs = {**kwargs, "generator": generator}
+            kwargs = {**kwargs, "generator": generator}  # type: ignore[dict-item]
         env[node] = fitted(call_row(row, args, kwargs), expected(node))
 
 
@@ -186,7 +186,7 @@ class Program:
                     env.pop(node, None)
             for view in self.views:
                 view(env)
-        return map_arg(self.result, env.__getitem__)  # type: ignore[no-any-return]
+        return map_arg(self.result, env.__getitem__)
 
 
 def _attribute(graph: GraphModule, name: str) -> Any:

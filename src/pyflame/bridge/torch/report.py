@@ -90,7 +90,8 @@ def explain(model: Any, *inputs: Any, options: Mapping[str, Any] | None = None, 
 
     torch._dynamo.reset()
     torch._dynamo.utils.counters["graph_break"].clear()
-    out = torch.compile(model, backend=listening)(*inputs, **named)
+    compiled: Any = torch.compile(model, backend=listening)
+    out = compiled(*inputs, **named)
     _compile_backward(out)
     found.breaks = [reason.splitlines()[0] for reason in torch._dynamo.utils.counters["graph_break"]]
     torch._dynamo.reset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -89,12 +90,21 @@ class Trial:
                 why = self._tried(node)
                 if why:
                     self.values[node] = self._example(expected(node))
-        except (PyFlameError, TypeError, ValueError, AttributeError, IndexError, KeyError, NotImplementedError) as error:
+        except (
+            PyFlameError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            NotImplementedError,
+        ) as error:
             why = _why(error)
-            self._note(node)
+            self.note(node)
         return why
 
-    def _note(self, node: Node) -> None:
+    def note(self, node: Node) -> None:
+        """Take what torch says that a node gives for its value."""
         with self._mode():
             try:
                 self.values[node] = self._example(expected(node))
@@ -103,7 +113,7 @@ class Trial:
 
     def _tried(self, node: Node) -> str:
         if node.op == "placeholder" or node.op == "get_attr":
-            self._note(node)
+            self.note(node)
             return ""
         if is_number(expected(node)):
             return NUMBER
@@ -114,7 +124,7 @@ class Trial:
         missing = [a for a in node.all_input_nodes if self.values[a] is None and expected(a) is not None]
         if missing:
             return f"its argument {missing[0]} has a dtype or layout that PyFlame has not"
-        named = dict(kwargs)
+        named: dict[str, Any] = dict(kwargs)
         if row in rows.RANDOM:
             if named.get("generator") is not None:
                 return "a generator of torch's"
@@ -149,16 +159,17 @@ class Part:
 
 def reasons(graph: GraphModule) -> dict[Node, str]:
     """For each computing node why it is not ours, or an empty text. Parts of a tuple go where the tuple is made."""
-    trial, found = Trial(), {}
+    trial = Trial()
+    found: dict[Node, str] = {}
     for node in graph.graph.nodes:
         if node.op == "output":
             continue
         why = trial.reason(node)
         if node.op == "call_function":
             producer = node.args[0] if node.target is operator.getitem else None
-            if isinstance(producer, Node) and producer in found:
+            if isinstance(producer, Node) and found.get(producer):
                 why = found[producer]
-                trial._note(node) if why else None
+                trial.note(node)
             found[node] = why
     return found
 
@@ -191,4 +202,4 @@ def split(graph: GraphModule, why: dict[Node, str]) -> list[Part]:
 def _random_order(nodes: list[Node]) -> dict[Node, tuple[Node]]:
     """The random node that must run before each random node."""
     drawn = [n for n in nodes if is_random(n)]
-    return {node: (last,) for last, node in zip(drawn, drawn[1:], strict=False)}
+    return {node: (last,) for last, node in pairwise(drawn)}

@@ -1,8 +1,8 @@
 """From an aten op to a function of ours.
 
-Most rows are not written down: PyFlame has PyTorch's names and meanings, so `aten.softplus` is `pf.softplus`. Ops whose
-aten form differs from the public function have an adapter in `rows/`, named by op or by op and overload. A row takes the
-arguments of the aten op. Whether it fits is tried per node, by building it on a device that computes nothing.
+Most rows are not written down: PyFlame has PyTorch's names and meanings, so `aten.softplus` is `pf.softplus`. Ops
+whose aten form differs from the public function have an adapter in `rows/`, named by op or by op and overload. A row
+takes the arguments of the aten op. Whether it fits is tried per node, by building it on a device that computes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,21 @@ Row = Callable[..., Any]
 # Arguments that say where and how memory lies: the graph's device is ours to choose, and results are row-major.
 _WHERE = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking"))
 # Names that PyTorch has too, with another meaning than the aten op's, or that cannot be part of a plan.
-_NOT_BY_NAME = frozenset(("equal", "item", "is_same_size", "is_nonzero", "record_stream", "set", "resize", "unsafe_split"))
+_NOT_BY_NAME = frozenset(
+    (
+        "equal",
+        "item",
+        "is_same_size",
+        "is_nonzero",
+        "record_stream",
+        "set",
+        "resize",
+        "unsafe_split",
+        "as_strided",
+        "as_strided_copy",
+        "as_strided_scatter",
+    )
+)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
 
@@ -37,7 +51,7 @@ def _named(name: str) -> Row | None:
     """Our public function of this name."""
     if name in _NOT_BY_NAME or name.startswith("_"):
         return None
-    places = [pf, pf.nn.functional]
+    places: list[Any] = [pf, pf.nn.functional]
     for prefix, place in (("special_", pf.special), ("linalg_", pf.linalg), ("fft_", pf.fft)):
         if name.startswith(prefix):
             places, name = [place], name.removeprefix(prefix)
@@ -48,10 +62,14 @@ def _named(name: str) -> Row | None:
     return None
 
 
+def _item(values: Any, at: Any) -> Any:
+    return values[at]
+
+
 def row_of(target: Any) -> Row | None:
     """The function for an fx node's target, or None."""
     if target is operator.getitem:
-        return operator.getitem
+        return _item
     if not isinstance(target, torch._ops.OpOverload):
         return None
     namespace, _, name = target._schema.name.partition("::")

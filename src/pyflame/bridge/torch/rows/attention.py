@@ -37,4 +37,4 @@ def flash_for_cpu_backward(
     scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     _refuse_dropout(dropout_p)
-    return tuple(gradients(lambda *t: _attention(*t, is_causal, attn_mask, scale), [q, k, v], g))
+    return tuple(gradients(lambda a, b, c: _attention(a, b, c, is_causal, attn_mask, scale), [q, k, v], g))

@@ -46,7 +46,7 @@ def log_softmax(x: Any, dim: int, half_to_float: bool = False) -> Any:
 def _statistics(x: Any, axes: Sequence[int], eps: float) -> tuple[Any, Any]:
     """Mean and 1 / deviation as aten's norms return them."""
     wide = x.to(pf.float32) if x.dtype.itemsize < 4 else x
-    var, mean = pf.var_mean(wide, tuple(axes), correction=0, keepdim=True)
+    var, mean = pf.var_mean(wide, tuple(axes), correction=0, keepdims=True)
     return mean, pf.rsqrt(var + eps)
 
 
@@ -84,9 +84,7 @@ def batch_norm_functional(
 
 
 @row("_native_batch_norm_legit.no_stats")
-def batch_norm_without_running(
-    x: Any, w: Any, b: Any, training: bool, momentum: float, eps: float
-) -> tuple[Any, ...]:
+def batch_norm_without_running(x: Any, w: Any, b: Any, training: bool, momentum: float, eps: float) -> tuple[Any, ...]:
     return _batch_norm(x, w, b, (None, None), training, momentum, eps)[:3]
 
 

@@ -20,7 +20,8 @@ def _over(name: str) -> Callable[..., Any]:
 
 for _name, _overloads in {
     "sum": ("sum.dim_IntList",), "mean": ("mean.dim",), "amax": ("amax",), "amin": ("amin",), "any": ("any.dims",),
-    "all": ("all.dims",), "var": ("var.correction", "var.dim"), "std": ("std.correction", "std.dim"), "logsumexp": ("logsumexp",),
+    "all": ("all.dims",), "logsumexp": ("logsumexp",), "var": ("var.correction", "var.dim"),
+    "std": ("std.correction", "std.dim"),
     "var_mean": ("var_mean.correction", "var_mean.dim"), "std_mean": ("std_mean.correction", "std_mean.dim"),
 }.items():  # fmt: skip
     row(*_overloads)(_over(_name))
