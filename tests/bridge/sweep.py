@@ -24,11 +24,12 @@ from tests.op_db_known import RANDOM
 
 MOST = 3  # samples of an op: each costs a compilation
 
-# Results that are not unique, or not the same from run to run in eager torch either.
+# Results that are not unique, or not the same from run to run in eager torch either; as_strided reads memory beyond its
+# argument, which the copies that are made here do not have.
 LOOSE = frozenset(
     (
         "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "svd_lowrank",
-        "pca_lowrank", "to_sparse",
+        "pca_lowrank", "to_sparse", "as_strided", "as_strided_copy", "as_strided_scatter",
     )
 )  # fmt: skip
 
