@@ -13,7 +13,7 @@ from benchmarks.timing import one_thread, show
 
 NAMES = (
     "elementwise", "rows", "matmul", "encoded", "conv", "attention", "overhead", "graphs", "loops", "training",
-    "memory", "logits", "data", "first_call", "sim",
+    "memory", "logits", "data", "first_call", "sim", "bridge",
 )  # fmt: skip
 
 

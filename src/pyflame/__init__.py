@@ -106,7 +106,7 @@ from pyflame.tensor.dispatch import FUNCTIONS as _FUNCTIONS
 from pyflame.tensor.factorizations import cholesky, det, inverse, logdet, pinverse, qr, slogdet
 from pyflame.tensor.gradients import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from pyflame.tensor.indexing import argwhere, masked_select, nonzero
-from pyflame.tensor.interop import from_dlpack
+from pyflame.tensor.interop import from_dlpack, from_torch
 from pyflame.tensor.memory import (
     empty_cache,
     max_memory_allocated,
@@ -224,6 +224,7 @@ __all__ = [
     "float64",
     "from_dlpack",
     "from_numpy",
+    "from_torch",
     "full",
     "full_like",
     "get_default_dtype",
@@ -300,9 +301,9 @@ __all__ = [
 ]
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _ROOMS = (
-    "accelerator", "amp", "backends", "compiler", "cuda", "data", "distributed", "distributions", "fft", "func", "fx",
-    "hub", "io", "linalg", "llm", "nn", "onnx", "optim", "profiler", "profiling", "random", "signal", "sparse",
-    "special", "testing", "train", "utils", "version",
+    "accelerator", "amp", "backends", "bridge", "compiler", "cuda", "data", "distributed", "distributions", "fft",
+    "func", "fx", "hub", "io", "linalg", "llm", "nn", "onnx", "optim", "profiler", "profiling", "random", "signal",
+    "sparse", "special", "testing", "train", "utils", "version",
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (

@@ -10,6 +10,7 @@ import numpy as np
 from pyflame import accelerator as accelerator
 from pyflame import amp as amp
 from pyflame import backends as backends
+from pyflame import bridge as bridge
 from pyflame import compiler as compiler
 from pyflame import cuda as cuda
 from pyflame import data as data
@@ -166,6 +167,7 @@ from pyflame.tensor.indexing import argwhere as argwhere
 from pyflame.tensor.indexing import masked_select as masked_select
 from pyflame.tensor.indexing import nonzero as nonzero
 from pyflame.tensor.interop import from_dlpack as from_dlpack
+from pyflame.tensor.interop import from_torch as from_torch
 from pyflame.tensor.kernels import compile_kernel as compile_kernel
 from pyflame.tensor.linalg import matrix_exp as matrix_exp
 from pyflame.tensor.matrix_norms import matrix_power as matrix_power
@@ -464,6 +466,7 @@ __all__ = [
     "block_diag",
     "bmm",
     "bool_",
+    "bridge",
     "broadcast_shapes",
     "broadcast_tensors",
     "broadcast_to",
@@ -617,6 +620,7 @@ __all__ = [
     "frobenius_norm",
     "from_dlpack",
     "from_numpy",
+    "from_torch",
     "frombuffer",
     "full",
     "full_like",

@@ -1,1 +1,1 @@
-"""Bridges to what others have made: models that come from elsewhere and run on our engine, and the way back."""
+"""Bridges to what others have made, and back: `pyflame.bridge.torch`, `pyflame.bridge.onnx`, imported when first used."""

@@ -45,6 +45,7 @@ class State(threading.local):
         self.grad_enabled = True
         self.eager = False
         self.deterministic = False
+        self.libraries: str | None = None  # instead of PYFLAME_LIBRARIES
         self.autocast: Any = None  # the 16-bit DType inside pf.autocast
         self.recorder: list[Any] | None = None  # autograd replays a composite through this list
         self.tracer: Any = None  # transform.jit

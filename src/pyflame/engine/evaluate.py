@@ -187,7 +187,7 @@ def settle_copies(nodes: Sequence[Node]) -> None:
 
 def _mode(device: Device) -> tuple[Any, ...]:
     """What a plan depends on beside its graph."""
-    return device.id, tf32_allowed(), state.deterministic
+    return device.id, tf32_allowed(), state.deterministic, state.libraries
 
 
 def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:

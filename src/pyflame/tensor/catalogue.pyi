@@ -28,6 +28,8 @@ class Catalogue:
     def __copy__(self) -> Tensor:
         """Another cell with the same value: part of the same tape, or a leaf of its own."""
 
+    @property
+    def __cuda_array_interface__(self) -> Tensor: ...
     def __deepcopy__(self, memo: builtins.dict[builtins.int, Any]) -> Tensor:
         """An independent tensor. It may share memory until one of both is changed in place."""
 
@@ -1854,6 +1856,9 @@ class Catalogue:
 
     def to_sparse(self) -> Any:
         """The elements that are not 0, and their positions (see pf.sparse). Evaluates the tensor."""
+
+    def to_torch(self) -> Any:
+        """A torch tensor with this tensor's values, over the same memory, on the CPU: read it, or `.clone()` it to write."""
 
     def topk(self, k: builtins.int, axis: Any = -1, largest: builtins.bool = True, sorted: builtins.bool = True) -> Any:
         """The k largest (or smallest) elements along an axis in order, and where they lie; of equals the first ones."""

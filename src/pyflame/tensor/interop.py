@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import FLOAT8, DType, as_dtype, bfloat16
-from pyflame.core.errors import DeviceError, DTypeError, GradientError
+from pyflame.core.errors import DeviceError, DTypeError, GradientError, type_name
+from pyflame.core.optional import optional
 from pyflame.engine.value import share_numpy, to_numpy
 from pyflame.tensor.creation import on_device, tensor
+from pyflame.tensor.devices import synchronize
+from pyflame.tensor.modes import eval as compute
 from pyflame.tensor.tensor import Tensor, read
 
 _CPU = 1
@@ -185,6 +188,51 @@ def from_dlpack(source: Any) -> Tensor:
     return on_device(share_numpy(array), array.shape, as_dtype(array.dtype), None, False)
 
 
+def from_torch(source: Any) -> Tensor:
+    """A torch tensor of the CPU as ours, over the same memory, which is never written to. It is a leaf: torch's tape
+    stays in torch.
+
+    >>> pf.from_torch(torch.arange(3))  # doctest: +SKIP
+    tensor([0, 1, 2])
+    """
+    if type_name(source) != "torch.Tensor" and type(source).__module__ != "torch.nn.parameter":
+        raise DTypeError(f"[from_torch] expected a torch tensor but got {type_name(source)}; use pf.tensor")
+    plain = source.detach()
+    return from_dlpack(plain.resolve_conj().resolve_neg() if plain.dtype.is_complex or plain.is_neg() else plain)
+
+
+def to_torch(self: Tensor) -> Any:
+    """A torch tensor with this tensor's values, over the same memory, on the CPU: read it, or `.clone()` it to write.
+
+    >>> pf.arange(3).to_torch()  # doctest: +SKIP
+    tensor([0, 1, 2])
+    """
+    torch = optional("torch", "torch", "to_torch")
+    return torch.from_dlpack(self.detach().cpu())
+
+
+def cuda_array_interface(self: Tensor) -> dict[str, Any]:
+    """A GPU's memory for Numba, CuPy and others, without a copy. What computes it is done: no stream to wait for."""
+    if self.device.partition(":")[0] not in ("cuda", "rocm"):
+        raise AttributeError(f"[__cuda_array_interface__] expected a tensor on a GPU but this one is on {self.device}")
+    compute(self)
+    node = self._node
+    if node.dtype.numpy.isbuiltin != 1:
+        raise AttributeError(
+            f"[__cuda_array_interface__] expected a dtype that NumPy has but got {node.dtype.name}; cast it first"
+        )
+    synchronize(node.meta.device)
+    strides = node.data.strides
+    return {
+        "version": 3,
+        "shape": tuple(node.shape),
+        "typestr": node.dtype.numpy.str,
+        "data": (node.data.address, True),
+        "strides": strides and tuple(s * node.dtype.itemsize for s in strides),
+        "stream": None,
+    }
+
+
 # --- copies -----------------------------------------------------------------------------------------------------------
 
 
@@ -228,8 +276,10 @@ def _check_leaf(self: Tensor, op: str) -> None:
 
 METHODS = {
     "__copy__": copy,
+    "__cuda_array_interface__": property(cuda_array_interface, doc=cuda_array_interface.__doc__),
     "__deepcopy__": deepcopy,
     "__dlpack__": dlpack,
     "__dlpack_device__": dlpack_device,
     "__reduce__": reduce,
+    "to_torch": to_torch,
 }

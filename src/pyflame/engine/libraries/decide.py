@@ -77,8 +77,8 @@ class Libraries:
         return bool(self._openers)
 
     def of(self, op: str) -> list[Any]:
-        """Those that do an op and that PYFLAME_LIBRARIES allows."""
-        allowed = {name.strip().lower() for name in knobs.LIBRARIES.text().split(",")}
+        """Those that do an op and that PYFLAME_LIBRARIES, or the thread's state, allows."""
+        allowed = {name.strip().lower() for name in (state.libraries or knobs.LIBRARIES.text()).split(",")}
         out = []
         with self._lock:
             for name, opener in self._openers.get(op, {}).items():

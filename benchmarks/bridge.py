@@ -1,0 +1,55 @@
+"""`torch.compile(backend="pyflame")` against eager torch and inductor: what a call costs, and training steps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.peers import have
+from benchmarks.timing import Result, measure
+
+
+def _contenders(model: Any, work: Callable[[Any], Any]) -> dict[str, Callable[[], Any]]:
+    """Eager torch, inductor and ours, each with a copy of the model."""
+    import torch
+
+    import pyflame.bridge.torch as bridge
+
+    out: dict[str, Callable[[], Any]] = {}
+    for name, backend in (("pyflame", bridge.backend), ("torch", None), ("torch.compile", "inductor")):
+        own = copy.deepcopy(model)
+        fn = own if backend is None else torch.compile(own, backend=backend, dynamic=False)
+        out[name] = lambda fn=fn: work(fn)
+    return out
+
+
+def run() -> list[Result]:
+    if not have("torch"):
+        return []
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    from tests.bridge.models import GPT, cnn
+
+    class Small(nn.Module):
+        def forward(self, a: Any, b: Any) -> Any:
+            return ((a + b) * a - b) * 0.5 + a
+
+    torch.manual_seed(0)
+    a, b = torch.randn(1000), torch.randn(1000)
+    wide = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    x, target = torch.randn(128, 256), torch.randint(10, (128,))
+    images, tokens = torch.randn(16, 3, 32, 32), torch.randint(256, (4, 64))
+    gpt = GPT(256, 128, 4, 64, layers=2)
+    steps: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+        "MLP": (wide, lambda m: F.cross_entropy(m(x), target).backward()),
+        "CNN": (cnn(32), lambda m: (m(images) ** 2).mean().backward()),
+        "GPT": (gpt, lambda m: F.cross_entropy(m(tokens).flatten(0, 1), tokens.flatten()).backward()),
+    }
+    results = [Result("5 small ops, a call", 0, "us", measure(_contenders(Small(), lambda m: m(a, b)), rounds=15))]
+    for name, (model, work) in steps.items():
+        times = measure(_contenders(model, work), budget=1.0)
+        results.append(Result(f"{name}, forward and backward", 0, "us", times))
+    return results

@@ -1,0 +1,203 @@
+"""A compiled aten graph: parts of ours, each one jitted function, between parts that torch runs node by node.
+
+A part's function is traced once per signature (shapes, strides, dtypes, and the sizes that dynamic shapes stand for),
+then replayed as one plan. Its results have the memory order that torch expects of them: a permuted result is written
+in that order by the kernel that computes it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node, map_arg
+
+import pyflame as pf
+from pyflame.bridge.torch import rows
+from pyflame.bridge.torch.crossing import device_of, hint, only_device, to_pyflame, to_torch
+from pyflame.bridge.torch.options import Options
+from pyflame.bridge.torch.split import Part, expected, fitted, is_random, reasons, split
+from pyflame.bridge.torch.table import call_row, row_of
+from pyflame.core.device import DeviceId
+
+Step = Callable[[dict[Node, Any]], None]
+
+
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The axes from the slowest to the fastest if that is not their own order; None: row-major, or memory with gaps."""
+    strides = [hint(s) for s in tensor.stride()]
+    sizes = [hint(n) for n in tensor.shape]
+    order = sorted(range(tensor.ndim), key=lambda a: (-strides[a], a))
+    step = 1
+    for axis in reversed(order):
+        if sizes[axis] != 1 and strides[axis] != step:
+            return None
+        step *= sizes[axis]
+    moved = [a for a in order if sizes[a] != 1]
+    return tuple(order) if moved != sorted(moved) else None
+
+
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def run_nodes(nodes: Iterable[Node], env: dict[Node, Any], generator: pf.Generator | None) -> None:
+    """Run nodes on tensors of ours; numbers are computed as torch would."""
+    for node in nodes:
+        args, kwargs = map_arg((node.args, node.kwargs), env.__getitem__)
+        row = row_of(node.target)
+        if row is None:  # Python's operators over sizes
+            env[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            continue
+        if row in rows.RANDOM:
+            kwargs = {**kwargs, "generator": generator}  # type: ignore[dict-item]
+        env[node] = fitted(call_row(row, args, kwargs), expected(node))
+
+
+class OurPart:
+    """Nodes that run as one jitted function."""
+
+    def __init__(self, part: Part, outputs: list[Node], device: DeviceId) -> None:
+        inside = set(part.nodes)
+        self.nodes = part.nodes
+        self.inputs = list(dict.fromkeys(a for n in part.nodes for a in n.all_input_nodes if a not in inside))
+        self.outputs = outputs
+        self.device = device
+        self.orders = [memory_order(expected(n)) if isinstance(expected(n), torch.Tensor) else None for n in outputs]
+        self.back = [o and _inverse(o) for o in self.orders]
+        self.random = any(is_random(n) for n in part.nodes)
+        self.generator = pf.Generator(0)
+        self.jitted = pf.jit(self._compute)
+
+    def _compute(self, *values: Any) -> list[Any]:
+        env: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
+        run_nodes(self.nodes, env, self.generator)
+        results = [env[n] for n in self.outputs]
+        return [r.permute(o) if o else r for r, o in zip(results, self.orders, strict=True)]
+
+    def __call__(self, env: dict[Node, Any]) -> None:
+        given = [env[n] for n in self.inputs]
+        if self.random:  # torch.manual_seed decides, and each run draws anew
+            self.generator.manual_seed(int(torch.randint(2**62, ())))
+        device = self.device
+        fed = [to_pyflame(v.detach(), device) if isinstance(v, torch.Tensor) else v for v in given]
+        results = self.jitted(*fed)
+        taken: set[int] = set()
+        for node, back, result in zip(self.outputs, self.back, results, strict=True):
+            out = to_torch(result)
+            storage = id(result._node.data.storage)
+            if storage in taken:  # two results that are one to us: torch may write to either
+                out = out.clone()
+            taken.add(storage)
+            env[node] = out.permute(back) if back else out
+
+
+class TorchPart:
+    """Nodes that run in torch, one after the other."""
+
+    def __init__(self, part: Part) -> None:
+        self.nodes = part.nodes
+
+    def __call__(self, env: dict[Node, Any]) -> None:
+        for node in self.nodes:
+            args, kwargs = map_arg((node.args, node.kwargs), env.__getitem__)
+            env[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+class OutputView:
+    """A result that is a view of an argument or of another result: torch makes it, so that both share memory."""
+
+    def __init__(self, node: Node, root: Node, chain: list[Node]) -> None:
+        self.node, self.root, self.chain = node, root, chain
+        self.reads = {root, *(a for n in chain for a in n.all_input_nodes if a is not n.args[0])}
+
+    def __call__(self, env: dict[Node, Any]) -> None:
+        value = env[self.root]
+        for node in self.chain:
+            args, kwargs = map_arg((node.args[1:], node.kwargs), env.__getitem__)
+            value = node.target(value, *args, **kwargs)  # type: ignore[operator]
+        env[self.node] = value
+
+
+def _views(output: Node) -> list[OutputView]:
+    found = [OutputView(n, *_root(n)) for n in output.all_input_nodes]
+    uses = Counter(view.root for view in found)
+    return [v for v in found if v.chain and (v.root.op != "call_function" or uses[v.root] > 1)]
+
+
+def _root(node: Node) -> tuple[Node, list[Node]]:
+    """What a node is a view of, and the ops that lead from there to it."""
+    chain: list[Node] = []
+    while node.op == "call_function" and (node.target is operator.getitem or getattr(node.target, "is_view", False)):
+        chain.insert(0, node)
+        node = node.args[0]  # type: ignore[assignment]
+    if not isinstance(expected(node), torch.Tensor):  # one of several results, which are no views
+        return chain[0], chain[1:]
+    return node, chain
+
+
+class Program:
+    """A graph ready to be called with its arguments in a list, which it empties (AOTAutograd's convention)."""
+
+    def __init__(self, graph: GraphModule, options: Options) -> None:
+        self._boxed_call = True  # of the instance: Dynamo copies those attributes to what it wraps around
+        self.why = reasons(graph)
+        self.parts = split(graph, self.why)
+        self.placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        self.constants = {n: _attribute(graph, str(n.target)) for n in graph.graph.nodes if n.op == "get_attr"}
+        (output,) = [n for n in graph.graph.nodes if n.op == "output"]
+        self.result = output.args[0]
+        self.views = _views(output)
+        self.device = options.device or device_of(only_device(_devices(graph)))
+        self.modes = options.modes(self.device)
+        self.steps, self.dead = self._steps(output)
+
+    def _steps(self, output: Node) -> tuple[list[Step], list[list[Node]]]:
+        """What to run, and which values nobody needs after each step."""
+        used_by: list[set[Node]] = [{a for n in p.nodes for a in n.all_input_nodes} for p in self.parts]
+        views = {view.node for view in self.views}
+        needed = [{n for n in output.all_input_nodes if n not in views} | {r for v in self.views for r in v.reads}]
+        for used in reversed(used_by):
+            needed.insert(0, needed[0] | used)
+        steps: list[Step] = []
+        dead: list[list[Node]] = []
+        known = {*self.placeholders, *self.constants}
+        for at, part in enumerate(self.parts):
+            later = needed[at + 1]
+            steps.append(
+                OurPart(part, [n for n in part.nodes if n in later], self.device) if part.ours else TorchPart(part)
+            )
+            known |= set(part.nodes)
+            dead.append([n for n in known if n not in later])
+            known &= later
+        return steps, dead
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        env: dict[Node, Any] = dict(zip(self.placeholders, args, strict=True))
+        args.clear()
+        env.update(self.constants)
+        with self.modes, torch.no_grad():
+            for step, dead in zip(self.steps, self.dead, strict=True):
+                step(env)
+                for node in dead:
+                    env.pop(node, None)
+            for view in self.views:
+                view(env)
+        return map_arg(self.result, env.__getitem__)
+
+
+def _attribute(graph: GraphModule, name: str) -> Any:
+    found: Any = graph
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _devices(graph: GraphModule) -> list[torch.device]:
+    """Of all tensors of a graph. A number in a tensor of the CPU may meet tensors of a GPU, as in torch."""
+    found = [v for n in graph.graph.nodes if isinstance(v := expected(n), torch.Tensor)]
+    large = [v.device for v in found if v.ndim or v.device.type != "cpu"]
+    return large or [v.device for v in found]

@@ -1,0 +1,48 @@
+"""Indexing by tensors, and embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyflame as pf
+from pyflame.bridge.torch.rows.registry import gradients, row
+
+
+def _key(indices: Any) -> tuple[Any, ...]:
+    return tuple(slice(None) if i is None else i for i in indices)
+
+
+@row("index", "_unsafe_index")
+def index(x: Any, indices: Any) -> Any:
+    return x[_key(indices)]
+
+
+@row("index_put", "_unsafe_index_put")
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    if all(i is not None for i in indices):
+        return pf.index_put(x, tuple(indices), values, accumulate)
+    out, key = x.clone(), _key(indices)
+    if accumulate:
+        # the gradient of reading at these places adds to them
+        return out + gradients(lambda t: t[key], [pf.zeros_like(x)], values.expand(out[key].shape))[0]
+    out[key] = values
+    return out
+
+
+@row("embedding")
+def embedding(weight: Any, indices: Any, padding_idx: int = -1, *rest: Any) -> Any:
+    return pf.embedding(weight, indices)
+
+
+@row("embedding_dense_backward")
+def embedding_dense_backward(g: Any, indices: Any, count: int, padding_idx: int, by_frequency: bool) -> Any:
+    if by_frequency:
+        raise pf.NotSupportedError("[embedding_dense_backward] expected scale_grad_by_freq=False but got True")
+    padding = padding_idx if padding_idx >= 0 else None
+    weight = pf.zeros((count, g.shape[-1]), dtype=g.dtype)
+    return gradients(lambda w: pf.embedding(w, indices, padding), [weight], g)[0]
+
+
+@row("gather")
+def gather(x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
+    return pf.gather(x, dim, index)
