@@ -38,7 +38,7 @@ def router(models: Models) -> APIRouter:
     @made.get("/health", tags=["operation"], responses={503: {"description": "An engine has a fault."}})
     async def health() -> JSONResponse:
         """200 while every engine works; 503 with what is wrong."""
-        faults = {one.name: why for one in models.by_name.values() if (why := _fault(one))}
+        faults = {one.name: why for one in models.served if (why := _fault(one))}
         about = {"status": "fault" if faults else "ok", "models": sorted(models.by_name), "faults": faults}
         return JSONResponse(about, 503 if faults else 200)
 

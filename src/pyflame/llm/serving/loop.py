@@ -118,7 +118,8 @@ class Loop:
             for one in scheduler.admit():
                 options, row = one.request.options, want_row(one)
                 self._concerned = [one]
-                self.rows.begin(row, options.sampling, one.request.prompt, one.text.tokens, one.index, one.text.limit)
+                begun = (row, options.sampling, one.request.prompt, one.text.tokens, one.index, one.text.limit)
+                self.rows.begin(*begun, one.request.adapter)
                 self.rows.put_pages(row, 0, one.pages)
             if scheduler.weaker is None:
                 return

@@ -24,9 +24,15 @@ class Request:
     """
 
     def __init__(
-        self, prompt: list[int], options: Options, priority: int, timeout: float | None, wake: Callable[[], None]
+        self,
+        prompt: list[int],
+        options: Options,
+        priority: int,
+        timeout: float | None,
+        wake: Callable[[], None],
+        adapter: int = 0,
     ) -> None:
-        self.prompt, self.options, self.priority = prompt, options, priority
+        self.prompt, self.options, self.priority, self.adapter = prompt, options, priority, adapter
         self.prompt_tokens, self.cached_tokens = len(prompt), 0
         self.error: Exception | None = None  # what ended it before its texts were complete
         self.begun = time.perf_counter()

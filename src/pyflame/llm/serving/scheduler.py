@@ -61,8 +61,9 @@ class Scheduler:
         """Pages for all that is to be read of a sequence, those included that others have read. Each that has a row
         keeps a page to grow."""
         tokens = one.tokens
-        if one.salt != self.salt:
-            one.salt, one.keys = self.salt, []
+        salt = b"%s:%d" % (self.salt, one.request.adapter)  # another adapter makes other lines
+        if one.salt != salt:
+            one.salt, one.keys = salt, []
         extend_keys(one.keys, tokens, one.salt)
         shared = self.pool.share(one.keys[: (len(tokens) - 1) // PAGE])
         wanted = pages_of(min(len(tokens) + 1, one.most_lines)) - len(shared)
