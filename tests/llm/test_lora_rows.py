@@ -97,9 +97,9 @@ def test_mistakes_are_named(folders: tuple[Model, dict[str, Path]]) -> None:
         pf.llm.load_adapters(model, {})
     pf.llm.load_adapters(model, paths)
     try:
-        with Engine(model, rows=1, start=False) as engine:
-            with pytest.raises(ArgumentError, match="among one, two but got 'onn'; did you mean 'one'"):
-                engine.submit([1], adapter="onn")
+        unknown = pytest.raises(ArgumentError, match="among one, two but got 'onn'; did you mean 'one'")
+        with Engine(model, rows=1, start=False) as engine, unknown:
+            engine.submit([1], adapter="onn")
         with pytest.raises(ArgumentError, match="it has none; call add_lora"):
             pf.llm.save_adapter(model, "nowhere")
     finally:

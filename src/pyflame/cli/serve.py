@@ -89,7 +89,8 @@ def add_adapters(models: Mapping[str, Model], given: Sequence[str]) -> None:
             model = next(iter(models))
         if not (equals and name and folder) or model not in models:
             raise ArgumentError(
-                f"[serve] expected --adapter [MODEL:]NAME=FOLDER with a model among {', '.join(models)} but got {text!r}"
+                f"[serve] expected --adapter [MODEL:]NAME=FOLDER with a model among {', '.join(models)} but got "
+                f"{text!r}"
             )
         found.setdefault(model, {})[name] = folder
     for model, folders in found.items():

@@ -1,7 +1,7 @@
 """Several adapters of one model, of which each row of a step takes one: what an engine serves beside the base model.
 
-Each layer has the adapters stacked. A tensor of the rows' numbers picks from the stacks, so that one plan, captured once,
-serves any mixture of them; number 0 is none. What a row computes is what it would with its adapter alone.
+Each layer has the adapters stacked. A tensor of the rows' numbers picks from the stacks, so that one plan, captured
+once, serves any mixture of them; number 0 is none. What a row computes is what it would with its adapter alone.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi")
-
 import pyflame as pf
 from pyflame.cli.serve import add_adapters, options_from
 from pyflame.core.errors import ArgumentError
