@@ -137,6 +137,7 @@ class TextSequence:
     pages: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)  # of its full pages
     known: int = 0  # how many of its pages others may share
+    gone: int = 0  # how many of its first pages it has given back, since no layer looks that far back
     salt: bytes = b""  # of the weights that make its lines
     lines: int = 0  # tokens whose lines are in its pages, or will be behind the steps that were launched
     picked: int = 0  # tokens that were picked, or will be

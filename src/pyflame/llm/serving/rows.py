@@ -69,6 +69,11 @@ class Rows:
         self._table[row, at + len(pages) :] = 0
         self._changed.add(row)
 
+    def drop_pages(self, row: int, count: int) -> None:
+        """The first pages of a row are no longer its own."""
+        self._table[row, :count] = 0
+        self._changed.add(row)
+
     def begin(
         self,
         row: int,
