@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -116,7 +117,8 @@ class Clients:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         reader, writer = await self.opened()
         writer.write(head + body)
-        await asyncio.wait({asyncio.ensure_future(reader.read(200))}, timeout=rng.random() * 5)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(reader.read(200), rng.random() * 5)
         writer.transport.abort()
         return "killed"
 
