@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """A file that imports torch, or a package of an extra, is skipped where there is no torch."""
     report = yield
-    served = ("fastapi", "httpx", "openai", "playwright", "prometheus_client", "schemathesis")
+    served = ("fastapi", "httpx", "langchain_openai", "openai", "playwright", "prometheus_client", "schemathesis")
     for name in ("torch", "tokenizers", "gguf", "transformers", "llguidance", *served):
         if torch is None and report.failed and f"No module named '{name}'" in str(report.longrepr):
             report.outcome, report.longrepr = "skipped", (report.nodeid, 0, f"Skipped: {name} is not installed")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyflame.cli.llm_arguments import add_computing, add_kv, load_named
 from pyflame.core.errors import ArgumentError, PyFlameError
 from pyflame.core.optional import optional
-from pyflame.llm import Model, load_adapter
+from pyflame.llm import Model, load_adapter, load_adapters
 
 _DEFAULT = "smollm2"
 
@@ -19,6 +20,10 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     add = out.add_argument
     help = "[NAME=]MODEL[+ADAPTER]; may be given several times (default: smollm2, fetched once)"
     add("--model", "-m", action="append", help=help)
+    add(
+        "--adapter", action="append", default=[], metavar="[MODEL:]NAME=FOLDER",
+        help="a LoRA adapter that requests choose as MODEL:NAME; may be given several times",
+    )  # fmt: skip
     add("--host", default="127.0.0.1", help="where to listen (default: this machine only)")
     add("--port", "-p", type=int, default=8000, help="(default: %(default)s; 0: any that is free)")
     add("--token-file", type=Path, help="a file with the token that callers must have; made where --host is not local")
@@ -52,6 +57,7 @@ def run(argv: list[str]) -> int:
         limits = Limits(body_bytes=args.max_body, request_seconds=args.timeout, drain_seconds=args.drain)
         settings = Settings(token, tuple(args.allow_host) or None, tuple(args.cors), limits)
         models = dict(load_served(args, one) for one in args.model or [_DEFAULT])
+        add_adapters(models, args.adapter)
         engine = {name: getattr(args, name) for name in ("rows", "pages", "queue", "chunk")}
         engine["prepare"] = not args.no_prepare
         serve(models, host=args.host, port=args.port, settings=settings, log_level=args.log_level, **engine)
@@ -71,3 +77,25 @@ def load_served(args: argparse.Namespace, text: str) -> tuple[str, Model]:
     if adapter:
         load_adapter(model, adapter)
     return given if found else Path(path).name.removesuffix(".gguf"), model
+
+
+def add_adapters(models: Mapping[str, Model], given: Sequence[str]) -> None:
+    """Give models their adapters, of which each request takes one."""
+    found: dict[str, dict[str, str]] = {}
+    for text in given:
+        named, equals, folder = text.partition("=")
+        model, colon, name = named.rpartition(":")
+        if not colon and len(models) == 1:
+            model = next(iter(models))
+        if not (equals and name and folder) or model not in models:
+            raise ArgumentError(
+                f"[serve] expected --adapter [MODEL:]NAME=FOLDER with a model among {', '.join(models)} but got "
+                f"{text!r}"
+            )
+        found.setdefault(model, {})[name] = folder
+    for model, folders in found.items():
+        if models[model].decoder.lora is not None:
+            raise ArgumentError(
+                f"[serve] expected {model} without an adapter of its own beside --adapter but it has one"
+            )
+        load_adapters(models[model], folders)

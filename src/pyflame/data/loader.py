@@ -7,6 +7,8 @@ continue in the middle of an epoch (`state_dict`, `load_state_dict`) without loa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -110,6 +112,28 @@ class DataLoader(Generic[Item]):
         self._next = (0, 0)  # where the next iteration starts
         self._iteration = 0
         self._pool: Pool | None = None
+
+    def with_batch_size(self, batch_size: int) -> DataLoader[Item]:
+        """A loader of the same items in the same order, in batches of another size, at its beginning.
+
+        >>> len(DataLoader(range(8), batch_size=2).with_batch_size(4))
+        2
+        """
+        count_of("with_batch_size", "batch_size", batch_size)
+        if self.batch_size is None:
+            raise ArgumentError(
+                "[with_batch_size] expected a loader with a batch_size but got one with a batch_sampler or without "
+                "batches; make it with batch_size="
+            )
+        other = copy(self)
+        other.batch_size = batch_size
+        if not self.is_stream:
+            other.batch_sampler = BatchSampler(self.sampler, batch_size, self.drop_last)
+        other._recipe = replace(self._recipe, batch_size=batch_size)
+        other._pool = None
+        other._iteration = 0
+        other._position = other._next = (0, 0)
+        return other
 
     def __len__(self) -> int:
         """Number of batches of an epoch; of an iterable dataset, if that has a length."""

@@ -13,6 +13,7 @@ from pyflame.llm.files import open_checkpoint
 from pyflame.llm.generate import Model
 from pyflame.llm.load import load
 from pyflame.llm.lora import add_lora, lora_parameters, merge_lora, remove_lora
+from pyflame.llm.lora_rows import load_adapters
 from pyflame.llm.sampler import Sampling
 from pyflame.llm.serving.engine import Engine
 from pyflame.llm.serving.offline import batch
@@ -39,6 +40,7 @@ __all__ = [
     "known_architectures",
     "load",
     "load_adapter",
+    "load_adapters",
     "lora_parameters",
     "merge_lora",
     "open_checkpoint",

@@ -98,12 +98,25 @@ def load_adapter(model: Model | Decoder, folder: str | os.PathLike[str], trainab
     >>> pf.llm.load_adapter(model, "adapter")
     >>> model.generate("Once upon a time")
     """
-    decoder, path = decoder_of(model), Path(folder)
+    decoder = decoder_of(model)
     if trainable:
         want_whole_layers("load_adapter", decoder)
+    config, values = read_adapter(decoder, folder)
+    remove_lora(decoder)
+    decoder.lora = config
+    for part, cut in parts_of(decoder):
+        put_lora(part, set(values), config)
+        for name, one in adapters(part).items():
+            for cell, value in zip((one.A, one.B), own_part(name, cut(f"{name}.weight"), *values[name]), strict=True):
+                replace(cell, tensor(value, device=cell.device))
+                cell.requires_grad = trainable
+
+
+def read_adapter(decoder: Decoder, folder: str | os.PathLike[str]) -> tuple[LoraConfig, dict[str, tuple[Array, Array]]]:
+    """The adapter of a folder: what its layers have in common, and A and B of each by GGUF's names, checked."""
+    path = Path(folder)
     about, config = _read_config(path)
-    parts = parts_of(decoder)
-    first, cut = parts[0]
+    first, cut = parts_of(decoder)[0]
     modules = {theirs: ours for ours, theirs in _modules(first).items()}
     chosen = {modules[theirs]: theirs for theirs in _selected(about["target_modules"], modules)}
     stored = load_file(path / TENSORS)
@@ -114,14 +127,7 @@ def load_adapter(model: Model | Decoder, folder: str | os.PathLike[str], trainab
         shape = _whole_shape(layers[name], cut(f"{name}.weight"))
         a, b = _checked(path / TENSORS, stored, theirs, config.rank, *shape)
         values[name] = (a, b[_rows(architecture, decoder.config, name, len(b))])
-    remove_lora(decoder)
-    decoder.lora = config
-    for part, cut in parts:
-        put_lora(part, set(chosen), config)
-        for name, one in adapters(part).items():
-            for cell, value in zip((one.A, one.B), _own(name, cut(f"{name}.weight"), *values[name]), strict=True):
-                replace(cell, tensor(value, device=cell.device))
-                cell.requires_grad = trainable
+    return config, values
 
 
 def _checked(
@@ -146,7 +152,7 @@ def _whole_shape(layer: Linear, cut: Cut | None) -> list[int]:
     return shape
 
 
-def _own(name: str, cut: Cut | None, a: Array, b: Array) -> tuple[Array, Array]:
+def own_part(name: str, cut: Cut | None, a: Array, b: Array) -> tuple[Array, Array]:
     """A and B of a device's part: A has the layer's columns, and B its rows."""
     if cut is None:
         return a, b

@@ -44,6 +44,8 @@ class Storage(Protocol):
 class Allocator(Protocol):
     """A device's pool of memory."""
 
+    limit: int | None  # bytes that it holds at most, in use and cached
+
     @property
     def exact(self) -> bool:
         """Whether each block is an allocation of its own, with exactly its bytes."""

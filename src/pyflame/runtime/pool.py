@@ -70,6 +70,7 @@ class HostPool:
 
     def __init__(self, exact: bool | None = None) -> None:
         self.exact = exact_wanted("cpu") if exact is None else exact
+        self.limit: int | None = None  # bytes to hold at most, in use and cached
         self._free: dict[int, list[Part]] = {}
         self._given: deque[Part] = deque()  # blocks on their way back
         self._live: dict[int, int] = {}  # address -> size
@@ -135,12 +136,15 @@ class HostPool:
     def _fresh(self, size: int) -> Part:
         for attempt in range(2):
             try:
+                if self.limit is not None and self._allocated + self._cached + size > self.limit:
+                    raise MemoryError
                 memory = _exactly(size) if self.exact else np.empty(size + ALIGNMENT, np.uint8)
             except MemoryError:
                 if attempt:
                     self._failures += 1
+                    most = "the system has no more" if self.limit is None else f"the limit is {self.limit:,}"
                     raise OutOfMemoryError(
-                        f"[memory] expected to allocate {size:,} bytes on the CPU but the system has no more; "
+                        f"[memory] expected to allocate {size:,} bytes on the CPU but {most}; "
                         f"held {self._allocated:,}, "
                         f"cached {self._cached:,}. Delete tensors you no longer need, or use a smaller batch or dtype"
                     ) from None

@@ -8,6 +8,7 @@
 `checkpoint.py` can be used without the rest: anything with state_dict and load_state_dict can be saved and restored.
 """
 
+from pyflame.train.batch_size import BatchSize, find_batch_size
 from pyflame.train.bpe import BytePairs
 from pyflame.train.budget import TimeBudget
 from pyflame.train.callbacks import (
@@ -22,6 +23,7 @@ from pyflame.train.checkpoint import Checkpoint, CheckpointManager
 from pyflame.train.corpus import Corpus, Windows, python_sources, read_corpus
 from pyflame.train.metrics import F1, MAE, MSE, R2, Accuracy, MeanLoss, Metric, Perplexity, Precision, Recall
 from pyflame.train.monitoring import MachineMonitor
+from pyflame.train.probe import Probe
 from pyflame.train.progress import Progress
 from pyflame.train.random_state import RandomState
 from pyflame.train.trainer import Fit, Trainer
@@ -32,6 +34,7 @@ __all__ = [
     "MSE",
     "R2",
     "Accuracy",
+    "BatchSize",
     "BytePairs",
     "Callback",
     "Checkpoint",
@@ -48,12 +51,14 @@ __all__ = [
     "Metric",
     "Perplexity",
     "Precision",
+    "Probe",
     "Progress",
     "RandomState",
     "Recall",
     "TimeBudget",
     "Trainer",
     "Windows",
+    "find_batch_size",
     "python_sources",
     "read_corpus",
 ]

@@ -14,17 +14,17 @@ from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.transform.tree import flatten, is_tensor, rebuild
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
     return isinstance(value, (Tensor, np.ndarray))
 
 
 def prepared(batch: Any, device: object) -> Any:
     """The batch with arrays as tensors, on the device."""
     leaves: list[Any] = []
-    flatten(batch, leaves, _is_array)
+    flatten(batch, leaves, is_array)
     if device is None and all(isinstance(v, Tensor) for v in leaves):
         return batch
-    return rebuild(batch, _is_array, iter([as_tensor(v, device=device) for v in leaves]))
+    return rebuild(batch, is_array, iter([as_tensor(v, device=device) for v in leaves]))
 
 
 def items_in(batch: Any) -> int:
@@ -66,6 +66,17 @@ def split(batch: Any, target_key: str) -> tuple[Any, Any]:
         f"[Trainer] expected batches of inputs and a target, (x, y) or a dict, but got {type(batch).__name__}; without "
         "loss_fn the model gets the whole batch and returns the loss"
     )
+
+
+def computed(model: Any, loss_fn: Any, batch: Any, target_key: str) -> tuple[Any, Any, Any]:
+    """(loss, prediction, target) of a batch. Without a loss function the model gives the first, or the first two."""
+    if loss_fn is None:
+        out = call(model, batch)
+        loss, prediction = out if isinstance(out, tuple) else (out, None)
+        return loss, prediction, None
+    inputs, target = split(batch, target_key)
+    prediction = call(model, inputs)
+    return loss_fn(prediction, target), prediction, target
 
 
 def joined(parts: Sequence[Any]) -> Any:

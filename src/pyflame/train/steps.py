@@ -77,13 +77,16 @@ class Steps:
         """Clip and step; gives the norm of the gradients before they were clipped."""
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
-        norm = None if self.clip_norm is None else clip_grad_norm_(self.parameters, self.clip_norm)
+        norm = self._clipped()
         if self.scaler is not None:
             self.scaler.step(self.optimizer)
             self.scaler.update()
         else:
             self.optimizer.step()
         return norm
+
+    def _clipped(self) -> Tensor | None:
+        return None if self.clip_norm is None else clip_grad_norm_(self.parameters, self.clip_norm)
 
     def _step(self, batch: Any) -> Tensor | None:
         self._backward(batch)

@@ -25,6 +25,7 @@ from pyflame.optim import Optimizer
 from pyflame.optim.lr_scheduler import ReduceLROnPlateau
 from pyflame.tensor import Tensor
 from pyflame.train import batches
+from pyflame.train.auto_batch import AutoBatch
 from pyflame.train.callbacks import Callback, Checkpointing, JSONLLogger
 from pyflame.train.metrics import Metric
 from pyflame.train.progress import Progress, memory
@@ -56,6 +57,8 @@ class Trainer:
 
     - `max_epochs`, `max_steps`: where the run ends, whichever comes first. A step is one update of the weights.
     - `accumulate`: batches per step; their gradients are averaged. `clip_norm`: limit of the gradients' norm.
+    - `batch_size="auto"`: `fit` first finds the largest batch that fits (`find_batch_size`) and makes the DataLoader
+      anew with it; with `effective_batch` so many samples are a step, and what does not fit at once is accumulated.
     - `autocast`: pf.bfloat16 or pf.float16 for mixed precision; `scaler`: a GradScaler, for float16.
     - `scheduler`: stepped after each step, or with `schedule="epoch"` after each epoch. ReduceLROnPlateau is stepped
       with the loss of each evaluation.
@@ -84,6 +87,8 @@ class Trainer:
         scaler: Any = None,
         autocast: object = None,
         accumulate: int = 1,
+        batch_size: str | None = None,
+        effective_batch: int | None = None,
         clip_norm: float | None = None,
         metrics: Sequence[Metric] | Mapping[str, Metric] = (),
         callbacks: Sequence[Callback] = (),
@@ -117,6 +122,12 @@ class Trainer:
         self.count = count
         self.target_key = target_key
         self._check()
+        if batch_size not in (None, "auto") or (effective_batch is not None and batch_size is None):
+            raise ArgumentError(
+                f"[Trainer] expected batch_size='auto', alone or with effective_batch, but got {batch_size!r}; any "
+                "other size is that of the data"
+            )
+        self._auto_batch = AutoBatch(self, effective_batch) if batch_size == "auto" else None
         self.callbacks: list[Callback] = list(callbacks)
         if log is not None:
             self.callbacks.append(JSONLLogger(log))
@@ -125,10 +136,8 @@ class Trainer:
         # Checkpoints come last: they hold what the other callbacks know.
         self.callbacks.sort(key=lambda callback: isinstance(callback, Checkpointing))
         named = metrics if isinstance(metrics, Mapping) else {metric.name: metric for metric in metrics}
-        self.steps = Steps(
-            self.compute, self._forward, optimizer, dict(named),
-            autocast_dtype=autocast, scaler=scaler, clip_norm=clip_norm, compiled=jit,
-        )  # fmt: skip
+        self._options = {"autocast_dtype": autocast, "scaler": scaler, "clip_norm": clip_norm, "compiled": jit}
+        self.steps = Steps(self.compute, self._forward, optimizer, dict(named), **self._options)
         self._device = device
         self._console = progress
         # Where the run is. `batch` counts those of this epoch; an epoch may have ended and its evaluation be due.
@@ -169,13 +178,7 @@ class Trainer:
 
     def compute(self, batch: Any) -> tuple[Tensor, Any, Any]:
         """(loss, prediction, target) of a batch. Override it for another kind of loss."""
-        if self.loss_fn is None:
-            out = batches.call(self.model, batch)
-            loss, prediction = out if isinstance(out, tuple) else (out, None)
-            return loss, prediction, None
-        inputs, target = batches.split(batch, self.target_key)
-        prediction = batches.call(self.model, inputs)
-        return self.loss_fn(prediction, target), prediction, target
+        return batches.computed(self.model, self.loss_fn, batch, self.target_key)
 
     def _forward(self, batch: Any) -> Any:
         has_target = isinstance(batch, dict) and self.target_key in batch
@@ -203,7 +206,7 @@ class Trainer:
         if self.scaler is not None:
             found["scaler"] = self.scaler
         if hasattr(self.train_data, "state_dict"):
-            found["data"] = self.train_data
+            found["data"] = self._auto_batch or self.train_data
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -250,6 +253,13 @@ class Trainer:
                 )
             return
 
+    def _find_batch_size(self) -> None:
+        """With batch_size="auto", before the first step of all."""
+        found = None if self._auto_batch is None else self._auto_batch.find(self._options, self._console)
+        if found is not None and self._console:
+            console = self._console if isinstance(self._console, Console) else Console()
+            console.print(str(found), highlight=False, markup=False, soft_wrap=True)
+
     def _wind_forward(self) -> None:
         """Let the next iteration over the data start where the run is within its epoch."""
         if hasattr(self.train_data, "state_dict"):
@@ -271,6 +281,7 @@ class Trainer:
         of SIGTERM that was there before. Both in the main thread only.
         """
         self._resume(resume)
+        self._find_batch_size()
         self._wind_forward()
         self.stop_reason = ""
         self._interrupted = self._terminated = False

@@ -16,7 +16,7 @@ from pyflame.engine.report import replay_text
 from pyflame.tensor import Tensor
 from pyflame.transform.jit import Jitted, jit
 from pyflame.transform.replay import Part
-from pyflame.transform.trace import trace_function
+from pyflame.transform.trace import Trace, trace_function
 from pyflame.transform.traced_plan import workspace_of_trace
 from pyflame.transform.tree import flatten, is_tensor, is_traced
 
@@ -103,11 +103,26 @@ def workspace_bytes(function: Jitted, device: object, *args: Any) -> int:
     >>> workspace_bytes(pf.jit(lambda x: x @ x @ x), "sim:gfx942", x) >= 4 << 20
     True
     """
+    return workspace_of_trace(_traced(function, args), parse_device(device))
+
+
+def call_bytes(function: Jitted, device: object, *args: Any) -> int:
+    """What a call takes beside arguments and state: its workspace and what it returns. Nothing runs.
+
+    >>> x = pf.empty(1024, 1024, device="null")
+    >>> call_bytes(pf.jit(lambda x: x + 1), "cpu", x)
+    4194304
+    """
+    trace = _traced(function, args)
+    results = {node: node.meta.nbytes for node in trace.nodes[: trace.returned]}
+    return workspace_of_trace(trace, parse_device(device)) + sum(results.values())
+
+
+def _traced(function: Jitted, args: tuple[Any, ...]) -> Trace:
     leaves: list[Any] = []
     for arg in args:
         flatten(arg, leaves, is_traced)
-    trace = trace_function(function.fn, args, {}, leaves, getattr(function.fn, "__name__", "a function"))
-    return workspace_of_trace(trace, parse_device(device))
+    return trace_function(function.fn, args, {}, leaves, getattr(function.fn, "__name__", "a function"))
 
 
 def _explain_nodes(tensors: list[Tensor], run: bool) -> Report:

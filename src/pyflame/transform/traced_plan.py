@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyflame.core.device import DeviceId
+from pyflame.core.errors import DeviceError
 from pyflame.core.locks import Lock
 from pyflame.core.state import mode, state
 from pyflame.engine.cross_device import (
@@ -68,6 +69,8 @@ def workspace_of_trace(trace: Trace, device: DeviceId) -> int:
     with mode(tracer=None):
         done, place = without_needless_copies(trace.nodes), get_device(device)
         graph = PendingGraph([done[n] for n in trace.nodes], keep_held=False)
+        if crosses(graph):
+            raise DeviceError(f"[workspace] expected a function of one device but it crosses from {device} to others")
         successor = {made: done[n] for made, n in trace.successor.items()}
         return workspace_of(graph, place, _donations(trace, graph, successor, place))
 

@@ -235,7 +235,7 @@ MOON = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "
         ({"logit_bias": {"a": 1}}, "token ids as keys of logit_bias"),
         ({"top_logprobs": 2}, "logprobs: true"),
         ({"n": 1000}, "at most 32 texts"),
-        ({"adapter": "mine"}, "serve it as a model of its own"),
+        ({"adapter": "mine"}, "expected an adapter among none"),
         ({"tool_choice": "required"}, "expected tools"),
         ({"response_format": MOON}, "schema"),
     ],

@@ -55,7 +55,7 @@ def create_app(served: Sequence[Served], settings: Settings | None = None) -> Fa
         description="Language models under OpenAI's and Ollama's interfaces.",
         version=pyflame.__version__,
         lifespan=lifespan,
-        docs_url=None,  # its page fetches scripts from elsewhere
+        docs_url=None,  # its page fetches scripts from elsewhere; /docs is our own
         redoc_url=None,
         strict_content_type=False,  # curl -d says that JSON is a form; other origins are kept out by the guard
     )

@@ -53,7 +53,7 @@ class Metrics:
         self._rates: dict[str, tuple[float, int, float]] = {}  # when, tokens by then, tokens per second before
 
     def text(self) -> str:
-        stats = {one.name: one.engine.stats() for one in self.models.by_name.values() if one.engine is not None}
+        stats = {one.name: one.engine.stats() for one in self.models.served if one.engine is not None}
         lines: list[str] = []
         for name, kind, about, read in _NUMBERS:
             lines += _head(name, kind, about)

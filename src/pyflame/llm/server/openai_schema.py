@@ -48,7 +48,7 @@ class WriteRequest(Strict):
     grammar: Annotated[str, Field(description="A grammar in Lark's syntax that the text must fit.")] | None = None
     regex: Annotated[str, Field(description="A regular expression that the text must fit.")] | None = None
     priority: Annotated[int, Field(description="Higher numbers are served first.")] | None = None
-    adapter: Annotated[str, Field(description="Refused: an adapter is served as a model of its own name.")] | None = (
+    adapter: Annotated[str, Field(description="One of the model's adapters; `model:adapter` names it, too.")] | None = (
         None
     )
 

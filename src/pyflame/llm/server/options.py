@@ -13,17 +13,12 @@ from pyflame.llm.server.openai_schema import Message, SchemaFormat, TextFormat, 
 # Fields that mean the same here, under the same name.
 _SAME = (
     "max_tokens", "temperature", "top_p", "top_k", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty", "ignore_eos", "grammar", "regex", "priority",
+    "frequency_penalty", "ignore_eos", "grammar", "regex", "priority", "adapter",
 )  # fmt: skip
 
 
 def options_of(body: WriteRequest, *, temperature: float = 1.0) -> dict[str, Any]:
     """The options of `Engine.submit`. Without a temperature it is OpenAI's, 1; without a seed each text is another."""
-    if body.adapter is not None:
-        raise NotSupportedError(
-            f"[serve] expected no adapter but got {body.adapter!r}: one is not chosen per request; serve it as a "
-            "model of its own (pyflame serve -m tuned=MODEL+ADAPTER) and ask for that"
-        )
     found: dict[str, Any] = {name: value for name in _SAME if (value := getattr(body, name)) is not None}
     found |= {"n": body.n or 1, "seed": _drawn_seed() if body.seed is None else body.seed}
     found.setdefault("temperature", temperature)

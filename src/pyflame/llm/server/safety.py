@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyflame.llm.server.errors import HttpError
 
-OPEN = frozenset({"/", "/chat.js", "/markdown.js", "/chat.css", "/health"})  # what needs no token
+# what needs no token
+OPEN = frozenset({"/", "/chat.js", "/markdown.js", "/chat.css", "/docs", "/docs.css", "/health"})
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 

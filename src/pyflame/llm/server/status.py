@@ -1,15 +1,16 @@
-"""GET /v1/models, /health and the chat page."""
+"""GET /v1/models, /health, the chat page and the page of the OpenAPI document."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from importlib import resources
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from pyflame.llm.server.models import Models, Served
 from pyflame.llm.server.openai_schema import ModelCard, ModelList
+from pyflame.llm.server.reference import reference
 
 # The page runs its own script and talks to its own server, and nothing else.
 _POLICY = (
@@ -21,6 +22,7 @@ _FILES = {
     "/chat.js": ("chat.js", "text/javascript"),
     "/markdown.js": ("markdown.js", "text/javascript"),
     "/chat.css": ("chat.css", "text/css"),
+    "/docs.css": ("docs.css", "text/css"),
 }
 
 
@@ -38,9 +40,13 @@ def router(models: Models) -> APIRouter:
     @made.get("/health", tags=["operation"], responses={503: {"description": "An engine has a fault."}})
     async def health() -> JSONResponse:
         """200 while every engine works; 503 with what is wrong."""
-        faults = {one.name: why for one in models.by_name.values() if (why := _fault(one))}
+        faults = {one.name: why for one in models.served if (why := _fault(one))}
         about = {"status": "fault" if faults else "ok", "models": sorted(models.by_name), "faults": faults}
         return JSONResponse(about, 503 if faults else 200)
+
+    @made.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        return await _static(reference(request.app.openapi()).encode(), "text/html")()
 
     page = resources.files("pyflame.llm.server") / "page"
     for path, (file, kind) in _FILES.items():

@@ -14,6 +14,7 @@ from typing import Any
 from pyflame.core.errors import ArgumentError, EngineStoppedError, QueueFullError
 from pyflame.llm.cache import PAGE, pages_of
 from pyflame.llm.generate import Model, Prompt
+from pyflame.llm.lora_rows import row_adapters
 from pyflame.llm.options import Options
 from pyflame.llm.serving.loop import Loop
 from pyflame.llm.serving.request import Request
@@ -79,12 +80,13 @@ class Engine:
         n: int = 1,
         priority: int = 0,
         timeout: float | None = None,
+        adapter: str | None = None,
         **options: Any,
     ) -> Request:
         """Ask for the continuation of a prompt, or the answer to messages. Options are those of `Model.generate`, but
         for speculative decoding and prompts on disk. Higher priorities come first. A request that is not complete after
-        `timeout` seconds ends with a RequestTimeoutError. Raises an ArgumentError for what can never be done, and a
-        QueueFullError where too many wait.
+        `timeout` seconds ends with a RequestTimeoutError. `adapter`: one that `load_adapters` has given the model.
+        Raises an ArgumentError for what can never be done, and a QueueFullError where too many wait.
 
         >>> request = engine.submit("The capital of France is", max_tokens=5)
         >>> request.result()[0].text
@@ -93,7 +95,8 @@ class Engine:
         prompts, several = self.model.read_prompts(prompt, messages, tools)
         if several:
             raise ArgumentError("[submit] expected one prompt but got several; submit each, or use pf.llm.batch")
-        request = Request(prompts[0], Options(self.model, n, **options), priority, timeout, self._wake)
+        number = row_adapters(self.model.decoder).number(adapter)
+        request = Request(prompts[0], Options(self.model, n, **options), priority, timeout, self._wake, number)
         most = max(pages_of(s.most_lines) for s in request.sequences)
         if most > self.pages:
             raise ArgumentError(

@@ -60,7 +60,10 @@ class Loop:
         model = self.model
         self._weights = weights_of(model.decoder)
         self.rows = Rows(model.decoder, self.count, model.context, self.pages + 1, self.chunk, model.kv, model.device)
-        self.scheduler = Scheduler(self.count, self.pages + 1)
+        windows = [window for window in model.config.windows if window is not None]
+        # Layers share one table: where one of them sees everything, all pages stay.
+        window = max(windows) if len(windows) == model.config.layers else None
+        self.scheduler = Scheduler(self.count, self.pages + 1, window)
 
     def free(self) -> None:
         """Let go of the device's memory, which plans and cells hold in circles."""
@@ -118,7 +121,8 @@ class Loop:
             for one in scheduler.admit():
                 options, row = one.request.options, want_row(one)
                 self._concerned = [one]
-                self.rows.begin(row, options.sampling, one.request.prompt, one.text.tokens, one.index, one.text.limit)
+                begun = (row, options.sampling, one.request.prompt, one.text.tokens, one.index, one.text.limit)
+                self.rows.begin(*begun, one.request.adapter)
                 self.rows.put_pages(row, 0, one.pages)
             if scheduler.weaker is None:
                 return
@@ -152,7 +156,7 @@ class Loop:
                 count -= count % PAGE  # whole pages can be shared
             logits = self.rows.read(want_row(one), tokens[one.lines : one.lines + count], one.lines)
             one.lines += count
-            scheduler.filled(one)
+            self._filled(one)
             if one.lines == len(tokens):
                 self._pick_first(one, logits)
             room -= max(count, self.chunk // _PROMPTS)
@@ -233,12 +237,19 @@ class Loop:
             counts.inter_token.add(one.times[-1] - before[0])
         else:
             counts.ttft.add(one.times[-1] - one.request.begun)
-        self.scheduler.filled(one)
+        self._filled(one)
         one.request.push(chunk)
         if one.text.finish is not None:
             self.scheduler.leave(one)
             if all(s.text.finish for s in one.request.sequences):
                 self.end(one.request)
+
+    def _filled(self, one: TextSequence) -> None:
+        """Let others share what is full, and have what the window has passed."""
+        self.scheduler.filled(one)
+        gone = self.scheduler.slide(one)
+        if gone:
+            self.rows.drop_pages(want_row(one), gone)
 
     def end(self, request: Request, error: Exception | None = None) -> None:
         """A request is complete, or `error` ends it."""

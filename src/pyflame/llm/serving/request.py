@@ -24,9 +24,15 @@ class Request:
     """
 
     def __init__(
-        self, prompt: list[int], options: Options, priority: int, timeout: float | None, wake: Callable[[], None]
+        self,
+        prompt: list[int],
+        options: Options,
+        priority: int,
+        timeout: float | None,
+        wake: Callable[[], None],
+        adapter: int = 0,
     ) -> None:
-        self.prompt, self.options, self.priority = prompt, options, priority
+        self.prompt, self.options, self.priority, self.adapter = prompt, options, priority, adapter
         self.prompt_tokens, self.cached_tokens = len(prompt), 0
         self.error: Exception | None = None  # what ended it before its texts were complete
         self.begun = time.perf_counter()
@@ -131,6 +137,7 @@ class TextSequence:
     pages: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)  # of its full pages
     known: int = 0  # how many of its pages others may share
+    gone: int = 0  # how many of its first pages it has given back, since no layer looks that far back
     salt: bytes = b""  # of the weights that make its lines
     lines: int = 0  # tokens whose lines are in its pages, or will be behind the steps that were launched
     picked: int = 0  # tokens that were picked, or will be

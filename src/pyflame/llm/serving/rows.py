@@ -8,6 +8,7 @@ to the spare page.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyflame.llm.attention import Where
 from pyflame.llm.batch import CHUNKS
 from pyflame.llm.cache import bucket_of, pages_of
 from pyflame.llm.decoder import Decoder
+from pyflame.llm.lora_rows import adapters_of, row_adapters
 from pyflame.llm.sampler import Features, Picked, Sampler, Sampling, spread
 from pyflame.tensor import Tensor
 from pyflame.tensor.counted import where as choose
@@ -38,6 +40,7 @@ class Rows:
         self.sampler = Sampler(count + 1, decoder.config.vocab, capacity, device)
         self.tokens = zeros(count + 1, dtype=int64, device=device)
         self.lengths = zeros(count + 1, dtype=int64, device=device)
+        self.adapters = zeros(count + 1, dtype=int64, device=device)  # the number of each row's, 0: none
         self.sizes = (*(n for n in CHUNKS if n < chunk), chunk)
         self.buckets = (*(1 << n for n in range((count - 1).bit_length())), count)
         self._table = np.zeros((count + 1, pages_of(capacity)), np.int32)  # what the device's table will be
@@ -66,10 +69,24 @@ class Rows:
         self._table[row, at + len(pages) :] = 0
         self._changed.add(row)
 
+    def drop_pages(self, row: int, count: int) -> None:
+        """The first pages of a row are no longer its own."""
+        self._table[row, :count] = 0
+        self._changed.add(row)
+
     def begin(
-        self, row: int, settings: Sampling, prompt: Sequence[int], said: Sequence[int], stream: int, count: int
+        self,
+        row: int,
+        settings: Sampling,
+        prompt: Sequence[int],
+        said: Sequence[int],
+        stream: int,
+        count: int,
+        adapter: int,
     ) -> None:
         """Let a row write a text of up to `count` tokens, or go on behind what it has said of it."""
+        if row_adapters(self.decoder).names:
+            self.adapters.index_copy_(0, self._numbers([row]), self._numbers([adapter]))
         self.sampler.start([settings], [prompt], [stream], count, [row], [said])
         if row in self._masked:
             self._masked.remove(row)
@@ -127,8 +144,14 @@ class Rows:
 
     def _take_in_step(self, tokens: Tensor, row: Tensor, start: Tensor, last: Tensor, bucket: int) -> Tensor:
         positions = (start + arange(tokens.shape[1], device=tokens.device)).unsqueeze(0)
-        x = self._hidden(tokens, row, positions, start, bucket)
-        return self.decoder.logits(x[0].index_select(0, last))
+        with self._adapted(row):
+            x = self._hidden(tokens, row, positions, start, bucket)
+            return self.decoder.logits(x[0].index_select(0, last))
+
+    def _adapted(self, rows: Tensor) -> AbstractContextManager[None]:
+        """Each of these rows computes with its own adapter, where the model has some."""
+        has = bool(row_adapters(self.decoder).names)
+        return adapters_of(self.adapters.index_select(0, rows)) if has else nullcontext()
 
     def _hidden(self, tokens: Tensor, rows: Tensor, positions: Tensor, first: Tensor, bucket: int) -> Tensor:
         slots, lengths = self.cache.slots(positions, rows), first + tokens.shape[1]
@@ -142,8 +165,10 @@ class Rows:
 
     def _next_step(self, which: Tensor, features: Features) -> Picked:
         lengths, tokens = self.lengths.index_select(0, which), self.tokens.index_select(0, which)
-        x = self._hidden(tokens.unsqueeze(1), which, lengths.unsqueeze(1), lengths, self.capacity)
-        picked = self.sampler.pick(self.decoder.logits(x[:, -1]), features, which)
+        with self._adapted(which):
+            x = self._hidden(tokens.unsqueeze(1), which, lengths.unsqueeze(1), lengths, self.capacity)
+            logits = self.decoder.logits(x[:, -1])
+        picked = self.sampler.pick(logits, features, which)
         self._set(self.tokens, picked.tokens, which)
         self._set(self.lengths, lengths + 1, which)
         return picked

@@ -17,10 +17,11 @@ from pyflame.llm.serving.request import TextSequence
 
 
 class Scheduler:
-    """Sequences over `rows` rows and the pages of a pool."""
+    """Sequences over `rows` rows and the pages of a pool. `window`: how far back layers look, where all have one."""
 
-    def __init__(self, rows: int, pages: int) -> None:
+    def __init__(self, rows: int, pages: int, window: int | None = None) -> None:
         self.pool = PagePool(pages)
+        self.window = window
         self.waiting: list[TextSequence] = []  # in the order in which they get rows
         self.reading: deque[TextSequence] = deque()  # whose prompts are read, in turns
         self.running: list[TextSequence] = []
@@ -61,8 +62,9 @@ class Scheduler:
         """Pages for all that is to be read of a sequence, those included that others have read. Each that has a row
         keeps a page to grow."""
         tokens = one.tokens
-        if one.salt != self.salt:
-            one.salt, one.keys = self.salt, []
+        salt = b"%s:%d" % (self.salt, one.request.adapter)  # another adapter makes other lines
+        if one.salt != salt:
+            one.salt, one.keys = salt, []
         extend_keys(one.keys, tokens, one.salt)
         shared = self.pool.share(one.keys[: (len(tokens) - 1) // PAGE])
         wanted = pages_of(min(len(tokens) + 1, one.most_lines)) - len(shared)
@@ -95,6 +97,19 @@ class Scheduler:
             for page, key in zip(one.pages[one.known : full], one.keys[one.known : full], strict=True):
                 self.pool.keep(page, key)
             one.known = full
+
+    def slide(self, one: TextSequence) -> int:
+        """Give back the first pages of a sequence once the window has passed them; gives how many of them are gone,
+        or 0 if it is no more than before. Their places in `pages` name the spare page."""
+        if self.window is None:
+            return 0
+        gone = min((one.lines - self.window + 1) // PAGE, one.known)  # the next token sees window - 1 before it
+        if gone <= one.gone:
+            return 0
+        self.pool.give_back(one.pages[one.gone : gone])
+        one.pages[one.gone : gone] = [0] * (gone - one.gone)
+        one.gone = gone
+        return gone
 
     def runs(self, one: TextSequence) -> None:
         """All tokens of a sequence are read: from here on it writes."""
@@ -133,5 +148,5 @@ class Scheduler:
         else:
             self.reading.remove(one)
         self._free_rows.append(one.row)
-        self.pool.give_back(one.pages)
-        one.pages, one.lines, one.row, one.running = [], 0, None, False
+        self.pool.give_back(one.pages[one.gone :])
+        one.pages, one.gone, one.lines, one.row, one.running = [], 0, 0, None, False

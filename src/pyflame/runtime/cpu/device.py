@@ -17,6 +17,7 @@ from pyflame.core import knobs
 from pyflame.core.device import CPU, Target
 from pyflame.core.locks import rlock
 from pyflame.runtime.base import Device
+from pyflame.runtime.cpu.cgroup import free_bytes
 from pyflame.runtime.cpu.compiler import CompilerC, cpu_flags, find_compiler
 from pyflame.runtime.pool import Block, HostPool
 
@@ -74,14 +75,15 @@ class CPUDevice:
         return self.pool.allocate(nbytes)
 
     def memory_info(self) -> tuple[int, int]:
-        """Bytes that programs can still get without swapping, and in total."""
+        """Bytes that this process can still get without swapping or leaving its control group, and in total."""
         page = os.sysconf("SC_PAGE_SIZE")
         free, total = page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
         with contextlib.suppress(OSError):  # Linux alone has it: what caches of files hold can be had as well
             for line in Path("/proc/meminfo").read_text().splitlines():
                 if line.startswith("MemAvailable:"):
                     free = 1024 * int(line.split()[1])
-        return free, total
+        grouped = free_bytes()
+        return free if grouped is None else min(free, grouped), total
 
     def empty_cache(self) -> int:
         """Give unused memory back to the system; gives the bytes."""

@@ -141,7 +141,7 @@ class DevicePool:
         self._live: dict[int, _Chunk] = {}
         self._segments: dict[int, _Segment] = {}
         self._captures = 0
-        self._limit: int | None = None
+        self.limit: int | None = None  # bytes to hold at most, in use and cached
         self._allocated = self._reserved = self._peak_allocated = self._peak_reserved = self._recent_peak = 0
         self._count: Counter[str] = Counter()
         self.set_fraction(fraction)
@@ -206,8 +206,8 @@ class DevicePool:
 
     def _grow(self, size: int, stream: int, nbytes: int) -> _Chunk:
         """A new segment as one chunk."""
-        if self._limit is not None and self._reserved + nbytes > self._limit:
-            raise OutOfMemoryError(f"the limit set for this pool is {shown(self._limit)}")
+        if self.limit is not None and self._reserved + nbytes > self.limit:
+            raise OutOfMemoryError(f"the limit set for this pool is {shown(self.limit)}")
         self._driver.set_device(self._index)
         address = self._driver.alloc(nbytes)
         self._count["driver_allocations"] += 1
@@ -329,10 +329,10 @@ class DevicePool:
         if not 0.0 < fraction <= 1.0:
             raise ArgumentError(f"[memory] expected a fraction above 0 and up to 1 but got {fraction}")
         if fraction == 1.0:
-            self._limit = None
+            self.limit = None
             return
         self._driver.set_device(self._index)
-        self._limit = int(self._driver.mem_info()[1] * fraction)
+        self.limit = int(self._driver.mem_info()[1] * fraction)
 
     def capturing(self, begins: bool) -> None:
         """A graph capture begins or ends: until then no stream is asked or waited for."""
