@@ -1,1 +1,1 @@
-"""Bridges to what others have made, and back: `pyflame.bridge.torch`, `pyflame.bridge.onnx`, imported when first used."""
+"""Bridges to what others have made, and back: `bridge.torch` and `bridge.onnx`, imported when first used."""
