@@ -102,13 +102,13 @@ def test_a_training_step_compiles_as_a_whole() -> None:
     assert _far(got, [p.grad for p in model.parameters()]) < 1e-5
 
 
-def test_an_lstm_is_left_to_torch_unless_dynamo_may_trace_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_lstm_is_left_to_torch_unless_dynamo_may_trace_it() -> None:
     model, x = Recurrent().eval(), torch.randn(2, 3, 6)
     with torch.no_grad():
         torch.testing.assert_close(torch.compile(model, backend="pyflame")(x), model(x))
         torch._dynamo.reset()
-        monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
-        got = torch.compile(model, backend="pyflame", fullgraph=True)(x)
+        with torch._dynamo.config.patch(allow_rnn=True):
+            got = torch.compile(model, backend="pyflame", fullgraph=True)(x)
         torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-5)
 
 
@@ -131,8 +131,8 @@ def test_bert_of_transformers() -> None:
 
 
 @pytest.mark.thorough
-def test_an_lstm_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
+@torch._dynamo.config.patch(allow_rnn=True)
+def test_an_lstm_trains() -> None:
     eager, x = Recurrent(), torch.randn(2, 3, 6)
     model = copy.deepcopy(eager)
     got, want = torch.compile(model, backend="pyflame", fullgraph=True)(x), eager(x)
