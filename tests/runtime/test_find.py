@@ -89,6 +89,7 @@ def test_a_process_and_its_libraries(tmp_path: Path) -> None:
         "7f00-7f10 r-xp 00000000 08:01 17   /opt/rocm/lib/libamdhip64.so.7.1.2\n"
         "7f10-7f20 r--p 00010000 08:01 17   /opt/rocm/lib/libamdhip64.so.7.1.2\n"
         "7f20-7f30 rw-p 00000000 00:00 0\n"
+        "/libamdhip64.so\n"
         "7f30-7f40 r-xp 00000000 08:01 99   /a folder/torch/lib/libamdhip64.so\n"
     )
     assert find.mapped(maps=str(maps)) == ["/opt/rocm/lib/libamdhip64.so.7.1.2", "/a folder/torch/lib/libamdhip64.so"]

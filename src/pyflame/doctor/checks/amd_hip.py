@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyflame.doctor.check import Check, Findings, broken, fine, warning
 from pyflame.doctor.machine import Machine
 from pyflame.doctor.rocm_files import INSTALL, Library, dotted, libraries
+from pyflame.runtime.rocm.find import mapped
 
 _OLDEST = (6, 0)  # loads code objects of version 5, which kernels are built as
 MODES = {
@@ -16,12 +17,6 @@ MODES = {
     "two-loaded": "two HIP runtimes are loaded in this very process",
     "torch-other-major": "PyTorch's own HIP is of another major version than the system's",
 }
-
-
-def loaded(machine: Machine) -> list[str]:
-    """The HIP runtimes that are mapped into this process."""
-    rows = (row.split(None, 5) for row in machine.read("/proc/self/maps").splitlines())
-    return sorted({row[5].strip() for row in rows if len(row) == 6 and "/libamdhip64.so" in row[5]})
 
 
 def look(machine: Machine) -> Findings:
@@ -37,10 +32,10 @@ def look(machine: Machine) -> Findings:
     if not whole:
         yield broken("no-hip", "there is no libamdhip64.so in ROCm's folders, the loader's or AMD's wheels", INSTALL)
         return
-    if len(mapped := loaded(machine)) > 1:
+    if len(loaded := mapped(maps=machine.path("/proc/self/maps"))) > 1:
         yield broken(
             "two-loaded",
-            f"this process has {' and '.join(mapped)}",
+            f"this process has {' and '.join(loaded)}",
             "import PyFlame or torch alone, or let both use one ROCm: unset LD_LIBRARY_PATH LD_PRELOAD",
         )
     own = [lib for lib in whole if not lib.of_torch]

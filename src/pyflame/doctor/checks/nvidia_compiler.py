@@ -12,15 +12,14 @@ _FOLDERS = (
     "/usr/lib/*-linux-gnu",
     "/usr/lib64",
     "/opt/cuda/lib64",
+    "nvidia/cuda_nvrtc/lib",
+    "nvidia/cu*/lib",
 )
-_WHEELS = ("nvidia/cuda_nvrtc/lib", "nvidia/cu*/lib")
 MODES = {"no-nvrtc": "there is no libnvrtc.so: neither the CUDA toolkit nor NVIDIA's wheel is installed"}
 
 
 def look(machine: Machine) -> Findings:
-    places = folders(machine, _FOLDERS)
-    places += [f for place in machine.packages for wheel in _WHEELS for f in machine.glob(f"{place}/{wheel}")]
-    found = [path for place in places for path in machine.glob(f"{place}/libnvrtc.so*")]
+    found = [path for place in folders(machine, _FOLDERS) for path in machine.glob(f"{place}/libnvrtc.so*")]
     if found:
         yield fine(found[0])
     else:

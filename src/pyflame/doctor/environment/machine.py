@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyflame.core.errors import ArgumentError
 from pyflame.doctor.environment.variable import Machine, Version
+from pyflame.doctor.gpus import gfx_name
 
 
 def version_of(text: str, what: str = "version") -> Version:
@@ -20,15 +21,6 @@ def version_of(text: str, what: str = "version") -> Version:
     if found is None:
         raise ArgumentError(f"[env] expected a {what} such as 7.2 but got {text!r}")
     return int(found[1]), int(found[2])
-
-
-def gfx_of(target_version: int) -> str:
-    """The name of what the kernel module calls gfx_target_version.
-
-    >>> gfx_of(110000), gfx_of(90402), gfx_of(90010)
-    ('gfx1100', 'gfx942', 'gfx90a')
-    """
-    return f"gfx{target_version // 10000}{target_version // 100 % 100:x}{target_version % 100:x}"
 
 
 def find_machine(root: str | Path = "/") -> Machine:
@@ -72,5 +64,5 @@ def _gpus(root: Path) -> tuple[str, ...]:
             continue  # a node that this user may not read
         number = re.search(r"^gfx_target_version\s+(\d+)", text, re.MULTILINE)
         if number and int(number[1]):  # 0: a CPU
-            found.append(gfx_of(int(number[1])))
+            found.append(gfx_name(int(number[1])))
     return tuple(dict.fromkeys(found))

@@ -37,8 +37,8 @@ def mapped(short: str = RUNTIME, maps: str = "/proc/self/maps") -> list[str]:
         lines = Path(maps).read_text(errors="replace").splitlines()
     except OSError:
         return []
-    paths = (line.split(None, 5)[5] for line in lines if f"/lib{short}.so" in line)
-    return list(dict.fromkeys(map(os.path.realpath, paths)))
+    rows = (line.split(None, 5) for line in lines if f"/lib{short}.so" in line)
+    return list(dict.fromkeys(os.path.realpath(row[5].strip()) for row in rows if len(row) == 6))
 
 
 def installed(short: str = RUNTIME) -> list[str]:
