@@ -17,6 +17,7 @@ import re
 import sys
 import types
 import unittest
+import unittest.mock
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,7 +50,9 @@ def op_db() -> list[Any]:
     stub = types.ModuleType("expecttest")
     stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
     sys.modules.setdefault("expecttest", stub)
-    from torch.testing._internal.common_methods_invocations import op_db as table
+    # The import forbids everybody else in the process to set flags of torch.backends, as benchmarks do.
+    with unittest.mock.patch.object(torch.backends, "disable_global_flags"):
+        from torch.testing._internal.common_methods_invocations import op_db as table
 
     return list(table)
 

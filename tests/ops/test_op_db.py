@@ -43,6 +43,14 @@ def found(pattern: str, most: int) -> list[tuple[str, str, str]]:
 
 
 @needs_torch
+def test_other_tests_may_set_flags_of_torch() -> None:
+    import torch
+
+    assert table()
+    assert not torch.backends.flags_frozen()
+
+
+@needs_torch
 @pytest.mark.parametrize("name", NAMES)
 def test_samples_and_error_inputs(name: str) -> None:
     assert found(re.escape(name), 10) == []
