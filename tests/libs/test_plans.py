@@ -19,8 +19,10 @@ from pyflame.engine.evaluate import clear_plans
 from pyflame.engine.libraries import decide as libraries
 from pyflame.engine.libraries import tuner
 from pyflame.engine.libraries.calls import LtProducts, MiopenConvolutions
+from pyflame.engine.libraries.trial import Trial, TrialBuffers
 from pyflame.libs.rocm.hipblaslt import HipBlasLt
 from pyflame.runtime.gpu.memory import DevicePool
+from pyflame.schedule.split import alone
 from tests.emulated import EmulatedDriver, emulated_device
 from tests.libs.hosts import HostDnn, Spoil, host_lt
 from tests.libs.numpy_lt import BLAS, HIP, Lt
@@ -286,6 +288,48 @@ def test_refusals(bench: Bench, monkeypatch: pytest.MonkeyPatch, spoil: Spoil, w
         warnings.simplefilter("error")
         report, _ = explained(lambda: x.T @ x)
     assert report.launches[0].implementation == "gemm_gpu"
+
+
+VIEWS: dict[str, tuple[Callable[[pf.Tensor], pf.Tensor], Callable[[pf.Tensor], pf.Tensor]]] = {
+    "rows apart": (lambda v: v[0, 0, :40, :16], lambda v: pf.tensor(random(24, 40)) @ v),
+    "images apart": (lambda v: v[:, :4], lambda v: pf.conv2d(v, pf.tensor(random(4, 4, 3, 3)))),
+    "flipped taps": (
+        lambda v: pf.flip(v[:, :4, :3, :3], (2, 3)).transpose(0, 1),
+        lambda v: pf.conv2d(pf.tensor(random(2, 2, 5, 5)), v, padding=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_tried_on_numbers(bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """An evaluated view reaches beyond its own size, a flipped one before its address: there lie numbers too."""
+    view, compute = VIEWS[name]
+    seen = view(pf.tensor(random(2, 50, 50, 50)))
+    pf.eval(seen)
+    tried = []
+
+    def decide(plan: Any, number: int, device: Any, offers: Any) -> tuner.Choice:
+        product = alone(plan, number)
+        ((_, store),) = product.launches[0].kernel.stores
+        buffers = TrialBuffers(device, product)
+        Trial(buffers, product, {}).start()
+        tried.append(buffers.result(store.buffer, store.dtype))
+        assert not buffers.trespassed()
+        return tuner.Choice(plan.launches[number].implementation)
+
+    monkeypatch.setattr(libraries, "_decide", decide)
+    compute(seen).numpy()
+    (result,) = tried
+    assert np.isfinite(result).all()
+
+
+def test_a_wrong_product_of_a_view_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, library=True)
+    bench.spoil = one_wrong
+    rows = pf.tensor(random(40, 50))[:, :16]
+    pf.eval(rows)
+    with pytest.warns(RuntimeWarning, match="hipBLASLt 1.4.2 gave a wrong result"):
+        (pf.tensor(random(24, 40)) @ rows).numpy()
 
 
 def test_an_activation_that_hides_nan_is_not_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

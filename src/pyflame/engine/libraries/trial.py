@@ -40,16 +40,19 @@ class TrialBuffers:
         self.device = device
         self.plan = plan
         self._starts: list[int] = []
+        self._spans: list[tuple[int, int]] = []  # begin and end of the memory that is a buffer's
         end = FENCE
-        for buffer in plan.buffers:
-            self._starts.append(end)
-            end += -(-max(buffer.nbytes, 1) // FENCE) * FENCE + FENCE
+        for before, behind in reach(plan):
+            start = end + -(-before // FENCE) * FENCE
+            self._starts.append(start)
+            self._spans.append((start - before, start + behind))
+            end = start + -(-max(behind, 1) // FENCE) * FENCE + FENCE
         self._block = device.allocate(end)
         self._end = end
         device.fill(self._block.address, FILL, end)
-        for number, buffer in enumerate(plan.buffers):
+        for (begin, behind), buffer in zip(self._spans, plan.buffers, strict=True):
             if buffer.role == "input" and buffer.dtype is not None:
-                self._fill(self._block.address + self._starts[number], buffer.nbytes, buffer.dtype)
+                self._fill(self._block.address + begin, behind - begin, buffer.dtype)
         if nan:
             kind = plan.launches[0].operands[0].dtype.numpy
             device.upload(self._address(0), np.array([np.nan]).astype(kind).tobytes())
@@ -90,12 +93,36 @@ class TrialBuffers:
 
     def trespassed(self) -> str:
         """Where somebody has written who may not; empty: nowhere."""
-        ends = [0, *(s + b.nbytes for s, b in zip(self._starts, self.plan.buffers, strict=True))]
-        for number, (end, begin) in enumerate(zip(ends, [*self._starts, self._end], strict=True)):
+        begins, ends = zip(*self._spans, strict=True)
+        for number, (end, begin) in enumerate(zip([0, *ends], [*begins, self._end], strict=True)):
             if (fetched(self.device, self._block.address + end, begin - end) != FILL).any():
                 side = "before its first" if number == 0 else f"behind its buffer number {number}"
                 return f"it wrote {side} of {len(self._starts)}"
         return ""
+
+
+def reach(plan: Draft) -> list[tuple[int, int]]:
+    """Bytes before and from the address of each buffer that the launch touches.
+
+    An input may be a view that somebody evaluated: with gaps it is longer than its elements, and the address of a
+    flipped one is that of its first element, not of its lowest.
+    """
+    launch = plan.launches[0]
+    found = [(0, buffer.nbytes) for buffer in plan.buffers]
+    extents = [extent for scope in launch.kernel.loops for extent in scope]
+    accesses = [a for i in launch.kernel.instrs if (a := i.access) is not None and a.buffer >= 0]
+    views = [(a.buffer, extents, a.strides, a.offset, a.dtype) for a in accesses]
+    views += [(v.buffer, list(v.shape), v.strides, 0, v.dtype) for v in launch.operands]
+    for buffer, shape, strides, offset, dtype in views:
+        number, base = launch.buffers[buffer]
+        steps = [stride * (size - 1) for stride, size in zip(strides, shape, strict=False)]
+        lowest, highest = offset + sum(min(s, 0) for s in steps), offset + sum(max(s, 0) for s in steps)
+        before, behind = found[number]
+        found[number] = (
+            max(before, -base - lowest * dtype.itemsize),
+            max(behind, base + (highest + 1) * dtype.itemsize),
+        )
+    return found
 
 
 class Trial:
