@@ -1,36 +1,42 @@
-"""Every Python block of the documentation runs, in order, those of one file in one namespace."""
+"""Every Python block of the documentation runs, in order, those of one page in a process of its own."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-import pyflame as pf
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Not as a script: a DataLoader's workers would run that again.
+_RUN = "import sys; exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'), {'__name__': 'snippets'})"
 _LINK = re.compile(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)")
 
 
-def blocks(page: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of each."""
-    text = page.read_text(encoding="utf-8")
+def program(page: Path) -> str:
+    """The blocks of a page, on the lines where they stand."""
+    text, lines, at = page.read_text(encoding="utf-8"), "", 0
     for match in _BLOCK.finditer(text):
-        yield text.count("\n", 0, match.start(1)), match[1]
+        lines += "\n" * text.count("\n", at, match.start(1)) + match[1]
+        at = match.end(1)
+    return lines
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(blocks(p))], ids=lambda p: p.stem)
-def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # some write files
-    pf.manual_seed(0)
-    namespace: dict[str, Any] = {"__name__": "snippets"}
-    for line, text in blocks(page):
-        exec(compile("\n" * line + text, str(page), "exec"), namespace)
+@pytest.mark.parametrize("page", [p for p in PAGES if program(p)], ids=lambda p: p.stem)
+def test_snippets_run(page: Path, tmp_path: Path) -> None:
+    file = tmp_path / page.name  # so that errors show the page's name and line
+    file.write_text(program(page), encoding="utf-8")
+    search = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    command = [sys.executable, "-c", _RUN, file.name]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)

