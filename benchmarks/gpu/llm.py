@@ -27,7 +27,7 @@ from pyflame.llm.sampler import Features
 from pyflame.tensor.encoded import EncodedTensor
 
 SHAPE = ModelConfig(
-    "llama", layers=32, width=4096, heads=32, kv_heads=8, head_size=128, ffn=14336, vocab=128256, context=8192,
+    "llama", layers=32, width=4096, heads=32, kv_heads=8, head_size=128, ffn=14336, vocab=128256, context=131072,
     rope=Rope(128, 500000.0),
 )  # fmt: skip
 KINDS = ("bf16", "q8_0", "q4_0", "q4_k")
@@ -55,14 +55,14 @@ class _Random(Weights):
         return EncodedTensor(pf.tensor(rows, device=self.device), self.kind)
 
 
-def model_of(kind: str, bench: Bench) -> Model:
+def model_of(kind: str, bench: Bench, context: int = PROMPT + 1) -> Model:
     """A model whose matrices are of this encoding."""
     small = {"layers": 2, "width": 256, "heads": 4, "kv_heads": 2, "head_size": 64, "ffn": 512, "vocab": 512}
     changes = {"windows": (), **small, "rope": Rope(64)} if bench.small else {}
     with pf.no_grad():
         decoder = Decoder(replace(SHAPE, **changes), _Random(kind, bench.device), bench.device)
         pf.eval(*decoder.parameters(), *decoder.buffers())
-    return Model(decoder, None, None, bench.device, pf.bfloat16, 128 if bench.small else PROMPT + 1)
+    return Model(decoder, None, None, bench.device, pf.bfloat16, 128 if bench.small else context)
 
 
 def llm(bench: Bench, section: str = "llm") -> None:
@@ -87,7 +87,8 @@ def _measure(bench: Bench, section: str, kind: str, sizes: tuple[int, int, int])
         _profiled(bench, model, sizes[0])
 
 
-def _prompt(model: Model, count: int) -> list[int]:
+def prompt_of(model: Model, count: int) -> list[int]:
+    """So many tokens by chance."""
     return [random.randrange(model.config.vocab) for _ in range(count)]
 
 
@@ -104,7 +105,7 @@ def _writing(bench: Bench, section: str, kind: str, model: Model, rows: int, siz
     config = model.config
 
     def run() -> float:
-        prompts = [_prompt(model, context) for _ in range(rows)]
+        prompts = [prompt_of(model, context) for _ in range(rows)]
         timings = model.generate(prompts, max_tokens=written + 1, ignore_eos=True)[0].timings
         return 1.0 / float(timings.tokens_per_second)
 
@@ -126,7 +127,7 @@ def _reading(bench: Bench, section: str, kind: str, model: Model, count: int) ->
         with model.lease(1) as batch:
             pf.synchronize(bench.device)
             begun = time.perf_counter()
-            batch.prefill([_prompt(model, count)])
+            batch.prefill([prompt_of(model, count)])
             pf.synchronize(bench.device)
             return time.perf_counter() - begun
 
@@ -137,5 +138,5 @@ def _reading(bench: Bench, section: str, kind: str, model: Model, count: int) ->
 
 def _profiled(bench: Bench, model: Model, context: int) -> None:
     with model.lease(1) as batch:
-        show_profile(bench, lambda: batch.prefill([_prompt(model, context)]))
+        show_profile(bench, lambda: batch.prefill([prompt_of(model, context)]))
         show_profile(bench, lambda: batch.next(Features()).tokens)
