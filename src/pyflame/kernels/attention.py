@@ -232,7 +232,7 @@ class AttentionLaunch:
     def shape(self) -> AttentionShape:
         batch, query_heads, queries, depth = self.query.shape
         _, heads, keys, width = self.value.shape
-        share = query_heads // heads
+        share = query_heads // max(heads, 1)
         return AttentionShape(
             batch, heads, share, queries, keys, depth, width, self.mask is not None, self.softcap > 0, self.packed
         )

@@ -206,7 +206,9 @@ def _broadcast_batch(op: str, query: Node, key: Node, value: Node) -> tuple[Node
     batch = broadcast_shapes(op, *(s[:-3] for s in shapes))
     (shared,) = broadcast_shapes(op, *(s[-3:-2] for s in shapes[1:]))
     heads = shared if shapes[0][-3] == 1 else shapes[0][-3]
-    if shared == 0 or heads % shared:
+    if shapes[0][-3] == 0 and shared <= 1:
+        shared = 0  # nobody asks
+    elif shared == 0 or heads % shared:
         raise ShapeError(
             f"[{op}] expected the heads of query to be a multiple of those of key but got query {query.shape}, "
             f"key {key.shape}, value {value.shape}"
@@ -272,6 +274,8 @@ def _spans(op: str, lengths: Node | None, offset: int | Node, query: Shape, keys
         Sample((_Q, _K[:, :2], _V[:, :2]), {"is_causal": True}),
         Sample((_Q, _K[:, :1], _V[:, :1], np.broadcast_to(_MASK, (2, 1, 3, 5)).copy())),
         Sample((_Q[0, 0], _K[0, 0], _V[0, 0])),
+        Sample((_Q[:, :, :0], _K[:, :2], _V[:, :2])),
+        Sample((_Q[:, :0], _K[:, :1], _V[:, :1])),
         Sample((_Q[0, :, :1], _K[0], _V[0])),
         Sample((_Q[:1, :1], _K, _V[0])),
         Sample((_Q[0, 0], _K[:, :1], _V[:1])),

@@ -19,9 +19,10 @@ from pyflame.ops.attention_spans import seen_by, seen_by_reference
 
 def _grouped(x: Node, heads: int) -> Node:
     """(..., heads * G, T, D) -> (..., heads, G * T, D): query heads that share a key run as rows of one product."""
-    return (
-        F.reshape(x, (*x.shape[:-3], heads, -1, x.shape[-1])) if x.ndim > 2 and x.shape[-3] != heads and x.size else x
-    )
+    if x.ndim < 3 or x.shape[-3] == heads:
+        return x
+    *batch, wide, rows, size = x.shape
+    return F.reshape(x, (*batch, heads, wide // heads * rows, size))
 
 
 def _scores(query: Node, key: Node, scale: float, softcap: float) -> tuple[Node, Node | float]:
@@ -239,7 +240,7 @@ def _backward_reference(*args: Any) -> Any:
     g, query, key, value, out, *rest = args
     scale, softcap = rest[-2:]
     weights = weights_reference(query, key, *_folded_reference(query, key, rest))
-    shared = query.shape[1] // key.shape[1]
+    shared = query.shape[1] // max(key.shape[1], 1)
     wide_key, wide_value = (np.repeat(x, shared, axis=1) for x in (key, value))
     slopes = weights * (g @ np.swapaxes(wide_value, -1, -2) - (g * out).sum(-1, keepdims=True)) * scale
     if softcap:
