@@ -11,7 +11,7 @@ from pyflame.backends import models
 from pyflame.core.config import KernelPyTorchConfig, RunSettings
 from pyflame.core.device import CPU, DeviceId, Target, parse_device
 from pyflame.core.errors import ArgumentError, NotAvailableError, OutOfMemoryError
-from pyflame.core.state import mode
+from pyflame.core.state import mode, state
 from pyflame.engine import services
 from pyflame.engine.devices import get_device
 from pyflame.tensor import devices
@@ -74,7 +74,7 @@ class Backend(Generic[C]):
 
     def __init__(self, config: C | None = None) -> None:
         self.config: C = self.config_class() if config is None else config
-        if not isinstance(self.config, KernelPyTorchConfig):
+        if type(self.config) is not self.config_class:
             wanted, got = self.config_class.__name__, type(config).__name__
             raise self.misconfigured(f"[{type(self).__name__}] expected a {wanted} but got {got}")
         self.fallback_reason = ""
@@ -86,6 +86,8 @@ class Backend(Generic[C]):
 
     def _find(self) -> DeviceId:
         name = self.config.device
+        if name is None and state.device.kind == "sim" and get_device(state.device).target.language == self.language:
+            return state.device
         if name is not None:
             found = parse_device(name)
             target = get_device(found).target
@@ -169,7 +171,8 @@ class Backend(Generic[C]):
             for name, value in model.state_dict().items():
                 if value.is_floating_point() and not bool(library.isfinite(value.float()).all()):
                     raise self.misconfigured(f"[prepare_model] expected finite weights but {name} has others")
-        return models.prepare(model, self.settings())
+        settings = self.settings()
+        return models.prepare(models.cast(models.origin(model), settings.dtype), settings)
 
     def _check_fits(self, model: Any) -> None:
         needed = models.nbytes(model)

@@ -89,18 +89,17 @@ def prepare(model: Any, settings: RunSettings) -> Any:
     model = origin(model)
     library = library_of(model, "prepare_model")
     if library is pf:
-        model.to(device=settings.device, dtype=PRECISIONS.get(settings.dtype or ""))
+        model.to(device=settings.device)
     else:
         _check_on_host(model)
-        if settings.dtype:
-            model.to(getattr(library, PRECISIONS[settings.dtype]))
     made, plain = sharing(model), sharing(model)
     for name in [k for k in vars(model) if k.startswith(("_forward_", "_backward_"))]:
         vars(made)[name] = vars(model)[name]
     graphs: list[Any] | None = None if library is pf else []
     run = pf.jit(plain) if graphs is None else _compiled(library, plain, settings, graphs)
     vars(made)["_prepared"] = _Prepared(model, plain, run, settings, graphs)
-    made.__class__ = _prepared_class(type(model))
+    kind: Any = type(model)
+    made.__class__ = _prepared_class(kind)
     return made
 
 
@@ -178,6 +177,11 @@ def _modes(model: Any, settings: RunSettings) -> Any:
     return library.autocast("cpu", dtype=getattr(library, PRECISIONS[settings.autocast]))
 
 
+def cast(model: Any, precision: str | None) -> Any:
+    """A model with its weights turned into a precision, in place; None: as they are."""
+    return model.to(getattr(library_of(model, "prepare_model"), PRECISIONS[precision])) if precision else model
+
+
 def copied(model: Any) -> Any:
     """A deep copy, to be changed."""
     return copy.deepcopy(origin(model))
@@ -204,6 +208,7 @@ def on_host(result: Any) -> list[Any]:
 
 
 __all__ = [
+    "cast",
     "copied",
     "finished",
     "graphs_of",

@@ -102,7 +102,8 @@ def _limit(low: float, high: float = float("inf"), whole: bool = False) -> dict[
 class KernelPyTorchConfig:
     """What every backend is told. Change one with `dataclasses.replace`.
 
-    device: where to compute, such as 'rocm:1', 'sim:gfx942' or 'cpu'; None: the backend's GPU number `device_id`.
+    device: where to compute, such as 'rocm:1', 'sim:gfx942' or 'cpu'; None: the current
+        device if it is a simulated GPU of the vendor's, else the vendor's GPU number `device_id`.
     optimization_level: what `optimize` does where it is not told.
     enable_matrix_cores: None, as the GPU has; False builds kernels without their instructions; True where there are
         none raises.

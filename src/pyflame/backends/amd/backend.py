@@ -39,8 +39,6 @@ class AMDBackend(Backend[AMDConfig]):
 
     def _check_target(self) -> None:
         wanted = self.config.architecture
-        if not isinstance(self.config, AMDConfig):
-            raise AMDConfigurationError(f"[AMDBackend] expected an AMDConfig but got {type(self.config).__name__}")
         if self.is_available() and wanted not in (AMDArchitecture.AUTO, self.architecture):
             raise AMDConfigurationError(
                 f"[AMDBackend] expected architecture to be that of {self.id}, {self.architecture.value} "

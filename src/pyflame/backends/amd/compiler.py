@@ -10,7 +10,7 @@ from typing import Any
 from pyflame.backends.amd.backend import AMDBackend
 from pyflame.core.config import AMDArchitecture, AMDConfig
 from pyflame.core.device import Target
-from pyflame.core.errors import CompileError, HIPCompilationError
+from pyflame.core.errors import ArgumentError, CompileError, HIPCompilationError
 from pyflame.engine.user.kernels import CacheChoice, clear_kernel_cache, compile_for_device, compile_for_target
 from pyflame.tensor.kernels import BuiltKernel, Kernel, compiler_options
 
@@ -73,7 +73,7 @@ class ROCmCompiler:
             return BuiltKernel(compile_for_target(source, name, self.target.name, options, self._cache))
         except HIPCompilationError:
             raise
-        except CompileError as error:  # found in the source before a compiler saw it
+        except (ArgumentError, CompileError) as error:  # found in the source before a compiler saw it
             raise HIPCompilationError(str(error)) from error
 
     def _count(self, kernel: BuiltKernel) -> None:

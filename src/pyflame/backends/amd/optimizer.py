@@ -76,7 +76,8 @@ class AMDOptimizer:
         want = models.on_host(self._plain(start, library, inputs))
         at = Situation(library, inputs, self.config, self.backend.target, bool(start.training))
         settings = replace(self.backend.settings(), fuse=False)
-        subject, self._changes = Subject(start, settings), []
+        own = models.cast(start if at.training else models.copied(start), settings.dtype)
+        subject, self._changes = Subject(own, settings), []
         first = current = self._running(subject, at, want)
         for name, rewrite in REWRITES[self._level].items():
             candidate, what = rewrite(subject, at)

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from pyflame.backends import models
-from pyflame.core.config import PRECISIONS, KernelPyTorchConfig, RunSettings
+from pyflame.core.config import KernelPyTorchConfig, RunSettings
 from pyflame.core.device import Target
 
 _CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
@@ -19,11 +19,10 @@ _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
 
 @dataclass(frozen=True)
 class Subject:
-    """A model as it is by now. `weights_changed`: it is a copy, which may be changed further."""
+    """A model as it is by now, and how it runs."""
 
     model: Any
     settings: RunSettings
-    weights_changed: bool = False
 
     def copy(self) -> Any:
         """A model whose weights may be changed."""
@@ -60,7 +59,7 @@ def fold_batch_norms(subject: Subject, at: Situation) -> Change:
             fuse = fusion.fuse_linear_bn_eval if linear else fusion.fuse_conv_bn_eval
             _put(model, layer, fuse(modules[layer], modules[norm]))
             _put(model, norm, at.library.nn.Identity())
-    return replace(subject, model=model, weights_changed=True), f"{len(pairs)} batch norms folded"
+    return replace(subject, model=model), f"{len(pairs)} batch norms folded"
 
 
 def _followed(model: Any, at: Situation) -> list[tuple[str, str]]:
@@ -107,11 +106,13 @@ def fuse_operators(subject: Subject, at: Situation) -> Change:
 
 def channels_last(subject: Subject, at: Situation) -> Change:
     """Weights of 2-d convolutions with the channels side by side in memory."""
+    if at.training:
+        return None, "the model trains: its parameters stay as they are; call model.to(memory_format=...) yourself"
     count = sum(p.ndim == 4 for p in subject.model.parameters())
     if not count:
         return None, "no weight has four axes"
     model = subject.copy().to(memory_format=at.library.channels_last)
-    return replace(subject, model=model, weights_changed=True), f"{count} weights channels-last"
+    return replace(subject, model=model), f"{count} weights channels-last"
 
 
 def mixed_precision(subject: Subject, at: Situation) -> Change:
@@ -133,9 +134,9 @@ def half_weights(subject: Subject, at: Situation) -> Change:
         return None, "allow_bf16 and allow_fp16 are False"
     if subject.settings.dtype:
         return None, f"it computes in {subject.settings.dtype} already"
-    model = subject.copy().to(getattr(at.library, PRECISIONS[low]))
+    model = models.cast(subject.copy(), low)
     settings = replace(subject.settings, autocast=None, dtype=low)
-    return Subject(model, settings, True), f"weights in {low}"
+    return Subject(model, settings), f"weights in {low}"
 
 
 def float8_weights(subject: Subject, at: Situation) -> Change:
@@ -155,7 +156,7 @@ def float8_weights(subject: Subject, at: Situation) -> Change:
             model = made
         else:
             _put(model, name, made)
-    return replace(subject, model=model, weights_changed=True), f"{len(layers)} weights in {kind}"
+    return replace(subject, model=model), f"{len(layers)} weights in {kind}"
 
 
 @cache
