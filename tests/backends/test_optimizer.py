@@ -103,7 +103,7 @@ def test_a_norm_whose_source_has_another_reader_is_not_folded(library: Any) -> N
 @LIBRARIES
 def test_a_model_in_training_keeps_its_parameters(library: Any) -> None:
     tool = AMDOptimizer(AMDConfig(device=SIM))
-    model = cnn(library).train()
+    model = library.nn.Sequential(*cnn(library), library.nn.Dropout(0.5)).train()
     before = model[1].running_mean.clone().cpu().numpy()
     made = tool.optimize(model, "aggressive")
     told = tool.get_optimization_summary()

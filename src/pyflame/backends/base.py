@@ -51,6 +51,9 @@ class BackendDevice(devices.device):
     def __eq__(self, other: object) -> bool:
         return str(self.id) == (str(other) if isinstance(other, (str, DeviceId)) else other)
 
+    def __ne__(self, other: object) -> bool:  # str has its own
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(str(self.id))
 

@@ -111,7 +111,8 @@ class KernelPyTorchConfig:
         make all of the model that dtype.
     enable_operator_fusion: False launches every op for itself.
     enable_memory_pooling: False gives unused memory back to the driver at each `synchronize`, else what is beyond
-        memory_pool_size_gb. max_memory_fraction: the most of a GPU's memory that the process holds.
+        memory_pool_size_gb. max_memory_fraction: the most of a GPU's memory that the process holds, by the
+        backend that was made last.
     enable_oom_protection: `prepare_model` refuses a model that does not fit, before it moves.
     enable_strict_validation: no fallback to the CPU, and no model with weights that are not finite.
 
