@@ -180,7 +180,7 @@ def test_a_device_says_what_it_is() -> None:
     assert info["family"] == "cdna3" and info["wave_size"] == 64 and info["simulated"] and not info["fallback"]
     device = backend.device
     assert f"{device}" == SIM and device == SIM and device.type == "sim" and hash(device) == hash(SIM)
-    assert pickle.loads(pickle.dumps(device)) == device
+    assert pickle.loads(pickle.dumps(device)) == device and device != "cpu"
     assert torch.ones(2).to(device).device.type == "cpu"  # torch's tensors stay
     assert pf.ones(2).to(device).device == SIM
 

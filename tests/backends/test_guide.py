@@ -34,7 +34,6 @@ def adapted(block: str, device: str) -> str:
 @pytest.mark.parametrize("device", ["cpu", "sim:gfx942"])
 def test_the_guide_runs(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     kernel_pytorch.install()
-    torch._dynamo.reset()
     pf.manual_seed(0)
     torch.manual_seed(0)
     width, large = (16, 16) if device != "cpu" else (512, 1024)
