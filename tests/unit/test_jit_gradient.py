@@ -114,3 +114,9 @@ def test_higher_derivatives_say_what_to_do() -> None:
     x = pf.ones(2, requires_grad=True)
     with pytest.raises(pf.GradientError, match="for higher ones"):
         pf.autograd.grad(square(x), x, create_graph=True)
+
+
+def test_a_module_that_was_moved_to_where_it_is_gets_gradients() -> None:
+    model = nn.Linear(3, 2).to("cpu")
+    pf.jit(model)(pf.ones(4, 3)).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())

@@ -86,8 +86,8 @@ class MatrixCoreError(HIPCompilationError):
 
 
 class AMDOptimizationError(AMDBackendError, RuntimeError):
-    """A transformation of a model that cannot be done. Nothing raises it: what a fused or faster implementation cannot
-    do, a plainer one does."""
+    """A model that AMDOptimizer cannot work on: inputs to measure with are missing, or it fails on them. A change that
+    turns out bad raises nothing: it is left out, and the summary says so."""
 
 
 class AMDConfigurationError(AMDBackendError, ArgumentError):

@@ -46,6 +46,9 @@ class State(threading.local):
         self.eager = False
         self.deterministic = False
         self.libraries: str | None = None  # instead of PYFLAME_LIBRARIES
+        self.max_fused: int | None = None  # instead of PYFLAME_MAX_FUSED
+        self.matrix_cores = True  # whether kernels may use a GPU's matrix instructions
+        self.tune = True  # False: as PYFLAME_TUNE=0
         self.autocast: Any = None  # the 16-bit DType inside pf.autocast
         self.recorder: list[Any] | None = None  # autograd replays a composite through this list
         self.tracer: Any = None  # transform.jit

@@ -187,7 +187,8 @@ def settle_copies(nodes: Sequence[Node]) -> None:
 
 def _mode(device: Device) -> tuple[Any, ...]:
     """What a plan depends on beside its graph."""
-    return device.id, tf32_allowed(), state.deterministic, state.libraries
+    choices = state.libraries, state.max_fused, state.matrix_cores
+    return device.id, tf32_allowed(), state.deterministic, *choices
 
 
 def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:

@@ -23,6 +23,7 @@ from pyflame.engine.branches import Step
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.layout import ERROR_BYTES, Work, lay_out, scratch_bytes
+from pyflame.engine.planned_target import planned_target
 from pyflame.engine.texts import gpu_sources
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import CompiledKernel, GpuSource, LibraryCall, Plan
@@ -47,6 +48,7 @@ class GpuRunner:
         self.plan = plan
         self.device = device
         self.aligned = aligned
+        self._target = planned_target(device)  # a runner is made where its plan was
         self._other: GpuRunner | None = None  # for buffers that miss the alignment asked for
         self._sent: dict[tuple[int, bytes], Any] = {}  # uniforms on the device, by the stream that sent them
         self._known: dict[tuple[int, ...], KernelArguments] = {}  # by the places of all memory: a loop's come back
@@ -251,7 +253,7 @@ class GpuRunner:
 
     def _unaligned(self) -> GpuRunner:
         if self._other is None:
-            sources = gpu_sources(self.plan.launches, self.device.target, aligned=False)
+            sources = gpu_sources(self.plan.launches, self._target, aligned=False)
             self._other = GpuRunner(replace(self.plan, sources=tuple(sources)), self.device, aligned=False)
             self._other.seconds = self.seconds
         return self._other

@@ -18,6 +18,7 @@ from pyflame.engine.implementations import table_for
 from pyflame.engine.layout import scratch_bytes
 from pyflame.engine.merge import merge
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planned_target import planned_target
 from pyflame.engine.texts import c_source, gpu_source, gpu_sources, shared
 from pyflame.ir.graph import Graph
 from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Source, Way
@@ -33,8 +34,9 @@ from pyflame.schedule.plan import make_plan as schedule
 
 def make_plan(graph: PendingGraph, device: Device, donations: Mapping[int, int] | None = None) -> Plan:
     """The plan of a graph on a device. `donations`: positions of inputs -> the output that may take their buffer."""
-    draft = draft_plan(graph, device.target, donations, device)
-    return _finished(draft, graph, _sources(draft, device))
+    target = planned_target(device)
+    draft = draft_plan(graph, target, donations, device)
+    return _finished(draft, graph, _sources(draft, device, target))
 
 
 def plan_ahead(graph: PendingGraph, target: Target, donations: Mapping[int, int] | None = None) -> Plan:
@@ -88,7 +90,7 @@ def _drafted(graph: PendingGraph, target: Target, given: Mapping[int, int], devi
         pinned = {work.outputs[o] for i, o in given.items() if graph.inputs[i].data is not None}
         work = own(simplify(lay_out(work, target, pinned), constants), set(graph.owned))
     successors = {graph.inputs[i]: work.outputs[o] for i, o in given.items()}
-    draft = schedule(work, inputs, constants, target, table, knobs.MAX_FUSED.integer(), successors)
+    draft = schedule(work, inputs, constants, target, table, state.max_fused or knobs.MAX_FUSED.integer(), successors)
     draft.notes = notes
     return draft
 
@@ -102,13 +104,13 @@ def _takes_dilated(device: Device | None) -> bool:
     return bool(libraries_of(device.gpu).usable("conv_general"))
 
 
-def _sources(draft: Draft, device: Device) -> Sequence[Way]:
+def _sources(draft: Draft, device: Device, target: Target) -> Sequence[Way]:
     """How each launch is done. What libraries cannot fuse is split off, what runs the same text is merged."""
     if device.gpu is not None:
         from pyflame.engine.libraries.decide import choose  # a tenth of what importing pyflame costs: for GPUs only
 
         calls = choose(draft, device.gpu)
-        return gpu_sources(draft.launches, device.target, calls)
+        return gpu_sources(draft.launches, target, calls)
     if device.interprets or device.pool is None:
         return ()
     return [shared(s) for s in merge(draft, [c_source(launch, device.target) for launch in draft.launches])]

@@ -92,7 +92,7 @@ def convert(cells: Iterable[Tensor], change: Callable[[Tensor], Tensor]) -> None
         before = cell._snapshot()
         value = change(before)
         if value is not before:
-            replace(cell, value)
+            replace(cell, value._snapshot())  # a cell that shares memory with `before` is not the one jit would see
             changed.append(cell)
         if cell.grad is not None:
             cell.grad = change(cell.grad)._snapshot()

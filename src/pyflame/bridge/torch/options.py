@@ -15,11 +15,15 @@ from pyflame.engine.devices import get_device
 @dataclass(frozen=True)
 class Options:
     """`device`: where to compute, None: where the tensors are. `deterministic`: as `pf.deterministic()`.
-    `libraries`: as PYFLAME_LIBRARIES, for these graphs alone."""
+    `libraries`: as PYFLAME_LIBRARIES, for these graphs alone. `fuse`: False launches each op for itself;
+    `matrix_cores`: False builds kernels without matrix instructions; `tune`: False times no implementations."""
 
     device: DeviceId | None = None
     deterministic: bool = False
     libraries: str | None = None
+    fuse: bool = True
+    matrix_cores: bool = True
+    tune: bool = True
 
     def modes(self, device: DeviceId) -> mode:
         """The thread's state while graphs are traced and run."""
@@ -28,10 +32,12 @@ class Options:
             changes["deterministic"] = True
         if self.libraries is not None:
             changes["libraries"] = self.libraries
+        changes |= {"matrix_cores": self.matrix_cores, "tune": self.tune, "max_fused": None if self.fuse else 1}
         return mode(**changes)
 
 
-_NAMES = ("device", "deterministic", "libraries")
+_SWITCHES = ("deterministic", "fuse", "matrix_cores", "tune")
+_NAMES = ("device", "libraries", *_SWITCHES)
 
 
 def parse_options(given: Mapping[str, Any] | None) -> Options:
@@ -46,7 +52,7 @@ def parse_options(given: Mapping[str, Any] | None) -> Options:
             raise ArgumentError(
                 f"[torch.compile] expected options among {', '.join(_NAMES)} but got {name!r}{suggest(name, _NAMES)}"
             )
-    for name, kind in (("deterministic", bool), ("libraries", str)):
+    for name, kind in (*((switch, bool) for switch in _SWITCHES), ("libraries", str)):
         if name in values and not isinstance(values[name], kind):
             raise ArgumentTypeError(
                 f"[torch.compile] expected the option {name} to be a {kind.__name__} but got {values[name]!r}"

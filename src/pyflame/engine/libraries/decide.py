@@ -25,7 +25,7 @@ from pyflame.core.state import state
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so
 from pyflame.engine.libraries.trial import Trial, TrialBuffers, verdict
-from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, size_class, strides_class, tuner
+from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, may_time, size_class, strides_class, tuner
 from pyflame.engine.libraries.variants import with_variant
 from pyflame.ir.kernel import Draft, Launch, LibraryCall
 from pyflame.kernels.matrix_cores import matrix_kind
@@ -79,6 +79,8 @@ class Libraries:
     def of(self, op: str) -> list[Any]:
         """Those that do an op and that PYFLAME_LIBRARIES, or the thread's state, allows."""
         allowed = {name.strip().lower() for name in (state.libraries or knobs.LIBRARIES.text()).split(",")}
+        if not state.matrix_cores:  # theirs would use them
+            return []
         out = []
         with self._lock:
             for name, opener in self._openers.get(op, {}).items():
@@ -268,7 +270,7 @@ def _decide(plan: Draft, number: int, device: GpuDevice, offers: Mapping[str, Of
     if device.capturing:
         return Choice(ours.name, why="a graph is being captured: nothing can be tried out")
     try:
-        timed = knobs.TUNE.text() != "0" and not state.deterministic  # another day's clock may choose otherwise
+        timed = may_time()
         return tuner().choose(candidates, key, measure if timed else None, check, expect, not state.deterministic)
     except OutOfMemoryError:
         buffers_of_trials.clear()

@@ -14,6 +14,7 @@ from pyflame.engine.binding import Held
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.libraries.tuner import Verdict, compare
 from pyflame.engine.pieces import fetched, pieces
+from pyflame.engine.planned_target import planned_target
 from pyflame.engine.texts import gpu_sources
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Draft, LibraryCall
@@ -130,7 +131,7 @@ class Trial:
 
     def __init__(self, trial_buffers: TrialBuffers, plan: Draft, calls: Mapping[int, LibraryCall]) -> None:
         self.device = trial_buffers.device
-        sources = gpu_sources(plan.launches, trial_buffers.device.target, calls)
+        sources = gpu_sources(plan.launches, planned_target(trial_buffers.device), calls)
         self._executable = GpuRunner(plan.finish(sources), trial_buffers.device)
         held = self._held = trial_buffers.held(self._executable)
         self._workspace, at = self._executable.workspace()

@@ -23,10 +23,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pyflame.core import knobs
 from pyflame.core.cache_folder import cache_dir
 from pyflame.core.errors import ArgumentError, DeviceFaultError, OutOfMemoryError
 from pyflame.core.locks import lock
 from pyflame.core.records import Records
+from pyflame.core.state import state
 
 T = TypeVar("T")
 FORM = "PyFlame tuning 2"
@@ -317,6 +319,11 @@ def _choice(entry: Any, candidates: Sequence[Candidate]) -> Choice | None:
 
 
 # --- what a key and a check are made of -------------------------------------------------------------------------------
+
+
+def may_time() -> bool:
+    """Whether implementations may be timed: not where results must be the same each day, nor where tuning is off."""
+    return state.tune and knobs.TUNE.text() != "0" and not state.deterministic
 
 
 def size_class(size: int) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyflame.core import knobs
 from pyflame.core.errors import OutOfMemoryError
-from pyflame.core.state import state
 from pyflame.engine.libraries.trial import Trial, TrialBuffers
-from pyflame.engine.libraries.tuner import Candidate, Key, Verdict, tuner
+from pyflame.engine.libraries.tuner import Candidate, Key, Verdict, may_time, tuner
+from pyflame.engine.planned_target import planned_target
 from pyflame.ir.kernel import Draft, Launch
 from pyflame.kernels import specs
 from pyflame.runtime.base import GpuDevice
@@ -24,8 +23,8 @@ def with_variant(plan: Draft, number: int, device: GpuDevice, key: Key) -> tuple
     launch = plan.launches[number]
     assert launch.kernel.anchor is not None
     spec = specs().get((launch.kernel.anchor.op.name, launch.implementation))
-    names = spec.variants(launch, device.target) if spec is not None else ()
-    if len(names) < 2 or device.capturing or state.deterministic or knobs.TUNE.text() == "0":
+    names = spec.variants(launch, planned_target(device)) if spec is not None else ()
+    if len(names) < 2 or device.capturing or not may_time():
         return launch, []
     candidates = [Candidate(names[0]), *(Candidate(name, "own", n + 1) for n, name in enumerate(names[1:]))]
     whole = alone(plan, number)

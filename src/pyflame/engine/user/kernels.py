@@ -10,7 +10,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import KernelResources, read_resources
 from pyflame.engine.devices import get_device
 from pyflame.engine.user.prototype import Parameter, find_prototype, with_plain_name
-from pyflame.runtime.cache import digest, stats
+from pyflame.runtime.cache import DiskCache, digest, stats
 from pyflame.runtime.cuda.compiler import Nvrtc
 from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.device import GpuDevice
@@ -120,10 +120,31 @@ def forget() -> None:
         _built.clear()
 
 
+@dataclass(frozen=True)
+class CacheChoice:
+    """Where compiled kernels are kept: in a folder, or None: PyFlame's; `enabled` False: nowhere."""
+
+    folder: Path | None = None
+    enabled: bool = True
+
+    def compiler(self, usual: Callable[[], KernelCompiler], target: Target) -> KernelCompiler:
+        """The compiler whose code is kept there; `usual` gives the one with PyFlame's folder."""
+        if self.folder is None or target.language != "hip":
+            return usual()
+        return find_compiler(target, DiskCache(self.folder))
+
+
+def clear_kernel_cache(choice: CacheChoice) -> int:
+    """Forget kernels of users in memory, and a folder of their own on disk; gives the bytes freed."""
+    forget()
+    return 0 if choice.folder is None else DiskCache(choice.folder).clear()
+
+
 def compile_for_device(
-    source: str, name: str, device: DeviceId, options: Sequence[str]
+    source: str, name: str, device: DeviceId, options: Sequence[str], cache: CacheChoice | None = None
 ) -> tuple[UserKernel, LoadedKernel, GpuDevice]:
     """A kernel, what was loaded of it onto a GPU, and that GPU."""
+    cache = cache or CacheChoice()
     opened = get_device(device)
     if not isinstance(opened, GpuDevice):
         raise DeviceError(
@@ -131,19 +152,22 @@ def compile_for_device(
             "device='rocm:0' or device='cuda:0', or only build for a target with target='gfx942'"
         )
     with _lock:
-        kernel, key = _build(source, name, opened.target, opened.kernels.compiler, options)
+        compiler = cache.compiler(lambda: opened.kernels.compiler, opened.target)
+        kernel, key = _build(source, name, opened.target, compiler, options, cache)
         known = _loaded.setdefault(opened, {})
         if key not in known:
             known[key] = LoadedKernel(kernel, opened)
         return kernel, known[key], opened
 
 
-def compile_for_target(source: str, name: str, target: str, options: Sequence[str]) -> UserKernel:
+def compile_for_target(
+    source: str, name: str, target: str, options: Sequence[str], cache: CacheChoice | None = None
+) -> UserKernel:
     """A kernel's code for a GPU that need not be here."""
-    found = find_gpu_target(target)
-    compiler = Nvrtc() if found.language == "cuda" else find_compiler(found)
+    cache, found = cache or CacheChoice(), find_gpu_target(target)
+    compiler = cache.compiler(lambda: Nvrtc() if found.language == "cuda" else find_compiler(found), found)
     with _lock:
-        return _build(source, name, found, compiler, options)[0]
+        return _build(source, name, found, compiler, options, cache)[0]
 
 
 def find_gpu_target(name: object) -> Target:
@@ -158,7 +182,7 @@ def find_gpu_target(name: object) -> Target:
 
 
 def _build(
-    source: str, name: str, target: Target, compiler: KernelCompiler, options: Sequence[str]
+    source: str, name: str, target: Target, compiler: KernelCompiler, options: Sequence[str], cache: CacheChoice
 ) -> tuple[UserKernel, str]:
     if not isinstance(source, str) or not isinstance(name, str) or not _IDENTIFIER.match(name):
         raise ArgumentTypeError(
@@ -168,14 +192,17 @@ def _build(
     parameters = find_prototype(source, name)
     text = f'#include "pf_hip.h"\n#line 1 "kernel.hip"\n{with_plain_name(source, name)}'
     headers = _headers(options)
-    key = digest(name, compiler.key(text, target, (*options, headers)))
-    known = _built.get(key)
+    key = digest(name, compiler.key(text, target, (*options, headers)), str(cache.folder))
+    known = _built.get(key) if cache.enabled else None
     if known is not None:
         stats.memory_hits += 1
         return known, key
     compiles, started = stats.compiles, time.perf_counter()
-    code = compiler.build(text, target, options, headers)
-    seconds, cached = time.perf_counter() - started, stats.compiles == compiles
+    if cache.enabled:
+        code = compiler.build(text, target, options, headers)
+    else:
+        code = compiler.compile(text, target, options)
+    seconds, cached = time.perf_counter() - started, cache.enabled and stats.compiles == compiles
     metadata = _metadata(name, parameters, code) if is_code_object(code) else None
     kernel = UserKernel(name, target, parameters, code, cached, seconds, metadata)
     _built[key] = replace(kernel, cached=True)
