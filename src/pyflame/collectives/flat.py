@@ -7,12 +7,15 @@ again here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from pyflame.collectives.ops import ReduceOp, all_reduce
 from pyflame.collectives.work import put, source
-from pyflame.collectives.world import get_rank, get_world_size, guarded, torch_world
+from pyflame.collectives.world import get_process_group_ranks, get_rank, get_world_size, guarded, torch_world
 from pyflame.core.optional import optional
 from pyflame.tensor import Tensor
+from pyflame.tensor.creation import tensor, zeros_like
 from pyflame.tensor.modes import eval as evaluate
 
 MEGABYTES = 25.0  # of a bucket, as in PyTorch
@@ -59,9 +62,37 @@ def broadcast_all(tensors: Sequence[Tensor], src: int = 0, group: Any = None) ->
     for bucket in buckets_of(tensors):
         cells = [tensors[i] for i in bucket]
         flat = flattened(cells, group)
-        guarded("broadcast", lambda flat=flat: dist.broadcast(flat, src, group))  # type: ignore[misc]
+        guarded("broadcast", partial(dist.broadcast, flat, src, group))
         if get_rank() != src:
             put_flat(cells, flat)
+
+
+def fill_missing(params: Sequence[Tensor], group: Any = None) -> None:
+    """Zeros for gradients that this process does not have and another one does."""
+    used = tensor([p.grad is not None for p in params]).to("int32")
+    all_reduce(used, ReduceOp.MAX, group)
+    for p, wanted in zip(params, used.tolist(), strict=True):
+        if wanted and p.grad is None:
+            p.grad = zeros_like(p.detach())
+
+
+def average_at(owned: Sequence[Sequence[Tensor]], group: Any = None) -> None:
+    """The mean over all processes of list i of tensors, on process i of the group alone."""
+    dist = torch_world("reduce")
+    if dist is None:
+        return
+    evaluate([list(part) for part in owned])
+    ranks, size, sent = get_process_group_ranks(group), get_world_size(group), []
+    for rank, tensors in zip(ranks, owned, strict=True):
+        for bucket in buckets_of(tensors):
+            cells = [tensors[i] for i in bucket]
+            flat = flattened(cells, group)
+            work = guarded("reduce", partial(dist.reduce, flat, rank, group=group, async_op=True))
+            sent.append((cells if rank == get_rank() else [], flat, work))
+    for cells, flat, work in sent:
+        guarded("reduce", work.wait)
+        if cells:
+            put_flat(cells, flat.div_(size))
 
 
 def average_all(tensors: Sequence[Tensor], buckets: Sequence[Sequence[int]], group: Any = None) -> None:
@@ -74,7 +105,7 @@ def average_all(tensors: Sequence[Tensor], buckets: Sequence[Sequence[int]], gro
     for bucket in buckets:
         cells = [tensors[i] for i in bucket]
         flat = flattened(cells, group)
-        work = guarded("all_reduce", lambda flat=flat: dist.all_reduce(flat, group=group, async_op=True))  # type: ignore[misc]
+        work = guarded("all_reduce", partial(dist.all_reduce, flat, group=group, async_op=True))
         sent.append((cells, flat, work))
     for cells, flat, work in sent:
         guarded("all_reduce", work.wait)

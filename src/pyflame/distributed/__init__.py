@@ -42,12 +42,23 @@ from pyflame.collectives import (
     scatter_object_list,
     send,
 )
+from pyflame.distributed.clip import clip_grad_norm_
 from pyflame.distributed.data_parallel import DataParallelStep, data_parallel_step
+from pyflame.distributed.fully_sharded import FullyShardedDataParallel
+from pyflame.distributed.pipeline import Schedule1F1B
+from pyflame.distributed.tensor_parallel import ColumnParallelLinear, RowParallelLinear, VocabParallelEmbedding
+from pyflame.distributed.zero import ZeroRedundancyOptimizer
 
 __all__ = [
+    "ColumnParallelLinear",
     "DataParallelStep",
+    "FullyShardedDataParallel",
     "ReduceOp",
+    "RowParallelLinear",
+    "Schedule1F1B",
+    "VocabParallelEmbedding",
     "Work",
+    "ZeroRedundancyOptimizer",
     "all_gather",
     "all_gather_into_tensor",
     "all_gather_object",
@@ -57,6 +68,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_object_list",
+    "clip_grad_norm_",
     "data_parallel_step",
     "destroy_process_group",
     "gather",

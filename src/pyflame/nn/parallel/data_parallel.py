@@ -12,14 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from pyflame.collectives import all_gather_object, get_process_group_ranks, get_world_size, is_initialized
-from pyflame.collectives.flat import MEGABYTES, average_all, broadcast_all, buckets_of
-from pyflame.collectives.ops import ReduceOp, all_reduce
+from pyflame.collectives.flat import MEGABYTES, average_all, broadcast_all, buckets_of, fill_missing
 from pyflame.core.errors import ArgumentError, GradientError, NotSupportedError, TraceError
 from pyflame.core.state import state
 from pyflame.nn.module import Module
 from pyflame.tensor import Tensor
-from pyflame.tensor.creation import tensor as make_tensor
-from pyflame.tensor.creation import zeros_like
 from pyflame.tensor.gradients import register_hook
 
 
@@ -99,7 +96,7 @@ class DistributedDataParallel(_Wrapper):
             raise ArgumentError("[DistributedDataParallel] expected a model with parameters to train but it has none")
         self._hooked: dict[int, Any] = {}
         self._buckets = buckets_of([p for _, p in self._trained], MEGABYTES if bucket_cap_mb is None else bucket_cap_mb)
-        _check_same(module, process_group)
+        check_same("DistributedDataParallel", module, process_group)
         broadcast_all([*module.parameters(), *module.buffers()], self._first, process_group)
 
     @property
@@ -144,7 +141,7 @@ class DistributedDataParallel(_Wrapper):
             return
         missing = [name for name, p in self._trained if p.grad is None]
         if self.find_unused_parameters:
-            self._fill_unused()
+            fill_missing([p for _, p in self._trained], self.process_group)
         elif missing:
             raise GradientError(
                 f"[DistributedDataParallel] expected a gradient of every parameter but {missing[0]!r} has none; pass "
@@ -165,16 +162,8 @@ class DistributedDataParallel(_Wrapper):
         if self.require_backward_grad_sync and state.tracer is None and self.sync_gradients not in state.after_backward:
             state.after_backward.append(self.sync_gradients)
 
-    def _fill_unused(self) -> None:
-        """Zeros for parameters that other processes have gradients of, and this one has not."""
-        used = make_tensor([p.grad is not None for _, p in self._trained]).to("int32")
-        all_reduce(used, ReduceOp.MAX, self.process_group)
-        for (_, p), wanted in zip(self._trained, used.tolist(), strict=True):
-            if wanted and p.grad is None:
-                p.grad = zeros_like(p.detach())
 
-
-def _check_same(module: Module, group: Any) -> None:
+def check_same(op: str, module: Module, group: Any) -> None:
     """Raise on every process, with the first name that differs, unless all have the same model."""
     named = [*module.named_parameters(), *module.named_buffers()]
     mine = {name: f"{tuple(t.shape)} {t.dtype.name}" for name, t in named}
@@ -184,6 +173,6 @@ def _check_same(module: Module, group: Any) -> None:
         for name in [*found[0], *other]:
             if found[0].get(name) != other.get(name):
                 raise ArgumentError(
-                    f"[DistributedDataParallel] expected the same model on all processes but {name!r} is "
+                    f"[{op}] expected the same model on all processes but {name!r} is "
                     f"{found[0].get(name, 'missing')} on rank 0 and {other.get(name, 'missing')} on rank {rank}"
                 )
