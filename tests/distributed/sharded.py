@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,9 +17,9 @@ from pyflame.nn.parallel import DistributedDataParallel as DDP
 from tests.distributed.data_parallel import _batches, _loss, _mean, _model, _part, _same, alone
 
 
-def _trained(model: Any, optimizer: Any, clip: Any = None) -> list[float]:
+def _trained(model: Any, optimizer: Any, clip: Any = None, batches: Any = None) -> list[float]:
     losses = []
-    for x, y in map(_part, _batches()):
+    for x, y in map(_part, batches or _batches()):
         optimizer.zero_grad()
         loss = _loss(model, x, y)
         loss.backward()
@@ -91,3 +94,55 @@ def check_state_of_stage_1_goes_on_in_one_process_and_back() -> None:
         o.step()
     for p, q in zip(model.parameters(), twin.parameters(), strict=True):
         np.testing.assert_allclose(p.detach().numpy(), q.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def _wrapped(kind: str) -> tuple[Any, Any]:
+    """A model and its optimiser, divided in one of all ways."""
+    if kind == "fully sharded":
+        model: Any = _sharded(1)
+    elif kind == "plain":
+        model = _model(2)
+    else:
+        model = DDP(_model(3))
+    if kind == "stage 1":
+        return model, dist.ZeroRedundancyOptimizer(model.parameters(), optim.AdamW, lr=1e-2)
+    return model, optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def check_checkpoints_go_from_every_division_to_every_other() -> None:
+    """Two steps, a checkpoint, two more with another division: as four steps of one process."""
+    folder: list[Any] = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder)
+    kinds = ["fully sharded", "stage 1", "data parallel", "fully sharded"]
+    for before, after in pairwise(kinds):
+        model, optimizer = _wrapped(before)
+        start = _model(0)
+        dist.save_checkpoint(f"{folder[0]}/start", start)
+        dist.load_checkpoint(f"{folder[0]}/start", model)
+        losses = _trained(model, optimizer, batches=_batches()[:2])
+        dist.save_checkpoint(f"{folder[0]}/half", model, optimizer, step=2)
+        other, resumed = _wrapped(after)
+        assert dist.load_checkpoint(f"{folder[0]}/half", other, resumed) == {"step": 2}
+        losses += _trained(other, resumed, batches=_batches()[2:])
+        parameters = other.full_state_dict().values() if after == "fully sharded" else other.parameters()
+        _same((losses, list(parameters)), alone())
+    twin, plain = _wrapped("plain")  # as in one process
+    dist.load_checkpoint(f"{folder[0]}/half", twin, plain)
+    for x, y in _batches()[2:]:
+        plain.zero_grad()
+        _loss(twin, pf.tensor(x), pf.tensor(y)).backward()
+        plain.step()
+    _same(([], list(twin.parameters())), ([], alone()[1]))
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder[0])
+
+
+def check_checkpoints_of_other_models_are_refused() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        pf.save({"model": {"weight": pf.zeros(2)}, "extra": {}}, f"{folder}/other")
+        with pytest.raises(pf.StateDictError, match=r"'bias' is only in the model"):
+            dist.load_checkpoint(f"{folder}/other", nn.Linear(1, 2))
+    layer = nn.Sequential(dist.ColumnParallelLinear(4, 4))
+    with pytest.raises(pf.NotSupportedError, match="'0' is divided by itself"):
+        dist.save_checkpoint("nowhere", layer)

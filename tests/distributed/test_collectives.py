@@ -48,6 +48,9 @@ def test_ranks_come_from_the_launcher() -> None:
     assert launch_of(env=SLURM) == Launch(3, 8, "tcp://gpu07:19567")
     assert launch_of(env={**SLURM, **MEET}) == Launch(3, 8, "tcp://host:29500")
     assert launch_of(env={**SLURM, **MEET, "RANK": "0", "WORLD_SIZE": "2"}) == Launch(0, 2)  # torchrun within Slurm
+    again = {**MEET, "RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "3"}
+    assert launch_of(env={**again, "GROUP_WORLD_SIZE": "1"}) == Launch(1, 2, None, 3)
+    assert launch_of(env={**again, "GROUP_WORLD_SIZE": "2"}) == Launch(1, 2)  # machines count for themselves
     assert launch_of(1, 2, "file:///x", {}) == Launch(1, 2, "file:///x")
     assert [first_host(n) for n in ("a", "a,b", "n[1,3]", "n[001-100]-ib")] == ["a", "a", "n1", "n001-ib"]
 

@@ -14,11 +14,14 @@ from pyflame.core.errors import ArgumentError
 
 
 class Launch(NamedTuple):
-    """`init_method` is None where torch reads MASTER_ADDR and MASTER_PORT itself."""
+    """`init_method` is None where torch reads MASTER_ADDR and MASTER_PORT itself. `restart` counts what torchrun did on
+    its one machine: it keeps the store of the processes that failed, whose addresses must not be taken for new ones.
+    """
 
     rank: int
     world_size: int
     init_method: str | None = None
+    restart: int = 0
 
 
 def launch_of(
@@ -27,7 +30,7 @@ def launch_of(
     """What was given; where nothing was, what the environment says; where that says nothing, one process.
 
     >>> launch_of(env={"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"})
-    Launch(rank=1, world_size=4, init_method=None)
+    Launch(rank=1, world_size=4, init_method=None, restart=0)
     """
     env = os.environ if env is None else env
     if rank == world_size == -1 and "RANK" not in env and "WORLD_SIZE" not in env and "SLURM_STEP_NUM_TASKS" in env:
@@ -40,7 +43,9 @@ def launch_of(
                 "with torchrun, which sets RANK, or pass rank"
             )
         rank = int(env.get("RANK", "0"))
-    return _checked(Launch(rank, size, init_method), env)
+    one_machine = init_method in (None, "env://") and env.get("GROUP_WORLD_SIZE") == "1"
+    restart = int(env.get("TORCHELASTIC_RESTART_COUNT", "0")) if one_machine else 0
+    return _checked(Launch(rank, size, init_method, restart), env)
 
 
 def _checked(found: Launch, env: Mapping[str, str]) -> Launch:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from pyflame.collectives.launch import launch_of
+from pyflame.collectives.launch import Launch, launch_of
 from pyflame.core.errors import ArgumentError, CollectiveError
 from pyflame.core.optional import optional
 from pyflame.core.state import state
@@ -102,18 +102,24 @@ def init_process_group(
     dist = optional("torch.distributed", "torch", "init_process_group")
     _world.adopted = dist.is_initialized()
     if not _world.adopted:
-        where = {"store": store} if store is not None else {"init_method": found.init_method}
-        length = {} if timeout is None else {"timeout": as_timedelta(timeout)}
-        guarded("init_process_group", lambda: dist.init_process_group(
-            backend or "gloo", rank=found.rank, world_size=found.world_size, group_name=group_name,
-            pg_options=pg_options, device_id=device_id, **where, **length,
-        ))  # fmt: skip
+        options = {"group_name": group_name, "pg_options": pg_options, "device_id": device_id, "store": store}
+        if timeout is not None:
+            options["timeout"] = as_timedelta(timeout)
+        guarded("init_process_group", lambda: _meet(dist, backend or "gloo", found, options))
     if (dist.get_rank(), dist.get_world_size()) != (found.rank, found.world_size):
         raise ArgumentError(
             f"[init_process_group] expected rank {found.rank} of {found.world_size} but torch.distributed was started "
             f"as rank {dist.get_rank()} of {dist.get_world_size()}"
         )
     _world.torch, _world.backend = dist, str(dist.get_backend())
+
+
+def _meet(dist: Any, backend: str, found: Launch, options: dict[str, Any]) -> None:
+    if options["store"] is None and found.restart:
+        store, _, _ = next(iter(dist.rendezvous("env://", found.rank, found.world_size)))
+        options = {**options, "store": dist.PrefixStore(f"restart {found.restart}", store)}
+    method = found.init_method if options["store"] is None else None
+    dist.init_process_group(backend, method, rank=found.rank, world_size=found.world_size, **options)
 
 
 def as_timedelta(seconds: timedelta | float) -> timedelta:

@@ -42,6 +42,7 @@ from pyflame.collectives import (
     scatter_object_list,
     send,
 )
+from pyflame.distributed.checkpoint import load_checkpoint, save_checkpoint
 from pyflame.distributed.clip import clip_grad_norm_
 from pyflame.distributed.data_parallel import DataParallelStep, data_parallel_step
 from pyflame.distributed.fully_sharded import FullyShardedDataParallel
@@ -88,12 +89,14 @@ __all__ = [
     "is_mpi_available",
     "is_nccl_available",
     "isend",
+    "load_checkpoint",
     "monitored_barrier",
     "new_group",
     "recv",
     "reduce",
     "reduce_scatter",
     "reduce_scatter_tensor",
+    "save_checkpoint",
     "scatter",
     "scatter_object_list",
     "send",

@@ -91,9 +91,9 @@ class FullyShardedDataParallel(Module):
         named = dict(self.module.named_parameters())
         return [named[name] for name in self.shapes]
 
-    def whole(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Whole tensors of what is divided as the parameters are. Every process must call this."""
-        return gather_parts(self.process_group, list(self.shapes.values()), parts)
+    def whole(self, parts: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        """Whole tensors of these shapes, divided as parameters are. Every process must call this."""
+        return gather_parts(self.process_group, shapes, parts)
 
     @no_grad()
     def full_state_dict(self) -> dict[str, Tensor]:
@@ -131,7 +131,7 @@ def whole_state(model: Module) -> dict[str, Tensor]:
     for unit in model.modules():
         if isinstance(unit, FullyShardedDataParallel) and unit.shapes:
             parts = unit.parts()
-            whole |= {id(p): w for p, w in zip(parts, unit.whole(parts), strict=True)}
+            whole |= {id(p): w for p, w in zip(parts, unit.whole(parts, list(unit.shapes.values())), strict=True)}
     return {name: whole.get(id(cell), cell.detach()) for name, (cell, _) in divided(model).items()}
 
 

@@ -70,7 +70,7 @@ class _Joined(Function):
         return None, gradient[..., start : start + ctx.width]
 
 
-class _Parallel(Module):
+class ParallelLayer(Module):
     """What the layers share: the group, and how a weight is cut."""
 
     def __init__(self, group: Any) -> None:
@@ -98,7 +98,7 @@ def _cut(whole: Tensor, *index: slice) -> Parameter:
     return Parameter(whole.detach()[index].clone())
 
 
-class ColumnParallelLinear(_Parallel):
+class ColumnParallelLinear(ParallelLayer):
     """A Linear whose outputs are divided: (..., in) -> (..., out / processes), or all of them with `gather_output`.
 
     >>> pf.distributed.ColumnParallelLinear(4, 6)(pf.ones(2, 4)).shape
@@ -125,7 +125,7 @@ class ColumnParallelLinear(_Parallel):
         return _Joined.apply(self.group, out) if self.many and self.gather_output else out
 
 
-class RowParallelLinear(_Parallel):
+class RowParallelLinear(ParallelLayer):
     """A Linear whose inputs are divided: (..., in / processes) -> (..., out), the sum over all processes.
 
     >>> pf.distributed.RowParallelLinear(6, 4)(pf.ones(2, 6)).shape
@@ -150,7 +150,7 @@ class RowParallelLinear(_Parallel):
         return out if self.bias is None else out + self.bias
 
 
-class VocabParallelEmbedding(_Parallel):
+class VocabParallelEmbedding(ParallelLayer):
     """An Embedding whose rows are divided: a process gives zeros for the tokens of others, and all are summed.
 
     >>> pf.distributed.VocabParallelEmbedding(10, 3)(pf.tensor([1, 7])).shape
