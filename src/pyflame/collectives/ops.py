@@ -11,7 +11,16 @@ from enum import Enum
 from typing import Any
 
 from pyflame.collectives.agreement import agree
-from pyflame.collectives.work import Work, changed, check_tensor, source, start, target
+from pyflame.collectives.work import (
+    Work,
+    all_gather_whole,
+    changed,
+    check_tensor,
+    reduce_scatter_whole,
+    source,
+    start,
+    target,
+)
 from pyflame.collectives.world import as_timedelta, get_rank, get_world_size, guarded, torch_world
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.tensor import Tensor
@@ -145,7 +154,7 @@ def all_gather_into_tensor(
     values, mine = target(output_tensor, group), source(input_tensor, group)
     return start(
         op,
-        lambda: dist.all_gather_into_tensor(values.view(-1), mine.view(-1), group, True),
+        lambda: all_gather_whole(dist)(values.view(-1), mine.view(-1), group, True),
         [(output_tensor, values)],
         async_op,
     )
@@ -182,7 +191,7 @@ def reduce_scatter_tensor(
     values, whole = target(output, group), source(input, group)
     return start(
         name,
-        lambda: dist.reduce_scatter_tensor(values.view(-1), whole.view(-1), _torch_op(dist, op), group, True),
+        lambda: reduce_scatter_whole(dist)(values.view(-1), whole.view(-1), _torch_op(dist, op), group, True),
         [(output, values)],
         async_op,
     )

@@ -87,3 +87,18 @@ def target(tensor: Tensor, group: Any) -> Any:
 def changed(tensor: Tensor, group: Any) -> Any:
     """A copy, for work that reads and writes it."""
     return target(tensor, group).copy_(source(tensor, group))
+
+
+def _first_of(dist: Any, *names: str) -> Any:
+    """The function that torch has under the first of these names: some are being renamed."""
+    return next(getattr(dist, name) for name in names if hasattr(dist, name))
+
+
+def all_gather_whole(dist: Any) -> Any:
+    """all_gather into one tensor."""
+    return _first_of(dist, "all_gather_single", "all_gather_into_tensor")
+
+
+def reduce_scatter_whole(dist: Any) -> Any:
+    """reduce_scatter of one tensor."""
+    return _first_of(dist, "reduce_scatter_single", "reduce_scatter_tensor")

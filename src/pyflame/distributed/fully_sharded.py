@@ -14,7 +14,7 @@ from typing import Any
 
 from pyflame.collectives import get_process_group_ranks, get_rank, get_world_size, is_initialized
 from pyflame.collectives.flat import broadcast_all
-from pyflame.collectives.work import source
+from pyflame.collectives.work import all_gather_whole, reduce_scatter_whole, source
 from pyflame.collectives.world import guarded, torch_world
 from pyflame.core.errors import StateDictError
 from pyflame.core.optional import optional
@@ -158,7 +158,7 @@ def gather_parts(group: Any, shapes: Sequence[tuple[int, ...]], parts: Sequence[
     for positions in _by_dtype(parts):
         mine = torch.cat([source(parts[i], group) for i in positions])
         everyone = mine.new_empty(size * len(mine))
-        guarded("all_gather", partial(dist.all_gather_into_tensor, everyone, mine, group=group))
+        guarded("all_gather", partial(all_gather_whole(dist), everyone, mine, group=group))
         columns = everyone.view(size, -1).split([parts[i].numel() for i in positions], 1)
         for i, column in zip(positions, columns, strict=True):
             out[i] = from_torch(column.reshape(-1)[: prod(shapes[i])].reshape(shapes[i]).cpu())
@@ -190,7 +190,7 @@ class _Gathered(Function):
             rows = [_padded(torch, source(gradients[i], ctx.group), size, ctx.lengths[i]) for i in positions]
             whole = torch.cat(rows, 1).contiguous()  # (processes, all parts)
             mine = whole.new_empty(whole.shape[1])
-            guarded("reduce_scatter", partial(dist.reduce_scatter_tensor, mine, whole.view(-1), group=ctx.group))
+            guarded("reduce_scatter", partial(reduce_scatter_whole(dist), mine, whole.view(-1), group=ctx.group))
             for i, part in zip(positions, mine.div_(size).split([ctx.lengths[i] for i in positions]), strict=True):
                 out[i] = from_torch(part.cpu())
         return (None, None, *out)

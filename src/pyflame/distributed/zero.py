@@ -40,10 +40,10 @@ def shares_of(sizes: Sequence[int], count: int) -> list[int]:
 class ZeroRedundancyOptimizer(Optimizer):
     """An optimiser whose state is divided among processes: `optimizer_class` with its options.
 
-    Stage 1 takes gradients that are averaged already (DistributedDataParallel does so). Stage 2 averages them in
-    `step()`, each at the process that needs it, and forgets the others: call backward on the plain model, or within
-    `no_sync()`. `step()`, `state_dict()` and `load_state_dict()` are to be called by all processes; the state dict is
-    that of one process, and can be loaded by any number of them.
+    All processes begin with the first one's parameters. Stage 1 takes gradients that are averaged already
+    (DistributedDataParallel does so). Stage 2 averages them in `step()`, each at the process that needs it, and forgets
+    the others: call backward on the plain model, or within `no_sync()`. `step()`, `state_dict()` and `load_state_dict()`
+    are to be called by all processes; the state dict is that of one process, and can be loaded by any number of them.
 
     >>> optimizer = pf.distributed.ZeroRedundancyOptimizer(model.parameters(), optim.AdamW, lr=1e-3)
     >>> model(x).sum().backward()
@@ -72,6 +72,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         self._many = is_initialized() and get_world_size(process_group) > 1
         self.owners = shares_of([p.numel() for p in self.params], get_world_size(process_group) if self._many else 1)
         self._drop_others()
+        if self._many:
+            broadcast_all(self.params, get_process_group_ranks(process_group)[0], process_group)
 
     @property
     def _place(self) -> int:
