@@ -12,6 +12,7 @@ import torch.distributed as theirs
 
 import pyflame as pf
 import pyflame.distributed as ours
+from pyflame.collectives.world import _world
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8")
 
@@ -183,6 +184,21 @@ def check_what_is_refused() -> None:
         ours.all_reduce(x.to(pf.float8_e4m3fn))
     with pytest.raises(pf.TraceError, match=r"distributed\.all_reduce"):
         pf.jit(lambda t: ours.all_reduce(t))(x)
+
+
+def check_a_group_of_torchs_own_is_used() -> None:
+    """As in a worker of Ray Train, where torch's group exists before the program begins."""
+    rank, size = ours.get_rank(), ours.get_world_size()
+    _world.backend = _world.torch = None  # as if ours had not been made
+    with pytest.raises(
+        pf.ArgumentError, match=rf"expected rank 0 of 9 but torch.distributed was started as rank {rank}"
+    ):
+        ours.init_process_group(rank=0, world_size=9)
+    ours.init_process_group()
+    assert (ours.get_rank(), ours.get_world_size()) == (rank, size)
+    ours.destroy_process_group()
+    assert theirs.is_initialized() and not ours.is_initialized()  # whoever made it ends it
+    ours.init_process_group()
 
 
 def check_a_process_that_does_not_come() -> None:

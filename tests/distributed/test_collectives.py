@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import pyflame as pf
@@ -67,3 +69,12 @@ def test_ranks_come_from_the_launcher() -> None:
 def test_a_world_that_cannot_be_is_refused(rank: int, size: int, env: dict[str, str], match: str) -> None:
     with pytest.raises(pf.ArgumentError, match=match):
         launch_of(rank, size, env=env)
+
+
+def test_many_processes_need_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.distributed", None)
+    with pytest.raises(
+        pf.NotSupportedError, match=r"expected the package torch .* pip install 'pyflame-rocm\[torch\]'"
+    ):
+        pf.distributed.init_process_group("gloo", "file:///nowhere", world_size=2, rank=0)
+    assert not pf.distributed.is_initialized()

@@ -5,6 +5,7 @@ One process needs no torch. More are a process group of torch.distributed, which
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
@@ -95,23 +96,31 @@ def init_process_group(
     """
     if is_initialized():
         raise ArgumentError("[init_process_group] expected to be called once; call destroy_process_group first")
+    made = sys.modules.get("torch.distributed")
+    if made is not None and made.is_available() and made.is_initialized():
+        _adopt(made, rank, world_size)
+        return
     found = launch_of(rank, world_size, "store" if store is not None else init_method)
     if found.world_size == 1:
         _world.backend = backend or "gloo"
         return
     dist = optional("torch.distributed", "torch", "init_process_group")
-    _world.adopted = dist.is_initialized()
-    if not _world.adopted:
-        options = {"group_name": group_name, "pg_options": pg_options, "device_id": device_id, "store": store}
-        if timeout is not None:
-            options["timeout"] = as_timedelta(timeout)
-        guarded("init_process_group", lambda: _meet(dist, backend or "gloo", found, options))
-    if (dist.get_rank(), dist.get_world_size()) != (found.rank, found.world_size):
-        raise ArgumentError(
-            f"[init_process_group] expected rank {found.rank} of {found.world_size} but torch.distributed was started "
-            f"as rank {dist.get_rank()} of {dist.get_world_size()}"
-        )
+    options = {"group_name": group_name, "pg_options": pg_options, "device_id": device_id, "store": store}
+    if timeout is not None:
+        options["timeout"] = as_timedelta(timeout)
+    guarded("init_process_group", lambda: _meet(dist, backend or "gloo", found, options))
     _world.torch, _world.backend = dist, str(dist.get_backend())
+
+
+def _adopt(dist: Any, rank: int, world_size: int) -> None:
+    """Use the group that torch has."""
+    have = (dist.get_rank(), dist.get_world_size())
+    if rank not in (-1, have[0]) or world_size not in (-1, have[1]):
+        raise ArgumentError(
+            f"[init_process_group] expected rank {rank} of {world_size} but torch.distributed was started as rank "
+            f"{have[0]} of {have[1]}"
+        )
+    _world.torch, _world.backend, _world.adopted = dist, str(dist.get_backend()), True
 
 
 def _meet(dist: Any, backend: str, found: Launch, options: dict[str, Any]) -> None:

@@ -42,8 +42,8 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     All processes begin with the first one's parameters. Stage 1 takes gradients that are averaged already
     (DistributedDataParallel does so). Stage 2 averages them in `step()`, each at the process that needs it, and forgets
-    the others: call backward on the plain model, or within `no_sync()`. `step()`, `state_dict()` and `load_state_dict()`
-    are to be called by all processes; the state dict is that of one process, and can be loaded by any number of them.
+    the others: call backward on the plain model, or within `no_sync()`. All processes must call `step()`,
+    `state_dict()` and `load_state_dict()`; the state dict is that of one process, and any number of them can load it.
 
     >>> optimizer = pf.distributed.ZeroRedundancyOptimizer(model.parameters(), optim.AdamW, lr=1e-3)
     >>> model(x).sum().backward()
