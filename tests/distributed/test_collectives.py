@@ -8,33 +8,14 @@ import pytest
 
 import pyflame as pf
 from pyflame.collectives.launch import Launch, first_host, launch_of
-from tests.distributed.processes import Results, names_of
+from tests.distributed.processes import run_checks
 from tests.needs import needs_torch
 
-CHECKS = names_of("collectives")
-
-
-@pytest.fixture(scope="module")
-def two() -> Results:
-    return Results("collectives", 2)
-
-
-@pytest.fixture(scope="module")
-def four() -> Results:
-    return Results("collectives", 4)
-
 
 @needs_torch
-@pytest.mark.parametrize("name", CHECKS)
-def test_two_processes(two: Results, name: str) -> None:
-    two.check(name)
-
-
-@needs_torch
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", CHECKS)
-def test_four_processes(four: Results, name: str) -> None:
-    four.check(name)
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.thorough)])
+def test_collectives_are_torchs(size: int) -> None:
+    run_checks(size, "collectives")
 
 
 MEET = {"MASTER_ADDR": "host", "MASTER_PORT": "29500"}
