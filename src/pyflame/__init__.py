@@ -41,6 +41,7 @@ from pyflame.core.dtype import (
 from pyflame.core.errors import (
     ArgumentError,
     ArgumentTypeError,
+    CollectiveError,
     CompileError,
     DeviceError,
     DeviceFaultError,
@@ -152,6 +153,7 @@ bool, float, int = bool_, float32, int32
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "CollectiveError",
     "CompileError",
     "DType",
     "DTypeError",

@@ -66,6 +66,7 @@ from pyflame.core.dtype import set_default_dtype as set_default_dtype
 from pyflame.core.dtype import uint8 as uint8
 from pyflame.core.errors import ArgumentError as ArgumentError
 from pyflame.core.errors import ArgumentTypeError as ArgumentTypeError
+from pyflame.core.errors import CollectiveError as CollectiveError
 from pyflame.core.errors import CompileError as CompileError
 from pyflame.core.errors import DeviceError as DeviceError
 from pyflame.core.errors import DeviceFaultError as DeviceFaultError
@@ -347,6 +348,7 @@ __all__ = [
     "BoolTensor",
     "ByteTensor",
     "CharTensor",
+    "CollectiveError",
     "CompileError",
     "DType",
     "DTypeError",

@@ -60,6 +60,30 @@ def test_gpt():
     assert before > 5.0 and after < frequencies - 0.15
 
 
+def losses(text):
+    return numbers(r"loss ([\d.]+) -> ([\d.]+)", text)
+
+
+def test_distributed_gpt_in_one_process():
+    before, after = losses(run("distributed_gpt.py", "--steps", "20"))
+    assert before > 5.0 and after < before - 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", ["ddp", "zero1", "zero2", "zero3"])
+def test_distributed_gpt_in_two_processes(mode, tmp_path):
+    """The losses of one process; then further in one process, from the checkpoint of two."""
+    file = ["--checkpoint", str(tmp_path / "run.safetensors")]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, str(EXAMPLES / "distributed_gpt.py"), "--steps", "20", "--mode", mode, *file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    alone = losses(run("distributed_gpt.py", "--steps", "40"))
+    further = losses(run("distributed_gpt.py", "--steps", "40", *file))
+    assert losses(done.stdout)[0] == pytest.approx(alone[0], abs=2e-4)
+    assert further[1] == pytest.approx(alone[1], abs=2e-3)
+
+
 def test_volume_profile(tmp_path):
     drawing = tmp_path / "profile.html"
     out = run("volume_profile/app.py", "--sessions", "400", "--ticks", "300", "--html", str(drawing))

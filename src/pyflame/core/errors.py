@@ -138,6 +138,10 @@ class RequestTimeoutError(PyFlameError, TimeoutError):
     """A request that was not complete when its time was up."""
 
 
+class CollectiveError(PyFlameError, RuntimeError):
+    """A process of a group that ended, hung, or called something else than the others; or a group that cannot form."""
+
+
 def type_name(value: object) -> str:
     """The name of a value's type; that of another library's tensor with the library, not to be taken for ours."""
     kind = type(value)

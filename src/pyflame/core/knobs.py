@@ -119,6 +119,9 @@ SIM_MODES = Knob(
 SIM_CODE_OBJECTS = Knob(
     "PYFLAME_SIM_CODE_OBJECTS", "5", "newest version of code objects that a simulated runtime loads; HIP 6.0 loads 5"
 )
+CHECK_COLLECTIVES = Knob(
+    "PYFLAME_CHECK_COLLECTIVES", "1", "1 compares shapes and dtypes of all processes before each collective, 0 does not"
+)
 
 ALL = (
     DEVICE,
@@ -149,4 +152,5 @@ ALL = (
     SIM_CHECKS,
     SIM_MODES,
     SIM_CODE_OBJECTS,
+    CHECK_COLLECTIVES,
 )

@@ -54,6 +54,7 @@ class State(threading.local):
         self.tracer: Any = None  # transform.jit
         self.streams: Any = None  # core.generator.Streams: random streams that a checkpoint records or repeats
         self.rebinds: Any = None  # transform.checkpoint: puts cells back that are rebound while it computes again
+        self.after_backward: list[Callable[[], None]] = []  # what hooks of leaves want done when all .grad are there
         self.allocator: Any = None  # data.memory: makes the arrays of batches
         self.pending = 0  # nodes built since the last evaluation
         self.line: str | None = None  # the user's line, while a composite is being decomposed

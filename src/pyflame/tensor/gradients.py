@@ -218,6 +218,8 @@ def backward_into_leaves(
         cell = leaf.cell() if isinstance(leaf, Leaf) else None
         if cell is not None:
             accumulate(cell, node, entries.get(node) if create_graph else None)
+    while state.after_backward:
+        state.after_backward.pop()()
 
 
 def grad_of(
@@ -251,6 +253,7 @@ def grad_of(
     finally:
         for entry, hook in hooks:
             _remove_hook(entry, hook)
+        state.after_backward.clear()  # no .grad has changed
     out: list[Tensor | None] = []
     for position, t in enumerate(ins):
         assert t._tape is not None

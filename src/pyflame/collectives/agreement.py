@@ -1,0 +1,54 @@
+"""Whether all processes of a group call the same collective with tensors that fit together.
+
+torch does not look: gloo hangs, or mixes bytes of different meanings. Here each process first tells the others in a
+short line what it is about to do. PYFLAME_CHECK_COLLECTIVES=0 leaves that out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflame.collectives.world import get_backend, guarded
+from pyflame.core import knobs
+from pyflame.core.errors import CollectiveError, DTypeError, PyFlameError, ShapeError
+from pyflame.core.optional import optional
+from pyflame.tensor import Tensor
+
+_LENGTH = 192  # bytes of a line
+
+
+def agree(dist: Any, group: Any, op: str, name: str, tensor: Tensor, *more: Any) -> None:
+    """Raise on every process unless all call `op` with this shape, dtype and `more`. The error names the tensor."""
+    if knobs.CHECK_COLLECTIVES.choice("0", "1") == "0" or dist.get_rank(group) < 0:
+        return
+    mine = [op, str(tuple(tensor.shape)), tensor.dtype.name, *map(str, more)]
+    lines = [line.split("|") for line in _all_lines(dist, group, op, "|".join(mine))]
+    for rank, line in enumerate(lines):
+        if line != lines[0]:
+            raise _difference(op, name, lines[0], line, rank)
+
+
+def _all_lines(dist: Any, group: Any, op: str, line: str) -> list[str]:
+    torch = optional("torch", "torch", op)
+    device = "cuda" if get_backend(group) == "nccl" else "cpu"
+    mine = torch.frombuffer(bytearray(line.encode()[:_LENGTH].ljust(_LENGTH)), dtype=torch.uint8).to(device)
+    found = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+    guarded(op, lambda: dist.all_gather(found, mine, group=group))
+    return [bytes(one.cpu().numpy()).decode().rstrip() for one in found]
+
+
+def _difference(op: str, name: str, first: list[str], other: list[str], rank: int) -> PyFlameError:
+    """The error for two lines that differ: of the kind of the first part that does."""
+    kinds: list[tuple[type[PyFlameError], str, int]] = [
+        (CollectiveError, "call", 0), (ShapeError, f"shape of {name}", 1), (DTypeError, f"dtype of {name}", 2),
+    ]  # fmt: skip
+    for kind, what, part in kinds:
+        if first[part] != other[part]:
+            return kind(
+                f"[{op}] expected the same {what} on all processes but got {first[part]} on rank 0 and {other[part]} "
+                f"on rank {rank} of the group"
+            )
+    return CollectiveError(
+        f"[{op}] expected the same options on all processes but got {first[3:]} on rank 0 and {other[3:]} on rank "
+        f"{rank} of the group"
+    )

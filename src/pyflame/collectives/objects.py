@@ -1,0 +1,66 @@
+"""Collectives over objects that can be pickled. Unpickling runs code of the sender: all processes must be yours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflame.collectives.ops import check_rank
+from pyflame.collectives.world import get_rank, get_world_size, guarded, torch_world
+from pyflame.core.errors import ArgumentError
+
+
+def _check_length(op: str, name: str, objects: list[Any] | None, group: Any) -> list[Any]:
+    size = get_world_size(group)
+    if objects is None or len(objects) != size:
+        got = "none" if objects is None else len(objects)
+        raise ArgumentError(f"[{op}] expected {name} with one place for each process ({size}) but got {got}")
+    return objects
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+    """The objects of all processes, into a list with a place for each."""
+    dist = torch_world("all_gather_object")
+    _check_length("all_gather_object", "object_list", object_list, group)
+    if dist is None:
+        object_list[0] = obj
+    else:
+        guarded("all_gather_object", lambda: dist.all_gather_object(object_list, obj, group))
+
+
+def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0, group: Any = None) -> None:
+    """The objects of all processes, into a list that process `dst` gives; the others give none."""
+    dist = torch_world("gather_object")
+    check_rank("gather_object", "dst", dst)
+    if get_rank() == dst:
+        _check_length("gather_object", "object_gather_list", object_gather_list, group)
+    if dist is not None:
+        guarded("gather_object", lambda: dist.gather_object(obj, object_gather_list, dst, group))
+    elif object_gather_list is not None:
+        object_gather_list[0] = obj
+
+
+def broadcast_object_list(object_list: list[Any], src: int = 0, group: Any = None, device: Any = None) -> None:
+    """The objects of process `src`, on all of them."""
+    dist = torch_world("broadcast_object_list")
+    check_rank("broadcast_object_list", "src", src)
+    if dist is not None:
+        guarded("broadcast_object_list", lambda: dist.broadcast_object_list(object_list, src, group, device))
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: list[Any] | None = None,
+    src: int = 0,
+    group: Any = None,
+) -> None:
+    """This process's object of a list that process `src` gives, into the first place of a list."""
+    dist = torch_world("scatter_object_list")
+    check_rank("scatter_object_list", "src", src)
+    if get_rank() == src:
+        _check_length("scatter_object_list", "scatter_object_input_list", scatter_object_input_list, group)
+    if dist is None:
+        scatter_object_output_list[0] = (scatter_object_input_list or [None])[0]
+    else:
+        guarded("scatter_object_list", lambda: dist.scatter_object_list(
+            scatter_object_output_list, scatter_object_input_list, src, group,
+        ))  # fmt: skip

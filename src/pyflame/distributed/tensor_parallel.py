@@ -1,0 +1,176 @@
+"""Layers divided among processes (Megatron's division): columns, then rows, with one sum behind both.
+
+A column-parallel layer gives each process some of the outputs; a row-parallel one takes them, and sums what all
+processes make of theirs. Weights are drawn whole, by the group's first process, and cut: any number of processes starts
+with the weights that one would have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflame.collectives import all_gather_into_tensor, all_reduce, get_rank, get_world_size, is_initialized
+from pyflame.collectives.flat import broadcast_all
+from pyflame.collectives.world import get_process_group_ranks
+from pyflame.core.errors import ArgumentError
+from pyflame.nn.embedding import Embedding
+from pyflame.nn.linear import Linear
+from pyflame.nn.module import Module
+from pyflame.nn.ops import F
+from pyflame.nn.parameter import Parameter
+from pyflame.tensor import Tensor
+from pyflame.tensor.custom import Function
+
+
+def _summed(x: Tensor, group: Any) -> Tensor:
+    out = x.detach() * 1
+    all_reduce(out, group=group)
+    return out
+
+
+class _Copied(Function):
+    """The same input for all processes; back, the sum of what each says about it."""
+
+    @staticmethod
+    def forward(ctx: Any, group: Any, x: Tensor) -> Tensor:
+        ctx.group = group
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return None, _summed(gradient, ctx.group)
+
+
+class _Summed(Function):
+    """The sum over all processes; back, the same gradient for each."""
+
+    @staticmethod
+    def forward(ctx: Any, group: Any, x: Tensor) -> Tensor:
+        return _summed(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return None, gradient
+
+
+class _Joined(Function):
+    """The last axes of all processes, one behind the other; back, each process's own part."""
+
+    @staticmethod
+    def forward(ctx: Any, group: Any, x: Tensor) -> Tensor:
+        ctx.group, ctx.width = group, x.shape[-1]
+        first = x.detach().movedim(-1, 0).contiguous()
+        out = first.new_zeros((get_world_size(group) * first.shape[0], *first.shape[1:]))
+        all_gather_into_tensor(out, first, group)
+        return out.movedim(0, -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        start = get_rank(ctx.group) * ctx.width
+        return None, gradient[..., start : start + ctx.width]
+
+
+class ParallelLayer(Module):
+    """What the layers share: the group, and how a weight is cut."""
+
+    def __init__(self, group: Any) -> None:
+        super().__init__()
+        self.group = group
+        self.many = is_initialized() and get_world_size(group) > 1
+        self.size, self.rank = (get_world_size(group), get_rank(group)) if self.many else (1, 0)
+
+    def _span(self, what: str, count: int) -> slice:
+        """This process's part of so many."""
+        if count % self.size:
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected {what} that {self.size} processes can share equally but got {count}"
+            )
+        each = count // self.size
+        return slice(self.rank * each, (self.rank + 1) * each)
+
+    def _agreed(self, module: Module) -> None:
+        """Let all processes have the first one's weights."""
+        if self.many:
+            broadcast_all(list(module.parameters()), get_process_group_ranks(self.group)[0], self.group)
+
+
+def _cut(whole: Tensor, *index: slice) -> Parameter:
+    return Parameter(whole.detach()[index].clone())
+
+
+class ColumnParallelLinear(ParallelLayer):
+    """A Linear whose outputs are divided: (..., in) -> (..., out / processes), or all of them with `gather_output`.
+
+    >>> pf.distributed.ColumnParallelLinear(4, 6)(pf.ones(2, 4)).shape
+    (2, 6)
+    """
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, gather_output: bool = False, group: Any = None
+    ) -> None:
+        super().__init__(group)
+        rows = self._span("out_features", out_features)
+        whole = Linear(in_features, out_features, bias)
+        self._agreed(whole)
+        self.gather_output = gather_output
+        self.weight = _cut(whole.weight, rows)
+        self.register_parameter("bias", None if whole.bias is None else _cut(whole.bias, rows))
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = _Copied.apply(self.group, input) if self.many else input
+        out = F["linear"](x, self.weight, self.bias)
+        return _Joined.apply(self.group, out) if self.many and self.gather_output else out
+
+
+class RowParallelLinear(ParallelLayer):
+    """A Linear whose inputs are divided: (..., in / processes) -> (..., out), the sum over all processes.
+
+    >>> pf.distributed.RowParallelLinear(6, 4)(pf.ones(2, 6)).shape
+    (2, 4)
+    """
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, group: Any = None) -> None:
+        super().__init__(group)
+        columns = self._span("in_features", in_features)
+        whole = Linear(in_features, out_features, bias)
+        self._agreed(whole)
+        self.weight = _cut(whole.weight, slice(None), columns)
+        self.register_parameter("bias", None if whole.bias is None else _cut(whole.bias, slice(None)))
+
+    def forward(self, input: Tensor) -> Tensor:
+        out = F["linear"](input, self.weight, None)
+        if self.many:
+            out = _Summed.apply(self.group, out)
+        return out if self.bias is None else out + self.bias
+
+
+class VocabParallelEmbedding(ParallelLayer):
+    """An Embedding whose rows are divided: a process gives zeros for the tokens of others, and all are summed.
+
+    >>> pf.distributed.VocabParallelEmbedding(10, 3)(pf.tensor([1, 7])).shape
+    (2, 3)
+    """
+
+    weight: Parameter
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, group: Any = None) -> None:
+        super().__init__(group)
+        self.rows = self._span("num_embeddings", num_embeddings)
+        whole = Embedding(num_embeddings, embedding_dim)
+        self._agreed(whole)
+        self.weight = _cut(whole.weight, self.rows)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.many:
+            return F["embedding"](self.weight, input)
+        mine = (input >= self.rows.start) & (input < self.rows.stop)
+        local = F["where"](mine, input - self.rows.start, 0)
+        found = F["embedding"](self.weight, local) * mine.unsqueeze(-1).to(self.weight.dtype)
+        out: Tensor = _Summed.apply(self.group, found)
+        return out
