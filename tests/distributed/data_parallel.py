@@ -83,6 +83,20 @@ def check_plain_steps() -> None:
     _same(_trained(_plain), alone())
 
 
+def check_gradients_of_named_inputs() -> None:
+    """backward(inputs=...) averages too; autograd.grad leaves .grad, and what comes after it, alone."""
+
+    def step(model: Any, optimizer: Any, x: pf.Tensor, y: pf.Tensor) -> pf.Tensor:
+        optimizer.zero_grad()
+        pf.autograd.grad(_loss(model, x, y), list(model.parameters()))
+        loss = _loss(model, x, y)
+        loss.backward(inputs=list(model.parameters()))
+        optimizer.step()
+        return loss
+
+    _same(_trained(step), alone())
+
+
 def check_small_buckets() -> None:
     found = _trained(_plain, bucket_cap_mb=0.0005)
     _same(found, alone())

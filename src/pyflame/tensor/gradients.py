@@ -206,10 +206,11 @@ def backward_into_leaves(
         ins = [inputs] if isinstance(inputs, Tensor) else list(inputs)
         if not ins:
             raise ArgumentError("[backward] expected at least one tensor as inputs but got none; leave it out for all")
-        grads = grad_of(tensors, ins, gradients, retain_graph, create_graph, allow_unused=True)
+        grads = _grad_of(tensors, ins, gradients, retain_graph, create_graph, allow_unused=True)
         for t, g in {id(t): (t, g) for t, g in zip(ins, grads, strict=True)}.values():
             if g is not None:
                 accumulate(t, read(g), g._tape)
+        _run_after_backward()
         return
     roots, entries = _roots("backward", tensors, gradients)
     keep = create_graph if retain_graph is None else retain_graph
@@ -218,6 +219,10 @@ def backward_into_leaves(
         cell = leaf.cell() if isinstance(leaf, Leaf) else None
         if cell is not None:
             accumulate(cell, node, entries.get(node) if create_graph else None)
+    _run_after_backward()
+
+
+def _run_after_backward() -> None:
     while state.after_backward:
         state.after_backward.pop()()
 
@@ -236,6 +241,20 @@ def grad_of(
     >>> pf.autograd.grad((x * x).sum(), x)
     (tensor([2., 4.]),)
     """
+    try:
+        return _grad_of(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)
+    finally:
+        state.after_backward.clear()  # no .grad has changed
+
+
+def _grad_of(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool,
+) -> tuple[Tensor | None, ...]:
     ins = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for position, t in enumerate(ins):
         if not isinstance(t, Tensor) or t._tape is None:
@@ -253,7 +272,6 @@ def grad_of(
     finally:
         for entry, hook in hooks:
             _remove_hook(entry, hook)
-        state.after_backward.clear()  # no .grad has changed
     out: list[Tensor | None] = []
     for position, t in enumerate(ins):
         assert t._tape is not None
