@@ -24,15 +24,16 @@ SOURCE = '"__global__ void add(float* a, float* b, float* c) { ... }"'
 MENDED = '"__global__ void add(float* a, float* b, float* c) { int i = threadIdx.x; c[i] = a[i] + b[i]; }"'
 
 
-def adapted(block: str, device: str) -> str:
+def adapted(block: str, device: str, folder: Path) -> str:
     if device != "cpu":
         for large, small in SMALL.items():
             block = block.replace(large, small)
+    block = block.replace("/tmp/hip_cache", str(folder))
     return block.replace(SOURCE, MENDED).replace('kernel_source, "add_kernel"', 'kernel_source, "add"')
 
 
 @pytest.mark.parametrize("device", ["cpu", "sim:gfx942"])
-def test_the_guide_runs(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_guide_runs(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kernel_pytorch.install()
     pf.manual_seed(0)
     torch.manual_seed(0)
@@ -49,7 +50,7 @@ def test_the_guide_runs(device: str, capsys: pytest.CaptureFixture[str]) -> None
         for block in BLOCKS:
             if "get_device_name" in block and not torch.cuda.is_available():
                 continue  # torch's own GPU, and nothing of ours
-            exec(adapted(block, device), space)
+            exec(adapted(block, device, tmp_path), space)
             ran += 1
     assert ran >= len(BLOCKS) - 1
     printed = capsys.readouterr().out
