@@ -10,6 +10,7 @@ from pyflame.bridge.torch.rows import (
     reductions,
     resizing,
     shaping,
+    transforms,
 )
 from pyflame.bridge.torch.rows.registry import RANDOM, ROWS, UNUSED
 
@@ -30,5 +31,5 @@ WHOLE = frozenset(
 
 __all__ = [
     "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers", "pooling",
-    "reductions", "resizing", "shaping",
+    "reductions", "resizing", "shaping", "transforms",
 ]  # fmt: skip
