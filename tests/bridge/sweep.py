@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pyflame.bridge.torch.backend import compile_graph
 from pyflame.bridge.torch.options import Options
-from pyflame.bridge.torch.split import fallen
+from pyflame.bridge.torch.split import evaluated, fallen
 from tests.op_db import described, flat, function_of, known, op_db, total
 from tests.op_db_known import RANDOM
 
@@ -56,7 +56,7 @@ class Outcome:
 def _compiled(function: Any, outcome: Outcome) -> Any:
     def heard(kind: str, program: Any) -> None:
         outcome.fallen.update({str(n.target): why for n, why in fallen(program.why).items()})
-        outcome.ran += sum(not why for why in program.why.values())
+        outcome.ran += sum(not why for why in program.why.values()) + len(evaluated(program.why))
 
     def backend(graph: Any, inputs: Any) -> Any:
         return compile_graph(graph, inputs, Options(), heard)

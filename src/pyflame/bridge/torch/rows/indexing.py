@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pyflame as pf
@@ -46,3 +47,13 @@ def embedding_dense_backward(g: Any, indices: Any, count: int, padding_idx: int,
 @row("gather")
 def gather(x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
     return pf.gather(x, dim, index)
+
+
+@row("masked_scatter_backward")
+def masked_scatter_backward(g: Any, mask: Any, sizes: Any) -> Any:
+    """g where the mask is set, in order, and zeros behind: the n-th set place reads the n-th element of the source."""
+    count = math.prod(sizes)
+    flat = mask.expand(g.shape).reshape(-1)
+    place = pf.where(flat, pf.cumsum(flat.to(pf.int64), 0) - 1, count)  # the others go to a place that is cut off
+    out = pf.zeros((count + 1,), dtype=g.dtype).scatter_add(0, place, g.reshape(-1))
+    return out[:count].reshape(tuple(sizes))

@@ -9,18 +9,23 @@ import pyflame as pf
 
 ROWS: dict[str, Callable[..., Any]] = {}
 RANDOM: set[Callable[..., Any]] = set()  # rows that take a generator of ours
+EVALUATING: set[str] = set()  # ops that look at values, as factorisations do: they run by themselves, between plans
 UNUSED: dict[str, tuple[int, ...]] = {}  # positions of arguments that a row does not read: they need not be saved
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
-def row(*names: str, random: bool = False, unused: tuple[int, ...] = ()) -> Callable[[Fn], Fn]:
+def row(
+    *names: str, random: bool = False, evaluating: bool = False, unused: tuple[int, ...] = ()
+) -> Callable[[Fn], Fn]:
     """Let a function stand for these aten ops (`name`, or `name.overload` which comes first)."""
 
     def enter(fn: Fn) -> Fn:
         ROWS.update(dict.fromkeys(names, fn))
         if random:
             RANDOM.add(fn)
+        if evaluating:
+            EVALUATING.update(names)
         if unused:
             UNUSED.update(dict.fromkeys(names, unused))
         return fn
