@@ -11,6 +11,7 @@ from pyflame.bridge.torch.rows import (
     reductions,
     resizing,
     shaping,
+    special,
     transforms,
 )
 from pyflame.bridge.torch.rows.registry import EVALUATING, RANDOM, ROWS, UNUSED
@@ -32,5 +33,5 @@ WHOLE = frozenset(
 
 __all__ = [
     "EVALUATING", "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers",
-    "matrices", "pooling", "reductions", "resizing", "shaping", "transforms",
+    "matrices", "pooling", "reductions", "resizing", "shaping", "special", "transforms",
 ]  # fmt: skip

@@ -81,4 +81,4 @@ def grid_sampler(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any
 def grid_sampler_backward(
     g: Any, x: Any, grid: Any, mode: int, padding: int, align: bool, wanted: Any
 ) -> tuple[Any, ...]:
-    return tuple(gradients(lambda a, b: grid_sampler(a, b, mode, padding, align), [x, grid], g))
+    return tuple(gradients(lambda a, b: grid_sampler(a, b, mode, padding, align), [x, grid], g, wanted))
