@@ -48,6 +48,7 @@ def _sets_seed(op: Any) -> bool:
 
 
 def _function(op: Any) -> Any:
+    """The op itself; item, which is a method alone, stays as the table calls it."""
     return operator.attrgetter(op.name)(torch) if _sets_seed(op) and op.name != "item" else op.op
 
 

@@ -98,7 +98,7 @@ class OurPart:
 
 
 class SingleNodes:
-    """Nodes that run one after the other: in torch, or here where they are `evaluated` by an op that looks at values."""
+    """Nodes that run one after the other: in torch, or here where an op of ours that looks at values has them."""
 
     def __init__(self, part: Part, evaluated: Collection[Node]) -> None:
         self.nodes = part.nodes
@@ -116,13 +116,13 @@ def _in_torch(node: Node, args: Any, kwargs: Any) -> Any:
 
 
 def _evaluate(node: Node, args: Any, kwargs: Any) -> Any:
-    """Run an op of ours that looks at values, on the host. What it is not defined for is torch's to report."""
+    """Run an op of ours that looks at values, on the host. What it refuses (singular matrices) is torch's to report."""
     given = tree_map_only(torch.Tensor, lambda t: to_pyflame(t.detach()), (args, kwargs))
     row = row_of(node.target)
     assert row is not None  # or it had been left to torch
     try:
         found = fitted(call_row(row, *given), expected(node))
-    except pf.linalg.LinAlgError:
+    except pf.PyFlameError:
         return _in_torch(node, args, kwargs)
     if isinstance(found, pf.Tensor):
         return _ordered(found, expected(node))

@@ -67,21 +67,24 @@ def is_random(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-def _is_check(node: Node) -> bool:
-    """Whether a node raises torch's error for the number that a factorisation reports."""
+def op_name(target: Any) -> str:
+    """An aten op's name without its overload; empty for what is none."""
+    return str(target._schema.name.partition("::")[2]) if isinstance(target, torch._ops.OpOverload) else ""
+
+
+def is_check(node: Node) -> bool:
+    """Whether a node raises torch's error for the number that a factorisation reports, or is a part of its result."""
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        return is_check(node.args[0])
     return node.target is with_effects and node.args[1] is torch.ops.aten._linalg_check_errors.default
 
 
 def _why(node: Node, error: Exception) -> str:
-    if isinstance(error, TraceError) and _op_name(node) in rows.EVALUATING:
+    if isinstance(error, TraceError) and op_name(node.target) in rows.EVALUATING:
         return EVALUATED
     if isinstance(error, TraceError):
         return "it looks at values of tensors, which exist only when a plan runs"
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-
-
-def _op_name(node: Node) -> str:
-    return str(node.target._schema.name.partition("::")[2]) if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 class Trial:
@@ -128,7 +131,7 @@ class Trial:
         if node.op == "placeholder" or node.op == "get_attr":
             self.note(node)
             return ""
-        if is_number(expected(node)) or _is_check(node):
+        if is_number(expected(node)) or is_check(node):
             return NUMBER
         row = row_of(node.target)
         if row is None:

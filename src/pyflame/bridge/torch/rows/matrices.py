@@ -14,8 +14,8 @@ from pyflame.bridge.torch.rows.registry import EVALUATING, row
 # These have aten's form as they are.
 EVALUATING.update(
     (
-        "cholesky_inverse", "cholesky_solve", "linalg_eig", "linalg_lu", "linalg_lu_factor_ex", "linalg_lu_solve",
-        "linalg_matrix_exp", "linalg_pinv", "linalg_qr", "linalg_solve_triangular", "lu_unpack", "triangular_solve",
+        "cholesky_inverse", "cholesky_solve", "linalg_eig", "linalg_lu_solve", "linalg_matrix_exp",
+         "linalg_pinv", "linalg_qr", "linalg_solve_triangular", "lu_unpack", "triangular_solve",
     )
 )  # fmt: skip
 LARGEST = 256  # rows of a matrix that we make LU factors of: larger ones are faster in torch's LAPACK
@@ -40,15 +40,28 @@ def inv_ex(a: Any, *, check_errors: bool = False) -> tuple[Any, Any]:
     return pf.linalg.inv(a), _no_error(a)
 
 
-def _factors(a: Any) -> tuple[Any, Any]:
-    """LU and pivots."""
+def _small(a: Any) -> Any:
     if max(a.shape[-2:]) > LARGEST:
-        raise pf.NotSupportedError(f"[lu] expected at most {LARGEST} rows but got {a.shape}")
-    factored = pf.linalg.lu_factor_ex(a)
-    return factored.LU, factored.pivots
+        raise pf.NotSupportedError(f"[lu] expected at most {LARGEST} rows and columns but got {a.shape}")
+    return a
 
 
-def _factors_of_transpose(a: Any) -> tuple[Any, Any]:
+@row("linalg_lu", evaluating=True)
+def lu(a: Any, *, pivot: bool = True) -> tuple[Any, ...]:
+    return tuple(pf.linalg.lu(_small(a), pivot=pivot))
+
+
+@row("linalg_lu_factor_ex", evaluating=True)
+def lu_factor_ex(a: Any, *, pivot: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
+    return tuple(pf.linalg.lu_factor_ex(_small(a), pivot=pivot, check_errors=check_errors))
+
+
+def _factors(a: Any) -> tuple[Any, ...]:
+    """LU and pivots."""
+    return lu_factor_ex(a)[:2]
+
+
+def _factors_of_transpose(a: Any) -> tuple[Any, ...]:
     """What gradients of determinants expect: factors of the transpose where A is row-major, as LAPACK reads it."""
     value = a._node.data
     return _factors(a.mT if value is None or value.strides is None else a)
@@ -56,17 +69,20 @@ def _factors_of_transpose(a: Any) -> tuple[Any, Any]:
 
 @row("_linalg_solve_ex", evaluating=True)
 def solve_ex(a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
-    return pf.linalg.solve(a, b, left=left), *_factors(a), _no_error(a)
+    packed, pivots = _factors(a)
+    return pf.linalg.solve(a, b, left=left), packed, pivots, _no_error(a)
 
 
 @row("_linalg_det", evaluating=True)
 def det(a: Any) -> tuple[Any, ...]:
-    return pf.linalg.det(a), *_factors_of_transpose(a)
+    packed, pivots = _factors_of_transpose(a)
+    return pf.linalg.det(a), packed, pivots
 
 
 @row("_linalg_slogdet", evaluating=True)
 def slogdet(a: Any) -> tuple[Any, ...]:
-    return *pf.linalg.slogdet(a), *_factors_of_transpose(a)
+    packed, pivots = _factors_of_transpose(a)
+    return *pf.linalg.slogdet(a), packed, pivots
 
 
 @row("_linalg_svd", evaluating=True)
