@@ -55,14 +55,21 @@ def _bags(weight: Any, indices: Any, offsets: Any, mode: int, weights: Any, last
     )  # fmt: skip
 
 
+def _refuse_others(mode: int, sparse: bool, by_frequency: bool) -> None:
+    if _MODES[mode] == "max" or sparse or by_frequency:
+        raise pf.NotSupportedError(
+            f"[embedding_bag] expected sums or means with a dense, unscaled gradient but got mode={_MODES[mode]!r}, "
+            f"sparse={sparse}, scale_grad_by_freq={by_frequency}"
+        )
+
+
 @row("_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(
     weight: Any, indices: Any, offsets: Any, by_frequency: bool = False, mode: int = 0, sparse: bool = False,
     weights: Any = None, last: bool = False, padding_idx: int = -1,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Also the bag of each index and the size of each bag, for aten's backward op; ours computes them again."""
-    if _MODES[mode] == "max" or sparse or by_frequency:
-        raise pf.NotSupportedError("[embedding_bag] expected the sum or mean of bags, and a dense gradient")
+    _refuse_others(mode, sparse, by_frequency)
     out = _bags(weight, indices, offsets, mode, weights, last, padding_idx)
     bag = pf.searchsorted(offsets[: out.shape[0]], pf.arange(indices.shape[0]), right=True) - 1
     size = pf.zeros(out.shape[:1], dtype=pf.int64).scatter_add(0, bag, pf.ones_like(bag))
@@ -75,8 +82,7 @@ def embedding_bag_backward(
     g: Any, indices: Any, offsets: Any, bag: Any, size: Any, largest: Any, count: int, by_frequency: bool, mode: int,
     sparse: bool, weights: Any, padding_idx: int = -1,
 ) -> Any:  # fmt: skip
-    if _MODES[mode] == "max" or sparse or by_frequency:
-        raise pf.NotSupportedError("[embedding_bag] expected the sum or mean of bags, and a dense gradient")
+    _refuse_others(mode, sparse, by_frequency)
     last = offsets.shape[0] > g.shape[0]
     table = pf.zeros((count, g.shape[-1]), dtype=g.dtype)
     return gradients(lambda w: _bags(w, indices, offsets, mode, weights, last, padding_idx), [table], g)[0]
