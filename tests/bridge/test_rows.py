@@ -84,6 +84,11 @@ def test_factorisations() -> None:
     check(FACTORISATIONS, floats(2, 4, 4))
 
 
+def test_explain_tells_what_runs_between_plans(capsys: pytest.CaptureFixture[str]) -> None:
+    bridge.explain(lambda x: torch.linalg.inv(x).cos(), torch.eye(3))
+    assert "2 ops here in 1 plan, 1 of them between plans, 0 in torch" in capsys.readouterr().out
+
+
 def test_what_has_no_factors_raises_as_in_torch() -> None:
     inverse = torch.compile(lambda x: torch.linalg.inv(x), backend="pyflame")
     with pytest.raises(torch.linalg.LinAlgError, match="singular"):

@@ -100,6 +100,19 @@ def test_shapes_that_change_are_planned_one_by_one() -> None:
         torch.testing.assert_close(forward(x), fn(x))
 
 
+def test_shapes_that_change_in_training() -> None:
+    """The sizes that the backward graph reads are results of the forward graph."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return (torch.linalg.inv(x @ x.mT + torch.eye(x.shape[0])).reshape(-1, 2).sin() * x.shape[1]).sum()
+
+    forward = compiled(fn, dynamic=True)
+    for size in (4, 6):
+        x = torch.randn(size, 8, requires_grad=True)
+        got, want = (torch.autograd.grad(f(x), x)[0] for f in (forward, fn))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
 def test_memory_order_is_kept() -> None:
     conv = nn.Conv2d(3, 4, 3, padding=1)
     x = torch.randn(2, 3, 5, 5).to(memory_format=torch.channels_last)

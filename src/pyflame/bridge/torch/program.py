@@ -162,7 +162,7 @@ def _root(node: Node) -> tuple[Node, list[Node]]:
     while node.op == "call_function" and (node.target is operator.getitem or getattr(node.target, "is_view", False)):
         chain.insert(0, node)
         node = node.args[0]  # type: ignore[assignment]
-    if not isinstance(expected(node), torch.Tensor):  # one of several results, which are no views
+    if chain and not isinstance(expected(node), torch.Tensor):  # one of several results, which are no views
         return chain[0], chain[1:]
     return node, chain
 

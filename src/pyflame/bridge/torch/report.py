@@ -52,10 +52,10 @@ class Explanation:
         lines = []
         for number, graph in enumerate(self.graphs):
             parts = sum(ours for ours, _ in graph.parts)
+            between = f", {graph.between} of them between plans" if graph.between else ""
             lines.append(
                 f"graph {number} ({graph.kind}, {graph.device}): {graph.here} ops here in {parts} "
-                f"{'plan' if parts == 1 else 'plans'}{f' and {graph.between} between' if graph.between else ''}, "
-                f"{graph.in_torch} in torch"
+                f"{'plan' if parts == 1 else 'plans'}{between}, {graph.in_torch} in torch"
             )
             lines += [f"  torch runs {op} ({count}x): {why}" for op, why, count in graph.fallbacks]
         lines += [f"Dynamo ended a graph: {why}" for why in self.breaks]
