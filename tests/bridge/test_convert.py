@@ -126,14 +126,30 @@ def test_exported_sizes_hold_unless_they_may_change() -> None:
     assert free(pf.ones(5, 3))["out"].shape == (5, 3)
 
 
-def test_what_cannot_be_converted_is_named() -> None:
-    class Inverse(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.linalg.inv(x)
+class Inverse(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x)
 
+
+class Airy(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.special.airy_ai(x)
+
+
+def test_factorisations_convert_with_gradients() -> None:
+    x = (torch.randn(3, 3) + 3 * torch.eye(3)).requires_grad_()
+    ours = pf.tensor(x.detach()).requires_grad_()
+    out = convert(Inverse(), (x.detach(),))(ours)
+    out.sum().backward()
+    torch.linalg.inv(x).sum().backward()
+    torch.testing.assert_close(out.detach().to_torch(), torch.linalg.inv(x).detach())
+    torch.testing.assert_close(ours.grad.to_torch(), x.grad)
+
+
+def test_what_cannot_be_converted_is_named() -> None:
     with pytest.raises(NotSupportedError, match="example inputs"):
-        convert(Inverse())
-    with pytest.raises(NotSupportedError, match="linalg_inv"):
-        convert(Inverse(), (torch.eye(3),))
+        convert(Airy())
+    with pytest.raises(NotSupportedError, match="airy_ai"):
+        convert(Airy(), (torch.eye(3),))
     with pytest.raises(ArgumentTypeError, match=r"torch\.nn\.Module"):
         convert(torch.ones(2))  # type: ignore[arg-type]

@@ -18,8 +18,8 @@ FEW = ("gather", "nn.functional.conv2d", "sort")
 
 @pytest.mark.parametrize("names", [FEW, pytest.param((), marks=pytest.mark.thorough)], ids=["few", "all"])
 def test_samples(names: Sequence[str]) -> None:
-    """No result differs from eager torch's, nothing raises, and most run wholly here."""
+    """No result differs from eager torch's, nothing raises, and 95% of what there is to run runs wholly here."""
     text = printed(_SWEEP, *names)
-    counts = ast.literal_eval(text.splitlines()[-1])
+    counts = ast.literal_eval(next(line for line in text.splitlines() if line.startswith("{")))
     assert not {"differs", "raises"} & counts.keys(), text
-    assert counts["here"] > 0.75 * sum(counts.values())
+    assert counts["here"] >= 0.95 * (counts["here"] + counts.get("fell back", 0))

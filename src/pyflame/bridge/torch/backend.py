@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 from pyflame.bridge.torch import rows
 from pyflame.bridge.torch.options import Options, parse_options
 from pyflame.bridge.torch.program import Program
-from pyflame.bridge.torch.split import reasons
+from pyflame.bridge.torch.split import op_name, reasons
 
 Listener = Callable[[str, Program], None]
 _ATEN = torch.ops.aten
@@ -32,18 +32,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = dict(core_aten_decompositions())
     more = (_ATEN.native_layer_norm_backward, _ATEN.native_group_norm_backward, _ATEN.native_batch_norm_backward)
     table.update(get_decompositions(more))
-    return {op: fn for op, fn in table.items() if _name(op) not in rows.WHOLE}
-
-
-def _name(op: Any) -> str:
-    return str(op._schema.name.partition("::")[2]) if isinstance(op, torch._ops.OpOverload) else ""
+    return {op: fn for op, fn in table.items() if op_name(op) not in rows.WHOLE}
 
 
 def drop_unread(joint: GraphModule) -> None:
     """Take what our backward ops do not read out of their arguments, so that the forward pass need not keep it."""
     why = reasons(joint)
     for node, reason in why.items():
-        for at in rows.UNUSED.get(_name(node.target), ()) if not reason else ():
+        for at in rows.UNUSED.get(op_name(node.target), ()) if not reason else ():
             if at < len(node.args):
                 node.update_arg(at, None)
     joint.graph.eliminate_dead_code()

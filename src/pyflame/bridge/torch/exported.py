@@ -15,7 +15,7 @@ from pyflame import nn
 from pyflame.bridge.torch.backend import decompositions
 from pyflame.bridge.torch.crossing import copied
 from pyflame.bridge.torch.program import run_nodes
-from pyflame.bridge.torch.split import expected, fallen, reasons
+from pyflame.bridge.torch.split import expected, fallen, is_check, reasons
 from pyflame.core.errors import ArgumentTypeError, NotSupportedError, ShapeError
 
 
@@ -59,7 +59,7 @@ class ConvertedModule(nn.Module):
         super().__init__()
         signature = program.graph_signature
         graph = program.graph_module.graph
-        self._graph_nodes = [n for n in graph.nodes if n.op == "call_function"]
+        self._graph_nodes = [n for n in graph.nodes if n.op == "call_function" and not is_check(n)]
         self._inputs = list(zip([n for n in graph.nodes if n.op == "placeholder"], signature.input_specs, strict=True))
         (output,) = [n for n in graph.nodes if n.op == "output"]
         self._outputs = list(zip(output.args[0], signature.output_specs, strict=True))
@@ -93,11 +93,13 @@ class ConvertedModule(nn.Module):
         for node, kind in self._inputs:
             if kind.kind is InputKind.USER_INPUT:
                 env[node] = self._checked(node, next(given))
-            elif node not in env:
+            elif node not in env and kind.kind is not InputKind.TOKEN:
                 env[node] = _stored(self, str(kind.target))
         run_nodes(self._graph_nodes, env, None)
         results = []
         for node, made in self._outputs:
+            if made.kind is OutputKind.TOKEN:  # the order of checks, which our ops make themselves
+                continue
             value = env[node] if isinstance(node, Node) else node
             if made.kind is OutputKind.BUFFER_MUTATION:
                 with pf.no_grad():

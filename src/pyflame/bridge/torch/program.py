@@ -1,4 +1,5 @@
-"""A compiled aten graph: parts of ours, each one jitted function, between parts that torch runs node by node.
+"""A compiled aten graph: parts of ours, each one jitted function, between parts that run node by node: in torch, or
+by our ops that look at values (factorisations), which cannot be part of a plan.
 
 A part's function is traced once per signature (shapes, strides, dtypes, and the sizes that dynamic shapes stand for),
 then replayed as one plan. Its results have the memory order that torch expects of them: a permuted result is written
@@ -9,17 +10,18 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node, map_arg
+from torch.utils._pytree import tree_map_only
 
 import pyflame as pf
 from pyflame.bridge.torch import rows
 from pyflame.bridge.torch.crossing import device_of, hint, only_device, to_pyflame, to_torch
 from pyflame.bridge.torch.options import Options
-from pyflame.bridge.torch.split import Part, expected, fitted, is_random, reasons, split
+from pyflame.bridge.torch.split import Part, evaluated, expected, fitted, is_random, reasons, split
 from pyflame.bridge.torch.table import call_row, row_of
 from pyflame.core.device import DeviceId
 
@@ -95,16 +97,42 @@ class OurPart:
             env[node] = out.permute(back) if back else out
 
 
-class TorchPart:
-    """Nodes that run in torch, one after the other."""
+class SingleNodes:
+    """Nodes that run one after the other: in torch, or here where an op of ours that looks at values has them."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, evaluated: Collection[Node]) -> None:
         self.nodes = part.nodes
+        self.evaluated = evaluated
 
     def __call__(self, env: dict[Node, Any]) -> None:
         for node in self.nodes:
             args, kwargs = map_arg((node.args, node.kwargs), env.__getitem__)
-            env[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            run = _evaluate if node in self.evaluated else _in_torch
+            env[node] = run(node, args, kwargs)
+
+
+def _in_torch(node: Node, args: Any, kwargs: Any) -> Any:
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _evaluate(node: Node, args: Any, kwargs: Any) -> Any:
+    """Run an op of ours that looks at values, on the host. What it refuses (singular matrices) is torch's to report."""
+    given = tree_map_only(torch.Tensor, lambda t: to_pyflame(t.detach()), (args, kwargs))
+    row = row_of(node.target)
+    assert row is not None  # or it had been left to torch
+    try:
+        found = fitted(call_row(row, *given), expected(node))
+    except pf.PyFlameError:
+        return _in_torch(node, args, kwargs)
+    if isinstance(found, pf.Tensor):
+        return _ordered(found, expected(node))
+    return [_ordered(f, w) for f, w in zip(found, expected(node), strict=False)]
+
+
+def _ordered(result: pf.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """A result in torch's order of memory, by which later ops of the graph go."""
+    order = memory_order(wanted)
+    return to_torch(result.permute(order)).permute(_inverse(order)) if order else to_torch(result)
 
 
 class OutputView:
@@ -134,7 +162,7 @@ def _root(node: Node) -> tuple[Node, list[Node]]:
     while node.op == "call_function" and (node.target is operator.getitem or getattr(node.target, "is_view", False)):
         chain.insert(0, node)
         node = node.args[0]  # type: ignore[assignment]
-    if not isinstance(expected(node), torch.Tensor):  # one of several results, which are no views
+    if chain and not isinstance(expected(node), torch.Tensor):  # one of several results, which are no views
         return chain[0], chain[1:]
     return node, chain
 
@@ -165,10 +193,13 @@ class Program:
         steps: list[Step] = []
         dead: list[list[Node]] = []
         known = {*self.placeholders, *self.constants}
+        alone = set(evaluated(self.why))
         for at, part in enumerate(self.parts):
             later = needed[at + 1]
             steps.append(
-                OurPart(part, [n for n in part.nodes if n in later], self.device) if part.ours else TorchPart(part)
+                OurPart(part, [n for n in part.nodes if n in later], self.device)
+                if part.ours
+                else SingleNodes(part, alone)
             )
             known |= set(part.nodes)
             dead.append([n for n in known if n not in later])

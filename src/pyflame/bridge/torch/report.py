@@ -12,7 +12,7 @@ import torch
 from pyflame.bridge.torch.backend import compile_graph
 from pyflame.bridge.torch.options import parse_options
 from pyflame.bridge.torch.program import Program
-from pyflame.bridge.torch.split import fallen
+from pyflame.bridge.torch.split import evaluated, fallen
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,12 @@ class GraphReport:
     device: str
     parts: tuple[tuple[bool, int], ...]  # whether it is ours, and its number of ops
     fallbacks: tuple[tuple[str, str, int], ...]
+    between: int = 0  # ops of ours that look at values, and run between plans
 
     @property
     def here(self) -> int:
-        """Ops that run as parts of our plans."""
-        return sum(count for ours, count in self.parts if ours)
+        """Ops that run as parts of our plans, or between them."""
+        return sum(count for ours, count in self.parts if ours) + self.between
 
     @property
     def in_torch(self) -> int:
@@ -51,9 +52,10 @@ class Explanation:
         lines = []
         for number, graph in enumerate(self.graphs):
             parts = sum(ours for ours, _ in graph.parts)
+            between = f", {graph.between} of them between plans" if graph.between else ""
             lines.append(
                 f"graph {number} ({graph.kind}, {graph.device}): {graph.here} ops here in {parts} "
-                f"{'plan' if parts == 1 else 'plans'}, {graph.in_torch} in torch"
+                f"{'plan' if parts == 1 else 'plans'}{between}, {graph.in_torch} in torch"
             )
             lines += [f"  torch runs {op} ({count}x): {why}" for op, why, count in graph.fallbacks]
         lines += [f"Dynamo ended a graph: {why}" for why in self.breaks]
@@ -68,6 +70,7 @@ def report_of(kind: str, program: Program) -> GraphReport:
         str(program.device),
         tuple((part.ours, len(part.nodes)) for part in program.parts),
         tuple((op, why, count) for (op, why), count in counts.items()),
+        len(evaluated(program.why)),
     )
 
 

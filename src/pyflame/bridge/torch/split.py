@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch._higher_order_ops.effects import with_effects
 from torch.fx import GraphModule, Node, map_arg
 
 import pyflame as pf
@@ -22,7 +23,8 @@ from pyflame.core.state import mode
 from pyflame.engine.devices import get_device
 from pyflame.transform.tracer import Tracer
 
-NUMBER = "a number, which the host computes"
+NUMBER = "a number, which the host computes or checks"
+EVALUATED = "it looks at values of tensors: PyFlame runs it by itself, between plans"
 _TRIAL = parse_device("null:gfx942")  # computes nothing
 
 
@@ -65,7 +67,21 @@ def is_random(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-def _why(error: Exception) -> str:
+def op_name(target: Any) -> str:
+    """An aten op's name without its overload; empty for what is none."""
+    return str(target._schema.name.partition("::")[2]) if isinstance(target, torch._ops.OpOverload) else ""
+
+
+def is_check(node: Node) -> bool:
+    """Whether a node raises torch's error for the number that a factorisation reports, or is a part of its result."""
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        return is_check(node.args[0])
+    return node.target is with_effects and node.args[1] is torch.ops.aten._linalg_check_errors.default
+
+
+def _why(node: Node, error: Exception) -> str:
+    if isinstance(error, TraceError) and op_name(node.target) in rows.EVALUATING:
+        return EVALUATED
     if isinstance(error, TraceError):
         return "it looks at values of tensors, which exist only when a plan runs"
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
@@ -99,7 +115,7 @@ class Trial:
             KeyError,
             NotImplementedError,
         ) as error:
-            why = _why(error)
+            why = _why(node, error)
             self.note(node)
         return why
 
@@ -115,7 +131,7 @@ class Trial:
         if node.op == "placeholder" or node.op == "get_attr":
             self.note(node)
             return ""
-        if is_number(expected(node)):
+        if is_number(expected(node)) or is_check(node):
             return NUMBER
         row = row_of(node.target)
         if row is None:
@@ -151,7 +167,7 @@ def _hinted(value: Any) -> Any:
 
 @dataclass
 class Part:
-    """Nodes that run together: jitted by us, or one after the other in torch."""
+    """Nodes that run together: jitted by us, or one after the other, in torch or by our ops that look at values."""
 
     ours: bool
     nodes: list[Node] = field(default_factory=list)
@@ -176,7 +192,12 @@ def reasons(graph: GraphModule) -> dict[Node, str]:
 
 def fallen(why: dict[Node, str]) -> dict[Node, str]:
     """The ops that are not ours, and why. Numbers are nobody's, and parts of a tuple are no ops."""
-    return {n: w for n, w in why.items() if w and w != NUMBER and n.target is not operator.getitem}
+    return {n: w for n, w in why.items() if w not in ("", NUMBER, EVALUATED) and n.target is not operator.getitem}
+
+
+def evaluated(why: dict[Node, str]) -> list[Node]:
+    """The ops that run here by themselves, between plans."""
+    return [n for n, w in why.items() if w == EVALUATED and n.target is not operator.getitem]
 
 
 def split(graph: GraphModule, why: dict[Node, str]) -> list[Part]:

@@ -6,12 +6,15 @@ from pyflame.bridge.torch.rows import (
     drawn,
     indexing,
     layers,
+    matrices,
     pooling,
     reductions,
     resizing,
     shaping,
+    special,
+    transforms,
 )
-from pyflame.bridge.torch.rows.registry import RANDOM, ROWS, UNUSED
+from pyflame.bridge.torch.rows.registry import EVALUATING, RANDOM, ROWS, UNUSED
 
 # Ops that torch's decompositions would take apart, and that our catalogue has whole.
 WHOLE = frozenset(
@@ -29,6 +32,6 @@ WHOLE = frozenset(
 )  # fmt: skip
 
 __all__ = [
-    "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers", "pooling",
-    "reductions", "resizing", "shaping",
+    "EVALUATING", "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers",
+    "matrices", "pooling", "reductions", "resizing", "shaping", "special", "transforms",
 ]  # fmt: skip

@@ -28,6 +28,11 @@ def new_zeros(x: Any, size: Any, dtype: Any = None) -> Any:
     return pf.zeros(tuple(size), dtype=dtype or x.dtype)
 
 
+@row("_efficientzerotensor")
+def zeros(size: Any, dtype: Any = None) -> Any:
+    return pf.zeros(tuple(size), dtype=dtype)
+
+
 @row("new_ones")
 def new_ones(x: Any, size: Any, dtype: Any = None) -> Any:
     return pf.ones(tuple(size), dtype=dtype or x.dtype)

@@ -60,7 +60,7 @@ def native_layer_norm(x: Any, shape: Any, w: Any, b: Any, eps: float) -> tuple[A
 def native_group_norm(
     x: Any, w: Any, b: Any, n: int, c: int, inner: int, groups: int, eps: float
 ) -> tuple[Any, Any, Any]:
-    mean, scale = _statistics(x.reshape(n, groups, -1), (2,), eps)
+    mean, scale = _statistics(x.reshape(n, groups, c // groups * inner), (2,), eps)
     return pf.group_norm(x, groups, w, b, eps), mean.reshape(n, groups), scale.reshape(n, groups)
 
 
@@ -93,3 +93,18 @@ def batch_norm_inference(
     x: Any, w: Any, b: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
 ) -> tuple[Any, ...]:
     return _batch_norm(x, w, b, (running_mean, running_var), False, momentum, eps)[:3]
+
+
+@row("elu")
+def elu(x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    return pf.where(x > 0, x * scale, pf.expm1(x * input_scale) * (alpha * scale))
+
+
+@row("_trilinear")
+def trilinear(
+    a: Any, b: Any, c: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
+) -> Any:
+    for dims, at in ((expand1, 0), (expand2, 1), (expand3, 2)):
+        for dim in dims:
+            a, b, c = (x.unsqueeze(dim) if n == at else x for n, x in enumerate((a, b, c)))
+    return (a * b * c).sum(tuple(sumdim))
