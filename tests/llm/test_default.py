@@ -56,7 +56,7 @@ def test_setuptools_can_be_imported_afterwards(index: Path) -> None:
     """Its finder gives distutils up for good when somebody asks for pip as one asks for a module; torch imports it."""
     code = "from pyflame.llm.default import _fetch, Path;import tempfile\n"
     code += "with tempfile.TemporaryDirectory() as folder: _fetch(Path(folder), print)\n"
-    printed(code + "import setuptools; print(setuptools.__name__)")
+    assert printed(code + "import setuptools; print(setuptools.__name__)").endswith("setuptools\n")
 
 
 def test_offline(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,12 +18,11 @@ from pyflame.tensor import devices
 from pyflame.tensor.torch_cuda import TorchGpus
 
 C = TypeVar("C", bound=KernelPyTorchConfig)
+_OF_LIBRARIES = ("rocblas_enabled", "miopen_enabled", "enable_rocblas_tuning", "miopen_find_mode")
 # Fields that say something of GPUs alone.
 _OF_GPUS = (
-    "enable_matrix_cores", "enable_memory_pooling", "memory_pool_size_gb", "max_memory_fraction", "rocblas_enabled",
-    "miopen_enabled", "enable_rocblas_tuning", "miopen_find_mode",
+    "enable_matrix_cores", "enable_memory_pooling", "memory_pool_size_gb", "max_memory_fraction", *_OF_LIBRARIES,
 )  # fmt: skip
-_OF_LIBRARIES = ("rocblas_enabled", "miopen_enabled", "enable_rocblas_tuning", "miopen_find_mode")
 
 
 class BackendDevice(devices.device):

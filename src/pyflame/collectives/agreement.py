@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyflame.collectives.world import get_backend, guarded
+from pyflame.collectives.world import guarded, torch_device
 from pyflame.core import knobs
 from pyflame.core.errors import CollectiveError, DTypeError, PyFlameError, ShapeError
 from pyflame.core.optional import optional
@@ -30,8 +30,9 @@ def agree(dist: Any, group: Any, op: str, name: str, tensor: Tensor, *more: Any)
 
 def _all_lines(dist: Any, group: Any, op: str, line: str) -> list[str]:
     torch = optional("torch", "torch", op)
-    device = "cuda" if get_backend(group) == "nccl" else "cpu"
-    mine = torch.frombuffer(bytearray(line.encode()[:_LENGTH].ljust(_LENGTH)), dtype=torch.uint8).to(device)
+    mine = torch.frombuffer(bytearray(line.encode()[:_LENGTH].ljust(_LENGTH)), dtype=torch.uint8).to(
+        torch_device(group)
+    )
     found = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
     guarded(op, lambda: dist.all_gather(found, mine, group=group))
     return [bytes(one.cpu().numpy()).decode().rstrip() for one in found]

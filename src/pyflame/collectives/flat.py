@@ -53,11 +53,12 @@ def put_flat(cells: Sequence[Tensor], flat: Any) -> None:
         put(cell, part.view(tuple(cell.shape)))
 
 
-def broadcast_all(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> None:
-    """The values of process `src`, on all of them."""
+def broadcast_all(tensors: Sequence[Tensor], group: Any = None, src: int | None = None) -> None:
+    """The values of process `src`, by its rank in the world, or of the group's first one, on all of them."""
     dist = torch_world("broadcast")
     if dist is None or not tensors:
         return
+    src = get_process_group_ranks(group)[0] if src is None else src
     evaluate(list(tensors))
     for bucket in buckets_of(tensors):
         cells = [tensors[i] for i in bucket]

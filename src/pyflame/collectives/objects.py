@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyflame.collectives.ops import check_rank
-from pyflame.collectives.world import get_rank, get_world_size, guarded, torch_world
-from pyflame.core.errors import ArgumentError
-
-
-def _check_length(op: str, name: str, objects: list[Any] | None, group: Any) -> list[Any]:
-    size = get_world_size(group)
-    if objects is None or len(objects) != size:
-        got = "none" if objects is None else len(objects)
-        raise ArgumentError(f"[{op}] expected {name} with one place for each process ({size}) but got {got}")
-    return objects
+from pyflame.collectives.ops import check_count, check_rank
+from pyflame.collectives.world import get_rank, guarded, torch_world
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
     """The objects of all processes, into a list with a place for each."""
     dist = torch_world("all_gather_object")
-    _check_length("all_gather_object", "object_list", object_list, group)
+    check_count("all_gather_object", "object_list", object_list, group, "place")
     if dist is None:
         object_list[0] = obj
     else:
@@ -32,7 +23,7 @@ def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: in
     dist = torch_world("gather_object")
     check_rank("gather_object", "dst", dst)
     if get_rank() == dst:
-        _check_length("gather_object", "object_gather_list", object_gather_list, group)
+        check_count("gather_object", "object_gather_list", object_gather_list, group, "place")
     if dist is not None:
         guarded("gather_object", lambda: dist.gather_object(obj, object_gather_list, dst, group))
     elif object_gather_list is not None:
@@ -57,7 +48,7 @@ def scatter_object_list(
     dist = torch_world("scatter_object_list")
     check_rank("scatter_object_list", "src", src)
     if get_rank() == src:
-        _check_length("scatter_object_list", "scatter_object_input_list", scatter_object_input_list, group)
+        check_count("scatter_object_list", "scatter_object_input_list", scatter_object_input_list, group, "place")
     if dist is None:
         scatter_object_output_list[0] = (scatter_object_input_list or [None])[0]
     else:

@@ -56,12 +56,18 @@ def _check_like(op: str, name: str, tensor: Tensor, shape: tuple[int, ...], like
         raise DTypeError(f"[{op}] expected {name} of dtype {like.dtype.name} but got {tensor.dtype.name}")
 
 
+def check_count(op: str, name: str, given: Sequence[Any] | None, group: Any, what: str) -> None:
+    """Raise unless a list has one of these for each process."""
+    size = get_world_size(group)
+    if given is None or len(given) != size:
+        got = "none" if given is None else len(given)
+        raise ArgumentError(f"[{op}] expected {name} with one {what} for each process ({size}) but got {got}")
+
+
 def _check_list(op: str, name: str, tensors: Sequence[Tensor] | None, like: Tensor, group: Any) -> Sequence[Tensor]:
     """A list of one tensor for each process, all like one."""
-    size = get_world_size(group)
-    if tensors is None or len(tensors) != size:
-        got = "none" if tensors is None else len(tensors)
-        raise ArgumentError(f"[{op}] expected {name} with one tensor for each process ({size}) but got {got}")
+    check_count(op, name, tensors, group, "tensor")
+    assert tensors is not None
     for number, tensor in enumerate(tensors):
         _check_like(op, f"{name}[{number}]", tensor, tuple(like.shape), like)
     return tensors
@@ -243,12 +249,8 @@ def all_to_all(
     """Process i's tensor for this one, into place i of the list. On gloo all have one shape."""
     op = "all_to_all"
     dist = torch_world(op)
-    size = get_world_size(group)
     for name, given in (("output_tensor_list", output_tensor_list), ("input_tensor_list", input_tensor_list)):
-        if len(given) != size:
-            raise ArgumentError(
-                f"[{op}] expected {name} with one tensor for each process ({size}) but got {len(given)}"
-            )
+        check_count(op, name, given, group, "tensor")
         for number, tensor in enumerate(given):
             _check_like(op, f"{name}[{number}]", tensor, tuple(tensor.shape), input_tensor_list[0])
     if dist is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from pyflame.collectives.world import as_timedelta, get_backend, guarded
+from pyflame.collectives.world import as_timedelta, guarded, torch_device
 from pyflame.core.dtype import FLOAT8
 from pyflame.core.errors import ArgumentTypeError, DTypeError
 from pyflame.core.optional import optional
@@ -65,23 +65,21 @@ def check_tensor(op: str, name: str, tensor: Any) -> Tensor:
         raise ArgumentTypeError(f"[{op}] expected a tensor as {name} but got {type(tensor).__name__}")
     if tensor.dtype in FLOAT8:
         raise DTypeError(
-            f"[{op}] expected a dtype that process groups carry but {name} is {tensor.dtype.name}; cast it, or send "
-            "its bytes with .view(pf.uint8)"
+            f"[{op}] expected a dtype that process groups carry but {name} is {tensor.dtype.name}; cast it first"
         )
     return tensor
 
 
 def source(tensor: Tensor, group: Any) -> Any:
     """A torch tensor for reading, over the same memory where the group's backend can read that."""
-    values = tensor.to_torch().contiguous()
-    return values.cuda() if get_backend(group) == "nccl" else values
+    return tensor.to_torch().contiguous().to(torch_device(group))
 
 
 def target(tensor: Tensor, group: Any) -> Any:
     """A new torch tensor of this shape and dtype, for writing."""
     torch = optional("torch", "torch", "distributed")
-    device = "cuda" if get_backend(group) == "nccl" else "cpu"
-    return torch.empty(tuple(tensor.shape), dtype=getattr(torch, tensor.dtype.name), device=device)
+    kind = getattr(torch, tensor.dtype.name)
+    return torch.empty(tuple(tensor.shape), dtype=kind, device=torch_device(group))
 
 
 def changed(tensor: Tensor, group: Any) -> Any:

@@ -178,6 +178,16 @@ def get_world_size(group: Any = None) -> int:
     return 1 if dist is None else int(dist.get_world_size(group))
 
 
+def is_one_of_many(group: Any = None) -> bool:
+    """Whether there is a group, and it has other processes than this one."""
+    return is_initialized() and get_world_size(group) > 1
+
+
+def torch_device(group: Any) -> str:
+    """Where torch's tensors must be for a group to carry them."""
+    return "cuda" if get_backend(group) == "nccl" else "cpu"
+
+
 def get_backend(group: Any = None) -> str:
     """The name of what carries the data."""
     dist = torch_world("get_backend")

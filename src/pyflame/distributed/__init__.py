@@ -2,21 +2,32 @@
 what is made of them. With one process nothing of torch is needed.
 """
 
-from pyflame.collectives import (
+from pyflame.collectives.objects import (
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    scatter_object_list,
+)
+from pyflame.collectives.ops import (
     ReduceOp,
-    Work,
     all_gather,
     all_gather_into_tensor,
-    all_gather_object,
     all_reduce,
     all_to_all,
     all_to_all_single,
     barrier,
     broadcast,
-    broadcast_object_list,
-    destroy_process_group,
     gather,
-    gather_object,
+    monitored_barrier,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    scatter,
+)
+from pyflame.collectives.point_to_point import irecv, isend, recv, send
+from pyflame.collectives.work import Work
+from pyflame.collectives.world import (
+    destroy_process_group,
     get_backend,
     get_global_rank,
     get_group_rank,
@@ -25,22 +36,12 @@ from pyflame.collectives import (
     get_world_size,
     group,
     init_process_group,
-    irecv,
     is_available,
     is_gloo_available,
     is_initialized,
     is_mpi_available,
     is_nccl_available,
-    isend,
-    monitored_barrier,
     new_group,
-    recv,
-    reduce,
-    reduce_scatter,
-    reduce_scatter_tensor,
-    scatter,
-    scatter_object_list,
-    send,
 )
 from pyflame.distributed.checkpoint import load_checkpoint, save_checkpoint
 from pyflame.distributed.clip import clip_grad_norm_

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from pyflame.collectives import barrier, get_rank, is_initialized
+from pyflame.collectives.ops import barrier
+from pyflame.collectives.world import get_rank, is_initialized
 from pyflame.core.errors import NotSupportedError
 from pyflame.distributed.fully_sharded import FullyShardedDataParallel, divided, load_whole_state, whole_state
 from pyflame.distributed.tensor_parallel import ParallelLayer

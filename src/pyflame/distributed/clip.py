@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pyflame.collectives import all_reduce, is_initialized
+from pyflame.collectives.ops import all_reduce
+from pyflame.collectives.world import is_initialized
 from pyflame.tensor import Tensor
 from pyflame.tensor.clip import clip_grads_with_norm_, get_total_norm, gradients_of
 from pyflame.tensor.gradients import no_grad

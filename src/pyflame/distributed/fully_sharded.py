@@ -12,10 +12,9 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from pyflame.collectives import get_process_group_ranks, get_rank, get_world_size, is_initialized
 from pyflame.collectives.flat import broadcast_all
 from pyflame.collectives.work import all_gather_whole, reduce_scatter_whole, source
-from pyflame.collectives.world import guarded, torch_world
+from pyflame.collectives.world import get_rank, get_world_size, guarded, is_initialized, torch_world
 from pyflame.core.errors import StateDictError
 from pyflame.core.optional import optional
 from pyflame.nn.functional_call import functional_call
@@ -54,7 +53,7 @@ class FullyShardedDataParallel(Module):
         inner = [prefix for prefix, part in module.named_modules() if isinstance(part, FullyShardedDataParallel)]
         own = {n: p for n, p in module.named_parameters() if not any(n.startswith(f"{prefix}.") for prefix in inner)}
         check_same("FullyShardedDataParallel", module, process_group)
-        broadcast_all([*own.values(), *module.buffers()], get_process_group_ranks(process_group)[0], process_group)
+        broadcast_all([*own.values(), *module.buffers()], process_group)
         self.shapes = {name: tuple(p.shape) for name, p in own.items()}
         parts = {id(p): Parameter(self.part(p.detach()), requires_grad=p.requires_grad) for p in own.values()}
         for holder in module.modules():

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pyflame.collectives import Work, get_rank, get_world_size, irecv, is_initialized, isend
-from pyflame.collectives.world import get_global_rank
+from pyflame.collectives.point_to_point import irecv, isend
+from pyflame.collectives.work import Work
+from pyflame.collectives.world import get_global_rank, get_rank, get_world_size, is_initialized
 from pyflame.core.dtype import as_dtype
 from pyflame.core.errors import ArgumentError
 from pyflame.nn.module import Module

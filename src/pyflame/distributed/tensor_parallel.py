@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyflame.collectives import all_gather_into_tensor, all_reduce, get_rank, get_world_size, is_initialized
 from pyflame.collectives.flat import broadcast_all
-from pyflame.collectives.world import get_process_group_ranks
+from pyflame.collectives.ops import all_gather_into_tensor, all_reduce
+from pyflame.collectives.world import get_rank, get_world_size, is_one_of_many
 from pyflame.core.errors import ArgumentError
 from pyflame.nn.embedding import Embedding
 from pyflame.nn.linear import Linear
@@ -76,7 +76,7 @@ class ParallelLayer(Module):
     def __init__(self, group: Any) -> None:
         super().__init__()
         self.group = group
-        self.many = is_initialized() and get_world_size(group) > 1
+        self.many = is_one_of_many(group)
         self.size, self.rank = (get_world_size(group), get_rank(group)) if self.many else (1, 0)
 
     def _span(self, what: str, count: int) -> slice:
@@ -91,7 +91,7 @@ class ParallelLayer(Module):
     def _agreed(self, module: Module) -> None:
         """Let all processes have the first one's weights."""
         if self.many:
-            broadcast_all(list(module.parameters()), get_process_group_ranks(self.group)[0], self.group)
+            broadcast_all(list(module.parameters()), self.group)
 
 
 def _cut(whole: Tensor, *index: slice) -> Parameter:

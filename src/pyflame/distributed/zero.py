@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyflame.collectives import (
-    all_gather_object,
-    get_process_group_ranks,
-    get_rank,
-    get_world_size,
-    is_initialized,
-)
 from pyflame.collectives.flat import average_at, broadcast_all, fill_missing
+from pyflame.collectives.objects import all_gather_object
+from pyflame.collectives.world import get_process_group_ranks, get_rank, get_world_size, is_one_of_many
 from pyflame.core.errors import ArgumentError
 from pyflame.optim.optimizer import Optimizer, Params
 from pyflame.tensor import Tensor
@@ -69,11 +64,11 @@ class ZeroRedundancyOptimizer(Optimizer):
         self.defaults, self.param_groups, self.state = self.optim.defaults, self.optim.param_groups, self.optim.state
         self.stepped = True
         self.params: list[Tensor] = [p for group in self.param_groups for p in group["params"]]
-        self._many = is_initialized() and get_world_size(process_group) > 1
+        self._many = is_one_of_many(process_group)
         self.owners = shares_of([p.numel() for p in self.params], get_world_size(process_group) if self._many else 1)
         self._drop_others()
         if self._many:
-            broadcast_all(self.params, get_process_group_ranks(process_group)[0], process_group)
+            broadcast_all(self.params, process_group)
 
     @property
     def _place(self) -> int:
@@ -108,7 +103,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             for p, gradient in others:
                 p.grad = gradient
         for rank, owned in zip(get_process_group_ranks(self.group), self._owned(), strict=True):
-            broadcast_all(owned, rank, self.group)
+            broadcast_all(owned, self.group, rank)
         return loss
 
     def _average(self) -> None:

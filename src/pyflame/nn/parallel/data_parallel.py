@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pyflame.collectives import all_gather_object, get_process_group_ranks, get_world_size, is_initialized
 from pyflame.collectives.flat import MEGABYTES, average_all, broadcast_all, buckets_of, fill_missing
+from pyflame.collectives.objects import all_gather_object
+from pyflame.collectives.world import get_world_size, is_one_of_many
 from pyflame.core.errors import ArgumentError, GradientError, NotSupportedError, TraceError
 from pyflame.core.state import state
 from pyflame.nn.module import Module
@@ -87,7 +88,7 @@ class DistributedDataParallel(_Wrapper):
         self.broadcast_buffers = broadcast_buffers
         self.find_unused_parameters = find_unused_parameters or static_graph
         self.require_backward_grad_sync = True
-        self._many = is_initialized() and get_world_size(process_group) > 1
+        self._many = is_one_of_many(process_group)
         if not self._many:
             return
         # In the order of the backward pass, so that the first bucket is complete first.
@@ -97,12 +98,7 @@ class DistributedDataParallel(_Wrapper):
         self._hooked: dict[int, Any] = {}
         self._buckets = buckets_of([p for _, p in self._trained], MEGABYTES if bucket_cap_mb is None else bucket_cap_mb)
         check_same("DistributedDataParallel", module, process_group)
-        broadcast_all([*module.parameters(), *module.buffers()], self._first, process_group)
-
-    @property
-    def _first(self) -> int:
-        """The rank, in the world, of the group's first process."""
-        return get_process_group_ranks(self.process_group)[0]
+        broadcast_all([*module.parameters(), *module.buffers()], process_group)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives."""
@@ -133,7 +129,7 @@ class DistributedDataParallel(_Wrapper):
     def sync_buffers(self) -> None:
         """Give all processes the first one's buffers, if `broadcast_buffers` says so."""
         if self._many and self.broadcast_buffers and self.training:
-            broadcast_all(list(self.module.buffers()), self._first, self.process_group)
+            broadcast_all(list(self.module.buffers()), self.process_group)
 
     def sync_gradients(self) -> None:
         """Average `.grad` over all processes. `backward()` does so by itself, but for `no_sync()` and `pf.jit`."""
