@@ -70,6 +70,23 @@ def test_blocks_compute_what_numpy_computes(target: Target, number: int, monkeyp
     assert emulated.wrong(check, reverse=bool(number % 2)) == {}
 
 
+FEW: dict[str, Build] = {
+    "row": product((1, 520), (520, 150), pf.bfloat16, ("plain", "transposed")),
+    "rows": product((2, 2056), (2056, 40), pf.float16, ("plain", "transposed")),
+    "columns": product((137, 4104), (4104, 2), pf.bfloat16, ("plain", "transposed")),
+    "long": product((1, 1 << 16), (1 << 16, 3), pf.bfloat16, ("plain", "transposed")),
+    "batch": product((3, 1, 1024), (3, 1024, 70), pf.float16, ("plain", "transposed")),
+}
+
+
+@pytest.mark.parametrize("way", matmul_gpu._DOTS, ids=str)
+def test_one_row_or_two_by_whole_blocks(way: matmul_gpu.Dots, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul_gpu, "_DOTS", (way,))
+    emulated = Emulated(HOPPER, FEW)
+    assert all("pf_gemm_dots" in text for text in emulated.texts)
+    assert emulated.wrong(check, reverse=way.waves == 8) == {}
+
+
 def behind(columns: int, change: Callable[[Any], Any], expected: Callable[[Any], Any]) -> Build:
     """What follows a product of 40 rows, in torch's words and in NumPy's."""
 

@@ -15,7 +15,7 @@ from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.engine import devices
 from pyflame.engine.binding import Written
-from pyflame.engine.graph_check import PIECE, compare
+from pyflame.engine.graph_check import PIECE, _differing, compare
 from pyflame.engine.pieces import pieces
 from pyflame.runtime.rocm.driver import HipDriver
 from pyflame.runtime.rocm.troubles import GRAPHS, Trouble
@@ -220,3 +220,16 @@ def test_without_memory_nothing_runs(device: Any, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(device, "allocate", refuse)
     assert compare(device, [out.written], pytest.fail, pytest.fail) is None
+
+
+@pytest.mark.parametrize("nbytes", [1, 7, 8, 263, 70_000])
+def test_one_byte_is_seen(device: Any, nbytes: int) -> None:
+    for start in (0, 1):
+        block, other = device.allocate(nbytes + 1), device.allocate(nbytes + 1)
+        written = Written(other.address + start, nbytes, None, False)
+        for place in {0, nbytes // 2, nbytes - 1}:
+            for address in (block.address, written.address):
+                device.fill(address, 7, nbytes)
+            assert _differing(device, {written: block}) == []
+            device.fill(written.address + place, 8, 1)
+            assert _differing(device, {written: block}) == [written]

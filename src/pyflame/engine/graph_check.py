@@ -17,12 +17,19 @@ from pyflame.core.errors import OutOfMemoryError
 from pyflame.engine.binding import Written
 from pyflame.engine.pieces import fetched, pieces
 from pyflame.runtime.base import GpuDevice
+from pyflame.runtime.gpu.driver import KernelArguments
 from pyflame.runtime.pool import POISON
 
-PIECE = 1 << 20  # bytes that are compared at once
+SAME_BLOCK, SAME_BYTES = 256, 1 << 15  # threads of a block of same.hip, and bytes that it looks at
+PIECE = 1 << 20  # bytes whose numbers are compared at once where some differ
 PIECES = 64  # of one buffer, evenly spread: wrong replays spoil more than a megabyte here and there
 NOISE = 8.0  # times as far as two runs of the launches may the graph be from them
 CLOSE = {2: 2e-2, 4: 1e-4, 8: 1e-10}  # share of the largest number, by bytes of a float, that counts as noise anyway
+_SAME = f"""#include "same.hip"
+PF_GLOBAL({SAME_BLOCK}) PF_KEY_0(const char *one, const char *other, int64_t nbytes, int32_t *differs) {{
+  pf_same(one, other, nbytes, differs);
+}}
+"""
 
 
 def compare(
@@ -43,7 +50,7 @@ def compare(
     _copy(device, graph, back=False)
     _copy(device, before, back=True)
     launch()
-    differing = [w for w in written if not _same(device, graph[w].address, w.address, w.nbytes)]
+    differing = _differing(device, graph)
     if not differing:
         return ""
     again = {w: device.allocate(w.nbytes) for w in written}
@@ -63,11 +70,17 @@ def _copy(device: GpuDevice, kept: dict[Written, Any], back: bool) -> None:
         device.copy(to, source, w.nbytes)
 
 
-def _same(device: GpuDevice, one: int, other: int, nbytes: int) -> bool:
-    return all(
-        np.array_equal(fetched(device, one + start, size), fetched(device, other + start, size))
-        for start, size in pieces(nbytes, PIECE, PIECES)
-    )
+def _differing(device: GpuDevice, kept: dict[Written, Any]) -> list[Written]:
+    """Those whose bytes are others than those kept of them. The device looks: a cache of keys is gigabytes."""
+    ((same,),) = device.functions([(_SAME, ("_0",))])
+    marks = device.allocate(4 * len(kept))
+    device.fill(marks.address, 0, 4 * len(kept))
+    for n, (w, block) in enumerate(kept.items()):
+        if w.nbytes:
+            arguments = KernelArguments([block.address, w.address, w.nbytes, marks.address + 4 * n])
+            device.launch_all([(same, (-(-w.nbytes // SAME_BYTES), 1, 1), (SAME_BLOCK, 1, 1), 0, 0)], arguments)
+    found = fetched(device, marks.address, 4 * len(kept)).view(np.int32)
+    return [w for w, mark in zip(kept, found.tolist(), strict=True) if mark]
 
 
 def _farther(device: GpuDevice, w: Written, graph: int, again: int) -> bool:

@@ -234,50 +234,93 @@ template <class K> struct pf_thin {
   }
 };
 
-/* LANES lanes share EACH lines and run along k, WIDTH numbers at a time. */
+/* LANES lanes, or whole waves of them, share EACH lines and run along k, TOGETHER times WIDTH numbers at a time. */
+template <class K> struct pf_dots {
+  typedef typename K::sum sum;
+  typedef typename K::stored stored;
+  typedef pf_vector<stored, K::WIDTH> vector;
+  sum sums[K::EACH][K::FEW];
+  const stored *line[K::EACH];
+
+  PF_MEMBER void begin(const pf_thin<K> &thin, int first) {
+    PF_UNROLL
+    for (int r = 0; r < K::EACH; r++) {
+      line[r] = thin.matrix + pf_least(first + r, thin.lines - 1) * thin.line_step;
+      PF_UNROLL
+      for (int t = 0; t < K::FEW; t++) sums[r][t] = 0;
+    }
+  }
+  template <int COUNT> PF_MEMBER void step(const pf_thin<K> &thin, int k) {
+    enum { APART = K::LANES * K::WIDTH };
+    vector values[COUNT][K::EACH];
+    PF_UNROLL
+    for (int c = 0; c < COUNT; c++) {
+      PF_UNROLL
+      for (int r = 0; r < K::EACH; r++) values[c][r] = *(const vector *)(line[r] + (K::WIDTH > 1 ? k + c * APART : (k + c * APART) * thin.along));
+    }
+    PF_UNROLL
+    for (int c = 0; c < COUNT; c++) {
+      PF_UNROLL
+      for (int t = 0; t < K::FEW; t++) {
+        vector by;
+        const stored *from = thin.few + t * thin.few_step + (K::FEW_VECTOR ? k + c * APART : (k + c * APART) * thin.few_along);
+        if (K::FEW_VECTOR) {
+          by = *(const vector *)from;
+        } else {
+          PF_UNROLL
+          for (int e = 0; e < K::WIDTH; e++) by.at[e] = from[e * thin.few_along];
+        }
+        PF_UNROLL
+        for (int r = 0; r < K::EACH; r++) {
+          PF_UNROLL
+          for (int e = 0; e < K::WIDTH; e++)
+            sums[r][t] = pf_mul_add(K::load(values[c][r].at[e]), K::load(by.at[e]), sums[r][t]);
+        }
+      }
+    }
+  }
+};
+
 template <class K, class Out, class stored>
 PF_FN void pf_gemm_dots(const stored *few, const stored *matrix, const int64_t *arg, const Out &out) {
   typedef typename K::sum sum;
-  typedef pf_vector<stored, K::WIDTH> vector;
+  enum { APART = K::LANES * K::WIDTH, WAVES = K::LANES > PF_WAVE ? K::LANES / PF_WAVE : 1 };
+  PF_SHARED sum met[WAVES > 1 ? K::THREADS / PF_WAVE * K::EACH * K::FEW : 1];
   pf_thin<K> thin;
   thin.begin(few, matrix, arg, K::THREADS / K::LANES * K::EACH);
   const int lane = pf_thread() % K::LANES, first = thin.first + pf_thread() / K::LANES * K::EACH;
-  sum sums[K::EACH][K::FEW];
-  const stored *line[K::EACH];
+  pf_dots<K> own;
+  own.begin(thin, first);
+  int k = thin.from + lane * K::WIDTH;
+  if (K::TOGETHER > 1)
+    for (; k + (K::TOGETHER - 1) * APART < thin.to; k += K::TOGETHER * APART) own.template step<K::TOGETHER>(thin, k);
+  for (; k < thin.to; k += APART) own.template step<1>(thin, k);
   PF_UNROLL
-  for (int r = 0; r < K::EACH; r++) {
-    line[r] = thin.matrix + pf_least(first + r, thin.lines - 1) * thin.line_step;
+  for (int r = 0; r < K::EACH; r++) pf_lanes_sum<(WAVES > 1 ? PF_WAVE : K::LANES)>(own.sums[r], K::FEW);
+  if (WAVES > 1) {
+    sum *mine = met + pf_thread() / PF_WAVE * (K::EACH * K::FEW);
     PF_UNROLL
-    for (int t = 0; t < K::FEW; t++) sums[r][t] = 0;
-  }
-  for (int k = thin.from + lane * K::WIDTH; k < thin.to; k += K::LANES * K::WIDTH) {
-    vector values[K::EACH];
+    for (int r = 0; r < K::EACH; r++) {
+      PF_UNROLL
+      for (int t = 0; t < K::FEW; t++)
+        if (pf_thread() % PF_WAVE == 0) mine[r * K::FEW + t] = own.sums[r][t];
+    }
+    pf_barrier();
     PF_UNROLL
-    for (int r = 0; r < K::EACH; r++) values[r] = *(const vector *)(line[r] + k * thin.along);
-    PF_UNROLL
-    for (int t = 0; t < K::FEW; t++) {
-      vector by;
-      const stored *from = thin.few + t * thin.few_step + k * thin.few_along;
-      if (K::FEW_VECTOR) {
-        by = *(const vector *)from;
-      } else {
-        PF_UNROLL
-        for (int e = 0; e < K::WIDTH; e++) by.at[e] = from[e * thin.few_along];
-      }
+    for (int w = 1; w < WAVES; w++) {
       PF_UNROLL
       for (int r = 0; r < K::EACH; r++) {
         PF_UNROLL
-        for (int e = 0; e < K::WIDTH; e++)
-          sums[r][t] = pf_mul_add(K::load(values[r].at[e]), K::load(by.at[e]), sums[r][t]);
+        for (int t = 0; t < K::FEW; t++)
+          if (lane == 0) own.sums[r][t] += mine[w * (K::EACH * K::FEW) + r * K::FEW + t];
       }
     }
   }
   PF_UNROLL
   for (int r = 0; r < K::EACH; r++) {
-    pf_lanes_sum<K::LANES>(sums[r], K::FEW);
     if (lane == 0 && first + r < thin.lines) {
       PF_UNROLL
-      for (int t = 0; t < K::FEW; t++) thin.store(t, first + r, sums[r][t], out);
+      for (int t = 0; t < K::FEW; t++) thin.store(t, first + r, own.sums[r][t], out);
     }
   }
 }

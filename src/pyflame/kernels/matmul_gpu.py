@@ -40,6 +40,8 @@ from pyflame.kernels.tile_gpu import (
 )
 
 FEW = 8  # rows or columns up to which the other operand is read once, in place
+_DOTTED = 2  # the same where matrix tiles copy asynchronously: with more, products of single numbers take longer
+_TIMED_BYTES = 1 << 24  # of the other operand from which on it is worth to time ways to do it
 _THREADS = 256
 _VECTOR_BYTES = 16
 _MAX_TILE_WIDTH = 4
@@ -78,6 +80,21 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Dots:
+    """How matmul.hip's dots share a matrix out: waves of a block, which share `each` lines, and vectors at a time."""
+
+    waves: int
+    each: int
+    together: int
+
+    def __str__(self) -> str:
+        return f"dots of {self.waves} waves, {self.each}x{self.together}"
+
+
+_DOTS = (Dots(4, 4, 2), Dots(4, 2, 2), Dots(8, 4, 2), Dots(2, 2, 4))  # the fastest on an H200 first, by and large
+
+
+@dataclass(frozen=True)
 class Product:
     """What matmul.hip is to compute, and for whom."""
 
@@ -103,6 +120,21 @@ class Product:
         """Whether there are so few rows or columns that the other operand is read once, in place."""
         m, n = self.a.lines, self.b.lines
         return not self.async_tiles and min(m, n) <= FEW and max(m, n) * self.a.k >= 1024
+
+    @property
+    def dots(self) -> tuple[Dots, ...]:
+        """Ways to take one row or two beside tiles that copy asynchronously."""
+        m, n = self.a.lines, self.b.lines
+        large = self.b if m <= n else self.a
+        if self.decode or min(m, n) > _DOTTED or large.lines * large.k < 1 << 16 or not large.along_k:
+            return ()
+        return _DOTS if self.async_tiles else ()
+
+    @property
+    def ways(self) -> tuple[Dots | Cut[MatrixTile], ...]:
+        """Matrix tiles, and what competes with them; the fastest first, as far as one can tell."""
+        kind = self.matrix_kind
+        return () if kind is None or self.few else (*self.dots, *self.cuts(kind))
 
     @property
     def matrix_kind(self) -> MatrixKind | None:
@@ -138,20 +170,26 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     """The text and launches of one (batched) matrix product. `aligned` False: for buffers that lie misaligned."""
     assert epilogue is not None
     product = _product_of(launch, target, epilogue, aligned)
-    left, right = product.a, product.b
+    left, right, ways = product.a, product.b, product.ways
     check_extents("matmul", (left.lines, right.lines, left.k, prod(product.batch)))
-    if product.few:
-        few_rows = left.lines <= right.lines
-        few, matrix = (left, right) if few_rows else (right, left)
-        return _dots(product, few, matrix, few_rows) if matrix.along_k else _columns(product, few, matrix, few_rows)
-    return _tiles(product)
+    way = ways[launch.variant if aligned else 0] if ways else None
+    few_rows = left.lines <= right.lines
+    few, matrix = (left, right) if few_rows else (right, left)
+    if isinstance(way, Dots):
+        return _dots(product, few, matrix, few_rows, way)
+    if way is not None or not product.few:
+        return _tiles(product, way)
+    return _dots(product, few, matrix, few_rows) if matrix.along_k else _columns(product, few, matrix, few_rows)
 
 
 def matmul_variants(launch: Launch, target: Target) -> tuple[str, ...]:
-    """The blocks of matrix tiles to try out."""
+    """The ways to try out."""
     product = _product_of(launch, target, Epilogue("", ()), aligned=True)
-    kind = None if product.few or launch.flops < TIMED else product.matrix_kind
-    return () if kind is None else tuple(map(str, product.cuts(kind)[:VARIANTS]))
+    dots = len(product.dots)
+    nbytes = launch.flops // min(product.a.lines, product.b.lines) * product.a.itemsize // 2
+    if launch.flops < TIMED and not (dots and nbytes >= _TIMED_BYTES):
+        return ()
+    return tuple(map(str, product.ways[: dots + 1 if dots else VARIANTS]))
 
 
 def _axes(batch: tuple[int, ...], one: Matrix, other: Matrix) -> tuple[int, ...]:
@@ -260,13 +298,9 @@ def _blocks(
     return Blocks(product, cut, way, kind, widths, lds, types or {}, functions)
 
 
-def _tiles(product: Product) -> GpuSource:
+def _tiles(product: Product, cut: Cut[MatrixTile] | None) -> GpuSource:
     matrix = product.matrix_kind
-    if matrix is None:
-        blocks = tile_blocks(product)
-    else:
-        variant = product.launch.variant if product.a.aligned else 0
-        blocks = matrix_blocks(product, matrix, product.cuts(matrix)[variant])
+    blocks = tile_blocks(product) if matrix is None or cut is None else matrix_blocks(product, matrix, cut)
     phase = blocks.phase(product.b.lines, f"pf_gemm_{blocks.way}<PF_KEY_kind>(b0, b1")
     file = f"matmul{blocks.asynchronous}.hip"
     return _source(
@@ -274,21 +308,25 @@ def _tiles(product: Product) -> GpuSource:
     )
 
 
-def _dots(product: Product, few: Matrix, matrix: Matrix, few_rows: bool) -> GpuSource:
+def _dots(product: Product, few: Matrix, matrix: Matrix, few_rows: bool, way: Dots | None = None) -> GpuSource:
     """Lanes along the lines of the large matrix."""
     width = _VECTOR_BYTES // matrix.itemsize
     width = width if matrix.vector(width, along_k=True) else 1
     lanes = min(power(-(-matrix.k // (width * 2))), product.target.wave_size)
     each = {1: 4, 2: 2, 3: 2, 4: 2}.get(few.lines, 1)
-    step = lanes * width
     while each > 1 and matrix.lines * prod(product.batch) < each * (_THREADS // lanes) * product.target.workers:
         each //= 2
+    threads, together, lds, blocks = _THREADS, 1, 0, 4
+    if way is not None:
+        threads = lanes = way.waves * product.target.wave_size
+        each, together, lds, blocks = way.each, way.together, way.waves * way.each * few.lines * product.sums_bytes, 2
     kind = {
         "FEW": few.lines, "FEW_ROWS": int(few_rows), "FEW_VECTOR": int(few.vector(width, along_k=True)),
-        "LANES": lanes, "EACH": each, "WIDTH": width, "THREADS": _THREADS,
+        "LANES": lanes, "EACH": each, "WIDTH": width, "THREADS": threads, "TOGETHER": together,
     }  # fmt: skip
     alignment = {m.buffer: m.alignment(width, along_k=True) for m in (few, matrix)}
-    return _thin(product, few, matrix, kind, "dots", _THREADS // lanes * each, 8 * step, step, alignment, 0)
+    per, step = threads // lanes * each, lanes * width
+    return _thin(product, few, matrix, kind, "dots", per, 8 * step, step, alignment, lds, blocks)
 
 
 def _columns(product: Product, few: Matrix, matrix: Matrix, few_rows: bool) -> GpuSource:
@@ -313,11 +351,13 @@ def _thin(
     step: int,
     alignment: dict[int, int],
     lds: int,
+    blocks: int = 4,
 ) -> GpuSource:
-    """A strip of `per` lines for each block; k is cut into parts of at least `least`, whole steps."""
+    """A strip of `per` lines for each block; k is cut into parts of at least `least`, whole steps, where that makes no
+    more than `blocks` of a compute unit."""
     batch = prod(product.batch)
     strips = -(-matrix.lines // per) * batch
-    parts = max(1, min(-(-4 * product.target.workers // strips), matrix.k // least, MAX_PARTS))
+    parts = max(1, min(-(-blocks * product.target.workers // strips), matrix.k // least, MAX_PARTS))
     split = round_up(-(-matrix.k // parts), step)
     parts = -(-matrix.k // split)
     args = (
@@ -327,7 +367,7 @@ def _thin(
     m, n = (str(v.lines) if v is few else "a0" for v in (product.a, product.b))
     out = "out" if parts == 1 else partial_out(m, n, sums_of(product.launch.operands[0].dtype))
     body = f"pf_gemm_{way}<PF_KEY_kind>(b{few.buffer}, b{matrix.buffer}, arg, {out});"
-    phase = PhaseText(strips * parts, _THREADS, args, body, parts == 1, lds)
+    phase = PhaseText(strips * parts, kind["THREADS"], args, body, parts == 1, lds)
     kind = {**kind, "AXES": len(product.batch)}
     return _source(product, kind, phase, [alignment[0], alignment[1]], parts)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from statistics import median
 from typing import Any
 
@@ -27,6 +27,7 @@ PERIOD = 262_139  # a prime: numbers that repeat so fall differently into each r
 ROUNDS = 5
 SECONDS = 2e-3  # of one round
 MOST = 50  # launches in a round
+FLOPS_OF_A_BYTE = 64  # of a launch that waits for memory, at most
 WHOLE = 4 << 20  # bytes of a result that are compared whole
 PIECES, PIECE = 256, 4096  # of a larger one, and their bytes
 
@@ -131,6 +132,7 @@ class Trial:
 
     def __init__(self, trial_buffers: TrialBuffers, plan: Draft, calls: Mapping[int, LibraryCall]) -> None:
         self.device = trial_buffers.device
+        self._cold = cold_bytes(trial_buffers.plan, self.device.properties.l2_bytes)
         sources = gpu_sources(plan.launches, planned_target(trial_buffers.device), calls)
         self._executable = GpuRunner(plan.finish(sources), trial_buffers.device)
         held = self._held = trial_buffers.held(self._executable)
@@ -144,15 +146,29 @@ class Trial:
 
     def seconds(self) -> float:
         """The median of several rounds on the GPU. A round is a graph, so that small launches do not time the host."""
-        device = self.device
         self.start()
-        once = _timed(device, self.start)
-        repeats = max(1, min(MOST, int(SECONDS / max(once, 1e-7))))
-        with device.capture() as graph:
+        repeats = max(1, min(MOST, int(SECONDS / max(_timed(self.device, self.start), 1e-7))))
+        if not self._cold:
+            return self._round((self.start,), repeats)
+        room = self.device.allocate(self._cold)
+        forget = partial(self.device.fill, room.address, 0, self._cold)
+        return max(self._round((forget, self.start), repeats) - self._round((forget,), repeats), 1e-7)
+
+    def _round(self, work: Sequence[Callable[[], None]], repeats: int) -> float:
+        """The time of all these, once."""
+        with self.device.capture() as graph:
             for _ in range(repeats):
-                self.start()
+                for part in work:
+                    part()
         graph.replay()
-        return median(_timed(device, graph.replay) for _ in range(ROUNDS)) / repeats
+        return median(_timed(self.device, graph.replay) for _ in range(ROUNDS)) / repeats
+
+
+def cold_bytes(plan: Draft, l2_bytes: int) -> int:
+    """Bytes to write before each run, so that L2 forgets a weight that it would still have from the run before, and has
+    not in a model: for launches that wait for memory, and for what L2 may keep of it. 0 for all others."""
+    launch, nbytes = plan.launches[0], sum(buffer.nbytes for buffer in plan.buffers)
+    return l2_bytes if launch.flops < FLOPS_OF_A_BYTE * nbytes and nbytes < 4 * l2_bytes else 0
 
 
 def _constants(plan: Draft) -> list[float | int]:
