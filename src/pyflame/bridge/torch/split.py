@@ -25,6 +25,7 @@ from pyflame.transform.tracer import Tracer
 
 NUMBER = "a number, which the host computes or checks"
 EVALUATED = "it looks at values of tensors: PyFlame runs it by itself, between plans"
+LEFT_TO_TORCH = "it looks at values of tensors, which torch does on the GPU"
 _TRIAL = parse_device("null:gfx942")  # computes nothing
 
 
