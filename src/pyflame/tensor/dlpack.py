@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyflame.core.device import DeviceId, parse_device
+from pyflame.core.device import CPU, DeviceId, parse_device
 from pyflame.core.dtype import ALL, FLOAT8, DType, as_dtype, bfloat16, bool_
 from pyflame.core.errors import DeviceError, DTypeError
 from pyflame.core.shape import contiguous_strides
 from pyflame.engine.memory import gpu_of
 from pyflame.engine.value import Value, lifetime_array, share_numpy, to_numpy
 from pyflame.tensor.creation import leaf, on_device
-from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.modes import eval as compute
+from pyflame.tensor.tensor import Tensor, read
 
 if TYPE_CHECKING:
     from pyflame.ir import Node
-    from pyflame.runtime.gpu.device import GpuDevice
 
 _CPU = 1
 _GPUS = {2: "cuda", 10: "rocm", 13: "cuda"}  # DLDeviceType; 13 is memory that CUDA manages
@@ -99,14 +99,16 @@ def dlpack(
         )
     if device[0] != _CPU and copy:
         return (self.detach() + 0).__dlpack__(stream=stream, max_version=max_version)
-    node = self._evaluated("__dlpack__()")
     if device[0] == _CPU:
         if stream not in (None, -1):
             raise DeviceError(f"[dlpack] expected stream=None for a tensor on {self.device} but got {stream!r}")
+        node = self._evaluated("__dlpack__()")
         # Writable only because NumPy exports nothing else; the flag below tells the taker.
         array = to_numpy(node.data, node.shape, node.dtype, read_only=False)
         array = array.copy() if copy else array
     else:
+        compute(self)
+        node = self._node
         _let_wait(node, stream)
         array = lifetime_array(node.data, node.shape, node.dtype)
     return _capsule(array, node.dtype, device, max_version, read_only=not copy)
@@ -131,19 +133,13 @@ def _capsule(array: Any, dtype: DType, device: tuple[int, int], max_version: Any
 
 def _let_wait(node: Node, stream: Any) -> None:
     """Let the taker's stream wait for all that was given to ours, and note that it reads the memory."""
-    gpu: GpuDevice = gpu_of("dlpack", _device(node))
+    gpu = gpu_of("dlpack", _device(node))
     if stream == -1:
         return
     if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int) or stream < 0):
         raise DeviceError(f"[dlpack] expected a stream's handle, None or -1 but got {stream!r}")
-    handle = 0 if stream in (None, 1) else int(stream)  # 1 is CUDA's name for the default stream
-    if handle != gpu.chosen.handle:
-        gpu.use()
-        gpu.guard.stream_wait_event(handle, gpu.event().record().handle)
-        gpu.forked = True
-        used_on = getattr(node.data.storage, "used_on", None)
-        if used_on is not None:
-            used_on(handle)
+    default = stream is None or (stream == 1 and gpu.id.kind == "cuda")  # CUDA's name for the default stream
+    gpu.lend(node.data.storage, 0 if default else stream)
 
 
 def _device(node: Node) -> DeviceId:
@@ -152,13 +148,13 @@ def _device(node: Node) -> DeviceId:
 
 
 def dlpack_device(self: Tensor) -> tuple[int, int]:
-    """(device type, number) in DLPack's terms."""
-    kind, _, number = self.device.partition(":")
-    if kind == "cpu":
+    """(device type, number) in DLPack's terms. A constant that no device holds is the host's."""
+    device = read(self).meta.device or CPU
+    if device == CPU:
         return _CPU, 0
     for code, name in _GPUS.items():
-        if name == kind:
-            return code, int(number or 0)
+        if name == device.kind:
+            return code, device.index or 0
     raise DeviceError(
         f"[dlpack] expected a tensor on the CPU or a GPU but this one is on {self.device}; copy it with .cpu()"
     )

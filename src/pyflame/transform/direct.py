@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pyflame.engine.build import CpuRunner
+from pyflame.engine.devices import GpuDevice
 from pyflame.engine.launch import Runner, on_host
 from pyflame.engine.value import Value
 from pyflame.ir import Meta
-from pyflame.runtime.base import GpuDevice
 from pyflame.transform.replay import Replay
 
 

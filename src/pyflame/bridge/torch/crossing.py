@@ -16,12 +16,13 @@ import torch
 from pyflame.core.device import CPU, DeviceId, parse_device
 from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import DeviceError, DTypeError, NotSupportedError
+from pyflame.engine.devices import GpuDevice
 from pyflame.engine.memory import gpu_of
 from pyflame.engine.value import Foreign, Value, to_numpy
 from pyflame.ir import copy_to
-from pyflame.runtime.base import GpuDevice
 from pyflame.tensor.creation import leaf
 from pyflame.tensor.creation import tensor as make_tensor
+from pyflame.tensor.modes import eval as compute
 from pyflame.tensor.tensor import Tensor
 
 _DTYPES: dict[torch.dtype, DType] = {
@@ -114,7 +115,8 @@ def to_torch(tensor: Tensor, device: torch.device = _HOST) -> torch.Tensor:
     and nobody else reads it."""
     if tensor.device != str(device_of(device)):
         tensor = tensor.to(str(device_of(device)))
-    node = tensor._evaluated("to_torch()")
+    compute(tensor)
+    node = tensor._node
     value, dtype = node.data, node.dtype
     shared = value.strides is not None or getattr(value.storage, "read_only", False)  # a constant's, or an argument's
     if device.type != "cpu":

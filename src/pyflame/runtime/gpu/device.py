@@ -149,6 +149,17 @@ class GpuDevice:
         """Go back to the stream that this thread had chosen."""
         self._thread.stream = chosen
 
+    def lend(self, storage: Any, handle: int) -> None:
+        """Let somebody else's stream read memory: behind what this thread's stream was given so far. What is given up
+        is used again behind what that stream was given by then."""
+        if handle == self.chosen.handle:
+            return
+        self.use()
+        self.guard.stream_wait_event(handle, Event(self).record().handle)
+        self.forked = True
+        if isinstance(storage, Block | ForeignMemory):
+            storage.used_on(handle)
+
     def note_uses(self, storages: Iterable[Any]) -> None:
         """Tell that this thread's stream uses memory that may belong to another one."""
         handle = self.chosen.handle
