@@ -138,8 +138,8 @@ def _let_wait(node: Node, stream: Any) -> None:
         return
     if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int) or stream < 0):
         raise DeviceError(f"[dlpack] expected a stream's handle, None or -1 but got {stream!r}")
-    default = stream is None or (stream == 1 and gpu.id.kind == "cuda")  # CUDA's name for the default stream
-    gpu.lend(node.data.storage, 0 if default else stream)
+    is_default = stream is None or (stream == 1 and gpu.id.kind == "cuda")  # 1 is CUDA's name for the default stream
+    gpu.lend(node.data.storage, 0 if is_default else stream or 0)
 
 
 def _device(node: Node) -> DeviceId:
