@@ -104,10 +104,11 @@ from pyflame.tensor.devices import (
     synchronize,
 )
 from pyflame.tensor.dispatch import FUNCTIONS as _FUNCTIONS
+from pyflame.tensor.dlpack import from_dlpack
 from pyflame.tensor.factorizations import cholesky, det, inverse, logdet, pinverse, qr, slogdet
 from pyflame.tensor.gradients import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from pyflame.tensor.indexing import argwhere, masked_select, nonzero
-from pyflame.tensor.interop import from_dlpack, from_torch
+from pyflame.tensor.interop import from_torch
 from pyflame.tensor.memory import (
     empty_cache,
     max_memory_allocated,

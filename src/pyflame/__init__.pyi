@@ -149,6 +149,7 @@ from pyflame.tensor.devices import get_device as get_device
 from pyflame.tensor.devices import reset_device as reset_device
 from pyflame.tensor.devices import set_device as set_device
 from pyflame.tensor.devices import synchronize as synchronize
+from pyflame.tensor.dlpack import from_dlpack as from_dlpack
 from pyflame.tensor.encoded import EncodedTensor as EncodedTensor
 from pyflame.tensor.encoded import dequantize as dequantize
 from pyflame.tensor.encoded import quantize as quantize
@@ -167,7 +168,6 @@ from pyflame.tensor.gradients import set_grad_enabled as set_grad_enabled
 from pyflame.tensor.indexing import argwhere as argwhere
 from pyflame.tensor.indexing import masked_select as masked_select
 from pyflame.tensor.indexing import nonzero as nonzero
-from pyflame.tensor.interop import from_dlpack as from_dlpack
 from pyflame.tensor.interop import from_torch as from_torch
 from pyflame.tensor.kernels import compile_kernel as compile_kernel
 from pyflame.tensor.linalg import matrix_exp as matrix_exp

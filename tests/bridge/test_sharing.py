@@ -9,9 +9,10 @@ import torch
 
 import pyflame as pf
 from pyflame.bridge.torch.crossing import to_pyflame, to_torch
-from pyflame.core.device import DeviceId
+from pyflame.core.device import DeviceId, parse_device
 from pyflame.core.errors import DTypeError
 from pyflame.engine import devices
+from pyflame.engine.memory import gpu_of
 from tests.emulated import emulated_device, host_compiler
 
 KINDS = [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64, torch.float8_e5m2]
@@ -58,6 +59,7 @@ def test_a_gpus_memory_has_the_interface_of_cuda_arrays(gpu: str) -> None:
     pf.eval(x)
     found = x.__cuda_array_interface__
     assert found["shape"] == (2, 3) and found["typestr"] == "<i8" and found["strides"] is None
-    assert found["data"] == (x._node.data.address, True) and found["version"] == 3 and found["stream"] is None
+    assert found["data"] == (x._node.data.address, True) and found["version"] == 3
+    assert found["stream"] == gpu_of("test", parse_device(gpu)).main.handle
     assert not hasattr(pf.ones(2), "__cuda_array_interface__")
     assert not hasattr(x.to(pf.bfloat16), "__cuda_array_interface__")

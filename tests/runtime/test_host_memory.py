@@ -102,7 +102,7 @@ def test_what_leaves_a_tensor_is_the_hosts(gpu: str, kind: str, tmp_path: Path) 
         np.testing.assert_array_equal(array, want, err_msg=kind)
     with pf.device(gpu):
         assert repr(make()).startswith("tensor(")
-        with contextlib.suppress(DeviceError):  # of a GPU: to be copied first
+        with contextlib.suppress(DeviceError, RuntimeError):  # a GPU's, which NumPy refuses: to be copied first
             np.testing.assert_array_equal(np.array(np.from_dlpack(make())), want)
 
 

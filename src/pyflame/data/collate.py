@@ -14,7 +14,7 @@ from pyflame.data.memory import empty, host_array, host_leaf
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy
 from pyflame.tensor.dispatch import FUNCTIONS
-from pyflame.tensor.interop import array_from_dlpack
+from pyflame.tensor.dlpack import array_from_dlpack
 from pyflame.tensor.modes import eval as evaluate
 
 

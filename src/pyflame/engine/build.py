@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ class CpuRunner:
         self.plan = plan
         self.device = device
         self._layout = layout = layout or CpuLayout(plan, device)
-        self._binding = layout.binding
+        self.binding = layout.binding
         self._pack_slots = struct.Struct(f"={layout.slots}q").pack
         # of each launch: seconds, and when it first began
         self._times = np.zeros((layout.launches, 2))
@@ -73,35 +73,51 @@ class CpuRunner:
         `commit` takes the results. Ctrl-C stops the run at any launch before the first that overwrites an input; from
         there on the rest of the plan and the commit are one step.
         """
-        binding, layout = self._binding, self._layout
+        binding = self.binding
         held = binding.hold(inputs, donated)
         out = binding.outputs(held)
         writes = commit(out) if commit is not None else ((), (), ())
+        if len(donated) == len(self._layout.overwrites):
+            stop = self._first_write
+        else:
+            stop = min([self._layout.overwrites[p] for p in donated], default=self._count)
+        self._run_at(addresses(held), constants, timed, lines, stop, partial(write_all, writes))
+        return out
+
+    def run_at(self, places: list[int], constants: Sequence[Any], lines: Sequence[str] = ()) -> None:
+        """Run on memory of the caller's: the addresses of all inputs and outputs, in the order of the slots."""
+        self._run_at(places, constants, False, lines, self._count, any)
+
+    def _run_at(
+        self,
+        places: list[int],
+        constants: Sequence[Any],
+        timed: bool,
+        lines: Sequence[str],
+        stop: int,
+        last: Callable[[Iterable[int]], object],
+    ) -> None:
+        """`stop`: the first launch that overwrites an input; `last` runs what is left from there, with the commit."""
+        binding, layout = self.binding, self._layout
         if not self._count:
-            write_all(writes)
-            return out
-        places = addresses(held)
+            last(())
+            return
         workspace = self.device.pool.take(layout.workspace) if layout.workspace else None
         arena = workspace.address if workspace is not None else 0
-        places += (arena, arena + binding.arena_bytes)
+        places = [*places, arena, arena + binding.arena_bytes]
         if layout.starts:
             first = len(constants) - self.plan.starts
             started = layout.starts.items()
             places += [places[at] + offset + constants[first + k] * size for k, (at, offset, size) in started]
         slots = self._pack_slots(*places)
         error = (ctypes.c_int64 * 3)() if self.plan.checks else None
-        if len(donated) == len(layout.overwrites):
-            stop = self._first_write
-        else:
-            stop = min([layout.overwrites[p] for p in donated], default=self._count)
-        rest = (slots, binding.pack_uniforms(constants), error, partial(write_all, writes))
+        rest = (slots, binding.pack_uniforms(constants), error, last)
         if trace.recording is None:
             self.device.run(self._tables[timed], self._count, stop, *rest)
         else:
             self._record(stop, rest, timed)
         if error is not None:
             raise_bad_index(bytes(error), self.plan.checks, self.plan.check_lines, lines)
-        return out
 
     def _record(self, stop: int, rest: tuple[Any, ...], timed: bool) -> None:
         """Run with timers of this run's own, and record what they say."""

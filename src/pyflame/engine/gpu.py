@@ -119,28 +119,43 @@ class GpuRunner:
             self.device.note_uses([v.storage for v in inputs])
         return self._start(self.binding.hold(inputs, donated), constants, timed, lines)
 
+    def run_at(self, places: list[int], constants: Sequence[Any], lines: Sequence[str] = ()) -> None:
+        """Start the plan on memory of the caller's: the addresses of all inputs and outputs, in the order of the slots.
+
+        The caller keeps that memory until the stream has come to the end of the run.
+        """
+        if not self._start_at(places, constants, False, lines):
+            self._unaligned().run_at(places, constants, lines)
+
     def _start(self, held: Held, constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> list[Value]:
-        plan, device = self.plan, self.device
-        if self._runs:
-            needed = self.binding.arena_bytes or self.scratch_bytes or plan.checks
-            workspace, at = self.workspace() if needed else ([], [0] * 4)
-            if plan.uniforms:
-                uniforms = self._uniforms(constants)
-                at[2] = uniforms.address
-            places = _places(held, at)
-            kernel_args = self._known.get(places)
-            if kernel_args is None:
-                kernel_args = KernelArguments(self._kernel_args(places))
-                if self._misaligned(kernel_args.array):
-                    other = self._unaligned()
-                    return other._start(other.binding.rehold(held), constants, timed, lines)
-                _keep(self._known, places, kernel_args, MAX_KNOWN)
-            if plan.checks:
-                device.zero(at[3], ERROR_BYTES)
-            self.launch(kernel_args, timed)
-            if plan.checks:
-                device.watch(workspace[-1], at[3], ERROR_BYTES, lambda record: self.report(record, lines))
+        if not self._start_at(addresses(held), constants, timed, lines):
+            other = self._unaligned()
+            return other._start(other.binding.rehold(held), constants, timed, lines)
         return self.binding.outputs(held)
+
+    def _start_at(self, slots: list[int], constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> bool:
+        """Give the launches to the device; False where memory misses the alignment that they rely on."""
+        plan, device = self.plan, self.device
+        if not self._runs:
+            return True
+        needed = self.binding.arena_bytes or self.scratch_bytes or plan.checks
+        workspace, at = self.workspace() if needed else ([], [0] * 4)
+        if plan.uniforms:
+            uniforms = self._uniforms(constants)
+            at[2] = uniforms.address
+        places = (*slots, *at)
+        kernel_args = self._known.get(places)
+        if kernel_args is None:
+            kernel_args = KernelArguments(self._kernel_args(places))
+            if self._misaligned(kernel_args.array):
+                return False
+            _keep(self._known, places, kernel_args, MAX_KNOWN)
+        if plan.checks:
+            device.zero(at[3], ERROR_BYTES)
+        self.launch(kernel_args, timed)
+        if plan.checks:
+            device.watch(workspace[-1], at[3], ERROR_BYTES, lambda record: self.report(record, lines))
+        return True
 
     def report(self, record: bytes, lines: Sequence[str]) -> None:
         """Raise what a run has left in its error record."""
@@ -165,7 +180,7 @@ class GpuRunner:
 
     def kernel_args(self, held: Held, at: Sequence[int]) -> np.ndarray[Any, Any]:
         """The arguments of all launches for these places."""
-        return self._kernel_args(_places(held, at))
+        return self._kernel_args((*addresses(held), *at))
 
     def _kernel_args(self, places: Sequence[int]) -> np.ndarray[Any, Any]:
         out: np.ndarray[Any, Any] = self._constants + np.array([0, *places], np.int64)[self._slots]
@@ -257,11 +272,6 @@ class GpuRunner:
             self._other = GpuRunner(replace(self.plan, sources=tuple(sources)), self.device, aligned=False)
             self._other.seconds = self.seconds
         return self._other
-
-
-def _places(held: Held, at: Sequence[int]) -> tuple[int, ...]:
-    """The addresses of all slots."""
-    return (*addresses(held), *at)
 
 
 def _keep(table: dict[K, V], key: K, value: V, most: int) -> None:

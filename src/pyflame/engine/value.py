@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType
+from pyflame.core.dtype import DType, int16, uint8
 from pyflame.core.errors import DeviceError
 from pyflame.core.shape import Shape, contiguous_strides
 from pyflame.runtime.base import Storage
@@ -44,12 +44,12 @@ class Value:
 class _Exported:
     """Lets NumPy see a Value's memory, and keeps that memory alive for as long as NumPy needs it."""
 
-    def __init__(self, value: Value, shape: Shape, dtype: DType, read_only: bool = True) -> None:
+    def __init__(self, value: Value, address: int, shape: Shape, dtype: DType, read_only: bool = True) -> None:
         self.storage = value.storage
         strides = value.strides if value.strides is not None else contiguous_strides(shape)
         self.__array_interface__ = {
             "version": 3,
-            "data": (value.host_address, read_only),
+            "data": (address, read_only),
             "shape": shape,
             "strides": tuple(s * dtype.itemsize for s in strides),
             "typestr": dtype.numpy.str if dtype.numpy.isbuiltin == 1 else f"|V{dtype.itemsize}",
@@ -60,8 +60,15 @@ def to_numpy(value: Value, shape: Shape, dtype: DType, read_only: bool = True) -
     """A NumPy view of host memory."""
     if 0 in shape:
         return np.empty(shape, dtype.numpy)
-    array = np.asarray(_Exported(value, shape, dtype, read_only))
+    array = np.asarray(_Exported(value, value.host_address, shape, dtype, read_only))
     return array if array.dtype == dtype.numpy else array.view(dtype.numpy)
+
+
+def lifetime_array(value: Value, shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
+    """An array that stands for memory of a GPU in a DLPack capsule: it has shape, strides and what keeps the memory.
+    Nobody may read it."""
+    kind = dtype if dtype.numpy.isbuiltin == 1 else {1: uint8, 2: int16}[dtype.itemsize]
+    return np.asarray(_Exported(value, value.address, shape, kind, read_only=False))
 
 
 class Foreign:

@@ -189,11 +189,18 @@ class GpuDevice(Device, Protocol):
         """Whether anything ever ran on a stream that somebody chose: then uses are noted."""
 
     def make_stream(self, priority: int = 0) -> Stream: ...
+    def follow(self, handle: int) -> Stream | None:
+        """Give this thread's work to a stream of somebody else's until `unfollow`, which takes what this gives."""
+
+    def unfollow(self, chosen: Stream | None) -> None: ...
     def event(self, timing: bool = False) -> Event: ...
     def note_uses(self, storages: Iterable[Any]) -> None: ...
 
     # --- memory
     def allocate(self, nbytes: int, stream: Stream | None = None) -> Storage: ...
+    def foreign(self, address: int, nbytes: int, owner: Any) -> Storage:
+        """Memory of another library's, whose owner is kept until this device has done what it is given with it."""
+
     def received(self, host: int, nbytes: int) -> Storage:
         """Host memory as new memory of the device."""
 

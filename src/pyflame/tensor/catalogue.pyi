@@ -1858,7 +1858,9 @@ class Catalogue:
         """The elements that are not 0, and their positions (see pf.sparse). Evaluates the tensor."""
 
     def to_torch(self) -> Any:
-        """A torch tensor with this tensor's values, over the same memory, on the CPU: read it, or `.clone()` it to write."""
+        """A torch tensor with this tensor's values, over the same memory, on the CPU or the same GPU: read it, or
+        `.clone()` it to write. Torch's current stream waits for what computes it, the host does not. What is on a device
+        that torch has not is copied to the CPU."""
 
     def topk(self, k: builtins.int, axis: Any = -1, largest: builtins.bool = True, sorted: builtins.bool = True) -> Any:
         """The k largest (or smallest) elements along an axis in order, and where they lie; of equals the first ones."""

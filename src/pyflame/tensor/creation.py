@@ -111,7 +111,7 @@ def _array(data: Any, dtype: object = None) -> np.ndarray[Any, Any]:
     if isinstance(data, (np.ndarray, np.generic)):
         array = np.asarray(data)
     elif hasattr(data, "__dlpack__"):
-        from pyflame.tensor.interop import array_from_dlpack  # here: interop makes tensors with this module
+        from pyflame.tensor.dlpack import array_from_dlpack  # here: that makes tensors with this module
 
         array = array_from_dlpack(data)
     else:

@@ -146,7 +146,7 @@ def to(
         meta = out._node.meta
         if meta.device != target or not meta.committed:
             same = out is self and meta.device in (None, target)  # memory that is only tied down
-            out = call(lambda x: copy_to(x, target, commit=True), (out,), {})
+            out = call(lambda x: copy_to(placed(x), target, commit=True), (out,), {})
             if same:
                 views.link_view(out, self, (committing(target),))
     if memory_format is not None:

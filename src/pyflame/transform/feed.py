@@ -38,6 +38,7 @@ class Feed:
         fixed_at = iter(range(len(places), len(inputs)))
         self._order = [fed_at[i] if i in fed_at else next(fixed_at) for i in range(len(inputs))]
         self.arguments = [(i, at) for i, (source, at) in enumerate(inputs) if source == "arg"]
+        self.fixed = [(i, at) for i, (source, at) in enumerate(inputs) if source == "value"]
         self._args = [at for _, at in self.arguments]
         self._cells = [trace.cells[at] for source, at in inputs if source == "cell"]
         self._grads = [owners[at] for source, at in inputs if source == "grad"]

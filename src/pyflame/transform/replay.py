@@ -82,7 +82,7 @@ class Replay:
     @property
     def pure(self) -> bool:
         """Whether it changes nothing and draws no random numbers: the function can be called again for its gradient."""
-        return not (self._changes or self.generators)
+        return not (self.changes or self.generators)
 
     @property
     def parts(self) -> list[Part]:
@@ -94,7 +94,7 @@ class Replay:
 
     def _split_outputs(self, outputs: list[Output]) -> None:
         """Sort the plan's outputs by where they go: to what the function returns, to cells, to gradients."""
-        self._results, news = outputs[: self.returned], outputs[self.returned :]
+        self.results, news = outputs[: self.returned], outputs[self.returned :]
         states, news = news[: len(self.rebound)], news[len(self.rebound) :]
         gradients, arguments = news[: len(self.new_grads)], news[len(self.new_grads) :]
         uses = Counter([at for at, _, _ in states])
@@ -105,7 +105,7 @@ class Replay:
         self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
         self._new_arguments = [(number, *output) for number, output in zip(self.written, arguments, strict=True)]
         self._writes = bool(self.rebound or self.written)
-        self._changes = bool(self.rebound or self.new_grads or self.cleared or self.written)
+        self.changes = bool(self.rebound or self.new_grads or self.cleared or self.written)
 
     def misfit(self, trusting: bool = False) -> str | None:
         """Why this trace cannot serve now: what has changed in the state it was made for.
@@ -231,7 +231,7 @@ class Replay:
         """What the function returns. Each leaf has a Value of its own, or others could not see that its memory is
         shared."""
         made = OPS["leaf"]
-        return [Node(made, (), (), meta, sig, _shared(out[at])) for at, meta, sig in self._results]
+        return [Node(made, (), (), meta, sig, _shared(out[at])) for at, meta, sig in self.results]
 
     def _in_place(self, out: list[Value]) -> bool:
         """Whether all cells have their new values already, where the old ones lay, and no cell shares its memory."""
@@ -244,7 +244,7 @@ class Replay:
     def _commit(self, leaves: list[Any], returned: list[Node], out: list[Value]) -> Writes:
         """What a run's results change in cells."""
         returned += self._returned(out)
-        if not self._changes:
+        if not self.changes:
             return (), (), ()
         made = OPS["leaf"]
         cells: list[Tensor] = []

@@ -1,7 +1,8 @@
 """Tensors across the border, without a copy where both sides can use the same memory.
 
-On the CPU a torch tensor becomes a Value over its own memory, of any strides, and a result becomes a torch tensor over
-the memory that the plan wrote. That is what DLPack does, without its capsules: it costs a third of the time.
+A torch tensor becomes a Value over its own memory, of any strides, and a result becomes a torch tensor over the memory
+that the plan wrote. Most calls need neither: `bound.py` runs plans on addresses. On a GPU our work goes to torch's
+current stream.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import torch
 
 from pyflame.core.device import CPU, DeviceId, parse_device
 from pyflame.core.dtype import DType, as_dtype
-from pyflame.core.errors import DeviceError, DTypeError
+from pyflame.core.errors import DeviceError, DTypeError, NotSupportedError
+from pyflame.engine.devices import GpuDevice
+from pyflame.engine.memory import gpu_of
 from pyflame.engine.value import Foreign, Value, to_numpy
 from pyflame.ir import copy_to
 from pyflame.tensor.creation import leaf
 from pyflame.tensor.creation import tensor as make_tensor
+from pyflame.tensor.modes import eval as compute
 from pyflame.tensor.tensor import Tensor
 
 _DTYPES: dict[torch.dtype, DType] = {
@@ -31,7 +35,10 @@ _DTYPES: dict[torch.dtype, DType] = {
 }  # fmt: skip
 _BACK = {ours: theirs for theirs, ours in _DTYPES.items()}
 # What NumPy does not know travels as integers of the same size.
-_DISGUISED = {kind: np.uint8 if kind.itemsize == 1 else np.int16 for kind in _BACK if kind.numpy.isbuiltin != 1}
+DISGUISED = {kind: np.uint8 if kind.itemsize == 1 else np.int16 for kind in _BACK if kind.numpy.isbuiltin != 1}
+
+
+_HOST = torch.device("cpu")
 
 
 def dtype_of(kind: torch.dtype) -> DType:
@@ -55,6 +62,11 @@ def device_of(device: torch.device) -> DeviceId:
     raise DeviceError(f"[bridge] expected tensors on cpu or cuda (ROCm too) but got {device}; move them first")
 
 
+def gpu_at(device: torch.device) -> GpuDevice | None:
+    """Our device for a torch device that is a GPU."""
+    return None if device.type == "cpu" else gpu_of("torch.compile", device_of(device))
+
+
 def only_device(devices: Iterable[torch.device]) -> torch.device:
     """The one device of a graph; several are refused."""
     found = sorted({str(d) for d in devices if d.type != "meta"})
@@ -71,20 +83,26 @@ def _shared_value(tensor: torch.Tensor, dtype: DType) -> Value:
     if tensor.data_ptr() % dtype.itemsize:
         tensor = tensor.clone()
     strides = None if tensor.is_contiguous() else tensor.stride()
-    return Value(Foreign(tensor.data_ptr(), tensor.numel() * dtype.itemsize, tensor), 0, strides)
+    address, nbytes = tensor.data_ptr(), tensor.numel() * dtype.itemsize
+    gpu = gpu_at(tensor.device)
+    memory = Foreign(address, nbytes, tensor) if gpu is None else gpu.foreign(address, nbytes, tensor)
+    return Value(memory, 0, strides)
+
+
+def resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with its values in memory: not their conjugates or negatives."""
+    return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
 
 
 def to_pyflame(tensor: torch.Tensor, device: DeviceId = CPU) -> Tensor:
-    """A torch tensor as ours, on this device: over the same memory if it is there."""
+    """A torch tensor as ours, on this device: over the same memory if it is there. On a GPU work must be given to
+    torch's current stream (`TorchStream`), or nothing orders it."""
     dtype = dtype_of(tensor.dtype)
     if tensor.layout is not torch.strided:
         raise DTypeError(f"[bridge] expected a dense tensor but got layout {tensor.layout}; use .to_dense()")
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-    if tensor.device.type != "cpu":
-        raise DeviceError(f"[bridge] expected a torch tensor on the CPU but got one on {tensor.device}; use .cpu()")
-    node = leaf(_shared_value(tensor, dtype), tuple(tensor.shape), dtype, CPU, device == CPU)
-    return Tensor(node if device == CPU else copy_to(node, device, commit=True))
+    tensor, here = resolved(tensor), device_of(tensor.device)
+    node = leaf(_shared_value(tensor, dtype), tuple(tensor.shape), dtype, here, here == device)
+    return Tensor(node if here == device else copy_to(node, device, commit=True))
 
 
 def copied(tensor: torch.Tensor) -> Tensor:
@@ -92,18 +110,50 @@ def copied(tensor: torch.Tensor) -> Tensor:
     return make_tensor(tensor.detach())
 
 
-def to_torch(tensor: Tensor) -> torch.Tensor:
-    """A result of a plan as a torch tensor that may be written to, over the same memory if nobody else reads that."""
-    if tensor.device != "cpu":
-        tensor = tensor.cpu()
-    node = tensor._evaluated("to_torch()")
+def to_torch(tensor: Tensor, device: torch.device = _HOST) -> torch.Tensor:
+    """A result of a plan as a torch tensor that may be written to, on this device: over the same memory if it is there
+    and nobody else reads it."""
+    if tensor.device != str(device_of(device)):
+        tensor = tensor.to(str(device_of(device)))
+    compute(tensor)
+    node = tensor._node
     value, dtype = node.data, node.dtype
+    shared = value.strides is not None or getattr(value.storage, "read_only", False)  # a constant's, or an argument's
+    if device.type != "cpu":
+        out: torch.Tensor = tensor.to_torch()
+        return out.clone(memory_format=torch.contiguous_format) if shared else out
     array = to_numpy(value, node.shape, dtype, read_only=False)
-    if value.strides is not None or getattr(value.storage, "read_only", False):  # a constant's, or an argument's memory
+    if shared:
         array = array.copy()
-    if dtype in _DISGUISED:
-        return torch.from_numpy(array.view(_DISGUISED[dtype])).view(_BACK[dtype])
+    if dtype in DISGUISED:
+        return torch.from_numpy(array.view(DISGUISED[dtype])).view(_BACK[dtype])
     return torch.from_numpy(array)
+
+
+class TorchStream:
+    """Gives our work on a GPU to torch's current stream for the duration of a `with` block.
+
+    Torch's current device is the same behind it: we make ours current in the driver, which torch shares.
+    """
+
+    __slots__ = ("_before", "_chosen", "_gpu")
+
+    def __init__(self, gpu: GpuDevice) -> None:
+        self._gpu = gpu
+
+    def __enter__(self) -> None:
+        if torch._C._cuda_isCurrentStreamCapturing():
+            raise NotSupportedError(
+                "[torch.compile] expected a call outside of torch.cuda.graph but its stream is being captured; leave "
+                "this model out of the capture"
+            )
+        gpu = self._gpu
+        self._before = torch.cuda._exchange_device(gpu.index)
+        self._chosen = gpu.follow(torch._C._cuda_getCurrentRawStream(gpu.index))
+
+    def __exit__(self, *exc: object) -> None:
+        self._gpu.unfollow(self._chosen)
+        torch.cuda._maybe_exchange_device(self._before)
 
 
 def example(shape: Iterable[Any], kind: torch.dtype, make: Any) -> Tensor:

@@ -9,8 +9,9 @@ in that order by the kernel that computes it.
 from __future__ import annotations
 
 import operator
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import and_
 from typing import Any
 
 import torch
@@ -19,11 +20,36 @@ from torch.utils._pytree import tree_map_only
 
 import pyflame as pf
 from pyflame.bridge.torch import rows
-from pyflame.bridge.torch.crossing import device_of, hint, only_device, to_pyflame, to_torch
+from pyflame.bridge.torch.bound import Bound
+from pyflame.bridge.torch.crossing import (
+    TorchStream,
+    device_of,
+    gpu_at,
+    hint,
+    only_device,
+    resolved,
+    to_pyflame,
+    to_torch,
+)
 from pyflame.bridge.torch.options import Options
-from pyflame.bridge.torch.split import Part, evaluated, expected, fitted, is_random, reasons, split
+from pyflame.bridge.torch.split import (
+    EVALUATED,
+    LEFT_TO_TORCH,
+    Part,
+    evaluated,
+    expected,
+    fitted,
+    is_random,
+    reasons,
+    split,
+)
 from pyflame.bridge.torch.table import call_row, row_of
+from pyflame.core import knobs
 from pyflame.core.device import DeviceId
+from pyflame.core.dtype import default
+from pyflame.core.precision import tf32_allowed
+from pyflame.core.state import mode, state
+from pyflame.transform.direct import direct
 
 Step = Callable[[dict[Node, Any]], None]
 
@@ -60,19 +86,28 @@ def run_nodes(nodes: Iterable[Node], env: dict[Node, Any], generator: pf.Generat
 
 
 class OurPart:
-    """Nodes that run as one jitted function."""
+    """Nodes that run as one jitted function, on tensors of the torch device `place`."""
 
-    def __init__(self, part: Part, outputs: list[Node], device: DeviceId) -> None:
+    def __init__(self, part: Part, outputs: list[Node], device: DeviceId, place: torch.device, modes: mode) -> None:
         inside = set(part.nodes)
         self.nodes = part.nodes
         self.inputs = list(dict.fromkeys(a for n in part.nodes for a in n.all_input_nodes if a not in inside))
         self.outputs = outputs
-        self.device = device
+        self.device, self.place, self.modes = device, place, modes
         self.orders = [memory_order(expected(n)) if isinstance(expected(n), torch.Tensor) else None for n in outputs]
         self.back = [o and _inverse(o) for o in self.orders]
         self.random = any(is_random(n) for n in part.nodes)
         self.generator = pf.Generator(0)
         self.jitted = pf.jit(self._compute)
+        examples = [expected(n) for n in self.inputs]
+        tensors = [v if isinstance(v, torch.Tensor) else None for v in examples]
+        self.numeric = [i for i, v in enumerate(tensors) if v is None]
+        self.lazy = [i for i, v in enumerate(tensors) if v is not None and (v.is_neg() or v.dtype.is_complex)]
+        self.elsewhere = [i for i, v in enumerate(tensors) if v is not None and v.device.type != place.type]
+        self.masks = [0 if v is None else v.dtype.itemsize - 1 for v in tensors]
+        self.dynamic = any(is_symbolic(v) for v in examples)
+        self.shared = device == device_of(place)  # the plan reads torch's memory
+        self.bound: OrderedDict[Any, Bound | None] = OrderedDict()
 
     def _compute(self, *values: Any) -> list[Any]:
         env: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
@@ -82,33 +117,95 @@ class OurPart:
 
     def __call__(self, env: dict[Node, Any]) -> None:
         given = [env[n] for n in self.inputs]
+        for i in self.lazy:
+            given[i] = resolved(given[i])
+        for i in self.elsewhere:  # a number in a tensor of the CPU
+            given[i] = given[i].to(self.place)
         if self.random:  # torch.manual_seed decides, and each run draws anew
             self.generator.manual_seed(int(torch.randint(2**62, ())))
-        device = self.device
-        fed = [to_pyflame(v.detach(), device) if isinstance(v, torch.Tensor) else v for v in given]
-        results = self.jitted(*fed)
-        taken: set[int] = set()
-        for node, back, result in zip(self.outputs, self.back, results, strict=True):
-            out = to_torch(result)
-            storage = id(result._node.data.storage)
-            if storage in taken:  # two results that are one to us: torch may write to either
-                out = out.clone()
-            taken.add(storage)
-            env[node] = out.permute(back) if back else out
+        key = self._key(given)
+        bound = self.bound[key] if key in self.bound else self._bind(key, given)
+        results = self._run(bound, given) if bound is not None else self._replay(given)
+        env.update(zip(self.outputs, results, strict=True))
+
+    def _key(self, given: list[Any]) -> Any:
+        """What a plan depends on, beside what Dynamo's guards fix."""
+        if not self.numeric:
+            layout: Any = tuple([t.stride() for t in given])
+            sizes = tuple([t.shape for t in given]) if self.dynamic else ()
+        else:
+            layout = tuple([t.stride() if isinstance(t, torch.Tensor) else _static(t) for t in given])
+            sizes = tuple([t.shape for t in given if isinstance(t, torch.Tensor)])
+        return layout, sizes, tf32_allowed(), state.deterministic, default.float
+
+    def _bind(self, key: Any, given: list[Any]) -> Bound | None:
+        """Trace and plan for these tensors; None where the plan cannot run on torch's memory as it lies."""
+        with self.modes:
+            replay, _ = self.jitted.find(tuple(self._ours(given)), {})
+        plan = direct(replay) if self.shared else None
+        bound = None if plan is None else Bound(plan, self.orders, self.place)
+        self.bound[key] = bound
+        while len(self.bound) > knobs.PLAN_CACHE.integer():
+            self.bound.popitem(last=False)
+        return bound
+
+    def _ours(self, given: list[Any]) -> list[Any]:
+        return [to_pyflame(v.detach(), self.device) if isinstance(v, torch.Tensor) else v for v in given]
+
+    def _run(self, bound: Bound, given: list[Any]) -> list[torch.Tensor]:
+        """The usual way: by addresses."""
+        if self.numeric:  # sizes are part of the plan
+            masks = [m for m, v in zip(self.masks, given, strict=True) if isinstance(v, (torch.Tensor, float))]
+            given = [v for v in given if isinstance(v, (torch.Tensor, float))]
+            addresses = [v.data_ptr() if isinstance(v, torch.Tensor) else 0 for v in given]
+        else:
+            masks, addresses = self.masks, [t.data_ptr() for t in given]
+        if any(map(and_, addresses, masks)):
+            given = [v.clone() if a & m else v for v, a, m in zip(given, addresses, masks, strict=True)]
+            addresses = [v.data_ptr() if isinstance(v, torch.Tensor) else 0 for v in given]
+        return bound.run(addresses, given)
+
+    def _replay(self, given: list[Any]) -> list[torch.Tensor]:
+        """By tensors of ours: where memory must be copied between devices, or a result is a constant."""
+        with self.modes:
+            results = self.jitted(*self._ours(given))
+            taken: set[int] = set()
+            out = []
+            for back, result in zip(self.back, results, strict=True):
+                made = to_torch(result, self.place)
+                storage = id(result._node.data.storage)
+                if storage in taken:  # two results that are one to us: torch may write to either
+                    made = made.clone()
+                taken.add(storage)
+                out.append(made.permute(back) if back else made)
+        return out
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether an example has sizes that may differ from call to call."""
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _static(value: Any) -> Any:
+    """What of a number is part of a plan: floats are its data."""
+    return float if type(value) is float else value
 
 
 class SingleNodes:
     """Nodes that run one after the other: in torch, or here where an op of ours that looks at values has them."""
 
-    def __init__(self, part: Part, evaluated: Collection[Node]) -> None:
+    def __init__(self, part: Part, evaluated: Collection[Node], modes: mode) -> None:
         self.nodes = part.nodes
-        self.evaluated = evaluated
+        self.evaluated, self.modes = evaluated, modes
 
     def __call__(self, env: dict[Node, Any]) -> None:
-        for node in self.nodes:
-            args, kwargs = map_arg((node.args, node.kwargs), env.__getitem__)
-            run = _evaluate if node in self.evaluated else _in_torch
-            env[node] = run(node, args, kwargs)
+        with self.modes, torch.no_grad():
+            for node in self.nodes:
+                args, kwargs = map_arg((node.args, node.kwargs), env.__getitem__)
+                run = _evaluate if node in self.evaluated else _in_torch
+                env[node] = run(node, args, kwargs)
 
 
 def _in_torch(node: Node, args: Any, kwargs: Any) -> Any:
@@ -177,9 +274,13 @@ class Program:
         self.placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
         self.constants = {n: _attribute(graph, str(n.target)) for n in graph.graph.nodes if n.op == "get_attr"}
         (output,) = [n for n in graph.graph.nodes if n.op == "output"]
-        self.result = output.args[0]
+        self.result: Sequence[Any] = output.args[0]
         self.views = _views(output)
-        self.device = options.device or device_of(only_device(_devices(graph)))
+        self.place = only_device(_devices(graph))
+        self.device = options.device or device_of(self.place)
+        self.gpu = gpu_at(self.place)
+        if self.gpu is not None:  # values are the GPU's: only torch looks at them there
+            self.why = {n: LEFT_TO_TORCH if w == EVALUATED else w for n, w in self.why.items()}
         self.modes = options.modes(self.device)
         self.steps, self.dead = self._steps(output)
 
@@ -197,9 +298,9 @@ class Program:
         for at, part in enumerate(self.parts):
             later = needed[at + 1]
             steps.append(
-                OurPart(part, [n for n in part.nodes if n in later], self.device)
+                OurPart(part, [n for n in part.nodes if n in later], self.device, self.place, self.modes)
                 if part.ours
-                else SingleNodes(part, alone)
+                else SingleNodes(part, alone, self.modes)
             )
             known |= set(part.nodes)
             dead.append([n for n in known if n not in later])
@@ -207,17 +308,24 @@ class Program:
         return steps, dead
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
-        env: dict[Node, Any] = dict(zip(self.placeholders, args, strict=True))
+        if self.gpu is None:
+            return self._run(args)
+        with TorchStream(self.gpu):
+            return self._run(args)
+
+    def _run(self, args: list[Any]) -> Sequence[Any]:
+        env: dict[Any, Any] = dict(zip(self.placeholders, args, strict=True))
         args.clear()
         env.update(self.constants)
-        with self.modes, torch.no_grad():
-            for step, dead in zip(self.steps, self.dead, strict=True):
-                step(env)
-                for node in dead:
-                    env.pop(node, None)
-            for view in self.views:
-                view(env)
-        return map_arg(self.result, env.__getitem__)
+        for step, dead in zip(self.steps, self.dead, strict=True):
+            step(env)
+            for node in dead:
+                env.pop(node, None)
+        if self.views:
+            with torch.no_grad():
+                for view in self.views:
+                    view(env)
+        return [env[r] if isinstance(r, Node) else r for r in self.result]
 
 
 def _attribute(graph: GraphModule, name: str) -> Any:

@@ -25,6 +25,7 @@ from pyflame.transform.tracer import Tracer
 
 NUMBER = "a number, which the host computes or checks"
 EVALUATED = "it looks at values of tensors: PyFlame runs it by itself, between plans"
+LEFT_TO_TORCH = "it looks at values of tensors, which torch does on the GPU"
 _TRIAL = parse_device("null:gfx942")  # computes nothing
 
 
@@ -137,7 +138,9 @@ class Trial:
         if row is None:
             return f"PyFlame has no {node.target}"
         args, kwargs = map_arg((node.args, node.kwargs), self.values.__getitem__)
-        missing = [a for a in node.all_input_nodes if self.values[a] is None and expected(a) is not None]
+        ignored = rows.UNUSED.get(op_name(node.target), ())
+        read = [a for at, a in enumerate(node.args) if at not in ignored]
+        missing = [a for a in _nodes_in((read, node.kwargs)) if self.values[a] is None and expected(a) is not None]
         if missing:
             return f"its argument {missing[0]} has a dtype or layout that PyFlame has not"
         named: dict[str, Any] = dict(kwargs)
@@ -147,7 +150,7 @@ class Trial:
             named["generator"] = self.generator
         found = fitted(call_row(row, _hinted(args), _hinted(named)), expected(node))
         self.values[node] = found
-        return _difference(found, expected(node))
+        return _difference(found, _read_parts(node))
 
     def _example(self, wanted: Any) -> Any:
         if isinstance(wanted, torch.Tensor):
@@ -157,6 +160,22 @@ class Trial:
         if isinstance(wanted, (list, tuple)):
             return [self._example(w) for w in wanted]
         return hint(wanted)
+
+
+def _nodes_in(values: Any) -> list[Node]:
+    """The nodes among arguments."""
+    found: list[Node] = []
+    map_arg(values, found.append)
+    return found
+
+
+def _read_parts(node: Node) -> Any:
+    """What torch says that a node gives, but None for parts of a tuple that nobody reads."""
+    wanted = expected(node)
+    if not isinstance(wanted, (list, tuple)) or any(user.target is not operator.getitem for user in node.users):
+        return wanted
+    read = {user.args[1] for user in node.users}
+    return [part if at in read else None for at, part in enumerate(wanted)]
 
 
 def _hinted(value: Any) -> Any:

@@ -101,7 +101,7 @@ class CPUDevice:
         slots: bytes,
         uniforms: bytes,
         error: Any,
-        last: Callable[[Iterable[int]], None],
+        last: Callable[[Iterable[int]], object],
     ) -> None:
         """Run a table of launches; the GIL is released meanwhile. An exception may come before row `stop` only.
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
+from pyflame.core.errors import DeviceError, DeviceFaultError
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.pool import LISTED
 
@@ -37,6 +38,11 @@ class DeferredFrees(Generic[T]):
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def pending(self) -> bool:
+        """Whether anything was given up that has not come back."""
+        return bool(self._given or self._waiting)
+
     def taken_in(self) -> list[T]:
         """What no stream can use any more. Others begin to wait: for events recorded now, behind every earlier use."""
         ready: list[T] = []
@@ -44,12 +50,22 @@ class DeferredFrees(Generic[T]):
             item, streams, *holders = self._given.popleft()
             if holders[0] is not None and max(map(sys.getrefcount, holders)) > LISTED:
                 self._given.append((item, streams, holders[0]))
-            elif streams:
-                self._driver.set_device(self._index)
-                self._waiting.append((item, [self._mark(s) for s in streams]))
+            elif streams and (events := self._mark_all(streams)):
+                self._waiting.append((item, events))
             else:
                 ready.append(item)
         return ready
+
+    def _mark_all(self, streams: Iterable[int]) -> list[int]:
+        """Events behind what these streams were given so far; none where all of it is done."""
+        self._driver.set_device(self._index)
+        try:
+            return [self._mark(s) for s in streams]
+        except DeviceFaultError:
+            raise
+        except DeviceError:  # a stream of another library's, which has destroyed it meanwhile
+            self._driver.synchronize()
+            return []
 
     def _mark(self, stream: int) -> int:
         event = self._events.pop() if self._events else self._driver.event_create(timing=False)

@@ -21,11 +21,12 @@ from pyflame.core.trace import TraceEvent
 from pyflame.runtime import base
 from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
 from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments, dimensions
+from pyflame.runtime.gpu.foreign import ForeignMemory
 from pyflame.runtime.gpu.graph import Graph, capture, some
 from pyflame.runtime.gpu.guard import guard
 from pyflame.runtime.gpu.memory import Block, DevicePool
 from pyflame.runtime.gpu.pinned import PinnedPool
-from pyflame.runtime.gpu.stream import Event, Stream
+from pyflame.runtime.gpu.stream import Event, ForeignStream, Stream
 from pyflame.runtime.gpu.timing import Timings
 from pyflame.runtime.gpu.transfer import Transfers
 
@@ -67,6 +68,8 @@ class GpuDevice:
         self._side: Stream | None = None  # for captures: what other threads do meanwhile is no part of them
         self._copies: Stream | None = None  # for uploads from pinned memory, beside the work of the others
         self.forked = False  # whether anything ever ran on a stream that somebody chose: then uses are noted
+        self._followed: ForeignStream | None = None
+        self._foreign_streams: dict[int, ForeignStream] = {}  # by handle
         self._beside = False  # whether anything was launched on another stream than the chosen one
         self._transfers = Transfers(self.guard, self.pinned)
         self._find_compiler = find_compiler
@@ -124,11 +127,44 @@ class GpuDevice:
             self._thread.stream = before
             before.wait(Event(self).record(stream))
 
+    def follow(self, handle: int) -> base.Stream | None:
+        """Give this thread's work to a stream of somebody else's, in whose order it belongs; gives what `unfollow`
+        takes. What the stream followed before was given, in any thread, comes first."""
+        stream = self._followed
+        if stream is None or stream.handle != handle:
+            self._no_capture("change of streams")
+            with self.lock:
+                before: Stream = self._followed or self._main
+                stream = self._foreign_streams.get(handle)
+                if stream is None:
+                    stream = self._foreign_streams[handle] = ForeignStream(self, handle)
+                stream.wait(Event(self).record(before))
+                self._followed = stream
+                self.forked = True
+        chosen: base.Stream | None = getattr(self._thread, "stream", None)
+        self._thread.stream = stream
+        return chosen
+
+    def unfollow(self, chosen: base.Stream | None) -> None:
+        """Go back to the stream that this thread had chosen."""
+        self._thread.stream = chosen
+
+    def lend(self, storage: Any, handle: int) -> None:
+        """Let somebody else's stream read memory: behind what this thread's stream was given so far. What is given up
+        is used again behind what that stream was given by then."""
+        if handle == self.chosen.handle:
+            return
+        self.use()
+        self.guard.stream_wait_event(handle, Event(self).record().handle)
+        self.forked = True
+        if isinstance(storage, Block | ForeignMemory):
+            storage.used_on(handle)
+
     def note_uses(self, storages: Iterable[Any]) -> None:
         """Tell that this thread's stream uses memory that may belong to another one."""
         handle = self.chosen.handle
         for storage in storages:
-            if isinstance(storage, Block):
+            if isinstance(storage, Block | ForeignMemory):
                 storage.used_on(handle)
 
     def guarded(self, work: Callable[[], T]) -> T:
@@ -176,6 +212,11 @@ class GpuDevice:
         if graph is not None:
             graph.keep(block)
         return block
+
+    def foreign(self, address: int, nbytes: int, owner: Any) -> ForeignMemory:
+        """Memory of another library's, whose owner is kept until this device has done what it is given with it."""
+        streams = {self._main.handle, self.chosen.handle}
+        return ForeignMemory(address, nbytes, owner, streams, self.pool.foreign)
 
     def memory_info(self) -> tuple[int, int]:
         """Bytes free and in total, as the driver sees them."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
+from typing import Any
 
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
@@ -135,6 +136,7 @@ class DevicePool:
         self._error = error
         self._lock = rlock()
         self._deferred: DeferredFrees[_Chunk] = DeferredFrees(driver, index)
+        self.foreign: DeferredFrees[Any] = DeferredFrees(driver, index)  # owners of memory that is not the pool's
         # (stream, small) -> (size, address) of free chunks, sorted: the first that is large enough fits best
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._chunks: dict[int, _Chunk] = {}  # free ones, by address
@@ -252,6 +254,9 @@ class DevicePool:
         """Look at what was given up since. While a capture runs, what other streams use is left for later."""
         if self._captures == 0:
             self._join_all(self._deferred.taken_in())
+            if self.foreign.pending:
+                self.foreign.taken_in()  # and let go of, as what comes next is
+                self.foreign.settled()
 
     def _join_all(self, chunks: list[_Chunk]) -> None:
         for chunk in chunks:
@@ -304,6 +309,7 @@ class DevicePool:
             self._take_in()
             self._driver.set_device(self._index)
             self._join_all(self._deferred.settled(wait=True))
+            self.foreign.settled(wait=True)
             unused = [s for s in self._segments.values() if s.held == 0]
             if unused:
                 self._driver.synchronize()

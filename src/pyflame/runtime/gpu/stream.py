@@ -48,6 +48,15 @@ class Stream:
             self._spare.append(self.handle)
 
 
+class ForeignStream(Stream):
+    """A stream that somebody else made and keeps, as torch does its own. 0 is the device's default stream."""
+
+    def __init__(self, device: GpuDevice, handle: int) -> None:
+        self.device = device
+        self._spare = deque()
+        self.handle = handle
+
+
 class Event:
     """A point in a stream."""
 
