@@ -34,6 +34,17 @@ def test_steps_are_replayed(tmp_path: Path) -> None:
         assert [k.implementation for k in found.kernels if k.calls] == ["captured graph"]
 
 
+def test_another_text_is_replayed_from_its_first_step_on(tmp_path: Path) -> None:
+    """What a text begins with is written where it lay, so the graphs of the texts before serve."""
+    model = Model(load_decoder(make("llama", tmp_path)[0], GPU), None, None, GPU, pf.float32, 64)
+    for first in (5, 6):
+        model.generate([first, 17], max_tokens=8, ignore_eos=True)
+    with pf.profile(graphs=True) as found:
+        model.generate([7, 17], max_tokens=8, ignore_eos=True)
+    assert sum(k.calls for k in found.kernels if k.implementation == "captured graph") >= 9
+    assert all(k.calls <= 2 for k in found.kernels if k.implementation != "captured graph")
+
+
 def test_tokens_are_read_while_the_next_step_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each step the host waits for the copy of its tokens, which lies before the next step in the stream."""
     model = Model(load_decoder(make("llama", tmp_path)[0], GPU), None, None, GPU, pf.float32, 64)

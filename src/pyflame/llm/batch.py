@@ -16,7 +16,7 @@ from pyflame.core.dtype import DType, float32, int64
 from pyflame.llm.attention import Where
 from pyflame.llm.cache import bucket_of
 from pyflame.llm.decoder import Decoder
-from pyflame.llm.sampler import Features, Picked, Sampler
+from pyflame.llm.sampler import Features, Picked, Sampler, overwrite
 from pyflame.tensor import Tensor
 from pyflame.tensor.counted import where as choose
 from pyflame.tensor.creation import arange, tensor, zeros
@@ -93,7 +93,7 @@ class Batch:
 
     def _set_lengths(self, counts: list[int]) -> None:
         self.counts = counts
-        self.lengths.copy_(tensor(counts, dtype=int64, device=self.device))
+        overwrite(self.lengths, counts, range(self.rows))
 
     def first(self, logits: Tensor, features: Features) -> Picked:
         """Pick the first token of each row."""
@@ -112,7 +112,7 @@ class Batch:
         start = common(self.held[0], tokens)
         self._set_lengths([start])
         for token in tokens[start:]:
-            self.tokens.copy_(tensor([[token]], dtype=int64, device=self.device))
+            overwrite(self.tokens, [[token]], [0])
             picked = self.next(Features())
         return picked
 
@@ -157,7 +157,7 @@ class Batch:
 
     def _first_step(self, logits: Tensor, features: Features) -> Picked:
         picked = self.sampler.pick(logits, features)
-        self.tokens.copy_(picked.tokens.unsqueeze(1).clone())  # whoever holds what was picked holds no state
+        self.tokens.index_copy_(0, arange(self.rows, device=self.device), picked.tokens.unsqueeze(1))  # where they lie
         return picked
 
     def _next_step(self, features: Features) -> Picked:

@@ -65,9 +65,10 @@ class Block(Module):
         seen = self._normed(config.attention_norm, x)
         out = yield self.attention(seen, where)
         if config.parallel:
-            return x + out + (yield self.mlp(seen if config.mlp_norm is None else self._normed(config.mlp_norm, x)))
+            also = seen if config.mlp_norm is None else self._normed(config.mlp_norm, x)
+            return x + out + (yield self.mlp(also, where.cache is not None))
         x = x + (self.post_attention_norm(out) if config.post_norm else out)
-        out = yield self.mlp(self._normed(config.mlp_norm, x))
+        out = yield self.mlp(self._normed(config.mlp_norm, x), where.cache is not None)
         return x + (self.post_ffw_norm(out) if config.post_norm else out)
 
     def _normed(self, name: str | None, x: Tensor) -> Tensor:
@@ -146,6 +147,7 @@ class Decoder(Module):
         for block in self.blk:
             if isinstance(block.attention, Attention):
                 block.attention.join()
+            block.mlp.join()
         for layer in self.modules():
             if isinstance(layer, Linear) or (layer is self.token_embd and self.config.tied):
                 layer.interleave()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
+from pyflame.core.state import state
 from pyflame.llm.config import ModelConfig
+from pyflame.llm.joined import Joined
 from pyflame.llm.layers import Part, Weights
 from pyflame.nn.module import Module
 from pyflame.tensor import Tensor
 
+FEW = 64  # tokens up to which a product with both takes as long as reading them
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": lambda x: x.silu(),
     "gelu": lambda x: x.gelu(),
@@ -39,15 +43,27 @@ class MLP(Part):
             self.linear(gate, config.width, ffn, gate in config.biases)
         self.linear(up, config.width, 2 * ffn if config.mlp == "fused" else ffn, up in config.biases)
         self.linear(down, ffn, config.width, down in config.biases)
+        self.joined: Joined | None = None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def join(self) -> None:
+        """Let gate and up be rows of one matrix on a GPU: few tokens then wait for memory once, not twice."""
+        if self.kind == "gated" and (self.joined is None or self.joined.stale()):
+            self.joined = Joined.of([self.layers[name] for name in self.names[:2]])
+
+    def __call__(self, x: Tensor, cached: bool = False) -> Tensor:
+        """`cached`: while texts are written, `join` was called for the weights of now."""
         gate, up, down = self.names
-        y: Tensor = self.layers[up](x)
         if self.kind == "plain":
-            y = PLAIN[self.activation](y)
+            y = PLAIN[self.activation](self.layers[up](x))
         elif self.kind == "fused":
-            y = gated(self.activation, *y.chunk(2, -1))
+            y = gated(self.activation, *self.layers[up](x).chunk(2, -1))
         else:
-            y = gated(self.activation, self.layers[gate](x), y)
-        y = self.layers[down](y)
-        return y
+            whole = self._whole(x) if cached else None
+            both = (self.layers[gate](x), self.layers[up](x)) if whole is None else whole.chunk(2, -1)
+            y = gated(self.activation, *both)
+        return self.layers[down](y)  # type: ignore[no-any-return]
+
+    def _whole(self, x: Tensor) -> Tensor | None:
+        if state.tracer is not None:
+            state.tracer.guard(self, "joined")  # others, another plan
+        return None if self.joined is None or prod(x.shape[:-1]) > FEW else self.joined.products(x)

@@ -37,7 +37,12 @@ class MixtureOfExperts(Part):
         if moe.shared_gate:
             self.numbers("ffn_gate_inp_shexp", config.width)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def join(self) -> None:
+        """As the MLP's, for the one that all tokens share."""
+        if self.shared is not None:
+            self.shared.join()
+
+    def __call__(self, x: Tensor, cached: bool = False) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
         scores, chosen = route(self.experts, self.ffn_gate_inp(flat).to(float32), self._choice_bias())
         at, elsewhere = own_experts(self.experts, chosen)
@@ -46,7 +51,7 @@ class MixtureOfExperts(Part):
         y = y * scores.to(y.dtype).unsqueeze(-1)
         out: Tensor = (y if elsewhere is None else y.masked_fill(elsewhere.unsqueeze(-1), 0.0)).sum(1)
         if self.shared is not None:
-            own = self.shared(flat)
+            own = self.shared(flat, cached)
             if self.experts.shared_gate:
                 own = own * (flat * self.ffn_gate_inp_shexp()).sum(-1, True).sigmoid()
             out = out + own

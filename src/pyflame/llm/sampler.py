@@ -99,6 +99,12 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+def overwrite(cell: Tensor, values: Any, rows: Sequence[int]) -> None:
+    """Set rows where they lie, so that graphs that were captured for a text before serve for the next one too."""
+    made = tensor(values, dtype=cell.dtype, device=cell.device)
+    cell.index_copy_(0, tensor(list(rows), dtype=int64, device=cell.device), made)
+
+
 class Sampler:
     """The settings of `rows` sequences and what they have said so far."""
 
@@ -166,11 +172,7 @@ class Sampler:
         self._set(self.allowed, masks, rows)
 
     def _set(self, cell: Tensor, values: Any, rows: Sequence[int] | None) -> None:
-        made = tensor(values, dtype=cell.dtype, device=self.device)
-        if rows is None:
-            cell.copy_(made)
-        else:
-            cell.index_copy_(0, tensor(list(rows), dtype=int64, device=self.device), made)
+        overwrite(cell, values, range(self.rows) if rows is None else rows)
 
     def pick(self, logits: Tensor, features: Features, rows: Tensor | None = None) -> Picked:
         """One token for each row of logits (B, V), which are these rows (B) or all. Each goes on to its next random
