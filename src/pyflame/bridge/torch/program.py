@@ -116,7 +116,10 @@ class OurPart:
         return [r.permute(o) if o else r for r, o in zip(results, self.orders, strict=True)]
 
     def __call__(self, env: dict[Node, Any]) -> None:
-        given = [env[n] for n in self.inputs]
+        env.update(zip(self.outputs, self.run([env[n] for n in self.inputs]), strict=True))
+
+    def run(self, given: list[Any]) -> list[torch.Tensor]:
+        """The outputs for these inputs."""
         for i in self.lazy:
             given[i] = resolved(given[i])
         for i in self.elsewhere:  # a number in a tensor of the CPU
@@ -125,8 +128,7 @@ class OurPart:
             self.generator.manual_seed(int(torch.randint(2**62, ())))
         key = self._key(given)
         bound = self.bound[key] if key in self.bound else self._bind(key, given)
-        results = self._run(bound, given) if bound is not None else self._replay(given)
-        env.update(zip(self.outputs, results, strict=True))
+        return self._run(bound, given) if bound is not None else self._replay(given)
 
     def _key(self, given: list[Any]) -> Any:
         """What a plan depends on, beside what Dynamo's guards fix."""
@@ -283,6 +285,17 @@ class Program:
             self.why = {n: LEFT_TO_TORCH if w == EVALUATED else w for n, w in self.why.items()}
         self.modes = options.modes(self.device)
         self.steps, self.dead = self._steps(output)
+        self.whole = self._whole()
+
+    def _whole(self) -> tuple[OurPart, list[int], list[int]] | None:
+        """Where one plan is all there is: that part, and which arguments it takes and which of its outputs are the
+        results. Most graphs are, and need no table of values."""
+        if len(self.steps) != 1 or self.views or self.constants or not isinstance(part := self.steps[0], OurPart):
+            return None
+        if not all(r in part.outputs for r in self.result):
+            return None
+        taken = [self.placeholders.index(n) for n in part.inputs]
+        return part, taken, [part.outputs.index(r) for r in self.result]
 
     def _steps(self, output: Node) -> tuple[list[Step], list[list[Node]]]:
         """What to run, and which values nobody needs after each step."""
@@ -314,6 +327,12 @@ class Program:
             return self._run(args)
 
     def _run(self, args: list[Any]) -> Sequence[Any]:
+        if self.whole is not None:
+            part, taken, results = self.whole
+            given = [args[i] for i in taken]
+            args.clear()
+            out = part.run(given)
+            return [out[i] for i in results]
         env: dict[Any, Any] = dict(zip(self.placeholders, args, strict=True))
         args.clear()
         env.update(self.constants)
