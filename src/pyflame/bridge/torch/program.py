@@ -52,6 +52,7 @@ from pyflame.core.state import mode, state
 from pyflame.transform.direct import direct
 
 Step = Callable[[dict[Node, Any]], None]
+_UNBOUND: Any = object()  # instead of a plan that was not made yet
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
@@ -127,7 +128,9 @@ class OurPart:
         if self.random:  # torch.manual_seed decides, and each run draws anew
             self.generator.manual_seed(int(torch.randint(2**62, ())))
         key = self._key(given)
-        bound = self.bound[key] if key in self.bound else self._bind(key, given)
+        bound = self.bound.get(key, _UNBOUND)
+        if bound is _UNBOUND:
+            bound = self._bind(key, given)
         return self._run(bound, given) if bound is not None else self._replay(given)
 
     def _key(self, given: list[Any]) -> Any:
