@@ -243,12 +243,13 @@ class OutputView:
     def __init__(self, node: Node, root: Node, chain: list[Node]) -> None:
         self.node, self.root, self.chain = node, root, chain
         self.reads = {root, *(a for n in chain for a in n.all_input_nodes if a is not n.args[0])}
+        self.calls: list[Any] = [(n.target, n.args[1:], n.kwargs) for n in chain]
+        self.fixed = len(self.reads) == 1  # no argument changes
 
     def __call__(self, env: dict[Node, Any]) -> None:
         value = env[self.root]
-        for node in self.chain:
-            args, kwargs = map_arg((node.args[1:], node.kwargs), env.__getitem__)
-            value = node.target(value, *args, **kwargs)  # type: ignore[operator]
+        for target, args, kwargs in self.calls if self.fixed else map_arg(self.calls, env.__getitem__):
+            value = target(value, *args, **kwargs)
         env[self.node] = value
 
 
@@ -313,12 +314,13 @@ class Program:
         alone = set(evaluated(self.why))
         for at, part in enumerate(self.parts):
             later = needed[at + 1]
+            outputs = [n for n in part.nodes if n in later] if part.ours else part.nodes
             steps.append(
-                OurPart(part, [n for n in part.nodes if n in later], self.device, self.place, self.modes)
+                OurPart(part, outputs, self.device, self.place, self.modes)
                 if part.ours
                 else SingleNodes(part, alone, self.modes)
             )
-            known |= set(part.nodes)
+            known |= set(outputs)
             dead.append([n for n in known if n not in later])
             known &= later
         return steps, dead
