@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import weakref
 from collections import deque
@@ -167,3 +168,15 @@ def test_a_stream_that_was_destroyed_is_waited_for_with_the_device(gpu: GpuDevic
     driver.failures["event_record"] = DeviceError("an invalid handle")
     gpu.allocate(8)
     assert ended(alive) and driver.calls["synchronize"] == 1
+
+
+def test_a_copy_is_made_on_the_gpu(gpu: GpuDevice, driver: FakeDriver) -> None:
+    block = gpu.allocate(4)
+    gpu.fill(block.address, 7, 4)
+    found = pf.from_dlpack(Producer(np.zeros(4, np.bool_)))
+    found._node.data.storage = block
+    described, _ = opened(capsule := found.__dlpack__(copy=True))
+    assert described.data != block.address and (described.code, described.bits) == (6, 8)
+    driver.run(DEFAULT)
+    assert (np.ctypeslib.as_array((ctypes.c_uint8 * 4).from_address(described.data)) == 7).all()
+    del capsule

@@ -38,6 +38,7 @@ class CpuRunner:
         # of each launch: seconds, and when it first began
         self._times = np.zeros((layout.launches, 2))
         self.seconds = self._times[:, 0]
+        self._uniforms: tuple[Any, bytes] = None, b""  # the numbers of the last run, and their bytes
         self._make_table(layout)
         self._first_write = min(layout.overwrites.values(), default=self._count)
 
@@ -111,7 +112,11 @@ class CpuRunner:
             places += [places[at] + offset + constants[first + k] * size for k, (at, offset, size) in started]
         slots = self._pack_slots(*places)
         error = (ctypes.c_int64 * 3)() if self.plan.checks else None
-        rest = (slots, binding.pack_uniforms(constants), error, last)
+        known, uniforms = self._uniforms
+        if constants is not known or not isinstance(constants, tuple):
+            uniforms = binding.pack_uniforms(constants)
+            self._uniforms = constants, uniforms
+        rest = (slots, uniforms, error, last)
         if trace.recording is None:
             self.device.run(self._tables[timed], self._count, stop, *rest)
         else:

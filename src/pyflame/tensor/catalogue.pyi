@@ -39,7 +39,7 @@ class Catalogue:
         """A DLPack capsule over the tensor's memory, without a copy. Whoever takes it must not write to it."""
 
     def __dlpack_device__(self) -> builtins.tuple[builtins.int, builtins.int]:
-        """(device type, number) in DLPack's terms."""
+        """(device type, number) in DLPack's terms. A constant that no device holds is the host's."""
 
     def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
     def __floordiv__(self, other: TensorLike) -> Tensor: ...

@@ -97,8 +97,6 @@ def dlpack(
         raise BufferError(
             f"[dlpack] expected the tensor's device {device} but got {tuple(dl_device)}; move it with .to(...)"
         )
-    if device[0] != _CPU and copy:
-        return (self.detach() + 0).__dlpack__(stream=stream, max_version=max_version)
     if device[0] == _CPU:
         if stream not in (None, -1):
             raise DeviceError(f"[dlpack] expected stream=None for a tensor on {self.device} but got {stream!r}")
@@ -107,10 +105,12 @@ def dlpack(
         array = to_numpy(node.data, node.shape, node.dtype, read_only=False)
         array = array.copy() if copy else array
     else:
-        compute(self)
-        node = self._node
-        _let_wait(node, stream)
-        array = lifetime_array(node.data, node.shape, node.dtype)
+        dense = self.contiguous() if copy else self
+        compute(dense)
+        node = dense._node
+        value = _copied(node) if copy else node.data
+        _let_wait(node, value, stream)
+        array = lifetime_array(value, node.shape, node.dtype)
     return _capsule(array, node.dtype, device, max_version, read_only=not copy)
 
 
@@ -131,7 +131,15 @@ def _capsule(array: Any, dtype: DType, device: tuple[int, int], max_version: Any
     return capsule
 
 
-def _let_wait(node: Node, stream: Any) -> None:
+def _copied(node: Node) -> Value:
+    """A GPU's dense values in memory of their own."""
+    gpu, nbytes = gpu_of("dlpack", _device(node)), node.meta.size * node.dtype.itemsize
+    fresh = gpu.allocate(nbytes)
+    gpu.copy(fresh.address, node.data.address, nbytes)
+    return Value(fresh)
+
+
+def _let_wait(node: Node, value: Value, stream: Any) -> None:
     """Let the taker's stream wait for all that was given to ours, and note that it reads the memory."""
     gpu = gpu_of("dlpack", _device(node))
     if stream == -1:
@@ -139,7 +147,7 @@ def _let_wait(node: Node, stream: Any) -> None:
     if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int) or stream < 0):
         raise DeviceError(f"[dlpack] expected a stream's handle, None or -1 but got {stream!r}")
     is_default = stream is None or (stream == 1 and gpu.id.kind == "cuda")  # 1 is CUDA's name for the default stream
-    gpu.lend(node.data.storage, 0 if is_default else stream or 0)
+    gpu.lend(value.storage, 0 if is_default else stream or 0)
 
 
 def _device(node: Node) -> DeviceId:

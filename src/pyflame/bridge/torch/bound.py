@@ -8,6 +8,7 @@ and torch's allocator may give memory away as usual, for work that comes behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -39,7 +40,10 @@ def _maker(shape: Sequence[int], strides: Sequence[int], dtype: DType, device: t
     kind, nbytes = torch_dtype_of(dtype), prod(shape) * dtype.itemsize
     shape, strides = tuple(shape), tuple(strides)
     if device.type != "cpu" or nbytes < LARGE:
-        return lambda: torch.empty_strided(shape, strides, dtype=kind, device=device)
+        quick = getattr(torch._C._dynamo.guards, f"_empty_strided_{device.type}", None)  # inductor's own
+        if quick is not None:
+            return partial(quick, shape, strides, kind)
+        return partial(torch.empty_strided, shape, strides, dtype=kind, device=device)
     disguise = DISGUISED.get(dtype)
     interface = {
         "version": 3,

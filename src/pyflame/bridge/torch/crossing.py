@@ -107,7 +107,7 @@ def to_pyflame(tensor: torch.Tensor, device: DeviceId = CPU) -> Tensor:
 
 def copied(tensor: torch.Tensor) -> Tensor:
     """A torch tensor's values now, in memory of ours: what shares memory is read only when it is evaluated."""
-    return make_tensor(tensor.detach())
+    return make_tensor(tensor.detach().cpu(), device=None if tensor.device.type == "cpu" else device_of(tensor.device))
 
 
 def to_torch(tensor: Tensor, device: torch.device = _HOST) -> torch.Tensor:

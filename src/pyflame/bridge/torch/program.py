@@ -52,6 +52,7 @@ from pyflame.core.state import mode, state
 from pyflame.transform.direct import direct
 
 Step = Callable[[dict[Node, Any]], None]
+_UNBOUND: Any = object()  # instead of a plan that was not made yet
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
@@ -116,7 +117,10 @@ class OurPart:
         return [r.permute(o) if o else r for r, o in zip(results, self.orders, strict=True)]
 
     def __call__(self, env: dict[Node, Any]) -> None:
-        given = [env[n] for n in self.inputs]
+        env.update(zip(self.outputs, self.run([env[n] for n in self.inputs]), strict=True))
+
+    def run(self, given: list[Any]) -> list[torch.Tensor]:
+        """The outputs for these inputs."""
         for i in self.lazy:
             given[i] = resolved(given[i])
         for i in self.elsewhere:  # a number in a tensor of the CPU
@@ -124,9 +128,10 @@ class OurPart:
         if self.random:  # torch.manual_seed decides, and each run draws anew
             self.generator.manual_seed(int(torch.randint(2**62, ())))
         key = self._key(given)
-        bound = self.bound[key] if key in self.bound else self._bind(key, given)
-        results = self._run(bound, given) if bound is not None else self._replay(given)
-        env.update(zip(self.outputs, results, strict=True))
+        bound = self.bound.get(key, _UNBOUND)
+        if bound is _UNBOUND:
+            bound = self._bind(key, given)
+        return self._run(bound, given) if bound is not None else self._replay(given)
 
     def _key(self, given: list[Any]) -> Any:
         """What a plan depends on, beside what Dynamo's guards fix."""
@@ -238,12 +243,13 @@ class OutputView:
     def __init__(self, node: Node, root: Node, chain: list[Node]) -> None:
         self.node, self.root, self.chain = node, root, chain
         self.reads = {root, *(a for n in chain for a in n.all_input_nodes if a is not n.args[0])}
+        self.calls: list[Any] = [(n.target, n.args[1:], n.kwargs) for n in chain]
+        self.fixed = len(self.reads) == 1  # no argument changes
 
     def __call__(self, env: dict[Node, Any]) -> None:
         value = env[self.root]
-        for node in self.chain:
-            args, kwargs = map_arg((node.args[1:], node.kwargs), env.__getitem__)
-            value = node.target(value, *args, **kwargs)  # type: ignore[operator]
+        for target, args, kwargs in self.calls if self.fixed else map_arg(self.calls, env.__getitem__):
+            value = target(value, *args, **kwargs)
         env[self.node] = value
 
 
@@ -283,6 +289,17 @@ class Program:
             self.why = {n: LEFT_TO_TORCH if w == EVALUATED else w for n, w in self.why.items()}
         self.modes = options.modes(self.device)
         self.steps, self.dead = self._steps(output)
+        self.whole = self._whole()
+
+    def _whole(self) -> tuple[OurPart, list[int], list[int]] | None:
+        """Where one plan is all there is: that part, and which arguments it takes and which of its outputs are the
+        results. Most graphs are, and need no table of values."""
+        if len(self.steps) != 1 or self.views or self.constants or not isinstance(part := self.steps[0], OurPart):
+            return None
+        if not all(r in part.outputs for r in self.result):
+            return None
+        taken = [self.placeholders.index(n) for n in part.inputs]
+        return part, taken, [part.outputs.index(r) for r in self.result]
 
     def _steps(self, output: Node) -> tuple[list[Step], list[list[Node]]]:
         """What to run, and which values nobody needs after each step."""
@@ -297,12 +314,13 @@ class Program:
         alone = set(evaluated(self.why))
         for at, part in enumerate(self.parts):
             later = needed[at + 1]
+            outputs = [n for n in part.nodes if n in later] if part.ours else part.nodes
             steps.append(
-                OurPart(part, [n for n in part.nodes if n in later], self.device, self.place, self.modes)
+                OurPart(part, outputs, self.device, self.place, self.modes)
                 if part.ours
                 else SingleNodes(part, alone, self.modes)
             )
-            known |= set(part.nodes)
+            known |= set(outputs)
             dead.append([n for n in known if n not in later])
             known &= later
         return steps, dead
@@ -314,6 +332,12 @@ class Program:
             return self._run(args)
 
     def _run(self, args: list[Any]) -> Sequence[Any]:
+        if self.whole is not None:
+            part, taken, results = self.whole
+            given = [args[i] for i in taken]
+            args.clear()
+            out = part.run(given)
+            return [out[i] for i in results]
         env: dict[Any, Any] = dict(zip(self.placeholders, args, strict=True))
         args.clear()
         env.update(self.constants)
