@@ -220,3 +220,28 @@ def test_without_memory_nothing_runs(device: Any, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(device, "allocate", refuse)
     assert compare(device, [out.written], pytest.fail, pytest.fail) is None
+
+
+def test_without_memory_for_another_run_a_graph_that_differs_is_wrong(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, total = Memory(device, np.zeros(8, np.float32)), Memory(device, np.full(4, 7.0, np.float32), state=True)
+    allocate, room = device.allocate, 3  # the state's copy, and those of what the graph wrote
+
+    def refuse(nbytes: int) -> Any:
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise OutOfMemoryError("[memory] full")
+        return allocate(nbytes)
+
+    def launch() -> None:
+        out.array[:] = 1.0
+        total.array[:] += 1.0
+
+    def replay() -> None:
+        total.array[:] += 1.0
+
+    monkeypatch.setattr(device, "allocate", refuse)
+    assert compare(device, [out.written, total.written], replay, launch) == "1 of 2 buffers, the first of 32 bytes"
+    assert total.array.tolist() == [7.0] * 4  # as if nothing had run
