@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -25,7 +26,7 @@ class OfThePool(Interrupter):
 
 
 def interrupted(make: Callable[[], tuple[Callable[[], Any], Callable[[int], None]]], points: int) -> None:
-    """Interrupt `act` before so many of its bytecodes, others for each state of the code, and check what it has left."""
+    """Interrupt `act` before so many of its bytecodes, others for each state of the code, and check the rest."""
     act, check = make()
     counter = OfThePool(0)
     counter.run(act)
@@ -40,7 +41,7 @@ def interrupted(make: Callable[[], tuple[Callable[[], Any], Callable[[int], None
 def apart(blocks: list[Any]) -> bool:
     """Whether no two blocks share a byte."""
     ends = sorted((b.address, b.address + b.nbytes) for b in blocks)
-    return all(end <= begin for (_, end), (begin, _) in zip(ends, ends[1:], strict=False))
+    return all(end <= begin for (_, end), (begin, _) in pairwise(ends))
 
 
 def device_pool() -> tuple[Callable[[], Any], Callable[[int], None]]:

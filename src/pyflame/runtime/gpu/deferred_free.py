@@ -3,7 +3,7 @@
 A block is given up at any moment, in any thread, even in the middle of the pool's own work when the garbage collector
 runs; so giving up only puts it into a queue, and the pool looks there when it next needs memory. What a stream may
 still use comes back when an event behind that use is done. A block that ended in a circle of garbage may be brought
-back to life by a finaliser behind its own: it still holds what lies in the queue, which waits for as long as that is so.
+back to life by a finaliser behind its own: as long as it lives it holds what lies in the queue, which waits.
 
 An interrupt (Ctrl-C) may come between any two bytecodes. So a block gives itself up in C (`core/undo.py`), and leaves
 the queue behind the call that frees it: nothing is lost, but that call may come twice.
