@@ -239,6 +239,8 @@ CPU = [
          "MemTotal: 8000000 kB\nMemAvailable: 200000 kB\n")),
     case("plain", "cpu-memory", "memory-limit", "may use 2.0 GiB", "--memory", write("/sys/fs/cgroup/memory.max",
          f"{2 << 30}\n")),
+    case("plain", "cpu-memory", "memory-limit", "may use 3.0 GiB", "--memory", write("/proc/self/cgroup",
+         "0::/user.slice/job\n"), write("/sys/fs/cgroup/user.slice/memory.max", f"{3 << 30}\n")),
 ]  # fmt: skip
 DRIVER = [
     case("amd", "amd-module", "blacklisted", "/etc/modprobe.d/no.conf", "sed -i", remove("/sys/module"),
