@@ -237,9 +237,9 @@ CPU = [
          "flags : fpu sse2\n")),
     case("plain", "cpu-memory", "little-memory", "195 MiB of", "ps aux", write("/proc/meminfo",
          "MemTotal: 8000000 kB\nMemAvailable: 200000 kB\n")),
-    case("plain", "cpu-memory", "memory-limit", "may use 2.0 GiB", "--memory", write("/sys/fs/cgroup/memory.max",
+    case("plain", "cpu-memory", "memory-limit", "may use 2 GiB", "--memory", write("/sys/fs/cgroup/memory.max",
          f"{2 << 30}\n")),
-    case("plain", "cpu-memory", "memory-limit", "may use 3.0 GiB", "--memory", write("/proc/self/cgroup",
+    case("plain", "cpu-memory", "memory-limit", "may use 3 GiB", "--memory", write("/proc/self/cgroup",
          "0::/user.slice/job\n"), write("/sys/fs/cgroup/user.slice/memory.max", f"{3 << 30}\n")),
 ]  # fmt: skip
 DRIVER = [
@@ -354,8 +354,8 @@ ROCM = [
          lambda tree: tree.folder("/home/ada/.cache", 0o755)),
     case("amd", "amd-miopen", "miopen-searches", "NORMAL", "MIOPEN_FIND_MODE=FAST", miopen,
          env(MIOPEN_FIND_MODE="1")),
-    case("amd", "amd-memory", "memory-used", "23.0 GiB of 24.0 GiB", "amd-smi process", used_memory),
-    case("amd", "amd-memory", "small-gtt", "gfx1151 may use 8.0 GiB", "pages_limit=12288000", small_integrated),
+    case("amd", "amd-memory", "memory-used", "23 GiB of 24 GiB", "amd-smi process", used_memory),
+    case("amd", "amd-memory", "small-gtt", "gfx1151 may use 8 GiB", "pages_limit=12288000", small_integrated),
     case("amd", "amd-igpu", "igpu-visible", "gfx1036, number 1", "ROCR_VISIBLE_DEVICES=GPU-1234567890abcdef",
          integrated),
     case("amd", "amd-peers", "iommu", "without iommu=pt", "iommu=pt", second_gpu, write("/sys/class/iommu/ivhd0/x")),

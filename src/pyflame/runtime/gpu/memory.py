@@ -25,11 +25,12 @@ from itertools import count
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.core.locks import rlock
+from pyflame.core.sizes import human_bytes
 from pyflame.core.undo import Undo
 from pyflame.runtime.gpu.deferred_free import DeferredFrees
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.pool import exact_wanted
-from pyflame.runtime.stats import MemoryStats, shown
+from pyflame.runtime.stats import MemoryStats
 
 ALIGNMENT = 256
 MIB = 1 << 20
@@ -226,7 +227,7 @@ class DevicePool:
     def _grow(self, size: int, stream: int, nbytes: int) -> _Chunk:
         """A new segment as one chunk."""
         if self.limit is not None and self._reserved + nbytes > self.limit:
-            raise OutOfMemoryError(f"the limit set for this pool is {shown(self.limit)}")
+            raise OutOfMemoryError(f"the limit set for this pool is {human_bytes(self.limit)}")
         self._driver.set_device(self._index)
         address = self._driver.alloc(nbytes)
         self._count["driver_allocations"] += 1
@@ -465,12 +466,12 @@ class DevicePool:
 
     def _no_more(self, size: int, reason: OutOfMemoryError) -> str:
         free, total = self._driver.mem_info()
-        blocks = ", ".join(f"{n} x {shown(s)}{f' ({note})' if note else ''}" for s, n, note in self.largest())
+        blocks = ", ".join(f"{n} x {human_bytes(s)}{f' ({note})' if note else ''}" for s, n, note in self.largest())
         cached = self._reserved - self._allocated
         device = DeviceId.of(self._driver.kind, self._index)
         return (
-            f"[memory] expected {shown(size)} on {device} but there is no room; held "
-            f"{shown(self._allocated)}, cached {shown(cached)} in pieces that are too small, free {shown(free)} of "
-            f"{shown(total)}. Largest blocks in use: {blocks or 'none'}. Delete tensors you no longer need, or use a "
-            f"smaller batch or dtype. ({reason})"
+            f"[memory] expected {human_bytes(size)} on {device} but there is no room; held "
+            f"{human_bytes(self._allocated)}, cached {human_bytes(cached)} in pieces that are too small, free "
+            f"{human_bytes(free)} of {human_bytes(total)}. Largest blocks in use: {blocks or 'none'}. Delete tensors "
+            f"you no longer need, or use a smaller batch or dtype. ({reason})"
         )

@@ -63,6 +63,12 @@ GRAPHS = (
         "https://github.com/kokkos/kokkos/issues/8359",
         "graphs are compared with single launches every 256 replays", since=(6, 4), before=(7, 2),
     ),
+    Trouble(
+        "updating a graph's arguments while the GPU's memory is full ends the process",
+        "https://github.com/ROCm/rocm-systems/issues/10021",
+        "graphs are never updated: arguments lie in memory, or a new graph is captured; they are compared with single "
+        "launches every 256 replays", ("gfx1100", "gfx1201"), (7, 2),
+    ),
 )  # fmt: skip
 _OTHERS = (
     Trouble(
