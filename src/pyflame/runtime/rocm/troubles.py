@@ -63,12 +63,6 @@ GRAPHS = (
         "https://github.com/kokkos/kokkos/issues/8359",
         "graphs are compared with single launches every 256 replays", since=(6, 4), before=(7, 2),
     ),
-    Trouble(
-        "updating a graph's arguments while the GPU's memory is full ends the process",
-        "https://github.com/ROCm/rocm-systems/issues/10021",
-        "graphs are never updated: arguments lie in memory, or a new graph is captured; they are compared with single "
-        "launches every 256 replays", ("gfx1100", "gfx1201"), (7, 2),
-    ),
 )  # fmt: skip
 _OTHERS = (
     Trouble(
@@ -141,6 +135,12 @@ _OTHERS = (
         "PyTorch's expandable segments hang in hsaKmtMemoryVaMap",
         "https://github.com/pytorch/pytorch/issues/192259",
         _OURS, part="torch", mend="unset PYTORCH_ALLOC_CONF",
+    ),
+    Trouble(
+        "updating a captured graph's arguments while the GPU's memory is full ends the process",
+        "https://github.com/ROCm/rocm-systems/issues/10021",
+        "graphs are never updated: what changes lies in memory, or a new graph is captured", ("gfx1100", "gfx1201"),
+        (7, 2), part="memory",
     ),
     Trouble(
         "PyTorch on an integrated GPU sees the small memory that the BIOS set aside, not the host's (GTT)",
