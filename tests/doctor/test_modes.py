@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from pyflame.doctor.chain import CHECKS
 from pyflame.doctor.check import Result, Status, examine, first_broken
 from pyflame.doctor.machine import Ran
+from tests.doctor.mending import run_mend, tools
 from tests.doctor.modes import CASES, Case
 from tests.doctor.trees import PACKAGES, Tree, agent, pci, probe_line, rocm, with_amd, with_nvidia
 
+__all__ = ["tools"]  # a fixture
 BASES = {"plain": Tree, "amd": with_amd, "nvidia": with_nvidia}
 
 
@@ -30,7 +33,7 @@ def test_a_sound_machine(base: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.check}-{c.mode}")
-def test_modes(case: Case, tmp_path: Path) -> None:
+def test_modes(case: Case, tmp_path: Path, tools: Path) -> None:
     tree = BASES[case.base](tmp_path)
     for damage in case.damages:
         damage(tree)
@@ -40,6 +43,8 @@ def test_modes(case: Case, tmp_path: Path) -> None:
     assert any(case.says in f.text and case.mend in f.mend for f in findings), findings
     unknown = [r.findings for r in found.values() if r.status is Status.UNKNOWN]
     assert not unknown
+    for finding in (f for r in found.values() for f in r.findings if f.mend):
+        run_mend(finding.mend, tools)
     if findings[0].status is Status.BROKEN:
         first = first_broken(found.values())
         assert first is not None and first.check.name == case.check
@@ -100,3 +105,14 @@ def test_versions_of_wheels(tmp_path: Path) -> None:
     tree.folder(f"{PACKAGES}/rocm_sdk_core-7.14.0.dist-info")
     text = results(tree)["amd-hip"].findings[0].text
     assert text == f"{PACKAGES}/_rocm_sdk_core/lib/libamdhip64.so.7 (7.14.0)"
+
+
+def test_the_modes_of_rocm_cli_are_those_of_checks() -> None:
+    """docs/doctor.md says where each of them is found: by checks and modes that there are."""
+    modes = {check.name: set(check.modes) for check in CHECKS}
+    text = Path(__file__).parents[2].joinpath("docs/doctor.md").read_text()
+    rows = re.findall(r"^\| \d+ .*\| (.*) \|$", text.partition("## rocm-cli")[2].partition("\n## ")[0], re.MULTILINE)
+    assert len(rows) == 13
+    for row in rows[:-1]:
+        for name, named in re.findall(r"`([\w-]+)` ([\w-]+(?:, [\w-]+)*)", row):
+            assert set(named.split(", ")) <= modes[name], row

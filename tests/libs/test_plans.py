@@ -436,7 +436,7 @@ def test_what_is_expected() -> None:
         from pyflame.schedule.split import Way, takes
 
         launch = next(y for y in plan.launches if y.kernel.anchor)
-        offer = libraries.Offer(None, Way(takes(launch.kernel)[0], False), plan, 1, 1.0)  # type: ignore[arg-type]
+        offer = libraries.Offer(None, Way(takes(launch.kernel)[0], False), plan, 1, 1.0, False)  # type: ignore[arg-type]
         target = devices.get_device(DeviceId("null", 0, "gfx942")).target
         times = [libraries.expected_seconds(launch, o, target) for o in (None, offer)]
         assert (times[0] < times[1]) == ours

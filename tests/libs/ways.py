@@ -30,7 +30,10 @@ def every_way(tensor: Tensor, op: str = "matmul") -> Iterator[tuple[str, np.ndar
     plan = draft_plan(graph, device.target)
     (number,) = [n for n, x in enumerate(plan.launches) if x.kernel.anchor and x.kernel.anchor.op.name == op]
     found = libraries.libraries_of(device).of(op)
-    offers: list[Any] = [None, *(o for library in found for o in libraries._offers(plan, number, library))]
+    offers: list[Any] = [
+        None,
+        *(o for library in found for o in libraries._offers(plan, number, library, device.target)),
+    ]
     for offer in offers:
         own = plan.copy()
         calls = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyflame.runtime.cpu import device
-from pyflame.runtime.cpu.cgroup import free_bytes
+from pyflame.runtime.cpu.cgroup import free_bytes, granted_cores, limit_bytes
 
 
 def tree(root: Path, groups: str, files: dict[str, str]) -> Path:
@@ -57,3 +57,30 @@ def test_a_device_has_no_more_than_its_group(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(device, "free_bytes", lambda: 4096)
     free, total = device.CPUDevice().memory_info()
     assert free == 4096 < total
+
+
+def test_limits_of_groups_above(tmp_path: Path) -> None:
+    files = v2("a", "1000", 700) | v2("a/b", "max", 700) | v2("a/b/c", "5000", 600)
+    cores = {"sys/fs/cgroup/a/cpu.max": "150000 100000\n", "sys/fs/cgroup/a/b/c/cpu.max": "max 100000\n"}
+    root = tree(tmp_path, "0::/a/b/c\n", files | cores)
+    assert limit_bytes(root) == 1000 and granted_cores(root) == 1.5
+
+
+def test_limits_of_version_1(tmp_path: Path) -> None:
+    base = "sys/fs/cgroup"
+    files = {
+        f"{base}/memory/job/memory.limit_in_bytes": "4096",
+        f"{base}/cpu/job/cpu.cfs_quota_us": "-1",
+        f"{base}/cpu/cpu.cfs_quota_us": "50000",
+        f"{base}/cpu/cpu.cfs_period_us": "100000",
+    }
+    root = tree(tmp_path, "4:cpu,cpuacct:/job\n7:memory:/job\n", files)
+    assert limit_bytes(root) == 4096 and granted_cores(root) == 0.5
+
+
+@pytest.mark.parametrize("text", ["", "max", "nothing", "9" * 5000, "\udcff"])
+def test_files_that_tell_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    for name in ("memory.max", "memory.current", "memory.stat", "cpu.max"):
+        (tmp_path / "sys/fs/cgroup" / name).write_bytes(text.encode(errors="surrogateescape"))
+    assert limit_bytes(tmp_path) is free_bytes(tmp_path) is granted_cores(tmp_path) is None

@@ -335,10 +335,10 @@ def test_memory_used_on_two_streams_waits_for_both(two: None) -> None:
     with stream:
         y = x + 1.0
         pf.eval(y)
-    assert x._node.data.storage._streams == (77,)
+    assert x._node.data.storage._streams == [77]
     assert y._node.data.storage.stream == 77
     np.testing.assert_array_equal((y * 2).numpy(), np.full(300, 4))
-    assert y._node.data.storage._streams == (1,)
+    assert y._node.data.storage._streams == [1]
     stream.stream.handle = 1
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from pyflame.core.errors import ArgumentError, OutOfMemoryError, ROCmMemoryError
+from pyflame.core.sizes import human_bytes
 from pyflame.runtime.gpu.memory import MIB, Block, DevicePool, segment_size, size_class
 from pyflame.runtime.gpu.pinned import PinnedPool
-from pyflame.runtime.stats import shown
 from tests.runtime.fake import GIB, FakeDriver
 
 
@@ -214,9 +214,9 @@ def test_out_of_memory_tells_all() -> None:
     with pytest.raises(ROCmMemoryError) as caught:
         pool.allocate(50 * MIB)
     text = str(caught.value)
-    assert "expected 52.00 MiB on fake:0" in text
-    assert "held 72.00 MiB, cached 0 B" in text and "free 28.00 MiB of 100.00 MiB" in text
-    assert "1 x 24.00 MiB (weights of layer 3)" in text and "2 x 24.00 MiB" in text
+    assert "expected 52 MiB on fake:0" in text
+    assert "held 72 MiB, cached 0 B" in text and "free 28 MiB of 100 MiB" in text
+    assert "1 x 24 MiB (weights of layer 3)" in text and "2 x 24 MiB" in text
     assert isinstance(caught.value, MemoryError)
     assert pool.stats.out_of_memory == 1
     del blocks
@@ -226,7 +226,7 @@ def test_out_of_memory_tells_all() -> None:
 def test_the_fraction_is_a_limit(driver: FakeDriver) -> None:
     pool = DevicePool(driver, fraction=0.25)
     kept = pool.allocate(GIB - 100 * MIB)
-    with pytest.raises(OutOfMemoryError, match=r"the limit set for this pool is 1\.00 GiB"):
+    with pytest.raises(OutOfMemoryError, match=r"the limit set for this pool is 1 GiB"):
         pool.allocate(200 * MIB)
     assert driver.calls["alloc"] == 1
     pool.set_fraction(1.0)
@@ -293,12 +293,12 @@ def test_blocks_freed_by_the_garbage_collector(pool: DevicePool) -> None:
 
 
 def test_bytes_for_people() -> None:
-    assert [shown(n) for n in (0, 1023, 1 << 10, 5 << 20, 3 << 40)] == [
+    assert [human_bytes(n) for n in (0, 1023, 1 << 10, 5 << 20, 3 << 40)] == [
         "0 B",
         "1023 B",
-        "1.00 KiB",
-        "5.00 MiB",
-        "3.00 TiB",
+        "1 KiB",
+        "5 MiB",
+        "3 TiB",
     ]
 
 

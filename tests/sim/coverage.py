@@ -17,7 +17,7 @@ from pyflame.runtime.sim.decode.inst import COUNTED
 from pyflame.runtime.sim.decode.lines import source_frames
 from pyflame.runtime.sim.machine import COUNT, RACES, UNINITIALISED, Kernel, Machine, Module
 from pyflame.runtime.sim.memory import Memory
-from pyflame.runtime.sim.modes import wanted_modes
+from tests.sim.devices import KERNEL_MODES
 
 KERNELS = Path(spec.__file__).parent
 LINES = "-gline-tables-only"
@@ -68,14 +68,11 @@ class LinedClang(ClangHip):
         return super().compile(source, target, (*options, LINES))
 
 
-MODES = "interleave,stale"  # replays have tests of their own, and the other modes are not about kernels
-
-
 class Counting(Machine):
     """A machine with all checks on that remembers which instructions ran with at least one lane."""
 
     def __init__(self, target: str, memory: Memory) -> None:
-        super().__init__(target, memory, checks=UNINITIALISED | RACES | COUNT, modes=wanted_modes(MODES))
+        super().__init__(target, memory, checks=UNINITIALISED | RACES | COUNT, modes=KERNEL_MODES)
         self.launched: dict[Module, dict[str, Kernel]] = defaultdict(dict)
         self.ran: dict[Module, np.ndarray[Any, Any]] = {}  # for each instruction whether it ran
 

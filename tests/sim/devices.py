@@ -21,6 +21,8 @@ from pyflame.runtime.sim.hip.module import MOST_DEVICES, Hip
 from pyflame.runtime.sim.memory import Memory
 from pyflame.runtime.sim.modes import Modes, wanted_modes
 
+# For tests of kernels: all that are about kernels. A fault must not end the process of other tests.
+KERNEL_MODES = wanted_modes("interleave,stale,replay")
 FIRST = 4  # the numbers below are those of the devices that everybody has
 
 

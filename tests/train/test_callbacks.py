@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 import pyflame as pf
+from pyflame.core.sizes import human_bytes
 from pyflame.train import (
     Accuracy,
     Callback,
@@ -26,7 +27,7 @@ from pyflame.train import (
     Progress,
     curve,
 )
-from pyflame.train.progress import human_bytes, memory
+from pyflame.train.progress import memory
 from tests.train.runs import ROOT, loader, trainer
 
 # --- order and early stopping -----------------------------------------------------------------------------------------

@@ -34,8 +34,19 @@ def backward(
 
     With create_graph `entries` gets the entries of the gradients.
     """
-    gradients: dict[Entry | Leaf, Node] = {}
     known: dict[Node, Entry | Leaf] = entries if entries is not None else {}
+    with mode(in_backward=True):
+        return _walk(roots, known, retain_graph, create_graph, stop)
+
+
+def _walk(
+    roots: Sequence[tuple[Entry | Leaf, Node]],
+    known: dict[Node, Entry | Leaf],
+    retain_graph: bool,
+    create_graph: bool,
+    stop: Collection[Entry | Leaf],
+) -> dict[Entry | Leaf, Node]:
+    gradients: dict[Entry | Leaf, Node] = {}
     recorder: list[Node] | None = [] if create_graph else None
     with _recording(recorder):
         for root, seed in roots:

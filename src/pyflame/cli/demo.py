@@ -20,6 +20,7 @@ import pyflame as pf
 from pyflame import nn, optim, profiling
 from pyflame.core.errors import ArgumentError, FileFormatError, PyFlameError
 from pyflame.core.files import read_json
+from pyflame.core.sizes import human_bytes
 from pyflame.core.state import state
 from pyflame.data import DataLoader
 from pyflame.engine.devices import get_device
@@ -37,7 +38,7 @@ from pyflame.train import (
     read_corpus,
 )
 from pyflame.train.curve import svg
-from pyflame.train.progress import human_bytes, memory
+from pyflame.train.progress import memory
 
 _FOLDER = Path("pyflame-demo")
 _RUN = "run.json"  # what a resumed run must know: size and tokens

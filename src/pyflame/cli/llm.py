@@ -15,11 +15,11 @@ from rich.table import Table
 from pyflame.cli import llm_batch, llm_bench, llm_convert, llm_load_test, llm_perplexity, llm_quantize
 from pyflame.cli.llm_arguments import add_tensor_parallel, tensor_parallel
 from pyflame.core.errors import NotSupportedError, PyFlameError
+from pyflame.core.sizes import human_bytes
 from pyflame.llm.cache import KV
 from pyflame.llm.default import resolve
 from pyflame.llm.estimate import Estimate, config_of, estimate
 from pyflame.llm.files import Checkpoint, open_checkpoint
-from pyflame.train.progress import human_bytes
 
 # Commands that have a file of their own.
 _FILES: dict[str, Any] = {

@@ -18,13 +18,13 @@ from pyflame.cli.llm_arguments import add_computing, add_kv, add_speculation, lo
 from pyflame.cli.llm_progress import progress
 from pyflame.core.errors import ArgumentError
 from pyflame.core.knobs import THREADS
+from pyflame.core.sizes import human_bytes
 from pyflame.llm.bench import Speed, bench, context_for, runs, write_first_token
 from pyflame.llm.default import resolve
 from pyflame.llm.files import Checkpoint, open_checkpoint
 from pyflame.llm.generate import Model
 from pyflame.profiling.limits import measure_limit
 from pyflame.tensor.torch_names import get_num_threads
-from pyflame.train.progress import human_bytes
 
 HELP = "tokens per second of reading a prompt and of writing, as llama-bench measures them"
 

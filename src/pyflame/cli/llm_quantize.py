@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from pyflame.cli.llm_progress import progress
+from pyflame.core.sizes import human_bytes
 from pyflame.llm.convert import of_folder
 from pyflame.llm.default import resolve
 from pyflame.llm.export import Content, encoded, of_gguf, sizes, targets, write
 from pyflame.llm.files import open_checkpoint
-from pyflame.train.progress import human_bytes
 
 HELP = "write a model as a GGUF file with its matrices in another encoding"
 

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from pyflame.bridge.onnx import info, load
 from pyflame.core.errors import ArgumentError, PyFlameError
-from pyflame.train.progress import human_bytes
+from pyflame.core.sizes import human_bytes
 
 
 def options_from(argv: list[str]) -> argparse.Namespace:

@@ -36,7 +36,10 @@ class Fix:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: how it is, why, and the commands that mend it. `mode` names the failure."""
+    """What a check found: how it is, why, and the commands that mend it. `mode` names the failure.
+
+    `mend` is text for a shell: commands, with a comment behind them, or advice as a comment alone.
+    """
 
     status: Status
     text: str

@@ -87,12 +87,3 @@ def _bank(machine: Machine, folder: str) -> int:
 
 def is_wsl(machine: Machine) -> bool:
     return "microsoft" in machine.kernel().lower()
-
-
-def human(nbytes: int) -> str:
-    """Bytes for people, in GiB or MiB.
-
-    >>> human(24 << 30), human(512 << 20)
-    ('24.0 GiB', '512 MiB')
-    """
-    return f"{nbytes / (1 << 30):.1f} GiB" if nbytes >= 1 << 30 else f"{nbytes >> 20} MiB"

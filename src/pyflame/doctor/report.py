@@ -68,7 +68,12 @@ def verdict(results: Sequence[Result]) -> str:
         return f"No link is broken; {warnings} to look at." if warnings else "No link is broken."
     finding = _printable(next(f for f in first.findings if f.status is Status.BROKEN))
     text = f"The first broken link is {first.check.name}: {finding.text}."
-    return f"{text}\nWhat mends it: {finding.mend}" if finding.mend else text
+    return f"{text}\nWhat mends it: {_words(finding)}" if finding.mend else text
+
+
+def _words(finding: Finding) -> str:
+    """A mend as it is shown: a command, or advice, which is a comment in a shell."""
+    return finding.mend.removeprefix("# ")
 
 
 def as_json(results: Sequence[Result]) -> str:
@@ -118,7 +123,7 @@ def _print_rich(results: Sequence[Result], out: TextIO) -> None:
         text = Text(finding.text)
         if finding.mend:
             text.append(
-                f"\n→ {finding.mend}" if "utf" in out.encoding.lower() else f"\n-> {finding.mend}", style="cyan"
+                f"\n→ {_words(finding)}" if "utf" in out.encoding.lower() else f"\n-> {_words(finding)}", style="cyan"
             )
         style = _COLOURS.get(finding.status, "dim")
         table.add_row(Text(_mark(finding.status, out), style=style), Text(row.name, style=style), text)
@@ -137,7 +142,7 @@ def _print_plain(results: Sequence[Result], out: TextIO) -> None:
             print(f"{CHAINS[chain]}:", file=out)
         print(_encodable(f" {_mark(finding.status, out):2} {row.name:20} {finding.text}", out), file=out)
         if finding.mend:
-            print(_encodable(f"{'':24}-> {finding.mend}", out), file=out)
+            print(_encodable(f"{'':24}-> {_words(finding)}", out), file=out)
     print(_encodable(f"\n{verdict(results)}", out), file=out)
 
 

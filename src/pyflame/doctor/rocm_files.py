@@ -30,8 +30,26 @@ class Library:
         return f"{self.path} ({dotted(self.version) or 'version unknown'})"
 
 
+_TORCH_FOR = ((6, 2), (6, 3), (6, 4), (7, 0), (7, 1), (7, 2))  # versions that PyTorch publishes wheels for
+
+
 def dotted(version: Version) -> str:
     return ".".join(map(str, version))
+
+
+def torch_install(rocm: Version | None = None) -> str:
+    """The command that installs PyTorch for a version of ROCm, or for CUDA. From 7.3 on AMD's own index has it.
+
+    >>> torch_install((7, 1, 0))
+    'python -m pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/rocm7.1'
+    """
+    if rocm is None:
+        index = "https://download.pytorch.org/whl/cu130"
+    elif rocm[:2] in _TORCH_FOR:
+        index = f"https://download.pytorch.org/whl/rocm{dotted(rocm[:2])}"
+    else:
+        index = "https://repo.amd.com/rocm/whl-multi-arch/"
+    return f"python -m pip install --force-reinstall torch --index-url {index}"
 
 
 def version_in(text: str) -> Version:

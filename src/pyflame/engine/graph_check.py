@@ -3,7 +3,7 @@
 Drivers have replayed graphs wrongly (`runtime/rocm/troubles.py`), in silence. So a graph is replayed, its results are
 set aside, all that it has overwritten is put back, and its launches are given one by one over the same memory: theirs
 are the results that go on. Where they differ in a bit the launches are given once more, since some kernels add in an
-order of their own: the graph may differ as far as they do.
+order of their own: the graph may differ as far as they do. Where memory for that is missing it counts as wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pyflame.runtime.pool import POISON
 
 SAME_BLOCK, SAME_BYTES = 256, 1 << 15  # threads of a block of same.hip, and bytes that it looks at
 PIECE = 1 << 20  # bytes whose numbers are compared at once where some differ
-PIECES = 64  # of one buffer, evenly spread: wrong replays spoil more than a megabyte here and there
 NOISE = 8.0  # times as far as two runs of the launches may the graph be from them
 CLOSE = {2: 2e-2, 4: 1e-4, 8: 1e-10}  # share of the largest number, by bytes of a float, that counts as noise anyway
 _SAME = f"""#include "same.hip"
@@ -40,6 +39,7 @@ def compare(
     try:
         before = {w: device.allocate(w.nbytes) for w in written if w.state}
         graph = {w: device.allocate(w.nbytes) for w in written}
+        marks = device.allocate(4 * len(written))
     except OutOfMemoryError:
         return None
     _copy(device, before, back=False)
@@ -50,14 +50,19 @@ def compare(
     _copy(device, graph, back=False)
     _copy(device, before, back=True)
     launch()
-    differing = _differing(device, graph)
+    differing = _differing(device, graph, marks)
     if not differing:
         return ""
-    again = {w: device.allocate(w.nbytes) for w in written}
-    _copy(device, again, back=False)
-    _copy(device, before, back=True)
-    launch()
-    wrong = [w for w in differing if _farther(device, w, graph[w].address, again[w].address)]
+    graph = {w: graph[w] for w in differing}
+    try:
+        again = {w: device.allocate(w.nbytes) for w in differing}
+    except OutOfMemoryError:
+        wrong = differing
+    else:
+        _copy(device, again, back=False)
+        _copy(device, before, back=True)
+        launch()
+        wrong = [w for w in differing if _farther(device, w, graph[w].address, again[w].address)]
     if wrong:
         _copy(device, before, back=True)  # the caller gives the launches once more
         return f"{len(wrong)} of {len(written)} buffers, the first of {wrong[0].nbytes:,} bytes"
@@ -70,10 +75,10 @@ def _copy(device: GpuDevice, kept: dict[Written, Any], back: bool) -> None:
         device.copy(to, source, w.nbytes)
 
 
-def _differing(device: GpuDevice, kept: dict[Written, Any]) -> list[Written]:
-    """Those whose bytes are others than those kept of them. The device looks: a cache of keys is gigabytes."""
+def _differing(device: GpuDevice, kept: dict[Written, Any], marks: Any) -> list[Written]:
+    """Those whose bytes are others than those kept of them. The device looks, for a cache of keys is gigabytes, and
+    marks them."""
     ((same,),) = device.functions([(_SAME, ("_0",))])
-    marks = device.allocate(4 * len(kept))
     device.fill(marks.address, 0, 4 * len(kept))
     for n, (w, block) in enumerate(kept.items()):
         if w.nbytes:
@@ -89,7 +94,7 @@ def _farther(device: GpuDevice, w: Written, graph: int, again: int) -> bool:
     if w.dtype is None or w.dtype.category != "f" or w.dtype.itemsize not in CLOSE:
         return True
     off = noise = largest = 0.0
-    for start, size in pieces(w.nbytes, PIECE, PIECES):
+    for start, size in pieces(w.nbytes, PIECE, -(-w.nbytes // PIECE)):
         size -= size % w.dtype.itemsize
         places = (w.address, graph, again)
         launched, replayed, other = (

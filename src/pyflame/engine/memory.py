@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError
+from pyflame.core.sizes import human_bytes
 from pyflame.engine.devices import get_device
 from pyflame.runtime.base import Allocator
-from pyflame.runtime.stats import MemoryStats, shown
+from pyflame.runtime.stats import MemoryStats
 
 if TYPE_CHECKING:
     from pyflame.runtime.gpu.device import GpuDevice
@@ -54,14 +55,14 @@ def summary(device: DeviceId) -> str:
     s = pool_of("memory_summary", device).stats
     free, total = opened.memory_info()
     rows = [
-        ("in use", shown(s.allocated), shown(s.peak_allocated), f"{s.live_blocks:,} blocks"),
-        ("cached", shown(s.cached), "", f"{s.free_blocks:,} blocks, the largest {shown(s.largest_free)}"),
-        ("held", shown(s.reserved), shown(s.peak_reserved), f"{s.segments:,} segments"),
-        ("free on the device", shown(free), "", f"of {shown(total)}"),
+        ("in use", human_bytes(s.allocated), human_bytes(s.peak_allocated), f"{s.live_blocks:,} blocks"),
+        ("cached", human_bytes(s.cached), "", f"{s.free_blocks:,} blocks, the largest {human_bytes(s.largest_free)}"),
+        ("held", human_bytes(s.reserved), human_bytes(s.peak_reserved), f"{s.segments:,} segments"),
+        ("free on the device", human_bytes(free), "", f"of {human_bytes(total)}"),
     ]
     if opened.gpu is not None:
         p = opened.gpu.pinned.stats
-        rows.append(("pinned, in use", shown(p.allocated), "", f"{shown(p.cached)} cached"))
+        rows.append(("pinned, in use", human_bytes(p.allocated), "", f"{human_bytes(p.cached)} cached"))
     head = (f"memory of {device}", "now", "peak", "")
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(3)]
     lines = [f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in [head, *rows]]

@@ -45,7 +45,8 @@ def _row(kinds: dict[str, MatrixKind], **paces: float) -> dict[str, MatrixKind]:
 
 
 _ALL = {"float16": _F16, "bfloat16": _BF16, "int8": _I8, "float32": _F32, "float64": _F64, "tf32": _TF32}
-# gfx90a's float16 instructions take denormals for zero, which training in float16 cannot do with: it goes as float32.
+# Whose float16 instructions take subnormals for zero, which training in float16 cannot do with: it goes as float32.
+FLUSHING = ("gfx90a",)
 _F16_AS_F32 = {**_ALL, "float16": replace(_F32, made="pf_f16_to_f32(x)")}
 _MMA = _row(_ALL, float16=680, bfloat16=680, int8=1360, float64=42, tf32=340)
 # Keyed by a target's name, or by its matrix_core where no row has the name.

@@ -45,6 +45,7 @@ class GemmSpec:
     tf32: bool = False  # float32 operands may be rounded to 10 bits of mantissa
     alpha: float = 1.0
     beta: float = 0.0
+    gradient: bool = False  # in float16, whose subnormals must count: it may be rounded to bfloat16 instead
 
     def __post_init__(self) -> None:
         if min(self.m, self.n, self.k, self.batch) < 1:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyflame.core.sizes import human_bytes
 from pyflame.tensor import Tensor
 from pyflame.tensor.gradients import no_grad
 
@@ -50,27 +51,18 @@ class Summary:
         table.add_column("parameters", justify="right")
         table.add_column("size", justify="right")
         for row in self.rows:
-            counts = (f"{row.parameters:,}", _size(row.nbytes)) if row.parameters else ("", "")
+            counts = (f"{row.parameters:,}", human_bytes(row.nbytes)) if row.parameters else ("", "")
             output = (row.output,) if self.ran else ()
             table.add_row("  " * row.depth + row.name, row.kind, *output, *counts)
         text = io.StringIO()
         Console(file=text, width=120, color_system=None).print(table, markup=False)
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
-        total = f"{self.parameters:,} parameters ({self.trainable:,} trainable), {_size(self.nbytes)}"
+        total = f"{self.parameters:,} parameters ({self.trainable:,} trainable), {human_bytes(self.nbytes)}"
         if self.buffer_nbytes:
-            total += f"; buffers {_size(self.buffer_nbytes)}"
+            total += f"; buffers {human_bytes(self.buffer_nbytes)}"
         return "\n".join([*lines, total])
 
     __repr__ = __str__
-
-
-def _size(nbytes: int) -> str:
-    value = float(nbytes)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024.0:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024.0
-    return f"{value:.1f} GiB"
 
 
 def _shapes(value: Any) -> str:

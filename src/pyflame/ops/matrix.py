@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import FLOAT8, DType, bool_, int8, int32
+from pyflame.core.dtype import FLOAT8, DType, bool_, float16, int8, int32
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
+from pyflame.core.state import mode, state
 from pyflame.ir import F, Meta, Node, Sample, apply, cast, common_dtype, composite, is_number, primitive
 from pyflame.ir.opdef import COMPOSITE, KERNEL, OPS
 from pyflame.ops.base import want_number, want_tensors, want_whole
@@ -25,7 +26,7 @@ def _ranks(op: str, rank: int, **args: Node) -> None:
             )
 
 
-def _matmul_infer(x: Meta, y: Meta, dtype: DType) -> tuple[Shape, DType]:
+def _matmul_infer(x: Meta, y: Meta, dtype: DType, gradient: bool) -> tuple[Shape, DType]:
     batch = broadcast_shapes("matmul", x.shape[:-2], y.shape[:-2])
     return (*batch, x.shape[-2], y.shape[-1]), dtype
 
@@ -83,22 +84,25 @@ MAX_RANK = 8  # kernels step through at most six batch axes
 
 
 def _product(x: Node, y: Node, dtype: DType) -> Node:
-    """The product of matrices in this dtype. Many batch axes are run as one."""
+    """The product of matrices in this dtype. Many batch axes are run as one.
+
+    One that makes gradients of float16 is marked: they have subnormals, which some GPUs take for zero.
+    """
     if len(x.meta.shape) <= MAX_RANK and len(y.meta.shape) <= MAX_RANK:
-        return apply(OPS["matmul"], (x, y), (dtype,))
+        return apply(OPS["matmul"], (x, y), (dtype, x.meta.dtype is float16 and state.in_backward))
     batch = broadcast_shapes("matmul", x.shape[:-2], y.shape[:-2])
     flat = [F.reshape(F.expand(v, (*batch, *v.shape[-2:])), (prod(batch), *v.shape[-2:])) for v in (x, y)]
     return F.reshape(_product(flat[0], flat[1], dtype), (*batch, x.shape[-2], y.shape[-1]))
 
 
-def _numpy_product(x: Any, y: Any, dtype: DType) -> Any:
+def _numpy_product(x: Any, y: Any, dtype: DType, gradient: bool) -> Any:
     return np.matmul(x.astype(dtype.numpy, copy=False), y.astype(dtype.numpy, copy=False))
 
 
 @primitive(
     KERNEL,
     infer=_matmul_infer,
-    attrs=("dtype",),
+    attrs=("dtype", "gradient"),
     srcs=("x", "y"),
     reference=_numpy_product,
     grad=_matmul_grad,
@@ -249,12 +253,17 @@ def _rows(x: Node) -> Node:
     return F.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
 
 
+def _product_of_rows(x: Node, y: Node) -> Node:
+    with mode(in_backward=True):  # what it is for
+        return F.matmul(_transposed(_rows(x)), _rows(y))
+
+
 @primitive(
     COMPOSITE,
     infer=lambda x, y: ((x.shape[-1], y.shape[-1]), x.dtype),
     srcs=("x", "y"),
     reference=lambda x, y: x.reshape(-1, x.shape[-1]).T @ y.reshape(-1, y.shape[-1]),
-    decompose=lambda x, y: F.matmul(_transposed(_rows(x)), _rows(y)),
+    decompose=_product_of_rows,
     public=False,
 )
 def matmul_of_rows(x: Node, y: Node) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Container, Sequence
 from math import prod
 
 from pyflame.core import knobs
+from pyflame.core.dtype import float16
 from pyflame.core.shape import Region
 from pyflame.core.state import mode
 from pyflame.ir import OPS, F, Node, apply, cast
@@ -254,4 +255,4 @@ class _Chunks:
         else:
             left = self.values[srcs[0]] if srcs[0] in self.values else self.part(srcs[0], 1)
             right = self.values[srcs[1]] if srcs[1] in self.values else self.part(srcs[1])
-        return apply(OPS["matmul"], (left, right), (wide,))
+        return apply(OPS["matmul"], (left, right), (wide, left.dtype is float16))

@@ -55,17 +55,3 @@ class MemoryStats:
     def cache_misses(self) -> int:
         """Allocations that had to ask the driver or the system."""
         return self.allocations - self.hits
-
-
-def shown(nbytes: int) -> str:
-    """Bytes for people.
-
-    >>> shown(512), shown(3 << 29)
-    ('512 B', '1.50 GiB')
-    """
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
-            return f"{nbytes} B" if unit == "B" else f"{size:.2f} {unit}"
-        size /= 1024
-    return f"{size:.2f} TiB"

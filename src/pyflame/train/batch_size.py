@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from pyflame.core.device import DeviceId, parse_device
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, OutOfMemoryError
+from pyflame.core.sizes import human_bytes
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device
 from pyflame.engine.memory import pool_of
@@ -27,7 +28,6 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.modes import eval as evaluate
 from pyflame.train import batches
 from pyflame.train.probe import ABOVE, Probe, Prober, StillSteps, Trial, inference, stepping, training
-from pyflame.train.progress import human_bytes
 from pyflame.train.unchanged import unchanged
 from pyflame.transform.tree import flatten, is_tensor, rebuild
 

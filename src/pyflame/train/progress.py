@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from pyflame.core.sizes import human_bytes
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device
 from pyflame.train.spare import SpareWrites
@@ -33,15 +34,6 @@ def memory() -> dict[str, int]:
     with contextlib.suppress(OSError), open("/proc/self/statm") as file:  # Linux alone has it
         found["process_bytes"] = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return found
-
-
-def human_bytes(count: float) -> str:
-    """1536 -> '1.5 KiB'."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} TiB"
 
 
 # What a bar leaves out first where it has no room.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pyflame.core.sizes import human_bytes
 from pyflame.core.targets import TARGETS
 from pyflame.doctor.check import Check, Findings, broken, fine, warning
-from pyflame.doctor.gpus import AMD, agents, human, is_wsl, pci_gpus
+from pyflame.doctor.gpus import AMD, agents, is_wsl, pci_gpus
 from pyflame.doctor.machine import Machine
 
 _OLDEST = 9  # gfx generation that kernels are written for
@@ -39,7 +40,7 @@ def look(machine: Machine) -> Findings:
             yield warning("old-gpu", f"{agent.gfx} (node {agent.node}) is older than gfx900")
         elif agent.gfx not in TARGETS:
             yield warning("unknown-gpu", f"PyFlame has no figures of {agent.gfx} and takes those of its family")
-    yield fine(", ".join(f"{a.gfx} ({a.compute_units} CUs, {human(a.memory)})" for a in found))
+    yield fine(", ".join(f"{a.gfx} ({a.compute_units} CUs, {human_bytes(a.memory)})" for a in found))
 
 
 CHECK = Check(

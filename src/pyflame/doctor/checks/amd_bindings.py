@@ -24,7 +24,7 @@ def look(machine: Machine) -> Findings:
         yield broken(
             "no-bindings-aarch64",
             "AMD publishes rocm-bindings-hip for x86-64 only",
-            "use an x86-64 machine for AMD GPUs; the CPU works here",
+            "# use an x86-64 machine for AMD GPUs; the CPU works here",
         )
         return
     if not there:

@@ -9,6 +9,7 @@ from pyflame.doctor.check import Check, Findings, broken, fine, unseen, warning
 from pyflame.doctor.gpus import agents
 from pyflame.doctor.machine import Machine
 from pyflame.doctor.rocm_files import libraries
+from pyflame.runtime.rocm.find import CLANGS
 
 _KERNEL = 'extern "C" __attribute__((global)) void pf_trial(float* x) { x[0] = x[1] * 2.0f; }\n'
 _FLAGS = ("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib", "-O1")
@@ -26,8 +27,7 @@ def clangs(machine: Machine) -> list[str]:
     named = machine.env.get("PYFLAME_HIP_CLANG", "")
     if named:
         return [path] if (path := machine.which(named)) else []
-    names = [*(f"clang-{n}" for n in range(40, 16, -1)), "clang", "/opt/rocm/llvm/bin/clang"]
-    return [path for name in names if (path := machine.which(name))]
+    return [path for name in CLANGS if (path := machine.which(name))]
 
 
 def look(machine: Machine) -> Findings:

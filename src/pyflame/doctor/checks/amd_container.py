@@ -26,12 +26,12 @@ def look(machine: Machine) -> Findings:
         yield broken(
             "docker-desktop",
             f"Docker Desktop's virtual machine (Linux {kernel}) hands no GPU in",
-            "use the Docker engine of Linux: https://docs.docker.com/engine/install/",
+            "# use the Docker engine of Linux: https://docs.docker.com/engine/install/",
         )
     elif missing and not is_wsl(machine):
-        yield broken("no-kfd", f"this is a {kind} container without /dev/kfd", f"on the host: {line}")
+        yield broken("no-kfd", f"this is a {kind} container without /dev/kfd", f"{line}   # on the host")
     elif not machine.glob("/dev/dri/renderD*") and not is_wsl(machine):
-        yield broken("no-dri", f"this is a {kind} container without /dev/dri/renderD*", f"on the host: {line}")
+        yield broken("no-dri", f"this is a {kind} container without /dev/dri/renderD*", f"{line}   # on the host")
     else:
         yield fine(f"a {kind} container with the devices of AMD's GPUs")
 

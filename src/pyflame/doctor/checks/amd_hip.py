@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyflame.doctor.check import Check, Findings, broken, fine, warning
 from pyflame.doctor.machine import Machine
-from pyflame.doctor.rocm_files import INSTALL, Library, dotted, libraries
+from pyflame.doctor.rocm_files import INSTALL, Library, dotted, libraries, torch_install
 from pyflame.runtime.rocm.find import mapped
 
 _OLDEST = (6, 0)  # loads code objects of version 5, which kernels are built as
@@ -36,7 +36,7 @@ def look(machine: Machine) -> Findings:
         yield broken(
             "two-loaded",
             f"this process has {' and '.join(loaded)}",
-            "import PyFlame or torch alone, or let both use one ROCm: unset LD_LIBRARY_PATH LD_PRELOAD",
+            "unset LD_LIBRARY_PATH LD_PRELOAD   # so that both use one ROCm; or import PyFlame or torch alone",
         )
     own = [lib for lib in whole if not lib.of_torch]
     if not own:
@@ -48,7 +48,7 @@ def look(machine: Machine) -> Findings:
 def _versions(own: list[Library], of_torch: list[Library]) -> Findings:
     first = own[0]
     if first.version and first.version[:2] < _OLDEST:
-        yield broken("old-hip", f"{first} is older than 6.0", "install a newer ROCm: https://rocm.docs.amd.com")
+        yield broken("old-hip", f"{first} is older than 6.0", "# install a newer ROCm: https://rocm.docs.amd.com")
     versions = {lib.version[:2]: lib for lib in own if len(lib.version) >= 2}
     if len(versions) > 1:
         listed = ", ".join(str(lib) for lib in versions.values())
@@ -59,11 +59,10 @@ def _versions(own: list[Library], of_torch: list[Library]) -> Findings:
         )
     for lib in of_torch:
         if lib.version and first.version and first is not lib and lib.version[0] != first.version[0]:
-            index = f"https://download.pytorch.org/whl/rocm{dotted(first.version[:2])}"
             yield warning(
                 "torch-other-major",
                 f"PyTorch brings HIP {dotted(lib.version)}, the system has {dotted(first.version)}",
-                f"python -m pip install --force-reinstall torch --index-url {index}",
+                torch_install(first.version),
             )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pyflame.core.sizes import human_bytes
 from pyflame.doctor.check import Check, Findings, fine, warning
-from pyflame.doctor.gpus import Agent, agents, human
+from pyflame.doctor.gpus import Agent, agents
 from pyflame.doctor.machine import Machine, as_number
 
 MODES = {
@@ -21,15 +22,15 @@ def look(machine: Machine) -> Findings:
         gtt = machine.number(f"{folder}/mem_info_gtt_total") or 0
         if agent.integrated:
             yield from _gtt(machine, agent, gtt)
-            told.append(f"{agent.gfx}: {human(vram)} of its own, {human(gtt)} of the host's")
+            told.append(f"{agent.gfx}: {human_bytes(vram)} of its own, {human_bytes(gtt)} of the host's")
             continue
         if vram and used > 0.9 * vram:
             yield warning(
                 "memory-used",
-                f"{human(used)} of {human(vram)} on {agent.gfx} (node {agent.node}) are in use",
+                f"{human_bytes(used)} of {human_bytes(vram)} on {agent.gfx} (node {agent.node}) are in use",
                 "amd-smi process   # shows whose",
             )
-        told.append(f"{agent.gfx}: {human(max(vram - used, 0))} of {human(vram)} free")
+        told.append(f"{agent.gfx}: {human_bytes(max(vram - used, 0))} of {human_bytes(vram)} free")
     yield fine("; ".join(told) or "not told in sysfs")
 
 
@@ -39,7 +40,7 @@ def _gtt(machine: Machine, agent: Agent, gtt: int) -> Findings:
         pages = total * 3 // 4 // 4096
         option = f"echo 'options ttm pages_limit={pages}' | sudo tee /etc/modprobe.d/ttm.conf"
         mend = f"{option} && sudo update-initramfs -u   # then reboot"
-        yield warning("small-gtt", f"{agent.gfx} may use {human(gtt)} of the host's {human(total)}", mend)
+        yield warning("small-gtt", f"{agent.gfx} may use {human_bytes(gtt)} of the host's {human_bytes(total)}", mend)
 
 
 CHECK = Check("amd-memory", "amd", "mem_info_vram_* and mem_info_gtt_total in sysfs", look, MODES, ("amd-agents",))

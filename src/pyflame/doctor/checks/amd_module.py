@@ -48,13 +48,13 @@ def _why_not_loaded(machine: Machine) -> Finding:
         return broken(
             "blacklisted",
             "the kernel's command line blacklists amdgpu",
-            "take it out of GRUB_CMDLINE_LINUX in /etc/default/grub; sudo update-grub; reboot",
+            "sudoedit /etc/default/grub && sudo update-grub   # take it out of GRUB_CMDLINE_LINUX, then reboot",
         )
     if "nomodeset" in words:
         return broken(
             "nomodeset",
             "the kernel was started with nomodeset",
-            "take nomodeset out of /etc/default/grub; sudo update-grub; reboot",
+            "sudo sed -i 's/ *nomodeset//' /etc/default/grub && sudo update-grub   # then reboot",
         )
     kernel = machine.kernel()
     built = machine.glob("/var/lib/dkms/amdgpu/*/*/*")

@@ -36,7 +36,7 @@ def look(machine: Machine) -> Findings:
         yield warning(
             "no-links",
             f"{alone[0].gfx} (node {alone[0].node}) reaches no other GPU",
-            "turn on Resizable BAR and Above 4G Decoding in the BIOS; ACS off for the slots' bridges",
+            "# turn on Resizable BAR and Above 4G Decoding in the BIOS; ACS off for the slots' bridges",
         )
     yield fine(f"{len(known)} GPUs")
 

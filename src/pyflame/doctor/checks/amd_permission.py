@@ -26,8 +26,8 @@ def look(machine: Machine) -> Findings:
     if refused and (refused[0][0] == "/dev/kfd" or len(renders) == len(places) - 1):
         yield _why(machine, *refused[0])
     elif places and (reason := machine.open_error("/dev/kfd")):
-        line = amd_options(machine, container_kind(machine) or "docker")
-        yield broken("open-refused", f"/dev/kfd cannot be opened: {reason}", f"in a container, on the host: {line}")
+        mend = f"{amd_options(machine, container_kind(machine) or 'docker')}   # on the host of a container"
+        yield broken("open-refused", f"/dev/kfd cannot be opened: {reason}", mend)
     else:  # one GPU that another user's service was given does no harm
         yield fine("this process may use them" + (f", except {', '.join(renders)}" if renders else ""))
 
@@ -41,7 +41,7 @@ def _why(machine: Machine, path: str, status: os.stat_result) -> Finding:
         return broken(
             "rootless",
             f"{path} belongs to a group that this container does not map",
-            f"on the host: {amd_options(machine, kind or 'podman')}",
+            f"{amd_options(machine, kind or 'podman')}   # on the host",
         )
     if status.st_mode & 0o060 != 0o060:
         mend = f"sudo chmod 660 {path} && sudo chgrp render {path}   # and udev's rules: apt install --reinstall udev"
@@ -50,13 +50,13 @@ def _why(machine: Machine, path: str, status: os.stat_result) -> Finding:
         return broken(
             "container-group",
             f"{owned}, which this container's process is not in",
-            f"on the host: {amd_options(machine, kind)}",
+            f"{amd_options(machine, kind)}   # on the host",
         )
     if user in members:
         return broken(
             "stale-login",
             f"{user} is in group {group}, but this process is not: it began before",
-            f"log out and in again, or for this shell: newgrp {group}",
+            f"newgrp {group}   # for this shell; for all others log out and in again",
         )
     wanted = ",".join(dict.fromkeys((group, "video")))
     return broken(

@@ -23,12 +23,14 @@ def look(machine: Machine) -> Findings:
         yield broken(
             "no-dxg",
             "this is WSL without /dev/dxg",
-            "in PowerShell: wsl --update; wsl --set-version <distribution> 2; and AMD's newest Adrenalin driver",
+            "wsl.exe --update   # then: wsl.exe --set-version DISTRIBUTION 2; and AMD's newest Adrenalin driver",
         )
         return
     if not libraries(machine, "rocdxg"):
         yield broken(
-            "no-librocdxg", "librocdxg.so is not installed", "build and install https://github.com/ROCm/librocdxg"
+            "no-librocdxg",
+            "librocdxg.so is not installed",
+            "git clone https://github.com/ROCm/librocdxg   # and build it as its README says",
         )
     version = rocm_version(machine)
     if version and version[:2] < _BY_ITSELF and machine.env.get("HSA_ENABLE_DXG_DETECTION") != "1":

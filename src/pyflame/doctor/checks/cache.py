@@ -6,8 +6,8 @@ import os
 from pathlib import Path, PurePosixPath
 
 from pyflame.core.cache_folder import distrust
+from pyflame.core.sizes import human_bytes
 from pyflame.doctor.check import Check, Findings, Fix, fine, warning
-from pyflame.doctor.gpus import human
 from pyflame.doctor.machine import Machine
 
 _ROOM = 256 << 20
@@ -77,9 +77,9 @@ def look(machine: Machine) -> Findings:
     total, free = machine.disk_space(machine.path(there))
     if total and free < _ROOM:
         yield warning(
-            "full", f"{human(free)} are free where {folder} lies", "export PYFLAME_CACHE_DIR=/a/disk/with/room"
+            "full", f"{human_bytes(free)} are free where {folder} lies", "export PYFLAME_CACHE_DIR=/a/disk/with/room"
         )
-    yield fine(f"{folder}, {human(free)} free" if total else folder)
+    yield fine(f"{folder}, {human_bytes(free)} free" if total else folder)
 
 
 def _whose(machine: Machine, folder: str, there: str, status: os.stat_result) -> Findings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyflame.doctor.check import Check, Findings, fine, warning
 from pyflame.doctor.machine import Machine, as_number
+from pyflame.runtime.cpu.cgroup import granted_cores
 
 MODES = {
     "quota": "the container's CPU quota is below the cores that are seen: threads wait for each other",
@@ -23,19 +24,8 @@ def cores(machine: Machine) -> int:
     return count or machine.read("/proc/cpuinfo").count("processor\t")
 
 
-def quota(machine: Machine) -> float | None:
-    """Cores that the control group grants; None: no limit."""
-    words = machine.line("/sys/fs/cgroup/cpu.max").split()
-    if len(words) == 2:
-        granted, period = as_number(words[0]), as_number(words[1])
-    else:
-        granted = machine.number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-        period = machine.number("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
-    return granted / period if granted and period and granted > 0 and period > 0 else None
-
-
 def look(machine: Machine) -> Findings:
-    seen, granted, asked = cores(machine), quota(machine), machine.env.get("PYFLAME_THREADS", "")
+    seen, granted, asked = cores(machine), granted_cores(machine.root), machine.env.get("PYFLAME_THREADS", "")
     if granted is not None and granted < seen:
         mend = f"export PYFLAME_THREADS={max(int(granted), 1)}   # or start the container with more --cpus"
         if as_number(asked) is None or (as_number(asked) or 0) > granted:

@@ -21,7 +21,7 @@ def look(machine: Machine) -> Findings:
     present = set(next((row for row in rows if row.startswith(("flags", "Features"))), "").split())
     found = [name for flag, name in _NAMES.items() if flag in present]
     if not present & {"avx2", "asimd"}:
-        mend = "in a virtual machine, hand the CPU through: qemu -cpu host"
+        mend = "# in a virtual machine, hand the CPU through: qemu -cpu host"
         yield warning("no-vectors", "neither AVX2 nor NEON in /proc/cpuinfo", mend)
     yield fine(", ".join(found) or "no vector instructions that kernels use")
 

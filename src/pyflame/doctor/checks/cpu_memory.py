@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pyflame.core.sizes import human_bytes
 from pyflame.doctor.check import Check, Findings, fine, warning
-from pyflame.doctor.gpus import human
 from pyflame.doctor.machine import Machine, as_number
+from pyflame.runtime.cpu.cgroup import limit_bytes
 
 _LITTLE, _LOW_LIMIT = 1 << 30, 4 << 30
 MODES = {
@@ -16,14 +17,16 @@ MODES = {
 def look(machine: Machine) -> Findings:
     told = machine.pairs("/proc/meminfo")
     total, free = ((as_number(told.get(name, "").split(" ")[0]) or 0) << 10 for name in ("MemTotal", "MemAvailable"))
-    limit = machine.number("/sys/fs/cgroup/memory.max") or machine.number("/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    limit = limit_bytes(machine.root)
     if limit and limit < min(total, _LOW_LIMIT):
         mend = "docker run --memory=...   # where a model needs more"
-        yield warning("memory-limit", f"the container may use {human(limit)} of {human(total)}", mend)
+        yield warning("memory-limit", f"the container may use {human_bytes(limit)} of {human_bytes(total)}", mend)
     if total and free < _LITTLE:
-        yield warning("little-memory", f"{human(free)} of {human(total)} are available", "ps aux --sort=-rss | head")
-    within = f"; the container may use {human(limit)}" if limit and limit < total else ""
-    yield fine(f"{human(free)} of {human(total)} available{within}")
+        yield warning(
+            "little-memory", f"{human_bytes(free)} of {human_bytes(total)} are available", "ps aux --sort=-rss | head"
+        )
+    within = f"; the container may use {human_bytes(limit)}" if limit and limit < total else ""
+    yield fine(f"{human_bytes(free)} of {human_bytes(total)} available{within}")
 
 
 CHECK = Check("cpu-memory", "cpu", "the host's available memory and the container's limit", look, MODES, ("platform",))

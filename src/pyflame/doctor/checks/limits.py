@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pyflame.core.sizes import human_bytes
 from pyflame.doctor.check import Check, Findings, fine, warning
-from pyflame.doctor.gpus import AMD, NVIDIA, human, pci_gpus
+from pyflame.doctor.gpus import AMD, NVIDIA, pci_gpus
 from pyflame.doctor.machine import Machine, as_number
 
 _SHM, _FILES, _LOCKED = 1 << 30, 4096, 64 << 20
@@ -39,14 +40,14 @@ def look(machine: Machine) -> Findings:
         yield warning("no-shm", "there is no /dev/shm", "sudo mount -t tmpfs -o size=50% shm /dev/shm")
     elif 0 < size < _SHM:
         mend = "docker run --shm-size=8g ...   # in a container; else: sudo mount -o remount,size=50% /dev/shm"
-        yield warning("small-shm", f"/dev/shm holds {human(size)}", mend)
+        yield warning("small-shm", f"/dev/shm holds {human_bytes(size)}", mend)
     files, locked = soft_limit(machine, "Max open files"), soft_limit(machine, "Max locked memory")
     if files is not None and files < _FILES:
         yield warning("few-files", f"this process may open {files} files", "ulimit -n 65536")
     if locked is not None and locked < _LOCKED and (pci_gpus(machine, AMD) or pci_gpus(machine, NVIDIA)):
         mend = "ulimit -l unlimited   # in a container: docker run --ulimit memlock=-1 ..."
-        yield warning("little-locked", f"this process may lock {human(locked)} of memory", mend)
-    yield fine(f"/dev/shm {human(size) if size else 'of unknown size'}; {files or 'any number of'} open files")
+        yield warning("little-locked", f"this process may lock {human_bytes(locked)} of memory", mend)
+    yield fine(f"/dev/shm {human_bytes(size) if size else 'of unknown size'}; {files or 'any number of'} open files")
 
 
 CHECK = Check(

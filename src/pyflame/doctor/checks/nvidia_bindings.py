@@ -28,7 +28,7 @@ def look(machine: Machine) -> Findings:
     module, major = module_version(machine), version_in(version)[:1]
     oldest = _DRIVERS.get(major[0]) if major else None
     if module and oldest and version_in(module) < oldest:
-        mend = f"update the driver to {oldest[0]} or newer; or: python -m pip install 'cuda-bindings<{major[0]}'"
+        mend = f"python -m pip install 'cuda-bindings<{major[0]}'   # or update the driver to {oldest[0]} or newer"
         yield broken("driver-too-old", f"cuda-bindings {version} needs driver {oldest[0]}, this is {module}", mend)
     if reason := import_failure(machine, "cuda.bindings.driver"):
         yield broken(

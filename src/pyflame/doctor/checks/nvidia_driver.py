@@ -23,7 +23,7 @@ def look(machine: Machine) -> Findings:
         yield broken(
             "no-libcuda",
             "there is no libcuda.so.1",
-            "sudo apt install libcuda1   # in a container: docker run --gpus all ...",
+            "sudo apt install libcuda1   # Ubuntu: libnvidia-compute-580; in a container: docker run --gpus all ...",
         )
         return
     module = module_version(machine)

@@ -26,7 +26,8 @@ def look(machine: Machine) -> Findings:
     if is_wsl(machine):
         yield fine("WSL2: Windows has the driver")
         return
-    drivers = {gpu.driver for gpu in pci_gpus(machine, NVIDIA)}
+    gpus = pci_gpus(machine, NVIDIA)
+    drivers = {gpu.driver for gpu in gpus}
     version = module_version(machine)
     if "nouveau" in drivers and not version:
         yield broken("nouveau", "nouveau holds the GPU", _INSTALL)
@@ -37,10 +38,11 @@ def look(machine: Machine) -> Findings:
             f"sudo modprobe nvidia   # if there is none: {_INSTALL}",
         )
     elif drivers and not drivers & {"nvidia", ""}:
+        held = gpus[0]
         yield broken(
             "nvidia-other-driver",
             f"{', '.join(sorted(drivers))} holds the GPU",
-            "give it back to nvidia: sudo driverctl unset-override <PCI address>",
+            f"sudo driverctl unset-override {held.address}   # and take it out of vfio-pci.ids= in /etc/default/grub",
         )
     else:
         yield fine(f"nvidia {version}")

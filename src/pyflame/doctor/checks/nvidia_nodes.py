@@ -31,7 +31,7 @@ def look(machine: Machine) -> Findings:
             yield broken(
                 "nvidia-container",
                 f"this is a {kind} container without {what}",
-                "on the host: docker run --gpus all ...   # needs nvidia-container-toolkit",
+                "docker run --gpus all ...   # on the host, with nvidia-container-toolkit",
             )
         else:
             yield broken("nvidia-no-nodes", f"there is no {what}", "sudo nvidia-modprobe -c 0 -u")

@@ -31,7 +31,7 @@ def look(machine: Machine) -> Findings:
         yield warning(
             "several-releases",
             f"repositories of ROCm {', '.join(releases)} in {files}",
-            f"keep one of {files}, then: sudo apt update",
+            f"sudo rm {files.split()[0]} && sudo apt update   # or another: keep one of {files}",
         )
     installed = rocm_version(machine)
     old = [r for r in releases if installed and (v := version_in(r)) and v[0] != installed[0]]

@@ -6,7 +6,7 @@ from pyflame.doctor.check import Check, Findings, fine, nothing, warning
 from pyflame.doctor.checks.amd_library_kernels import targets_in
 from pyflame.doctor.gpus import AMD, NVIDIA, agents, pci_gpus
 from pyflame.doctor.machine import Machine
-from pyflame.doctor.rocm_files import rocm_version, torch_versions
+from pyflame.doctor.rocm_files import rocm_version, torch_install, torch_versions
 
 MODES = {
     "cuda-build": "PyTorch is built for CUDA, and the GPU is AMD's",
@@ -28,16 +28,13 @@ def look(machine: Machine) -> Findings:
     told = torch_versions(machine, folder)
     hip, cuda, version = told.get("hip", ""), told.get("cuda", ""), told.get("__version__", "of unknown version")
     amd, nvidia = pci_gpus(machine, AMD), pci_gpus(machine, NVIDIA)
-    rocm = ".".join(map(str, rocm_version(machine)[:2])) or "7.1"
-    index = "python -m pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
+    for_rocm, for_cuda = torch_install(rocm_version(machine)), torch_install()
     if amd and not nvidia and cuda:
-        yield warning("cuda-build", f"torch {version} is built for CUDA {cuda}; the GPU is AMD's", f"{index}rocm{rocm}")
+        yield warning("cuda-build", f"torch {version} is built for CUDA {cuda}; the GPU is AMD's", for_rocm)
     elif nvidia and not amd and hip:
-        yield warning("hip-build", f"torch {version} is built for ROCm {hip}; the GPU is NVIDIA's", f"{index}cu128")
+        yield warning("hip-build", f"torch {version} is built for ROCm {hip}; the GPU is NVIDIA's", for_cuda)
     elif (amd or nvidia) and not hip and not cuda:
-        yield warning(
-            "cpu-build", f"torch {version} is built for the CPU alone", f"{index}{f'rocm{rocm}' if amd else 'cu128'}"
-        )
+        yield warning("cpu-build", f"torch {version} is built for the CPU alone", for_rocm if amd else for_cuda)
     if hip:
         yield from _kernels(machine, folder)
         yield from _allocator(machine, version)
@@ -52,7 +49,7 @@ def _kernels(machine: Machine, folder: str) -> Findings:
         yield warning(
             "torch-lacks-gfx",
             f"torch's rocBLAS has no kernels for {', '.join(missing)}",
-            "python -m pip install --force-reinstall torch --index-url https://repo.amd.com/rocm/whl-multi-arch/",
+            torch_install((10, 0)),
         )
 
 

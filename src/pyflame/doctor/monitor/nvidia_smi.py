@@ -1,17 +1,26 @@
-"""NVIDIA GPUs through NVIDIA's library NVML (`pynvml` of nvidia-ml-py). A call that a GPU does not support raises."""
+"""NVIDIA GPUs through NVIDIA's library NVML: by `pynvml` of nvidia-ml-py where that is installed, else by ctypes. A
+call that a GPU does not support raises."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyflame.core.errors import NotAvailableError
-from pyflame.core.optional import optional
+from pyflame.doctor.monitor.nvml import Nvml
 from pyflame.doctor.monitor.processes import ProcessFiles
 from pyflame.doctor.monitor.sample import Gpu, Process
 
 _REASONS = {"power": 0x04 | 0x80, "temperature": 0x20 | 0x40, "other": 0x08 | 0x10}  # idle and set clocks are none
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError:
+        return Nvml()
 
 
 class NvidiaSmi:
@@ -20,7 +29,7 @@ class NvidiaSmi:
     name = "NVML"
 
     def __init__(self, root: str | Path = "/") -> None:
-        self._nvml: Any = optional("pynvml", "cuda", "monitor")
+        self._nvml: Any = _library()
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:

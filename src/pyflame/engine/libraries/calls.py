@@ -49,6 +49,8 @@ class LtProducts:
         self.name, self.version, self.reproducible = lt.name, lt.version, lt.reproducible
 
     def offers(self, gemm: Gemm) -> list[LibraryCall]:
+        if gemm.spec.gradient:  # hipBLASLt has no alternative implementation (pytorch/pytorch issue 182952)
+            return []
         proposed = (WORKSPACE, PROPOSALS, gemm.aligned)
         for spec in _precisions(gemm.spec):
             found = self.lt.workspaces(spec, *proposed)

@@ -23,12 +23,12 @@ from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
-from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so
+from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so, makes_gradients
 from pyflame.engine.libraries.trial import Trial, TrialBuffers, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, may_time, size_class, strides_class, tuner
 from pyflame.engine.libraries.variants import with_variant
 from pyflame.ir.kernel import Draft, Launch, LibraryCall
-from pyflame.kernels.matrix_cores import matrix_kind
+from pyflame.kernels.matrix_cores import FLUSHING, matrix_kind
 from pyflame.libs.cuda.cublaslt import CublasLt
 from pyflame.libs.cuda.cudnn import Cudnn
 from pyflame.libs.rocm.hipblaslt import HipBlasLt
@@ -57,6 +57,7 @@ OPENERS: dict[type, dict[str, dict[str, Opener]]] = {
 }
 APART = 32 << 20  # bytes behind which products that run beside each other use memory in between again
 WINOGRAD = 8.0  # how much less exact convolutions may be: some add and subtract before they multiply
+ALTERNATIVE = 8.0  # and float16 that is multiplied as bfloat16, with 3 bits less
 
 
 class Libraries:
@@ -140,6 +141,7 @@ class Offer:
     product: Draft
     terms: int
     looser: float
+    subnormals: bool  # whether those of float16 must count
 
 
 def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
@@ -154,7 +156,7 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
         offers: dict[str, Offer] = {}
         for library in found:
             try:
-                offers |= {offer.call.name: offer for offer in _offers(plan, number, library)}
+                offers |= {offer.call.name: offer for offer in _offers(plan, number, library, device.target)}
             except DeviceFaultError:
                 raise
             except Exception as error:  # whatever it is: our own kernels do without
@@ -187,10 +189,15 @@ def _words(choice: Choice) -> str:
 # --- offers -----------------------------------------------------------------------------------------------------------
 
 
-def _offers(plan: Draft, number: int, library: Any) -> Iterator[Offer]:
+def _subnormals(launch: Launch, target: Target) -> bool:
+    """Whether a library must be told, and show, that float16's subnormals count: in gradients they do."""
+    return target.name in FLUSHING and makes_gradients(launch)
+
+
+def _offers(plan: Draft, number: int, library: Any, target: Target) -> Iterator[Offer]:
     """What a library can do for a launch: with an activation behind the product, and without."""
     launch = plan.launches[number]
-    tf32 = tf32_allowed()
+    tf32, subnormals = tf32_allowed(), _subnormals(launch, target)
     if launch.kernel.anchor is not None and launch.kernel.anchor.op.name == "conv_general":
         conv = conv_of(launch, tf32)
         if conv is None:
@@ -203,18 +210,18 @@ def _offers(plan: Draft, number: int, library: Any) -> Iterator[Offer]:
         product = _product(plan, number, way)
         terms = prod(launch.operands[1].shape[2:])
         for call in library.offers(conv, product.launches[0]):
-            yield Offer(call, way, product, terms, WINOGRAD)
+            yield Offer(call, way, product, terms, WINOGRAD, subnormals)
         return
     plain = True
     for take in reversed(takes(launch.kernel)):
         if not (take.activation or plain):
             continue
-        found = next((f for f in _gemms(plan, number, take, tf32, library) if f), [])
+        found = next((f for f in _gemms(plan, number, take, tf32, subnormals, library) if f), [])
         yield from found
         plain = plain and not (found and not take.activation)
 
 
-def _gemms(plan: Draft, number: int, take: Take, tf32: bool, library: Any) -> Iterator[list[Offer]]:
+def _gemms(plan: Draft, number: int, take: Take, tf32: bool, subnormals: bool, library: Any) -> Iterator[list[Offer]]:
     """Offers that store where the launch does, then those that do not."""
     launch = plan.launches[number]
     for direct in (True, False):
@@ -222,9 +229,10 @@ def _gemms(plan: Draft, number: int, take: Take, tf32: bool, library: Any) -> It
             continue
         way = Way(take, direct)
         product = _product(plan, number, way)
-        gemm = gemm_of(product.launches[0], tf32)
+        gemm = gemm_of(product.launches[0], tf32, subnormals)
         calls = library.offers(gemm) if gemm is not None else []
-        yield [Offer(call, way, product, launch.operands[0].shape[-1], 1.0) for call in calls]
+        terms, looser = launch.operands[0].shape[-1], ALTERNATIVE if subnormals else 1.0
+        yield [Offer(call, way, product, terms, looser, subnormals) for call in calls]
 
 
 def _product(plan: Draft, number: int, way: Way) -> Draft:
@@ -262,7 +270,8 @@ def _decide(plan: Draft, number: int, device: GpuDevice, offers: Mapping[str, Of
 
     def check(candidate: Candidate, ours: Candidate) -> Verdict:
         offer = candidate.run
-        return verdict(device, offer.product, offer.call, key.dtypes.split()[0], offer.terms, offer.looser)
+        dtype = key.dtypes.split()[0]
+        return verdict(device, offer.product, offer.call, dtype, offer.terms, offer.looser, offer.subnormals)
 
     def expect(candidate: Candidate) -> float:
         return expected_seconds(launch, candidate.run, device.target)
@@ -300,7 +309,7 @@ def key_of(launch: Launch, device: GpuDevice) -> Key:
     return Key(
         anchor.op.name,
         shapes,
-        " ".join([dtype, "->", *stored]),
+        " ".join([dtype, "->", *stored, *["gradient"] * _subnormals(launch, device.target)]),
         " ".join([*layouts, "then" if follows or len(stored) > 1 else "", *follows, *loads]).strip(),
         f"{device.id.kind} {p.name} {p.compute_units}",
     )

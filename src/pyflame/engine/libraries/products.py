@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
+from pyflame.core.dtype import float16
 from pyflame.ir.kernel import Launch, OperandView
 from pyflame.libs.conv import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, ConvSpec, packed
 from pyflame.libs.gemm import OUTPUTS, GemmSpec, by_columns
@@ -38,8 +39,22 @@ class Gemm:
         return (a, b, c, *([bias] if self.spec.bias else []), *([c] if self.addend else []))
 
 
-def gemm_of(launch: Launch, tf32: bool) -> Gemm | None:
-    """The product of a launch that consists of what a library may do; None where no call could do it."""
+def makes_gradients(launch: Launch) -> bool:
+    """Whether it is a product or a convolution of float16 whose result is a gradient, or on the way to one."""
+    anchor = launch.kernel.anchor
+    if anchor is None or launch.operands[0].dtype is not float16:
+        return False
+    if anchor.op.name == "conv_general":
+        conv = conv_of(launch, False)
+        return conv is not None and conv.direction != FORWARD
+    return anchor.op.name == "matmul" and bool(anchor.attrs[1])
+
+
+def gemm_of(launch: Launch, tf32: bool, gradient: bool = False) -> Gemm | None:
+    """The product of a launch that consists of what a library may do; None where no call could do it.
+
+    `gradient`: whether float16's subnormals must count though the GPU's matrix units take them for zero.
+    """
     kernel, (a, b) = launch.kernel, launch.operands
     ((value, store),) = kernel.stores
     take = takes(kernel)[-1]
@@ -65,6 +80,7 @@ def gemm_of(launch: Launch, tf32: bool) -> Gemm | None:
         activation=take.activation,
         tf32=tf32 and dtype == "float32",
         beta=float(take.addend >= 0),
+        gradient=gradient,
     )
     if by_columns(spec) is None:
         return None

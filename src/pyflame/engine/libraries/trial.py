@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType
+from pyflame.core.dtype import DType, float16
 from pyflame.engine.binding import Held
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.libraries.tuner import Verdict, compare
@@ -59,14 +60,21 @@ class TrialBuffers:
             kind = plan.launches[0].operands[0].dtype.numpy
             device.upload(self._address(0), np.array([np.nan]).astype(kind).tobytes())
 
+    def make_subnormal(self) -> None:
+        """Fill all inputs in float16 with subnormals, but for the second operand: results that they make are none."""
+        spared, _ = self.plan.launches[0].buffers[1]
+        for number, ((begin, behind), buffer) in enumerate(zip(self._spans, self.plan.buffers, strict=True)):
+            if buffer.role == "input" and buffer.dtype is float16 and number != spared:
+                self._fill(self._block.address + begin, behind - begin, float16, subnormal=True)
+
     def _address(self, number: int) -> int:
         """Of a kernel's buffer."""
         buffer, offset = self.plan.launches[0].buffers[number]
         return int(self._block.address) + self._starts[buffer] + offset
 
-    def _fill(self, address: int, nbytes: int, dtype: DType) -> None:
+    def _fill(self, address: int, nbytes: int, dtype: DType, subnormal: bool = False) -> None:
         """Send one period of numbers and double it on the device: large operands would take the host seconds."""
-        block = _numbers(dtype)
+        block = _subnormals() if subnormal else _numbers(dtype)
         done = min(nbytes, len(block))
         self.device.upload(address, block[:done])
         while done < nbytes:
@@ -192,15 +200,41 @@ def _numbers(dtype: DType) -> bytes:
     return rng.integers(0, 2, PERIOD).astype(dtype.numpy).tobytes()
 
 
-def verdict(device: GpuDevice, plan: Draft, call: LibraryCall, dtype: str, terms: int, looser: float = 1.0) -> Verdict:
+@lru_cache(maxsize=1)
+def _subnormals() -> bytes:
+    """A period of float16's subnormals, of both signs."""
+    bits = np.random.default_rng(PERIOD).integers(1, 1024, PERIOD, np.uint16)
+    bits[::2] |= 0x8000
+    return bits.tobytes()
+
+
+def verdict(
+    device: GpuDevice,
+    plan: Draft,
+    call: LibraryCall,
+    dtype: str,
+    terms: int,
+    looser: float = 1.0,
+    subnormals: bool = False,
+) -> Verdict:
     """How far a library's result is from our own kernel's.
 
     `plan`: of one launch, a product's; `dtype` and `terms`: what is summed, and how much of it; `looser`: by how much
-    more than sums in another order an algorithm may be off.
+    more than sums in another order an algorithm may be off; `subnormals`: whether they are compared as well.
     """
-    launch = plan.launches[0]
-    ((_, store),) = launch.kernel.stores
     trial_buffers = TrialBuffers(device, plan, nan=bool(call.extra))
+    found = _difference(trial_buffers, plan, call, dtype, terms, looser)
+    if found.right and subnormals:
+        trial_buffers.make_subnormal()
+        found = _difference(trial_buffers, plan, call, dtype, terms, looser)
+        found = replace(found, where=f"with subnormals {found.where}")
+    return found
+
+
+def _difference(
+    trial_buffers: TrialBuffers, plan: Draft, call: LibraryCall, dtype: str, terms: int, looser: float
+) -> Verdict:
+    ((_, store),) = plan.launches[0].kernel.stores
     Trial(trial_buffers, plan, {}).start()
     want = trial_buffers.result(store.buffer, store.dtype)
     trial_buffers.clear(store.buffer)

@@ -47,6 +47,7 @@ class C:
     rocblas_atomics_not_allowed = 0
     rocblas_gemm_algo_standard = 0
     rocblas_gemm_flags_none = 0
+    rocblas_gemm_flags_fp16_alt_impl = 4
 
 
 _OPERATIONS = "ptr handle, i32 transA, i32 transB, i32 m, i32 n"
@@ -194,7 +195,8 @@ class ROCmBLAS:
         number = int if compute == "int32" else float
         one, two = scalar(number(alpha)), scalar(number(beta))
         source, result = TYPES[types.dtype], TYPES[types.out]
-        ends = (TYPES[compute], C.rocblas_gemm_algo_standard, 0, C.rocblas_gemm_flags_none)
+        flags = C.rocblas_gemm_flags_fp16_alt_impl if types.gradient else C.rocblas_gemm_flags_none
+        ends = (TYPES[compute], C.rocblas_gemm_algo_standard, 0, flags)
         many = batch is not None
         name = "rocblas_gemm_strided_batched_ex" if many else "rocblas_gemm_ex"
         typed = ((a, source), (b, source), (c, result))

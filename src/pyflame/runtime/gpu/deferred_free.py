@@ -3,14 +3,17 @@
 A block is given up at any moment, in any thread, even in the middle of the pool's own work when the garbage collector
 runs; so giving up only puts it into a queue, and the pool looks there when it next needs memory. What a stream may
 still use comes back when an event behind that use is done. A block that ended in a circle of garbage may be brought
-back to life by a finaliser behind its own: it has a `holder`, and waits here for as long as that lives.
+back to life by a finaliser behind its own: as long as it lives it holds what lies in the queue, which waits.
+
+An interrupt (Ctrl-C) may come between any two bytecodes. So a block gives itself up in C (`core/undo.py`), and leaves
+the queue behind the call that frees it: nothing is lost, but that call may come twice.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from pyflame.core.errors import DeviceError, DeviceFaultError
@@ -26,13 +29,11 @@ class DeferredFrees(Generic[T]):
     def __init__(self, driver: Driver, index: int) -> None:
         self._driver = driver
         self._index = index
-        self._given: deque[tuple[T, tuple[int, ...], object]] = deque()
+        self._given: deque[tuple[T, list[int]]] = deque()
         self._waiting: list[tuple[T, list[int]]] = []
         self._events: list[int] = []  # for use again
-
-    def give(self, item: T, streams: Iterable[int] = (), holder: object = None) -> None:
-        """Give a block up. `streams`: those whose work so far may still use it. `holder`: what only the block holds."""
-        self._given.append((item, tuple(streams), holder))
+        # Takes what is given up, and the streams whose work so far may still use it.
+        self.give: Callable[[tuple[T, list[int]]], None] = self._given.append
 
     @property
     def waiting(self) -> int:
@@ -43,18 +44,24 @@ class DeferredFrees(Generic[T]):
         """Whether anything was given up that has not come back."""
         return bool(self._given or self._waiting)
 
-    def taken_in(self) -> list[T]:
-        """What no stream can use any more. Others begin to wait: for events recorded now, behind every earlier use."""
-        ready: list[T] = []
-        for _ in range(len(self._given)):
-            item, streams, *holders = self._given.popleft()
-            if holders[0] is not None and max(map(sys.getrefcount, holders)) > LISTED:
-                self._given.append((item, streams, holders[0]))
-            elif streams and (events := self._mark_all(streams)):
+    def take_in(self, free: Callable[[T], None]) -> None:
+        """Free what no stream can use any more. Others begin to wait: for events recorded now, behind every earlier
+        use."""
+        given = self._given
+        for _ in range(len(given)):
+            if not given:  # the collector has run, and with it this
+                return
+            if sys.getrefcount(given[0]) > LISTED:  # its block lives again
+                given.rotate(-1)
+                continue
+            entry = given[0]
+            item, streams = entry
+            if streams and (events := self._mark_all(streams)):
                 self._waiting.append((item, events))
             else:
-                ready.append(item)
-        return ready
+                free(item)
+            if given and given[0] is entry:
+                given.popleft()
 
     def _mark_all(self, streams: Iterable[int]) -> list[int]:
         """Events behind what these streams were given so far; none where all of it is done."""
@@ -72,21 +79,18 @@ class DeferredFrees(Generic[T]):
         self._driver.event_record(event, stream)
         return event
 
-    def settled(self, wait: bool = False) -> list[T]:
-        """What has waited long enough; with `wait`, all of it, after waiting for the streams."""
-        ready: list[T] = []
-        still: list[tuple[T, list[int]]] = []
-        for item, events in self._waiting:
+    def settle(self, free: Callable[[T], None], wait: bool = False) -> None:
+        """Free what has waited long enough; with `wait`, all of it, after waiting for the streams."""
+        for entry in list(self._waiting):
+            item, events = entry
             if wait:
                 for event in events:
                     self._driver.event_synchronize(event)
             if wait or all(map(self._driver.event_query, events)):
-                ready.append(item)
-                self._events += events
-            else:
-                still.append((item, events))
-        self._waiting = still
-        return ready
+                free(item)
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+                    self._events += events
 
     def order(self, before: int, after: int) -> None:
         """Let what a stream does from now on wait for all that another was given so far."""

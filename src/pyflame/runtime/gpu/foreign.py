@@ -33,4 +33,4 @@ class ForeignMemory:
             self._streams = (*self._streams, stream)
 
     def __del__(self) -> None:
-        self._deferred.give(self.owner, self._streams)
+        self._deferred.give((self.owner, list(self._streams)))

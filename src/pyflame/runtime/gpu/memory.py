@@ -10,21 +10,28 @@ behind the old. Another stream gets it only behind an event; `Block.used_on` tel
 PYFLAME_MEMORY_POOL=exact turns all of this off: each block is an allocation of the driver with exactly its bytes, freed
 when it is given up. That is slow on a GPU, and shows a simulator, which has it so from the start, or a sanitizer where
 every tensor begins and ends.
+
+An interrupt may leave the pool's lists half written. What is in use is then known all the same: the chunks in `_live`
+that have the number of an allocation. All else in the segments is free, and the lists are made anew from that.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, OutOfMemoryError
 from pyflame.core.locks import rlock
+from pyflame.core.sizes import human_bytes
+from pyflame.core.undo import Undo
 from pyflame.runtime.gpu.deferred_free import DeferredFrees
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.pool import exact_wanted
-from pyflame.runtime.stats import MemoryStats, shown
+from pyflame.runtime.stats import MemoryStats
 
 ALIGNMENT = 256
 MIB = 1 << 20
@@ -70,7 +77,7 @@ class _Segment:
 class _Chunk:
     """A piece of a segment, between its neighbours."""
 
-    __slots__ = ("address", "free", "next", "note", "previous", "segment", "size", "stream")
+    __slots__ = ("address", "free", "next", "note", "number", "previous", "segment", "size", "stream")
 
     def __init__(self, segment: _Segment, address: int, size: int, stream: int) -> None:
         self.segment = segment
@@ -78,24 +85,25 @@ class _Chunk:
         self.size = size
         self.stream = stream
         self.free = True
+        self.number = 0  # of the allocation that has it
         self.note = ""
         self.previous: _Chunk | None = None
         self.next: _Chunk | None = None
 
 
-class Block:
-    """Memory of a GPU at `address`, returned to its pool when nothing refers to it any more."""
+Given = tuple[_Chunk, int]  # a chunk and the number of the allocation that gives it up
 
-    __slots__ = ("__weakref__", "_chunk", "_deferred", "_holder", "_streams", "address", "nbytes")
+
+class Block(Undo):
+    """Memory of a GPU at `address`. Its call, when nothing refers to it any more, gives it back to its pool."""
+
+    __slots__ = ("_chunk", "_streams", "address", "nbytes")
     on_host = read_only = False
 
-    def __init__(self, chunk: _Chunk, nbytes: int, returns: DeferredFrees[_Chunk]) -> None:
-        self.address = chunk.address
-        self.nbytes = nbytes
-        self._chunk = chunk
-        self._deferred = returns
-        self._holder = object()
-        self._streams: tuple[int, ...] = ()
+    def __init__(self, give: Callable[[tuple[Given, list[int]]], None], given: tuple[Given, list[int]]) -> None:
+        (self._chunk, _), self._streams = given
+        self.address = self._chunk.address
+        self.nbytes = self._chunk.size
 
     @property
     def stream(self) -> int:
@@ -105,14 +113,15 @@ class Block:
     def used_on(self, stream: int) -> None:
         """Tell that work on another stream uses it, so that nobody gets it before that is done."""
         if stream != self._chunk.stream and stream not in self._streams:
-            self._streams = (*self._streams, stream)
+            self._streams.append(stream)
 
     def note(self, text: str) -> None:
         """Say what it holds, for the message when memory runs out."""
         self._chunk.note = text
 
-    def __del__(self) -> None:
-        self._deferred.give(self._chunk, self._streams, self._holder)
+
+def _let_go(owner: object) -> None:
+    """Of foreign memory: it is its owner's, who ends with the queue's entry."""
 
 
 class DevicePool:
@@ -135,13 +144,15 @@ class DevicePool:
         self._index = index
         self._error = error
         self._lock = rlock()
-        self._deferred: DeferredFrees[_Chunk] = DeferredFrees(driver, index)
+        self._deferred: DeferredFrees[Given] = DeferredFrees(driver, index)
         self.foreign: DeferredFrees[Any] = DeferredFrees(driver, index)  # owners of memory that is not the pool's
         # (stream, small) -> (size, address) of free chunks, sorted: the first that is large enough fits best
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._chunks: dict[int, _Chunk] = {}  # free ones, by address
         self._live: dict[int, _Chunk] = {}
         self._segments: dict[int, _Segment] = {}
+        self._numbers = count(1).__next__
+        self._torn = False  # by an interrupt
         self._captures = 0
         self.limit: int | None = None  # bytes to hold at most, in use and cached
         self._allocated = self._reserved = self._peak_allocated = self._peak_reserved = self._recent_peak = 0
@@ -156,17 +167,30 @@ class DevicePool:
             raise ArgumentError(f"[memory] expected a size of 0 or more but got {nbytes}")
         size = max(nbytes, 1) if self.exact else size_class(nbytes)
         with self._lock:
-            self._count["allocations"] += 1
             self._take_in()
-            chunk = self._fitting(stream, size) or self._obtain(size, stream)
-            self._cut(chunk, size)
-            chunk.segment.held += 1
-            self._live[chunk.address] = chunk
-            self._allocated += chunk.size
-            if self._allocated > self._recent_peak:
-                self._recent_peak = self._allocated
-                self._peak_allocated = max(self._peak_allocated, self._allocated)
-            return Block(chunk, size, self._deferred)
+            try:
+                return self._allocate(size, stream)
+            except OutOfMemoryError:
+                raise
+            except BaseException:
+                self._mend()
+                raise
+
+    def _allocate(self, size: int, stream: int) -> Block:
+        self._count["allocations"] += 1
+        chunk = self._fitting(stream, size) or self._obtain(size, stream)
+        self._cut(chunk, size)
+        number = self._numbers()
+        block = Block(self._deferred.give, ((chunk, number), []))
+        block.nbytes = size
+        chunk.segment.held += 1
+        self._live[chunk.address] = chunk
+        self._allocated += chunk.size
+        if self._allocated > self._recent_peak:
+            self._recent_peak = self._allocated
+            self._peak_allocated = max(self._peak_allocated, self._allocated)
+        chunk.number = number
+        return block
 
     def _fitting(self, stream: int, size: int) -> _Chunk | None:
         """The smallest free chunk of a stream that is large enough, taken out of its list."""
@@ -185,7 +209,7 @@ class DevicePool:
         """A chunk from elsewhere: what other streams have finished with, the driver, or what others do not use."""
         quiet = self._captures == 0  # events of other streams, and waiting, would spoil a capture
         if quiet and self._deferred.waiting:
-            self._join_all(self._deferred.settled())
+            self._deferred.settle(self._give_back)
             chunk = self._fitting(stream, size)
             if chunk is not None:
                 return chunk
@@ -209,15 +233,16 @@ class DevicePool:
     def _grow(self, size: int, stream: int, nbytes: int) -> _Chunk:
         """A new segment as one chunk."""
         if self.limit is not None and self._reserved + nbytes > self.limit:
-            raise OutOfMemoryError(f"the limit set for this pool is {shown(self.limit)}")
+            raise OutOfMemoryError(f"the limit set for this pool is {human_bytes(self.limit)}")
         self._driver.set_device(self._index)
         address = self._driver.alloc(nbytes)
         self._count["driver_allocations"] += 1
-        segment = self._segments[address] = _Segment(address, nbytes, size <= SMALL)
-        self._reserved += nbytes
-        self._peak_reserved = max(self._peak_reserved, self._reserved)
+        segment = _Segment(address, nbytes, size <= SMALL)
         segment.first = _Chunk(segment, address, nbytes, stream)
         segment.first.free = False
+        self._segments[address] = segment
+        self._reserved += nbytes
+        self._peak_reserved = max(self._peak_reserved, self._reserved)
         return segment.first
 
     def _borrow(self, size: int, stream: int) -> _Chunk | None:
@@ -250,26 +275,73 @@ class DevicePool:
 
     # --- giving back --------------------------------------------------------------------------------------------------
 
-    def _take_in(self) -> None:
-        """Look at what was given up since. While a capture runs, what other streams use is left for later."""
-        if self._captures == 0:
-            self._join_all(self._deferred.taken_in())
+    def _take_in(self, settle: bool = False, wait: bool = False) -> None:
+        """Look at what was given up since, and at what waits for streams. While a capture runs, what other streams use
+        is left for later."""
+        if self._captures:
+            return
+        try:
+            if self._torn:
+                self._mend()
+            self._deferred.take_in(self._give_back)
+            if settle or wait:
+                self._deferred.settle(self._give_back, wait)
             if self.foreign.pending:
-                self.foreign.taken_in()  # and let go of, as what comes next is
-                self.foreign.settled()
+                self.foreign.take_in(_let_go)
+                self.foreign.settle(_let_go, wait)
+        except BaseException:
+            self._mend()
+            raise
 
-    def _join_all(self, chunks: list[_Chunk]) -> None:
-        for chunk in chunks:
-            self._count["frees"] += 1
-            self._allocated -= chunk.size
-            chunk.segment.held -= 1
-            chunk.note = ""
-            del self._live[chunk.address]
-            self._join(chunk)
-            if self.exact:
-                self._driver.set_device(self._index)
-                self._driver.synchronize()  # work that was given before may still use it
-                self._release(chunk.segment)
+    def _give_back(self, given: Given) -> None:
+        chunk, number = given
+        if chunk.number != number:
+            return  # it was free when an interrupt came, or never was given out
+        chunk.number = 0
+        self._count["frees"] += 1
+        self._allocated -= chunk.size
+        chunk.segment.held -= 1
+        chunk.note = ""
+        del self._live[chunk.address]
+        self._join(chunk)
+        if self.exact:
+            self._driver.set_device(self._index)
+            self._driver.synchronize()  # work that was given before may still use it
+            self._release(chunk.segment)
+
+    def _mend(self) -> None:
+        """Make all lists anew of what is in use. Free memory may be any stream's then, so the device must be idle: in a
+        capture there is none until that ends."""
+        self._torn = True
+        self._free.clear()
+        self._chunks.clear()
+        self._live = {address: chunk for address, chunk in self._live.items() if chunk.number}
+        self._allocated = sum(chunk.size for chunk in self._live.values())
+        self._reserved = sum(segment.size for segment in self._segments.values())
+        if self._captures:
+            return
+        self._driver.set_device(self._index)
+        self._driver.synchronize()
+        for segment in self._segments.values():
+            self._relink(segment, sorted(address for address, c in self._live.items() if c.segment is segment))
+        self._torn = False
+
+    def _relink(self, segment: _Segment, live: list[int]) -> None:
+        """Chain a segment's chunks in use to each other, with free ones in between."""
+        stream = segment.first.stream
+        segment.held = len(live)
+        chain: list[_Chunk] = []
+        at = segment.address
+        for address in [*live, segment.address + segment.size]:
+            if address > at:
+                chain.append(_Chunk(segment, at, address - at, stream))
+                self._list(chain[-1])
+            if address in self._live and self._live[address].segment is segment:
+                chain.append(self._live[address])
+                at = address + chain[-1].size
+        for chunk, previous, following in zip(chain, [None, *chain], [*chain[1:], None], strict=False):
+            chunk.previous, chunk.next = previous, following
+        segment.first = chain[0]
 
     def _join(self, chunk: _Chunk) -> None:
         """Merge a chunk with free neighbours of its stream, and list the result."""
@@ -306,15 +378,17 @@ class DevicePool:
         with self._lock:
             if self._captures:
                 return 0
-            self._take_in()
+            self._take_in(wait=True)
             self._driver.set_device(self._index)
-            self._join_all(self._deferred.settled(wait=True))
-            self.foreign.settled(wait=True)
             unused = [s for s in self._segments.values() if s.held == 0]
             if unused:
                 self._driver.synchronize()
-            for segment in unused:
-                self._release(segment)
+            try:
+                for segment in unused:
+                    self._release(segment)
+            except BaseException:
+                self._mend()
+                raise
             return sum(s.size for s in unused)
 
     def _release(self, segment: _Segment) -> None:
@@ -350,24 +424,22 @@ class DevicePool:
     @property
     def stats(self) -> MemoryStats:
         with self._lock:
-            self._take_in()
-            if self._captures == 0 and self._deferred.waiting:
-                self._join_all(self._deferred.settled())
-            count = self._count
+            self._take_in(settle=True)
+            tally = self._count
             return MemoryStats(
                 allocated=self._allocated,
                 reserved=self._reserved,
                 cached=self._reserved - self._allocated,
                 peak_allocated=self._peak_allocated,
                 peak_reserved=self._peak_reserved,
-                allocations=count["allocations"],
-                frees=count["frees"],
-                hits=count["hits"],
-                borrowed=count["borrowed"],
-                driver_allocations=count["driver_allocations"],
-                driver_frees=count["driver_frees"],
-                retries=count["retries"],
-                out_of_memory=count["out_of_memory"],
+                allocations=tally["allocations"],
+                frees=tally["frees"],
+                hits=tally["hits"],
+                borrowed=tally["borrowed"],
+                driver_allocations=tally["driver_allocations"],
+                driver_frees=tally["driver_frees"],
+                retries=tally["retries"],
+                out_of_memory=tally["out_of_memory"],
                 live_blocks=len(self._live),
                 free_blocks=len(self._chunks),
                 segments=len(self._segments),
@@ -403,12 +475,12 @@ class DevicePool:
 
     def _no_more(self, size: int, reason: OutOfMemoryError) -> str:
         free, total = self._driver.mem_info()
-        blocks = ", ".join(f"{n} x {shown(s)}{f' ({note})' if note else ''}" for s, n, note in self.largest())
+        blocks = ", ".join(f"{n} x {human_bytes(s)}{f' ({note})' if note else ''}" for s, n, note in self.largest())
         cached = self._reserved - self._allocated
         device = DeviceId.of(self._driver.kind, self._index)
         return (
-            f"[memory] expected {shown(size)} on {device} but there is no room; held "
-            f"{shown(self._allocated)}, cached {shown(cached)} in pieces that are too small, free {shown(free)} of "
-            f"{shown(total)}. Largest blocks in use: {blocks or 'none'}. Delete tensors you no longer need, or use a "
-            f"smaller batch or dtype. ({reason})"
+            f"[memory] expected {human_bytes(size)} on {device} but there is no room; held "
+            f"{human_bytes(self._allocated)}, cached {human_bytes(cached)} in pieces that are too small, free "
+            f"{human_bytes(free)} of {human_bytes(total)}. Largest blocks in use: {blocks or 'none'}. Delete tensors "
+            f"you no longer need, or use a smaller batch or dtype. ({reason})"
         )

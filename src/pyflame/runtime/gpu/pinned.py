@@ -6,8 +6,9 @@ import ctypes
 import math
 import weakref
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from pyflame.core.checks import natural
 from pyflame.core.errors import ArgumentError, ArgumentTypeError
 from pyflame.core.locks import rlock
+from pyflame.core.undo import Undo
 from pyflame.runtime.gpu.deferred_free import DeferredFrees
 from pyflame.runtime.gpu.driver import Driver
 
@@ -31,44 +33,38 @@ class PinnedStats:
     hits: int = 0
 
 
-class PinnedBlock:
-    """Pinned host memory. Returned to its pool by `release`, or when nothing refers to it any more."""
+Given = tuple[int, int, int]  # address, bytes, and the number of the request that gives them up
 
-    __slots__ = ("__weakref__", "_deferred", "_holder", "_streams", "address", "nbytes")
+
+class PinnedBlock(Undo):
+    """Pinned host memory. Returned to its pool by `release`, or by its call when nothing refers to it any more."""
+
+    __slots__ = ("_streams", "address", "given_up", "nbytes")
     on_host, read_only = True, False
 
-    def __init__(self, address: int, nbytes: int, returns: DeferredFrees[tuple[int, int]]) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self._deferred: DeferredFrees[tuple[int, int]] | None = returns
-        self._holder = object()
-        self._streams: tuple[int, ...] = ()
+    def __init__(self, give: Callable[[tuple[Given, list[int]]], None], given: tuple[Given, list[int]]) -> None:
+        (self.address, self.nbytes, _), self._streams = given
+        self.given_up = False
 
     def used_on(self, stream: int) -> None:
         """Tell that work on a stream uses it, so that nobody gets it before that is done."""
         if stream not in self._streams:
-            self._streams = (*self._streams, stream)
+            self._streams.append(stream)
 
     def idle(self) -> None:
         """Tell that the host has waited for all of that work."""
-        self._streams = ()
+        self._streams.clear()
 
     def array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Its bytes, as long as the block is held."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.address))
 
-    @property
-    def given_up(self) -> bool:
-        return self._deferred is None
-
-    def give_up(self, holder: object = None) -> None:
-        """Return it to its pool, once."""
-        returns, self._deferred = self._deferred, None
-        if returns is not None:
-            returns.give((self.address, self.nbytes), self._streams, holder)
-
-    def __del__(self) -> None:
-        self.give_up(self._holder)
+    def give_up(self) -> None:
+        """Return it to its pool now. Its end returns it once more, which the pool takes no notice of."""
+        if not self.given_up:
+            given, streams = self.args[0]
+            self.func((given, list(streams)))
+            self.given_up = True
 
 
 class _Owned:
@@ -91,9 +87,11 @@ class PinnedPool:
         self._index = index
         self._lock = rlock()
         self._free: dict[int, list[int]] = {}
-        self._out: dict[int, weakref.ref[PinnedBlock]] = {}  # by address
+        # by address: the number of the request, bytes, and the block
+        self._out: dict[int, tuple[int, int, weakref.ref[PinnedBlock]]] = {}
+        self._numbers = count(1).__next__
         self._starts: list[int] = []  # their addresses, sorted
-        self._deferred: DeferredFrees[tuple[int, int]] = DeferredFrees(driver, index)
+        self._deferred: DeferredFrees[Given] = DeferredFrees(driver, index)
         self._stats = PinnedStats()
 
     def acquire(self, nbytes: int) -> PinnedBlock:
@@ -102,19 +100,18 @@ class PinnedPool:
         size = max(_SMALLEST, 1 << (nbytes - 1).bit_length() if nbytes else 0)
         with self._lock:
             self._take_in()
-            free = self._free.get(size)
+            free = self._free.setdefault(size, [])
             if free:
                 self._stats.hits += 1
-                self._stats.cached -= size
-                address = free.pop()
             else:
                 self._driver.set_device(self._index)
-                address = self._driver.host_alloc(size)
+                free.append(self._driver.host_alloc(size))
             self._stats.acquired += 1
-            self._stats.allocated += size
-            block = PinnedBlock(address, size, self._deferred)
-            self._out[address] = weakref.ref(block)
+            address, number = free[-1], self._numbers()
+            block = PinnedBlock(self._deferred.give, ((address, size, number), []))
+            self._out[address] = number, size, weakref.ref(block)
             insort(self._starts, address)
+            free.pop()  # behind that: an interrupt leaves it in one place at least
         return block
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
@@ -130,7 +127,7 @@ class PinnedPool:
             return None
         with self._lock:
             at = bisect_right(self._starts, address) - 1
-            block = self._out[self._starts[at]]() if at >= 0 else None
+            block = self._out[self._starts[at]][2]() if at >= 0 else None
         if block is None or block.given_up or address + nbytes > block.address + block.nbytes:
             return None
         return block
@@ -144,7 +141,7 @@ class PinnedPool:
         address = natural("release", "a block of this pool or its address", block)
         with self._lock:
             known = self._out.get(address)
-        held = None if known is None else known()
+        held = None if known is None else known[2]()
         if held is None or held.given_up:
             raise ArgumentError(
                 f"[release] expected a block of this pool or its address but got {address:#x}; it may be released "
@@ -152,19 +149,24 @@ class PinnedPool:
             )
         held.give_up()
 
-    def _take_in(self) -> None:
-        self._keep(self._deferred.taken_in())
+    def _take_in(self, wait: bool = False) -> None:
+        self._deferred.take_in(self._keep)
         if self._deferred.waiting:
             self._driver.set_device(self._index)
-            self._keep(self._deferred.settled())
+            self._deferred.settle(self._keep, wait)
 
-    def _keep(self, blocks: Iterable[tuple[int, int]]) -> None:
-        for address, size in blocks:
-            del self._out[address]
-            del self._starts[bisect_left(self._starts, address)]
-            self._free.setdefault(size, []).append(address)
-            self._stats.allocated -= size
-            self._stats.cached += size
+    def _keep(self, given: Given) -> None:
+        """Put a block among the free ones. An interrupted call is made again, and does the rest."""
+        address, size, number = given
+        if self._out.get(address, (0,))[0] != number:
+            return
+        free = self._free.setdefault(size, [])
+        if address not in free:
+            free.append(address)
+        at = bisect_left(self._starts, address)
+        if self._starts[at : at + 1] == [address]:
+            del self._starts[at]
+        self._out.pop(address, None)
 
     def warmup(self, sizes: Iterable[int]) -> None:
         """Make blocks of these sizes ahead of their use."""
@@ -178,20 +180,20 @@ class PinnedPool:
     def stats(self) -> PinnedStats:
         with self._lock:
             self._take_in()
-            return PinnedStats(**vars(self._stats))
+            cached = sum(size * len(free) for size, free in self._free.items())
+            allocated = sum(size for _, size, _ in self._out.values())
+            return replace(self._stats, cached=cached, allocated=allocated)
 
     def empty_cache(self) -> int:
         """Give unused blocks back to the system; gives their bytes. Waits for the streams that use them."""
         with self._lock:
-            self._take_in()
+            self._take_in(wait=True)
             self._driver.set_device(self._index)
-            self._keep(self._deferred.settled(wait=True))
-            freed = self._stats.cached
-            for addresses in self._free.values():
-                for address in addresses:
-                    self._driver.host_free(address)
-            self._free.clear()
-            self._stats.cached = 0
+            freed = 0
+            for size, addresses in self._free.items():
+                while addresses:
+                    self._driver.host_free(addresses.pop())
+                    freed += size
             return freed
 
     def clear(self) -> None:

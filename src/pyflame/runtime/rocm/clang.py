@@ -15,6 +15,7 @@ from pyflame.core.errors import HIPCompilationError
 from pyflame.runtime.cache import DiskCache, digest
 from pyflame.runtime.gpu.compiler import PREFIX, KernelCompiler
 from pyflame.runtime.rocm.errors import refusal
+from pyflame.runtime.rocm.find import CLANGS
 from pyflame.runtime.rocm.metadata import CODE_OBJECT_VERSION
 from pyflame.runtime.sources import explain_failure, include_dir, scratch_folder
 
@@ -25,17 +26,14 @@ FLAGS = (
     "-x", "hip", "-std=c++17", "-O3", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib",
     "-fwrapv", "-fsigned-char", "-fno-math-errno", "-w", f"-mcode-object-version={CODE_OBJECT_VERSION}",
 )  # fmt: skip
-_OLDEST, _NEWEST = 17, 40  # versions looked for by name; 17 is the first that knows gfx942
-_ROCM_CLANG = "/opt/rocm/llvm/bin/clang"
 
 
 def find_clang() -> str | None:
-    """Path of a clang that builds for AMD GPUs, or None. Newest first: new targets need new compilers."""
+    """Path of a clang that builds for AMD GPUs, or None."""
     chosen = knobs.HIP_CLANG.text()
     if chosen:
         return shutil.which(chosen)
-    names = [*(f"clang-{n}" for n in range(_NEWEST, _OLDEST - 1, -1)), "clang", _ROCM_CLANG]
-    return next((path for path in map(shutil.which, names) if path and _has_amdgpu(path)), None)
+    return next((path for path in map(shutil.which, CLANGS) if path and _has_amdgpu(path)), None)
 
 
 def _has_amdgpu(path: str) -> bool:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 RUNTIME = "amdhip64"
+# A clang for AMD GPUs goes by these names, newest first: new targets need new compilers. 17 is the first with gfx942.
+CLANGS = (*(f"clang-{n}" for n in range(40, 16, -1)), "clang", "/opt/rocm/llvm/bin/clang")
 # In the order in which they are looked through; those that are not absolute lie beside Python's packages.
 FOLDERS = (
     "_rocm_sdk_core/lib", "_rocm_sdk_libraries*/lib", "/opt/rocm/lib", "/opt/rocm-*/lib",

@@ -23,7 +23,7 @@ class Trouble:
     before: Version | None = None
     launches: int = 0  # of a graph: from so many on
     off: bool = False  # whether graphs are not used; else they are compared more often
-    part: str = "graphs"  # what it is in: graphs, libraries, memory, start, devices, torch
+    part: str = "graphs"  # what it is in: graphs, libraries, faults, memory, start, devices, torch
     mend: str = ""  # what a user can do
 
     def concerns(self, version: Version, target: str) -> bool:
@@ -68,17 +68,17 @@ _OTHERS = (
     Trouble(
         "hipBLASLt gives wrong products",
         "https://github.com/ROCm/rocm-libraries/issues/5706",
-        _TRIALS, ("gfx1201",), part="libraries", mend="PYFLAME_LIBRARIES=none uses none at all",
+        _TRIALS, ("gfx1201",), part="libraries", mend="export PYFLAME_LIBRARIES=none   # uses none at all",
     ),
     Trouble(
         "float64 products by the libraries are wrong",
         "https://github.com/ROCm/rocm-libraries/issues/8645",
-        _TRIALS, ("gfx1201",), part="libraries", mend="PYFLAME_LIBRARIES=none uses none at all",
+        _TRIALS, ("gfx1201",), part="libraries", mend="export PYFLAME_LIBRARIES=none   # uses none at all",
     ),
     Trouble(
         "rocBLAS gives float32 products that are wrong by a factor of 10,000",
         "https://github.com/ROCm/rocBLAS/issues/1680",
-        _TRIALS, ("gfx1151",), part="libraries", mend="PYFLAME_LIBRARIES=none uses none at all",
+        _TRIALS, ("gfx1151",), part="libraries", mend="export PYFLAME_LIBRARIES=none   # uses none at all",
     ),
     Trouble(
         "convolutions by MIOpen are wrong in PyTorch",
@@ -91,16 +91,35 @@ _OTHERS = (
         "each stream and branch of a graph has a handle of its own", ("gfx942", "gfx950"), part="libraries",
     ),
     Trouble(
+        "float16 products take subnormals for zero: gradients vanish in training",
+        "https://github.com/pytorch/pytorch/issues/182952",
+        "gradients in float16 go to rocBLAS with its alternative implementation, to MIOpen's, or to our own kernels, "
+        "which count subnormals; other float16 products by libraries take them for zero", ("gfx90a",),
+        part="libraries", mend="export PYFLAME_LIBRARIES=none   # our own kernels count them in every product",
+    ),
+    Trouble(
+        "a kernel that faults aborts the process, and no error can be caught",
+        "https://github.com/ROCm/rocm-systems/blob/develop/projects/clr/CHANGELOG.md",
+        "`pyflame doctor` says so, and tries kernels in a process of its own", before=(7, 0), part="faults",
+        mend="# install ROCm 7.0 or newer, where it is an error that can be caught",
+    ),
+    Trouble(
+        "a kernel that faults aborts the process where core dumps are on, or HIP_SKIP_ABORT_ON_GPU_ERROR=0",
+        "https://github.com/ROCm/rocm-systems/pull/5850",
+        "`pyflame doctor` says so, and tries kernels in a process of its own", since=(7, 0), part="faults",
+        mend="ulimit -c 0",
+    ),
+    Trouble(
         "MIOpen searches for minutes at a convolution's first use",
         "https://github.com/ROCm/TheRock/issues/2591",
         "PyFlame's own convolutions compete, and results are kept", part="start",
-        mend="export MIOPEN_FIND_MODE=FAST for other programs",
+        mend="export MIOPEN_FIND_MODE=FAST   # for other programs",
     ),
     Trouble(
         "MIOpen's cache of compiled kernels is not found again: every run takes minutes to start",
         "https://github.com/ROCm/legacy-rocm-build/issues/6369",
         "`pyflame doctor` looks where the folders lie", part="start",
-        mend="keep MIOPEN_USER_DB_PATH on a local disk",
+        mend="export MIOPEN_USER_DB_PATH=/a/local/disk",
     ),
     Trouble(
         "loading RCCL after HIP was initialised takes 3 s",
@@ -118,6 +137,12 @@ _OTHERS = (
         _OURS, part="torch", mend="unset PYTORCH_ALLOC_CONF",
     ),
     Trouble(
+        "updating a captured graph's arguments while the GPU's memory is full ends the process",
+        "https://github.com/ROCm/rocm-systems/issues/10021",
+        "graphs are never updated: what changes lies in memory, or a new graph is captured", ("gfx1100", "gfx1201"),
+        (7, 2), part="memory",
+    ),
+    Trouble(
         "PyTorch on an integrated GPU sees the small memory that the BIOS set aside, not the host's (GTT)",
         "https://github.com/ROCm/TheRock/issues/1054",
         "`pyflame doctor` shows both", part="memory",
@@ -130,17 +155,18 @@ _OTHERS = (
     Trouble(
         "an integrated GPU among those of a collective hangs RCCL",
         "https://github.com/ROCm/rccl/issues/876",
-        "integrated GPUs are passed over by default", part="devices", mend="hide it by ROCR_VISIBLE_DEVICES",
+        "integrated GPUs are passed over by default", part="devices",
+        mend="export ROCR_VISIBLE_DEVICES=0   # without its number",
     ),
     Trouble(
         "RCCL faults on two RX 7900 XTX",
         "https://github.com/ROCm/legacy-rocm-build/issues/6074",
-        "RCCL is not loaded", ("gfx1100",), part="devices", mend="export NCCL_P2P_DISABLE=1 for other programs",
+        "RCCL is not loaded", ("gfx1100",), part="devices", mend="export NCCL_P2P_DISABLE=1   # for other programs",
     ),
     Trouble(
         "several GPUs hang or fault behind an IOMMU without iommu=pt",
         "https://github.com/ROCm/vllm/issues/390",
-        "`pyflame doctor` looks at the kernel's command line", part="devices", mend="start the kernel with iommu=pt",
+        "`pyflame doctor` looks at the kernel's command line", part="devices", mend="# start the kernel with iommu=pt",
     ),
     Trouble(
         "WSL2: HIP finds no GPU unless HSA_ENABLE_DXG_DETECTION=1",

@@ -80,6 +80,17 @@ VARIABLES = (
         r"\d+", source=_CLR, early=True,
     ),
     Variable(
+        "HIP_SKIP_ABORT_ON_GPU_ERROR", "HIP", "1: a kernel that faults gives an error, from ROCm 7.0 on; 0: it aborts",
+        "0 or 1", "1", "[01]", (
+            Rule(
+                Verdict.NEEDLESS,
+                "a kernel that faults then ends the process, with no error that could be caught",
+                "leave it out; for a core file of the fault set it in that run alone",
+                equals("0"),
+            ),
+        ), "https://github.com/ROCm/rocm-systems/pull/5850", early=True,
+    ),
+    Variable(
         "HIP_FORCE_DEV_KERNARG", "HIP", "1: kernel arguments lie in the GPU's memory; said to help launches on MI300",
         "0 or 1", "0", "[01]", early=True,
     ),
