@@ -31,7 +31,10 @@ WHOLE = frozenset(
     )
 )  # fmt: skip
 
+# Ops that say where in memory to read or write. Ours count in row-major order, whatever the tensor's strides.
+BY_MEMORY = frozenset(("as_strided", "as_strided_copy", "as_strided_scatter"))
+
 __all__ = [
-    "EVALUATING", "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers",
+    "BY_MEMORY", "EVALUATING", "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers",
     "matrices", "pooling", "reductions", "resizing", "shaping", "special", "transforms",
 ]  # fmt: skip
