@@ -55,7 +55,9 @@ def listening(model: Any, outcome: Outcome, options: Mapping[str, Any] | None = 
 
     def backend(graph: Any, given: Any) -> Any:
         outcome.compiled += 1
-        return compile_graph(graph, given, parse_options(options), lambda *told: outcome.graphs.append(report_of(*told)))
+        return compile_graph(
+            graph, given, parse_options(options), lambda *told: outcome.graphs.append(report_of(*told))
+        )
 
     return torch.compile(model, backend=backend, **more)
 
@@ -104,7 +106,10 @@ def judge(got: Named, eager: Named, exact: Named) -> tuple[float, str]:
             allowed = TIMES * max(theirs, error * _norm(exact[name]) / (size or 1.0), error / 100)
             ratio = ours and ours / (allowed or 1e-300)
             if not ratio <= worst:  # also what is no number
-                worst, where = ratio, f"{name}: {ours:.1e} here, {theirs:.1e} in eager torch, of {_norm(exact[name]):.1e}"
+                worst, where = (
+                    ratio,
+                    f"{name}: {ours:.1e} here, {theirs:.1e} in eager torch, of {_norm(exact[name]):.1e}",
+                )
     return worst, where
 
 

@@ -54,9 +54,7 @@ MODELS: dict[str, Sample] = {
     "diffusion": Sample(other.Denoiser, lambda: {"x": torch.randn(2, 1, 8, 8), "t": torch.randint(100, (2,))}),
     "gcn": Sample(other.GCN, _edges),
     "gat": Sample(other.GAT, _edges),
-    "dlrm": Sample(
-        other.Recommender, lambda: {"x": torch.randn(4, 6), "categories": torch.randint(20, (4, 3, 2))}
-    ),
+    "dlrm": Sample(other.Recommender, lambda: {"x": torch.randn(4, 6), "categories": torch.randint(20, (4, 3, 2))}),
     "cells": Sample(other.CellLoop, lambda: {"x": torch.randn(2, 3, 6)}),
     "lstm": Sample(partial(other.Recurrent, nn.LSTM), lambda: {"x": torch.randn(2, 3, 6)}),
     "gru": Sample(partial(other.Recurrent, nn.GRU), lambda: {"x": torch.randn(2, 3, 6)}),

@@ -1,4 +1,4 @@
-"""Networks for sequences, graphs and samples: recurrent, graph convolutions, autoencoders, a denoiser, a recommender."""
+"""Networks for sequences, graphs and samples: recurrent, on graphs, autoencoders, a denoiser, a recommender."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ class Autoencoder(nn.Module):
         super().__init__()
         self.encoder = nn.Sequential(nn.Conv2d(1, 4, 3, 2, 1), nn.ELU(), nn.Conv2d(4, 8, 3, 2, 1), nn.Tanh())
         self.decoder = nn.Sequential(
-            nn.ConvTranspose2d(8, 4, 3, 2, 1, output_padding=1), nn.ELU(), nn.ConvTranspose2d(4, 1, 4, 2, 1), nn.Sigmoid()
+            nn.ConvTranspose2d(8, 4, 3, 2, 1, output_padding=1),
+            nn.ELU(),
+            nn.ConvTranspose2d(4, 1, 4, 2, 1),
+            nn.Sigmoid(),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

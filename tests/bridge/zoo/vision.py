@@ -1,4 +1,4 @@
-"""Networks for images, as torchvision has them, small: residual, depthwise, dense, gated, plain, and without convolutions."""
+"""Networks for images, small: residual, depthwise, dense, gated, plain, shuffled, and without convolutions."""
 
 from __future__ import annotations
 
