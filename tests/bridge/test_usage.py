@@ -1,4 +1,4 @@
-"""What people do with compiled models: train and evaluate in turns, change the batch, drop out, checkpoint, generate."""
+"""What people do with compiled models: train and evaluate in turns, change the batch, checkpoint, generate."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"vocab_size": VOCABULARY, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48,
          "max_position_embeddings": 32, "dropout": 0.0, "attention_dropout": 0.0},
     ),
-    "roberta": ("RobertaForTokenClassification", "RobertaConfig", {**ENCODER, "pad_token_id": 1, "max_position_embeddings": 40}),
+    "roberta": (
+        "RobertaForTokenClassification", "RobertaConfig", {**ENCODER, "pad_token_id": 1, "max_position_embeddings": 40},
+    ),
     "gpt2": (
         "GPT2LMHeadModel", "GPT2Config",
         {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "resid_pdrop": 0.0,
@@ -38,7 +40,10 @@ CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mistral": ("MistralForCausalLM", "MistralConfig", {**DECODER, "sliding_window": 6}),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {**DECODER, "tie_word_embeddings": True}),
     "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", {**DECODER, "head_dim": 8, "sliding_window": 6}),
-    "mixtral": ("MixtralForCausalLM", "MixtralConfig", {**DECODER, "num_local_experts": 4, "num_experts_per_tok": 2, "experts_implementation": "batched_mm"}),
+    "mixtral": (  # the other implementation of experts looks at values in its backward pass on the CPU
+        "MixtralForCausalLM", "MixtralConfig",
+        {**DECODER, "num_local_experts": 4, "num_experts_per_tok": 2, "experts_implementation": "batched_mm"},
+    ),
     "t5": (
         "T5ForConditionalGeneration", "T5Config",
         {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4,

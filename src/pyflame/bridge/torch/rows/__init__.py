@@ -35,6 +35,6 @@ WHOLE = frozenset(
 BY_MEMORY = frozenset(("as_strided", "as_strided_copy", "as_strided_scatter"))
 
 __all__ = [
-    "BY_MEMORY", "EVALUATING", "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers",
-    "matrices", "pooling", "reductions", "resizing", "shaping", "special", "transforms",
+    "BY_MEMORY", "EVALUATING", "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing",
+    "layers", "matrices", "pooling", "reductions", "resizing", "shaping", "special", "transforms",
 ]  # fmt: skip
