@@ -115,6 +115,11 @@ OTHERS = {
     "masked_scatter": lambda x: torch.zeros(4, 6).masked_scatter(torch.ones(6).cumsum(0) > 2, x * 2),
     "bilinear": lambda x: nn.functional.bilinear(x, x, x[:3, :, None].expand(3, 6, 6)),
     "selu": nn.functional.selu,
+    "mean of channels last": lambda x: nn.functional.adaptive_avg_pool2d(
+        x.reshape(2, 3, 2, 2).mT.mT.permute(0, 2, 3, 1), 1
+    ),
+    "as_strided": lambda x: torch.as_strided(x * 2, (3, 2), (2, 3), 1),
+    "weight_norm": lambda x: torch._weight_norm(x, x[:, :1] + 2, 0) + torch._weight_norm(x, x[:1] + 2, 1),
     "pdist": nn.functional.pdist,
     "log_ndtr": lambda x: torch.special.log_ndtr(x * 20),
     "histogram": lambda x: torch.histogram(x.detach(), 4).hist,

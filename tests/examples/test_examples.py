@@ -84,6 +84,23 @@ def test_distributed_gpt_in_two_processes(mode, tmp_path):
     assert further[1] == pytest.approx(alone[1], abs=2e-3)
 
 
+def test_torch_bert():
+    pytest.importorskip("transformers")
+    out = run("torch_bert.py", "--layers", "1", "--width", "64", "--length", "8", "--times", "1")
+    results, gradients = numbers(r"results differ by up to ([\d.e+-]+), gradients by ([\d.e+-]+) of the largest", out)
+    assert results < 1e-5 and gradients < 1e-5
+    assert out.count(", 0 in torch") == 2  # forward and backward
+
+
+def test_torch_resnet():
+    pytest.importorskip("torch")
+    out = run("torch_resnet.py", "--steps", "50", "--fine-steps", "16")
+    accuracy, chance = numbers(r"angles: accuracy ([\d.]+) on new images \(chance: ([\d.]+)\)", out)
+    assert accuracy > 0.6 > chance
+    fine, fresh = numbers(r"bends: accuracy ([\d.]+) fine-tuned, ([\d.]+) from nothing", out)
+    assert fine > max(0.8, fresh + 0.1)
+
+
 def test_volume_profile(tmp_path):
     drawing = tmp_path / "profile.html"
     out = run("volume_profile/app.py", "--sessions", "400", "--ticks", "300", "--html", str(drawing))

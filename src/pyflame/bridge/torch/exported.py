@@ -7,22 +7,23 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 import pyflame as pf
 from pyflame import nn
 from pyflame.bridge.torch.backend import decompositions
-from pyflame.bridge.torch.crossing import copied
+from pyflame.bridge.torch.crossing import copied, dtype_of
 from pyflame.bridge.torch.program import run_nodes
 from pyflame.bridge.torch.split import expected, fallen, is_check, reasons
-from pyflame.core.errors import ArgumentTypeError, NotSupportedError, ShapeError
+from pyflame.core.errors import ArgumentTypeError, DTypeError, NotSupportedError, ShapeError
 
 
 def exported(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> nn.Module:
     """Export a module and take its graph over; an op that we do not have is named."""
     program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     program = program.run_decompositions(decompositions())
+    _drop_checks(program.graph_module)
     why = fallen(reasons(program.graph_module))
     if why:
         told = "; ".join(sorted({f"{n.target}: {w}" for n, w in why.items()}))
@@ -30,6 +31,12 @@ def exported(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     made = ConvertedModule(program)
     made.training = module.training
     return made
+
+
+def _drop_checks(graph: GraphModule) -> None:
+    """Take out what checks the dtypes of tensors, which follow from those of the inputs: we check these."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):
+        graph.graph.erase_node(node)
 
 
 def _store(root: nn.Module, name: str, value: Any, parameter: bool) -> None:
@@ -109,12 +116,14 @@ class ConvertedModule(nn.Module):
         return pytree.tree_unflatten(results, self._out_spec)
 
     def _checked(self, node: Node, value: Any) -> Any:
-        """An argument, of the sizes that the graph was exported for."""
+        """An argument, of the sizes and dtype that the graph was exported for."""
         wanted = expected(node)
         if not isinstance(wanted, torch.Tensor):
             return value
         if not isinstance(value, pf.Tensor):
             raise ArgumentTypeError(f"[convert] expected a PyFlame tensor but got {type(value).__name__}")
+        if value.dtype is not dtype_of(wanted.dtype):
+            raise DTypeError(f"[convert] expected an input of {dtype_of(wanted.dtype).name} but got {value.dtype.name}")
         fixed = [n if isinstance(n, int) else m for n, m in zip(wanted.shape, value.shape, strict=False)]
         if value.ndim != wanted.ndim or list(value.shape) != fixed:
             raise ShapeError(

@@ -88,6 +88,12 @@ def _why(node: Node, error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 
+def _row_major(node: Any) -> bool:
+    """Whether a tensor is computed by the graph and fills its memory in the order in which ours do."""
+    wanted = expected(node)
+    return node.op == "call_function" and bool(wanted.is_contiguous()) and hint(wanted.storage_offset()) == 0
+
+
 class Trial:
     """Builds nodes one after the other on a device that computes nothing, and says why one is not ours."""
 
@@ -137,6 +143,8 @@ class Trial:
         row = row_of(node.target)
         if row is None:
             return f"PyFlame has no {node.target}"
+        if op_name(node.target) in rows.BY_MEMORY and not _row_major(node.args[0]):
+            return "it goes by the order of memory, which is not row-major in torch"
         args, kwargs = map_arg((node.args, node.kwargs), self.values.__getitem__)
         ignored = rows.UNUSED.get(op_name(node.target), ())
         read = [a for at, a in enumerate(node.args) if at not in ignored]

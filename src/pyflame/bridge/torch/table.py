@@ -35,9 +35,6 @@ _NOT_BY_NAME = frozenset(
         "set",
         "resize",
         "unsafe_split",
-        "as_strided",
-        "as_strided_copy",
-        "as_strided_scatter",
     )
 )
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)

@@ -27,11 +27,14 @@ WHOLE = frozenset(
         "rand_like", "randn_like", "bernoulli", "embedding", "avg_pool2d_backward", "reflection_pad1d_backward",
         "reflection_pad2d_backward", "embedding_dense_backward", "adaptive_max_pool2d", "_adaptive_avg_pool2d",
         "index_add", "tril", "triu", "roll", "flip", "logcumsumexp", "grid_sampler_2d", "std", "var",
-        "var_mean", "std_mean",
+        "var_mean", "std_mean", "scaled_dot_product_attention",
     )
 )  # fmt: skip
 
+# Ops that say where in memory to read or write. Ours count in row-major order, whatever the tensor's strides.
+BY_MEMORY = frozenset(("as_strided", "as_strided_copy", "as_strided_scatter"))
+
 __all__ = [
-    "EVALUATING", "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing", "layers",
-    "matrices", "pooling", "reductions", "resizing", "shaping", "special", "transforms",
+    "BY_MEMORY", "EVALUATING", "RANDOM", "ROWS", "UNUSED", "WHOLE", "attention", "creation", "drawn", "indexing",
+    "layers", "matrices", "pooling", "reductions", "resizing", "shaping", "special", "transforms",
 ]  # fmt: skip

@@ -108,3 +108,9 @@ def trilinear(
         for dim in dims:
             a, b, c = (x.unsqueeze(dim) if n == at else x for n, x in enumerate((a, b, c)))
     return (a * b * c).sum(tuple(sumdim))
+
+
+@row("_weight_norm_interface_backward", unused=(3,))
+def weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> tuple[Any, ...]:
+    axes = tuple(a for a in range(v.ndim) if a != dim)
+    return tuple(gradients(lambda v, g: v * (g / pf.linalg.vector_norm(v, 2, axes, True)), [v, g], grad))

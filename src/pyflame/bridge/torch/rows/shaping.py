@@ -102,3 +102,27 @@ def sym_size(x: Any, dim: int) -> int:
 @row("sym_numel")
 def sym_numel(x: Any) -> int:
     return int(x.numel())
+
+
+def _is_reshape(x: Any, size: Any, stride: Any, offset: int | None) -> bool:
+    """Whether these strides read all of x in its own order."""
+    step = 1
+    for n, s in zip(reversed(size), reversed(stride), strict=True):
+        if n != 1 and s != step:
+            return False
+        step *= n
+    return step == x.numel() and not offset
+
+
+@row("as_strided", "as_strided_copy")
+def as_strided(x: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    if _is_reshape(x, size, stride, storage_offset):
+        return x.reshape(tuple(size))
+    return pf.as_strided(x.clone(), size, stride, storage_offset)
+
+
+@row("as_strided_scatter")
+def as_strided_scatter(x: Any, src: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    if _is_reshape(x, size, stride, storage_offset):
+        return src.reshape(x.shape)
+    return pf.as_strided_scatter(x, src, size, stride, storage_offset)

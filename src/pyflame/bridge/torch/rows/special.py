@@ -1,4 +1,4 @@
-"""Special functions that our catalogue lacks, and that gradients of its functions need."""
+"""Elementwise functions that our catalogue lacks, and that gradients of its functions or optimisers need."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ def erfcx(x: Any) -> Any:
     square = 1.0 / (far * far)
     series = (1.0 - square * (0.5 - 0.75 * square)) / (far * math.sqrt(math.pi))
     return pf.where(wide < _FAR, pf.exp(near * near) * pf.erfc(near), series).to(pf.float32)
+
+
+@row("fma")
+def fma(x: Any, y: Any, z: Any) -> Any:
+    return x * y + z
