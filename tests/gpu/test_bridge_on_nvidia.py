@@ -166,12 +166,12 @@ def test_training_steps_equal_eager_ones(kind: str, autocast: bool) -> None:
         )  # fmt: skip
         x = torch.randn(8, 3, 16, 16, device=CUDA0)
     theirs = model.to(CUDA0)
-    ours = copy.deepcopy(theirs)
+    ours, exact = copy.deepcopy(theirs), copy.deepcopy(theirs).double()
+    truth = steps(exact, exact, x.double(), False)
     want = steps(theirs, theirs, x, autocast)
     got = steps(ours, compiled(ours), x, autocast)
-    bound = 3e-2 if autocast else 1e-3
-    for g, w in zip(got, want, strict=True):
-        assert g.device == w.device and (g - w).norm() <= bound * w.norm() + 1e-5
+    for g, w, t in zip(got, want, truth, strict=True):  # no farther from float64 than torch's own steps, by and large
+        assert g.device == w.device and (g - t).norm() <= 3 * (w - t).norm() + 1e-3 * t.norm() + 1e-5
     for (name, a), b in zip(ours.named_buffers(), theirs.buffers(), strict=True):
         assert torch.allclose(a.float(), b.float(), atol=1e-2 if autocast else 1e-4), name
 

@@ -12,8 +12,8 @@ take longer than that, and where the driver refuses to capture them.
 Arguments that come back to a place get a graph that reads them there and gives its results away where they are, so that
 nothing is copied. It serves when nobody holds what it gave away last.
 
-A graph's first replay is compared with its launches one by one (`engine/graph_check.py`). One that differs is not used,
-nor is any other of its function.
+The first replay of a function's first graph is compared with its launches one by one (`engine/graph_check.py`). One that
+differs is not used, nor is any other of its function.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class CapturedRunner:
         plan, binding = executable.plan, executable.binding
         self._state = sorted({*binding.positions, *plan.donations}.difference(self.arguments))
         self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
-        self._refused, self._checks = _policy(executable)
+        self._refused, checks = _policy(executable)
+        self._trust = _Trust(checks)
         sizes = zip(binding.output_sizes, binding.takers, strict=True)
         self._result_bytes = sum(size for size, taken in sizes if taken is None)
         self._costly = _costly(plan, self._result_bytes + sum(binding.input_bytes[p] for p in self.arguments))
@@ -120,7 +121,7 @@ class CapturedRunner:
             return None
         if captured is None:
             with _refusals():
-                captured = _Captured(self.executable, inputs, self.arguments, not self._costly, self._checks)
+                captured = _Captured(self.executable, inputs, self.arguments, not self._costly, self._trust)
             self._graphs[key] = captured
         self._graphs.move_to_end(key)
         while len(self._graphs) > MAX_GRAPHS:
@@ -168,6 +169,17 @@ def _costly(plan: Plan, nbytes: int) -> str:
     )
 
 
+@dataclass
+class _Trust:
+    """After how many replays graphs of a plan are compared: -1: never, 0: the first of them, at its first replay. That
+    one tells for all, which differ in where arguments lie; comparing takes as long as copying all state."""
+
+    checks: int
+
+    def gained(self) -> None:
+        self.checks = self.checks or -1
+
+
 @dataclass(eq=False)
 class _Ready:
     """A graph, the arguments of its launches, and the places of its own that it computes into: results, by slot, and
@@ -194,11 +206,11 @@ class _Captured:
     """
 
     def __init__(
-        self, executable: GpuRunner, inputs: Sequence[Value], arguments: Sequence[int], copies: bool, checks: int
+        self, executable: GpuRunner, inputs: Sequence[Value], arguments: Sequence[int], copies: bool, trust: _Trust
     ) -> None:
         device = self.device = executable.device
         plan, binding = executable.plan, executable.binding
-        self.arguments, self.checks = arguments, checks
+        self.arguments, self.trust = arguments, trust
         self.donated = sorted(plan.updated)
         self.places = {p: device.allocate(binding.input_bytes[p]) for p in arguments if copies}
         held = binding.hold(
@@ -242,8 +254,8 @@ class _Captured:
                 self.executable.launch_in_branches(kernel_args, self.order, stream, self.side.address)
         results = {slot: held[slot].storage for slot in self.sizes}
         binding = self.executable.binding
-        written = binding.written(held) if self.checks >= 0 else []
-        return _Ready(graph, kernel_args, results, binding.intermediates(held), written, min(self.checks, 0))
+        written = binding.written(held) if self.trust.checks >= 0 else []
+        return _Ready(graph, kernel_args, results, binding.intermediates(held), written, min(self.trust.checks, 0))
 
     def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value] | None:
         """The plan's outputs; None where no graph serves."""
@@ -277,10 +289,12 @@ class _Captured:
         differs = compare(
             self.device, ready.written, ready.graph.replay, lambda: self.executable.launch(ready.kernel_args)
         )
-        ready.left = self.checks or -1
-        if differs is None:
+        ready.left = self.trust.checks or -1
+        if differs == "":
+            self.trust.gained()
+        elif differs is None:
             ready.graph.replay()
-        elif differs:
+        else:
             launches = len(self.executable.plan.launches)
             why = f"a captured graph of {launches} launches gave other results than these one by one in {differs}"
             warnings.warn(

@@ -27,11 +27,14 @@
 #include "pf_warpgroup.h"
 
 /* One launch. DEPTH, INNER: numbers of lines of Q and of V in slices of 16. */
-template <class Element, class Tile, int D, int I, int OTHERS_, int STAGES_, int WAY_, int TURNED_, int MASK_>
+template <class Element, class Tile, int D, int I, int OTHERS_, int STAGES_, int WAY_, int TURNED_, int MASK_, int SPANS_>
 struct pf_attention_async_of {
   typedef Element E;
   typedef Tile mma;
-  enum { DEPTH = D, INNER = I, OTHERS = OTHERS_, STAGES = STAGES_, WAY = WAY_, TURNED = TURNED_, MASK = MASK_ };
+  enum {
+    DEPTH = D, INNER = I, OTHERS = OTHERS_, STAGES = STAGES_, WAY = WAY_, TURNED = TURNED_, MASK = MASK_,
+    SPANS = SPANS_, /* PF_WHOLE or, forward, PF_LIMITED */
+  };
 };
 
 /* Where the lines of a head lie: bytes from one to the next, how many there are, and their numbers. */
@@ -110,12 +113,16 @@ template <class C> struct pf_attending_async {
   sums scores[TILES], slopes[SLOPES ? TILES : 1], result[RESULT], result2[RESULT2], added[EARLY ? TILES : 1];
   float top[2], total[2], dot[2]; /* dot: sum(dO O) * scale */
 
-  PF_MEMBER void find(pf_piece *room, pf_late_args args, const S *b, const S *y, const char *scratch) {
+  PF_MEMBER void find(pf_piece *room, pf_late_args args, const S *b, const S *y, const char *scratch, const int *spans) {
     lds = room, arg = args, x_from = b, y_from = y, known = (const pf_query_known *)scratch;
     rows = (int)arg[PF_ATT_ROWS], cols = (int)arg[PF_ATT_COLS], heads = (int)arg[PF_ATT_HEADS];
     times = (int)arg[PF_ATT_TIMES], low = (int)arg[PF_ATT_LOW], high = (int)arg[PF_ATT_HIGH];
     const int tiles = (rows + PF_ATT_OWN - 1) / PF_ATT_OWN, entry = pf_block() / tiles, tile = pf_block() - entry * tiles;
     batch = entry / heads, head = entry - batch * heads;
+    if (C::SPANS) {
+      spans += batch * PF_SPAN;
+      low += spans[PF_SPAN_OFFSET], high += spans[PF_SPAN_OFFSET], cols = spans[PF_SPAN_LIVE];
+    }
     first = (TURNED ? tile : tiles - 1 - tile) * PF_ATT_OWN; /* where causal, those with most to see begin */
     begin = first + low > 0 ? (first + low) / OTHERS * OTHERS : 0;
     const int end = pf_least(cols, first + PF_ATT_OWN + high);
@@ -465,11 +472,11 @@ template <class C> struct pf_attending_async {
 /* a, b, a2, b2, right: as in attention.hip; PF_SLOPES that is not turned gets O as `right`. */
 template <class C, class S, class M>
 PF_FN void pf_attend_async(const S *a, const S *b, const S *a2, const S *b2, const S *right, const M *mask, char *scratch,
-                           S *out, pf_late_args arg) {
+                           S *out, pf_late_args arg, const int *spans = 0) {
   typedef pf_attending_async<C> A;
   PF_DYNAMIC_LDS(pf_piece, lds, A::LDS_PIECES);
   A at;
-  at.find(lds, arg, b, C::WAY == PF_MIX ? right : b2, scratch);
+  at.find(lds, arg, b, C::WAY == PF_MIX ? right : b2, scratch, spans);
   at.begin_barriers();
   if (PF_ROLES && at.group == PF_ATT_GROUPS) {
     pf_registers_fewer<A::FEWER>();

@@ -80,7 +80,7 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
     def call(way: Way) -> Call:
         block = block_of(way, shape)
         slices = (-(-n // _SLICE) for n in (shape.depth, shape.width))
-        numbers = *slices, block.others, block.stages, way.name, int(way.turned), made.mask_kind
+        numbers = *slices, block.others, block.stages, way.name, int(way.turned), made.mask_kind, made.span_kind
         template = f"pf_attend_async<pf_attention_async_of<{tile}, {', '.join(map(str, numbers))}>>"
         return Call(way, template, _OWN, _THREADS, 0, block.lds_bytes(shape, way), alone=True)
 
@@ -108,7 +108,8 @@ def _prior(node: Node, target: Target) -> float:
     shape, dtype = made.shape, made.query.dtype
     widest = WIDEST_WITH_MORE if made.g is not None or shape.masked else WIDEST
     fits = max(shape.depth, shape.width) <= widest and shape.depth % _PIECE == shape.width % _PIECE == 0
-    plain = made.scale > 0 and not shape.capped and made.spans is None
+    spans = made.spans is None or (made.span_kind == 1 and made.g is None)  # lengths and offsets of a cache
+    plain = made.scale > 0 and not shape.capped and spans
     takes = target.matrix_core == "wgmma" and attention_mma_gpu.tile_kind(target, dtype) is not None
     return 3.0 * attention_prior(node, target) * (fits and plain and takes)
 
