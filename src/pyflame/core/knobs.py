@@ -85,8 +85,8 @@ GRAPH_BRANCHES = Knob(
 GRAPHS = Knob(
     "PYFLAME_GRAPHS",
     "",
-    "how jitted functions run on a GPU: checked compares the first replay of each captured graph with its launches one "
-    "by one, trusted does not, off launches one by one; empty: checked, and off where the driver is known to replay "
+    "how jitted functions run on a GPU: checked compares the first replay of a function's first graph with its launches "
+    "one by one, trusted does not, off launches one by one; empty: checked, and off where the driver is known to replay "
     "wrongly",
 )
 GRAPH_CHECKS = Knob(

@@ -12,8 +12,8 @@ take longer than that, and where the driver refuses to capture them.
 Arguments that come back to a place get a graph that reads them there and gives its results away where they are, so that
 nothing is copied. It serves when nobody holds what it gave away last.
 
-The first replay of a function's first graph is compared with its launches one by one (`engine/graph_check.py`). One that
-differs is not used, nor is any other of its function.
+The first replay of a function's first graph is compared with its launches one by one (`engine/graph_check.py`). If it
+differs, no graph of that function is used.
 """
 
 from __future__ import annotations

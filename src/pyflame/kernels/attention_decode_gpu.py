@@ -45,8 +45,9 @@ def _rows(rows: int, numbers: int) -> int:
 
 @whole
 def _splits(blocks: int, keys: int, workers: int) -> int:
-    """So many that all compute units are busy, and each split is worth a block."""
-    return max(1, min(-(-_BUSY * workers // blocks), -(-keys // _LEAST_KEYS), _MOST_SPLITS))
+    """So many that all compute units are busy at once, without a second round of few blocks, and that each split is
+    worth a block."""
+    return max(1, min(_BUSY * workers // blocks, -(-keys // _LEAST_KEYS), _MOST_SPLITS))
 
 
 def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
