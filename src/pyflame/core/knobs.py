@@ -85,9 +85,9 @@ GRAPH_BRANCHES = Knob(
 GRAPHS = Knob(
     "PYFLAME_GRAPHS",
     "",
-    "how jitted functions run on a GPU: checked compares the first replay of a function's first graph with its launches "
-    "one by one, trusted does not, off launches one by one; empty: checked, and off where the driver is known to replay "
-    "wrongly",
+    "how jitted functions run on a GPU: checked compares the first replay of a function's first graph with its "
+    "launches one by one, trusted does not, off launches one by one; empty: checked, and off where the driver is known "
+    "to replay wrongly",
 )
 GRAPH_CHECKS = Knob(
     "PYFLAME_GRAPH_CHECKS", "0", "replays of a captured graph after which it is compared again; 0: at the first alone"
