@@ -191,7 +191,7 @@ GEMM = Family(
         "pf_gemm_mma": {name: set() for name in coverage.MATRIX_NUMBERS},  # test_matrix_tiles.py
         "pf_gemm_dots": {
             "FEW": {1, 2, 3}, "LANES": {1, 4, 32}, "EACH": {1, 2, 4}, "WIDTH": {1, 4, 8}, "THREADS": {256},
-            "AXES": {0, 1},
+            "TOGETHER": {1}, "AXES": {0, 1},
         },
         "pf_finish": {"THREADS": {256}},
         "pf_gemm_columns": {
