@@ -5,7 +5,6 @@ On a GPU: `python -m benchmarks bridge --device cuda` (`benchmarks/bridge_gpu.py
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -15,16 +14,12 @@ from benchmarks.timing import Result, measure
 
 def _contenders(model: Any, work: Callable[[Any], Any]) -> dict[str, Callable[[], Any]]:
     """Eager torch, inductor and ours, each with a copy of the model."""
-    import torch
-
     import pyflame.bridge.torch as bridge
+    from benchmarks.bridge_models import compiled
 
-    out: dict[str, Callable[[], Any]] = {}
-    for name, backend in (("pyflame", bridge.backend), ("torch", None), ("torch.compile", "inductor")):
-        own = copy.deepcopy(model)
-        fn = own if backend is None else torch.compile(own, backend=backend, dynamic=False)
-        out[name] = lambda fn=fn: work(fn)
-    return out
+    backends = {"pyflame": bridge.backend, "torch": None, "torch.compile": "inductor"}
+    fns = {name: compiled(model, backend) for name, backend in backends.items()}
+    return {name: lambda fn=fn: work(fn) for name, fn in fns.items()}
 
 
 def run() -> list[Result]:
@@ -34,11 +29,8 @@ def run() -> list[Result]:
     from torch import nn
     from torch.nn import functional as F
 
+    from benchmarks.bridge_models import Small
     from tests.bridge.models import GPT, cnn
-
-    class Small(nn.Module):
-        def forward(self, a: Any, b: Any) -> Any:
-            return ((a + b) * a - b) * 0.5 + a
 
     torch.manual_seed(0)
     a, b = torch.randn(1000), torch.randn(1000)

@@ -6,31 +6,17 @@ the host. Prints a line as soon as it is measured, in microseconds.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 import pyflame.bridge.torch as bridge
-from benchmarks.bridge_models import MODELS
+from benchmarks.bridge_models import MODELS, Small, compiled
 
 BACKENDS: dict[str, Any] = {"torch": None, "inductor": "inductor", "pyflame": bridge.backend}
 ROUNDS, CALLS, STEPS = 9, 500, 4
-
-
-class Small(nn.Module):
-    """Five small ops: what a call costs is what surrounds its one kernel."""
-
-    def forward(self, a: Any, b: Any) -> Any:
-        return ((a + b) * a - b) * 0.5 + a
-
-
-def _compiled(model: nn.Module, backend: Any) -> Any:
-    own = copy.deepcopy(model)
-    return own if backend is None else torch.compile(own, backend=backend, dynamic=False)
 
 
 def _step(fn: Any, given: Sequence[Any], device: str) -> Callable[[], float]:
@@ -69,7 +55,7 @@ def _print(name: str, times: dict[str, float], note: str = "") -> None:
 
 def _overhead(device: str) -> None:
     a, b = torch.randn(1000, device=device), torch.randn(1000, device=device)
-    fns = {name: _compiled(Small(), backend) for name, backend in BACKENDS.items()}
+    fns = {name: compiled(Small(), backend) for name, backend in BACKENDS.items()}
     times = _rounds({name: lambda fn=fn: fn(a, b) for name, fn in fns.items()}, CALLS)
     more = times["pyflame"] - times["inductor"]
     _print("5 small ops, host time of a call", times, f"; {more:+.1f} us (asked: up to +20)")
@@ -82,7 +68,7 @@ def _training(name: str, device: str) -> None:
     steps: dict[str, Callable[[], Any]] = {}
     for who, backend in BACKENDS.items():
         began = time.perf_counter()
-        steps[who] = _step(_compiled(model, backend), moved, device)
+        steps[who] = _step(compiled(model, backend), moved, device)
         losses = [float(steps[who]()) for _ in range(3)]
         took = time.perf_counter() - began
         memory = torch.cuda.max_memory_allocated() >> 20

@@ -336,10 +336,8 @@ def fake_pynvml(**changed: Any) -> types.ModuleType:
     return module  # type: ignore[no-any-return]
 
 
-def test_nvml(tmp_path: Path, install: Callable[..., None]) -> None:
-    write(tmp_path, {"proc/1/comm": "python"})
-    install("pynvml", fake_pynvml())
-    smi = NvidiaSmi(tmp_path)
+def check_h200(smi: NvidiaSmi) -> None:
+    """What it reads of the GPU that `fake_pynvml` and the library of test_nvml.py pretend to have."""
     (gpu,), processes = smi.read()
     assert gpu == Gpu(
         "0000:41:00.0", "NVIDIA H200", 97.0, 1 << 30, 141 << 30, None, None, 650.0, 700.0, 1980.0, 55.0,
@@ -348,6 +346,13 @@ def test_nvml(tmp_path: Path, install: Callable[..., None]) -> None:
     assert processes == [Process(gpu.bus, 1, "python", 5 << 20, 30.0), Process(gpu.bus, 2, "?")]
     assert smi.read()[1][0].use is None  # nothing newer
     smi.close()
+
+
+def test_nvml(tmp_path: Path, install: Callable[..., None]) -> None:
+    write(tmp_path, {"proc/1/comm": "python"})
+    install("pynvml", fake_pynvml())
+    smi = NvidiaSmi(tmp_path)
+    check_h200(smi)
 
 
 def test_nvml_that_supports_little(install: Callable[..., None]) -> None:

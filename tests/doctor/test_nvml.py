@@ -15,7 +15,7 @@ import pytest
 from pyflame.core.errors import NotAvailableError
 from pyflame.doctor.monitor import nvml
 from pyflame.doctor.monitor.nvidia_smi import NvidiaSmi
-from pyflame.doctor.monitor.sample import Gpu, Process
+from tests.doctor.test_monitor import check_h200
 
 # One H200 with two processes, of which one tells no bytes; one of them was busy since the beginning of time.
 SOURCE = r"""
@@ -69,14 +69,7 @@ def test_a_machine_without_nvidia_ml_py(library: str, tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr("pyflame.doctor.monitor.nvidia_smi.Nvml", lambda: nvml.Nvml(library))
     smi = NvidiaSmi(tmp_path)
-    (gpu,), processes = smi.read()
-    assert gpu == Gpu(
-        "0000:41:00.0", "NVIDIA H200", 97.0, 1 << 30, 141 << 30, None, None, 650.0, 700.0, 1980.0, 55.0,
-        ("power", "temperature"), 0, 1,
-    )  # fmt: skip
-    assert processes == [Process(gpu.bus, 1, "python", 5 << 20, 30.0), Process(gpu.bus, 2, "?")]
-    assert smi.read()[1][0].use is None  # nothing newer
-    smi.close()
+    check_h200(smi)
 
 
 def test_errors(library: str, monkeypatch: pytest.MonkeyPatch) -> None:

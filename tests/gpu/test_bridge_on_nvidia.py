@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.runtime.cuda.device import CUDA
+from tests.bridge.conftest import fresh_dynamo as fresh_dynamo  # a fixture of every test here
 
 torch = pytest.importorskip("torch")
 
@@ -23,17 +23,6 @@ pytestmark = [
 ]
 CUDA0 = "cuda:0"
 LONG = 200_000_000  # clock ticks that a stream sleeps: about 0.1 s
-
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    import pyflame.bridge.torch as bridge
-
-    bridge.register()
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(fn: Any, **options: Any) -> Any:

@@ -224,8 +224,8 @@ def test_without_memory_nothing_runs(device: Any, monkeypatch: pytest.MonkeyPatc
     assert compare(device, [out.written], pytest.fail, pytest.fail) is None
 
 
-@pytest.mark.parametrize("nbytes", [1, 7, 8, 263, 70_000])
-def test_one_byte_is_seen(device: Any, nbytes: int) -> None:
+def check_one_byte_is_seen(device: Any, nbytes: int) -> None:
+    """Wherever it lies; also by tests/sim/test_same.py."""
     for start in (0, 1):
         block, other, marks = (device.allocate(nbytes + 4) for _ in range(3))
         written = Written(other.address + start, nbytes, None, False)
@@ -235,6 +235,11 @@ def test_one_byte_is_seen(device: Any, nbytes: int) -> None:
             assert _differing(device, {written: block}, marks) == []
             device.fill(written.address + place, 8, 1)
             assert _differing(device, {written: block}, marks) == [written]
+
+
+@pytest.mark.parametrize("nbytes", [1, 7, 8, 263, 70_000])
+def test_one_byte_is_seen(device: Any, nbytes: int) -> None:
+    check_one_byte_is_seen(device, nbytes)
 
 
 def test_without_memory_for_another_run_a_graph_that_differs_is_wrong(

@@ -60,6 +60,15 @@ def contiguous_strides(shape: Shape) -> tuple[int, ...]:
     return tuple(strides[::-1])
 
 
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation of axes that undoes one.
+
+    >>> inverse((2, 0, 1))
+    (1, 2, 0)
+    """
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
 def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:
     """Whether elements lie in row-major order without gaps; strides of axes of size 1 do not matter."""
     step = 1

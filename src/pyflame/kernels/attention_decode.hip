@@ -362,7 +362,7 @@ template <class E> PF_FN void pf_attend_join(char *scratch, typename E::stored *
   for (int n = 0; n < splits; n++) all += totals[n];
   for (int e = pf_thread(); e < width; e += PF_DEC_THREADS) {
     float sum = 0.0f;
-    _Pragma("unroll 16")
+    _Pragma("unroll 8")
     for (int n = 0; n < splits; n++)
       if (weights[n] != 0.0f) sum = pf_mul_add(pf_part_of(scratch, pf_block(), n, splits, width)[2 + e], weights[n], sum);
     pf_late_args place = arg + PF_ATT_OUT;

@@ -116,6 +116,11 @@ class Product:
         return sums_of(self.launch.operands[0].dtype).nbytes
 
     @property
+    def by_lines(self) -> tuple[Matrix, Matrix]:
+        """The operand with fewer lines, and the other."""
+        return (self.a, self.b) if self.a.lines <= self.b.lines else (self.b, self.a)
+
+    @property
     def few(self) -> bool:
         """Whether there are so few rows or columns that the other operand is read once, in place."""
         m, n = self.a.lines, self.b.lines
@@ -124,9 +129,8 @@ class Product:
     @property
     def dots(self) -> tuple[Dots, ...]:
         """Ways to take one row or two beside tiles that copy asynchronously."""
-        m, n = self.a.lines, self.b.lines
-        large = self.b if m <= n else self.a
-        if self.decode or min(m, n) > _DOTTED or large.lines * large.k < 1 << 16 or not large.along_k:
+        few, large = self.by_lines
+        if self.decode or few.lines > _DOTTED or large.lines * large.k < 1 << 16 or not large.along_k:
             return ()
         return _DOTS if self.async_tiles else ()
 
@@ -173,8 +177,8 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     left, right, ways = product.a, product.b, product.ways
     check_extents("matmul", (left.lines, right.lines, left.k, prod(product.batch)))
     way = ways[launch.variant if aligned else 0] if ways else None
-    few_rows = left.lines <= right.lines
-    few, matrix = (left, right) if few_rows else (right, left)
+    few, matrix = product.by_lines
+    few_rows = few is left
     if isinstance(way, Dots):
         return _dots(product, few, matrix, few_rows, way)
     if way is not None or not product.few:
@@ -185,8 +189,8 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
 def matmul_variants(launch: Launch, target: Target) -> tuple[str, ...]:
     """The ways to try out."""
     product = _product_of(launch, target, Epilogue("", ()), aligned=True)
-    dots = len(product.dots)
-    nbytes = launch.flops // min(product.a.lines, product.b.lines) * product.a.itemsize // 2
+    dots, (_, large) = len(product.dots), product.by_lines
+    nbytes = large.lines * large.k * large.itemsize * prod(product.batch)
     if launch.flops < TIMED and not (dots and nbytes >= _TIMED_BYTES):
         return ()
     return tuple(map(str, product.ways[: dots + 1 if dots else VARIANTS]))

@@ -13,7 +13,7 @@ from pyflame.core.dtype import DType, as_dtype, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.memory_format import order_of
-from pyflame.core.shape import Region, Shape, normalize_axis
+from pyflame.core.shape import Region, Shape, inverse, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, composite, const, is_number, primitive
 from pyflame.ir import cast as cast_node
 from pyflame.ir.opdef import ASSIGN, CONST, COPY, ELEMENTWISE, IOTA, KERNEL, LEAF, OpDef, Rule, copy_to, register
@@ -241,7 +241,7 @@ def _in_order(x: Node, order: Shape | None) -> Node:
     """A copy whose axes lie in an order in memory."""
     if order is None:
         return F.clone(x)
-    back = tuple(order.index(a) for a in range(len(order)))
+    back = inverse(order)
     return F.permute(F.contiguous(F.permute(x, order)), back)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import as_dtype, bool_
-from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes
+from pyflame.core.shape import Shape, drop_axes, inverse, keep_axes, normalize_axes
 from pyflame.core.state import state
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE, REDUCE
@@ -75,7 +75,7 @@ def _products_of_others(x: Node, axes: Shape) -> Node:
     one = F.eq(F.reshape(F.iota_like(x, (n,)), (n, 1)), F.iota_like(x, (n,)))
     row = F.reshape(moved, (*(x.shape[a] for a in kept), 1, n))
     others = F.reduce_prod(F.where(one, 1.0, row), (len(kept) + 1,))
-    return F.permute(F.reshape(others, moved.shape), tuple(np.argsort(order).tolist()))
+    return F.permute(F.reshape(others, moved.shape), inverse(order))
 
 
 def _prod_grad(g: Node, x: Node, out: Node, axes: Shape) -> tuple[Node]:

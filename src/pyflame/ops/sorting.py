@@ -8,7 +8,7 @@ import numpy as np
 
 from pyflame.core.dtype import int64
 from pyflame.core.errors import ArgumentError, ShapeError
-from pyflame.core.shape import normalize_axis
+from pyflame.core.shape import inverse, normalize_axis
 from pyflame.ir import F, Node, Sample, composite, primitive
 from pyflame.ir.opdef import KERNEL
 from pyflame.ops.base import ValuesIndices, share_among_equals, want_whole
@@ -44,7 +44,7 @@ def _positions(op: str, x: Node, axis: Any, take: int | None, descending: bool) 
         return F.full_const(0, int64, (take,)) if take != 1 else F.full_const(0, int64), 0
     order = (*(a for a in range(x.ndim) if a != at), at)
     found = F.sort_positions(F.permute(x, order), take, bool(descending))
-    return F.permute(found, tuple(order.index(a) for a in range(x.ndim))), at
+    return F.permute(found, inverse(order)), at
 
 
 def _read(x: Node, positions: Node, axis: int) -> Node:

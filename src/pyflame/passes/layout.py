@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from pyflame.core.device import Target
-from pyflame.core.shape import Shape, contiguous_strides, equal_runs
+from pyflame.core.shape import Shape, contiguous_strides, equal_runs, inverse
 from pyflame.core.window import Window
 from pyflame.ir import OPS, F, Node, apply
 from pyflame.ir.graph import Graph, rebuilt
@@ -296,10 +296,6 @@ class _Layouts:
         if all(step > 0 for _, step, _ in flips):
             return F.permute(self.channels_last(root, last), inverse(last))
         return F.slice(F.permute(F.contiguous(F.permute(F.slice(root, flips), last)), inverse(last)), flips)
-
-
-def inverse(order: Order) -> Order:
-    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def _picked(values: Sequence[object], order: Order) -> tuple[object, ...]:

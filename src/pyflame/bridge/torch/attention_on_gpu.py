@@ -12,14 +12,11 @@ import pyflame as pf
 from pyflame.bridge.torch.rows.registry import gradients, row
 
 
-def _attention(q: Any, k: Any, v: Any, bias: Any, causal: bool, scale: float | None) -> Any:
-    shared = q.shape[-3] != k.shape[-3]
-    return pf.scaled_dot_product_attention(q, k, v, bias, is_causal=causal, scale=scale, enable_gqa=shared)
-
-
-def _refuse_dropout(p: float) -> None:
+def _attention(q: Any, k: Any, v: Any, bias: Any, p: float, causal: bool, scale: float | None) -> Any:
     if p:
         raise pf.NotSupportedError(f"[attention] expected dropout_p=0 but got {p}")
+    shared = q.shape[-3] != k.shape[-3]
+    return pf.scaled_dot_product_attention(q, k, v, bias, is_causal=causal, scale=scale, enable_gqa=shared)
 
 
 @row("_scaled_dot_product_flash_attention")
@@ -27,8 +24,7 @@ def flash(
     q: Any, k: Any, v: Any, dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    _refuse_dropout(dropout_p)
-    return _attention(q, k, v, None, is_causal, scale), *[None] * 8
+    return _attention(q, k, v, None, dropout_p, is_causal, scale), *[None] * 8
 
 
 @row("_scaled_dot_product_flash_attention_backward", unused=(4, 5, 6, 7, 8, 9, 12, 13))
@@ -36,8 +32,7 @@ def flash_backward(
     g: Any, q: Any, k: Any, v: Any, out: Any, sums: Any, begins_q: Any, begins_k: Any, most_q: Any, most_k: Any,
     dropout_p: float, is_causal: bool, seed: Any, offset: Any, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    _refuse_dropout(dropout_p)
-    return tuple(gradients(lambda a, b, c: _attention(a, b, c, None, is_causal, scale), [q, k, v], g))
+    return tuple(gradients(lambda a, b, c: _attention(a, b, c, None, dropout_p, is_causal, scale), [q, k, v], g))
 
 
 @row("_scaled_dot_product_efficient_attention")
@@ -45,8 +40,7 @@ def efficient(
     q: Any, k: Any, v: Any, bias: Any, keep_sums: bool, dropout_p: float = 0.0, is_causal: bool = False, *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    _refuse_dropout(dropout_p)
-    return _attention(q, k, v, bias, is_causal, scale), None, None, None
+    return _attention(q, k, v, bias, dropout_p, is_causal, scale), None, None, None
 
 
 @row("_scaled_dot_product_efficient_attention_backward", unused=(5, 6, 7, 8))
@@ -54,9 +48,8 @@ def efficient_backward(
     g: Any, q: Any, k: Any, v: Any, bias: Any, out: Any, sums: Any, seed: Any, offset: Any, dropout_p: float,
     wanted: list[bool], is_causal: bool = False, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    _refuse_dropout(dropout_p)
     inputs = [q, k, v, bias]
-    return tuple(gradients(lambda a, b, c, d: _attention(a, b, c, d, is_causal, scale), inputs, g, wanted))
+    return tuple(gradients(lambda a, b, c, d: _attention(a, b, c, d, dropout_p, is_causal, scale), inputs, g, wanted))
 
 
 @row("_scaled_dot_product_cudnn_attention")
@@ -64,8 +57,7 @@ def cudnn(
     q: Any, k: Any, v: Any, bias: Any, keep_sums: bool, dropout_p: float = 0.0, is_causal: bool = False,
     return_debug_mask: bool = False, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    _refuse_dropout(dropout_p)
-    return _attention(q, k, v, bias, is_causal, scale), *[None] * 8
+    return _attention(q, k, v, bias, dropout_p, is_causal, scale), *[None] * 8
 
 
 @row("_scaled_dot_product_cudnn_attention_backward", unused=(4, 5, 6, 7, 9, 10, 11, 12))
@@ -73,5 +65,4 @@ def cudnn_backward(
     g: Any, q: Any, k: Any, v: Any, out: Any, sums: Any, seed: Any, offset: Any, bias: Any, begins_q: Any,
     begins_k: Any, most_q: Any, most_k: Any, dropout_p: float, is_causal: bool, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    _refuse_dropout(dropout_p)
-    return tuple(gradients(lambda a, b, c: _attention(a, b, c, bias, is_causal, scale), [q, k, v], g))
+    return tuple(gradients(lambda a, b, c: _attention(a, b, c, bias, dropout_p, is_causal, scale), [q, k, v], g))

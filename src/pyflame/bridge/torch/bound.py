@@ -17,7 +17,7 @@ import torch
 
 from pyflame.bridge.torch.crossing import DISGUISED, torch_dtype_of
 from pyflame.core.dtype import DType, uint8
-from pyflame.core.shape import contiguous_strides
+from pyflame.core.shape import contiguous_strides, inverse
 from pyflame.engine.devices import cpu
 from pyflame.transform.direct import Direct, Result
 
@@ -83,7 +83,7 @@ class Bound:
     def _whole(meta: Any, order: Order | None, device: torch.device) -> Maker:
         """Makes a result: row-major in the plan's order of axes, seen in torch's."""
         strides = contiguous_strides(meta.shape)
-        back = range(len(strides)) if order is None else sorted(range(len(order)), key=order.__getitem__)
+        back = range(len(strides)) if order is None else inverse(order)
         return _maker([meta.shape[a] for a in back], [strides[a] for a in back], meta.dtype, device)
 
     def run(self, addresses: Sequence[int], leaves: list[Any]) -> list[torch.Tensor]:
@@ -114,4 +114,4 @@ def _copied(result: Result, order: Order | None, memory: list[torch.Tensor], lea
     first += sum(strides[axis] * max(shape[axis] - 1, 0) for axis in flipped)
     view = source.as_strided(shape, [abs(s) for s in strides], first)
     out = view.flip(flipped).contiguous() if flipped else view.clone(memory_format=torch.contiguous_format)
-    return out.permute(sorted(range(len(order)), key=order.__getitem__)) if order else out
+    return out.permute(inverse(order)) if order else out

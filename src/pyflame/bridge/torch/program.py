@@ -48,6 +48,7 @@ from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import default
 from pyflame.core.precision import tf32_allowed
+from pyflame.core.shape import inverse
 from pyflame.core.state import mode, state
 from pyflame.transform.direct import direct
 
@@ -67,10 +68,6 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
         step *= sizes[axis]
     moved = [a for a in order if sizes[a] != 1]
     return tuple(order) if moved != sorted(moved) else None
-
-
-def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def run_nodes(nodes: Iterable[Node], env: dict[Node, Any], generator: pf.Generator | None) -> None:
@@ -96,7 +93,7 @@ class OurPart:
         self.outputs = outputs
         self.device, self.place, self.modes = device, place, modes
         self.orders = [memory_order(expected(n)) if isinstance(expected(n), torch.Tensor) else None for n in outputs]
-        self.back = [o and _inverse(o) for o in self.orders]
+        self.back = [o and inverse(o) for o in self.orders]
         self.random = any(is_random(n) for n in part.nodes)
         self.generator = pf.Generator(0)
         self.jitted = pf.jit(self._compute)
@@ -234,7 +231,7 @@ def _evaluate(node: Node, args: Any, kwargs: Any) -> Any:
 def _ordered(result: pf.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """A result in torch's order of memory, by which later ops of the graph go."""
     order = memory_order(wanted)
-    return to_torch(result.permute(order)).permute(_inverse(order)) if order else to_torch(result)
+    return to_torch(result.permute(order)).permute(inverse(order)) if order else to_torch(result)
 
 
 class OutputView:

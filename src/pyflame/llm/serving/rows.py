@@ -20,7 +20,7 @@ from pyflame.llm.batch import CHUNKS
 from pyflame.llm.cache import bucket_of, pages_of
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.lora_rows import adapters_of, row_adapters
-from pyflame.llm.sampler import Features, Picked, Sampler, Sampling, spread
+from pyflame.llm.sampler import Features, Picked, Sampler, Sampling, overwrite, spread
 from pyflame.tensor import Tensor
 from pyflame.tensor.counted import where as choose
 from pyflame.tensor.creation import arange, full, tensor, zeros
@@ -86,7 +86,7 @@ class Rows:
     ) -> None:
         """Let a row write a text of up to `count` tokens, or go on behind what it has said of it."""
         if row_adapters(self.decoder).names:
-            self.adapters.index_copy_(0, self._numbers([row]), self._numbers([adapter]))
+            overwrite(self.adapters, [adapter], [row])
         self.sampler.start([settings], [prompt], [stream], count, [row], [said])
         if row in self._masked:
             self._masked.remove(row)
@@ -126,8 +126,7 @@ class Rows:
         """Take in the tokens that these rows picked last and pick the ones that follow. What it gives is padded."""
         bucket = next(n for n in self.buckets if n >= len(rows))
         if self._named[bucket] != tuple(rows):
-            now = self._numbers([*rows, *[self.count] * (bucket - len(rows))])
-            self._which[bucket].index_copy_(0, self._numbers(range(bucket)), now)
+            overwrite(self._which[bucket], [*rows, *[self.count] * (bucket - len(rows))], range(bucket))
             self._named[bucket] = tuple(rows)
         self._write_table()
         with no_grad():
