@@ -10,10 +10,13 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import scaled_dot_product_attention
 
+import pyflame as pf
+from pyflame.bridge.torch.attention_on_gpu import flash_backward
 from pyflame.bridge.torch.backend import drop_unread
 from pyflame.bridge.torch.options import Options
 from pyflame.bridge.torch.program import Program
 from pyflame.bridge.torch.split import fallen
+from pyflame.ir.graph import Graph
 
 aten = torch.ops.aten
 Q, KV = (2, 4, 8, 16), (2, 4, 12, 16)
@@ -51,3 +54,11 @@ def test_forward_and_backward(fn: Any, options: dict[str, Any]) -> None:
     want = scaled_dot_product_attention(*leaves[:3], attn_mask=mask, **options)
     grads = torch.autograd.grad(want, leaves[: len(got) - 1], g)
     torch.testing.assert_close(list(got), [want.detach(), *grads])
+
+
+def test_gradients_read_the_result_that_the_forward_pass_left() -> None:
+    """And do not compute it again."""
+    q, k, v, out, g = (pf.randn(2, 4, 8, 16) for _ in range(5))
+    found = flash_backward(g, q, k, v, out, *[None] * 5, 0.0, True, None, None)
+    order = Graph([t._node for t in found]).order
+    assert out._node in order and not any(node.op.name == "attention" for node in order)

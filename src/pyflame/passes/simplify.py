@@ -11,17 +11,15 @@ from math import prod
 from typing import Any
 
 from pyflame.core.shape import Region, Shape, apart, contiguous_strides, region_before_reshape, sliced_again
-from pyflame.ir import F, Node, apply
+from pyflame.ir import F, Node
 from pyflame.ir.graph import Graph
-from pyflame.ir.opdef import CONST, ELEMENTWISE, GATHER, LEAF, REDUCE
+from pyflame.ir.opdef import CONST, ELEMENTWISE, LEAF, REDUCE
 
 _COPIES = ("clone", "contiguous")
-_EXACT = ("cast", "neg", "abs", "relu", "maximum", "minimum", "sign", "floor", "ceil", "trunc", "round")
 
 
 def simplify(graph: Graph, data: Container[Node] = ()) -> Graph:
-    """Common subexpressions once; reshape of reshape, permute of permute, expand of expand, slice of assign as one;
-    gathers first.
+    """Common subexpressions once; reshape of reshape, permute of permute, expand of expand, slice of assign as one.
 
     `data`: constants whose value may change from run to run.
     """
@@ -29,7 +27,7 @@ def simplify(graph: Graph, data: Container[Node] = ()) -> Graph:
 
     def rule(node: Node) -> Node:
         if node.op.kind != ELEMENTWISE or node.op.name in _COPIES:
-            node = _sink_gather(_merge_movement(node))
+            node = _merge_movement(node)
         if node.op.kind == CONST and node not in data:
             return known.setdefault((node.sig, repr(node.data)), node)  # repr tells 0.0 from -0.0
         if node.op.kind in (LEAF, CONST) or node.op.alias is not None or node.op.name == "uninitialized":
@@ -131,27 +129,3 @@ def _places(shape: Shape, region: Region) -> list[tuple[int, int]]:
         elif count > 1:
             loops.append((stride * step, count))
     return loops
-
-
-def _sink_gather(node: Node) -> Node:
-    """gather(f(x)) = f(gather(x)): what is gathered must lie in memory, and x often does while f(x) would be stored.
-    Only of f that round nothing: `x == x.max(0).values` asks for the same bits on both sides."""
-    if node.op.kind != GATHER:
-        return node
-    chain: list[Node] = []
-    source = node.srcs[0]
-    while source.op.kind == ELEMENTWISE and node.size <= source.size:
-        if source.dtype.is_float and source.op.name not in _EXACT:
-            break
-        wide = [s for s in source.srcs if s.op.kind != CONST]
-        if len(wide) != 1 or wide[0].shape != source.shape:
-            break
-        chain.append(source)
-        source = wide[0]
-    if not chain:
-        return node
-    out = apply(node.op, (source, *node.srcs[1:]), node.attrs)
-    out.line = node.line
-    for f in reversed(chain):
-        out = apply(f.op, tuple([s if s.op.kind == CONST else out for s in f.srcs]), f.attrs)
-    return out

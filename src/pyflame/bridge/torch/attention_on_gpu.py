@@ -6,6 +6,7 @@ that something else reads them of is left to torch.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyflame as pf
@@ -27,12 +28,13 @@ def flash(
     return _attention(q, k, v, None, dropout_p, is_causal, scale), *[None] * 8
 
 
-@row("_scaled_dot_product_flash_attention_backward", unused=(4, 5, 6, 7, 8, 9, 12, 13))
+@row("_scaled_dot_product_flash_attention_backward", unused=(5, 6, 7, 8, 9, 12, 13))
 def flash_backward(
     g: Any, q: Any, k: Any, v: Any, out: Any, sums: Any, begins_q: Any, begins_k: Any, most_q: Any, most_k: Any,
     dropout_p: float, is_causal: bool, seed: Any, offset: Any, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    return tuple(gradients(lambda a, b, c: _attention(a, b, c, None, dropout_p, is_causal, scale), [q, k, v], g))
+    attend = partial(_attention, bias=None, p=dropout_p, causal=is_causal, scale=scale)
+    return tuple(gradients(attend, [q, k, v], g, known=out))
 
 
 @row("_scaled_dot_product_efficient_attention")
@@ -43,13 +45,13 @@ def efficient(
     return _attention(q, k, v, bias, dropout_p, is_causal, scale), None, None, None
 
 
-@row("_scaled_dot_product_efficient_attention_backward", unused=(5, 6, 7, 8))
+@row("_scaled_dot_product_efficient_attention_backward", unused=(6, 7, 8))
 def efficient_backward(
     g: Any, q: Any, k: Any, v: Any, bias: Any, out: Any, sums: Any, seed: Any, offset: Any, dropout_p: float,
     wanted: list[bool], is_causal: bool = False, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    inputs = [q, k, v, bias]
-    return tuple(gradients(lambda a, b, c, d: _attention(a, b, c, d, dropout_p, is_causal, scale), inputs, g, wanted))
+    attend = partial(_attention, p=dropout_p, causal=is_causal, scale=scale)
+    return tuple(gradients(attend, [q, k, v, bias], g, wanted, known=out))
 
 
 @row("_scaled_dot_product_cudnn_attention")
@@ -60,9 +62,10 @@ def cudnn(
     return _attention(q, k, v, bias, dropout_p, is_causal, scale), *[None] * 8
 
 
-@row("_scaled_dot_product_cudnn_attention_backward", unused=(4, 5, 6, 7, 9, 10, 11, 12))
+@row("_scaled_dot_product_cudnn_attention_backward", unused=(5, 6, 7, 9, 10, 11, 12))
 def cudnn_backward(
     g: Any, q: Any, k: Any, v: Any, out: Any, sums: Any, seed: Any, offset: Any, bias: Any, begins_q: Any,
     begins_k: Any, most_q: Any, most_k: Any, dropout_p: float, is_causal: bool, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    return tuple(gradients(lambda a, b, c: _attention(a, b, c, bias, dropout_p, is_causal, scale), [q, k, v], g))
+    attend = partial(_attention, bias=bias, p=dropout_p, causal=is_causal, scale=scale)
+    return tuple(gradients(attend, [q, k, v], g, known=out))

@@ -6,33 +6,21 @@ that our backward ops do not read were taken out of it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import _COMPILER_FNS, register_backend
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
 
 from pyflame.bridge.torch import rows
+from pyflame.bridge.torch.decompositions import decompositions
 from pyflame.bridge.torch.options import Options, parse_options
 from pyflame.bridge.torch.program import Program
 from pyflame.bridge.torch.split import op_name, reasons
 
 Listener = Callable[[str, Program], None]
-_ATEN = torch.ops.aten
-
-
-@functools.cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """torch's, but for ops that our catalogue has whole."""
-    table = dict(core_aten_decompositions())
-    more = (_ATEN.native_layer_norm_backward, _ATEN.native_group_norm_backward, _ATEN.native_batch_norm_backward)
-    table.update(get_decompositions(more))
-    return {op: fn for op, fn in table.items() if op_name(op) not in rows.WHOLE}
 
 
 def drop_unread(joint: GraphModule) -> None:

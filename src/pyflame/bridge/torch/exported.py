@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 
 import pyflame as pf
 from pyflame import nn
-from pyflame.bridge.torch.backend import decompositions
 from pyflame.bridge.torch.crossing import copied, dtype_of
+from pyflame.bridge.torch.decompositions import decompositions
 from pyflame.bridge.torch.program import run_nodes
 from pyflame.bridge.torch.split import expected, fallen, is_check, reasons
 from pyflame.core.errors import ArgumentTypeError, DTypeError, NotSupportedError, ShapeError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyflame as pf
@@ -31,10 +32,11 @@ def flash_for_cpu(
     return _attention(q, k, v, is_causal, attn_mask, scale), pf.logsumexp(scores, -1)
 
 
-@row("_scaled_dot_product_flash_attention_for_cpu_backward", unused=(4, 5))
+@row("_scaled_dot_product_flash_attention_for_cpu_backward", unused=(5,))
 def flash_for_cpu_backward(
     g: Any, q: Any, k: Any, v: Any, out: Any, sums: Any, dropout_p: float, is_causal: bool, *, attn_mask: Any = None,
     scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     _refuse_dropout(dropout_p)
-    return tuple(gradients(lambda a, b, c: _attention(a, b, c, is_causal, attn_mask, scale), [q, k, v], g))
+    attend = partial(_attention, causal=is_causal, mask=attn_mask, scale=scale)
+    return tuple(gradients(attend, [q, k, v], g, known=out))

@@ -7,6 +7,8 @@ from typing import Any
 
 import pyflame as pf
 from pyflame.bridge.torch.rows.registry import gradients, row
+from pyflame.ir import F
+from pyflame.tensor.dispatch import call
 
 
 def _convolved(
@@ -71,9 +73,9 @@ def _batch_norm(
     if not training:
         out = pf.batch_norm(x, *running, w, b, False, momentum, eps)
         return out, pf.zeros(0), pf.zeros(0), *running
-    mean, scale = _statistics(x, (0, *range(2, x.ndim)), eps)
+    mean, scale = call(F.channel_mean, (x,), {}), pf.rsqrt(call(F.channel_variance, (x,), {}) + eps)
     new = pf.batch_norm_stats(x, *running, momentum) if running[0] is not None else (None, None)
-    return pf.batch_norm(x, None, None, w, b, True, momentum, eps), mean.reshape(-1), scale.reshape(-1), *new
+    return pf.batch_norm(x, None, None, w, b, True, momentum, eps), mean, scale, *new
 
 
 @row("_native_batch_norm_legit_functional")

@@ -6,6 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pyflame as pf
+from pyflame.core.shape import inverse
+from pyflame.ir import F
+from pyflame.ir.graph import Graph
+from pyflame.tensor import Tensor
 
 ROWS: dict[str, Callable[..., Any]] = {}
 RANDOM: set[Callable[..., Any]] = set()  # rows that take a generator of ours
@@ -33,16 +37,28 @@ def row(
     return enter
 
 
-def gradients(fn: Callable[..., Any], inputs: Sequence[Any], g: Any, wanted: Sequence[bool] | None = None) -> list[Any]:
+def gradients(
+    fn: Callable[..., Any], inputs: Sequence[Any], g: Any, wanted: Sequence[bool] | None = None, known: Any = None
+) -> list[Any]:
     """What `fn(*inputs)`, pulled back along g, gives for each input; None where it is not wanted, 0 where unused.
 
-    The forward pass is part of the plan only where the gradient needs it.
+    The forward pass is part of the plan only where the gradient needs it and its result is not `known`.
     """
     chosen = [x is not None and (wanted is None or wanted[n]) for n, x in enumerate(inputs)]
     leaves = [x.detach().requires_grad_() if c else x for x, c in zip(inputs, chosen, strict=True)]
     with pf.enable_grad():
         out = fn(*leaves)
     read = [x for x, c in zip(leaves, chosen, strict=True) if c]
-    found = zip(read, pf.autograd.grad(out, read, g, allow_unused=True), strict=True)
-    filled = iter([pf.zeros_like(x) if grad is None else grad for x, grad in found])
-    return [next(filled) if c else None for c in chosen]
+    found = pf.autograd.grad(out, read, g, allow_unused=True)
+    filled = [pf.zeros_like(x) if grad is None else grad for x, grad in zip(read, found, strict=True)]
+    each = iter(filled if known is None else _knowing(filled, out, known))
+    return [next(each) if c else None for c in chosen]
+
+
+def _knowing(found: Sequence[Tensor], out: Tensor, known: Tensor) -> list[Tensor]:
+    """Gradients that read a known result instead of computing it again."""
+    made, given = out._node, known._node
+    if made.op.name == "permute":
+        made, given = made.srcs[0], F.permute(given, inverse(made.attrs[0]))
+    graph = Graph([t._node for t in found]).rewritten(lambda node: given if node is made else node)
+    return [Tensor(node) for node in graph.outputs]
