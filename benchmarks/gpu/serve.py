@@ -1,7 +1,8 @@
 """Many requests to one engine, with a model of Llama 3.1 8B's shape and random weights in bfloat16.
 
-All arrive together; beside them the same rows written as one batch, which nobody joins or leaves. Then some texts go on
-while a long prompt is taken in: what their readers wait for the next token.
+All arrive together, at engines whose steps take in more or fewer tokens of prompts; beside them the same rows written
+as one batch, which nobody joins or leaves. Then some texts go on while a long prompt is taken in: what their readers
+wait for the next token.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from benchmarks.gpu.llm import model_of, prompt_of
 from pyflame.llm.generate import Model
 
 REQUESTS, READ, WRITTEN = 256, 512, 256
+CHUNKS = (256, 2048, 8192)  # 256 is an engine's own
 LONG, READERS = 32768, 8
 
 
@@ -36,16 +38,17 @@ def serve(bench: Bench, section: str = "serve") -> None:
 
 def _together(bench: Bench, section: str, model: Model, requests: int, read: int, written: int) -> None:
     amount = requests * written
-    with pf.llm.Engine(model, rows=requests, queue=requests, chunk=64 if bench.small else 2048) as engine:
-        for _ in range(2):  # first all is compiled and captured
-            prompts = [prompt_of(model, read) for _ in range(requests)]
-            begun = time.perf_counter()
-            asked = [engine.submit(p, max_tokens=written, ignore_eos=True) for p in prompts]
-            for request in asked:
-                request.result()
-            seconds = time.perf_counter() - begun
-    work = f"{requests} requests, {read} read, {written} written"
-    bench.add(section, Line(work, amount, "tokens/s", {"pyflame": seconds}))
+    for chunk in (32, 64) if bench.small else CHUNKS:
+        with pf.llm.Engine(model, rows=requests, queue=requests, chunk=chunk) as engine:
+            for _ in range(2):  # first all is compiled and captured
+                prompts = [prompt_of(model, read) for _ in range(requests)]
+                begun = time.perf_counter()
+                asked = [engine.submit(p, max_tokens=written, ignore_eos=True) for p in prompts]
+                for request in asked:
+                    request.result()
+                seconds = time.perf_counter() - begun
+        work = f"{requests} requests, {read} read, {written} written, chunk={chunk}"
+        bench.add(section, Line(work, amount, "tokens/s", {"pyflame": seconds}))
     prompts = [prompt_of(model, read) for _ in range(requests)]
     for _ in range(2):
         timings = model.generate(prompts, max_tokens=written, ignore_eos=True)[0].timings

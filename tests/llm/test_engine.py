@@ -14,7 +14,10 @@ import pytest
 
 import pyflame as pf
 from pyflame.llm import Engine, Model
+from pyflame.llm.load import load_decoder
+from pyflame.llm.serving.prefill import Prefill
 from pyflame.llm.serving.rows import Rows
+from tests.llm.checkpoints import MODELS, make
 from tests.llm.letters import EOS, letters_model
 
 CONTEXT = 128  # of the model: four pages
@@ -153,20 +156,61 @@ def test_beginnings_are_shared(engine: Engine, model: Model) -> None:
     assert engine.stats().cached_pages >= 3
 
 
-def test_prompts_that_are_read_at_once_are_read_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also samples of one prompt, which all have its pages."""
-    read: list[int] = []
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """What launches take in from here on: tokens of each piece."""
+    found: list[list[int]] = []
     own = Rows.read
     monkeypatch.setattr(
-        Rows, "read", lambda self, row, tokens, at: (read.append(len(tokens)), own(self, row, tokens, at))[1]
+        Rows, "read", lambda self, given: (found.append([p.count for p in given.pieces]), own(self, given))[1]
     )
+    return found
+
+
+def test_prompts_of_several_requests_are_read_in_one_launch(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, read = Engine(model, rows=16, chunk=128, start=False), reads(monkeypatch)
+    prompts = [[n, *LONG[: 20 + n]] for n in range(6)] + [[50, *LONG[:70]]]
+    requests = [engine.submit(p, max_tokens=6) for p in prompts]
+    steps(engine)
+    assert read == [[21, 22, 23, 24], [25, 26, 32, 32], [7]]  # a step may take in four pieces of 32, also of one prompt
+    assert [r.result()[0].tokens for r in requests] == [model.generate(p, max_tokens=6).tokens for p in prompts]
+    settled(engine)
+
+
+def test_a_step_takes_in_more_where_more_wait_than_write(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, read = Engine(model, rows=8, chunk=32, burst=128, start=False), reads(monkeypatch)
+    first = [engine.submit([n, *LONG[:31]], max_tokens=30, ignore_eos=True) for n in range(4)]
+    engine.step()
+    assert read == [[32] * 4]
+    late = [engine.submit([n, *LONG[:31]], max_tokens=2, ignore_eos=True) for n in range(10, 14)]
+    engine.step()
+    assert read[1:] == [[32]]  # as many wait as write
+    steps(engine)
+    assert all(len(r.result()[0].tokens) == 30 for r in first) and all(r.done for r in late)
+
+
+def test_prompts_end_where_the_context_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A context that is no multiple of a page: padding lies behind it, where learned positions have no vector."""
+    family, sizes = MODELS["gpt2"]
+    monkeypatch.setitem(MODELS, "gpt2", (family, {**sizes, "n_positions": 100}))
+    checkpoint, _ = make("gpt2", tmp_path)
+    model = Model(load_decoder(checkpoint), None, None, "cpu", pf.float32, 100)
+    prompts = [[n, *LONG[:98]] for n in range(3)]
+    engine = Engine(model, rows=3, chunk=128, start=False)
+    requests = [engine.submit(p, max_tokens=1) for p in prompts]
+    steps(engine)
+    assert [r.result()[0].tokens for r in requests] == [model.generate(p, max_tokens=1).tokens for p in prompts]
+
+
+def test_prompts_that_are_read_at_once_are_read_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also samples of one prompt, which all have its pages."""
+    read = reads(monkeypatch)
     request = engine.submit(LONG, n=4, max_tokens=4, ignore_eos=True, temperature=1.0, seed=5)
     engine.step()
     engine.step()
     while any(not s.times for s in request.sequences):
         engine.step()
     used = engine.stats().pages - engine.stats().free_pages
-    assert sum(read) == 96 + 4 * 4 and used == 3 + 4
+    assert sum(map(sum, read)) == 96 + 4 * 4 and used == 3 + 4
     steps(engine)
     settled(engine)
 
@@ -282,7 +326,7 @@ def test_what_can_never_be_is_refused(engine: Engine, model: Model) -> None:
     small = Engine(model, rows=1, pages=2, start=False)
     with pytest.raises(pf.ArgumentError, match="fit into 2 pages of 32 tokens"):
         small.submit(LONG, max_tokens=1)
-    for options in (dict(chunk=8), dict(rows=0), dict(queue=0), dict(pages=0)):
+    for options in (dict(chunk=8), dict(rows=0), dict(queue=0), dict(pages=0), dict(burst=32), dict(burst=1000)):
         with pytest.raises(pf.ArgumentError, match="a chunk that is a multiple of 32"):
             Engine(model, start=False, **options)  # type: ignore[arg-type]
 
@@ -398,10 +442,16 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, name: str, when: Any, error: Exce
     monkeypatch.setattr(Rows, name, step)
 
 
-def test_a_fault_in_a_prompt_fails_its_request_alone(
-    engine: Engine, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail_once(monkeypatch, "read", lambda row, tokens, at: tokens[0] == 77, pf.OutOfMemoryError("no room"))
+def test_a_fault_in_a_prompt_fails_its_request_alone(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(model, rows=4, chunk=128, start=False)
+    own = Rows.read
+
+    def read(self: Rows, given: Prefill) -> Any:
+        if any(p.sequence.request.prompt[0] == 77 for p in given.pieces):
+            raise pf.OutOfMemoryError("no room")
+        return own(self, given)
+
+    monkeypatch.setattr(Rows, "read", read)
     running = engine.submit([1, 2, 3], max_tokens=12, ignore_eos=True, temperature=1.0, seed=3)
     for _ in range(4):
         engine.step()
@@ -414,7 +464,8 @@ def test_a_fault_in_a_prompt_fails_its_request_alone(
     assert running.result()[0].tokens == alone.tokens
     assert [w.result()[0].tokens for w in waits] == [model.generate(p, max_tokens=4).tokens for p in prompts_of(6)]
     stats = engine.stats()
-    assert (stats.failed, stats.restarts, stats.healthy, stats.fault) == (1, 1, True, "OutOfMemoryError: no room")
+    # first with those that it was read with, of which none fails; then by itself
+    assert (stats.failed, stats.restarts, stats.healthy, stats.fault) == (1, 2, True, "OutOfMemoryError: no room")
     settled(engine)
 
 

@@ -36,6 +36,7 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     add("--pages", type=int, help="pages of 32 tokens of the cache (default: what memory has room for)")
     add("--queue", type=int, default=256, help="texts that may wait; more get 429 (default: %(default)s)")
     add("--chunk", type=int, default=256, help="tokens of prompts that a step reads (default: %(default)s)")
+    add("--burst", type=int, help="as many where more texts wait to be read than are written (default: 2048 on a GPU)")
     add("--no-prepare", action="store_true", help="plan steps when they are first needed: starts sooner, answers later")
     add("--max-body", type=int, default=8 << 20, help="bytes of a request (default: %(default)s)")
     add("--timeout", type=float, default=600.0, help="seconds that a request may take (default: %(default)g)")
@@ -58,7 +59,7 @@ def run(argv: list[str]) -> int:
         settings = Settings(token, tuple(args.allow_host) or None, tuple(args.cors), limits)
         models = dict(load_served(args, one) for one in args.model or [_DEFAULT])
         add_adapters(models, args.adapter)
-        engine = {name: getattr(args, name) for name in ("rows", "pages", "queue", "chunk")}
+        engine = {name: getattr(args, name) for name in ("rows", "pages", "queue", "chunk", "burst")}
         engine["prepare"] = not args.no_prepare
         serve(models, host=args.host, port=args.port, settings=settings, log_level=args.log_level, **engine)
     except (PyFlameError, OSError) as error:

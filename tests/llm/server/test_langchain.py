@@ -60,11 +60,13 @@ def test_embeddings_and_errors(live: Live) -> None:
         chat(live, model="nobody").invoke("hello")
 
 
-def test_the_page_of_the_document(live: Live) -> None:
+def test_the_page_of_the_document(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = live.http.get("/docs")
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/html")
     assert "script-src 'self'" in answer.headers["content-security-policy"]
     for word in ("/v1/chat/completions", "/api/chat", "messages", "logit_bias", "required", "Message"):
         assert word in answer.text
     assert "http://" not in answer.text and "https://" not in answer.text and "<script" not in answer.text
+    monkeypatch.delattr("pyflame.llm.server.status.reference")  # it was made once
+    assert live.http.get("/docs").text == answer.text
     assert live.http.get("/docs.css").headers["content-type"].startswith("text/css")

@@ -51,7 +51,7 @@ def serve(
     **engine: Any,
 ) -> None:
     """Serve models by name until SIGTERM or Ctrl-C, then finish what is being written. Port 0 is any that is free;
-    `engine` holds options of `Engine` (rows, pages, queue, chunk, prepare).
+    `engine` holds options of `Engine` (rows, pages, queue, chunk, burst, prepare).
 
     >>> serve({"smollm2": pf.llm.load("smollm2")}, port=8000)
     """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from importlib import resources
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from pyflame.llm.server.models import Models, Served
@@ -44,9 +45,13 @@ def router(models: Models) -> APIRouter:
         about = {"status": "fault" if faults else "ok", "models": sorted(models.by_name), "faults": faults}
         return JSONResponse(about, 503 if faults else 200)
 
+    @cache
+    def document(app: FastAPI) -> bytes:
+        return reference(app.openapi()).encode()
+
     @made.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        return await _static(reference(request.app.openapi()).encode(), "text/html")()
+        return await _static(document(request.app), "text/html")()
 
     page = resources.files("pyflame.llm.server") / "page"
     for path, (file, kind) in _FILES.items():

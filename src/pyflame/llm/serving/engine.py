@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, EngineStoppedError, QueueFullError
+from pyflame.llm.batch import LARGE
 from pyflame.llm.cache import PAGE, pages_of
 from pyflame.llm.generate import Model, Prompt
 from pyflame.llm.lora_rows import row_adapters
@@ -26,9 +27,11 @@ class Engine:
     """Serves requests to a model, many at once.
 
     `rows`: texts that are written at once; `pages` of 32 tokens for their keys and values (None: what memory has room
-    for, and no more than all rows can fill); `queue`: texts that may wait; `chunk`: tokens of prompts that a step takes
-    in. `start=False` leaves steps to whoever calls `step()`. `prepare` has steps of every size planned, and captured on
-    a GPU, before this returns; otherwise that happens when one is first needed.
+    for, and no more than all rows can fill); `queue`: texts that may wait; `chunk`: tokens of prompts, of one request
+    or several, that a step takes in; `burst`: as many where more texts wait to be read than are written (None: 2048 on
+    a GPU, which computes many at once faster, else as `chunk`). `start=False` leaves steps to whoever calls `step()`.
+    `prepare` has steps of every size planned, and captured on a GPU, before this returns; otherwise that happens when
+    one is first needed.
 
     >>> with pf.llm.Engine(model) as engine:
     ...     requests = [engine.submit(text, max_tokens=50) for text in ("One", "Two", "Three")]
@@ -43,24 +46,29 @@ class Engine:
         pages: int | None = None,
         queue: int = 256,
         chunk: int = 256,
+        burst: int | None = None,
         start: bool = True,
         prepare: bool = False,
     ) -> None:
         if not model.config.causal:
             raise ArgumentError(f"[engine] expected a decoder but got {model.config.architecture}; use embed()")
-        if min(rows, queue) < 1 or chunk < PAGE or chunk % PAGE or (pages is not None and pages < 1):
+        if burst is None:
+            burst = chunk if model.device.kind == "cpu" else max(chunk, LARGE)
+        budgets = PAGE <= chunk <= burst and chunk % PAGE == burst % PAGE == 0
+        if min(rows, queue) < 1 or not budgets or (pages is not None and pages < 1):
             raise ArgumentError(
-                f"[engine] expected rows, pages and queue of at least 1 and a chunk that is a multiple of {PAGE} but "
-                f"got rows={rows}, pages={pages}, queue={queue}, chunk={chunk}"
+                f"[engine] expected rows, pages and queue of at least 1, a chunk that is a multiple of {PAGE} and a "
+                f"burst that is one, too, and no smaller, but got rows={rows}, pages={pages}, queue={queue}, "
+                f"chunk={chunk}, burst={burst}"
             )
-        self.model, self.rows, self.queue, self.chunk = model, rows, queue, chunk
+        self.model, self.rows, self.queue, self.chunk, self.burst = model, rows, queue, chunk, burst
         self.pages = pages_for(model, rows) if pages is None else pages
         self._counts = Counts()
         self._changed = threading.Condition()  # guards what follows
         self._inbox: list[Request] = []  # that the loop has not seen yet
         self._number = 0
         self._closing = self._stopped = False
-        self._loop = Loop(model, rows, self.pages, chunk, self._counts)
+        self._loop = Loop(model, rows, self.pages, chunk, burst, self._counts)
         if prepare:
             self._loop.rows.prepare()
         self._thread: threading.Thread | None = None

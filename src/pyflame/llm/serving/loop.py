@@ -1,8 +1,9 @@
 """Loop: the steps of an engine. What is launched on the device, for whom, and what becomes of the tokens it gives.
 
 A step takes in at most `chunk` tokens of prompts and writes one token of each text that runs, so a long prompt delays
-others by one chunk at a time. On a GPU the next step is launched before the host reads the tokens of this one. What a
-device's fault has touched fails; its memory is made anew, and what was not touched is read again. One thread uses it.
+others by one chunk at a time; where more texts wait to be read than are written, it takes in up to `burst`. On a GPU
+the next step is launched before the host reads the tokens of this one. What a device's fault has touched fails; its
+memory is made anew, and what was not touched is read again. One thread uses it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import Any
 
 from pyflame.core.errors import RequestCancelledError, RequestTimeoutError
 from pyflame.llm.batch import same_weights, weights_of
-from pyflame.llm.cache import PAGE
 from pyflame.llm.generate import Model
 from pyflame.llm.sampler import Features, Picked
-from pyflame.llm.serving.request import Request, TextSequence
+from pyflame.llm.serving.prefill import Prefill, prefill
+from pyflame.llm.serving.request import Request, TextSequence, want_row
 from pyflame.llm.serving.rows import Rows
 from pyflame.llm.serving.scheduler import Scheduler
 from pyflame.llm.serving.stats import Counts
@@ -31,7 +32,7 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.arriving import arriving
 
 _LOGPROBS = (-1, 0, 5, 20)
-_PROMPTS = 4  # that a step reads at most: each of them reads all weights
+_LAUNCHES = 4  # that read prompts in a step at most: each of them reads all weights
 
 
 @dataclass
@@ -47,9 +48,11 @@ class Launched:
 class Loop:
     """Requests over `rows` rows and `pages` pages."""
 
-    def __init__(self, model: Model, rows: int, pages: int, chunk: int, counts: Counts) -> None:
-        self.model, self.count, self.pages, self.chunk, self.counts = model, rows, pages, chunk, counts
+    def __init__(self, model: Model, rows: int, pages: int, chunk: int, burst: int, counts: Counts) -> None:
+        self.model, self.count, self.pages, self.counts = model, rows, pages, counts
+        self.chunk, self.burst = chunk, burst
         self.requests: dict[Request, None] = {}  # that have not ended
+        self._suspects: set[Request] = set()  # one of them made a step fail: each is read by itself
         self.steps = 0
         self._launched: list[Launched] = []
         self._concerned: list[TextSequence] = []  # whose work the device does now
@@ -59,7 +62,8 @@ class Loop:
         """The device's memory and whose it is."""
         model = self.model
         self._weights = weights_of(model.decoder)
-        self.rows = Rows(model.decoder, self.count, model.context, self.pages + 1, self.chunk, model.kv, model.device)
+        budgets = self.chunk, self.burst
+        self.rows = Rows(model.decoder, self.count, model.context, self.pages + 1, budgets, model.kv, model.device)
         windows = [window for window in model.config.windows if window is not None]
         # Layers share one table: where one of them sees everything, all pages stay.
         window = max(windows) if len(windows) == model.config.layers else None
@@ -118,12 +122,11 @@ class Loop:
             self._weights = now
             scheduler.forget()
         while True:
-            for one in scheduler.admit():
-                options, row = one.request.options, want_row(one)
-                self._concerned = [one]
-                begun = (row, options.sampling, one.request.prompt, one.text.tokens, one.index, one.text.limit)
-                self.rows.begin(*begun, one.request.adapter)
-                self.rows.put_pages(row, 0, one.pages)
+            admitted = scheduler.admit()
+            while admitted:
+                self._concerned = self._together(admitted)
+                self.rows.begin(self._concerned)
+                admitted = [one for one in admitted if one not in self._concerned]
             if scheduler.weaker is None:
                 return
             self._make_way(scheduler.waiting[0].request.priority)
@@ -141,39 +144,50 @@ class Loop:
 
     def _read(self) -> None:
         """Take in tokens of prompts, in turns."""
-        scheduler, room = self.scheduler, self.chunk
-        while scheduler.reading and room > 0:
-            one = min(scheduler.reading, key=lambda s: -s.request.priority)
-            scheduler.reading.remove(one)
-            scheduler.reading.append(one)
-            self._concerned = [one]
-            if scheduler.share_more(one):
-                self.rows.put_pages(want_row(one), 0, one.pages)
-            tokens = one.tokens
-            count = min(len(tokens) - one.lines, room)
-            count = min(count, self.rows.size_for(count, one.lines))
-            if one.lines + count < len(tokens) and count >= PAGE:
-                count -= count % PAGE  # whole pages can be shared
-            logits = self.rows.read(want_row(one), tokens[one.lines : one.lines + count], one.lines)
-            one.lines += count
-            self._filled(one)
-            if one.lines == len(tokens):
-                self._pick_first(one, logits)
-            room -= max(count, self.chunk // _PROMPTS)
+        scheduler = self.scheduler
+        whole = room = self.burst if len(scheduler.reading) > len(scheduler.running) else self.chunk
+        while scheduler.reading:
+            for one in scheduler.reading:
+                if scheduler.share_more(one):
+                    self.rows.put_pages(want_row(one), 0, one.pages)
+            waiting = self._together(sorted(scheduler.reading, key=lambda s: -s.request.priority))
+            given = prefill(waiting, self.rows.shapes, room, self.rows.capacity)
+            if given is None:
+                return
+            self._take_in(given)
+            room -= max(given.shape.tokens, whole // _LAUNCHES)
 
-    def _pick_first(self, one: TextSequence, logits: Tensor) -> None:
-        """The token behind a prompt, or behind what was written before its pages were taken."""
-        row = want_row(one)
-        if one.matcher is not None:
-            self.rows.allow({row: one.matcher.allowed()})
-        picked = self.rows.first(row, logits, one.lines, self._features([one]))
-        if not one.text.tokens:
-            one.cached = one.shared
-            if one.index == 0:
-                one.request.cached_tokens = one.cached
-                self.counts.cached_tokens += one.cached
-        self.scheduler.runs(one)
-        self._launch([one], picked)
+    def _together(self, sequences: list[TextSequence]) -> list[TextSequence]:
+        """The first of these and those that may be handled with it: a suspect is by itself."""
+        if sequences[0].request in self._suspects:
+            return sequences[:1]
+        return [one for one in sequences if one.request not in self._suspects]
+
+    def _take_in(self, given: Prefill) -> None:
+        """Read these pieces, and pick the tokens behind prompts that end with them."""
+        self._concerned = given.sequences
+        logits = self.rows.read(given)
+        for piece in given.pieces:
+            piece.sequence.lines += piece.count
+        for one in given.sequences:
+            self.scheduler.turned(one)
+            self._filled(one)
+        read = [piece.sequence for piece in given.pieces if piece.last]
+        if read:
+            self._pick_first(read, logits)
+
+    def _pick_first(self, read: list[TextSequence], logits: Tensor) -> None:
+        """The tokens behind prompts, or behind what was written before their pages were taken."""
+        self._allow(read)
+        picked = self.rows.first(read, logits, self._features(read))
+        for one in read:
+            if not one.text.tokens:
+                one.cached = one.shared
+                if one.index == 0:
+                    one.request.cached_tokens = one.cached
+                    self.counts.cached_tokens += one.cached
+            self.scheduler.runs(one)
+        self._launch(read, picked)
 
     def _write(self) -> None:
         """One token of each text that runs."""
@@ -183,13 +197,17 @@ class Loop:
         if not ready:
             return
         self._concerned = ready
-        masks = {want_row(s): s.matcher.allowed() for s in ready if s.matcher is not None}
-        if masks:
-            self.rows.allow(masks)
+        self._allow(ready)
         picked = self.rows.next([want_row(s) for s in ready], self._features(ready))
         for one in ready:
             one.lines += 1
         self._launch(ready, picked)
+
+    def _allow(self, sequences: list[TextSequence]) -> None:
+        """Only what their constraints let through may come next."""
+        masks = {want_row(s): s.matcher.allowed() for s in sequences if s.matcher is not None}
+        if masks:
+            self.rows.allow(masks)
 
     def _features(self, sequences: list[TextSequence]) -> Features:
         """What a step of these needs. How many log probabilities it reports has few values, since each is a plan."""
@@ -257,6 +275,7 @@ class Loop:
         for one in request.sequences:
             self.scheduler.leave(one)
         self.requests.pop(request, None)
+        self._suspects.discard(request)
         if error is None:
             counts.finished += 1
             counts.took(time.perf_counter() - request.begun)
@@ -273,9 +292,14 @@ class Loop:
         said = f"[engine] a step failed, and the engine starts anew: {counts.fault}"
         warnings.warn(said, RuntimeWarning, stacklevel=2)
         _let_go(error)
-        concerned = [s.request for s in self._concerned] or [s.request for s in scheduler.active]
-        live = [r for r in dict.fromkeys(concerned) if not r.done]
-        for request in live or list(self.requests):  # one at least, or it might go on for ever
+        concerned = self._concerned or scheduler.active
+        live = [r for r in dict.fromkeys(s.request for s in concerned) if not r.done]
+        if len(live) > 1 and not any(s.running for s in concerned):  # they were read together, so one may be to blame
+            self._suspects.update(live)
+            live = []
+        elif not live:
+            live = list(self.requests)  # one at least, or it might go on for ever
+        for request in live:
             self.end(request, error)
         for one in scheduler.active:
             scheduler.preempt(one)
@@ -283,11 +307,6 @@ class Loop:
         self.free()
         self._make()
         self.scheduler.waiting = waiting
-
-
-def want_row(one: TextSequence) -> int:
-    assert one.row is not None
-    return one.row
 
 
 def _let_go(error: BaseException | None) -> None:

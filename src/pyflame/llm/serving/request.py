@@ -157,6 +157,11 @@ class TextSequence:
         return [*self.request.prompt, *self.text.tokens]
 
     @property
+    def unread(self) -> int:
+        """How many of them are not in its pages."""
+        return len(self.request.prompt) + len(self.text.tokens) - self.lines
+
+    @property
     def rank(self) -> tuple[int, int, int]:
         """The order in which sequences are served: by priority, then by age."""
         return -self.request.priority, self.number, self.index
@@ -190,3 +195,9 @@ class TextSequence:
         timings = Timings(len(request.prompt), first - request.begun, len(text.tokens), last - first, self.cached)
         logprobs = None if request.options.logprobs is None else text.logprobs
         return Generation(text.text, text.tokens, text.finish or "length", timings, logprobs)
+
+
+def want_row(one: TextSequence) -> int:
+    """The row of a sequence that has one."""
+    assert one.row is not None
+    return one.row

@@ -1,8 +1,8 @@
 """Rows: the device's side of an engine. A paged cache, a sampler and jitted steps over any of its rows.
 
 A row is one sequence. A decode step is jitted for 1, 2, 4, 8 … rows, and a tensor says which rows they are, so requests
-come and go without a new plan. There is one row more than asked for: steps are padded with it, and what it writes goes
-to the spare page.
+come and go without a new plan; a prefill step is jitted for a few shapes of pieces, each of which names its row. There
+is one row more than asked for: steps are padded with it, and what it writes goes to the spare page.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import numpy as np
 
 from pyflame.core.dtype import DType, int64
 from pyflame.llm.attention import Where
-from pyflame.llm.batch import CHUNKS
-from pyflame.llm.cache import bucket_of, pages_of
+from pyflame.llm.cache import PAGE, bucket_of, pages_of
 from pyflame.llm.decoder import Decoder
 from pyflame.llm.lora_rows import adapters_of, row_adapters
-from pyflame.llm.sampler import Features, Picked, Sampler, Sampling, overwrite, spread
+from pyflame.llm.sampler import Features, Picked, Sampler, overwrite, spread
+from pyflame.llm.serving.prefill import Prefill, Shape, shapes_of
+from pyflame.llm.serving.request import TextSequence, want_row
 from pyflame.tensor import Tensor
 from pyflame.tensor.counted import where as choose
 from pyflame.tensor.creation import arange, full, tensor, zeros
@@ -30,10 +31,11 @@ from pyflame.transform.jit import jit
 
 
 class Rows:
-    """`count` sequences of up to `capacity` tokens over `pages` pages."""
+    """`count` sequences of up to `capacity` tokens over `pages` pages. `budgets`: how many tokens of prompts steps may
+    take in."""
 
     def __init__(
-        self, decoder: Decoder, count: int, capacity: int, pages: int, chunk: int, kv: DType, device: object
+        self, decoder: Decoder, count: int, capacity: int, pages: int, budgets: Sequence[int], kv: DType, device: object
     ) -> None:
         self.decoder, self.count, self.capacity, self.device = decoder, count, capacity, device
         self.cache = decoder.cache(count + 1, capacity, kv, device, pages)
@@ -41,7 +43,8 @@ class Rows:
         self.tokens = zeros(count + 1, dtype=int64, device=device)
         self.lengths = zeros(count + 1, dtype=int64, device=device)
         self.adapters = zeros(count + 1, dtype=int64, device=device)  # the number of each row's, 0: none
-        self.sizes = (*(n for n in CHUNKS if n < chunk), chunk)
+        most = count * pages_of(capacity) * PAGE
+        self.shapes = list(dict.fromkeys(shape for n in budgets for shape in shapes_of(min(n, most), capacity)))
         self.buckets = (*(1 << n for n in range((count - 1).bit_length())), count)
         self._table = np.zeros((count + 1, pages_of(capacity)), np.int32)  # what the device's table will be
         self._changed: set[int] = set()  # rows of it that are to be written there
@@ -49,7 +52,7 @@ class Rows:
         self._which = {n: full((n,), count, dtype=int64, device=device) for n in self.buckets}
         # the rows that `_which` names, but for padding
         self._named: dict[int, tuple[int, ...]] = dict.fromkeys(self.buckets, ())
-        self._take_in = {n: jit(self._take_in_step) for n in self.sizes}
+        self._take_in = {shape: jit(self._take_in_step) for shape in self.shapes}
         self._first = jit(self._first_step)
         self._next = {n: jit(partial(self._next_step, which)) for n, which in self._which.items()}
 
@@ -57,9 +60,10 @@ class Rows:
         """Plan, and on a GPU capture, reading and writing of every size, before the first request: with the spare row.
         What else a request asks of the sampler is planned when it comes."""
         for _ in range(2):  # the second call captures
-            logits = [self.read(self.count, [0] * min(size, self.capacity), 0) for size in self.sizes]
+            logits = [self._read(shape, [], [], [], bucket_of(shape.size, self.capacity)) for shape in self.shapes]
             for features in (Features(), Features(sampled=True)):
-                self.first(self.count, logits[0], 0, features)
+                for one in {x.shape: x for x in logits}.values():
+                    self._pick([], one, [], features)
                 with no_grad():
                     eval([step(features).tokens for step in self._next.values()])
 
@@ -74,53 +78,59 @@ class Rows:
         self._table[row, :count] = 0
         self._changed.add(row)
 
-    def begin(
-        self,
-        row: int,
-        settings: Sampling,
-        prompt: Sequence[int],
-        said: Sequence[int],
-        stream: int,
-        count: int,
-        adapter: int,
-    ) -> None:
-        """Let a row write a text of up to `count` tokens, or go on behind what it has said of it."""
+    def begin(self, sequences: Sequence[TextSequence]) -> None:
+        """Let the rows of these write their texts, or go on behind what they have said of them."""
+        rows, requests = [want_row(s) for s in sequences], [s.request for s in sequences]
         if row_adapters(self.decoder).names:
-            overwrite(self.adapters, [adapter], [row])
-        self.sampler.start([settings], [prompt], [stream], count, [row], [said])
-        if row in self._masked:
-            self._masked.remove(row)
-            self.sampler.allow(np.ones((1, self.sampler.vocab), bool), [row])
+            overwrite(self.adapters, [r.adapter for r in requests], rows)
+        longest, said = max(s.text.limit for s in sequences), [s.text.tokens for s in sequences]
+        settings, prompts = [r.options.sampling for r in requests], [r.prompt for r in requests]
+        self.sampler.start(settings, prompts, [s.index for s in sequences], longest, rows, said)
+        free = sorted(self._masked.intersection(rows))
+        if free:
+            self._masked.difference_update(free)
+            self.sampler.allow(np.ones((len(free), self.sampler.vocab), bool), free)
+        for one, row in zip(sequences, rows, strict=True):
+            self.put_pages(row, 0, one.pages)
 
     def allow(self, masks: dict[int, Any]) -> None:
         """Which tokens may come next in these rows."""
         self.sampler.allow(np.stack(list(masks.values())), list(masks))
         self._masked |= masks.keys()
 
-    def size_for(self, count: int, start: int) -> int:
-        """What so many tokens from a position on are padded to; less where they do not fit or are too many."""
-        room = self.capacity - start
-        fitting = [n for n in self.sizes if n <= room] or [room]
-        return next((n for n in fitting if n >= count), fitting[-1])
-
-    def read(self, row: int, tokens: Sequence[int], start: int) -> Tensor:
-        """Take in tokens of a row from a position on; gives the logits behind the last: (1, vocab)"""
-        size = self.size_for(len(tokens), start)
+    def read(self, given: Prefill) -> Tensor:
+        """Take in tokens of prompts; gives the logits behind each piece: (pieces, vocab)"""
+        pieces = given.pieces
+        tokens = [p.sequence.tokens[p.start : p.start + p.count] for p in pieces]
+        rows = [want_row(p.sequence) for p in pieces]
         self._write_table()
-        with no_grad():
-            logits: Tensor = self._take_in.setdefault(size, jit(self._take_in_step))(
-                self._numbers([[*tokens, *[0] * (size - len(tokens))]]),
-                self._numbers([row]),
-                self._numbers([start]),
-                self._numbers([len(tokens) - 1]),
-                bucket_of(start + size, self.capacity),
-            )
-        return logits
+        return self._read(given.shape, tokens, rows, [p.start for p in pieces], given.bucket)
 
-    def first(self, row: int, logits: Tensor, length: int, features: Features) -> Picked:
-        """Pick the token behind a prompt whose `length` tokens were taken in."""
+    def _read(
+        self, shape: Shape, tokens: Sequence[list[int]], rows: list[int], starts: list[int], bucket: int
+    ) -> Tensor:
+        """Pieces that are not given are of the spare row."""
+        spare = shape.pieces - len(rows)
+        padded = [t + [0] * (shape.size - len(t)) for t in [*tokens, *[[]] * spare]]
+        last = [max(len(t) - 1, 0) for t in [*tokens, *[[]] * spare]]
         with no_grad():
-            return self._first(logits, self._numbers([row]), self._numbers([length]), features)  # type: ignore[no-any-return]
+            return self._take_in[shape](  # type: ignore[no-any-return]
+                self._numbers(padded),
+                self._numbers(rows + [self.count] * spare),
+                self._numbers(starts + [0] * spare),
+                self._numbers(last),
+                bucket,
+            )
+
+    def first(self, sequences: Sequence[TextSequence], logits: Tensor, features: Features) -> Picked:
+        """Pick the tokens behind prompts that were read: the first logits are theirs. What it gives is padded."""
+        return self._pick([want_row(s) for s in sequences], logits, [s.lines for s in sequences], features)
+
+    def _pick(self, rows: list[int], logits: Tensor, lengths: list[int], features: Features) -> Picked:
+        spare = logits.shape[0] - len(rows)
+        named, behind = self._numbers(rows + [self.count] * spare), self._numbers(lengths + [0] * spare)
+        with no_grad():
+            return self._first(logits, named, behind, features)  # type: ignore[no-any-return]
 
     def next(self, rows: Sequence[int], features: Features) -> Picked:
         """Take in the tokens that these rows picked last and pick the ones that follow. What it gives is padded."""
@@ -141,11 +151,12 @@ class Rows:
             self.cache.name_pages(rows, self._table[rows])
             self._changed.clear()
 
-    def _take_in_step(self, tokens: Tensor, row: Tensor, start: Tensor, last: Tensor, bucket: int) -> Tensor:
-        positions = (start + arange(tokens.shape[1], device=tokens.device)).unsqueeze(0)
-        with self._adapted(row):
-            x = self._hidden(tokens, row, positions, start, bucket)
-            return self.decoder.logits(x[0].index_select(0, last))
+    def _take_in_step(self, tokens: Tensor, rows: Tensor, starts: Tensor, last: Tensor, bucket: int) -> Tensor:
+        positions = starts.unsqueeze(1) + arange(tokens.shape[1], device=tokens.device)
+        with self._adapted(rows):
+            x = self._hidden(tokens, rows, positions, starts, bucket)
+            own = x.gather(1, last.reshape(-1, 1, 1).expand(x.shape[0], 1, x.shape[2]))[:, 0]
+            return self.decoder.logits(own)
 
     def _adapted(self, rows: Tensor) -> AbstractContextManager[None]:
         """Each of these rows computes with its own adapter, where the model has some."""
@@ -154,12 +165,14 @@ class Rows:
 
     def _hidden(self, tokens: Tensor, rows: Tensor, positions: Tensor, first: Tensor, bucket: int) -> Tensor:
         slots, lengths = self.cache.slots(positions, rows), first + tokens.shape[1]
+        if tokens.shape[1] > 1:
+            positions = positions.clamp(max=self.capacity - 1)  # padding of the last page may lie behind the context
         return self.decoder.hidden(tokens, Where(positions, first, lengths, self.cache, slots, bucket, rows))
 
-    def _first_step(self, logits: Tensor, row: Tensor, length: Tensor, features: Features) -> Picked:
-        picked = self.sampler.pick(logits, features, row)
-        self._set(self.tokens, picked.tokens, row)
-        self._set(self.lengths, length, row)
+    def _first_step(self, logits: Tensor, rows: Tensor, lengths: Tensor, features: Features) -> Picked:
+        picked = self.sampler.pick(logits, features, rows)
+        self._set(self.tokens, picked.tokens, rows)
+        self._set(self.lengths, lengths, rows)
         return picked
 
     def _next_step(self, which: Tensor, features: Features) -> Picked:

@@ -89,6 +89,11 @@ class Scheduler:
         one.shared += len(found) * PAGE
         return bool(found)
 
+    def turned(self, one: TextSequence) -> None:
+        """A sequence was read from: others come first now."""
+        self.reading.remove(one)
+        self.reading.append(one)
+
     def filled(self, one: TextSequence) -> None:
         """Let others share the pages of a sequence that are full of known tokens."""
         full = min(one.lines, len(one.request.prompt) + len(one.text.tokens)) // PAGE
