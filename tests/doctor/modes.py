@@ -212,8 +212,6 @@ SYSTEM = [
     case("amd", "limits", "little-locked", "8 MiB", "memlock=-1",
          write("/proc/self/limits", "Max locked memory         8388608              8388608              bytes\n")),
     case("plain", "cache", "no-home", "neither HOME", "PYFLAME_CACHE_DIR", lambda tree: tree.env.pop("HOME")),
-    case("plain", "cache", "not-made", "/home/ada/.cache/pyflame is not there", "mkdir -m 700",
-         remove("/home/ada/.cache/pyflame"), lambda tree: tree.path("/home/ada/.cache").chmod(0o770)),
     case("plain", "cache", "no-folder", "/home/ada/.cache is no folder", "PYFLAME_CACHE_DIR",
          remove("/home/ada/.cache"), write("/home/ada/.cache")),
     case("plain", "cache", "not-writable", "/home/ada/.cache/pyflame is no folder that this user may write to",

@@ -100,19 +100,20 @@ def test_plain_text_without_rich(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert " X  amd-permission" in said and "-> sudo usermod" in said and " ok cpu-compiler" in said
 
 
-@pytest.mark.parametrize(("answer", "made"), [("y\n", True), ("n\n", False), ("", False)])
+@pytest.mark.parametrize(("answer", "agreed"), [("y\n", True), ("n\n", False), ("", False)])
 def test_fix_asks_first(
-    answer: str, made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answer: str, agreed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PYFLAME_CACHE_DIR", str(tmp_path / "kernels"))
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    folder.chmod(0o777)
+    monkeypatch.setenv("PYFLAME_CACHE_DIR", str(folder))
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
     checks = [check for check in CHECKS if check.name in ("platform", "cache")]
     monkeypatch.setattr("pyflame.cli.doctor.CHECKS", checks)
     assert main(["doctor", "--fix"]) == 0
-    assert "make " in capsys.readouterr().err
-    assert (tmp_path / "kernels").is_dir() == made
-    if made:
-        assert (tmp_path / "kernels").stat().st_mode & 0o777 == 0o700
+    assert "take the right" in capsys.readouterr().err
+    assert folder.stat().st_mode & 0o777 == (0o755 if agreed else 0o777)
 
 
 def test_fixing_rights(tmp_path: Path) -> None:

@@ -88,6 +88,16 @@ def test_a_processor_with_graphics_beside_an_nvidia_gpu(tmp_path: Path) -> None:
     assert results(tree)["amd-device"].status is Status.FINE
 
 
+def test_a_cache_folder_that_will_be_made_is_no_trouble(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.remove("/home/ada/.cache/pyflame")
+    tree.path("/home/ada/.cache").chmod(0o770)
+    found = results(tree)["cache"]
+    assert found.status is Status.FINE and "/home/ada/.cache/pyflame will be made" in found.findings[0].text
+    tree.path("/home/ada/.cache").chmod(0o555)
+    assert {f.mode for f in results(tree)["cache"].findings} == {"no-folder"}
+
+
 def test_files_of_others_do_no_harm(tmp_path: Path) -> None:
     """A second GPU that another user's service was given."""
     tree = with_amd(tmp_path)

@@ -15,7 +15,7 @@ from pyflame.cli import main
 from pyflame.core.device import CPU
 from pyflame.core.errors import ArgumentError
 from pyflame.doctor.closeness import allowed, gap
-from pyflame.doctor.selftest import all_cases, families, selftest
+from pyflame.doctor.selftest import Outcome, all_cases, families, selftest
 from pyflame.doctor.selftest import worker as workers
 from pyflame.doctor.selftest.bench import Bench, Case, Result, run_case
 from pyflame.doctor.selftest.cases import find_case, rounds
@@ -113,6 +113,75 @@ def test_a_child_runs_cases_and_a_crash_or_hang_is_told(monkeypatch: pytest.Monk
 
 
 _ABORTS = "import os, sys; sys.stdin.readline(); print('the last words', file=sys.stderr, flush=True); os.abort()"
+
+
+# A child that answers every case, but for those that its arguments name: "aborts" ends it, "hangs" keeps it silent,
+# "once" aborts the first time that any child gets the case, "broken" also whatever comes after it.
+_CHILD = """
+import json, os, sys, time
+folder, odd = sys.argv[1], dict(pair.split("=") for pair in sys.argv[2:])
+def first(name):
+    try:
+        return os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        return 0
+for line in sys.stdin:
+    family, name = line.strip().split("/")
+    do = odd.get(line.strip(), "")
+    if do == "hangs":
+        time.sleep(60)
+    if do == "aborts" or (do == "once" and first("once")) or do == "broken" or os.path.exists(f"{folder}/broken"):
+        if do == "broken":
+            first("broken")
+        os.abort()
+    time.sleep(0.01)
+    print(json.dumps({"family": family, "name": name, "checks": os.getpid()}), flush=True)
+"""
+
+
+def _tried(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int, *odd: str) -> Outcome:
+    """A self-test of three small families by so many children, in which some cases are odd."""
+
+    class Odd(Worker):
+        def __init__(self, device: str, seed: int = 0) -> None:
+            super().__init__(device, seed, limit=2.0)
+            self._command = [sys.executable, "-c", _CHILD, str(folder), *odd]
+
+    monkeypatch.setattr("pyflame.doctor.selftest.Worker", Odd)
+    monkeypatch.setattr("pyflame.doctor.selftest.workers_for", lambda device: count)
+    return selftest("cpu", 60, only=["copies", "memory", "encoded linear"])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_cases_that_crash_and_hang_are_named_and_all_others_run(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _tried(
+        monkeypatch, tmp_path, count, "copies/views=aborts", "memory/reuse=hangs", "encoded linear/q4_1=once"
+    )
+    failures = {f"{r.family}/{r.name}": r.failures[0] for r in found.failures}
+    lost = {"copies/views", "memory/reuse"} | ({"encoded linear/q4_1"} if count == 1 else set())
+    assert set(failures) == lost and "SIGABRT" in failures["copies/views"]
+    assert "had not ended" in failures["memory/reuse"]
+    assert sorted(f"{r.family}/{r.name}" for r in found.results) == sorted(
+        case.id for case in all_cases().values() if case.family in ("copies", "memory", "encoded linear")
+    )
+    if count > 1:  # a case that is lost beside others only may be their victim
+        assert "only beside other cases: its process ended with signal SIGABRT" in found.report()
+    assert found.unreached == 0 and found.broken == ""
+
+
+def test_a_child_is_used_again_until_it_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len({r.checks for r in _tried(monkeypatch, tmp_path, 1).results}) == 1
+    assert len({r.checks for r in _tried(monkeypatch, tmp_path, 3).results}) == 3
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_device_that_stays_broken_is_told(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _tried(monkeypatch, tmp_path, count, "memory/counts=broken")
+    assert found.broken.startswith("the device does not even copy any more since ")
+    assert found.unreached > 0 and found.failed > 0
+    assert found.broken in found.summary() and found.to_json()["broken"] == found.broken
 
 
 def test_command_exits_with_1_and_writes_json(

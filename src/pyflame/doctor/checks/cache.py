@@ -7,14 +7,13 @@ from pathlib import Path, PurePosixPath
 
 from pyflame.core.cache_folder import distrust
 from pyflame.core.sizes import human_bytes
-from pyflame.doctor.check import Check, Findings, Fix, fine, warning
+from pyflame.doctor.check import Check, Finding, Findings, Fix, fine, warning
 from pyflame.doctor.machine import Machine
 
 _ROOM = 256 << 20
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "beegfs", "fuse.sshfs", "9p", "ceph", "gpfs")
 MODES = {
     "no-home": "neither HOME nor PYFLAME_CACHE_DIR names a folder",
-    "not-made": "the folder is not there yet; PyFlame makes it when it first compiles",
     "no-folder": "the folder cannot be made: what should be above it is no folder, or is not writable",
     "not-writable": "this user may not write to the folder: kernels are compiled anew by each process",
     "others-write": "others may write to the folder, and could put code there that this user would run",
@@ -71,7 +70,8 @@ def look(machine: Machine) -> Findings:
             mode, f"{there} is no folder that this user may write to" if is_folder else f"{there} is no folder", mend
         )
         return
-    yield from _whose(machine, folder, there, status)
+    if there == folder and (reason := _distrusted(machine, folder, status)):
+        yield _others_write(machine, folder, reason, status)
     if (kind := file_system(machine, folder)) in NETWORK:
         yield warning("network", f"{folder} lies on {kind}", "export PYFLAME_CACHE_DIR=/a/local/disk")
     total, free = machine.disk_space(machine.path(there))
@@ -79,19 +79,16 @@ def look(machine: Machine) -> Findings:
         yield warning(
             "full", f"{human_bytes(free)} are free where {folder} lies", "export PYFLAME_CACHE_DIR=/a/disk/with/room"
         )
-    yield fine(f"{folder}, {human_bytes(free)} free" if total else folder)
+    shown = folder if there == folder else f"{folder} will be made"
+    yield fine(f"{shown}, {human_bytes(free)} free" if total else shown)
 
 
-def _whose(machine: Machine, folder: str, there: str, status: os.stat_result) -> Findings:
+def _others_write(machine: Machine, folder: str, reason: str, status: os.stat_result) -> Finding:
+    if not status.st_mode & 0o022:
+        return warning("others-write", reason, "export PYFLAME_CACHE_DIR=/some/folder/of/yours")
     here = Path(machine.path(folder))
-    if there != folder:
-        fix = Fix(f"make {folder}", lambda: here.mkdir(mode=0o700, parents=True, exist_ok=True))
-        yield warning("not-made", f"{folder} is not there yet", f"mkdir -m 700 -p {folder}", fix)
-    elif reason := _distrusted(machine, folder, status):
-        fix = Fix(f"take the right to write to {folder} from others", lambda: here.chmod(status.st_mode & 0o7755))
-        theirs = status.st_mode & 0o022
-        mend = f"chmod go-w {folder}" if theirs else "export PYFLAME_CACHE_DIR=/some/folder/of/yours"
-        yield warning("others-write", reason, mend, fix if theirs else None)
+    fix = Fix(f"take the right to write to {folder} from others", lambda: here.chmod(status.st_mode & 0o7755))
+    return warning("others-write", reason, f"chmod go-w {folder}", fix)
 
 
 def _distrusted(machine: Machine, folder: str, status: os.stat_result) -> str:

@@ -7,7 +7,7 @@ family in turns, so a short time still touches all of them; the first turn is al
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 from pyflame.core.device import parse_device
@@ -15,6 +15,7 @@ from pyflame.core.errors import ArgumentError, suggest
 from pyflame.core.state import state
 from pyflame.doctor.selftest.bench import Case, Result, run_case
 from pyflame.doctor.selftest.cases import all_cases, families, find_case, rounds
+from pyflame.doctor.selftest.crew import run_all, workers_for
 from pyflame.doctor.selftest.outcome import Outcome
 from pyflame.doctor.selftest.worker import Worker
 from pyflame.engine import services
@@ -32,7 +33,7 @@ def selftest(
 ) -> Outcome:
     """Try a device, the current one unless named, for so many seconds.
 
-    `only`: families; `case`: just this one, as "reduction/sum". `isolate`: cases run in a child process, so that an
+    `only`: families; `case`: just this one, as "reduction/sum". `isolate`: cases run in child processes, so that an
     abort of the driver is a failure and not the end. `tell` is called after each case, with the share of the time gone.
 
     >>> selftest("cpu", 0, only=["copies"], isolate=False).failed
@@ -42,27 +43,40 @@ def selftest(
     if place.kind == "null":
         raise ArgumentError("[selftest] expected a device that computes but got null, which only plans")
     services.device_info(place)  # raises where it is not there: that is no failure of a case
+    turns = _turns(only, case, seed)
+    found = Outcome(str(place), seed, seconds, sum(map(len, turns)))
+    begin = time.monotonic()
+
+    def keep(result: Result) -> None:
+        found.results.append(result)
+        tell(result, min(1.0, (time.monotonic() - begin) / seconds) if seconds else 1.0)
+
+    with ExitStack() as stack:
+        runs: list[Callable[[Case], Result]] = [lambda c: run_case(c, place, seed)]
+        if isolate:
+            count = 1 if case is not None else workers_for(place)
+            runs = [stack.enter_context(Worker(str(place), seed)).run for _ in range(count)]
+        found.broken = run_all(_due(turns, begin + seconds), runs, keep)
+    found.spent = time.monotonic() - begin
+    return found
+
+
+def _turns(only: Sequence[str], case: str | None, seed: int) -> list[list[Case]]:
+    """What is asked for, in turns."""
     known = families()
     for name in only:
         if name not in known:
             raise ArgumentError(f"[selftest] expected a family but got {name!r}{suggest(name, known)}")
-    turns = iter([[find_case(case)]]) if case is not None else rounds(only or known, seed)
-    wanted = sum(c.family in (only or known) for c in all_cases().values()) if case is None else 1
-    found = Outcome(str(place), seed, seconds, wanted)
-    begin = time.monotonic()
-    with ExitStack() as stack:
-        run: Callable[[Case], Result] = (
-            stack.enter_context(Worker(str(place), seed)).run if isolate else lambda c: run_case(c, place, seed)
-        )
-        for number, turn in enumerate(turns):
-            for one in turn:
-                spent = time.monotonic() - begin
-                if number and spent >= seconds:
-                    break
-                found.results.append(run(one))
-                tell(found.results[-1], min(1.0, spent / seconds) if seconds else 1.0)
-    found.spent = time.monotonic() - begin
-    return found
+    return list(rounds(only or known, seed)) if case is None else [[find_case(case)]]
+
+
+def _due(turns: list[list[Case]], end: float) -> Iterator[Case]:
+    """The cases of the first turn, then those that there is time for."""
+    for number, turn in enumerate(turns):
+        for case in turn:
+            if number and time.monotonic() >= end:
+                return
+            yield case
 
 
 __all__ = ["Outcome", "Result", "all_cases", "families", "selftest"]

@@ -33,7 +33,8 @@ class Row:
 
 @dataclass
 class Outcome:
-    """The results of all cases that were tried, in the order in which they were. `cases`: that there are."""
+    """The results of all cases that were tried, in the order in which they ended. `cases`: that there are. `broken`:
+    why the device can do no more."""
 
     device: str
     seed: int
@@ -41,6 +42,7 @@ class Outcome:
     cases: int
     results: list[Result] = field(default_factory=list)
     spent: float = 0.0
+    broken: str = ""
 
     @property
     def failures(self) -> list[Result]:
@@ -75,7 +77,8 @@ class Outcome:
     def summary(self) -> str:
         passed = sum(r.passed for r in self.results)
         skipped = sum(bool(r.skipped) for r in self.results)
-        left = f"; {self.unreached} not reached, --seconds {self.seconds:.0f} were over" if self.unreached else ""
+        why = self.broken or f"--seconds {self.seconds:.0f} were over"
+        left = f"; {self.unreached} not reached, {why}" if self.unreached else f"; {self.broken}" if self.broken else ""
         return (
             f"{passed} cases passed, {self.failed} failed, {skipped} do not apply, on {self.device} "
             f"in {self.spent:.0f} s{left}"
@@ -100,6 +103,7 @@ class Outcome:
             "seconds": self.seconds,
             "failed": self.failed,
             "unreached": self.unreached,
+            "broken": self.broken,
             "families": [row.__dict__ for row in self.rows()],
             "results": [{**r.to_json(), "repeat": self.repeat(r)} for r in self.results],
         }
