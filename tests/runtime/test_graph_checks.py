@@ -121,7 +121,7 @@ def test_no_memory_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*args: Any) -> None:
         return None
 
-    monkeypatch.setattr("pyflame.engine.capture.compare", no_room)
+    monkeypatch.setattr("pyflame.engine.trust.compare", no_room)
     given = wrong_from(monkeypatch, 1000)
     step, _ = stepped()
     run(step, 6)

@@ -18,23 +18,20 @@ differs, no graph of that function is used.
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core import knobs, trace
-from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError
 from pyflame.core.locks import lock
 from pyflame.engine.binding import Held, Written
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
 from pyflame.engine.gpu import GpuRunner
-from pyflame.engine.graph_check import compare
 from pyflame.engine.layout import ERROR_BYTES
 from pyflame.engine.ownership import held, reliable
+from pyflame.engine.trust import Refused, Trust, policy, refusals
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Plan
 from pyflame.runtime.gpu.driver import KernelArguments
@@ -45,27 +42,12 @@ MAX_TURNS = 2  # graphs for the same places: a loop holds its last result while 
 MAX_KEPT = 64 << 20  # bytes of results that graphs keep to give away
 COPIED_PER_SECOND = 2e12  # bytes inside of a large GPU, each read and written
 LAUNCH_SECONDS = 4e-6  # that a launch takes the host
-WATCHED = 256  # replays between comparisons where the driver is known to have erred
 REPLAYED = "replayed as a graph"
 NOT_CALLED = "not called yet"
 _ONE_BY_ONE = (
     "jitted functions were launched kernel by kernel, where they are otherwise replayed as captured graphs; "
     "profile(graphs=True) times their replays, each as one"
 )
-
-
-class _Refused(Exception):
-    """A graph could not be captured. Nothing was launched, and the launches need no graph."""
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except DeviceFaultError:
-        raise
-    except (DeviceError, OutOfMemoryError) as error:
-        raise _Refused(f"they could not be captured as a graph: {error}") from error
 
 
 class CapturedRunner:
@@ -79,8 +61,8 @@ class CapturedRunner:
         plan, binding = executable.plan, executable.binding
         self._state = sorted({*binding.positions, *plan.donations}.difference(self.arguments))
         self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
-        self._refused, checks = _policy(executable)
-        self._trust = _Trust(checks)
+        self._refused, checks = policy(executable)
+        self._trust = Trust(checks)
         sizes = zip(binding.output_sizes, binding.takers, strict=True)
         self._result_bytes = sum(size for size, taken in sizes if taken is None)
         self._costly = _costly(plan, self._result_bytes + sum(binding.input_bytes[p] for p in self.arguments))
@@ -106,7 +88,7 @@ class CapturedRunner:
                         if out is not None:
                             self.why = REPLAYED
                             return out
-                except _Refused as refusal:
+                except Refused as refusal:
                     self._graphs.clear()
                     self.why = self._refused = str(refusal)
         return self.executable.run(inputs, constants, timed, lines, donated)
@@ -120,7 +102,7 @@ class CapturedRunner:
             self._graphs[key] = None
             return None
         if captured is None:
-            with _refusals():
+            with refusals():
                 captured = _Captured(self.executable, inputs, self.arguments, not self._costly, self._trust)
             self._graphs[key] = captured
         self._graphs.move_to_end(key)
@@ -144,20 +126,6 @@ class CapturedRunner:
         return self._costly if self._result_bytes > MAX_KEPT else ""
 
 
-def _policy(executable: GpuRunner) -> tuple[str, int]:
-    """Why a plan shall not be replayed; empty: it shall. And after how many replays a graph is compared: -1: never, 0:
-    at the first alone."""
-    wanted, checks = knobs.GRAPHS.choice("checked", "trusted", "off"), knobs.GRAPH_CHECKS.integer()
-    if wanted == "off":
-        return f"{knobs.GRAPHS.name}=off", -1
-    device = executable.device
-    troubles = device.driver.graph_troubles(device.index)
-    serious = [t for t in troubles if t.off and len(executable.plan.launches) >= t.launches]
-    if serious and not wanted:
-        return f"{serious[0].symptom} ({serious[0].source}); {knobs.GRAPHS.name}=checked replays it all the same", -1
-    return "", -1 if wanted == "trusted" else checks or (WATCHED if troubles else 0)
-
-
 def _costly(plan: Plan, nbytes: int) -> str:
     """Why launches are rather given one by one than these bytes copied in and out; empty: they are not."""
     launches = len(plan.launches)
@@ -167,17 +135,6 @@ def _costly(plan: Plan, nbytes: int) -> str:
         f"a replay would copy {nbytes:,} bytes of arguments and results, which takes longer than to give "
         f"{launches} launches to the device"
     )
-
-
-@dataclass
-class _Trust:
-    """After how many replays graphs of a plan are compared: -1: never, 0: the first of them, at its first replay. That
-    one tells for all, which differ in where arguments lie; comparing takes as long as copying all state."""
-
-    checks: int
-
-    def gained(self) -> None:
-        self.checks = self.checks or -1
 
 
 @dataclass(eq=False)
@@ -206,7 +163,7 @@ class _Captured:
     """
 
     def __init__(
-        self, executable: GpuRunner, inputs: Sequence[Value], arguments: Sequence[int], copies: bool, trust: _Trust
+        self, executable: GpuRunner, inputs: Sequence[Value], arguments: Sequence[int], copies: bool, trust: Trust
     ) -> None:
         device = self.device = executable.device
         plan, binding = executable.plan, executable.binding
@@ -272,7 +229,8 @@ class _Captured:
             if self.varies and constants is not self.sent[0]:
                 self._send(constants)
             if not ready.left:
-                self._compare(ready)
+                self.trust.compare(executable, ready.graph, ready.written, ready.kernel_args)
+                ready.left = self.trust.checks or -1
             elif trace.recording is None:
                 ready.graph.replay()
             else:
@@ -283,27 +241,6 @@ class _Captured:
                 self.watched = True
                 device.watch(self.workspace[-1], self.at[3], ERROR_BYTES, lambda record: self._look(record, lines))
             return self._outputs(inputs, self._copied_out(ready) if ready is self.copying else ready.results)
-
-    def _compare(self, ready: _Ready) -> None:
-        """Run it by its launches, and see whether a replay does the same."""
-        differs = compare(
-            self.device, ready.written, ready.graph.replay, lambda: self.executable.launch(ready.kernel_args)
-        )
-        ready.left = self.trust.checks or -1
-        if differs == "":
-            self.trust.gained()
-        elif differs is None:
-            ready.graph.replay()
-        else:
-            launches = len(self.executable.plan.launches)
-            why = f"a captured graph of {launches} launches gave other results than these one by one in {differs}"
-            warnings.warn(
-                f"{why}, on {self.device.id}. The function is launched kernel by kernel from here on; the driver is at "
-                f"fault, {self.device.driver.version()}. PYFLAME_GRAPHS=off does without graphs altogether",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            raise _Refused(why)
 
     def _suited(self, inputs: Sequence[Value]) -> _Ready | None:
         """The graph for these arguments: one that reads them where they lie, if they were there before."""
@@ -323,7 +260,7 @@ class _Captured:
         if len(turns) == MAX_TURNS or graphs * sum(self.sizes.values()) > MAX_KEPT:
             return self.copying
         held = self.executable.binding.hold(inputs, self.donated)
-        with _refusals():
+        with refusals():
             turns.append(self._capture(held) if self.executable.suited(held) is self.executable else self.copying)
         return turns[-1]
 

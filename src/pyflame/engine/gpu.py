@@ -9,7 +9,7 @@ is the launch's scratch, and they go to the same stream in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, groupby
@@ -36,6 +36,7 @@ ALIGNMENT = 256  # of what lies in the workspace beside the arena
 MAX_SENT = 4  # sets of uniforms that stay on the device
 MAX_KNOWN = 8  # sets of kernel arguments that are kept
 _Given = Launch | tuple[LibraryCall, int]  # a kernel, or a call and its first argument
+Replayed = Callable[[tuple[int, ...], KernelArguments], bool]
 
 
 class GpuRunner:
@@ -51,6 +52,7 @@ class GpuRunner:
         self._target = planned_target(device)  # a runner is made where its plan was
         self._other: GpuRunner | None = None  # for buffers that miss the alignment asked for
         self._sent: dict[tuple[int, bytes], Any] = {}  # uniforms on the device, by the stream that sent them
+        self._staying: tuple[bytes, Any] = b"", None  # uniforms that lie at the same place in every run, and where
         self._known: dict[tuple[int, ...], KernelArguments] = {}  # by the places of all memory: a loop's come back
         scratch = [scratch_bytes(source) for source in plan.sources]
         self.binding = Binding(plan, device.allocate, device.copy, scratch=scratch, exact=device.pool.exact)
@@ -119,12 +121,19 @@ class GpuRunner:
             self.device.note_uses([v.storage for v in inputs])
         return self._start(self.binding.hold(inputs, donated), constants, timed, lines)
 
-    def run_at(self, places: list[int], constants: Sequence[Any], lines: Sequence[str] = ()) -> None:
+    def run_at(
+        self,
+        places: list[int],
+        constants: Sequence[Any],
+        lines: Sequence[str] = (),
+        replayed: Replayed | None = None,
+    ) -> None:
         """Start the plan on memory of the caller's: the addresses of all inputs and outputs, in the order of the slots.
 
-        The caller keeps that memory until the stream has come to the end of the run.
+        The caller keeps that memory until the stream has come to the end of the run. `replayed` may do without
+        launches, where it is told of places and arguments that it has met before.
         """
-        if not self._start_at(places, constants, False, lines):
+        if not self._start_at(places, constants, False, lines, replayed):
             self._unaligned().run_at(places, constants, lines)
 
     def _start(self, held: Held, constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> list[Value]:
@@ -133,15 +142,23 @@ class GpuRunner:
             return other._start(other.binding.rehold(held), constants, timed, lines)
         return self.binding.outputs(held)
 
-    def _start_at(self, slots: list[int], constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> bool:
-        """Give the launches to the device; False where memory misses the alignment that they rely on."""
+    def _start_at(
+        self,
+        slots: list[int],
+        constants: Sequence[Any],
+        timed: bool,
+        lines: Sequence[str],
+        replayed: Replayed | None = None,
+    ) -> bool:
+        """Give the launches to the device, unless `replayed` has done so; False where memory misses the alignment that
+        they rely on."""
         plan, device = self.plan, self.device
         if not self._runs:
             return True
         needed = self.binding.arena_bytes or self.scratch_bytes or plan.checks
         workspace, at = self.workspace() if needed else ([], [0] * 4)
         if plan.uniforms:
-            uniforms = self._uniforms(constants)
+            uniforms = self._uniforms(constants) if replayed is None else self._uniforms_in_place(constants)
             at[2] = uniforms.address
         places = (*slots, *at)
         kernel_args = self._known.get(places)
@@ -152,7 +169,8 @@ class GpuRunner:
             _keep(self._known, places, kernel_args, MAX_KNOWN)
         if plan.checks:
             device.zero(at[3], ERROR_BYTES)
-        self.launch(kernel_args, timed)
+        if replayed is None or not replayed(places, kernel_args):
+            self.launch(kernel_args, timed)
         if plan.checks:
             device.watch(workspace[-1], at[3], ERROR_BYTES, lambda record: self.report(record, lines))
         return True
@@ -198,6 +216,15 @@ class GpuRunner:
             block = self.device.allocate(len(packed))
             self.device.upload(block.address, packed)
             _keep(self._sent, key, block, MAX_SENT)
+        return block
+
+    def _uniforms_in_place(self, constants: Sequence[Any]) -> Any:
+        """The same at a place of their own, for graphs, which have it inside. Runs are in the stream's order."""
+        packed, (sent, block) = self.binding.pack_uniforms(constants), self._staying
+        block = self.device.allocate(len(packed)) if block is None else block
+        if packed != sent:
+            self.device.upload(block.address, packed)
+            self._staying = packed, block
         return block
 
     def upload(self, address: int, constants: Sequence[Any]) -> None:

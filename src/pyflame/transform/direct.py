@@ -39,6 +39,7 @@ class Direct:
         self._replay, self._run_at = replay, runner.run_at
         self._fixed: list[Value] = list(fixed.values())
         self._device: GpuDevice | None = None if isinstance(runner, CpuRunner) else runner.device
+        self.graphs: Any = None if self._device is None else _graphs(runner)
         # of each input's slot: the leaf whose address goes there, or an address that stays
         self.sources = [leaf_of.get(position) for position in binding.positions]
         self._places = [fixed[p].address if p in fixed else 0 for p in binding.positions]
@@ -65,7 +66,13 @@ class Direct:
         with self._device.lock:
             if self._fixed and self._device.forked:
                 self._device.note_uses([value.storage for value in self._fixed])
-            self._run_at(places, numbers, lines)
+            self._run_at(places, numbers, lines, self.graphs.run)
+
+
+def _graphs(runner: Any) -> Any:
+    from pyflame.engine.placed import PlacedGraphs  # the rooms of GPUs are imported when one is there
+
+    return PlacedGraphs(runner)
 
 
 def _executable(runner: Runner) -> Any:
