@@ -74,6 +74,13 @@ WINDOWS: dict[str, tuple[Window, ...]] = {
     "wide padded": (Window(3, 3, 1, 1), Window(97, 5, 40, 19, 9)),
     "3d": (Window(4, 2, 2, 2), Window(5, 3, 3, 2, 1), Window(6, 3, 2, 2)),
     "whole": (Window(3, 1, 3, 1), Window(5, 1, 5, 1)),
+    "carried": (Window(7, 4, 3, 2, 1), Window(10, 5, 3, 2, 1), Window(16, 16, 1, 1)),
+    "carried adaptive": (adaptive_window(7, 3), adaptive_window(11, 4), adaptive_window(8, 8)),
+    "carried dilated": (
+        Window(7, 5, 2, 1, 1, 2).counted(False),
+        Window(11, 0, 3, 2, 1, 3).counted(False),
+        Window(4, 4, 1, 1),
+    ),
 }
 
 
@@ -154,6 +161,7 @@ SPACES: dict[str, tuple[Any, ...]] = {
 
 CASES: dict[str, Build] = {f"pool {name}": lambda w=w: pools(w, pf.float32) for name, w in WINDOWS.items()}
 CASES |= {f"pool {d.name}": lambda d=d: pools(WINDOWS["3x3 padded"], d) for d in NUMBERS if d not in FLOAT8}
+CASES |= {f"pool carried {d.name}": lambda d=d: pools(WINDOWS["carried"], d) for d in NUMBERS if d not in FLOAT8}
 CASES |= {
     f"runs {shape} {axis}": lambda shape=shape, axis=axis: runs(shape, axis)
     for shape, axis in [

@@ -277,7 +277,8 @@ POOL = Family(
             kernels.CASES,
             "pool 2x2", "pool 3x3 padded", "pool overlapping", "pool ceil", "pool dilated", "pool apart",
             "pool adaptive", "pool one axis wide", "pool wide padded", "pool 3d", "pool bfloat16", "pool float16",
-            "pool float64", "pool uint8", "pool int64",
+            "pool float64", "pool uint8", "pool int64", "pool carried", "pool carried adaptive", "pool carried dilated",
+            "pool carried bfloat16", "pool carried float64", "pool carried uint8",
         ),
         **chosen(kernels.CASES, "pool 3x3 padded", patch="wide"),
         "long axis": Case(long_axis),
@@ -285,6 +286,8 @@ POOL = Family(
     {
         "pf_pool": {"MODE": {"PF_MAX", "PF_INDICES", "PF_AVG"}, "EVEN": {0, 1, 2}, "MEMBERS": {1, 16}},
         "pf_pool_backward": {"EVEN": {0, 1}},
+        "pf_pool_lines": {"MODE": {"PF_MAX", "PF_INDICES", "PF_AVG"}, "EVEN": {0, 1}, "VECTOR": {2, 4, 8, 16}},
+        "pf_pool_lines_backward": {"EVEN": {0, 1}, "VECTOR": {2, 4, 8, 16}},
     },
 )  # fmt: skip
 

@@ -11,10 +11,14 @@
  * that hold it in order, so there are no atomics and every run gives the same bits. The gradient of a maximum first
  * writes down where the maxima are, 4 bytes for each output.
  *
+ * Where the last axis is only carried along, as channels are that lie innermost, a thread has VECTOR neighbours of it,
+ * which share their windows: pf_pool_lines and pf_pool_lines_backward.
+ *
  * Bytes: x, g and out once; 8 more per output in the gradient of a maximum.
  *
  * Arguments: planes, then for each axis PF_AXIS words: size, out, their magics, kernel (0: windows share the axis
- * evenly), stride, padding, dilation; then include_pad and the divisor (0: the count of the window).
+ * evenly), stride, padding, dilation; then include_pad, the divisor (0: the count of the window), and vectors in a line
+ * of the last axis with their magic.
  */
 #ifndef PF_POOL_HIP
 #define PF_POOL_HIP
@@ -24,7 +28,7 @@
 namespace pf_pooling {
 
 enum { PF_MAX, PF_INDICES, PF_AVG };
-enum { PF_POOL_BLOCK = 256, PF_POOL_AXIS = 8, PF_POOL_INCLUDE_PAD = 1 + 3 * PF_POOL_AXIS, PF_POOL_DIVISOR };
+enum { PF_POOL_BLOCK = 256, PF_POOL_AXIS = 8, PF_POOL_INCLUDE_PAD = 1 + 3 * PF_POOL_AXIS, PF_POOL_DIVISOR, PF_POOL_LINES };
 
 struct pf_window {
   int first, end, count;
@@ -191,6 +195,100 @@ PF_FN void pf_pool_backward(const typename E::stored *g, const int *positions, t
     }
   }
   out[task] = E::store(sum);
+}
+
+/* Vector number task of lines that lie as axes 0 and 1 say; word: 0 for the sizes of x, 2 for those of outputs. */
+template <class I> PF_FN pf_output<I> pf_place_line(I task, const int64_t *arg, int word) {
+  const I line = pf_quotient(task, arg[PF_POOL_LINES], arg[PF_POOL_LINES + 1]);
+  const int64_t *a0 = arg + 1 + word, *a1 = a0 + PF_POOL_AXIS;
+  const I rest = pf_quotient(line, a1[0], a1[1]), plane = pf_quotient(rest, a0[0], a0[1]);
+  return {plane, {(int)(rest - plane * (I)a0[0]), (int)(line - rest * (I)a1[0]), (int)(task - line * (I)arg[PF_POOL_LINES])}};
+}
+/* VECTOR numbers, 16 bytes at a time. */
+template <int VECTOR, class T> PF_FN void pf_copy_line(T *to, const T *from) {
+  enum { PIECE = 16 / sizeof(T) < VECTOR ? 16 / sizeof(T) : VECTOR };
+  PF_UNROLL
+  for (int k = 0; k < VECTOR; k += PIECE) *(pf_vector<T, PIECE> *)(to + k) = *(const pf_vector<T, PIECE> *)(from + k);
+}
+
+template <class E, int MODE, int EVEN, int VECTOR, class I, class OUT>
+PF_FN void pf_pool_lines(const typename E::stored *x, OUT *out, const int64_t *arg) {
+  typedef typename E::wide W;
+  const pf_axis axes[2] = {pf_axis::of(arg, 0), pf_axis::of(arg, 1)};
+  const I task = (I)pf_block() * PF_POOL_BLOCK + pf_thread();
+  if (task >= (I)arg[0] * axes[0].out * axes[1].out * (I)arg[PF_POOL_LINES]) return;
+  const pf_output<I> o = pf_place_line(task, arg, 2);
+  const pf_window w[3] = {pf_window_at<EVEN>(axes[0], o.p[0]), pf_window_at<EVEN>(axes[1], o.p[1]), {0, 1, 1}};
+  const int n1 = axes[1].size, n2 = (int)arg[PF_POOL_LINES] * VECTOR, column = o.p[2] * VECTOR;
+  const typename E::stored *plane = x + (int64_t)o.plane * axes[0].size * n1 * n2;
+  pf_best<W> best[VECTOR];
+  int first = 1;
+  for (int s0 = w[0].first; s0 < w[0].end; s0 += axes[0].dilation)
+    for (int s1 = w[1].first; s1 < w[1].end; s1 += axes[1].dilation) {
+      const int at = (s0 * n1 + s1) * n2 + column;
+      alignas(16) typename E::stored line[VECTOR];
+      pf_copy_line<VECTOR>(line, plane + at);
+      PF_UNROLL
+      for (int k = 0; k < VECTOR; k++) {
+        const pf_best<W> other = {E::load(line[k]), at + k};
+        if (first)
+          best[k] = other;
+        else if (MODE == PF_AVG)
+          best[k].value += other.value;
+        else if (MODE == PF_MAX)
+          best[k].value = pf_max(best[k].value, other.value);
+        else
+          best[k] = pf_better(best[k], other);
+      }
+      first = 0;
+    }
+  alignas(16) OUT result[VECTOR];
+  PF_UNROLL
+  for (int k = 0; k < VECTOR; k++) {
+    if constexpr (MODE == PF_INDICES)
+      result[k] = best[k].at;
+    else
+      result[k] = E::store(first ? (W)0 : MODE == PF_AVG ? best[k].value / pf_window_count<W>(arg, w) : best[k].value);
+  }
+  pf_copy_line<VECTOR>(out + (int64_t)task * VECTOR, result);
+}
+
+template <class E, int AVERAGE, int EVEN, int VECTOR, class I>
+PF_FN void pf_pool_lines_backward(const typename E::stored *g, const int *positions, typename E::stored *out, const int64_t *arg) {
+  typedef typename E::wide W;
+  const pf_axis axes[2] = {pf_axis::of(arg, 0), pf_axis::of(arg, 1)};
+  const I task = (I)pf_block() * PF_POOL_BLOCK + pf_thread();
+  if (task >= (I)arg[0] * axes[0].size * axes[1].size * (I)arg[PF_POOL_LINES]) return;
+  const pf_output<I> o = pf_place_line(task, arg, 0);
+  const int n2 = (int)arg[PF_POOL_LINES] * VECTOR, column = o.p[2] * VECTOR;
+  const int me = (o.p[0] * axes[1].size + o.p[1]) * n2 + column;
+  const pf_window rows = pf_windows_of<EVEN>(axes[0], o.p[0]), columns = pf_windows_of<EVEN>(axes[1], o.p[1]);
+  pf_window w[3] = {rows, columns, {0, 1, 1}};
+  W sums[VECTOR] = {};
+  for (int p0 = rows.first; p0 < rows.end; p0++) {
+    if (!pf_holds(axes[0], p0, o.p[0])) continue;
+    w[0] = pf_window_at<EVEN>(axes[0], p0);
+    for (int p1 = columns.first; p1 < columns.end; p1++) {
+      if (!pf_holds(axes[1], p1, o.p[1])) continue;
+      w[1] = pf_window_at<EVEN>(axes[1], p1);
+      const int64_t at = (((int64_t)o.plane * axes[0].out + p0) * axes[1].out + p1) * n2 + column;
+      alignas(16) typename E::stored line[VECTOR];
+      alignas(16) int found[VECTOR];
+      pf_copy_line<VECTOR>(line, g + at);
+      if (!AVERAGE) pf_copy_line<VECTOR>(found, positions + at);
+      PF_UNROLL
+      for (int k = 0; k < VECTOR; k++) {
+        if (AVERAGE)
+          sums[k] += E::load(line[k]) / pf_window_count<W>(arg, w);
+        else
+          sums[k] += found[k] == me + k ? E::load(line[k]) : (W)0;
+      }
+    }
+  }
+  alignas(16) typename E::stored result[VECTOR];
+  PF_UNROLL
+  for (int k = 0; k < VECTOR; k++) result[k] = E::store(sums[k]);
+  pf_copy_line<VECTOR>(out + (int64_t)task * VECTOR, result);
 }
 
 }  // namespace pf_pooling

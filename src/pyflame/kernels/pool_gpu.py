@@ -1,14 +1,19 @@
-"""Launches of pool.hip: one thread per output, or a few lanes where windows are large; gradients by elements of x."""
+"""Launches of pool.hip: one thread per output, or a few lanes where windows are large; gradients by elements of x.
+
+Where the last axis is only carried along, as channels that lie innermost are, a thread has 16 bytes of it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from math import prod
 
 from pyflame.core.device import Target
 from pyflame.core.shape import power
 from pyflame.core.window import Window, Windows
 from pyflame.ir.c_types import storage
-from pyflame.ir.kernel import GpuSource, Launch
+from pyflame.ir.kernel import Anchor, GpuSource, Launch
 from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element, position_type, with_magic
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
@@ -20,52 +25,48 @@ BUSY = 1024  # threads of a compute unit that keep it busy without that
 _MODES = {"max_pool": "PF_MAX", "max_pool_indices": "PF_INDICES", "avg_pool": "PF_AVG"}
 
 
-def pool_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> GpuSource:
-    """The text and arguments of one pooling or its gradient."""
+def pool_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and arguments of one pooling or its gradient. `aligned` False: for buffers that lie misaligned."""
     anchor = launch.kernel.anchor
     assert anchor is not None
-    name = anchor.op.name
+    name, srcs, result = anchor.op.name, anchor.srcs, anchor.meta
     windows: Windows = anchor.attrs[0]
-    include_pad, divisor = anchor.attrs[1:] if name.startswith("avg") else (True, 0)
-    dtype, meta = anchor.srcs[0].dtype, anchor.meta
-    planes = prod(meta.shape[:2])
+    planes = prod(result.shape[:2])
     outputs, elements = planes * prod(w.out for w in windows), planes * prod(w.size for w in windows)
-    index = position_type(outputs + BLOCK, elements + BLOCK)
-    args = [planes, *(n for w in windows for n in _axis(w)), int(include_pad), divisor]
-    kind, even = element(dtype), _even(windows)
-    members = _members(windows[2], outputs, target)
-    forward = -(-outputs * members // BLOCK)
-    if name in _MODES:
-        result = storage(meta.dtype)
-        made = GpuFunctions(
-            "pool.hip", [f"const {storage(dtype)}", result], [dtype.itemsize, meta.dtype.itemsize], SPACES
-        )
-        call = f"pf_pool<{kind}, {_MODES[name]}, {even}, {members}, {index}, {result}>(b0, b1, arg);"
-        made.add("_0", forward, BLOCK, args, call)
-        return made.source()
-    backward = -(-elements // BLOCK)
-    read = f"const {storage(dtype)}"
-    if name == "avg_pool_backward":
-        made = GpuFunctions("pool.hip", [read, storage(dtype)], [dtype.itemsize] * 2, SPACES)
-        made.add("_0", backward, BLOCK, args, f"pf_pool_backward<{kind}, 1, {even}, {index}>(b0, 0, b1, arg);")
-        return made.source()
-    seen = anchor.srcs[1].dtype
+    index, even = position_type(outputs + BLOCK, elements + BLOCK), _even(windows)
+    vector = _vector(windows[2], [v.dtype.itemsize for v in srcs]) if aligned else 1
+    lanes = _members(windows[2], outputs, target) if vector == 1 else 1
+    pool, shared, gathered = "pf_pool", f"{lanes}", f"{even}, {index}"
+    if vector > 1:
+        pool, shared, gathered = "pf_pool_lines", f"{vector}", f"{even}, {vector}, {index}"
+    forward, backward = -(-outputs * lanes // (vector * BLOCK)), -(-elements // (vector * BLOCK))
+    args, kind = _args(anchor, planes, vector), element(srcs[0].dtype)
     made = GpuFunctions(
         "pool.hip",
-        [read, f"const {storage(seen)}", storage(dtype)],
-        [dtype.itemsize, seen.itemsize, dtype.itemsize],
+        [*(f"const {storage(v.dtype)}" for v in srcs), storage(result.dtype)],
+        [16 if vector > 1 else v.dtype.itemsize for v in (*srcs, result)],
         SPACES,
     )
-    find = f"pf_pool<{element(seen)}, PF_INDICES, {even}, {members}, {index}, int>(b1, (int *)scratch, arg);"
+    if name in _MODES:
+        call = f"{pool}<{kind}, {_MODES[name]}, {even}, {shared}, {index}, {storage(result.dtype)}>(b0, b1, arg);"
+        made.add("_0", forward, BLOCK, args, call)
+        return made.source()
+    if name == "avg_pool_backward":
+        made.add("_0", backward, BLOCK, args, f"{pool}_backward<{kind}, 1, {gathered}>(b0, 0, b1, arg);")
+        return made.source()
+    find = f"{pool}<{element(srcs[1].dtype)}, PF_INDICES, {even}, {shared}, {index}, int>(b1, (int *)scratch, arg);"
     made.add("_0", forward, BLOCK, args, find)
-    made.add(
-        "_1",
-        backward,
-        BLOCK,
-        args,
-        f"pf_pool_backward<{kind}, 0, {even}, {index}>(b0, (const int *)scratch, b2, arg);",
-    )
+    gather = f"{pool}_backward<{kind}, 0, {gathered}>(b0, (const int *)scratch, b2, arg);"
+    made.add("_1", backward, BLOCK, args, gather)
     return made.source(4 * outputs)
+
+
+def _args(anchor: Anchor, planes: int, vector: int) -> list[int]:
+    """As pool.hip counts them."""
+    windows: Windows = anchor.attrs[0]
+    include_pad, divisor = anchor.attrs[1:] if anchor.op.name.startswith("avg") else (True, 0)
+    lines = with_magic([windows[2].size // vector])
+    return [planes, *(n for w in windows for n in _axis(w)), int(include_pad), divisor, *lines]
 
 
 def _axis(w: Window) -> list[int]:
@@ -78,6 +79,13 @@ def _even(windows: Windows) -> int:
     return 0 if not largest else 1 if largest < SMALL else 2
 
 
+def _vector(last: Window, itemsizes: list[int]) -> int:
+    """Neighbours of the last axis that a thread has, where windows take nothing together along it."""
+    carried = last.kernel in (0, 1) and last.size == last.out and last.stride == 1 and not last.pad
+    wide = 16 // max(itemsizes)
+    return wide if carried and wide > 1 and last.size % wide == 0 else 1
+
+
 def _members(last: Window, outputs: int, target: Target) -> int:
     """Lanes that share a window: one, unless windows are wide and few."""
     width = last.kernel or -(-last.size // max(last.out, 1))
@@ -86,5 +94,13 @@ def _members(last: Window, outputs: int, target: Target) -> int:
     return min(power(width // 4), target.wave_size)
 
 
+_spec = KernelSpec(
+    "max_pool",
+    "pool_gpu",
+    pool_source,
+    languages=("hip", "cuda"),
+    why="own windows, gradients gathered",
+    unaligned=partial(pool_source, aligned=False),
+)
 for _name in (*_MODES, "max_pool_backward", "avg_pool_backward"):
-    kernel(KernelSpec(_name, "pool_gpu", pool_source, languages=("hip", "cuda"), why="own windows, gradients gathered"))
+    kernel(replace(_spec, op=_name))
