@@ -11,6 +11,7 @@ import torch
 
 import pyflame as pf
 from pyflame.core.errors import ArgumentTypeError, ShapeError
+from tests.plans import launches
 
 X = np.arange(2 * 3 * 4 * 5.0, dtype=np.float32).reshape(2, 3, 4, 5)
 CASES: dict[str, Callable[[Any, Any], Any]] = {
@@ -84,3 +85,17 @@ def test_refusals() -> None:
         pf.tensor(X).to(memory_format=pf.channels_last_3d)
     with pytest.raises(ArgumentTypeError, match=r"\[is_contiguous\] expected a memory format .* but got 'nhwc'"):
         pf.tensor(X).is_contiguous(memory_format="nhwc")
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 2, 1), (2, 3, 0, 1)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_products_with_images_whose_channels_lie_innermost(order: tuple[int, ...], first: int) -> None:
+    """Those in the order of memory are read where they lie, and others are right."""
+    stored = np.random.default_rng(0).normal(size=(3, 4, 5, 8)).astype(np.float32)
+    x = pf.tensor(stored)[first:].permute(0, 3, 1, 2)
+    w = pf.randn(8, 6)
+    pf.eval(x, w)
+    y = x.permute(*order).reshape(-1, 8) @ w
+    assert launches(y) == (1 if order == (0, 2, 3, 1) else 2)
+    wanted = stored[first:].transpose(0, 3, 1, 2).transpose(order).reshape(-1, 8) @ w.numpy()
+    np.testing.assert_allclose(y.numpy(), wanted, rtol=1e-5, atol=1e-5)

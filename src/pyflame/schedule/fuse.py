@@ -42,6 +42,7 @@ from pyflame.schedule.values import (
     compared,
     extents_of,
     following,
+    is_memory_order,
     is_result_copy,
 )
 
@@ -135,6 +136,10 @@ class Fuser:
                 self.show(reader, node.srcs[0], reader.index, True)
             else:
                 self.move(reader, node, isinstance(reader, Site) and not reader.group.rigid)
+        if copied and is_memory_order(node):
+            for operand in [reader for reader in copied if isinstance(reader, Operand)]:
+                copied.remove(operand)
+                self.load(node.srcs[0], operand, dense_strides(node.shape))
         if copied:
             self.realize(node, copied)
 

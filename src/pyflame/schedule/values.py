@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyflame.core.shape import contiguous_strides
 from pyflame.ir import Node
 from pyflame.ir.graph import shown_by
-from pyflame.ir.opdef import CONST, ELEMENTWISE, MOVEMENT, REDUCE
+from pyflame.ir.opdef import CONST, ELEMENTWISE, LEAF, MOVEMENT, REDUCE
 from pyflame.schedule.group import Group
 
 CHEAP = 4  # flops per element below which computing twice beats storing
@@ -34,6 +35,17 @@ def is_result_copy(node: Node) -> bool:
     while node.op.name in ("contiguous", "permute", "reshape"):
         node = node.srcs[0]
     return node.op.name == "conv_general"
+
+
+def is_memory_order(node: Node) -> bool:
+    """Whether it shows a leaf in the order in which that lies densely in memory, as images do whose channels lie
+    innermost: what wants it dense has it."""
+    source = node.srcs[0]
+    if node.op.name != "permute" or source.op.kind != LEAF or source.data.strides is None:
+        return False
+    steps = [source.data.strides[a] for a in node.attrs[0]]
+    dense = contiguous_strides(node.shape)
+    return all(n == 1 or step == at for n, step, at in zip(node.shape, steps, dense, strict=True))
 
 
 def read_size(node: Node) -> int:
