@@ -1,7 +1,7 @@
 """Loop: the steps of an engine. What is launched on the device, for whom, and what becomes of the tokens it gives.
 
 A step takes in at most `chunk` tokens of prompts and writes one token of each text that runs, so a long prompt delays
-others by one chunk at a time; where more texts wait to be read than are written, it takes in up to `burst`. On a GPU
+others by one chunk at a time; where many texts wait to be read, it takes in up to `burst`. On a GPU
 the next step is launched before the host reads the tokens of this one. What a device's fault has touched fails; its
 memory is made anew, and what was not touched is read again. One thread uses it.
 """
@@ -32,6 +32,7 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.arriving import arriving
 
 _LOGPROBS = (-1, 0, 5, 20)
+_QUEUED = 8  # so many times fewer texts that wait, and more than so many, count for more than those that are written
 _LAUNCHES = 4  # that read prompts in a step at most: each of them reads all weights
 
 
@@ -145,7 +146,9 @@ class Loop:
     def _read(self) -> None:
         """Take in tokens of prompts, in turns."""
         scheduler = self.scheduler
-        whole = room = self.burst if len(scheduler.reading) > len(scheduler.running) else self.chunk
+        reading, running = len(scheduler.reading), len(scheduler.running)
+        many = reading > running or _QUEUED * reading > max(running, _QUEUED * _QUEUED)
+        whole = room = self.burst if many else self.chunk
         while scheduler.reading:
             for one in scheduler.reading:
                 if scheduler.share_more(one):
