@@ -51,14 +51,15 @@ def alone(folders: tuple[Model, dict[str, Path]]) -> list[list[int]]:
     return found
 
 
+@pytest.mark.parametrize("chunk", [32, 128])  # one prompt in a launch, or several
 def test_requests_of_one_batch_are_as_each_alone(
-    folders: tuple[Model, dict[str, Path]], alone: list[list[int]]
+    folders: tuple[Model, dict[str, Path]], alone: list[list[int]], chunk: int
 ) -> None:
     model, paths = folders
     assert len({tuple(tokens) for tokens in alone[:3]}) == 3  # they do differ
     pf.llm.load_adapters(model, paths)
     try:
-        with Engine(model, rows=4, chunk=32, start=False) as engine:
+        with Engine(model, rows=4, chunk=chunk, start=False) as engine:
             for _ in range(2):  # the second time pages of the same tokens and adapters are shared
                 requests = [
                     engine.submit(prompt, max_tokens=12, adapter=name)

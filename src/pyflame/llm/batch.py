@@ -28,10 +28,14 @@ LARGE = 2048  # as many on a GPU, where they are there: large products are faste
 
 
 def chunk_of(count: int, device: object) -> int:
-    """How many of so many tokens the next step takes in."""
+    """How many of so many tokens the next step takes in: as many as leave no more than half of it to padding.
+
+    >>> [chunk_of(count, "cpu") for count in (3, 150, 22, 400)]
+    [8, 128, 32, 512]
+    """
     if count >= LARGE and parse_device(device).kind != "cpu":
         return LARGE
-    return next((n for n in CHUNKS if n >= count), CHUNKS[-1])
+    return next((n for n in reversed(CHUNKS) if n <= 2 * count), CHUNKS[0])
 
 
 class Batch:
