@@ -14,6 +14,7 @@ import pytest
 import pyflame as pf
 from pyflame.cli import main
 from pyflame.llm.files import open_checkpoint
+from pyflame.llm.generate import Model
 from pyflame.llm.load import load_decoder
 from pyflame.llm.read_ahead import _STEP, ReadAhead
 from tests.llm import small
@@ -62,6 +63,20 @@ def test_same_weights_on_a_simulated_gpu(tmp_path: Path) -> None:
     assert here.keys() == there.keys()
     assert all(np.array_equal(here[name].numpy(), there[name].numpy()) for name in here)
     assert not [t for t in threading.enumerate() if t.name == "pyflame-read-ahead"]
+
+
+def test_matrices_of_halves_stay_so_on_a_cpu(tmp_path: Path) -> None:
+    """Products are of float32 all the same; a dtype makes parameters of them."""
+    path, tokens = small.folder(tmp_path), pf.tensor([[3, 1, 4, 1, 5]])
+    kept, plain = (pf.llm.load(path, device="cpu", dtype=dtype).decoder for dtype in (None, "float32"))
+    for layer, other in ((kept.blk[0].attn_q, plain.blk[0].attn_q), (kept.token_embd, plain.token_embd)):
+        assert layer.encoding == "f16" and 2 * layer.weight.nbytes == other.weight.nbytes
+        assert other.encoding is None and other.weight.dtype is pf.float32
+        np.testing.assert_array_equal(layer.weight.numpy().view(np.float16), other.weight.numpy())
+    np.testing.assert_allclose(kept(tokens).numpy(), plain(tokens).numpy(), rtol=1e-4, atol=1e-4)
+    options = {"max_tokens": 8, "ignore_eos": True}
+    texts = [Model(d, None, None, "cpu", pf.float32, 64).generate([3, 1, 4], **options).tokens for d in (kept, plain)]
+    assert texts[0] == texts[1]
 
 
 def test_large_models_show_how_far_they_are(

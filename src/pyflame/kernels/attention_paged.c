@@ -106,11 +106,7 @@ PF_ALWAYS_INLINE void pf_products(const int direct, const int rows, const int ke
 #pragma GCC unroll 4
   for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-    for (int n = 0; n < keys; n++) {
-      float sum = 0.0f;
-      for (int l = 0; l < PF_LANES; l++) sum += sums[r][n][l];
-      scores[r * PF_BLOCK + n] = sum;
-    }
+    for (int n = 0; n < keys; n++) scores[r * PF_BLOCK + n] = pf_sum_of_lanes(sums[r][n]);
 }
 PF_ALWAYS_INLINE void pf_score_of(const int direct, const int rows, int64_t count, const float *q, const pf_found_lines *block,
                                   int64_t depth, float *scores) {
@@ -252,18 +248,20 @@ PF_KERNEL(PF_JOIN) { /* rows of the result, (B, T, H) */
   for (int64_t line = begin; line < end; line++) {
     const int64_t head = line % arg[HEADS], t = line / arg[HEADS] % queries, b = line / arg[HEADS] / queries;
     const int64_t row = head % arg[SHARE] * queries + t;
-    const float *parts = (const float *)buf[arg[OPERANDS] + 1] +
-                         ((b * groups + head / arg[SHARE]) * splits * rows + row) * PF_FOUND;
+    float *parts = (float *)buf[arg[OPERANDS] + 1] + ((b * groups + head / arg[SHARE]) * splits * rows + row) * PF_FOUND;
+    float *const sums = parts + 2; /* of the first part, where all are added up */
     const int64_t step = rows * PF_FOUND;
     float top = -INFINITY, total = 0.0f;
     for (int64_t s = 0; s < splits; s++) top = parts[s * step] > top ? parts[s * step] : top;
     const float base = top == -INFINITY ? 0.0f : top;
-    for (int64_t s = 0; s < splits; s++) total += parts[s * step + 1] * pf_exp2_f32(parts[s * step] - base);
-    const float inverse = total == 0.0f ? 1.0f : 1.0f / total;
-    for (int64_t e = 0; e < width; e++) {
-      float sum = 0.0f;
-      for (int64_t s = 0; s < splits; s++) sum += parts[s * step + 2 + e] * pf_exp2_f32(parts[s * step] - base);
-      ((PF_O_T *)buf[arg[OPERANDS]])[line * width + e] = PF_STORE(sum * inverse);
+    for (int64_t s = 0; s < splits; s++, parts += step) {
+      const float weight = pf_exp2_f32(parts[0] - base);
+      total += parts[1] * weight;
+#pragma omp simd
+      for (int64_t e = 0; e < width; e++) sums[e] = (s ? sums[e] : 0.0f) + parts[2 + e] * weight;
     }
+    const float inverse = total == 0.0f ? 1.0f : 1.0f / total;
+    for (int64_t e = 0; e < width; e++)
+      ((PF_O_T *)buf[arg[OPERANDS]])[line * width + e] = PF_STORE(sums[e] * inverse);
   }
 }

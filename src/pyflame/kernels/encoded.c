@@ -9,7 +9,8 @@
  *
  * Memory policy. `few` (up to PF_FEW rows): every range of lines rounds x for itself, which is cheaper than to wait for
  * another phase, and reads the weights once, where they lie. `mul`: `round` has rounded x; a task is a block of rows by
- * a block of lines, and unpacks PF_NR lines at a time into a panel that stays in L1 while the rows pass by.
+ * a block of lines, and unpacks PF_DEPTH elements of PF_NR lines at a time into a panel that stays in L1 while the rows
+ * pass by.
  * Bytes: of `few` the weights; of `mul` the weights for each block of rows, and x for each block of lines, from L2.
  *
  * Each output is summed in one order, whatever the blocks and the number of workers; `few` and `mul` differ in theirs but
@@ -57,7 +58,11 @@ PF_ALWAYS_INLINE const float *pf_steps_of(const int8_t *q, int64_t k) { return (
 
 /* ---- panels: for each group PF_NR scales, (PF_NR least numbers,) and PF_GROUP / 4 words of every line ---- */
 
-enum { PF_PANEL_HEAD = (1 + PF_LEAST) * PF_NR * 4, PF_PANEL_BYTES = PF_PANEL_HEAD + PF_GROUP * PF_NR };
+enum {
+  PF_PANEL_HEAD = (1 + PF_LEAST) * PF_NR * 4,
+  PF_PANEL_BYTES = PF_PANEL_HEAD + PF_GROUP * PF_NR,
+  PF_DEPTH = 16384 / PF_NR /* elements of each line in a panel: 16 KB of codes, which L1 has room for */
+};
 
 #if PF_INTERLEAVED
 #include "pf_interleaved.h"
@@ -239,14 +244,15 @@ PF_ALWAYS_INLINE void pf_unpack_scales(const int count, const uint8_t *line, int
   }
 }
 
-/* Four lines, as columns c to c + 3 of the panel. */
-static void pf_unpack_lines(const uint8_t *const *line, int64_t groups, int c, char *panel) {
-  int64_t g = 0;
-  for (; g + 4 <= groups; g += 4)
-    for (int l = 0; l < 4; l++) pf_unpack_scales(4, line[l], g, c + l, panel + g * PF_PANEL_BYTES);
-  for (; g < groups; g++)
-    for (int l = 0; l < 4; l++) pf_unpack_scales(1, line[l], g, c + l, panel + g * PF_PANEL_BYTES);
-  for (g = 0; g < groups; g++, panel += PF_PANEL_BYTES) {
+/* Groups [g, end) of four lines, as columns c to c + 3 of the panel. */
+static void pf_unpack_lines(const uint8_t *const *line, int64_t g, int64_t end, int c, char *panel) {
+  char *to = panel;
+  int64_t at = g;
+  for (; at + 4 <= end; at += 4, to += 4 * PF_PANEL_BYTES)
+    for (int l = 0; l < 4; l++) pf_unpack_scales(4, line[l], at, c + l, to);
+  for (; at < end; at++, to += PF_PANEL_BYTES)
+    for (int l = 0; l < 4; l++) pf_unpack_scales(1, line[l], at, c + l, to);
+  for (; g < end; g++, panel += PF_PANEL_BYTES) {
     pf_codes16 codes[4][PF_VECS];
 #pragma GCC unroll 4
     for (int l = 0; l < 4; l++) {
@@ -262,38 +268,45 @@ static void pf_unpack_lines(const uint8_t *const *line, int64_t groups, int c, c
 
 #endif
 
-/* sum = 128 sum + a group of a plane by its codes; of the first plane these alone. */
-PF_ALWAYS_INLINE void pf_add_plane(pf_floats (*sum)[PF_NV], const int plane, const int8_t *w, const int8_t *x, int64_t ld) {
+/* sum = 128 high + low, the planes of a group by its codes. They are joined as integers, which takes a shift, but where
+ * pf_as_floats has no room for more than one plane. */
+PF_ALWAYS_INLINE void pf_group_products(pf_floats (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
   pf_ints dots[PF_MR][PF_NV];
-#pragma GCC unroll 4
-  for (int r = 0; r < PF_MR; r++)
 #pragma GCC unroll 2
-    for (int v = 0; v < PF_NV; v++) dots[r][v] = pf_no_sum();
+  for (int plane = 0; plane < PF_PLANES; plane++) {
+    const int joined = plane && !PF_START, last = plane == PF_PLANES - 1;
+    __asm__ volatile("" : : : "memory"); /* or gcc would keep the codes of both planes in registers, and spill sums */
+#pragma GCC unroll 8
+    for (int r = 0; r < PF_MR; r++)
 #pragma GCC unroll 2
-  for (int v = 0; v < PF_VECS; v++) pf_dots(dots, w + 16 * PF_NR * v, x + 16 * v, ld);
-#pragma GCC unroll 4
-  for (int r = 0; r < PF_MR; r++)
+      for (int v = 0; v < PF_NV; v++) dots[r][v] = joined ? dots[r][v] << 7 : pf_no_sum();
 #pragma GCC unroll 2
-    for (int v = 0; v < PF_NV; v++) {
-      const pf_floats of_plane = pf_as_floats(dots[r][v]);
-      if (plane)
-        sum[r][v] = sum[r][v] * 128 + of_plane;
-      else
-        sum[r][v] = of_plane;
-    }
+    for (int v = 0; v < PF_VECS; v++) pf_dots(dots, w + 16 * PF_NR * v, x + plane * PF_GROUP + 16 * v, ld);
+#pragma GCC unroll 8
+    for (int r = 0; r < PF_MR; r++)
+#pragma GCC unroll 2
+      for (int v = 0; v < PF_NV; v++)
+        if (PF_START && plane)
+          sum[r][v] = sum[r][v] * 128 + pf_as_floats(dots[r][v]);
+        else if (PF_START || last)
+          sum[r][v] = pf_as_floats(dots[r][v]);
+  }
 }
 
-/* PF_MR rows of x by a panel. */
-static void pf_tile(const char *panel, int64_t groups, const int8_t *x, int64_t ld, int64_t k, float *out, int64_t out_ld) {
-  pf_floats acc[PF_MR][PF_NV] = {{{0}}};
-  const float *d = pf_steps_of(x, k);
-  for (int64_t g = 0; g < groups; g++, panel += PF_PANEL_BYTES, x += PF_SPAN, d++) {
+/* out (+)= PF_MR rows of x by a panel of groups [g, end). */
+static void pf_tile(const char *panel, int64_t g, int64_t end, const int8_t *x, int64_t ld, int64_t k, float *out, int64_t out_ld) {
+  pf_floats acc[PF_MR][PF_NV];
+  const float *d = pf_steps_of(x, k) + g;
+#pragma GCC unroll 8
+  for (int r = 0; r < PF_MR; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < PF_NV; v++) acc[r][v] = g ? *(pf_floats *)(out + r * out_ld + v * PF_LANES) : (pf_floats){0};
+  for (x += g * PF_SPAN; g < end; g++, panel += PF_PANEL_BYTES, x += PF_SPAN, d++) {
     pf_floats sum[PF_MR][PF_NV];
     const int8_t *w = (const int8_t *)panel + PF_PANEL_HEAD;
     const pf_floats *head = (const pf_floats *)panel;
-#pragma GCC unroll 2
-    for (int plane = 0; plane < PF_PLANES; plane++) pf_add_plane(sum, plane, w, x + plane * PF_GROUP, ld);
-#pragma GCC unroll 4
+    pf_group_products(sum, w, x, ld);
+#pragma GCC unroll 8
     for (int r = 0; r < PF_MR; r++) {
       const float *row = (const float *)((const char *)d + r * ld);
 #pragma GCC unroll 2
@@ -306,35 +319,42 @@ static void pf_tile(const char *panel, int64_t groups, const int8_t *x, int64_t 
       }
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int r = 0; r < PF_MR; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < PF_NV; v++) *(pf_floats *)(out + r * out_ld + v * PF_LANES) = acc[r][v];
+}
+
+/* Lines [j, j + PF_NR) of a part, groups [g, end), as a panel. */
+PF_ALWAYS_INLINE void pf_unpack(pf_part part, int64_t j, int64_t stride, int64_t g, int64_t end, char *panel) {
+  const int64_t lines = pf_least(PF_NR, part.width - j);
+#if PF_INTERLEAVED
+  for (int64_t c = 0; c < PF_NR; c += PF_LANES) /* where fewer are left, the last set again */
+    pf_unpack_set(part.weights + (j + (c < lines ? c : 0)) * stride, g, end, (int)c, panel);
+#else
+  for (int64_t c = 0; c < PF_NR; c += 4) {
+    const uint8_t *line[4]; /* where fewer are left, the last one again */
+    for (int64_t l = 0; l < 4; l++) line[l] = part.weights + (j + pf_least(c + l, lines - 1)) * stride;
+    pf_unpack_lines(line, g, end, (int)c, panel);
+  }
+#endif
 }
 
 /* One iteration is PF_ROWS x PF_COLS outputs. */
 PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
   const int64_t k = arg[PF_K], cols = arg[PF_COLS], ld = arg[PF_ROUNDED_BYTES], groups = k / PF_GROUP, stride = arg[PF_ROW_BYTES];
   char *panel = buf[PF_SCRATCH] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
-  float *out = (float *)(panel + groups * PF_PANEL_BYTES);
+  float *out = (float *)(panel + PF_DEPTH / PF_GROUP * PF_PANEL_BYTES);
   for (int64_t task = begin; task < end; task++) {
     const pf_part part = pf_part_of(buf, arg, task);
     const int8_t *x = (const int8_t *)buf[PF_SCRATCH] + part.i * ld;
     if (part.height == 0) continue;
-    for (int64_t j = 0; j < part.width; j += PF_NR) {
-      const int64_t lines = pf_least(PF_NR, part.width - j);
-#if PF_INTERLEAVED
-      for (int64_t c = 0; c < PF_NR; c += PF_LANES) /* where fewer are left, the last set again */
-        pf_unpack_set(part.weights + (j + (c < lines ? c : 0)) * stride, groups, (int)c, panel);
-#else
-      for (int64_t c = 0; c < PF_NR; c += 4) {
-        const uint8_t *line[4]; /* where fewer are left, the last one again */
-        for (int64_t l = 0; l < 4; l++) line[l] = part.weights + (j + pf_least(c + l, lines - 1)) * stride;
-        pf_unpack_lines(line, groups, (int)c, panel);
+    for (int64_t j = 0; j < part.width; j += PF_NR)
+      for (int64_t g = 0; g == 0 || g < groups; g += PF_DEPTH / PF_GROUP) {
+        const int64_t last = pf_least(g + PF_DEPTH / PF_GROUP, groups);
+        pf_unpack(part, j, stride, g, last, panel);
+        for (int64_t i = 0; i < part.height; i += PF_MR) pf_tile(panel, g, last, x + i * ld, ld, k, out + i * cols + j, cols);
       }
-#endif
-      for (int64_t i = 0; i < part.height; i += PF_MR) pf_tile(panel, groups, x + i * ld, ld, k, out + i * cols + j, cols);
-    }
     pf_finish(buf, arg, uni, part, out, cols);
   }
 }

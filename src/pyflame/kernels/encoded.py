@@ -32,7 +32,8 @@ _FEW, _FEW_FLOATS = 7, 8  # rows: above that it pays to unpack weights for all o
 _FEW_EACH, _FEW_FLOATS_EACH = 3, 6  # the same for each matrix of a stack on average, in integers or in floats
 _LINES = 16  # of one iteration of `few`
 _GRAIN = 48 << 10  # bytes of weights worth waking a thread for
-_ROW_STEP, _MOST_LANES = 4, 32  # PF_MR, and PF_NR at most
+_MOST_LANES = 32  # PF_NR at most
+_PANEL = 16384  # bytes of codes of a panel: PF_DEPTH elements of PF_NR lines
 _ROWS_BYTES = 704 << 10  # what the rows of a task may take of L2
 _DEPTH = 512
 
@@ -131,17 +132,22 @@ def lanes(target: Target) -> int:
     return 8 if {"avx2", "fma"} <= isa else 4
 
 
+def _rows_at_once(target: Target) -> int:
+    """PF_MR of pf_dot.h."""
+    return 6 if lanes(target) == 16 else 4
+
+
 @whole
 def _integer_blocks(
-    m: int, n: int, k: int, group: int, row: int, few: int, matrices: int, workers: int
+    m: int, n: int, k: int, group: int, row: int, few: int, step: int, matrices: int, workers: int
 ) -> tuple[int, ...]:
     if few:
         return _few_blocks(m, n, few, matrices, row)
-    rows = even_block(m, max(_ROW_STEP, _ROWS_BYTES // row), _ROW_STEP)
+    rows = even_block(m, max(step, _ROWS_BYTES // row), step)
     parts = _parts(m, rows, matrices)
     cols, tasks = _tasks(parts, n, workers)
-    panel = k // group * _MOST_LANES * (8 + group)
-    shared = align(round_up(m, _ROW_STEP) * row)
+    panel = _PANEL // group * (8 + group)
+    shared = align(round_up(m, step) * row)
     return _Blocks(rows, cols, 0, parts, tasks, shared, align(panel + 4 * rows * cols))
 
 
@@ -164,10 +170,10 @@ def _float_blocks(
 def _integers(work: _Work, target: Target) -> tuple[_Blocks, int, Phase, str]:
     """Blocks, the arg that is this file's own, the phase that prepares x, and the text: encoded.c"""
     group, (m, n, k) = GROUPS[work.kind.name], work[:3]
-    planes = _planes(work.kind, work.bits)
+    planes, step = _planes(work.kind, work.bits), _rows_at_once(target)
     row = _rounded_bytes(k, group, planes, work.lines if work.few else 0)
-    blocks = _Blocks(*_integer_blocks(m, n, k, group, row, work.few, work.matrices, target.workers))
-    first = Phase("_round", round_up(m, _ROW_STEP), max(1, 16384 // max(1, k)))
+    blocks = _Blocks(*_integer_blocks(m, n, k, group, row, work.few, step, work.matrices, target.workers))
+    first = Phase("_round", round_up(m, step), max(1, 16384 // max(1, k)))
     kind = work.kind
     codes = {
         "PF_ENCODING": kind.name, "PF_GROUP": group, "PF_BLOCK": kind.block, "PF_BLOCK_BYTES": kind.nbytes,

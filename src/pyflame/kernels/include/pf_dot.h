@@ -37,7 +37,8 @@ PF_ALWAYS_INLINE __m256i pf_products(__m256i sum, __m256i codes, __m256i x) {
 
 /* ---- 16 elements of PF_MR rows of x by a panel of lines: sum[r][v] += w[word][v] * x[r][word], for four words ---- */
 
-enum { PF_MR = 4, PF_NR = PF_NV * PF_LANES };
+/* Of VPDPBUSD two start in a cycle and end five later: fewer than 10 sums would wait for themselves. */
+enum { PF_MR = PF_VNNI ? 6 : 4, PF_NR = PF_NV * PF_LANES };
 
 /* Sums of one plane begin with PF_START: as the bits of a float it is 1.5 * 2^23, so that subtracting that makes floats of
  * them. N1 and its like take two cycles to convert four integers. */
@@ -67,7 +68,7 @@ PF_ALWAYS_INLINE pf_floats pf_as_floats(pf_ints sum) { return __builtin_convertv
   PF_ROW_WORD(0, i) PF_ROW_WORD(1, i) PF_ROW_WORD(2, i) PF_ROW_WORD(3, i)
 PF_ALWAYS_INLINE void pf_dots(pf_ints (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
   int8x16_t words[PF_MR], a, b;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int r = 0; r < PF_MR; r++) words[r] = vld1q_s8(x + r * ld);
   __asm__(PF_WORD(0, 0) PF_WORD(1, 32) PF_WORD(2, 64) PF_WORD(3, 96)
           : [s00] "+w"(sum[0][0]), [s01] "+w"(sum[0][1]), [s10] "+w"(sum[1][0]), [s11] "+w"(sum[1][1]),
@@ -84,7 +85,7 @@ PF_ALWAYS_INLINE void pf_dots(pf_ints (*sum)[PF_NV], const int8_t *w, const int8
 PF_ALWAYS_INLINE void pf_dots(pf_ints (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; i++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < PF_MR; r++) {
       int32_t word;
       __builtin_memcpy(&word, x + r * ld + 4 * i, 4);

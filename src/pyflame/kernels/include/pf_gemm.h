@@ -183,6 +183,17 @@ typedef PF_ACC_T pf_word_t;
 /* The element alignment lets one type serve packed panels and user memory; may_alias lets it read words. */
 typedef PF_ACC_T pf_vec __attribute__((vector_size(PF_VECTOR_BYTES), aligned(sizeof(PF_ACC_T)), may_alias));
 
+/* The sum of a vector of floats. In order it would be a chain of additions, each with a shuffle before. */
+PF_ALWAYS_INLINE float pf_sum_of_lanes(pf_vec v) {
+#if PF_VECTOR_BYTES == 64
+  return _mm512_reduce_add_ps((__m512)v);
+#else
+  float sum = 0.0f;
+  for (int64_t lane = 0; lane < PF_LANES; lane++) sum += v[lane];
+  return sum;
+#endif
+}
+
 PF_ALWAYS_INLINE int64_t pf_min(int64_t a, int64_t b) { return a < b ? a : b; }
 PF_ALWAYS_INLINE int64_t pf_max(int64_t a, int64_t b) { return a > b ? a : b; }
 PF_ALWAYS_INLINE int64_t pf_round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

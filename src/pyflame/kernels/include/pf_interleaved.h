@@ -40,6 +40,11 @@ PF_ALWAYS_INLINE void pf_lane_codes(const uint8_t *b, const int s, pf_codes16 *c
 }
 
 PF_ALWAYS_INLINE pf_floats pf_lane_halves(const uint8_t *b) {
+#if PF_VNNI
+  return (pf_floats)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)b));
+#elif PF_MADD && defined(__F16C__)
+  return (pf_floats)_mm256_cvtph_ps(_mm_loadu_si128((const void *)b));
+#else
   pf_floats out;
 #pragma GCC unroll 4
   for (int l = 0; l < PF_LANES; l += 4) {
@@ -47,6 +52,7 @@ PF_ALWAYS_INLINE pf_floats pf_lane_halves(const uint8_t *b) {
     __builtin_memcpy((float *)&out + l, &four, sizeof four);
   }
   return out;
+#endif
 }
 
 /* Byte `at` of each word, as a float. */
@@ -83,7 +89,12 @@ PF_ALWAYS_INLINE void pf_lane_scales(const uint8_t *b, const int s, pf_floats *s
 
 #if PF_FEW
 
-enum { PF_AHEAD = 16384 /* bytes: hardware reads ahead to the end of a page of memory only */ };
+/* Bytes: hardware reads ahead to the end of a page of memory only. */
+#ifdef __x86_64__
+enum { PF_AHEAD = 4096 };
+#else
+enum { PF_AHEAD = 16384 };
+#endif
 
 /* ---- few rows. Behind a rounded row lies, for each group and plane, what its sums begin with. ---- */
 
@@ -187,9 +198,9 @@ static void pf_dot_set(const uint8_t *b, const int8_t *x, int64_t ld, int64_t k,
 
 #else
 
-/* A set of lines, as columns c to c + PF_LANES of the panel. */
-static void pf_unpack_set(const uint8_t *b, int64_t groups, int c, char *panel) {
-  for (int64_t g = 0; g < groups; g += PF_BLOCK / PF_GROUP, b += PF_BLOCK_BYTES * PF_LANES)
+/* Groups [g, end), of whole blocks, of a set of lines, as columns c to c + PF_LANES of the panel. */
+static void pf_unpack_set(const uint8_t *b, int64_t g, int64_t end, int c, char *panel) {
+  for (b += g * PF_GROUP / PF_BLOCK * PF_BLOCK_BYTES * PF_LANES; g < end; g += PF_BLOCK / PF_GROUP, b += PF_BLOCK_BYTES * PF_LANES)
 #pragma GCC unroll 16
     for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, panel += PF_PANEL_BYTES) {
       pf_codes16 codes[PF_GROUP / 4];

@@ -75,7 +75,7 @@ PF_UNUSED static void PF_PACK_COLUMNS(pf_word_t *dst, int64_t width, const PF_PA
     for (; w + 16 <= whole; w += 16) {
       pf_word_t square[PF_NR][16];
       for (int64_t c = 0; c < count; c++)
-        for (int64_t i = 0; i < 16; i++) square[c][i] = PF_PACK_LOAD(src + c * stride + w + i);
+        for (int64_t i = 0; i < 16; i += PF_LANES) *(pf_vec *)(square[c] + i) = PF_PACK_VECTOR(src + c * stride + w + i);
       pf_transpose((uint32_t *)(dst + w * width), width, (const char *)square, sizeof square[0], count, 16);
     }
   } else if (stride == 1) {
