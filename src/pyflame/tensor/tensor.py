@@ -167,10 +167,11 @@ class Tensor(Catalogue):
         if state.tracer is not None:
             state.tracer.escaped(why)
         node = self._node
-        node = exchange(self, node, placed(node))
-        assert node.meta.device is not None
-        if node.meta.device.kind != "null":
-            node = copy_to(node, CPU)
+        if node.meta.device is not CPU:
+            node = exchange(self, node, placed(node))
+            assert node.meta.device is not None
+            if node.meta.device.kind != "null":
+                node = copy_to(node, CPU)
         if node.op.kind != LEAF:
             evaluate([node])
         return node
