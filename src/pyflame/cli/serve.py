@@ -36,7 +36,7 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     add("--pages", type=int, help="pages of 32 tokens of the cache (default: what memory has room for)")
     add("--queue", type=int, default=256, help="texts that may wait; more get 429 (default: %(default)s)")
     add("--chunk", type=int, default=256, help="tokens of prompts that a step reads (default: %(default)s)")
-    add("--burst", type=int, help="as many where more texts wait to be read than are written (default: 2048 on a GPU)")
+    add("--burst", type=int, help="as many where many texts wait to be read (default: 2048 on a GPU)")
     add("--no-prepare", action="store_true", help="plan steps when they are first needed: starts sooner, answers later")
     add("--max-body", type=int, default=8 << 20, help="bytes of a request (default: %(default)s)")
     add("--timeout", type=float, default=600.0, help="seconds that a request may take (default: %(default)g)")

@@ -28,10 +28,10 @@ class Engine:
 
     `rows`: texts that are written at once; `pages` of 32 tokens for their keys and values (None: what memory has room
     for, and no more than all rows can fill); `queue`: texts that may wait; `chunk`: tokens of prompts, of one request
-    or several, that a step takes in; `burst`: as many where more texts wait to be read than are written (None: 2048 on
-    a GPU, which computes many at once faster, else as `chunk`). `start=False` leaves steps to whoever calls `step()`.
-    `prepare` has steps of every size planned, and captured on a GPU, before this returns; otherwise that happens when
-    one is first needed.
+    or several, that a step takes in; `burst`: as many where many texts wait to be read: more than are written, or more
+    than eight and an eighth of those (None: 2048 on a GPU, which computes many at once faster, else as `chunk`).
+    `start=False` leaves steps to whoever calls `step()`. `prepare` has steps of every size planned, and captured on a
+    GPU, before this returns; otherwise that happens when one is first needed.
 
     >>> with pf.llm.Engine(model) as engine:
     ...     requests = [engine.submit(text, max_tokens=50) for text in ("One", "Two", "Three")]
