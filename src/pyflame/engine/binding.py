@@ -94,13 +94,13 @@ class Slots:
 class Binding(Slots):
     """Slots of a plan, and their memory on a device.
 
-    `allocate` gives memory for outputs of some of `sizes`, `copy(to, from, bytes)` moves bytes on the device.
+    `allocate` gives memory for an output of one of `sizes`, `copy(to, from, bytes)` moves bytes on the device.
     """
 
     def __init__(
         self,
         plan: Plan,
-        allocate: Callable[[Sequence[int]], Sequence[Any]],
+        allocate: Callable[[int], Any],
         copy: Callable[[int, int, int], Any],
         size_of: Callable[[int], int] = lambda nbytes: nbytes,
         scratch: Sequence[int] = (),
@@ -128,7 +128,7 @@ class Binding(Slots):
 
     def hold_own(self) -> Held:
         """Memory for the slots behind inputs and outputs: intermediates and scratch, where memory is exact."""
-        return list(map(Value, self._allocate([*self._own_sizes, *self._scratch.values()])))
+        return [Value(self._allocate(size)) for size in (*self._own_sizes, *self._scratch.values())]
 
     def rehold(self, held: Held) -> Held:
         """The memory of all slots, of which another runner of the plan has held the inputs and outputs."""
@@ -145,14 +145,15 @@ class Binding(Slots):
             if p not in donated:
                 inputs = [*inputs[:p], self._copied(inputs[p], p), *inputs[p + 1 :]]
         held = [inputs[p] for p in self.positions]
+        allocate = self._allocate
         if donated and plan.donations:
             mine = self.updated if len(donated) == len(self.updated) else set(donated)
-            given = [inputs[taken] if taken is not None and taken in mine else None for taken in self.takers]
-            fresh = [size for size, value in zip(self.output_sizes, given, strict=True) if value is None]
-            made = map(Value, self._allocate(fresh))
-            held += [value or next(made) for value in given]
+            held += [
+                inputs[taken] if taken is not None and taken in mine else Value(allocate(size))
+                for size, taken in zip(self.output_sizes, self.takers, strict=True)
+            ]
         else:
-            held += map(Value, self._allocate(self.output_sizes))
+            held += [Value(allocate(size)) for size in self.output_sizes]
         return held + self.hold_own() if self._own_sizes or self._scratch else held
 
     def written(self, held: Held) -> list[Written]:
@@ -173,7 +174,7 @@ class Binding(Slots):
 
     def _copied(self, value: Value, position: int) -> Value:
         """The same bytes in memory that may be overwritten."""
-        (storage,) = self._allocate([self.sizes[position]])
+        storage = self._allocate(self.sizes[position])
         self._copy(storage.address, value.address, self.input_bytes[position])
         return Value(storage, 0, value.strides)
 

@@ -3,8 +3,7 @@
 The key of a plan is the structure of the graph (`engine/pending.py`): per node its signature and the positions of its
 sources. Numbers are no part of it, so a changing learning rate neither plans nor compiles anything. Nodes that others
 still hold (a Tensor, the tape, another pending graph) are computed along, so nothing is computed twice. Large graphs
-that repeat themselves are computed in portions (`engine/portions.py`). A graph that came before is told without a key
-(`engine/recall.py`).
+that repeat themselves are computed in portions (`engine/portions.py`).
 
 Each device has a lock, held while a graph is walked, run and turned into leaves. None is held while a plan is made,
 kernels are compiled or a device is waited for: what is missing is made first, then the graph is walked again.
@@ -33,7 +32,6 @@ from pyflame.engine.launch import NumpyRunner, Runner, run_and_commit, runner_fo
 from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
 from pyflame.engine.portions import is_free, parts_of_joined, portions
-from pyflame.engine.recall import Recalled, forget, key_of, recall, remember
 from pyflame.engine.report import debug_print
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import F, Node
@@ -115,18 +113,10 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
             left = [n for n in left if n not in views]
         if not left:
             return None
-        key = key_of(_mode(device), left)
-        known = recall(key, left)
-        if known is not None:
-            plan_stats.hits += 1
-            _run(known[0], *known[1])
-            return None
         graph = PendingGraph(left, slices=True)
         if graph.copies:
             return partial(_copy_all, graph.copies)
         found = _known(graph, device)
-        if found is not None:
-            remember(key, left, graph, found)
         if found is None and device.interprets:
             _run(graph, None, NumpyRunner(graph))
             return None
@@ -178,7 +168,7 @@ def _varies(graph: PendingGraph) -> bool:
     return before != key
 
 
-def _run(graph: PendingGraph | Recalled, plan: Plan | None, runner: Runner) -> None:
+def _run(graph: PendingGraph, plan: Plan | None, runner: Runner) -> None:
     """Run a plan; the graph's outputs become leaves."""
     inputs, constants = [n.data for n in graph.inputs], [*[n.data for n in graph.constants], *graph.starts]
     debug = knobs.DEBUG.text() != "0"
@@ -244,7 +234,6 @@ def _keep(key: tuple[Any, ...], found: tuple[Plan, Runner]) -> tuple[Plan, Runne
     with _lock:
         if len(_plans) >= max(1, knobs.PLAN_CACHE.integer() // 2):
             _plans, _old_plans = {}, _plans
-            forget()
         _plans[key] = found
     return found
 
@@ -261,7 +250,6 @@ def clear_plans() -> None:
         _old_plans.clear()
         _cuts.clear()
         _shapes.clear()
-        forget()
     resize.forget()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyflame.core.device import CPU
 from pyflame.core.dtype import DType, bool_, float32, float64, int8, int16, int32, int64, uint8
-from pyflame.engine.devices import cpu
+from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, Node
@@ -26,7 +26,6 @@ _TYPES: dict[DType, Any] = {
     bool_: ctypes.c_bool, uint8: ctypes.c_uint8, int8: ctypes.c_int8, int16: ctypes.c_int16, int32: ctypes.c_int32,
     int64: ctypes.c_int64, float32: ctypes.c_float, float64: ctypes.c_double,
 }  # fmt: skip
-_READ = {dtype: kind.from_address for dtype, kind in _TYPES.items()}
 _WHOLE = {OPS["add"]: operator.add, OPS["sub"]: operator.sub, OPS["mul"]: operator.mul}
 _SLICE, _RESHAPE = OPS["slice"], OPS["reshape"]
 _DEEP = 4  # ops above each other
@@ -36,23 +35,19 @@ _SMALL = 1 << 20  # bytes that are copied while others wait
 def number(node: Node) -> Any:
     """The value of a Node with one element, as a Python number; None where that takes more than reading memory."""
     meta, op = node.meta, node.op
-    if meta.dtype not in _READ or meta.device is not CPU or (op.kind not in (LEAF, MOVEMENT) and op not in _WHOLE):
+    read = _TYPES.get(meta.dtype)
+    if read is None or meta.device is not CPU or (op.kind not in (LEAF, MOVEMENT) and op not in _WHOLE):
         return None
-    device = cpu()
-    before = device.overwriting
-    if not before & 1:
-        found = _read(node)
-        if found is not None and device.overwriting == before:
-            return found
-    with device.lock:  # a plan may be overwriting it that has begun before somebody held it
-        return _number(node, _DEEP)
+    with get_device(CPU).lock:  # a plan may be overwriting it that has begun before somebody held it
+        address = _address(node)
+        return _computed(node, _DEEP) if address is None else read.from_address(address).value
 
 
 def _number(node: Node, deep: int) -> Any:
     if node.op.kind == CONST:
         return node.data
-    found = _read(node)
-    return _computed(node, deep) if found is None else found
+    address = _address(node)
+    return _computed(node, deep) if address is None else _TYPES[node.meta.dtype].from_address(address).value
 
 
 def _computed(node: Node, deep: int) -> Any:
@@ -84,27 +79,20 @@ def joined(node: Node) -> Value | None:
     return Value(storage)
 
 
-def _read(node: Node) -> Any:
-    """The one element of a Node, if it is in memory. Another thread may evaluate the Node meanwhile, which then has no
-    sources."""
-    dtype = node.meta.dtype
-    while node.op is _RESHAPE and (srcs := node.srcs):
-        node = srcs[0]
-    op, srcs, attrs = node.op, node.srcs, node.attrs
-    at = 0
-    if op is _SLICE and srcs and attrs and isinstance(value := srcs[0].data, Value):  # a part of a leaf, as most are
-        strides = value.strides
-        if strides is None:
-            for (first, _, _), size in zip(attrs[0], srcs[0].meta.shape, strict=True):
+def _address(node: Node) -> int | None:
+    """Where the one element of a Node lies, if it is in memory."""
+    if node.op.kind not in (LEAF, MOVEMENT):
+        return None
+    while node.op is _RESHAPE:
+        node = node.srcs[0]
+    if node.op is _SLICE and isinstance(value := node.srcs[0].data, Value) and value.storage is not None:
+        source, at = node.srcs[0].meta, 0  # a part of a leaf, as most are
+        if value.strides is None:
+            for (first, _, _), size in zip(node.attrs[0], source.shape, strict=True):
                 at = at * size + first
         else:
-            for (first, _, _), stride in zip(attrs[0], strides, strict=True):
+            for (first, _, _), stride in zip(node.attrs[0], value.strides, strict=True):
                 at += first * stride
-    else:
-        found = view_of_memory(node) if op.kind in (LEAF, MOVEMENT) else None
-        if found is None:
-            return None
-        value = found
-    if value.storage is None:
-        return None
-    return _READ[dtype](value.host_address + at * dtype.itemsize).value  # `value` holds the memory
+        return value.host_address + at * source.dtype.itemsize
+    found = view_of_memory(node)
+    return None if found is None else found.host_address

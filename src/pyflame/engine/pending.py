@@ -23,7 +23,6 @@ from pyflame.ir.opdef import ASSIGN, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
 
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
 _SLICE, _RESHAPE, _LEAF, _CONST = OPS["slice"], OPS["reshape"], OPS["leaf"], OPS["const"]
-_FIELDS = ("data", "sig", "srcs", "attrs", "line", "op")  # of an evaluated node, that change
 _Inner = tuple[int, Node, tuple[Node, ...], OpDef, int]
 
 
@@ -35,8 +34,8 @@ class PendingGraph:
     """
 
     __slots__ = (
-        "assigned", "constants", "copies", "held", "inputs", "key", "lines", "order", "outputs", "overwritten",
-        "owned", "shown", "sliced", "starts", "views",
+        "assigned", "constants", "copies", "inputs", "key", "lines", "order", "outputs", "overwritten", "owned",
+        "sliced", "starts", "views",
     )  # fmt: skip
 
     def __init__(self, outputs: Sequence[Node], keep_held: bool = True, slices: bool = False) -> None:
@@ -53,11 +52,9 @@ class PendingGraph:
         wanted = dict.fromkeys(outputs)
         held_views: list[Node] = []  # they stay views, and are read again later
         leaves = len(self.inputs) + len(self.constants)
-        self.held: list[bool] = []  # of each inner node, whether somebody else holds it
         if keep_held and len(self.order) > leaves + len(wanted):
             inner = self.order[leaves:]
-            self.held = held(inner, uses[leaves:])
-            for node in compress(inner, self.held):
+            for node in compress(inner, held(inner, uses[leaves:])):
                 if node in wanted:
                     continue
                 if aliasing and node.op.kind in _NEVER_KEPT and node.srcs:
@@ -69,12 +66,11 @@ class PendingGraph:
             node = inner = None  # type: ignore[assignment]  # nothing else may hold one when references are counted
         self.outputs = list(wanted)
         self.owned: list[Node] = []
-        self.shown: set[int] = set()  # positions of inputs, and others, that held views show
         if aliasing:
-            self.shown = {index[n] for n in _below(held_views, wanted)}
+            read = {index[n] for n in _below(held_views, wanted)}
             known = [uses[index[n]] + 1 for n in self.inputs]  # and `order`
             sole = compress(self.inputs, sole_owner(self.inputs, known))
-            self.owned = [n for n in sole if index[n] not in self.shown]
+            self.owned = [n for n in sole if index[n] not in read]
         key.append(-1)
         key += [index[n] for n in self.outputs]
         self.key: tuple[Any, ...] = (*key, *[("own", index[n]) for n in self.owned])
@@ -171,8 +167,10 @@ class PendingGraph:
         ):
             return
         for at, node in assigned:
-            key[at] = ~startless(node)
-            self.starts.append(start_of(node))
+            (region,) = node.attrs
+            key[at] = -signature("assign", tuple([(step, count) for _, step, count in region]), node.meta) - 1
+            strides = contiguous_strides(node.shape)
+            self.starts.append(sum([first * stride for (first, _, _), stride in zip(region, strides, strict=True)]))
 
     def copy(self) -> PendingGraph:
         """The same graph in nodes of its own, for a planner: another thread may evaluate the others meanwhile.
@@ -195,17 +193,6 @@ class PendingGraph:
         return out
 
 
-def startless(node: Node) -> int:
-    """The signature of an assignment, but for where it begins."""
-    return signature("assign", tuple([(step, count) for _, step, count in node.attrs[0]]), node.meta)
-
-
-def start_of(node: Node) -> int:
-    """Where an assignment begins in its tensor, in elements."""
-    strides = contiguous_strides(node.meta.shape)
-    return sum([first * stride for (first, _, _), stride in zip(node.attrs[0], strides, strict=True)])
-
-
 def _below(nodes: list[Node], stop: Container[Node]) -> Iterator[Node]:
     """All that these nodes are made of, but for what lies below nodes that will be in memory."""
     seen: set[Node] = set()
@@ -219,7 +206,8 @@ def _below(nodes: list[Node], stop: Container[Node]) -> Iterator[Node]:
 
 def as_leaves(nodes: Sequence[Node], values: Sequence[Value]) -> Writes:
     """What turns evaluated nodes into leaves: they drop their sources, so the graph behind them can go."""
+    names = ("data", "sig", "srcs", "attrs", "line", "op")
     new: list[Any] = []
     for n, value in zip(nodes, values, strict=True):
         new += (value, signature("leaf", n.meta, value.strides), (), (), None, _LEAF)
-    return [n for n in nodes for _ in _FIELDS], _FIELDS * len(nodes), new
+    return [n for n in nodes for _ in names], names * len(nodes), new

@@ -14,10 +14,10 @@ it is given up, so that an address sanitizer sees where it ends. It holds bytes 
 from __future__ import annotations
 
 import ctypes
+import sys
 import weakref
 from collections import deque
-from collections.abc import Sequence
-from sys import getrefcount
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,23 +35,17 @@ _system = ctypes.CDLL(None)
 _system.free.argtypes = (ctypes.c_void_p,)
 _system.posix_memalign.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 Part = tuple[int, int, Any]  # size, address, and what owns the memory
-(LISTED,) = map(getrefcount, [object()])  # what it says of an object that only a list holds
+(LISTED,) = map(sys.getrefcount, [object()])  # what it says of an object that only a list holds
 
 
 class Block(Undo):
     """Memory at `address`. Its call, when nothing refers to it any more, gives (size, address, memory) to its pool."""
 
-    __slots__ = ("address",)
+    __slots__ = ("address", "memory", "nbytes")
     on_host, read_only = True, False
-    address: int
 
-    @property
-    def nbytes(self) -> int:
-        return self.args[0][0]  # type: ignore[no-any-return]
-
-    @property
-    def memory(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        return self.args[0][2]  # type: ignore[no-any-return]
+    def __init__(self, give: Callable[[Part], None], part: Part) -> None:
+        self.nbytes, self.address, self.memory = part
 
 
 def exact_wanted(kind: str) -> bool:
@@ -102,43 +96,32 @@ class HostPool:
 
     def take(self, size: int) -> Block:
         """A block of exactly a size class."""
-        return self.take_all((size,))[0]
-
-    def take_all(self, sizes: Sequence[int]) -> list[Block]:
-        """Blocks of exactly these size classes."""
         with self._lock:
             if self._given:
                 self._take_back()
-            give, live, found = self._given.append, self._live, self._free
-            blocks = []
-            for size in sizes:
-                free = found.get(size)
-                if free:
-                    self._hits += 1
-                    self._cached -= size
-                part = free.pop() if free else self._fresh(size)
-                block = Block(give, part)
-                block.address = part[1]
-                live[part[1]] = size
-                self._allocated += size
-                blocks.append(block)
-            self._allocations += len(sizes)
+            self._allocations += 1
+            free = self._free.get(size)
+            if free:
+                self._hits += 1
+                self._cached -= size
+            block = Block(self._given.append, free.pop() if free else self._fresh(size))
+            self._live[block.address] = size
+            self._allocated += size
             if self._allocated > self._recent_peak:
                 self._recent_peak = self._allocated
                 self._peak = max(self._peak, self._allocated)
-            return blocks
+            return block
 
     def _take_back(self) -> None:
         """Put what was given up among the free blocks. Whatever is interrupted here, or lost by that, is not live."""
-        given, live, free = self._given, self._live, self._free
+        given, live = self._given, self._live
         for _ in range(len(given)):
             if not given:  # the collector has run, and with it this
                 return
-            if getrefcount(given[0]) > LISTED:  # its block lives again
+            if sys.getrefcount(given[0]) > LISTED:  # its block lives again
                 given.rotate(-1)
                 continue
             part = given[0]
-            size = part[0]
             self._allocated -= live.pop(part[1], 0)
             self._frees += 1
             if not given or given[0] is not part:
@@ -147,11 +130,8 @@ class HostPool:
             if self.exact:
                 self._dropped += 1
                 continue
-            self._cached += size
-            if size in free:
-                free[size].append(part)
-            else:
-                free[size] = [part]
+            self._cached += part[0]
+            self._free.setdefault(part[0], []).append(part)
 
     def _fresh(self, size: int) -> Part:
         for attempt in range(2):

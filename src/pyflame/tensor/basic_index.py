@@ -16,7 +16,7 @@ from pyflame.core.state import state
 from pyflame.ir import OPS, F, Meta, Node, OpDef, signature
 from pyflame.tensor.paths import Path, Step
 from pyflame.tensor.tensor import Tensor
-from pyflame.tensor.views import link_detached, link_new
+from pyflame.tensor.views import link, link_detached
 
 
 class Made(NamedTuple):
@@ -118,11 +118,12 @@ def read_known(cell: Tensor, key: Key) -> Tensor | None:
     if tape is None or not here["grad_enabled"]:
         for op, attrs, meta, sig in made:
             node = Node(op, (node,), attrs, meta, sig)
-        return link_new(Tensor(node), cell, path) if tape is None else link_detached(Tensor(node), cell, path)
+        out = Tensor(node)
+        return link(out, cell, path) if tape is None else link_detached(out, cell, path)
     entries = {node: tape}
     nodes = [node := Node(op, (node,), attrs, meta, sig) for op, attrs, meta, sig in made]
     record(nodes, entries)
-    return link_new(Tensor(node, entries.get(node)), cell, path)
+    return link(Tensor(node, entries.get(node)), cell, path)
 
 
 def _moved(meta: Meta, device: Any, key: Key) -> tuple[list[Made], Path] | None:

@@ -167,11 +167,10 @@ class Tensor(Catalogue):
         if state.tracer is not None:
             state.tracer.escaped(why)
         node = self._node
-        if node.meta.device is not CPU:
-            node = exchange(self, node, placed(node))
-            assert node.meta.device is not None
-            if node.meta.device.kind != "null":
-                node = copy_to(node, CPU)
+        node = exchange(self, node, placed(node))
+        assert node.meta.device is not None
+        if node.meta.device.kind != "null":
+            node = copy_to(node, CPU)
         if node.op.kind != LEAF:
             evaluate([node])
         return node

@@ -12,9 +12,9 @@ from a tensor that holds no tape of its own, so that `losses.append(loss.detach(
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import ref
 
 from pyflame.autograd import Entry, Leaf, record
 from pyflame.core.errors import ArgumentError, GradientError
@@ -40,18 +40,18 @@ class Link:
         self.attached = attached
         self.overlaps = False  # whether elements share places in memory, so that nothing can be written through it
         self.strides: Strides | None = None  # what PyTorch would hold, once somebody asked
-        self.views: dict[ref[Tensor], None] = {}  # those that are alive
+        self.views: dict[weakref.ref[Tensor], None] = {}  # those that are alive
 
     def add(self, view: Tensor) -> None:
-        self.views[ref(view, self.views.pop)] = None  # who goes takes itself out
+        self.views[weakref.ref(view, self.views.pop)] = None  # who goes takes itself out
 
     def remove(self, gone: Container[int]) -> None:
         """Forget views, by their ids."""
-        for weak in [weak for weak in list(self.views) if id(weak()) in gone]:
-            self.views.pop(weak, None)
+        for ref in [ref for ref in list(self.views) if id(ref()) in gone]:
+            self.views.pop(ref, None)
 
     def live(self) -> list[Tensor]:
-        return [view for weak in list(self.views) if (view := weak()) is not None]
+        return [view for ref in list(self.views) if (view := ref()) is not None]
 
     @property
     def tied(self) -> bool:
@@ -72,20 +72,13 @@ class Change(NamedTuple):
 
 def link(view: Tensor, parent: Tensor, path: Path, attached: bool = True) -> Tensor:
     """Make a tensor that was read from another a view of it."""
-    link_new(view, parent, path, attached)
-    if state.tracer is not None:
-        state.tracer.links.append(view)
-    return view
-
-
-def link_new(view: Tensor, parent: Tensor, path: Path, attached: bool = True) -> Tensor:
-    """As `link`, outside of traces: loops over the items of a tensor come through here."""
     above = parent._link
     if above is None:
         above = parent._link = Link()
     view._link = Link(parent, path, attached)
-    views = above.views
-    views[ref(view, views.pop)] = None
+    above.add(view)
+    if state.tracer is not None:
+        state.tracer.links.append(view)
     return view
 
 

@@ -37,9 +37,6 @@ class CPUDevice:
         self.workers = knobs.THREADS.integer() or len(os.sched_getaffinity(0))
         self.pool = HostPool()
         self.lock = rlock()
-        # odd while a plan overwrites what others may read: who finds the same even number before and after a read has
-        # read what was there, without the lock
-        self.overwriting = 0
         self._opening = rlock()
         self._compiler: Any = _UNKNOWN
         self._runner: Any = None
@@ -117,12 +114,8 @@ class CPUDevice:
         if status == _TOO_MANY_BUFFERS:
             raise RuntimeError("[cpu] expected at most 512 buffers in one launch")
         if status == _DONE:
-            if stop == count:
-                last(())
-                return
-            self.overwriting |= 1  # still odd where a run before was interrupted: then everybody waits for the lock
-            last(starmap(runner, [(launches, count, slots, uniforms, error, workers, at, 0.0)]))
-            self.overwriting += 1
+            rest = (launches, count, slots, uniforms, error, workers, at, 0.0)
+            last(() if stop == count else starmap(runner, [rest]))
 
     def info(self) -> dict[str, Any]:
         return {
