@@ -455,7 +455,7 @@ def test_a_fault_in_a_prompt_fails_its_request_alone(model: Model, monkeypatch: 
     running = engine.submit([1, 2, 3], max_tokens=12, ignore_eos=True, temperature=1.0, seed=3)
     for _ in range(4):
         engine.step()
-    wrong, waits = engine.submit([77, 1], max_tokens=4), [engine.submit(p, max_tokens=4) for p in prompts_of(6)]
+    wrong, waits = engine.submit([77] * 20, max_tokens=4), [engine.submit(p, max_tokens=4) for p in prompts_of(6)]
     with pytest.warns(RuntimeWarning, match="starts anew: OutOfMemoryError: no room"):
         steps(engine)
     with pytest.raises(pf.OutOfMemoryError, match="no room"):

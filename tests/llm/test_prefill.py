@@ -46,6 +46,7 @@ def chosen(sequences: list[TextSequence], room: int) -> Prefill:
         (256, [150], (1, 128)),  # and the rest in another launch, rather than 106 tokens of padding
         (256, [20] * 3, (4, 32)),
         (256, [5], (1, 8)),
+        (256, [5, 40, 3, 8, 2], (4, 8)),  # few queries have a kernel of their own
         (256, [32] * 40, (8, 32)),
     ],
 )

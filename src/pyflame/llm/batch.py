@@ -28,14 +28,16 @@ LARGE = 2048  # as many on a GPU, where they are there: large products are faste
 
 
 def chunk_of(count: int, device: object) -> int:
-    """How many of so many tokens the next step takes in: as many as leave no more than half of it to padding.
+    """How many of so many tokens the next step takes in: as many as leave no more than half of it to padding, where
+    that is more than 32.
 
-    >>> [chunk_of(count, "cpu") for count in (3, 150, 22, 400)]
-    [8, 128, 32, 512]
+    >>> [chunk_of(count, "cpu") for count in (3, 10, 150, 22, 400)]
+    [8, 32, 128, 32, 512]
     """
     if count >= LARGE and parse_device(device).kind != "cpu":
         return LARGE
-    return next((n for n in reversed(CHUNKS) if n <= 2 * count), CHUNKS[0])
+    few, many, *_ = CHUNKS
+    return few if count <= few else next(n for n in reversed(CHUNKS) if n <= max(2 * count, many))
 
 
 class Batch:

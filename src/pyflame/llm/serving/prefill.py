@@ -65,13 +65,13 @@ def shapes_of(most: int, capacity: int) -> list[Shape]:
     """The shapes of launches of up to `most` tokens, of prompts that have up to `capacity`.
 
     >>> [tuple(shape) for shape in shapes_of(256, 4096)]
-    [(1, 8), (1, 32), (4, 32), (8, 32), (1, 128), (2, 128), (1, 256)]
+    [(1, 8), (4, 8), (16, 8), (32, 8), (1, 32), (4, 32), (8, 32), (1, 128), (2, 128), (1, 256)]
     """
     longest = min(most, pages_of(capacity) * PAGE)
     sizes = [*(n for n in CHUNKS if n < longest), longest]
     found = []
     for size in sizes:
-        whole, count = most // size if size >= PAGE else 1, 1  # what is shorter than a page is the end of a prompt
+        whole, count = most // size, 1
         while count < whole:
             found.append(Shape(count, size))
             count *= _STEP
@@ -100,7 +100,8 @@ def _filled(waiting: Sequence[TextSequence], shape: Shape, capacity: int) -> lis
             break
         end = one.lines + min(one.unread, left * shape.size)
         starts, whole = range(one.lines, end, shape.size), one.lines + one.unread
-        fits = starts[-1] + shape.size <= pages_of(capacity) * PAGE and (end == whole or shape.size >= PAGE)
+        # Few queries have a kernel of their own: ends take it here if they do where a text is written alone.
+        fits = starts[-1] + shape.size <= pages_of(capacity) * PAGE and (shape.size < PAGE) == (one.unread <= CHUNKS[0])
         if fits and claimed.isdisjoint(one.keys[one.lines // PAGE : (whole - 1) // PAGE][:1]):
             claimed.update(one.keys[one.lines // PAGE : end // PAGE])
             pieces += [Piece(one, at, min(end - at, shape.size), at + shape.size >= whole) for at in starts]
