@@ -27,7 +27,7 @@ from pyflame.core.encoding import ENCODINGS, Encoding
 from pyflame.engine.devices import get_device
 from pyflame.tensor.interleaved import Interleaved, interleave
 
-NAMES = ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "q5_0", "f16")
+NAMES = ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "q5_0", "f16", "bf16")
 WIDTH, OUT = 2048, 2048
 FEW_BYTES = 48 << 20  # of all weights that few rows meet
 PROMPT = 512
