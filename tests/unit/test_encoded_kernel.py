@@ -1,7 +1,8 @@
 """The texts of encoded_linear by themselves, for instruction sets that this machine lacks and under a sanitizer.
 
-A text becomes a program that reads its buffers from a file. x86-64 is cross-compiled and run by QEMU (Debian:
-gcc-x86-64-linux-gnu and qemu-user), which has AVX2; what is used of AVX-512 is written out in C.
+A text becomes a program that reads its buffers from a file. The other architecture is cross-compiled and run by QEMU
+(Debian: gcc-x86-64-linux-gnu or gcc-aarch64-linux-gnu, and qemu-user), which has AVX2; what is used of AVX-512 is
+written out in C.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ WORKERS = 3
 FLAGS = ["-O1", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fwrapv", "-w"]
 PRELUDE = '#include "pf_abi.h"\n#include "pf_math.h"\n#include "pf_half.h"\n#define PF_KEY k\n'
 X86 = "x86_64"
+ARM = "aarch64"
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,9 @@ BUILDS = {
     "avx512": Build(X86, AVX2, ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"), VNNI),
     "baseline": Build(platform.machine(), (), ()),
     "sse2": Build(X86, (), ()),
+    "neon": Build(ARM, ("-march=armv8.2-a+dotprod+fp16",), ("asimd", "asimddp", "asimdhp", "fphp")),
 }
-LANES = {"native": encoded.lanes(get_device(CPU).target), "avx2": 8, "avx512": 16, "baseline": 4, "sse2": 4}
+LANES = {"native": encoded.lanes(get_device(CPU).target), "avx2": 8, "avx512": 16, "baseline": 4, "sse2": 4, "neon": 4}
 DEFAULT = [pytest.param(b, marks=[] if b in ("native", "avx2") else pytest.mark.thorough) for b in BUILDS]
 NAMES = [*encoded.GROUPS, "f16", "bf16", "int4_g32"]
 
@@ -99,9 +102,9 @@ def tools(build: Build) -> tuple[str, list[str]]:
         if compiler is None:
             pytest.skip("needs gcc")
         return compiler, []
-    compiler, qemu = shutil.which("x86_64-linux-gnu-gcc"), shutil.which("qemu-x86_64")
-    if build.machine != X86 or compiler is None or qemu is None:
-        pytest.skip("needs gcc-x86-64-linux-gnu and qemu-user")
+    compiler, qemu = shutil.which(f"{build.machine}-linux-gnu-gcc"), shutil.which(f"qemu-{build.machine}")
+    if compiler is None or qemu is None:
+        pytest.skip(f"needs gcc-{build.machine.replace('_', '-')}-linux-gnu and qemu-user")
     return compiler, [qemu, "-cpu", "max"]
 
 
