@@ -76,4 +76,5 @@ def test_estimate_is_what_is_measured(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(small, name, size)
     path = small.folder(tmp_path / "hf")
     expected = pf.llm.estimate(path, context=1024, batch=4, kv="bf16", dtype="bfloat16", device="cuda")
+    measured(path, "cuda", 4, "bfloat16")  # kernels are tried out first, in memory that is free
     assert abs(expected.total / measured(path, "cuda", 4, "bfloat16") - 1) < 0.05
