@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import gc
-import os
 from pathlib import Path
-from unittest import mock
 
 import pyflame as pf
-from pyflame.core import knobs
 from tests.llm import small
 
 
 def measured(path: Path, device: str, batch: int, dtype: str = "float32", **options: float) -> int:
-    """The most bytes in use while prompts of three quarters of the context are read and some tokens written.
-
-    Without the comparison of a first graph with its launches: that takes memory which is free, and does without it.
-    """
+    """The most bytes in use while prompts of three quarters of the context are read and some tokens written."""
     gc.collect()
     pf.reset_peak_memory_stats(device)
     before = pf.memory_stats(device).allocated
     model = pf.llm.load(path, device=device, dtype=dtype, context=small.CONTEXT)
     prompts = [[number] * (small.CONTEXT * 3 // 4) for number in range(3, 3 + batch)]
-    with mock.patch.dict(os.environ, {knobs.GRAPHS.name: "trusted"}):
-        model.generate(prompts, max_tokens=2, **options)
+    model.generate(prompts, max_tokens=2, **options)
     return pf.memory_stats(device).peak_allocated - before
 
 
