@@ -21,6 +21,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site-packages")])
     for name in ("LD_LIBRARY_PATH", "ROCM_PATH", "ROCM_HOME"):
         monkeypatch.delenv(name, raising=False)
+    loaded(monkeypatch)  # nothing, whatever other tests have
     return tmp_path
 
 

@@ -81,7 +81,7 @@ def test_what_it_finds_trains_and_a_little_more_does_not() -> None:
     with pytest.raises(OutOfMemoryError):
         train(result.batch + result.batch // 2, result)
     assert 90 < result.batch < 400
-    assert len(result.probes) > 4
+    assert len(result.probes) > 2
     assert max(p.held for p in result.probes if p.held is not None) <= result.usable
     fits = {p.batch: p.fits for p in result.probes}
     assert fits[result.batch] and not fits[result.batch + 32]

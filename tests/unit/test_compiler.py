@@ -63,4 +63,4 @@ def test_an_old_compiler(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", OLD], env=env, capture_output=True, text=True, check=False)
     right, *isa = done.stdout.split()
     assert right == "True", done.stderr
-    assert set(isa) == set(cpu().target.isa) - {feature}
+    assert set(isa) == {one for one in cpu().target.isa if not one.startswith(feature.removesuffix("f"))}

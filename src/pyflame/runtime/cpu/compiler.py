@@ -37,6 +37,12 @@ _ISA_FLAGS = {
     "avx512_fp16": "-mavx512fp16", "avx512_vnni": "-mavx512vnni", "amx_tile": "-mamx-tile", "amx_bf16": "-mamx-bf16",
     "amx_int8": "-mamx-int8",
 }  # fmt: skip
+# Compilers turn these on by themselves with what is built on them: who refuses one gets none of those.
+_BASES = {
+    **{name: "avx512f" for name in _ISA_FLAGS if name.startswith("avx512")},
+    "amx_bf16": "amx_tile",
+    "amx_int8": "amx_tile",
+}
 # aarch64: what -march is extended by. NEON ("asimd") is a part of it.
 _ARM_EXTENSIONS = {
     "asimd": "simd", "atomics": "lse", "asimdhp": "fp16", "asimddp": "dotprod", "asimdfhm": "fp16fml", "bf16": "bf16",
@@ -129,7 +135,8 @@ class CompilerC(KernelTable[int]):
             version = subprocess.run([self.path, "--version"], capture_output=True, text=True, check=False).stdout
             if not self._accepts(wanted):
                 extras = [flag for flag in extras if self._accepts([*BASE_FLAGS, flag])]
-                isa = tuple(one for one in isa if self._accepts([*BASE_FLAGS, *_isa_options((one,))]))
+                known_isa = {one for one in isa if self._accepts([*BASE_FLAGS, *_isa_options((one,))])}
+                isa = tuple(one for one in isa if {one, _BASES.get(one, one)} <= known_isa)
             known = json.dumps([version.strip(), isa, [*BASE_FLAGS, *extras, *_isa_options(isa)]]).encode()
             self.cache.write(name, known)
         version, isa, flags = json.loads(known)
