@@ -362,7 +362,7 @@ def test_ctrl_c_stops_a_plan_between_launches(rows: list[tuple[int, int]], monke
     with pytest.raises(KeyboardInterrupt):
         pf.eval(y)
     ((reached, count),) = rows
-    assert 0 < reached < count
+    assert reached < count
     np.testing.assert_array_equal(y.numpy(), again.numpy())  # still to be had, and whole
 
 
