@@ -352,17 +352,17 @@ def test_ctrl_c_stops_a_plan_between_launches(rows: list[tuple[int, int]], monke
     runner = cpu().runner
 
     def interrupted(*args: Any) -> int:
-        """Ctrl-C arrives while the first part of the run is in C."""
+        """Ctrl-C arrives while the run is in C, behind its first launch: that alone may take as long as a part."""
         status: int = runner(*args)
-        if len(rows) == 1:
+        if rows[-1][0]:
             signal.raise_signal(signal.SIGINT)
         return status
 
     monkeypatch.setattr(cpu(), "_runner", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pf.eval(y)
-    ((reached, count),) = rows
-    assert reached < count
+    reached, count = rows[-1]
+    assert 0 < reached < count
     np.testing.assert_array_equal(y.numpy(), again.numpy())  # still to be had, and whole
 
 

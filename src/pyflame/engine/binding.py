@@ -156,16 +156,15 @@ class Binding(Slots):
             held += [Value(allocate(size)) for size in self.output_sizes]
         return held + self.hold_own() if self._own_sizes or self._scratch else held
 
-    def written(self, held: Held) -> list[Written]:
-        """All memory that a run writes for its caller."""
+    def written(self, places: Sequence[int]) -> list[Written]:
+        """All memory that a run writes for its caller. `places`: the addresses of all slots."""
         number_of, first = {slot: number for number, slot in self.slot_of.items()}, len(self.positions)
         overwritten = [slot for slot, p in enumerate(self.positions) if p in self.plan.overwritten_inputs]
         out = []
         for slot in [*overwritten, *range(first, first + len(self.output_sizes))]:
             buffer = self.plan.buffers[number_of[slot]]
             taken = slot < first or self.takers[slot - first] is not None
-            (address,) = addresses([held[slot]])
-            out.append(Written(address, buffer.nbytes, buffer.dtype, taken))
+            out.append(Written(places[slot], buffer.nbytes, buffer.dtype, taken))
         return out
 
     def intermediates(self, held: Held) -> Held:

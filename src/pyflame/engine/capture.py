@@ -25,7 +25,7 @@ from typing import Any
 
 from pyflame.core import knobs, trace
 from pyflame.core.locks import lock
-from pyflame.engine.binding import Held, Written
+from pyflame.engine.binding import Held, Written, addresses
 from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
 from pyflame.engine.gpu import GpuRunner
@@ -211,7 +211,7 @@ class _Captured:
                 self.executable.launch_in_branches(kernel_args, self.order, stream, self.side.address)
         results = {slot: held[slot].storage for slot in self.sizes}
         binding = self.executable.binding
-        written = binding.written(held) if self.trust.checks >= 0 else []
+        written = binding.written(addresses(held)) if self.trust.checks >= 0 else []
         return _Ready(graph, kernel_args, results, binding.intermediates(held), written, min(self.trust.checks, 0))
 
     def replay(self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str]) -> list[Value] | None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core import trace
-from pyflame.engine.binding import Written
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.trust import Refused, Trust, policy, refusals
 from pyflame.runtime.gpu.driver import KernelArguments
@@ -55,7 +54,8 @@ class PlacedGraphs:
             if found.replays > 1 or self._trust.checks < 0:
                 found.graph.replay()
             else:
-                self._trust.compare(self._runner, found.graph, self._written(places), kernel_args)
+                written = self._runner.binding.written(places)
+                self._trust.compare(self._runner, found.graph, written, kernel_args)
                 self._runner.device.empty_cache()  # what comparing took: others have use for it
         except Refused as refusal:
             self._graphs.clear()
@@ -81,13 +81,3 @@ class PlacedGraphs:
             self._runner.launch(kernel_args)
         made = self._graphs[places] = _Placed(graph)
         return made
-
-    def _written(self, places: Places) -> list[Written]:
-        """The outputs: nothing else is written for the caller."""
-        binding, buffers = self._runner.binding, self._runner.plan.buffers
-        first = len(binding.positions)
-        return [
-            Written(places[slot], buffers[number].nbytes, buffers[number].dtype, False)
-            for number, slot in binding.slot_of.items()
-            if first <= slot < first + len(binding.output_sizes)
-        ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyflame.core.shape import contiguous_strides
+from pyflame.core.shape import is_contiguous
 from pyflame.ir import Node
 from pyflame.ir.graph import shown_by
 from pyflame.ir.opdef import CONST, ELEMENTWISE, LEAF, MOVEMENT, REDUCE
@@ -43,9 +43,7 @@ def is_memory_order(node: Node) -> bool:
     source = node.srcs[0]
     if node.op.name != "permute" or source.op.kind != LEAF or source.data.strides is None:
         return False
-    steps = [source.data.strides[a] for a in node.attrs[0]]
-    dense = contiguous_strides(node.shape)
-    return all(n == 1 or step == at for n, step, at in zip(node.shape, steps, dense, strict=True))
+    return is_contiguous(node.shape, tuple([source.data.strides[a] for a in node.attrs[0]]))
 
 
 def read_size(node: Node) -> int:

@@ -9,15 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import pyflame as pf
+from pyflame.bridge.torch.rows.attention import attend
 from pyflame.bridge.torch.rows.registry import gradients, row
-
-
-def _attention(q: Any, k: Any, v: Any, bias: Any, p: float, causal: bool, scale: float | None) -> Any:
-    if p:
-        raise pf.NotSupportedError(f"[attention] expected dropout_p=0 but got {p}")
-    shared = q.shape[-3] != k.shape[-3]
-    return pf.scaled_dot_product_attention(q, k, v, bias, is_causal=causal, scale=scale, enable_gqa=shared)
 
 
 @row("_scaled_dot_product_flash_attention")
@@ -25,7 +18,7 @@ def flash(
     q: Any, k: Any, v: Any, dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    return _attention(q, k, v, None, dropout_p, is_causal, scale), *[None] * 8
+    return attend(q, k, v, None, dropout_p, is_causal, scale), *[None] * 8
 
 
 @row("_scaled_dot_product_flash_attention_backward", unused=(5, 6, 7, 8, 9, 12, 13))
@@ -33,8 +26,8 @@ def flash_backward(
     g: Any, q: Any, k: Any, v: Any, out: Any, sums: Any, begins_q: Any, begins_k: Any, most_q: Any, most_k: Any,
     dropout_p: float, is_causal: bool, seed: Any, offset: Any, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    attend = partial(_attention, bias=None, p=dropout_p, causal=is_causal, scale=scale)
-    return tuple(gradients(attend, [q, k, v], g, known=out))
+    same = partial(attend, bias=None, p=dropout_p, causal=is_causal, scale=scale)
+    return tuple(gradients(same, [q, k, v], g, known=out))
 
 
 @row("_scaled_dot_product_efficient_attention")
@@ -42,7 +35,7 @@ def efficient(
     q: Any, k: Any, v: Any, bias: Any, keep_sums: bool, dropout_p: float = 0.0, is_causal: bool = False, *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    return _attention(q, k, v, bias, dropout_p, is_causal, scale), None, None, None
+    return attend(q, k, v, bias, dropout_p, is_causal, scale), None, None, None
 
 
 @row("_scaled_dot_product_efficient_attention_backward", unused=(6, 7, 8))
@@ -50,8 +43,8 @@ def efficient_backward(
     g: Any, q: Any, k: Any, v: Any, bias: Any, out: Any, sums: Any, seed: Any, offset: Any, dropout_p: float,
     wanted: list[bool], is_causal: bool = False, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    attend = partial(_attention, p=dropout_p, causal=is_causal, scale=scale)
-    return tuple(gradients(attend, [q, k, v, bias], g, wanted, known=out))
+    same = partial(attend, p=dropout_p, causal=is_causal, scale=scale)
+    return tuple(gradients(same, [q, k, v, bias], g, wanted, known=out))
 
 
 @row("_scaled_dot_product_cudnn_attention")
@@ -59,7 +52,7 @@ def cudnn(
     q: Any, k: Any, v: Any, bias: Any, keep_sums: bool, dropout_p: float = 0.0, is_causal: bool = False,
     return_debug_mask: bool = False, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    return _attention(q, k, v, bias, dropout_p, is_causal, scale), *[None] * 8
+    return attend(q, k, v, bias, dropout_p, is_causal, scale), *[None] * 8
 
 
 @row("_scaled_dot_product_cudnn_attention_backward", unused=(5, 6, 7, 9, 10, 11, 12))
@@ -67,5 +60,5 @@ def cudnn_backward(
     g: Any, q: Any, k: Any, v: Any, out: Any, sums: Any, seed: Any, offset: Any, bias: Any, begins_q: Any,
     begins_k: Any, most_q: Any, most_k: Any, dropout_p: float, is_causal: bool, *, scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    attend = partial(_attention, bias=bias, p=dropout_p, causal=is_causal, scale=scale)
-    return tuple(gradients(attend, [q, k, v], g, known=out))
+    same = partial(attend, bias=bias, p=dropout_p, causal=is_causal, scale=scale)
+    return tuple(gradients(same, [q, k, v], g, known=out))
