@@ -20,6 +20,7 @@ from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.launch import runner_for
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import draft_plan, make_plan
+from pyflame.ir import OPS
 from pyflame.ir.graph import Graph
 from pyflame.ir.kernel import GpuSource, Plan, Source
 from pyflame.passes.layout import lay_out
@@ -27,6 +28,7 @@ from pyflame.passes.legalise import legalise
 from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
 from tests.emulated import emulated_device
+from tests.plans import plan_of
 
 
 def parameters() -> list[pf.Tensor]:
@@ -151,3 +153,20 @@ def test_a_gpu_is_given_the_texts_of_its_plan() -> None:
     got = np.empty((4, 33), np.float32)
     device.download(got.ctypes.data, out.address, got.nbytes)
     np.testing.assert_allclose(got, 1 / 33, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["cpu", "gfx1100"])
+def test_what_united_groups_share_is_computed_once(target: str) -> None:
+    """An update that may be skipped stores three values of a gradient: in the epilogue of the gradient's product."""
+    x, slopes, skip = pf.ones(64, 8), pf.ones(64, 8), pf.tensor(False)
+    weight, mean, square = (pf.full((8, 8), 0.5) for _ in range(3))
+    pf.eval(x, slopes, weight, mean, square)
+    gradient = (slopes.T @ x) * 0.25
+    new_mean = mean + (gradient - mean) * 0.1
+    new_square = square * 0.9 + gradient * gradient * 0.1
+    values = (weight - new_mean / new_square.sqrt(), new_mean, new_square)
+    kept = [pf.where(skip, old, new) for old, new in zip((weight, mean, square), values, strict=True)]
+    (launch,) = plan_of(*kept, target=target).launches
+    assert sum(instr.op is OPS["mul"] for instr in launch.kernel.instrs) == 5
+    for value, wanted in zip(kept, values, strict=True):
+        np.testing.assert_array_equal(value.numpy(), wanted.numpy())

@@ -298,13 +298,13 @@ class Fuser:
         """Let one group do the work of two, so that what both need is computed once."""
         for theirs, ours in zip(other.ranges(), best.ranges(), strict=True):
             theirs.parts = ((ours, 1),)
-        for key, site in other.sites.items():
-            site.group = best
-            known = best.sites.setdefault(key, site)
-            if known is not site:  # at no loop's index
-                site.same = known
-                if site in self.readers.get(site.node, ()):
-                    self.readers[site.node].remove(site)
+        best.sites = {(site.node, settled(site.index)): site for site in best.sites.values()}
+        for site in other.sites.values():
+            site.group, site.index = best, settled(site.index)
+            known = best.sites.setdefault((site.node, site.index), site)
+            if known is not site:
+                known.flat |= site.flat
+                self.unite(site, known, other)
         best.reads += other.reads
         best.operands += other.operands
         best.stores += other.stores
@@ -316,6 +316,16 @@ class Fuser:
             self.stored[site.node] = best
         self.groups.remove(other)
         other.clear()
+
+    def unite(self, site: Site, known: Site, group: Group) -> None:
+        """Let a site of a group be one of another group that is the same node at the same place."""
+        if site.args is not None:
+            group.nodes.remove(site.node)
+        elif site.form is not None:
+            group.reads.remove(site)
+        elif site in self.readers.get(site.node, ()):
+            self.readers[site.node].remove(site)
+        site.same = known
 
     def unite_rows(self) -> None:
         """Let rows that are reduced in several ways be read once, as a gradient is for a weight's and a bias's."""
