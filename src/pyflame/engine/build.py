@@ -25,6 +25,8 @@ from pyflame.ir.kernel import Plan
 if TYPE_CHECKING:
     from pyflame.runtime.cpu.device import CPUDevice
 
+Last = Callable[[Iterable[int]], object]
+
 
 class CpuRunner:
     """A compiled plan for the CPU. Safe to run from several threads."""
@@ -77,12 +79,12 @@ class CpuRunner:
         binding = self.binding
         held = binding.hold(inputs, donated)
         out = binding.outputs(held)
-        writes = commit(out) if commit is not None else ((), (), ())
+        last: Last = any if commit is None else partial(write_all, commit(out))
         if len(donated) == len(self._layout.overwrites):
             stop = self._first_write
         else:
             stop = min([self._layout.overwrites[p] for p in donated], default=self._count)
-        self._run_at(addresses(held), constants, timed, lines, stop, partial(write_all, writes))
+        self._run_at(addresses(held), constants, timed, lines, stop, last)
         return out
 
     def run_at(self, places: list[int], constants: Sequence[Any], lines: Sequence[str] = ()) -> None:
@@ -96,7 +98,7 @@ class CpuRunner:
         timed: bool,
         lines: Sequence[str],
         stop: int,
-        last: Callable[[Iterable[int]], object],
+        last: Last,
     ) -> None:
         """`stop`: the first launch that overwrites an input; `last` runs what is left from there, with the commit."""
         binding, layout = self.binding, self._layout

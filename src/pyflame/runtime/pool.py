@@ -75,12 +75,12 @@ class HostPool:
         self._given: deque[Part] = deque()  # blocks on their way back
         self._live: dict[int, int] = {}  # address -> size
         self._lock = rlock()  # re-entrant: the garbage collector may run anything
-        # bytes; an interrupt may leave the first two wrong until somebody asks for `stats`
-        self._allocated = self._cached = self._peak = self._recent_peak = self._peak_reserved = 0
+        # bytes; an interrupt may leave the first one wrong until somebody asks for `stats`
+        self._allocated = self._peak = self._recent_peak = self._peak_reserved = 0
         self._reset()
 
     def _reset(self) -> None:
-        self._allocations = self._frees = self._hits = 0
+        self._live_before, self._allocations = len(self._live), 0
         self._fresh_blocks = self._dropped = self._retries = self._failures = 0
 
     def size_class(self, nbytes: int) -> int:
@@ -99,13 +99,10 @@ class HostPool:
         with self._lock:
             if self._given:
                 self._take_back()
-            self._allocations += 1
             free = self._free.get(size)
-            if free:
-                self._hits += 1
-                self._cached -= size
             block = Block(self._given.append, free.pop() if free else self._fresh(size))
             self._live[block.address] = size
+            self._allocations += 1
             self._allocated += size
             if self._allocated > self._recent_peak:
                 self._recent_peak = self._allocated
@@ -123,20 +120,18 @@ class HostPool:
                 continue
             part = given[0]
             self._allocated -= live.pop(part[1], 0)
-            self._frees += 1
             if not given or given[0] is not part:
                 continue
             given.popleft()
             if self.exact:
                 self._dropped += 1
                 continue
-            self._cached += part[0]
             self._free.setdefault(part[0], []).append(part)
 
     def _fresh(self, size: int) -> Part:
         for attempt in range(2):
             try:
-                if self.limit is not None and self._allocated + self._cached + size > self.limit:
+                if self.limit is not None and self._allocated + self._cached() + size > self.limit:
                     raise MemoryError
                 memory = _exactly(size) if self.exact else np.empty(size + ALIGNMENT, np.uint8)
             except MemoryError:
@@ -146,13 +141,13 @@ class HostPool:
                     raise OutOfMemoryError(
                         f"[memory] expected to allocate {size:,} bytes on the CPU but {most}; "
                         f"held {self._allocated:,}, "
-                        f"cached {self._cached:,}. Delete tensors you no longer need, or use a smaller batch or dtype"
+                        f"cached {self._cached():,}. Delete tensors you no longer need, or use a smaller batch or dtype"
                     ) from None
                 self._retries += 1
                 self.empty_cache()
                 continue
             self._fresh_blocks += 1
-            self._peak_reserved = max(self._peak_reserved, self._allocated + size + self._cached)
+            self._peak_reserved = max(self._peak_reserved, self._allocated + size + self._cached())
             return size, -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT, memory
         raise AssertionError
 
@@ -160,32 +155,33 @@ class HostPool:
         """Give cached blocks back to the system; gives their bytes."""
         with self._lock:
             self._count()
-            freed = self._cached
+            freed = self._cached()
             self._dropped += sum(map(len, self._free.values()))
             self._free.clear()
-            self._cached = 0
             return freed
 
     def _count(self) -> None:
         """See what is there."""
         self._take_back()
         self._allocated = sum(self._live.values())
-        self._cached = sum(size * len(parts) for size, parts in self._free.items())
+
+    def _cached(self) -> int:
+        return sum([size * len(parts) for size, parts in self._free.items()])
 
     @property
     def stats(self) -> MemoryStats:
         with self._lock:
             self._count()
-            free = sum(map(len, self._free.values()))
+            free, cached = sum(map(len, self._free.values())), self._cached()
             return MemoryStats(
                 allocated=self._allocated,
-                reserved=self._allocated + self._cached,
-                cached=self._cached,
+                reserved=self._allocated + cached,
+                cached=cached,
                 peak_allocated=self._peak,
                 peak_reserved=self._peak_reserved,
                 allocations=self._allocations,
-                frees=self._frees,
-                hits=self._hits,
+                frees=self._live_before + self._allocations - len(self._live),
+                hits=self._allocations - self._fresh_blocks,
                 borrowed=0,
                 driver_allocations=self._fresh_blocks,
                 driver_frees=self._dropped,
@@ -201,7 +197,7 @@ class HostPool:
         """Measure peaks from here on."""
         with self._lock:
             self._count()
-            self._peak, self._peak_reserved = self._allocated, self._allocated + self._cached
+            self._peak, self._peak_reserved = self._allocated, self._allocated + self._cached()
             self._recent_peak = self._allocated
 
     def take_recent_peak(self) -> int:

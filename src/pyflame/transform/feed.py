@@ -63,8 +63,9 @@ class Feed:
         None where another thread has written something else to one since the trace was found to fit.
         """
         nodes = [leaves[at]._node for at in self._args]
-        nodes += [cell._node for cell in self._cells]
-        nodes += [_EMPTY if (grad := owner._grad) is None else grad._node for owner in self._grads]
+        if self._cells or self._grads:
+            nodes += [cell._node for cell in self._cells]
+            nodes += [_EMPTY if (grad := owner._grad) is None else grad._node for owner in self._grads]
         return nodes if [n.sig for n in nodes] == self._sigs else None
 
     def steady(self, cells: Sequence[Tensor], owners: Sequence[Tensor], values: list[Value]) -> Steady:

@@ -76,6 +76,7 @@ class Replay:
         with_grad = [*[t for t, _ in self.had_grad], *[t for t, _ in self.grad_cells], *self.new_grads, *self.cleared]
         self._owners = list({id(t): t for t in with_grad}.values())
         self._arg_sigs = [trace.arguments[at].sig for _, at in self.feed.arguments]
+        self._stateless = not (self.cells or self._owners or self.changes)
         self._steady: Steady | None = None
         self._state_before: tuple[int, ...] = ()
 
@@ -189,6 +190,9 @@ class Replay:
         if fed is None:
             return False
         values, constants = self.feed.values(fed), self.numbers(leaves)
+        if self._stateless:
+            returned += self._returned(self.runner.run(values, constants, self.debug, self.lines))
+            return True
         aside: list[Aside] = []
         mine = self.feed.writable(fed, values, aside)
         commit = partial(self._commit, leaves, returned)
