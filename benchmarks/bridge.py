@@ -29,25 +29,33 @@ def run() -> list[Result]:
     from torch import nn
     from torch.nn import functional as F
 
+    from benchmarks import torch_models, training
     from benchmarks.bridge_models import Small
     from tests.bridge.models import GPT, cnn
 
     torch.manual_seed(0)
     a, b = torch.randn(1000), torch.randn(1000)
     wide = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-    x, target = torch.randn(128, 256), torch.randint(10, (128,))
-    images, tokens = torch.randn(16, 3, 32, 32), torch.randint(256, (4, 64))
-    gpt = GPT(256, 128, 4, 64, layers=2)
-    steps: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-        "MLP": (wide, lambda m: F.cross_entropy(m(x), target).backward()),
-        "CNN": (cnn(32), lambda m: (m(images) ** 2).mean().backward()),
-        "GPT": (gpt, lambda m: F.cross_entropy(m(tokens).flatten(0, 1), tokens.flatten()).backward()),
+    tokens = torch.randint(256, (4, 64))
+    models: dict[str, tuple[Any, Any, Any]] = {
+        "small MLP": (wide, torch.randn(128, 256), torch.randint(10, (128,))),
+        "small CNN": (cnn(32), torch.randn(16, 3, 32, 32), torch.randint(5, (16,))),
+        "small GPT": (GPT(256, 128, 4, 64, layers=2), tokens, tokens),
     }
+    for name, make in (("mlp", training.mlp), ("cnn", training.cnn)):
+        x, y = map(torch.tensor, make()[2:])
+        models[name.upper()] = torch_models.sequential(name), x, y
+    x, y = map(torch.tensor, training.gpt()[1:])
+    models["GPT"] = torch_models.gpt(**training.GPT), x, y
     calls = measure(_contenders(Small(), lambda m: m(a, b)), rounds=15)
     more = 1e6 * (calls["pyflame"] - calls["torch.compile"])
     print(f"a call of 5 small ops takes {more:+.1f} us beyond inductor's (asked: up to +20)")
     results = [Result("5 small ops, a call", 0, "us", calls)]
-    for name, (model, work) in steps.items():
+    for name, (model, x, y) in models.items():
+
+        def work(m: Any, x: Any = x, y: Any = y) -> None:
+            F.cross_entropy(m(x).flatten(0, -2), y.flatten()).backward()
+
         times = measure(_contenders(model, work), budget=1.0)
         results.append(Result(f"{name}, forward and backward", 0, "us", times, reach=1.0))
     return results

@@ -340,6 +340,17 @@ def test_large_planes() -> None:
         compare("avg_pool2d", [x], {"kernel_size": 3, "stride": stride, "padding": 1}, pf.float32)
 
 
+@pytest.mark.parametrize("width", [32, 300, 2000])
+@pytest.mark.parametrize("dtype", [pf.float32, pf.bfloat16], ids=lambda d: d.name)
+def test_windows_that_tile_their_rows(width: int, dtype: Any) -> None:
+    """Several rows of outputs share a line: all of a plane, a number that does not divide it, and one."""
+    x = np.random.default_rng(0).permutation(2 * 20 * width).reshape(1, 2, 20, width) % 251 / 8.0
+    for kernel, dilation, padding in ((2, 1, 0), (4, 1, (1, 0)), ((3, 1), (1, 2), 0)):
+        options = {"kernel_size": kernel, "stride": (3, 4) if kernel == (3, 1) else None, "padding": padding}
+        compare("max_pool2d", [x], options | {"dilation": dilation}, dtype)
+        compare("avg_pool2d", [x], options, dtype)
+
+
 # --- bad input ----------------------------------------------------------------------------------------------------
 
 IMAGE = np.zeros((2, 4, 8, 8), np.float32)

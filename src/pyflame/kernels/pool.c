@@ -8,8 +8,9 @@
  *
  * Windows are boxes, so both reductions go axis by axis: first the rows of a window are combined element by element into
  * one line, with vectors running along memory, then each output combines its stretch of the line. The line has room for
- * the padding on both sides, filled with what changes nothing, so no window needs a test at the edges. The gradients
- * take the same two steps the other way round.
+ * the padding on both sides, filled with what changes nothing, so no window needs a test at the edges. Where windows tile
+ * the last axis, the lines of PF_ROWS rows of outputs follow one another and are combined as one. The gradients take the
+ * same two steps the other way round.
  *
  * Bytes: x, g and out once from memory; a row that several windows share comes from the cache after the first. Forward
  * tasks are rows of outputs, gradients are cut by planes, since windows may overlap.
@@ -31,7 +32,7 @@ enum {
   PF_SIZE, PF_OUT = PF_SIZE + 3, PF_STEP = PF_OUT + 3, /* extents of x and out; distance of a window's elements */
   PF_TAPS = PF_STEP + 3, PF_STRIDE, PF_PAD,            /* of the last axis; PF_TAPS 0: windows of different lengths */
   PF_DIVISOR,                                          /* 0: the count of the window */
-  PF_WIDTH, PF_WORKER_BYTES,
+  PF_WIDTH, PF_ROWS, PF_WORKER_BYTES,
   PF_WINDOWS /* axis by axis for every output: first element, end, count */
 };
 
@@ -55,7 +56,7 @@ static pf_room pf_make_room(char *scratch, const int64_t *arg, int64_t worker) {
   pf_room room;
   room.line = (PF_ACC_T *)(scratch + worker * arg[PF_WORKER_BYTES]);
   room.row = room.line + arg[PF_WIDTH];
-  room.plane = room.row + arg[PF_OUT + 2];
+  room.plane = room.row + arg[PF_ROWS] * arg[PF_OUT + 2];
   room.line_at = (int32_t *)(room.plane + (PF_BACKWARD && !PF_DIRECT ? arg[PF_SIZE] * arg[PF_SIZE + 1] * arg[PF_SIZE + 2] : 0));
   room.row_at = room.line_at + arg[PF_WIDTH];
   for (int64_t i = 0; i < arg[PF_WIDTH]; i++) {
@@ -69,12 +70,12 @@ PF_INLINE int pf_is_nan(PF_ACC_T v) { return v != v; }
 
 #if PF_MODE != PF_AVG_BACKWARD
 
-/* Combine the rows of window (p0, p1) into the line. */
-PF_INLINE void pf_take_rows(const pf_room *room, const int64_t *arg, const PF_T *x, int64_t p0, int64_t p1) {
+/* Combine the rows of window (p0, p1) into the line, or its part for that row of outputs. */
+PF_INLINE void pf_take_rows(const pf_room *room, const int64_t *arg, const PF_T *x, int64_t p0, int64_t p1, int64_t part) {
   const pf_window w0 = pf_windows(arg, 0)[p0], w1 = pf_windows(arg, 1)[p1];
   const int64_t n = arg[PF_SIZE + 2];
-  PF_ACC_T *restrict line = room->line + arg[PF_PAD];
-  int32_t *restrict at = room->line_at + arg[PF_PAD];
+  PF_ACC_T *restrict line = room->line + arg[PF_PAD] + part * n;
+  int32_t *restrict at = room->line_at + arg[PF_PAD] + part * n;
   int begun = 0;
   for (int64_t s0 = w0.first; s0 < w0.end; s0 += arg[PF_STEP])
     for (int64_t s1 = w1.first; s1 < w1.end; s1 += arg[PF_STEP + 1], begun = 1) {
@@ -118,35 +119,35 @@ PF_INLINE void pf_take_one(const pf_room *room, int64_t p, int64_t from) {
 #endif
 }
 
-PF_INLINE void pf_take_taps(const pf_room *room, const int64_t *arg, const int64_t stride) {
+PF_INLINE void pf_take_taps(const pf_room *room, const int64_t *arg, int64_t n, const int64_t stride) {
   const pf_room r = *room;
-  for (int64_t tap = 0; tap < arg[PF_TAPS]; tap++) {
-    const int64_t shift = tap * arg[PF_STEP + 2], n = arg[PF_OUT + 2];
+#pragma GCC ivdep
+  for (int64_t p = 0; p < n; p++) {
+    r.row[p] = r.line[p * stride];
+    if (PF_ARGMAX) r.row_at[p] = r.line_at[p * stride];
+  }
+  for (int64_t tap = 1; tap < arg[PF_TAPS]; tap++) {
+    const int64_t shift = tap * arg[PF_STEP + 2];
 #pragma GCC ivdep
     for (int64_t p = 0; p < n; p++) pf_take_one(&r, p, shift + p * stride);
   }
 }
 
-/* Combine each output's stretch of the line into the row. */
-PF_INLINE void pf_take_line(const pf_room *room, const int64_t *arg) {
-  const int64_t n = arg[PF_OUT + 2];
-  for (int64_t p = 0; p < n; p++) {
-    room->row[p] = PF_SUM ? 0 : PF_LOWEST;
-#if PF_ARGMAX
-    room->row_at[p] = PF_NOWHERE;
-#endif
-  }
+/* Combine each output's stretch of the line into `n` outputs, of one row or of several. */
+PF_INLINE void pf_take_line(const pf_room *room, const int64_t *arg, int64_t n) {
   if (!arg[PF_TAPS]) {
     for (int64_t p = 0; p < n; p++) {
       const pf_window w = pf_windows(arg, 2)[p];
+      room->row[p] = PF_SUM ? 0 : PF_LOWEST;
+      if (PF_ARGMAX) room->row_at[p] = PF_NOWHERE;
       for (int64_t s = w.first; s < w.end; s += arg[PF_STEP + 2]) pf_take_one(room, p, s);
     }
   } else if (arg[PF_STRIDE] == 1)
-    pf_take_taps(room, arg, 1);
+    pf_take_taps(room, arg, n, 1);
   else if (arg[PF_STRIDE] == 2)
-    pf_take_taps(room, arg, 2);
+    pf_take_taps(room, arg, n, 2);
   else
-    pf_take_taps(room, arg, arg[PF_STRIDE]);
+    pf_take_taps(room, arg, n, arg[PF_STRIDE]);
 }
 
 #endif
@@ -154,11 +155,11 @@ PF_INLINE void pf_take_line(const pf_room *room, const int64_t *arg) {
 #if PF_SUM
 
 /* row[p] /= count of window (p0, p1, p) */
-PF_INLINE void pf_divide(const pf_room *room, const int64_t *arg, int64_t p0, int64_t p1) {
+PF_INLINE void pf_divide(PF_ACC_T *row, const int64_t *arg, int64_t p0, int64_t p1) {
   const int64_t outer = pf_windows(arg, 0)[p0].count * pf_windows(arg, 1)[p1].count;
   const pf_window *w2 = pf_windows(arg, 2);
   const PF_ACC_T given = (PF_ACC_T)arg[PF_DIVISOR];
-  for (int64_t p = 0; p < arg[PF_OUT + 2]; p++) room->row[p] /= arg[PF_DIVISOR] ? given : (PF_ACC_T)(outer * w2[p].count);
+  for (int64_t p = 0; p < arg[PF_OUT + 2]; p++) row[p] /= arg[PF_DIVISOR] ? given : (PF_ACC_T)(outer * w2[p].count);
 }
 
 #endif
@@ -197,6 +198,8 @@ PF_INLINE void pf_give(const pf_room *room, const int64_t *arg, PF_ACC_T *plane,
 
 #endif
 
+PF_INLINE int64_t pf_at_most(int64_t n, int64_t limit) { return n < limit ? n : limit; }
+
 #if !PF_BACKWARD
 
 /* One iteration is one row of outputs. */
@@ -204,19 +207,22 @@ PF_KERNEL(PF_NAME) {
   (void)uni;
   const pf_room room = pf_make_room(buf[2], arg, worker);
   const int64_t *size = arg + PF_SIZE, *out = arg + PF_OUT;
-  for (int64_t task = begin; task < end; task++) {
+  for (int64_t task = begin, rows; task < end; task += rows) {
     const int64_t p1 = task % out[1], p0 = task / out[1] % out[0], plane = task / (out[1] * out[0]);
-    pf_take_rows(&room, arg, (const PF_T *)buf[0] + plane * size[0] * size[1] * size[2], p0, p1);
-    pf_take_line(&room, arg);
+    const PF_T *x = (const PF_T *)buf[0] + plane * size[0] * size[1] * size[2];
+    rows = pf_at_most(arg[PF_ROWS], pf_at_most(out[1] - p1, end - task));
+    const int64_t n = rows * out[2];
+    for (int64_t r = 0; r < rows; r++) pf_take_rows(&room, arg, x, p0, p1 + r, r);
+    pf_take_line(&room, arg, n);
 #if PF_MODE == PF_INDICES
     int64_t *to = (int64_t *)buf[1] + task * out[2];
-    for (int64_t p = 0; p < out[2]; p++) to[p] = room.row_at[p];
+    for (int64_t p = 0; p < n; p++) to[p] = room.row_at[p];
 #else
 #if PF_MODE == PF_AVG
-    pf_divide(&room, arg, p0, p1);
+    for (int64_t r = 0; r < rows; r++) pf_divide(room.row + r * out[2], arg, p0, p1 + r);
 #endif
     PF_T *to = (PF_T *)buf[1] + task * out[2];
-    for (int64_t p = 0; p < out[2]; p++) to[p] = PF_STORE(room.row[p]);
+    for (int64_t p = 0; p < n; p++) to[p] = PF_STORE(room.row[p]);
 #endif
   }
 }
@@ -235,14 +241,16 @@ PF_KERNEL(PF_NAME) {
     const PF_T *g = (const PF_T *)buf[0] + plane * out[0] * out[1] * out[2];
     for (int64_t i = 0; i < volume; i++) sums[i] = 0;
     for (int64_t p0 = 0; p0 < out[0]; p0++)
-      for (int64_t p1 = 0; p1 < out[1]; p1++, g += out[2]) {
+      for (int64_t p1 = 0, rows; p1 < out[1]; p1 += rows, g += rows * out[2]) {
 #if PF_MODE == PF_MAX_BACKWARD
-        pf_take_rows(&room, arg, (const PF_T *)buf[1] + plane * volume, p0, p1);
-        pf_take_line(&room, arg);
-        for (int64_t p = 0; p < out[2]; p++) sums[room.row_at[p]] += PF_LOAD(g[p]);
+        rows = pf_at_most(arg[PF_ROWS], out[1] - p1);
+        for (int64_t r = 0; r < rows; r++) pf_take_rows(&room, arg, (const PF_T *)buf[1] + plane * volume, p0, p1 + r, r);
+        pf_take_line(&room, arg, rows * out[2]);
+        for (int64_t p = 0; p < rows * out[2]; p++) sums[room.row_at[p]] += PF_LOAD(g[p]);
 #else
+        rows = 1;
         for (int64_t p = 0; p < out[2]; p++) room.row[p] = PF_LOAD(g[p]);
-        pf_divide(&room, arg, p0, p1);
+        pf_divide(room.row, arg, p0, p1);
         pf_give(&room, arg, sums, p0, p1);
 #endif
       }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import prod
 
 from pyflame.core.device import Target
-from pyflame.core.window import Windows
+from pyflame.core.window import Window, Windows
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, Phase, Source
 from pyflame.kernels.ctype import loaded, macros, stored
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 GRAIN = 32768  # elements worth waking a thread for
+LINE = 1024  # elements of a line that several rows of outputs share; stays in the first cache
 
 _MODES = ("max_pool", "max_pool_indices", "max_pool_backward", "avg_pool", "avg_pool_backward")  # PF_MODE
 
@@ -28,15 +29,17 @@ def pool_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
     sizes, outs = [w.size for w in windows], [w.out for w in windows]
     planes = prod(anchor.meta.shape[:2])
     backward = name.endswith("backward")
+    rows = 1 if name == "avg_pool_backward" else joined_rows(inner, outs[1])
     # From the padding in front to the last element that a window reaches for.
-    width = max(inner.pad + inner.size, (inner.out - 1) * inner.stride + (inner.kernel - 1) * inner.dilation + 1)
+    reach = (inner.out - 1) * inner.stride + (inner.kernel - 1) * inner.dilation + 1
+    width = rows * max(inner.pad + inner.size, reach)
     wide = dtype.compute.itemsize
     own_plane = prod(sizes) if backward and dtype.compute is not dtype else 0
-    worker_bytes = -(-((width + inner.out + own_plane) * wide + (width + inner.out) * 4) // 64) * 64
+    worker_bytes = -(-((width + rows * inner.out + own_plane) * wide + (width + rows * inner.out) * 4) // 64) * 64
     spans = [span for w in windows for span in w.spans()]
     table = [n for first, end, count in spans for n in (first, end, count if include_pad else end - first)]
     last = [inner.kernel, inner.stride, inner.pad]
-    args = [*sizes, *outs, *(w.dilation for w in windows), *last, divisor, width, worker_bytes, *table]
+    args = [*sizes, *outs, *(w.dilation for w in windows), *last, divisor, width, rows, worker_bytes, *table]
     per_row = inner.size * prod(w.kernel or -(-w.size // max(w.out, 1)) for w in windows[:2])
     if backward:
         phase = Phase("_0", planes, max(1, GRAIN // max(1, per_row * outs[0] * outs[1])))
@@ -54,6 +57,13 @@ def pool_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
     }
     text = macros(defines) + '#include "pool.c"\n'
     return Source(text, (phase,), tuple(args), worker_bytes=worker_bytes)
+
+
+def joined_rows(inner: Window, most: int) -> int:
+    """How many rows of outputs one line holds: several where each window begins where the one before it ends."""
+    reach = (inner.kernel - 1) * inner.dilation + 1
+    tiles = inner.kernel and not inner.pad and inner.size == inner.out * inner.stride and reach <= inner.stride
+    return max(1, min(most, LINE // max(1, inner.size))) if tiles else 1
 
 
 def _lowest(name: str, is_float: bool) -> str:
