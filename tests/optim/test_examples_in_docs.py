@@ -12,7 +12,8 @@ import pyflame as pf
 from pyflame import nn, optim
 from pyflame.optim import lr_scheduler
 
-MODULES = """adadelta adagrad adam adamax asgd ema group lbfgs lion nadam optimizer radam rmsprop rprop scaler sgd"""
+MODULES = """adadelta adafactor adagrad adam adamax asgd ema group lbfgs lion muon nadam optimizer radam rmsprop rprop
+scaler sgd swa_utils"""
 SCHEDULES = ["base", "combined", "cosine", "cycle", "decay", "plateau"]
 
 

@@ -27,6 +27,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("RAdam", dict(lr=0.02, weight_decay=0.1, decoupled_weight_decay=True), dict(betas=(0.5, 0.7))),
     ("ASGD", dict(lr=0.05), dict(t0=3.0)),
     ("ASGD", dict(lr=0.05, lambd=0.1, alpha=0.5, t0=5.0, weight_decay=0.1, maximize=True), dict(lr=0.01)),
+    ("Adafactor", dict(lr=0.05), dict(beta2_decay=-0.5)),
+    ("Adafactor", dict(lr=0.02, weight_decay=0.1, maximize=True, eps=(1e-4, 0.1)), dict(d=2.0, eps=(None, 0.01))),
     ("Rprop", dict(), dict(lr=0.1)),
     ("Rprop", dict(lr=0.05, etas=(0.3, 1.5), step_sizes=(1e-3, 0.2), maximize=True), dict(etas=(0.5, 1.1))),
 ]

@@ -4,8 +4,9 @@ All state lives in tensors that exist from construction, and one graph updates a
 of a jitted function: forward, backward, clipping and update are one plan.
 """
 
-from pyflame.optim import lr_scheduler
+from pyflame.optim import lr_scheduler, swa_utils
 from pyflame.optim.adadelta import Adadelta
+from pyflame.optim.adafactor import Adafactor
 from pyflame.optim.adagrad import Adagrad
 from pyflame.optim.adam import Adam, AdamW
 from pyflame.optim.adamax import Adamax
@@ -14,6 +15,7 @@ from pyflame.optim.ema import WeightAverage
 from pyflame.optim.group import ParamGroup
 from pyflame.optim.lbfgs import LBFGS
 from pyflame.optim.lion import Lion
+from pyflame.optim.muon import Muon
 from pyflame.optim.nadam import NAdam
 from pyflame.optim.optimizer import Optimizer
 from pyflame.optim.radam import RAdam
@@ -29,12 +31,14 @@ __all__ = [
     "LBFGS",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
     "GradScaler",
     "Lion",
+    "Muon",
     "NAdam",
     "Optimizer",
     "ParamGroup",
@@ -47,4 +51,5 @@ __all__ = [
     "clip_grad_value_",
     "get_total_norm",
     "lr_scheduler",
+    "swa_utils",
 ]

@@ -74,6 +74,10 @@ class Optimizer:
         """Name and initial value of the state of each parameter: of its shape, or a Scalar."""
         return {}
 
+    def slots_of(self, group: dict[str, Any], p: Tensor) -> dict[str, Any]:
+        """The slots of one parameter, where they depend on its shape; a Reduced has length 1 along one axis."""
+        return self.slots(group)
+
     def scalars(self, group: dict[str, Any]) -> dict[str, float]:
         """The numbers that `rates` and `update` need, derived from the group's options."""
         return {}
@@ -153,8 +157,8 @@ class Optimizer:
     def _arrange(self, group: ParamGroup) -> None:
         """Make the state that the options of a group ask for, and note what they mean for the graph."""
         made: list[Tensor] = []
-        for name, value in self.slots(group).items():
-            for p in group["params"]:
+        for p in group["params"]:
+            for name, value in self.slots_of(group, p).items():
                 if name not in self.state[p]:
                     made.append(_initial(p, value))
                     self.state[p][name] = made[-1]
@@ -227,7 +231,7 @@ class Optimizer:
             if kind not in shared:
                 shared[kind] = {name: group.scalar(name, kind) for name in names}
             h = {**shared[kind], **{name: rate[i].to(kind) for name, rate in rates.items()}}
-            slots = {name: self.state[p][name] for name in self.slots(group)}
+            slots = {name: self.state[p][name] for name in self.slots_of(group, p)}
             wide = {name: cell.to(kind) for name, cell in slots.items()}
             value, after = self.update(group, p.to(kind), p.grad.to(kind), wide, h)
             put(p, value)
@@ -292,7 +296,7 @@ class Optimizer:
         if step == 0 and not self.saves_untouched:
             return {}
         count = {} if step is None else {"step": tensor(step, dtype=float32)}
-        return {**count, **{name: self.state[p][name]._snapshot() for name in self.slots(group)}}
+        return {**count, **{name: self.state[p][name]._snapshot() for name in self.slots_of(group, p)}}
 
     def _unpacked_step(self, entry: dict[str, Any]) -> float:
         """How often a parameter was updated, from what was saved of it."""
@@ -315,9 +319,8 @@ class Optimizer:
         numbers = iter(number for g in state_dict["param_groups"] for number in g["params"])
         entries = [[saved.get(int(next(numbers)), {}) for _ in g["params"]] for g in self.param_groups]
         for group, new, states in zip(self.param_groups, new_groups, entries, strict=True):
-            names = self.slots({**group, **new})
             for p, entry in zip(group["params"], states, strict=True):
-                self._check_entry(p, entry, names)
+                self._check_entry(p, entry, self.slots_of({**group, **new}, p))
         changed: list[Tensor] = []
         for group, new, states in zip(self.param_groups, new_groups, entries, strict=True):
             group.update(new)
@@ -325,7 +328,7 @@ class Optimizer:
                 if self._steps_itself:
                     self.state[p] = {name: _kept(value, p) for name, value in entry.items()}
                     continue
-                for name, value in self.slots(group).items():
+                for name, value in self.slots_of(group, p).items():
                     cell, kept = self.state[p][name], entry.get(name)
                     cell._rebind(full_like(cell, value).clone() if kept is None else _copied(kept, cell))
                     changed.append(cell)
@@ -343,7 +346,7 @@ class Optimizer:
                     f"[load_state_dict] expected state named {', '.join(names) or 'nothing'} for {self._name} but got "
                     f"{name!r}; was it saved by another optimiser?"
                 )
-            wanted = () if isinstance(names[name], Scalar) else p.shape
+            wanted = _shape(p, names[name])
             if tuple(np.shape(value)) != wanted:
                 raise StateDictError(
                     f"[load_state_dict] expected {name} of shape {wanted} but got {tuple(np.shape(value))}; build the "
@@ -362,10 +365,32 @@ class Scalar(float):
     """The initial value of state that is one number for a parameter, whatever its shape."""
 
 
+class Reduced(float):
+    """The initial value of state that has a parameter's shape, but length 1 along one axis."""
+
+    axis: int
+
+    def __new__(cls, value: float, axis: int) -> Reduced:
+        made = super().__new__(cls, value)
+        made.axis = axis
+        return made
+
+
+def _shape(p: Tensor, value: float) -> tuple[int, ...]:
+    """The shape of state with this initial value."""
+    if isinstance(value, Scalar):
+        return ()
+    if not isinstance(value, Reduced):
+        return p.shape
+    axis = value.axis % p.ndim
+    return (*p.shape[:axis], 1, *p.shape[axis + 1 :])
+
+
 def _initial(p: Tensor, value: float) -> Tensor:
     """New state of a parameter."""
-    if isinstance(value, Scalar):
-        return p.detach().new_full((), value, dtype=p.dtype.compute).clone()
+    if isinstance(value, (Scalar, Reduced)):
+        dtype = p.dtype.compute if isinstance(value, Scalar) else p.dtype
+        return p.detach().new_full(_shape(p, value), value, dtype=dtype).clone()
     return full_like(p, value).clone()
 
 

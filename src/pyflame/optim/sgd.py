@@ -13,7 +13,19 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import FUNCTIONS
 
 
-class SGD(Optimizer):
+class Momentum(Optimizer):
+    """Base of rules whose only state is a `momentum_buffer`: whether there is one tells whether there was an update."""
+
+    def _packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Tensor]:
+        packed = super()._packed(group, p, step)
+        packed.pop("step", None)  # PyTorch has none
+        return packed
+
+    def _unpacked_step(self, entry: dict[str, Any]) -> float:
+        return float(entry.get("momentum_buffer") is not None)
+
+
+class SGD(Momentum):
     """Gradient descent, with momentum in PyTorch's form.
 
         d = g + weight_decay * w                         (-g to maximise)
@@ -85,11 +97,3 @@ class SGD(Optimizer):
             return w - d * h["lr"], {}
         b = s["momentum_buffer"] * h["momentum"] + (d * h["damped"] if group["dampening"] else d)
         return w - (d + b * h["momentum"] if group["nesterov"] else b) * h["lr"], {"momentum_buffer": b}
-
-    def _packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Tensor]:
-        packed = super()._packed(group, p, step)
-        packed.pop("step", None)  # PyTorch has none: a parameter that was never updated has no momentum_buffer
-        return packed
-
-    def _unpacked_step(self, entry: dict[str, Any]) -> float:
-        return float(entry.get("momentum_buffer") is not None)
