@@ -42,13 +42,38 @@ def check_stage_1() -> None:
 
 
 def check_stage_2() -> None:
-    model = _model()
-    optimizer = dist.ZeroRedundancyOptimizer(model.parameters(), optim.AdamW, stage=2, lr=1e-2)
-    _same((_trained(model, optimizer), list(model.parameters())), alone())
-    for p in model.parameters():  # a gradient is kept where the state is
-        assert (p.grad is not None) == bool(optimizer.state.get(p))
+    for clip in (None, 0.1):
+        model = _model()
+        optimizer = dist.ZeroRedundancyOptimizer(model.parameters(), optim.AdamW, stage=2, lr=1e-2)
+        clipped = None if clip is None else lambda params: dist.clip_grad_norm_(params, 0.1)
+        _same((_trained(model, optimizer, clipped), list(model.parameters())), alone(clip))
+        for p in model.parameters():  # a gradient is kept where the state is
+            assert (p.grad is not None) == bool(optimizer.state.get(p))
     with pytest.raises(pf.ArgumentError, match="FullyShardedDataParallel"):
         dist.ZeroRedundancyOptimizer(model.parameters(), optim.AdamW, stage=3)
+
+
+def check_clipping_at_stage_2_averages_once() -> None:
+    """Clipping twice is clipping once; a skipped step leaves nothing behind; what one process alone has counts."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    params = [nn.Parameter(pf.zeros(2)) for _ in range(3)]
+    optimizer = dist.ZeroRedundancyOptimizer(params, optim.SGD, stage=2, lr=1.0)
+    for _ in range(2):
+        for p in params[:2]:
+            p.grad = pf.full((2,), rank + 1.0)
+        if rank == 1:
+            params[2].grad = pf.full((2,), 1.0 * size)
+        mean = (size + 1) / 2
+        want = np.sqrt(4 * mean**2 + 2)
+        np.testing.assert_allclose(float(dist.clip_grad_norm_(params, 1.0)), want, rtol=1e-6)
+        np.testing.assert_allclose(float(dist.clip_grad_norm_(params, 1.0)), 1.0, rtol=1e-5)
+        nn.Module.zero_grad(nn.ParameterList(params))
+    for p in params:
+        p.grad = pf.full((2,), rank + 1.0)
+    dist.clip_grad_norm_(params, 1.0)
+    optimizer.step()
+    for p in params:
+        np.testing.assert_allclose(p.detach().numpy(), -1 / np.sqrt(6), rtol=1e-5)
 
 
 def _sharded(seed: int = 0) -> Any:
@@ -143,6 +168,16 @@ def check_checkpoints_of_other_models_are_refused() -> None:
         pf.save({"model": {"weight": pf.zeros(2)}, "extra": {}}, f"{folder}/other")
         with pytest.raises(pf.StateDictError, match=r"'bias' is only in the model"):
             dist.load_checkpoint(f"{folder}/other", nn.Linear(1, 2))
-    layer = nn.Sequential(dist.ColumnParallelLinear(4, 4))
-    with pytest.raises(pf.NotSupportedError, match="'0' is divided by itself"):
+        pf.save({"model": {"weight": pf.zeros(1, 1), "bias": pf.zeros(2)}, "extra": {}}, f"{folder}/small")
+        with pytest.raises(pf.StateDictError, match=r"'weight' of shape \(2, 1\) but got \(1, 1\)"):
+            dist.load_checkpoint(f"{folder}/small", nn.Linear(1, 2))
+    layer = nn.Linear(4, 4)
+    dist.mark_divided(layer.parameters())
+    with pytest.raises(pf.NotSupportedError, match="those of a stage"):
         dist.save_checkpoint("nowhere", layer)
+    layer = dist.ColumnParallelLinear(4, 4)
+    optimizer = optim.LBFGS(layer.parameters())
+    layer(pf.ones(2, 4)).sum().backward()
+    optimizer.step(lambda: pf.tensor(1.0))
+    with pytest.raises(pf.NotSupportedError, match="expected optimiser state 'old_dirs' of one value, or"):
+        dist.save_checkpoint("nowhere", layer, optimizer)

@@ -43,9 +43,15 @@ from pyflame.collectives.world import (
     is_nccl_available,
     new_group,
 )
-from pyflame.distributed.checkpoint import load_checkpoint, save_checkpoint
+from pyflame.distributed.checkpoint import (
+    full_state_dict,
+    load_checkpoint,
+    load_full_state_dict,
+    save_checkpoint,
+)
 from pyflame.distributed.clip import clip_grad_norm_
 from pyflame.distributed.data_parallel import DataParallelStep, data_parallel_step
+from pyflame.distributed.division import mark_divided
 from pyflame.distributed.fully_sharded import FullyShardedDataParallel
 from pyflame.distributed.pipeline import Schedule1F1B
 from pyflame.distributed.tensor_parallel import ColumnParallelLinear, RowParallelLinear, VocabParallelEmbedding
@@ -73,6 +79,7 @@ __all__ = [
     "clip_grad_norm_",
     "data_parallel_step",
     "destroy_process_group",
+    "full_state_dict",
     "gather",
     "gather_object",
     "get_backend",
@@ -91,6 +98,8 @@ __all__ = [
     "is_nccl_available",
     "isend",
     "load_checkpoint",
+    "load_full_state_dict",
+    "mark_divided",
     "monitored_barrier",
     "new_group",
     "recv",

@@ -1,6 +1,6 @@
 """Checkpoints of many processes: one file with whole tensors, so that any number of processes can go on from it.
 
-Parts are gathered one wrapper at a time; the first process writes the file, whole or not at all. Each process reads
+Parts are gathered one parameter at a time; the first process writes the file, whole or not at all. Each process reads
 what it needs of the file, which is mapped into memory.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 from pyflame.collectives.ops import barrier
 from pyflame.collectives.world import get_rank, is_initialized
 from pyflame.core.errors import NotSupportedError
-from pyflame.distributed.fully_sharded import FullyShardedDataParallel, divided, load_whole_state, whole_state
-from pyflame.distributed.tensor_parallel import ParallelLayer
+from pyflame.distributed.division import divisions_of, part_of, whole_of, whole_shape_of
+from pyflame.distributed.fully_sharded import load_whole_state, whole_state
 from pyflame.io.state import load, save
 from pyflame.nn.module import Module
 from pyflame.nn.parallel import DistributedDataParallel
@@ -21,20 +21,31 @@ from pyflame.optim.optimizer import Optimizer
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor
 
-# By the id of a parameter's part: the wrapper that divides it, and the shape of the whole.
-Divided = dict[int, tuple[FullyShardedDataParallel, tuple[int, ...]]]
-
 
 def _plain(model: Module) -> Module:
     """The model itself: names in the file do not depend on how it was trained."""
-    model = model.module if isinstance(model, DistributedDataParallel) else model
-    for name, part in model.named_modules():
-        if isinstance(part, ParallelLayer) and part.many:
-            raise NotSupportedError(
-                f"[checkpoint] expected layers that are whole or wrapped but {name!r} is divided by itself; save "
-                "model.state_dict() of each process with pf.save"
-            )
-    return model
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def full_state_dict(model: Module) -> dict[str, Tensor]:
+    """Whole parameters and buffers of a model that is divided in any way, by the names it would have in one process.
+
+    Every process must call this. What it gives is an ordinary state dict: `pf.save` it from one process.
+
+    >>> layer = pf.distributed.ColumnParallelLinear(4, 6)
+    >>> pf.distributed.full_state_dict(layer)["weight"].shape
+    (6, 4)
+    """
+    return whole_state(_plain(model))
+
+
+def load_full_state_dict(model: Module, state_dict: dict[str, Tensor]) -> None:
+    """Take this process's parts of whole parameters and buffers, whatever number of processes they come from.
+
+    >>> layer = pf.distributed.ColumnParallelLinear(4, 6)
+    >>> pf.distributed.load_full_state_dict(layer, nn.Linear(4, 6).state_dict())
+    """
+    load_whole_state(_plain(model), state_dict)
 
 
 def save_checkpoint(
@@ -44,10 +55,9 @@ def save_checkpoint(
 
     >>> pf.distributed.save_checkpoint("run.safetensors", model, optimizer, step=3)
     """
-    plain = _plain(model)
-    state: dict[str, Any] = {"model": whole_state(plain), "extra": extra}
+    state: dict[str, Any] = {"model": full_state_dict(model), "extra": extra}
     if optimizer is not None:
-        state["optimizer"] = _whole_optimizer(optimizer, _divided(plain))
+        state["optimizer"] = _whole_optimizer(optimizer)
     if not is_initialized() or get_rank() == 0:
         save(state, path)
     if is_initialized():
@@ -61,45 +71,48 @@ def load_checkpoint(path: str | os.PathLike[str], model: Module, optimizer: Opti
     {'step': 3}
     """
     state = load(path)
-    plain = _plain(model)
-    load_whole_state(plain, state["model"])
+    load_full_state_dict(model, state["model"])
     if optimizer is not None:
-        optimizer.load_state_dict(_own_part(state["optimizer"], optimizer, _divided(plain)))
+        optimizer.load_state_dict(_own_part(state["optimizer"], optimizer))
     return dict(state["extra"])
-
-
-def _divided(model: Module) -> Divided:
-    found: Divided = {}
-    for cell, unit in divided(model).values():
-        if unit is not None:
-            shapes = dict(zip(map(id, unit.parts()), unit.shapes.values(), strict=True))
-            found[id(cell)] = (unit, shapes[id(cell)])
-    return found
 
 
 def _params(optimizer: Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _whole_optimizer(optimizer: Optimizer, parts: Divided) -> dict[str, Any]:
+def _whole_optimizer(optimizer: Optimizer) -> dict[str, Any]:
     """The optimiser's state with whole tensors where parameters are divided."""
     saved = optimizer.state_dict()
     for position, p in enumerate(_params(optimizer)):
-        if id(p) in parts:
-            unit, shape = parts[id(p)]
-            for name, value in saved["state"].get(position, {}).items():
-                if name != "step" and value.shape == p.shape:
-                    saved["state"][position][name] = unit.whole([value], [shape])[0]
+        own = saved["state"].get(position, {})
+        for name in _divided_values(p, own, tuple(p.shape)):
+            own[name] = whole_of(p, own[name])
     return saved
 
 
-def _own_part(saved: dict[str, Any], optimizer: Optimizer, parts: Divided) -> dict[str, Any]:
+def _own_part(saved: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
     """What this process has of a whole state."""
     states = {int(key): dict(value) for key, value in saved["state"].items()}
     for position, p in enumerate(_params(optimizer)):
-        if id(p) in parts:
-            unit, shape = parts[id(p)]
-            for name, value in states.get(position, {}).items():
-                if name != "step" and tuple(value.shape) == shape:
-                    states[position][name] = unit.part(as_tensor(value))
+        own = states.get(position, {})
+        for name in _divided_values(p, own, whole_shape_of(p)):
+            own[name] = part_of(p, as_tensor(own[name]))
     return {**saved, "state": states}
+
+
+def _divided_values(p: Tensor, state: dict[str, Any], shape: tuple[int, ...]) -> list[str]:
+    """The names of what a divided parameter's state has for each element; its other values must be single numbers."""
+    if not divisions_of(p):
+        return []
+    named = []
+    for name, value in state.items():
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if got == shape and name != "step":
+            named.append(name)
+        elif isinstance(value, (list, tuple, dict)) or (isinstance(value, Tensor) and value.numel() != 1):
+            raise NotSupportedError(
+                f"[checkpoint] expected optimiser state {name!r} of one value, or of its divided parameter's shape "
+                f"{shape}, but got {got}; save optimizer.state_dict() of each process with pf.save"
+            )
+    return named

@@ -14,15 +14,16 @@ from typing import Any
 
 from pyflame.collectives.flat import broadcast_all
 from pyflame.collectives.work import all_gather_whole, reduce_scatter_whole, source
-from pyflame.collectives.world import get_rank, get_world_size, guarded, is_initialized, torch_world
+from pyflame.collectives.world import get_world_size, guarded, is_initialized, torch_world
 from pyflame.core.errors import StateDictError
 from pyflame.core.optional import optional
+from pyflame.distributed.division import FlatDivision, divide, divisions_of, part_of, whole_of, whole_shape_of
 from pyflame.nn.functional_call import functional_call
 from pyflame.nn.module import Module
 from pyflame.nn.parallel.data_parallel import check_same
 from pyflame.nn.parameter import Parameter
 from pyflame.tensor import Tensor
-from pyflame.tensor.creation import as_tensor, tensor
+from pyflame.tensor.creation import as_tensor
 from pyflame.tensor.custom import Function
 from pyflame.tensor.gradients import no_grad
 from pyflame.tensor.interop import from_torch
@@ -55,22 +56,11 @@ class FullyShardedDataParallel(Module):
         check_same("FullyShardedDataParallel", module, process_group)
         broadcast_all([*own.values(), *module.buffers()], process_group)
         self.shapes = {name: tuple(p.shape) for name, p in own.items()}
-        parts = {id(p): Parameter(self.part(p.detach()), requires_grad=p.requires_grad) for p in own.values()}
+        parts = {id(p): _part(p, process_group) for p in own.values()}
         for holder in module.modules():
             for key, p in holder._parameters.items():
                 if id(p) in parts:
                     holder._parameters[key] = parts[id(p)]
-
-    def part(self, whole: Tensor) -> Tensor:
-        """This process's part of a tensor: a vector, as long on all processes; zeros fill it up."""
-        size, rank = get_world_size(self.process_group), get_rank(self.process_group)
-        flat = whole.reshape(-1).numpy()
-        length = -(-len(flat) // size)
-        mine = flat[rank * length : (rank + 1) * length]
-        out = tensor(mine).new_zeros(length)
-        out[: len(mine)] = tensor(mine)
-        evaluate(out)
-        return out
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives, with whole parameters."""
@@ -90,10 +80,6 @@ class FullyShardedDataParallel(Module):
         named = dict(self.module.named_parameters())
         return [named[name] for name in self.shapes]
 
-    def whole(self, parts: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
-        """Whole tensors of these shapes, divided as parameters are. Every process must call this."""
-        return gather_parts(self.process_group, shapes, parts)
-
     @no_grad()
     def full_state_dict(self) -> dict[str, Tensor]:
         """Whole parameters and buffers, by the names of the model without wrappers. Every process must call this."""
@@ -108,44 +94,52 @@ class FullyShardedDataParallel(Module):
         load_whole_state(self, state)
 
 
-def divided(model: Module) -> dict[str, tuple[Tensor, FullyShardedDataParallel | None]]:
-    """Parameters and buffers by their names without wrappers, each with the wrapper that divides it, if one does."""
+def _part(whole: Parameter, group: Any) -> Parameter:
+    """This process's part of a parameter, which may itself be a part of one."""
+    division = FlatDivision(group, tuple(whole.shape))
+    part = Parameter(division.part(whole.detach()), requires_grad=whole.requires_grad)
+    for each in (*divisions_of(whole), division):
+        divide(part, each)
+    return part
+
+
+def unwrapped(model: Module) -> dict[str, Tensor]:
+    """Parameters and buffers by their names without wrappers."""
     named = dict(model.named_parameters()) | dict(model.named_buffers())
-    wrappers = {path: unit for path, unit in model.named_modules() if isinstance(unit, FullyShardedDataParallel)}
-    owner = {id(p): unit for unit in wrappers.values() for p in unit.parts()}
-    found: dict[str, tuple[Tensor, FullyShardedDataParallel | None]] = {}
+    wrappers = [path for path, unit in model.named_modules() if isinstance(unit, FullyShardedDataParallel)]
+    found: dict[str, Tensor] = {}
     for name, cell in named.items():
         for path in sorted(wrappers, key=len, reverse=True):  # inner ones first: outer paths stay what they are
             inside = f"{path}.module." if path else "module."
             if name.startswith(inside):
                 name = (f"{path}." if path else "") + name[len(inside) :]
-        found[name] = (cell, owner.get(id(cell)))
+        found[name] = cell
     return found
 
 
 @no_grad()
 def whole_state(model: Module) -> dict[str, Tensor]:
     """Whole parameters and buffers. Every process must call this."""
-    whole: dict[int, Tensor] = {}
-    for unit in model.modules():
-        if isinstance(unit, FullyShardedDataParallel) and unit.shapes:
-            parts = unit.parts()
-            whole |= {id(p): w for p, w in zip(parts, unit.whole(parts, list(unit.shapes.values())), strict=True)}
-    return {name: whole.get(id(cell), cell.detach()) for name, (cell, _) in divided(model).items()}
+    return {name: whole_of(cell, cell.detach()) for name, cell in unwrapped(model).items()}
 
 
 @no_grad()
 def load_whole_state(model: Module, state: dict[str, Tensor]) -> None:
     """Take this process's parts of what whole_state gave."""
-    cells = divided(model)
+    cells = unwrapped(model)
     if cells.keys() != state.keys():
         name = min(cells.keys() ^ state.keys())
         raise StateDictError(
             f"[load] expected the model's names but {name!r} is only in the {'model' if name in cells else 'file'}"
         )
-    for name, (cell, unit) in cells.items():
-        value = as_tensor(state[name])
-        cell.copy_(value if unit is None else unit.part(value))
+    values = {name: as_tensor(value) for name, value in state.items()}
+    for name, cell in cells.items():
+        if tuple(values[name].shape) != whole_shape_of(cell):
+            raise StateDictError(
+                f"[load] expected {name!r} of shape {whole_shape_of(cell)} but got {tuple(values[name].shape)}"
+            )
+    for name, cell in cells.items():
+        cell.copy_(part_of(cell, values[name]))
 
 
 def gather_parts(group: Any, shapes: Sequence[tuple[int, ...]], parts: Sequence[Tensor]) -> list[Tensor]:

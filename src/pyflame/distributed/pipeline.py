@@ -15,6 +15,7 @@ from pyflame.collectives.work import Work
 from pyflame.collectives.world import get_global_rank, get_rank, get_world_size, is_initialized
 from pyflame.core.dtype import as_dtype
 from pyflame.core.errors import ArgumentError
+from pyflame.distributed.division import mark_divided
 from pyflame.nn.module import Module
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor, zeros
@@ -42,6 +43,7 @@ class Schedule1F1B:
         self.size, self.place = (get_world_size(group), get_rank(group)) if many else (1, 0)
         if n_microbatches < 1:
             raise ArgumentError(f"[Schedule1F1B] expected at least one microbatch but got {n_microbatches}")
+        mark_divided(stage.parameters(), group)
         self._sent: list[tuple[Work, Tensor]] = []  # tensors live until they are taken
         self._kept: deque[tuple[Tensor | None, Tensor]] = deque()  # input and output of unfinished microbatches
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyflame.collectives.flat import broadcast_all
-from pyflame.collectives.ops import all_gather_into_tensor, all_reduce
+from pyflame.collectives.ops import all_reduce
 from pyflame.collectives.world import get_rank, get_world_size, is_one_of_many
 from pyflame.core.errors import ArgumentError
+from pyflame.distributed.division import AxisDivision, divide, joined
 from pyflame.nn.embedding import Embedding
 from pyflame.nn.linear import Linear
 from pyflame.nn.module import Module
@@ -59,10 +60,7 @@ class _Joined(Function):
     @staticmethod
     def forward(ctx: Any, group: Any, x: Tensor) -> Tensor:
         ctx.group, ctx.width = group, x.shape[-1]
-        first = x.detach().movedim(-1, 0).contiguous()
-        out = first.new_zeros((get_world_size(group) * first.shape[0], *first.shape[1:]))
-        all_gather_into_tensor(out, first, group)
-        return out.movedim(0, -1)
+        return joined(x, -1, group)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -79,23 +77,25 @@ class ParallelLayer(Module):
         self.many = is_one_of_many(group)
         self.size, self.rank = (get_world_size(group), get_rank(group)) if self.many else (1, 0)
 
-    def _span(self, what: str, count: int) -> slice:
-        """This process's part of so many."""
+    def _check_count(self, what: str, count: int) -> None:
+        """Raise unless the processes can share so many."""
         if count % self.size:
             raise ArgumentError(
                 f"[{type(self).__name__}] expected {what} that {self.size} processes can share equally but got {count}"
             )
-        each = count // self.size
-        return slice(self.rank * each, (self.rank + 1) * each)
+
+    def _part(self, whole: Tensor, axis: int) -> Parameter:
+        """This process's part along an axis."""
+        division = AxisDivision(self.group, axis)
+        part = Parameter((division.part(whole.detach()) if self.many else whole.detach()).clone())
+        if self.many:
+            divide(part, division)
+        return part
 
     def _agreed(self, module: Module) -> None:
         """Let all processes have the first one's weights."""
         if self.many:
             broadcast_all(list(module.parameters()), self.group)
-
-
-def _cut(whole: Tensor, *index: slice) -> Parameter:
-    return Parameter(whole.detach()[index].clone())
 
 
 class ColumnParallelLinear(ParallelLayer):
@@ -112,12 +112,12 @@ class ColumnParallelLinear(ParallelLayer):
         self, in_features: int, out_features: int, bias: bool = True, gather_output: bool = False, group: Any = None
     ) -> None:
         super().__init__(group)
-        rows = self._span("out_features", out_features)
+        self._check_count("out_features", out_features)
         whole = Linear(in_features, out_features, bias)
         self._agreed(whole)
         self.gather_output = gather_output
-        self.weight = _cut(whole.weight, rows)
-        self.register_parameter("bias", None if whole.bias is None else _cut(whole.bias, rows))
+        self.weight = self._part(whole.weight, 0)
+        self.register_parameter("bias", None if whole.bias is None else self._part(whole.bias, 0))
 
     def forward(self, input: Tensor) -> Tensor:
         x = _Copied.apply(self.group, input) if self.many else input
@@ -137,11 +137,11 @@ class RowParallelLinear(ParallelLayer):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, group: Any = None) -> None:
         super().__init__(group)
-        columns = self._span("in_features", in_features)
+        self._check_count("in_features", in_features)
         whole = Linear(in_features, out_features, bias)
         self._agreed(whole)
-        self.weight = _cut(whole.weight, slice(None), columns)
-        self.register_parameter("bias", None if whole.bias is None else _cut(whole.bias, slice(None)))
+        self.weight = self._part(whole.weight, 1)
+        self.register_parameter("bias", whole.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         out = F["linear"](input, self.weight, None)
@@ -161,16 +161,18 @@ class VocabParallelEmbedding(ParallelLayer):
 
     def __init__(self, num_embeddings: int, embedding_dim: int, group: Any = None) -> None:
         super().__init__(group)
-        self.rows = self._span("num_embeddings", num_embeddings)
+        self._check_count("num_embeddings", num_embeddings)
         whole = Embedding(num_embeddings, embedding_dim)
         self._agreed(whole)
-        self.weight = _cut(whole.weight, self.rows)
+        self.weight = self._part(whole.weight, 0)
+        self.first = self.rank * self.weight.shape[0]
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.many:
             return F["embedding"](self.weight, input)
-        mine = (input >= self.rows.start) & (input < self.rows.stop)
-        local = F["where"](mine, input - self.rows.start, 0)
+        local = input - self.first
+        mine = (local >= 0) & (local < self.weight.shape[0])
+        local = F["where"](mine, local, 0)
         found = F["embedding"](self.weight, local) * mine.unsqueeze(-1).to(self.weight.dtype)
         out: Tensor = _Summed.apply(self.group, found)
         return out

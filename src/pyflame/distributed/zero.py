@@ -6,15 +6,19 @@ Parameters are divided as wholes, so a rule that looks at a whole parameter work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pyflame.collectives.flat import average_at, broadcast_all, fill_missing
 from pyflame.collectives.objects import all_gather_object
+from pyflame.collectives.ops import ReduceOp, all_reduce
 from pyflame.collectives.world import get_process_group_ranks, get_rank, get_world_size, is_one_of_many
 from pyflame.core.errors import ArgumentError
 from pyflame.optim.optimizer import Optimizer, Params
 from pyflame.tensor import Tensor
+from pyflame.tensor.creation import tensor
 from pyflame.tensor.gradients import enable_grad
 
 
@@ -32,13 +36,24 @@ def shares_of(sizes: Sequence[int], count: int) -> list[int]:
     return owners
 
 
+_sharding: WeakValueDictionary[int, ZeroRedundancyOptimizer] = WeakValueDictionary()  # of stage 2, the oldest first
+_numbers = count()
+
+
+def sharding_gradients(parameters: Iterable[Tensor]) -> list[ZeroRedundancyOptimizer]:
+    """The optimisers of stage 2 that have some of these parameters, in the same order on all processes."""
+    wanted = {id(p) for p in parameters}
+    return [o for _, o in sorted(_sharding.items()) if any(id(p) in wanted for p in o.params)]
+
+
 class ZeroRedundancyOptimizer(Optimizer):
     """An optimiser whose state is divided among processes: `optimizer_class` with its options.
 
     All processes begin with the first one's parameters. Stage 1 takes gradients that are averaged already
     (DistributedDataParallel does so). Stage 2 averages them in `step()`, each at the process that needs it, and forgets
-    the others: call backward on the plain model, or within `no_sync()`. All processes must call `step()`,
-    `state_dict()` and `load_state_dict()`; the state dict is that of one process, and any number of them can load it.
+    the others: call backward on the plain model, or within `no_sync()`. `pf.distributed.clip_grad_norm_` does that
+    before `step()`; no backward pass may come between the two. All processes must call `step()`, `state_dict()` and
+    `load_state_dict()`; the state dict is that of one process, and any number of them can load it.
 
     >>> optimizer = pf.distributed.ZeroRedundancyOptimizer(model.parameters(), optim.AdamW, lr=1e-3)
     >>> model(x).sum().backward()
@@ -69,6 +84,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         self._drop_others()
         if self._many:
             broadcast_all(self.params, process_group)
+        if self._many and stage == 2:
+            _sharding[next(_numbers)] = self
 
     @property
     def _place(self) -> int:
@@ -94,7 +111,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             self.optim.step(skip=skip)
             return loss
         if self.stage == 2:
-            self._average()
+            self.average_gradients()
         others = [(p, p.grad) for p, o in zip(self.params, self.owners, strict=True) if o != self._place]
         for p, _ in others:
             p.grad = None
@@ -106,10 +123,20 @@ class ZeroRedundancyOptimizer(Optimizer):
             broadcast_all(owned, self.group, rank)
         return loss
 
-    def _average(self) -> None:
-        """Each gradient's mean, at its owner."""
+    def average_gradients(self) -> None:
+        """Leave each gradient's mean at its owner, and forget the others. Every process must call this.
+
+        Where no process has others' gradients, that was done already: a backward pass gives all processes some.
+        """
+        others = [p for p, o in zip(self.params, self.owners, strict=True) if o != self._place]
+        waiting = tensor([p.grad is not None for p in others]).any().to("int32")
+        all_reduce(waiting, ReduceOp.MAX, self.group)
+        if not waiting.item():
+            return
         fill_missing(self.params, self.group)
         average_at([[p.grad for p in owned if p.grad is not None] for owned in self._owned()], self.group)
+        for p in others:
+            p.grad = None
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all processes, in the layout of one: every process must call this."""

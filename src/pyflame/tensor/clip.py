@@ -71,6 +71,11 @@ def clip_grad_norm_(
     >>> norm = optim.clip_grad_norm_(model.parameters(), 1.0)
     """
     listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    if any(getattr(p, "divisions", ()) for p in listed):
+        raise ArgumentError(
+            "[clip_grad_norm_] expected whole parameters but some are divided among processes, whose norm this process "
+            "cannot see; use pf.distributed.clip_grad_norm_"
+        )
     total = get_total_norm(gradients_of(listed), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(listed, max_norm, total)
     return total
