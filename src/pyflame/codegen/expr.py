@@ -39,6 +39,19 @@ def converted(source: DType, target: DType, text: str) -> str:
     return f"({register(target)})({text})"
 
 
+def reinterpreted(source: DType, target: DType, text: str) -> str:
+    """The same bits as an element of another dtype, which has as many."""
+    unsigned = f"uint{8 * source.itemsize}_t"
+    if source.is_float:
+        text = stored(source, text) if small_float(source) else f"pf_bits_f{8 * source.itemsize}({text})"
+    if target.name == "bool_":
+        return f"(uint8_t)(({text}) != 0)"
+    if not target.is_float:
+        return f"({register(target)})({text})"
+    bits = f"({unsigned})({text})"
+    return loaded(target, bits) if small_float(target) else f"pf_from_bits_f{8 * target.itemsize}({bits})"
+
+
 IDENTITY: dict[str, Callable[[DType], str]] = {
     "zero": lambda d: "0",
     "one": lambda d: "1",
@@ -60,6 +73,8 @@ def expression(instr: Instr, args: Sequence[str], dtypes: Sequence[DType]) -> st
     assert op is not None
     if op.name == "cast":
         return converted(dtypes[0], instr.dtype, args[0])
+    if op.name == "bitcast":
+        return reinterpreted(dtypes[0], instr.dtype, args[0])
     assert op.c is not None
     names = dict(zip(op.srcs, args, strict=True))
     names.update({k: str(v) for k, v in zip(op.attrs, instr.attrs, strict=True)})

@@ -1967,7 +1967,7 @@ class Catalogue:
     def vdot(self, y: TensorLike) -> Tensor:
         """Inner product of two vectors, of which the first is conjugated."""
 
-    def view(self, *shape: Any) -> Tensor:
+    def view(self, *shape: Any, dtype: builtins.object = None) -> Tensor:
         """Same as `reshape`."""
 
     def view_as(self, other: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from pyflame.tensor.arguments import (
     unusable,
     with_numbers,
 )
-from pyflame.tensor.paths import path_between
+from pyflame.tensor.paths import Step, path_between
 from pyflame.tensor.tensor import Tensor, alias, read
 from pyflame.tensor.views import link_view
 
@@ -168,6 +168,20 @@ def _view_call(first: str) -> Callable[..., Any]:
     return view
 
 
+# Views whose elements are not those of their base: the op is the whole path.
+_REINTERPRETING = frozenset(("view_as_complex", "view_as_real"))
+
+
+def _reinterpreting_call(op: OpDef, first: str) -> Callable[..., Any]:
+    """`call` for such an op."""
+
+    def view(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        base, out = args[0] if args else kwargs.get(first), call(fn, args, kwargs)
+        return link_view(out, base, (Step(op, ()),)) if isinstance(base, Tensor) else out
+
+    return view
+
+
 def into(op: str, out: Any, result: Any) -> Any:
     """PyTorch's `out=`: tensors that take the result; one without elements takes any shape."""
     if out is None:
@@ -204,8 +218,11 @@ class _Signature:
     def __init__(self, op: OpDef) -> None:
         fn, name = op.fn, op.name
         self.calling = (
-            _view_call(parameters(fn)[0]) if name in VIEWS else _views_call if name in VIEWS_OF_EACH else call
-        )
+            _view_call(parameters(fn)[0]) if name in VIEWS
+            else _views_call if name in VIEWS_OF_EACH
+            else _reinterpreting_call(op, parameters(fn)[0]) if name in _REINTERPRETING
+            else call
+        )  # fmt: skip
         self.names = torch_names(fn)
         self.wanted = required_tensors(name, fn, op.takes_numbers)
         self.mixed = op.takes_numbers or inspect.unwrap(fn).__annotations__.get("x") == "Any"

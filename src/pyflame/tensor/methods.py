@@ -34,9 +34,9 @@ from pyflame.tensor import (
 from pyflame.tensor.arguments import typed
 from pyflame.tensor.custom import attach
 from pyflame.tensor.devices import device as device_context
-from pyflame.tensor.dispatch import FUNCTIONS, call, in_place
-from pyflame.tensor.paths import committing
-from pyflame.tensor.tensor import Tensor, exchange, read
+from pyflame.tensor.dispatch import FUNCTIONS, call, in_place, settle
+from pyflame.tensor.paths import committing, layout_after, reinterpreted, seen_as
+from pyflame.tensor.tensor import Tensor, alias, exchange, read
 
 # --- what it is -------------------------------------------------------------------------------------------------------
 
@@ -214,12 +214,18 @@ def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:
     return FUNCTIONS["contiguous"](self, memory_format=memory_format)  # type: ignore[no-any-return]
 
 
-def view(self: Tensor, *shape: Any) -> Tensor:
-    """The same memory under another shape; one size may be -1. Where that needs a copy it raises: use reshape.
+def view(self: Tensor, *shape: Any, dtype: object = None) -> Tensor:
+    """The same memory under another shape, or as another dtype; one size may be -1. Where that needs a copy it raises.
+
+    As a dtype of another size the last axis grows or shrinks. No gradient flows through a view as a dtype.
 
     >>> pf.arange(6).view(2, -1).shape
     (2, 3)
+    >>> pf.tensor([1.0, -2.0]).view(pf.int32)
+    tensor([ 1065353216, -1073741824], dtype=int32)
     """
+    if dtype is not None or (len(shape) == 1 and isinstance(shape[0], DType)):
+        return _view_as_dtype(self, as_dtype(shape[0] if dtype is None else dtype))
     out: Tensor = FUNCTIONS["reshape"](self, *shape)
     if out._link is None:
         raise ShapeError(
@@ -227,6 +233,23 @@ def view(self: Tensor, *shape: Any) -> Tensor:
             f"{views.strides(self)} but got {out.shape}, which needs a copy; use reshape"
         )
     return out
+
+
+def _view_as_dtype(self: Tensor, dtype: DType) -> Tensor:
+    """What is written to one is seen by the other, in its bits."""
+    have, layout = self.dtype, views.layout(self)
+    if not any(views.links_above(self)):
+        layout = layout._replace(strides=_known_strides(self))
+    if layout.shape and layout_after(layout, (seen_as(dtype),)) is None:
+        raise ShapeError(
+            f"[view] expected a last stride of 1, and a last size, an offset and other strides that are multiples of "
+            f"{max(dtype.itemsize // have.itemsize, 1)}, to see {have.name} as {dtype.name} but got shape "
+            f"{self.shape}, strides {layout.strides} and offset {layout.offset}; use .contiguous() first"
+        )
+    with mode(recorder=None):
+        node = reinterpreted(read(self), dtype)
+    out = Tensor(alias(node) if node is read(self) else node)
+    return settle(views.link_detached(out, self, (seen_as(dtype),)))  # type: ignore[no-any-return]
 
 
 def view_as(self: Tensor, other: Tensor) -> Tensor:

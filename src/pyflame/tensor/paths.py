@@ -1,9 +1,9 @@
 """Paths: how a view is read from the value it is a part of, and how a value is written back to where the view reads.
 
 In go Nodes, out come Nodes; no Tensor is known here. A path is a tuple of steps, each an op that only moves elements
-(reshape, permute, expand, slice, a read at fixed positions) or gives the real or the imaginary parts. Writing goes
-through it backwards with a value and the region that it fills, so that `a[0][1] = 5` is one assignment of one element
-to `a`, not of a row.
+(reshape, permute, expand, slice, a read at fixed positions), gives the real or the imaginary parts, or sees the same
+bits as another dtype. Writing goes through it backwards with a value and the region that it fills, so that
+`a[0][1] = 5` is one assignment of one element to `a`, not of a row.
 """
 
 from __future__ import annotations
@@ -13,12 +13,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyflame.core.device import DeviceId
+from pyflame.core.dtype import DType, complex_of
 from pyflame.core.errors import ArgumentError
-from pyflame.core.shape import Region, Shape, region_before_reshape, reshaped_strides, sliced_again
+from pyflame.core.shape import (
+    Region,
+    Shape,
+    contiguous_strides,
+    is_contiguous,
+    region_before_reshape,
+    reshaped_strides,
+    sliced_again,
+)
 from pyflame.core.state import state
 from pyflame.engine.value import Value
+from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, F, Meta, Node, OpDef, apply, copy_to, signature
-from pyflame.ir.opdef import CONST, COPY, GATHER, LEAF, MOVEMENT
+from pyflame.ir.opdef import CONST, COPY, GATHER, INLINE, LEAF, MOVEMENT
 
 Strides = tuple[int, ...]
 
@@ -56,13 +66,38 @@ def path_between(base: Node, view: Node) -> Path | None:
 def follow(base: Node, path: Path) -> Node:
     """What a view with this path reads."""
     for op, attrs, others in path:
-        base = copy_to(base, attrs[0], commit=True) if op.kind == COPY else apply(op, (base, *others), attrs)
+        if op.kind == COPY:
+            base = copy_to(base, attrs[0], commit=True)
+        elif op.name == "bitcast":
+            base = reinterpreted(base, attrs[0])
+        else:
+            base = op.fn(base) if op.kind == INLINE else apply(op, (base, *others), attrs)
     return base
+
+
+def reinterpreted(node: Node, dtype: DType) -> Node:
+    """The same bits as elements of another dtype: no work for a plan where they are in memory."""
+    value = None if state.tracer is not None or dtype.category == "b" else view_of_memory(node)
+    if value is None or node.dtype is dtype or value.address % dtype.itemsize:
+        return F.bitcast(node, dtype)
+    strides = value.strides or contiguous_strides(node.shape)
+    layout = _seen_as(Layout(node.shape, strides, 0, node.dtype), dtype)
+    if layout is None:
+        return F.bitcast(node, dtype)
+    meta = Meta(layout.shape, dtype, node.meta.device, node.meta.committed)
+    steps = None if is_contiguous(layout.shape, layout.strides) else layout.strides
+    seen = Value(value.storage, value.offset, steps)
+    return Node(OPS["leaf"], (), (), meta, signature("leaf", meta, steps), seen)
 
 
 def committing(device: DeviceId) -> Step:
     """The step of `.to(device)` for a tensor that lies there and is now tied to it."""
     return Step(OPS["copy_to"], (device,))
+
+
+def seen_as(dtype: DType) -> Step:
+    """The step of `.view(dtype)`."""
+    return Step(OPS["bitcast"], (dtype,))
 
 
 def write_back(base: Node, path: Path, value: Node, region: Region | None) -> Node:
@@ -168,7 +203,35 @@ def _part_back(level: Node, step: Step, value: Node, region: Region | None) -> W
     return F.complex(parts["real"], parts["imag"]), None
 
 
+def _bits_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
+    """The same bits as elements of another dtype."""
+    have, seen = level.dtype, step.attrs[0]
+    if region is not None and have.itemsize != seen.itemsize:
+        grow, shrink = max(seen.itemsize // have.itemsize, 1), max(have.itemsize // seen.itemsize, 1)
+        first, jump, count = region[-1]
+        if jump != 1 or first % shrink or count % shrink:  # parts of the level's elements
+            value, region = F.assign(follow(level, (step,)), value, region), None
+        else:
+            region = (*region[:-1], (first * grow // shrink, 1, count * grow // shrink))
+    return reinterpreted(value, have), region
+
+
+def _pairs_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
+    """Complex numbers as pairs of floats along a last axis."""
+    if region is not None:
+        value = F.assign(F.view_as_real(level), value, region)
+    return F.view_as_complex(value), None
+
+
+def _joined_back(level: Node, step: Step, value: Node, region: Region | None) -> Write:
+    """Pairs of floats along a last axis as complex numbers."""
+    return F.view_as_real(value), None if region is None else (*region, (0, 1, 2))
+
+
 _BACK = {
+    "bitcast": _bits_back,
+    "view_as_real": _pairs_back,
+    "view_as_complex": _joined_back,
     "real": _part_back,
     "imag": _part_back,
     "slice": _sliced_back,
@@ -179,35 +242,79 @@ _BACK = {
 }
 
 
-# --- strides: what PyTorch would hold -------------------------------------------------------------------------------
+# --- layouts: what PyTorch would hold -------------------------------------------------------------------------------
 
 
-def strides_after(shape: Shape, strides: Strides, path: Path) -> Strides | None:
-    """The strides of a view; None where PyTorch could not make it without a copy."""
-    for at, (op, attrs, _) in enumerate(path):
-        found: Strides | None
-        if op.kind == COPY:
-            continue
-        if op.name == "slice":
-            found = tuple(s * step for s, (_, step, _) in zip(strides, attrs[0], strict=True))
-            wanted: Shape = tuple(count for _, _, count in attrs[0])
-        elif op.name == "permute":
-            wanted, found = tuple(shape[a] for a in attrs[0]), tuple(strides[a] for a in attrs[0])
-        elif op.name == "expand":
-            wanted, new = attrs[0], len(attrs[0]) - len(shape)
-            found = (*[0] * new, *[0 if n != m else s for n, m, s in zip(shape, wanted[new:], strides, strict=True)])
-        elif op.name in ("real", "imag"):
-            wanted, found = shape, tuple(2 * s for s in strides)
-        elif op.kind == GATHER:  # windows: they begin `jump` apart
-            (axis,), _, wanted = attrs
-            jump = (shape[axis] - wanted[-1]) // max(wanted[axis] - 1, 1)
-            found = (*[s * jump if a == axis else s for a, s in enumerate(strides)], strides[axis])
-        else:
-            wanted = attrs[0]
-            found = reshaped_strides(shape, strides, wanted)
-            if found is None and len(path) > at + 1:  # x.diagonal(): every (columns + 1)th of rows * columns
-                return (*strides[:-2], strides[-2] + strides[-1])
+class Layout(NamedTuple):
+    """Where elements lie in memory: strides and the first one's place are in elements."""
+
+    shape: Shape
+    strides: Strides
+    offset: int
+    dtype: DType
+
+
+def layout_after(layout: Layout, path: Path) -> Layout | None:
+    """The layout of a view; None where PyTorch could not make it without a copy."""
+    for at, step in enumerate(path):
+        found = _layout_after(layout, step)
+        if found is None and step.op.name == "reshape" and len(path) > at + 1:
+            return _on_diagonal(layout, path[at + 1])
         if found is None:
             return None
-        shape, strides = wanted, found
-    return strides
+        layout = found
+    return layout
+
+
+def _layout_after(layout: Layout, step: Step) -> Layout | None:
+    shape, strides, offset, dtype = layout
+    op, attrs, _ = step
+    if op.kind == COPY:
+        return layout
+    if op.name == "slice":
+        offset += sum(s * first for s, (first, _, _) in zip(strides, attrs[0], strict=True))
+        strides = tuple(s * jump for s, (_, jump, _) in zip(strides, attrs[0], strict=True))
+        return Layout(tuple(count for _, _, count in attrs[0]), strides, offset, dtype)
+    if op.name == "permute":
+        return Layout(tuple(shape[a] for a in attrs[0]), tuple(strides[a] for a in attrs[0]), offset, dtype)
+    if op.name == "expand":
+        wanted, new = attrs[0], len(attrs[0]) - len(shape)
+        kept = [0 if n != m else s for n, m, s in zip(shape, wanted[new:], strides, strict=True)]
+        return Layout(wanted, (*[0] * new, *kept), offset, dtype)
+    if op.name in ("real", "imag", "view_as_real"):
+        whole, parts = op.name == "view_as_real", tuple(2 * s for s in strides)
+        place = 2 * offset + (op.name == "imag")
+        return Layout((*shape, 2) if whole else shape, (*parts, 1) if whole else parts, place, dtype.real)
+    if op.name == "view_as_complex":
+        fits = strides[-1] == 1 and not any(s % 2 for s in (offset, *strides[:-1]))
+        halves = tuple(s // 2 for s in strides[:-1])
+        return Layout(shape[:-1], halves, offset // 2, complex_of(dtype)) if fits else None
+    if op.name == "bitcast":
+        return _seen_as(layout, attrs[0])
+    if op.kind == GATHER:  # windows: they begin `jump` apart
+        (axis,), _, wanted = attrs
+        jump = (shape[axis] - wanted[-1]) // max(wanted[axis] - 1, 1)
+        steps = (*[s * jump if a == axis else s for a, s in enumerate(strides)], strides[axis])
+        return Layout(wanted, steps, offset, dtype)
+    fitting = reshaped_strides(shape, strides, attrs[0])
+    return None if fitting is None else Layout(attrs[0], fitting, offset, dtype)
+
+
+def _on_diagonal(layout: Layout, step: Step) -> Layout:
+    """x.diagonal(): of rows * columns every (columns + 1)th."""
+    (shape, strides, offset, dtype), taken = layout, step.attrs[0]
+    row, column = divmod(taken[-1][0], shape[-1])
+    place = offset + row * strides[-2] + column * strides[-1]
+    return Layout((*shape[:-2], taken[-1][2]), (*strides[:-2], strides[-2] + strides[-1]), place, dtype)
+
+
+def _seen_as(layout: Layout, dtype: DType) -> Layout | None:
+    """The same memory as elements of another dtype, whose last axis grows or shrinks."""
+    shape, strides, offset, have = layout
+    if have.itemsize == dtype.itemsize:
+        return Layout(shape, strides, offset, dtype)
+    grow, shrink = max(have.itemsize // dtype.itemsize, 1), max(dtype.itemsize // have.itemsize, 1)
+    if not shape or strides[-1] != 1 or any(n % shrink for n in (shape[-1], offset, *strides[:-1])):
+        return None
+    steps = tuple(s * grow // shrink for s in strides[:-1])
+    return Layout((*shape[:-1], shape[-1] * grow // shrink), (*steps, 1), offset * grow // shrink, dtype)

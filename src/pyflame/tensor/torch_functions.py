@@ -17,6 +17,7 @@ from pyflame.tensor.creation import as_tensor, ones_like, tensor, zeros_like
 from pyflame.tensor.dispatch import FUNCTIONS, call
 from pyflame.tensor.linalg import lu_solve as _lu_solve
 from pyflame.tensor.linalg import matrix_norm, multi_dot, norm, solve_triangular
+from pyflame.tensor.paths import Layout
 from pyflame.tensor.tensor import Tensor
 from pyflame.tensor.views import links_above
 
@@ -238,7 +239,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     _check_whole(input)
     out: Tensor = call(OPS["strided"].fn, (input, sizes, steps, storage_offset or 0), {}, input)
     if out._link is not None:
-        out._link.strides = steps
+        out._link.layout = Layout(sizes, steps, storage_offset or 0, out.dtype)
         places = np.zeros(sizes, np.int64)
         for axis, (n, s) in enumerate(zip(sizes, steps, strict=True)):
             places += (np.arange(n) * s).reshape(-1, *[1] * (len(sizes) - axis - 1))

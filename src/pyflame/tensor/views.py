@@ -22,7 +22,7 @@ from pyflame.core.shape import Region, contiguous_strides
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import write_all
 from pyflame.ir import Node
-from pyflame.tensor.paths import Path, Strides, follow, strides_after, write_back
+from pyflame.tensor.paths import Layout, Path, Strides, follow, layout_after, write_back
 from pyflame.tensor.tensor import Tensor, alias, read
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 class Link:
     """What ties a tensor to those that share its memory: its parent (None: it is the root), and its views."""
 
-    __slots__ = ("attached", "overlaps", "parent", "path", "strides", "views")
+    __slots__ = ("attached", "layout", "overlaps", "parent", "path", "views")
 
     def __init__(self, parent: Tensor | None = None, path: Path = (), attached: bool = True) -> None:
         self.parent = parent
         self.path = path
         self.attached = attached
         self.overlaps = False  # whether elements share places in memory, so that nothing can be written through it
-        self.strides: Strides | None = None  # what PyTorch would hold, once somebody asked
+        self.layout: Layout | None = None  # what PyTorch would hold, once somebody asked
         self.views: dict[weakref.ref[Tensor], None] = {}  # those that are alive
 
     def add(self, view: Tensor) -> None:
@@ -89,7 +89,7 @@ def link_view(view: Tensor, parent: Tensor, path: Path) -> Tensor:
     """
     above = parent._link
     is_view = above is not None and above.parent is not None
-    if is_view and strides_after(parent.shape, strides(parent), path) is None:
+    if is_view and layout_after(layout(parent), path) is None:
         return view
     if not state.grad_enabled and parent._tape is not None:
         return link_detached(view, parent, path)
@@ -154,16 +154,21 @@ def same_memory(one: Tensor, other: Tensor) -> bool:
     return found[0] == found[1]
 
 
-def strides(cell: Tensor) -> Strides:
-    """The strides that PyTorch would hold for a tensor: row-major but for views."""
+def layout(cell: Tensor) -> Layout:
+    """Where PyTorch would hold the elements of a tensor: row-major but for views."""
     known = cell._link
     if known is None or known.parent is None:
-        return contiguous_strides(cell.shape)
-    if known.strides is None:
-        known.strides = strides_after(known.parent.shape, strides(known.parent), known.path)
-        if known.strides is None:
+        return Layout(cell._node.meta.shape, contiguous_strides(cell.shape), 0, cell._node.meta.dtype)
+    if known.layout is None:
+        known.layout = layout_after(layout(known.parent), known.path)
+        if known.layout is None:
             raise AssertionError("a view that cannot be one")
-    return known.strides
+    return known.layout
+
+
+def strides(cell: Tensor) -> Strides:
+    """The strides that PyTorch would hold for a tensor."""
+    return layout(cell).strides
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
