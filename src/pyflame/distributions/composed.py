@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
-from pyflame.core.errors import ArgumentError
+from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.shape import Size
+from pyflame.distributions import constraints
+from pyflame.distributions.constraints import Constraint
 from pyflame.distributions.distribution import Distribution, sum_rightmost
-from pyflame.distributions.transforms import Transform
+from pyflame.distributions.transforms import ComposeTransform, Transform
 from pyflame.tensor import Tensor
 from pyflame.tensor.gradients import no_grad
 
@@ -38,9 +42,28 @@ class Independent(Distribution):
         """Whether the base has it."""
         return self.base_dist.has_rsample
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether the base has it, and no axis of it is taken as an event."""
+        return self.base_dist.has_enumerate_support and self.reinterpreted_batch_ndims == 0
+
+    @constraints.dependent_property
+    def support(self) -> Constraint:
+        base: Constraint = self.base_dist.support
+        count = self.reinterpreted_batch_ndims
+        return constraints.independent(base, count) if count else base
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         own = tuple(self.base_dist.batch_shape)[len(self._batch_shape) :]
-        return Independent(self.base_dist.expand((*batch_shape, *own)), self.reinterpreted_batch_ndims)
+        new = copy.copy(self)
+        new.base_dist, new._batch_shape = self.base_dist.expand((*batch_shape, *own)), Size(batch_shape)
+        return new
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """The base's values."""
+        if not self.has_enumerate_support:
+            raise self._without("enumerate_support")
+        return self.base_dist.enumerate_support(expand)
 
     @property
     def mean(self) -> Tensor:
@@ -84,19 +107,52 @@ class TransformedDistribution(Distribution):
         transforms: Transform | Sequence[Transform],
         validate_args: bool | None = None,
     ) -> None:
-        self.base_dist = base_distribution
-        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
-        super().__init__(base_distribution.batch_shape, base_distribution.event_shape, validate_args)
+        parts = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        if not all(isinstance(t, Transform) for t in parts):
+            raise ArgumentError(f"[TransformedDistribution] expected transforms but got {parts!r}")
+        chain = ComposeTransform(parts)
+        shape = (*base_distribution.batch_shape, *base_distribution.event_shape)
+        before, after = chain.domain.event_dim, chain.codomain.event_dim
+        if len(shape) < before:
+            raise ShapeError(f"[TransformedDistribution] expected a base of at least {before} axes but got {shape}")
+        out = chain.forward_shape(shape)
+        wide, own = tuple(chain.inverse_shape(out)), len(base_distribution.event_shape)
+        if wide != shape:  # a parameter of a transform is larger than the base
+            base_distribution = base_distribution.expand(wide[: len(wide) - own])
+        self.base_dist = Independent(base_distribution, before - own) if before > own else base_distribution
+        self.transforms = parts
+        cut = len(out) - max(after, own + after - before)
+        super().__init__(out[:cut], out[cut:], validate_args)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
         """Whether the base has it."""
         return self.base_dist.has_rsample
 
+    @constraints.dependent_property(is_discrete=False)
+    def support(self) -> Constraint:
+        if not self.transforms:
+            return self.base_dist.support  # type: ignore[no-any-return]
+        last: Constraint = self.transforms[-1].codomain
+        more = len(self._event_shape) - last.event_dim
+        return constraints.independent(last, more) if more > 0 else last
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        shape = ComposeTransform(self.transforms).inverse_shape((*batch_shape, *self._event_shape))
+        new = copy.copy(self)
+        new._batch_shape = Size(batch_shape)
+        new.base_dist = self.base_dist.expand(shape[: len(shape) - len(self.base_dist.event_shape)])
+        return new
+
     def _forward(self, x: Tensor) -> Tensor:
         for transform in self.transforms:
             x = transform(x)
         return x
+
+    def _backward(self, y: Tensor) -> Tensor:
+        for transform in reversed(self.transforms):
+            y = transform.inv(y)
+        return y
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with no_grad():
@@ -110,6 +166,22 @@ class TransformedDistribution(Distribution):
         rank = len(self._event_shape)
         for transform in reversed(self.transforms):
             x = transform.inv(value)
-            stretched = stretched + sum_rightmost(transform.log_abs_det_jacobian(x, value), rank - transform.event_dim)
+            before = transform.domain.event_dim
+            rank += before - transform.codomain.event_dim
+            stretched = stretched + sum_rightmost(transform.log_abs_det_jacobian(x, value), rank - before)
             value = x
-        return self.base_dist.log_prob(value) - stretched  # type: ignore[no-any-return]
+        base = sum_rightmost(self.base_dist.log_prob(value), rank - len(self.base_dist.event_shape))
+        return base - stretched  # type: ignore[no-any-return]
+
+    def _rising(self, probability: Tensor) -> Tensor:
+        """1 - p where the transforms fall."""
+        sign: Any = 1
+        for transform in self.transforms:
+            sign = sign * transform.sign
+        return probability if isinstance(sign, int) and sign == 1 else sign * (probability - 0.5) + 0.5
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self._rising(self.base_dist.cdf(self._backward(value)))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self._forward(self.base_dist.icdf(self._rising(value)))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pyflame.distributions.distribution import F, Parametrized, positive
+from pyflame.core.errors import ArgumentError
+from pyflame.distributions import constraints
+from pyflame.distributions.constraints import Constraint
+from pyflame.distributions.distribution import F, Parametrized
 from pyflame.tensor import Tensor
 from pyflame.tensor.random import rand, randn
 
@@ -27,7 +30,8 @@ class LocationScale(Parametrized):
     loc: Tensor
     scale: Tensor
     has_rsample = True
-    arg_checks = {"scale": positive}  # noqa: RUF012
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
+    support: Any = constraints.real
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         super().__init__(loc, scale, validate_args=validate_args)
@@ -79,6 +83,8 @@ class LogNormal(Normal):
     tensor(1.6487)
     """
 
+    support = constraints.positive
+
     @property
     def mean(self) -> Tensor:
         return F["exp"](self.loc + self.scale**2 / 2)
@@ -127,7 +133,8 @@ class HalfNormal(Parametrized):
     names = ("scale",)
     scale: Tensor
     has_rsample = True
-    arg_checks = {"scale": positive}  # noqa: RUF012
+    arg_constraints = {"scale": constraints.positive}  # noqa: RUF012
+    support = constraints.nonnegative
 
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
         super().__init__(scale, validate_args=validate_args)
@@ -172,9 +179,16 @@ class Uniform(Parametrized):
     low: Tensor
     high: Tensor
     has_rsample = True
+    arg_constraints = dict.fromkeys(names, constraints.dependent(is_discrete=False, event_dim=0))
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         super().__init__(low, high, validate_args=validate_args)
+        if self._validate_args and not bool((self.low < self.high).all()):
+            raise ArgumentError(f"[Uniform] expected low < high but got {self.low!r} and {self.high!r}")
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Constraint:
+        return constraints.interval(self.low, self.high)
 
     @property
     def mean(self) -> Tensor:
@@ -211,7 +225,8 @@ class Exponential(Parametrized):
     names = ("rate",)
     rate: Tensor
     has_rsample = True
-    arg_checks = {"rate": positive}  # noqa: RUF012
+    arg_constraints = {"rate": constraints.positive}  # noqa: RUF012
+    support = constraints.nonnegative
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         super().__init__(rate, validate_args=validate_args)

@@ -8,9 +8,11 @@ import numpy as np
 
 from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.core.generator import Generator
+from pyflame.distributions import constraints
+from pyflame.distributions.constraints import Constraint
 from pyflame.distributions.continuous import standard_uniform
 from pyflame.distributions.discrete import Bernoulli, OverCategories
-from pyflame.distributions.distribution import Distribution, F, Parametrized, broadcast_all, host_draw, positive
+from pyflame.distributions.distribution import Distribution, F, Parametrized, broadcast_all, host_draw
 from pyflame.tensor import Tensor
 from pyflame.tensor.gradients import no_grad
 
@@ -26,7 +28,8 @@ class Poisson(Parametrized):
 
     names = ("rate",)
     rate: Tensor
-    arg_checks = {"rate": positive}  # noqa: RUF012
+    arg_constraints = {"rate": constraints.nonnegative}  # noqa: RUF012
+    support = constraints.nonnegative_integer
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         super().__init__(rate, validate_args=validate_args)
@@ -73,6 +76,10 @@ class Geometric(Bernoulli):
     tensor(3.)
     """
 
+    arg_constraints = {"probs": constraints.interval(0.0, 1.0), "logits": constraints.real}  # noqa: RUF012
+    support = constraints.nonnegative_integer
+    has_enumerate_support = False
+
     @property
     def mean(self) -> Tensor:
         return 1.0 / self.probs - 1.0
@@ -105,14 +112,26 @@ class Binomial(Distribution):
     tensor(3.)
     """
 
+    arg_constraints = {"total_count": constraints.nonnegative_integer, **Bernoulli.arg_constraints}  # noqa: RUF012
+    _parameters = {"total_count": 0}  # noqa: RUF012
+
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        self._trial = Bernoulli(probs, logits)
-        self.total_count, given = broadcast_all(total_count, self._trial._given)
-        self._trial = self._trial.expand(given.shape)  # type: ignore[assignment]
-        self.total_count = self.total_count.to(given.dtype)
+        trial = Bernoulli(probs, logits)
+        self.total_count, given = broadcast_all(total_count, trial._given)
+        self._trial: Bernoulli = trial.expand(given.shape)
+        self.total_count, self._derived = self.total_count.to(given.dtype), trial._derived
         super().__init__(given.shape, validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> Constraint:
+        return constraints.integer_interval(0, self.total_count)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = super().expand(batch_shape)
+        new._trial = self._trial.expand(batch_shape)
+        return new
 
     @property
     def probs(self) -> Tensor:
@@ -161,6 +180,10 @@ class Multinomial(OverCategories):
             raise ArgumentError(f"[Multinomial] expected one whole number as total_count but got {total_count!r}")
         self.total_count = total_count
         super().__init__(probs, logits, validate_args)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> Constraint:
+        return constraints.multinomial(self.total_count)
 
     @property
     def mean(self) -> Tensor:

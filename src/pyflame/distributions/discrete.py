@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from pyflame.core.limits import finfo
 from pyflame.core.shape import Size
+from pyflame.distributions import constraints
+from pyflame.distributions.constraints import Constraint
 from pyflame.distributions.continuous import standard_uniform
 from pyflame.distributions.distribution import Distribution, F, broadcast_all, check_last, clamped, one_of
 from pyflame.tensor import Tensor
+from pyflame.tensor.creation import arange, eye
 from pyflame.tensor.gradients import no_grad
 
 
@@ -25,8 +29,14 @@ class Bernoulli(Distribution):
     tensor(-1.3863)
     """
 
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}  # noqa: RUF012
+    support: Any = constraints.boolean
+    has_enumerate_support = True
+    _parameters = {"_given": 0}  # noqa: RUF012
+
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._by_probs = one_of("Bernoulli", probs, logits)
+        self._derived = ("logits",) if self._by_probs else ("probs",)
         (given,) = broadcast_all(probs if self._by_probs else logits)
         self._given = given
         super().__init__(given.shape, validate_args=validate_args)
@@ -40,10 +50,6 @@ class Bernoulli(Distribution):
     def logits(self) -> Tensor:
         """log(p / (1 - p))."""
         return binary_logits(self._given) if self._by_probs else self._given
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
-        given = self._given.expand(tuple(batch_shape))
-        return type(self)(probs=given) if self._by_probs else type(self)(logits=given)
 
     @property
     def mean(self) -> Tensor:
@@ -82,8 +88,13 @@ class Categorical(Distribution):
     tensor(-0.2877)
     """
 
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}  # noqa: RUF012
+    has_enumerate_support = True
+    _parameters = {"_given": 1}  # noqa: RUF012
+
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._by_probs = one_of("Categorical", probs, logits)
+        self._derived = ("logits",) if self._by_probs else ("probs",)
         (given,) = broadcast_all(probs if self._by_probs else logits)
         check_last("Categorical", given)
         if self._by_probs:
@@ -108,9 +119,9 @@ class Categorical(Distribution):
         """The shape of the probabilities."""
         return Size(self._given.shape)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
-        given = self._given.expand(*tuple(batch_shape), self._num_events)
-        return type(self)(probs=given) if self._by_probs else type(self)(logits=given)
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> Constraint:
+        return constraints.integer_interval(0, self._num_events - 1)
 
     @property
     def mean(self) -> Tensor:
@@ -149,8 +160,6 @@ class Categorical(Distribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All categories."""
-        from pyflame.tensor.creation import arange
-
         values = arange(self._num_events).reshape(-1, *[1] * len(self._batch_shape))
         return values.expand(self._num_events, *self._batch_shape) if expand else values
 
@@ -158,9 +167,18 @@ class Categorical(Distribution):
 class OverCategories(Distribution):
     """A distribution of vectors with an element for each category of a Categorical."""
 
+    arg_constraints = Categorical.arg_constraints
+
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._categorical = Categorical(probs, logits)
+        self._derived = self._categorical._derived
         super().__init__(self._categorical.batch_shape, (self._categorical._num_events,), validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = copy.copy(self)
+        new._categorical = self._categorical.expand(batch_shape)
+        new._batch_shape = new._categorical.batch_shape
+        return new
 
     @property
     def probs(self) -> Tensor:
@@ -179,6 +197,9 @@ class OneHotCategorical(OverCategories):
     >>> pf.distributions.OneHotCategorical(pf.tensor([0.0, 1.0])).sample().tolist()
     [0.0, 1.0]
     """
+
+    support = constraints.one_hot
+    has_enumerate_support = True
 
     @property
     def mean(self) -> Tensor:
@@ -201,6 +222,12 @@ class OneHotCategorical(OverCategories):
 
     def entropy(self) -> Tensor:
         return self._categorical.entropy()
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All one-hot vectors."""
+        n = self._event_shape[0]
+        values = eye(n, dtype=self.probs.dtype).reshape(n, *[1] * len(self._batch_shape), n)
+        return values.expand(n, *self._batch_shape, n) if expand else values
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):

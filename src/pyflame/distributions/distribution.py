@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyflame.core.generator import Generator, default_generator
 from pyflame.core.limits import finfo
 from pyflame.core.shape import Size
 from pyflame.core.state import state
+from pyflame.distributions import constraints
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, tensor
 from pyflame.tensor.dispatch import FUNCTIONS
@@ -30,23 +33,63 @@ class Distribution:
     """
 
     has_rsample = False
-    # Conditions on the parameters: name -> test. Evaluated with validate_args=True only.
-    arg_checks: dict[str, Callable[[Tensor], Tensor]] = {}  # noqa: RUF012
+    has_enumerate_support = False
+    arg_constraints: Any = {}  # noqa: RUF012 - name of a parameter -> the constraint that it satisfies
+    support: Any = constraints.dependent  # the constraint that all values satisfy
+    # Parameters as attributes, with the number of their axes that belong to an event.
+    _parameters: dict[str, int] = {}  # noqa: RUF012
+    # Parameters that follow from others here, so that nobody gave them: logits, where there are probs.
+    _derived: tuple[str, ...] = ()
+    _validate_args = False
 
     def __init__(
         self, batch_shape: tuple[int, ...] = (), event_shape: tuple[int, ...] = (), validate_args: bool | None = None
     ) -> None:
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
-        if validate_args:
-            self._validate()
+        if validate_args is not None:
+            self._validate_args = validate_args
+        if self._validate_args:
+            self._validate_parameters()
 
-    def _validate(self) -> None:
-        for name, right in self.arg_checks.items():
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let what takes a value check it first, where that is asked for."""
+        super().__init_subclass__(**kwargs)
+        for name in ("log_prob", "cdf"):
+            if name in vars(cls):
+                setattr(cls, name, _checked(vars(cls)[name]))
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Whether distributions check values and parameters where validate_args does not say so. They do not at first:
+        a check evaluates what it checks.
+        """
+        if value not in (True, False):
+            raise ArgumentError(f"[set_default_validate_args] expected a bool but got {value!r}")
+        Distribution._validate_args = value
+
+    def _validate_parameters(self) -> None:
+        for name, constraint in self.arg_constraints.items():
+            if constraints.is_dependent(constraint) or name in self._derived:
+                continue
             value = getattr(self, name)
-            if not bool(right(value).all()):
+            if not bool(constraint.check(value).all()):
                 raise ArgumentError(
-                    f"[{type(self).__name__}] expected {name} to satisfy its constraint but got {value!r}"
+                    f"[{type(self).__name__}] expected {name} to satisfy {constraint!r} but got {value!r}"
                 )
+
+    def _validate_sample(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"[{type(self).__name__}] expected a tensor as value but got {type(value).__name__}")
+        event = tuple(self._event_shape)
+        own = (*self._batch_shape, *event)
+        pairs = zip(reversed(value.shape), reversed(own), strict=False)
+        if tuple(value.shape[value.ndim - len(event) :]) != event or any(1 not in p and p[0] != p[1] for p in pairs):
+            raise ShapeError(f"[{type(self).__name__}] expected a value that fits {own} but got shape {value.shape}")
+        support = self.support
+        if not constraints.is_dependent(support) and not bool(support.check(value).all()):
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected a value in the support {support!r} but got {value!r}"
+            )
 
     @property
     def batch_shape(self) -> Size:
@@ -115,9 +158,20 @@ class Distribution:
         """exp(entropy)."""
         return F["exp"](self.entropy())
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values, along a first axis."""
+        raise self._without("enumerate_support")
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         """The same distribution for a larger batch."""
-        raise self._without("expand")
+        if not self._parameters:
+            raise self._without("expand")
+        new = copy.copy(self)
+        new._batch_shape = Size(batch_shape)
+        for name, rank in self._parameters.items():
+            value = getattr(self, name)
+            setattr(new, name, value.expand(*batch_shape, *value.shape[value.ndim - rank :]))
+        return new
 
     def _without(self, what: str) -> NotSupportedError:
         return NotSupportedError(f"[{type(self).__name__}] expected another distribution: this one has no {what}")
@@ -125,6 +179,16 @@ class Distribution:
     def __repr__(self) -> str:
         shown = [f"{k}: {v.shape}" for k, v in vars(self).items() if isinstance(v, Tensor) and not k.startswith("_")]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _checked(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(method)
+    def check_first(self: Distribution, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return method(self, value)
+
+    return check_first
 
 
 class Parametrized(Distribution):
@@ -135,20 +199,8 @@ class Parametrized(Distribution):
     def __init__(self, *values: Any, validate_args: bool | None = None) -> None:
         for name, value in zip(self.names, broadcast_all(*values), strict=True):
             setattr(self, name, value)
+        self._parameters = dict.fromkeys(self.names, 0)
         super().__init__(getattr(self, self.names[0]).shape, validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
-        return type(self)(*[getattr(self, name).expand(tuple(batch_shape)) for name in self.names])
-
-
-def positive(x: Tensor) -> Tensor:
-    """Above 0."""
-    return x > 0
-
-
-def unit(x: Tensor) -> Tensor:
-    """From 0 to 1."""
-    return (x >= 0) & (x <= 1)
 
 
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from pyflame.core.limits import finfo
+from pyflame.distributions import constraints
 from pyflame.distributions.distribution import (
     Distribution,
     F,
@@ -17,7 +18,6 @@ from pyflame.distributions.distribution import (
     broadcast_all,
     check_last,
     host_draw,
-    positive,
 )
 from pyflame.tensor import Tensor
 
@@ -41,7 +41,8 @@ class Gamma(Parametrized):
     names = ("concentration", "rate")
     concentration: Tensor
     rate: Tensor
-    arg_checks = {"concentration": positive, "rate": positive}  # noqa: RUF012
+    arg_constraints = dict.fromkeys(names, constraints.positive)
+    support = constraints.nonnegative
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
         super().__init__(concentration, rate, validate_args=validate_args)
@@ -78,6 +79,8 @@ class Chi2(Gamma):
     tensor(3.)
     """
 
+    arg_constraints = {"df": constraints.positive}  # noqa: RUF012
+
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
         (df,) = broadcast_all(df)
         super().__init__(df * 0.5, 0.5, validate_args)
@@ -86,9 +89,6 @@ class Chi2(Gamma):
     def df(self) -> Tensor:
         """Degrees of freedom."""
         return self.concentration * 2
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
-        return Chi2(self.df.expand(tuple(batch_shape)))
 
 
 class Beta(Parametrized):
@@ -101,7 +101,8 @@ class Beta(Parametrized):
     names = ("concentration1", "concentration0")
     concentration1: Tensor
     concentration0: Tensor
-    arg_checks = {"concentration1": positive, "concentration0": positive}  # noqa: RUF012
+    arg_constraints = dict.fromkeys(names, constraints.positive)
+    support = constraints.unit_interval
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
         super().__init__(concentration1, concentration0, validate_args=validate_args)
@@ -151,15 +152,14 @@ class Dirichlet(Distribution):
     [0.25, 0.75]
     """
 
-    arg_checks = {"concentration": positive}  # noqa: RUF012
+    arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}  # noqa: RUF012
+    support = constraints.simplex
+    _parameters = {"concentration": 1}  # noqa: RUF012
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
         check_last("Dirichlet", concentration)
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
-        return Dirichlet(self.concentration.expand(*tuple(batch_shape), *self._event_shape))
 
     @property
     def _total(self) -> Tensor:
@@ -200,7 +200,8 @@ class StudentT(Parametrized):
     df: Tensor
     loc: Tensor
     scale: Tensor
-    arg_checks = {"df": positive, "scale": positive}  # noqa: RUF012
+    arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
+    support = constraints.real
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None) -> None:
         super().__init__(df, loc, scale, validate_args=validate_args)

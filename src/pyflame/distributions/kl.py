@@ -13,7 +13,8 @@ from pyflame.distributions.counts import Poisson
 from pyflame.distributions.discrete import Bernoulli, Categorical, OneHotCategorical
 from pyflame.distributions.distribution import Distribution, F, sum_rightmost
 from pyflame.distributions.gammas import Beta, Dirichlet, Gamma, digamma, lgamma
-from pyflame.distributions.multivariate import MultivariateNormal, solve_lower
+from pyflame.distributions.matrices import half_log_det, solve_lower, squared_distance
+from pyflame.distributions.multivariate import MultivariateNormal
 from pyflame.tensor import Tensor
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -130,13 +131,9 @@ def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
 
 @register_kl(MultivariateNormal, MultivariateNormal)
 def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
-    n = p.event_shape[0]
-    shape = F["broadcast_tensors"](p.loc[..., 0], q.loc[..., 0])[0].shape
-    lower = q.scale_tril.expand(*shape, n, n)
-    columns = [solve_lower(lower, p.scale_tril[..., i].expand(*shape, n)) for i in range(n)]
-    trace = (F["stack"](columns, -1) ** 2).sum((-2, -1))
-    distance = (solve_lower(lower, (q.loc - p.loc).expand(*shape, n)) ** 2).sum(-1)
-    return q._half_log_det() - p._half_log_det() + 0.5 * (trace + distance - n)
+    trace = (solve_lower(q.scale_tril, p.scale_tril) ** 2).sum((-2, -1))
+    distance = squared_distance(q.scale_tril, q.loc - p.loc)
+    return half_log_det(q.scale_tril) - half_log_det(p.scale_tril) + 0.5 * (trace + distance - p.event_shape[0])
 
 
 @register_kl(Independent, Independent)

@@ -1,6 +1,4 @@
-"""MultivariateNormal. The Cholesky factor and triangular systems are unrolled in the graph, one step per dimension, so
-gradients flow through them; they are meant for a few dozen dimensions.
-"""
+"""MultivariateNormal, by a covariance, its inverse or its Cholesky factor."""
 
 from __future__ import annotations
 
@@ -8,35 +6,11 @@ import math
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.distributions import constraints
 from pyflame.distributions.continuous import standard_normal
 from pyflame.distributions.distribution import Distribution, F
+from pyflame.distributions.matrices import cholesky, half_log_det, inverse_lower, squared_distance
 from pyflame.tensor import Tensor
-from pyflame.tensor.creation import eye
-
-
-def cholesky(matrix: Tensor) -> Tensor:
-    """The lower triangle L with L L^T = matrix, of (..., n, n)."""
-    n = matrix.shape[-1]
-    matrix = (matrix + matrix.mT) * 0.5  # so that gradients are symmetric, as the matrix is
-    columns: list[Tensor] = []
-    for j in range(n):
-        rest = matrix[..., j:, j]
-        for column in columns:
-            rest = rest - column[..., j:] * column[..., j : j + 1]
-        root = F["sqrt"](rest[..., :1])
-        columns.append(F["pad"](rest / root, (j, 0)))
-    return F["stack"](columns, -1)
-
-
-def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
-    """x with lower @ x = right, of (..., n, n) and (..., n)."""
-    found: list[Tensor] = []
-    for i in range(lower.shape[-1]):
-        value = right[..., i]
-        for j, x in enumerate(found):
-            value = value - lower[..., i, j] * x
-        found.append(value / lower[..., i, i])
-    return F["stack"](found, -1)
 
 
 class MultivariateNormal(Distribution):
@@ -48,6 +22,14 @@ class MultivariateNormal(Distribution):
     """
 
     has_rsample = True
+    support = constraints.real_vector
+    arg_constraints = {  # noqa: RUF012
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite,
+        "scale_tril": constraints.lower_cholesky,
+    }
+    _parameters = {"loc": 1, "scale_tril": 2}  # noqa: RUF012
 
     def __init__(
         self,
@@ -57,7 +39,13 @@ class MultivariateNormal(Distribution):
         scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        given = [m for m in (covariance_matrix, precision_matrix, scale_tril) if m is not None]
+        matrices = {
+            "covariance_matrix": covariance_matrix,
+            "precision_matrix": precision_matrix,
+            "scale_tril": scale_tril,
+        }
+        given = [m for m in matrices.values() if m is not None]
+        self._derived = tuple(name for name, m in matrices.items() if m is None)
         if len(given) != 1:
             raise ArgumentError(
                 "[MultivariateNormal] expected one of covariance_matrix, precision_matrix and scale_tril but got "
@@ -78,10 +66,6 @@ class MultivariateNormal(Distribution):
         self.loc, self.scale_tril = loc.expand(*batch, n), lower.expand(*batch, n, n)
         super().__init__(batch, (n,), validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
-        shape, n = tuple(batch_shape), self._event_shape[0]
-        return MultivariateNormal(self.loc.expand(*shape, n), scale_tril=self.scale_tril.expand(*shape, n, n))
-
     @property
     def covariance_matrix(self) -> Tensor:
         """L L^T."""
@@ -90,10 +74,7 @@ class MultivariateNormal(Distribution):
     @property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariance."""
-        n = self._event_shape[0]
-        unit = eye(n, dtype=self.loc.dtype)
-        columns = [solve_lower(self.scale_tril, unit[i].expand(*self._batch_shape, n)) for i in range(n)]
-        inverse = F["stack"](columns, -1)
+        inverse = inverse_lower(self.scale_tril)
         return inverse.mT @ inverse
 
     @property
@@ -112,25 +93,17 @@ class MultivariateNormal(Distribution):
         normal = standard_normal(self._extended_shape(sample_shape), self.loc)
         return self.loc + (self.scale_tril @ normal.unsqueeze(-1)).squeeze(-1)
 
-    def _half_log_det(self) -> Tensor:
-        return F["log"](F["diagonal"](self.scale_tril, 0, -2, -1)).sum(-1)
-
     def log_prob(self, value: Tensor) -> Tensor:
-        away = value - self.loc
-        lower = self.scale_tril.expand(*away.shape[:-1], *self.scale_tril.shape[-2:])
-        distance = (solve_lower(lower, away) ** 2).sum(-1)
-        out: Tensor = -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - self._half_log_det()
+        distance = squared_distance(self.scale_tril, value - self.loc)
+        out: Tensor = -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - half_log_det(self.scale_tril)
         return out
 
     def entropy(self) -> Tensor:
-        out: Tensor = 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self._half_log_det()
+        out: Tensor = 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + half_log_det(self.scale_tril)
         return out
 
 
 def _from_precision(precision: Tensor) -> Tensor:
     """The lower factor of the inverse of a matrix, from the factor of the matrix with its axes reversed."""
-    n = precision.shape[-1]
     flipped = cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT  # lower, precision = flipped^T flipped
-    unit = eye(n, dtype=precision.dtype)
-    batch = precision.shape[:-2]
-    return F["stack"]([solve_lower(flipped, unit[i].expand(*batch, n)) for i in range(n)], -1)
+    return inverse_lower(flipped)
