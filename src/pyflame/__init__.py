@@ -69,7 +69,7 @@ from pyflame.core.precision import get_float32_matmul_precision, set_float32_mat
 from pyflame.core.when_imported import when_imported as _when_imported
 from pyflame.engine.services import clear_cache, compile_stats
 from pyflame.schedule.patterns import can_fuse
-from pyflame.tensor import Tensor, autograd
+from pyflame.tensor import Tensor
 from pyflame.tensor import methods as _methods  # noqa: F401  completes Tensor
 from pyflame.tensor.arguments import publish as _publish
 from pyflame.tensor.counted import one_hot, repeat_interleave, where
@@ -142,7 +142,7 @@ from pyflame.tensor.sets import allclose, bincount, equal, numel, unique, unique
 from pyflame.tensor.streams import Event, Stream, current_stream, default_stream
 from pyflame.tensor.torch_cuda import rocm
 from pyflame.tensor.torch_methods import FUNCTIONS as _TORCH_FUNCTIONS
-from pyflame.transform import autocast, checkpoint, explain, grad, jit, value_and_grad
+from pyflame.transform import autocast, autograd, checkpoint, explain, grad, jit, value_and_grad
 
 __version__ = "0.1.0"
 
@@ -399,6 +399,7 @@ _when_imported("einops.layers", _know_einops_layers)
 # `from pyflame.autograd import Function` finds the room of that name: give it what `pf.autograd` has.
 _room = _importlib.import_module("pyflame.autograd")
 vars(_room).update({_name: getattr(autograd, _name) for _name in autograd.__all__})
+_sys.modules.update({f"pyflame.autograd.{_name}": _file for _name, _file in autograd.FILES.items()})
 
 _publish(__all__, globals(), __name__)
 __all__ += _LATER

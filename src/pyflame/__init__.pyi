@@ -118,7 +118,6 @@ from pyflame.profiling import annotate as annotate
 from pyflame.profiling import profile as profile
 from pyflame.schedule.patterns import can_fuse as can_fuse
 from pyflame.tensor import Tensor as Tensor
-from pyflame.tensor import autograd as autograd
 from pyflame.tensor import sim as sim
 from pyflame.tensor.counted import one_hot as one_hot
 from pyflame.tensor.counted import repeat_interleave as repeat_interleave
@@ -321,6 +320,7 @@ from pyflame.tensor.torch_statistics import histogramdd as histogramdd
 from pyflame.tensor.torch_statistics import pdist as pdist
 from pyflame.transform import aot as aot
 from pyflame.transform import autocast as autocast
+from pyflame.transform import autograd as autograd
 from pyflame.transform import checkpoint as checkpoint
 from pyflame.transform import explain as explain
 from pyflame.transform import grad as grad

@@ -17,9 +17,9 @@ SINGLE = (
     "accelerator", "amp", "compiler", "distributed", "func", "hub", "onnx", "profiler", "random", "special", "version",
 )  # fmt: skip
 WITHIN = (
-    "nn.functional_call", "tensor.autograd", "tensor.devices", "tensor.factorizations", "tensor.old_linalg",
-    "tensor.sets", "tensor.solutions", "tensor.torch_cuda", "tensor.torch_functions", "tensor.torch_names",
-    "tensor.torch_statistics", "transform.jacobians",
+    "nn.functional_call", "tensor.devices", "tensor.factorizations", "tensor.old_linalg", "tensor.sets",
+    "tensor.solutions", "tensor.torch_cuda", "tensor.torch_functions", "tensor.torch_names", "tensor.torch_statistics",
+    "transform.autograd", "transform.functional", "transform.gradcheck", "transform.jacobians",
 )  # fmt: skip
 MODULES = [f"pyflame.{name}" for name in (*SINGLE, *WITHIN)] + [
     m.name for room in ROOMS for m in pkgutil.walk_packages(getattr(pf, room).__path__, f"pyflame.{room}.")

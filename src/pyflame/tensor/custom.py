@@ -15,20 +15,32 @@ from pyflame.tensor.tensor import Tensor, alias, read
 Tape = dict[Node, "Entry | Leaf"]
 
 
-def attach(name: str, result: Any, inputs: Sequence[Any], backward: Callable[..., Any]) -> Any:
-    """Give the results of a function one entry of the tape: `backward(*gradients)` answers for all inputs at once."""
+def attach(
+    name: str, result: Any, inputs: Sequence[Any], backward: Callable[..., Any], context: Context | None = None
+) -> Any:
+    """Give the results of a function one entry of the tape: `backward(*gradients)` answers for all inputs at once.
+
+    It gets a gradient for each result that has one; with a context for each result, as in PyTorch.
+    """
     single = isinstance(result, Tensor)
     results = [result] if single else list(result)
     tensors = [t if isinstance(t, Tensor) else None for t in inputs]
     parents = tuple(None if t is None else t._tape for t in tensors)
-    differentiable = [isinstance(r, Tensor) and r.dtype.has_gradient for r in results]
+    constant = () if context is None else context.constant
+    differentiable = [
+        isinstance(r, Tensor) and r.dtype.has_gradient and not any(r is c for c in constant) for r in results
+    ]
     shapes = [(r.shape, r.dtype) if isinstance(r, Tensor) else None for r in results]
 
     def rule(given: list[Node | None], known: Tape, create_graph: bool) -> list[Node | None]:
-        gradients = []
+        gradients: list[Tensor | None] = []
         for g, shape, wanted in zip(given, shapes, differentiable, strict=True):
-            if wanted and shape is not None:
-                gradients.append(_zeros(*shape) if g is None else Tensor(g, known.get(g) if create_graph else None))
+            if g is not None:
+                gradients.append(Tensor(g, known.get(g) if create_graph else None))
+            elif context is not None and (shape is None or not context.materialize_grads):
+                gradients.append(None)
+            elif shape is not None and (wanted or context is not None):
+                gradients.append(_zeros(*shape))
         with mode(grad_enabled=create_graph, autocast=None):
             back = backward(*gradients)
         back = list(back) if isinstance(back, (tuple, list)) else [back]
@@ -101,10 +113,23 @@ class Context:
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
         self.saved_tensors: tuple[Any, ...] = ()
+        self.constant: tuple[Any, ...] = ()  # results that no gradient flows to
+        self.materialize_grads = True
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors for the backward pass."""
         self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """No gradient flows to these results: their gradients in backward are zeros."""
+        self.constant = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether backward gets zeros (as it does unless told) or None for results whose gradient nobody asked for."""
+        self.materialize_grads = value
+
+
+FunctionCtx = Context  # torch's name
 
 
 class Function:
@@ -123,8 +148,8 @@ class Function:
     """
 
     @staticmethod
-    def forward(ctx: Context, *args: Any) -> Any:
-        """The result. Keep what the gradient needs with `ctx.save_for_backward`."""
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """The result, from (ctx, ...). Keep what the gradient needs with `ctx.save_for_backward`."""
         raise NotImplementedError("[Function] expected a subclass with a static method forward(ctx, ...)")
 
     @staticmethod
@@ -132,13 +157,55 @@ class Function:
         """One gradient per argument of `forward`, given one per result."""
         raise NotImplementedError("[Function] expected a subclass with a static method backward(ctx, ...)")
 
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> Any:
+        """What a subclass defines whose `forward` takes no ctx: keeps what the gradient needs."""
+        raise NotImplementedError("[Function] expected a subclass with a static method setup_context")
+
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Call the function."""
         needs = tuple(state.grad_enabled and isinstance(a, Tensor) and a._tape is not None for a in args)
         context = Context(needs)
         with mode(grad_enabled=False):
-            result = cls.forward(context, *args)
+            if cls.setup_context is Function.setup_context:
+                result = cls.forward(context, *args)
+            else:
+                result = cls.forward(*args)
+                cls.setup_context(context, args, result)
         if not any(needs):
             return result
-        return attach(cls.__name__, result, args, functools.partial(cls.backward, context))
+        return attach(cls.__name__, result, args, functools.partial(cls.backward, context), context)
+
+
+def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a `Function.backward` whose own gradient would be wrong: asking for it raises.
+
+    >>> class Double(pf.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    ...     @staticmethod
+    ...     @pf.autograd.function.once_differentiable
+    ...     def backward(ctx, g):
+    ...         return g * 2
+    >>> x = pf.tensor([1.0], requires_grad=True)
+    >>> Double.apply(x).sum().backward(); x.grad
+    tensor([2.])
+    """
+
+    def refuse(*gradients: Any) -> Any:
+        raise GradientError(
+            f"[{fn.__qualname__}] expected to be differentiated once, since it is marked once_differentiable, but a "
+            "gradient of its gradient was asked for"
+        )
+
+    @functools.wraps(fn)
+    def backward(ctx: Context, *gradients: Any) -> Any:
+        with mode(grad_enabled=False):
+            found = fn(ctx, *gradients)
+        if not (state.grad_enabled and any(isinstance(g, Tensor) and g._tape is not None for g in gradients)):
+            return found
+        return attach(fn.__name__, found, gradients, refuse)
+
+    return backward

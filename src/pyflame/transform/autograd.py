@@ -1,21 +1,29 @@
-"""pf.autograd: the names of torch.autograd."""
+"""pf.autograd: the names of torch.autograd. torch's files within it (`autograd.function`) are found by `FILES`."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from types import ModuleType
+from typing import Any
 
+from pyflame.tensor import custom, gradients
 from pyflame.tensor.custom import Function
 from pyflame.tensor.gradients import (
     backward_into_leaves,
     enable_grad,
     grad_of,
+    inference_mode,
     is_grad_enabled,
     no_grad,
     set_grad_enabled,
 )
 from pyflame.tensor.tensor import Tensor
+from pyflame.transform import functional
+from pyflame.transform import gradcheck as _gradcheck
+from pyflame.transform.gradcheck import gradcheck, gradgradcheck
 
 __all__ = [
     "Function",
@@ -23,7 +31,11 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "functional",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "inference_mode",
     "is_grad_enabled",
     "no_grad",
     "set_detect_anomaly",
@@ -33,13 +45,20 @@ __all__ = [
 grad = grad_of
 
 
-def Variable(data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
-    """The tensor itself: PyTorch has made both one.
+class _VariableType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tensor)
+
+
+class Variable(metaclass=_VariableType):
+    """The tensor itself: PyTorch has made both one. Every tensor is an instance.
 
     >>> pf.autograd.Variable(pf.ones(2), requires_grad=True).requires_grad
     True
     """
-    return data.requires_grad_() if requires_grad else data
+
+    def __new__(cls, data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Any:
+        return data.requires_grad_() if requires_grad else data
 
 
 class set_detect_anomaly(nullcontext[None]):
@@ -80,3 +99,13 @@ def backward(
     """
     seeds = grad_variables if grad_tensors is None else grad_tensors
     backward_into_leaves(tensors, seeds, retain_graph, create_graph, inputs)
+
+
+# What torch keeps in files of this name: `from torch.autograd.function import once_differentiable`.
+FILES: dict[str, ModuleType] = {
+    "function": custom,
+    "functional": functional,
+    "grad_mode": gradients,
+    "gradcheck": _gradcheck,
+    "variable": sys.modules[__name__],
+}
