@@ -51,26 +51,6 @@ def test_our_kernels_are_decoded(target: str, programs: Sequence[str]) -> None:
     assert len(memory) > 5
 
 
-@pytest.mark.parametrize("target", ["gfx942", *RELATIVES])
-def test_small_floats(target: str) -> None:
-    """Every code of the 8-bit floats, which some GPUs decode themselves, and the numbers that are hard to round."""
-    bits = np.array([0, 1, 0x3F808000, 0x3F818000, 0x3F807FFF, 0x7F7FFFFF, 0x7F800000, 0x7FC00000], np.uint32)
-    hard = np.concatenate([bits, bits | 0x80000000]).view(np.float32)
-    types = {
-        pf.float8_e4m3fn: ml_dtypes.float8_e4m3fn, pf.float8_e4m3fnuz: ml_dtypes.float8_e4m3fnuz,
-        pf.float8_e5m2: ml_dtypes.float8_e5m2, pf.bfloat16: ml_dtypes.bfloat16,
-    }  # fmt: skip
-    with pf.device(f"sim:{target}"), np.errstate(invalid="ignore"):
-        read = [pf.tensor(np.arange(256, dtype=np.uint8).view(t)).to(pf.float32) for t in [*types.values()][:3]]
-        written = [pf.tensor(hard).to(dtype).to(pf.float32) for dtype in types]
-        pf.eval(*read, *written)
-    for got, kind in zip(read, types.values(), strict=False):
-        np.testing.assert_array_equal(got.numpy(), np.arange(256, dtype=np.uint8).view(kind).astype(np.float32))
-    for got, kind in zip(written, types.values(), strict=True):
-        with np.errstate(invalid="ignore"):
-            np.testing.assert_array_equal(got.numpy(), hard.astype(kind).astype(np.float32))
-
-
 KINDS: dict[Any, tuple[Any, float]] = {
     pf.float16: (np.float16, 2e-3), pf.bfloat16: (ml_dtypes.bfloat16, 2e-2), pf.float64: (np.float64, 1e-12),
 }  # fmt: skip

@@ -47,7 +47,7 @@ def small_bits(values: Any, kind: str) -> Any:
         if bits < 8:
             most = float(ml_dtypes.finfo(dtype).max)
             array = np.clip(np.where(np.isnan(array), np.copysign(most, array), array), -most, most)
-        return array.astype(dtype).view(np.uint8)
+        return array.astype(dtype).view(np.uint8) | (np.isnan(array) & (kind == "bf8"))  # the NaN is all ones
 
 
 def register(first: int, count: int) -> str:

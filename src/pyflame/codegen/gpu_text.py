@@ -318,8 +318,8 @@ class GpuText(Writer):
             if v in self.staged:
                 return loaded(instr.access.dtype, f"l{v}[x * {self.tile_side() + 1} + y]")
             vector = k and not self.by_element and self.is_vector(instr.access, self.width)
-            if vector and instr.access.dtype.name == "bfloat16":
-                return f"pf_bf16_at(q{v}, {k})"
+            if vector and (instr.access.dtype.name == "bfloat16" or self.is_float8(instr.access)):
+                return f"pf_{small_float(instr.access.dtype)}_at(q{v}, {k})"
             return loaded(instr.access.dtype, f"q{v}.at[{k}]" if vector else self.element(instr.access, k))
         if instr.kind == "uniform":
             field = "f" if instr.dtype.is_float else "i"
@@ -375,6 +375,9 @@ class GpuText(Writer):
         vectors = [n for n in stores if k and self.is_vector(self.kernel.stores[n][1], self.width)]
         for n in vectors:
             self.put(f"{self.vector(self.kernel.stores[n][1])} s{n};")
+        as_floats = [n for n in vectors if self.is_float8(self.kernel.stores[n][1])]
+        for n in as_floats:
+            self.put(f"float f{n}[{self.width}];")
         if k:
             self.put("PF_UNROLL")
             self.open(f"for (int k = 0; k < {self.width}; k++)")
@@ -390,10 +393,16 @@ class GpuText(Writer):
             self.put(self.joined(team, [f"c{v}[k]" if k else f"c{v}" for v in team], given))
         for n in stores:
             value, access = self.kernel.stores[n]
+            value = self.before_cast(value, access, values)
+            if n in as_floats:
+                self.put(f"f{n}[k] = v{value};")
+                continue
             to = f"s{n}.at[k]" if n in vectors else f"{guard}{self.element(access, k)}"
-            self.put(f"{to} = {self.narrowed(value, access, values)};")
+            self.put(f"{to} = {stored(access.dtype, f'v{value}')};")
         if k:
             self.close()
+        for n in as_floats:
+            self.put(f"pf_put_{small_float(self.kernel.stores[n][1].dtype)}(s{n}, f{n});")
         for n in vectors:
             access = self.kernel.stores[n][1]
             self.put(f"{guard}*({self.vector(access)} *)(b{access.buffer} + {self.offset(access)}) = s{n};")
@@ -427,8 +436,12 @@ class GpuText(Writer):
             return f"pf_online({into[0]}, {into[1]}, {given[0]}, {given[1]});"
         return f"{into[0]} = {combine(self.instrs[team[0]], into[0], given[0])};"
 
-    def narrowed(self, v: int, access: Access, values: Sequence[int]) -> str:
-        """A value as it is stored. A cast to that type is left out where what it casts is there: it rounds the same."""
+    def is_float8(self, access: Access) -> bool:
+        """Whether elements are 8-bit floats, which some GPUs convert by pairs."""
+        return access.dtype.is_float and access.dtype.itemsize == 1
+
+    def before_cast(self, v: int, access: Access, values: Sequence[int]) -> int:
+        """A value that is stored, or what a cast to the stored type casts, where that is there: it rounds the same."""
         instr = self.instrs[v]
         if (
             instr.op is not None
@@ -438,8 +451,8 @@ class GpuText(Writer):
         ):
             (source,) = instr.args
             if source in values and self.instrs[source].dtype.compute == instr.dtype.compute:
-                v = source
-        return stored(access.dtype, f"v{v}")
+                return source
+        return v
 
     def fixed(self, values: Sequence[int], ready: set[int]) -> list[int]:
         """Values that are the same for all elements of a vector, and known before its loop."""

@@ -1,8 +1,8 @@
 /* The 16- and 8-bit floats, which kernels store as uint16_t and uint8_t and compute with as float.
  *
  * Conversions to a narrow type round to nearest even and keep denormals; they agree bit for bit with ml_dtypes and
- * NumPy (the payload of a float16 NaN aside, and on NVIDIA and gfx950 of a bfloat16 NaN). All are straight-line code and
- * vectorise.
+ * NumPy (the payload of a float16 NaN aside, and on NVIDIA, gfx950 and gfx1250 of a bfloat16 NaN). All are straight-line
+ * code and vectorise.
  *
  *   type        exponent, mantissa   largest   too large gives      NaN                  negative zero
  *   f16         5, 10                65504     inf                  0x7e00 with sign     yes
@@ -92,7 +92,7 @@ PF_FN uint16_t pf_f32_to_bf16(float f) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
   return h;
 }
-#elif defined(__gfx950__)
+#elif defined(__gfx950__) || defined(__gfx1250__)
 PF_FN uint16_t pf_f32_to_bf16(float f) { return __builtin_bit_cast(uint16_t, (__bf16)f); }
 #elif defined(__AMDGCN__)
 /* No choice between words: clang 22 loses the sign of -x where x is one (pairs on gfx90a, gfx942, gfx950). A quiet NaN
@@ -111,54 +111,44 @@ PF_FN uint16_t pf_f32_to_bf16(float f) {
 #endif
 PF_FN uint16_t pf_f64_to_bf16(double x) { return pf_f32_to_bf16(pf_f64_to_f32_odd(x)); }
 
-/* CDNA3 decodes its own kind of 8-bit floats, what came after it the others. */
+/* CDNA3 converts its own kind of 8-bit floats, what came after it OCP's: the nearest, and NaN or infinity past the
+ * largest. A word has its first number in the lowest byte. */
 #if defined(__gfx942__)
-#define PF_DECODES_FNUZ 1
-#elif defined(__gfx950__) || defined(__gfx1200__) || defined(__gfx1201__)
-#define PF_DECODES_OCP 1
+#define PF_CONVERTS_FNUZ 1
+#elif defined(__gfx950__) || defined(__gfx1200__) || defined(__gfx1201__) || defined(__gfx1250__)
+#define PF_CONVERTS_OCP 1
 #endif
+#define PF_CONVERTED(name, kind)                                                              \
+  PF_FN float pf_##name##_to_f32(uint8_t h) { return __builtin_amdgcn_cvt_f32_##kind(h, 0); } \
+  PF_FN uint8_t pf_f32_to_##name(float f) {                                                   \
+    return (uint8_t)pf_one_nan_##kind(__builtin_amdgcn_cvt_pk_##kind##_f32(f, f, 0, 0));      \
+  }
+#define pf_one_nan_fp8(word) (word)
+/* AMD does not say which of its three NaNs a bf8 becomes: 0x7d to 0x7f give 0x7e, in each byte. */
+PF_FN uint32_t pf_one_nan_bf8(uint32_t word) {
+  const uint32_t nan = ((word & 0x7f7f7f7fu) + 0x03030303u) & 0x80808080u;
+  return (word & ~(nan >> 7)) | nan >> 6;
+}
 
-#if PF_DECODES_OCP
-PF_FN float pf_f8e4m3fn_to_f32(uint8_t h) { return __builtin_amdgcn_cvt_f32_fp8(h, 0); }
+#if PF_CONVERTS_OCP
+PF_CONVERTED(f8e4m3fn, fp8)
+PF_CONVERTED(f8e5m2, bf8)
 #else
 PF_FN float pf_f8e4m3fn_to_f32(uint8_t h) {
   uint32_t code = h & 0x7fu;
   uint32_t u = code == 0x7fu ? 0x7fc00000u : pf_narrow_decode(code, 3, 7);
   return pf_from_bits_f32(u | (uint32_t)(h & 0x80u) << 24);
 }
-#endif
 PF_FN uint8_t pf_f32_to_f8e4m3fn(float f) {
   uint32_t u = pf_bits_f32(f);
   uint32_t code = pf_narrow_encode(u & 0x7fffffffu, 3, 7);
   return (uint8_t)((code > 0x7fu ? 0x7fu : code) | (u >> 24 & 0x80u));
 }
-PF_FN uint8_t pf_f64_to_f8e4m3fn(double x) { return pf_f32_to_f8e4m3fn(pf_f64_to_f32_odd(x)); }
-
-#if PF_DECODES_FNUZ
-PF_FN float pf_f8e4m3fnuz_to_f32(uint8_t h) { return __builtin_amdgcn_cvt_f32_fp8(h, 0); }
-#else
-PF_FN float pf_f8e4m3fnuz_to_f32(uint8_t h) {
-  uint32_t u = pf_narrow_decode(h & 0x7fu, 3, 8) | (uint32_t)(h & 0x80u) << 24;
-  return pf_from_bits_f32(u | (h == 0x80u ? 0x7fc00000u : 0u));
-}
-#endif
-PF_FN uint8_t pf_f32_to_f8e4m3fnuz(float f) {
-  uint32_t u = pf_bits_f32(f);
-  uint32_t code = pf_narrow_encode(u & 0x7fffffffu, 3, 8);
-  uint32_t sign = code == 0u ? 0u : u >> 24 & 0x80u;
-  return (uint8_t)(code > 0x7fu ? 0x80u : code | sign);
-}
-PF_FN uint8_t pf_f64_to_f8e4m3fnuz(double x) { return pf_f32_to_f8e4m3fnuz(pf_f64_to_f32_odd(x)); }
-
-#if PF_DECODES_OCP
-PF_FN float pf_f8e5m2_to_f32(uint8_t h) { return __builtin_amdgcn_cvt_f32_bf8(h, 0); }
-#else
 PF_FN float pf_f8e5m2_to_f32(uint8_t h) {
   uint32_t code = h & 0x7fu;
   uint32_t u = code >= 0x7cu ? (code == 0x7cu ? 0x7f800000u : 0x7fc00000u) : pf_narrow_decode(code, 2, 15);
   return pf_from_bits_f32(u | (uint32_t)(h & 0x80u) << 24);
 }
-#endif
 PF_FN uint8_t pf_f32_to_f8e5m2(float f) {
   uint32_t u = pf_bits_f32(f), a = u & 0x7fffffffu;
   uint32_t code = pf_narrow_encode(a, 2, 15);
@@ -166,6 +156,23 @@ PF_FN uint8_t pf_f32_to_f8e5m2(float f) {
   code = a > 0x7f800000u ? 0x7eu : code;
   return (uint8_t)(code | (u >> 24 & 0x80u));
 }
+#endif
+#if PF_CONVERTS_FNUZ
+PF_CONVERTED(f8e4m3fnuz, fp8)
+#else
+PF_FN float pf_f8e4m3fnuz_to_f32(uint8_t h) {
+  uint32_t u = pf_narrow_decode(h & 0x7fu, 3, 8) | (uint32_t)(h & 0x80u) << 24;
+  return pf_from_bits_f32(u | (h == 0x80u ? 0x7fc00000u : 0u));
+}
+PF_FN uint8_t pf_f32_to_f8e4m3fnuz(float f) {
+  uint32_t u = pf_bits_f32(f);
+  uint32_t code = pf_narrow_encode(u & 0x7fffffffu, 3, 8);
+  uint32_t sign = code == 0u ? 0u : u >> 24 & 0x80u;
+  return (uint8_t)(code > 0x7fu ? 0x80u : code | sign);
+}
+#endif
+PF_FN uint8_t pf_f64_to_f8e4m3fn(double x) { return pf_f32_to_f8e4m3fn(pf_f64_to_f32_odd(x)); }
+PF_FN uint8_t pf_f64_to_f8e4m3fnuz(double x) { return pf_f32_to_f8e4m3fnuz(pf_f64_to_f32_odd(x)); }
 PF_FN uint8_t pf_f64_to_f8e5m2(double x) { return pf_f32_to_f8e5m2(pf_f64_to_f32_odd(x)); }
 
 /* The neighbour of x towards y among the numbers of a 16-bit type: see pf_nextafter_f32. */
