@@ -25,14 +25,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "func": ("debug_unwrap", "functionalize", "rearrange", "replace_all_batch_norm_modules_"),
     "linalg": ("ldl_factor", "ldl_factor_ex", "ldl_solve"),
     "profiler": ("DeviceType", "ExecutionTraceObserver"),
-    "special": (
-        "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t",
-        "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "erfcx", "hermite_polynomial_h",
-        "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p", "modified_bessel_k0",
-        "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
-        "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
-        "shifted_chebyshev_polynomial_w",
-    ),
     "optim": ("Adafactor", "Muon", "swa_utils"),
     "utils.data": ("IterDataPipe", "MapDataPipe"),
 }  # fmt: skip

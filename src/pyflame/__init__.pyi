@@ -402,6 +402,7 @@ __all__ = [
     "addmv",
     "addr",
     "adjoint",
+    "airy_ai",
     "alias_copy",
     "allclose",
     "alpha_dropout",
@@ -453,6 +454,10 @@ __all__ = [
     "bce_loss",
     "bce_with_logits",
     "bernoulli",
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
     "bfloat16",
     "bilinear",
     "binary_cross_entropy",
@@ -488,6 +493,10 @@ __all__ = [
     "channel_shuffle",
     "channels_last",
     "channels_last_3d",
+    "chebyshev_polynomial_t",
+    "chebyshev_polynomial_u",
+    "chebyshev_polynomial_v",
+    "chebyshev_polynomial_w",
     "checkpoint",
     "cholesky",
     "cholesky_inverse",
@@ -583,6 +592,7 @@ __all__ = [
     "equal",
     "erf",
     "erfc",
+    "erfcx",
     "erfinv",
     "exp",
     "exp2",
@@ -658,6 +668,8 @@ __all__ = [
     "hardswish",
     "hardtanh",
     "heaviside",
+    "hermite_polynomial_h",
+    "hermite_polynomial_he",
     "hinge_embedding_loss",
     "histc",
     "histogram",
@@ -717,6 +729,7 @@ __all__ = [
     "kron",
     "kthvalue",
     "l1_loss",
+    "laguerre_polynomial_l",
     "layer_norm",
     "layout",
     "lcm",
@@ -724,6 +737,7 @@ __all__ = [
     "le",
     "leaky_relu",
     "left_shift",
+    "legendre_polynomial_p",
     "lerp",
     "less",
     "less_equal",
@@ -783,6 +797,8 @@ __all__ = [
     "mm",
     "mod",
     "mode",
+    "modified_bessel_k0",
+    "modified_bessel_k1",
     "monitor",
     "moveaxis",
     "movedim",
@@ -894,6 +910,8 @@ __all__ = [
     "save",
     "scalar_tensor",
     "scaled_dot_product_attention",
+    "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
     "scatter",
     "scatter_add",
     "scatter_reduce",
@@ -915,6 +933,10 @@ __all__ = [
     "set_printoptions",
     "set_rng_state",
     "sgn",
+    "shifted_chebyshev_polynomial_t",
+    "shifted_chebyshev_polynomial_u",
+    "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w",
     "short",
     "sigmoid",
     "sign",
@@ -1156,6 +1178,9 @@ def addr(
     tensor([[1., 2.],
             [1., 2.]])
     """
+
+def airy_ai(x: TensorLike) -> Tensor:
+    """Airy's function Ai. It has no gradient."""
 
 def all(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
     """Whether no element over axes is 0.
@@ -1411,6 +1436,18 @@ def bernoulli(input: TensorLike, p: builtins.float | None = None, generator: Gen
     tensor([0., 1.])
     """
 
+def bessel_j0(x: TensorLike) -> Tensor:
+    """The Bessel function of the first kind, order 0."""
+
+def bessel_j1(x: TensorLike) -> Tensor:
+    """The Bessel function of the first kind, order 1."""
+
+def bessel_y0(x: TensorLike) -> Tensor:
+    """The Bessel function of the second kind, order 0; NaN below 0."""
+
+def bessel_y1(x: TensorLike) -> Tensor:
+    """The Bessel function of the second kind, order 1; NaN below 0."""
+
 def binary_cross_entropy(
     input: TensorLike, target: TensorLike, weight: TensorLike | None = None, reduction: builtins.str = "mean"
 ) -> Tensor:
@@ -1547,6 +1584,18 @@ def celu(x: TensorLike, alpha: builtins.float = 1.0) -> Tensor:
     >>> pf.celu(pf.tensor([-1.0, 2.0]), alpha=2.0)
     tensor([-0.7869,  2.    ])
     """
+
+def chebyshev_polynomial_t(x: TensorLike, n: TensorLike) -> Tensor:
+    """Chebyshev's polynomial of the first kind and degree n, at x. It has no gradient."""
+
+def chebyshev_polynomial_u(x: TensorLike, n: TensorLike) -> Tensor:
+    """Chebyshev's polynomial of the second kind and degree n, at x. It has no gradient."""
+
+def chebyshev_polynomial_v(x: TensorLike, n: TensorLike) -> Tensor:
+    """Chebyshev's polynomial of the third kind and degree n, at x. It has no gradient."""
+
+def chebyshev_polynomial_w(x: TensorLike, n: TensorLike) -> Tensor:
+    """Chebyshev's polynomial of the fourth kind and degree n, at x. It has no gradient."""
 
 def chunk(x: TensorLike, chunks: builtins.int, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
     """At most `chunks` parts of equal size along an axis; the last may be smaller. No copies.
@@ -1993,6 +2042,9 @@ def erfc(x: TensorLike) -> Tensor:
     tensor([1.    , 0.1573])
     """
 
+def erfcx(x: TensorLike) -> Tensor:
+    """e^(x^2) erfc(x), where the factors would be infinite and 0, too."""
+
 def erfinv(x: TensorLike) -> Tensor:
     """The number whose erf is x: infinite at -1 and 1, NaN beyond.
 
@@ -2248,6 +2300,12 @@ def heaviside(x: TensorLike, values: TensorLike) -> Tensor:
     tensor([0. , 0.5, 1. ])
     """
 
+def hermite_polynomial_h(x: TensorLike, n: TensorLike) -> Tensor:
+    """Hermite's polynomial and degree n, at x. It has no gradient."""
+
+def hermite_polynomial_he(x: TensorLike, n: TensorLike) -> Tensor:
+    """Hermite's polynomial of probability and degree n, at x. It has no gradient."""
+
 def histc(x: TensorLike, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
     """How many elements fall into each of `bins` equal parts of [min, max], or of [x.min(), x.max()] where both are 0.
 
@@ -2496,6 +2554,9 @@ def l1_loss(input: TensorLike, target: TensorLike, reduction: builtins.str = "me
     tensor(1.)
     """
 
+def laguerre_polynomial_l(x: TensorLike, n: TensorLike) -> Tensor:
+    """Laguerre's polynomial and degree n, at x. It has no gradient."""
+
 def layer_norm(
     x: TensorLike,
     normalized_shape: Any,
@@ -2543,6 +2604,9 @@ def left_shift(x: TensorLike, y: TensorLike) -> Tensor:
     >>> pf.left_shift(pf.tensor([1, 3]), 2)
     tensor([ 4, 12])
     """
+
+def legendre_polynomial_p(x: TensorLike, n: TensorLike) -> Tensor:
+    """Legendre's polynomial and degree n, at x. It has no gradient."""
 
 def lerp(x: TensorLike, end: TensorLike, weight: TensorLike) -> Tensor:
     """x + weight * (end - x): from x to end as the weight goes from 0 to 1.
@@ -2851,6 +2915,12 @@ def mode(x: TensorLike, axis: Any = -1, keepdims: builtins.bool = False) -> Any:
     >>> pf.mode(pf.tensor([3, 1, 3, 2])).values
     tensor(3)
     """
+
+def modified_bessel_k0(x: TensorLike) -> Tensor:
+    """The modified Bessel function of the second kind, order 0; NaN below 0."""
+
+def modified_bessel_k1(x: TensorLike) -> Tensor:
+    """The modified Bessel function of the second kind, order 1; NaN below 0."""
 
 def moveaxis(x: TensorLike, source: Any, destination: Any) -> Tensor:
     """Same as `movedim`."""
@@ -3254,6 +3324,12 @@ def scaled_dot_product_attention(
     (1, 8, 16, 64)
     """
 
+def scaled_modified_bessel_k0(x: TensorLike) -> Tensor:
+    """modified_bessel_k0(x), times e^x."""
+
+def scaled_modified_bessel_k1(x: TensorLike) -> Tensor:
+    """modified_bessel_k1(x), times e^x."""
+
 def scatter(
     x: TensorLike, dim: builtins.int, index: TensorLike, src: Any, reduce: builtins.str | None = None
 ) -> Tensor:
@@ -3326,6 +3402,18 @@ def selu(x: TensorLike) -> Tensor:
 
 def sgn(x: TensorLike) -> Tensor:
     """Same as `sign`."""
+
+def shifted_chebyshev_polynomial_t(x: Any, n: Any) -> Tensor:
+    """Chebyshev's polynomial of the first kind and degree n, at 2x - 1. It has no gradient."""
+
+def shifted_chebyshev_polynomial_u(x: Any, n: Any) -> Tensor:
+    """Chebyshev's polynomial of the second kind and degree n, at 2x - 1. It has no gradient."""
+
+def shifted_chebyshev_polynomial_v(x: Any, n: Any) -> Tensor:
+    """Chebyshev's polynomial of the third kind and degree n, at 2x - 1. It has no gradient."""
+
+def shifted_chebyshev_polynomial_w(x: Any, n: Any) -> Tensor:
+    """Chebyshev's polynomial of the fourth kind and degree n, at 2x - 1. It has no gradient."""
 
 def sigmoid(x: TensorLike) -> Tensor:
     """1 / (1 + exp(-x)).

@@ -14,11 +14,14 @@ from pyflame.tensor.torch_functions import mvlgamma
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS
 
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln", "i0",
-    "i0e", "i1", "i1e", "log1p",
-    "log_ndtr", "log_softmax", "logit", "logsumexp", "modified_bessel_i0", "modified_bessel_i1", "multigammaln", "ndtr",
-    "ndtri", "polygamma", "psi", "round",
-    "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u",
+    "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2",
+    "expit", "expm1", "gammainc", "gammaincc", "gammaln", "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e",
+    "i1", "i1e", "laguerre_polynomial_l", "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit",
+    "logsumexp", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "multigammaln",
+    "ndtr", "ndtri", "polygamma", "psi", "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
+    "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 digamma, erf, erfc, erfinv, exp2, expm1 = (F[n] for n in ("digamma", "erf", "erfc", "erfinv", "exp2", "expm1"))
@@ -29,6 +32,24 @@ i0, i0e, i1, i1e = (F[n] for n in ("i0", "i0e", "i1", "i1e"))
 expit, gammaln, psi = F["sigmoid"], F["lgamma"], F["digamma"]
 gammainc, gammaincc = F["igamma"], F["igammac"]
 modified_bessel_i0, modified_bessel_i1 = F["i0"], F["i1"]
+airy_ai, erfcx = F["airy_ai"], F["erfcx"]
+bessel_j0, bessel_j1, bessel_y0, bessel_y1 = (F[f"bessel_{n}"] for n in ("j0", "j1", "y0", "y1"))
+modified_bessel_k0, modified_bessel_k1 = F["modified_bessel_k0"], F["modified_bessel_k1"]
+scaled_modified_bessel_k0, scaled_modified_bessel_k1 = F["scaled_modified_bessel_k0"], F["scaled_modified_bessel_k1"]
+(
+    chebyshev_polynomial_t,
+    chebyshev_polynomial_u,
+    chebyshev_polynomial_v,
+    chebyshev_polynomial_w,
+) = (F[f"chebyshev_polynomial_{kind}"] for kind in "tuvw")
+(
+    shifted_chebyshev_polynomial_t,
+    shifted_chebyshev_polynomial_u,
+    shifted_chebyshev_polynomial_v,
+    shifted_chebyshev_polynomial_w,
+) = (F[f"shifted_chebyshev_polynomial_{kind}"] for kind in "tuvw")
+hermite_polynomial_h, hermite_polynomial_he = F["hermite_polynomial_h"], F["hermite_polynomial_he"]
+laguerre_polynomial_l, legendre_polynomial_p = F["laguerre_polynomial_l"], F["legendre_polynomial_p"]
 multigammaln = mvlgamma
 
 

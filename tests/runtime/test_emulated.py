@@ -116,6 +116,11 @@ def test_gpt_learns_as_on_the_cpu(gpu: str) -> None:
         ],
         lambda: [f(pf.randn(9).double() * 9) for f in (pf.i0, pf.special.i0e, pf.special.i1, pf.special.i1e)],
         lambda: [f(pf.rand(9).double() * 9, pf.rand(9).double() * 9) for f in (pf.igamma, pf.igammac)],
+        lambda: [f(pf.rand(9) * 9) for f in (pf.special.bessel_y1, pf.special.airy_ai, pf.special.modified_bessel_k1)],
+        lambda: [
+            f(pf.rand(9).double() * 2 - 1, pf.arange(9) + 2)
+            for f in (pf.special.chebyshev_polynomial_v, pf.special.legendre_polynomial_p)
+        ],
         lambda: [*pf.frexp(pf.randn(9) * 9)],
         lambda: [f(pf.randint(-50, 50, (2, 9))[0], pf.arange(9)) for f in (pf.gcd, pf.lcm)],
         lambda: [pf.nextafter(pf.randn(9).to(t), pf.ones(9, dtype=t)) for t in (pf.float16, pf.float32, pf.float64)],

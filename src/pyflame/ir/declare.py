@@ -282,9 +282,8 @@ def elementwise(
                 grad=Rule(grad, names, ()) if grad else None,
                 c=c,
                 srcs=names,
-                differentiable=dtype in ("same", "number", "float"),
                 takes_numbers=True,
-                **options,
+                **{"differentiable": dtype in ("same", "number", "float"), **options},
             )
         )
         return op.fn  # type: ignore[return-value]

@@ -7,12 +7,12 @@
  *   float, double          exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh
  *                          atanh erf erfc erfinv lgamma digamma i0 i0e i1 i1e sigmoid silu gelu_tanh softplus sqrt
  *                          rsqrt floor ceil round trunc mantissa exponent isnan isinf isfinite; pow atan2 fmod copysign
- *                          nextafter zeta igamma igammac
+ *                          nextafter zeta igamma igammac; the polynomials of pf_polynomial.h
  *   any arithmetic type    abs sign min max clamp mod floordiv; ipow gcd lcm (integers)
  *   casts                  to_i8 to_u8 to_i16 to_u16 to_i32 to_u32 to_i64 to_u64 to_bool
  *
- * Not vectorisable: fmod, mod, floordiv, ipow, gcd, lcm, lgamma, digamma, i0 to i1e, zeta, igamma(c) and every libm
- * function of double.
+ * Not vectorisable: fmod, mod, floordiv, ipow, gcd, lcm, lgamma, digamma, i0 to i1e, zeta, igamma(c), polynomials and every
+ * libm function of double.
  */
 #ifndef PF_MATH_H
 #define PF_MATH_H
@@ -142,6 +142,7 @@ PF_FN double pf_erfinv_f64(double x) {
 
 #include "pf_bessel.h"
 #include "pf_igamma.h"
+#include "pf_polynomial.h"
 
 /* fmod of floats in double: exact while the quotient is below 2^29; libm takes the rest. */
 PF_FN float pf_fmod_f32(float a, float b) {
@@ -368,6 +369,14 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_zeta(s, q) PF_OF_FLOAT(zeta, (s) + (q))(s, q)
 #define pf_igamma(a, x) PF_OF_FLOAT(igamma, (a) + (x))(a, x)
 #define pf_igammac(a, x) PF_OF_FLOAT(igammac, (a) + (x))(a, x)
+#define pf_chebyshev_polynomial_t(x, n) PF_OF_FLOAT(chebyshev_polynomial_t, (x) + (n))(x, n)
+#define pf_chebyshev_polynomial_u(x, n) PF_OF_FLOAT(chebyshev_polynomial_u, (x) + (n))(x, n)
+#define pf_chebyshev_polynomial_v(x, n) PF_OF_FLOAT(chebyshev_polynomial_v, (x) + (n))(x, n)
+#define pf_chebyshev_polynomial_w(x, n) PF_OF_FLOAT(chebyshev_polynomial_w, (x) + (n))(x, n)
+#define pf_hermite_polynomial_h(x, n) PF_OF_FLOAT(hermite_polynomial_h, (x) + (n))(x, n)
+#define pf_hermite_polynomial_he(x, n) PF_OF_FLOAT(hermite_polynomial_he, (x) + (n))(x, n)
+#define pf_laguerre_polynomial_l(x, n) PF_OF_FLOAT(laguerre_polynomial_l, (x) + (n))(x, n)
+#define pf_legendre_polynomial_p(x, n) PF_OF_FLOAT(legendre_polynomial_p, (x) + (n))(x, n)
 
 #define pf_abs(x) PF_OF_NUMBER(abs, +(x))(x)
 #define pf_sign(x) PF_OF_NUMBER(sign, +(x))(x)
