@@ -25,7 +25,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "func": ("debug_unwrap", "functionalize", "rearrange", "replace_all_batch_norm_modules_"),
     "linalg": ("ldl_factor", "ldl_factor_ex", "ldl_solve"),
     "profiler": ("DeviceType", "ExecutionTraceObserver"),
-    "optim": ("Adafactor", "Muon", "swa_utils"),
     "utils.data": ("IterDataPipe", "MapDataPipe"),
 }  # fmt: skip
 
