@@ -1,6 +1,6 @@
 """nn.utils: gradient clipping, parameters as one vector, sequences of different lengths, and parametrizations."""
 
-from pyflame.nn.utils import fusion, parametrizations, parametrize, rnn
+from pyflame.nn.utils import fusion, parametrizations, parametrize, prune, rnn
 from pyflame.nn.utils.spectral import remove_spectral_norm, spectral_norm
 from pyflame.nn.utils.vectors import parameters_to_vector, vector_to_parameters
 from pyflame.nn.utils.weights import remove_weight_norm, weight_norm
@@ -15,6 +15,7 @@ __all__ = [
     "parameters_to_vector",
     "parametrizations",
     "parametrize",
+    "prune",
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",

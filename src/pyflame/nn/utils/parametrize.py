@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.state import state
 from pyflame.nn.containers import ModuleDict, ModuleList
 from pyflame.nn.module import Module
 from pyflame.nn.parameter import Parameter
@@ -15,11 +18,32 @@ from pyflame.tensor.gradients import no_grad
 
 __all__ = [
     "ParametrizationList",
+    "cached",
     "is_parametrized",
     "register_parametrization",
     "remove_parametrizations",
+    "transfer_parametrizations_and_params",
     "type_before_parametrizations",
 ]
+
+
+_known: list[dict[Any, Tensor]] = []  # within `cached`: parameters that were computed, by what they are asked of
+
+
+@contextmanager
+def cached() -> Iterator[None]:
+    """Within a `with` block a parametrized tensor is computed once, however often it is read.
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+    >>> with nn.utils.parametrize.cached():
+    ...     layer.weight is layer.weight
+    True
+    """
+    _known.append(_known[-1] if _known else {})  # one memory for all blocks within each other, as in PyTorch
+    try:
+        yield
+    finally:
+        _known.pop()
 
 
 class ParametrizationList(ModuleList):
@@ -118,11 +142,18 @@ def _let_be_computed(module: Module, name: str) -> None:
         module.parametrizations = ModuleDict()
 
     def get(self: Any) -> Tensor:
-        made: Tensor = self.parametrizations[name]()
-        return made
+        made: ParametrizationList = self.parametrizations[name]
+        if not _known:
+            return made()  # type: ignore[no-any-return]
+        key = made, state.tracer  # what is computed while tracing is no value outside
+        if key not in _known[-1]:
+            _known[-1][key] = made()
+        return _known[-1][key]
 
     def put(self: Any, value: Tensor) -> None:
         self.parametrizations[name].right_inverse(value)
+        for known in _known:
+            known.clear()
 
     setattr(type(module), name, property(get, put))
 
@@ -166,3 +197,29 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         del module.parametrizations
         module.__class__ = type_before_parametrizations(module)
     return module
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Give a module the parametrizations of another, and their tensors: of one parameter, or of all.
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+    >>> other = nn.utils.parametrize.transfer_parametrizations_and_params(layer, nn.Linear(2, 3))
+    >>> bool((other.weight == layer.weight).all())
+    True
+    """
+    if not is_parametrized(from_module):
+        return to_module
+    for name in [tensor_name] if tensor_name is not None else list(from_module.parametrizations):
+        source: ParametrizationList = from_module.parametrizations[name]
+        if not hasattr(to_module, name):
+            setattr(to_module, name, Parameter(getattr(from_module, name).detach()))
+        first, *rest = source
+        register_parametrization(to_module, name, first)
+        target: ParametrizationList = to_module.parametrizations[name]
+        target.extend(rest)
+        names = ["original"] if source.is_tensor else [f"original{i}" for i in range(source.ntensors)]
+        for original in names:
+            setattr(target, original, getattr(source, original))
+    return to_module
