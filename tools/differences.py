@@ -8,12 +8,11 @@ from __future__ import annotations
 # Place -> names of torch that are not there. Names of torch's own machinery, which programs do not use, are left out.
 MISSING: dict[str, tuple[str, ...]] = {
     "nn": (
-        "AdaptiveLogSoftmaxWithLoss", "Buffer", "CrossMapLRN2d", "FractionalMaxPool2d",
-        "FractionalMaxPool3d",
+        "CrossMapLRN2d",
         "UninitializedBuffer", "UninitializedParameter", "quantized",
     ),
     "nn.functional": (
-        "conv_tbc", "fractional_max_pool2d", "fractional_max_pool3d",
+        "conv_tbc",
         "grouped_mm",
         "multi_head_attention_forward", "rrelu_", "scaled_grouped_mm", "scaled_mm", "threshold_",
     ),

@@ -34,6 +34,7 @@ from pyflame.nn.activation import (
     Tanhshrink,
     Threshold,
 )
+from pyflame.nn.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
 from pyflame.nn.attention import MultiheadAttention
 from pyflame.nn.containers import (
     ModuleDict,
@@ -103,6 +104,7 @@ from pyflame.nn.loss import (
     MultiLabelSoftMarginLoss,
     MultiMarginLoss,
     NLLLoss,
+    NLLLoss2d,
     PairwiseDistance,
     PoissonNLLLoss,
     SmoothL1Loss,
@@ -142,7 +144,7 @@ from pyflame.nn.padding import (
     ZeroPad3d,
 )
 from pyflame.nn.parallel import DataParallel
-from pyflame.nn.parameter import Parameter
+from pyflame.nn.parameter import Buffer, Parameter, factory_kwargs
 from pyflame.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -153,6 +155,8 @@ from pyflame.nn.pooling import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
     LPPool1d,
     LPPool2d,
     LPPool3d,
@@ -196,6 +200,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -209,6 +214,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "Buffer",
     "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
@@ -238,6 +244,8 @@ __all__ = [
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "GPTConfig",
     "GPTDecoder",
     "GRUCell",
@@ -297,6 +305,7 @@ __all__ = [
     "MultiMarginLoss",
     "MultiheadAttention",
     "NLLLoss",
+    "NLLLoss2d",
     "PReLU",
     "PairwiseDistance",
     "Parameter",
@@ -348,6 +357,7 @@ __all__ = [
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",
+    "factory_kwargs",
     "functional",
     "init",
     "modules",

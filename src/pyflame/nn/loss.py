@@ -154,6 +154,10 @@ class NLLLoss(_Loss):
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 
+class NLLLoss2d(NLLLoss):
+    """NLLLoss by an older name."""
+
+
 class BCELoss(_Loss):
     """Binary cross-entropy of probabilities: -(t log p + (1 - t) log(1 - p))."""
 

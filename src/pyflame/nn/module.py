@@ -18,7 +18,7 @@ from pyflame.core.memory_format import RANKS
 from pyflame.core.state import state
 from pyflame.nn import state_dict as states
 from pyflame.nn.hooks import BackwardHooks, Hooks, RemovableHandle, add_hook, run_after, run_before
-from pyflame.nn.parameter import Parameter, convert
+from pyflame.nn.parameter import Buffer, Parameter, convert
 from pyflame.nn.printing import tree
 from pyflame.tensor import Tensor
 from pyflame.tensor.arguments import typed_init
@@ -110,17 +110,19 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         value = _ours(value)
-        if isinstance(value, (Parameter, Module)):
+        if isinstance(value, (Parameter, Module, Buffer)):
             if "_parameters" not in own:
                 raise ArgumentError(
                     f"[{type(self).__name__}] expected super().__init__() before {name!r} is assigned but it was not "
                     "called yet; call it first in __init__"
                 )
-            kind = "_parameters" if isinstance(value, Parameter) else "_modules"
+            kind = next(g for g, k in zip(_GROUPS, (Parameter, Module, Buffer), strict=True) if isinstance(value, k))
             for group in (own, *(own[g] for g in _GROUPS if g != kind)):
                 group.pop(name, None)
             if isinstance(value, Parameter):
                 self.register_parameter(name, value)
+            elif isinstance(value, Buffer):
+                self.register_buffer(name, value, value.persistent)
             else:
                 self.register_module(name, value)
             return

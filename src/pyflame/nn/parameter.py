@@ -69,6 +69,25 @@ class Parameter(Tensor):
         return _restored, (type(self), np.array(self.numpy()), device, self.requires_grad), self.__dict__ or None
 
 
+class Buffer(Tensor):
+    """A tensor that becomes a buffer of the module it is assigned to, saved with it if `persistent`.
+
+    It shares memory with `data`, as a Parameter does.
+
+    >>> layer = nn.Module(); layer.mean = nn.Buffer(pf.zeros(2)); layer.scale = nn.Buffer(pf.ones(2), persistent=False)
+    >>> [name for name, _ in layer.named_buffers()], list(layer.state_dict())
+    (['mean', 'scale'], ['mean'])
+    """
+
+    def __init__(self, data: Any = None, *, persistent: bool = True) -> None:
+        given = as_tensor(empty(0) if data is None else data)
+        super().__init__(given._snapshot()._node)
+        if given is data:
+            share(self, given)
+        self.persistent = persistent
+        self.requires_grad_(given.requires_grad)
+
+
 def _restored(kind: type[Parameter], array: np.ndarray[Any, Any], device: str | None, requires_grad: bool) -> Parameter:
     return kind(as_tensor(array, device=device), requires_grad)
 
@@ -76,6 +95,22 @@ def _restored(kind: type[Parameter], array: np.ndarray[Any, Any], device: str | 
 def new_parameter(*shape: int, device: object = None, dtype: object = None) -> Parameter:
     """A parameter without values yet: its module's `reset_parameters` fills it."""
     return Parameter(empty(shape, dtype=dtype, device=device))
+
+
+def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """The arguments among `kwargs` that functions such as pf.empty take; any other one raises.
+
+    >>> nn.factory_kwargs({"device": "cpu", "factory_kwargs": {"dtype": pf.float64}})
+    {'dtype': pyflame.float64, 'device': 'cpu'}
+    """
+    own = dict(kwargs or {})
+    found = dict(own.pop("factory_kwargs", {}))
+    for name, value in own.items():
+        if name not in ("device", "dtype", "memory_format") or name in found:
+            why = "it once" if name in found else "device, dtype, memory_format or factory_kwargs"
+            raise ArgumentTypeError(f"[factory_kwargs] expected {why} but got {name!r}{' twice' * (name in found)}")
+        found[name] = value
+    return found
 
 
 def replace(cell: Tensor, value: Tensor) -> None:

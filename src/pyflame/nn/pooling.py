@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pyflame.core.errors import ArgumentError
 from pyflame.nn import functional
 from pyflame.nn.conv import Sizes, sizes
 from pyflame.nn.module import Module
@@ -107,6 +108,54 @@ class MaxUnpool2d(_MaxUnpool):
 
 class MaxUnpool3d(_MaxUnpool):
     """The inverse of MaxPool3d with `return_indices=True`."""
+
+    rank = 3
+
+
+class _FractionalMaxPool(Module):
+    rank: int
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        output_size: Sizes | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if (output_size is None) == (output_ratio is None):
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected either output_size or output_ratio but got "
+                f"{output_size!r} and {output_ratio!r}"
+            )
+        self.kernel_size, self.return_indices = kernel_size, return_indices
+        self.output_size, self.output_ratio = output_size, output_ratio
+        self.register_buffer("_random_samples", _random_samples)
+
+    def forward(self, input: Tensor) -> Any:  # with return_indices also their positions
+        pool = getattr(functional, f"fractional_max_pool{self.rank}d")
+        return pool(
+            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The maxima of windows whose starts are drawn, over (N, C, H, W): `output_size` of them, or a part of the size.
+
+    >>> nn.FractionalMaxPool2d(2, output_ratio=0.6)(pf.randn(1, 3, 9, 9)).shape
+    (1, 3, 5, 5)
+    """
+
+    rank = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The maxima of windows whose starts are drawn, over (N, C, D, H, W).
+
+    >>> nn.FractionalMaxPool3d(2, output_size=3)(pf.randn(1, 3, 6, 6, 6)).shape
+    (1, 3, 3, 3, 3)
+    """
 
     rank = 3
 

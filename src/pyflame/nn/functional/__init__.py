@@ -28,6 +28,12 @@ from pyflame.nn.functional.dropouts import (
     feature_alpha_dropout,
 )
 from pyflame.nn.functional.embeddings import embedding, embedding_bag
+from pyflame.nn.functional.fractional import (
+    fractional_max_pool2d,
+    fractional_max_pool2d_with_indices,
+    fractional_max_pool3d,
+    fractional_max_pool3d_with_indices,
+)
 from pyflame.nn.functional.interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
 from pyflame.nn.functional.losses import (
     cosine_embedding_loss,
@@ -195,6 +201,10 @@ __all__ = [
     "embedding_bag",
     "feature_alpha_dropout",
     "fold",
+    "fractional_max_pool2d",
+    "fractional_max_pool2d_with_indices",
+    "fractional_max_pool3d",
+    "fractional_max_pool3d_with_indices",
     "gaussian_nll_loss",
     "gelu",
     "glu",
