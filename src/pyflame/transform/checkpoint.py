@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyflame.autograd import Entry, Joint, Leaf, now
 from pyflame.autograd.walk import backward
 from pyflame.core.dtype import float32
-from pyflame.core.errors import ArgumentError
+from pyflame.core.errors import ArgumentError, GradientError
 from pyflame.core.generator import Streams
 from pyflame.core.state import mode, state
 from pyflame.core.undo import Exit
@@ -23,6 +23,10 @@ from pyflame.tensor.dispatch import call
 from pyflame.tensor.tensor import alias, read
 from pyflame.tensor.views import link_detached
 from pyflame.transform.tree import flatten, is_tensor, rebuild
+
+
+class CheckpointError(GradientError):
+    """A function that was run again for gradients gave results of another number, shape or dtype than at first."""
 
 
 class Rebinds:
@@ -95,6 +99,7 @@ class _Checkpoint:
         self.autocast = state.autocast
         self.nodes = [read(t) for t in self.given]
         self.parents = [t._tape for t in self.given]
+        self.first_metas: list[tuple[tuple[int, ...], Any]] = []  # shapes and dtypes of the first run's results
         self.outside: list[Entry | Leaf] = []  # what the results depend on besides the arguments
 
     def _run(self, tensors: list[Tensor]) -> tuple[Any, list[Tensor]]:
@@ -114,7 +119,9 @@ class _Checkpoint:
             else:
                 link_detached(made, t)  # what fn writes to an argument, it writes to the caller's
         start = now()
-        return (*self._run(fresh), fresh, start)
+        result, results = self._run(fresh)
+        self.first_metas = [(r.shape, r.dtype) for r in results]
+        return result, results, fresh, start
 
     def gradients(
         self, grads: list[Node | None], known: dict[Node, Entry | Leaf], create_graph: bool
@@ -131,6 +138,11 @@ class _Checkpoint:
             ]
             self.streams.repeat()
             _, repeated = self._run(again)
+        if (metas := [(r.shape, r.dtype) for r in repeated]) != self.first_metas:
+            raise CheckpointError(
+                f"[checkpoint] expected the second run to give {self.first_metas}, as the first, but got {metas}; the "
+                "function must do the same each time"
+            )
         ends = [*[t._tape for t in again], *self.outside]
         roots = [(r._tape, g) for r, g in zip(repeated, grads, strict=True) if r._tape is not None and g is not None]
         stop = {e for e in ends if e is not None}

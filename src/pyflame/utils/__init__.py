@@ -1,5 +1,5 @@
-"""torch.utils by its path: `pyflame.utils.data`, `pyflame.utils.checkpoint` and `pyflame.utils._pytree`."""
+"""torch.utils by its path: `pyflame.utils.data`, `benchmark`, `checkpoint`, `hooks` and `_pytree`."""
 
-from pyflame.utils import _pytree, checkpoint, data
+from pyflame.utils import _pytree, benchmark, checkpoint, data, hooks
 
-__all__ = ["_pytree", "checkpoint", "data"]
+__all__ = ["_pytree", "benchmark", "checkpoint", "data", "hooks"]

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from pyflame.core.errors import ArgumentError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError
+from pyflame.tensor import Tensor
 from pyflame.transform import checkpoint as _checkpoint
+from pyflame.transform.checkpoint import CheckpointError
 
-__all__ = ["checkpoint", "checkpoint_sequential"]
+__all__ = [
+    "CheckpointError", "check_backward_validity", "checkpoint", "checkpoint_sequential", "detach_variable",
+    "noop_context_fn", "set_checkpoint_early_stop",
+]  # fmt: skip
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+
+
+def noop_context_fn() -> Contexts:
+    """Contexts of the two runs of a checkpointed function that do nothing.
+
+    >>> first, second = pf.utils.checkpoint.noop_context_fn()
+    """
+    return nullcontext(), nullcontext()
 
 
 def checkpoint(
@@ -18,15 +35,63 @@ def checkpoint(
     preserve_rng_state: bool = True,
     determinism_check: str = "default",
     debug: bool = False,
+    context_fn: Callable[[], Contexts] = noop_context_fn,
+    early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """`pf.checkpoint` with PyTorch's options, which change nothing here: random numbers are always the same in both
-    runs, and gradients always flow to tensors that the function captures.
+    """`pf.checkpoint` with PyTorch's options. `context_fn` gives the contexts of the first run and of the run for
+    gradients. The others change nothing here: random numbers are always the same in both runs, gradients always flow to
+    tensors that the function captures, and the second run computes no more than gradients need.
 
     >>> pf.utils.checkpoint.checkpoint(pf.exp, pf.zeros(2), use_reentrant=False)
     tensor([1., 1.])
     """
+    if context_fn is not noop_context_fn:
+        function = _within(function, context_fn())
     return _checkpoint(function, *args, **kwargs)
+
+
+def _within(function: Callable[..., Any], contexts: Contexts) -> Callable[..., Any]:
+    """The function, whose first call runs within one context, and all others within the second."""
+    first, again = contexts
+    waiting = [first]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with waiting.pop() if waiting else again:
+            return function(*args, **kwargs)
+
+    return run
+
+
+class set_checkpoint_early_stop(nullcontext[None]):
+    """Taken and without effect: the run for gradients computes no more than they need in any case.
+
+    >>> with pf.utils.checkpoint.set_checkpoint_early_stop(False):
+    ...     pass
+    """
+
+    def __init__(self, enable: bool) -> None:
+        super().__init__()
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values of tensors, off the tape; those that required gradients still do, as leaves.
+
+    >>> (pf.utils.checkpoint.detach_variable((pf.ones(2, requires_grad=True) * 2, 3)))[0].is_leaf
+    True
+    """
+    if not isinstance(inputs, tuple):
+        raise ArgumentTypeError(f"[detach_variable] expected a tuple of tensors but got {type(inputs).__name__}")
+    return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs)
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn where no tensor requires gradients: nothing would flow back.
+
+    >>> pf.utils.checkpoint.check_backward_validity([pf.ones(2, requires_grad=True)])
+    """
+    if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+        warnings.warn("[checkpoint] no input requires gradients, so there will be none", stacklevel=2)
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, **kwargs: Any) -> Any:
