@@ -51,8 +51,8 @@ def test_layers_by_rows(target: str) -> None:
 # Both kinds of instructions with all encodings; their relatives, in which layouts and dtypes differ, with some.
 PRODUCTS = {
     "gfx942": ("bfloat16", tuple(ENCODINGS)), "gfx1100": ("float16", tuple(ENCODINGS)),
-    "gfx90a": ("float16", ("q4_0", "q6_k", "f16")), "gfx950": ("bfloat16", ("q4_k", "q8_0", "bf16")),
-    "gfx1201": ("bfloat16", ("q5_k", "mxfp4", "f32")),
+    "gfx90a": ("float16", ("q4_0", "q6_k", "f16")), "gfx950": ("bfloat16", ("q4_k", "q8_0", "bf16", "fp8_g128")),
+    "gfx1201": ("bfloat16", ("q5_k", "mxfp4", "f32", "fp8_g32")),
 }  # fmt: skip
 
 

@@ -319,7 +319,7 @@ class GpuText(Writer):
                 return loaded(instr.access.dtype, f"l{v}[x * {self.tile_side() + 1} + y]")
             vector = k and not self.by_element and self.is_vector(instr.access, self.width)
             if vector and (instr.access.dtype.name == "bfloat16" or self.is_float8(instr.access)):
-                return f"pf_{small_float(instr.access.dtype)}_at(q{v}, {k})"
+                return f"pf_{small_float(instr.access.dtype)}_at(q{v}.at, {k})"
             return loaded(instr.access.dtype, f"q{v}.at[{k}]" if vector else self.element(instr.access, k))
         if instr.kind == "uniform":
             field = "f" if instr.dtype.is_float else "i"

@@ -62,6 +62,15 @@ template <class E> PF_FN float pf_number(E, const pf_words &piece, int n) {
   enum { EACH = 4 / sizeof(typename E::stored) };
   return (float)E::load((typename E::stored)(piece.at[n / EACH] >> 32 / EACH * (n % EACH)));
 }
+#define PF_FLOAT8_NUMBER(name)                                               \
+  PF_FN float pf_number(pf_##name, const pf_words &piece, int n) {           \
+    uint8_t four[4];                                                         \
+    __builtin_memcpy(four, &piece.at[n / 4], 4);                             \
+    return pf_##name##_at(four, n % 4);                                      \
+  }
+PF_FLOAT8_NUMBER(f8e4m3fn)
+PF_FLOAT8_NUMBER(f8e4m3fnuz)
+PF_FLOAT8_NUMBER(f8e5m2)
 
 /* x[0] becomes the sum over LANES neighbouring lanes of the row that this lane is for; of each row, LANES / ROWS are. */
 template <int LANES, int ROWS> PF_FN float pf_rows_sum(float *x) {

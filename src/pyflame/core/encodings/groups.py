@@ -67,7 +67,7 @@ _BYTES = """
 """
 _FP8 = """
   PF_UNROLL
-  for (int i = 0; i < 16; i++) y[i] = pf_f8e4m3fn_to_f32(q.at[i]) * d;
+  for (int i = 0; i < 16; i++) y[i] = pf_f8e4m3fn_at(q.at, i) * d;
 """
 
 

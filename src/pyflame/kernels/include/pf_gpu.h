@@ -486,26 +486,24 @@ template <class T, class F> PF_FN void pf_atomic_update(T *at, F f) {
 }
 
 /* An element of a vector of bf16: the upper half of a word is a float already, but for the other half below it. */
-template <int N> PF_FN float pf_bf16_at(const pf_vector<uint16_t, N> &x, int k) {
+template <int N> PF_FN float pf_bf16_at(const uint16_t (&x)[N], int k) {
   pf_u32 word;
-  __builtin_memcpy(&word, &x.at[k & ~1], 4);
+  __builtin_memcpy(&word, &x[k & ~1], 4);
   return pf_from_bits_f32(k & 1 ? word & 0xffff0000u : word << 16);
 }
 
 /* The same of 8-bit floats, and a vector of them from floats: where a GPU has instructions for that, by pairs. */
 #define PF_FLOAT8(name)                                                                                        \
-  template <int N> PF_FN float pf_##name##_at(const pf_vector<uint8_t, N> &x, int k) {                         \
-    return pf_##name##_to_f32(x.at[k]);                                                                        \
-  }                                                                                                            \
+  template <int N> PF_FN float pf_##name##_at(const uint8_t (&x)[N], int k) { return pf_##name##_to_f32(x[k]); } \
   template <int N> PF_FN void pf_put_##name(pf_vector<uint8_t, N> &to, const float (&x)[N]) {                  \
     PF_UNROLL                                                                                                  \
     for (int k = 0; k < N; k++) to.at[k] = pf_f32_to_##name(x[k]);                                             \
   }
 #define PF_FLOAT8_PAIRS(name, kind)                                                                            \
-  template <int N> PF_FN float pf_##name##_at(const pf_vector<uint8_t, N> &x, int k) {                         \
+  template <int N> PF_FN float pf_##name##_at(const uint8_t (&x)[N], int k) {                                  \
     constexpr int BYTES = N % 4 ? 2 : 4;                                                                       \
     pf_u32 word = 0;                                                                                           \
-    __builtin_memcpy(&word, &x.at[k & -BYTES], BYTES);                                                         \
+    __builtin_memcpy(&word, &x[k & -BYTES], BYTES);                                                            \
     const auto two = k % BYTES < 2 ? __builtin_amdgcn_cvt_pk_f32_##kind(word, 0)                               \
                                    : __builtin_amdgcn_cvt_pk_f32_##kind(word, 1);                              \
     return two[k & 1];                                                                                         \

@@ -171,6 +171,9 @@ PF_FN uint8_t pf_f32_to_f8e4m3fnuz(float f) {
   return (uint8_t)(code > 0x7fu ? 0x80u : code | sign);
 }
 #endif
+#ifndef __cplusplus
+#define pf_f8e4m3fn_at(x, k) pf_f8e4m3fn_to_f32((x)[k]) /* pf_gpu.h has it by pairs */
+#endif
 PF_FN uint8_t pf_f64_to_f8e4m3fn(double x) { return pf_f32_to_f8e4m3fn(pf_f64_to_f32_odd(x)); }
 PF_FN uint8_t pf_f64_to_f8e4m3fnuz(double x) { return pf_f32_to_f8e4m3fnuz(pf_f64_to_f32_odd(x)); }
 PF_FN uint8_t pf_f64_to_f8e5m2(double x) { return pf_f32_to_f8e5m2(pf_f64_to_f32_odd(x)); }
