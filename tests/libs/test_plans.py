@@ -308,14 +308,14 @@ def test_views_are_tried_on_numbers(bench: Bench, monkeypatch: pytest.MonkeyPatc
     pf.eval(seen)
     tried = []
 
-    def decide(plan: Any, number: int, device: Any, offers: Any) -> tuner.Choice:
-        product = alone(plan, number)
+    def decide(plan: Any, contest: Any, device: Any) -> tuner.Choice:
+        product = alone(plan, contest.number)
         ((_, store),) = product.launches[0].kernel.stores
         buffers = TrialBuffers(device, product)
         Trial(buffers, product, {}).start()
         tried.append(buffers.result(store.buffer, store.dtype))
         assert not buffers.trespassed()
-        return tuner.Choice(plan.launches[number].implementation)
+        return tuner.Choice(plan.launches[contest.number].implementation)
 
     monkeypatch.setattr(libraries, "_decide", decide)
     compute(seen).numpy()

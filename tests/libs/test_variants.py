@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.core.errors import CompileError
 from pyflame.kernels import matmul_gpu, tile_gpu
-from tests.libs.test_plans import NAME, Bench, bench, explained, random
+from pyflame.runtime.gpu.compiler import GpuKernels
+from pyflame.runtime.kernels import KernelTable
+from tests.libs.test_plans import NAME, Bench, bench, explained, prefer, random
 
 __all__ = ["bench"]  # a fixture
 
@@ -58,3 +61,69 @@ def test_the_guess_stays_where_nothing_may_be_timed(
     monkeypatch.setenv("PYFLAME_TUNE", "0")
     explained(lambda: (x + 1.0) @ x.T)
     assert not timed
+
+
+@pytest.fixture
+def waves(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many kernels were compiled at once, each time that something was; nothing is known before."""
+    found: list[int] = []
+    compile_missing = KernelTable._compile_missing
+
+    def noted(table: Any, missing: Any) -> None:
+        found.extend([len(missing)] * bool(missing))
+        compile_missing(table, missing)
+
+    monkeypatch.setattr(KernelTable, "_compile_missing", noted)
+    bench.device.kernels.forget()
+    return found
+
+
+def network(x: pf.Tensor, weights: list[pf.Tensor]) -> pf.Tensor:
+    for w in weights:
+        x = pf.relu(x @ w)
+    return pf.softmax(x, -1)
+
+
+def test_variants_of_all_launches_are_compiled_at_once(timed: list[str], waves: list[int]) -> None:
+    """In one wave, with what the plan launches beside them."""
+    sizes = [(24, 40), (40, 36), (36, 72), (72, 20)]
+    x, *weights = (pf.tensor(random(*size), device=str(NAME)) for size in sizes)
+    got = network(x, weights).numpy()
+    assert len(timed) == 3 * tile_gpu.VARIANTS and len(waves) == 1 and waves[0] > tile_gpu.VARIANTS, waves
+    want = network(*[pf.tensor(random(*sizes[0])), [pf.tensor(random(*size)) for size in sizes[1:]]]).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_trials_of_libraries_are_compiled_at_once(
+    bench: Bench, waves: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What libraries are compared with, and what is left behind their products, together with the rest of the plan."""
+    prefer(monkeypatch, library=True)
+    sizes = [(24, 40), (40, 36), (36, 72), (72, 20)]
+    x, *weights = (pf.tensor(random(*size), device=str(NAME)) for size in sizes)
+    report, _ = explained(lambda: network(x, weights))
+    assert sum(launch.implementation.startswith("hipBLASLt") for launch in report.launches) == 3
+    assert len(waves) == 1, waves
+    bench.forget()
+    waves.clear()
+    network(x, weights).numpy()
+    assert not waves
+
+
+def test_a_candidate_that_does_not_compile_is_met_by_its_own_trial(
+    bench: Bench, timed: list[str], waves: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails the wave, and then whoever runs it."""
+    build = GpuKernels.build
+
+    def broken(table: GpuKernels, source: str) -> bytes:
+        if "ROWS = 16," in source and "COLS = 64," in source:
+            raise CompileError("[compile] expected a kernel that can be compiled")
+        return build(table, source)
+
+    monkeypatch.setattr(GpuKernels, "build", broken)
+    x = pf.tensor(random(24, 40), device=str(NAME))
+    with pytest.warns(RuntimeWarning, match="16x64 own failed"):
+        got = (x @ x.T).numpy()
+    assert "16x64" not in timed and len(timed) == tile_gpu.VARIANTS - 1
+    np.testing.assert_allclose(got, random(24, 40) @ random(24, 40).T, rtol=1e-4, atol=1e-4)

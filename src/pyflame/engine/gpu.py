@@ -24,9 +24,9 @@ from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.layout import ERROR_BYTES, Work, lay_out, scratch_bytes
 from pyflame.engine.planned_target import planned_target
-from pyflame.engine.texts import gpu_sources
+from pyflame.engine.texts import gpu_sources, gpu_texts
 from pyflame.engine.value import Value
-from pyflame.ir.kernel import CompiledKernel, GpuSource, LibraryCall, Plan
+from pyflame.ir.kernel import CompiledKernel, LibraryCall, Plan
 from pyflame.runtime.base import Event, GpuDevice, Launch, Program, Stream
 from pyflame.runtime.gpu.driver import KernelArguments
 
@@ -85,8 +85,7 @@ class GpuRunner:
     def _given(self, works: Sequence[Work], starts: Sequence[int]) -> Iterator[_Given]:
         """What the device is given, compiled and loaded: kernels, and libraries' calls."""
         launches, sources = self.plan.launches, self.plan.sources
-        texts = [s for s in sources if isinstance(s, GpuSource)]
-        compiled = self.device.functions([(s.text, tuple(p.suffix for p in s.phases)) for s in texts])
+        compiled = self.device.functions(gpu_texts(sources))
         symbols = iter([symbol for functions in compiled for symbol in functions])
         loaded = self._loaded([s for s in sources if isinstance(s, CompiledKernel)])
         for work, start in zip(works, starts, strict=True):

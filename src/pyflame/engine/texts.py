@@ -67,6 +67,11 @@ def gpu_sources(
     return [given.get(n) or shared(gpu_source(x, target, aligned)) for n, x in enumerate(launches)]
 
 
+def gpu_texts(sources: Sequence[Any]) -> list[tuple[str, tuple[str, ...]]]:
+    """What to compile for a GPU: the texts among these, and the suffixes of their functions."""
+    return [(s.text, tuple(p.suffix for p in s.phases)) for s in sources if isinstance(s, GpuSource)]
+
+
 def shared(source: Any) -> Any:
     """A source whose text is one string with all equal ones: many plans hold the same kernels."""
     return replace(source, text=intern(source.text))

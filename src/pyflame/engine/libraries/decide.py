@@ -10,7 +10,7 @@ here.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -24,9 +24,9 @@ from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so, makes_gradients
-from pyflame.engine.libraries.trial import Trial, TrialBuffers, verdict
+from pyflame.engine.libraries.trial import Trial, TrialBuffers, compile_together, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, may_time, size_class, strides_class, tuner
-from pyflame.engine.libraries.variants import with_variant
+from pyflame.engine.libraries.variants import tried_variants, with_variant
 from pyflame.ir.kernel import Draft, Launch, LibraryCall
 from pyflame.kernels.matrix_cores import FLUSHING, matrix_kind
 from pyflame.libs.cuda.cublaslt import CublasLt
@@ -144,34 +144,40 @@ class Offer:
     subnormals: bool  # whether those of float16 must count
 
 
+@dataclass(frozen=True)
+class Contest:
+    """A launch that implementations compete for: by its number, the libraries that were asked, and their offers."""
+
+    number: int
+    op: str
+    key: Key
+    asked: list[Any]
+    offers: dict[str, Offer]
+
+
 def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
-    """Decide for every launch that libraries compete for, and rewrite the plan; gives the calls by launch."""
+    """Decide for every launch that libraries compete for, and rewrite the plan; gives the calls by launch.
+
+    Kernels that decisions need are compiled at once for all launches: those that compete with libraries, and what the
+    plan launches in any case; then the variants of ours where we have won.
+    """
     libraries = libraries_of(device)
-    chosen: dict[int, tuple[Offer, str]] = {}
-    for number, launch in enumerate(plan.launches):
-        op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
-        if op not in ("matmul", "conv_general", "encoded_linear"):  # no library does the last, but it has variants
-            continue
-        found = libraries.usable(op)
-        offers: dict[str, Offer] = {}
-        for library in found:
-            try:
-                offers |= {offer.call.name: offer for offer in _offers(plan, number, library, device.target)}
-            except DeviceFaultError:
-                raise
-            except Exception as error:  # whatever it is: our own kernels do without
-                libraries.drop(library.name, error)
-        choice = _decide(plan, number, device, offers)
-        if choice.name in offers:
-            chosen[number] = offers[choice.name], _words(choice)
-            continue
-        idle = [library.name for library in found if library in libraries.of(op)]
-        notes = [_words(choice)] if offers else [f"{name} does not take it" for name in idle]
-        notes += [f"{x.name} is left out of deterministic work" for x in libraries.of(op) if x not in found]
-        if libraries.real:
-            launch, measured = with_variant(plan, number, device, key_of(launch, device))
-            notes += measured
-        plan.launches[number] = replace(launch, why="; ".join([launch.why, *notes, *libraries.missing(op)]))
+    contests = [c for number in range(len(plan.launches)) if (c := _contest(plan, number, device, libraries))]
+    contested = {contest.number for contest in contests}
+    rest = [launch for number, launch in enumerate(plan.launches) if number not in contested]
+    trials = [x for contest in _first_of_each(contests) for x in _tried(plan, contest, device)]
+    if trials:
+        compile_together(device, [*trials, *rest])
+    decided = [(contest, _decide(plan, contest, device)) for contest in contests]
+    chosen = {c.number: (c.offers[x.name], _words(x)) for c, x in decided if x.name in c.offers}
+    own = [(contest, choice) for contest, choice in decided if contest.number not in chosen]
+    if libraries.real:
+        open_now = _first_of_each([contest for contest, _ in own])
+        variants = [x for c in open_now for x in tried_variants(plan, c.number, device, c.key)]
+        if variants:
+            compile_together(device, variants if trials else [*variants, *rest])
+    for contest, choice in own:
+        plan.launches[contest.number] = _own_launch(plan, contest, choice, device, libraries)
     calls = {}
     apart = APART if knobs.GRAPH_BRANCHES.integer() > 1 else 0
     for number, product in divide(plan, {n: offer.way for n, (offer, _) in chosen.items()}, apart).items():
@@ -179,6 +185,41 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
         calls[product] = offer.call
         plan.launches[product] = replace(plan.launches[product], implementation=offer.call.name, why=why)
     return calls
+
+
+def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) -> Contest | None:
+    """Who competes for a launch; None where nobody does."""
+    launch = plan.launches[number]
+    op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
+    if op not in ("matmul", "conv_general", "encoded_linear"):  # no library does the last, but it has variants
+        return None
+    asked = libraries.usable(op)
+    offers: dict[str, Offer] = {}
+    for library in asked:
+        try:
+            offers |= {offer.call.name: offer for offer in _offers(plan, number, library, device.target)}
+        except DeviceFaultError:
+            raise
+        except Exception as error:  # whatever it is: our own kernels do without
+            libraries.drop(library.name, error)
+    return Contest(number, op, key_of(launch, device), asked, offers)
+
+
+def _own_launch(plan: Draft, contest: Contest, choice: Choice, device: GpuDevice, libraries: Libraries) -> Launch:
+    """A launch that our own kernel does, with its fastest variant and why."""
+    launch, there = plan.launches[contest.number], libraries.of(contest.op)
+    idle = [library.name for library in contest.asked if library in there]
+    notes = [_words(choice)] if contest.offers else [f"{name} does not take it" for name in idle]
+    notes += [f"{x.name} is left out of deterministic work" for x in there if x not in contest.asked]
+    if libraries.real:
+        launch, measured = with_variant(plan, contest.number, device, contest.key)
+        notes += measured
+    return replace(launch, why="; ".join([launch.why, *notes, *libraries.missing(contest.op)]))
+
+
+def _first_of_each(contests: Sequence[Contest]) -> list[Contest]:
+    """Of contests with one key the first: what it finds out decides the others."""
+    return list({contest.key: contest for contest in reversed(contests)}.values())
 
 
 def _words(choice: Choice) -> str:
@@ -245,28 +286,55 @@ def _product(plan: Draft, number: int, way: Way) -> Draft:
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
-def _decide(plan: Draft, number: int, device: GpuDevice, offers: Mapping[str, Offer]) -> Choice:
-    """The implementation of a launch: ours by its name, or one of the offers."""
-    launch = plan.launches[number]
-    if not offers:
-        return Choice(launch.implementation)
-    ours = Candidate(launch.implementation)
-    candidates = [ours]
+def _candidates(launch: Launch, offers: Mapping[str, Offer]) -> list[Candidate]:
+    """Our own kernel, and the offers."""
+    candidates = [Candidate(launch.implementation)]
     for name, offer in offers.items():
         call = offer.call
         family = call._replace(rank=0).name
         candidates.append(Candidate(name, call.version, offer, family, quiet=bool(call.extra)))
-    whole = alone(plan, number)
-    key = key_of(launch, device)
+    return candidates
+
+
+def _divided(whole: Draft, offer: Offer) -> tuple[Draft, dict[int, LibraryCall]]:
+    """A plan of one launch, of which a library does its part."""
+    divided = whole.copy()
+    (product,) = divide(divided, {0: offer.way}).values()
+    return divided, {product: offer.call}
+
+
+def _tried(plan: Draft, contest: Contest, device: GpuDevice) -> list[Launch]:
+    """The launches of ours that `_decide` runs; none where it knows."""
+    launch, offers = plan.launches[contest.number], contest.offers
+    candidates = _candidates(launch, offers)
+    if not offers or device.capturing or (not state.deterministic and tuner().knows(candidates, contest.key)):
+        return []
+    if not may_time():
+        best = min(candidates, key=lambda c: expected_seconds(launch, c.run, device.target))
+        return best.run.product.launches if best.run is not None else []
+    whole = alone(plan, contest.number)
+    tried = [whole.launches[0], *(x for offer in offers.values() for x in offer.product.launches)]
+    for offer in offers.values():
+        divided, calls = _divided(whole, offer)
+        tried += [x for n, x in enumerate(divided.launches) if n not in calls]
+    return tried
+
+
+def _decide(plan: Draft, contest: Contest, device: GpuDevice) -> Choice:
+    """The implementation of a launch: ours by its name, or one of the offers."""
+    launch, key = plan.launches[contest.number], contest.key
+    if not contest.offers:
+        return Choice(launch.implementation)
+    candidates = _candidates(launch, contest.offers)
+    ours = candidates[0]
+    whole = alone(plan, contest.number)
     buffers_of_trials: list[TrialBuffers] = []
 
     def measure(candidate: Candidate) -> float:
         buffers_of_trials[:] = buffers_of_trials or [TrialBuffers(device, whole)]
         if candidate.run is None:
             return Trial(buffers_of_trials[0], whole, {}).seconds()
-        divided = whole.copy()
-        (product,) = divide(divided, {0: candidate.run.way}).values()
-        return Trial(buffers_of_trials[0], divided, {product: candidate.run.call}).seconds()
+        return Trial(buffers_of_trials[0], *_divided(whole, candidate.run)).seconds()
 
     def check(candidate: Candidate, ours: Candidate) -> Verdict:
         offer = candidate.run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from statistics import median
@@ -11,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import DType, float16
+from pyflame.core.errors import CompileError
 from pyflame.engine.binding import Held
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.libraries.tuner import Verdict, compare
 from pyflame.engine.pieces import fetched, pieces
 from pyflame.engine.planned_target import planned_target
-from pyflame.engine.texts import gpu_sources
+from pyflame.engine.texts import gpu_sources, gpu_texts
 from pyflame.engine.value import Value
-from pyflame.ir.kernel import Draft, LibraryCall
+from pyflame.ir.kernel import Draft, Launch, LibraryCall
 from pyflame.runtime.base import GpuDevice
 from pyflame.runtime.gpu.driver import KernelArguments
 
@@ -170,6 +172,12 @@ class Trial:
                     part()
         graph.replay()
         return median(_timed(self.device, graph.replay) for _ in range(ROUNDS)) / repeats
+
+
+def compile_together(device: GpuDevice, launches: Sequence[Launch]) -> None:
+    """Compile the kernels of all these launches at once, so that trials of them find theirs."""
+    with suppress(CompileError):  # whoever needs that kernel compiles it again, and says so
+        device.functions(gpu_texts(gpu_sources(launches, planned_target(device))))
 
 
 def cold_bytes(plan: Draft, l2_bytes: int) -> int:

@@ -162,9 +162,9 @@ class Tuner:
                 f"{[c.label for c in candidates]}; without one there is nothing to compare a library with"
             )
         with self._lock:
-            name = f"{key} | {', '.join(sorted(c.label for c in candidates))}"
+            name = _name(candidates, key)
             refused = {c.name: why for c in candidates if not c.ours and (why := self._blocked(c, key))}
-            before = _choice(self._records.get(name), candidates) or self._passing.get(name) if known else None
+            before = self._before(candidates, key) if known else None
             if before is not None and before.name not in refused:
                 return before
             if measure is None:
@@ -180,6 +180,17 @@ class Tuner:
             else:
                 self._records.put(name, {"winner": winner, "seconds": seconds, "refused": refused})
             return choice
+
+    def knows(self, candidates: Sequence[Candidate], key: Key) -> bool:
+        """Whether `choose` has an answer, and would time nothing."""
+        with self._lock:
+            before = self._before(candidates, key)
+            return before is not None and not any(c.name == before.name and self._blocked(c, key) for c in candidates)
+
+    def _before(self, candidates: Sequence[Candidate], key: Key) -> Choice | None:
+        """What was measured before, now or in another process."""
+        name = _name(candidates, key)
+        return _choice(self._records.get(name), candidates) or self._passing.get(name)
 
     def _refusals(
         self,
@@ -301,6 +312,11 @@ class Tuner:
             stacklevel=5,
         )
         return None, why
+
+
+def _name(candidates: Sequence[Candidate], key: Key) -> str:
+    """What a choice is remembered by."""
+    return f"{key} | {', '.join(sorted(c.label for c in candidates))}"
 
 
 def _handicap(name: str, ours: Candidate) -> float:

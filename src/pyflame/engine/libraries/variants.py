@@ -21,23 +21,38 @@ from pyflame.schedule.split import alone
 def with_variant(plan: Draft, number: int, device: GpuDevice, key: Key) -> tuple[Launch, list[str]]:
     """The launch with its fastest variant, and what to say of it."""
     launch = plan.launches[number]
-    assert launch.kernel.anchor is not None
-    spec = specs().get((launch.kernel.anchor.op.name, launch.implementation))
-    names = spec.variants(launch, planned_target(device)) if spec is not None else ()
-    if len(names) < 2 or device.capturing or not may_time():
+    candidates = _candidates(launch, device)
+    if not candidates:
         return launch, []
-    candidates = [Candidate(names[0]), *(Candidate(name, "own", n + 1) for n, name in enumerate(names[1:]))]
     whole = alone(plan, number)
     buffers: list[TrialBuffers] = []
 
     def measure(candidate: Candidate) -> float:
         buffers[:] = buffers or [TrialBuffers(device, whole)]
         tried = whole.copy()
-        tried.launches[0] = replace(tried.launches[0], variant=candidate.run or 0)
+        tried.launches[0] = replace(tried.launches[0], variant=candidate.run)
         return Trial(buffers[0], tried, {}).seconds()
 
     try:
         choice = tuner().choose(candidates, key, measure, lambda candidate, first: Verdict(0.0, 0.0))
     except OutOfMemoryError:
         return launch, ["no memory was left to time its blocks"]
-    return replace(launch, variant=names.index(choice.name)), [choice.text]
+    winner = next(c for c in candidates if c.name == choice.name)
+    return replace(launch, variant=winner.run), [choice.text]
+
+
+def tried_variants(plan: Draft, number: int, device: GpuDevice, key: Key) -> list[Launch]:
+    """What `with_variant` runs to decide; nothing where it knows."""
+    (launch,) = alone(plan, number).launches
+    candidates = _candidates(launch, device)
+    return [] if tuner().knows(candidates, key) else [replace(launch, variant=c.run) for c in candidates]
+
+
+def _candidates(launch: Launch, device: GpuDevice) -> list[Candidate]:
+    """The launch's variants, by number, best guess first; none where there is nothing to time."""
+    assert launch.kernel.anchor is not None
+    spec = specs().get((launch.kernel.anchor.op.name, launch.implementation))
+    names = spec.variants(launch, planned_target(device)) if spec is not None else ()
+    if len(names) < 2 or device.capturing or not may_time():
+        return []
+    return [Candidate(names[0], run=0), *(Candidate(name, "own", n + 1) for n, name in enumerate(names[1:]))]
