@@ -43,6 +43,13 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.count("waves/SIMD") == 2
     assert out.index("gfx942") < out.index("gfx1100")
     assert "generated: silu mul" in out
+    assert out.count("Estimates, not measurements") == 2 and "MI300X" in out and "RX 7900 XTX" in out
+    assert out.count("us, memory") == 4  # two chains on two targets, 16 or 24 MiB each
+
+
+def test_targets_without_published_peaks_have_no_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "--target", "gfx1030", "--only", "chain_bfloat16"]) == 0
+    assert "stimate" not in capsys.readouterr().out
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,6 +58,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {r["program"] for r in rows} == {"softmax", "softmax_long_rows"}
     assert all(r["target"] == "gfx90a" and r["resources"]["vgprs"] > 0 for r in rows)
     assert any("16" in r["resources"]["global_loads"] for r in rows)
+    long = next(r["estimate"] for r in rows if r["program"] == "softmax_long_rows" and r["estimate"])
+    assert long["bound"] == "memory" and long["seconds"] >= 2 * 16 * 100_003 * 4 / 1638e9
 
 
 @pytest.mark.parametrize(("change", "code"), [({}, 0), ({"vgpr_spills": 1}, 1), ({"scratch_bytes": 16}, 1)])

@@ -1,12 +1,16 @@
-"""`pyflame kernels`: build typical kernels for GPUs that need not be here, and show what they take of them."""
+"""`pyflame kernels`: build typical kernels for GPUs that need not be here, and show what they take of them.
+
+Beside what is read from the code stands how long a GPU of the target would take at best: an estimate.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from rich.console import Console
@@ -16,9 +20,12 @@ import pyflame as pf
 from pyflame.cli.kernel_programs import PROGRAMS
 from pyflame.core.errors import DeviceError, PyFlameError
 from pyflame.core.targets import TARGETS
-from pyflame.engine.aot.resources import HEAD, KernelResources, row
+from pyflame.engine.aot.build import AotLaunch
+from pyflame.engine.aot.resources import HEAD, KernelResources, Report, row
+from pyflame.engine.aot.roofline import BY_TARGET, Estimate, estimate
 
-_FILE_WIDTH = 200  # columns where there is no terminal
+_FILE_WIDTH = 260  # columns where there is no terminal
+ESTIMATED = ("inner loop", "estimate")
 GFX = tuple(name for name, target in TARGETS.items() if target.language == "hip")
 
 
@@ -32,10 +39,10 @@ class Built:
     ops: tuple[str, ...] = ()
     resources: KernelResources | None = None
     missing: str = ""
+    estimate: Estimate | None = None  # of all kernels of its launch; None: the first of them has it, or none is known
 
     def to_json(self) -> dict[str, Any]:
-        resources = None if self.resources is None else self.resources.to_json()
-        return {**self.__dict__, "resources": resources}
+        return asdict(self)
 
 
 def build(targets: Iterable[str], programs: Iterable[str]) -> Iterator[Built]:
@@ -49,16 +56,29 @@ def build(targets: Iterable[str], programs: Iterable[str]) -> Iterator[Built]:
             except DeviceError as error:
                 yield Built(target, name, missing=str(error))
                 continue
-            for launch in plan.launches:
+            for at, launch in enumerate(plan.launches):
                 if launch.name not in seen:
                     seen.add(launch.name)
-                    yield Built(target, name, launch.implementation, launch.ops, plan.report[launch.name])
+                    known = plan.report[launch.name]
+                    best = _estimate(target, plan.launches[at:], plan.report)
+                    yield Built(target, name, launch.implementation, launch.ops, known, estimate=best)
+
+
+def _estimate(target: str, launches: Sequence[AotLaunch], report: Report) -> Estimate | None:
+    """Of the first launch and those behind it that are parts of the same; by the inner loop that multiplies most."""
+    first, gpu = launches[0], BY_TARGET.get(target)
+    together = [first, *takewhile(lambda x: not x.nbytes, launches[1:])]
+    loops = [loop for x in together if (loop := report[x.name].inner_loop) is not None]
+    if gpu is None or not first.nbytes or not loops:
+        return None
+    loop = max(loops, key=lambda found: sum(n for kind, n in found.items() if kind.startswith("matrix")))
+    return estimate(gpu, first.flops, first.nbytes, first.dtype, loop)
 
 
 def options_from(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pyflame kernels",
-        description=f"{__doc__} Exits with 1 where a kernel spills registers or has scratch memory.",
+        description=f"{__doc__.splitlines()[0]} Exits with 1 where a kernel spills registers or has scratch memory.",
     )
     parser.add_argument("--target", default=",".join(GFX), help="gfx names with commas (default: all that are known)")
     parser.add_argument("--only", default="", metavar="WORD", help="programs whose name contains this")
@@ -76,23 +96,43 @@ def options_from(argv: list[str]) -> argparse.Namespace:
 
 def _table(target: str) -> Table:
     table = Table(title=target, title_justify="left", box=None, header_style="bold")
-    for number, head in enumerate(("program", *HEAD)):
-        table.add_column(head, justify="left" if number < 2 or head == "loads" else "right", no_wrap=number > 1)
+    left = ("program", "kernel", "loads", *ESTIMATED)
+    for number, head in enumerate(("program", *HEAD, *_estimated(target))):
+        table.add_column(head, justify="left" if head in left else "right", no_wrap=number > 1)
     return table
+
+
+def _estimated(target: str) -> tuple[str, ...]:
+    """The columns that a target has for estimates."""
+    return ESTIMATED if target in BY_TARGET else ()
+
+
+def _estimate_cells(k: Built) -> tuple[str, ...]:
+    """In the columns of ESTIMATED."""
+    loop = None if k.resources is None else k.resources.inner_loop
+    mix = "unknown" if loop is None else ", ".join(f"{n} {kind}" for kind, n in loop.items()) or "-"
+    return mix, k.estimate.text if k.estimate is not None else "-"
 
 
 def _show(console: Console, target: str, kernels: list[Built]) -> None:
     table = _table(target)
     for k in kernels:
         if k.resources is None:
-            table.add_row(k.program, "none yet", *[""] * (len(HEAD) - 1), style="dim")
+            table.add_row(k.program, "none yet", *[""] * (len(HEAD) - 1 + len(_estimated(target))), style="dim")
             continue
         short = replace(k.resources, name=f"{k.implementation}: {' '.join(dict.fromkeys(k.ops))}"[:60])
-        table.add_row(k.program, *row(short), style="" if k.resources.clean else "bold red")
+        cells = (*row(short), *(_estimate_cells(k) if _estimated(target) else ()))
+        table.add_row(k.program, *cells, style="" if k.resources.clean else "bold red")
     console.print(table, highlight=False)
     if any(k.resources is not None and k.resources.global_loads is None for k in kernels):
         console.print(
             "llvm-objdump was not found: matrix instructions and widths of loads are unknown", highlight=False
+        )
+    if target in BY_TARGET:
+        console.print(
+            "Estimates, not measurements: the longer of bytes by bandwidth and flops by the peak of what the inner "
+            f"loop uses. {BY_TARGET[target].text}",
+            highlight=False,
         )
     console.print()
 

@@ -87,6 +87,7 @@ def _launch_header(x: AotLaunch, blobs: _Blobs) -> dict[str, Any]:
         ],
         "ops": x.ops,
         "implementation": x.implementation,
+        "work": (x.nbytes, x.flops, x.dtype),
     }
 
 
@@ -167,6 +168,7 @@ def _launch(x: dict[str, Any], blobs: _Reader) -> AotLaunch:
         tuple(_arg(a) for a in x["args"]),
         tuple(x["ops"]),
         x["implementation"],
+        *x.get("work", ()),
     )
 
 

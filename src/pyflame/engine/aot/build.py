@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pyflame.core.device import Target
-from pyflame.core.dtype import DType, int64
+from pyflame.core.dtype import DType, float64, int64
 from pyflame.core.errors import ArgumentError, suggest
 from pyflame.core.shape import Shape
 from pyflame.core.targets import TARGETS
@@ -21,7 +21,7 @@ from pyflame.engine.aot.resources import KernelResources, Report, read_resources
 from pyflame.engine.binding import Slots
 from pyflame.engine.gpu import ALIGNMENT
 from pyflame.engine.layout import ERROR_BYTES, lay_out
-from pyflame.ir.kernel import GpuSource, Plan
+from pyflame.ir.kernel import GpuSource, Launch, Plan
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip
 
@@ -76,6 +76,10 @@ class AotLaunch:
     args: tuple[BufferArg | ScalarArg, ...]
     ops: tuple[str, ...]  # what was fused into it
     implementation: str  # "generated", or the name of a hand-written kernel
+    # of all launches up to the next that counts some: what the plan has counted, and what vector units compute in
+    nbytes: int = 0
+    flops: int = 0
+    dtype: str = "f32"
 
 
 @dataclass(frozen=True)
@@ -142,11 +146,18 @@ def lower(
                 tuple([memory.arg(*arg) for arg in work.kernel_args]),
                 launch.ops,
                 launch.implementation,
+                *(_work(launch) if phase is sources[work.launch].phases[0] else ()),
             )
         )
     report = resources(launches, target)
     lowered = Lowered(tuple(launches), tuple(memory.buffers), memory.uniforms, memory.errors, report)
     return lowered, {p: memory.place[slot + 1][0] for slot, p in enumerate(slots.positions)}
+
+
+def _work(launch: Launch) -> tuple[int, int, str]:
+    """Bytes, flops, and in what vector units compute."""
+    dtypes = [i.dtype for i in launch.kernel.instrs] + [view.dtype for view in launch.operands]
+    return launch.nbytes, launch.flops, "f64" if float64 in dtypes else "f32"
 
 
 class _Memory:

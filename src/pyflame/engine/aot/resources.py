@@ -32,6 +32,7 @@ class KernelResources:
     max_occupancy: int  # waves that a SIMD holds at most
     matrix_instructions: int | None  # in the code; None: there was no llvm-objdump
     global_loads: dict[int, int] | None  # bytes per lane -> loads in the code; None: there was no llvm-objdump
+    inner_loop: dict[str, int] | None = None  # kind -> instructions of a round; None: there was no llvm-objdump
 
     @property
     def spills(self) -> int:
@@ -115,6 +116,7 @@ def read_resources(code: bytes, threads: Mapping[str, int], target: Target) -> d
             limit.waves,
             None if seen is None else seen.matrix,
             None if seen is None else dict(sorted(seen.loads.items())),
+            None if seen is None else seen.loop,
         )
     return found
 

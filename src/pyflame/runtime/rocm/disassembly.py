@@ -9,11 +9,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from pyflame.core.errors import CompileError
+from pyflame.runtime.rocm.loops import Loop, inner_loops
 from pyflame.runtime.sources import scratch_folder
 
 _OLDEST, _NEWEST = 17, 40  # versions looked for by name, as for clang
 _ROCM_OBJDUMP = "/opt/rocm/llvm/bin/llvm-objdump"
-_LABEL = re.compile(r"^(?:[0-9a-f]+ )?<(.+)>:$")
+_LABEL = re.compile(r"^(?:[0-9a-f]+ )?<((?!L\d+>).+)>:$")  # of a function, not of a place in it
 _INSTRUCTION = re.compile(r"^\s+([a-z]\w+)")
 _MATRIX = re.compile(r"v_(s?mfmac?|wmma|swmmac)_")
 _LOAD = re.compile(r"(global|flat)_load_(\w+)")
@@ -26,6 +27,7 @@ class Instructions:
 
     matrix: int = 0
     loads: Counter[int] = field(default_factory=Counter)  # bytes per lane -> loads from global memory; 0: not known
+    loop: Loop = field(default_factory=dict)  # the inner loop
 
 
 def find_objdump() -> str | None:
@@ -36,7 +38,11 @@ def find_objdump() -> str | None:
 
 def read_instructions(code: bytes, objdump: str) -> dict[str, Instructions]:
     """Function name -> its counts."""
-    return parse(disassemble(code, objdump, "--no-show-raw-insn", "--no-leading-addr"))
+    listing = disassemble(code, objdump, "--no-show-raw-insn", "--no-leading-addr", "--symbolize-operands")
+    found = parse(listing)
+    for name, loop in inner_loops(listing).items():
+        found[name].loop = loop
+    return found
 
 
 def disassemble(code: bytes, objdump: str, *options: str) -> str:
