@@ -37,6 +37,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch.nn.attention.sdpa_kernel(...)` chooses an implementation", "changes nothing: the fastest right one runs"),
     ("`torch.set_num_threads(n)`", "warns: start with `PYFLAME_THREADS=n`"),
     ("`torch.load(weights_only=False)` runs what a file names", "nothing is ever run; what is no data is named"),
+    ("`torch.multiprocessing` shares tensors between processes", "copies them: a write reaches its own process only"),
     ("`torch.save` writes zip archives of pickles", "`pf.save` writes safetensors, whatever the file is called"),
     ("`torch.distributed` refuses to start without `MASTER_ADDR`", "one process needs neither it nor torch"),
     ("DDP averages gradients while `backward()` computes others", "when it ends, in buckets that are sent at once"),

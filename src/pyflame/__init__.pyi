@@ -23,12 +23,14 @@ from pyflame import hub as hub
 from pyflame import io as io
 from pyflame import linalg as linalg
 from pyflame import llm as llm
+from pyflame import multiprocessing as multiprocessing
 from pyflame import nn as nn
 from pyflame import onnx as onnx
 from pyflame import optim as optim
 from pyflame import profiler as profiler
 from pyflame import profiling as profiling
 from pyflame import random as random
+from pyflame import serialization as serialization
 from pyflame import signal as signal
 from pyflame import sparse as sparse
 from pyflame import special as special
@@ -807,6 +809,7 @@ __all__ = [
     "mul",
     "multinomial",
     "multiply",
+    "multiprocessing",
     "mv",
     "mvlgamma",
     "nan",
@@ -921,6 +924,7 @@ __all__ = [
     "select_copy",
     "select_scatter",
     "selu",
+    "serialization",
     "set_default_device",
     "set_default_dtype",
     "set_default_tensor_type",

@@ -14,7 +14,10 @@ from typing import Any, TypeVar
 from pyflame.core.errors import ArgumentTypeError
 from pyflame.core.state import state
 
-__all__ = ["allow_in_graph", "compile", "cudagraph_mark_step_begin", "disable", "is_compiling", "reset"]
+__all__ = [
+    "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "is_compiling",
+    "is_dynamo_compiling", "is_exporting", "nested_compile_region", "reset",
+]  # fmt: skip
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -54,6 +57,9 @@ def allow_in_graph(fn: Any) -> Any:
     return fn
 
 
+assume_constant_result = nested_compile_region = allow_in_graph
+
+
 def reset() -> None:
     """Plans are kept by structure and forgotten when they are not used: there is nothing to do."""
 
@@ -65,3 +71,15 @@ def cudagraph_mark_step_begin() -> None:
 def is_compiling() -> bool:
     """Whether pf.jit is tracing."""
     return state.tracer is not None
+
+
+is_dynamo_compiling = is_compiling
+
+
+def is_exporting() -> bool:
+    """False: programs are exported by running them, as pf.onnx.export does.
+
+    >>> pf.compiler.is_exporting()
+    False
+    """
+    return False

@@ -1,4 +1,4 @@
-"""torch.testing by its path: `assert_close`."""
+"""torch.testing by its path: `assert_close`, and `make_tensor` for inputs of tests."""
 
 from __future__ import annotations
 
@@ -8,16 +8,77 @@ from typing import Any
 import numpy as np
 
 from pyflame.core import dtype as dt
+from pyflame.core.errors import ArgumentError
+from pyflame.core.limits import finfo, iinfo
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
+from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.random import rand, randint
 
-__all__ = ["assert_allclose", "assert_close"]
+__all__ = ["assert_allclose", "assert_close", "make_tensor"]
 
 # rtol, atol by the coarser of both dtypes, as in PyTorch
 _TOLERANCES = {
     dt.float16: (1e-3, 1e-5), dt.bfloat16: (1.6e-2, 1e-5), dt.float32: (1.3e-6, 1e-5), dt.float64: (1e-7, 1e-7),
     dt.complex64: (1.3e-6, 1e-5), dt.complex128: (1e-7, 1e-7),
 }  # fmt: skip
+
+
+def make_tensor(
+    *shape: Any,
+    dtype: dt.DType,
+    device: Any = None,
+    low: float | None = None,
+    high: float | None = None,
+    requires_grad: bool = False,
+    noncontiguous: bool = False,
+    exclude_zero: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """Random values from low up to high: by default from -9 to 9, from 0 where there is nothing below.
+
+    >>> x = pf.testing.make_tensor((2, 3), dtype=pf.int64, device="cpu", low=1, high=3)
+    >>> bool(((x >= 1) & (x < 3)).all())
+    True
+    """
+    listed = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    sizes: tuple[int, ...] = tuple(listed)
+    whole = not (dtype.is_float or dtype.is_complex)
+    if requires_grad and whole:
+        raise ArgumentError(f"[make_tensor] expected a dtype with gradients for requires_grad but got {dtype.name}")
+    start, stop = _bounds(dtype, whole, low, high)
+    apart = noncontiguous and int(np.prod(sizes)) > 1
+    if apart:
+        sizes = (*sizes[:-1], 2 * sizes[-1])
+    if whole:
+        made = randint(int(np.ceil(start)), int(np.ceil(stop)), sizes, device=device).to(dtype)
+    elif dtype.is_complex:
+        parts = rand(*sizes, 2, dtype=dtype.real, device=device) * (stop - start) + start
+        made = FUNCTIONS["view_as_complex"](parts)
+    else:
+        made = (rand(*sizes, dtype=dtype.compute, device=device) * (stop - start) + start).to(dtype)
+    made = made[..., 1::2] if apart else made
+    if exclude_zero:
+        least = 1 if whole else finfo(dtype.real if dtype.is_complex else dtype).tiny
+        made = FUNCTIONS["where"](made == 0, tensor(least, dtype=dtype), made)
+    return made.detach().requires_grad_() if requires_grad else made.detach()
+
+
+def _bounds(dtype: dt.DType, whole: bool, low: float | None, high: float | None) -> tuple[float, float]:
+    """The interval of make_tensor: as asked for, within what a dtype has."""
+    if dtype is dt.bool_:
+        least, most, usual = 0.0, 2.0, (0.0, 2.0)
+    elif whole:
+        least, most, usual = iinfo(dtype).min, iinfo(dtype).max + (dtype is not dt.int64), (-9.0, 10.0)
+    else:
+        limits = finfo(dtype.real if dtype.is_complex else dtype)
+        least, most, usual = limits.min, limits.max, (-9.0, 9.0)
+    start, stop = usual[0] if low is None else low, usual[1] if high is None else high
+    if not start < stop or stop < least or start >= most:
+        raise ArgumentError(
+            f"[make_tensor] expected low below high within [{least}, {most}) of {dtype.name} but got {start} and {stop}"
+        )
+    return max(start, least), min(stop, most)
 
 
 def assert_close(

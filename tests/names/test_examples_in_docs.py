@@ -14,7 +14,8 @@ from pyflame import nn
 
 ROOMS = ("backends", "cuda", "distributions", "signal", "utils")
 SINGLE = (
-    "accelerator", "amp", "compiler", "distributed", "func", "hub", "onnx", "profiler", "random", "special", "version",
+    "accelerator", "amp", "compiler", "distributed", "func", "hub", "multiprocessing", "onnx", "profiler", "random",
+    "serialization", "special", "testing", "version",
 )  # fmt: skip
 WITHIN = (
     "nn.functional_call", "tensor.devices", "tensor.factorizations", "tensor.old_linalg", "tensor.sets",

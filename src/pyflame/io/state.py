@@ -60,8 +60,9 @@ def load(
     .safetensors file that another program wrote gives its tensors by name. `path` may be a file that is open.
 
     Nothing that a file names is ever run, whatever `weights_only` says: tensors, numbers, text, lists and dicts are
-    read, and anything else is an error that names it. `map_location` says where tensors go, as in PyTorch: a device, a
-    dict, or a function of storage and device; without it they belong nowhere in particular. `device` is the same.
+    read, and anything else is an error that names it, unless `pf.serialization.add_safe_globals` allows it.
+    `map_location` says where tensors go, as in PyTorch: a device, a dict, or a function of storage and device; without
+    it they belong nowhere in particular. `device` is the same.
 
     Tensors are read-only views of the file unless `memory_map` (or `mmap`) is False; see `load_file`.
 

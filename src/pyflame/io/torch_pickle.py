@@ -28,6 +28,8 @@ _STORAGES: dict[str, DType] = {
     "LongStorage": dt.int64, "IntStorage": dt.int32, "ShortStorage": dt.int16, "CharStorage": dt.int8,
     "ByteStorage": dt.uint8, "BoolStorage": dt.bool_, "UntypedStorage": dt.uint8,
 }  # fmt: skip
+# What pf.serialization.add_safe_globals has added, by module and name: it, or a pair of it and its name.
+ALLOWED: dict[tuple[str, str], Any] = {}
 _DTYPES = {d.name.rstrip("_"): d for d in dt.ALL}
 
 
@@ -73,6 +75,9 @@ class TorchUnpickler(pickle.Unpickler):
             return builders[name]
         if (module, name) in _PLAIN:
             return _PLAIN[module, name]
+        if (module, name) in ALLOWED:
+            found = ALLOWED[module, name]
+            return found[0] if isinstance(found, tuple) else found
         other = name.endswith("Storage") or name.startswith(("complex", "quint", "qint", "uint", "bits"))
         if module.startswith("torch") and other:
             raise DTypeError(
@@ -80,7 +85,8 @@ class TorchUnpickler(pickle.Unpickler):
             )
         raise NotSupportedError(
             f"[load] expected tensors, numbers, text, lists and dicts but {self._name} holds {module}.{name}; PyFlame "
-            "runs nothing that a file names: load it in torch and save its state_dict() alone"
+            "runs nothing that a file names: load it in torch and save its state_dict() alone, or allow the class by "
+            "pf.serialization.add_safe_globals"
         )
 
     def persistent_load(self, pid: Any) -> Storage:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import typing
+from collections.abc import Callable
 from typing import Any, Final
 
 from pyflame.core.errors import NotSupportedError
@@ -59,12 +61,97 @@ def load(*args: Any, **kwargs: Any) -> Any:
     raise NotSupportedError("[jit.load] expected weights but TorchScript is not read; pf.load reads a state_dict()")
 
 
+def trace_module(mod: Any, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """The module itself."""
+    return mod
+
+
+def freeze(mod: Any, preserved_attrs: Any = None, optimize_numerics: bool = True) -> Any:
+    """A copy of a module in eval mode, whose parameters are constants: they require no gradients, and what later
+    becomes of the module's does not reach them.
+
+    >>> pf.jit.freeze(pf.nn.Linear(2, 2).eval()).weight.requires_grad
+    False
+    """
+    if mod.training:
+        raise NotSupportedError("[jit.freeze] expected a module in eval mode but got one in training; call .eval()")
+    return copy.deepcopy(mod).requires_grad_(False)
+
+
+def optimize_for_inference(mod: Any, other_methods: Any = None) -> Any:
+    """The module, frozen: plans fold and fuse what can be without being asked.
+
+    >>> pf.jit.optimize_for_inference(pf.nn.Linear(2, 2).eval()).training
+    False
+    """
+    return freeze(mod)
+
+
+class Future:
+    """What `fork` gives: the result of a function that has run."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def done(self) -> bool:
+        """True: it has run."""
+        return True
+
+    def wait(self) -> Any:
+        """The result."""
+        return self._result
+
+    value = wait
+
+
+def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Future:
+    """Call a function; `wait` gives its result. The call builds a graph only, and graphs of several calls that are
+    evaluated together run as one plan.
+
+    >>> pf.jit.wait(pf.jit.fork(pf.relu, pf.tensor([-1.0, 1.0])))
+    tensor([0., 1.])
+    """
+    return Future(func(*args, **kwargs))
+
+
+def wait(future: Future) -> Any:
+    """The result of a `fork`."""
+    return future.wait()
+
+
+class _NeverMade:
+    """Base of TorchScript's classes: nothing is an instance, since nothing is scripted."""
+
+    def __init_subclass__(cls, made_here: bool = False) -> None:
+        if not made_here:
+            raise NotSupportedError(
+                f"[jit] expected a subclass of nn.Module but {cls.__name__} is one of TorchScript's"
+            )
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise NotSupportedError(f"[jit.{cls.__name__}] expected an nn.Module or a function: nothing is scripted")
+
+
+class ScriptModule(_NeverMade, made_here=True):
+    """For `isinstance` questions: no module is one."""
+
+
+class ScriptFunction(_NeverMade, made_here=True):
+    """For `isinstance` questions: no function is one."""
+
+
+_FUNCTIONS = (
+    script, trace, ignore, export, annotate, is_scripting, is_tracing, save, load, trace_module, freeze,
+    optimize_for_inference, fork, wait, Future, ScriptModule, ScriptFunction,
+)  # fmt: skip
+
+
 def install(jit: Any) -> None:
     """Make these attributes of the function `pf.jit`, and let `from pyflame.jit import Final` find them there."""
-    for function in (script, trace, ignore, export, annotate, is_scripting, is_tracing, save, load):
+    for function in _FUNCTIONS:
         setattr(jit, function.__name__, function)
     jit.Final = Final
     sys.modules["pyflame.jit"] = jit
     sys.modules["pyflame.jit.annotations"] = typing  # programs take List and Tuple from there
-    jit.unused = export
+    jit.unused = jit.interface = jit.script_method = jit._overload = jit._overload_method = export
     jit.script_if_tracing = script
