@@ -12,9 +12,7 @@ MISSING: dict[str, tuple[str, ...]] = {
         "UninitializedBuffer", "UninitializedParameter", "quantized",
     ),
     "nn.functional": (
-        "conv_tbc",
-        "grouped_mm",
-        "multi_head_attention_forward", "rrelu_", "scaled_grouped_mm", "scaled_mm", "threshold_",
+        "grouped_mm", "scaled_grouped_mm", "scaled_mm",
     ),
     "nn.Module": (
         "get_extra_state",

@@ -337,7 +337,7 @@ _MADE_OF_OTHERS = (
     "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
     "unbind_copy", "unfold_copy", "unravel_index", "unsqueeze_copy", "view_copy",
 )  # fmt: skip
-_OLD_LINALG = ("lu_unpack", "orgqr", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve")
+_OLD_LINALG = ("geqrf", "lu_unpack", "orgqr", "ormqr", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve")
 _LATER = {
     **{room: (room, None) for room in _ROOMS},
     **{f"rocm_{name}": ("backend.rocm", f"rocm_{name}") for name in _ROCM_NAMES},

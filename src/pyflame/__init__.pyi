@@ -186,8 +186,10 @@ from pyflame.tensor.memory import set_memory_fraction as set_memory_fraction
 from pyflame.tensor.modes import deterministic as deterministic
 from pyflame.tensor.modes import eager as eager
 from pyflame.tensor.modes import eval as eval
+from pyflame.tensor.old_linalg import geqrf as geqrf
 from pyflame.tensor.old_linalg import lu_unpack as lu_unpack
 from pyflame.tensor.old_linalg import orgqr as orgqr
+from pyflame.tensor.old_linalg import ormqr as ormqr
 from pyflame.tensor.old_linalg import pca_lowrank as pca_lowrank
 from pyflame.tensor.old_linalg import svd as svd
 from pyflame.tensor.old_linalg import svd_lowrank as svd_lowrank
@@ -644,6 +646,7 @@ __all__ = [
     "gcd",
     "ge",
     "gelu",
+    "geqrf",
     "ger",
     "get_autocast_cpu_dtype",
     "get_autocast_dtype",
@@ -841,6 +844,7 @@ __all__ = [
     "onnx",
     "optim",
     "orgqr",
+    "ormqr",
     "outer",
     "pad",
     "paged_attention",

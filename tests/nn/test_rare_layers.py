@@ -97,10 +97,8 @@ def test_buffers_by_assignment() -> None:
             self.scratch = nn.Buffer(pf.ones(3), persistent=False)
 
     layer = Counter()
-    assert [n for n, _ in layer.named_buffers()] == ["seen", "scratch"] and list(layer.state_dict()) == [
-        "weight",
-        "seen",
-    ]
+    assert [n for n, _ in layer.named_buffers()] == ["seen", "scratch"]
+    assert list(layer.state_dict()) == ["weight", "seen"]
     layer.seen += 1
     layer.double()
     assert layer.seen.tolist() == [1.0, 1.0] and layer.seen.dtype is pf.float64

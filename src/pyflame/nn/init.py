@@ -5,8 +5,11 @@ They are not recorded on a tape. Each takes `generator=`, else the global one is
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -21,18 +24,28 @@ from pyflame.tensor.random import rand, randn
 
 __all__ = [
     "calculate_gain",
+    "constant",
     "constant_",
+    "dirac",
     "dirac_",
     "eye_",
+    "kaiming_normal",
     "kaiming_normal_",
+    "kaiming_uniform",
     "kaiming_uniform_",
+    "normal",
     "normal_",
     "ones_",
+    "orthogonal",
     "orthogonal_",
+    "sparse",
     "sparse_",
     "trunc_normal_",
+    "uniform",
     "uniform_",
+    "xavier_normal",
     "xavier_normal_",
+    "xavier_uniform",
     "xavier_uniform_",
     "zeros_",
 ]
@@ -294,3 +307,23 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
         tensor.masked_fill_(rank < none, 0.0)
 
     return _filled(tensor, fill)
+
+
+def _older(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function by PyTorch's name of before 0.4, without the underscore; it warns, as there."""
+
+    @functools.wraps(function)
+    def deprecated(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(f"[{name}] is deprecated in favour of nn.init.{name}_", FutureWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    name = function.__name__.removesuffix("_")
+    deprecated.__name__ = deprecated.__qualname__ = name
+    deprecated.__doc__ = f"An older name of `{name}_`."
+    return deprecated
+
+
+uniform, normal, constant, dirac = _older(uniform_), _older(normal_), _older(constant_), _older(dirac_)
+xavier_uniform, xavier_normal = _older(xavier_uniform_), _older(xavier_normal_)
+kaiming_uniform, kaiming_normal = _older(kaiming_uniform_), _older(kaiming_normal_)
+orthogonal, sparse = _older(orthogonal_), _older(sparse_)

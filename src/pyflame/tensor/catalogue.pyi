@@ -766,6 +766,9 @@ class Catalogue:
     def geometric_(self, p: builtins.float, *, generator: Generator | None = None) -> Tensor:
         """Fill with how many trials of probability p the first success takes."""
 
+    def geqrf(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function geqrf."""
+
     def ger(self, y: TensorLike) -> Tensor:
         """All products of an element of x and an element of y."""
 
@@ -1419,6 +1422,12 @@ class Catalogue:
 
     def one_hot(self, num_classes: builtins.int) -> Tensor:
         """1 at the position that each index names, 0 elsewhere, along a new last axis; an index outside gives zeros."""
+
+    def orgqr(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function orgqr."""
+
+    def ormqr(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function ormqr."""
 
     def outer(self, y: TensorLike) -> Tensor:
         """All products of an element of x and an element of y."""

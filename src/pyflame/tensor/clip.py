@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 from pyflame.core.dtype import float32, float64
@@ -107,3 +108,15 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, f
         raise ArgumentError(f"[clip_grad_value_] expected a clip_value of at least 0 but got {clip_value}")
     for g in gradients_of(parameters):
         g._rebind(FUNCTIONS["clamp"](g, -limit, limit))
+
+
+def clip_grad_norm(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """An older name of `clip_grad_norm_`; it warns, as PyTorch's."""
+    warnings.warn("[clip_grad_norm] is deprecated in favour of clip_grad_norm_", FutureWarning, stacklevel=2)
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

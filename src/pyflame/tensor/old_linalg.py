@@ -124,6 +124,47 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
 orgqr = householder_product
 
 
+class Geqrf(NamedTuple):
+    """Reflectors below the diagonal with R on and above it, and the reflectors' scales."""
+
+    a: Tensor
+    tau: Tensor
+
+
+def _reflectors(a: _Array) -> tuple[_Array, _Array]:
+    packed, tau = np.linalg.qr(a, mode="raw")
+    return np.swapaxes(packed, -1, -2), tau
+
+
+def geqrf(input: Tensor) -> Geqrf:
+    """LAPACK's form of the QR factorisation, which householder_product takes. Evaluates its argument; no gradient.
+
+    >>> a, tau = pf.geqrf(pf.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> pf.allclose(pf.linalg.householder_product(a, tau) @ a.triu(), pf.tensor([[3.0, 1.0], [4.0, 2.0]]), atol=1e-5)
+    True
+    """
+    a = _matrix("geqrf", input)
+    return Geqrf(*factorizations._host("geqrf", _reflectors, a, a))
+
+
+def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+    """`other` times the whole orthogonal matrix of geqrf's reflectors, from the left or the right.
+
+    >>> a, tau = pf.geqrf(pf.eye(2))
+    >>> pf.ormqr(a, tau, pf.ones(2, 1)).abs().tolist()
+    [[1.0], [1.0]]
+    """
+    a = _matrix("ormqr", input)
+    rows, columns = a.shape[-2:]
+    # reflectors without a scale change nothing: with them the product has all its columns
+    wide = a if columns >= rows else F["pad"](a, (0, rows - columns))
+    whole = householder_product(wide[..., :rows], F["pad"](tau, (0, rows - tau.shape[-1])))
+    q = whole.mT if transpose else whole
+    if other.shape[-2 if left else -1] != rows:
+        raise ShapeError(f"[ormqr] expected {rows} {'rows' if left else 'columns'} but got shape {other.shape}")
+    return q @ other if left else other @ q
+
+
 # --- old names --------------------------------------------------------------------------------------------------------
 
 

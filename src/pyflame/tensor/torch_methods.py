@@ -287,7 +287,7 @@ _ELSEWHERE = {
         "isreal", "lu_solve", "mvlgamma", "nonzero_static", "resolve_conj", "resolve_neg",
     ),
     "signals": ("istft", "stft"),
-    "old_linalg": ("svd", "triangular_solve"),
+    "old_linalg": ("geqrf", "orgqr", "ormqr", "svd", "triangular_solve"),
     "torch_statistics": ("histogram",),
     "linalg": ("matrix_exp", "matrix_power", "qr"),
 }  # fmt: skip

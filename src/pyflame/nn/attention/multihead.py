@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyflame.core.dtype import bool_
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
 from pyflame.nn.init import xavier_normal_, xavier_uniform_, zeros_
 from pyflame.nn.linear import Linear
 from pyflame.nn.module import Module
@@ -221,3 +221,62 @@ class MultiheadAttention(Module):
 
     def extra_repr(self) -> str:
         return f"{self.embed_dim}, {self.num_heads}, dropout={self.dropout}, batch_first={self.batch_first}"
+
+
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """nn.MultiheadAttention over given weights, of (time, batch, features) or (time, features).
+
+    >>> layer, x = nn.MultiheadAttention(8, 2), pf.randn(3, 1, 8)
+    >>> out, weights = nn.functional.multi_head_attention_forward(
+    ...     x, x, x, 8, 2, layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0,
+    ...     layer.out_proj.weight, layer.out_proj.bias)
+    >>> out.shape, weights.shape
+    ((3, 1, 8), (1, 3, 3))
+    """
+    if static_k is not None or static_v is not None:
+        raise NotSupportedError(
+            "[multi_head_attention_forward] expected keys and values to be projected but got static_k or static_v; use "
+            "scaled_dot_product_attention"
+        )
+    if query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
+        raise ShapeError(
+            f"[multi_head_attention_forward] expected {embed_dim_to_check} features that {num_heads} heads divide but "
+            f"got shape {query.shape}"
+        )
+    layer = MultiheadAttention.__new__(MultiheadAttention)
+    Module.__init__(layer)
+    layer.__dict__.update(
+        embed_dim=embed_dim_to_check, num_heads=num_heads, head_dim=embed_dim_to_check // num_heads,
+        kdim=key.shape[-1], vdim=value.shape[-1], dropout=dropout_p, batch_first=False, add_zero_attn=add_zero_attn,
+        in_proj_weight=None if use_separate_proj_weight else in_proj_weight, in_proj_bias=in_proj_bias,
+        q_proj_weight=q_proj_weight, k_proj_weight=k_proj_weight, v_proj_weight=v_proj_weight,
+        bias_k=bias_k, bias_v=bias_v, out_proj=lambda x: F["linear"](x, out_proj_weight, out_proj_bias),
+        _training=training,
+    )  # fmt: skip
+    return layer.forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)

@@ -8,15 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from pyflame.core.errors import suggest as _suggest
+from pyflame.nn.attention.multihead import multi_head_attention_forward
 from pyflame.nn.functional.activations import (
     celu,
     gumbel_softmax,
     normalize,
     rrelu,
+    rrelu_,
     softmin,
     softshrink,
     tanhshrink,
     threshold,
+    threshold_,
 )
 from pyflame.nn.functional.ctc import ctc_loss
 from pyflame.nn.functional.dropouts import (
@@ -56,6 +59,7 @@ from pyflame.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpo
 from pyflame.nn.functional.windows import (
     bilinear,
     channel_shuffle,
+    conv_tbc,
     local_response_norm,
     lp_pool1d,
     lp_pool2d,
@@ -97,6 +101,22 @@ def _with_size_average(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
             kwargs["reduction"] = "none" if reduce is False else "mean" if average else "sum"
         return op(*args, **kwargs)
 
+    return function
+
+
+def _with_indices(name: str) -> Callable[..., Any]:
+    """A pool that always gives the maxima and their positions, whatever `return_indices` says."""
+    op = _F[name]
+    have = inspect.signature(op)
+
+    @functools.wraps(op)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = have.bind(*args, **kwargs)
+        bound.arguments["return_indices"] = True
+        return op(*bound.args, **bound.kwargs)
+
+    function.__name__ = function.__qualname__ = f"{name}_with_indices"
+    function.__doc__ = f"The maxima of `{name}`, and their positions."
     return function
 
 
@@ -153,6 +173,14 @@ max_pool1d = _F["max_pool1d"]
 max_pool2d = _F["max_pool2d"]
 max_pool3d = _F["max_pool3d"]
 
+adaptive_max_pool1d_with_indices = _with_indices("adaptive_max_pool1d")
+adaptive_max_pool2d_with_indices = _with_indices("adaptive_max_pool2d")
+adaptive_max_pool3d_with_indices = _with_indices("adaptive_max_pool3d")
+max_pool1d_with_indices = _with_indices("max_pool1d")
+max_pool2d_with_indices = _with_indices("max_pool2d")
+max_pool3d_with_indices = _with_indices("max_pool3d")
+native_channel_shuffle = channel_shuffle
+
 binary_cross_entropy = _with_size_average(_F["binary_cross_entropy"])
 binary_cross_entropy_with_logits = _with_size_average(_F["binary_cross_entropy_with_logits"])
 cosine_similarity = _F["cosine_similarity"]
@@ -169,8 +197,11 @@ __all__ = [
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
     "adaptive_max_pool1d",
+    "adaptive_max_pool1d_with_indices",
     "adaptive_max_pool2d",
+    "adaptive_max_pool2d_with_indices",
     "adaptive_max_pool3d",
+    "adaptive_max_pool3d_with_indices",
     "affine_grid",
     "alpha_dropout",
     "avg_pool1d",
@@ -185,6 +216,7 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
+    "conv_tbc",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
@@ -233,16 +265,21 @@ __all__ = [
     "lp_pool3d",
     "margin_ranking_loss",
     "max_pool1d",
+    "max_pool1d_with_indices",
     "max_pool2d",
+    "max_pool2d_with_indices",
     "max_pool3d",
+    "max_pool3d_with_indices",
     "max_unpool1d",
     "max_unpool2d",
     "max_unpool3d",
     "mish",
     "mse_loss",
+    "multi_head_attention_forward",
     "multi_margin_loss",
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",
+    "native_channel_shuffle",
     "nll_loss",
     "normalize",
     "one_hot",
@@ -257,6 +294,7 @@ __all__ = [
     "relu6",
     "rms_norm",
     "rrelu",
+    "rrelu_",
     "scaled_dot_product_attention",
     "selu",
     "sigmoid",
@@ -272,6 +310,7 @@ __all__ = [
     "tanh",
     "tanhshrink",
     "threshold",
+    "threshold_",
     "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
     "unfold",

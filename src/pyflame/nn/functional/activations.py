@@ -43,6 +43,11 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return F["where"](input <= threshold, value, input)
 
 
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    """`threshold`, in place."""
+    return input.copy_(F["where"](input <= threshold, value, input))
+
+
 def softmin(input: Tensor, dim: int = -1, *, dtype: object = None) -> Tensor:
     """softmax(-x): the smallest element gets the most.
 
@@ -67,6 +72,17 @@ def rrelu(
         return F["leaky_relu"](input, (lower + upper) / 2.0)
     slope = rand_like(input, generator=generator) * (upper - lower) + lower
     return F["where"](input > 0.0, input, input * slope)
+
+
+def rrelu_(
+    input: Tensor,
+    lower: float = 1.0 / 8.0,
+    upper: float = 1.0 / 3.0,
+    training: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """`rrelu`, in place."""
+    return input.copy_(rrelu(input, lower, upper, training, generator=generator))
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:

@@ -83,6 +83,19 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
 
 
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """A convolution along the first axis of (time, batch, channels), with a weight (width, in, out).
+
+    >>> nn.functional.conv_tbc(pf.ones(5, 2, 3), pf.ones(3, 3, 4), pf.zeros(4), 1).shape
+    (5, 2, 4)
+    """
+    if input.ndim != 3 or weight.ndim != 3:
+        raise ShapeError(
+            f"[conv_tbc] expected (time, batch, channels) and (width, in, out) but got {input.shape}, {weight.shape}"
+        )
+    return F["conv1d"](input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+
+
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x1^T A x2 + b over the last axes.
 

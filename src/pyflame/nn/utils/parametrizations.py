@@ -1,4 +1,4 @@
-"""Weight and spectral normalisation as parametrizations: see parametrize.py."""
+"""Weight and spectral normalisation and orthogonal matrices as parametrizations: see parametrize.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TypeVar
 from pyflame.core.errors import ArgumentError
 from pyflame.nn.module import Module
 from pyflame.nn.utils import spectral
+from pyflame.nn.utils.orthogonal import orthogonal
 from pyflame.nn.utils.parametrize import register_parametrization
 from pyflame.nn.utils.weights import norm_except, weight_of
 from pyflame.tensor import Tensor
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 M = TypeVar("M", bound=Module)
 

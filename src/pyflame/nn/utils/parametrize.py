@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -60,7 +61,8 @@ class ParametrizationList(ModuleList):
         with no_grad():
             for module in reversed(modules):
                 if hasattr(module, "right_inverse"):
-                    start = module.right_inverse(start)
+                    with contextlib.suppress(NotImplementedError):  # it has none: the value itself is the original
+                        start = module.right_inverse(start)
         self.is_tensor = isinstance(start, Tensor)
         self.ntensors = 1 if self.is_tensor else len(start)
         named = {"original": start} if self.is_tensor else {f"original{i}": t for i, t in enumerate(start)}
