@@ -241,7 +241,12 @@ def test_validation() -> None:
         (d.Normal, [0.0, -1.0]), (d.Normal, [float("nan"), 1.0]), (d.Uniform, [1.0, 0.0]), (d.Gamma, [1.0, 0.0]),
         (d.Poisson, [-1.0]), (d.Bernoulli, [1.5]), (d.Categorical, [pf.tensor([-1.0, 2.0])]), (d.Chi2, [-1.0]),
         (d.Dirichlet, [pf.tensor([1.0, -1.0])]), (d.Binomial, [1.5, 0.5]), (d.StudentT, [-1.0]),
-        (d.MultivariateNormal, [pf.zeros(2), pf.tensor([[1.0, 2.0], [2.0, 1.0]])]),
+        (d.MultivariateNormal, [pf.zeros(2), pf.tensor([[1.0, 2.0], [2.0, 1.0]])]), (d.HalfCauchy, [-1.0]),
+        (d.FisherSnedecor, [1.0, -1.0]), (d.GeneralizedPareto, [0.0, -1.0, 0.5]), (d.InverseGamma, [0.0, 1.0]),
+        (d.Kumaraswamy, [1.0, 0.0]), (d.Pareto, [1.0, 0.0]), (d.Weibull, [-1.0, 1.0]), (d.VonMises, [0.0, -1.0]),
+        (d.NegativeBinomial, [1.0, 1.0]), (d.ContinuousBernoulli, [1.5]), (d.Geometric, [0.0]),
+        (d.Wishart, [0.5, pf.eye(2)]), (d.LogisticNormal, [pf.zeros(2), -pf.ones(2)]), (d.RelaxedBernoulli, [1.0, 1.5]),
+        (d.LowRankMultivariateNormal, [pf.zeros(2), pf.ones(2, 1), -9 * pf.ones(2)]),
     ]  # fmt: skip
     for make, args in bad:
         make(*args)
@@ -249,7 +254,7 @@ def test_validation() -> None:
             make(*args, validate_args=True)
         given = [a.numpy() if isinstance(a, pf.Tensor) else a for a in args]
         with pytest.raises(ValueError):
-            getattr(torch.distributions, make.__name__)(*[torch.tensor(a) for a in given])
+            getattr(torch.distributions, make.__name__)(*[torch.tensor(a) for a in given], validate_args=True)
     checked = d.Exponential(pf.ones(3), validate_args=True)
     for value, why in ((pf.tensor([-1.0, 1.0, 1.0]), "GreaterThanEq"), (pf.ones(2), "fits"), (1.0, "tensor")):
         for ask in (checked.log_prob, checked.cdf, checked.expand((2, 3)).log_prob):

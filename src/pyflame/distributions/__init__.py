@@ -11,19 +11,38 @@ from pyflame.distributions.constraint_registry import biject_to, transform_to
 from pyflame.distributions.continuous import (
     Cauchy,
     Exponential,
+    GeneralizedPareto,
     Gumbel,
-    HalfNormal,
     Laplace,
-    LogNormal,
     Normal,
     Uniform,
+    VonMises,
 )
-from pyflame.distributions.counts import Binomial, Geometric, Multinomial, Poisson
-from pyflame.distributions.discrete import Bernoulli, Categorical, OneHotCategorical, OneHotCategoricalStraightThrough
-from pyflame.distributions.distribution import Distribution
-from pyflame.distributions.gammas import Beta, Chi2, Dirichlet, Gamma, StudentT
+from pyflame.distributions.counts import Binomial, Geometric, Multinomial, NegativeBinomial, Poisson
+from pyflame.distributions.discrete import (
+    Bernoulli,
+    Categorical,
+    ContinuousBernoulli,
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+)
+from pyflame.distributions.distribution import Distribution, ExponentialFamily
+from pyflame.distributions.gammas import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, StudentT
 from pyflame.distributions.kl import kl_divergence, register_kl
-from pyflame.distributions.multivariate import MultivariateNormal
+from pyflame.distributions.mixture import MixtureSameFamily
+from pyflame.distributions.multivariate import LowRankMultivariateNormal, MultivariateNormal
+from pyflame.distributions.transformed import (
+    HalfCauchy,
+    HalfNormal,
+    InverseGamma,
+    Kumaraswamy,
+    LogisticNormal,
+    LogNormal,
+    Pareto,
+    RelaxedBernoulli,
+    RelaxedOneHotCategorical,
+    Weibull,
+)
 from pyflame.distributions.transforms import (
     AbsTransform,
     AffineTransform,
@@ -46,6 +65,7 @@ from pyflame.distributions.transforms import (
     Transform,
     identity_transform,
 )
+from pyflame.distributions.wishart import LKJCholesky, Wishart
 
 __all__ = [
     "AbsTransform",
@@ -58,29 +78,44 @@ __all__ = [
     "Cauchy",
     "Chi2",
     "ComposeTransform",
+    "ContinuousBernoulli",
     "CorrCholeskyTransform",
     "CumulativeDistributionTransform",
     "Dirichlet",
     "Distribution",
     "ExpTransform",
     "Exponential",
+    "ExponentialFamily",
+    "FisherSnedecor",
     "Gamma",
+    "GeneralizedPareto",
     "Geometric",
     "Gumbel",
+    "HalfCauchy",
     "HalfNormal",
     "Independent",
     "IndependentTransform",
+    "InverseGamma",
+    "Kumaraswamy",
+    "LKJCholesky",
     "Laplace",
     "LogNormal",
+    "LogisticNormal",
+    "LowRankMultivariateNormal",
     "LowerCholeskyTransform",
+    "MixtureSameFamily",
     "Multinomial",
     "MultivariateNormal",
+    "NegativeBinomial",
     "Normal",
     "OneHotCategorical",
     "OneHotCategoricalStraightThrough",
+    "Pareto",
     "Poisson",
     "PositiveDefiniteTransform",
     "PowerTransform",
+    "RelaxedBernoulli",
+    "RelaxedOneHotCategorical",
     "ReshapeTransform",
     "SigmoidTransform",
     "SoftmaxTransform",
@@ -92,6 +127,9 @@ __all__ = [
     "Transform",
     "TransformedDistribution",
     "Uniform",
+    "VonMises",
+    "Weibull",
+    "Wishart",
     "biject_to",
     "constraints",
     "identity_transform",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from pyflame.core.errors import ArgumentError
 from pyflame.distributions import constraints
 from pyflame.distributions.constraints import Constraint
-from pyflame.distributions.distribution import F, Parametrized
+from pyflame.distributions.distribution import ExponentialFamily, F, Parametrized, host_draw
 from pyflame.tensor import Tensor
 from pyflame.tensor.random import rand, randn
+
+EULER = 0.5772156649015329
 
 
 def standard_normal(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -41,7 +45,7 @@ class LocationScale(Parametrized):
         return self.loc
 
 
-class Normal(LocationScale):
+class Normal(LocationScale, ExponentialFamily):
     """exp(-(x - loc)² / (2 scale²)) / (scale sqrt(2π)).
 
     >>> pf.distributions.Normal(0.0, 1.0).log_prob(pf.tensor(0.0))
@@ -76,98 +80,6 @@ class Normal(LocationScale):
         return 0.5 + 0.5 * math.log(2 * math.pi) + F["log"](self.scale)
 
 
-class LogNormal(Normal):
-    """exp of a Normal.
-
-    >>> pf.distributions.LogNormal(0.0, 1.0).mean
-    tensor(1.6487)
-    """
-
-    support = constraints.positive
-
-    @property
-    def mean(self) -> Tensor:
-        return F["exp"](self.loc + self.scale**2 / 2)
-
-    @property
-    def mode(self) -> Tensor:
-        return F["exp"](self.loc - self.scale**2)
-
-    @property
-    def variance(self) -> Tensor:
-        square = self.scale**2
-        return F["expm1"](square) * F["exp"](2 * self.loc + square)
-
-    @property
-    def stddev(self) -> Tensor:
-        return F["sqrt"](self.variance)
-
-    @property
-    def _log(self) -> Normal:
-        return Normal(self.loc, self.scale)
-
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
-        return F["exp"](self._log.rsample(sample_shape))
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        log = F["log"](value)
-        return self._log.log_prob(log) - log
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return self._log.cdf(F["log"](value))
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return F["exp"](self._log.icdf(value))
-
-    def entropy(self) -> Tensor:
-        return self._log.entropy() + self.loc
-
-
-class HalfNormal(Parametrized):
-    """The absolute value of a Normal around 0.
-
-    >>> pf.distributions.HalfNormal(1.0).mean
-    tensor(0.7979)
-    """
-
-    names = ("scale",)
-    scale: Tensor
-    has_rsample = True
-    arg_constraints = {"scale": constraints.positive}  # noqa: RUF012
-    support = constraints.nonnegative
-
-    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        super().__init__(scale, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * math.sqrt(2 / math.pi)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.scale * 0.0
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (1 - 2 / math.pi)
-
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
-        return F["abs"](standard_normal(self._extended_shape(sample_shape), self.scale) * self.scale)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        inside = Normal(0.0, self.scale).log_prob(value) + math.log(2)
-        return F["where"](value >= 0, inside, -math.inf)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return 2 * Normal(0.0, self.scale).cdf(value) - 1
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return Normal(0.0, self.scale).icdf((value + 1) / 2)
-
-    def entropy(self) -> Tensor:
-        return Normal(0.0, self.scale).entropy() - math.log(2)
-
-
 class Uniform(Parametrized):
     """The same density from low to high.
 
@@ -195,6 +107,10 @@ class Uniform(Parametrized):
         return (self.low + self.high) / 2
 
     @property
+    def mode(self) -> Tensor:
+        return self.high * math.nan
+
+    @property
     def variance(self) -> Tensor:
         return (self.high - self.low) ** 2 / 12
 
@@ -215,7 +131,7 @@ class Uniform(Parametrized):
         return F["log"](self.high - self.low)
 
 
-class Exponential(Parametrized):
+class Exponential(Parametrized, ExponentialFamily):
     """rate * exp(-rate * x).
 
     >>> pf.distributions.Exponential(2.0).mean
@@ -332,11 +248,9 @@ class Gumbel(LocationScale):
     tensor(0.5772)
     """
 
-    _EULER = 0.5772156649015329
-
     @property
     def mean(self) -> Tensor:
-        return self.loc + self.scale * self._EULER
+        return self.loc + self.scale * EULER
 
     @property
     def variance(self) -> Tensor:
@@ -356,4 +270,123 @@ class Gumbel(LocationScale):
         return self.loc - self.scale * F["log"](-F["log"](value))
 
     def entropy(self) -> Tensor:
-        return F["log"](self.scale) + (1 + self._EULER)
+        return F["log"](self.scale) + (1 + EULER)
+
+
+class GeneralizedPareto(Parametrized):
+    """What lies above a threshold: 1 - cdf is (1 + concentration z)^(-1 / concentration), z = (x - loc) / scale.
+
+    >>> pf.distributions.GeneralizedPareto(0.0, 1.0, 0.5).mean
+    tensor(2.)
+    """
+
+    names = ("loc", "scale", "concentration")
+    loc: Tensor
+    scale: Tensor
+    concentration: Tensor
+    has_rsample = True
+    arg_constraints = {  # noqa: RUF012
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "concentration": constraints.real,
+    }
+
+    def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
+        super().__init__(loc, scale, concentration, validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Constraint:
+        end = self.loc - self.scale / self.concentration
+        return constraints.interval(self.loc, F["where"](self.concentration < 0, end, math.inf))
+
+    @property
+    def _flat(self) -> tuple[Tensor, Tensor]:
+        """Where the concentration is 0, the limit of which is an exponential, and one that can be divided by."""
+        zero = F["abs"](self.concentration) <= 1e-8
+        return zero, F["where"](zero, 1.0, self.concentration)
+
+    @property
+    def mean(self) -> Tensor:
+        c = self.concentration
+        return F["where"](c < 1, self.loc + self.scale / (1 - F["where"](c < 1, c, 0.5)), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        c = F["where"](self.concentration < 0.5, self.concentration, 0.25)
+        return F["where"](self.concentration < 0.5, self.scale**2 / ((1 - c) ** 2 * (1 - 2 * c)), math.nan)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.icdf(standard_uniform(self._extended_shape(sample_shape), self.loc))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        z, (zero, c) = (value - self.loc) / self.scale, self._flat
+        power = 1 / c + 1 + 0 * z
+        # a power of 0, the uniform distribution, has no logarithm to multiply at its end
+        bent = F["where"](power == 0, power, power * F["log1p"](c * z))
+        return -F["log"](self.scale) - F["where"](zero, z, bent)
+
+    def log_survival_function(self, value: Tensor) -> Tensor:
+        """log(1 - cdf)."""
+        z, (zero, c) = (value - self.loc) / self.scale, self._flat
+        return F["where"](zero, -z, -F["log1p"](c * z) / c)
+
+    def log_cdf(self, value: Tensor) -> Tensor:
+        """log(cdf)."""
+        return F["log1p"](-F["exp"](self.log_survival_function(value)))
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return F["exp"](self.log_cdf(value))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        (zero, c), log = self._flat, F["log1p"](-value)
+        return F["where"](zero, self.loc - self.scale * log, self.loc + self.scale / c * F["expm1"](-c * log))
+
+    def entropy(self) -> Tensor:
+        return F["log"](self.scale) + self.concentration + 1
+
+
+class VonMises(Parametrized):
+    """exp(concentration cos(x - loc)) / (2π I0(concentration)), over angles. Drawn on the host; mean and variance are
+    those on the circle.
+
+    >>> pf.distributions.VonMises(1.0, 4.0).mean
+    tensor(1.)
+    """
+
+    names = ("loc", "concentration")
+    loc: Tensor
+    concentration: Tensor
+    arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}  # noqa: RUF012
+    support = constraints.real
+
+    def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None) -> None:
+        super().__init__(loc, concentration, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return 1 - F["i1e"](self.concentration) / F["i0e"](self.concentration)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        loc, kappa = (t.detach().numpy().astype("float64") for t in (self.loc, self.concentration))
+        shape = self._extended_shape(sample_shape)
+
+        def draw(rng: np.random.Generator) -> Any:
+            return np.mod(rng.vonmises(0.0, kappa, shape) + loc + math.pi, 2 * math.pi) - math.pi
+
+        return host_draw("VonMises", draw, self.loc)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        k = self.concentration
+        return k * (F["cos"](value - self.loc) - 1) - math.log(2 * math.pi) - F["log"](F["i0e"](k))

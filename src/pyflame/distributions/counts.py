@@ -1,25 +1,29 @@
-"""Distributions of counts: Binomial, Geometric, Multinomial, Poisson. All but Geometric are drawn on the host."""
+"""Distributions of counts: Binomial, Geometric, Multinomial, NegativeBinomial, Poisson. All but Geometric are drawn on
+the host.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentError, DTypeError
+from pyflame.core.errors import ArgumentError, DTypeError, NotSupportedError
 from pyflame.core.generator import Generator
 from pyflame.distributions import constraints
 from pyflame.distributions.constraints import Constraint
 from pyflame.distributions.continuous import standard_uniform
-from pyflame.distributions.discrete import Bernoulli, OverCategories
-from pyflame.distributions.distribution import Distribution, F, Parametrized, broadcast_all, host_draw
+from pyflame.distributions.discrete import Binary, Counted, OverCategories
+from pyflame.distributions.distribution import ExponentialFamily, F, Parametrized, broadcast_all, host_draw
 from pyflame.tensor import Tensor
+from pyflame.tensor.creation import arange
 from pyflame.tensor.gradients import no_grad
 
 lgamma = F["lgamma"]
 
 
-class Poisson(Parametrized):
+class Poisson(Parametrized, ExponentialFamily):
     """rate^k exp(-rate) / k!.
 
     >>> pf.distributions.Poisson(2.0).log_prob(pf.tensor(0.0))
@@ -69,16 +73,19 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     return drawn + input * 0.0 if input.requires_grad else drawn
 
 
-class Geometric(Bernoulli):
+class Geometric(Binary):
     """Failures before the first success of probability `probs`.
 
     >>> pf.distributions.Geometric(0.25).mean
     tensor(3.)
     """
 
-    arg_constraints = {"probs": constraints.interval(0.0, 1.0), "logits": constraints.real}  # noqa: RUF012
     support = constraints.nonnegative_integer
-    has_enumerate_support = False
+
+    def _validate_parameters(self) -> None:
+        super()._validate_parameters()
+        if not bool((self.probs > 0).all()):
+            raise ArgumentError(f"[Geometric] expected probs above 0 but got {self.probs!r}")
 
     @property
     def mean(self) -> Tensor:
@@ -105,43 +112,24 @@ class Geometric(Bernoulli):
         return F["binary_cross_entropy_with_logits"](self.logits, self.probs, reduction="none") / self.probs
 
 
-class Binomial(Distribution):
+class Binomial(Counted):
     """Successes among `total_count` trials of probability `probs`.
 
     >>> pf.distributions.Binomial(10, 0.3).mean
     tensor(3.)
     """
 
-    arg_constraints = {"total_count": constraints.nonnegative_integer, **Bernoulli.arg_constraints}  # noqa: RUF012
-    _parameters = {"total_count": 0}  # noqa: RUF012
+    arg_constraints = {"total_count": constraints.nonnegative_integer, **Binary.arg_constraints}  # noqa: RUF012
+    has_enumerate_support = True
 
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        trial = Bernoulli(probs, logits)
-        self.total_count, given = broadcast_all(total_count, trial._given)
-        self._trial: Bernoulli = trial.expand(given.shape)
-        self.total_count, self._derived = self.total_count.to(given.dtype), trial._derived
-        super().__init__(given.shape, validate_args=validate_args)
+        super().__init__(total_count, probs, logits, validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self) -> Constraint:
         return constraints.integer_interval(0, self.total_count)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = super().expand(batch_shape)
-        new._trial = self._trial.expand(batch_shape)
-        return new
-
-    @property
-    def probs(self) -> Tensor:
-        """The probability of a success."""
-        return self._trial.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """log(p / (1 - p))."""
-        return self._trial.logits
 
     @property
     def mean(self) -> Tensor:
@@ -158,12 +146,66 @@ class Binomial(Distribution):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         count, probs = (t.detach().numpy().astype("float64") for t in (self.total_count, self.probs))
         shape = self._extended_shape(sample_shape)
-        return host_draw("Binomial", lambda rng: rng.binomial(count.astype(np.int64), probs, shape), self.probs)
+        return host_draw("Binomial", lambda rng: rng.binomial(count.astype(np.int64), probs, shape), self._given)
 
     def log_prob(self, value: Tensor) -> Tensor:
         n, logits = self.total_count, self.logits
         choose = lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1)
         return choose + value * logits - n * F["softplus"](logits)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """0 to the one total_count, which is evaluated."""
+        counts = self.total_count.detach().numpy()
+        if not (counts == counts.flat[0]).all():
+            raise NotSupportedError("[Binomial] expected equal total_counts to enumerate but got different ones")
+        values = arange(int(counts.flat[0]) + 1, dtype=self._given.dtype).reshape(-1, *[1] * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values
+
+    def entropy(self) -> Tensor:
+        log_probs = self.log_prob(self.enumerate_support(False))
+        return -(F["exp"](log_probs) * log_probs).sum(0)
+
+
+class NegativeBinomial(Counted):
+    """Successes of probability `probs` before `total_count` failures.
+
+    >>> pf.distributions.NegativeBinomial(3, 0.5).mean
+    tensor(3.)
+    """
+
+    arg_constraints = {  # noqa: RUF012
+        "total_count": constraints.greater_than_eq(0),
+        "probs": constraints.half_open_interval(0.0, 1.0),
+        "logits": constraints.real,
+    }
+    support = constraints.nonnegative_integer
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * F["exp"](self.logits)
+
+    @property
+    def mode(self) -> Tensor:
+        return F["floor"]((self.total_count - 1) * F["exp"](self.logits)).clamp(min=0.0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean / F["sigmoid"](-self.logits)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        count, logits = (t.detach().numpy().astype("float64") for t in (self.total_count, self.logits))
+        shape = self._extended_shape(sample_shape)
+
+        def draw(rng: np.random.Generator) -> Any:
+            return rng.poisson(rng.standard_gamma(count, shape) * np.exp(logits))
+
+        return host_draw("NegativeBinomial", draw, self._given)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        n, logits = self.total_count, self.logits
+        powers = n * F["logsigmoid"](-logits) + value * F["logsigmoid"](logits)
+        choose = lgamma(n + value) - lgamma(1.0 + value) - lgamma(n)
+        return powers + F["where"](n + value == 0, 0.0, choose)
 
 
 class Multinomial(OverCategories):
@@ -202,3 +244,10 @@ class Multinomial(OverCategories):
         logits, value = broadcast_all(self.logits, value)
         powers = F["where"]((value == 0) & (logits == float("-inf")), 0.0, logits * value).sum(-1)
         return lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1) + powers
+
+    def entropy(self) -> Tensor:
+        n = self.total_count
+        each = Binomial(n, self.probs)
+        counts = each.enumerate_support(False)[1:]  # those of 0 and 1 add log(0!) and log(1!), which are 0
+        ways = (F["exp"](each.log_prob(counts)) * lgamma(counts + 1)).sum((0, -1))
+        return n * self._categorical.entropy() - math.lgamma(n + 1) + ways

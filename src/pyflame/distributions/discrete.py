@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 from pyflame.core.limits import finfo
@@ -10,7 +11,15 @@ from pyflame.core.shape import Size
 from pyflame.distributions import constraints
 from pyflame.distributions.constraints import Constraint
 from pyflame.distributions.continuous import standard_uniform
-from pyflame.distributions.distribution import Distribution, F, broadcast_all, check_last, clamped, one_of
+from pyflame.distributions.distribution import (
+    Distribution,
+    ExponentialFamily,
+    F,
+    broadcast_all,
+    check_last,
+    clamped,
+    one_of,
+)
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange, eye
 from pyflame.tensor.gradients import no_grad
@@ -22,34 +31,58 @@ def binary_logits(probs: Tensor) -> Tensor:
     return F["log"](p) - F["log1p"](-p)
 
 
-class Bernoulli(Distribution):
-    """1 with probability `probs`, else 0.
+class Binary(Distribution):
+    """A distribution with a probability of success, given as itself or by its logit."""
 
-    >>> pf.distributions.Bernoulli(0.25).log_prob(pf.tensor(1.0))
-    tensor(-1.3863)
-    """
-
-    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}  # noqa: RUF012
-    support: Any = constraints.boolean
-    has_enumerate_support = True
-    _parameters = {"_given": 0}  # noqa: RUF012
+    arg_constraints: Any = {"probs": constraints.unit_interval, "logits": constraints.real}  # noqa: RUF012
+    _parameters: Any = {"_given": 0}  # noqa: RUF012
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        self._by_probs = one_of("Bernoulli", probs, logits)
+        self._by_probs = one_of(type(self).__name__, probs, logits)
         self._derived = ("logits",) if self._by_probs else ("probs",)
-        (given,) = broadcast_all(probs if self._by_probs else logits)
-        self._given = given
-        super().__init__(given.shape, validate_args=validate_args)
+        (self._given,) = broadcast_all(probs if self._by_probs else logits)
+        super().__init__(self._given.shape, validate_args=validate_args)
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities of 1."""
+        """The probabilities of a success."""
         return self._given if self._by_probs else F["sigmoid"](self._given)
 
     @property
     def logits(self) -> Tensor:
         """log(p / (1 - p))."""
         return binary_logits(self._given) if self._by_probs else self._given
+
+    @property
+    def param_shape(self) -> Size:
+        """The shape of the parameter."""
+        return Size(self._given.shape)
+
+
+class Counted(Binary):
+    """A distribution of counts of successes that depends on another count."""
+
+    total_count: Tensor
+    _parameters = {"_given": 0, "total_count": 0}  # noqa: RUF012
+
+    def __init__(
+        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        by_probs = one_of(type(self).__name__, probs, logits)
+        total, given = broadcast_all(total_count, probs if by_probs else logits)
+        self.total_count = total.to(given.dtype)
+        super().__init__(given if by_probs else None, None if by_probs else given, validate_args)
+
+
+class Bernoulli(Binary, ExponentialFamily):
+    """1 with probability `probs`, else 0.
+
+    >>> pf.distributions.Bernoulli(0.25).log_prob(pf.tensor(1.0))
+    tensor(-1.3863)
+    """
+
+    support = constraints.boolean
+    has_enumerate_support = True
 
     @property
     def mean(self) -> Tensor:
@@ -241,3 +274,83 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+
+class ContinuousBernoulli(Binary, ExponentialFamily):
+    """The density over [0, 1] that is proportional to probs^x (1 - probs)^(1 - x). Near probs = 1/2, inside of `lims`,
+    its formulas cancel, and Taylor's series take their place.
+
+    >>> pf.distributions.ContinuousBernoulli(0.5).mean
+    tensor(0.5)
+    """
+
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(
+        self,
+        probs: Any = None,
+        logits: Any = None,
+        lims: tuple[float, float] = (0.499, 0.501),
+        validate_args: bool | None = None,
+    ) -> None:
+        self._lims = lims
+        super().__init__(probs, logits, validate_args)
+        if self._by_probs:
+            self._given = clamped(self._given)
+
+    @property
+    def probs(self) -> Tensor:
+        """The parameter, never exactly 0 or 1."""
+        return self._given if self._by_probs else clamped(super().probs)
+
+    def _apart(self) -> tuple[Tensor, Tensor]:
+        """Where probs is far enough from 1/2, and probs there."""
+        low, high = self._lims
+        far = (self.probs <= low) | (self.probs > high)
+        return far, F["where"](far, self.probs, low)
+
+    @staticmethod
+    def _log_odds(p: Tensor) -> Tensor:
+        return F["log1p"](-p) - F["log"](p)
+
+    def _log_norm(self) -> Tensor:
+        """What log_prob has more than a Bernoulli's."""
+        far, p = self._apart()
+        exact = F["log"](F["abs"](self._log_odds(p))) - F["log"](F["abs"](1 - 2 * p))
+        square = (self.probs - 0.5) ** 2
+        return F["where"](far, exact, math.log(2.0) + (4.0 / 3.0 + 104.0 / 45.0 * square) * square)
+
+    @property
+    def mean(self) -> Tensor:
+        far, p = self._apart()
+        away = self.probs - 0.5
+        near = 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * away**2) * away
+        return F["where"](far, p / (2.0 * p - 1.0) + 1.0 / self._log_odds(p), near)
+
+    @property
+    def variance(self) -> Tensor:
+        far, p = self._apart()
+        square = (self.probs - 0.5) ** 2
+        near = 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * square) * square
+        return F["where"](far, p * (p - 1.0) / (1.0 - 2.0 * p) ** 2 + 1.0 / self._log_odds(p) ** 2, near)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.icdf(standard_uniform(self._extended_shape(sample_shape), self._given))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logits, value = broadcast_all(self.logits, value)
+        return self._log_norm() - F["binary_cross_entropy_with_logits"](logits, value, reduction="none")
+
+    def cdf(self, value: Tensor) -> Tensor:
+        far, p = self._apart()
+        exact = (p**value * (1.0 - p) ** (1.0 - value) + p - 1.0) / (2.0 * p - 1.0)
+        return F["where"](value <= 0, 0.0, F["where"](value >= 1, 1.0, F["where"](far, exact, value)))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        far, p = self._apart()
+        exact = (F["log1p"](-p + value * (2.0 * p - 1.0)) - F["log1p"](-p)) / -self._log_odds(p)
+        return F["where"](far, exact, value)
+
+    def entropy(self) -> Tensor:
+        return self.mean * self._log_odds(self.probs) - self._log_norm() - F["log1p"](-self.probs)

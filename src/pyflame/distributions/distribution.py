@@ -19,7 +19,7 @@ from pyflame.distributions import constraints
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, tensor
 from pyflame.tensor.dispatch import FUNCTIONS
-from pyflame.tensor.gradients import no_grad
+from pyflame.tensor.gradients import grad_of, no_grad
 
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS  # typed: almost all ops give one tensor
 
@@ -189,6 +189,40 @@ def _checked(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return method(self, value)
 
     return check_first
+
+
+class ExponentialFamily(Distribution):
+    """Densities exp(<t(x), θ> - F(θ) + k(x)): a subclass gives θ as `_natural_params`, F as `_log_normalizer` and the
+    expected k as `_mean_carrier_measure`; entropy and kl_divergence follow from the gradients of F.
+
+    >>> issubclass(pf.distributions.Normal, pf.distributions.ExponentialFamily)
+    True
+    """
+
+    @property
+    def _mean_carrier_measure(self) -> Any:
+        raise self._without("_mean_carrier_measure")
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        raise self._without("_natural_params")
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        raise self._without("_log_normalizer")
+
+    def _expanded_normalizer(self) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """F, the natural parameters it is taken at, and its gradients, which are the expected t(x)."""
+        given = [p.detach().requires_grad_() for p in self._natural_params]
+        normalizer = self._log_normalizer(*given)
+        slopes: Any = grad_of(normalizer.sum(), given, create_graph=True)
+        return normalizer, given, list(slopes)
+
+    def entropy(self) -> Tensor:
+        normalizer, given, slopes = self._expanded_normalizer()
+        out: Tensor = normalizer - self._mean_carrier_measure
+        for value, slope in zip(given, slopes, strict=True):
+            out = out - (value * slope).reshape(*self._batch_shape, -1).sum(-1)
+        return out
 
 
 class Parametrized(Distribution):

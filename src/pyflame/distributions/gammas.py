@@ -1,8 +1,4 @@
-"""Gamma and what is made of it: Beta, Dirichlet, Chi2, StudentT.
-
-Gamma numbers are drawn on the host, by NumPy, and no gradient flows through them: `rsample` is not there, nor can
-`sample` stand inside of pf.jit.
-"""
+"""Gamma and what is made of it: Beta, Dirichlet, Chi2, FisherSnedecor, StudentT."""
 
 from __future__ import annotations
 
@@ -11,27 +7,15 @@ from typing import Any
 
 from pyflame.core.limits import finfo
 from pyflame.distributions import constraints
-from pyflame.distributions.distribution import (
-    Distribution,
-    F,
-    Parametrized,
-    broadcast_all,
-    check_last,
-    host_draw,
-)
+from pyflame.distributions.continuous import standard_normal
+from pyflame.distributions.distribution import ExponentialFamily, F, Parametrized, broadcast_all, check_last
+from pyflame.distributions.gamma_draws import standard_gamma
 from pyflame.tensor import Tensor
 
 lgamma, digamma = F["lgamma"], F["digamma"]
 
 
-def gamma_draw(op: str, concentration: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Gamma numbers of rate 1, never exactly 0."""
-    shapes = concentration.detach().numpy().astype("float64")
-    drawn = host_draw(op, lambda rng: rng.standard_gamma(shapes, shape), concentration)
-    return drawn.clamp(min=finfo(concentration.dtype).tiny)
-
-
-class Gamma(Parametrized):
+class Gamma(Parametrized, ExponentialFamily):
     """rate^a x^(a-1) exp(-rate x) / Γ(a), with a the concentration.
 
     >>> pf.distributions.Gamma(2.0, 4.0).mean
@@ -41,6 +25,7 @@ class Gamma(Parametrized):
     names = ("concentration", "rate")
     concentration: Tensor
     rate: Tensor
+    has_rsample = True
     arg_constraints = dict.fromkeys(names, constraints.positive)
     support = constraints.nonnegative
 
@@ -59,9 +44,12 @@ class Gamma(Parametrized):
     def variance(self) -> Tensor:
         return self.concentration / self.rate**2
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
-        drawn = gamma_draw("Gamma", self.concentration, self._extended_shape(sample_shape))
-        return (drawn / self.rate).detach()
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        drawn = standard_gamma(self.concentration, self._extended_shape(sample_shape))
+        return (drawn / self.rate).clamp(min=finfo(drawn.dtype).tiny)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return F["igamma"](self.concentration, self.rate * value)
 
     def log_prob(self, value: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
@@ -91,7 +79,7 @@ class Chi2(Gamma):
         return self.concentration * 2
 
 
-class Beta(Parametrized):
+class Beta(Parametrized, ExponentialFamily):
     """x^(a-1) (1-x)^(b-1) / B(a, b).
 
     >>> pf.distributions.Beta(2.0, 3.0).mean
@@ -101,6 +89,7 @@ class Beta(Parametrized):
     names = ("concentration1", "concentration0")
     concentration1: Tensor
     concentration0: Tensor
+    has_rsample = True
     arg_constraints = dict.fromkeys(names, constraints.positive)
     support = constraints.unit_interval
 
@@ -117,15 +106,15 @@ class Beta(Parametrized):
 
     @property
     def mode(self) -> Tensor:
-        return (self.concentration1 - 1) / (self._total - 2)
+        return Dirichlet(F["stack"]([self.concentration1, self.concentration0], -1)).mode[..., 0]
 
     @property
     def variance(self) -> Tensor:
         return self.concentration1 * self.concentration0 / (self._total**2 * (self._total + 1))
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        x, y = (gamma_draw("Beta", c, shape) for c in (self.concentration1, self.concentration0))
+        x, y = (standard_gamma(c, shape) for c in (self.concentration1, self.concentration0))
         return x / (x + y)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -145,7 +134,7 @@ class Beta(Parametrized):
         )
 
 
-class Dirichlet(Distribution):
+class Dirichlet(ExponentialFamily):
     """Probabilities of n categories; the density is a product of powers of them.
 
     >>> pf.distributions.Dirichlet(pf.tensor([1.0, 3.0])).mean.tolist()
@@ -154,6 +143,7 @@ class Dirichlet(Distribution):
 
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}  # noqa: RUF012
     support = constraints.simplex
+    has_rsample = True
     _parameters = {"concentration": 1}  # noqa: RUF012
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
@@ -174,8 +164,16 @@ class Dirichlet(Distribution):
         total = self._total
         return self.concentration * (total - self.concentration) / (total**2 * (total + 1))
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
-        drawn = gamma_draw("Dirichlet", self.concentration, self._extended_shape(sample_shape))
+    @property
+    def mode(self) -> Tensor:
+        above = (self.concentration - 1).clamp(min=0.0)
+        first = F["one_hot"](self.concentration.argmax(-1) * 0, self._event_shape[0]).to(above.dtype)
+        # below 1 all corners are infinitely likely: PyTorch names the first
+        flat = (self.concentration < 1).all(-1, keepdims=True)
+        return F["where"](flat, first, above / above.sum(-1, keepdims=True))
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        drawn = standard_gamma(self.concentration, self._extended_shape(sample_shape))
         return drawn / drawn.sum(-1, keepdims=True)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -200,6 +198,7 @@ class StudentT(Parametrized):
     df: Tensor
     loc: Tensor
     scale: Tensor
+    has_rsample = True
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
     support = constraints.real
 
@@ -220,11 +219,10 @@ class StudentT(Parametrized):
         heavy = F["where"](self.df > 1, math.inf, math.nan)
         return F["where"](self.df > 2, finite, heavy)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        squares = 2.0 * gamma_draw("StudentT", self.df * 0.5, shape)
-        normal = squares.new_empty(shape).normal_()
-        return (self.loc + self.scale * normal / F["sqrt"](squares / self.df)).detach()
+        squares = 2.0 * standard_gamma(self.df * 0.5, shape)
+        return self.loc + self.scale * standard_normal(shape, self.loc) / F["sqrt"](squares / self.df)
 
     def log_prob(self, value: Tensor) -> Tensor:
         df, y = self.df, (value - self.loc) / self.scale
@@ -236,3 +234,43 @@ class StudentT(Parametrized):
         log_beta = lgamma(0.5 * df) + math.log(math.pi) * 0.5 - lgamma(0.5 * (df + 1))
         spread = 0.5 * (df + 1) * (digamma(0.5 * (df + 1)) - digamma(0.5 * df))
         return F["log"](self.scale) + spread + 0.5 * F["log"](df) + log_beta
+
+
+class FisherSnedecor(Parametrized):
+    """The ratio of two Chi2 numbers over their degrees of freedom.
+
+    >>> pf.distributions.FisherSnedecor(2.0, 4.0).mean
+    tensor(2.)
+    """
+
+    names = ("df1", "df2")
+    df1: Tensor
+    df2: Tensor
+    has_rsample = True
+    arg_constraints = dict.fromkeys(names, constraints.positive)
+    support = constraints.positive
+
+    def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:
+        super().__init__(df1, df2, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return F["where"](self.df2 <= 2, math.nan, self.df2 / (self.df2 - 2))
+
+    @property
+    def mode(self) -> Tensor:
+        return F["where"](self.df1 <= 2, math.nan, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2))
+
+    @property
+    def variance(self) -> Tensor:
+        a, b = self.df1, self.df2
+        return F["where"](b <= 4, math.nan, 2 * b**2 * (a + b - 2) / (a * (b - 2) ** 2 * (b - 4)))
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        top, below = (Gamma(df * 0.5, df).rsample(sample_shape) for df in (self.df1, self.df2))
+        return (top / below).clamp(min=finfo(top.dtype).tiny)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        a, b, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
+        norm = lgamma(a + b) - lgamma(a) - lgamma(b) + a * F["log"](ratio)
+        return norm + (a - 1) * F["log"](value) - (a + b) * F["log1p"](ratio * value)

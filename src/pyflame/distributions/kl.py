@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pyflame.core.errors import NotSupportedError
-from pyflame.distributions.composed import Independent
-from pyflame.distributions.continuous import Exponential, Laplace, LogNormal, Normal, Uniform
+from pyflame.distributions.composed import Independent, TransformedDistribution
+from pyflame.distributions.continuous import Exponential, Laplace, Normal, Uniform
 from pyflame.distributions.counts import Poisson
 from pyflame.distributions.discrete import Bernoulli, Categorical, OneHotCategorical
 from pyflame.distributions.distribution import Distribution, F, sum_rightmost
@@ -60,9 +60,11 @@ def _normal(p: Normal, q: Normal) -> Tensor:
     return 0.5 * (ratio + ((p.loc - q.loc) / q.scale) ** 2 - 1 - F["log"](ratio))
 
 
-@register_kl(LogNormal, LogNormal)
-def _log_normal(p: LogNormal, q: LogNormal) -> Tensor:
-    return _normal(p, q)
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise NotSupportedError("[kl_divergence] expected two distributions with the same transforms")
+    return kl_divergence(p.base_dist, q.base_dist)
 
 
 @register_kl(Bernoulli, Bernoulli)
