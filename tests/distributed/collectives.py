@@ -186,6 +186,69 @@ def check_what_is_refused() -> None:
         pf.jit(lambda t: ours.all_reduce(t))(x)
 
 
+def check_batches_of_messages() -> None:
+    rank, size = ours.get_rank(), ours.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+
+    def call(dist: Any, tensors: list[Any]) -> None:
+        works = dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, tensors[0], right), dist.P2POp(dist.irecv, tensors[1], group_peer=left)]
+        )
+        for work in works:
+            work.wait()
+
+    _beside(call, [_data((3,)), torch.zeros(3)])
+    with pytest.raises(pf.ArgumentError, match="expected a list of P2POp"):
+        ours.batch_isend_irecv([])
+    with pytest.raises(pf.ArgumentError, match="expected peer or group_peer"):
+        ours.P2POp(ours.isend, pf.ones(1))
+    with pytest.raises(pf.ArgumentError, match="isend or irecv as op"):
+        ours.P2POp(print, pf.ones(1), 0)  # type: ignore[arg-type]
+    with pytest.raises(pf.ArgumentError, match="another process"):
+        ours.batch_isend_irecv([ours.P2POp(ours.isend, pf.ones(1), rank)])
+    if rank == 0:
+        ours.send_object_list([{"a": 1}, "b"], dst=1)
+    elif rank == 1:
+        found: list[Any] = [None, None]
+        assert ours.recv_object_list(found, src=0) == 0 and found == [{"a": 1}, "b"]
+
+
+def check_subgroups_and_meshes() -> None:
+    rank, size = ours.get_rank(), ours.get_world_size()
+    own, groups = ours.new_subgroups(1)
+    assert len(groups) == size and ours.get_process_group_ranks(own) == [rank] and isinstance(own, ours.ProcessGroup)
+    half = size // 2
+    own, groups = ours.new_subgroups_by_enumeration([range(half), range(half, size)])
+    assert len(groups) == 2 and ours.get_process_group_ranks(own) == list(range(size))[(rank // half) * half :][:half]
+    with pytest.raises(pf.ArgumentError, match="that divides"):
+        ours.new_subgroups(size + 1)
+    with pytest.raises(pf.ArgumentError, match="each rank in one group"):
+        ours.new_subgroups_by_enumeration([[0, 1], [1]])
+    names = ("data", "model")
+    mesh, other = (d.init_device_mesh("cpu", (half, 2), mesh_dim_names=names) for d in (ours, theirs))
+    assert mesh.mesh.tolist() == other.mesh.tolist() and mesh.shape == tuple(other.shape)
+    assert mesh.get_coordinate() == list(other.get_coordinate()) and mesh.ndim == other.ndim == 2
+    for axis, name in enumerate(names):
+        assert mesh.size(axis) == other.size(axis) and mesh.get_local_rank(name) == other.get_local_rank(name)
+        for found in (mesh.get_group(axis), mesh.get_group(name), mesh[name].get_group()):
+            assert ours.get_process_group_ranks(found) == theirs.get_process_group_ranks(other.get_group(axis))
+        assert mesh[name].mesh.tolist() == other[name].mesh.tolist() and len(mesh.get_all_groups()) == 2
+    x = pf.ones(2)
+    ours.all_reduce(x, group=mesh.get_group("model"))
+    assert x.tolist() == [2.0, 2.0]
+    assert mesh["data", "model"].size() == size
+    for call, text in (
+        (lambda: mesh.get_group(), "expected an axis of 2 but got none"),
+        (lambda: mesh.get_group("modle"), "did you mean 'model'"),
+        (lambda: mesh["model", "data"], "in the order of"),
+        (lambda: ours.init_device_mesh("cpu", (size + 1,)), "expected a shape for"),
+        (lambda: ours.DeviceMesh("cpu", [0, 0]), "each rank once"),
+        (lambda: ours.DeviceMesh("cpu", [0, 1], mesh_dim_names=names), "a name of its own"),
+    ):
+        with pytest.raises(pf.ArgumentError, match=text):
+            call()
+
+
 def check_a_group_of_torchs_own_is_used() -> None:
     """As in a worker of Ray Train, where torch's group exists before the program begins."""
     rank, size = ours.get_rank(), ours.get_world_size()

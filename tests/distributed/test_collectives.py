@@ -18,6 +18,26 @@ def test_collectives_are_torchs(size: int) -> None:
     run_checks(size, "collectives")
 
 
+def test_names_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    dist = pf.distributed
+    assert dist.Backend("GLOO") == dist.Backend.GLOO == "gloo" and not isinstance(None, dist.ProcessGroup)
+    assert dist.get_default_backend_for_device("cpu") == "gloo" and not dist.is_backend_available("tin cans")
+    assert dist.DistBackendError is dist.DistError is pf.CollectiveError and not dist.is_torchelastic_launched()
+    with pytest.raises(pf.ArgumentError, match="expected LOCAL_RANK"):
+        dist.get_node_local_rank()
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert dist.get_node_local_rank() == 3 and dist.default_pg_timeout.total_seconds() == 1800
+    with pytest.raises(pf.ArgumentError, match=r"new_group\(ranks\)"):
+        dist.ProcessGroup()
+    mesh = dist.init_device_mesh("cpu", (1,))
+    try:
+        assert mesh.get_group() is None and mesh.get_local_rank() == 0 and mesh.get_rank() == 0
+        with pytest.raises(pf.ArgumentError, match="another process"):
+            dist.send_object_list([1], dst=0)
+    finally:
+        dist.destroy_process_group()
+
+
 MEET = {"MASTER_ADDR": "host", "MASTER_PORT": "29500"}
 SLURM = {
     "SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "3", "SLURM_JOB_ID": "1234567",

@@ -18,6 +18,7 @@ SINGLE = (
     "serialization", "special", "testing", "version",
 )  # fmt: skip
 WITHIN = (
+    "collectives.groups", "collectives.mesh", "collectives.point_to_point",
     "nn.functional_call", "tensor.devices", "tensor.factorizations", "tensor.old_linalg", "tensor.sets",
     "tensor.solutions", "tensor.torch_cuda", "tensor.torch_functions", "tensor.torch_names", "tensor.torch_statistics",
     "transform.autograd", "transform.functional", "transform.gradcheck", "transform.jacobians",

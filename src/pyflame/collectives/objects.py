@@ -6,6 +6,7 @@ from typing import Any
 
 from pyflame.collectives.ops import check_count, check_rank
 from pyflame.collectives.world import get_rank, guarded, torch_world
+from pyflame.core.errors import ArgumentError
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -55,3 +56,23 @@ def scatter_object_list(
         guarded("scatter_object_list", lambda: dist.scatter_object_list(
             scatter_object_output_list, scatter_object_input_list, src, group,
         ))  # fmt: skip
+
+
+def _other(op: str, name: str, rank: int | None) -> Any:
+    dist = torch_world(op)
+    check_rank(op, name, rank)
+    if dist is None or rank == get_rank():
+        raise ArgumentError(f"[{op}] expected {name} to be another process but got {rank}, which is this one")
+    return dist
+
+
+def send_object_list(object_list: list[Any], dst: int, group: Any = None, device: Any = None) -> None:
+    """Send objects to process `dst`, which takes as many by `recv_object_list`."""
+    dist = _other("send_object_list", "dst", dst)
+    guarded("send_object_list", lambda: dist.send_object_list(object_list, dst, group, device))
+
+
+def recv_object_list(object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None) -> int:
+    """Take objects that process `src`, or any, sends, into the places of a list. Gives the rank of the sender."""
+    dist = _other("recv_object_list", "src", src)
+    return int(guarded("recv_object_list", lambda: dist.recv_object_list(object_list, src, group, device)))

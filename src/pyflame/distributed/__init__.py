@@ -2,11 +2,25 @@
 what is made of them. With one process nothing of torch is needed.
 """
 
+from pyflame.collectives.groups import (
+    Backend,
+    ProcessGroup,
+    default_pg_timeout,
+    get_default_backend_for_device,
+    get_node_local_rank,
+    is_backend_available,
+    is_torchelastic_launched,
+    new_subgroups,
+    new_subgroups_by_enumeration,
+)
+from pyflame.collectives.mesh import DeviceMesh, init_device_mesh
 from pyflame.collectives.objects import (
     all_gather_object,
     broadcast_object_list,
     gather_object,
+    recv_object_list,
     scatter_object_list,
+    send_object_list,
 )
 from pyflame.collectives.ops import (
     ReduceOp,
@@ -24,7 +38,7 @@ from pyflame.collectives.ops import (
     reduce_scatter_tensor,
     scatter,
 )
-from pyflame.collectives.point_to_point import irecv, isend, recv, send
+from pyflame.collectives.point_to_point import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from pyflame.collectives.work import Work
 from pyflame.collectives.world import (
     destroy_process_group,
@@ -43,6 +57,7 @@ from pyflame.collectives.world import (
     is_nccl_available,
     new_group,
 )
+from pyflame.core.errors import CollectiveError as DistBackendError  # what is raised where a backend fails
 from pyflame.distributed.checkpoint import (
     full_state_dict,
     load_checkpoint,
@@ -57,10 +72,18 @@ from pyflame.distributed.pipeline import Schedule1F1B
 from pyflame.distributed.tensor_parallel import ColumnParallelLinear, RowParallelLinear, VocabParallelEmbedding
 from pyflame.distributed.zero import ZeroRedundancyOptimizer
 
+DistError = DistBackendError
+
 __all__ = [
+    "Backend",
     "ColumnParallelLinear",
     "DataParallelStep",
+    "DeviceMesh",
+    "DistBackendError",
+    "DistError",
     "FullyShardedDataParallel",
+    "P2POp",
+    "ProcessGroup",
     "ReduceOp",
     "RowParallelLinear",
     "Schedule1F1B",
@@ -74,35 +97,45 @@ __all__ = [
     "all_to_all",
     "all_to_all_single",
     "barrier",
+    "batch_isend_irecv",
     "broadcast",
     "broadcast_object_list",
     "clip_grad_norm_",
     "data_parallel_step",
+    "default_pg_timeout",
     "destroy_process_group",
     "full_state_dict",
     "gather",
     "gather_object",
     "get_backend",
+    "get_default_backend_for_device",
     "get_global_rank",
     "get_group_rank",
+    "get_node_local_rank",
     "get_process_group_ranks",
     "get_rank",
     "get_world_size",
     "group",
+    "init_device_mesh",
     "init_process_group",
     "irecv",
     "is_available",
+    "is_backend_available",
     "is_gloo_available",
     "is_initialized",
     "is_mpi_available",
     "is_nccl_available",
+    "is_torchelastic_launched",
     "isend",
     "load_checkpoint",
     "load_full_state_dict",
     "mark_divided",
     "monitored_barrier",
     "new_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
     "recv",
+    "recv_object_list",
     "reduce",
     "reduce_scatter",
     "reduce_scatter_tensor",
@@ -110,4 +143,5 @@ __all__ = [
     "scatter",
     "scatter_object_list",
     "send",
+    "send_object_list",
 ]
