@@ -43,6 +43,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch.vmap` rewrites ops for the whole batch", "runs the function for each example, and stacks the results"),
     ("`torch.poisson`, distributions of counts and `VonMises` draw on the device", "on the host, so not in `pf.jit`"),
     ("`t.resize_` grows tensors, and takes views", "only to fewer elements, of a tensor that shares no memory"),
+    ("`t.set_` takes storages and where to lie in them", "tensors only: `t.set_(source.as_strided(...))`"),
     ("lazy modules have uninitialised parameters", "they have none until the first call"),
     ("`memory_format`, `layout`, `pin_memory`, `non_blocking`", "taken and without effect: the engine sees to memory"),
     ("`foreach`, `fused`, `capturable` choose an implementation", "taken; there is one, which `pf.jit` takes too"),

@@ -32,12 +32,13 @@ def now() -> int:
 class Leaf:
     """Where a gradient ends: a tensor that requires it."""
 
-    __slots__ = ("cell", "hooks", "meta")
+    __slots__ = ("cell", "hooks", "later", "meta")
 
     def __init__(self, meta: Meta, cell: Callable[[], Any]) -> None:
         self.meta = meta
         self.cell = cell  # a weak reference: the tape does not keep its leaves alive
         self.hooks: list[Hook] | None = None
+        self.later: list[Callable[[Any], None]] | None = None  # called with the tensor when .grad has its gradient
 
 
 class Entry:

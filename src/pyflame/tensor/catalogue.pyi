@@ -263,8 +263,14 @@ class Catalogue:
     def as_strided(self, *args: Any, **kwargs: Any) -> Any:
         """See the function as_strided."""
 
+    def as_strided_(self, size: Any, stride: Any, storage_offset: builtins.int | None = None) -> Tensor:
+        """`as_strided`, in place: the tensor gets another shape. It must share memory with no other."""
+
     def as_strided_scatter(self, *args: Any, **kwargs: Any) -> Any:
         """See the function as_strided_scatter."""
+
+    def as_subclass(self, cls: builtins.type[Any]) -> Any:
+        """The same tensor as an object of a subclass of Tensor; gradients flow through."""
 
     def asin(self) -> Tensor:
         """The angle in [-pi/2, pi/2] whose sine is x."""
@@ -451,11 +457,20 @@ class Catalogue:
     def clone(self, *, memory_format: Any = None) -> Tensor:
         """A copy with memory of its own, in a memory format where one is named."""
 
+    def coalesce(self) -> Any:
+        """Of sparse tensors: a dense one raises."""
+
     def conj(self) -> Tensor:
         """Complex numbers with their imaginary parts negated; real numbers as they are."""
 
     def conj_physical(self) -> Tensor:
         """Same as `conj`."""
+
+    def conj_physical_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Same as `conj_`."""
+
+    def const_data_ptr(self) -> builtins.int:
+        """The address of its first element, in the memory of its device, until the tensor is written to. Evaluates it."""
 
     def contiguous(self, memory_format: Any = ...) -> Tensor:
         """The same values in row-major memory, or in another memory format: the tensor itself where they lie so."""
@@ -537,6 +552,9 @@ class Catalogue:
     def deg2rad_(self) -> Tensor:
         """An angle in degrees, in radians."""
 
+    def dense_dim(self) -> builtins.int:
+        """How many axes are dense: all."""
+
     def det(self) -> Tensor:
         """The determinant of square matrices. Evaluates them."""
 
@@ -571,6 +589,9 @@ class Catalogue:
 
     def dim(self) -> builtins.int:
         """Number of axes."""
+
+    def dim_order(self, *, ambiguity_check: Any = False) -> builtins.tuple[builtins.int, ...]:
+        """The axes from the one whose neighbours lie farthest apart in memory to the nearest."""
 
     def dist(self, y: TensorLike, p: builtins.float = 2) -> Tensor:
         """The p-norm of x - y."""
@@ -779,6 +800,8 @@ class Catalogue:
         """a * sigmoid(b), where a and b are the halves of x along an axis."""
 
     @property
+    def grad_dtype(self) -> Tensor: ...
+    @property
     def grad_fn(self) -> Tensor: ...
     def greater(self, y: TensorLike) -> Tensor:
         """Same as `gt`."""
@@ -923,6 +946,9 @@ class Catalogue:
     def index_select(self, dim: builtins.int, index: TensorLike) -> Tensor:
         """The slices of x at these positions of one axis."""
 
+    def indices(self) -> Any:
+        """Of sparse tensors: a dense one raises."""
+
     def inner(self, y: TensorLike) -> Tensor:
         """Sum of products over the last axis of both."""
 
@@ -944,6 +970,9 @@ class Catalogue:
     def inverse(self) -> Tensor:
         """The inverse of square matrices. Evaluates them."""
 
+    def is_coalesced(self) -> Any:
+        """Of sparse tensors: a dense one raises."""
+
     def is_complex(self) -> builtins.bool:
         """Whether the elements are complex numbers."""
 
@@ -955,16 +984,23 @@ class Catalogue:
     def is_cpu(self) -> Tensor: ...
     @property
     def is_cuda(self) -> Tensor: ...
+    def is_distributed(self) -> builtins.bool: ...
     def is_floating_point(self) -> builtins.bool:
         """Whether the elements are floats."""
 
     def is_inference(self) -> builtins.bool: ...
+    @property
+    def is_ipu(self) -> Tensor: ...
+    @property
+    def is_maia(self) -> Tensor: ...
     @property
     def is_meta(self) -> Tensor: ...
     @property
     def is_mkldnn(self) -> Tensor: ...
     @property
     def is_mps(self) -> Tensor: ...
+    @property
+    def is_mtia(self) -> Tensor: ...
     def is_neg(self) -> builtins.bool: ...
     @property
     def is_nested(self) -> Tensor: ...
@@ -977,6 +1013,9 @@ class Catalogue:
     def is_same_size(self, other: Tensor) -> builtins.bool:
         """Whether it has another tensor's shape."""
 
+    def is_set_to(self, tensor: Tensor) -> builtins.bool:
+        """Whether another tensor has the same elements of the same memory, in the same order."""
+
     def is_shared(self) -> builtins.bool: ...
     def is_signed(self) -> builtins.bool:
         """Whether its dtype has numbers below 0."""
@@ -985,6 +1024,10 @@ class Catalogue:
     def is_sparse(self) -> Tensor: ...
     @property
     def is_sparse_csr(self) -> Tensor: ...
+    @property
+    def is_vulkan(self) -> Tensor: ...
+    @property
+    def is_xla(self) -> Tensor: ...
     @property
     def is_xpu(self) -> Tensor: ...
     def isclose(
@@ -1034,6 +1077,8 @@ class Catalogue:
     ) -> Tensor:
         """Mean 0 and variance 1 over the last axes, then scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias."""
 
+    @property
+    def layout(self) -> Tensor: ...
     def lcm(self, y: TensorLike) -> Tensor:
         """The least common multiple of integers, never negative unless it overflows; 0 where one is 0."""
 
@@ -1186,6 +1231,12 @@ class Catalogue:
     def mH(self) -> Tensor: ...
     @property
     def mT(self) -> Tensor: ...
+    def map2_(self, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+        """Replace each element by what a Python function makes of it and of two others'. Slow, and for the CPU."""
+
+    def map_(self, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+        """Replace each element by what a Python function makes of it and of another's. Slow, and for the CPU."""
+
     def masked_fill(self, mask: TensorLike, value: Any) -> Tensor:
         """x with `value` where the mask holds, in x's dtype."""
 
@@ -1252,6 +1303,9 @@ class Catalogue:
     def mode(self, axis: Any = -1, keepdims: builtins.bool = False) -> Any:
         """The most frequent element along an axis, the smallest of several, and where it lies: the last of equals."""
 
+    def module_load(self, other: Tensor, assign: builtins.bool = False) -> Tensor:
+        """What `load_state_dict` puts in the place of this tensor: itself with the other's values, or the other."""
+
     def moveaxis(self, source: Any, destination: Any) -> Tensor:
         """Same as `movedim`."""
 
@@ -1287,6 +1341,8 @@ class Catalogue:
     def mvlgamma_(self, *args: Any, **kwargs: Any) -> Tensor:
         """mvlgamma, in place."""
 
+    @property
+    def name(self) -> Tensor: ...
     def nan_to_num(
         self, nan: builtins.float = 0.0, posinf: builtins.float | None = None, neginf: builtins.float | None = None
     ) -> Tensor:
@@ -1352,6 +1408,17 @@ class Catalogue:
         requires_grad: builtins.bool = False,
     ) -> Tensor:
         """Uninitialised memory under another shape, with the dtype and device of this tensor."""
+
+    def new_empty_strided(
+        self,
+        size: Any,
+        stride: Any,
+        *,
+        dtype: builtins.object = None,
+        device: builtins.object = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """Uninitialised memory with these strides, with the dtype and device of this tensor."""
 
     def new_full(
         self,
@@ -1432,6 +1499,8 @@ class Catalogue:
     def outer(self, y: TensorLike) -> Tensor:
         """All products of an element of x and an element of y."""
 
+    @property
+    def output_nr(self) -> Tensor: ...
     def pad(self, pad: Any, mode: builtins.str = "constant", value: Any = 0.0) -> Tensor:
         """Put elements before and behind axes: pad = (last axis before, last axis behind, axis before it before, ...)."""
 
@@ -1507,6 +1576,9 @@ class Catalogue:
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
         """Call `hook(gradient)` in each backward pass, when this tensor's gradient is known; what it returns replaces it."""
 
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Any:
+        """Call `hook(tensor)` in each backward pass, when `.grad` of this leaf has its gradient."""
+
     def relu(self) -> Tensor:
         """max(x, 0)."""
 
@@ -1561,6 +1633,8 @@ class Catalogue:
     def retain_grad(self) -> None:
         """Keep the gradient of a tensor that was computed in its .grad, as leaves do."""
 
+    @property
+    def retains_grad(self) -> Tensor: ...
     def right_shift(self, y: TensorLike) -> Tensor:
         """x >> y, keeping the sign; 0 or -1 where y is negative or all bits are shifted out."""
 
@@ -1650,6 +1724,12 @@ class Catalogue:
     def selu_(self) -> Tensor:
         """The elu whose outputs keep mean 0 and variance 1 through deep networks."""
 
+    def set_(
+        self, source: Any = None, storage_offset: builtins.int = 0, size: Any = None, stride: Any = None
+    ) -> Tensor:
+        """Lie where another tensor does, with its shape; without one, have no elements. What shared memory with it before
+        no longer does."""
+
     def sgn(self) -> Tensor:
         """Same as `sign`."""
 
@@ -1734,6 +1814,12 @@ class Catalogue:
     def sort(self, axis: Any = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Any:
         """The elements along an axis in order, and where they lay. Equals keep their order; NaN counts as the largest."""
 
+    def sparse_dim(self) -> builtins.int:
+        """How many axes are sparse: none."""
+
+    def sparse_mask(self, mask: Any) -> Any:
+        """The elements at the positions of a sparse tensor, as one."""
+
     def split(self, split_size_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
         """Parts of an axis: of one size (the last may be smaller), or of the sizes in a list. No copies."""
 
@@ -1771,6 +1857,12 @@ class Catalogue:
 
     def stft(self, *args: Any, **kwargs: Any) -> Any:
         """See the function stft."""
+
+    def storage(self) -> Any:
+        """The memory that it lies in, as elements of the dtype of the tensor that owns it."""
+
+    def storage_offset(self) -> builtins.int:
+        """Where its first element lies in its storage, in elements."""
 
     def stride(self, dim: builtins.int | None = None) -> Any:
         """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
@@ -1866,6 +1958,9 @@ class Catalogue:
     def to_sparse(self) -> Any:
         """The elements that are not 0, and their positions (see pf.sparse). Evaluates the tensor."""
 
+    def to_sparse_coo(self) -> Any:
+        """The elements that are not 0, and their positions (see pf.sparse). Evaluates the tensor."""
+
     def to_torch(self) -> Any:
         """A torch tensor with this tensor's values, over the same memory, on the CPU or the same GPU: read it, or
         `.clone()` it to write. Torch's current stream waits for what computes it, the host does not. What is on a device
@@ -1956,11 +2051,20 @@ class Catalogue:
     def unsafe_split(self, split_size_or_sections: Any, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
         """Parts of an axis: of one size (the last may be smaller), or of the sizes in a list. No copies."""
 
+    def unsafe_split_with_sizes(self, split_sizes: Sequence[builtins.int], dim: builtins.int = 0) -> Any:
+        """Parts of these sizes along an axis."""
+
     def unsqueeze(self, axis: builtins.int) -> Tensor:
         """A new axis of size 1 at this place."""
 
     def unsqueeze_(self, *args: Any, **kwargs: Any) -> Tensor:
         """unsqueeze, in place: the tensor gets another shape."""
+
+    def untyped_storage(self) -> Any:
+        """The memory that it lies in, in bytes."""
+
+    def values(self) -> Any:
+        """Of sparse tensors: a dense one raises."""
 
     def var(
         self,

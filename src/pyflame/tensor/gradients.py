@@ -170,6 +170,14 @@ def _seed(op: str, tensor: Tensor, gradient: Tensor | None) -> tuple[Entry | Lea
     return tensor._tape, cast(read(gradient), tensor.dtype)
 
 
+def _finish(cell: Tensor, node: Node, entry: Entry | Leaf | None) -> None:
+    """Add to a tensor's .grad, and tell who waits for it."""
+    accumulate(cell, node, entry)
+    if isinstance(leaf := cell._tape, Leaf):
+        for hook in list(leaf.later or ()):
+            hook(cell)
+
+
 def accumulate(cell: Tensor, node: Node, entry: Entry | Leaf | None) -> None:
     """Add to a tensor's .grad."""
     if cell.grad is None:
@@ -209,7 +217,7 @@ def backward_into_leaves(
         grads = _grad_of(tensors, ins, gradients, retain_graph, create_graph, allow_unused=True)
         for t, g in {id(t): (t, g) for t, g in zip(ins, grads, strict=True)}.values():
             if g is not None:
-                accumulate(t, read(g), g._tape)
+                _finish(t, read(g), g._tape)
         _run_after_backward()
         return
     roots, entries = _roots("backward", tensors, gradients)
@@ -218,7 +226,7 @@ def backward_into_leaves(
     for leaf, node in found.items():
         cell = leaf.cell() if isinstance(leaf, Leaf) else None
         if cell is not None:
-            accumulate(cell, node, entries.get(node) if create_graph else None)
+            _finish(cell, node, entries.get(node) if create_graph else None)
     _run_after_backward()
 
 
@@ -306,12 +314,8 @@ def _remove_hook(entry: Entry | Leaf, hook: Hook) -> None:
 class HookHandle:
     """Returned by register_hook; `remove()` takes the hook away again."""
 
-    def __init__(self, entry: Entry | Leaf, hook: Hook) -> None:
-        self._entry = entry
-        self._hook = hook
-
-    def remove(self) -> None:
-        _remove_hook(self._entry, self._hook)
+    def __init__(self, remove: Callable[[], None]) -> None:
+        self.remove = remove
 
 
 def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
@@ -341,20 +345,52 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Hook
         return read(result)
 
     _add_hook(self._tape, call)
-    return HookHandle(self._tape, call)
+    return HookHandle(functools.partial(_remove_hook, self._tape, call))
+
+
+def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], None]) -> HookHandle:
+    """Call `hook(tensor)` in each backward pass, when `.grad` of this leaf has its gradient.
+
+    >>> x = pf.ones(2, requires_grad=True)
+    >>> _ = x.register_post_accumulate_grad_hook(lambda p: print(p.grad))
+    >>> (x * 3).sum().backward()
+    tensor([3., 3.])
+    """
+    leaf = self._tape
+    if not isinstance(leaf, Leaf):
+        raise GradientError(
+            "[register_post_accumulate_grad_hook] expected a leaf that requires grad but got a tensor that does not "
+            "require it, or was computed; use register_hook for that"
+        )
+    one = functools.partial(hook)  # the same function may be registered twice
+    leaf.later = [*(leaf.later or ()), one]
+
+    def remove() -> None:
+        leaf.later = [h for h in leaf.later or () if h is not one] or None
+
+    return HookHandle(remove)
+
+
+class _Keep:
+    """A hook that adds the gradient of what was computed to its .grad."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = weakref.ref(tensor)
+
+    def __call__(self, g: Node, entries: dict[Node, Entry | Leaf]) -> None:
+        if (tensor := self.tensor()) is not None:
+            accumulate(tensor, g, entries.get(g))
+
+
+def retains_grad(self: Tensor) -> bool:
+    """Whether `retain_grad` was called for it; leaves keep theirs anyway, and say False."""
+    hooks = self._tape.hooks if isinstance(self._tape, Entry) else None
+    return any(isinstance(hook, _Keep) and hook.tensor() is self for hook in hooks or ())
 
 
 def retain_grad(self: Tensor) -> None:
     """Keep the gradient of a tensor that was computed in its .grad, as leaves do."""
     if self._tape is None:
         raise GradientError("[retain_grad] expected a tensor that requires grad but got one that does not")
-    if isinstance(self._tape, Leaf):
-        return
-    cell = weakref.ref(self)
-
-    def keep(g: Node, entries: dict[Node, Entry | Leaf]) -> None:
-        tensor = cell()
-        if tensor is not None:
-            accumulate(tensor, g, entries.get(g))
-
-    _add_hook(self._tape, keep)
+    if isinstance(self._tape, Entry) and not retains_grad(self):
+        _add_hook(self._tape, _Keep(self))

@@ -28,6 +28,7 @@ from pyflame.tensor import (
     interop,
     random,
     sets,
+    storage,
     torch_methods,
     views,
 )
@@ -443,12 +444,14 @@ def _hermitian(self: Tensor) -> Tensor:
 METHODS: dict[str, Any] = {
     "size": size, "dim": dim, "ndimension": dim, "nelement": Tensor.numel, "element_size": element_size,
     "stride": stride, "is_floating_point": is_floating_point, "is_complex": is_complex,
-    "is_contiguous": contiguous_memory, "to_sparse": to_sparse, "is_sparse": False,
+    "is_contiguous": contiguous_memory, "to_sparse": to_sparse, "to_sparse_coo": to_sparse, "is_sparse": False,
     "to": to, "cpu": cpu, "cuda": cuda, "rocm": rocm, "type": type_, "type_as": type_as,
     "new_tensor": new_tensor, "new_full": new_full, "new_zeros": new_zeros, "new_ones": new_ones,
     "new_empty": new_empty, "contiguous": contiguous, "view": view, "view_as": view_as,
     "copy_": copy_, "fill_": fill_, "zero_": zero_, "detach_": detach_,
     "register_hook": gradients.register_hook, "retain_grad": gradients.retain_grad,
+    "register_post_accumulate_grad_hook": gradients.register_post_accumulate_grad_hook,
+    "retains_grad": property(gradients.retains_grad, doc="Whether `retain_grad` was called for what was computed."),
     "__contains__": _contains, "__format__": _format, "__reversed__": _reversed, "__pos__": _positive,
     "__round__": _round, "__complex__": _complex,
     "data": property(_get_data, _set_data, doc="The same memory without its tape; assigning replaces it."),
@@ -464,6 +467,7 @@ METHODS: dict[str, Any] = {
     **random.METHODS,
     **sets.FUNCTIONS,
     **counted.FUNCTIONS,
+    **storage.METHODS,
     **{name: method for name, method in torch_methods.METHODS.items() if not hasattr(Tensor, name)},
     **factorizations.METHODS,
 }  # fmt: skip

@@ -73,6 +73,14 @@ class SparseTensor:
         """Whether each position is there once, in order."""
         return self._coalesced
 
+    def sparse_dim(self) -> int:
+        """How many axes are sparse."""
+        return self._places.shape[0]
+
+    def dense_dim(self) -> int:
+        """How many axes are dense."""
+        return self.ndim - self.sparse_dim()
+
     def indices(self) -> Tensor:
         """The positions of the elements: (axes, count)."""
         return self._places

@@ -231,16 +231,6 @@ def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tenso
     return self.masked_fill_(creation.tensor(mask.reshape(self.shape)), fill_value)
 
 
-def data_ptr(self: Tensor) -> int:
-    """The address of its first element, in the memory of its device, until the tensor is written to. Evaluates it.
-
-    >>> pf.ones(2).data_ptr() != 0
-    True
-    """
-    node = self._evaluated("data_ptr()")
-    return int(node.data.address) if node.size else 0
-
-
 def resize_(self: Tensor, *size: Any) -> Tensor:
     """Another shape, of the first elements in memory order; there must be enough of them.
 
@@ -314,17 +304,22 @@ METHODS: dict[str, Any] = {
     **{f"{name}_": _in_place(FUNCTIONS[name]) for name in ("index_put", "put", "renorm")},
     **{f"{name}_": _in_place(F[name]) for name in ("addbmm", "addmv", "addr", "ldexp")},
     **_MOVED,
+    "conj_physical_": _in_place(F["conj_physical"]), "unsafe_split_with_sizes": FUNCTIONS["split_with_sizes"],
     "mvlgamma_": _in_place(_MOVED["mvlgamma"]), "polygamma": polygamma, "polygamma_": _in_place(polygamma),
     "resize_as_": resize_as_, "is_conj": _never, "is_neg": _never,
     **{f"{name}_": _reshaped(name) for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},
     "is_cuda": _on("cuda", "rocm", "sim"), "is_cpu": _on("cpu"), "is_meta": _on("null"), "is_mps": _on(),
     "is_xpu": _on(), "is_sparse": _on(), "is_sparse_csr": _on(), "is_quantized": _on(),
-    "is_nested": _on(), "is_mkldnn": _on(),
+    "is_nested": _on(), "is_mkldnn": _on(), "is_ipu": _on(), "is_maia": _on(), "is_mtia": _on(), "is_vulkan": _on(),
+    "is_xla": _on(), "is_distributed": _never,
+    "output_nr": property(lambda self: 0, doc="0: each result has a place of its own on the tape."),
+    "name": property(lambda self: None, doc="None: tensors have no names."),
+    "grad_dtype": property(lambda self: self.dtype, doc="The dtype of its gradient: its own."),
     "grad_fn": property(_grad_fn, doc="Its place on the tape; None for a leaf."),
     "itemsize": property(lambda self: self.dtype.itemsize, doc="Bytes of one element."),
     "get_device": get_device, "is_signed": is_signed, "is_nonzero": is_nonzero, "is_same_size": is_same_size,
     "is_pinned": _never, "is_shared": _never, "is_inference": _never,
     "pin_memory": itself, "share_memory_": itself, "to_dense": itself, "record_stream": _nothing,
     "new": new, "apply_": apply_, "log_normal_": log_normal_, "cauchy_": cauchy_, "geometric_": geometric_,
-    "data_ptr": data_ptr, "resize_": resize_, "sum_to_size": sum_to_size, "fill_diagonal_": fill_diagonal_,
+    "resize_": resize_, "sum_to_size": sum_to_size, "fill_diagonal_": fill_diagonal_,
 }  # fmt: skip
