@@ -118,13 +118,19 @@ def _stretches(shape: Shape, strides: Sequence[int]) -> list[tuple[int, int]]:
 
 def check_shape(op: str, shape: Iterable[object]) -> Shape:
     """Turn what a user wrote as a shape into a tuple of ints, or say what is wrong with it."""
+    dims = check_sizes(op, shape)
+    check_size(op, dims)
+    return dims
+
+
+def check_sizes(op: str, sizes: Iterable[object]) -> Shape:
+    """The same of sizes that are not those of one tensor."""
     try:
-        dims = tuple(index(d) for d in shape)
+        dims = tuple(index(d) for d in sizes)
     except TypeError as error:
-        raise ShapeError(f"[{op}] expected a shape of whole numbers but got {shape!r}") from error
+        raise ShapeError(f"[{op}] expected a shape of whole numbers but got {sizes!r}") from error
     if any(d < 0 for d in dims):
         raise ShapeError(f"[{op}] expected sizes of at least 0 but got {dims}")
-    check_size(op, dims)
     return dims
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyflame.core.dtype import DType, promote_types
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
-from pyflame.core.shape import Region, Shape, check_shape, normalize_axes, normalize_axis
+from pyflame.core.shape import Region, Shape, check_shape, check_sizes, normalize_axes, normalize_axis
 from pyflame.ir import OPS, F, Meta, Node, Sample, apply, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
 from pyflame.ops.base import want_tensors, want_whole
@@ -246,6 +246,8 @@ def _numpy_split(x: Any, size: Any, axis: int = 0) -> list[Any]:
         Sample((_X, [1, 3], 1)),
         Sample((_CUBE.T, 3, -2)),
         Sample((_X, 5)),
+        Sample((_X, 2**62)),
+        Sample((np.arange(90.0), [2] * 45)),
         Sample((np.zeros((0, 2)), 1)),
     ],
 )
@@ -259,13 +261,13 @@ def split(x: Node, split_size_or_sections: Any, axis: int = 0) -> tuple[Node, ..
         raise ShapeError("[split] expected a tensor with at least one axis but got a 0-d tensor")
     at = normalize_axis("split", axis, x.ndim)
     if isinstance(split_size_or_sections, (tuple, list)):
-        sizes = list(check_shape("split", split_size_or_sections))
+        sizes = list(check_sizes("split", split_size_or_sections))
         if sum(sizes) != x.shape[at]:
             raise ShapeError(
                 f"[split] expected sizes that add up to {x.shape[at]}, the size of axis {at}, but got {sizes}"
             )
     else:
-        (each,) = check_shape("split", (split_size_or_sections,))
+        (each,) = check_sizes("split", (split_size_or_sections,))
         if each == 0 and x.shape[at]:
             raise ShapeError(f"[split] expected a size of at least 1 but got 0 for shape {x.shape}")
         sizes = _sizes(x.shape[at], each)
