@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from pyflame.tensor import devices, streams
@@ -13,7 +14,9 @@ __all__ = [
     "current_device_index",
     "current_stream",
     "device_count",
+    "device_index",
     "empty_cache",
+    "get_memory_info",
     "is_available",
     "max_memory_allocated",
     "max_memory_reserved",
@@ -58,6 +61,20 @@ def current_device_index() -> int:
 def set_device_index(device: Any) -> None:
     """Make a GPU the current device."""
     _gpus.set_device(device)
+
+
+def device_index(device: int | None) -> Any:
+    """A GPU as the current device within a `with` block; None changes nothing.
+
+    >>> with pf.accelerator.device_index(None):
+    ...     pass
+    """
+    return nullcontext() if device is None else _gpus.device(device)
+
+
+def get_memory_info(device: Any = None) -> tuple[int, int]:
+    """Bytes free and in total, as the driver sees them."""
+    return _gpus.mem_get_info(device)
 
 
 def synchronize(device: Any = None) -> None:

@@ -20,7 +20,8 @@ SINGLE = (
 WITHIN = (
     "collectives.groups", "collectives.mesh", "collectives.point_to_point",
     "nn.functional_call", "tensor.devices", "tensor.factorizations", "tensor.old_linalg", "tensor.sets",
-    "tensor.solutions", "tensor.torch_cuda", "tensor.torch_functions", "tensor.torch_names", "tensor.torch_statistics",
+    "tensor.solutions", "tensor.sparse_functions",
+    "tensor.torch_cuda", "tensor.torch_functions", "tensor.torch_names", "tensor.torch_statistics",
     "transform.autograd", "transform.functional", "transform.gradcheck", "transform.jacobians",
 )  # fmt: skip
 MODULES = [f"pyflame.{name}" for name in (*SINGLE, *WITHIN)] + [

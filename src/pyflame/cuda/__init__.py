@@ -1,14 +1,30 @@
 """torch.cuda by its path: the GPUs of this machine. On a machine with AMD GPUs only it means those, as torch does.
 
-All but `amp` are methods of `pyflame.tensor.torch_cuda.cuda`; `pf.rocm` has the same for AMD GPUs.
+All but `amp` and `measures` are methods of `pyflame.tensor.torch_cuda.cuda`; `pf.rocm` has those for AMD GPUs.
 """
 
 from typing import Any
 
 from pyflame.cuda import amp
+from pyflame.cuda.measures import (
+    clock_rate,
+    device_memory_used,
+    list_gpu_processes,
+    power_draw,
+    temperature,
+    utilization,
+)
 from pyflame.tensor.torch_cuda import cuda as _gpus
 
-__all__ = ["amp"]
+__all__ = [
+    "amp",
+    "clock_rate",
+    "device_memory_used",
+    "list_gpu_processes",
+    "power_draw",
+    "temperature",
+    "utilization",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ A device is a number, a name or None: the current device where that is of the ki
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pyflame.core.device import DeviceId, parse_device
@@ -132,9 +133,11 @@ class GpuKind:
         """The stream that work goes to where none was chosen."""
         return streams.default_stream(self.id_of("default_stream", device))
 
-    def stream(self, stream: streams.Stream) -> streams.Stream:
-        """For `with pf.cuda.stream(s):`, which is `with s:`."""
-        return stream
+    def stream(self, stream: streams.Stream | None) -> Any:
+        """For `with pf.cuda.stream(s):`, which is `with s:`; None changes nothing."""
+        return nullcontext() if stream is None else stream
+
+    StreamContext = stream
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

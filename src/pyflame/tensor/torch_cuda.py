@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
-from pyflame.core.device import meaning
+from pyflame.core.device import meaning, parse_device
 from pyflame.core.errors import AMDDeviceError, OutOfMemoryError
 from pyflame.tensor import random
 from pyflame.tensor.kinds import GpuKind
@@ -85,6 +86,27 @@ class TorchGpus(GpuKind):
     def get_arch_list(self) -> list[str]:
         """What kernels are compiled for when they are first used: the devices of this machine."""
         return sorted({str(self.get_device_properties(i).arch) for i in range(self.device_count())})
+
+    def device_of(self, obj: Any) -> Any:
+        """The device of a tensor as the current one within a `with` block, where it is of this kind."""
+        found = parse_device(obj.device)
+        return self.device(found) if found.kind == self.kind else nullcontext()
+
+    def is_current_stream_capturing(self) -> bool:
+        """False: programs capture no graphs. `pf.jit` does, while a program waits for its results."""
+        return False
+
+    def memory_cached(self, device: object = None) -> int:
+        """The older name of memory_reserved."""
+        return self.memory_reserved(device)
+
+    def max_memory_cached(self, device: object = None) -> int:
+        """The older name of max_memory_reserved."""
+        return self.max_memory_reserved(device)
+
+    def reset_max_memory_cached(self, device: object = None) -> None:
+        """Measure peaks from here on: the older name of reset_peak_memory_stats."""
+        self.reset_peak_memory_stats(device)
 
     def ipc_collect(self) -> None:
         """Memory is not shared between processes: there is nothing to collect."""
