@@ -28,7 +28,25 @@ Spoil = Callable[[np.ndarray[Any, Any]], None]
 
 def host_lt(driver: Any, spoil: Spoil = lambda result: None) -> HipBlasLt:
     """PyFlame's hipBLASLt over a module that computes with NumPy when the driver's stream gets there."""
-    return HipBlasLt(Lt(give=lambda work: driver._do(work), spoil=spoil), BLAS, HIP)
+    return HipBlasLt(Lt(give=lambda work, *_: driver._do(work), spoil=spoil), BLAS, HIP)
+
+
+class SimLt(Lt):
+    """The module on simulated GPUs: their memory, their streams, and, in the mode `handles`, who may use a handle."""
+
+    def __init__(self, hip: Any) -> None:
+        def give(work: Callable[[], None], handle: int, stream: int) -> None:
+            (status,) = hip.start_library(stream, "hipblasLtMatmul", work, handle)
+            assert status == 0, hip.explain()
+
+        super().__init__(give=give)
+        self.hip = hip
+
+    def _use(self, handle: int, stream: int) -> None:
+        assert handle in self.streams
+
+    def _memory(self, address: int, nbytes: int, write: bool = False) -> Any:
+        return self.hip.owner(address).memory.view(address, nbytes, write)
 
 
 def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:

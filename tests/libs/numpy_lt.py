@@ -84,14 +84,14 @@ def gelu(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class Lt:
-    """The module. `give` starts work: at once, or on a stream of somebody's; `spoil` may change a result."""
+    """The module. `give` starts a handle's work on a stream, at once or later; `spoil` may change a result."""
 
     hipblasLtMatmulHeuristicResult_t = Memory
 
     def __init__(
         self,
         heuristic: str = "HIPBLAS_STATUS_SUCCESS",
-        give: Callable[[Callable[[], None]], None] = lambda work: work(),
+        give: Callable[[Callable[[], None], int, int], None] = lambda work, handle, stream: work(),
         spoil: Callable[[np.ndarray[Any, Any]], None] = lambda result: None,
     ) -> None:
         self.give, self.spoil = give, spoil
@@ -168,9 +168,7 @@ class Lt:
         return self.heuristic, given["requestedAlgoCount"]
 
     def _Matmul(self, given: dict[str, Any]) -> Any:
-        used = self.streams[given["handle"]]
-        assert used in (None, given["stream"]), "a handle whose synchroniser another stream may be using"
-        self.streams[given["handle"]] = given["stream"]
+        self._use(given["handle"], given["stream"])
         # Descriptions may change behind the call: it takes them as they are.
         kept = {k: copy(v) if isinstance(v, SimpleNamespace) else v for k, v in given.items()}
         for value in kept.values():
@@ -179,15 +177,23 @@ class Lt:
         scale = NUMPY[kept["matmulDesc"].scaleType.name]
         numbers = [ctypes.string_at(given[k], np.dtype(scale).itemsize) for k in ("alpha", "beta")]
         alpha, beta = (np.frombuffer(n, scale)[0] for n in numbers)
-        self.give(lambda: self._multiply(kept, alpha, beta))
+        self.give(lambda: self._multiply(kept, alpha, beta), given["handle"], given["stream"])
         self.ran.append({**given, "chosen": ctypes.c_int64.from_address(int(given["algo"])).value})
+
+    def _use(self, handle: int, stream: int) -> None:
+        """Nothing here knows of events: only work of one stream is in order."""
+        assert self.streams[handle] in (None, stream), "a handle whose synchroniser another stream may be using"
+        self.streams[handle] = stream
+
+    def _memory(self, address: int, nbytes: int, write: bool = False) -> Any:
+        return (ctypes.c_char * nbytes).from_address(address)
 
     def _multiply(self, given: dict[str, Any], alpha: Any, beta: Any) -> None:
         desc = given["matmulDesc"]
         names = dict(EPILOGUE=self.hipblasLtEpilogue_t, TRANSA=BLAS.hipblasOperation_t, TRANSB=BLAS.hipblasOperation_t)
         flags = {k: kind(desc.attributes[f"HIPBLASLT_MATMUL_DESC_{k}"]).name for k, kind in names.items()}
         for i in range(given["Ddesc"].attributes.get("HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT", 1)):
-            a, b, c, d = (self._view(given[f"{k}desc"], given[k], i) for k in "ABCD")
+            a, b, c, d = (self._view(given[f"{k}desc"], given[k], i, k == "D") for k in "ABCD")
             sums = np.float32 if d.itemsize == 2 else d.dtype
             a = a.T if flags["TRANSA"].endswith("_T") else a
             b = b.T if flags["TRANSB"].endswith("_T") else b
@@ -197,19 +203,18 @@ class Lt:
             if "BIAS" in flags["EPILOGUE"]:
                 at = desc.attributes["HIPBLASLT_MATMUL_DESC_BIAS_POINTER"]
                 assert desc.attributes["HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE"] == given["Ddesc"].type
-                bias = np.frombuffer(ctypes.string_at(at, d.shape[0] * d.itemsize), d.dtype)
+                bias = np.frombuffer(self._memory(at, d.shape[0] * d.itemsize), d.dtype)
                 out = out + bias.astype(sums)[:, None]
             out = np.maximum(out, 0) if "RELU" in flags["EPILOGUE"] else out
             d[...] = gelu(out) if "GELU" in flags["EPILOGUE"] else out
             self.spoil(d)
 
-    def _view(self, layout: Any, address: int, index: int) -> np.ndarray[Any, Any]:
+    def _view(self, layout: Any, address: int, index: int, write: bool) -> np.ndarray[Any, Any]:
         kind = np.dtype(NUMPY[layout.type.name])
         start = address + index * kind.itemsize * layout.attributes.get(
             "HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET", 0
         )
-        flat = (ctypes.c_char * (kind.itemsize * layout.ld * layout.cols)).from_address(start)
-        whole = np.frombuffer(flat, kind)
+        whole = np.frombuffer(self._memory(start, kind.itemsize * layout.ld * layout.cols, write), kind)
         return np.lib.stride_tricks.as_strided(
             whole, (layout.rows, layout.cols), (kind.itemsize, kind.itemsize * layout.ld)
         )

@@ -22,7 +22,7 @@ from pyflame.runtime.sim.memory import Memory
 from pyflame.runtime.sim.modes import Modes, wanted_modes
 
 # For tests of kernels: all that are about kernels. A fault must not end the process of other tests.
-KERNEL_MODES = wanted_modes("interleave,stale,replay")
+KERNEL_MODES = wanted_modes("interleave,stale,replay,handles")
 FIRST = 4  # the numbers below are those of the devices that everybody has
 
 

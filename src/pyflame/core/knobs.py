@@ -114,7 +114,8 @@ SIM_CHECKS = Knob(
 SIM_MODES = Knob(
     "PYFLAME_SIM_MODES",
     "",
-    "what a simulated GPU does as hardware may: all, or some of interleave,stale,replay,abort (docs/simulator.md)",
+    "what a simulated GPU does as hardware may: all, or some of interleave,stale,replay,handles,abort "
+    "(docs/simulator.md)",
 )
 SIM_CODE_OBJECTS = Knob(
     "PYFLAME_SIM_CODE_OBJECTS", "5", "newest version of code objects that a simulated runtime loads; HIP 6.0 loads 5"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyflame.core.errors import DeviceFaultError
 
-KINDS = ("illegal address", "uninitialised read", "race", "barrier", "limit", "illegal instruction")
+KINDS = ("illegal address", "uninitialised read", "race", "barrier", "limit", "illegal instruction", "handle")
 
 
 class SimulationFault(DeviceFaultError):

@@ -12,6 +12,7 @@ MODES = {
     "interleave": "several blocks run at once, and races in global memory between all waves of a launch are faults",
     "stale": "scalar caches, and the L2 of each die, keep what they have read until an acquire",
     "replay": "kernels of a replayed graph begin without an acquire",
+    "handles": "work of a vendor's library that shares a handle with other work and is in no order with it is a fault",
     "abort": "a fault of a kernel ends the process",
 }
 INTERLEAVE, STALE, STORES_MARKED, WRITES_BACK = 1, 2, 4, 8  # bits of the interpreter (isa/sim.h)

@@ -19,6 +19,7 @@ class Node:
     what: str
     run: Callable[..., None] | None
     behind: tuple[Node, ...] = ()
+    handle: int = 0  # of a library whose work it is
 
 
 @dataclass(eq=False)
@@ -28,9 +29,15 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
 
     def add(
-        self, kind: hipGraphNodeType, device: int, what: str, run: Callable[[], None] | None, behind: Iterable[Node]
+        self,
+        kind: hipGraphNodeType,
+        device: int,
+        what: str,
+        run: Callable[[], None] | None,
+        behind: Iterable[Node],
+        handle: int = 0,
     ) -> Node:
-        node = Node(kind, device, what, run, tuple(dict.fromkeys(behind)))
+        node = Node(kind, device, what, run, tuple(dict.fromkeys(behind)), handle)
         self.nodes.append(node)
         return node
 
@@ -50,7 +57,7 @@ class Graph:
         made: dict[Node, Work] = {}
         for node in self.nodes:
             leaders = [made[n] for n in node.behind] or first
-            made[node] = scheduler.add(node.device, node.what, run(node), leaders)
+            made[node] = scheduler.add(node.device, node.what, run(node), leaders, node.handle)
         return scheduler.add(device, "the end of a graph", None, [*first, *made.values()])
 
 
@@ -76,9 +83,11 @@ class Capture:
         known = self.tails.setdefault(stream, [])
         known += [n for n in behind if n not in known]
 
-    def add(self, stream: Stream, kind: hipGraphNodeType, what: str, run: Callable[[], None] | None) -> None:
+    def add(
+        self, stream: Stream, kind: hipGraphNodeType, what: str, run: Callable[[], None] | None, handle: int = 0
+    ) -> None:
         """Capture work of a stream."""
-        self.tails[stream] = [self.graph.add(kind, stream.device, what, run, self.tails[stream])]
+        self.tails[stream] = [self.graph.add(kind, stream.device, what, run, self.tails[stream], handle)]
 
     def joined(self) -> bool:
         """Whether the origin has waited for all that the other streams were given."""

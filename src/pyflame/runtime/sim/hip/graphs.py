@@ -138,7 +138,7 @@ class GraphCalls(HipState):
             made: dict[Node, Node] = {}
             for node in graph.nodes:
                 leaders = [made[n] for n in node.behind] or behind
-                made[node] = capture.graph.add(node.kind, node.device, node.what, node.run, leaders)
+                made[node] = capture.graph.add(node.kind, node.device, node.what, node.run, leaders, node.handle)
             capture.tails[found] = list(made.values()) or behind
             return
         options = {"run": self._without_acquire} if "replay" in self.modes else {}

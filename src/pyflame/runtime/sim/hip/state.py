@@ -218,6 +218,7 @@ class HipState:
     def synchronize(self, device: int) -> None:
         """Wait for all that a device was given."""
         self.finish(self.scheduler.of(device))
+        self.scheduler.waited(device)
         self.working(device)
 
     # --- devices, streams, handles ------------------------------------------------------------------------------------
@@ -277,18 +278,26 @@ class HipState:
 
     # --- giving work --------------------------------------------------------------------------------------------------
 
-    def submit(self, stream: Stream, kind: hipGraphNodeType, what: str, run: Callable[[], None] | None) -> Work | None:
-        """Queue work, or capture it, which gives nothing."""
+    def submit(
+        self, stream: Stream, kind: hipGraphNodeType, what: str, run: Callable[[], None] | None, handle: int = 0
+    ) -> Work | None:
+        """Queue work, or capture it, which gives nothing. `handle`: of a library whose work it is."""
+        handle = handle if "handles" in self.modes else 0
         if stream.capture is not None:
-            self.valid(stream.capture).add(stream, kind, what, run)
+            self.valid(stream.capture).add(stream, kind, what, run, handle)
             return None
-        return self.queue(stream, what, run)
+        return self.queue(stream, what, run, handle=handle)
 
     def queue(
-        self, stream: Stream, what: str, run: Callable[[], None] | None = None, behind: Iterable[Work | None] = ()
+        self,
+        stream: Stream,
+        what: str,
+        run: Callable[[], None] | None = None,
+        behind: Iterable[Work | None] = (),
+        handle: int = 0,
     ) -> Work:
         """Queue work that is no part of a capture."""
-        stream.tail = self.scheduler.add(stream.device, what, run, [*self.leaders(stream), *behind])
+        stream.tail = self.scheduler.add(stream.device, what, run, [*self.leaders(stream), *behind], handle)
         return stream.tail
 
     def leaders(self, stream: Stream) -> list[Work | None]:
@@ -301,7 +310,7 @@ class HipState:
                 hipError_t.hipErrorStreamCaptureImplicit,
                 "the null stream would have to wait for a stream that is being captured",
             )
-            gpu.orphans = [w for w in gpu.orphans if not w.done]
+            gpu.orphans = [w for w in gpu.orphans if not w.done or w.known]
             return [stream.tail, *gpu.orphans, *[s.tail for s in blocking]]
         return [stream.tail, gpu.null.tail] if not stream.flags & hipStreamNonBlocking else [stream.tail]
 

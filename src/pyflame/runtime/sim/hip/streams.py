@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from pyflame.runtime.sim.hip.arguments import Handle, address_of
@@ -143,6 +144,11 @@ class StreamCalls(HipState):
         data, function = address_of(userData), _function(fn, _HOST_FUNCTION)
         kind = hipGraphNodeType.hipGraphNodeTypeHost
         self.submit(self.stream(stream), kind, "a function of the host", lambda: function(data))
+
+    @hip()
+    def start_library(self, stream: Any, what: str, run: Callable[[], None], handle: int) -> None:
+        """No function of HIP: a library that stands in for a vendor's gives work of one of its handles to a stream."""
+        self.submit(self.stream(stream), hipGraphNodeType.hipGraphNodeTypeHost, what, run, handle)
 
     @hip()
     def hipStreamAddCallback(self, stream: Any, callback: Any, userData: Any, flags: int) -> None:

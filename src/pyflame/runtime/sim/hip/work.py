@@ -8,6 +8,7 @@ rest is left to a seeded random choice.
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -26,9 +27,12 @@ _NUDGED = 4  # most that a question makes run
 
 
 class Work:
-    """Something for a device to do. `failed`: the fault that it met, or that what it came behind met."""
+    """Something for a device to do. `failed`: the fault that it met, or that what it came behind met.
 
-    __slots__ = ("device", "done", "failed", "followers", "leaders", "left", "number", "run", "what")
+    `known`: of each handle of a library, how many of its uses it comes behind, its own included.
+    """
+
+    __slots__ = ("device", "done", "failed", "followers", "known", "leaders", "left", "number", "run", "what")
 
     def __init__(self, number: int, device: int, what: str, run: Callable[[], None] | None) -> None:
         self.number = number
@@ -40,6 +44,7 @@ class Work:
         self.leaders: tuple[Work, ...] = ()  # what it comes behind
         self.left = 0  # how many of them are not done
         self.followers: list[Work] = []
+        self.known: dict[int, int] = {}
 
 
 class Scheduler:
@@ -59,14 +64,29 @@ class Scheduler:
         self._pending: dict[int, Work] = {}
         self._ready: dict[int, Work] = {}
         self._count = 0
+        self._uses: dict[int, int] = {}  # of handles, all so far
+        self._waited: dict[int, int] = {}  # … and those that the host has waited for
+        self._ended: dict[int, dict[int, int]] = {}  # … and those that are done, by device
 
     def add(
-        self, device: int, what: str, run: Callable[[], None] | None = None, behind: Iterable[Work | None] = ()
+        self,
+        device: int,
+        what: str,
+        run: Callable[[], None] | None = None,
+        behind: Iterable[Work | None] = (),
+        handle: int = 0,
     ) -> Work:
-        """Queue work that comes behind other work. Now and then the device is quick, and something runs at once."""
+        """Queue work that comes behind other work. Now and then the device is quick, and something runs at once.
+
+        `handle`: of a library whose work this is; it must come behind all that has used it.
+        """
         self._count += 1
         work = Work(self._count, device, what, run)
-        leaders = {w.number: w for w in behind if w is not None and not w.done}
+        given = [w for w in behind if w is not None]
+        _merge(work.known, self._waited, *(w.known for w in given))
+        if handle:
+            self._use(work, handle)
+        leaders = {w.number: w for w in given if not w.done}
         work.leaders = tuple(leaders.values())
         work.left = len(leaders)
         for leader in work.leaders:
@@ -80,10 +100,23 @@ class Scheduler:
 
     def finish(self, goals: Iterable[Work | None]) -> None:
         """Run what these need, and them."""
-        needed = self._needed(goals)
+        wanted = [g for g in goals if g is not None]
+        needed = self._needed(wanted)
         while needed:
             done = self._step(self._ready if self._random.random() < _OTHER else needed)
             needed.pop(done.number if done is not None else -1, None)
+        _merge(self._waited, *(g.known for g in wanted))
+
+    def waited(self, device: int) -> None:
+        """The host has waited for all that a device was given."""
+        _merge(self._waited, self._ended.get(device, {}))
+
+    def _use(self, work: Work, handle: int) -> None:
+        """What is in no order with the last use of a handle may run beside it, though it runs behind it here."""
+        uses = self._uses.get(handle, 0)
+        if work.known.get(handle, 0) < uses:
+            work.run = functools.partial(_refuse, work.what, handle)
+        self._uses[handle] = work.known[handle] = uses + 1
 
     def nudge(self, goals: Iterable[Work | None]) -> None:
         """Some time passes: a few of what these need may run."""
@@ -131,6 +164,8 @@ class Scheduler:
 
     def _complete(self, work: Work) -> None:
         work.done, work.run, work.leaders = True, None, ()
+        if work.known:
+            _merge(self._ended.setdefault(work.device, {}), work.known)
         del self._pending[work.number]
         for follower in work.followers:
             follower.failed = follower.failed or work.failed
@@ -138,6 +173,20 @@ class Scheduler:
             if not follower.left:
                 self._ready[follower.number] = follower
         work.followers = []
+
+
+def _merge(into: dict[int, int], *others: dict[int, int]) -> None:
+    for other in others:
+        for handle, count in other.items():
+            into[handle] = max(count, into.get(handle, 0))
+
+
+def _refuse(what: str, handle: int) -> None:
+    raise SimulationFault(
+        "handle",
+        f"[sim] expected {what} to come behind all that used handle {handle:#x} but it is in no order with the last; "
+        "on a GPU the two may wait for each other for ever: use a handle for each stream, or an event between them",
+    )
 
 
 @dataclass(eq=False)
