@@ -39,6 +39,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch.save` writes zip archives of pickles", "`pf.save` writes safetensors, whatever the file is called"),
     ("`torch.distributed` refuses to start without `MASTER_ADDR`", "one process needs neither it nor torch"),
     ("DDP averages gradients while `backward()` computes others", "when it ends, in buckets that are sent at once"),
+    ("KL of `ContinuousBernoulli` and `Uniform(0, 1)` is infinite", "finite: all values of the one are the other's"),
     ("distributions check their parameters' values", "with `validate_args=True` only, which evaluates them"),
     ("`torch.vmap` rewrites ops for the whole batch", "runs the function for each example, and stacks the results"),
     ("`torch.poisson`, distributions of counts and `VonMises` draw on the device", "on the host, so not in `pf.jit`"),

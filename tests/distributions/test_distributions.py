@@ -272,35 +272,6 @@ def test_no_rsample_where_torch_has_none() -> None:
         pf.distributions.Bernoulli(0.5).rsample()
 
 
-PAIRS: list[tuple[str, Callable[[], list[Any]]]] = [
-    ("Normal", lambda: [real(3), above(3)]),
-    ("LogNormal", lambda: [real(3), above(3)]),
-    ("Bernoulli", lambda: [part(3)]),
-    ("Categorical", lambda: [above(2, 4)]),
-    ("OneHotCategorical", lambda: [above(2, 4)]),
-    ("Exponential", lambda: [above(3)]),
-    ("Laplace", lambda: [real(3), above(3)]),
-    ("Poisson", lambda: [above(3)]),
-    ("Gamma", lambda: [above(3), above(3)]),
-    ("Beta", lambda: [above(3), above(3)]),
-    ("Dirichlet", lambda: [above(2, 4)]),
-    ("MultivariateNormal", lambda: [real(2, 3), spread(3, 2)]),
-    ("Uniform", lambda: [real(3) - 5, real(3) + 5]),
-]
-
-
-@pytest.mark.parametrize(("name", "params"), PAIRS, ids=[n for n, _ in PAIRS])
-def test_kl_divergence(name: str, params: Callable[[], list[Any]]) -> None:
-    first, second = params(), params()
-    results = []
-    for lib in (pf, torch):
-        p, q = (getattr(lib.distributions, name)(*map(lib.tensor, v)) for v in (first, second))
-        results.append(lib.distributions.kl_divergence(p, q))
-    same(*results, "kl", 1e-6)
-    with pytest.raises(pf.NotSupportedError, match="expected a pair with a formula"):
-        pf.distributions.kl_divergence(pf.distributions.Normal(0.0, 1.0), pf.distributions.Poisson(1.0))
-
-
 def test_independent_and_transformed() -> None:
     loc, scale, x = real(4, 3), above(4, 3), part(4, 3) * 0.8
     results = []
