@@ -20,7 +20,6 @@ MISSING: dict[str, tuple[str, ...]] = {
         "register_state_dict_pre_hook", "set_extra_state", "set_submodule", "to_empty",
     ),
     "func": ("debug_unwrap", "functionalize", "rearrange", "replace_all_batch_norm_modules_"),
-    "linalg": ("ldl_factor", "ldl_factor_ex", "ldl_solve"),
     "profiler": ("DeviceType", "ExecutionTraceObserver"),
     "utils.data": ("IterDataPipe", "MapDataPipe"),
 }  # fmt: skip

@@ -310,40 +310,52 @@ _ROOMS = (
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (
-    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
-    "IntTensor", "LongTensor", "ShortTensor", "Size", "_assert", "are_deterministic_algorithms_enabled", "asarray",
-    "broadcast_shapes", "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "default_generator",
-    "dtype", "e", "frombuffer", "get_autocast_cpu_dtype",
-    "get_autocast_dtype", "get_autocast_gpu_dtype", "get_default_device", "get_num_interop_threads",
-    "get_num_threads", "inf", "is_autocast_cpu_enabled", "is_autocast_enabled",
-    "is_complex", "is_floating_point", "is_nonzero", "is_tensor", "layout",
-    "memory_format", "nan", "newaxis", "pi", "preserve_format", "result_type", "scalar_tensor",
-    "set_default_device", "set_default_tensor_type", "set_num_interop_threads", "set_num_threads",
-    "set_printoptions", "strided", "use_deterministic_algorithms",
+    "_assert", "are_deterministic_algorithms_enabled", "asarray", "BFloat16Tensor", "BoolTensor", "broadcast_shapes",
+    "ByteTensor", "can_cast", "channels_last", "channels_last_3d", "CharTensor", "contiguous_format",
+    "default_generator", "DoubleTensor", "dtype", "e", "FloatTensor", "frombuffer", "get_autocast_cpu_dtype",
+    "get_autocast_dtype", "get_autocast_gpu_dtype", "get_default_device", "get_deterministic_debug_mode",
+    "get_num_interop_threads", "get_num_threads", "HalfTensor", "inf", "IntTensor", "is_autocast_cpu_enabled",
+    "is_autocast_enabled", "is_complex", "is_conj", "is_deterministic_algorithms_warn_only_enabled",
+    "is_floating_point", "is_inference", "is_neg", "is_nonzero", "is_storage", "is_tensor", "layout", "LongTensor",
+    "memory_format", "nan", "newaxis", "pi", "preserve_format", "result_type", "scalar_tensor", "set_default_device",
+    "set_default_tensor_type", "set_deterministic_debug_mode", "set_num_interop_threads", "set_num_threads",
+    "set_printoptions", "ShortTensor", "Size", "strided", "typename", "use_deterministic_algorithms",
 )  # fmt: skip
 _SIGNALS = (
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window", "stft",
 )  # fmt: skip
 _FUNCTIONAL = (
-    "alpha_dropout", "bilinear", "channel_shuffle", "cosine_embedding_loss", "ctc_loss", "embedding_bag",
-    "feature_alpha_dropout", "hinge_embedding_loss", "margin_ranking_loss", "pairwise_distance", "pixel_shuffle",
-    "pixel_unshuffle", "poisson_nll_loss", "rrelu", "threshold", "triplet_margin_loss",
+    "alpha_dropout", "bilinear", "channel_shuffle", "conv_tbc", "cosine_embedding_loss", "ctc_loss", "embedding_bag",
+    "feature_alpha_dropout", "hinge_embedding_loss", "margin_ranking_loss", "max_pool1d_with_indices",
+    "native_channel_shuffle", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rrelu",
+    "rrelu_", "threshold", "threshold_", "triplet_margin_loss",
 )  # fmt: skip
 _MADE_OF_OTHERS = (
     "adjoint", "alias_copy", "as_strided", "as_strided_copy", "as_strided_scatter", "chain_matmul", "cholesky_inverse",
-    "cholesky_solve", "combinations", "mvlgamma", "nonzero_static", "split_with_sizes_copy",
-    "cumulative_trapezoid", "detach", "detach_copy", "diagonal_copy", "diagonal_scatter", "expand_copy", "fill",
-    "frobenius_norm", "gradient", "isreal", "lu_solve", "nuclear_norm", "permute_copy", "resolve_conj",
-    "resolve_neg", "select_copy", "split_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
+    "cholesky_solve", "combinations", "cond", "cumulative_trapezoid", "detach", "detach_copy", "diagonal_copy",
+    "diagonal_scatter", "empty_permuted", "empty_strided", "expand_copy", "fill", "frobenius_norm", "gradient",
+    "isreal", "lu_solve", "mvlgamma", "nonzero_static", "nuclear_norm", "permute_copy", "resolve_conj", "resolve_neg",
+    "select_copy", "split_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy", "to_dlpack", "transpose_copy",
     "unbind_copy", "unfold_copy", "unravel_index", "unsqueeze_copy", "view_copy",
 )  # fmt: skip
-_OLD_LINALG = ("geqrf", "lu_unpack", "orgqr", "ormqr", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve")
+_NATIVE = (
+    "affine_grid_generator", "alpha_dropout_", "constant_pad_nd", "convolution", "dropout_", "embedding_renorm_",
+    "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "grid_sampler", "grid_sampler_2d",
+    "grid_sampler_3d", "native_batch_norm", "native_dropout", "native_group_norm", "native_layer_norm",
+    "norm_except_dim",
+)  # fmt: skip
+_RECURRENT = ("gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell")
+_OLD_LINALG = (
+    "geqrf", "lobpcg", "lu_unpack", "orgqr", "ormqr", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve",
+)  # fmt: skip
 _LATER = {
     **{room: (room, None) for room in _ROOMS},
     **{f"rocm_{name}": ("backend.rocm", f"rocm_{name}") for name in _ROCM_NAMES},
     **{name: ("tensor.torch_names", name) for name in _TORCH_NAMES},
     **{name: ("tensor.signals", name) for name in _SIGNALS},
     **{name: ("nn.functional", name) for name in _FUNCTIONAL},
+    **{name: ("nn.functional.native", name) for name in _NATIVE},
+    **{name: ("nn.recurrent_functions", name) for name in _RECURRENT},
     **{name: ("tensor.torch_functions", name) for name in _MADE_OF_OTHERS},
     **{name: ("tensor.torch_methods", name) for name in ("is_same_size", "is_signed")},
     "aot": ("transform.aot", None),

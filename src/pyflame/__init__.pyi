@@ -102,19 +102,49 @@ from pyflame.io import save as save
 from pyflame.nn.functional import alpha_dropout as alpha_dropout
 from pyflame.nn.functional import bilinear as bilinear
 from pyflame.nn.functional import channel_shuffle as channel_shuffle
+from pyflame.nn.functional import conv_tbc as conv_tbc
 from pyflame.nn.functional import cosine_embedding_loss as cosine_embedding_loss
 from pyflame.nn.functional import ctc_loss as ctc_loss
 from pyflame.nn.functional import embedding_bag as embedding_bag
 from pyflame.nn.functional import feature_alpha_dropout as feature_alpha_dropout
 from pyflame.nn.functional import hinge_embedding_loss as hinge_embedding_loss
 from pyflame.nn.functional import margin_ranking_loss as margin_ranking_loss
+from pyflame.nn.functional import max_pool1d_with_indices as max_pool1d_with_indices
+from pyflame.nn.functional import native_channel_shuffle as native_channel_shuffle
 from pyflame.nn.functional import pairwise_distance as pairwise_distance
 from pyflame.nn.functional import pixel_shuffle as pixel_shuffle
 from pyflame.nn.functional import pixel_unshuffle as pixel_unshuffle
 from pyflame.nn.functional import poisson_nll_loss as poisson_nll_loss
 from pyflame.nn.functional import rrelu as rrelu
+from pyflame.nn.functional import rrelu_ as rrelu_
 from pyflame.nn.functional import threshold as threshold
+from pyflame.nn.functional import threshold_ as threshold_
 from pyflame.nn.functional import triplet_margin_loss as triplet_margin_loss
+from pyflame.nn.functional.native import affine_grid_generator as affine_grid_generator
+from pyflame.nn.functional.native import alpha_dropout_ as alpha_dropout_
+from pyflame.nn.functional.native import constant_pad_nd as constant_pad_nd
+from pyflame.nn.functional.native import convolution as convolution
+from pyflame.nn.functional.native import dropout_ as dropout_
+from pyflame.nn.functional.native import embedding_renorm_ as embedding_renorm_
+from pyflame.nn.functional.native import feature_alpha_dropout_ as feature_alpha_dropout_
+from pyflame.nn.functional.native import feature_dropout as feature_dropout
+from pyflame.nn.functional.native import feature_dropout_ as feature_dropout_
+from pyflame.nn.functional.native import grid_sampler as grid_sampler
+from pyflame.nn.functional.native import grid_sampler_2d as grid_sampler_2d
+from pyflame.nn.functional.native import grid_sampler_3d as grid_sampler_3d
+from pyflame.nn.functional.native import native_batch_norm as native_batch_norm
+from pyflame.nn.functional.native import native_dropout as native_dropout
+from pyflame.nn.functional.native import native_group_norm as native_group_norm
+from pyflame.nn.functional.native import native_layer_norm as native_layer_norm
+from pyflame.nn.functional.native import norm_except_dim as norm_except_dim
+from pyflame.nn.recurrent_functions import gru as gru
+from pyflame.nn.recurrent_functions import gru_cell as gru_cell
+from pyflame.nn.recurrent_functions import lstm as lstm
+from pyflame.nn.recurrent_functions import lstm_cell as lstm_cell
+from pyflame.nn.recurrent_functions import rnn_relu as rnn_relu
+from pyflame.nn.recurrent_functions import rnn_relu_cell as rnn_relu_cell
+from pyflame.nn.recurrent_functions import rnn_tanh as rnn_tanh
+from pyflame.nn.recurrent_functions import rnn_tanh_cell as rnn_tanh_cell
 from pyflame.optim import GradScaler as GradScaler
 from pyflame.profiling import annotate as annotate
 from pyflame.profiling import profile as profile
@@ -187,6 +217,7 @@ from pyflame.tensor.modes import deterministic as deterministic
 from pyflame.tensor.modes import eager as eager
 from pyflame.tensor.modes import eval as eval
 from pyflame.tensor.old_linalg import geqrf as geqrf
+from pyflame.tensor.old_linalg import lobpcg as lobpcg
 from pyflame.tensor.old_linalg import lu_unpack as lu_unpack
 from pyflame.tensor.old_linalg import orgqr as orgqr
 from pyflame.tensor.old_linalg import ormqr as ormqr
@@ -237,11 +268,14 @@ from pyflame.tensor.torch_functions import chain_matmul as chain_matmul
 from pyflame.tensor.torch_functions import cholesky_inverse as cholesky_inverse
 from pyflame.tensor.torch_functions import cholesky_solve as cholesky_solve
 from pyflame.tensor.torch_functions import combinations as combinations
+from pyflame.tensor.torch_functions import cond as cond
 from pyflame.tensor.torch_functions import cumulative_trapezoid as cumulative_trapezoid
 from pyflame.tensor.torch_functions import detach as detach
 from pyflame.tensor.torch_functions import detach_copy as detach_copy
 from pyflame.tensor.torch_functions import diagonal_copy as diagonal_copy
 from pyflame.tensor.torch_functions import diagonal_scatter as diagonal_scatter
+from pyflame.tensor.torch_functions import empty_permuted as empty_permuted
+from pyflame.tensor.torch_functions import empty_strided as empty_strided
 from pyflame.tensor.torch_functions import expand_copy as expand_copy
 from pyflame.tensor.torch_functions import fill as fill
 from pyflame.tensor.torch_functions import frobenius_norm as frobenius_norm
@@ -295,14 +329,22 @@ from pyflame.tensor.torch_names import get_autocast_cpu_dtype as get_autocast_cp
 from pyflame.tensor.torch_names import get_autocast_dtype as get_autocast_dtype
 from pyflame.tensor.torch_names import get_autocast_gpu_dtype as get_autocast_gpu_dtype
 from pyflame.tensor.torch_names import get_default_device as get_default_device
+from pyflame.tensor.torch_names import get_deterministic_debug_mode as get_deterministic_debug_mode
 from pyflame.tensor.torch_names import get_num_interop_threads as get_num_interop_threads
 from pyflame.tensor.torch_names import get_num_threads as get_num_threads
 from pyflame.tensor.torch_names import inf as inf
 from pyflame.tensor.torch_names import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from pyflame.tensor.torch_names import is_autocast_enabled as is_autocast_enabled
 from pyflame.tensor.torch_names import is_complex as is_complex
+from pyflame.tensor.torch_names import is_conj as is_conj
+from pyflame.tensor.torch_names import (
+    is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
+)
 from pyflame.tensor.torch_names import is_floating_point as is_floating_point
+from pyflame.tensor.torch_names import is_inference as is_inference
+from pyflame.tensor.torch_names import is_neg as is_neg
 from pyflame.tensor.torch_names import is_nonzero as is_nonzero
+from pyflame.tensor.torch_names import is_storage as is_storage
 from pyflame.tensor.torch_names import is_tensor as is_tensor
 from pyflame.tensor.torch_names import layout as layout
 from pyflame.tensor.torch_names import memory_format as memory_format
@@ -314,10 +356,12 @@ from pyflame.tensor.torch_names import result_type as result_type
 from pyflame.tensor.torch_names import scalar_tensor as scalar_tensor
 from pyflame.tensor.torch_names import set_default_device as set_default_device
 from pyflame.tensor.torch_names import set_default_tensor_type as set_default_tensor_type
+from pyflame.tensor.torch_names import set_deterministic_debug_mode as set_deterministic_debug_mode
 from pyflame.tensor.torch_names import set_num_interop_threads as set_num_interop_threads
 from pyflame.tensor.torch_names import set_num_threads as set_num_threads
 from pyflame.tensor.torch_names import set_printoptions as set_printoptions
 from pyflame.tensor.torch_names import strided as strided
+from pyflame.tensor.torch_names import typename as typename
 from pyflame.tensor.torch_names import use_deterministic_algorithms as use_deterministic_algorithms
 from pyflame.tensor.torch_statistics import histogram as histogram
 from pyflame.tensor.torch_statistics import histogramdd as histogramdd
@@ -406,10 +450,12 @@ __all__ = [
     "addmv",
     "addr",
     "adjoint",
+    "affine_grid_generator",
     "airy_ai",
     "alias_copy",
     "allclose",
     "alpha_dropout",
+    "alpha_dropout_",
     "amax",
     "amin",
     "aminmax",
@@ -521,16 +567,20 @@ __all__ = [
     "complex64",
     "concat",
     "concatenate",
+    "cond",
     "conj",
     "conj_physical",
+    "constant_pad_nd",
     "contiguous",
     "contiguous_format",
     "conv1d",
     "conv2d",
     "conv3d",
+    "conv_tbc",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "convolution",
     "copysign",
     "corrcoef",
     "cos",
@@ -578,6 +628,7 @@ __all__ = [
     "dot",
     "double",
     "dropout",
+    "dropout_",
     "dsplit",
     "dstack",
     "dtype",
@@ -587,9 +638,12 @@ __all__ = [
     "elu",
     "embedding",
     "embedding_bag",
+    "embedding_renorm_",
     "empty",
     "empty_cache",
     "empty_like",
+    "empty_permuted",
+    "empty_strided",
     "enable_grad",
     "encoded_linear",
     "eq",
@@ -609,6 +663,9 @@ __all__ = [
     "expm1",
     "eye",
     "feature_alpha_dropout",
+    "feature_alpha_dropout_",
+    "feature_dropout",
+    "feature_dropout_",
     "fft",
     "fill",
     "finfo",
@@ -653,6 +710,7 @@ __all__ = [
     "get_autocast_gpu_dtype",
     "get_default_device",
     "get_default_dtype",
+    "get_deterministic_debug_mode",
     "get_device",
     "get_float32_matmul_precision",
     "get_num_interop_threads",
@@ -663,7 +721,12 @@ __all__ = [
     "gradient",
     "greater",
     "greater_equal",
+    "grid_sampler",
+    "grid_sampler_2d",
+    "grid_sampler_3d",
     "group_norm",
+    "gru",
+    "gru_cell",
     "gt",
     "half",
     "hamming_window",
@@ -713,11 +776,16 @@ __all__ = [
     "is_autocast_cpu_enabled",
     "is_autocast_enabled",
     "is_complex",
+    "is_conj",
+    "is_deterministic_algorithms_warn_only_enabled",
     "is_floating_point",
     "is_grad_enabled",
+    "is_inference",
+    "is_neg",
     "is_nonzero",
     "is_same_size",
     "is_signed",
+    "is_storage",
     "is_tensor",
     "isclose",
     "isfinite",
@@ -753,6 +821,7 @@ __all__ = [
     "linspace",
     "llm",
     "load",
+    "lobpcg",
     "log",
     "log10",
     "log1p",
@@ -771,6 +840,8 @@ __all__ = [
     "logspace",
     "logsumexp",
     "long",
+    "lstm",
+    "lstm_cell",
     "lt",
     "lu_solve",
     "lu_unpack",
@@ -785,6 +856,7 @@ __all__ = [
     "max_memory_allocated",
     "max_memory_reserved",
     "max_pool1d",
+    "max_pool1d_with_indices",
     "max_pool2d",
     "max_pool3d",
     "maximum",
@@ -823,6 +895,11 @@ __all__ = [
     "nansum",
     "narrow",
     "narrow_copy",
+    "native_batch_norm",
+    "native_channel_shuffle",
+    "native_dropout",
+    "native_group_norm",
+    "native_layer_norm",
     "ne",
     "neg",
     "negative",
@@ -834,6 +911,7 @@ __all__ = [
     "nonzero",
     "nonzero_static",
     "norm",
+    "norm_except_dim",
     "normal",
     "not_equal",
     "nuclear_norm",
@@ -900,6 +978,10 @@ __all__ = [
     "result_type",
     "right_shift",
     "rms_norm",
+    "rnn_relu",
+    "rnn_relu_cell",
+    "rnn_tanh",
+    "rnn_tanh_cell",
     "rocm",
     "rocm_device_count",
     "rocm_get_device",
@@ -912,6 +994,7 @@ __all__ = [
     "rot90",
     "row_stack",
     "rrelu",
+    "rrelu_",
     "rsqrt",
     "rsub",
     "save",
@@ -932,6 +1015,7 @@ __all__ = [
     "set_default_device",
     "set_default_dtype",
     "set_default_tensor_type",
+    "set_deterministic_debug_mode",
     "set_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",
@@ -999,6 +1083,7 @@ __all__ = [
     "tensordot",
     "testing",
     "threshold",
+    "threshold_",
     "tile",
     "to_dlpack",
     "topk",
@@ -1016,6 +1101,7 @@ __all__ = [
     "triu_indices",
     "true_divide",
     "trunc",
+    "typename",
     "uint8",
     "unbind",
     "unbind_copy",
@@ -1028,6 +1114,7 @@ __all__ = [
     "unravel_index",
     "unsafe_chunk",
     "unsafe_split",
+    "unsafe_split_with_sizes",
     "unsqueeze",
     "unsqueeze_copy",
     "use_deterministic_algorithms",
@@ -3975,4 +4062,11 @@ def unsafe_split(x: TensorLike, split_size_or_sections: Any, axis: builtins.int 
 
     >>> [p.shape for p in pf.zeros(5).split(2)]
     [(2,), (2,), (1,)]
+    """
+
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[builtins.int], dim: builtins.int = 0) -> Any:
+    """Parts of these sizes along an axis.
+
+    >>> [p.tolist() for p in pf.split_with_sizes(pf.arange(3), [1, 2])]
+    [[0], [1, 2]]
     """

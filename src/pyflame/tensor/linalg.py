@@ -20,6 +20,7 @@ from pyflame.tensor.factorizations import (
     svd,
     svdvals,
 )
+from pyflame.tensor.ldl import ldl_factor, ldl_factor_ex, ldl_solve
 from pyflame.tensor.lu import lu, lu_factor, lu_solve, matrix_exp
 from pyflame.tensor.matrix_norms import (
     cond,
@@ -61,6 +62,9 @@ __all__ = [
     "householder_product",
     "inv",
     "inv_ex",
+    "ldl_factor",
+    "ldl_factor_ex",
+    "ldl_solve",
     "lstsq",
     "lu",
     "lu_factor",

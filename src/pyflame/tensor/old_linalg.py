@@ -206,6 +206,52 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     return LU(p, low, up)
 
 
+class Lobpcg(NamedTuple):
+    """Eigenvalues, and eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+def lobpcg(
+    A: Tensor,
+    k: int | None = None,
+    B: Tensor | None = None,
+    X: Tensor | None = None,
+    n: int | None = None,
+    iK: Tensor | None = None,
+    niter: int | None = None,
+    tol: float | None = None,
+    largest: bool | None = None,
+    method: str | None = None,
+    tracker: None = None,
+    ortho_iparams: dict[str, int] | None = None,
+    ortho_fparams: dict[str, float] | None = None,
+    ortho_bparams: dict[str, bool] | None = None,
+) -> Lobpcg:
+    """The k largest or smallest eigenvalues of symmetric matrices with their vectors; with B those of A x = B x lambda.
+
+    All are computed, by eigh, whatever the options of PyTorch's iteration say, and so to the last digits.
+
+    >>> pf.lobpcg(pf.tensor([[2.0, 0.0], [0.0, 5.0]]), 1).eigenvalues
+    tensor([5.])
+    """
+    a = _matrix("lobpcg", A, square=True)
+    count = (1 if X is None else X.shape[-1]) if k is None else k
+    if not 1 <= count <= a.shape[-1]:
+        raise ArgumentError(f"[lobpcg] expected k from 1 to {a.shape[-1]} but got {count}")
+    if B is None:
+        values, vectors = factorizations.eigh(a)
+    else:  # with B = L L^T, L^-1 A L^-T has the same eigenvalues, and vectors L^T x
+        low = factorizations.cholesky(_matrix("lobpcg", B, square=True))
+        half = solve_triangular(low, a, upper=False)
+        values, turned = factorizations.eigh(solve_triangular(low, half.mT, upper=False))
+        vectors = solve_triangular(low.mT, turned, upper=True)
+    if largest is None or largest:
+        values, vectors = F["flip"](values, -1), F["flip"](vectors, -1)
+    return Lobpcg(values[..., :count], vectors[..., :count])
+
+
 def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> OldSVD:
     """The q largest singular values and their vectors, about, from products with random matrices.
 

@@ -13,7 +13,7 @@ from pyflame.core.dtype import bool_, complex128, float32, float64
 from pyflame.core.errors import ArgumentError, NotSupportedError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.ir.opdef import OPS
-from pyflame.tensor.creation import as_tensor, ones_like, tensor, zeros_like
+from pyflame.tensor.creation import as_tensor, empty, ones_like, tensor, zeros_like
 from pyflame.tensor.dispatch import FUNCTIONS, call
 from pyflame.tensor.linalg import lu_solve as _lu_solve
 from pyflame.tensor.linalg import matrix_norm, multi_dot, norm, solve_triangular
@@ -58,6 +58,50 @@ def detach(input: Tensor) -> Tensor:
     False
     """
     return input.detach()
+
+
+def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+    """What one of two functions gives of the operands. Evaluates `pred`: within jit use pf.where.
+
+    >>> pf.cond(pf.tensor(True), lambda x: x + 1, lambda x: x - 1, (pf.ones(1),))
+    tensor([2.])
+    """
+    return (true_fn if bool(pred) else false_fn)(*operands)
+
+
+def empty_permuted(
+    size: Sequence[int], physical_layout: Sequence[int], *, dtype: object = None, device: object = None,
+    requires_grad: bool = False, layout: object = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor without values whose axes lie in memory in this order, outermost first.
+
+    >>> pf.empty_permuted((2, 3, 5), (1, 2, 0)).stride()
+    (1, 10, 2)
+    """
+    order = [int(axis) for axis in physical_layout]
+    if sorted(order) != list(range(len(size))):
+        raise ArgumentError(f"[empty_permuted] expected an order of {len(size)} axes but got {physical_layout!r}")
+    made = empty([size[axis] for axis in order], dtype=dtype, device=device)
+    return made.permute([order.index(axis) for axis in range(len(order))]).requires_grad_(requires_grad)
+
+
+def empty_strided(
+    size: Sequence[int], stride: Sequence[int], *, dtype: object = None, device: object = None,
+    requires_grad: bool = False, layout: object = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor without values with these strides, where they leave no gaps in memory.
+
+    >>> pf.empty_strided((2, 3), (1, 2)).stride()
+    (1, 2)
+    """
+    order = sorted(range(len(size)), key=lambda axis: -stride[axis])
+    made = empty_permuted(size, order, dtype=dtype, device=device, requires_grad=requires_grad)
+    if any(n > 1 and a != b for n, a, b in zip(size, made.stride(), stride, strict=True)):
+        raise NotSupportedError(
+            f"[empty_strided] expected strides without gaps or overlap but got {tuple(stride)} for {tuple(size)}; use "
+            "as_strided to read another tensor so"
+        )
+    return made
 
 
 def fill(input: Tensor, value: Any) -> Tensor:

@@ -298,6 +298,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     for f in (hardshrink, index_put, narrow_copy, positive, put, renorm, split_with_sizes)
 }
 FUNCTIONS |= {"ger": F["outer"], "unsafe_chunk": F["chunk"], "unsafe_split": F["split"]}
+FUNCTIONS["unsafe_split_with_sizes"] = FUNCTIONS["split_with_sizes"]
 
 METHODS: dict[str, Any] = {
     **FUNCTIONS,

@@ -14,7 +14,7 @@ from pyflame.core import generator, shape
 from pyflame.core import memory_format as formats
 from pyflame.core.device import CPU
 from pyflame.core.dtype import DType, as_dtype
-from pyflame.core.errors import ArgumentTypeError, DTypeError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device as _opened
 from pyflame.ir.declare import common_dtype
@@ -54,6 +54,43 @@ def is_tensor(obj: object) -> bool:
     (True, False)
     """
     return isinstance(obj, Tensor)
+
+
+def is_storage(obj: object) -> bool:
+    """Whether it is a storage: never, as tensors here have none that programs see.
+
+    >>> pf.is_storage(pf.ones(2))
+    False
+    """
+    return False
+
+
+def typename(obj: Any) -> str:
+    """An object's type with its module; of a tensor, its dtype.
+
+    >>> pf.typename(pf.ones(2)), pf.typename(1)
+    ('pyflame.float32', 'int')
+    """
+    if isinstance(obj, Tensor):
+        return str(obj.type())
+    named = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(named, "__module__", "") or ""
+    return named.__qualname__ if module in ("", "builtins") else f"{module}.{named.__qualname__}"
+
+
+def is_conj(input: Tensor) -> bool:
+    """Whether it is conjugated lazily: never."""
+    return input.is_conj()
+
+
+def is_neg(input: Tensor) -> bool:
+    """Whether it is negated lazily: never."""
+    return input.is_neg()
+
+
+def is_inference(input: Tensor) -> bool:
+    """Whether it can never have a gradient: tensors of inference_mode are like all others, so never."""
+    return input.is_inference()
 
 
 def is_floating_point(input: Tensor) -> bool:
@@ -252,6 +289,31 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether only implementations are used that give the same bits in every run."""
     return state.deterministic
+
+
+_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """0 or "default": any implementation; 1, 2, "warn" or "error": only those with the same bits in every run.
+
+    There always is one, so that there is nothing to warn of.
+
+    >>> pf.set_deterministic_debug_mode("default")
+    """
+    if debug_mode not in (0, 1, 2, *_DEBUG_MODES):
+        raise ArgumentError(f"[set_deterministic_debug_mode] expected 0, 1, 2 or {_DEBUG_MODES} but got {debug_mode!r}")
+    use_deterministic_algorithms(debug_mode not in (0, "default"))
+
+
+def get_deterministic_debug_mode() -> int:
+    """2 where only implementations are used that give the same bits in every run, else 0."""
+    return 2 if state.deterministic else 0
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether implementations that may differ from run to run only warn: never."""
+    return False
 
 
 def get_num_threads() -> int:
