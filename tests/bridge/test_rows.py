@@ -122,6 +122,10 @@ OTHERS = {
     "weight_norm": lambda x: torch._weight_norm(x, x[:, :1] + 2, 0) + torch._weight_norm(x, x[:1] + 2, 1),
     "pdist": nn.functional.pdist,
     "log_ndtr": lambda x: torch.special.log_ndtr(x * 20),
+    "fractional_max_pool2d": lambda x: nn.functional.fractional_max_pool2d(
+        x[None], 2, (2, 3), _random_samples=torch.full((1, 1, 2), 0.7)
+    ),
+    "conv_tbc": lambda x: torch.conv_tbc(x.reshape(4, 2, 3), x.reshape(2, 3, 4), x[:, 0], 1),
     "histogram": lambda x: torch.histogram(x.detach(), 4).hist,
     "nearest grid_sample": lambda x: nn.functional.grid_sample(
         x[None, None], x.reshape(1, 3, 4, 2), mode="nearest", align_corners=False

@@ -29,6 +29,7 @@ _NOT_BY_NAME = frozenset(
     (
         "equal",
         "item",
+        "native_batch_norm",  # it writes to its arguments
         "is_same_size",
         "is_nonzero",
         "record_stream",

@@ -88,6 +88,24 @@ def adaptive_max_pool3d_backward(g: Any, x: Any, indices: Any) -> Any:
     return gradients(lambda t: pf.adaptive_max_pool3d(t, g.shape[-3:]), [x], g)[0]
 
 
+@row("fractional_max_pool2d", "fractional_max_pool3d")
+def fractional_max_pool(x: Any, size: Any, out: Any, samples: Any) -> Any:
+    pool = getattr(pf.nn.functional, f"fractional_max_pool{len(out)}d_with_indices")
+    return pool(x, tuple(size), tuple(out), _random_samples=samples)
+
+
+@row("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
+def fractional_max_pool_backward(g: Any, x: Any, size: Any, out: Any, indices: Any) -> Any:
+    flat = (*x.shape[: -len(out)], -1)
+    spread = pf.zeros_like(x).reshape(flat).scatter_add(-1, indices.reshape(flat), g.reshape(flat))
+    return spread.reshape(x.shape)
+
+
+@row("conv_tbc_backward")
+def conv_tbc_backward(g: Any, x: Any, weight: Any, bias: Any, pad: int) -> Any:
+    return tuple(gradients(lambda a, w, b: pf.nn.functional.conv_tbc(a, w, b, pad), [x, weight, bias], g))
+
+
 @row("constant_pad_nd")
 def constant_pad(x: Any, pad: Any, value: Any = 0) -> Any:
     return pf.pad(x, tuple(pad), "constant", value)
