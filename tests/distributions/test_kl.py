@@ -93,6 +93,8 @@ def test_edges() -> None:
     # torch calls these infinite, though all values of p are values of q
     assert np.isclose(kl(d.ContinuousBernoulli(0.5), d.Uniform(0.0, 1.0)).item(), 0.0, atol=1e-6)
     assert np.isclose(kl(d.Uniform(0.0, 1.0), d.ContinuousBernoulli(0.5)).item(), 0.0, atol=1e-6)
+    for equal in (d.Gamma(1e4, 3.0), d.Normal(7.0, 1e3), d.Beta(5e3, 2e3), d.Exponential(9.0)):  # in float32
+        assert abs(kl(equal, equal).item()) < 1e-6, equal
     with pytest.raises(NotImplementedError, match="at most as many trials"):
         kl(d.Binomial(3, 0.5), d.Binomial(4, 0.5))
     with pytest.raises(NotImplementedError, match="same transforms"):
