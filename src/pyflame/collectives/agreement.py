@@ -6,6 +6,9 @@ short line what it is about to do. PYFLAME_CHECK_COLLECTIVES=0 leaves that out.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 from pyflame.collectives.world import guarded, torch_device
@@ -28,14 +31,55 @@ def agree(dist: Any, group: Any, op: str, name: str, tensor: Tensor, *more: Any)
             raise _difference(op, name, lines[0], line, rank)
 
 
+def agree_on_plan(dist: Any, group: Any, calls: list[str]) -> Callable[[], None]:
+    """Begin to compare the collectives of a jitted function. What it gives waits, and raises on every process unless
+    all have these, in this order."""
+    if knobs.CHECK_COLLECTIVES.choice("0", "1") == "0" or dist.get_rank(group) < 0:
+        return lambda: None
+    lines = _begin_lines(dist, group, "jit", f"jit|{hashlib.sha256(repr(calls).encode()).hexdigest()}")
+
+    def wait() -> None:
+        found = lines()
+        if len(set(found)) > 1:
+            raise _plan_difference(dist, group, calls, [line.partition("|")[0] for line in found])
+
+    return wait
+
+
+def _plan_difference(dist: Any, group: Any, calls: list[str], ops: list[str]) -> CollectiveError:
+    """The error for processes that would not do the same."""
+    if set(ops) == {"jit"}:
+        found: list[Any] = [None] * len(ops)
+        guarded("jit", lambda: dist.all_gather_object(found, calls, group))
+    else:
+        found = [[f"in {op}" if op != "jit" else "in a jitted function"] for op in ops]
+    rank, other = next((r, other) for r, other in enumerate(found) if other != found[0])
+    pairs = list(zip_longest(found[0], other, fillvalue="missing"))
+    number = next(n for n, (a, b) in enumerate(pairs) if a != b)
+    return CollectiveError(
+        f"[jit] expected the same collectives on all processes but number {number} is {pairs[number][0]} on rank 0 and "
+        f"{pairs[number][1]} on rank {rank} of the group"
+    )
+
+
 def _all_lines(dist: Any, group: Any, op: str, line: str) -> list[str]:
+    return _begin_lines(dist, group, op, line)()
+
+
+def _begin_lines(dist: Any, group: Any, op: str, line: str) -> Callable[[], list[str]]:
+    """Send a line to all processes; what it gives waits for theirs."""
     torch = optional("torch", "torch", op)
     mine = torch.frombuffer(bytearray(line.encode()[:_LENGTH].ljust(_LENGTH)), dtype=torch.uint8).to(
         torch_device(group)
     )
     found = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
-    guarded(op, lambda: dist.all_gather(found, mine, group=group))
-    return [bytes(one.cpu().numpy()).decode().rstrip() for one in found]
+    work = guarded(op, lambda: dist.all_gather(found, mine, group=group, async_op=True))
+
+    def wait() -> list[str]:
+        guarded(op, work.wait)
+        return [bytes(one.cpu().numpy()).decode().rstrip() for one in found]
+
+    return wait
 
 
 def _difference(op: str, name: str, first: list[str], other: list[str], rank: int) -> PyFlameError:

@@ -6,16 +6,27 @@ again here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from pyflame.collectives.ops import ReduceOp, all_reduce
+from pyflame.collectives.traced import traced
 from pyflame.collectives.work import put, source
-from pyflame.collectives.world import get_process_group_ranks, get_rank, get_world_size, guarded, torch_world
+from pyflame.collectives.world import (
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+    guarded,
+    known_world,
+    torch_world,
+)
 from pyflame.core.optional import optional
+from pyflame.core.state import state
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor, zeros_like
+from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.gradients import no_grad
 from pyflame.tensor.modes import eval as evaluate
 
 MEGABYTES = 25.0  # of a bucket, as in PyTorch
@@ -53,12 +64,25 @@ def put_flat(cells: Sequence[Tensor], flat: Any) -> None:
         put(cell, part.view(tuple(cell.shape)))
 
 
+@no_grad()
+def _traced(tensors: Sequence[Tensor], buckets: Sequence[Sequence[int]], change: Callable[[Tensor], Tensor]) -> None:
+    """Let cells hold what a collective makes of each bucket, in the function that is being traced."""
+    for bucket in buckets:
+        cells = [tensors[i] for i in bucket]
+        parts = change(FUNCTIONS["cat"]([cell.reshape(-1) for cell in cells])).split([cell.numel() for cell in cells])
+        for cell, part in zip(cells, parts, strict=True):
+            cell._rebind(part.reshape(cell.shape))
+
+
 def broadcast_all(tensors: Sequence[Tensor], group: Any = None, src: int | None = None) -> None:
     """The values of process `src`, by its rank in the world, or of the group's first one, on all of them."""
-    dist = torch_world("broadcast")
+    dist = known_world("broadcast")
     if dist is None or not tensors:
         return
     src = get_process_group_ranks(group)[0] if src is None else src
+    if state.tracer is not None:
+        _traced(tensors, buckets_of(tensors), lambda flat: traced(flat, "broadcast", src, group))
+        return
     evaluate(list(tensors))
     for bucket in buckets_of(tensors):
         cells = [tensors[i] for i in bucket]
@@ -98,8 +122,12 @@ def average_at(owned: Sequence[Sequence[Tensor]], group: Any = None) -> None:
 
 def average_all(tensors: Sequence[Tensor], buckets: Sequence[Sequence[int]], group: Any = None) -> None:
     """The mean over all processes. All buckets are on their way at once: one is packed while others are being sent."""
-    dist = torch_world("all_reduce")
+    dist = known_world("all_reduce")
     if dist is None or not tensors:
+        return
+    if state.tracer is not None:
+        how, size = dist.ReduceOp.SUM, get_world_size(group)
+        _traced(tensors, buckets, lambda flat: traced(flat, "all_reduce", how, group) / size)
         return
     evaluate(list(tensors))  # one plan
     size, sent = get_world_size(group), []

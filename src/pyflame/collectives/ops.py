@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from pyflame.collectives.agreement import agree
+from pyflame.collectives.traced import traced
 from pyflame.collectives.work import (
     Work,
     all_gather_whole,
@@ -21,8 +22,9 @@ from pyflame.collectives.work import (
     start,
     target,
 )
-from pyflame.collectives.world import as_timedelta, get_rank, get_world_size, guarded, torch_world
+from pyflame.collectives.world import as_timedelta, get_rank, get_world_size, guarded, known_world, torch_world
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.state import state
 from pyflame.tensor import Tensor
 from pyflame.tensor.gradients import no_grad
 
@@ -89,12 +91,24 @@ def _parts(op: str, name: str, whole: Tensor, part: Tensor, size: int) -> None:
     _check_like(op, name, whole, shape, part)
 
 
+def _traced(tensor: Tensor, name: str, how: Any, group: Any, async_op: bool) -> Work | None:
+    """A collective in place, as an op of the function that is being traced: who reads the tensor waits for it."""
+    with no_grad():
+        tensor._rebind(traced(tensor, name, how, group))
+    return start(name, None, (), async_op)
+
+
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-    """The sum over all processes (or product, average, smallest, largest), in place on each of them."""
-    dist = torch_world("all_reduce")
+    """The sum over all processes (or product, average, smallest, largest), in place on each of them.
+
+    Within a jitted function it is an op like others, which starts when its input is there.
+    """
+    dist = known_world("all_reduce")
     check_tensor("all_reduce", "tensor", tensor)
     if dist is None:
         return start("all_reduce", None, (), async_op)
+    if state.tracer is not None:
+        return _traced(tensor, "all_reduce", _torch_op(dist, op), group, async_op)
     agree(dist, group, "all_reduce", "tensor", tensor, op)
     values = changed(tensor, group)
     return start(
@@ -118,12 +132,14 @@ def reduce(
 
 
 def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = False) -> Work | None:
-    """The values of process `src`, on all of them."""
-    dist = torch_world("broadcast")
+    """The values of process `src`, on all of them. Within a jitted function it is an op, as all_reduce."""
+    dist = known_world("broadcast")
     check_tensor("broadcast", "tensor", tensor)
     check_rank("broadcast", "src", src)
     if dist is None:
         return start("broadcast", None, (), async_op)
+    if state.tracer is not None:
+        return _traced(tensor, "broadcast", src, group, async_op)
     agree(dist, group, "broadcast", "tensor", tensor, src)
     mine = get_rank() == src
     values = source(tensor, group) if mine else target(tensor, group)

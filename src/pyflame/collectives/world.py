@@ -32,6 +32,7 @@ class _World:
         self.backend: str | None = None
         self.torch: Any = None
         self.adopted = False  # torch's group was there before: whoever made it ends it
+        self.generation = 0  # counts worlds: what was traced in one is not for another
 
 
 _world = _World()
@@ -96,6 +97,7 @@ def init_process_group(
     """
     if is_initialized():
         raise ArgumentError("[init_process_group] expected to be called once; call destroy_process_group first")
+    _world.generation += 1
     made = sys.modules.get("torch.distributed")
     if made is not None and made.is_available() and made.is_initialized():
         _adopt(made, rank, world_size)
@@ -148,13 +150,22 @@ def guarded(op: str, call: Callable[[], T]) -> T:
         ) from error
 
 
-def torch_world(op: str) -> Any:
-    """torch.distributed, or None where this process is the only one. Raises without a group, and within a trace."""
+def known_world(op: str) -> Any:
+    """torch.distributed, or None where this process is the only one. Raises without a group. What a trace learns from
+    it holds for this world only."""
     if _world.backend is None:
         raise ArgumentError(f"[{op}] expected a process group but there is none; call init_process_group first")
-    if _world.torch is not None and state.tracer is not None:
-        state.tracer.escaped(f"distributed.{op}")
+    if state.tracer is not None:
+        state.tracer.guard(_world, "generation")
     return _world.torch
+
+
+def torch_world(op: str) -> Any:
+    """As known_world, for what asks for values: it raises within a trace."""
+    dist = known_world(op)
+    if dist is not None and state.tracer is not None:
+        state.tracer.escaped(f"distributed.{op}")
+    return dist
 
 
 def destroy_process_group(group: Any = None) -> None:
@@ -168,13 +179,13 @@ def destroy_process_group(group: Any = None) -> None:
 
 def get_rank(group: Any = None) -> int:
     """The number of this process; -1 in a group that it is no part of."""
-    dist = torch_world("get_rank")
+    dist = known_world("get_rank")
     return 0 if dist is None else int(dist.get_rank(group))
 
 
 def get_world_size(group: Any = None) -> int:
     """How many processes there are; -1 for a group that this process is no part of."""
-    dist = torch_world("get_world_size")
+    dist = known_world("get_world_size")
     return 1 if dist is None else int(dist.get_world_size(group))
 
 
@@ -190,7 +201,7 @@ def torch_device(group: Any) -> str:
 
 def get_backend(group: Any = None) -> str:
     """The name of what carries the data."""
-    dist = torch_world("get_backend")
+    dist = known_world("get_backend")
     return str(_world.backend if dist is None else dist.get_backend(group))
 
 
@@ -202,13 +213,13 @@ def get_process_group_ranks(group: Any = None) -> list[int]:
     [0]
     >>> pf.distributed.destroy_process_group()
     """
-    dist = torch_world("get_process_group_ranks")
+    dist = known_world("get_process_group_ranks")
     return [0] if dist is None else list(dist.get_process_group_ranks(group))
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
     """The rank in the world of a group's process."""
-    dist = torch_world("get_global_rank")
+    dist = known_world("get_global_rank")
     if dist is None or group is None:
         return group_rank
     return int(dist.get_global_rank(group, group_rank))
@@ -216,7 +227,7 @@ def get_global_rank(group: Any, group_rank: int) -> int:
 
 def get_group_rank(group: Any, global_rank: int) -> int:
     """The rank in a group of a process of the world."""
-    dist = torch_world("get_group_rank")
+    dist = known_world("get_group_rank")
     if dist is None or group is None:
         return global_rank
     return int(dist.get_group_rank(group, global_rank))

@@ -1,4 +1,8 @@
-"""A jitted training step of many processes: gradients as one plan, their average, the update as another plan."""
+"""A jitted training step of many processes: forward and backward pass, the average of the gradients, and the update.
+
+It is one jitted function, but for models that may leave parameters out: which of them another process has used is known
+only when it has, so there gradients and update are two, with the average between them.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,11 @@ class DataParallelStep:
         max_norm: float | None,
     ) -> None:
         self.model, self.loss_fn, self.optimizer, self.max_norm = model, loss_fn, optimizer, max_norm
-        self._gradients, self._update = jit(self._add_gradients), jit(self._apply)
+        self._gradients, self._update, self._whole = jit(self._add_gradients), jit(self._apply), jit(self._train)
 
     def __call__(self, *batch: Any) -> Tensor:
+        if not self.model.find_unused_parameters:
+            return self._whole(*batch)  # type: ignore[no-any-return]
         self.model.sync_buffers()
         loss = self._gradients(*batch)
         self.model.sync_gradients()
@@ -35,6 +41,12 @@ class DataParallelStep:
     def accumulate(self, *batch: Any) -> Tensor:
         """Add this batch's gradients to those of the next call, without an update and without communication."""
         return self._gradients(*batch)  # type: ignore[no-any-return]
+
+    def _train(self, *batch: Any) -> Tensor:
+        loss = self.loss_fn(self.model, *batch)
+        loss.backward()
+        self._apply()
+        return loss.detach()
 
     def _add_gradients(self, *batch: Any) -> Tensor:
         with self.model.no_sync():
@@ -56,7 +68,7 @@ def data_parallel_step(
     *,
     max_norm: float | None = None,
 ) -> DataParallelStep:
-    """A training step of two jitted functions, with gradients averaged between them. `loss_fn(model, *batch)`.
+    """A jitted training step in which gradients are averaged over all processes. `loss_fn(model, *batch)`.
 
     With `max_norm` gradients are clipped by their norm after they were averaged, as one process would clip those of
     the whole batch.

@@ -1,19 +1,23 @@
-"""Graphs that cross devices, as jit plans and runs them: stages, each a plan of one device, and copies between them.
+"""Graphs that cross devices or processes, as jit plans and runs them: stages, each a plan of one device, and copies and
+collectives between them.
 
 What lies on the right device already is not copied, and what is made of numbers alone is made where it is needed. All
 other copies happen at each run, as in eager execution: those of inputs first, others when all devices have their work.
+A collective starts when its value is there, in the order of the calls, and is waited for where it is first read: the
+stages between compute meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyflame.core.device import DeviceId
+from pyflame.engine.collective import Flight, agreement
 from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.evaluate import evaluate
@@ -23,7 +27,7 @@ from pyflame.engine.planning import make_plan
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Meta, Node, signature
 from pyflame.ir.kernel import OutputView, Plan
-from pyflame.ir.opdef import COPY, LEAF
+from pyflame.ir.opdef import COLLECTIVE, COPY, LEAF
 from pyflame.runtime.base import Device
 
 # Bytes that the stages of a device may keep to be replayed: each captured graph has memory of its own, where launches
@@ -32,8 +36,11 @@ MAX_KEPT = 256 << 20
 
 
 def crosses(graph: PendingGraph) -> bool:
-    """Whether one plan cannot do it: it has copies, or parts on several devices."""
-    return bool(graph.copies) or len({n.meta.device for n in graph.order if n.meta.device is not None}) > 1
+    """Whether one plan cannot do it: it has copies or collectives, or parts on several devices."""
+    return (
+        bool(graph.copies or graph.collectives)
+        or len({n.meta.device for n in graph.order if n.meta.device is not None}) > 1
+    )
 
 
 def without_needless_copies(nodes: Sequence[Node]) -> dict[Node, Node]:
@@ -53,7 +60,7 @@ def without_needless_copies(nodes: Sequence[Node]) -> dict[Node, Node]:
                 free.add(done[node])
                 continue
         done[node] = node if srcs == node.srcs else _like(node, srcs, node.meta)
-        if node.op.kind != LEAF and free.issuperset(srcs):
+        if node.op.kind not in (LEAF, COLLECTIVE) and free.issuperset(srcs):
             free.add(done[node])
     return done
 
@@ -89,6 +96,7 @@ class Stage(NamedTuple):
     constants: list[int]  # positions among those of the whole graph
     outputs: list[Node]
     copied: list[Node]  # copies to other devices behind the last stage of a round: of its outputs, and copies of those
+    started: list[Node]  # collectives that start behind these
 
 
 class CrossDevicePlan(NamedTuple):
@@ -97,6 +105,7 @@ class CrossDevicePlan(NamedTuple):
     graph: PendingGraph
     stages: list[Stage]
     copied: list[Node]  # copies of inputs
+    started: list[Node]  # collectives of inputs that start before all stages
     plan: Plan
     moving: Collection[Node]  # inputs whose new values lie elsewhere: one stage reads them, and another makes these
 
@@ -113,13 +122,19 @@ class _StagePlanner:
     def __init__(self, graph: PendingGraph) -> None:
         self._graph = graph
         self._strides: dict[Node, tuple[int, ...] | None] = {n: n.data.strides for n in graph.inputs}
+        self._strides |= dict.fromkeys((*graph.copies, *graph.collectives))
+        self._root: dict[Node, Node] = {}  # values of stages that are views of what the stage was given -> that
 
     def run(self, successor: Mapping[Node, Node]) -> CrossDevicePlan:
         graph = self._graph
-        first = self._copies(graph.inputs)
-        rounds = _rounds(graph)
-        stage_of = {n: i for i, members in enumerate(chain.from_iterable(rounds)) for n in members}
-        asked = {*graph.outputs, *[n.srcs[0] for n in graph.copies]}
+        first, before = self._copies(graph.inputs), list[Node]()
+        rounds: list[tuple[list[list[Node]], list[Node]]] = []  # stages, and collectives that start behind them
+        for members, collective in segments(graph):
+            rounds += [(together, []) for together in _rounds(graph, members)]
+            if collective is not None:
+                (rounds[-1][1] if rounds else before).append(collective)
+        stage_of = {n: i for i, members in enumerate(chain.from_iterable([r for r, _ in rounds])) for n in members}
+        asked = {*graph.outputs, *[n.srcs[0] for n in (*graph.copies, *graph.collectives)]}
         readers: dict[Node, set[int]] = {}
         for node, stage in stage_of.items():
             for s in node.srcs:
@@ -128,17 +143,32 @@ class _StagePlanner:
                     asked.add(s)
         mine: dict[int, dict[Node, Node]] = {}
         for leaf, new in successor.items():
-            number = stage_of.get(new, -1)
-            if readers.get(leaf) == {number} and leaf not in asked:
-                mine.setdefault(number, {})[leaf] = new
+            if leaf not in asked:
+                mine.setdefault(stage_of.get(new, -1), {})[leaf] = new
+        stay: set[Node] = set()
         stages: list[Stage] = []
-        for together in rounds:
-            made = [self._stage(m, asked, mine.get(n, {})) for n, m in enumerate(together, len(stages))]
+        for together, started in rounds:
+            made = []
+            for number, members in enumerate(together, len(stages)):
+                late = self._read_late(number, readers)
+                takes = {leaf: new for leaf, new in mine.get(number, {}).items() if leaf not in late}
+                stay |= takes.keys()
+                made.append(self._stage(members, asked, takes))
             # Values travel when every device of a round has its work: a copy has both of its devices wait.
-            made[-1] = made[-1]._replace(copied=self._copies([n for stage in made for n in stage.outputs]))
+            copied = self._copies([n for stage in made for n in stage.outputs])
+            made[-1] = made[-1]._replace(copied=copied, started=started)
             stages += made
-        stay = {leaf for taken in mine.values() for leaf in taken}
-        return CrossDevicePlan(graph, stages, first, self._whole(stages), successor.keys() - stay)
+        return CrossDevicePlan(graph, stages, first, before, self._whole(stages), successor.keys() - stay)
+
+    def _read_late(self, number: int, readers: Mapping[Node, set[int]]) -> set[Node]:
+        """Inputs that a stage may not overwrite: it does not read them, later stages do, or somebody still has a view
+        that an earlier stage has made of one."""
+        late = {n for n in self._graph.inputs if max(readers.get(n, ()), default=-1) != number}
+        outputs = set(self._graph.outputs)
+        late |= {
+            root for n, root in self._root.items() if n in outputs or max(readers.get(n, ()), default=-1) >= number
+        }
+        return late
 
     def _whole(self, stages: Sequence[Stage]) -> Plan:
         at = {n: i for i, n in enumerate(self._graph.inputs)}
@@ -158,7 +188,6 @@ class _StagePlanner:
             if node.srcs[0] in known:
                 known.add(node)
                 found.append(node)
-                self._strides[node] = None
         return found
 
     def _stage(self, members: Sequence[Node], asked: Collection[Node], successor: Mapping[Node, Node]) -> Stage:
@@ -182,6 +211,10 @@ class _StagePlanner:
         plan = make_plan(graph, device, donations)
         self._strides |= {n: view.strides for n, view in zip(outputs, plan.outputs, strict=True)}
         outside = {leaf: n for n, leaf in inside.items()}
+        for node, view in zip(outputs, plan.outputs, strict=True):
+            if (buffer := plan.buffers[view.buffer]).role == "input":
+                given = outside[graph.inputs[buffer.position]]
+                self._root[node] = self._root.get(given, given)
         all_constants = {n: i for i, n in enumerate(self._graph.constants)}
         return Stage(
             device,
@@ -190,6 +223,7 @@ class _StagePlanner:
             [outside[n] for n in graph.inputs],
             [all_constants[n] for n in graph.constants],
             outputs,
+            [],
             [],
         )
 
@@ -202,8 +236,8 @@ class MultiDeviceRunner:
         self.stages = plan.stages
         self._plan = plan
         at = {n: i for i, n in enumerate(plan.graph.inputs)}
-        # of each stage: its inputs that are inputs of the whole graph, by their positions in both
-        self._given = [[(p, at[n]) for p, n in enumerate(stage.inputs) if n in at] for stage in plan.stages]
+        # of each stage: its inputs that it may take over, by their positions there and among those of the whole graph
+        self._given = [[(p, at[stage.inputs[p]]) for p in _overwritten(stage.plan)] for stage in plan.stages]
         self._done = _last_uses(plan)
         kept = Counter[Device]()
         for stage in plan.stages:
@@ -223,10 +257,9 @@ class MultiDeviceRunner:
         lines: Sequence[str] = (),
         donated: Sequence[int] = (),
     ) -> list[Value]:
-        graph = self._plan.graph
-        known = dict(zip(graph.inputs, inputs, strict=True))
-        for node in self._plan.copied:
-            known[node] = _copied(node, known[node.srcs[0]])
+        plan = self._plan
+        known = Known(plan.graph, inputs)
+        known.move(plan.copied, plan.started)
         taken = frozenset(donated)
         for stage, runner, given, done in zip(self.stages, self.runners, self._given, self._done, strict=True):
             values = [known[n] for n in stage.inputs]
@@ -234,19 +267,46 @@ class MultiDeviceRunner:
             mine = [p for p, i in given if i in taken]
             out = runner.run(values, numbers, timed, stage.graph.lines, mine)
             known.update(zip(stage.outputs, out, strict=True))
-            for node in stage.copied:
-                known[node] = _copied(node, known[node.srcs[0]])
+            known.move(stage.copied, stage.started)
             del values, out
             for node in done:
                 del known[node]
-        return [known[n] for n in graph.outputs]
+        return [known[n] for n in plan.graph.outputs]
+
+
+class Known(dict[Node, Value]):
+    """The values of a run so far; one that a collective makes is waited for when it is read."""
+
+    def __init__(self, graph: PendingGraph, inputs: Sequence[Value]) -> None:
+        super().__init__(zip(graph.inputs, inputs, strict=True))
+        self._flights: dict[Node, Flight] = {}
+        self._agreed = agreement(graph.collectives)
+
+    def move(self, copied: Sequence[Node], started: Sequence[Node]) -> None:
+        """Copy values to other devices, and start collectives."""
+        for node in copied:
+            self[node] = _copied(node, self[node.srcs[0]])
+        for node in started:
+            self._agreed()
+            self._flights[node] = node.attrs[0].start(node.srcs[0].meta, self[node.srcs[0]])
+
+    def __missing__(self, node: Node) -> Value:
+        """What a collective makes, or a copy of that."""
+        flight = self._flights.pop(node, None)
+        value = self[node] = flight() if flight is not None else _copied(node, self[node.srcs[0]])
+        return value
+
+
+def _overwritten(plan: Plan) -> set[int]:
+    return {*plan.donations, *plan.overwritten_inputs}
 
 
 def _last_uses(plan: CrossDevicePlan) -> list[list[Node]]:
     """The values that nobody reads behind a stage and its copies: their memory serves later ones."""
     last: dict[Node, int] = {}
     for number, stage in enumerate(plan.stages):
-        used = [*stage.inputs, *stage.outputs, *stage.copied, *[n.srcs[0] for n in stage.copied]]
+        moved = [*stage.copied, *stage.started]
+        used = [*stage.inputs, *stage.outputs, *stage.copied, *[n.srcs[0] for n in moved]]
         last |= dict.fromkeys(used, number)
     found: list[list[Node]] = [[] for _ in plan.stages]
     for node in last.keys() - set(plan.graph.outputs):
@@ -265,7 +325,22 @@ def _copied(node: Node, value: Value) -> Value:
     return found
 
 
-def _rounds(graph: PendingGraph) -> list[list[list[Node]]]:
+def segments(graph: PendingGraph) -> Iterator[tuple[list[Node], Node | None]]:
+    """What each collective waits for, and no earlier one does; at last all the rest. In the graph's order each."""
+    seen: set[Node] = set()
+    for collective in graph.collectives:
+        found, stack = set[Node](), list(collective.srcs)
+        while stack:
+            node = stack.pop()
+            if node not in seen and node.op.kind != COLLECTIVE:
+                seen.add(node)
+                found.add(node)
+                stack += node.srcs
+        yield [n for n in graph.order if n in found], collective
+    yield [n for n in graph.order if n not in seen and n.op.kind != COLLECTIVE], None
+
+
+def _rounds(graph: PendingGraph, members: Sequence[Node]) -> list[list[list[Node]]]:
     """The nodes of each stage, by rounds: what devices do at once before values travel.
 
     A node's round is the number of copies that it waits for, one behind the other; copies of inputs are there already.
@@ -273,8 +348,8 @@ def _rounds(graph: PendingGraph) -> list[list[list[Node]]]:
     """
     level: dict[Node, int] = {}
     stages: dict[int, dict[DeviceId, list[Node]]] = {}
-    for node in graph.order:
-        before = max([level[s] for s in node.srcs], default=-1)
+    for node in members:
+        before = max([level.get(s, -1) for s in node.srcs], default=-1)
         if node.op.kind == LEAF or node.meta.device is None:
             level[node] = -1
         elif node.op.kind == COPY:

@@ -20,6 +20,7 @@ from typing import Any
 
 from pyflame.core import knobs, trace
 from pyflame.core.device import CPU
+from pyflame.core.errors import TraceError
 from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import mode, state
@@ -116,6 +117,11 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
         graph = PendingGraph(left, slices=True)
         if graph.copies:
             return partial(_copy_all, graph.copies)
+        if graph.collectives:
+            raise TraceError(
+                "[jit] expected a tensor with a value but this one waits for a collective of a jitted function; return "
+                "it from the function"
+            )
         found = _known(graph, device)
         if found is None and device.interprets:
             _run(graph, None, NumpyRunner(graph))

@@ -19,7 +19,7 @@ from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, Node, signature
 from pyflame.ir.graph import shown_by
-from pyflame.ir.opdef import ASSIGN, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
+from pyflame.ir.opdef import ASSIGN, COLLECTIVE, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
 
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
 _SLICE, _RESHAPE, _LEAF, _CONST = OPS["slice"], OPS["reshape"], OPS["leaf"], OPS["const"]
@@ -34,8 +34,8 @@ class PendingGraph:
     """
 
     __slots__ = (
-        "assigned", "constants", "copies", "inputs", "key", "lines", "order", "outputs", "overwritten", "owned",
-        "sliced", "starts", "views",
+        "assigned", "collectives", "constants", "copies", "inputs", "key", "lines", "order", "outputs", "overwritten",
+        "owned", "sliced", "starts", "views",
     )  # fmt: skip
 
     def __init__(self, outputs: Sequence[Node], keep_held: bool = True, slices: bool = False) -> None:
@@ -81,6 +81,7 @@ class PendingGraph:
         self.inputs: list[Node] = []
         self.constants: list[Node] = []
         self.copies: list[Node] = []
+        self.collectives: list[Node] = []  # as they were called: all processes call them in this order
         self.lines: list[str] = []  # where the ops were called whose values are checked
         self.overwritten: set[int] = set()  # ids of memory that ops would like to write to; 0: of what is yet to come
         self.views: dict[Node, Value] = {}
@@ -140,6 +141,8 @@ class PendingGraph:
         """Whatever a plan must know of a node beside its structure. `at`: where it stands in the key."""
         if op.kind == COPY:
             self.copies.append(node)
+        elif op.kind == COLLECTIVE:
+            self.collectives.append(node)
         elif op.kind == ASSIGN:
             self.assigned.append((at, len(self.order) - 1))
         if op.alias is not None:

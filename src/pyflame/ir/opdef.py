@@ -28,6 +28,7 @@ REDUCE = "reduce"
 KERNEL = "kernel"  # needs an implementation of its own
 ASSIGN = "assign"  # the first source with a region overwritten by the second
 COPY = "copy"  # the only op that crosses devices
+COLLECTIVE = "collective"  # processes take part in it together: between plans, as a copy is
 COMPOSITE = "composite"  # kept in the graph for implementations that take it whole, else decomposed
 INLINE = "inline"  # a function over other ops: never a Node of its own
 
@@ -62,7 +63,7 @@ class OpDef:
     plain: bool = field(init=False)  # nothing about its Nodes needs a second look when a graph is walked
 
     def __post_init__(self) -> None:
-        self.plain = self.kind not in (LEAF, CONST, COPY) and self.alias is None and not self.checked
+        self.plain = self.kind not in (LEAF, CONST, COPY, COLLECTIVE) and self.alias is None and not self.checked
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

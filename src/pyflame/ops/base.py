@@ -16,7 +16,20 @@ from pyflame.core.memory_format import order_of
 from pyflame.core.shape import Region, Shape, inverse, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, composite, const, is_number, primitive
 from pyflame.ir import cast as cast_node
-from pyflame.ir.opdef import ASSIGN, CONST, COPY, ELEMENTWISE, IOTA, KERNEL, LEAF, OpDef, Rule, copy_to, register
+from pyflame.ir.opdef import (
+    ASSIGN,
+    COLLECTIVE,
+    CONST,
+    COPY,
+    ELEMENTWISE,
+    IOTA,
+    KERNEL,
+    LEAF,
+    OpDef,
+    Rule,
+    copy_to,
+    register,
+)
 
 
 class ValuesIndices(NamedTuple):
@@ -152,6 +165,13 @@ register(
         reference=lambda x: x, srcs=("x",), public=False,
         # the gradient goes back where the source is
         grad=Rule(lambda g, x_meta: (copy_to(g, x_meta.device or g.meta.device),), ("x",), ()),
+    )
+)  # fmt: skip
+
+register(
+    OpDef(
+        "collective", COLLECTIVE, lambda x: x, "What processes make of their values together; `call` tells how.",
+        infer=lambda m, call: (m.shape, m.dtype), srcs=("x",), attrs=("call",), public=False, differentiable=False,
     )
 )  # fmt: skip
 

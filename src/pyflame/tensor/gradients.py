@@ -249,10 +249,11 @@ def grad_of(
     >>> pf.autograd.grad((x * x).sum(), x)
     (tensor([2., 4.]),)
     """
+    before = list(state.after_backward)
     try:
         return _grad_of(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)
     finally:
-        state.after_backward.clear()  # no .grad has changed
+        state.after_backward[:] = before  # no .grad has changed, unless this is a part of a backward pass
 
 
 def _grad_of(

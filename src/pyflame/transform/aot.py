@@ -132,6 +132,10 @@ def _planned(trace: Trace, target: Target) -> TracedPlan:
                     "[aot] expected a function that stays on one device but it moves a tensor to another; call .to() "
                     "outside of it"
                 )
+            if graph.collectives:
+                raise TraceError(
+                    "[aot] expected a function of one process but it holds a collective; call that outside of it"
+                )
             plan = plan_ahead(graph, target)
             shared = _without_buffer(plan, graph, nodes)
             if not shared:

@@ -1,8 +1,8 @@
 """DistributedDataParallel: each process has the whole model and its own part of the batch; gradients are averaged.
 
 `backward()` gives the graph of all gradients. When it ends they are computed as one plan, packed into buckets and
-averaged; `.grad` then is the same on all processes. A collective cannot be part of a plan, so within `pf.jit` this
-raises: `pf.distributed.data_parallel_step` makes a step of two jitted functions with the averaging between them.
+averaged; `.grad` then is the same on all processes. Within `pf.jit` each bucket is an op: it is sent as soon as its
+gradients are there, while the rest of the backward pass is computed.
 """
 
 from __future__ import annotations
@@ -103,10 +103,11 @@ class DistributedDataParallel(_Wrapper):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives."""
         if self._many and self.require_backward_grad_sync and state.grad_enabled:
-            if state.tracer is not None:
+            if state.tracer is not None and self.find_unused_parameters:
                 raise TraceError(
-                    "[DistributedDataParallel] expected to be called outside of a jitted function, which cannot hold a "
-                    "collective; make the step with pf.distributed.data_parallel_step(model, loss_fn, optimizer)"
+                    "[DistributedDataParallel] expected find_unused_parameters=False in a jitted function, where which "
+                    "gradients there are is known before it runs; make the step with "
+                    "pf.distributed.data_parallel_step(model, loss_fn, optimizer)"
                 )
             self.sync_buffers()
             self._watch()
@@ -132,7 +133,7 @@ class DistributedDataParallel(_Wrapper):
             broadcast_all(list(self.module.buffers()), self.process_group)
 
     def sync_gradients(self) -> None:
-        """Average `.grad` over all processes. `backward()` does so by itself, but for `no_sync()` and `pf.jit`."""
+        """Average `.grad` over all processes. `backward()` does so by itself, but for `no_sync()`."""
         if not self._many:
             return
         missing = [name for name, p in self._trained if p.grad is None]
@@ -155,7 +156,7 @@ class DistributedDataParallel(_Wrapper):
                 self._hooked[id(p)] = p._tape
 
     def _reached(self, gradient: Tensor) -> None:
-        if self.require_backward_grad_sync and state.tracer is None and self.sync_gradients not in state.after_backward:
+        if self.require_backward_grad_sync and self.sync_gradients not in state.after_backward:
             state.after_backward.append(self.sync_gradients)
 
 
