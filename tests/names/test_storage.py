@@ -200,6 +200,15 @@ def test_subclasses() -> None:
         y.as_subclass(int)
 
 
+def test_gradients_through_as_strided_in_place() -> None:
+    for lib in (pf, torch):
+        x = lib.arange(4.0).requires_grad_()
+        (x * 2).as_strided_((2, 2), (1, 1)).sum().backward()
+        assert x.grad.tolist() == [2.0, 4.0, 2.0, 0.0]
+        with pytest.raises(pf.GradientError if lib is pf else RuntimeError):
+            x.as_strided_((2,), (1,))
+
+
 def test_what_it_is() -> None:
     x = pf.ones(2, 3)
     assert x.layout is pf.strided and x.name is None and x.grad_dtype is pf.float32

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pyflame.autograd import Leaf
 from pyflame.core.dtype import DType, uint8
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, NotSupportedError
 from pyflame.core.state import state
@@ -173,9 +174,10 @@ def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None
     """`as_strided`, in place: the tensor gets another shape. It must share memory with no other."""
     if self._link is not None and self._link.tied:
         raise ArgumentError("[as_strided_] expected a tensor that shares memory with no other but got one that does")
-    if self.requires_grad:
-        raise GradientError("[as_strided_] expected a tensor without gradient; use as_strided")
-    self._put(read(self._snapshot().as_strided(size, stride, storage_offset)), None)
+    if state.grad_enabled and isinstance(self._tape, Leaf):
+        raise GradientError("[as_strided_] expected a tensor that is not a leaf of the tape; use as_strided")
+    out = self.as_strided(size, stride, storage_offset)
+    self._put(read(out), out._tape)
     return self
 
 
