@@ -393,3 +393,17 @@ def test_summary_computes_nothing() -> None:
     model.register_forward_hook(lambda m, args, out: outputs.append(out))
     model.summary(x())
     assert outputs[0]._node.op.kind != "leaf"
+
+
+def test_a_sparse_buffer() -> None:
+    """It moves and converts with its module, and is not saved."""
+    module = nn.Module()
+    module.register_buffer("heads", pf.eye(3).to_sparse(), persistent=False)
+    assert [name for name, _ in module.named_buffers()] == ["heads.indices", "heads.values"]
+    assert module.state_dict() == {}
+    module.to(pf.float16)
+    assert module.heads.dtype is pf.float16
+    module.heads = (2 * pf.eye(2)).to_sparse()
+    assert module.heads.to_dense().tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    with pytest.raises(pf.NotSupportedError, match="persistent=False"):
+        module.register_buffer("other", pf.eye(3).to_sparse())

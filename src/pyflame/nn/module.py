@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyflame.core import dtype as dt
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, as_dtype
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, suggest
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, NotSupportedError, suggest
 from pyflame.core.memory_format import RANKS
 from pyflame.core.state import state
 from pyflame.nn import state_dict as states
@@ -24,6 +24,7 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.arguments import typed_init
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.methods import DTYPE_NAMES, gpu_named
+from pyflame.tensor.sparse import SparseTensor
 
 if TYPE_CHECKING:
     from pyflame.nn.summary import Summary
@@ -60,7 +61,7 @@ class Module:
     _optional_state: tuple[str, ...] = ()
 
     _parameters: dict[str, Parameter | None]
-    _buffers: dict[str, Tensor | None]
+    _buffers: dict[str, Any]  # Tensor, SparseTensor or None
     _modules: dict[str, Module | None]
     _non_persistent_buffers_set: set[str]
     _forward_hooks: Hooks
@@ -128,7 +129,7 @@ class Module:
             return
         for kind, wanted in _GROUPS.items():
             if name in own.get(kind, ()):
-                if value is not None and not (kind == "_buffers" and isinstance(value, Tensor)):
+                if value is not None and not (kind == "_buffers" and isinstance(value, (Tensor, SparseTensor))):
                     raise ArgumentTypeError(
                         f"[{type(self).__name__}] expected {wanted} or None as {name!r} but got "
                         f"{type(value).__name__}; delete the attribute first to make it something else"
@@ -172,14 +173,22 @@ class Module:
         """Add a parameter, or a place for one that is None."""
         self._register(self._parameters, "register_parameter", name, param, Parameter)
 
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, tensor: Tensor | SparseTensor | None, persistent: bool = True) -> None:
         """Add a tensor that is part of the state but not learned. It is saved if `persistent`.
+
+        A sparse one cannot be saved; `buffers()` gives its indices and values.
 
         >>> bn = nn.Module(); bn.register_buffer("running_mean", pf.zeros(3))
         >>> list(bn.state_dict())
         ['running_mean']
         """
-        self._register(self._buffers, "register_buffer", name, tensor, Tensor)
+        sparse = isinstance(tensor, SparseTensor)
+        if sparse and persistent:
+            raise NotSupportedError(
+                f"[register_buffer] expected persistent=False for the sparse tensor {name!r} but got persistent=True; "
+                "register its indices and values to save them"
+            )
+        self._register(self._buffers, "register_buffer", name, tensor, SparseTensor if sparse else Tensor)
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
     def register_module(self, name: str, module: Module | None) -> None:
@@ -251,7 +260,11 @@ class Module:
                     continue
                 if remove_duplicate:
                     seen.add(id(value))
-                yield (f"{owner}.{name}" if owner else name), value
+                path = f"{owner}.{name}" if owner else name
+                if isinstance(value, SparseTensor):
+                    yield from ((f"{path}.indices", value._indices()), (f"{path}.values", value._values()))
+                else:
+                    yield path, value
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True

@@ -84,6 +84,28 @@ def with_numbers(
     return args, kwargs
 
 
+def as_number_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], kept: set[Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments with numbers for 0-d tensors of whole numbers, as in `x.view(lengths.max(), -1)`; None without any.
+
+    Those whose position or name is kept are tensors, and stay.
+    """
+    given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+    numbers = {k: v if k in kept else whole_number(v) for k, v in given.items()}
+    if all(numbers[k] is v for k, v in given.items()):
+        return None
+    return tuple(numbers[i] for i in range(len(args))), {k: numbers[k] for k in kwargs}
+
+
+def whole_number(value: Any) -> Any:
+    """The number in a 0-d tensor of a whole number, also in a list of them; everything else comes back as it is."""
+    if type(value) in (list, tuple):
+        numbers = type(value)(whole_number(v) for v in value)
+        return numbers if any(n is not v for n, v in zip(numbers, value, strict=True)) else value
+    return value.item() if isinstance(value, Tensor) and value.ndim == 0 and value.dtype.is_int else value
+
+
 def unusable(
     name: str,
     fn: Callable[..., Any],

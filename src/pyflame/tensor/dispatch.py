@@ -21,10 +21,12 @@ from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import OPS
 from pyflame.ops.names import ALIASES
 from pyflame.tensor.arguments import (
+    as_number_arguments,
     check_some_tensor,
     check_tensors,
     number_parameters,
     required_tensors,
+    tensor_parameters,
     unusable,
     with_numbers,
 )
@@ -227,6 +229,7 @@ class _Signature:
         self.wanted = required_tensors(name, fn, op.takes_numbers)
         self.mixed = op.takes_numbers or inspect.unwrap(fn).__annotations__.get("x") == "Any"
         self.numbers = number_parameters(fn)
+        self.tensors: set[Any] = {0, *(key for i, p, _ in tensor_parameters(fn) for key in (i, p))}
         self.many = starred(fn)  # reshape(2, 3) may be written reshape(shape=(2, 3)) too
 
 
@@ -256,6 +259,8 @@ def public(op: OpDef) -> Callable[..., Any]:
         try:
             return signature.calling(fn, args, kwargs)
         except (TypeError, ValueError, OverflowError) as error:
+            if (numbers := as_number_arguments(args, kwargs, signature.tensors)) is not None:
+                return function(*numbers[0], **numbers[1])
             if isinstance(error, PyFlameError):
                 raise
             raise unusable(op.name, fn, args, kwargs, error, signature.names) from error

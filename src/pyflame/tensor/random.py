@@ -11,6 +11,7 @@ from pyflame.core.generator import Generator, default_generator
 from pyflame.core.shape import Shape, broadcast_shapes, check_shape
 from pyflame.core.state import state
 from pyflame.ir import F, Node, as_number, cast, is_number
+from pyflame.tensor.arguments import whole_number
 from pyflame.tensor.creation import finish, place_of, positions, shape_of, tensor, torch_options
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.tensor import Tensor, read
@@ -62,6 +63,7 @@ def _normal(shape: Shape, dtype: DType, device: object, generator: Generator | N
 def _integers(
     op: str, low: Any, high: Any, shape: Shape, dtype: DType, device: object, generator: Generator | None
 ) -> Node:
+    low, high = whole_number(low), whole_number(high)
     for bound in (low, high):
         if not is_number(bound) or isinstance(as_number(bound), float):
             raise DTypeError(f"[{op}] expected whole numbers as bounds but got low={low!r}, high={high!r}")
