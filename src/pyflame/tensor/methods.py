@@ -76,12 +76,14 @@ def _imag(self: Tensor) -> Tensor:
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
+    """How many elements apart neighbours along each axis lie in memory, as PyTorch would hold them. Evaluates it."""
     node = self._node
     if node.op.kind != LEAF:
         node = exchange(self, node, placed(node))
         evaluate([node])
     strides = node.data.strides or contiguous_strides(self.shape)
+    if any(s == 0 and n > 1 for s, n in zip(strides, self.shape, strict=True)):  # one number stands for all of zeros(3)
+        strides = views.strides(self)
     return strides if dim is None else strides[_axis("stride", dim, self)]
 
 

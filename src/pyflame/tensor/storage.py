@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.autograd import Leaf
 from pyflame.core.dtype import DType, uint8
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, NotSupportedError
 from pyflame.core.state import state
@@ -19,7 +18,7 @@ from pyflame.engine.evaluate import evaluate
 from pyflame.ir import placed
 from pyflame.tensor import creation, views
 from pyflame.tensor.dispatch import FUNCTIONS as F
-from pyflame.tensor.tensor import Tensor, exchange, read
+from pyflame.tensor.tensor import Tensor, exchange
 
 
 class UntypedStorage:
@@ -171,13 +170,8 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
 
 
 def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """`as_strided`, in place: the tensor gets another shape. It must share memory with no other."""
-    if self._link is not None and self._link.tied:
-        raise ArgumentError("[as_strided_] expected a tensor that shares memory with no other but got one that does")
-    if state.grad_enabled and isinstance(self._tape, Leaf):
-        raise GradientError("[as_strided_] expected a tensor that is not a leaf of the tape; use as_strided")
-    out = self.as_strided(size, stride, storage_offset)
-    self._put(read(out), out._tape)
+    """`as_strided`, in place: the tensor gets another shape, and lies where it did."""
+    views.lie_as(self, self.as_strided(size, stride, storage_offset))
     return self
 
 

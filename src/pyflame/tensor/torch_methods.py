@@ -16,7 +16,7 @@ from pyflame.core.dtype import bool_
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError
 from pyflame.core.generator import Generator
 from pyflame.core.shape import normalize_axis
-from pyflame.tensor import creation, random
+from pyflame.tensor import creation, random, views
 from pyflame.tensor.arguments import typed
 from pyflame.tensor.dispatch import FUNCTIONS as F
 from pyflame.tensor.tensor import Tensor, read
@@ -89,12 +89,11 @@ def _reshaped(name: str) -> Callable[..., Tensor]:
     function = F[name]
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        out = function(self, *args, **kwargs)
-        self._put(read(out), out._tape)
+        views.lie_as(self, function(self, *args, **kwargs))
         return self
 
     method.__name__ = method.__qualname__ = name + "_"
-    method.__doc__ = f"{name}, in place: the tensor gets another shape."
+    method.__doc__ = f"{name}, in place: the tensor gets another shape, and lies where it did."
     return method
 
 

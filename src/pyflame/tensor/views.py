@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyflame.autograd import Entry, Leaf, record
-from pyflame.core.errors import ArgumentError, GradientError
+from pyflame.core.errors import ArgumentError, GradientError, NotSupportedError
 from pyflame.core.shape import Region, contiguous_strides
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import write_all
@@ -326,21 +326,56 @@ class Aside:
 
 def part(cell: Tensor) -> None:
     """Cut a tensor loose: it gets memory of its own, and its relatives keep theirs."""
-    old, cell._link = cell._link, None
+    old = cell._link
     if old is None:
         return
-    views = old.live()
-    if old.parent is not None:
+    if old.live():
+        _put_heir(cell)
+    elif old.parent is not None:
         _link_of(old.parent).remove({id(cell)})
-    if not views:
-        return
-    heir = Tensor(cell._node)  # stands where the tensor stood
+    cell._link = None
+
+
+def _put_heir(cell: Tensor) -> None:
+    """Let a tensor that nobody else sees stand where this one stood among its relatives, with its value and tape."""
+    old = _link_of(cell)
+    heir = Tensor(read(cell), cell._tape if isinstance(cell._tape, Entry) else None)
     heir._link = Link()
     if old.parent is not None:
+        _link_of(old.parent).remove({id(cell)})
         link(heir, old.parent, old.path, old.attached)
-    for view in views:
+    for view in old.live():
         _link_of(view).parent = heir
         _link_of(heir).add(view)
+
+
+def lie_as(cell: Tensor, view: Tensor) -> None:
+    """Let a tensor be what a view of it is, as `x.t_()` does. All that share its memory keep their shapes."""
+    old, made = cell._link, view._link
+    if state.grad_enabled and isinstance(cell._tape, Leaf):
+        raise GradientError(
+            "[in-place] expected a tensor that is not a leaf of the tape but this one requires grad; use the function "
+            "without the underscore, or `with pf.no_grad():`"
+        )
+    if state.rebinds is not None:
+        state.rebinds.note(cell)
+    node, entry = read(view), view._tape
+    if isinstance(cell._tape, Leaf):
+        entry = cell._tape
+        entry.meta = node.meta
+    if made is not None and old is not None and (old.parent is not None or any(v is not view for v in old.live())):
+        if state.tracer is not None and state.tracer.cell(cell) is not None:
+            raise NotSupportedError(
+                "[in-place] expected a tensor that the jitted function has made, or one that shares no memory, but got "
+                "one from outside that does; use the function without the underscore"
+            )
+        _put_heir(cell)
+        assert made.parent is not None
+        below = _link_of(link(cell, made.parent, made.path, made.attached))
+        below.layout, below.overlaps = made.layout, made.overlaps
+    else:
+        cell._link = None
+    cell._put(node, entry)
 
 
 def share(cell: Tensor, other: Tensor) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import int64
-from pyflame.core.errors import TraceError
+from pyflame.core.errors import NotSupportedError, TraceError
 from pyflame.core.locks import Lock
 from pyflame.engine.commit import Writes
 from pyflame.engine.cross_device import MultiDeviceRunner
@@ -43,6 +43,11 @@ def _shared(value: Value) -> Value:
 
 def _add_followers(cell: Tensor, node: Node, cells: list[Tensor], new: list[Any]) -> None:
     """Add to changed cells and their new nodes those that share memory with one of them."""
+    if node.shape != cell.shape and cell._link is not None and cell._link.tied:
+        raise NotSupportedError(
+            f"[jit] expected a tensor that shares memory to keep its shape {cell.shape} but the function gave it shape "
+            f"{node.shape} in place; use the function without the underscore"
+        )
     for change in followers(cell, node):
         cells.append(change.cell)
         new.append(change.node)
