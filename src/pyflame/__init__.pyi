@@ -1681,16 +1681,16 @@ def celu(x: TensorLike, alpha: builtins.float = 1.0) -> Tensor:
     """
 
 def chebyshev_polynomial_t(x: TensorLike, n: TensorLike) -> Tensor:
-    """Chebyshev's polynomial of the first kind and degree n, at x. It has no gradient."""
+    """Chebyshev's polynomial of the first kind and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."""
 
 def chebyshev_polynomial_u(x: TensorLike, n: TensorLike) -> Tensor:
-    """Chebyshev's polynomial of the second kind and degree n, at x. It has no gradient."""
+    """Chebyshev's polynomial of the second kind and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."""
 
 def chebyshev_polynomial_v(x: TensorLike, n: TensorLike) -> Tensor:
-    """Chebyshev's polynomial of the third kind and degree n, at x. It has no gradient."""
+    """Chebyshev's polynomial of the third kind and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."""
 
 def chebyshev_polynomial_w(x: TensorLike, n: TensorLike) -> Tensor:
-    """Chebyshev's polynomial of the fourth kind and degree n, at x. It has no gradient."""
+    """Chebyshev's polynomial of the fourth kind and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."""
 
 def chunk(x: TensorLike, chunks: builtins.int, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
     """At most `chunks` parts of equal size along an axis; the last may be smaller. No copies.
@@ -2396,10 +2396,10 @@ def heaviside(x: TensorLike, values: TensorLike) -> Tensor:
     """
 
 def hermite_polynomial_h(x: TensorLike, n: TensorLike) -> Tensor:
-    """Hermite's polynomial and degree n, at x. It has no gradient."""
+    """Hermite's polynomial and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."""
 
 def hermite_polynomial_he(x: TensorLike, n: TensorLike) -> Tensor:
-    """Hermite's polynomial of probability and degree n, at x. It has no gradient."""
+    """Hermite's polynomial of probability and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."""
 
 def histc(x: TensorLike, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
     """How many elements fall into each of `bins` equal parts of [min, max], or of [x.min(), x.max()] where both are 0.
@@ -2650,7 +2650,7 @@ def l1_loss(input: TensorLike, target: TensorLike, reduction: builtins.str = "me
     """
 
 def laguerre_polynomial_l(x: TensorLike, n: TensorLike) -> Tensor:
-    """Laguerre's polynomial and degree n, at x. It has no gradient."""
+    """Laguerre's polynomial and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."""
 
 def layer_norm(
     x: TensorLike,
@@ -2701,7 +2701,7 @@ def left_shift(x: TensorLike, y: TensorLike) -> Tensor:
     """
 
 def legendre_polynomial_p(x: TensorLike, n: TensorLike) -> Tensor:
-    """Legendre's polynomial and degree n, at x. It has no gradient."""
+    """Legendre's polynomial and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."""
 
 def lerp(x: TensorLike, end: TensorLike, weight: TensorLike) -> Tensor:
     """x + weight * (end - x): from x to end as the weight goes from 0 to 1.

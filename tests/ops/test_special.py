@@ -102,6 +102,8 @@ def test_polynomials(name: str) -> None:
     assert not ours(pf.ones(2).requires_grad_(), 3).requires_grad
     assert ours(pf.tensor(0.3), math.inf).item() == 0.0  # no endless loop
     assert math.isnan(ours(pf.tensor(math.nan), 3).item())  # torch returns what was in memory
+    far = ours(pf.tensor([0.3, 1.7], dtype=pf.float64), 1e30)  # no endless loop either
+    assert math.isnan(far[1].item())
 
 
 def test_slope_at_0_and_large_degrees() -> None:

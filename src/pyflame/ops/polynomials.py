@@ -45,6 +45,8 @@ def _by_recurrence(first: Callable[[float], float], after: Next) -> Callable[[fl
     def value(x: float, n: float) -> float:
         if not 1 <= n < math.inf:
             return 1.0 if -1 < n < 1 else 0.0
+        if n >= 2**20 + 1:
+            return math.nan
         p, q = 1.0, first(x)
         for k in range(1, int(n)):
             p, q = q, after(x, k, q, p)
@@ -76,7 +78,7 @@ def _declare(name: str, first: Callable[[float], float], after: Next, doc: str) 
         """See above: they differ in name, recurrence and text."""
 
     fn.__name__ = fn.__qualname__ = name
-    fn.__doc__ = f"{doc} and degree n, at x. It has no gradient."
+    fn.__doc__ = f"{doc} and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."
     elementwise(
         f"pf_{name}({{x}}, {{n}})",
         reference=np.vectorize(_by_recurrence(first, after), otypes=[np.float64]),

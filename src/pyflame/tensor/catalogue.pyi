@@ -264,7 +264,7 @@ class Catalogue:
         """See the function as_strided."""
 
     def as_strided_(self, size: Any, stride: Any, storage_offset: builtins.int | None = None) -> Tensor:
-        """`as_strided`, in place: the tensor gets another shape. It must share memory with no other."""
+        """`as_strided`, in place: the tensor gets another shape, and lies where it did."""
 
     def as_strided_scatter(self, *args: Any, **kwargs: Any) -> Any:
         """See the function as_strided_scatter."""
@@ -1842,7 +1842,7 @@ class Catalogue:
         """Drop axes of size 1: all, one, or several. Axes of another size stay."""
 
     def squeeze_(self, *args: Any, **kwargs: Any) -> Tensor:
-        """squeeze, in place: the tensor gets another shape."""
+        """squeeze, in place: the tensor gets another shape, and lies where it did."""
 
     def std(
         self,
@@ -1865,7 +1865,7 @@ class Catalogue:
         """Where its first element lies in its storage, in elements."""
 
     def stride(self, dim: builtins.int | None = None) -> Any:
-        """How many elements apart neighbours along each axis lie in memory. Evaluates the tensor."""
+        """How many elements apart neighbours along each axis lie in memory, as PyTorch would hold them. Evaluates it."""
 
     def sub(self, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
         """x - alpha * y."""
@@ -1907,7 +1907,7 @@ class Catalogue:
         """A matrix with its axes exchanged; a vector or a number as it is."""
 
     def t_(self, *args: Any, **kwargs: Any) -> Tensor:
-        """t, in place: the tensor gets another shape."""
+        """t, in place: the tensor gets another shape, and lies where it did."""
 
     def take(self, index: TensorLike, axis: builtins.int | None = None) -> Tensor:
         """Elements at these positions of the flattened tensor, or of one axis."""
@@ -1976,7 +1976,7 @@ class Catalogue:
         """Exchange two axes."""
 
     def transpose_(self, *args: Any, **kwargs: Any) -> Tensor:
-        """transpose, in place: the tensor gets another shape."""
+        """transpose, in place: the tensor gets another shape, and lies where it did."""
 
     def triangular_solve(self, *args: Any, **kwargs: Any) -> Any:
         """See the function triangular_solve."""
@@ -2058,7 +2058,7 @@ class Catalogue:
         """A new axis of size 1 at this place."""
 
     def unsqueeze_(self, *args: Any, **kwargs: Any) -> Tensor:
-        """unsqueeze, in place: the tensor gets another shape."""
+        """unsqueeze, in place: the tensor gets another shape, and lies where it did."""
 
     def untyped_storage(self) -> Any:
         """The memory that it lies in, in bytes."""

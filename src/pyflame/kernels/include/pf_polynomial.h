@@ -1,7 +1,8 @@
 /* Orthogonal polynomials of degree n, cut to a whole number, of double; floats are computed in double.
  *
- * By their recurrences, which stop where values overflow. Chebyshev's are waves of acos(x) within [-1, 1], so that large
- * degrees cost no more there. A degree below 0, and one that is no number, gives 0, as in PyTorch.
+ * By their recurrences, which stop where values overflow, and give NaN for degrees above 2^20: nobody waits for those.
+ * Chebyshev's are waves of acos(x) within [-1, 1], so that large degrees cost no more there. A degree below 0, and one that
+ * is no number, gives 0, as in PyTorch.
  */
 #ifndef PF_POLYNOMIAL_H
 #define PF_POLYNOMIAL_H
@@ -10,6 +11,7 @@
 #define PF_POLYNOMIAL(name, first, next)                                                                       \
   PF_FN double pf_##name##_f64(double x, double n) {                                                           \
     if (!(n >= 1.0 && n < INFINITY)) return n > -1.0 && n < 1.0 ? 1.0 : 0.0;                                   \
+    if (n >= 1048577.0) return NAN;                                                                            \
     double p = 1.0, q = first;                                                                                 \
     for (double k = 1.0; k + 1.0 <= n && q == q; k += 1.0) {                                                   \
       double r = next;                                                                                         \
