@@ -264,6 +264,11 @@ def multi_head_attention_forward(
             "[multi_head_attention_forward] expected keys and values to be projected but got static_k or static_v; use "
             "scaled_dot_product_attention"
         )
+    if 0 in (query.ndim, key.ndim, value.ndim):
+        raise ShapeError(
+            "[multi_head_attention_forward] expected tensors of (time, batch, features) or (time, features) but got "
+            f"shapes {query.shape}, {key.shape} and {value.shape}"
+        )
     if query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
         raise ShapeError(
             f"[multi_head_attention_forward] expected {embed_dim_to_check} features that {num_heads} heads divide but "
