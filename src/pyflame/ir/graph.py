@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 
+from pyflame.core.cached import cached_property
 from pyflame.ir.node import Node
 from pyflame.ir.opdef import MOVEMENT, OpDef
 

@@ -78,7 +78,9 @@ def _declare(name: str, first: Callable[[float], float], after: Next, doc: str) 
         """See above: they differ in name, recurrence and text."""
 
     fn.__name__ = fn.__qualname__ = name
-    fn.__doc__ = f"{doc} and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."
+    fn.__doc__ = (
+        f"{doc} and degree n, at x. It has no gradient; above degree 2**20 it is NaN where n steps would lead to it."
+    )
     elementwise(
         f"pf_{name}({{x}}, {{n}})",
         reference=np.vectorize(_by_recurrence(first, after), otypes=[np.float64]),

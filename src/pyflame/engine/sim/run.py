@@ -7,13 +7,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pyflame.core import knobs
+from pyflame.core.cached import cached_property
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, suggest
 from pyflame.engine.user.kernels import UserKernel, compile_for_target, extent, misfit, number_word, shared_bytes
 from pyflame.engine.user.prototype import Parameter, find_prototype, kernel_names

@@ -6,13 +6,13 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pyflame.core.atomic import write_atomic
+from pyflame.core.cached import cached_property
 from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import HEAD, KernelResources, read_resources, row
 from pyflame.engine.sections import Section, percent

@@ -8,12 +8,12 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyflame.core import knobs
+from pyflame.core.cached import cached_property
 from pyflame.core.device import CPU, Target
 from pyflame.core.locks import rlock
 from pyflame.runtime.base import Device

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
+from pyflame.core.cached import cached_property
 from pyflame.core.device import Target
 from pyflame.core.errors import ArgumentError, DeviceError, NotAvailableError, PyFlameError
 

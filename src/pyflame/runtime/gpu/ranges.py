@@ -7,8 +7,9 @@ import glob
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
+
+from pyflame.core.cached import cached_property
 
 
 class Ranges:
