@@ -55,6 +55,7 @@ class EmulatedDriver:
         self.graphs: list[list[tuple[Any, ...]]] = []
         self.capturing: list[tuple[Any, ...]] | None = None
         self.launches = 0
+        self.early: list[bool] = []  # of each launch: whether it may begin before those before it have ended
         self.reverse = False  # threads and blocks run in the opposite order
 
     # --- devices
@@ -181,8 +182,10 @@ class EmulatedDriver:
         stream: int,
         kernel_args: KernelArguments,
         start: int = 0,
+        early: bool = False,
     ) -> None:
         run_kernel, set_shape = function
+        self.early.append(early)
         copy = kernel_args.array[start:].copy()  # parameters are taken at the launch
         blocks, threads = math.prod(grid), math.prod(block)
 

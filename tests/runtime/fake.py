@@ -326,6 +326,7 @@ class FakeDriver:
         stream: int,
         kernel_args: KernelArguments,
         start: int = 0,
+        early: bool = False,
     ) -> None:
         self._enter("launch")
         count = next((n for end, n in self.parameters.items() if function.endswith(end)), len(kernel_args) - start)

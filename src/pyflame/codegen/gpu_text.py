@@ -249,7 +249,7 @@ class GpuText(Writer):
             self.texts.append("\n".join([f"PF_FN void {name}_group(const int64_t group, {listed}) {{", *lines, "}"]))
             given = ", ".join(["group", *(p.split()[-1] for p in params)])
             lines = [f"for (int64_t group = pf_block(); {turns}) {{", f"{name}_group({given});", "pf_barrier();", "}"]
-        self.texts.append("\n".join([f"PF_GLOBAL({block}) {name}({listed}) {{", *lines, "}"]))
+        self.texts.append("\n".join([f"PF_GLOBAL({block}) {name}({listed}) {{", "pf_await();", *lines, "}"]))
         self.phases.append(GpuPhase(suffix, launched, block, tuple(self.args), self.lds))
         self.begin()
 

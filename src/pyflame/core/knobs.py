@@ -82,6 +82,11 @@ CONV_LAYOUT = Knob(
 GRAPH_BRANCHES = Knob(
     "PYFLAME_GRAPH_BRANCHES", "2", "2 lets a jitted function's launches run beside each other on a GPU, 1 does not"
 )
+GRAPH_OVERLAP = Knob(
+    "PYFLAME_GRAPH_OVERLAP",
+    "1",
+    "1 lets captured launches begin while those before them end, where a GPU can (NVIDIA, sm_90 and newer); 0 does not",
+)
 GRAPHS = Knob(
     "PYFLAME_GRAPHS",
     "",
@@ -144,6 +149,7 @@ ALL = (
     MATMUL_PRECISION,
     CONV_LAYOUT,
     GRAPH_BRANCHES,
+    GRAPH_OVERLAP,
     GRAPHS,
     GRAPH_CHECKS,
     MEMORY_POOL,

@@ -97,7 +97,8 @@ class GpuRunner:
             else:
                 assert phase is not None, "a text has phases"
                 symbol = next(symbols)
-                function = symbol.named(f"{launches[work.launch].name} ({symbol.name})")  # as `explain` names it
+                name = f"{launches[work.launch].name} ({symbol.name})"  # as `explain` names it
+                function = symbol.named(name, awaits=True)  # as all texts of ours do
                 yield function, (phase.grid, 1, 1), (phase.block, 1, 1), phase.dynamic_lds, start
 
     def _loaded(self, kernels: Sequence[CompiledKernel]) -> dict[tuple[bytes, str], Program]:
@@ -260,12 +261,15 @@ class GpuRunner:
             if number in beside:
                 kernel_args.array[at] = scratch
         awaited, passed = {step.after for step in order}, dict[int, Event]()
+        kernels: dict[bool, bool] = {}  # by side: whether the last thing there is a kernel
         side.wait(device.event().record(main))
         for step in order:
             stream = side if step.side else main
             if step.after >= 0:
                 stream.wait(passed[step.after])
-            self._give(parts[step.launch], kernel_args, stream)
+                kernels[step.side] = False
+            self._give(parts[step.launch], kernel_args, stream, kernels.get(step.side, False))
+            kernels[step.side] = isinstance(parts[step.launch][-1], list)
             if step.launch in awaited:
                 passed[step.launch] = device.event().record(stream)
         main.wait(device.event().record(side))
@@ -275,11 +279,12 @@ class GpuRunner:
         runs: Sequence[list[Any] | tuple[LibraryCall, int]],
         kernel_args: KernelArguments,
         stream: Stream | None = None,
+        behind: bool = False,
     ) -> None:
-        """Start kernels and libraries' work, in order."""
-        for run in runs:
+        """Start kernels and libraries' work, in order. `behind`: a kernel is what the stream was given last."""
+        for number, run in enumerate(runs):
             if isinstance(run, list):
-                self.device.launch_all(run, kernel_args, stream)
+                self.device.launch_all(run, kernel_args, stream, behind and not number)
                 continue
             call, start = run
             *addresses, workspace = kernel_args.array[start : start + len(call.buffers) + 1].tolist()

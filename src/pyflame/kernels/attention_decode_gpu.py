@@ -25,7 +25,7 @@ _THREADS = 128  # PF_DEC_THREADS
 _NUMBERS = 64  # of queries, and of results, that a lane has in registers
 _MANY_KEYS = 32  # for each query: with fewer, products and softmax take as long
 _BUSY = 4  # blocks for each compute unit
-_LEAST_KEYS = 256  # of a split
+_LEAST_KEYS = 32  # of a split: what most blocks take at a time
 _MOST_SPLITS = 64  # as PF_DEC_MOST_SPLITS
 _JOIN_LDS = 3 * 4 * _MOST_SPLITS  # bytes
 

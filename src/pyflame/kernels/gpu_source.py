@@ -81,9 +81,9 @@ class GpuFunctions:
         params += ["char *PF_RESTRICT scratch", "const pf_word *PF_RESTRICT uni", "int64_t *PF_RESTRICT err"]
         params += [f"int64_t a{n}" for n in range(len(args))]
         names = ", ".join(f"a{n}" for n in range(len(args)))
-        using = "".join(f"  using namespace {space};\n" for space in self.spaces)
+        begin = "".join(f"  using namespace {space};\n" for space in self.spaces) + "  pf_await();\n"
         bounds = f"PF_GLOBAL{'_ALONE' * alone}({block})" + (f" PF_CLUSTER({cluster})" if cluster > 1 else "")
-        head = f"{bounds} PF_KEY{suffix}({', '.join(params)}) {{\n{using}  const int64_t arg[] = {{{names}}};"
+        head = f"{bounds} PF_KEY{suffix}({', '.join(params)}) {{\n{begin}  const int64_t arg[] = {{{names}}};"
         text = (head, body)
         assert self.bodies.setdefault(suffix, text) == text, "one function for each suffix"
         self.phases.append(GpuPhase(suffix, grid, block, tuple(args), lds_bytes, dynamic_lds))

@@ -132,7 +132,11 @@ class Program(Protocol):
     def handle(self) -> Any:
         """What the driver launches."""
 
-    def named(self, name: str) -> Program:
+    @property
+    def awaits(self) -> bool:
+        """Whether it waits itself for what was launched before (`pf_await`), so that it may begin early."""
+
+    def named(self, name: str, awaits: bool = False) -> Program:
         """The same under another name, for faults and traces."""
 
 
@@ -228,7 +232,11 @@ class GpuDevice(Device, Protocol):
 
     def attributes(self, function: Program) -> dict[str, int]: ...
     def launch_all(
-        self, launches: Iterable[Launch], kernel_args: KernelArguments, stream: Stream | None = None
+        self,
+        launches: Iterable[Launch],
+        kernel_args: KernelArguments,
+        stream: Stream | None = None,
+        behind: bool = False,
     ) -> None: ...
     def start(self, name: str, work: Callable[[int], None], stream: Stream | None = None) -> None:
         """Give work of another kind, a library's, to the stream: `work(stream)` starts it."""

@@ -5,6 +5,7 @@
  *   PF_GLOBAL(threads) name(...)   a kernel with at most that many threads per block      PF_SHARED   LDS
  *   PF_GLOBAL_ALONE(threads)       the same on NVIDIA, with all registers for one block, which may share them out anew
  *   pf_thread(), pf_block()        position in the one-dimensional block and grid         pf_barrier()
+ *   pf_await()                     every kernel's beginning: behind it is done what was launched before
  *   pf_shuffle_xor(x, mask)        x of the lane whose number differs by mask, any type of 1, 2, 4 or 8 bytes
  *   pf_shuffle(x, lane)            x of that lane
  *   pf_ballot(p)                   a bit for each lane of the wave: whether p holds there
@@ -79,6 +80,7 @@ typedef union {
 #define PF_UNROLL
 #define PF_OWN_LIBM 1
 #define PF_HIDE(word) (void)0
+PF_FN void pf_await() {}
 PF_FN pf_word pf_uniform_at(const pf_word *uni, pf_i64 n) { return uni[n]; }
 #elif defined(__CUDACC__)
 #define PF_FN static __device__ __forceinline__
@@ -112,6 +114,20 @@ PF_FN pf_word pf_uniform_at(const pf_word *uni, pf_i64 n) { return uni[n]; }
 PF_FN int pf_thread() { return threadIdx.x; }
 PF_FN int pf_block() { return blockIdx.x; }
 PF_FN void pf_barrier() { __syncthreads(); }
+/* A graph's launch may begin when all blocks of the one before it have (sm_90 and newer), and so may the next one. */
+#if __CUDA_ARCH__ >= 900
+PF_FN void pf_await() {
+  pf_u32 threads;
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  /* Never so, but not known to be: the compiler moves loads of what nobody writes, as it thinks, over the wait, and
+   * not over what may end the program. */
+  asm volatile("mov.u32 %0, %%ntid.x;" : "=r"(threads));
+  if (!threads) __trap();
+}
+#else
+PF_FN void pf_await() {}
+#endif
 PF_FN int pf_shuffle_xor_word(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 PF_FN int pf_shuffle_word(int x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 PF_FN pf_u64 pf_ballot(int p) { return __ballot_sync(0xffffffffu, p); }
@@ -159,6 +175,7 @@ PF_FN pf_word pf_uniform_at(const pf_word *uni, pf_i64 n) {
 }
 PF_FN int pf_thread() { return (int)__builtin_amdgcn_workitem_id_x(); }
 PF_FN int pf_block() { return (int)__builtin_amdgcn_workgroup_id_x(); }
+PF_FN void pf_await() {}
 PF_FN void pf_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();

@@ -253,13 +253,30 @@ class CudaDriver:
         stream: int,
         kernel_args: KernelArguments,
         start: int = 0,
+        early: bool = False,
     ) -> None:
         if dynamic_lds > _STATIC_LDS and dynamic_lds > self._opted.get(int(function), 0):
             kind = self._call.module.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._call("cuFuncSetAttribute", function, kind, dynamic_lds)
             self._opted[int(function)] = dynamic_lds
         first = kernel_args.address + 8 * start
-        self._call("cuLaunchKernel", function, *grid, *block, dynamic_lds, stream, first, 0)
+        if early:
+            self._call("cuLaunchKernelEx", self._early(grid, block, dynamic_lds, stream), function, first, 0)
+        else:
+            self._call("cuLaunchKernel", function, *grid, *block, dynamic_lds, stream, first, 0)
+
+    def _early(self, grid: Grid, block: Grid, dynamic_lds: int, stream: int) -> Any:
+        """The launch of a kernel that may begin while the one before it runs."""
+        module = self._call.module
+        allowed = module.CUlaunchAttribute()
+        allowed.id = module.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        allowed.value.programmaticStreamSerializationAllowed = 1
+        config = module.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes, config.hStream = dynamic_lds, stream
+        config.attrs, config.numAttrs = [allowed], 1
+        return config
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 

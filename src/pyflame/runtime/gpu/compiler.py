@@ -72,9 +72,10 @@ class Function:
 
     name: str
     handle: Any
+    awaits: bool = False
 
-    def named(self, name: str) -> Function:
-        return replace(self, name=name)
+    def named(self, name: str, awaits: bool = False) -> Function:
+        return replace(self, name=name, awaits=awaits)
 
 
 class GpuKernels(KernelTable[Function]):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pyflame.core import trace
+from pyflame.core import knobs, trace
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError, PyFlameError
 from pyflame.core.locks import lock, rlock
@@ -287,30 +287,46 @@ class GpuDevice:
         self.launch_all([(function, dimensions(grid), dimensions(block), dynamic_lds, start)], given, stream)
 
     def launch_all(
-        self, launches: Iterable[base.Launch], kernel_args: KernelArguments, stream: base.Stream | None = None
+        self,
+        launches: Iterable[base.Launch],
+        kernel_args: KernelArguments,
+        stream: base.Stream | None = None,
+        behind: bool = False,
     ) -> None:
-        """Give kernels to the stream, in order: (function, grid, block, dynamic LDS, its first argument) each."""
+        """Give kernels to the stream, in order: (function, grid, block, dynamic LDS, its first argument) each.
+
+        `behind`: a kernel is what the stream was given last, with nothing to wait for since.
+        """
         if trace.recording is None:
-            self._give(launches, kernel_args, stream)
+            self._give(launches, kernel_args, stream, behind)
             return
         launches = list(launches)
         names = dict.fromkeys(function.name for function, *_ in launches)
         event = TraceEvent("kernel", ", ".join(names), implementation="own", why="given to the device as it is")
-        self.timings.around(event, lambda: self._give(launches, kernel_args, stream), stream)
+        self.timings.around(event, lambda: self._give(launches, kernel_args, stream, behind), stream)
 
-    def _give(self, launches: Iterable[base.Launch], kernel_args: KernelArguments, stream: base.Stream | None) -> None:
+    def _give(
+        self,
+        launches: Iterable[base.Launch],
+        kernel_args: KernelArguments,
+        stream: base.Stream | None,
+        behind: bool,
+    ) -> None:
         self.use()
+        overlaps = self._capture is not None and knobs.GRAPH_OVERLAP.integer() > 0
         self._beside = self._beside or stream is not None
         handle, give, remember = (stream or self.stream).handle, self.driver.launch, (self._capture or self).remember
         for function, grid, block, dynamic_lds, start in launches:
             remember(function.name)
             try:
-                give(function.handle, grid, block, dynamic_lds, handle, kernel_args, start)
+                early = overlaps and behind and function.awaits
+                give(function.handle, grid, block, dynamic_lds, handle, kernel_args, start, early)
             except DeviceFaultError as error:  # of an earlier launch: it is found by whoever comes next
                 raise self._broken(error) from error
             except PyFlameError as error:
                 shape = f"grid {grid}, block {block}, dynamic LDS {dynamic_lds}"
                 raise type(error)(f"{error}. The kernel is {function.name}, {shape}") from error
+            behind = True
 
     def start(self, name: str, work: Callable[[int], None], stream: base.Stream | None = None) -> None:
         """Give work of another kind, a library's, to the stream: `work(stream)` starts it."""

@@ -165,8 +165,10 @@ class Driver(Protocol):
         stream: int,
         kernel_args: KernelArguments,
         start: int = 0,
+        early: bool = False,
     ) -> None:
-        """`start`: the first of this launch's arguments."""
+        """`start`: the first of this launch's arguments. `early`: the kernel waits itself for the one before it in the
+        stream, and may begin while that runs, where the driver can let it."""
 
     # --- graphs -------------------------------------------------------------------------------------------------------
     def capture_begin(self, stream: int) -> None: ...

@@ -244,6 +244,7 @@ class HipDriver:
         stream: int,
         kernel_args: KernelArguments,
         start: int = 0,
+        early: bool = False,
     ) -> None:
         first = kernel_args.address + 8 * start
         self._call("hipModuleLaunchKernel", function, *grid, *block, dynamic_lds, stream, first, 0)
