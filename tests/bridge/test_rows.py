@@ -63,6 +63,23 @@ def test_fourier_transforms() -> None:
     check(TRANSFORMS, floats(4, 6))
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu(approximate: str) -> None:
+    """The gradient in bfloat16 is rounded once: at its end."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(x * 2, approximate=approximate)
+
+    x = floats(5, 40)
+    check({"gelu": fn}, x)
+    half, wide = x.detach().bfloat16(), x.detach().bfloat16().double()
+    grads = []
+    for function, given in ((torch.compile(fn, backend=bridge.backend), half), (fn, wide)):
+        given.requires_grad_()
+        grads += torch.autograd.grad(function(given).sum(), given)
+    torch.testing.assert_close(grads[0].double(), grads[1], rtol=2**-8, atol=1e-6)
+
+
 FACTORISATIONS = {
     "inv": lambda x: torch.linalg.inv(positive(x)).sin(),
     "solve": lambda x: torch.linalg.solve(positive(x), x[..., :2]),

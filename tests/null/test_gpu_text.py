@@ -118,6 +118,17 @@ def odd_rows(columns: int) -> Any:
     return pf.tensor(x)
 
 
+def gelu_backward(rows: int, columns: int) -> list[Any]:
+    """The gradients of x and of a bias in gelu(x + bias), by both formulas."""
+    out = []
+    for approximate in ("none", "tanh"):
+        x, g = (randn(rows, columns, dtype=pf.bfloat16).cast(pf.float32) for _ in range(2))
+        x.requires_grad_()
+        (grad,) = pf.autograd.grad(pf.gelu(x, approximate), x, g)
+        out += [grad.cast(pf.bfloat16), grad.sum(axis=0)]
+    return out
+
+
 def transposed(rows: int, columns: int) -> list[Any]:
     return [(randn(columns, rows).permute(1, 0) + randn(rows, columns)).contiguous()]
 
@@ -174,6 +185,7 @@ CASES: dict[str, Build] = {
     "sum wide columns": lambda: (lambda x, y, r: [x.sum(axis=0), (x * (y - r)).sum(axis=0), (y * r).amax(axis=0)])(
         randn(300, 64, dtype=pf.bfloat16), randn(300, 64, dtype=pf.bfloat16), randn(300, 1)
     ),
+    "gelu backward": lambda: gelu_backward(300, 64),
     "sum wide columns of few": lambda: [(randn(5, 7, 24) * 2.0).sum(axis=1).exp(), randn(3, 9, 20).sum(axis=(0, 1))],
     "sum integers": lambda: [
         pf.tensor(np.arange(3000).reshape(3, 1000)).sum(axis=1),
@@ -389,6 +401,18 @@ def test_columns_are_read_as_vectors() -> None:
     """Sums over rows that lie beside each other; what reads the same tensor shares a launch."""
     sources = planned(CASES["sum wide columns"], TARGETS["gfx942"]).sources
     assert len(sources) == 1 and sources[0] and sources[0].text.count("const pf_vector<uint16_t, 8> q") == 2
+
+
+def test_gradients_and_their_sums_are_one_pass() -> None:
+    """x and g are read once, by as many threads as run at once, and a small launch adds up what blocks have."""
+    target = TARGETS["sm_90"]
+    sources = [s for s in planned(lambda: gelu_backward(4096, 3072), target).sources if s and len(s.phases) == 2]
+    assert len(sources) == 2
+    for source in sources:
+        assert source.text.count("*(const pf_vector<uint16_t, 8> *)") == 2
+        sums, last = source.phases
+        assert (sums.grid, sums.block) == (3 * target.workers, 512)
+        assert last.grid * last.block <= 3072 * 8
 
 
 def test_narrow_rows_stay_packed() -> None:

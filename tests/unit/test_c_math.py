@@ -85,6 +85,7 @@ UNARY = {
 ROUNDING = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "abs": np.abs, "sign": np.sign}
 PREDICATES = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
 BESSEL = ("i0", "i0e", "i1", "i1e")
+GELUS = ("gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope")
 GAMMAS = ("zeta", "igamma", "igammac")
 HALVES = {
     "f16": (np.uint16, np.float16),
@@ -100,7 +101,7 @@ CASTS = dict(i8="i1", u8="u1", i16="i2", u16="u2", i32="i4", u32="u4", i64="i8",
 def loops() -> dict[str, tuple[str, str, str]]:
     """Loop name -> (C expression in a, b and i, argument types, result type)."""
     table = {}
-    for name in [*UNARY, *ROUNDING, *BESSEL, "gelu_tanh", "lgamma", "digamma", "mantissa", "exponent"]:
+    for name in [*UNARY, *ROUNDING, *BESSEL, *GELUS, "lgamma", "digamma", "mantissa", "exponent"]:
         for t in ("f4", "f8"):
             table[f"{name}_{t}"] = (f"pf_{name}(a)", t, t)
     for name, t in itertools.product(PREDICATES, ("f4", "f8")):
@@ -280,11 +281,32 @@ def test_trig_beyond_its_range_is_nan(call):
 def test_gelu_tanh(call):
     x = np.linspace(-12, 12, 1_000_003).astype(np.float32)
     wide = x.astype(np.float64)
-    want = wide * sigmoid(2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))
+    share = sigmoid(2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))
+    want = wide * share
     np.testing.assert_allclose(call("gelu_tanh_f4", x), want, rtol=3e-5, atol=1e-37)
     np.testing.assert_allclose(call("gelu_tanh_f4", x[np.abs(x) < 1]), want[np.abs(x) < 1], rtol=4e-7)
     np.testing.assert_allclose(call("gelu_tanh_f8", wide), want, rtol=1e-13)
     np.testing.assert_array_equal(call("gelu_tanh_f4", SPECIAL[:2]), SPECIAL[:2])
+    slope = share + want * (1 - share) * 2 * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * wide**2)
+    np.testing.assert_allclose(call("gelu_tanh_slope_f4", x), slope, rtol=3e-5, atol=3e-7)
+    np.testing.assert_allclose(call("gelu_tanh_slope_f8", wide), slope, rtol=1e-12, atol=1e-15)
+
+
+def test_gelu(call):
+    """To the ulp where 1 + erf(x / sqrt 2) cancels, too; what is far off is 0 or x, never a product of inf and 0."""
+    x = np.linspace(-12, 12, 300_007).astype(np.float32)
+    wide = x.astype(np.float64)
+    share = 0.5 * np.vectorize(math.erfc)(-wide * math.sqrt(0.5))
+    slope = share + wide * np.exp(-0.5 * wide * wide) / math.sqrt(2 * math.pi)
+    near = wide > -1
+    np.testing.assert_allclose(call("gelu_f4", x), wide * share, rtol=6e-6, atol=1e-37)
+    np.testing.assert_allclose(call("gelu_f4", x[near]), (wide * share)[near], rtol=4e-7)
+    np.testing.assert_allclose(call("gelu_slope_f4", x), slope, rtol=6e-6, atol=1.5e-7)
+    np.testing.assert_allclose(call("gelu_f8", wide), wide * share, rtol=1e-13)
+    np.testing.assert_allclose(call("gelu_slope_f8", wide), slope, rtol=1e-13, atol=1e-15)
+    far = np.array([0.0, -0.0, 1e30, -1e30, NAN], np.float32)
+    np.testing.assert_array_equal(call("gelu_f4", far), np.array([0.0, -0.0, 1e30, -0.0, NAN], np.float32))
+    np.testing.assert_array_equal(call("gelu_slope_f4", far), np.array([0.5, 0.5, 1.0, 0.0, NAN], np.float32))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from math import prod
 
 from pyflame.codegen.expr import identity, register
-from pyflame.codegen.gpu_shape import FLAT_BLOCK, MAX_BLOCK, RowShape, lds_room
+from pyflame.codegen.gpu_shape import COLUMN_BLOCK, FLAT_BLOCK, MAX_BLOCK, RowShape, lds_room
 from pyflame.codegen.gpu_text import GpuText
 from pyflame.codegen.reuse import reuse
 from pyflame.core.device import Target
@@ -185,7 +185,7 @@ class _Emitter(GpuText):
         if not self.tile:
             return RowShape.along(self.items, count, wave)
         partial = sum(i.dtype.compute.itemsize for i in self.instrs if i.kind == "reduce") * self.rows_along
-        most = min(lds_room(self.target) // partial, MAX_BLOCK // self.rows_along)
+        most = min(lds_room(self.target) // partial, COLUMN_BLOCK if self.rows_along > 1 else MAX_BLOCK)
         return RowShape.across(self.items, count, wave, self.target.workers, most)
 
     def passes(self) -> list[int]:

@@ -8,6 +8,8 @@ from pyflame.core.shape import power
 FLAT_BLOCK = 256
 MAX_BLOCK = 1024
 STREAMING_BLOCK = 512  # of a row that is read in a loop: two such blocks beside each other hide where one waits
+COLUMN_BLOCK = 512  # of rows that lie beside each other in vectors, each thread with a sum for every element of one
+COLUMN_BLOCKS = 3  # of them run at once on a compute unit: 40 registers a thread on NVIDIA's, 80 on AMD's
 MAX_CHUNKS = 1024
 STATIC_LDS = 48 * 1024  # bytes that a text may declare on NVIDIA, however many there are
 
@@ -67,7 +69,9 @@ class RowShape:
         """Into how many pieces to cut each row so that every compute unit has some; 1 where there are rows enough."""
         if self.kind == "lanes" or self.blocks >= 2 * workers:
             return 1
-        return max(1, min(-(-4 * workers // self.blocks), items // (self.members * 4), MAX_CHUNKS))
+        # Columns: as many blocks as run at once, since all take the same time. Rows end at different ones.
+        wanted = COLUMN_BLOCKS * workers // self.blocks if self.kind == "tile" else -(-4 * workers // self.blocks)
+        return max(1, min(wanted, items // (self.members * 4), MAX_CHUNKS))
 
     def finish(self, count: int, chunks: int, wave: int) -> RowShape:
         """The shape of the launch that combines the chunks."""

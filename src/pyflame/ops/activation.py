@@ -348,25 +348,60 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
     return F.elu(x) if scale == 1 else F.elu(x / scale) * scale
 
 
-def _gelu_grad(g: Node, x: Node) -> tuple[Node]:
-    # (x P(x))' = P(x) + x p(x), P and p the normal distribution and its density
-    below = (F.erf(x * _ROOT_HALF) + 1.0) * 0.5
-    return (g * (below + x * F.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))),)
+def _numpy_normal(x: Any) -> Any:
+    """The share of a normal distribution below x."""
+    return 0.5 * np.vectorize(math.erfc, otypes=[np.float64])(x * -_ROOT_HALF)
 
 
-def _gelu_tanh_grad(g: Node, x: Node) -> tuple[Node]:
-    # (x s(w))' = s + x s (1 - s) w',  w' = a + 3 b x^2
+def _numpy_gelu_tanh_slope(x: Any) -> Any:
+    s = _sigmoid(x * (_GELU_A + _GELU_B * x * x))
+    return s + x * s * (1 - s) * (_GELU_A + 3 * _GELU_B * x * x)
+
+
+def _gelu_slope_grad(g: Node, x: Node) -> tuple[Node]:
+    # (P + x p)' = p (2 - x^2), since p' = -x p
+    square = x * x
+    return (g * (2.0 - square) * F.exp(square * -0.5) * (1 / math.sqrt(2 * math.pi)),)
+
+
+def _gelu_tanh_slope_grad(g: Node, x: Node) -> tuple[Node]:
+    # (s + x s')' = 2 s' + x s'',  s' = s (1 - s) w',  s'' = s (1 - s) (w'^2 (1 - 2 s) + w''),  w'' = 6 b x
     square = x * x
     s = F.sigmoid(x * (square * _GELU_B + _GELU_A))
-    return (g * s * (x * (1.0 - s) * (square * (3 * _GELU_B) + _GELU_A) + 1.0),)
+    slope = square * (3 * _GELU_B) + _GELU_A
+    return (g * s * (1.0 - s) * (slope * (slope * x * (1.0 - s * 2.0) + 2.0) + square * (6 * _GELU_B)),)
+
+
+@elementwise(
+    "pf_gelu_slope({x})",
+    reference=lambda x: _numpy_normal(x) + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi),
+    grad=_gelu_slope_grad,
+    dtype="float",
+    cost=24,
+    public=False,
+)
+def gelu_slope(x: Node) -> Node:
+    """The derivative of gelu: P(x) + x p(x), P and p the normal distribution and its density."""
+
+
+@elementwise(
+    "pf_gelu_tanh_slope({x})",
+    reference=_numpy_gelu_tanh_slope,
+    grad=_gelu_tanh_slope_grad,
+    dtype="float",
+    cost=24,
+    public=False,
+)
+def gelu_tanh_slope(x: Node) -> Node:
+    """The derivative of gelu_tanh: s + x s (1 - s) w' of s = sigmoid(w), w' = a + 3 b x^2."""
 
 
 @primitive(
     ELEMENTWISE,
     infer=_shape_of_all,
-    reference=lambda x: 0.5 * x * (1 + np.vectorize(math.erf, otypes=[np.float64])(x * _ROOT_HALF)),
-    c=f"({{T}})0.5 * {{x}} * (pf_erf({{x}} * ({{T}}){_ROOT_HALF!r}) + ({{T}})1)",
-    grad=_gelu_grad,
+    reference=lambda x: x * _numpy_normal(x),
+    c="pf_gelu({x})",
+    grad=lambda g, x: (g * F.gelu_slope(x),),
     cost=24,
     torch="nn.functional.gelu",
     samples=lambda: _samples({}, {"approximate": "tanh"})()[:-1],  # torch's float32 gives NaN for +inf
@@ -387,7 +422,7 @@ def gelu(x: Node, approximate: str = "none") -> Any:
 @elementwise(
     "pf_gelu_tanh({x})",
     reference=lambda x: x * _sigmoid(x * (_GELU_A + _GELU_B * x * x)),
-    grad=_gelu_tanh_grad,
+    grad=lambda g, x: (g * F.gelu_tanh_slope(x),),
     dtype="float",
     cost=20,
     public=False,

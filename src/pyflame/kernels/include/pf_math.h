@@ -5,7 +5,8 @@
  * arithmetic here neither traps nor has undefined behaviour: x / 0 is 0, INT_MIN / -1 wraps, as the casts do.
  *
  *   float, double          exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh
- *                          atanh erf erfc erfinv lgamma digamma i0 i0e i1 i1e sigmoid silu gelu_tanh softplus sqrt
+ *                          atanh erf erfc erfinv lgamma digamma i0 i0e i1 i1e sigmoid silu gelu gelu_slope
+ *                          gelu_tanh gelu_tanh_slope softplus sqrt
  *                          rsqrt floor ceil round trunc mantissa exponent isnan isinf isfinite; pow atan2 fmod copysign
  *                          nextafter zeta igamma igammac; the polynomials of pf_polynomial.h
  *   any arithmetic type    abs sign min max clamp mod floordiv; ipow gcd lcm (integers)
@@ -73,8 +74,17 @@ PF_FN double pf_sigmoid_f64(double x) {
   return (x < 0.0 ? z : 1.0) / (1.0 + z);
 }
 PF_FN double pf_silu_f64(double x) { return x * pf_sigmoid_f64(x); }
-PF_FN double pf_gelu_tanh_f64(double x) {
-  return x * pf_sigmoid_f64(x * (1.5957691216057308 + 0.07135481627260025 * x * x));
+PF_FN double pf_gelu_f64(double x) { return 0.5 * x * erfc(x * -0.7071067811865476); }
+PF_FN double pf_gelu_slope_f64(double x) {
+  return 0.5 * erfc(x * -0.7071067811865476) + x * exp(-0.5 * x * x) * 0.3989422804014327;
+}
+PF_FN double pf_gelu_tanh_share_f64(double x) {
+  return pf_sigmoid_f64(x * (1.5957691216057308 + 0.07135481627260025 * x * x));
+}
+PF_FN double pf_gelu_tanh_f64(double x) { return x * pf_gelu_tanh_share_f64(x); }
+PF_FN double pf_gelu_tanh_slope_f64(double x) {
+  double s = pf_gelu_tanh_share_f64(x);
+  return s * (1.0 + x * (1.0 - s) * (1.5957691216057308 + 0.21406444881780074 * x * x));
 }
 PF_FN double pf_softplus_f64(double x) { return (x < 0.0 ? 0.0 : x) + log1p(exp(-fabs(x))); }
 
@@ -348,7 +358,10 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_i1e(x) PF_OF_FLOAT(i1e, x)(x)
 #define pf_sigmoid(x) PF_OF_FLOAT(sigmoid, x)(x)
 #define pf_silu(x) PF_OF_FLOAT(silu, x)(x)
+#define pf_gelu(x) PF_OF_FLOAT(gelu, x)(x)
+#define pf_gelu_slope(x) PF_OF_FLOAT(gelu_slope, x)(x)
 #define pf_gelu_tanh(x) PF_OF_FLOAT(gelu_tanh, x)(x)
+#define pf_gelu_tanh_slope(x) PF_OF_FLOAT(gelu_tanh_slope, x)(x)
 #define pf_softplus(x) PF_OF_FLOAT(softplus, x)(x)
 #define pf_sqrt(x) PF_OF_FLOAT(sqrt, x)(x)
 #define pf_rsqrt(x) PF_OF_FLOAT(rsqrt, x)(x)

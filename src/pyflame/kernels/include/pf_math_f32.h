@@ -17,11 +17,12 @@
  *   log10     1.01  10.7    atan      1.30  12.3    atanh     2.19   8.2    pow       0.52   4.0
  *   log1p     1.65  11.0    atan2     1.50  13.0    erf       1.00   8.7    gelu_tanh    *   9.6
  *   sin, cos, tan: |x| < 2^47 (2^20 without FMA), NaN beyond. sigmoid, silu: 0 below x = -88.4, where sigmoid is
- *   denormal. pow, atan2: 10M random pairs. erfinv: 3.3 ulp. * gelu_tanh: 3 ulp for x > -1, 13 for x > -3, 50 for x > -6.
+ *   denormal. pow, atan2: 10M random pairs. erfinv: 3.3 ulp. * gelu_tanh: 3 ulp for x > -1, 13 for x > -3, 50 for x > -6;
+ *   gelu: 5, 6 and 18. Their slopes: 2e-7 absolute.
  * NaN gives NaN, infinities and signed zeros follow C's Annex F (as NumPy and PyTorch do), denormals are kept.
  *
  * A GPU computes powers of two and reciprocals in hardware: where pf_gpu.h brings PF_HARDWARE_EXP, PF_HARDWARE_EXP2 and
- * PF_HARDWARE_RECIPROCAL, exp, sigmoid, silu, gelu_tanh and tanh are made of them, an ulp less exact.
+ * PF_HARDWARE_RECIPROCAL, exp, sigmoid, silu, tanh and both gelus are made of them, an ulp less exact.
  */
 #ifndef PF_MATH_F32_H
 #define PF_MATH_F32_H
@@ -123,6 +124,7 @@ PF_FN float pf_exp_normal_f32(float x) { return PF_HARDWARE_EXP(x); }
 /* e^x for an x that is a rounded difference: as far off as if x had one more rounding, and 0 where it is denormal. */
 PF_FN float pf_exp_near_f32(float x) { return PF_HARDWARE_EXP2(x * 1.44269504f); }
 PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_near_f32(x); }
+PF_FN float pf_bell_f32(float x) { return PF_HARDWARE_EXP2(x * x * -0.72134752f); }
 #define PF_QUOTIENT(a, b) ((a) * PF_HARDWARE_RECIPROCAL(b)) /* b in the normal range, or infinite */
 #else
 #define PF_QUOTIENT(a, b) ((a) / (b))
@@ -140,8 +142,10 @@ PF_FN float pf_exp_normal_f32(float x) {
   return (1.0f + p) * pf_pow2_f32(t, 0);
 }
 PF_FN float pf_exp_near_f32(float x) { return pf_exp_f32(x); }
-/* e^x for x < 0 that is taken from 1: it matters how far off it is, not by how much of itself. */
+/* e^x beside 1, of an x that is rounded already: it matters how far off it is, not by how much of itself. */
 PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_normal_f32(x); }
+/* e^(-x^2 / 2); where it would be denormal, a GPU gives 0 */
+PF_FN float pf_bell_f32(float x) { return pf_exp_f32(x * x * -0.5f); }
 #endif
 
 /* 2^x: the reduction is exact, degree 6, 2^-28.3. */
@@ -509,9 +513,37 @@ PF_FN float pf_erfinv_f32(float x) { return x * pf_erfinv_ratio_f32(-pf_log_f32(
 /* 1 / (1 + e^-x); 0 below -88.4, where the true value is a denormal */
 PF_FN float pf_sigmoid_f32(float x) { return PF_QUOTIENT(1.0f, 1.0f + pf_exp_normal_f32(-x)); }
 PF_FN float pf_silu_f32(float x) { return x * pf_sigmoid_f32(x); }
-/* x (1 + tanh u) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): one exponential, no cancellation */
-PF_FN float pf_gelu_tanh_f32(float x) {
-  return x * pf_sigmoid_f32(x * PF_FMA(0.0713548163f, x * x, 1.59576912f));
+/* P(x), the share of a normal distribution below x. P(-a) = e^(-a^2 / 2) t Q(t), t = 1 / (1 + 0.34 a), 2^-24.9: the
+ * exponential is the one that the density has, and far below 0 nothing cancels, as in 1 + erf(x / sqrt 2). */
+PF_FN float pf_normal_f32(float x, float bell) {
+  float t = PF_QUOTIENT(1.0f, PF_FMA(0.34f, fabsf(x), 1.0f));
+  float q = -0.0261210985f;
+  q = PF_FMA(q, t, 0.139502212f);
+  q = PF_FMA(q, t, -0.273137748f);
+  q = PF_FMA(q, t, 0.202187687f);
+  q = PF_FMA(q, t, -0.0447214656f);
+  q = PF_FMA(q, t, 0.11536026f);
+  q = PF_FMA(q, t, 0.11519742f);
+  q = PF_FMA(q, t, 0.136112228f);
+  q = PF_FMA(q, t, 0.135620505f);
+  float tail = q * t * bell;
+  return x < 0.0f ? tail : 1.0f - tail;
+}
+PF_FN float pf_gelu_f32(float x) { return x * pf_normal_f32(x, pf_bell_f32(x)); }
+/* (x P(x))' = P(x) + x p(x), p the density */
+PF_FN float pf_gelu_slope_f32(float x) {
+  float bell = pf_bell_f32(x);
+  return PF_FMA(x * bell, 0.398942280f, pf_normal_f32(x, bell));
+}
+/* x (1 + tanh u) / 2 = x s, s = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): one exponential, no cancellation */
+PF_FN float pf_gelu_tanh_share_f32(float x) {
+  return PF_QUOTIENT(1.0f, 1.0f + pf_exp_beside_1_f32(-x * PF_FMA(0.0713548163f, x * x, 1.59576912f)));
+}
+PF_FN float pf_gelu_tanh_f32(float x) { return x * pf_gelu_tanh_share_f32(x); }
+/* (x s)' = s + x s (1 - s) 2u' */
+PF_FN float pf_gelu_tanh_slope_f32(float x) {
+  float s = pf_gelu_tanh_share_f32(x);
+  return s * PF_FMA(x * (1.0f - s), PF_FMA(0.214064449f, x * x, 1.59576912f), 1.0f);
 }
 /* log(1 + e^x) = max(x, 0) + log1p(e^-|x|) */
 PF_FN float pf_softplus_f32(float x) {

@@ -28,6 +28,7 @@ WHOLE = frozenset(
         "reflection_pad2d_backward", "embedding_dense_backward", "adaptive_max_pool2d", "_adaptive_avg_pool2d",
         "index_add", "tril", "triu", "roll", "flip", "logcumsumexp", "grid_sampler_2d", "std", "var",
         "var_mean", "std_mean", "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu",
+        "gelu_backward",
     )
 )  # fmt: skip
 

@@ -45,6 +45,12 @@ def log_softmax(x: Any, dim: int, half_to_float: bool = False) -> Any:
     return pf.log_softmax(x, dim, dtype=pf.float32 if half_to_float else None)
 
 
+@row("gelu_backward")
+def gelu_backward(g: Any, x: Any, approximate: str = "none") -> Any:
+    """In one pass of the dtype that it has: torch's decomposition would round to it, and sums read what is rounded."""
+    return g * call(F.gelu_tanh_slope if approximate == "tanh" else F.gelu_slope, (x,), {})
+
+
 def _statistics(x: Any, axes: Sequence[int], eps: float) -> tuple[Any, Any]:
     """Mean and 1 / deviation as aten's norms return them."""
     wide = x.to(pf.float32) if x.dtype.itemsize < 4 else x
