@@ -7,17 +7,9 @@ from __future__ import annotations
 
 # Place -> names of torch that are not there. Names of torch's own machinery, which programs do not use, are left out.
 MISSING: dict[str, tuple[str, ...]] = {
-    "nn": (
-        "CrossMapLRN2d",
-        "UninitializedBuffer", "UninitializedParameter", "quantized",
-    ),
+    "nn": ("CrossMapLRN2d", "quantized"),
     "nn.functional": (
         "grouped_mm", "scaled_grouped_mm", "scaled_mm",
-    ),
-    "nn.Module": (
-        "get_extra_state",
-        "register_load_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_state_dict_post_hook",
-        "register_state_dict_pre_hook", "set_extra_state", "set_submodule", "to_empty",
     ),
     "func": ("debug_unwrap", "functionalize", "rearrange", "replace_all_batch_norm_modules_"),
     "profiler": ("DeviceType", "ExecutionTraceObserver"),
@@ -44,7 +36,9 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch.poisson`, distributions of counts and `VonMises` draw on the device", "on the host, so not in `pf.jit`"),
     ("`t.resize_` grows tensors, and takes views", "only to fewer elements, of a tensor that shares no memory"),
     ("`t.set_` takes storages and where to lie in them", "tensors only: `t.set_(source.as_strided(...))`"),
-    ("lazy modules have uninitialised parameters", "they have none until the first call"),
+    ("`Module.to` makes new tensors of buffers, `assign=True` new parameters", "the same ones hold other values"),
+    ("`register_backward_hook` sees the last op's gradients", "the module's: it is `register_full_backward_hook`"),
+    ("`load_state_dict` that raises has loaded what fits", "nothing is loaded"),
     ("`memory_format`, `layout`, `pin_memory`, `non_blocking`", "taken and without effect: the engine sees to memory"),
     ("`foreach`, `fused`, `capturable` choose an implementation", "taken; there is one, which `pf.jit` takes too"),
     ("`torch.autograd.set_detect_anomaly(True)` searches for NaN", "warns: it does not"),

@@ -117,7 +117,7 @@ def test_own_methods_and_containers() -> None:
     Every.apply(layer, "bias")
     np.testing.assert_array_equal(layer.bias_mask.numpy(), [0, 1])
     again = prune.l1_unstructured(layer, "bias", 1)
-    (hook,) = [hook for hook, _ in again._forward_pre_hooks.values()]
+    (hook,) = again._forward_pre_hooks.values()
     assert isinstance(hook, prune.PruningContainer) and len(hook) == 2 and isinstance(hook[0], Every)
     np.testing.assert_array_equal(layer.bias_mask.numpy(), [0, 0])
     np.testing.assert_array_equal(prune.L1Unstructured(2).prune(pf.tensor([3.0, -1.0, 2.0])).numpy(), [3, 0, 0])

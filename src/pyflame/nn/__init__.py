@@ -144,7 +144,13 @@ from pyflame.nn.padding import (
     ZeroPad3d,
 )
 from pyflame.nn.parallel import DataParallel
-from pyflame.nn.parameter import Buffer, Parameter, factory_kwargs
+from pyflame.nn.parameter import (
+    Buffer,
+    Parameter,
+    UninitializedBuffer,
+    UninitializedParameter,
+    factory_kwargs,
+)
 from pyflame.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -351,6 +357,8 @@ __all__ = [
     "TripletMarginWithDistanceLoss",
     "Unflatten",
     "Unfold",
+    "UninitializedBuffer",
+    "UninitializedParameter",
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",

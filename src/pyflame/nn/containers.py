@@ -50,7 +50,7 @@ class _Row(Module):
         return self._modules[self._keys()[_position(type(self).__name__, index, len(self))]]
 
     def _part(self: R, items: list[tuple[str, Module]]) -> R:
-        return type(self)([module for _, module in items])  # type: ignore[call-arg]
+        return type(self)([module for _, module in items])
 
     def __setitem__(self, index: int, module: Module) -> None:
         self.add_module(self._keys()[_position(type(self).__name__, index, len(self))], module)

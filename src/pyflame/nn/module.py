@@ -6,8 +6,7 @@ optimisers and jitted functions go on seeing them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyflame.core import dtype as dt
@@ -16,12 +15,13 @@ from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, NotSupportedError, suggest
 from pyflame.core.memory_format import RANKS
 from pyflame.core.state import state
-from pyflame.nn import state_dict as states
-from pyflame.nn.hooks import BackwardHooks, Hooks, RemovableHandle, add_hook, run_after, run_before
-from pyflame.nn.parameter import Buffer, Parameter, convert
+from pyflame.nn.hooks import CALLS, HookMethods, registered
+from pyflame.nn.parameter import Buffer, Parameter, change_each, is_lazy, settle
 from pyflame.nn.printing import tree
+from pyflame.nn.state_dict import StateDictMethods
 from pyflame.tensor import Tensor
 from pyflame.tensor.arguments import typed_init
+from pyflame.tensor.creation import empty_like
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.methods import DTYPE_NAMES, gpu_named
 from pyflame.tensor.sparse import SparseTensor
@@ -43,7 +43,16 @@ def _ours(value: Any) -> Any:
     return from_torch(value)
 
 
-class Module:
+def _fresh() -> dict[str, Any]:
+    """What a module has before anything is put into it."""
+    hooks = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+             "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
+             "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")  # fmt: skip
+    own: dict[str, Any] = {name: {} for name in (*_GROUPS, *hooks)}
+    return {"_training": True, "_non_persistent_buffers_set": set(), **own}
+
+
+class Module(HookMethods, StateDictMethods):
     """Base of all layers and models: assign parameters and submodules in `__init__`, write `forward`.
 
     >>> class Net(nn.Module):
@@ -57,17 +66,12 @@ class Module:
     (3, 2)
     """
 
-    # Buffers that a state dict may lack without an error.
-    _optional_state: tuple[str, ...] = ()
+    # Whether __init__ hands its arguments on to the next class, where a module has other bases, too.
+    call_super_init: bool = False
 
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Any]  # Tensor, SparseTensor or None
     _modules: dict[str, Module | None]
-    _non_persistent_buffers_set: set[str]
-    _forward_hooks: Hooks
-    _forward_pre_hooks: Hooks
-    _backward_hooks: Hooks
-    _backward_pre_hooks: Hooks
     _training: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -75,19 +79,18 @@ class Module:
         if "__init__" in vars(cls) and cls.__module__.startswith("pyflame."):  # a user's class: its own errors
             cls.__init__ = typed_init(cls.__init__)  # type: ignore[method-assign]
 
-    def __init__(self) -> None:
-        # past __setattr__, which needs these
-        self.__dict__.update(
-            _training=True,
-            _parameters={},
-            _buffers={},
-            _modules={},
-            _non_persistent_buffers_set=set(),
-            _forward_hooks={},
-            _forward_pre_hooks={},
-            _backward_hooks={},
-            _backward_pre_hooks={},
-        )
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if (args or kwargs) and not self.call_super_init:
+            raise ArgumentTypeError(
+                f"[{type(self).__name__}] expected no arguments for Module.__init__ but got {(*args, *kwargs)}; set "
+                "call_super_init = True to hand them on"
+            )
+        self.__dict__.update(_fresh())  # past __setattr__, which needs these
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**_fresh(), **state})  # a file of an older version lacks some
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes. Every module defines its own."""
@@ -96,15 +99,9 @@ class Module:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_pre_hooks:
-            args, kwargs = run_before(self._forward_pre_hooks, self, args, kwargs)
-        watch = BackwardHooks(self) if self._backward_hooks or self._backward_pre_hooks else None
-        if watch is not None:
-            args = watch.inputs(args)
-        result = self.forward(*args, **kwargs)
-        if self._forward_hooks:
-            result = run_after(self._forward_hooks, self, args, kwargs, result)
-        return result if watch is None else watch.outputs(result)
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks or CALLS:
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
 
     # --- attributes -------------------------------------------------------------------------------------------------
 
@@ -167,7 +164,8 @@ class Module:
             )
         if name not in group and hasattr(self, name):
             raise ArgumentError(f"[{kind}] expected a new name but {type(self).__name__} has {name!r} already")
-        group[name] = value
+        what = kind.removeprefix("register_")
+        group[name] = value if what == "parameter" and value is None else registered(what, self, name, value)
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter, or a place for one that is None."""
@@ -196,42 +194,6 @@ class Module:
         self._register(self._modules, "register_module", name, _ours(module), Module)
 
     add_module = register_module
-
-    # --- hooks ------------------------------------------------------------------------------------------------------
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(module, args)` before forward; what it returns replaces the arguments."""
-        return add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
-
-    def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(module, args, output)` after forward; what it returns replaces the output.
-
-        >>> layer = nn.Linear(2, 3)
-        >>> handle = layer.register_forward_hook(lambda module, args, output: print(output.shape))
-        >>> _ = layer(pf.ones(1, 2)); handle.remove()
-        (1, 3)
-        """
-        return add_hook(self._forward_hooks, hook, prepend, with_kwargs)
-
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_input, grad_output)` in each backward pass, when the gradients of the positional
-        arguments are known; what it returns replaces them.
-
-        >>> layer = nn.Linear(2, 1)
-        >>> handle = layer.register_full_backward_hook(lambda module, g_in, g_out: print(g_out[0].tolist()))
-        >>> layer(pf.ones(1, 2)).sum().backward()
-        [[1.0]]
-        """
-        return add_hook(self._backward_hooks, hook, prepend, False)
-
-    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_output)` in each backward pass, before the module's gradients are computed; what it
-        returns replaces the gradients of the outputs."""
-        return add_hook(self._backward_pre_hooks, hook, prepend, False)
 
     # --- what is inside ---------------------------------------------------------------------------------------------
 
@@ -290,9 +252,9 @@ class Module:
         """The buffers of this module and all below it."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
-    def modules(self) -> Iterator[Module]:
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all below it."""
-        return (module for _, module in self.named_modules())
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(name, module) of the modules right below this one."""
@@ -318,6 +280,23 @@ class Module:
                 )
             module = child
         return module
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module under a name with dots. With `strict` there must be one already.
+
+        >>> net = nn.Sequential(nn.Sequential(nn.ReLU()))
+        >>> net.set_submodule("0.0", nn.Tanh()); net[0][0]
+        Tanh()
+        """
+        if not target or not all(target.split(".")):
+            raise ArgumentError(f"[set_submodule] expected a name with dots but got {target!r}")
+        if not isinstance(module, Module):
+            raise ArgumentError(f"[set_submodule] expected a module but got {type(module).__name__}")
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        if strict and name not in owner._modules:
+            raise AttributeError(f"{type(owner).__name__!r} has no submodule {name!r}{suggest(name, owner._modules)}")
+        setattr(owner, name, module)
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter under a name with dots."""
@@ -413,8 +392,21 @@ class Module:
             kind = wanted if t.dtype.is_float else None
             return t.to(dtype=kind, device=device, memory_format=memory_format if fits else None)
 
-        convert([*self.parameters(), *self.buffers()], change)
+        self._apply(change)
+        cells = [cell for cell in (*self.parameters(), *self.buffers()) if not is_lazy(cell)]
+        settle([*cells, *(cell.grad for cell in cells if cell.grad is not None)])
         return self
+
+    def _apply(self: M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
+        """Let each parameter, gradient and buffer be what `fn` makes of it: what `to` and its relatives do."""
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        change_each([cell for _, cell in (*self.named_parameters("", False), *self.named_buffers("", False))], fn)
+        return self
+
+    def to_empty(self: M, *, device: object, recurse: bool = True) -> M:
+        """Move to a device without the values: what is loaded next fills them."""
+        return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def type(self: M, dst_type: DType | str) -> M:
         """Convert all floating-point parameters and buffers."""
@@ -456,32 +448,6 @@ class Module:
         return self
 
     # --- saving and showing -----------------------------------------------------------------------------------------
-
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> OrderedDict[str, Tensor]:
-        """The values of all parameters and persistent buffers by name, as PyTorch names them.
-
-        They share the module's memory, without its tape: training on changes them, and what is written to them is
-        written to the module; `.clone()` keeps a value. With keep_vars, the cells themselves.
-
-        >>> list(nn.Linear(2, 2).state_dict())
-        ['weight', 'bias']
-        """
-        found = states.entries(self, prefix)
-        return OrderedDict((name, cell if keep_vars else cell.detach()) for name, cell, _ in found)
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> states.IncompatibleKeys:
-        """Take values by name: tensors, NumPy arrays or torch tensors. Nothing is loaded if any of them does not fit.
-
-        Without `strict` the names may differ, not the shapes. Values are converted to the module's dtypes and devices;
-        with `assign` the module takes over theirs.
-
-        >>> layer = nn.Linear(2, 2)
-        >>> layer.load_state_dict({"weight": pf.eye(2), "bias": pf.zeros(2)})
-        <All keys matched successfully>
-        """
-        return states.load(self, state_dict, strict, assign)
 
     def summary(self, *inputs: Any, **named: Any) -> Summary:
         """A table of the layers with their parameters and bytes; with example inputs also of their output shapes.

@@ -24,6 +24,8 @@ _BASES = {
     "_ConvNd": ("conv", "_ConvBase"),
     "_ConvTransposeNd": ("conv", "_ConvTranspose"),
     "RNNCellBase": ("recurrent", "RNNCellBase"),
+    "LazyModuleMixin": ("lazy", "LazyModuleMixin"),
+    "_IncompatibleKeys": ("state_dict", "IncompatibleKeys"),
 }
 
 
@@ -42,7 +44,7 @@ _HELPERS = {"_ntuple": _ntuple} | {
 def __getattr__(name: str) -> Any:
     if name in _HELPERS:
         return _HELPERS[name]
-    room, name = _BASES.get(name, ("", name))
+    room, name = ("global_hooks", name) if name.startswith("register_module_") else _BASES.get(name, ("", name))
     return getattr(importlib.import_module(f"pyflame.nn.{room}".rstrip(".")), name)
 
 

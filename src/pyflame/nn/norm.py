@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyflame.core.dtype import int64
 from pyflame.core.errors import ArgumentError, ShapeError
@@ -151,8 +152,7 @@ class _Running(_Affine):
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
-    # PyTorch's files from before 2018 lack it.
-    _optional_state = ("num_batches_tracked",)
+    _version = 2
     _axes: tuple[int, ...]  # how many axes an input may have
 
     def _build(
@@ -190,6 +190,14 @@ class _Running(_Affine):
         """Weight 1, bias 0, statistics as at the start."""
         self.reset_running_stats()
         super().reset_parameters()
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        # PyTorch's files from before 2018 lack the count
+        if (local_metadata.get("version") or 1) < 2 and self.num_batches_tracked is not None:
+            state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
 
     def _check(self, input: Tensor, channel_axis: int) -> None:
         if input.ndim not in self._axes:

@@ -1,6 +1,6 @@
 """nn.utils: gradient clipping, parameters as one vector, sequences of different lengths, and parametrizations."""
 
-from pyflame.nn.utils import fusion, parametrizations, parametrize, prune, rnn
+from pyflame.nn.utils import fusion, parametrizations, parametrize, prune, rnn, stateless
 from pyflame.nn.utils.building import (
     convert_conv2d_weight_memory_format,
     convert_conv3d_weight_memory_format,
@@ -39,6 +39,7 @@ __all__ = [
     "rnn",
     "skip_init",
     "spectral_norm",
+    "stateless",
     "vector_to_parameters",
     "weight_norm",
 ]

@@ -55,8 +55,9 @@ class ParametrizationList(ModuleList):
     ['original0', 'original1']
     """
 
-    def __init__(self, modules: list[Module], original: Tensor) -> None:
+    def __init__(self, modules: list[Module], original: Tensor, unsafe: bool = False) -> None:
         super().__init__(modules)
+        self.unsafe = unsafe
         start: Any = original
         with no_grad():
             for module in reversed(modules):
@@ -112,19 +113,15 @@ def register_parametrization(
     True
     """
     if is_parametrized(module, tensor_name):
-        found: ParametrizationList = module.parametrizations[tensor_name]
-        if hasattr(parametrization, "right_inverse"):
-            raise ArgumentError(
-                f"[register_parametrization] expected the first function of {tensor_name!r} to define right_inverse, "
-                "not a further one; register them in the other order"
-            )
-        found.append(parametrization)
+        if not unsafe:
+            _check_further(parametrization, getattr(module, tensor_name), tensor_name)
+        module.parametrizations[tensor_name].append(parametrization)
         return module
     held = module._parameters if tensor_name in module._parameters else module._buffers
     original = held.get(tensor_name)
     if original is None:
         raise ArgumentError(f"[register_parametrization] expected a parameter or buffer but got {tensor_name!r}")
-    made = ParametrizationList([parametrization], original)
+    made = ParametrizationList([parametrization], original, unsafe)
     if not unsafe and made().shape != original.shape:
         raise ShapeError(
             f"[register_parametrization] expected a result of shape {original.shape} but got {made().shape}; pass "
@@ -134,6 +131,22 @@ def register_parametrization(
     _let_be_computed(module, tensor_name)
     module.parametrizations[tensor_name] = made
     return module
+
+
+def _check_further(parametrization: Module, value: Tensor, name: str) -> None:
+    """A further function must give what it takes, and so must its right_inverse, if it has one."""
+    made = parametrization(value)
+    results = [("result", made)]
+    if hasattr(parametrization, "right_inverse"):
+        with contextlib.suppress(NotImplementedError), no_grad():
+            results.append(("right_inverse", parametrization.right_inverse(made)))
+    for what, got in results:
+        if not isinstance(got, Tensor) or (got.shape, got.dtype) != (value.shape, value.dtype):
+            shown = f"{got.dtype.name} {got.shape}" if isinstance(got, Tensor) else type(got).__name__
+            raise ShapeError(
+                f"[register_parametrization] expected a {what} of {value.dtype.name} {value.shape} for {name!r} but "
+                f"got {shown}; pass unsafe=True if that is meant"
+            )
 
 
 def _let_be_computed(module: Module, name: str) -> None:

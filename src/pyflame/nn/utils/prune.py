@@ -120,7 +120,7 @@ def _check_scores(scores: Tensor | None, tensor: Tensor, name: str) -> None:
 
 def _hook_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
     """The number and the method with which a tensor is pruned."""
-    for number, (hook, _) in module._forward_pre_hooks.items():
+    for number, hook in module._forward_pre_hooks.items():
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
             return number, hook
     return None
@@ -130,7 +130,7 @@ class PruningContainer(BasePruningMethod):
     """Several methods, one after the other, each on what the ones before have left.
 
     >>> layer = nn.utils.prune.l1_unstructured(nn.utils.prune.identity(nn.Linear(2, 2), "weight"), "weight", 1)
-    >>> [len(hook) for hook, _ in layer._forward_pre_hooks.values()]
+    >>> [len(hook) for hook in layer._forward_pre_hooks.values()]
     [2]
     """
 
@@ -425,5 +425,5 @@ def is_pruned(module: Module) -> bool:
     >>> nn.utils.prune.is_pruned(nn.Linear(2, 3))
     False
     """
-    hooks = (hook for m in module.modules() for hook, _ in m._forward_pre_hooks.values())
+    hooks = (hook for m in module.modules() for hook in m._forward_pre_hooks.values())
     return any(isinstance(hook, BasePruningMethod) for hook in hooks)

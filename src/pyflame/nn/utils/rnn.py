@@ -28,6 +28,12 @@ __all__ = [
 ]
 
 
+# Methods that give the same rows in another dtype or place, as those of tensors do.
+_CONVERSIONS = frozenset(
+    ("byte", "char", "cpu", "cuda", "double", "float", "half", "int", "long", "pin_memory", "rocm", "short")
+)
+
+
 class _Packed(NamedTuple):
     data: Tensor
     batch_sizes: Tensor
@@ -60,9 +66,19 @@ class PackedSequence(_Packed):
         """The same rows in another dtype or on another device."""
         return self._replace(data=self.data.to(*args, **kwargs))
 
-    def cpu(self) -> PackedSequence:
-        """The same rows on the host."""
-        return self.to("cpu")
+    def __getattr__(self, name: str) -> Any:
+        if name not in _CONVERSIONS:
+            raise AttributeError(f"'PackedSequence' has no attribute {name!r}")
+        return lambda *args, **kwargs: self._replace(data=getattr(self.data, name)(*args, **kwargs))
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the rows are on a GPU."""
+        return bool(self.data.is_cuda)
+
+    def is_pinned(self) -> bool:
+        """Whether the rows are in pinned memory."""
+        return bool(self.data.is_pinned())
 
     @property
     def lengths(self) -> np.ndarray[Any, Any]:

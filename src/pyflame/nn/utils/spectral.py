@@ -93,7 +93,7 @@ def remove_spectral_norm(module: M, name: str = "weight") -> M:
     >>> sorted(nn.utils.remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(2, 3))).state_dict())
     ['bias', 'weight']
     """
-    for number, (hook, _) in list(module._forward_pre_hooks.items()):
+    for number, hook in list(module._forward_pre_hooks.items()):
         if isinstance(hook, _Hook) and hook.name == name:
             weight, u, v = (getattr(module, f"{name}_{part}") for part in ("orig", "u", "v"))
             with no_grad():

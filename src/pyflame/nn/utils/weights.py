@@ -45,7 +45,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     >>> sorted(dict(nn.utils.weight_norm(nn.Linear(2, 3)).named_parameters()))
     ['bias', 'weight_g', 'weight_v']
     """
-    if any(isinstance(hook, _Hook) and hook.name == name for hook, _ in module._forward_pre_hooks.values()):
+    if any(isinstance(hook, _Hook) and hook.name == name for hook in module._forward_pre_hooks.values()):
         raise ArgumentError(f"[weight_norm] expected one weight_norm for {name!r} but it has one already")
     weight = module._parameters[name]
     if weight is None:
@@ -68,7 +68,7 @@ def remove_weight_norm(module: M, name: str = "weight") -> M:
     >>> sorted(dict(layer.named_parameters()))
     ['bias', 'weight']
     """
-    for number, (hook, _) in list(module._forward_pre_hooks.items()):
+    for number, hook in list(module._forward_pre_hooks.items()):
         if isinstance(hook, _Hook) and hook.name == name:
             with no_grad():
                 hook(module, ())
