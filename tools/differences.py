@@ -7,11 +7,11 @@ from __future__ import annotations
 
 # Place -> names of torch that are not there. Names of torch's own machinery, which programs do not use, are left out.
 MISSING: dict[str, tuple[str, ...]] = {
-    "nn": ("CrossMapLRN2d", "quantized"),
+    "nn": ("quantized",),
     "nn.functional": (
         "grouped_mm", "scaled_grouped_mm", "scaled_mm",
     ),
-    "func": ("debug_unwrap", "functionalize", "rearrange", "replace_all_batch_norm_modules_"),
+    "func": ("debug_unwrap", "rearrange"),
     "profiler": ("DeviceType", "ExecutionTraceObserver"),
     "utils.data": ("IterDataPipe", "MapDataPipe"),
 }  # fmt: skip
@@ -45,6 +45,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch.hub`, sparse gradients", "raise `NotSupportedError`"),
     ("`torch.onnx.export` has dynamic axes", "`pf.onnx.export` writes the shapes of its arguments"),
     ("`torch.func.jvp` and `jacfwd` run forward", "are made of two backward passes; `jacrev` is a pass for each row"),
+    ("`forward_ad` sees through `no_grad` and `backward`", "of gradients made with `create_graph=True`, not `no_grad`"),
     ("`torch.profiler` shows ops", "shows kernels; all devices are recorded, the longest first"),
     ("`as_strided` of any tensor", "of tensors that are no part of another; overlapping ones can be read only"),
     ("`topk`, `kthvalue`, `mode`, unstable `sort`: which of equals", "the first in order; PyTorch does not say which"),
@@ -55,6 +56,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`ctc_loss`'s gradient is for normalised probabilities", "it is that of the loss; behind `log_softmax` equal"),
     ("`cholesky_solve`'s gradient fills both triangles", "only the triangle that is read has one"),
     ("`as_strided_scatter`'s gradient for its input is that of `src`", "it is 0 where `src` is written, else 1"),
+    ("`CrossMapLRN2d`'s gradient is not quite that of its result", "it is"),
     ("average pooling of integers rounds down", "raises: cast first"),
 )  # fmt: skip
 

@@ -46,6 +46,10 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "linearize": lambda lib: lib.func.linearize(two(lib), *args(lib))[1](*args(lib)),
     "hessian": lambda lib: lib.func.hessian(one(lib))(lib.tensor(X)),
     "vmap of jacrev": lambda lib: lib.func.vmap(lib.func.jacrev(lib.sin))(lib.tensor(X)),
+    "functionalize": lambda lib: lib.func.functionalize(lambda x: x.clone().add_(1))(lib.tensor(Y)),
+    "batch norm without statistics": lambda lib: lib.func.replace_all_batch_norm_modules_(
+        lib.nn.Sequential(lib.nn.BatchNorm1d(2, dtype=lib.float64))
+    )(lib.tensor(X)),
     "functional_call": lambda lib: lib.func.functional_call(
         lib.nn.Sequential(lib.nn.Linear(3, 2), lib.nn.Tanh()),
         {"0.weight": lib.ones(2, 3), "0.bias": lib.zeros(2)},

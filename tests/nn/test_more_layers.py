@@ -35,6 +35,17 @@ def test_against_torch(name: str, args: Any, kwargs: Any, shape: tuple[int, ...]
     np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 20])
+def test_cross_map_lrn(size: int) -> None:
+    """Its gradient in torch is not that of its forward, so it is compared with differences."""
+    values = np.random.default_rng(0).standard_normal((2, 8, 2, 3))
+    got, want = (lib.nn.CrossMapLRN2d(size, alpha=0.5, k=2)(lib.tensor(values)) for lib in (pf, torch))
+    np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-12)
+    assert pf.autograd.gradcheck(nn.CrossMapLRN2d(size, alpha=0.5), pf.tensor(values, requires_grad=True))
+    with pytest.raises(pf.ShapeError, match="expected"):
+        nn.CrossMapLRN2d(size)(pf.ones(3, 4, 5))
+
+
 def test_bilinear() -> None:
     rng = np.random.default_rng(0)
     a, b, w, c = (rng.standard_normal(s).astype(np.float32) for s in [(2, 5, 3), (2, 5, 4), (6, 3, 4), (6,)])

@@ -11,7 +11,7 @@ from pyflame.nn import functional, init
 from pyflame.nn.module import Module
 from pyflame.nn.parameter import Parameter, new_parameter, settle
 from pyflame.tensor import Tensor
-from pyflame.tensor.creation import empty
+from pyflame.tensor.creation import arange, empty
 from pyflame.tensor.gradients import no_grad
 
 
@@ -374,3 +374,26 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    """LocalResponseNorm of (N, C, H, W) as older models have it, with as many neighbours on both sides.
+
+    The first channel counts as a neighbour of all later ones, as in PyTorch.
+
+    >>> nn.CrossMapLRN2d(2)(pf.ones(1, 4, 3, 3)).shape
+    (1, 4, 3, 3)
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__(size, alpha, beta, k)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim != 4:
+            raise ShapeError(f"[CrossMapLRN2d] expected (N, C, H, W) but got shape {input.shape}")
+        channels, reach = input.shape[1], (self.size + 1) // 2
+        square = input * input
+        padded = functional.pad(square, (0, 0, 0, 0, reach - 1, reach - 1))
+        around = sum(padded[:, i : i + channels] for i in range(2 * reach - 1))
+        first = square[:, :1] * (arange(channels, device=input.device) >= reach).reshape(-1, 1, 1)
+        return input * ((around + first) * (self.alpha / self.size) + self.k).pow(-self.beta)

@@ -21,7 +21,7 @@ from pyflame.tensor.gradients import (
     set_grad_enabled,
 )
 from pyflame.tensor.tensor import Tensor
-from pyflame.transform import functional
+from pyflame.transform import forward_ad, functional
 from pyflame.transform import gradcheck as _gradcheck
 from pyflame.transform.gradcheck import gradcheck, gradgradcheck
 
@@ -31,6 +31,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "functional",
     "grad",
     "gradcheck",
@@ -103,6 +104,7 @@ def backward(
 
 # What torch keeps in files of this name: `from torch.autograd.function import once_differentiable`.
 FILES: dict[str, ModuleType] = {
+    "forward_ad": forward_ad,
     "function": custom,
     "functional": functional,
     "grad_mode": gradients,
