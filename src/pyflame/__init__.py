@@ -305,7 +305,8 @@ __all__ = [
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _ROOMS = (
     "accelerator", "amp", "backends", "bridge", "compiler", "cuda", "data", "distributed", "distributions", "fft",
-    "func", "fx", "hub", "io", "linalg", "llm", "multiprocessing", "nn", "onnx", "optim", "profiler", "profiling",
+    "_C", "func", "fx", "hub", "io", "library", "linalg", "llm", "multiprocessing", "nn", "onnx", "optim", "overrides",
+    "profiler", "profiling",
     "random", "serialization", "signal", "sparse", "special", "testing", "train", "utils", "version",
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pyflame import _C as _C
 from pyflame import accelerator as accelerator
 from pyflame import amp as amp
 from pyflame import backends as backends
@@ -21,12 +22,14 @@ from pyflame import func as func
 from pyflame import fx as fx
 from pyflame import hub as hub
 from pyflame import io as io
+from pyflame import library as library
 from pyflame import linalg as linalg
 from pyflame import llm as llm
 from pyflame import multiprocessing as multiprocessing
 from pyflame import nn as nn
 from pyflame import onnx as onnx
 from pyflame import optim as optim
+from pyflame import overrides as overrides
 from pyflame import profiler as profiler
 from pyflame import profiling as profiling
 from pyflame import random as random
@@ -429,6 +432,7 @@ __all__ = [
     "Stream",
     "Tensor",
     "TraceError",
+    "_C",
     "__version__",
     "_assert",
     "_int_mm",
@@ -815,6 +819,7 @@ __all__ = [
     "less",
     "less_equal",
     "lgamma",
+    "library",
     "linalg",
     "linear",
     "linear_cross_entropy",
@@ -924,6 +929,7 @@ __all__ = [
     "orgqr",
     "ormqr",
     "outer",
+    "overrides",
     "pad",
     "paged_attention",
     "pairwise_distance",

@@ -15,6 +15,7 @@ from pyflame.core.state import state
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, empty
 from pyflame.tensor.modes import eval as evaluate
+from pyflame.tensor.overrides import disabled_torch_function
 from pyflame.tensor.views import share
 
 
@@ -37,6 +38,8 @@ class Parameter(Tensor):
     Parameter containing:
     tensor([0., 0.], requires_grad=True)
     """
+
+    __torch_function__ = staticmethod(disabled_torch_function)
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         if data is None:
@@ -81,6 +84,8 @@ class Buffer(Tensor):
     >>> [name for name, _ in layer.named_buffers()], list(layer.state_dict())
     (['mean', 'scale'], ['mean'])
     """
+
+    __torch_function__ = staticmethod(disabled_torch_function)
 
     def __init__(self, data: Any = None, *, persistent: bool = True) -> None:
         given = as_tensor(empty(0) if data is None else data)

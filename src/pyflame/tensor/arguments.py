@@ -13,6 +13,7 @@ import numpy as np
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError, suggest, type_name
 from pyflame.core.parameters import parameters, positional, starred
 from pyflame.ops.names import TENSORS_FIRST, TENSORS_ONLY
+from pyflame.tensor.overrides import CLASSES, ask, overriding
 from pyflame.tensor.tensor import Tensor
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -144,11 +145,15 @@ def typed(fn: Fn, module: str | None = None) -> Fn:
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
+        if CLASSES and (found := overriding((*args, *kwargs.values()))):
+            return ask(function, found, args, kwargs)
         if kwargs and (many := starred(fn)) in kwargs:  # zeros(2, 3) may be written zeros(size=(2, 3)) too
             args = (*args, kwargs.pop(many))
         try:
             return fn(*args, **kwargs)
         except (TypeError, AttributeError) as error:
+            if found := overriding((*args, *kwargs.values())):
+                return ask(function, found, args, kwargs)
             if isinstance(error, PyFlameError):
                 raise
             # now, since some functions take more than they say

@@ -103,6 +103,9 @@ class Catalogue:
     def __sub__(self, other: TensorLike) -> Tensor: ...
     def __truediv__(self, other: TensorLike) -> Tensor: ...
     def __xor__(self, other: TensorLike) -> Tensor: ...
+    def _make_subclass(self, data: Tensor, require_grad: builtins.bool = False) -> Any:
+        """A tensor of a subclass that shares the memory of another, without its tape."""
+
     def abs(self) -> Tensor:
         """The absolute value."""
 

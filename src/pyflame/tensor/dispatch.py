@@ -30,6 +30,7 @@ from pyflame.tensor.arguments import (
     unusable,
     with_numbers,
 )
+from pyflame.tensor.overrides import CLASSES, ask, overriding
 from pyflame.tensor.paths import Step, path_between
 from pyflame.tensor.tensor import Tensor, alias, read
 from pyflame.tensor.views import link_view
@@ -243,6 +244,9 @@ def public(op: OpDef) -> Callable[..., Any]:
         nonlocal known
         if (signature := known) is None:
             signature = known = _Signature(op)
+        if CLASSES and (found := overriding((*args, *kwargs.values()))):
+            return ask(function, found, args, kwargs)
+        named = kwargs
         if kwargs:
             names, many = signature.names, signature.many
             kwargs = {names.get(k, k): v for k, v in kwargs.items()}
@@ -250,15 +254,19 @@ def public(op: OpDef) -> Callable[..., Any]:
                 args = (*args, kwargs.pop(many))
             if "out" in kwargs:
                 return into(op.name, kwargs.pop("out"), function(*args, **kwargs))
-        if signature.wanted:
-            check_tensors(op.name, signature.wanted, args, kwargs)
-        elif signature.mixed:
-            check_some_tensor(op.name, args, kwargs)
-        if signature.numbers:
-            args, kwargs = with_numbers(op.name, signature.numbers, args, kwargs)
         try:
+            if signature.wanted:
+                check_tensors(op.name, signature.wanted, args, kwargs)
+            elif signature.mixed:
+                check_some_tensor(op.name, args, kwargs)
+            if signature.numbers:
+                args, kwargs = with_numbers(op.name, signature.numbers, args, kwargs)
             return signature.calling(fn, args, kwargs)
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            if found := overriding((*args, *kwargs.values())):
+                return ask(function, found, args, named)
+            if isinstance(error, AttributeError):
+                raise
             if (numbers := as_number_arguments(args, kwargs, signature.tensors)) is not None:
                 return function(*numbers[0], **numbers[1])
             if isinstance(error, PyFlameError):
@@ -290,6 +298,8 @@ def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
                 out = Tensor(fn(other, self._node) if swap else fn(self._node, other))
                 return out if here["pending"] <= _MAX_PENDING else settle(out)
         elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool, complex)):
+            if found := overriding((other,)):
+                return ask(FUNCTIONS[name], found, (other, self) if swap else (self, other), {})
             if kind.__name__ == "Tensor":  # another library's, which Python's own message would call by the same name
                 raise DTypeError(
                     f"[{name}] expected a tensor or a number but got {type_name(other)}; pf.tensor(...) takes it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy as copies
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from pyflame.core.dtype import DType
 from pyflame.core.errors import DTypeError, GradientError, type_name
 from pyflame.core.optional import optional
 from pyflame.engine.memory import gpu_of
+from pyflame.ir import Node
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.dlpack import dlpack, dlpack_device, from_dlpack
 from pyflame.tensor.modes import eval as compute
@@ -69,8 +71,18 @@ def cuda_array_interface(self: Tensor) -> dict[str, Any]:
 # --- copies -----------------------------------------------------------------------------------------------------------
 
 
-def _restored(array: np.ndarray[Any, Any], dtype: DType, device: str | None, requires_grad: bool) -> Tensor:
-    return tensor(array, dtype=dtype, device=device, requires_grad=requires_grad)
+def _restored(
+    array: np.ndarray[Any, Any], dtype: DType, device: str | None, requires_grad: bool, kind: type = Tensor
+) -> Tensor:
+    made = tensor(array, dtype=dtype, device=device, requires_grad=requires_grad)
+    return made if kind is Tensor else _of_class(kind, made._node).requires_grad_(requires_grad)
+
+
+def _of_class(kind: type, node: Node) -> Any:
+    """A tensor of a subclass, whose own __new__ and __init__ may want what is not known here."""
+    made: Any = object.__new__(kind)
+    Tensor.__init__(made, node)
+    return made
 
 
 def reduce(self: Tensor) -> tuple[Any, ...]:
@@ -78,7 +90,8 @@ def reduce(self: Tensor) -> tuple[Any, ...]:
     _check_leaf(self, "pickle")
     meta = self._node.meta
     array = self._snapshot().numpy()
-    return _restored, (np.array(array), self.dtype, str(meta.device) if meta.committed else None, self.requires_grad)
+    args = np.array(array), self.dtype, str(meta.device) if meta.committed else None, self.requires_grad
+    return (_restored, args) if type(self) is Tensor else (_restored, (*args, type(self)), vars(self))
 
 
 def copy(self: Tensor) -> Tensor:
@@ -93,8 +106,11 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]  # type: ignore[no-any-return]
     _check_leaf(self, "deepcopy")
-    out = self._snapshot().requires_grad_(self.requires_grad)
-    memo[id(self)] = out
+    out = self._snapshot()
+    out = memo[id(self)] = out if type(self) is Tensor else _of_class(type(self), out._node)
+    out.requires_grad_(self.requires_grad)
+    if hasattr(self, "__dict__"):
+        vars(out).update(copies.deepcopy(vars(self), memo))
     if self.grad is not None:
         out.grad = deepcopy(self.grad, memo)
     return out

@@ -195,7 +195,7 @@ def as_subclass(self: Tensor, cls: type[Any]) -> Any:
     if not isinstance(cls, type) or not issubclass(cls, Tensor):
         raise ArgumentTypeError(f"[as_subclass] expected a subclass of Tensor but got {cls!r}")
     same = F["view_as"](self, self)
-    out = cls.__new__(cls)
+    out: Any = object.__new__(cls)  # a __new__ of its own takes other arguments
     Tensor.__init__(out, same._node, same._entry)
     return views.link_view(out, self, same._link.path) if same._link is not None else out
 

@@ -84,6 +84,8 @@ class Tensor(Catalogue):
 
     def __init__(self, node: Any = None, entry: Any = None, *sizes: int) -> None:
         if type(node) is not Node:  # not the engine's call but a program's: Tensor(2, 3), Tensor([1.0, 2.0])
+            if hasattr(self, "_node"):  # a subclass has made it in __new__
+                return
             node, entry = _of_values((node, entry, *sizes)), None
         self._node: Node = node
         self._entry: Entry | Leaf | None = entry
