@@ -39,6 +39,7 @@ from pyflame import sparse as sparse
 from pyflame import special as special
 from pyflame import testing as testing
 from pyflame import train as train
+from pyflame import types as types
 from pyflame import utils as utils
 from pyflame import version as version
 from pyflame.backend.rocm import rocm_device_count as rocm_device_count
@@ -257,6 +258,8 @@ from pyflame.tensor.signals import kaiser_window as kaiser_window
 from pyflame.tensor.signals import stft as stft
 from pyflame.tensor.sparse import sparse_coo_tensor as sparse_coo_tensor
 from pyflame.tensor.sparse import spmm as spmm
+from pyflame.tensor.storage import TypedStorage as TypedStorage
+from pyflame.tensor.storage import UntypedStorage as UntypedStorage
 from pyflame.tensor.streams import Event as Event
 from pyflame.tensor.streams import Stream as Stream
 from pyflame.tensor.streams import current_stream as current_stream
@@ -323,6 +326,7 @@ from pyflame.tensor.torch_names import broadcast_shapes as broadcast_shapes
 from pyflame.tensor.torch_names import can_cast as can_cast
 from pyflame.tensor.torch_names import channels_last as channels_last
 from pyflame.tensor.torch_names import channels_last_3d as channels_last_3d
+from pyflame.tensor.torch_names import clear_autocast_cache as clear_autocast_cache
 from pyflame.tensor.torch_names import contiguous_format as contiguous_format
 from pyflame.tensor.torch_names import default_generator as default_generator
 from pyflame.tensor.torch_names import dtype as dtype
@@ -336,6 +340,8 @@ from pyflame.tensor.torch_names import get_deterministic_debug_mode as get_deter
 from pyflame.tensor.torch_names import get_num_interop_threads as get_num_interop_threads
 from pyflame.tensor.torch_names import get_num_threads as get_num_threads
 from pyflame.tensor.torch_names import inf as inf
+from pyflame.tensor.torch_names import is_anomaly_enabled as is_anomaly_enabled
+from pyflame.tensor.torch_names import is_autocast_cache_enabled as is_autocast_cache_enabled
 from pyflame.tensor.torch_names import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from pyflame.tensor.torch_names import is_autocast_enabled as is_autocast_enabled
 from pyflame.tensor.torch_names import is_complex as is_complex
@@ -345,6 +351,7 @@ from pyflame.tensor.torch_names import (
 )
 from pyflame.tensor.torch_names import is_floating_point as is_floating_point
 from pyflame.tensor.torch_names import is_inference as is_inference
+from pyflame.tensor.torch_names import is_inference_mode_enabled as is_inference_mode_enabled
 from pyflame.tensor.torch_names import is_neg as is_neg
 from pyflame.tensor.torch_names import is_nonzero as is_nonzero
 from pyflame.tensor.torch_names import is_storage as is_storage
@@ -355,11 +362,14 @@ from pyflame.tensor.torch_names import nan as nan
 from pyflame.tensor.torch_names import newaxis as newaxis
 from pyflame.tensor.torch_names import pi as pi
 from pyflame.tensor.torch_names import preserve_format as preserve_format
+from pyflame.tensor.torch_names import range as range
 from pyflame.tensor.torch_names import result_type as result_type
 from pyflame.tensor.torch_names import scalar_tensor as scalar_tensor
+from pyflame.tensor.torch_names import set_autocast_cache_enabled as set_autocast_cache_enabled
 from pyflame.tensor.torch_names import set_default_device as set_default_device
 from pyflame.tensor.torch_names import set_default_tensor_type as set_default_tensor_type
 from pyflame.tensor.torch_names import set_deterministic_debug_mode as set_deterministic_debug_mode
+from pyflame.tensor.torch_names import set_flush_denormal as set_flush_denormal
 from pyflame.tensor.torch_names import set_num_interop_threads as set_num_interop_threads
 from pyflame.tensor.torch_names import set_num_threads as set_num_threads
 from pyflame.tensor.torch_names import set_printoptions as set_printoptions
@@ -432,6 +442,8 @@ __all__ = [
     "Stream",
     "Tensor",
     "TraceError",
+    "TypedStorage",
+    "UntypedStorage",
     "_C",
     "__version__",
     "_assert",
@@ -559,6 +571,7 @@ __all__ = [
     "clamp",
     "clamp_max",
     "clamp_min",
+    "clear_autocast_cache",
     "clear_cache",
     "clip",
     "clone",
@@ -777,6 +790,8 @@ __all__ = [
     "interleaved_linear",
     "inverse",
     "io",
+    "is_anomaly_enabled",
+    "is_autocast_cache_enabled",
     "is_autocast_cpu_enabled",
     "is_autocast_enabled",
     "is_complex",
@@ -785,6 +800,7 @@ __all__ = [
     "is_floating_point",
     "is_grad_enabled",
     "is_inference",
+    "is_inference_mode_enabled",
     "is_neg",
     "is_nonzero",
     "is_same_size",
@@ -1018,12 +1034,14 @@ __all__ = [
     "select_scatter",
     "selu",
     "serialization",
+    "set_autocast_cache_enabled",
     "set_default_device",
     "set_default_dtype",
     "set_default_tensor_type",
     "set_deterministic_debug_mode",
     "set_device",
     "set_float32_matmul_precision",
+    "set_flush_denormal",
     "set_grad_enabled",
     "set_memory_fraction",
     "set_num_interop_threads",
@@ -1108,6 +1126,7 @@ __all__ = [
     "true_divide",
     "trunc",
     "typename",
+    "types",
     "uint8",
     "unbind",
     "unbind_copy",

@@ -5,7 +5,7 @@ All but `amp` and `measures` are methods of `pyflame.tensor.torch_cuda.cuda`; `p
 
 from typing import Any
 
-from pyflame.cuda import amp
+from pyflame.cuda import amp, nvtx
 from pyflame.cuda.measures import (
     clock_rate,
     device_memory_used,
@@ -14,6 +14,7 @@ from pyflame.cuda.measures import (
     temperature,
     utilization,
 )
+from pyflame.tensor import torch_names
 from pyflame.tensor.torch_cuda import cuda as _gpus
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "clock_rate",
     "device_memory_used",
     "list_gpu_processes",
+    "nvtx",
     "power_draw",
     "temperature",
     "utilization",
@@ -30,6 +32,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if name.endswith("Tensor") and isinstance(kind := getattr(torch_names, name, None), torch_names.TensorType):
+        return kind.on("cuda")
     return getattr(_gpus, name)
 
 

@@ -36,9 +36,24 @@ def _ntuple(count: int) -> Callable[[Any], tuple[Any, ...]]:
     return repeated
 
 
-_HELPERS = {"_ntuple": _ntuple} | {
-    name: _ntuple(count) for count, name in enumerate(("_single", "_pair", "_triple", "_quadruple"), 1)
-}
+def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
+    """Take a prefix, as DistributedDataParallel's "module.", from the names of a state dict, in place.
+
+    >>> state = {"module.weight": 1, "bias": 2}
+    >>> nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module."); state
+    {'bias': 2, 'weight': 1}
+    """
+    for key in [key for key in state_dict if key.startswith(prefix)]:
+        state_dict[key.removeprefix(prefix)] = state_dict.pop(key)
+    about = getattr(state_dict, "_metadata", {})
+    for key in [key for key in about if key and (key == prefix.replace(".", "") or key.startswith(prefix))]:
+        about[key[len(prefix) :]] = about.pop(key)
+
+
+_HELPERS: dict[str, Any] = {
+    "_ntuple": _ntuple,
+    "consume_prefix_in_state_dict_if_present": consume_prefix_in_state_dict_if_present,
+} | {name: _ntuple(count) for count, name in enumerate(("_single", "_pair", "_triple", "_quadruple"), 1)}
 
 
 def __getattr__(name: str) -> Any:

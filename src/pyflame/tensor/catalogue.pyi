@@ -2012,7 +2012,7 @@ class Catalogue:
         """The name of the dtype, or a conversion to another."""
 
     def type_as(self, other: Tensor) -> Tensor:
-        """A conversion to another tensor's dtype."""
+        """A conversion to another tensor's dtype and device."""
 
     def unbind(self, axis: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
         """The slices along an axis, without that axis. No copies."""

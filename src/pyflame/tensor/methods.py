@@ -182,12 +182,20 @@ def gpu_named(kind: str, device: object) -> object:
 
 def type_(self: Tensor, dtype: object = None) -> Any:
     """The name of the dtype, or a conversion to another."""
-    return f"pyflame.{self.dtype.name}" if dtype is None else to(self, dtype=dtype)
+    if dtype is None:
+        return f"pyflame.{self.dtype.name}"
+    if isinstance(dtype, str) and dtype.endswith("Tensor"):  # "torch.cuda.FloatTensor"
+        from pyflame.tensor import torch_names  # here: it needs methods
+
+        room, _, name = dtype.rpartition(".")
+        dtype = getattr(torch_names, name, dtype)
+        dtype = dtype.on("cuda") if room.endswith("cuda") and isinstance(dtype, torch_names.TensorType) else dtype
+    return to(self, dtype=dtype, device=getattr(dtype, "place", None))
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """A conversion to another tensor's dtype."""
-    return to(self, dtype=other.dtype)
+    """A conversion to another tensor's dtype and device."""
+    return to(self, other)
 
 
 def _caster(dtype: DType) -> Callable[[Tensor], Tensor]:

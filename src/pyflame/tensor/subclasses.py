@@ -51,6 +51,6 @@ def _init_subclass(cls: type, **kwargs: Any) -> None:
     subclassed(cls, Tensor, _OPERATORS)
 
 
-Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
+Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[method-assign,assignment]
 Tensor.__torch_function__ = classmethod(default_torch_function)  # type: ignore[attr-defined]
 Tensor.__init_subclass__ = classmethod(_init_subclass)  # type: ignore[assignment,arg-type]

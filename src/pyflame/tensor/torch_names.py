@@ -19,9 +19,10 @@ from pyflame.core.state import state
 from pyflame.engine.devices import get_device as _opened
 from pyflame.ir.declare import common_dtype
 from pyflame.tensor import printing
-from pyflame.tensor.creation import as_tensor, empty, tensor
+from pyflame.tensor.creation import arange, as_tensor, empty, tensor
 from pyflame.tensor.devices import device, named, set_device
 from pyflame.tensor.dispatch import unwrap
+from pyflame.tensor.storage import UntypedStorage
 from pyflame.tensor.tensor import Tensor
 
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
@@ -57,12 +58,12 @@ def is_tensor(obj: object) -> bool:
 
 
 def is_storage(obj: object) -> bool:
-    """Whether it is a storage: never, as tensors here have none that programs see.
+    """Whether it is a storage, as `x.storage()` gives it.
 
-    >>> pf.is_storage(pf.ones(2))
-    False
+    >>> pf.is_storage(pf.ones(2)), pf.is_storage(pf.ones(2).storage())
+    (False, True)
     """
-    return False
+    return isinstance(obj, UntypedStorage)
 
 
 def typename(obj: Any) -> str:
@@ -213,21 +214,26 @@ class TensorType(type):
     """The class of FloatTensor and its like: tensors of one dtype, whoever made them."""
 
     dtype: DType
+    place: str | None = None  # where they are: None, anywhere
+
+    def on(cls, place: str) -> TensorType:
+        """The type of such tensors on the GPU: torch.cuda.FloatTensor."""
+        return TensorType(cls.__name__, (), {"dtype": cls.dtype, "place": place, "__module__": f"pyflame.{place}"})
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """FloatTensor(2, 3) has no values yet; FloatTensor([1, 2]) has these."""
         if not args:
-            return empty(0, dtype=cls.dtype)
+            return empty(0, dtype=cls.dtype, device=cls.place)
         if all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
-            return empty(*args, dtype=cls.dtype)
+            return empty(*args, dtype=cls.dtype, device=cls.place)
         if len(args) == 1 and isinstance(args[0], Size):
-            return empty(args[0], dtype=cls.dtype)
+            return empty(args[0], dtype=cls.dtype, device=cls.place)
         if len(args) != 1:
             raise ArgumentTypeError(f"[{cls.__name__}] expected sizes or one list of numbers but got {args!r}")
-        return tensor(args[0], dtype=cls.dtype)
+        return tensor(args[0], dtype=cls.dtype, device=cls.place)
 
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, Tensor) and value.dtype is cls.dtype
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and (cls.place is None or bool(value.is_cuda))
 
 
 def _typed(name: str, dtype: DType) -> TensorType:
@@ -246,6 +252,22 @@ CharTensor = _typed("CharTensor", dt.int8)
 ByteTensor = _typed("ByteTensor", dt.uint8)
 BoolTensor = _typed("BoolTensor", dt.bool_)
 
+
+def range(
+    start: float = 0, end: float | None = None, step: float = 1, *, dtype: object = None, **options: Any
+) -> Tensor:
+    """The numbers from start to end, which is one of them, unlike arange's. PyTorch has it for old programs.
+
+    >>> pf.range(1, 4)
+    tensor([1., 2., 3., 4.])
+    """
+    first, last = (0, start) if end is None else (start, end)
+    if not step or (last - first) / step < 0:
+        raise ArgumentError(f"[range] expected a step that leads from {first} to {last} but got {step}")
+    steps = arange(math.floor((last - first) / step) + 1, dtype=dt.float64, **options)
+    return (steps * step + first).to(dtype or dt.default.float)
+
+
 # --- switches ---------------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +281,42 @@ def set_default_tensor_type(t: Any) -> None:
     if not isinstance(found, TensorType):
         raise DTypeError(f"[set_default_tensor_type] expected a type such as pf.FloatTensor but got {t!r}")
     dt.set_default_dtype(found.dtype)
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether inference_mode is on: it is no_grad here.
+
+    >>> pf.is_inference_mode_enabled()
+    False
+    """
+    return not state.grad_enabled
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether backward passes are searched for NaN: never."""
+    return False
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Whether small numbers can be made 0: no kernel does so.
+
+    >>> pf.set_flush_denormal(True)
+    False
+    """
+    return False
+
+
+def clear_autocast_cache() -> None:
+    """Nothing: autocast keeps no copies."""
+
+
+def is_autocast_cache_enabled() -> bool:
+    """Whether autocast keeps copies of weights: a graph has each cast once anyway."""
+    return False
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Nothing: autocast keeps no copies."""
 
 
 def set_default_device(device: object) -> None:

@@ -21,6 +21,7 @@ from pyflame.tensor.gradients import (
     set_grad_enabled,
 )
 from pyflame.tensor.tensor import Tensor
+from pyflame.transform import autograd_graph as graph
 from pyflame.transform import forward_ad, functional
 from pyflame.transform import gradcheck as _gradcheck
 from pyflame.transform.gradcheck import gradcheck, gradgradcheck
@@ -36,6 +37,7 @@ __all__ = [
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "inference_mode",
     "is_grad_enabled",
     "no_grad",
@@ -108,6 +110,7 @@ FILES: dict[str, ModuleType] = {
     "function": custom,
     "functional": functional,
     "grad_mode": gradients,
+    "graph": graph,
     "gradcheck": _gradcheck,
     "variable": sys.modules[__name__],
 }

@@ -1,5 +1,6 @@
-"""torch.utils by its path: `pyflame.utils.data`, `benchmark`, `checkpoint`, `hooks` and `_pytree`."""
+"""torch.utils by its path: `pyflame.utils.data`, `benchmark`, `checkpoint`, `dlpack`, `hooks`, `model_zoo`
+and `_pytree`."""
 
-from pyflame.utils import _pytree, benchmark, checkpoint, data, hooks
+from pyflame.utils import _pytree, benchmark, checkpoint, data, dlpack, hooks, model_zoo
 
-__all__ = ["_pytree", "benchmark", "checkpoint", "data", "hooks"]
+__all__ = ["_pytree", "benchmark", "checkpoint", "data", "dlpack", "hooks", "model_zoo"]
