@@ -57,7 +57,7 @@ def test_pairs_of_float16(target: str, name: str, of: Any) -> None:
     assert found[name] == 4 and "v_cvt_f32_f16" not in found
 
 
-@pytest.mark.parametrize("target", ["gfx950", "gfx1201"])
+@pytest.mark.parametrize("target", ["gfx942", "gfx950", "gfx1201"])
 @pytest.mark.parametrize("rows", [1, 64])
 def test_weights_of_float8(target: str, rows: int) -> None:
     """Decoded by pairs; tests/sim/test_encoded.py runs them."""
@@ -70,7 +70,7 @@ def test_weights_of_float8(target: str, rows: int) -> None:
     assert found["v_cvt_pk_f32_fp8"] >= 8 and "v_cvt_f32_fp8" not in found
 
 
-@pytest.mark.parametrize("target", ["gfx950", pytest.param("gfx1201", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("target", ["gfx942", "gfx950", pytest.param("gfx1201", marks=pytest.mark.thorough)])
 def test_pages_of_float8(target: str) -> None:
     tensors, named = test_attention_paged.numbers(test_attention_paged.CASES["float8"])
     found = mnemonics(target, lambda *t: pf.paged_attention(*t, **named), *tensors)

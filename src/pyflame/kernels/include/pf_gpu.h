@@ -15,6 +15,7 @@
  *   pf_atomic_store                4 bytes where other threads may store at the same time
  *   pf_atomic_update(at, f)        *at = f(*at), for any type of 1, 2, 4 or 8 bytes; what another changes meanwhile counts
  *   pf_vector<T, N>                N neighbours that are loaded and stored as one
+ *   pf_put_f8e4m3fn(to, x)         a vector of 8-bit floats from floats, and pf_f8e4m3fn_at(x, k) back: pf_float8.h
  *   pf_divide(n, magic)            0 <= n < 2^31 divided by what core/shape.py made the magic of
  *   pf_checked(i, size, err, no)   an index, wrapped once; outside of the axis it is reported in err and read as 0
  *   pf_bad_index(err, no, i, size) the report: the first one of a plan stays
@@ -512,44 +513,7 @@ template <int N> PF_FN float pf_bf16_at(const uint16_t (&x)[N], int k) {
   return pf_from_bits_f32(k & 1 ? word & 0xffff0000u : word << 16);
 }
 
-/* The same of 8-bit floats, and a vector of them from floats: where a GPU has instructions for that, by pairs. */
-#define PF_FLOAT8(name)                                                                                        \
-  template <int N> PF_FN float pf_##name##_at(const uint8_t (&x)[N], int k) { return pf_##name##_to_f32(x[k]); } \
-  template <int N> PF_FN void pf_put_##name(pf_vector<uint8_t, N> &to, const float (&x)[N]) {                  \
-    PF_UNROLL                                                                                                  \
-    for (int k = 0; k < N; k++) to.at[k] = pf_f32_to_##name(x[k]);                                             \
-  }
-#define PF_FLOAT8_PAIRS(name, kind)                                                                            \
-  template <int N> PF_FN float pf_##name##_at(const uint8_t (&x)[N], int k) {                                  \
-    constexpr int BYTES = N % 4 ? 2 : 4;                                                                       \
-    pf_u32 word = 0;                                                                                           \
-    __builtin_memcpy(&word, &x[k & -BYTES], BYTES);                                                            \
-    const auto two = k % BYTES < 2 ? __builtin_amdgcn_cvt_pk_f32_##kind(word, 0)                               \
-                                   : __builtin_amdgcn_cvt_pk_f32_##kind(word, 1);                              \
-    return two[k & 1];                                                                                         \
-  }                                                                                                            \
-  template <int N> PF_FN void pf_put_##name(pf_vector<uint8_t, N> &to, const float (&x)[N]) {                  \
-    constexpr int BYTES = N % 4 ? 2 : 4;                                                                       \
-    PF_UNROLL                                                                                                  \
-    for (int k = 0; k < N; k += BYTES) {                                                                       \
-      pf_u32 word = __builtin_amdgcn_cvt_pk_##kind##_f32(x[k], x[k + 1], 0, 0);                                \
-      if (BYTES == 4) word = __builtin_amdgcn_cvt_pk_##kind##_f32(x[k + BYTES - 2], x[k + BYTES - 1], word, 1); \
-      word = pf_one_nan_##kind(word);                                                                          \
-      __builtin_memcpy(&to.at[k], &word, BYTES);                                                               \
-    }                                                                                                          \
-  }
-#if PF_CONVERTS_OCP
-PF_FLOAT8_PAIRS(f8e4m3fn, fp8)
-PF_FLOAT8_PAIRS(f8e5m2, bf8)
-#else
-PF_FLOAT8(f8e4m3fn)
-PF_FLOAT8(f8e5m2)
-#endif
-#if PF_CONVERTS_FNUZ
-PF_FLOAT8_PAIRS(f8e4m3fnuz, fp8)
-#else
-PF_FLOAT8(f8e4m3fnuz)
-#endif
+#include "pf_float8.h"
 
 /* The same vector, but to a compiler another one: what is made of it is made again, instead of kept in registers. */
 template <class T, int N> PF_FN pf_vector<T, N> pf_hidden(pf_vector<T, N> x) {

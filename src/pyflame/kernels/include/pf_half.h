@@ -134,28 +134,43 @@ PF_FN uint32_t pf_one_nan_bf8(uint32_t word) {
 PF_CONVERTED(f8e4m3fn, fp8)
 PF_CONVERTED(f8e5m2, bf8)
 #else
+#if PF_CONVERTS_FNUZ /* half of a number of OCP's has its code in CDNA3's kind, and 0x80 is NaN and what is too large */
+#define pf_e4m3_code(f) (uint32_t)__builtin_amdgcn_cvt_pk_fp8_f32(0.5f * fabsf(f), 0.0f, 0, 0)
+#define pf_e5m2_code(f) (uint32_t)__builtin_amdgcn_cvt_pk_bf8_f32(0.5f * fabsf(f), 0.0f, 0, 0)
+#else
+#define pf_e4m3_code(f) pf_narrow_encode(pf_bits_f32(f) & 0x7fffffffu, 3, 7)
+#define pf_e5m2_code(f) pf_narrow_encode(pf_bits_f32(f) & 0x7fffffffu, 2, 15)
+#endif
+PF_FN uint8_t pf_f32_to_f8e4m3fn(float f) {
+  uint32_t code = pf_e4m3_code(f);
+  return (uint8_t)((code > 0x7fu ? 0x7fu : code) | (pf_bits_f32(f) >> 24 & 0x80u));
+}
+PF_FN uint8_t pf_f32_to_f8e5m2(float f) {
+  uint32_t code = pf_e5m2_code(f);
+  code = code > 0x7cu ? 0x7cu : code;
+  code = f != f ? 0x7eu : code;
+  return (uint8_t)(code | (pf_bits_f32(f) >> 24 & 0x80u));
+}
+PF_FN float pf_f8e5m2_to_f32(uint8_t h) { return pf_f16_to_f32((uint16_t)(h << 8)); }
+#if defined(__AMDGCN__)
+/* 2^-8 of the two numbers in the upper bytes of a word's halves: a float16 has their bits, moved by one below the sign.
+ * NaN is all ones: one more at its end carries into the fifth bit of the exponent, which makes it float16's. */
+typedef short pf_short2 __attribute__((ext_vector_type(2)));
+typedef _Float16 pf_half2 __attribute__((ext_vector_type(2)));
+PF_FN pf_half2 pf_f8e4m3fn_pair(uint32_t word) {
+  uint32_t code = __builtin_bit_cast(uint32_t, __builtin_bit_cast(pf_short2, word) >> 1) & 0xbf80bf80u;
+  code |= (code + 0x00800080u) & 0x40004000u;
+  return __builtin_bit_cast(pf_half2, code);
+}
+PF_FN pf_half2 pf_f8e5m2_pair(uint32_t word) { return __builtin_bit_cast(pf_half2, word & 0xff00ff00u); }
+PF_FN float pf_f8e4m3fn_to_f32(uint8_t h) { return 256.0f * pf_f8e4m3fn_pair((uint32_t)h << 8)[0]; }
+#else
 PF_FN float pf_f8e4m3fn_to_f32(uint8_t h) {
   uint32_t code = h & 0x7fu;
   uint32_t u = code == 0x7fu ? 0x7fc00000u : pf_narrow_decode(code, 3, 7);
   return pf_from_bits_f32(u | (uint32_t)(h & 0x80u) << 24);
 }
-PF_FN uint8_t pf_f32_to_f8e4m3fn(float f) {
-  uint32_t u = pf_bits_f32(f);
-  uint32_t code = pf_narrow_encode(u & 0x7fffffffu, 3, 7);
-  return (uint8_t)((code > 0x7fu ? 0x7fu : code) | (u >> 24 & 0x80u));
-}
-PF_FN float pf_f8e5m2_to_f32(uint8_t h) {
-  uint32_t code = h & 0x7fu;
-  uint32_t u = code >= 0x7cu ? (code == 0x7cu ? 0x7f800000u : 0x7fc00000u) : pf_narrow_decode(code, 2, 15);
-  return pf_from_bits_f32(u | (uint32_t)(h & 0x80u) << 24);
-}
-PF_FN uint8_t pf_f32_to_f8e5m2(float f) {
-  uint32_t u = pf_bits_f32(f), a = u & 0x7fffffffu;
-  uint32_t code = pf_narrow_encode(a, 2, 15);
-  code = code > 0x7cu ? 0x7cu : code;
-  code = a > 0x7f800000u ? 0x7eu : code;
-  return (uint8_t)(code | (u >> 24 & 0x80u));
-}
+#endif
 #endif
 #if PF_CONVERTS_FNUZ
 PF_CONVERTED(f8e4m3fnuz, fp8)
