@@ -159,6 +159,8 @@ def test_the_override_of_the_gpu(gpu: str, value: str, verdict: str) -> None:
         ({"AMD_LOG_MASK": "7"}, "needless"),
         ({"MIOPEN_FIND_MODE": "4"}, "wrong value"),
         ({"MIOPEN_FIND_MODE": "fast"}, "right"),
+        ({"MIOPEN_FIND_MODE": "NORMAL"}, "needless"),
+        ({"MIOPEN_FIND_MODE": "1"}, "needless"),
         ({"MIOPEN_USER_DB_PATH": "/nfs/home/me"}, "dangerous"),
         ({"HSA_ENABLE_SDMA": "1"}, "needless"),
         ({"HSA_ENABLE_SDMA": "off"}, "wrong value"),
@@ -250,6 +252,26 @@ def test_shell_scripts(tmp_path: Path) -> None:
         ("A", "1", 2), ("B", "two words", 2), ("D", "x y", 3), ("E", None, 3), ("G", "7", 4), ("H", "8", 4),
         ("I", "9", 5), ("J", "10", 5), ("M", "14", 12),
     ]  # fmt: skip
+
+
+def test_other_ways_to_set_a_variable(tmp_path: Path) -> None:
+    text = """\
+        export A=${A:-1} B="${C:-$D}"
+        : "${E:=5}" ${F:-6}
+        docker run -it --device=/dev/kfd -e G=7 --env H=8 --env=I=9 rocm/pytorch J=10
+        mpirun -n 2 -x K=11 python train.py
+        /usr/bin/env L=12 python train.py
+        if ! M=13 command; then nohup N=14 x & fi
+        bash -lc 'O=15 x; echo R=18'; sh -c "export P=16; Q=17 x"
+        """
+    assert read(tmp_path, "setup.sh", text) == [
+        ("A", "1", 1), ("B", None, 1), ("E", "5", 2), ("G", "7", 3), ("H", "8", 3), ("I", "9", 3), ("K", "11", 4),
+        ("L", "12", 5), ("M", "13", 6), ("N", "14", 6), ("O", "15", 7), ("P", "16", 7), ("Q", "17", 7),
+    ]  # fmt: skip
+    text = 'CMD A=1 python train.py\nENTRYPOINT ["bash", "-c", "export B=2; exec x C=3"]\nCMD ["python", "D=4"]\n'
+    assert read(tmp_path, "Dockerfile", text) == [("A", "1", 1), ("B", "2", 2)]
+    text = "[Service]\nExecStartPre=-/usr/bin/env A=1 x\nExecStart=/bin/sh -c 'B=2 x C=3'\nEnvironment=D=${E:-4}\n"
+    assert read(tmp_path, "a.service", text) == [("A", "1", 2), ("B", "2", 3), ("D", "4", 4)]
 
 
 def test_dockerfiles(tmp_path: Path) -> None:

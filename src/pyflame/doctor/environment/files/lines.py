@@ -1,20 +1,23 @@
-"""Files of plain settings: Dockerfiles (ENV, ARG), .env files, systemd units (Environment=)."""
+"""Files of settings: Dockerfiles (ENV, ARG, CMD, ENTRYPOINT), .env files, systemd units (Environment=, ExecStart=)."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
 
-from pyflame.doctor.environment.files.shell import known_value
+from pyflame.doctor.environment.files.shell import assignments, known_value, split_words
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def dockerfile(text: str) -> Iterator[tuple[str, str | None, int, str]]:
-    """`ENV A=b C=d`, the old `ENV A b`, and `ARG A=b`."""
+    """`ENV A=b C=d`, the old `ENV A b`, `ARG A=b`, what CMD and ENTRYPOINT set. What RUN sets ends with it."""
     for number, line in _continued(text):
         keyword, _, rest = line.strip().partition(" ")
+        if keyword.upper() in ("CMD", "ENTRYPOINT"):
+            yield from ((name, value, number, "") for name, value in assignments(_program(rest)))
         if keyword.upper() not in ("ENV", "ARG") or not rest.strip():
             continue
         if "=" not in rest.split()[0]:
@@ -25,12 +28,24 @@ def dockerfile(text: str) -> Iterator[tuple[str, str | None, int, str]]:
         yield from _pairs(rest, number)
 
 
+def _program(text: str) -> list[str]:
+    """The words of `CMD ["a", "b"]` or `CMD a b`."""
+    try:
+        words = json.loads(text)
+    except ValueError:
+        return split_words(text)
+    return [str(word) for word in words] if isinstance(words, list) else split_words(text)
+
+
 def unit(text: str) -> Iterator[tuple[str, str | None, int, str]]:
-    """`Environment="A=b c" D=e`; what EnvironmentFile names is a file of its own."""
+    """`Environment="A=b c" D=e`, `ExecStart=env A=b program`; what EnvironmentFile names is a file of its own."""
     for number, line in _continued(text):
         key, found, rest = line.strip().partition("=")
         if found and key.strip() == "Environment":
             yield from _pairs(rest, number)
+        elif found and key.strip().startswith("Exec"):
+            words = split_words(rest.strip().lstrip("@-:+!"))  # signs of systemd's before the program
+            yield from ((name, value, number, "") for name, value in assignments(words))
 
 
 def dotenv(text: str) -> Iterator[tuple[str, str | None, int, str]]:

@@ -1,19 +1,33 @@
-"""Shell scripts: `export A=b`, `A=b`, `A=b command`, `env A=b command`, `declare -x A=b`."""
+"""Shell scripts: `export A=b`, `A=b`, `A=b command`, `env A=b command`, `declare -x A=b`, `: ${A:=b}`,
+`docker run -e A=b`, `bash -c "A=b command"`."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
-_BEFORE = {"export", "env", "declare", "typeset", "local", "readonly", "sudo", "exec", "then", "do", "else", "{", "("}
+_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?([-=])([^$`}]*)\}")  # ${A:-b}: what A is where nothing else says
+_BEFORE = {
+    "export", "env", "declare", "typeset", "local", "readonly", "sudo", "exec", "command", "nohup", "time",
+    "if", "elif", "while", "until", "!", "then", "do", "else", "{", "(",
+}  # fmt: skip
+_SHELLS = {"sh", "bash", "dash", "zsh"}
+_OPTIONS = {"-e", "--env", "-x"}  # of docker and podman, of mpirun: a variable for the program that they start
 _LONGEST = 200  # lines that one command may have
 _ENDS = {";", "&&", "||", "|", "&", ";;", "(", ")", "{", "}"}
 
 
 def known_value(text: str) -> str | None:
-    """The value, or None where the shell puts something in."""
+    """The value, or None where the shell puts something in; of `${A:-b}` b.
+
+    >>> known_value("${HSA_ENABLE_SDMA:-0}"), known_value("$HOME")
+    ('0', None)
+    """
+    default = _DEFAULT.fullmatch(text)
+    if default:
+        return default[3]
     return None if "$" in text or "`" in text else text
 
 
@@ -53,25 +67,38 @@ def _after(row: str, quote: str) -> tuple[str, bool]:
     return quote, bool(quote) or at > len(row)
 
 
-def _words(text: str) -> list[str]:
+def assignments(words: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Name and value of what commands assign, given as the words that a shell makes of them."""
+    program, before = "", ""  # of the command: before it words with = are assignments, behind it arguments
+    for word in words:
+        found = _ASSIGNMENT.fullmatch(word.removeprefix("--env="))
+        default = _DEFAULT.fullmatch(word)
+        if found and (not program or before in _OPTIONS or word.startswith("--env=")):
+            yield found[1], known_value(found[2])
+        elif default and default[2] == "=":
+            yield default[1], default[3]
+        elif word in _ENDS or set(word) <= set(";&|()"):
+            program = ""
+        elif program in _SHELLS and re.fullmatch("-[a-z]*c", before):
+            yield from ((name, value) for name, value, _, _ in script(word))
+        elif not program and not word.startswith("-"):
+            name = word.rpartition("/")[2]
+            program = "" if name in _BEFORE else name
+        before = word
+
+
+def split_words(text: str) -> list[str]:
+    """The words that a shell makes of a line; none where a quotation mark stays open: prose."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()")
     lexer.whitespace_split = True
-    return list(lexer)
+    try:
+        return list(lexer)
+    except ValueError:
+        return []
 
 
 def script(text: str) -> Iterator[tuple[str, str | None, int, str]]:
     """Name, value and line of each assignment."""
     for number, line in logical_lines(text):
-        try:
-            words = _words(line)
-        except ValueError:
-            continue  # half a quotation: prose
-        begins = True  # of a command: only there are words with = assignments
-        for word in words:
-            found = _ASSIGNMENT.fullmatch(word)
-            if found and begins:
-                yield found[1], known_value(found[2]), number, ""
-            elif word in _ENDS or set(word) <= set(";&|()"):
-                begins = True
-            elif begins and word not in _BEFORE and not word.startswith("-"):
-                begins = False
+        for name, value in assignments(split_words(line)):
+            yield name, value, number, ""
