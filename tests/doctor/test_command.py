@@ -141,6 +141,15 @@ def test_it_runs_where_nothing_else_imports(start: list[str], tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_report_that_cannot_be_written(options: tuple[str, ...], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pyflame", "doctor", "--root", str(tmp_path), *options]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("pyflame doctor: the report cannot be written: ")
+
+
 def test_other_programs_are_left_alone() -> None:
     assert not is_pyflame(["/usr/bin/other", "doctor"], ["python", "/usr/bin/other", "doctor"])
     assert not is_pyflame(["-c", "doctor"], ["python", "-c", "import pyflame", "doctor"])

@@ -470,7 +470,7 @@ def test_a_source_that_fails_again_and_again(install: Callable[..., None]) -> No
 
 
 def test_intervals() -> None:
-    for interval in (0.0, -1.0, float("nan")):
+    for interval in (0.0, -1.0, float("nan"), float("inf"), 1e300):
         with pytest.raises(ArgumentError, match="interval"):
             pf.monitor(interval)
 
@@ -525,7 +525,13 @@ def test_logging_and_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert [json.loads(line)["host"]["memory_total"] for line in log.read_text().splitlines()] == [16 << 30] * 3
     assert "http://127.0.0.1:" in capsys.readouterr().out
     assert main(["monitor", "--once", "--log", str(tmp_path / "no" / "folder"), "--root", str(tmp_path)]) == 1
-    for wrong in (["--interval", "0"], ["--samples", "0"], ["--root", str(tmp_path / "nothing")]):
+    for wrong in (
+        ["--interval", "0"],
+        ["--interval", "inf"],
+        ["--prometheus", "80000"],
+        ["--samples", "0"],
+        ["--root", str(tmp_path / "nothing")],
+    ):
         with pytest.raises(SystemExit):
             main(["monitor", *wrong])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from pyflame.doctor.report import as_json, print_results
 
 
 def run(argv: list[str]) -> int:
-    """0: no link is broken, 1: one is, 2: wrong arguments."""
+    """0: no link is broken, 1: one is, 2: wrong arguments, or the report cannot be written."""
     parser = argparse.ArgumentParser(prog="pyflame doctor", description=__doc__)
     add = parser.add_argument
     add("--json", action="store_true", help="print everything that was found as JSON")
@@ -28,10 +29,13 @@ def run(argv: list[str]) -> int:
         parser.error("argument --fix: not allowed with --root, which only looks")
     machine = recorded_machine(Path(options.root).resolve()) if options.root else this_machine()
     results = examine(machine, CHECKS)
-    if options.json:
-        print(as_json(results))
-    else:
-        print_results(results)
+    try:
+        print(as_json(results)) if options.json else print_results(results)
+        sys.stdout.flush()
+    except OSError as error:  # a full disk, a reader that has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest when it ends
+        print(f"pyflame doctor: the report cannot be written: {error}", file=sys.stderr)
+        return 2
     if options.fix and _mend(results):
         results = examine(machine, CHECKS)
     return 1 if first_broken(results) else 0

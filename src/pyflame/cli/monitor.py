@@ -12,10 +12,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from pyflame.cli.ports import port
 from pyflame.core.errors import PyFlameError
 from pyflame.doctor.monitor import Sample, Sampler
 from pyflame.doctor.monitor.prometheus import Endpoint
-from pyflame.doctor.monitor.thread import append
+from pyflame.doctor.monitor.thread import LONGEST, append
 from pyflame.doctor.monitor.view import View
 
 _FILE_WIDTH = 120  # columns where there is no terminal
@@ -29,11 +30,11 @@ def options_from(argv: list[str]) -> argparse.Namespace:
     add("--once", action="store_true", help="show one table and end")
     add("--samples", type=int, metavar="N", help="end after N samples (default: at Ctrl-C)")
     add("--log", type=Path, metavar="FILE", help="append each sample as a line of JSON")
-    add("--prometheus", type=int, metavar="PORT", help="serve http://127.0.0.1:PORT/metrics (0: any that is free)")
+    add("--prometheus", type=port, metavar="PORT", help="serve http://127.0.0.1:PORT/metrics (0: any that is free)")
     add("--root", default="/", metavar="DIR", help="a folder with another machine's /sys and /proc")
     options = parser.parse_args(argv)
-    if not options.interval > 0:
-        parser.error(f"argument --interval: expected more than 0 seconds but got {options.interval:g}")
+    if not 0 < options.interval <= LONGEST:
+        parser.error(f"argument --interval: expected more than 0 seconds, up to a day, but got {options.interval:g}")
     if options.samples is not None and options.samples < 1:
         parser.error(f"argument --samples: expected at least 1 but got {options.samples}")
     if not Path(options.root).is_dir():

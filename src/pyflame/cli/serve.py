@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyflame.cli.llm_arguments import add_computing, add_kv, load_named
+from pyflame.cli.ports import port
 from pyflame.core.errors import ArgumentError, PyFlameError
 from pyflame.core.optional import optional
 from pyflame.llm import Model, load_adapter, load_adapters
@@ -25,7 +26,7 @@ def options_from(argv: list[str]) -> argparse.Namespace:
         help="a LoRA adapter that requests choose as MODEL:NAME; may be given several times",
     )  # fmt: skip
     add("--host", default="127.0.0.1", help="where to listen (default: this machine only)")
-    add("--port", "-p", type=int, default=8000, help="(default: %(default)s; 0: any that is free)")
+    add("--port", "-p", type=port, default=8000, help="(default: %(default)s; 0: any that is free)")
     add("--token-file", type=Path, help="a file with the token that callers must have; made where --host is not local")
     add("--cors", action="append", default=[], metavar="ORIGIN", help="let web pages of this origin call (* for all)")
     add("--allow-host", action="append", default=[], metavar="NAME", help="a name that this server answers to")

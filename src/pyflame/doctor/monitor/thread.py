@@ -16,6 +16,8 @@ from pyflame.doctor.monitor.sample import Sample
 from pyflame.doctor.monitor.sampler import Sampler
 from pyflame.doctor.monitor.summary import Summary, Totals
 
+LONGEST = 86400.0  # seconds between samples
+
 
 class Monitor:
     """Watches GPUs and the host every `interval` seconds, from `start` to `stop` or within `with`.
@@ -36,8 +38,10 @@ class Monitor:
         keep: int = 3600,
         root: str | os.PathLike[str] = "/",
     ) -> None:
-        if not interval > 0:
-            raise ArgumentError(f"[monitor] expected an interval of more than 0 seconds but got {interval}")
+        if not 0 < interval <= LONGEST:
+            raise ArgumentError(
+                f"[monitor] expected an interval of more than 0 seconds, up to a day, but got {interval}"
+            )
         self.interval = interval
         self._log = None if log is None else Path(log)
         self._kept: deque[Sample] = deque(maxlen=keep)
