@@ -364,6 +364,8 @@ _LATER = {
     "aot": ("transform.aot", None),
     **{name: ("tensor.storage", name) for name in ("TypedStorage", "UntypedStorage")},
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),
+    "sparse_csr_tensor": ("tensor.sparse_csr", "sparse_csr_tensor"),
+    **{name: ("tensor.torch_names", name) for name in ("sparse_coo", "sparse_csr")},
     "spmm": ("tensor.sparse", "spmm"),
     **{name: ("tensor.torch_statistics", name) for name in ("histogram", "histogramdd", "pdist")},
     **{name: ("tensor.old_linalg", name) for name in _OLD_LINALG},

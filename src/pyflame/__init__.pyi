@@ -258,6 +258,7 @@ from pyflame.tensor.signals import kaiser_window as kaiser_window
 from pyflame.tensor.signals import stft as stft
 from pyflame.tensor.sparse import sparse_coo_tensor as sparse_coo_tensor
 from pyflame.tensor.sparse import spmm as spmm
+from pyflame.tensor.sparse_csr import sparse_csr_tensor as sparse_csr_tensor
 from pyflame.tensor.storage import TypedStorage as TypedStorage
 from pyflame.tensor.storage import UntypedStorage as UntypedStorage
 from pyflame.tensor.streams import Event as Event
@@ -373,6 +374,8 @@ from pyflame.tensor.torch_names import set_flush_denormal as set_flush_denormal
 from pyflame.tensor.torch_names import set_num_interop_threads as set_num_interop_threads
 from pyflame.tensor.torch_names import set_num_threads as set_num_threads
 from pyflame.tensor.torch_names import set_printoptions as set_printoptions
+from pyflame.tensor.torch_names import sparse_coo as sparse_coo
+from pyflame.tensor.torch_names import sparse_csr as sparse_csr
 from pyflame.tensor.torch_names import strided as strided
 from pyflame.tensor.torch_names import typename as typename
 from pyflame.tensor.torch_names import use_deterministic_algorithms as use_deterministic_algorithms
@@ -1071,7 +1074,10 @@ __all__ = [
     "softsign",
     "sort",
     "sparse",
+    "sparse_coo",
     "sparse_coo_tensor",
+    "sparse_csr",
+    "sparse_csr_tensor",
     "special",
     "split",
     "split_copy",

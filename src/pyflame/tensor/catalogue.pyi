@@ -1964,6 +1964,9 @@ class Catalogue:
     def to_sparse_coo(self) -> Any:
         """The elements that are not 0, and their positions (see pf.sparse). Evaluates the tensor."""
 
+    def to_sparse_csr(self, dense_dim: builtins.int | None = None) -> Any:
+        """The elements of a matrix that are not 0, in compressed rows. Evaluates the tensor."""
+
     def to_torch(self) -> Any:
         """A torch tensor with this tensor's values, over the same memory, on the CPU or the same GPU: read it, or
         `.clone()` it to write. Torch's current stream waits for what computes it, the host does not. What is on a device

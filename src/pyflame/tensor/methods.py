@@ -402,6 +402,13 @@ def to_sparse(self: Tensor) -> Any:
     return convert(self)
 
 
+def to_sparse_csr(self: Tensor, dense_dim: int | None = None) -> Any:
+    """The elements of a matrix that are not 0, in compressed rows. Evaluates the tensor."""
+    from pyflame.tensor.sparse_csr import to_sparse_csr as convert  # here: few programs need it
+
+    return convert(self, dense_dim)
+
+
 def _contains(self: Tensor, value: Any) -> bool:
     return bool(FUNCTIONS["any"](FUNCTIONS["eq"](self, value)))
 
@@ -455,6 +462,7 @@ METHODS: dict[str, Any] = {
     "size": size, "dim": dim, "ndimension": dim, "nelement": Tensor.numel, "element_size": element_size,
     "stride": stride, "is_floating_point": is_floating_point, "is_complex": is_complex,
     "is_contiguous": contiguous_memory, "to_sparse": to_sparse, "to_sparse_coo": to_sparse, "is_sparse": False,
+    "to_sparse_csr": to_sparse_csr,
     "to": to, "cpu": cpu, "cuda": cuda, "rocm": rocm, "type": type_, "type_as": type_as,
     "new_tensor": new_tensor, "new_full": new_full, "new_zeros": new_zeros, "new_ones": new_ones,
     "new_empty": new_empty, "contiguous": contiguous, "view": view, "view_as": view_as,

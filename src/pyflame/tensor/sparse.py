@@ -21,7 +21,9 @@ from pyflame.tensor.arguments import publish
 from pyflame.tensor.creation import as_tensor, place_of, tensor, zeros
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.indexing import nonzero
+from pyflame.tensor.overrides import disabled_torch_function
 from pyflame.tensor.tensor import Tensor
+from pyflame.tensor.torch_names import layout as layouts
 
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS
 
@@ -30,7 +32,8 @@ class SparseTensor:
     """Elements at given positions, zeros elsewhere. Make one with `pf.sparse_coo_tensor` or `x.to_sparse()`."""
 
     is_sparse = True
-    layout = "sparse_coo"
+    is_sparse_csr = False
+    layout = layouts.sparse_coo
 
     def __init__(self, indices: Tensor, values: Tensor, shape: tuple[int, ...], coalesced: bool = False) -> None:
         self._places = indices
@@ -170,6 +173,12 @@ class SparseTensor:
         values = F["index_add"](empty, 0, tensor(group.reshape(-1), device=place), self._elements)
         return SparseTensor(places, values, self.shape, True)
 
+    def to_sparse_csr(self) -> Any:
+        """A matrix in compressed rows. Evaluates the positions."""
+        from pyflame.tensor.sparse_csr import compressed  # here: it is made of this class
+
+        return compressed(self)
+
     def t(self) -> SparseTensor:
         """A matrix transposed."""
         rows, columns = _matrix("t", self)
@@ -184,7 +193,17 @@ class SparseTensor:
     def __matmul__(self, other: Tensor) -> Tensor:
         return mm(self, other)
 
-    mm = matmul = __matmul__
+    mm = matmul = mv = __matmul__
+
+    def __rmatmul__(self, other: Tensor) -> Tensor:
+        return mm(self.t(), other.T).T
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """`pf.mm` and its like are products here too; other functions know dense tensors only."""
+        if getattr(func, "__name__", "") in ("matmul", "mm", "mv") and len(args) == 2:
+            return args[0] @ args[1] if isinstance(args[0], SparseTensor) else args[1].__rmatmul__(args[0])
+        return disabled_torch_function(func, types, args, kwargs)
 
     def __mul__(self, other: Any) -> SparseTensor:
         if isinstance(other, (Tensor, SparseTensor)) and other.ndim:

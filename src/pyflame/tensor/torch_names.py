@@ -38,12 +38,18 @@ channels_last, channels_last_3d = formats.channels_last, formats.channels_last_3
 
 
 class layout(enum.Enum):
-    """What tensors are: dense ones only."""
+    """How tensors lie: dense, or sparse in coordinates or compressed rows.
+
+    >>> pf.ones(2).layout is pf.strided, pf.eye(2).to_sparse().layout is pf.sparse_coo
+    (True, True)
+    """
 
     strided = 0
+    sparse_coo = 1
+    sparse_csr = 2
 
 
-strided = layout.strided
+strided, sparse_coo, sparse_csr = layout
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
