@@ -433,10 +433,16 @@ def test_threads_capture_one_after_the_other(device: GpuDevice) -> None:
 def test_info(device: GpuDevice) -> None:
     info = device.info()
     assert device.id == DeviceId("fake", 0) and device.target is TARGETS["gfx942"]
-    assert info["arch"] == "gfx942" and info["arch_full"] == "gfx942:xnack-" and info["compiler"] is None
+    assert info["arch"] == "gfx942" and info["arch_full"] == "gfx942:xnack-" and info["compiler"] == "fake 1"
     assert info["free_memory"] == info["total_memory"] > 0
-    device.functions([(TEXT, ("_0",))])
-    assert device.info()["compiler"] == "fake 1"
+
+
+def test_info_without_a_compiler(device: GpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise CompileError("[compile] expected a compiler but found none; install one")
+
+    monkeypatch.setattr(device, "_find_compiler", missing)
+    assert device.info()["compiler"] is None
 
 
 def test_a_vendor_opens_each_device_once(cache: DiskCache) -> None:

@@ -128,7 +128,8 @@ def machine(device: str) -> dict[str, str]:
         "device": device,
     }
     try:
-        found |= {f"device {k}": str(v).partition("\n")[0] for k, v in pyflame.device_info(device).items()}
+        told = {k: v for k, v in pyflame.device_info(device).items() if v not in (None, "")}
+        found |= {f"device {k}": str(v).partition("\n")[0] for k, v in told.items()}
     except PyFlameError as error:  # the report says so: it is what the reader must know first
         found["device"] = f"{device}: {error}"
     set_here = [f"{k.name}={k.text()}" for k in knobs.ALL if k.text() != k.default]

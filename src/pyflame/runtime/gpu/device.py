@@ -20,6 +20,7 @@ from pyflame.core.locks import lock, rlock
 from pyflame.core.trace import TraceEvent
 from pyflame.runtime import base
 from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
+from pyflame.runtime.gpu.description import description
 from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments, dimensions
 from pyflame.runtime.gpu.foreign import ForeignMemory
 from pyflame.runtime.gpu.graph import Graph, capture, some
@@ -578,30 +579,7 @@ class GpuDevice:
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def info(self) -> dict[str, Any]:
-        p = self.properties
-        free, total = self.memory_info()
-        return {
-            "type": self.id.kind,
-            "device_id": self.index,
-            "name": p.name,
-            "architecture": p.arch,
-            "arch": p.arch,
-            "arch_full": p.arch_full,
-            "compute_units": p.compute_units,
-            "wave_size": p.wave_size,
-            "lds_per_block": p.lds_per_block,
-            "max_threads_per_block": p.max_threads,
-            "clock_khz": p.clock_khz,
-            "total_memory": total,
-            "free_memory": free,
-            "peak_bandwidth": p.peak_bandwidth,
-            "pci_bus_id": p.pci_bus_id,
-            "integrated": p.integrated,
-            "matrix_core": self.target.matrix_core,
-            "fp8": self.target.fp8,
-            "driver": self.driver.version(),
-            "compiler": self._kernels.compiler.version if self._kernels else None,
-        }
+        return description(self)
 
 
 if TYPE_CHECKING:  # it is what the engine asks for
