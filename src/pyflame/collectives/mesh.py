@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.collectives.world import get_rank, get_world_size, init_process_group, is_initialized, new_group
+from pyflame.collectives.groups import new_subgroups_by_enumeration
+from pyflame.collectives.world import get_rank, get_world_size, init_process_group, is_initialized
 from pyflame.core.errors import ArgumentError, suggest
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
@@ -47,12 +48,8 @@ class DeviceMesh:
 
     def _along(self, axis: int) -> Any:
         """This process's group along an axis. Every process makes all groups, in one order."""
-        own = None
-        for row in np.moveaxis(self._ranks, axis, -1).reshape(-1, self._ranks.shape[axis]):
-            made = new_group(row.tolist())
-            if get_rank() in row:
-                own = made
-        return own
+        rows = np.moveaxis(self._ranks, axis, -1).reshape(-1, self._ranks.shape[axis])
+        return new_subgroups_by_enumeration(rows.tolist())[0]
 
     @property
     def mesh(self) -> Tensor:

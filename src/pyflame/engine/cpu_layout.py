@@ -10,6 +10,7 @@ import copy
 import ctypes
 from typing import TYPE_CHECKING, Any
 
+from pyflame.core.cached import cached_property
 from pyflame.core.traced import whole
 from pyflame.engine.binding import Binding
 from pyflame.engine.texts import kernel_texts
@@ -44,7 +45,6 @@ class CpuLayout:
         sources = [source for source in plan.sources if isinstance(source, Source)]
         self.launches = len(sources)
         self.texts = kernel_texts(sources)
-        self._addresses: list[list[int]] | None = None
         scratch = [s.scratch_bytes + s.worker_bytes * device.workers for s in sources]
         pool, size_of = device.pool, whole(device.pool.size_class)
         binding = self.binding = Binding(plan, pool.take, ctypes.memmove, size_of, scratch, pool.exact)
@@ -64,12 +64,10 @@ class CpuLayout:
         ]
         self.overwrites = {p: [*first_row, len(self.rows)][n] for p, n in _first_writes(plan).items()}
 
-    @property
+    @cached_property
     def addresses(self) -> list[list[int]]:
         """Of the functions of each text, which are compiled here if need be."""
-        if self._addresses is None:  # no cached_property: the lock that it has would be taken in a child of fork
-            self._addresses = self.device.functions(self.texts)
-        return self._addresses
+        return self.device.functions(self.texts)
 
     def _add(self, number: int, launch: Launch, source: Source) -> int:
         """The rows of a launch, one per function; gives the first."""

@@ -57,7 +57,7 @@ def _by_recurrence(first: Callable[[float], float], after: Next) -> Callable[[fl
     return value
 
 
-def _samples() -> Callable[[], list[Sample]]:
+def _samples() -> list[Sample]:
     x = np.linspace(-1.4, 1.4, 15).reshape(3, 5)
     n = np.arange(15.0).reshape(3, 5)
     ends = np.array([1.0, -1.0, 0.0, 0.5])  # torch has whatever is in memory at NaN
@@ -70,7 +70,7 @@ def _samples() -> Callable[[], list[Sample]]:
         (x[:0], n[:0]),
     ]
     made += [(ends, np.array([[7.0], [8.0], [2.0]]))]
-    return lambda: [Sample(pair, grad=False) for pair in made]
+    return [Sample(pair, grad=False) for pair in made]
 
 
 def _declare(name: str, first: Callable[[float], float], after: Next, doc: str) -> None:
@@ -88,7 +88,7 @@ def _declare(name: str, first: Callable[[float], float], after: Next, doc: str) 
         differentiable=False,
         cost=200,
         torch=f"special.{name}",
-        samples=_samples(),
+        samples=_samples,
         method=False,
     )(fn)
 
@@ -106,7 +106,7 @@ def _declare_shifted(kind: str, which: str) -> None:
     name = f"shifted_chebyshev_polynomial_{kind}"
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = f"Chebyshev's polynomial of the {which} kind and degree n, at 2x - 1. It has no gradient."
-    composite(torch=f"special.{name}", samples=_samples(), differentiable=False, method=False, takes_numbers=True)(fn)
+    composite(torch=f"special.{name}", samples=_samples, differentiable=False, method=False, takes_numbers=True)(fn)
 
 
 for _kind, (_, _which) in _FIRST.items():

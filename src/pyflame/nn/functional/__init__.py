@@ -31,12 +31,7 @@ from pyflame.nn.functional.dropouts import (
     feature_alpha_dropout,
 )
 from pyflame.nn.functional.embeddings import embedding, embedding_bag
-from pyflame.nn.functional.fractional import (
-    fractional_max_pool2d,
-    fractional_max_pool2d_with_indices,
-    fractional_max_pool3d,
-    fractional_max_pool3d_with_indices,
-)
+from pyflame.nn.functional.fractional import fractional_max_pool2d, fractional_max_pool3d
 from pyflame.nn.functional.interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
 from pyflame.nn.functional.losses import (
     cosine_embedding_loss,
@@ -104,9 +99,8 @@ def _with_size_average(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return function
 
 
-def _with_indices(name: str) -> Callable[..., Any]:
+def _with_indices(op: Callable[..., Any]) -> Callable[..., Any]:
     """A pool that always gives the maxima and their positions, whatever `return_indices` says."""
-    op = _F[name]
     have = inspect.signature(op)
 
     @functools.wraps(op)
@@ -115,8 +109,8 @@ def _with_indices(name: str) -> Callable[..., Any]:
         bound.arguments["return_indices"] = True
         return op(*bound.args, **bound.kwargs)
 
-    function.__name__ = function.__qualname__ = f"{name}_with_indices"
-    function.__doc__ = f"The maxima of `{name}`, and their positions."
+    function.__name__ = function.__qualname__ = f"{op.__name__}_with_indices"
+    function.__doc__ = f"The maxima of `{op.__name__}`, and their positions."
     return function
 
 
@@ -173,12 +167,14 @@ max_pool1d = _F["max_pool1d"]
 max_pool2d = _F["max_pool2d"]
 max_pool3d = _F["max_pool3d"]
 
-adaptive_max_pool1d_with_indices = _with_indices("adaptive_max_pool1d")
-adaptive_max_pool2d_with_indices = _with_indices("adaptive_max_pool2d")
-adaptive_max_pool3d_with_indices = _with_indices("adaptive_max_pool3d")
-max_pool1d_with_indices = _with_indices("max_pool1d")
-max_pool2d_with_indices = _with_indices("max_pool2d")
-max_pool3d_with_indices = _with_indices("max_pool3d")
+adaptive_max_pool1d_with_indices = _with_indices(adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices = _with_indices(adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices = _with_indices(adaptive_max_pool3d)
+fractional_max_pool2d_with_indices = _with_indices(fractional_max_pool2d)
+fractional_max_pool3d_with_indices = _with_indices(fractional_max_pool3d)
+max_pool1d_with_indices = _with_indices(max_pool1d)
+max_pool2d_with_indices = _with_indices(max_pool2d)
+max_pool3d_with_indices = _with_indices(max_pool3d)
 native_channel_shuffle = channel_shuffle
 
 binary_cross_entropy = _with_size_average(_F["binary_cross_entropy"])

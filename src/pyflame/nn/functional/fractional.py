@@ -77,34 +77,6 @@ def _pool(
     return values.reshape(shape), where.reshape(shape)
 
 
-def fractional_max_pool2d_with_indices(
-    input: Tensor,
-    kernel_size: Sizes,
-    output_size: Sizes | None = None,
-    output_ratio: Ratios | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The maxima of windows with drawn starts over ([N,] C, H, W), and their positions, which max_unpool2d takes.
-
-    >>> [t.shape for t in nn.functional.fractional_max_pool2d_with_indices(pf.randn(1, 3, 9, 9), 2, output_size=5)]
-    [(1, 3, 5, 5), (1, 3, 5, 5)]
-    """
-    return _pool(2, input, kernel_size, output_size, output_ratio, _random_samples)
-
-
-def fractional_max_pool3d_with_indices(
-    input: Tensor,
-    kernel_size: Sizes,
-    output_size: Sizes | None = None,
-    output_ratio: Ratios | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The maxima of windows with drawn starts over ([N,] C, D, H, W), and their positions, which max_unpool3d takes."""
-    return _pool(3, input, kernel_size, output_size, output_ratio, _random_samples)
-
-
 def fractional_max_pool2d(
     input: Tensor,
     kernel_size: Sizes,
