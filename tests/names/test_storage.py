@@ -43,6 +43,9 @@ def test_places_in_memory(name: str) -> None:
     assert ours.untyped_storage().nbytes() == theirs.untyped_storage().nbytes() == 96
     assert ours.storage().size() == theirs.storage().size() == len(ours.storage()) == 24
     assert ours.untyped_storage().data_ptr() == x.data_ptr()
+    for lib, tensor in ((pf, ours), (torch, theirs)):
+        assert lib.is_storage(tensor.storage()) and lib.is_storage(tensor.untyped_storage())
+        assert not lib.is_storage(tensor)
     assert ours.dim_order() == theirs.dim_order() if 0 not in theirs.stride() else True
     assert ours.is_set_to(x) == theirs.is_set_to(y) and ours.is_set_to(VIEWS[name](x))
     assert ours.is_set_to(x[0]) == theirs.is_set_to(y[0])
