@@ -15,7 +15,7 @@ from benchmarks.timing import one_thread, show
 
 NAMES = (
     "elementwise", "rows", "matmul", "encoded", "conv", "attention", "overhead", "graphs", "loops", "training",
-    "memory", "logits", "data", "first_call", "trials", "sim", "bridge",
+    "memory", "logits", "data", "imports", "first_call", "trials", "sim", "bridge",
 )  # fmt: skip
 
 

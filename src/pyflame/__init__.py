@@ -11,6 +11,7 @@ Functions of the op catalogue (`pyflame.ops`) appear here by their names. `__ini
 import builtins as _builtins
 import importlib as _importlib
 import sys as _sys
+from importlib.machinery import ModuleSpec as _ModuleSpec
 
 if _sys.argv[1:2] == ["doctor"]:  # it runs before all that follows, since it must run where that does not import
     _importlib.import_module("pyflame.cli.early").run_doctor()
@@ -64,11 +65,9 @@ from pyflame.core.errors import (
 )
 from pyflame.core.errors import suggest as _suggest
 from pyflame.core.generator import Generator
-from pyflame.core.limits import finfo, iinfo
 from pyflame.core.precision import get_float32_matmul_precision, set_float32_matmul_precision
 from pyflame.core.when_imported import when_imported as _when_imported
 from pyflame.engine.services import clear_cache, compile_stats
-from pyflame.schedule.patterns import can_fuse
 from pyflame.tensor import Tensor
 from pyflame.tensor import methods as _methods  # noqa: F401  completes Tensor
 from pyflame.tensor.arguments import publish as _publish
@@ -142,7 +141,6 @@ from pyflame.tensor.sets import allclose, bincount, equal, numel, unique, unique
 from pyflame.tensor.streams import Event, Stream, current_stream, default_stream
 from pyflame.tensor.torch_cuda import rocm
 from pyflame.tensor.torch_methods import FUNCTIONS as _TORCH_FUNCTIONS
-from pyflame.transform import autocast, autograd, checkpoint, explain, grad, jit, value_and_grad
 
 __version__ = "0.1.0"
 
@@ -185,15 +183,11 @@ __all__ = [
     "argwhere",
     "as_dtype",
     "as_tensor",
-    "autocast",
-    "autograd",
     "bfloat16",
     "bincount",
     "bool_",
-    "can_fuse",
     "cdouble",
     "cfloat",
-    "checkpoint",
     "cholesky",
     "clear_cache",
     "compile_stats",
@@ -215,10 +209,8 @@ __all__ = [
     "enable_grad",
     "equal",
     "eval",
-    "explain",
     "explain_devices",
     "eye",
-    "finfo",
     "float8_e4m3fn",
     "float8_e4m3fnuz",
     "float8_e5m2",
@@ -234,9 +226,7 @@ __all__ = [
     "get_device",
     "get_float32_matmul_precision",
     "get_rng_state",
-    "grad",
     "half",
-    "iinfo",
     "inference_mode",
     "initial_seed",
     "int8",
@@ -245,7 +235,6 @@ __all__ = [
     "int64",
     "inverse",
     "is_grad_enabled",
-    "jit",
     "linspace",
     "logdet",
     "logspace",
@@ -297,7 +286,6 @@ __all__ = [
     "uint8",
     "unique",
     "unique_consecutive",
-    "value_and_grad",
     "where",
     "zeros",
     "zeros_like",
@@ -351,8 +339,14 @@ _RECURRENT = ("gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell
 _OLD_LINALG = (
     "geqrf", "lobpcg", "lu_unpack", "orgqr", "ormqr", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve",
 )  # fmt: skip
+_TRANSFORMS = ("autocast", "checkpoint", "explain", "grad", "jit", "value_and_grad")
 _LATER = {
     **{room: (room, None) for room in _ROOMS},
+    **{name: ("transform", name) for name in _TRANSFORMS},
+    "autograd": ("transform.autograd", None),
+    "can_fuse": ("schedule.patterns", "can_fuse"),
+    "finfo": ("core.limits", "finfo"),
+    "iinfo": ("core.limits", "iinfo"),
     **{f"rocm_{name}": ("backend.rocm", f"rocm_{name}") for name in _ROCM_NAMES},
     **{name: ("tensor.torch_names", name) for name in _TORCH_NAMES},
     **{name: ("tensor.signals", name) for name in _SIGNALS},
@@ -416,13 +410,45 @@ _when_imported("einops.layers", _know_einops_layers)
 
 # `from pyflame.autograd import Function` finds the room of that name: give it what `pf.autograd` has.
 _room = _importlib.import_module("pyflame.autograd")
-vars(_room).update({_name: getattr(autograd, _name) for _name in autograd.__all__})
-_sys.modules.update({f"pyflame.autograd.{_name}": _file for _name, _file in autograd.FILES.items()})
+_room.__getattr__ = lambda name: getattr(_sys.modules[__name__].autograd, name)  # type: ignore[method-assign]
+del autograd  # noqa: F821  the room, which importing it put here
+
+
+# Where torch has a file of its own -> where it is here.
+_FILES = {
+    "pyflame.jit": None,  # the function itself
+    "pyflame.autograd.forward_ad": "transform.forward_ad",
+    "pyflame.autograd.function": "tensor.custom",
+    "pyflame.autograd.functional": "transform.functional",
+    "pyflame.autograd.grad_mode": "tensor.gradients",
+    "pyflame.autograd.graph": "transform.autograd_graph",
+    "pyflame.autograd.gradcheck": "transform.gradcheck",
+    "pyflame.autograd.variable": "transform.autograd",
+}
+
+
+class _TorchPaths:
+    """Finds those files, as in `from pyflame.autograd.functional import vjp`."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> object:
+        return _ModuleSpec(name, self) if name in _FILES else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: object) -> None:
+        """A plain one, which is never seen: importlib takes what `exec_module` puts into its place."""
+
+    def exec_module(self, module: object) -> None:
+        name = module.__name__  # type: ignore[attr-defined]
+        file = _FILES[name]
+        _sys.modules[name] = _importlib.import_module(f"pyflame.{file}") if file else _sys.modules[__name__].jit
+
+
+_sys.meta_path.append(_TorchPaths())  # type: ignore[arg-type]
 
 _publish(__all__, globals(), __name__)
 __all__ += _LATER
 _functions = {**_TORCH_FUNCTIONS, **_FUNCTIONS}
-globals().update({_name: _function for _name, _function in _functions.items() if _name not in __all__})
-__all__ += [_name for _name in _functions if _name not in __all__]
+_functions = {_name: _functions[_name] for _name in _functions.keys() - set(__all__)}
+globals().update(_functions)
+__all__ += _functions
 # `from pyflame import *` leaves Python's own sum, max, eval and so on alone; pf.sum is there all the same.
 __all__ = sorted(_name for _name in __all__ if not hasattr(_builtins, _name))

@@ -86,7 +86,8 @@ os.environ["PYFLAME_DEVICE"] = "cpu"
 import pyflame as pf
 gpu = ("runtime.gpu", "runtime.cuda", "runtime.rocm", "runtime.sim", "engine.gpu", "engine.capture", "engine.branches",
        "engine.libraries", "engine.aot", "engine.user", "codegen.gpu", "libs.cuda", "libs.rocm")
-host = ("runtime.cpu", "runtime.cache", "libs.cpu", "core.cache_folder")
+host = ("runtime.cpu", "runtime.cache", "libs.cpu", "core.cache_folder", "engine.evaluate", "engine.planning", "transform",
+        "schedule", "passes", "codegen", "kernels")
 def loaded(rooms):
     return [m for m in sys.modules if m.removeprefix("pyflame.").startswith(rooms)]
 assert not loaded(gpu + host), loaded(gpu + host)
@@ -96,6 +97,24 @@ assert loaded(host)
 """
     done = python(program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from pyflame.jit import script; import pyflame as pf; assert script is pf.jit.script",
+        "from pyflame.jit.annotations import List",
+        "from pyflame.autograd import Function, backward; import pyflame as pf; assert backward is pf.autograd.backward",
+        "from pyflame.autograd.functional import vjp; import pyflame as pf; assert vjp is pf.autograd.functional.vjp",
+        "from pyflame.autograd.function import once_differentiable",
+        "from pyflame.autograd.grad_mode import no_grad",
+        "from pyflame.autograd.gradcheck import GradcheckError",
+        "from pyflame.autograd.variable import Variable",
+    ],
+)
+def test_paths_of_rooms_that_are_loaded_later(program: str) -> None:
+    done = python(program)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_import_is_quick(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import pkgutil
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from pyflame.core import encodings
-from pyflame.core.encodings.block import Encoding
 from pyflame.core.errors import ArgumentError, suggest
+
+if TYPE_CHECKING:
+    from pyflame.core.encodings.block import Encoding
 
 ENCODINGS: dict[str, Encoding]  # by name
 __all__ = ["ENCODINGS", "Encoding", "encoding", "row_bytes"]
@@ -17,6 +19,8 @@ __all__ = ["ENCODINGS", "Encoding", "encoding", "row_bytes"]
 @cache
 def _found() -> dict[str, Encoding]:
     """All encodings. Their files are imported when the first one is asked for, not with pyflame."""
+    import pkgutil
+
     out: dict[str, Encoding] = {}
     for file in sorted(module.name for module in pkgutil.iter_modules(encodings.__path__)):
         module = import_module(f"{encodings.__name__}.{file}")
@@ -27,7 +31,16 @@ def _found() -> dict[str, Encoding]:
     return out
 
 
-def __getattr__(name: str) -> dict[str, Encoding]:
+@cache
+def _kind() -> type[Encoding]:
+    from pyflame.core.encodings.block import Encoding
+
+    return Encoding
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Encoding":
+        return _kind()
     if name != "ENCODINGS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _found()
@@ -39,11 +52,12 @@ def encoding(name: object, op: str = "encoding") -> Encoding:
     >>> encoding("q4_0")
     <encoding q4_0: 32 elements in 18 bytes>
     """
-    if isinstance(name, Encoding):
-        return name
     known = _found()
-    if isinstance(name, str) and name.lower() in known:
-        return known[name.lower()]
+    if isinstance(name, str):
+        if name.lower() in known:
+            return known[name.lower()]
+    elif isinstance(name, _kind()):
+        return name
     hint = suggest(str(name), known)
     raise ArgumentError(f"[{op}] expected an encoding but got {name!r}{hint}; known are {', '.join(known)}")
 

@@ -7,9 +7,12 @@ rows are no multiple of `lines`, rows of zeros fill the last set up.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from pyflame.core.encodings.block import Array, Encoding
+if TYPE_CHECKING:
+    from pyflame.core.encodings.block import Array, Encoding
 
 _CHUNK = 1 << 20  # bytes that are moved at once, so that they stay in cache between reading and writing
 

@@ -7,7 +7,7 @@ silently: one warning says why.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyflame.core import knobs
 from pyflame.core.device import CPU, NOT_SUPPORTED, DeviceId, meaning, parse_device
@@ -18,8 +18,7 @@ from pyflame.engine.devices import GPUS, get_device
 ORDER = ("cuda", "rocm")  # before the CPU
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What became of a kind of GPU: its device, or why there is none; `alarming` if the machine seems to have one."""
 
     kind: str

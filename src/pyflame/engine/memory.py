@@ -10,19 +10,20 @@ from pyflame.core.errors import DeviceError
 from pyflame.core.sizes import human_bytes
 from pyflame.engine.devices import get_device
 from pyflame.runtime.base import Allocator
-from pyflame.runtime.stats import MemoryStats
 
 if TYPE_CHECKING:
     from pyflame.runtime.gpu.device import GpuDevice
     from pyflame.runtime.gpu.pinned import PinnedBlock
     from pyflame.runtime.gpu.pinned import PinnedPool as PinnedMemoryPool
     from pyflame.runtime.gpu.stream import Stream
+    from pyflame.runtime.stats import MemoryStats
 
-# Types of GPUs, whose rooms are imported when they are first asked for.
+# Types that are imported when they are first asked for, most of them of GPUs.
 _LATER = {
-    "PinnedBlock": ("pinned", "PinnedBlock"),
-    "PinnedMemoryPool": ("pinned", "PinnedPool"),
-    "Stream": ("stream", "Stream"),
+    "MemoryStats": ("stats", "MemoryStats"),
+    "PinnedBlock": ("gpu.pinned", "PinnedBlock"),
+    "PinnedMemoryPool": ("gpu.pinned", "PinnedPool"),
+    "Stream": ("gpu.stream", "Stream"),
 }
 
 
@@ -30,7 +31,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     file, member = _LATER[name]
-    return getattr(import_module(f"pyflame.runtime.gpu.{file}"), member)
+    return getattr(import_module(f"pyflame.runtime.{file}"), member)
 
 
 def pool_of(op: str, device: DeviceId) -> Allocator:

@@ -9,7 +9,6 @@ from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import NotAvailableError, ROCmNotAvailableError
 from pyflame.engine.default_device import ORDER
 from pyflame.engine.devices import GPUS, cpu, get_device, opened, restart_simulated
-from pyflame.engine.evaluate import clear_plans, plan_stats
 
 
 def present() -> list[DeviceId]:
@@ -41,7 +40,8 @@ def why_absent(kind: str) -> str:
 
 
 def _forget_compiled() -> None:
-    from pyflame.engine.user import kernels as user_kernels  # not at the start: few programs have kernels of their own
+    from pyflame.engine.evaluate import clear_plans  # not at the start: see engine/on_demand.py
+    from pyflame.engine.user import kernels as user_kernels
 
     clear_plans()
     user_kernels.forget()
@@ -83,7 +83,8 @@ def compile_stats() -> CompileStats:
     >>> pf.compile_stats().plan_hits + pf.compile_stats().plan_misses > before.plan_hits + before.plan_misses
     True
     """
-    from pyflame.runtime.cache import stats  # not at the start: files and hashes are for those who compile
+    from pyflame.engine.evaluate import plan_stats  # not at the start: these are for those who compile
+    from pyflame.runtime.cache import stats
 
     return CompileStats(
         stats.compiles,

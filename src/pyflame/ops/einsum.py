@@ -7,7 +7,6 @@ Letters label axes; the axes of an ellipsis are labelled by their distance from 
 
 from __future__ import annotations
 
-import string
 from math import prod
 from typing import Any
 
@@ -142,7 +141,7 @@ def _named(*args: Any) -> tuple[str, tuple[Any, ...]]:
             a is ... or 0 <= want_whole("einsum", "axis", a) < 52 for a in listed
         ):
             raise ArgumentError(f"[einsum] expected a list of axes from 0 to 51, or ..., but got {listed!r}")
-        return "".join("..." if a is ... else string.ascii_letters[(a + 26) % 52] for a in listed)
+        return "".join("..." if a is ... else chr(a + (ord("A") if a < 26 else ord("a") - 26)) for a in listed)
 
     named = [letters(listed) for listed in axes]
     result = ["->" + named.pop()] if len(args) % 2 else []

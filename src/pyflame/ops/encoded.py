@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyflame.core.dtype import FLOAT8, DType, as_dtype, float32, uint8
-from pyflame.core.encoding import Encoding
 from pyflame.core.encoding import encoding as encoding_of
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.ir import F, Node, Sample, primitive
 from pyflame.ir.opdef import COMPOSITE, KERNEL
 from pyflame.ops.base import want_whole
+
+if TYPE_CHECKING:
+    from pyflame.core.encoding import Encoding
 
 
 def want_bytes(op: str, data: Node, kind: Encoding) -> None:

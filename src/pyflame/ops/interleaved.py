@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyflame.core.encoding import Encoding
 from pyflame.core.encoding import encoding as encoding_of
 from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.interleaving import as_stored, interleaved, padded, units
@@ -14,6 +13,9 @@ from pyflame.ir import F, Node, Sample, primitive
 from pyflame.ir.opdef import COMPOSITE
 from pyflame.ops.base import want_whole
 from pyflame.ops.encoded import sample_bytes, want_linear
+
+if TYPE_CHECKING:
+    from pyflame.core.encoding import Encoding
 
 OP = "interleaved_linear"
 

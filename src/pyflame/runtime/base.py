@@ -16,11 +16,11 @@ from pyflame.core.device import DeviceId, Target
 from pyflame.core.errors import DeviceFaultError
 from pyflame.core.locks import Lock
 from pyflame.core.trace import TraceEvent
-from pyflame.runtime.stats import MemoryStats
 
 if TYPE_CHECKING:
     from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments
     from pyflame.runtime.gpu.pinned import PinnedPool
+    from pyflame.runtime.stats import MemoryStats
 
 T = TypeVar("T")
 

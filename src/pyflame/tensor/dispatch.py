@@ -16,7 +16,7 @@ from pyflame.core.errors import ArgumentTypeError, DTypeError, GradientError, Py
 from pyflame.core.parameters import parameters, starred
 from pyflame.core.state import state
 from pyflame.core.undo import Undo
-from pyflame.engine.evaluate import evaluate
+from pyflame.engine.on_demand import evaluate
 from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import OPS
 from pyflame.ops.names import ALIASES

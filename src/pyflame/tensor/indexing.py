@@ -21,7 +21,7 @@ from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.shape import Shape, broadcast_shapes
 from pyflame.core.state import mode, state
-from pyflame.engine.evaluate import evaluate
+from pyflame.engine.on_demand import evaluate
 from pyflame.ir import F, Node, as_node, is_number
 from pyflame.tensor.basic_index import learn, plain_key, read_known, read_region, region_of
 from pyflame.tensor.creation import tensor

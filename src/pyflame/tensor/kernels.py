@@ -15,7 +15,7 @@ from pyflame.core.errors import ArgumentError, ArgumentTypeError, DeviceError, G
 from pyflame.core.state import mode, state
 from pyflame.engine.aot.resources import KernelResources
 from pyflame.engine.devices import current_of
-from pyflame.engine.evaluate import evaluate
+from pyflame.engine.on_demand import evaluate
 from pyflame.engine.ownership import sole_owner
 from pyflame.engine.services import clear_cache
 from pyflame.engine.user.kernels import (

@@ -13,11 +13,11 @@ from pyflame.core.errors import DeviceError, DeviceNameError
 from pyflame.core.state import state
 from pyflame.engine import services
 from pyflame.engine.devices import current_of
-from pyflame.engine.memory import MemoryStats, gpu_of
+from pyflame.engine.memory import gpu_of
 from pyflame.tensor import devices, memory, streams
 
 if TYPE_CHECKING:
-    from pyflame.engine.memory import PinnedMemoryPool
+    from pyflame.engine.memory import MemoryStats, PinnedMemoryPool
 
 
 class GpuKind:

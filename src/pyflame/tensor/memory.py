@@ -5,11 +5,15 @@ The CPU answers for its caching pool, a GPU for its memory.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyflame.core.device import DeviceId, parse_device
 from pyflame.core.state import state
 from pyflame.engine import memory
 from pyflame.engine.devices import get_device
-from pyflame.engine.memory import MemoryStats
+
+if TYPE_CHECKING:
+    from pyflame.engine.memory import MemoryStats
 
 
 def _named(device: object) -> DeviceId:

@@ -14,7 +14,7 @@ from pyflame.core.errors import ArgumentError, GradientError, ShapeError
 from pyflame.core.memory_format import contiguous_format, lies_in, order_of
 from pyflame.core.shape import contiguous_strides, normalize_axis
 from pyflame.core.state import mode, state
-from pyflame.engine.evaluate import evaluate
+from pyflame.engine.on_demand import evaluate
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, F, cast, copy_to, placed
 from pyflame.ir.opdef import ELEMENTWISE, LEAF

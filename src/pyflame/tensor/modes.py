@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyflame.core.state import mode, state
-from pyflame.engine.evaluate import evaluate
+from pyflame.engine.on_demand import evaluate
 from pyflame.ir import Node, placed
 from pyflame.tensor.tensor import Tensor, exchange
 

@@ -14,7 +14,7 @@ import numpy as np
 from pyflame.core.dtype import DType, uint8
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, NotSupportedError
 from pyflame.core.state import state
-from pyflame.engine.evaluate import evaluate
+from pyflame.engine.on_demand import evaluate
 from pyflame.ir import placed
 from pyflame.tensor import creation, views
 from pyflame.tensor.dispatch import FUNCTIONS as F

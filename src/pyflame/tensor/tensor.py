@@ -18,8 +18,8 @@ from pyflame.core.errors import DTypeError, GradientError, ShapeError
 from pyflame.core.shape import Size
 from pyflame.core.state import mode, state
 from pyflame.engine.devices import cpu
-from pyflame.engine.evaluate import evaluate
 from pyflame.engine.host import number
+from pyflame.engine.on_demand import evaluate
 from pyflame.engine.value import Value, to_numpy
 from pyflame.ir import OPS, Node, apply, copy_to, placed
 from pyflame.ir.opdef import LEAF

@@ -1,15 +1,12 @@
-"""pf.autograd: the names of torch.autograd. torch's files within it (`autograd.function`) are found by `FILES`."""
+"""pf.autograd: the names of torch.autograd."""
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from types import ModuleType
 from typing import Any
 
-from pyflame.tensor import custom, gradients
 from pyflame.tensor.custom import Function
 from pyflame.tensor.gradients import (
     backward_into_leaves,
@@ -23,7 +20,6 @@ from pyflame.tensor.gradients import (
 from pyflame.tensor.tensor import Tensor
 from pyflame.transform import autograd_graph as graph
 from pyflame.transform import forward_ad, functional
-from pyflame.transform import gradcheck as _gradcheck
 from pyflame.transform.gradcheck import gradcheck, gradgradcheck
 
 __all__ = [
@@ -102,15 +98,3 @@ def backward(
     """
     seeds = grad_variables if grad_tensors is None else grad_tensors
     backward_into_leaves(tensors, seeds, retain_graph, create_graph, inputs)
-
-
-# What torch keeps in files of this name: `from torch.autograd.function import once_differentiable`.
-FILES: dict[str, ModuleType] = {
-    "forward_ad": forward_ad,
-    "function": custom,
-    "functional": functional,
-    "grad_mode": gradients,
-    "graph": graph,
-    "gradcheck": _gradcheck,
-    "variable": sys.modules[__name__],
-}

@@ -151,7 +151,6 @@ def install(jit: Any) -> None:
     for function in _FUNCTIONS:
         setattr(jit, function.__name__, function)
     jit.Final = Final
-    sys.modules["pyflame.jit"] = jit
     sys.modules["pyflame.jit.annotations"] = typing  # programs take List and Tuple from there
     jit.unused = jit.interface = jit.script_method = jit._overload = jit._overload_method = export
     jit.script_if_tracing = script
