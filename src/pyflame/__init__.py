@@ -67,7 +67,7 @@ from pyflame.core.errors import suggest as _suggest
 from pyflame.core.generator import Generator
 from pyflame.core.precision import get_float32_matmul_precision, set_float32_matmul_precision
 from pyflame.core.when_imported import when_imported as _when_imported
-from pyflame.engine.services import clear_cache, compile_stats
+from pyflame.engine.services import clear_cache
 from pyflame.tensor import Tensor
 from pyflame.tensor import methods as _methods  # noqa: F401  completes Tensor
 from pyflame.tensor.arguments import publish as _publish
@@ -190,7 +190,6 @@ __all__ = [
     "cfloat",
     "cholesky",
     "clear_cache",
-    "compile_stats",
     "complex64",
     "complex128",
     "current_stream",
@@ -374,6 +373,7 @@ _LATER = {
     "cache_dir": ("core.cache_folder", "cache_dir"),
     "compile": ("compiler", "compile"),
     "compile_kernel": ("tensor.kernels", "compile_kernel"),
+    "compile_stats": ("engine.compile_stats", "compile_stats"),
     "load": ("io", "load"),
     "monitor": ("doctor.monitor", "monitor"),
     "profile": ("profiling", "profile"),

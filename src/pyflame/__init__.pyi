@@ -99,8 +99,8 @@ from pyflame.core.precision import get_float32_matmul_precision as get_float32_m
 from pyflame.core.precision import set_float32_matmul_precision as set_float32_matmul_precision
 from pyflame.distributions.counts import poisson as poisson
 from pyflame.doctor.monitor import monitor as monitor
+from pyflame.engine.compile_stats import compile_stats as compile_stats
 from pyflame.engine.services import clear_cache as clear_cache
-from pyflame.engine.services import compile_stats as compile_stats
 from pyflame.io import load as load
 from pyflame.io import save as save
 from pyflame.nn.functional import alpha_dropout as alpha_dropout

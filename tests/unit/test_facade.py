@@ -86,8 +86,8 @@ os.environ["PYFLAME_DEVICE"] = "cpu"
 import pyflame as pf
 gpu = ("runtime.gpu", "runtime.cuda", "runtime.rocm", "runtime.sim", "engine.gpu", "engine.capture", "engine.branches",
        "engine.libraries", "engine.aot", "engine.user", "codegen.gpu", "libs.cuda", "libs.rocm")
-host = ("runtime.cpu", "runtime.cache", "libs.cpu", "core.cache_folder", "engine.evaluate", "engine.planning", "transform",
-        "schedule", "passes", "codegen", "kernels")
+host = ("runtime.cpu", "runtime.cache", "libs.cpu", "core.cache_folder", "engine.evaluate", "engine.planning",
+        "transform", "schedule", "passes", "codegen", "kernels")
 def loaded(rooms):
     return [m for m in sys.modules if m.removeprefix("pyflame.").startswith(rooms)]
 assert not loaded(gpu + host), loaded(gpu + host)
@@ -104,7 +104,7 @@ assert loaded(host)
     [
         "from pyflame.jit import script; import pyflame as pf; assert script is pf.jit.script",
         "from pyflame.jit.annotations import List",
-        "from pyflame.autograd import Function, backward; import pyflame as pf; assert backward is pf.autograd.backward",
+        "from pyflame.autograd import backward; import pyflame as pf; assert backward is pf.autograd.backward",
         "from pyflame.autograd.functional import vjp; import pyflame as pf; assert vjp is pf.autograd.functional.vjp",
         "from pyflame.autograd.function import once_differentiable",
         "from pyflame.autograd.grad_mode import no_grad",

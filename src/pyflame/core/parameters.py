@@ -35,5 +35,7 @@ def starred(fn: Callable[..., Any]) -> str | None:
 
 
 def _code(fn: Any) -> CodeType:
-    code: CodeType = inspect.unwrap(fn).__code__
+    while (wrapped := getattr(fn, "__wrapped__", None)) is not None:
+        fn = wrapped
+    code: CodeType = fn.__code__
     return code

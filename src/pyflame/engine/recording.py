@@ -14,9 +14,9 @@ from pyflame.core.device import DeviceId
 from pyflame.core.errors import PyFlameError
 from pyflame.core.locks import rlock
 from pyflame.core.trace import Recording, TraceEvent
+from pyflame.engine.compile_stats import CompileStats, compile_stats
 from pyflame.engine.devices import opened
 from pyflame.engine.events import note_memory
-from pyflame.engine.services import CompileStats, compile_stats
 from pyflame.runtime.base import GpuDevice
 
 _lock = rlock()

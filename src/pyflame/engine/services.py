@@ -1,8 +1,7 @@
-"""What users may ask of the machine through the engine: devices, counters of the compiler, and an empty cache."""
+"""What users may ask of the machine through the engine: devices, and an empty cache."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from pyflame.core.device import CPU, DeviceId
@@ -59,44 +58,6 @@ def reset_device(device: DeviceId) -> None:
 def device_info(device: DeviceId) -> dict[str, Any]:
     """What a device tells of itself."""
     return get_device(device).info()
-
-
-@dataclass(frozen=True)
-class CompileStats:
-    """Counters of this process since it started."""
-
-    compiles: int  # kernels compiled
-    compile_seconds: float
-    memory_hits: int  # kernels that were loaded already
-    disk_hits: int  # kernels found in the cache folder, or compiled in the wheel
-    misses: int  # kernels found nowhere
-    damaged: int  # entries of the cache folder that were thrown away
-    plan_hits: int  # evaluations whose plan was known
-    plan_misses: int  # evaluations that had to be planned
-    plan_seconds: float
-
-
-def compile_stats() -> CompileStats:
-    """How much was compiled and planned, and how often that was not necessary.
-
-    >>> before = pf.compile_stats(); _ = (pf.ones(3) + 1).numpy()
-    >>> pf.compile_stats().plan_hits + pf.compile_stats().plan_misses > before.plan_hits + before.plan_misses
-    True
-    """
-    from pyflame.engine.evaluate import plan_stats  # not at the start: these are for those who compile
-    from pyflame.runtime.cache import stats
-
-    return CompileStats(
-        stats.compiles,
-        stats.compile_seconds,
-        stats.memory_hits,
-        stats.disk_hits,
-        stats.misses,
-        stats.damaged,
-        plan_stats.hits,
-        plan_stats.misses,
-        plan_stats.seconds,
-    )
 
 
 def clear_cache() -> int:

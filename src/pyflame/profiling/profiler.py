@@ -17,8 +17,8 @@ from pyflame.core.errors import ArgumentError, suggest
 from pyflame.core.locks import rlock
 from pyflame.core.trace import TraceEvent
 from pyflame.engine import recording
+from pyflame.engine.compile_stats import CompileStats
 from pyflame.engine.recording import MemoryUse, Window
-from pyflame.engine.services import CompileStats
 from pyflame.profiling import render
 from pyflame.profiling.chrome import chrome_trace
 from pyflame.profiling.kernels import KernelTime, RangeTime, by_kernel, by_range, device_seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-from pyflame.engine.services import CompileStats
+from pyflame.engine.compile_stats import CompileStats
 from pyflame.profiling.timeline import rates, seconds, shares, timeline
 from pyflame.transform.explain import Report
 from pyflame.transform.explain_text import document, human, plan_table
