@@ -22,6 +22,7 @@ from pyflame.engine.planned_target import planned_target
 from pyflame.engine.texts import c_source, gpu_source, gpu_sources, shared
 from pyflame.ir.graph import Graph
 from pyflame.ir.kernel import Draft, GpuSource, Launch, Plan, Source, Way
+from pyflame.passes.alignment import align_products
 from pyflame.passes.convolutions import lower_convolutions
 from pyflame.passes.gathers import sink_gathers
 from pyflame.passes.layout import lay_out
@@ -89,7 +90,8 @@ def _drafted(graph: PendingGraph, target: Target, given: Mapping[int, int], devi
         work, notes = chunk_logits(Graph(graph.outputs), constants)
         work = lower_convolutions(legalise(work, table), target, lambda: _takes_dilated(device))
         pinned = {work.outputs[o] for i, o in given.items() if graph.inputs[i].data is not None}
-        work = own(sink_gathers(simplify(lay_out(work, target, pinned), constants)), set(graph.owned))
+        work = align_products(simplify(lay_out(work, target, pinned), constants), target)
+        work = own(sink_gathers(work), set(graph.owned))
     successors = {graph.inputs[i]: work.outputs[o] for i, o in given.items()}
     draft = schedule(work, inputs, constants, target, table, state.max_fused or knobs.MAX_FUSED.integer(), successors)
     draft.notes = notes
