@@ -230,6 +230,7 @@ def test_a_fault_of_the_function_is_raised_and_state_put_back() -> None:
         ({"multiple_of": 0}, "multiple_of"),
         ({"effective": 7, "multiple_of": 2}, "divides 7"),
         ({"largest": 1}, "1 to 1 that is a multiple of 32"),
+        ({"memory": -5}, "memory of at least 1 byte"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], words: str) -> None:

@@ -190,6 +190,8 @@ class Search:
         """Grow by doubling, then halve the gap between what fits and what does not."""
         if not 0 <= self.margin < 1:
             raise ArgumentError(f"[find_batch_size] expected a margin from 0 to below 1 but got {self.margin}")
+        if self.memory is not None and self.memory < 1:
+            raise ArgumentError(f"[find_batch_size] expected memory of at least 1 byte but got {self.memory}")
         most, sizes = _memory(self.device, self.memory), self.candidates
         prober = Prober(trial, self._made, self.device, int(most * (1 - self.margin)))
         fits, fails, at = -1, len(sizes), 0
