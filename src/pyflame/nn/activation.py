@@ -1,7 +1,4 @@
-"""Activations as modules. Each calls the function of the same name with what it was made with.
-
-`inplace` is accepted as in PyTorch and changes nothing: memory is reused where it can be anyway.
-"""
+"""Activations as modules. Each calls the function of the same name with what it was made with."""
 
 from __future__ import annotations
 
@@ -26,6 +23,8 @@ class _Activation(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         settings = {name: getattr(self, name) for name in self._settings}
+        if getattr(self, "inplace", False):
+            settings["inplace"] = True
         out: Tensor = getattr(functional, self._function)(input, **settings)
         return out
 
@@ -230,7 +229,7 @@ class RReLU(_Activation):
         super().__init__(lower=lower, upper=upper, inplace=inplace)
 
     def forward(self, input: Tensor) -> Tensor:
-        return functional.rrelu(input, self.lower, self.upper, self.training)
+        return functional.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
 
 class PReLU(Module):

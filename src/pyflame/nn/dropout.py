@@ -19,7 +19,7 @@ class _Dropout(Module):
         self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
-        out: Tensor = getattr(functional, self._function)(input, self.p, self.training)
+        out: Tensor = getattr(functional, self._function)(input, self.p, self.training, self.inplace)
         return out
 
     def extra_repr(self) -> str:
@@ -55,12 +55,16 @@ class Dropout3d(_Dropout):
 
 
 class AlphaDropout(_Dropout):
-    """Dropout for networks of SELU: it keeps mean and variance."""
+    """Dropout for networks of SELU: it keeps mean and variance. As in PyTorch, `inplace` changes nothing."""
 
     _function = "alpha_dropout"
 
+    def forward(self, input: Tensor) -> Tensor:
+        out: Tensor = getattr(functional, self._function)(input, self.p, self.training)
+        return out
 
-class FeatureAlphaDropout(_Dropout):
+
+class FeatureAlphaDropout(AlphaDropout):
     """Alpha dropout of whole channels of (N, C, ...)."""
 
     _function = "feature_alpha_dropout"

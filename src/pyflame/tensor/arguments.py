@@ -37,13 +37,19 @@ def required_tensors(name: str, fn: Callable[..., Any], takes_numbers: bool) -> 
     return [] if takes_numbers else tensor_parameters(fn)
 
 
-def check_some_tensor(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise for numbers alone."""
-    if args and isinstance(args[0], _TENSORS):
-        return
-    if not any(isinstance(a, _TENSORS) for a in (*args, *kwargs.values())):
-        got = ", ".join(type_name(a) for a in args) or "nothing"
-        raise DTypeError(f"[{op}] expected at least one tensor but got {got}; wrap a number in pf.tensor(...)")
+_NUMBERS_ALONE = {"add", "sub", "mul", "div", "floor_divide"}  # PyTorch takes torch.mul(5, 5)
+
+
+def with_some_tensor(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The positional arguments, the first one made a tensor where all are numbers; raises where PyTorch does."""
+    if (args and isinstance(args[0], _TENSORS)) or any(isinstance(a, _TENSORS) for a in (*args, *kwargs.values())):
+        return args
+    if op in _NUMBERS_ALONE and args and isinstance(args[0], (bool, int, float, complex)):
+        from pyflame.tensor.creation import tensor
+
+        return (tensor(args[0]), *args[1:])
+    got = ", ".join(type_name(a) for a in args) or "nothing"
+    raise DTypeError(f"[{op}] expected at least one tensor but got {got}; wrap a number in pf.tensor(...)")
 
 
 def check_tensors(op: str, wanted: list[tuple[int, str, bool]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

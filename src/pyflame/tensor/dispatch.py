@@ -22,13 +22,13 @@ from pyflame.ir.opdef import OPS
 from pyflame.ops.names import ALIASES
 from pyflame.tensor.arguments import (
     as_number_arguments,
-    check_some_tensor,
     check_tensors,
     number_parameters,
     required_tensors,
     tensor_parameters,
     unusable,
     with_numbers,
+    with_some_tensor,
 )
 from pyflame.tensor.overrides import CLASSES, ask, overriding
 from pyflame.tensor.paths import Step, path_between
@@ -258,7 +258,7 @@ def public(op: OpDef) -> Callable[..., Any]:
             if signature.wanted:
                 check_tensors(op.name, signature.wanted, args, kwargs)
             elif signature.mixed:
-                check_some_tensor(op.name, args, kwargs)
+                args = with_some_tensor(op.name, args, kwargs)
             if signature.numbers:
                 args, kwargs = with_numbers(op.name, signature.numbers, args, kwargs)
             return signature.calling(fn, args, kwargs)
@@ -324,15 +324,19 @@ def in_place(name: str) -> Callable[..., Any]:
 
     @functools.wraps(OPS[name].fn)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        out = function(self, *args, **kwargs)
-        if outranks(out.dtype, self.dtype):
-            raise DTypeError(
-                f"[{name}_] expected a result that {self.dtype.name} can hold but got {out.dtype.name}; "
-                f"cast the tensor first, or use {name} without the underscore"
-            )
-        return self._rebind(out if out.dtype is self.dtype else FUNCTIONS["cast"](out, self.dtype))
+        return replaced(name, self, function(self, *args, **kwargs))
 
     return method
+
+
+def replaced(name: str, input: Tensor, out: Tensor) -> Tensor:
+    """The tensor itself with the result of an op for its value, in its dtype."""
+    if outranks(out.dtype, input.dtype):
+        raise DTypeError(
+            f"[{name}_] expected a result that {input.dtype.name} can hold but got {out.dtype.name}; "
+            f"cast the tensor first, or use {name} not in place"
+        )
+    return input._rebind(out if out.dtype is input.dtype else FUNCTIONS["cast"](out, input.dtype))
 
 
 def install() -> None:

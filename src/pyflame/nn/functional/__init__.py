@@ -65,22 +65,22 @@ from pyflame.tensor import Tensor
 from pyflame.tensor import Tensor as _Tensor
 from pyflame.tensor.arguments import publish as _publish
 from pyflame.tensor.counted import one_hot
+from pyflame.tensor.dispatch import in_place as _in_place
 from pyflame.tensor.torch_methods import hardshrink
 from pyflame.tensor.torch_statistics import pdist
 
 
 def _with_inplace(name: str) -> Callable[..., Tensor]:
-    """An op that also takes PyTorch's `inplace`, which changes nothing: memory is reused where it can be anyway."""
-    op = _F[name]
+    """An op that also takes PyTorch's `inplace`: the input itself takes the result, so that all who hold it see it."""
+    op, writing = _F[name], _in_place(name)
     have = inspect.signature(op)
     flag = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool")
     at = len(have.parameters)
 
     @functools.wraps(op)
     def function(*args: Any, **kwargs: Any) -> Tensor:
-        if not kwargs and len(args) <= at:
-            return op(*args)
-        return op(*args[:at], *args[at + 1 :], **{k: v for k, v in kwargs.items() if k != "inplace"})
+        inplace = args[at] if len(args) > at else kwargs.pop("inplace", False)
+        return (writing if inplace else op)(*args[:at], *args[at + 1 :], **kwargs)
 
     function.__signature__ = have.replace(parameters=[*have.parameters.values(), flag])  # type: ignore[attr-defined]
     return function

@@ -6,6 +6,7 @@ from pyflame.core.errors import ArgumentError
 from pyflame.core.generator import Generator
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
+from pyflame.tensor.dispatch import replaced
 from pyflame.tensor.random import rand_like
 
 
@@ -15,7 +16,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     >>> nn.functional.celu(pf.tensor([-1.0, 2.0]))
     tensor([-0.6321,  2.    ])
     """
-    return F["celu"](input, alpha)
+    out = F["celu"](input, alpha)
+    return replaced("celu", input, out) if inplace else out
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -40,12 +42,13 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     >>> nn.functional.threshold(pf.tensor([0.5, 2.0]), 1.0, -1.0)
     tensor([-1.,  2.])
     """
-    return F["where"](input <= threshold, value, input)
+    out = F["where"](input <= threshold, value, input)
+    return replaced("threshold", input, out) if inplace else out
 
 
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     """`threshold`, in place."""
-    return input.copy_(F["where"](input <= threshold, value, input))
+    return replaced("threshold", input, F["where"](input <= threshold, value, input))
 
 
 def softmin(input: Tensor, dim: int = -1, *, dtype: object = None) -> Tensor:
@@ -68,10 +71,12 @@ def rrelu(
     """x above 0; below, x times a slope drawn from [lower, upper), or their mean when not training."""
     if not lower <= upper:
         raise ArgumentError(f"[rrelu] expected lower <= upper but got lower={lower}, upper={upper}")
-    if not training:
-        return F["leaky_relu"](input, (lower + upper) / 2.0)
-    slope = rand_like(input, generator=generator) * (upper - lower) + lower
-    return F["where"](input > 0.0, input, input * slope)
+    if training:
+        slope = rand_like(input, generator=generator) * (upper - lower) + lower
+        out = F["where"](input > 0.0, input, input * slope)
+    else:
+        out = F["leaky_relu"](input, (lower + upper) / 2.0)
+    return replaced("rrelu", input, out) if inplace else out
 
 
 def rrelu_(
@@ -82,7 +87,7 @@ def rrelu_(
     generator: Generator | None = None,
 ) -> Tensor:
     """`rrelu`, in place."""
-    return input.copy_(rrelu(input, lower, upper, training, generator=generator))
+    return rrelu(input, lower, upper, training, True, generator)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:

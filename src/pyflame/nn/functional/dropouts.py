@@ -7,6 +7,7 @@ from pyflame.core.generator import Generator
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import ones, place_of
+from pyflame.tensor.dispatch import replaced
 
 # SELU's value at minus infinity: what alpha dropout puts in place of an element.
 _SATURATED = -1.7580993408473766
@@ -20,18 +21,18 @@ def dropout(
     generator: Generator | None = None,
 ) -> Tensor:
     """Each element becomes 0 with probability p; the others are divided by 1 - p. Without `training`, x itself."""
-    return F["dropout"](input, p, training, generator)
+    out = F["dropout"](input, p, training, generator)
+    return replaced("dropout", input, out) if inplace and training else out
 
 
 def _mask(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return ones(shape, dtype=input.dtype, device=place_of(input, None))
 
 
-def _channels(op: str, input: Tensor, batched: int) -> tuple[int, ...]:
-    """The shape with one number per channel: (N, C, 1, ...), or (C, 1, ...) without a batch."""
-    if input.ndim not in (batched - 1, batched):
-        raise ShapeError(f"[{op}] expected {batched - 1} or {batched} axes but got shape {input.shape}")
-    kept = 2 if input.ndim == batched else 1
+def _channels(op: str, input: Tensor, kept: int) -> tuple[int, ...]:
+    """The shape with one number per channel: its first axes (N, C), or (C) without a batch, then ones."""
+    if input.ndim < kept:
+        raise ShapeError(f"[{op}] expected (N, C, ...) but got shape {input.shape}")
     return input.shape[:kept] + (1,) * (input.ndim - kept)
 
 
@@ -44,22 +45,26 @@ def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """Whole channels of (N, C, L) or (C, L) become 0 with probability p."""
-    return _by_channel(input, _channels("dropout1d", input, 3), p, training, generator)
+    if input.ndim not in (2, 3):
+        raise ShapeError(f"[dropout1d] expected 2 or 3 axes but got shape {input.shape}")
+    out = _by_channel(input, _channels("dropout1d", input, input.ndim - 1), p, training, generator)
+    return replaced("dropout1d", input, out) if inplace and training else out
 
 
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, generator: Generator | None = None
 ) -> Tensor:
-    """Whole channels of (N, C, H, W) become 0 with probability p. As in PyTorch, three axes are (N, C, L)."""
-    shape = _channels("dropout2d", input, 3 if input.ndim == 3 else 4)
-    return _by_channel(input, shape, p, training, generator)
+    """Whole channels of (N, C, H, W) become 0 with probability p. As in PyTorch, any axes are (N, C, ...)."""
+    out = _by_channel(input, _channels("dropout2d", input, 2), p, training, generator)
+    return replaced("dropout2d", input, out) if inplace and training else out
 
 
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """Whole channels of (N, C, D, H, W) or (C, D, H, W) become 0 with probability p."""
-    return _by_channel(input, _channels("dropout3d", input, 5), p, training, generator)
+    out = _by_channel(input, _channels("dropout3d", input, 2 if input.ndim == 5 else 1), p, training, generator)
+    return replaced("dropout3d", input, out) if inplace and training else out
 
 
 def _alpha(op: str, input: Tensor, shape: tuple[int, ...], p: float, training: bool, g: Generator | None) -> Tensor:
@@ -80,14 +85,14 @@ def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """Dropout for networks of SELU: elements become its saturated value, and mean and variance stay."""
-    return _alpha("alpha_dropout", input, input.shape, p, training, generator)
+    out = _alpha("alpha_dropout", input, input.shape, p, training, generator)
+    return replaced("alpha_dropout", input, out) if inplace and training else out
 
 
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """Alpha dropout of whole channels of (N, C, ...)."""
-    if input.ndim < 2 and training:
-        raise ShapeError(f"[feature_alpha_dropout] expected (N, C, ...) but got shape {input.shape}")
-    shape = input.shape[:2] + (1,) * (input.ndim - 2)
-    return _alpha("feature_alpha_dropout", input, shape, p, training, generator)
+    shape = _channels("feature_alpha_dropout", input, 2) if training else input.shape
+    out = _alpha("feature_alpha_dropout", input, shape, p, training, generator)
+    return replaced("feature_alpha_dropout", input, out) if inplace and training else out
