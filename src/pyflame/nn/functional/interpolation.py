@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.checks import natural
-from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.dtype import float32, uint8
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.ir import is_number
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import place_of, tensor
 
 _Array = np.ndarray[Any, Any]
+_Taps = Callable[[int, int, float], tuple[_Array, Any]]
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
 _WEIGHTED = (*_LINEAR.values(), "bicubic")
 
@@ -110,7 +112,10 @@ def _antialias_taps(old: int, n: int, step: float, align_corners: bool, cubic: b
 
 
 def resized(x: Tensor, axis: int, reads: _Array, weights: _Array | None) -> Tensor:
+    """An axis resized. Weights are no numbers of a small dtype, so with them the result is at least float32."""
     place = place_of(x, None)
+    if weights is not None and not (x.dtype.has_gradient and x.dtype.compute is x.dtype):
+        x = x.to(float32)
     parts = [F["index_select"](x, axis, tensor(at, device=place)) for at in reads]
     if weights is None:
         return parts[0]
@@ -122,7 +127,7 @@ def resized(x: Tensor, axis: int, reads: _Array, weights: _Array | None) -> Tens
     return out
 
 
-def _taps_of(mode: str, align_corners: bool, antialias: bool) -> Callable[[int, int, float], tuple[_Array, Any]]:
+def _taps_of(mode: str, align_corners: bool, antialias: bool) -> _Taps:
     if mode not in _WEIGHTED:
         return lambda old, n, step: _nearest_taps(old, n, step, 0.5 if mode == "nearest-exact" else 0.0)
     if antialias:
@@ -166,11 +171,38 @@ def interpolate(
     if mode == "area":
         return F[f"adaptive_avg_pool{input.ndim - 2}d"](input, [n for n, _ in targets])
     taps = _taps_of(mode, bool(align_corners), antialias)
+    if mode in _WEIGHTED and not input.dtype.has_gradient:
+        return _resized_bytes(input, taps, targets)
     out = input
     for axis, (n, step) in enumerate(targets, start=2):
         if mode in _WEIGHTED or (n, step) != (input.shape[axis], 1.0):
             out = resized(out, axis, *taps(input.shape[axis], n, step))
-    return out
+    return out.to(input.dtype)
+
+
+def _resized_bytes(input: Tensor, taps: _Taps, targets: list[tuple[int, float]]) -> Tensor:
+    """Images of uint8, as PyTorch and PIL resize them: weights of 16 bits, columns before rows, each result rounded."""
+    if input.dtype is not uint8 or input.ndim != 4:
+        raise DTypeError(
+            f"[interpolate] expected floats, or (N, C, H, W) of uint8, for a linear or cubic mode but got "
+            f"{input.dtype.name} of {input.ndim} axes; cast it with .float() first"
+        )
+    out = input
+    for axis in (3, 2):
+        n, step = targets[axis - 2]
+        reads, weights = taps(input.shape[axis], n, step)
+        weights = _sixteen_bits(reads, weights)
+        out = F["clamp"](F["floor"](resized(out, axis, reads, weights) + 0.5), 0.0, 255.0)
+    return out.to(uint8)
+
+
+def _sixteen_bits(reads: _Array, weights: _Array) -> _Array:
+    """Weights rounded to fractions of 16 bits, after those of the same old pixel (at the border) are added up."""
+    first = (reads[:, None] == reads).argmax(0)
+    added = np.zeros_like(weights)
+    np.add.at(added, (first, np.arange(reads.shape[1])), weights)
+    unit = next(2.0**bits for bits in range(23) if bits == 22 or added.max() * 2.0 ** (bits + 1) + 0.5 >= 2**15)
+    return np.trunc(added * unit + np.copysign(0.5, added)) / unit
 
 
 def upsample(

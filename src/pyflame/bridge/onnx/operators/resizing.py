@@ -97,7 +97,7 @@ def resize(
     if call.op == "Upsample" or call.opset < 11:  # (x, scales)
         roi, scales = None, np.array(call.get("scales")) if roi is None else roi
     axes = [a % x.ndim for a in call.get("axes", range(x.ndim))]
-    outside = None
+    outside, dtype = None, x.dtype
     given = None if roi is None or not roi.size else np.asarray(roi, np.float64).reshape(2, -1)
     for n, (axis, (new, scale)) in enumerate(zip(axes, _targets(call, x, axes, scales, sizes), strict=True)):
         part = (0.0, 1.0) if given is None else (given[0, n], given[1, n])
@@ -110,4 +110,4 @@ def resize(
         if crops:
             beyond = tensor((places < 0) | (places > plan.old - 1)).reshape([-1] + [1] * (x.ndim - axis - 1))
             outside = beyond if outside is None else outside | beyond
-    return x if outside is None else F["where"](outside, call.get("extrapolation_value", 0.0), x).to(x.dtype)
+    return (x if outside is None else F["where"](outside, call.get("extrapolation_value", 0.0), x)).to(dtype)
