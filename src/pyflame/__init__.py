@@ -298,10 +298,10 @@ _ROOMS = (
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (
-    "_assert", "are_deterministic_algorithms_enabled", "asarray", "BFloat16Tensor", "BoolTensor", "broadcast_shapes",
-    "ByteTensor", "can_cast", "channels_last", "channels_last_3d", "CharTensor", "clear_autocast_cache",
-    "contiguous_format", "default_generator", "DoubleTensor", "dtype", "e", "FloatTensor", "frombuffer",
-    "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_default_device",
+    "_assert", "_assert_async", "are_deterministic_algorithms_enabled", "asarray", "BFloat16Tensor", "BoolTensor",
+    "broadcast_shapes", "ByteTensor", "can_cast", "channels_last", "channels_last_3d", "CharTensor",
+    "clear_autocast_cache", "contiguous_format", "default_generator", "DoubleTensor", "dtype", "e", "FloatTensor",
+    "frombuffer", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_default_device",
     "get_deterministic_debug_mode", "get_num_interop_threads", "get_num_threads", "HalfTensor", "inf", "IntTensor",
     "is_anomaly_enabled", "is_autocast_cache_enabled", "is_autocast_cpu_enabled", "is_autocast_enabled", "is_complex",
     "is_conj", "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_inference",

@@ -321,6 +321,7 @@ from pyflame.tensor.torch_names import LongTensor as LongTensor
 from pyflame.tensor.torch_names import ShortTensor as ShortTensor
 from pyflame.tensor.torch_names import Size as Size
 from pyflame.tensor.torch_names import _assert as _assert
+from pyflame.tensor.torch_names import _assert_async as _assert_async
 from pyflame.tensor.torch_names import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from pyflame.tensor.torch_names import asarray as asarray
 from pyflame.tensor.torch_names import broadcast_shapes as broadcast_shapes
@@ -450,6 +451,7 @@ __all__ = [
     "_C",
     "__version__",
     "_assert",
+    "_assert_async",
     "_int_mm",
     "absolute",
     "accelerator",

@@ -44,6 +44,32 @@ class DType:
         return self.category == "c"
 
     @property
+    def is_floating_point(self) -> bool:
+        """PyTorch's name of `is_float`."""
+        return self.is_float
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether values of it can be negative.
+
+        >>> pf.int8.is_signed, pf.uint8.is_signed
+        (True, False)
+        """
+        return self.category != "b" and self.name[0] != "u"
+
+    def to_real(self) -> DType:
+        """PyTorch's name of `real`."""
+        return self.real
+
+    def to_complex(self) -> DType:
+        """The complex dtype whose parts have this dtype, or are its nearest.
+
+        >>> pf.float64.to_complex()
+        pyflame.complex128
+        """
+        return complex_of(self)
+
+    @property
     def has_gradient(self) -> bool:
         """Whether values of it can be differentiated."""
         return self.category in "fc"

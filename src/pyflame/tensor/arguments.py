@@ -37,7 +37,7 @@ def required_tensors(name: str, fn: Callable[..., Any], takes_numbers: bool) -> 
     return [] if takes_numbers else tensor_parameters(fn)
 
 
-_NUMBERS_ALONE = {"add", "sub", "mul", "div", "floor_divide"}  # PyTorch takes torch.mul(5, 5)
+_NUMBERS_ALONE = {"add", "sub", "mul", "div", "floor_div"}  # PyTorch takes torch.mul(5, 5)
 
 
 def with_some_tensor(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

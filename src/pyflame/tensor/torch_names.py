@@ -124,6 +124,12 @@ def _assert(condition: Any, message: str) -> None:
         raise AssertionError(message)
 
 
+def _assert_async(condition: Any, message: str = "Expected Tensor with single nonzero value, but got zero") -> None:
+    """As `_assert`, at once: PyTorch raises RuntimeError here, and may do so later."""
+    if not condition:
+        raise RuntimeError(message)
+
+
 def is_nonzero(input: Tensor) -> bool:
     """Whether the one element of a tensor is not 0.
 
