@@ -399,9 +399,15 @@ class Module(HookMethods, StateDictMethods):
 
     def _apply(self: M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
         """Let each parameter, gradient and buffer be what `fn` makes of it: what `to` and its relatives do."""
-        for child in self.children() if recurse else ():
-            child._apply(fn)
-        change_each([cell for _, cell in (*self.named_parameters("", False), *self.named_buffers("", False))], fn)
+        stack: list[Module] = [self]
+        while stack:  # not recursive, but where a module below has an _apply of its own
+            module = stack.pop()
+            if module is not self and type(module)._apply is not Module._apply:
+                module._apply(fn)
+                continue
+            cells = (*module.named_parameters("", False), *module.named_buffers("", False))
+            change_each([cell for _, cell in cells], fn)
+            stack += module.children() if recurse else ()
         return self
 
     def to_empty(self: M, *, device: object, recurse: bool = True) -> M:
