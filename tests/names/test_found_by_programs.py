@@ -40,3 +40,17 @@ def test_assert_async() -> None:
     pf._assert_async(pf.tensor(True))
     with pytest.raises(RuntimeError, match="too small"):
         pf._assert_async(pf.tensor(1) > 2, "too small")
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_random_complex_numbers(dtype: str) -> None:
+    kind = getattr(pf, dtype)
+    generator = pf.Generator().manual_seed(0)
+    normal = pf.randn(20000, dtype=kind, generator=generator)
+    uniform = pf.rand_like(normal, generator=generator).numpy()
+    assert normal.dtype is kind
+    np.testing.assert_allclose([normal.numpy().real.var(), normal.numpy().imag.var()], 0.5, atol=0.02)
+    for part in (uniform.real, uniform.imag):
+        assert part.min() >= 0.0 and part.max() < 1.0
+        np.testing.assert_allclose([part.mean(), part.var()], [0.5, 1 / 12], atol=0.01)
+    assert abs(np.corrcoef(uniform.real, uniform.imag)[0, 1]) < 0.03

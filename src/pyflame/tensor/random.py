@@ -53,10 +53,16 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 def _uniform(shape: Shape, dtype: DType, device: object, generator: Generator | None) -> Node:
+    """Of a complex dtype both parts are uniform."""
+    if dtype.is_complex:
+        return F.complex(*(_uniform(shape, dtype.real, device, generator) for _ in range(2)))
     return F.random_uniform(positions(shape, device), dtype, generator)
 
 
 def _normal(shape: Shape, dtype: DType, device: object, generator: Generator | None) -> Node:
+    """Of a complex dtype both parts are normal, each with half of the variance."""
+    if dtype.is_complex:
+        return F.complex(*(_normal(shape, dtype.real, device, generator) * 0.5**0.5 for _ in range(2)))
     return F.random_normal(positions(shape, device), dtype, generator)
 
 
@@ -277,7 +283,9 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
     """Fill with uniform numbers in [a, b)."""
     if not (math.isfinite(a) and math.isfinite(b) and a <= b):
         raise ArgumentError(f"[uniform_] expected finite bounds with a <= b but got a={a}, b={b}")
-    return _refill(self, _uniform(self.shape, self.dtype, _place(self), generator) * float(b - a) + float(a))
+    return _refill(
+        self, F.random_uniform(positions(self.shape, _place(self)), self.dtype, generator) * float(b - a) + float(a)
+    )
 
 
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
