@@ -110,17 +110,6 @@ def test_plans_for_gpus_split_the_mean_of_a_row_kernel(x: pf.Tensor) -> None:
     assert launches(pf.softmax(x, axis=-1), target="gfx1100") == 1
 
 
-def test_rows_store_their_statistics() -> None:
-    """What a gradient wants of a norm beside its result, from one launch that reads the row once."""
-    x = leaf(2000, 64)
-    mean = x.mean(axis=1, keepdims=True)
-    off = x - mean
-    scale = pf.rsqrt((off * off).mean(axis=1, keepdims=True) + 1e-5)
-    for target in ("gfx942", "sm_90"):
-        assert launches((off * scale).to(pf.bfloat16), mean, scale, target=target) == 1
-        assert launches(off * scale, scale, target=target) == 1
-
-
 def test_scratch_is_reused(x: pf.Tensor) -> None:
     y = x
     for _ in range(6):

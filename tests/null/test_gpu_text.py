@@ -118,17 +118,6 @@ def odd_rows(columns: int) -> Any:
     return pf.tensor(x)
 
 
-def with_statistics(*shape: int) -> list[Any]:
-    """A norm and a softmax with what their gradients want, and a value of one row's size that other rows read, too."""
-    x = randn(*shape)
-    mean = x.mean(axis=-1, keepdims=True)
-    off = x - mean
-    scale = ((off * off).mean(axis=-1, keepdims=True) + 1e-5).rsqrt()
-    total = (x - x.amax(axis=-1, keepdims=True)).exp().sum(axis=-1, keepdims=True)
-    y = (x * 0.5).amax(axis=-1, keepdims=True).exp()
-    return [off * scale, mean, scale, x / total, total.log() + mean, (x + y).cast(pf.bfloat16), y, y * randn(*shape)]
-
-
 def gelu_backward(rows: int, columns: int) -> list[Any]:
     """The gradients of x and of a bias in gelu(x + bias), by both formulas."""
     out = []
@@ -183,8 +172,6 @@ CASES: dict[str, Build] = {
     "layer norm": lambda: [layer_norm(randn(6, 96), randn(96), randn(96))],
     "layer norm long": lambda: [layer_norm(randn(2, 6000), randn(6000), randn(6000))],
     "layer norm very long": lambda: [layer_norm(randn(2, 50000), randn(50000), randn(50000))],
-    "rows with statistics": lambda: with_statistics(24, 70),
-    "rows with statistics 3d": lambda: with_statistics(3, 9, 16),
     "two outputs": lambda: (lambda x, s: [s, x - s.reshape(5, 1)])(*(lambda x: (x, x.sum(axis=1)))(randn(5, 70))),
     "sum 0": lambda: [randn(40, 6, 9).sum(axis=0)],
     "sum 1": lambda: [randn(5, 40, 9).sum(axis=1)],

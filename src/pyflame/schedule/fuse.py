@@ -44,8 +44,6 @@ from pyflame.schedule.values import (
     following,
     is_memory_order,
     is_result_copy,
-    last_reductions,
-    reduced_extents,
 )
 
 Row = tuple[Index, list[list[Range]]]  # forms of a reduction's axes, and the scopes of its group with it
@@ -259,7 +257,6 @@ class Fuser:
             if self.can_store(node, group, indices) and self.lift(group, max(others, default=-1)):
                 first, *equal = own
                 (first.index,) = indices
-                group.scopes = self.row_behind(node, group, first.index) or group.scopes
                 for site in equal:
                     site.same = first
                 return first
@@ -274,20 +271,7 @@ class Fuser:
             return self.row_of(node, group, index) is not None
         depth = self.depth(group, index)
         ranges = [r for scope in group.scopes[: depth + 1] for r in scope]
-        return covers(index, ranges, node.shape) or self.row_behind(node, group, index) is not None
-
-    def row_behind(self, node: Node, group: Group, index: Index) -> list[list[Range]] | None:
-        """The scopes of a flat group that gets rows, since it stores what follows from a reduction over them, as the
-        statistics of a norm do, which its gradient wants. The reduction's turn comes later: it finds its loops here."""
-        rows = node in self.after_reduce and node not in self.apart and node.size >= self.target.workers
-        if not self.target.is_gpu or not rows or len(group.scopes) != 1 or group.anchor or group.assign:
-            return None
-        used = used_ranges(index)
-        outer = [r for r in group.ranges() if r in used]
-        inner = [r for r in group.ranges() if r not in used]
-        lengths = [r.extent for r in inner if r.extent != 1]
-        same = all(reduced_extents(n) == lengths for n in last_reductions(node))
-        return [outer, inner] if lengths and same and covers(index, outer, node.shape) else None
+        return covers(index, ranges, node.shape)
 
     def lift(self, group: Group, level: int) -> bool:
         """Let a group run before all of this level, if what it reads is there by then."""

@@ -83,15 +83,3 @@ def following(order: Sequence[Node], nodes: set[Node]) -> set[Node]:
                     found.add(node)
                     break
     return found
-
-
-def last_reductions(node: Node) -> list[Node]:
-    """Those that a value of their size follows from, by no other one."""
-    if node.op.kind == REDUCE:
-        return [node]
-    return [n for s in node.srcs if s.size == node.size for n in last_reductions(s)]
-
-
-def reduced_extents(node: Node) -> list[int]:
-    """Of the axes that a reduction sums over, without ones."""
-    return [size for a in node.attrs[0] if (size := node.srcs[0].shape[a]) != 1]
