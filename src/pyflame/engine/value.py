@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from pyflame.core.dtype import DType, int16, uint8
 from pyflame.core.errors import DeviceError
-from pyflame.core.shape import Shape, contiguous_strides
+from pyflame.core.shape import Shape
 from pyflame.runtime.base import Storage
 
 
@@ -45,15 +46,20 @@ class _Exported:
     """Lets NumPy see a Value's memory, and keeps that memory alive for as long as NumPy needs it."""
 
     def __init__(self, value: Value, address: int, shape: Shape, dtype: DType, read_only: bool = True) -> None:
-        self.storage = value.storage
-        strides = value.strides if value.strides is not None else contiguous_strides(shape)
+        self.storage, strides = value.storage, value.strides
         self.__array_interface__ = {
             "version": 3,
             "data": (address, read_only),
             "shape": shape,
-            "strides": tuple(s * dtype.itemsize for s in strides),
-            "typestr": dtype.numpy.str if dtype.numpy.isbuiltin == 1 else f"|V{dtype.itemsize}",
+            "strides": strides if strides is None else tuple([s * dtype.itemsize for s in strides]),
+            "typestr": _type_string(dtype),
         }
+
+
+@cache
+def _type_string(dtype: DType) -> str:
+    """What NumPy shall take numbers for: bytes, where it does not know the dtype by itself."""
+    return dtype.numpy.str if dtype.numpy.isbuiltin == 1 else f"|V{dtype.itemsize}"
 
 
 def to_numpy(value: Value, shape: Shape, dtype: DType, read_only: bool = True) -> np.ndarray[Any, Any]:
@@ -61,7 +67,7 @@ def to_numpy(value: Value, shape: Shape, dtype: DType, read_only: bool = True) -
     if 0 in shape:
         return np.empty(shape, dtype.numpy)
     array = np.asarray(_Exported(value, value.host_address, shape, dtype, read_only))
-    return array if array.dtype == dtype.numpy else array.view(dtype.numpy)
+    return array if array.dtype is dtype.numpy else array.view(dtype.numpy)
 
 
 def lifetime_array(value: Value, shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
