@@ -88,6 +88,20 @@ def test_modules_come_in_torchs_order() -> None:
         assert got == [(n, type(m).__name__) for n, m in build(torch.nn).named_modules(**options)]
 
 
+@pytest.mark.filterwarnings("ignore:The inner type")
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ([1, 2], list[int]), ([1, "a"], list[int]), ((1, "a"), tuple[int, str]),
+        ((1, 2, 3), tuple[int, ...]), ({"a": 1}, dict[str, int]), ({"a": [1]}, dict[str, list[int]]),
+        ({1: 1}, dict[str, int]), (None, int | None), ("a", int | None), (3, int | str),
+        (3, (list[int], int)), (3, list[int]), ([], list[int]), ([[1], ["a"]], list[list[int]]),
+    ],
+)  # fmt: skip
+def test_jit_isinstance(value: object, kind: object) -> None:
+    assert pf.jit.isinstance(value, kind) == torch.jit.isinstance(value, kind)
+
+
 def test_names_of_torch_jit() -> None:
     model = nn.Linear(2, 2)
     assert pf.jit.script(model) is model and pf.jit.trace(model, pf.ones(1, 2)) is model

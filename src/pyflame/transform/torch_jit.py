@@ -6,6 +6,7 @@ import copy
 import sys
 import typing
 from collections.abc import Callable
+from types import UnionType
 from typing import Any, Final
 
 from pyflame.core.errors import NotSupportedError
@@ -44,6 +45,28 @@ def annotate(the_type: Any, the_value: Any) -> Any:
 def is_scripting() -> bool:
     """False: nothing is scripted."""
     return False
+
+
+def is_instance(obj: Any, target_type: Any) -> bool:
+    """`pf.jit.isinstance`: whether an object is of a type, or of one of several; also of a container's inner types.
+
+    >>> pf.jit.isinstance([1, 2], typing.List[int]), pf.jit.isinstance([1, 2], typing.List[str])
+    (True, False)
+    """
+    if isinstance(target_type, tuple):
+        return any(is_instance(obj, one) for one in target_type)
+    kind, inner = typing.get_origin(target_type), typing.get_args(target_type)
+    if kind is None:
+        return isinstance(obj, type(None) if target_type is None else target_type)
+    if kind in (typing.Union, UnionType):
+        return any(is_instance(obj, one) for one in inner)
+    if not isinstance(obj, kind):
+        return False
+    if kind is dict:
+        return all(is_instance(k, inner[0]) and is_instance(v, inner[1]) for k, v in obj.items())
+    if kind is tuple:
+        return len(obj) == len(inner) and all(map(is_instance, obj, inner))
+    return all(is_instance(x, inner[0]) for x in obj)
 
 
 def is_tracing() -> bool:
@@ -150,7 +173,7 @@ def install(jit: Any) -> None:
     """Make these attributes of the function `pf.jit`, and let `from pyflame.jit import Final` find them there."""
     for function in _FUNCTIONS:
         setattr(jit, function.__name__, function)
-    jit.Final = Final
+    jit.Final, jit.isinstance = Final, is_instance
     sys.modules["pyflame.jit.annotations"] = typing  # programs take List and Tuple from there
     jit.unused = jit.interface = jit.script_method = jit._overload = jit._overload_method = export
     jit.script_if_tracing = script
