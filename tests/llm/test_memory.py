@@ -9,7 +9,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.llm.generate import Model
-from pyflame.tensor.memory import MemoryStats
+from pyflame.runtime.stats import MemoryStats
 from tests.llm import small
 
 PAGE = 4096
