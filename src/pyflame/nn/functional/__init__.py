@@ -79,8 +79,10 @@ def _with_inplace(name: str) -> Callable[..., Tensor]:
 
     @functools.wraps(op)
     def function(*args: Any, **kwargs: Any) -> Tensor:
+        if len(args) > at + 1:
+            return op(*args, **kwargs)  # which says that there are too many
         inplace = args[at] if len(args) > at else kwargs.pop("inplace", False)
-        return (writing if inplace else op)(*args[:at], *args[at + 1 :], **kwargs)
+        return (writing if inplace else op)(*args[:at], **kwargs)
 
     function.__signature__ = have.replace(parameters=[*have.parameters.values(), flag])  # type: ignore[attr-defined]
     return function
