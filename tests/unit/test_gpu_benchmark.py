@@ -30,20 +30,30 @@ def bench() -> Bench:
 
 
 @needs_torch
-def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("long", "matmul"),
+        pytest.param(("own", "conv", "unet"), marks=pytest.mark.thorough),  # minutes, where torch has no fast bfloat16
+    ],
+    ids=["products", "networks"],
+)
+def test_it_runs(
+    names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for variable in ("XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS"):
         monkeypatch.setenv(variable, "")  # so that what it sets is forgotten
         monkeypatch.delenv(variable)
     out = tmp_path / "out.json"
     options = ["--device", "cpu", "--small", "--rounds", "1", "--iterations", "1", "--warmup", "1", "--json", str(out)]
-    assert main(["long", "matmul", "own", "conv", "unet", *options, "--skip", "torch.compile,jax"]) == 0
+    assert main([*names, *options, "--skip", "torch.compile,jax"]) == 0
     found = json.loads(out.read_text())
     assert found["conditions"]["device"] == "cpu"
-    assert set(found["results"]) == {"copy", "long", "matmul", "own", "conv", "unet"}
+    assert set(found["results"]) == {"copy", *names}
     lines = [line for section in found["results"].values() for line in section]
     assert all(not line["failed"] and line["ours"] and "torch" in line["rates"] for line in lines)
     said = capsys.readouterr().out
-    assert "softmax" in said
+    assert all(name in said for name in names)
     assert "x torch" in said
 
 
