@@ -63,6 +63,9 @@ class Interrupter:
             next(alone())
         except KeyboardInterrupt:
             pass
+        except RuntimeError as error:  # Python's own: the start of a thread, interrupted, lets go of a lock twice
+            if "unlocked lock" not in str(error) or not isinstance(error.__context__, KeyboardInterrupt):
+                raise
         finally:
             sys.settrace(None)
             gc.unfreeze()
