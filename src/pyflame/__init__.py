@@ -108,18 +108,6 @@ from pyflame.tensor.factorizations import cholesky, det, inverse, logdet, pinver
 from pyflame.tensor.gradients import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from pyflame.tensor.indexing import argwhere, masked_select, nonzero
 from pyflame.tensor.interop import from_torch
-from pyflame.tensor.memory import (
-    empty_cache,
-    max_memory_allocated,
-    max_memory_reserved,
-    memory_allocated,
-    memory_info,
-    memory_reserved,
-    memory_stats,
-    memory_summary,
-    reset_peak_memory_stats,
-    set_memory_fraction,
-)
 from pyflame.tensor.modes import deterministic, eager, eval
 from pyflame.tensor.random import (
     get_rng_state,
@@ -138,8 +126,6 @@ from pyflame.tensor.random import (
     set_rng_state,
 )
 from pyflame.tensor.sets import allclose, bincount, equal, numel, unique, unique_consecutive
-from pyflame.tensor.streams import Event, Stream, current_stream, default_stream
-from pyflame.tensor.torch_cuda import rocm
 from pyflame.tensor.torch_methods import FUNCTIONS as _TORCH_FUNCTIONS
 
 __version__ = "0.1.0"
@@ -160,7 +146,6 @@ __all__ = [
     "DeviceFaultError",
     "DeviceNameError",
     "EngineStoppedError",
-    "Event",
     "FileFormatError",
     "Generator",
     "GradientError",
@@ -174,7 +159,6 @@ __all__ = [
     "RequestTimeoutError",
     "ShapeError",
     "StateDictError",
-    "Stream",
     "Tensor",
     "TraceError",
     "__version__",
@@ -192,9 +176,7 @@ __all__ = [
     "clear_cache",
     "complex64",
     "complex128",
-    "current_stream",
     "custom_gradient",
-    "default_stream",
     "det",
     "deterministic",
     "device",
@@ -203,7 +185,6 @@ __all__ = [
     "double",
     "eager",
     "empty",
-    "empty_cache",
     "empty_like",
     "enable_grad",
     "equal",
@@ -240,13 +221,6 @@ __all__ = [
     "long",
     "manual_seed",
     "masked_select",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "memory_allocated",
-    "memory_info",
-    "memory_reserved",
-    "memory_stats",
-    "memory_summary",
     "multinomial",
     "no_grad",
     "nonzero",
@@ -267,14 +241,11 @@ __all__ = [
     "randperm",
     "repeat_interleave",
     "reset_device",
-    "reset_peak_memory_stats",
-    "rocm",
     "seed",
     "set_default_dtype",
     "set_device",
     "set_float32_matmul_precision",
     "set_grad_enabled",
-    "set_memory_fraction",
     "set_rng_state",
     "short",
     "slogdet",
@@ -338,6 +309,11 @@ _RECURRENT = ("gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell
 _OLD_LINALG = (
     "geqrf", "lobpcg", "lu_unpack", "orgqr", "ormqr", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve",
 )  # fmt: skip
+_MEMORY = (
+    "empty_cache", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_info", "memory_reserved",
+    "memory_stats", "memory_summary", "reset_peak_memory_stats", "set_memory_fraction",
+)  # fmt: skip
+_STREAMS = ("Event", "Stream", "current_stream", "default_stream")
 _TRANSFORMS = ("autocast", "checkpoint", "explain", "grad", "jit", "value_and_grad")
 _LATER = {
     **{room: (room, None) for room in _ROOMS},
@@ -355,6 +331,9 @@ _LATER = {
     **{name: ("tensor.torch_functions", name) for name in _MADE_OF_OTHERS},
     **{name: ("tensor.torch_methods", name) for name in ("is_same_size", "is_signed")},
     "aot": ("transform.aot", None),
+    **{name: ("tensor.memory", name) for name in _MEMORY},
+    **{name: ("tensor.streams", name) for name in _STREAMS},
+    "rocm": ("tensor.torch_cuda", "rocm"),
     **{name: ("tensor.storage", name) for name in ("TypedStorage", "UntypedStorage")},
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),
     "sparse_csr_tensor": ("tensor.sparse_csr", "sparse_csr_tensor"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import pickle
+import weakref
 from typing import Any
 
 import numpy as np
@@ -180,6 +182,17 @@ def test_functions_of_a_program(lib: Any) -> None:
         overridden.handle_torch_function(lib.sin, (Base(),), 1)
     wrapped = overridden.wrap_torch_function(lambda x: (x,))(lambda x: x + 1)
     assert wrapped(1) == 2
+
+
+def test_classes_that_nobody_holds_go(lib: Any) -> None:
+    def made(n: int) -> Any:
+        return weakref.ref(type(f"Made{n}", (lib.Tensor,), {}))
+
+    found = [made(n) for n in range(10)]
+    gc.collect()
+    assert [cls() for cls in found] == [None] * 10
+    if lib is pf:
+        assert not overrides.CLASSES
 
 
 def test_copies(lib: Any) -> None:

@@ -69,7 +69,7 @@ import sys, os
 before = dict(os.environ)
 import pyflame
 assert dict(os.environ) == before
-extras = "torch rocm cuda tokenizers jinja2 gguf onnx rich typer safetensors platformdirs jax".split()
+extras = "torch rocm cuda tokenizers jinja2 gguf onnx rich typer safetensors platformdirs jax ml_dtypes".split()
 assert not [m for m in extras if m in sys.modules], [m for m in extras if m in sys.modules]
 from pyflame.engine import devices
 assert not devices._open
@@ -102,6 +102,24 @@ assert loaded(host)
 @pytest.mark.parametrize(
     "program",
     [
+        # ml_dtypes comes with the first value that needs it, whoever imports it
+        """
+import pickle, sys, pyflame as pf
+assert pickle.loads(pickle.dumps(pf.bfloat16)) is pf.bfloat16 and pf.bfloat16.itemsize == 2
+x = pf.ones(2, dtype=pf.bfloat16) + 1
+assert "ml_dtypes" not in sys.modules and pf.as_dtype("float8_e5m2") is pf.float8_e5m2
+import ml_dtypes, numpy as np
+assert x.numpy().dtype == ml_dtypes.bfloat16 == pf.bfloat16.numpy
+for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"):
+    assert pf.as_dtype(np.dtype(name)) is pf.as_dtype(getattr(ml_dtypes, name)) is getattr(pf, name)
+assert pf.as_dtype(np.longlong) is pf.int64
+for unknown in (">f4", "V3", "U2", ml_dtypes.int4):
+    try:
+        pf.as_dtype(np.dtype(unknown))
+        raise SystemExit(str(unknown))
+    except pf.DTypeError:
+        pass
+""",
         "from pyflame.jit import script; import pyflame as pf; assert script is pf.jit.script",
         "from pyflame.jit.annotations import List",
         "from pyflame.autograd import backward; import pyflame as pf; assert backward is pf.autograd.backward",

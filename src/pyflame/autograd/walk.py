@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
-from pyflame.autograd import parts
+from pyflame.autograd.parts import added, filled
 from pyflame.autograd.tape import Entry, Joint, Leaf, Part, record
 from pyflame.core.errors import GradientError
 from pyflame.core.state import mode, state
@@ -63,14 +63,14 @@ def _walk(
         g = gradients.pop(entry, None)
         if g is not None:
             if not create_graph:
-                g = parts.filled(g)
+                g = filled(g)
             if entry.hooks:
                 g = _hooked(entry, g, known)
             _step(entry, g, gradients, known, create_graph)
         if not (retain_graph or create_graph):
             entry.free()
     if not create_graph:
-        gradients = {leaf: parts.filled(g) for leaf, g in gradients.items()}
+        gradients = {leaf: filled(g) for leaf, g in gradients.items()}
     return {leaf: g if leaf in stop or not leaf.hooks else _hooked(leaf, g, known) for leaf, g in gradients.items()}
 
 
@@ -138,7 +138,7 @@ def _hand_on(entry: Entry, results: Sequence[Any], gradients: dict[Entry | Leaf,
         if result.meta is not meta:
             result = sum_to(result, meta)
         before = gradients.get(parent)
-        gradients[parent] = result if before is None else parts.added(before, result)
+        gradients[parent] = result if before is None else added(before, result)
 
 
 def _order(roots: Sequence[Entry | Leaf], stop: Collection[Entry | Leaf]) -> list[Entry]:

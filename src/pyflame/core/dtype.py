@@ -7,9 +7,9 @@ float32 (`compute`), so a value is rounded only where it is stored or cast.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from pyflame.core.errors import DTypeError, suggest
@@ -22,7 +22,16 @@ class DType:
     name: str
     itemsize: int
     category: str
-    numpy: np.dtype[Any]
+
+    @cached_property
+    def numpy(self) -> np.dtype[Any]:
+        """NumPy's dtype of the same elements; ml_dtypes is imported where it is one of those."""
+        if self not in _OF_ML_DTYPES:
+            return np.dtype(self.name.removesuffix("_"))
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.name))
+        return found
 
     def __repr__(self) -> str:
         return f"pyflame.{self.name}"
@@ -90,27 +99,22 @@ class DType:
         return self.compute if self.has_gradient else int64
 
 
-def _declare(name: str, category: str, np_type: Any) -> DType:
-    np_dtype = np.dtype(np_type)
-    return DType(name, np_dtype.itemsize, category, np_dtype)
-
-
-bool_ = _declare("bool_", "b", np.bool_)
-uint8 = _declare("uint8", "i", np.uint8)
-int8 = _declare("int8", "i", np.int8)
-int16 = _declare("int16", "i", np.int16)
-int32 = _declare("int32", "i", np.int32)
-int64 = _declare("int64", "i", np.int64)
-float8_e4m3fn = _declare("float8_e4m3fn", "f", ml_dtypes.float8_e4m3fn)
-float8_e4m3fnuz = _declare("float8_e4m3fnuz", "f", ml_dtypes.float8_e4m3fnuz)
-float8_e5m2 = _declare("float8_e5m2", "f", ml_dtypes.float8_e5m2)
-float16 = _declare("float16", "f", np.float16)
-bfloat16 = _declare("bfloat16", "f", ml_dtypes.bfloat16)
-float32 = _declare("float32", "f", np.float32)
-float64 = _declare("float64", "f", np.float64)
+bool_ = DType("bool_", 1, "b")
+uint8 = DType("uint8", 1, "i")
+int8 = DType("int8", 1, "i")
+int16 = DType("int16", 2, "i")
+int32 = DType("int32", 4, "i")
+int64 = DType("int64", 8, "i")
+float8_e4m3fn = DType("float8_e4m3fn", 1, "f")
+float8_e4m3fnuz = DType("float8_e4m3fnuz", 1, "f")
+float8_e5m2 = DType("float8_e5m2", 1, "f")
+float16 = DType("float16", 2, "f")
+bfloat16 = DType("bfloat16", 2, "f")
+float32 = DType("float32", 4, "f")
+float64 = DType("float64", 8, "f")
 # Kernels only move complex numbers and take them apart: ops compute with their real and imaginary parts.
-complex64 = _declare("complex64", "c", np.complex64)
-complex128 = _declare("complex128", "c", np.complex128)
+complex64 = DType("complex64", 8, "c")
+complex128 = DType("complex128", 16, "c")
 
 FLOAT8 = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2)
 ALL = (bool_, uint8, int8, int16, int32, int64, *FLOAT8, float16, bfloat16, float32, float64, complex64, complex128)
@@ -124,7 +128,7 @@ _BY_NAME = {d.name: d for d in ALL} | {
     "cfloat": complex64,
     "cdouble": complex128,
 }
-_BY_NUMPY = {d.numpy: d for d in ALL}
+_OF_ML_DTYPES = frozenset((*FLOAT8, bfloat16))
 _PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}
 
 
@@ -179,11 +183,17 @@ def as_dtype(value: object) -> DType:
     if name.startswith("torch.") and name[6:] in _BY_NAME:
         return _BY_NAME[name[6:]]
     try:
-        found = _BY_NUMPY.get(np.dtype(value))  # type: ignore[call-overload]
-    except (TypeError, ValueError):
-        found = None
-    if found is None:
-        raise DTypeError(f"[dtype] expected one of {', '.join(d.name for d in ALL)} but got {value!r}")
+        return _of_numpy(np.dtype(value))  # type: ignore[call-overload]
+    except (TypeError, ValueError, KeyError):
+        raise DTypeError(f"[dtype] expected one of {', '.join(d.name for d in ALL)} but got {value!r}") from None
+
+
+@lru_cache(256)
+def _of_numpy(dtype: np.dtype[Any]) -> DType:
+    """The DType of a NumPy dtype, or a KeyError."""
+    found = _BY_NAME[dtype.name]
+    if found.numpy != dtype:  # bytes in the other order
+        raise KeyError(dtype)
     return found
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyflame.core.state import state
 from pyflame.data.collate import convert_fields, like
 from pyflame.data.memory import host_leaf
-from pyflame.engine.devices import GpuDevice, get_device
+from pyflame.engine.devices import get_device
 from pyflame.engine.value import to_numpy
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import from_numpy
+
+if TYPE_CHECKING:
+    from pyflame.engine.devices import GpuDevice
 
 
 class Pinning:

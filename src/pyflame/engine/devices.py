@@ -9,10 +9,10 @@ from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import DeviceError
 from pyflame.core.locks import lock
 from pyflame.core.state import state
-from pyflame.runtime.base import Device, GpuDevice
-from pyflame.runtime.null.device import NullDevice
 
 if TYPE_CHECKING:
+    from pyflame.runtime.base import Device as Device
+    from pyflame.runtime.base import GpuDevice as GpuDevice
     from pyflame.runtime.cpu.device import CPUDevice
     from pyflame.runtime.gpu.vendor import Vendor
 
@@ -51,7 +51,7 @@ def _make(device: DeviceId) -> Device:
     if device == CPU:
         return cast("Device", import_module("pyflame.runtime.cpu.device").CPUDevice())
     if device.kind == "null":
-        return NullDevice(device.target)
+        return cast("Device", import_module("pyflame.runtime.null.device").NullDevice(device.target))
     if device.kind == "sim":
         return cast("Device", _simulator().simulated(device.target).open(device.index))
     return GPUS[device.kind].open(device.index)
@@ -80,4 +80,4 @@ def cpu() -> CPUDevice:
     return cast("CPUDevice", get_device(CPU))
 
 
-__all__ = ["GPUS", "Device", "GpuDevice", "cpu", "current_of", "get_device", "opened", "restart_simulated"]
+__all__ = ["GPUS", "cpu", "current_of", "get_device", "opened", "restart_simulated"]

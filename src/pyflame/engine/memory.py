@@ -9,9 +9,9 @@ from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError
 from pyflame.core.sizes import human_bytes
 from pyflame.engine.devices import get_device
-from pyflame.runtime.base import Allocator
 
 if TYPE_CHECKING:
+    from pyflame.runtime.base import Allocator
     from pyflame.runtime.gpu.device import GpuDevice
     from pyflame.runtime.gpu.pinned import PinnedBlock
     from pyflame.runtime.gpu.pinned import PinnedPool as PinnedMemoryPool

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyflame.core.dtype import DType, int16, uint8
 from pyflame.core.errors import DeviceError
 from pyflame.core.shape import Shape
-from pyflame.runtime.base import Storage
+
+if TYPE_CHECKING:
+    from pyflame.runtime.base import Storage
 
 
 class Value:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from pyflame.core.dtype import bool_
@@ -419,7 +418,9 @@ def nan_to_num(x: Node, nan: float = 0.0, posinf: float | None = None, neginf: f
     """
     if not x.dtype.is_float:
         return x
-    limit = float(ml_dtypes.finfo(x.dtype.numpy).max)  # type: ignore[no-untyped-call]
+    from pyflame.core.limits import finfo  # imports ml_dtypes, which few programs need
+
+    limit = finfo(x.dtype).max
     low = F.where(F.eq(x, -math.inf), -limit if neginf is None else neginf, x)
     high = F.where(F.eq(x, math.inf), limit if posinf is None else posinf, low)
     return F.where(F.isnan(x), nan, high)

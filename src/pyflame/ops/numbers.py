@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
-from pyflame.core.dtype import bfloat16, float16, int32
+from pyflame.core.dtype import DType, bfloat16, float16, int32
 from pyflame.ir import F, Node, Sample, as_node, cast, common_dtype, composite, elementwise, primitive
 from pyflame.ir.declare import broadcast_infer
 from pyflame.ir.opdef import ELEMENTWISE
@@ -64,9 +63,9 @@ def lcm(x: Node, y: Node) -> Node:
 # --- floating point -------------------------------------------------------------------------------------------------
 
 
-def _next_of(dtype: Any) -> Any:
+def _next_of(dtype: DType) -> Any:
     """NumPy's nextafter of a 16-bit type, of float32 values."""
-    return lambda x, y: np.nextafter(x.astype(dtype), y.astype(dtype)).astype(np.float32)
+    return lambda x, y: np.nextafter(x.astype(dtype.numpy), y.astype(dtype.numpy)).astype(np.float32)
 
 
 def _nextafter_grad(g: Node, x: Node, y: Node) -> tuple[Node, Node]:
@@ -76,13 +75,13 @@ def _nextafter_grad(g: Node, x: Node, y: Node) -> tuple[Node, Node]:
 
 
 # Fused 16-bit chains hold float32 values, whose neighbours are others.
-_NEXT_OF_HALF = {float16: ("f16", np.float16), bfloat16: ("bf16", ml_dtypes.bfloat16)}
-for _dtype, (_name, _numpy) in _NEXT_OF_HALF.items():
+_NEXT_OF_HALF = {float16: "f16", bfloat16: "bf16"}
+for _dtype, _name in _NEXT_OF_HALF.items():
     primitive(
         ELEMENTWISE,
         infer=broadcast_infer("nextafter", "same"),
         srcs=("x", "y"),
-        reference=_next_of(_numpy),
+        reference=_next_of(_dtype),
         c=f"pf_nextafter_{_name}({{x}}, {{y}})",
         grad=_nextafter_grad,
         cost=12,
@@ -116,7 +115,7 @@ def nextafter(x: Node, y: Node) -> Any:
     want_floats("nextafter", dtype)
     x, y = as_node(x, dtype), as_node(y, dtype)
     if dtype in _NEXT_OF_HALF:
-        return getattr(F, f"nextafter_{_NEXT_OF_HALF[dtype][0]}")(x, y)
+        return getattr(F, f"nextafter_{_NEXT_OF_HALF[dtype]}")(x, y)
     return (x, y), ()
 
 

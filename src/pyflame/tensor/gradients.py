@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pyflame.autograd import Entry, Hook, Leaf
-from pyflame.autograd.walk import backward
 from pyflame.core.errors import ArgumentError, GradientError, ShapeError
 from pyflame.core.state import mode, state
 from pyflame.ir import F, Node, cast
@@ -202,6 +201,19 @@ def _roots(
     return roots, {read(g): g._tape for g in seeds if g is not None and g._tape is not None}
 
 
+def _walk(
+    roots: list[tuple[Entry | Leaf, Node]],
+    entries: dict[Node, Entry | Leaf],
+    retain_graph: bool | None,
+    create_graph: bool,
+) -> dict[Entry | Leaf, Node]:
+    """The backward pass."""
+    from pyflame.autograd.walk import backward  # here: programs that only infer need none of it
+
+    keep = create_graph if retain_graph is None else retain_graph
+    return backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries)
+
+
 def backward_into_leaves(
     tensors: Tensor | Sequence[Tensor],
     gradients: Tensor | Sequence[Tensor | None] | None,
@@ -221,8 +233,7 @@ def backward_into_leaves(
         _run_after_backward()
         return
     roots, entries = _roots("backward", tensors, gradients)
-    keep = create_graph if retain_graph is None else retain_graph
-    found = backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries)
+    found = _walk(roots, entries, retain_graph, create_graph)
     for leaf, node in found.items():
         cell = leaf.cell() if isinstance(leaf, Leaf) else None
         if cell is not None:
@@ -276,8 +287,7 @@ def _grad_of(
     try:
         for entry, hook in hooks:
             _add_hook(entry, hook)
-        keep = create_graph if retain_graph is None else retain_graph
-        backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries)
+        _walk(roots, entries, retain_graph, create_graph)
     finally:
         for entry, hook in hooks:
             _remove_hook(entry, hook)

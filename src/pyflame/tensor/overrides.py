@@ -10,10 +10,13 @@ import functools
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import ref
 
 from pyflame.core.errors import ArgumentTypeError
 
-CLASSES: set[type] = set()  # subclasses of Tensor whose __torch_function__ is asked; most programs have none
+# Subclasses of Tensor whose __torch_function__ is asked; most programs have none. Weak, since programs may make many,
+# and a plain set, whose truth costs a call nothing.
+CLASSES: set[ref[type]] = set()
 
 
 class _Here(threading.local):
@@ -39,9 +42,14 @@ def disabled_torch_function(func: Any, types: Any, args: Any = (), kwargs: Any =
         return func(*args, **(kwargs or {}))
 
 
+def is_asked(cls: type) -> bool:
+    """Whether functions ask this subclass of Tensor."""
+    return ref(cls) in CLASSES
+
+
 def _asked(value: Any) -> bool:
     kind = type(value)
-    if kind in CLASSES:
+    if is_asked(kind):
         return True
     # a tensor of ours that is asked is in CLASSES; one of torch's knows torch's functions only
     return hasattr(kind, "__torch_function__") and not any(
@@ -116,7 +124,7 @@ def subclassed(cls: type, tensor: type, operators: dict[str, Any]) -> None:
     """Let a new subclass of Tensor be asked, unless it has nothing to say: by functions, and by its operators."""
     if getattr(cls, "__torch_function__", None) is disabled_torch_function:
         return
-    CLASSES.add(cls)
+    CLASSES.add(ref(cls, CLASSES.discard))
     for name, method in operators.items():
         if getattr(cls, name) is getattr(tensor, name):
             setattr(cls, name, method)

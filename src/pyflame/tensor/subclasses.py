@@ -5,32 +5,35 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pyflame.ir import Node
 from pyflame.tensor.dispatch import COMPARISONS, OPERATORS
-from pyflame.tensor.overrides import CLASSES, asking, default_torch_function, subclassed
+from pyflame.tensor.overrides import asking, default_torch_function, is_asked, subclassed
 from pyflame.tensor.tensor import Tensor
 
-# Methods that do not ask by themselves, as functions do: (part of) what Python's operators call.
-_OPERATORS: dict[str, Any] = {
-    name: asking(getattr(Tensor, name))
-    for name in (
+# Properties that give tensors.
+_PROPERTIES = ("T", "mT", "H", "mH", "real", "imag")
+
+
+@cache
+def _operators() -> dict[str, Any]:
+    """Methods that do not ask by themselves, as functions do: (part of) what Python's operators call."""
+    names = (
         *(f"__{kind}{symbol}__" for symbol in OPERATORS for kind in ("", "r", "i")),
         *(f"__{name}__" for name in COMPARISONS),
         "__getitem__",
         "__setitem__",
         *(n for n in vars(Tensor) if n.endswith("_") and not n.startswith("_")),
     )
-    if hasattr(Tensor, name)
-}
-# Properties that give tensors.
-_OPERATORS |= {name: property(asking(getattr(Tensor, name).__get__)) for name in ("T", "mT", "H", "mH", "real", "imag")}
+    methods = {name: asking(getattr(Tensor, name)) for name in names if hasattr(Tensor, name)}
+    return methods | {name: property(asking(getattr(Tensor, name).__get__)) for name in _PROPERTIES}
 
 
 def _new(cls: type, *args: Any, **kwargs: Any) -> Any:
     """What `super().__new__(cls, data)` gives in a subclass: a tensor of it that shares the data's memory."""
-    if cls not in CLASSES or (args and type(args[0]) is Node):
+    if not is_asked(cls) or (args and type(args[0]) is Node):
         return object.__new__(cls)
     if args and isinstance(args[0], Tensor):
         return Tensor.as_subclass(args[0], cls)
@@ -48,7 +51,7 @@ def _init_subclass(cls: type, **kwargs: Any) -> None:
     super(Tensor, cls).__init_subclass__(**kwargs)  # type: ignore[misc]
     if "__new__" in vars(cls) and "__new__" not in vars(Tensor):
         Tensor.__new__ = _new  # type: ignore[method-assign]
-    subclassed(cls, Tensor, _OPERATORS)
+    subclassed(cls, Tensor, _operators())
 
 
 Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[method-assign,assignment]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,13 +22,15 @@ from pyflame.engine.aot.build import (
 )
 from pyflame.engine.aot.load import Loaded, find_device
 from pyflame.engine.aot.resources import Report
-from pyflame.engine.devices import GpuDevice
 from pyflame.ir.declare import wrap_int
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
 from pyflame.transform.aot_file import write_plan
 from pyflame.transform.aot_tree import pack_tree, unpack_tree
 from pyflame.transform.tree import flatten, is_traced
+
+if TYPE_CHECKING:
+    from pyflame.engine.devices import GpuDevice
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,16 @@ nothing but what they return.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyflame.engine.build import CpuRunner
-from pyflame.engine.devices import GpuDevice
 from pyflame.engine.launch import Runner, on_host
 from pyflame.engine.value import Value
 from pyflame.ir import Meta
 from pyflame.transform.replay import Replay
+
+if TYPE_CHECKING:
+    from pyflame.engine.devices import GpuDevice
 
 
 class Result(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError
@@ -16,13 +16,16 @@ from pyflame.engine.cross_device import (
     plan_stages,
     without_needless_copies,
 )
-from pyflame.engine.devices import Device, get_device
+from pyflame.engine.devices import get_device
 from pyflame.engine.launch import Runner, replayed, runner_for
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import make_plan, workspace_of
 from pyflame.ir import Meta, Node, signature
 from pyflame.ir.kernel import Plan
 from pyflame.transform.trace import Trace
+
+if TYPE_CHECKING:
+    from pyflame.engine.devices import Device
 
 
 class TracedPlan(NamedTuple):

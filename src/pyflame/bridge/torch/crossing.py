@@ -8,7 +8,7 @@ current stream.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ import torch
 from pyflame.core.device import CPU, DeviceId, parse_device
 from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import DeviceError, DTypeError, NotSupportedError
-from pyflame.engine.devices import GpuDevice
 from pyflame.engine.memory import gpu_of
 from pyflame.engine.value import Foreign, Value, to_numpy
 from pyflame.ir import copy_to
@@ -24,6 +23,9 @@ from pyflame.tensor.creation import leaf
 from pyflame.tensor.creation import tensor as make_tensor
 from pyflame.tensor.modes import eval as compute
 from pyflame.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from pyflame.engine.devices import GpuDevice
 
 _DTYPES: dict[torch.dtype, DType] = {
     kind: as_dtype(str(kind).removeprefix("torch."))
