@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -92,3 +94,20 @@ def test_wrong_tangents() -> None:
         ):
             with pytest.raises(error, match=r"\[make_dual\] expected"):
                 ad.make_dual(x, t)
+
+
+def test_threads_have_levels_of_their_own() -> None:
+    ad = forward_ad(pf)
+    both = threading.Barrier(2, timeout=60)
+
+    def run(slope: float) -> Any:
+        with ad.dual_level():
+            both.wait()  # both levels are open
+            x = ad.make_dual(pf.tensor([1.0, 2.0]), pf.full((2,), slope))
+            both.wait()
+            found = ad.unpack_dual(x * x).tangent.tolist()
+            both.wait()
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, (1.0, 10.0))) == [[2.0, 4.0], [20.0, 40.0]]

@@ -70,6 +70,10 @@ def test_deep_and_wide_models_do_not_recurse() -> None:
     assert model is not None
     model.to(pf.float64).eval()
     assert all(p.dtype is pf.float64 for p in model.parameters())
+    found = model.state_dict()
+    assert len(found) == len(found._metadata) == sys.getrecursionlimit() + 40  # type: ignore[attr-defined]
+    assert model.load_state_dict({name: value + 1 for name, value in found.items()}).missing_keys == []
+    assert all(p.item() == 2.0 for p in model.parameters())
     wide = nn.ParameterList([nn.Parameter(pf.ones(1)) for _ in range(1040)])
     total = pf.ones(1)
     for p in wide.to(pf.float64):

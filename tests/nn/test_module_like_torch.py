@@ -89,6 +89,23 @@ def state_dict_hooks(lib: Any, log: Log) -> None:
 
 
 @program
+def modules_with_a_state_dict_of_their_own(lib: Any, log: Log) -> None:
+    class Own(lib.nn.Sequential):  # type: ignore[misc,name-defined]
+        def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+            log.append(["own", kwargs["prefix"], sorted(kwargs)])
+            found = super().state_dict(*args, **kwargs)
+            found[kwargs["prefix"] + "more"] = 1
+            return found
+
+    net = lib.nn.Sequential(lib.nn.Sequential(Own(linear(lib, 2, 2)), linear(lib, 2, 1)), linear(lib, 1, 1))
+    for module in net.modules():
+        module.register_state_dict_pre_hook(lambda m, prefix, keep: log.append(["pre", prefix]))
+        module.register_state_dict_post_hook(lambda m, d, prefix, about: log.append(["post", prefix, len(d)]))
+    net[1].state_dict = lambda destination, prefix, keep_vars: log.append(["instance", prefix, len(destination)])
+    log.append(list(net.state_dict()))
+
+
+@program
 def a_post_hook_may_not_return(lib: Any, log: Log) -> None:
     layer = linear(lib, 2, 2)
     layer.register_state_dict_post_hook(lambda *args: {})

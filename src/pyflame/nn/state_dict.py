@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from pyflame.nn.parameter import is_lazy, replace, settle
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.gradients import no_grad
-
-if TYPE_CHECKING:
-    pass
 
 
 class IncompatibleKeys(NamedTuple):
@@ -85,24 +82,7 @@ class StateDictMethods:
         if destination is None:
             destination = OrderedDict()
             destination._metadata = OrderedDict()
-        about = {"version": self._version}
-        if hasattr(destination, "_metadata"):
-            destination._metadata[prefix[:-1]] = about
-        for hook in tuple(self._state_dict_pre_hooks.values()):
-            hook(self, prefix, keep_vars)
-        self._save_to_state_dict(destination, prefix, keep_vars)
-        for name, child in self._modules.items():
-            if child is not None:
-                child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-        for hook, public in tuple(self._state_dict_hooks.values()):
-            changed = hook(self, destination, prefix, about)
-            if changed is not None and public:
-                raise ArgumentTypeError(
-                    f"[state_dict] expected None from a post hook but got {type(changed).__name__}; let it change the "
-                    "dict it is given"
-                )
-            destination = destination if changed is None else changed
-        return destination  # type: ignore[no-any-return]
+        return _nested(_saving(self, destination, prefix, keep_vars))  # type: ignore[no-any-return]
 
     def _saved(self) -> dict[str, Any]:
         """Name -> cell of what this module itself saves."""
@@ -195,7 +175,7 @@ class StateDictMethods:
         cells = [*self.parameters(), *self.buffers()]  # type: ignore[attr-defined]
         before = [(cell, type(cell), None if is_lazy(cell) else cell._snapshot()) for cell in cells]
         try:
-            loading.load(self, dict(state_dict), "")
+            _nested(loading.load(self, dict(state_dict), ""))
             loading.check(type(self).__name__, strict)
         except BaseException:
             for cell, kind, value in before:
@@ -240,6 +220,48 @@ class StateDictMethods:
                 unexpected_keys.append(key)
 
 
+# Work on a module that yields the same work on those below it, in order: models may be nested deeper than calls may.
+_Nested = Generator["_Nested", None, Any]
+
+
+def _nested(work: _Nested) -> Any:
+    """Do the work and all that it yields; gives what it returns."""
+    stack = [work]
+    while True:
+        try:
+            stack.append(next(stack[-1]))
+        except StopIteration as done:
+            stack.pop()
+            if not stack:
+                return done.value
+
+
+def _saving(module: Any, destination: Any, prefix: str, keep_vars: bool) -> _Nested:
+    """Let a module save what is its own, then those below it; gives the dict."""
+    about = {"version": module._version}
+    if hasattr(destination, "_metadata"):
+        destination._metadata[prefix[:-1]] = about
+    for hook in tuple(module._state_dict_pre_hooks.values()):
+        hook(module, prefix, keep_vars)
+    module._save_to_state_dict(destination, prefix, keep_vars)
+    for name, child in module._modules.items():
+        if child is None:
+            continue
+        if getattr(child.state_dict, "__func__", None) is StateDictMethods.state_dict:
+            yield _saving(child, destination, f"{prefix}{name}.", keep_vars)
+        else:  # one of its own
+            child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+    for hook, public in tuple(module._state_dict_hooks.values()):
+        changed = hook(module, destination, prefix, about)
+        if changed is not None and public:
+            raise ArgumentTypeError(
+                f"[state_dict] expected None from a post hook but got {type(changed).__name__}; let it change the "
+                "dict it is given"
+            )
+        destination = destination if changed is None else changed
+    return destination
+
+
 class _Loading:
     """One load_state_dict: what was found missing, unexpected and wrong so far."""
 
@@ -250,7 +272,7 @@ class _Loading:
         self._metadata = metadata or {}
         self._assign = assign
 
-    def load(self, module: Any, values: dict[str, Any], prefix: str) -> None:
+    def load(self, module: Any, values: dict[str, Any], prefix: str) -> _Nested:
         """Let a module take what is its own, then those below it."""
         about = dict(self._metadata.get(prefix[:-1], {}))
         if self._assign:
@@ -259,7 +281,7 @@ class _Loading:
         for name, child in module._modules.items():
             if child is not None:
                 inner = f"{prefix}{name}."
-                self.load(child, {key: v for key, v in values.items() if key.startswith(inner)}, inner)
+                yield self.load(child, {key: v for key, v in values.items() if key.startswith(inner)}, inner)
         for hook in tuple(module._load_state_dict_post_hooks.values()):
             if hook(module, IncompatibleKeys(self.missing, self.unexpected)) is not None:
                 raise ArgumentTypeError(

@@ -6,6 +6,7 @@ result comes from two backward passes (jacobians.py) when `unpack_dual` asks for
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple
 
 from pyflame.core.errors import ArgumentError, DTypeError, GradientError, ShapeError
@@ -16,7 +17,12 @@ from pyflame.tensor.gradients import grad_of
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
-_duals: list[tuple[Tensor, Tensor]] | None = None  # dual tensors of the level, with their tangents
+
+class _Here(threading.local):
+    duals: list[tuple[Tensor, Tensor]] | None = None  # dual tensors of the thread's level, with their tangents
+
+
+_here = _Here()
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -27,20 +33,18 @@ class UnpackedDualTensor(NamedTuple):
 
 
 def enter_dual_level() -> int:
-    """Begin a level, in which tensors can be dual; gives its number. There is one at a time, as in PyTorch."""
-    global _duals
-    if _duals is not None:
+    """Begin a level, in which tensors can be dual; gives its number. A thread has one at a time."""
+    if _here.duals is not None:
         raise GradientError("[enter_dual_level] expected no level within another but one is open; exit it first")
-    _duals = []
+    _here.duals = []
     return 0
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """End the level. Its tensors have no tangents any more."""
-    global _duals
-    if _duals is None or level not in (None, 0):
+    if _here.duals is None or level not in (None, 0):
         raise GradientError(f"[exit_dual_level] expected an open level but got {level}; enter_dual_level opens one")
-    _duals = None
+    _here.duals = None
 
 
 class dual_level:
@@ -62,7 +66,7 @@ class dual_level:
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
     """A tensor of the same value that changes by `tangent`."""
-    if _duals is None or level not in (None, 0):
+    if _here.duals is None or level not in (None, 0):
         raise GradientError("[make_dual] expected an open level but there is none; use `with dual_level():`")
     if not isinstance(tensor, Tensor) or not isinstance(tangent, Tensor):
         given = next(v for v in (tensor, tangent) if not isinstance(v, Tensor))
@@ -76,18 +80,18 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise ShapeError(f"[make_dual] expected a tangent of shape {tensor.shape} but got {tangent.shape}")
     with mode(grad_enabled=True):
         dual = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
-    _duals.append((dual, tangent))
+    _here.duals.append((dual, tangent))
     return dual
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
     """A tensor's value, and how it changes with the dual tensors it was computed from."""
-    if not _duals or not isinstance(tensor, Tensor) or not tensor.requires_grad:
+    if not (duals := _here.duals) or not isinstance(tensor, Tensor) or not tensor.requires_grad:
         return UnpackedDualTensor(tensor, None)
     with mode(grad_enabled=True):
         seed = zeros_like(tensor).requires_grad_()
-        found = grad_of([tensor], [dual for dual, _ in _duals], [seed], True, True, allow_unused=True)
-        pulled = [(g, tangent) for g, (_, tangent) in zip(found, _duals, strict=True) if g is not None]
+        found = grad_of([tensor], [dual for dual, _ in duals], [seed], True, True, allow_unused=True)
+        pulled = [(g, tangent) for g, (_, tangent) in zip(found, duals, strict=True) if g is not None]
         if not pulled:
             return UnpackedDualTensor(tensor, None)
         used = [(g, tangent) for g, tangent in pulled if g.requires_grad]
