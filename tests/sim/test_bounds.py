@@ -6,7 +6,7 @@ kernel which is right leaves it, as a wrong one would leave a buffer of the righ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,11 @@ class Shortened(Binding):
     which = -1
     given: list[int]
 
-    def __init__(self, plan: Any, allocate: Callable[[int], Any], *rest: Any, **more: Any) -> None:
-        def short(nbytes: int) -> Any:
-            type(self).given.append(nbytes)
-            return allocate(nbytes - SHORT * (len(type(self).given) - 1 == type(self).which))
+    def __init__(self, plan: Any, allocate: Callable[[Sequence[int]], Any], *rest: Any, **more: Any) -> None:
+        def short(sizes: Sequence[int]) -> Any:
+            given, which = type(self).given, type(self).which - len(type(self).given)
+            given.extend(sizes)
+            return allocate([nbytes - SHORT * (n == which) for n, nbytes in enumerate(sizes)])
 
         super().__init__(plan, short, *rest, **more)
 

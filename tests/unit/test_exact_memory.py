@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,12 +20,12 @@ def exact_cpu() -> Iterator[list[int]]:
     """The CPU with an exact pool for the time of a block; gives the sizes that it is asked for."""
     pool, sizes = HostPool(exact=True), list[int]()
 
-    def take(size: int, real: Any = pool.take) -> Block:
-        sizes.append(size)
-        return real(size)
+    def take_all(wanted: Sequence[int], real: Any = pool.take_all) -> list[Block]:
+        sizes.extend(wanted)
+        return real(wanted)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "take", take)
+        patch.setattr(pool, "take_all", take_all)
         patch.setattr(cpu(), "pool", pool)
         clear_plans()
         yield sizes

@@ -333,7 +333,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
 
     def watched(*args: Any) -> int:
         status: int = runner(*args)
-        seen.append((args[6][0], args[1]))
+        seen.append((int.from_bytes(args[0][16:24], sys.byteorder), args[1]))  # `at` of pf_call in runner.c
         return status
 
     monkeypatch.setattr(device, "_runner", watched)

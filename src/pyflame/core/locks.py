@@ -12,15 +12,21 @@ from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from pyflame.core.undo import Exit
-
 _made: dict[Any, None] = {}  # weak references, whose callback is in C: an interrupt within one in Python would be lost
 
 
-class Lock(partial):  # type: ignore[type-arg]
+class _Taken(partial):  # type: ignore[type-arg]
+    """The `__exit__` of a taken lock: its function gives the lock back when nothing holds it any more, in C."""
+
+    __slots__ = ()
+    __call__ = "".format  # takes whatever comes, in C, and gives something false
+    __del__ = vars(partial)["func"]
+
+
+class Lock(map):  # type: ignore[type-arg]
     """A lock for `with` statements: taken when they ask for `__exit__`, given back when they let go of it.
 
-    It is a call that takes the lock and gives the Exit which holds it, without a bytecode.
+    Its next item takes the lock and is what holds it, without a bytecode.
     """
 
     __slots__ = ()
@@ -32,12 +38,12 @@ class Lock(partial):  # type: ignore[type-arg]
 
     else:
         __enter__ = "".format
-        __exit__ = property(partial.__call__)
+        __exit__ = property(next)
 
 
 def _made_of(made: Any) -> Lock:
     _made[ref(made, _made.pop)] = None
-    return Lock(next, map(Exit, repeat(made.__exit__), starmap(made.acquire, repeat(()))))
+    return Lock(_Taken, repeat(made.release), starmap(made.acquire, repeat(())))
 
 
 def lock() -> Lock:

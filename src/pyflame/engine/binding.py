@@ -94,13 +94,13 @@ class Slots:
 class Binding(Slots):
     """Slots of a plan, and their memory on a device.
 
-    `allocate` gives memory for an output of one of `sizes`, `copy(to, from, bytes)` moves bytes on the device.
+    `allocate` gives memory of several sizes, `copy(to, from, bytes)` moves bytes on the device.
     """
 
     def __init__(
         self,
         plan: Plan,
-        allocate: Callable[[int], Any],
+        allocate: Callable[[Sequence[int]], list[Any]],
         copy: Callable[[int, int, int], Any],
         size_of: Callable[[int], int] = lambda nbytes: nbytes,
         scratch: Sequence[int] = (),
@@ -109,6 +109,7 @@ class Binding(Slots):
         super().__init__(plan, scratch, size_of, exact)
         self._allocate = allocate
         self._copy = copy
+        self._first = len(self.positions) if self.positions == list(range(len(self.positions))) else None
 
     def numbers(self) -> tuple[Any, ...]:
         """All that may differ in a plan for other extents."""
@@ -128,7 +129,7 @@ class Binding(Slots):
 
     def hold_own(self) -> Held:
         """Memory for the slots behind inputs and outputs: intermediates and scratch, where memory is exact."""
-        return [Value(self._allocate(size)) for size in (*self._own_sizes, *self._scratch.values())]
+        return list(map(Value, self._allocate((*self._own_sizes, *self._scratch.values()))))
 
     def rehold(self, held: Held) -> Held:
         """The memory of all slots, of which another runner of the plan has held the inputs and outputs."""
@@ -144,16 +145,14 @@ class Binding(Slots):
         for p in plan.overwritten_inputs:
             if p not in donated:
                 inputs = [*inputs[:p], self._copied(inputs[p], p), *inputs[p + 1 :]]
-        held = [inputs[p] for p in self.positions]
-        allocate = self._allocate
+        held = [inputs[p] for p in self.positions] if self._first is None else list(inputs[: self._first])
         if donated and plan.donations:
             mine = self.updated if len(donated) == len(self.updated) else set(donated)
-            held += [
-                inputs[taken] if taken is not None and taken in mine else Value(allocate(size))
-                for size, taken in zip(self.output_sizes, self.takers, strict=True)
-            ]
+            sizes = [size for size, taken in zip(self.output_sizes, self.takers, strict=True) if taken not in mine]
+            new = map(Value, self._allocate(sizes) if sizes else ())
+            held += [inputs[taken] if taken is not None and taken in mine else next(new) for taken in self.takers]
         else:
-            held += [Value(allocate(size)) for size in self.output_sizes]
+            held += map(Value, self._allocate(self.output_sizes))
         return held + self.hold_own() if self._own_sizes or self._scratch else held
 
     def written(self, places: Sequence[int]) -> list[Written]:
@@ -173,7 +172,7 @@ class Binding(Slots):
 
     def _copied(self, value: Value, position: int) -> Value:
         """The same bytes in memory that may be overwritten."""
-        storage = self._allocate(self.sizes[position])
+        (storage,) = self._allocate((self.sizes[position],))
         self._copy(storage.address, value.address, self.input_bytes[position])
         return Value(storage, 0, value.strides)
 

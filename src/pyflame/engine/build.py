@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ class CpuRunner:
         self.device = device
         self._layout = layout = layout or CpuLayout(plan, device)
         self.binding = layout.binding
-        self._pack_slots = struct.Struct(f"={layout.slots}q").pack
+        self._pack = struct.Struct(f"={device.CALL}{layout.slots}q").pack
         # of each launch: seconds, and when it first began
         self._times = np.zeros((layout.launches, 2))
         self.seconds = self._times[:, 0]
@@ -105,44 +105,46 @@ class CpuRunner:
         if not self._count:
             last(())
             return
-        workspace = self.device.pool.take(layout.workspace) if layout.workspace else None
-        arena = workspace.address if workspace is not None else 0
+        arena = 0
+        if layout.workspace:
+            workspace = self.device.pool.take(layout.workspace)  # held until the end
+            arena = workspace.address
         places = [*places, arena, arena + binding.arena_bytes]
         if layout.starts:
             first = len(constants) - self.plan.starts
             started = layout.starts.items()
             places += [places[at] + offset + constants[first + k] * size for k, (at, offset, size) in started]
-        slots = self._pack_slots(*places)
-        error = (ctypes.c_int64 * 3)() if self.plan.checks else None
         known, uniforms = self._uniforms
         if constants is not known or not isinstance(constants, tuple):
             uniforms = binding.pack_uniforms(constants)
             self._uniforms = constants, uniforms
-        rest = (slots, uniforms, error, last)
+        call = self._pack(self._tables[timed], self.device.workers, layout.slots, *places) + uniforms
         if trace.recording is None:
-            self.device.run(self._tables[timed], self._count, stop, *rest)
+            self.device.run(call, self._count, stop, last)
         else:
-            self._record(stop, rest, timed)
-        if error is not None:
-            raise_bad_index(bytes(error), self.plan.checks, self.plan.check_lines, lines)
+            call = self._record(call, stop, last, timed)
+        if self.plan.checks:
+            raise_bad_index(call[self.device.ERROR], self.plan.checks, self.plan.check_lines, lines)
 
-    def _record(self, stop: int, rest: tuple[Any, ...], timed: bool) -> None:
-        """Run with timers of this run's own, and record what they say."""
+    def _record(self, call: bytes, stop: int, last: Last, timed: bool) -> bytes:
+        """Run with timers of this run's own, and record what they say; gives the call that was made."""
         times = np.zeros_like(self._times)
         rows = self._timed.copy()
         rows[:, 6] += times.ctypes.data - self._times.ctypes.data
         note_memory(self.device)
         began = time.perf_counter()
-        self.device.run(rows.ctypes.data, self._count, stop, *rest)
+        call = rows.ctypes.data.to_bytes(8, sys.byteorder) + call[8:]
+        self.device.run(call, self._count, stop, last)
         took = time.perf_counter() - began
         if timed:
             self.seconds += times[:, 0]
         recording = trace.recording
         if recording is None:  # the profile has ended meanwhile, in another thread
-            return
+            return call
         for launch, (seconds, begin) in zip(self.plan.launches, times.tolist(), strict=True):
             if begin:  # not behind a bad index
                 event = launch_event(launch)
                 event.device, event.begin, event.seconds = str(CPU), begin, seconds
                 recording.add(event)
         recording.add(TraceEvent("run", f"{len(self.plan.launches)} launches", begin=began, seconds=took))
+        return call

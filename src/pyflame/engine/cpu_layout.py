@@ -47,7 +47,7 @@ class CpuLayout:
         self.texts = kernel_texts(sources)
         scratch = [s.scratch_bytes + s.worker_bytes * device.workers for s in sources]
         pool, size_of = device.pool, whole(device.pool.size_class)
-        binding = self.binding = Binding(plan, pool.take, ctypes.memmove, size_of, scratch, pool.exact)
+        binding = self.binding = Binding(plan, pool.take_all, ctypes.memmove, size_of, scratch, pool.exact)
         workspace = binding.arena_bytes + binding.scratch_bytes
         self.workspace = size_of(workspace) if workspace else 0
         # of each buffer whose start the caller brings, a slot behind all others: slot, byte offset, size of an element

@@ -55,7 +55,10 @@ class GpuRunner:
         self._staying: tuple[bytes, Any] = b"", None  # uniforms that lie at the same place in every run, and where
         self._known: dict[tuple[int, ...], KernelArguments] = {}  # by the places of all memory: a loop's come back
         scratch = [scratch_bytes(source) for source in plan.sources]
-        self.binding = Binding(plan, device.allocate, device.copy, scratch=scratch, exact=device.pool.exact)
+        exact = device.pool.exact
+        self.binding = Binding(
+            plan, lambda sizes: [device.allocate(n) for n in sizes], device.copy, scratch=scratch, exact=exact
+        )
         self._arena = self.binding.arena
         self.scratch_bytes = self.binding.scratch_bytes
         self._sizes = [self.binding.arena_bytes, self.scratch_bytes, 8 * len(plan.uniforms)]

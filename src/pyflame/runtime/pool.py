@@ -17,7 +17,7 @@ import ctypes
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,18 +96,26 @@ class HostPool:
 
     def take(self, size: int) -> Block:
         """A block of exactly a size class."""
+        return self.take_all((size,))[0]
+
+    def take_all(self, sizes: Sequence[int]) -> list[Block]:
+        """Blocks of exactly these size classes."""
         with self._lock:
             if self._given:
                 self._take_back()
-            free = self._free.get(size)
-            block = Block(self._given.append, free.pop() if free else self._fresh(size))
-            self._live[block.address] = size
-            self._allocations += 1
-            self._allocated += size
+            give, free, live = self._given.append, self._free, self._live
+            blocks: list[Block] = []
+            for size in sizes:
+                parts = free.get(size)
+                block = Block(give, parts.pop() if parts else self._fresh(size))
+                live[block.address] = size
+                blocks.append(block)
+                self._allocated += size
+            self._allocations += len(blocks)
             if self._allocated > self._recent_peak:
                 self._recent_peak = self._allocated
                 self._peak = max(self._peak, self._allocated)
-            return block
+            return blocks
 
     def _take_back(self) -> None:
         """Put what was given up among the free blocks. Whatever is interrupted here, or lost by that, is not live."""

@@ -40,6 +40,8 @@ class Feed:
         self.arguments = [(i, at) for i, (source, at) in enumerate(inputs) if source == "arg"]
         self.fixed = [(i, at) for i, (source, at) in enumerate(inputs) if source == "value"]
         self._args = [at for _, at in self.arguments]
+        self._given = [(i, at, trace.arguments[at].sig) for i, at in self.arguments]
+        self._template = [at if source == "value" else _NOWHERE for source, at in inputs]
         self._cells = [trace.cells[at] for source, at in inputs if source == "cell"]
         self._grads = [owners[at] for source, at in inputs if source == "grad"]
         written = sorted(plan.updated, key=lambda i: inputs[i][0] == "grad")
@@ -67,6 +69,16 @@ class Feed:
             nodes += [cell._node for cell in self._cells]
             nodes += [_EMPTY if (grad := owner._grad) is None else grad._node for owner in self._grads]
         return nodes if [n.sig for n in nodes] == self._sigs else None
+
+    def given(self, leaves: list[Any]) -> list[Value] | None:
+        """The plan's inputs where they are nothing but arguments and what never changes. None: as in `nodes`."""
+        values = self._template.copy()
+        for position, at, sig in self._given:
+            node = leaves[at]._node
+            if node.sig != sig:
+                return None
+            values[position] = node.data
+        return values
 
     def steady(self, cells: Sequence[Tensor], owners: Sequence[Tensor], values: list[Value]) -> Steady:
         """The state after a run that wrote all that it may write where it lay."""

@@ -71,7 +71,7 @@ class Jitted:
             return self.fn(*args, **kwargs)
         while True:
             traced, leaves = self.find(args, kwargs, trusting=True)
-            taped = state.grad_enabled and any(traced.taped)
+            taped = traced.any_taped and state.grad_enabled
             if taped and not traced.pure and hasattr(self.fn, "forward"):
                 return self.fn(*args, **kwargs)  # a module with dropout or statistics: recorded, as if not jitted
             out = traced.replay(leaves)
@@ -87,16 +87,23 @@ class Jitted:
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], trusting: bool = False) -> tuple[Replay, list[Any]]:
         """The trace for these arguments, made if need be, and what to feed it. `trusting`: as in `Replay.misfit`."""
         leaves: list[Any] = []
+        shape: Any = []
+        sigs: list[Any] = []
         if self.static:
             args = tuple([_Static(a) if n in self.static else a for n, a in enumerate(args)])
         if self.static_names:
             kwargs = {k: _Static(v) if k in self.static_names else v for k, v in kwargs.items()}
-        shape: Any = tuple([flatten(a, leaves, is_traced) for a in args])
+        for a in args:
+            if isinstance(a, Tensor):  # as most are
+                leaves.append(a)
+                shape.append(None)
+            else:
+                shape.append(flatten(a, leaves, is_traced))
         if kwargs:
-            shape = (shape, flatten(kwargs, leaves, is_traced))
-        sigs = tuple([float if type(v) is float else (argument(v).sig, v._entry is not None) for v in leaves])
-        modes = (state.grad_enabled, state.autocast, state.device, tf32_allowed(), state.deterministic, default.float)
-        key = (shape, sigs, *modes)
+            shape = (tuple(shape), flatten(kwargs, leaves, is_traced))
+        for leaf in leaves:
+            sigs.append(float if type(leaf) is float else (argument(leaf).sig, leaf._entry is not None))
+        key = (tuple(shape), tuple(sigs), *_modes())
         try:
             variants = self.cache.get(key, ())
         except TypeError as error:
@@ -191,6 +198,18 @@ class Jitted:
             if left.shape != right.shape or not np.allclose(left, right, rtol=1e-3, atol=1e-5, equal_nan=True):
                 far = np.abs(left - right).max() if left.shape == right.shape else "its shape"
                 raise TraceError(f"[jit] expected {name} to agree with eager execution but {what} differs by {far}")
+
+
+def _modes() -> tuple[Any, ...]:
+    """What a trace depends on beside its arguments."""
+    here = vars(state)
+    grad, autocast, device, deterministic = (
+        here["grad_enabled"],
+        here["autocast"],
+        here["device"],
+        here["deterministic"],
+    )
+    return grad, autocast, device or state.device, tf32_allowed(), deterministic, default.float
 
 
 class _Static:

@@ -16,6 +16,7 @@ from pyflame.core.device import DeviceId
 from pyflame.core.dtype import int64
 from pyflame.core.errors import NotSupportedError, TraceError
 from pyflame.core.locks import Lock
+from pyflame.engine.build import CpuRunner
 from pyflame.engine.commit import Writes
 from pyflame.engine.cross_device import MultiDeviceRunner
 from pyflame.engine.launch import Runner, run_and_commit
@@ -62,6 +63,7 @@ class Replay:
     def __init__(self, trace: Trace, planned: TracedPlan) -> None:
         graph = planned.graph
         self.result, self.returned, self.taped = trace.result, trace.returned, trace.taped
+        self.any_taped = any(trace.taped)
         self.cells, self.grad_cells, self.views = trace.cells, trace.grad_cells, trace.views
         self.rebound, self.new_grads, self.cleared = trace.rebound, trace.new_grads, trace.cleared
         self.written, self.had_grad, self.guards = trace.written, trace.had_grad, trace.guards
@@ -82,6 +84,9 @@ class Replay:
         self._owners = list({id(t): t for t in with_grad}.values())
         self._arg_sigs = [trace.arguments[at].sig for _, at in self.feed.arguments]
         self._stateless = not (self.cells or self._owners or self.changes)
+        # Whether nobody else has the Values of results: no state, no other result, no runner.
+        differ = len({at for at, _, _ in self.results}) == len(self.results)
+        self._own_results = differ and self._stateless and isinstance(self.runner, CpuRunner)
         self._steady: Steady | None = None
         self._state_before: tuple[int, ...] = ()
 
@@ -191,13 +196,15 @@ class Replay:
         """Run the plan, all locks taken."""
         if self._steady is not None:
             return self._run_steady(self._steady, leaves, returned)
+        if self._stateless:
+            given = self.feed.given(leaves)
+            if given is not None:
+                returned += self._returned(self.runner.run(given, self.numbers(leaves), self.debug, self.lines))
+            return given is not None
         fed = self.feed.nodes(leaves)
         if fed is None:
             return False
         values, constants = self.feed.values(fed), self.numbers(leaves)
-        if self._stateless:
-            returned += self._returned(self.runner.run(values, constants, self.debug, self.lines))
-            return True
         aside: list[Aside] = []
         mine = self.feed.writable(fed, values, aside)
         commit = partial(self._commit, leaves, returned)
@@ -239,8 +246,11 @@ class Replay:
     def _returned(self, out: list[Value]) -> list[Node]:
         """What the function returns. Each leaf has a Value of its own, or others could not see that its memory is
         shared."""
-        made = OPS["leaf"]
-        return [Node(made, (), (), meta, sig, _shared(out[at])) for at, meta, sig in self.results]
+        made, own = OPS["leaf"], self._own_results
+        nodes = []
+        for at, meta, sig in self.results:
+            nodes.append(Node(made, (), (), meta, sig, out[at] if own else _shared(out[at])))
+        return nodes
 
     def _in_place(self, out: list[Value]) -> bool:
         """Whether all cells have their new values already, where the old ones lay, and no cell shares its memory."""

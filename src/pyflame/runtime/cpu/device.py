@@ -24,7 +24,6 @@ from pyflame.runtime.pool import Block, HostPool
 _UNKNOWN: Any = object()
 PAUSE = 0.05  # seconds that a run goes on without a look for signals
 _DONE, _TOO_MANY_BUFFERS, _PAUSED = range(3)  # what the runner says
-_At = ctypes.c_int64 * 2  # how far a run has come: launch and iteration
 
 
 class CPUDevice:
@@ -32,6 +31,8 @@ class CPUDevice:
 
     id = CPU
     gpu = None
+    CALL = "qq16x24xq"  # how a call begins (pf_call in runner.c): table, workers, where it is, a bad index, slots
+    ERROR = slice(32, 56)  # the bytes of the bad index
 
     def __init__(self) -> None:
         self.workers = knobs.THREADS.integer() or len(os.sched_getaffinity(0))
@@ -67,8 +68,8 @@ class CPUDevice:
         if self._runner is None:
             assert self.compiler is not None
             ((address,),) = self.compiler.functions([(runner_text(), ("_run",))])
-            p, n = ctypes.c_void_p, ctypes.c_int64
-            self._runner = ctypes.CFUNCTYPE(ctypes.c_int, p, n, p, p, p, ctypes.c_int, p, ctypes.c_double)(address)
+            kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+            self._runner = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address)
         return self._runner
 
     def allocate(self, nbytes: int) -> Block:
@@ -93,29 +94,21 @@ class CPUDevice:
         assert self.compiler is not None
         return self.compiler.functions(texts)
 
-    def run(
-        self,
-        launches: int,
-        count: int,
-        stop: int,
-        slots: bytes,
-        uniforms: bytes,
-        error: Any,
-        last: Callable[[Iterable[int]], object],
-    ) -> None:
+    def run(self, call: bytes, count: int, stop: int, last: Callable[[Iterable[int]], object]) -> None:
         """Run a table of launches; the GIL is released meanwhile. An exception may come before row `stop` only.
 
-        `last` gets an iterator that runs all rows from there: what it gives is true where `last` shall stop, too.
+        `call`: all that it takes, as `pf_call` in runner.c. C writes to these bytes, so nobody else may have them: an
+        array that may be written to would cost as much as the rest of the call. `last` gets an iterator that runs all
+        rows from `stop` on: what it gives is true where `last` shall stop, too.
         """
-        runner, workers, at = self._runner or self.runner, self.workers, _At()
+        runner = self._runner or self.runner
         status = _PAUSED if stop else _DONE
         while status == _PAUSED:  # Python looks for signals each time
-            status = runner(launches, stop, slots, uniforms, error, workers, at, PAUSE)
+            status = runner(call, stop, PAUSE)
         if status == _TOO_MANY_BUFFERS:
             raise RuntimeError("[cpu] expected at most 512 buffers in one launch")
         if status == _DONE:
-            rest = (launches, count, slots, uniforms, error, workers, at, 0.0)
-            last(() if stop == count else starmap(runner, [rest]))
+            last(() if stop == count else starmap(runner, [(call, count, 0.0)]))
 
     def info(self) -> dict[str, Any]:
         return {

@@ -30,6 +30,15 @@ typedef struct {
   double *seconds; /* or NULL: where to add the launch's time and, behind it, to note when it first began */
 } pf_launch;
 
+typedef struct {
+  const pf_launch *launches;
+  int64_t workers;
+  int64_t at[2];    /* launch and iteration to begin with and, when paused, to go on with */
+  int64_t error[3]; /* record of the first bad index */
+  int64_t slots;    /* how many */
+  char *slot[];     /* base address of each buffer of the plan; then the uniforms */
+} pf_call;
+
 enum { DONE, TOO_MANY_BUFFERS, PAUSED, BAD_INDEX };
 enum { MAX_WORKERS = 256, MAX_BUFFERS = 512, SPINS = 4000, PHASE_SHIFT = 36 };
 
@@ -168,30 +177,30 @@ static int64_t parallel(const pf_launch *l, char **buf, const pf_word *uni, int 
   return reached;
 }
 
-/* Run `count` launches in order. slots: base address of each buffer of the plan; error: record of the first bad index.
- * at: launch and iteration to begin with and, when paused, to go on with; pause: seconds after which to, 0: never. */
-int pf_run(const pf_launch *launches, int64_t count, char *const *slots, const pf_word *uni, int64_t *error, int workers,
-           int64_t *at, double pause) {
+/* Run the first `count` launches in order. pause: seconds after which to return, 0: never. */
+int pf_run(pf_call *call, int64_t count, double pause) {
   char *buf[MAX_BUFFERS + 1];
   int status = DONE;
-  workers = workers < MAX_WORKERS ? workers : MAX_WORKERS;
+  int64_t *const at = call->at, *const error = call->error;
+  const pf_word *uni = (const pf_word *)(call->slot + call->slots);
+  const int workers = call->workers < MAX_WORKERS ? (int)call->workers : MAX_WORKERS;
   pthread_mutex_lock(&pool.run);
   buf[0] = (char *)error; /* kernels find it at buf[-1] */
   const double deadline = pause > 0 ? now() + pause : 0;
   while (at[0] < count) {
-    const pf_launch *l = launches + at[0];
+    const pf_launch *l = call->launches + at[0];
     if (l->buffers > MAX_BUFFERS) {
       status = TOO_MANY_BUFFERS;
       break;
     }
-    for (int64_t b = 0; b < l->buffers; b++) buf[b + 1] = slots[l->slots[2 * b]] + l->slots[2 * b + 1];
+    for (int64_t b = 0; b < l->buffers; b++) buf[b + 1] = call->slot[l->slots[2 * b]] + l->slots[2 * b + 1];
     const double before = l->seconds ? now() : 0;
     at[1] = parallel(l, buf + 1, uni, workers, at[1], deadline);
     if (l->seconds) {
       l->seconds[0] += now() - before;
       if (l->seconds[1] == 0) l->seconds[1] = before;
     }
-    if (error && *error) { /* what comes later may overwrite its inputs */
+    if (*error) { /* what comes later may overwrite its inputs */
       status = BAD_INDEX;
       break;
     }
