@@ -54,3 +54,60 @@ def test_random_complex_numbers(dtype: str) -> None:
         assert part.min() >= 0.0 and part.max() < 1.0
         np.testing.assert_allclose([part.mean(), part.var()], [0.5, 1 / 12], atol=0.01)
     assert abs(np.corrcoef(uniform.real, uniform.imag)[0, 1]) < 0.03
+
+
+OLD_FORMS = [
+    "a.add(2, b)", "t.add(a, 2.5, b)", "a.clone().add_(0.5, b)", "a.sub(2, b)", "a.addcmul(2, b, c)",
+    "a.clone().addcdiv_(2, b, c)", "t.addcmul(a, 0.1, b, c)", "a.addmm(2, b, c)", "a.addmm(2, 3, b, c)",
+    "t.addmm(2, a, 3, b, c)", "t.addmm(2, a, b, c)", "v.addmv(2, a, v)", "v.clone().addmv_(2, 3, a, v)",
+    "a.addr(2, 3, v, v)", "a.addbmm(2, 3, s, s)", "s.baddbmm(2, 0.1, s, s)", "t.baddbmm(2, s, s, s)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", OLD_FORMS)
+@pytest.mark.filterwarnings("ignore:This overload")
+def test_factors_before_tensors(form: str) -> None:
+    """Old optimisers write `exp_avg.mul_(beta).add_(1 - beta, grad)`."""
+
+    def run(library: Any) -> Any:
+        numbers = np.random.default_rng(0)
+        shapes = {"a": (3, 3), "b": (3, 3), "c": (3, 3), "v": (3,), "s": (2, 3, 3)}
+        values = {k: library.tensor(numbers.normal(size=shape).astype("float32")) for k, shape in shapes.items()}
+        return eval(form, {"t": library, **values}).numpy()
+
+    np.testing.assert_allclose(run(pf), run(torch), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["t.add(2, a, a)", "a.mul(2, a)", "a.add(a, 2)", "a.addcmul(a, 2, a)"])
+def test_other_orders_are_refused(form: str) -> None:
+    for library in (pf, torch):
+        with pytest.raises((TypeError, RuntimeError)):
+            eval(form, {"t": library, "a": library.ones(2)})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "eye(2, out=o)", "zeros(2, 2, out=o)", "ones((2, 2), out=o)", "full((2, 2), 3, out=o)", "arange(4, out=e)",
+        "linspace(0, 3, 4, out=e)", "logspace(0, 1, 2, out=e)",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_makers_take_out(make: str, dtype: str) -> None:
+    """What they make is of the dtype of `out`."""
+
+    def run(library: Any) -> Any:
+        kind = getattr(library, dtype)
+        o, e = library.empty(2, 2, dtype=kind), library.empty(0, dtype=kind)
+        made = eval(f"t.{make}", {"t": library, "o": o, "e": e})
+        assert made is (o if "=o" in make else e) and made.dtype is kind
+        return made.numpy()
+
+    np.testing.assert_array_equal(run(pf), run(torch))
+
+
+def test_random_whole_numbers_below_a_keyword() -> None:
+    assert pf.randint(high=1, size=(2,)).tolist() == [0, 0]
+    assert pf.randint_like(pf.ones(2), high=1).tolist() == [0.0, 0.0]
+    with pytest.raises(pf.PyFlameError, match="expected whole numbers as bounds"):
+        pf.randint_like(pf.ones(2))

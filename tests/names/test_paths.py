@@ -40,8 +40,9 @@ def test_base_classes() -> None:
 
 def test_jit_is_a_module_too() -> None:
     from pyflame.jit import Final, annotate, script
-    from pyflame.jit.annotations import List
+    from pyflame.jit.annotations import BroadcastingList2, List
 
+    assert BroadcastingList2[int] == List[int] and pf.jit._script_if_tracing(pf.relu) is pf.relu
     assert script is pf.jit.script and annotate(List[int], [1]) == [1] and Final is not None
     assert pf.jit(lambda x: x * 2)(pf.ones(2)).tolist() == [2, 2]
 

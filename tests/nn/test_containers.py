@@ -111,3 +111,17 @@ def test_what_is_no_parameter_is_refused() -> None:
 def test_repr_shows_shapes() -> None:
     assert "(0): Parameter containing: [float32 of size 2x3]" in repr(nn.ParameterList([pf.ones(2, 3)]))
     assert "(a): Parameter containing: [float32 of size 2]" in repr(nn.ParameterDict({"a": pf.ones(2)}))
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList"])
+def test_nothing_is_added_where_nothing_is_given(library: Any, name: str) -> None:
+    """A subclass may give these methods another meaning, with attributes that are there later."""
+
+    class Other(getattr(library, name)):  # type: ignore[misc]
+        def extend(self, values: Any) -> None:
+            raise AssertionError
+
+        update = extend
+
+    assert len(Other()) == 0

@@ -222,3 +222,36 @@ def test_numbers_may_be_tensors_and_read_as_plain() -> None:
     optimizer.param_groups[0]["lr"] = pf.tensor(0.5)
     assert repr(optimizer).splitlines()[:3] == ["Adam (", "Parameter Group 0", "    amsgrad: False"]
     assert "    lr: 0.5" in repr(optimizer).splitlines()
+
+
+@pytest.mark.parametrize("library", [pf, torch], ids=["pyflame", "torch"])
+def test_a_tensor_as_learning_rate_may_change(library: Any) -> None:
+    rate, weight = library.tensor(0.5), library.ones(2, requires_grad=True)
+    optimizer = library.optim.SGD([weight], lr=rate)
+    weight.sum().backward()
+    optimizer.step()
+    rate.fill_(0.25)
+    optimizer.step()
+    assert weight.tolist() == [0.25, 0.25]
+    optimizer.param_groups[0]["lr"] = 1.0
+    optimizer.step()
+    assert weight.tolist() == [-0.75, -0.75]
+
+
+@pytest.mark.parametrize("library", [pf, torch], ids=["pyflame", "torch"])
+def test_groups_keep_the_tensors_of_an_optimiser_with_its_own_step(library: Any) -> None:
+    class Counting(library.optim.Optimizer):  # type: ignore[misc]
+        def __init__(self, params: Any) -> None:
+            super().__init__(params, {"lr": library.tensor(0.5)})
+
+        def step(self) -> None:  # type: ignore[override]
+            for group in self.param_groups:
+                group.setdefault("count", library.zeros(2)).add_(group["lr"].reshape(1))
+
+    optimizer = Counting([library.ones(2, requires_grad=True)])
+    optimizer.step()
+    optimizer.step()
+    assert optimizer.param_groups[0]["count"].tolist() == [1.0, 1.0]
+    optimizer = library.optim.Adam([library.ones(2, requires_grad=True)])
+    optimizer.param_groups[0]["mine"] = library.ones(3)
+    assert optimizer.param_groups[0]["mine"].tolist() == [1.0] * 3

@@ -129,7 +129,8 @@ class ModuleList(_Row):
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules or ())
+        if modules is not None:  # a subclass may have an extend of its own, which PyTorch does not call for nothing
+            self.extend(modules)
 
     def __repr__(self) -> str:
         return tree(self._get_name(), [], grouped([repr(module) for module in self]))
@@ -142,7 +143,8 @@ class _Keyed(Module, Generic[V]):
 
     def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
-        self.update(values or {})
+        if values is not None:
+            self.update(values)
 
     @property
     def _held(self) -> dict[str, V]:
@@ -230,7 +232,8 @@ class ParameterList(Module):
 
     def __init__(self, values: Iterable[Tensor] | None = None) -> None:
         super().__init__()
-        self.extend(values or ())
+        if values is not None:
+            self.extend(values)
 
     def __len__(self) -> int:
         return len(self._parameters)

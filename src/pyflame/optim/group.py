@@ -1,13 +1,14 @@
 """ParamGroup: the hyperparameters of some parameters, as plain numbers and as tensors that a jitted step reads.
 
-A user sees a dict of plain values, as in PyTorch. What an update rule needs of them (`1 - beta1`, `1 - lr * decay`) is
-computed on the host in double precision when a value changes, and lives in 0-d tensors: a jitted step takes those as
-data, so a schedule never traces it again.
+A user sees a dict of plain values, as in PyTorch. A tensor that is given for one of them is read before each step, so
+that it may change; what the rule does not know stays as it is, as does all that an optimiser with a step of its own
+keeps here. What an update rule needs of them (`1 - beta1`, `1 - lr * decay`) is computed on the host in doubles
+when a value changes, and lives in 0-d tensors: a jitted step takes those as data, so a schedule never traces it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from pyflame.core.dtype import DType
@@ -37,8 +38,12 @@ class ParamGroup(dict[str, Any]):
         values: dict[str, Any],
         scalars: Callable[[dict[str, Any]], dict[str, float]],
         changed: Callable[[ParamGroup], None],
+        numbers: Container[str],
     ) -> None:
-        super().__init__({k: v if k == "params" else plain(v) for k, v in values.items()})
+        """`numbers`: the keys whose values are read as plain numbers."""
+        self._numbers = numbers
+        self._tensors: dict[str, Any] = {}  # what was given for such a key, where it was a tensor or held some
+        super().__init__({k: self._stored(k, v) for k, v in values.items()})
         self.steps: Tensor | None = None  # how many updates each parameter has had, where the rule counts them
         self._scalars = scalars
         self._changed = changed
@@ -52,6 +57,20 @@ class ParamGroup(dict[str, Any]):
             with mode(tracer=None):  # made while tracing, but there before: the trace takes it as state
                 cell = self._cells[name, dtype] = tensor(self._values[name], dtype=dtype)
         return cell
+
+    def _stored(self, key: str, value: Any) -> Any:
+        self._tensors.pop(key, None)
+        number = plain(value) if key in self._numbers else value
+        if number is not value:
+            self._tensors[key] = value
+        return number
+
+    def follow(self) -> None:
+        """Read the tensors that were given for numbers again."""
+        new = {key: plain(value) for key, value in self._tensors.items()}
+        if any(self[key] != value for key, value in new.items()):
+            super().update(new)
+            self._refresh()
 
     def _refresh(self) -> None:
         self._changed(self)
@@ -72,7 +91,7 @@ class ParamGroup(dict[str, Any]):
             )
         for key, value in dict(*args, **kwargs).items():
             listed = isinstance(self.get(key), tuple) and isinstance(value, list)  # JSON has no tuples
-            super().__setitem__(key, value if key == "params" else plain(tuple(value) if listed else value))
+            super().__setitem__(key, self._stored(key, tuple(value) if listed else value))
         self._refresh()
 
     def setdefault(self, key: str, default: Any = None) -> Any:

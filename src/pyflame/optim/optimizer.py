@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,7 @@ class Optimizer:
             {**self.defaults, **param_group, "params": params, **({"param_names": names} if names else {})},
             self.scalars,
             self._arrange,
+            self._numbers,
         )
         if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
             raise ArgumentError("[add_param_group] expected names for the parameters of all groups or of none")
@@ -186,8 +187,12 @@ class Optimizer:
                 loss = closure()
         self.stepped = True
         for group, (count, *_) in zip(self.param_groups, self.structure, strict=False):
-            if len(group["params"]) != count and isinstance(group, ParamGroup):
+            if not isinstance(group, ParamGroup):
+                continue
+            if len(group["params"]) != count:
                 self._arrange(group)
+            if state.tracer is None:
+                group.follow()
         if skip is not None:
             skip = skip.reshape(()).to(bool_)
         gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
@@ -259,7 +264,7 @@ class Optimizer:
         self._jitted = jit(self._apply)
         self.param_groups = []
         for values, steps in saved["param_groups"]:
-            group = ParamGroup(values, self.scalars, self._arrange)
+            group = ParamGroup(values, self.scalars, self._arrange, self._numbers)
             group.steps = steps
             self.param_groups.append(group)
 
@@ -283,6 +288,11 @@ class Optimizer:
             groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": numbers})
             start += len(params)
         return {"state": packed, "param_groups": groups}
+
+    @property
+    def _numbers(self) -> Container[str]:
+        """The options that this rule reads as plain numbers."""
+        return () if self._steps_itself else self.defaults
 
     @property
     def _steps_itself(self) -> bool:

@@ -105,6 +105,28 @@ def as_number_arguments(
     return tuple(numbers[i] for i in range(len(args))), {k: numbers[k] for k in kwargs}
 
 
+# Ops that take a factor by keyword, which PyTorch's old programs write before the tensors that it is of.
+_FACTOR = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}
+_PRODUCTS = frozenset(("addbmm", "addmm", "addmv", "addr", "baddbmm"))
+
+
+def in_new_order(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of PyTorch's old forms, which it still takes: `x.add(alpha, y)`, `x.addcmul(value, y, z)`,
+    `x.addmm(beta, alpha, y, z)`, `addmm(beta, x, alpha, y, z)`; None for all others.
+    """
+    words = ("beta", "alpha") if name in _PRODUCTS else (_FACTOR[name],) if name in _FACTOR else ()
+    count = 2 if words == ("alpha",) else 3
+    tensors = tuple(a for a in args if isinstance(a, _TENSORS))
+    numbers = [a for a in args if not isinstance(a, _TENSORS)]
+    if not 1 <= len(numbers) <= len(words) or len(tensors) != count or (count == 2 and args[0] is numbers[0]):
+        return None
+    if not all(isinstance(a, _TENSORS) for a in args[1 - count :]) or any(word in kwargs for word in words):
+        return None
+    return tensors, {**kwargs, **dict(zip(words, numbers, strict=False))}
+
+
 def whole_number(value: Any) -> Any:
     """The number in a 0-d tensor of a whole number, also in a list of them; everything else comes back as it is."""
     if type(value) in (list, tuple):

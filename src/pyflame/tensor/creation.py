@@ -20,6 +20,7 @@ from pyflame.core.state import state
 from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.value import Value, share_numpy
 from pyflame.ir import OPS, F, Meta, Node, as_number, cast, const, copy_to, is_complex_number, is_number, signature
+from pyflame.tensor.dispatch import into
 from pyflame.tensor.tensor import Tensor, read
 
 # --- nodes without sources --------------------------------------------------------------------------------------------
@@ -90,15 +91,20 @@ Fn = TypeVar("Fn", bound=Callable[..., Tensor])
 
 
 def torch_options(fn: Fn) -> Fn:
-    """Let a function that makes tensors take PyTorch's `layout`, `pin_memory` and `memory_format` too. The first two
-    change nothing: engines and loaders see to memory here."""
+    """Let a function that makes tensors take PyTorch's `out`, `layout`, `pin_memory` and `memory_format` too.
+
+    `out` says the dtype and device; `layout` and `pin_memory` change nothing: engines and loaders see to memory here.
+    """
 
     @functools.wraps(fn)
     def make(
-        *args: Any, layout: Any = None, pin_memory: bool = False, memory_format: Any = None, **kwargs: Any
-    ) -> Tensor:
-        made = fn(*args, **kwargs)
-        return made if memory_format is None else made.contiguous(memory_format=memory_format)
+        *args: Any, layout: Any = None, pin_memory: bool = False, memory_format: Any = None, out: Any = None,
+        **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        if isinstance(out, Tensor):
+            kwargs = {"dtype": out.dtype, "device": out.device, **kwargs}
+        made = into(fn.__name__, out, fn(*args, **kwargs))
+        return made if memory_format is None else made.contiguous(memory_format=memory_format)  # type: ignore[no-any-return]
 
     return make  # type: ignore[return-value]
 

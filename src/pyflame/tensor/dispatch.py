@@ -23,6 +23,7 @@ from pyflame.ops.names import ALIASES
 from pyflame.tensor.arguments import (
     as_number_arguments,
     check_tensors,
+    in_new_order,
     number_parameters,
     required_tensors,
     tensor_parameters,
@@ -267,6 +268,8 @@ def public(op: OpDef) -> Callable[..., Any]:
                 return ask(function, found, args, named)
             if isinstance(error, AttributeError):
                 raise
+            if (new := in_new_order(op.name, args, kwargs)) is not None:
+                return function(*new[0], **new[1])
             if (numbers := as_number_arguments(args, kwargs, signature.tensors)) is not None:
                 return function(*numbers[0], **numbers[1])
             if isinstance(error, PyFlameError):

@@ -115,7 +115,7 @@ def randn(
 
 @torch_options
 def randint(
-    low: int,
+    low: Any = None,
     high: Any = None,
     size: Any = None,
     *,
@@ -131,8 +131,8 @@ def randint(
     """
     if size is None and isinstance(high, (tuple, list)):
         low, high, size = 0, low, high
-    elif high is None:
-        low, high = 0, low
+    elif high is None or low is None:  # randint(high, size=size), randint(high=high, size=size)
+        low, high = 0, low if high is None else high
     if size is None:
         raise ShapeError("[randint] expected a shape but got none; write randint(low, high, (n,))")
     node = _integers("randint", low, high, shape_of("randint", (size,)), as_dtype(dtype or int64), device, generator)
@@ -214,7 +214,7 @@ def randn_like(
 @torch_options
 def randint_like(
     input: Tensor,
-    low: int,
+    low: Any = None,
     high: Any = None,
     *,
     generator: Generator | None = None,
@@ -222,8 +222,12 @@ def randint_like(
     device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Whole numbers in [low, high), or [0, low), with the shape, dtype and device of another tensor."""
-    low, high = (0, low) if high is None else (low, high)
+    """Whole numbers in [low, high), or [0, low), with the shape, dtype and device of another tensor.
+
+    >>> pf.randint_like(pf.zeros(2), high=1)
+    tensor([0., 0.])
+    """
+    low, high = (0, low) if high is None else (0 if low is None else low, high)
     place = place_of(input, device)
     node = _integers("randint_like", low, high, input.shape, as_dtype(dtype or input.dtype), place, generator)
     return finish(node, requires_grad)

@@ -6,7 +6,7 @@ import copy
 import sys
 import typing
 from collections.abc import Callable
-from types import UnionType
+from types import ModuleType, UnionType
 from typing import Any, Final
 
 from pyflame.core.errors import NotSupportedError
@@ -169,11 +169,19 @@ _FUNCTIONS = (
 )  # fmt: skip
 
 
+def _annotations() -> ModuleType:
+    """torch.jit.annotations: programs take List and Tuple from there, and BroadcastingList2, which is List."""
+    module = ModuleType("pyflame.jit.annotations", "What PyTorch's programs annotate scripted functions with.")
+    vars(module).update((name, getattr(typing, name)) for name in typing.__all__)
+    vars(module).update((f"BroadcastingList{n}", typing.List) for n in range(1, 7))  # noqa: UP006
+    return module
+
+
 def install(jit: Any) -> None:
     """Make these attributes of the function `pf.jit`, and let `from pyflame.jit import Final` find them there."""
     for function in _FUNCTIONS:
         setattr(jit, function.__name__, function)
     jit.Final, jit.isinstance = Final, is_instance
-    sys.modules["pyflame.jit.annotations"] = typing  # programs take List and Tuple from there
+    sys.modules["pyflame.jit.annotations"] = _annotations()
     jit.unused = jit.interface = jit.script_method = jit._overload = jit._overload_method = export
-    jit.script_if_tracing = script
+    jit.script_if_tracing = jit._script_if_tracing = script
