@@ -55,6 +55,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`out=` must have the result's dtype in some ops", "any dtype that can hold it, in all"),
     ("values of arguments are checked (`cov`'s weights)", "what would evaluate them is not, but for indices"),
     ("convolutions refuse a bias of another dtype", "dtypes promote"),
+    ("uint16, uint32 and uint64 have few ops", "have all but convolutions; they mix with floats only, as in PyTorch"),
     ("`LinearCrossEntropyOptions` has policies of sums, too", "`batch_chunk_size` alone; sums are float32 or wider"),
     ("`ctc_loss`'s gradient is for normalised probabilities", "it is that of the loss; behind `log_softmax` equal"),
     ("`cholesky_solve`'s gradient fills both triangles", "only the triangle that is read has one"),

@@ -38,6 +38,9 @@ from pyflame.core.dtype import (
     promote_types,
     set_default_dtype,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from pyflame.core.errors import (
     ArgumentError,
@@ -254,6 +257,9 @@ __all__ = [
     "tril_indices",
     "triu_indices",
     "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
     "unique",
     "unique_consecutive",
     "where",

@@ -70,6 +70,9 @@ from pyflame.core.dtype import int64 as int64
 from pyflame.core.dtype import promote_types as promote_types
 from pyflame.core.dtype import set_default_dtype as set_default_dtype
 from pyflame.core.dtype import uint8 as uint8
+from pyflame.core.dtype import uint16 as uint16
+from pyflame.core.dtype import uint32 as uint32
+from pyflame.core.dtype import uint64 as uint64
 from pyflame.core.errors import ArgumentError as ArgumentError
 from pyflame.core.errors import ArgumentTypeError as ArgumentTypeError
 from pyflame.core.errors import CollectiveError as CollectiveError
@@ -1135,6 +1138,9 @@ __all__ = [
     "trunc",
     "typename",
     "types",
+    "uint16",
+    "uint32",
+    "uint64",
     "uint8",
     "unbind",
     "unbind_copy",

@@ -180,11 +180,12 @@ def test_many_processes_share_one_cold_cache(tmp_path: Path) -> None:
 def test_without_a_compiler_references_run_and_say_so(tmp_path: Path) -> None:
     script = (
         "import numpy as np, pyflame as pf\nx = pf.tensor(np.ones((2, 4), np.float32))\n"
-        "print(pf.softmax(x, axis=-1).numpy().tolist(), pf.jit(lambda v: v * 3.0)(x).sum().item())"
+        "y = x + 1\ny[:, 1:3] = 5\n"
+        "print(pf.softmax(x, axis=-1).numpy().tolist(), pf.jit(lambda v: v * 3.0)(x).sum().item(), y[1].tolist())"
     )
     out = _run(script, tmp_path, PYFLAME_CC="/nonexistent/cc")
     assert "[[0.25, 0.25, 0.25, 0.25]" in out
-    assert " 24.0" in out
+    assert " 24.0 [2.0, 5.0, 5.0, 2.0]" in out
     assert out.count("found no C compiler") == 1
 
 

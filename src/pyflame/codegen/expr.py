@@ -8,8 +8,6 @@ from pyflame.core.dtype import DType
 from pyflame.ir.c_types import small_float, storage
 from pyflame.ir.kernel import Instr
 
-_SHORT = {"uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64"}
-
 
 def register(dtype: DType) -> str:
     """The C type in which a value is held."""
@@ -35,7 +33,7 @@ def converted(source: DType, target: DType, text: str) -> str:
         wide = f"pf_f64_to_{small}" if source.name == "float64" else f"pf_f32_to_{small}"
         return f"pf_{small}_to_f32({wide}({text}))"
     if target.is_int and source.is_float:
-        return f"pf_to_{_SHORT[target.name]}({text})"
+        return f"pf_to_{target.name[0]}{8 * target.itemsize}({text})"
     return f"({register(target)})({text})"
 
 
@@ -61,9 +59,9 @@ IDENTITY: dict[str, Callable[[DType], str]] = {
 
 
 def _extreme(dtype: DType, low: bool) -> str:
-    if dtype.name in ("bool_", "uint8"):
-        return "0" if low else ("1" if dtype.name == "bool_" else "255")
     bits = dtype.itemsize * 8
+    if not dtype.is_signed:
+        return "0" if low else "1" if dtype.name == "bool_" else f"{(1 << bits) - 1}ull"
     return f"INT{bits}_MIN" if low else f"INT{bits}_MAX"
 
 

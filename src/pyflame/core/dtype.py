@@ -105,6 +105,9 @@ int8 = DType("int8", 1, "i")
 int16 = DType("int16", 2, "i")
 int32 = DType("int32", 4, "i")
 int64 = DType("int64", 8, "i")
+uint16 = DType("uint16", 2, "i")
+uint32 = DType("uint32", 4, "i")
+uint64 = DType("uint64", 8, "i")
 float8_e4m3fn = DType("float8_e4m3fn", 1, "f")
 float8_e4m3fnuz = DType("float8_e4m3fnuz", 1, "f")
 float8_e5m2 = DType("float8_e5m2", 1, "f")
@@ -117,7 +120,9 @@ complex64 = DType("complex64", 8, "c")
 complex128 = DType("complex128", 16, "c")
 
 FLOAT8 = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2)
-ALL = (bool_, uint8, int8, int16, int32, int64, *FLOAT8, float16, bfloat16, float32, float64, complex64, complex128)
+WIDE_UNSIGNED = (uint16, uint32, uint64)
+_INTEGERS = (uint8, int8, int16, int32, int64, *WIDE_UNSIGNED)
+ALL = (bool_, *_INTEGERS, *FLOAT8, float16, bfloat16, float32, float64, complex64, complex128)
 _BY_NAME = {d.name: d for d in ALL} | {
     "bool": bool_,
     "float": float32,
@@ -213,6 +218,11 @@ def promote_types(a: DType, b: DType) -> DType:
         raise DTypeError(
             f"[promote] expected dtypes that mix but got {a.name} and {b.name}; fp8 is for storage: "
             "cast it first, x.to(pf.float32)"
+        )
+    if (a in WIDE_UNSIGNED or b in WIDE_UNSIGNED) and not (a.is_float or b.is_float):
+        raise DTypeError(
+            f"[promote] expected dtypes that mix but got {a.name} and {b.name}; uint16, uint32 and uint64 mix with "
+            "floats only, as in PyTorch: cast one, x.to(pf.int64)"
         )
     if a.is_complex or b.is_complex:
         return complex128 if float64 in (a.real, b.real) else complex64

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pyflame.core.dtype import DType
 from pyflame.core.traced import whole
 from pyflame.engine.value import Value
+from pyflame.ir.declare import as_signed
 from pyflame.ir.kernel import Plan
 
 Held = list[Value]  # what lies in each slot
@@ -189,4 +190,8 @@ class Binding(Slots):
 
     def pack_uniforms(self, constants: Sequence[Any]) -> bytes:
         """The uniforms as 8-byte words. `constants`: those that the caller brings."""
-        return self._pack(*[constants[v] if slot else v for slot, v in self.uniforms])
+        values = [constants[v] if slot else v for slot, v in self.uniforms]
+        try:
+            return self._pack(*values)
+        except struct.error:
+            return self._pack(*map(as_signed, values))

@@ -14,7 +14,20 @@ from math import prod
 from typing import Any
 
 from pyflame.core.device import CPU
-from pyflame.core.dtype import DType, bool_, float32, float64, int8, int16, int32, int64, uint8
+from pyflame.core.dtype import (
+    DType,
+    bool_,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
@@ -24,7 +37,8 @@ from pyflame.ir.opdef import CONST, LEAF, MOVEMENT
 
 _TYPES: dict[DType, Any] = {
     bool_: ctypes.c_bool, uint8: ctypes.c_uint8, int8: ctypes.c_int8, int16: ctypes.c_int16, int32: ctypes.c_int32,
-    int64: ctypes.c_int64, float32: ctypes.c_float, float64: ctypes.c_double,
+    int64: ctypes.c_int64, uint16: ctypes.c_uint16, uint32: ctypes.c_uint32, uint64: ctypes.c_uint64,
+    float32: ctypes.c_float, float64: ctypes.c_double,
 }  # fmt: skip
 _WHOLE = {OPS["add"]: operator.add, OPS["sub"]: operator.sub, OPS["mul"]: operator.mul}
 _SLICE, _RESHAPE = OPS["slice"], OPS["reshape"]

@@ -67,7 +67,8 @@ class NumpyRunner:
     ) -> list[Value]:
         graph = self.graph
         known = {n: to_numpy(v, n.shape, n.dtype) for n, v in zip(graph.inputs, inputs, strict=True)}
-        known |= {n: np.asarray(v, n.dtype.numpy) for n, v in zip(graph.constants, constants, strict=True)}
+        # behind them stand where assignments begin, which the nodes know
+        known |= {n: np.asarray(v, n.dtype.numpy) for n, v in zip(graph.constants, constants, strict=False)}
         began = time.perf_counter()
         arrays = reference.compute(graph.order, known)
         if trace.recording is not None:

@@ -32,6 +32,7 @@ from pyflame.tensor.modes import eval
 
 CODES = {
     "BOOL": dt.bool_, "U8": dt.uint8, "I8": dt.int8, "I16": dt.int16, "I32": dt.int32, "I64": dt.int64,
+    "U16": dt.uint16, "U32": dt.uint32, "U64": dt.uint64,
     "F8_E4M3": dt.float8_e4m3fn, "F8_E4M3FNUZ": dt.float8_e4m3fnuz, "F8_E5M2": dt.float8_e5m2,
     "F16": dt.float16, "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64, "C64": dt.complex64,
 }  # fmt: skip

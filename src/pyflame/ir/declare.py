@@ -78,8 +78,12 @@ def wrap_int(value: int, dtype: DType) -> int:
     """Two's complement, as C casts."""
     bits = dtype.itemsize * 8
     value &= (1 << bits) - 1
-    signed = dtype.name != "uint8"
-    return value - (1 << bits) if signed and value >> (bits - 1) else value
+    return value - (1 << bits) if dtype.is_signed and value >> (bits - 1) else value
+
+
+def as_signed(value: Any) -> Any:
+    """A number as a uniform, a word of 64 bits: a uint64 from 2**63 on is the int64 of the same bits."""
+    return value - (1 << 64) if isinstance(value, int) and value >= 1 << 63 else value
 
 
 def is_number(value: object) -> bool:

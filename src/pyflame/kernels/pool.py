@@ -67,7 +67,7 @@ def joined_rows(inner: Window, most: int) -> int:
 
 
 def _lowest(name: str, is_float: bool) -> str:
-    return "-PF_INF" if is_float else "0" if name == "uint8" else f"{name.upper()}_MIN"
+    return "-PF_INF" if is_float else "0" if name[0] == "u" else f"{name.upper()}_MIN"
 
 
 for _name in _MODES:

@@ -2,7 +2,7 @@
  *
  * Every element becomes a word that sorts as an unsigned number: its key above, its position below, so equal keys keep
  * their order and a sort of words is stable. Keys: floats by their bits with the sign folded in, -0 as 0, NaN above
- * everything; integers with the sign bit flipped; for descending order all bits of the key flipped.
+ * everything; integers with the sign bit, if they have one, flipped; for descending order all bits of the key flipped.
  *
  * Few of many are kept in a heap (most elements lose against its root); else short rows are sorted by insertion and long
  * ones by bytes of the key, lowest first (radix sort), passing over bytes that all keys share.
@@ -51,7 +51,8 @@ static inline pf_bits pf_order(PF_T stored, pf_bits flip) {
   u ^= u & PF_SIGN ? ~(pf_bits)0 : PF_SIGN;
   return (x == x ? u : ~(pf_bits)0) ^ flip;
 #else
-  return ((pf_bits)(pf_whole)stored ^ PF_SIGN) ^ flip;
+  const int has_sign = (PF_T)-1 < (PF_T)0;
+  return (has_sign ? (pf_bits)(pf_whole)stored ^ PF_SIGN : (pf_bits)stored) ^ flip;
 #endif
 }
 

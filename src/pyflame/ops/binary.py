@@ -114,10 +114,16 @@ def div(x: Node | float, y: Node | float, rounding_mode: str | None = None) -> N
     return F.trunc(F.true_divide(x, y)) if common_dtype("div", (x, y)).is_float else F.integer_div(x, y)
 
 
+def _toward_zero(x: Any, y: Any) -> Any:
+    divisor = y + (y == 0)
+    down = np.floor_divide(x, divisor)
+    return (down + ((x % divisor != 0) & ((x < 0) != (y < 0)))) * (y != 0)
+
+
 @elementwise(
     # Neither x / 0 nor the smallest integer / -1 may reach the divide instruction: both trap.
-    "{y} == 0 ? 0 : {y} == -1 ? -{x} : {x} / {y}",
-    reference=lambda x, y: np.where(y == 0, 0, np.trunc(x / np.where(y == 0, 1, y))),
+    "{y} == 0 ? 0 : {y} < 0 && {y} == -1 ? -{x} : {x} / {y}",
+    reference=_toward_zero,
     dtype="number",
     cost=4,
     public=False,

@@ -256,8 +256,9 @@ def left_shift(x: Node, y: Node) -> Node:
 
 
 @elementwise(
-    "(int64_t){x} >> ({y} < 0 || {y} > 63 ? 63 : {y})",
-    reference=_shift_reference(np.right_shift, lambda x: np.where(x < 0, -1, 0)),
+    "({T})-1 < ({T})0 ? (int64_t){x} >> ({y} < 0 || {y} > 63 ? 63 : {y})"
+    " : {y} > 63 ? 0 : (int64_t)((uint64_t){x} >> {y})",  # without a sign
+    reference=_shift_reference(np.right_shift, lambda x: -(x < 0).astype(x.dtype)),
     dtype="int",
     torch="bitwise_right_shift",
     samples=_shift_samples,

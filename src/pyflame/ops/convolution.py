@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyflame.core.dtype import FLOAT8, bool_
+from pyflame.core.dtype import FLOAT8, WIDE_UNSIGNED, bool_
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Shape
 from pyflame.ir import F, Node, Sample, cast, common_dtype, composite, primitive
@@ -144,7 +144,7 @@ def _check(
     if bias is not None and bias.shape != (outputs,):
         raise ShapeError(f"[{op}] expected a bias of shape ({outputs},) but got {bias.shape}")
     dtype = common_dtype(op, (x, weight))
-    if dtype is bool_ or dtype in FLOAT8:
+    if dtype is bool_ or dtype in FLOAT8 + WIDE_UNSIGNED:
         raise DTypeError(f"[{op}] expected numbers to add up but got {dtype.name}; cast first, x.to(pf.float32)")
     batched = x if x.ndim == rank + 2 else F.reshape(x, (1, *x.shape))
     return cast(batched, dtype), cast(weight, dtype), bias

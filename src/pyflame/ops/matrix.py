@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import FLOAT8, DType, bool_, float16, int8, int32
+from pyflame.core.dtype import FLOAT8, WIDE_UNSIGNED, DType, as_dtype, bool_, float16, int8, int32
 from pyflame.core.errors import DTypeError, ShapeError
 from pyflame.core.shape import Shape, broadcast_shapes, normalize_axis
 from pyflame.core.state import mode, state
@@ -126,6 +126,9 @@ def matmul(x: Node, y: Node) -> Any:
     if rows[-1] != columns[-2 if len(columns) > 1 else 0]:
         raise ShapeError(f"[matmul] expected inner sizes to match but got {rows} @ {columns}; transpose or reshape one")
     x, y = cast(x, dtype), cast(y, dtype)
+    if dtype in WIDE_UNSIGNED:  # sums that wrap have the same bits with and without a sign
+        signed = as_dtype(dtype.name[1:])
+        return F.bitcast(F.matmul(F.bitcast(x, signed), F.bitcast(y, signed)), dtype)
     row, column = len(rows) == 1, len(columns) == 1
     if not row and not column:
         return _product(x, y, dtype)

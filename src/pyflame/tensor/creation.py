@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pyflame.core.device import CPU, DeviceId, parse_device
-from pyflame.core.dtype import DType, as_dtype, bool_, complex_of, default, float64, int64
+from pyflame.core.dtype import DType, as_dtype, bool_, complex_of, default, float64, int64, uint64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.shape import Shape, check_shape
 from pyflame.core.state import state
@@ -127,6 +127,12 @@ def _array(data: Any, dtype: object = None) -> np.ndarray[Any, Any]:
             raise ShapeError(f"[tensor] expected nested lists of equal lengths but got ragged data: {error}") from None
         except OverflowError:
             raise ArgumentError("[tensor] expected integers that fit in 64 bits but got a larger one") from None
+        if array.dtype == np.uint64 and dtype is None:
+            raise ArgumentError(
+                f"[tensor] expected integers that fit in int64 but got {_short(data)}; pass dtype=pf.uint64"
+            )
+        if array.dtype == np.float64 and dtype is not None and as_dtype(dtype) is uint64:
+            array = _as_uint64(data, array)
         if dtype is None and array.dtype in (np.float64, np.complex128):
             wanted = default.float if array.dtype == np.float64 else complex_of(default.float)
             array = array.astype(wanted.numpy)
@@ -136,6 +142,12 @@ def _array(data: Any, dtype: object = None) -> np.ndarray[Any, Any]:
             "dtype first"
         )
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _as_uint64(data: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Lists of whole numbers below and above 2**63 are float64 to NumPy, which rounds them."""
+    exact = np.array(data, object)
+    return exact.astype(np.uint64) if all(isinstance(v, int) and 0 <= v < 1 << 64 for v in exact.flat) else array
 
 
 def _short(data: Any) -> str:

@@ -322,7 +322,7 @@ def _exact(dtype: DType) -> int:
     """One more than the largest integer up to which all are exact."""
     if dtype.is_float:
         return 1 << {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}.get(dtype.name, 3)
-    return 2 if dtype.category == "b" else 256 if dtype.name == "uint8" else 1 << (8 * dtype.itemsize - 1)
+    return 2 if dtype.category == "b" else 1 << min(63, 8 * dtype.itemsize - dtype.is_signed)
 
 
 METHODS = {

@@ -42,7 +42,7 @@ def get_device(self: Tensor) -> int:
 
 def is_signed(self: Tensor) -> bool:
     """Whether its dtype has numbers below 0."""
-    return self.dtype.name not in ("uint8", "bool_")
+    return self.dtype.is_signed
 
 
 def is_nonzero(self: Tensor) -> bool:

@@ -13,7 +13,7 @@ from pyflame.core import dtype as dt
 from pyflame.core import generator, shape
 from pyflame.core import memory_format as formats
 from pyflame.core.device import CPU
-from pyflame.core.dtype import DType, as_dtype
+from pyflame.core.dtype import DType, as_dtype, outranks
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device as _opened
@@ -154,7 +154,7 @@ def can_cast(from_: object, to: object) -> bool:
     >>> pf.can_cast(pf.float32, pf.int64)
     False
     """
-    return "bif".index(as_dtype(from_).category) <= "bif".index(as_dtype(to).category)
+    return not outranks(as_dtype(from_), as_dtype(to))
 
 
 def broadcast_shapes(*shapes: Any) -> Size:

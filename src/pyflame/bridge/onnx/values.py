@@ -1,7 +1,7 @@
 """Values between ONNX, the host and the engine.
 
-Values of dtypes that the engine has not got (uint16, uint32, uint64, 2- and 4-bit integers, some small floats) stay on
-the host. Where they meet tensors they are held in a wider dtype, which is exact for each of them.
+Values of dtypes that the engine has not got (2- and 4-bit integers, some small floats) stay on the host. Where
+they meet tensors they are held in a wider dtype, which is exact for each of them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.creation import full, tensor
 
 _HELD_AS: dict[Any, Any] = {
-    "uint16": np.int32,
-    "uint32": np.int64,
-    "uint64": np.int64,
     "int2": np.int8,
     "uint2": np.uint8,
     "int4": np.int8,
@@ -62,8 +59,6 @@ def held_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def widened(array: Array) -> Array:
     """The array in a dtype that the engine has."""
     held = held_as(array.dtype)
-    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-        raise DTypeError("[onnx] expected uint64 values below 2**63 but got a larger one")
     return array.astype(held, copy=False)
 
 

@@ -21,6 +21,7 @@ from pyflame.engine.aot.resources import KernelResources, Report, read_resources
 from pyflame.engine.binding import Slots
 from pyflame.engine.gpu import ALIGNMENT
 from pyflame.engine.layout import ERROR_BYTES, lay_out
+from pyflame.ir.declare import as_signed
 from pyflame.ir.kernel import GpuSource, Launch, Plan
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip
@@ -116,7 +117,7 @@ def find_target(name: object) -> Target:
 
 def packed(uniforms: Sequence[Uniform], values: Sequence[float]) -> bytes:
     """The bytes of the uniforms with these values."""
-    return struct.pack("<" + "".join("d" if u.is_float else "q" for u in uniforms), *values)
+    return struct.pack("<" + "".join("d" if u.is_float else "q" for u in uniforms), *map(as_signed, values))
 
 
 def lower(

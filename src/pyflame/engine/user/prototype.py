@@ -27,6 +27,9 @@ from pyflame.core.dtype import (
     int32,
     int64,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from pyflame.core.errors import ArgumentError, CompileError, suggest
 
@@ -39,11 +42,11 @@ _TYPES: dict[str, tuple[Any, tuple[DType, ...]]] = {
     "signed char": (np.int8, (int8,)),
     "unsigned char": (np.uint8, _BYTES),
     "short": (np.int16, (int16,)),
-    "unsigned short": (np.uint16, (int16, float16, bfloat16)),
+    "unsigned short": (np.uint16, (uint16, int16, float16, bfloat16)),
     "int": (np.int32, (int32,)),
-    "unsigned int": (np.uint32, (int32,)),
+    "unsigned int": (np.uint32, (uint32, int32)),
     "long": (np.int64, (int64,)),
-    "unsigned long": (np.uint64, (int64,)),
+    "unsigned long": (np.uint64, (uint64, int64)),
     "float": (np.float32, (float32,)),
     "double": (np.float64, (float64,)),
     "_Float16": (np.float16, (float16,)),

@@ -429,9 +429,13 @@ PF_TWO_NUMBER(floordiv)
 #define pf_clamp(x, low, high) pf_min(pf_max(x, low), high)
 PF_TWO_OF(gcd, int32_t, i32)
 PF_TWO_OF(gcd, int64_t, i64)
+PF_TWO_OF(gcd, uint32_t, u32)
+PF_TWO_OF(gcd, uint64_t, u64)
 PF_TWO(gcd)
 PF_TWO_OF(lcm, int32_t, i32)
 PF_TWO_OF(lcm, int64_t, i64)
+PF_TWO_OF(lcm, uint32_t, u32)
+PF_TWO_OF(lcm, uint64_t, u64)
 PF_TWO(lcm)
 PF_FN uint64_t pf_ipow_of(uint64_t a, uint64_t b) { return pf_ipow_u64(a, b); }
 PF_FN int64_t pf_ipow_of(int64_t a, int64_t b) { return pf_ipow_i64(a, b); }

@@ -283,6 +283,8 @@ PF_FN int64_t pf_ipow_i64(int64_t base, int64_t exponent) {
   }
 PF_DIVISORS(int32_t, uint32_t, i32)
 PF_DIVISORS(int64_t, uint64_t, i64)
+PF_DIVISORS(uint32_t, uint32_t, u32)
+PF_DIVISORS(uint64_t, uint64_t, u64)
 
 /* ---- casts ------------------------------------------------------------------------------------------------- */
 
@@ -401,7 +403,9 @@ PF_FN uint8_t pf_to_bool_int(int64_t x) { return x != 0; }
 #define pf_ipow(base, exponent)                                                                                \
   _Generic((base) + (exponent), unsigned long: pf_ipow_u64, unsigned long long: pf_ipow_u64,                   \
       default: pf_ipow_i64)(base, exponent)
-#define PF_OF_INTEGER(name, x) _Generic((x), int: pf_##name##_i32, default: pf_##name##_i64)
+#define PF_OF_INTEGER(name, x)                                                                                 \
+  _Generic((x), int: pf_##name##_i32, unsigned: pf_##name##_u32, unsigned long: pf_##name##_u64,               \
+      unsigned long long: pf_##name##_u64, default: pf_##name##_i64)
 #define pf_gcd(a, b) PF_OF_INTEGER(gcd, (a) + (b))(a, b)
 #define pf_lcm(a, b) PF_OF_INTEGER(lcm, (a) + (b))(a, b)
 
