@@ -32,7 +32,7 @@ BYTES = "uint8/bool_/float8_e4m3fn/float8_e4m3fnuz/float8_e5m2*"
         ("block", ["float32*", "float32*", "float32*", "int32"], "yyny"),
         ("before", ["uint32", "uint64", "int64", BYTES, "uint64"], "yyyyy"),
         ("nothing", [], ""),
-        ("ours", ["int64*", "int16/float16/bfloat16*", "int64"], "nyy"),
+        ("ours", ["int64*", "uint16/int16/float16/bfloat16*", "int64"], "nyy"),
         (
             "strange",
             ["a tensor of any dtype", "a number", "float32*", "float32*", "a number", "a tensor of any dtype", "bool",

@@ -72,7 +72,7 @@ def test_tensor_of_tensor_list_and_scalar() -> None:
         (object(), pf.DTypeError),
         (np.array([1, None], dtype=object), pf.DTypeError),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), pf.DTypeError),
-        (np.zeros(2, np.uint32), pf.DTypeError),
+        (np.zeros(2, np.longdouble), pf.DTypeError),
         ([2**70], (pf.DTypeError, pf.ArgumentError)),
     ],
 )
