@@ -269,14 +269,14 @@ __all__ = [
 # Rooms, and names of theirs, that are imported when first asked for: `pf.nn`, `pf.save`.
 _ROOMS = (
     "accelerator", "amp", "backends", "bridge", "compiler", "cuda", "data", "distributed", "distributions", "fft",
-    "_C", "func", "fx", "hub", "io", "library", "linalg", "llm", "multiprocessing", "nn", "onnx", "optim", "overrides",
-    "profiler", "profiling",
-    "random", "serialization", "signal", "sparse", "special", "testing", "train", "types", "utils", "version",
+    "__config__", "_C", "func", "futures", "fx", "hub", "io", "library", "linalg", "llm", "multiprocessing", "nn",
+    "onnx", "optim", "overrides", "profiler", "profiling", "random",
+    "serialization", "signal", "sparse", "special", "testing", "train", "types", "utils", "version",
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (
-    "_assert", "_assert_async", "are_deterministic_algorithms_enabled", "asarray", "BFloat16Tensor", "BoolTensor",
-    "broadcast_shapes", "ByteTensor", "can_cast", "channels_last", "channels_last_3d", "CharTensor",
+    "_assert", "_assert_async", "_check", "are_deterministic_algorithms_enabled", "asarray", "BFloat16Tensor",
+    "BoolTensor", "broadcast_shapes", "ByteTensor", "can_cast", "channels_last", "channels_last_3d", "CharTensor",
     "clear_autocast_cache", "contiguous_format", "default_generator", "DoubleTensor", "dtype", "e", "FloatTensor",
     "frombuffer", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_default_device",
     "get_deterministic_debug_mode", "get_num_interop_threads", "get_num_threads", "HalfTensor", "inf", "IntTensor",
@@ -350,7 +350,7 @@ _LATER = {
     "matrix_exp": ("tensor.linalg", "matrix_exp"),
     "matrix_power": ("tensor.matrix_norms", "matrix_power"),
     "vmap": ("transform.vmap", "vmap"),
-    "poisson": ("distributions.counts", "poisson"),
+    **{name: ("distributions.counts", name) for name in ("binomial", "poisson")},
     "sim": ("tensor.sim", None),
     **{name: ("tensor.encoded", name) for name in ("EncodedTensor", "dequantize", "quantize")},
     "GradScaler": ("optim", "GradScaler"),
@@ -409,7 +409,22 @@ _FILES = {
     "pyflame.autograd.graph": "transform.autograd_graph",
     "pyflame.autograd.gradcheck": "transform.gradcheck",
     "pyflame.autograd.variable": "transform.autograd",
+    "pyflame.distributed.device_mesh": "collectives.mesh",
+    "pyflame.distributed.distributed_c10d": "distributed",
+    "pyflame.nn.parallel.distributed": "nn.parallel.data_parallel",
+    "pyflame.nn.parallel.scatter_gather": "nn.parallel.pieces",
 }
+# all of these give the whole room
+_DISTRIBUTIONS = (
+    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "continuous_bernoulli", "dirichlet",
+    "exp_family", "exponential", "fishersnedecor", "gamma", "generalized_pareto", "geometric", "gumbel",
+    "half_cauchy", "half_normal", "independent", "inverse_gamma", "kumaraswamy", "laplace", "lkj_cholesky",
+    "log_normal", "logistic_normal", "lowrank_multivariate_normal", "mixture_same_family", "multinomial",
+    "multivariate_normal", "negative_binomial", "normal", "one_hot_categorical", "pareto", "poisson",
+    "relaxed_bernoulli", "relaxed_categorical", "studentT", "transformed_distribution", "uniform", "von_mises",
+    "weibull",
+)  # fmt: skip
+_FILES.update((f"pyflame.distributions.{_name}", "distributions") for _name in _DISTRIBUTIONS)
 
 
 class _TorchPaths:

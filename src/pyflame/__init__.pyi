@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pyflame import _C as _C
+from pyflame import __config__ as __config__
 from pyflame import accelerator as accelerator
 from pyflame import amp as amp
 from pyflame import backends as backends
@@ -19,6 +20,7 @@ from pyflame import distributed as distributed
 from pyflame import distributions as distributions
 from pyflame import fft as fft
 from pyflame import func as func
+from pyflame import futures as futures
 from pyflame import fx as fx
 from pyflame import hub as hub
 from pyflame import io as io
@@ -100,6 +102,7 @@ from pyflame.core.limits import finfo as finfo
 from pyflame.core.limits import iinfo as iinfo
 from pyflame.core.precision import get_float32_matmul_precision as get_float32_matmul_precision
 from pyflame.core.precision import set_float32_matmul_precision as set_float32_matmul_precision
+from pyflame.distributions.counts import binomial as binomial
 from pyflame.distributions.counts import poisson as poisson
 from pyflame.doctor.monitor import monitor as monitor
 from pyflame.engine.compile_stats import compile_stats as compile_stats
@@ -325,6 +328,7 @@ from pyflame.tensor.torch_names import ShortTensor as ShortTensor
 from pyflame.tensor.torch_names import Size as Size
 from pyflame.tensor.torch_names import _assert as _assert
 from pyflame.tensor.torch_names import _assert_async as _assert_async
+from pyflame.tensor.torch_names import _check as _check
 from pyflame.tensor.torch_names import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from pyflame.tensor.torch_names import asarray as asarray
 from pyflame.tensor.torch_names import broadcast_shapes as broadcast_shapes
@@ -452,9 +456,11 @@ __all__ = [
     "TypedStorage",
     "UntypedStorage",
     "_C",
+    "__config__",
     "__version__",
     "_assert",
     "_assert_async",
+    "_check",
     "_int_mm",
     "absolute",
     "accelerator",
@@ -537,6 +543,7 @@ __all__ = [
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "bincount",
+    "binomial",
     "bitwise_and",
     "bitwise_left_shift",
     "bitwise_not",
@@ -723,6 +730,7 @@ __all__ = [
     "full",
     "full_like",
     "func",
+    "futures",
     "fx",
     "gather",
     "gcd",

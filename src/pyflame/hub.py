@@ -39,10 +39,14 @@ def load_state_dict_from_url(*args: Any, **kwargs: Any) -> Any:
 download_url_to_file = load_state_dict_from_url
 
 
+def _get_torch_home() -> str:
+    return user_cache_dir("pyflame")
+
+
 def get_dir() -> str:
     """Where files of the hub would lie.
 
     >>> pf.hub.get_dir().endswith("hub")
     True
     """
-    return str(Path(user_cache_dir("pyflame")) / "hub")
+    return str(Path(_get_torch_home()) / "hub")

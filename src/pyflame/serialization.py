@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -11,9 +11,12 @@ from pyflame.io import load, save
 from pyflame.io.torch_pickle import ALLOWED
 
 __all__ = [
-    "add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save",
+    "DEFAULT_PROTOCOL", "MAP_LOCATION", "add_safe_globals", "clear_safe_globals", "get_safe_globals", "load",
+    "safe_globals", "save",
 ]  # fmt: skip
 
+DEFAULT_PROTOCOL = 2  # of pickle
+MAP_LOCATION = Callable[[Any, str], Any] | str | dict[str, str] | None
 Global = Any  # a class or function, or a pair of it and the name that files know it by
 
 

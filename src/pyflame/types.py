@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import IO, Union
 
+from pyflame.core.dtype import DType as _dtype  # noqa: F401  what programs import
 from pyflame.core.shape import Size
 from pyflame.tensor.devices import device as _device
 from pyflame.tensor.storage import UntypedStorage as Storage

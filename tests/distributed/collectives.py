@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as theirs
+import torch.distributed.nn
 
 import pyflame as pf
 import pyflame.distributed as ours
@@ -247,6 +248,33 @@ def check_subgroups_and_meshes() -> None:
     ):
         with pytest.raises(pf.ArgumentError, match=text):
             call()
+
+
+def check_gradients() -> None:
+    """Through the collectives of torch.distributed.nn."""
+    size = ours.get_world_size()
+
+    def beside(call: Callable[[Any, list[Any]], Any], count: int = 1) -> None:
+        inputs = [_data((2 * size, 3), seed=s) for s in range(count)]
+        weights = [_data((2 * size, 3), seed=9 + s) for s in range(size)]
+        mine, other = [pf.tensor(t, requires_grad=True) for t in inputs], [t.clone().requires_grad_() for t in inputs]
+        for library, tensors, factors in ((ours, mine, [pf.tensor(w) for w in weights]), (theirs, other, weights)):
+            out = call(library.nn, tensors)
+            outs = out if isinstance(out, (tuple, list)) else (out,)
+            sum((o * w).sum() for o, w in zip(outs, factors, strict=False)).backward()
+            library.barrier()
+        for got, want in zip(mine, other, strict=True):
+            _same(got.grad, want.grad)
+
+    beside(lambda nn, t: nn.all_reduce(t[0]))
+    beside(lambda nn, t: nn.broadcast(t[0], 1))
+    beside(lambda nn, t: nn.reduce(t[0], 1))
+    beside(lambda nn, t: nn.all_gather(t[0]))
+    beside(lambda nn, t: nn.reduce_scatter(t[0].detach() * 0, t), size)
+    beside(lambda nn, t: nn.gather(t[0], 1))
+    beside(lambda nn, t: nn.scatter(t, 1), size)
+    beside(lambda nn, t: nn.all_to_all([x.detach() * 0 for x in t], t), size)
+    beside(lambda nn, t: nn.all_to_all_single(t[0].detach() * 0, t[0]))
 
 
 def check_a_group_of_torchs_own_is_used() -> None:

@@ -139,3 +139,16 @@ def test_register_kl_and_its_choice() -> None:
         assert d.kl_divergence(derived, derived).item() == 1
     with pytest.raises(TypeError, match="classes of distributions"):
         d.register_kl(Base, 3)  # type: ignore[arg-type]
+
+
+def test_formulas_of_bases_that_are_no_distributions() -> None:
+    """As Pyro's, which its distributions have beside PyTorch's."""
+
+    class Mixin:
+        pass
+
+    class Mine(pf.distributions.Normal, Mixin):
+        pass
+
+    pf.distributions.register_kl(Mine, Mixin)(lambda p, q: p.loc - q.loc)
+    assert pf.distributions.kl_divergence(Mine(3.0, 1.0), Mine(1.0, 1.0)).item() == 2.0

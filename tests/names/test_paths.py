@@ -240,3 +240,114 @@ def test_sdpa_kernel() -> None:
         assert pf.ones(1).sum().item() == 1
     with pytest.raises(pf.ArgumentTypeError, match="SDPBackend"), sdpa_kernel("math"):
         pass
+
+
+FILES = [
+    "distributed.device_mesh.init_device_mesh", "distributed.distributed_c10d.all_reduce", "distributed.nn.all_gather",
+    "distributions.normal.Normal", "distributions.multivariate_normal.MultivariateNormal",
+    "distributions.categorical.Categorical", "distributions.utils.broadcast_all", "futures.Future", "futures.wait_all",
+    "hub._get_torch_home", "jit.Error", "jit.TracerWarning", "nn.init._no_grad_uniform_", "nn.modules.loss._Loss",
+    "nn.modules.transformer._get_activation_fn", "nn.parallel.distributed.DistributedDataParallel",
+    "nn.parallel.scatter_gather.scatter", "optim.optimizer.ParamsT", "serialization.DEFAULT_PROTOCOL",
+    "serialization.MAP_LOCATION", "types._dtype", "utils._foreach_utils._group_tensors_by_device_and_dtype",
+    "utils.checkpoint.get_device_states", "utils.data._utils.collate.default_collate",
+    "utils.data._utils.collate.np_str_obj_array_pattern",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_paths_that_libraries_import(path: str) -> None:
+    file, _, name = path.rpartition(".")
+    for library in ("pyflame", "torch"):
+        assert hasattr(importlib.import_module(f"{library}.{file}"), name)
+
+
+def test_small_answers() -> None:
+    assert pf._C._get_tracing_state() is None and not pf.onnx.is_in_onnx_export()
+    assert pf.cuda._initialized == pf.cuda.is_initialized()
+    assert pf.utils.checkpoint.get_device_states(pf.ones(2)) == ([], [])
+    assert pf.nn.init._calculate_correct_fan(pf.ones(2, 3), "fan_out") == 2
+    assert pf.binomial(pf.tensor([3.0, 4.0]), pf.tensor([0.0, 1.0])).tolist() == [0, 4]
+    pf._check(True)
+    with pytest.raises(RuntimeError, match="too small"):
+        pf._check(False, lambda: "too small")
+
+
+@pytest.mark.parametrize("library", [pf, torch], ids=["pyflame", "torch"])
+def test_losses_of_ones_own(library: Any) -> None:
+    from importlib import import_module
+
+    loss = import_module(f"{library.__name__}.nn.modules.loss")
+
+    class Squares(loss._Loss):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return (x * x).sum() if self.reduction == "sum" else (x * x).mean()
+
+    class Weighted(loss._WeightedLoss):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return (self.weight * x).sum()
+
+    x = library.tensor([1.0, 3.0])
+    assert Squares()(x).item() == 5 and Squares(reduction="sum")(x).item() == 10
+    assert isinstance(library.nn.MSELoss(), loss._Loss)
+    weighted = Weighted(library.tensor([1.0, 2.0]))
+    assert weighted(x).item() == 7 and "weight" in weighted.state_dict() and weighted.reduction == "mean"
+
+
+@pytest.mark.filterwarnings("ignore:size_average")
+@pytest.mark.parametrize("old", [(None, None), (True, None), (False, None), (None, False), (False, True)])
+def test_old_words_for_reductions(old: tuple[Any, Any]) -> None:
+    from pyflame.nn.modules.loss import _Loss
+
+    assert _Loss(*old).reduction == torch.nn.modules.loss._Loss(*old).reduction
+
+
+@pytest.mark.parametrize("library", [pf, torch], ids=["pyflame", "torch"])
+def test_options_that_every_group_must_give(library: Any) -> None:
+    from importlib import import_module
+
+    required = import_module(f"{library.__name__}.optim.optimizer").required
+    weight = library.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match="lr"):
+        library.optim.Optimizer([weight], {"lr": required})
+    assert library.optim.Optimizer([{"params": [weight], "lr": 1}], {"lr": required}).param_groups[0]["lr"] == 1
+
+
+def test_tensors_in_groups_of_one_dtype() -> None:
+    def grouped(library: Any) -> Any:
+        from importlib import import_module
+
+        file = import_module(f"{library.__name__}.utils._foreach_utils")
+        tensors = [library.ones(1), library.ones(2, dtype=library.float64), library.ones(3)]
+        found = file._group_tensors_by_device_and_dtype([tensors, [None, None, tensors[0]]], with_indices=True)
+        sizes = [[[t is not None and t.numel() for t in row] for row in rows] for rows, _ in found.values()]
+        return sorted((str(kind).split(".")[-1], places) for (_, kind), (_, places) in found.items()), sorted(sizes)
+
+    assert grouped(pf) == grouped(torch)
+
+
+@pytest.mark.parametrize("diag", [-2, -1, 0, 1])
+def test_triangles_and_vectors(diag: int) -> None:
+    from pyflame.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
+
+    theirs = torch.distributions.utils
+    for size in (3, 4):
+        ours, other = both(np.tril(np.arange(1.0, size * size + 1).reshape(size, size), diag))
+        vector = theirs.tril_matrix_to_vec(other, diag)
+        assert tril_matrix_to_vec(ours, diag).tolist() == vector.tolist()
+        assert vec_to_tril_matrix(pf.tensor(vector.tolist()), diag).tolist() == other.tolist()
+
+
+@pytest.mark.parametrize("library", [pf, torch], ids=["pyflame", "torch"])
+def test_futures(library: Any) -> None:
+    from importlib import import_module
+
+    futures = import_module(f"{library.__name__}.futures")
+    first, second = futures.Future(), futures.Future()
+    both_done, failed = futures.collect_all([first, second]), second.then(lambda done: 1 // done.value())
+    first.set_result(1)
+    assert first.done() and not both_done.done()
+    second.set_result(0)
+    assert [done.value() for done in both_done.wait()] == [1, 0] == futures.wait_all([first, second])
+    with pytest.raises((ZeroDivisionError, RuntimeError)):
+        failed.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from pyflame.tensor.creation import from_numpy
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.dlpack import array_from_dlpack
 from pyflame.tensor.modes import eval as evaluate
+
+np_str_obj_array_pattern = re.compile("[SaUO]")  # kinds of arrays that are not numbers; programs import it from PyTorch
 
 
 def default_collate(batch: Sequence[Any]) -> Any:

@@ -58,6 +58,7 @@ from pyflame.collectives.world import (
     new_group,
 )
 from pyflame.core.errors import CollectiveError as DistBackendError  # what is raised where a backend fails
+from pyflame.distributed import nn
 from pyflame.distributed.checkpoint import (
     full_state_dict,
     load_checkpoint,
@@ -134,6 +135,7 @@ __all__ = [
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
+    "nn",
     "recv",
     "recv_object_list",
     "reduce",

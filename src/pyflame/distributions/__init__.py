@@ -5,7 +5,7 @@ Parameters are tensors or numbers that broadcast; what is computed from them is 
 them.
 """
 
-from pyflame.distributions import constraints, transforms
+from pyflame.distributions import constraints, transforms, utils
 from pyflame.distributions.composed import Independent, TransformedDistribution
 from pyflame.distributions.constraint_registry import biject_to, transform_to
 from pyflame.distributions.continuous import (
@@ -137,4 +137,5 @@ __all__ = [
     "register_kl",
     "transform_to",
     "transforms",
+    "utils",
 ]

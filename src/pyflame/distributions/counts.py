@@ -73,6 +73,23 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     return drawn + input * 0.0 if input.requires_grad else drawn
 
 
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """The successes among `count` attempts of probability `prob` each: drawn on the host, so not inside of pf.jit.
+
+    >>> pf.binomial(pf.tensor([3.0, 4.0]), pf.tensor([0.0, 1.0]))
+    tensor([0., 4.])
+    """
+    if not count.dtype.is_float or count.dtype is not prob.dtype:
+        raise DTypeError(
+            f"[binomial] expected counts and probabilities in one floating-point dtype but got {count.dtype.name} and "
+            f"{prob.dtype.name}"
+        )
+    n, p = count.detach().numpy().astype("int64"), prob.detach().numpy().astype("float64")
+    if not ((n >= 0).all() and ((p >= 0) & (p <= 1)).all()):
+        raise ArgumentError("[binomial] expected counts of at least 0 and probabilities in [0, 1] but got others")
+    return host_draw("binomial", lambda rng: rng.binomial(n, p), count, generator).to(count.device)
+
+
 class Geometric(Binary):
     """Failures before the first success of probability `probs`.
 

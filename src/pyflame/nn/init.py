@@ -222,6 +222,17 @@ def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     return fans("_calculate_fan_in_and_fan_out", tensor)
 
 
+def _fan(op: str, tensor: Tensor, mode: str) -> int:
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(f"[{op}] expected mode 'fan_in' or 'fan_out' but got {mode!r}")
+    return fans(op, tensor)[mode == "fan_out"]
+
+
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    """The fan that a mode names, under the name that programs import from PyTorch."""
+    return _fan("_calculate_correct_fan", tensor, mode)
+
+
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill a weight with uniform numbers in ±gain * sqrt(6 / (fan_in + fan_out)).
 
@@ -239,9 +250,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 def _kaiming(op: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     """gain / sqrt(fan)"""
-    if mode not in ("fan_in", "fan_out"):
-        raise ArgumentError(f"[{op}] expected mode 'fan_in' or 'fan_out' but got {mode!r}")
-    fan = fans(op, tensor)[mode == "fan_out"]
+    fan = _fan(op, tensor, mode)
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
@@ -327,3 +336,6 @@ uniform, normal, constant, dirac = _older(uniform_), _older(normal_), _older(con
 xavier_uniform, xavier_normal = _older(xavier_uniform_), _older(xavier_normal_)
 kaiming_uniform, kaiming_normal = _older(kaiming_uniform_), _older(kaiming_normal_)
 orthogonal, sparse = _older(orthogonal_), _older(sparse_)
+# what programs import from PyTorch's file
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+_no_grad_fill_, _no_grad_zero_ = constant_, zeros_

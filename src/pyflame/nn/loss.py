@@ -20,9 +20,21 @@ class _Loss(Module):
     """Holds settings and hands them to `_function`, by name. Tensors among them are buffers."""
 
     _function: str
+    reduction: str = "mean"
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str | None = None,
+        **settings: Any,
+    ) -> None:
+        """The first three as in PyTorch, whose programs have losses of their own that derive from this."""
         super().__init__()
+        if size_average is not None or reduce is not None:
+            reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
+        if reduction is not None:
+            settings["reduction"] = reduction
         self._settings = tuple(settings)
         for name, value in settings.items():
             if name in ("weight", "pos_weight"):
@@ -34,6 +46,20 @@ class _Loss(Module):
         settings = {name: getattr(self, name) for name in self._settings}
         loss: Tensor = getattr(functional, self._function)(*tensors, **settings)
         return loss
+
+
+class _WeightedLoss(_Loss):
+    """A loss with a weight for each class."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, weight=weight, **settings)
 
 
 class _Pair(_Loss):

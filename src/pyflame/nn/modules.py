@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
+from pyflame.core.errors import ArgumentError
+from pyflame.nn import functional
+
 _FILES = (
     "activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance", "dropout", "flatten",
     "fold", "instancenorm", "lazy", "linear", "loss", "module", "normalization", "padding", "pixelshuffle", "pooling",
@@ -23,6 +26,8 @@ _BASES = {
     "_NormBase": ("norm", "_Running"),
     "_ConvNd": ("conv", "_ConvBase"),
     "_ConvTransposeNd": ("conv", "_ConvTranspose"),
+    "_Loss": ("loss", "_Loss"),
+    "_WeightedLoss": ("loss", "_WeightedLoss"),
     "RNNCellBase": ("recurrent", "RNNCellBase"),
     "LazyModuleMixin": ("lazy", "LazyModuleMixin"),
     "_IncompatibleKeys": ("state_dict", "IncompatibleKeys"),
@@ -50,7 +55,15 @@ def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: 
         about[key[len(prefix) :]] = about.pop(key)
 
 
+def _get_activation_fn(activation: str) -> Callable[..., Any]:
+    """The function that a Transformer layer's `activation` names."""
+    if activation not in ("relu", "gelu"):
+        raise ArgumentError(f"[Transformer] expected activation 'relu' or 'gelu' but got {activation!r}")
+    return getattr(functional, activation)  # type: ignore[no-any-return]
+
+
 _HELPERS: dict[str, Any] = {
+    "_get_activation_fn": _get_activation_fn,
     "_ntuple": _ntuple,
     "consume_prefix_in_state_dict_if_present": consume_prefix_in_state_dict_if_present,
 } | {name: _ntuple(count) for count, name in enumerate(("_single", "_pair", "_triple", "_quadruple"), 1)}

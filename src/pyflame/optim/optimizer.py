@@ -28,6 +28,9 @@ from pyflame.transform import jit
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Slots = dict[str, Tensor]
+# names that optimisers written for PyTorch import from this file
+ParamsT = params_t = _params_t = Params
+required: Any = object()  # the default of an option that every group must give
 
 
 class Optimizer:
@@ -112,6 +115,9 @@ class Optimizer:
         for key in param_group:  # others than an optimiser's own stay, for whoever reads them
             if key not in self.defaults and (near := suggest(key, self.defaults, 0.85)):
                 warnings.warn(f"[{self._name}] got an option {key!r} that it does not know{near}", stacklevel=2)
+        for key, value in self.defaults.items():
+            if value is required and key not in param_group:
+                raise ArgumentError(f"[{self._name}] expected {key!r} in each group of parameters but one has none")
         names, params = self._named(param_group["params"])
         group = ParamGroup(
             {**self.defaults, **param_group, "params": params, **({"param_names": names} if names else {})},

@@ -71,6 +71,8 @@ class TorchGpus(GpuKind):
         """Whether there is a device; it is opened when it is first used."""
         return self.device_count() > 0
 
+    _initialized = property(is_initialized)
+
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Whether bfloat16 works: on every GPU that can be used, in float32 where it has no instructions for it."""
         return self.device_count() > 0

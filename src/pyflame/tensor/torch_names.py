@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,12 @@ def _assert(condition: Any, message: str) -> None:
     """`assert condition, message`, which torch.fx traces."""
     if not condition:
         raise AssertionError(message)
+
+
+def _check(cond: bool, message: Callable[[], str] | None = None) -> None:
+    """Raise RuntimeError with what `message` gives, if a condition does not hold."""
+    if not cond:
+        raise RuntimeError(message() if message else "expected a condition to hold but it does not")
 
 
 def _assert_async(condition: Any, message: str = "Expected Tensor with single nonzero value, but got zero") -> None:

@@ -163,9 +163,17 @@ class ScriptFunction(_NeverMade, made_here=True):
     """For `isinstance` questions: no function is one."""
 
 
+class TracerWarning(Warning):
+    """For filters of warnings: nothing here warns so."""
+
+
+class Error(RuntimeError):
+    """For `except` clauses: nothing is scripted, so nothing raises it."""
+
+
 _FUNCTIONS = (
     script, trace, ignore, export, annotate, is_scripting, is_tracing, save, load, trace_module, freeze,
-    optimize_for_inference, fork, wait, Future, ScriptModule, ScriptFunction,
+    optimize_for_inference, fork, wait, Future, ScriptModule, ScriptFunction, TracerWarning, Error,
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from pyflame.transform.checkpoint import CheckpointError
 
 __all__ = [
     "CheckpointError", "check_backward_validity", "checkpoint", "checkpoint_sequential", "detach_variable",
-    "noop_context_fn", "set_checkpoint_early_stop",
+    "get_device_states", "noop_context_fn", "set_checkpoint_early_stop", "set_device_states",
 ]  # fmt: skip
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
@@ -83,6 +83,22 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     if not isinstance(inputs, tuple):
         raise ArgumentTypeError(f"[detach_variable] expected a tuple of tensors but got {type(inputs).__name__}")
     return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs)
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """No devices and no states: the random numbers of all devices come from the one that `pf.get_rng_state()` gives.
+
+    >>> pf.utils.checkpoint.get_device_states(pf.ones(2))
+    ([], [])
+    """
+    return [], []
+
+
+def set_device_states(devices: Iterable[int], states: Iterable[Tensor], *, device_type: str | None = None) -> None:
+    """Take back what `get_device_states` gave, which is nothing.
+
+    >>> pf.utils.checkpoint.set_device_states([], [])
+    """
 
 
 def check_backward_validity(inputs: Iterable[Any]) -> None:
