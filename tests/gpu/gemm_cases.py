@@ -157,6 +157,20 @@ def check(results: list[Array], case: Case) -> None:
         np.testing.assert_allclose(wide(result), wide(want), rtol=tolerance, atol=tolerance * scale)
 
 
+def normed(rows: int, k: int, n: int, dtype: DType = pf.float32, bias: bool = False, view: str = "plain") -> Build:
+    """A linear layer behind an RMS norm."""
+
+    def build() -> Case:
+        shapes = ((rows, 1, k), (k,), (n, k), (n,))
+        (x, a), (scale, g), (weight, w), (shift, b) = (seen(numbers(s, dtype, i), view) for i, s in enumerate(shapes))
+        y = pf.linear(pf.rms_norm(x, (k,), scale, 1e-3), weight, shift if bias else None)
+        a, g, w, b = map(wide, (a, g, w, b))
+        want = (a / np.sqrt((a * a).mean(-1, keepdims=True) + 1e-3) * g) @ w.T + (b if bias else 0)
+        return Case([y], [want.astype(dtype.numpy)], float(k) ** 0.5)
+
+    return build
+
+
 def _products() -> Iterator[tuple[str, Build]]:
     shapes = [
         ((1, 1), (1, 1)), ((3, 5), (5, 7)), ((17, 1), (1, 19)), ((33, 65), (65, 17)), ((64, 64), (64, 64)),
@@ -199,6 +213,10 @@ def _products() -> Iterator[tuple[str, Build]]:
         yield f"{dtype.name} rows", product((2, 256), (256, 64), dtype)
         yield f"{dtype.name} columns", product((64, 256), (256, 1), dtype)
         yield f"{dtype.name} long", product((9, 3000), (3000, 12), dtype)
+    yield "normed row", normed(1, 576, 260)
+    yield "normed rows", normed(2, 1030, 133, pf.float16, bias=True)
+    yield "normed row, misaligned", normed(1, 512, 140, pf.bfloat16, view="misaligned")
+    yield "normed long row", normed(1, 4104, 66, pf.bfloat16, bias=True)
     yield "fused", fused(70, 33, 45)
     yield "fused with its own operand", fused(70, 48, 48)
     yield "fused bfloat16", fused(33, 64, 40, pf.bfloat16)

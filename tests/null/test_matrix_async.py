@@ -24,7 +24,7 @@ from pyflame.kernels.matrix_async import AsyncTile, async_tiles
 from pyflame.kernels.matrix_cores import matrix_kind
 from pyflame.kernels.tile_gpu import best_cuts
 from tests.emulated import EmulatedDriver, emulated_device
-from tests.gpu.gemm_cases import Build, Case, check, fused, numbers, product, wide
+from tests.gpu.gemm_cases import Build, Case, check, fused, normed, numbers, product, wide
 from tests.gpu.programs import Program
 from tests.null.test_gpu_kernels_gemm import Emulated
 from tests.null.test_matrix_tiles import VIEWS, nvcc
@@ -76,6 +76,9 @@ FEW: dict[str, Build] = {
     "columns": product((137, 4104), (4104, 2), pf.bfloat16, ("plain", "transposed")),
     "long": product((1, 1 << 16), (1 << 16, 3), pf.bfloat16, ("plain", "transposed")),
     "batch": product((3, 1, 1024), (3, 1024, 70), pf.float16, ("plain", "transposed")),
+    "read early": product((1, 4096), (4096, 70), pf.bfloat16, ("plain", "transposed")),
+    "normed": normed(1, 4096, 70, pf.bfloat16),
+    "normed rows": normed(2, 1032, 133, pf.float16, bias=True),
 }
 
 
@@ -84,6 +87,7 @@ def test_one_row_or_two_by_whole_blocks(way: matmul_gpu.Dots, monkeypatch: pytes
     monkeypatch.setattr(matmul_gpu, "_DOTS", (way,))
     emulated = Emulated(HOPPER, FEW)
     assert all("pf_gemm_dots" in text for text in emulated.texts)
+    assert {"EARLY = 1" in text for text in emulated.texts} == {False, True}
     assert emulated.wrong(check, reverse=way.waves == 8) == {}
 
 

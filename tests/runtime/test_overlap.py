@@ -13,6 +13,8 @@ from pyflame.core.device import DeviceId
 from pyflame.core.targets import TARGETS
 from pyflame.engine import capture, devices
 from pyflame.engine.branches import Step
+from pyflame.engine.pending import PendingGraph
+from pyflame.engine.planning import draft_plan
 from pyflame.engine.texts import gpu_source
 from tests.emulated import EmulatedDriver, emulated_device
 from tests.plans import plan_of
@@ -92,3 +94,29 @@ def test_every_kernel_waits(target: str, name: str) -> None:
     for launch in plan.launches:
         text = gpu_source(launch, TARGETS[target]).text
         assert text.count("pf_await();") == text.count("PF_GLOBAL") > 0
+
+
+def few_rows(weight: pf.Tensor) -> pf.Tensor:
+    return pf.linear(pf.ones(1, 2048, dtype=pf.bfloat16).contiguous(), weight)
+
+
+def asks_early(*outputs: pf.Tensor, target: str = "sm_90", given: pf.Tensor | None = None) -> bool:
+    """Whether the product asks for its weight before it waits. `given`: an input whose memory the last output takes."""
+    graph = PendingGraph([y._node for y in outputs], keep_held=False)
+    taken = {} if given is None else {graph.inputs.index(given._node): len(outputs) - 1}
+    launches = draft_plan(graph, TARGETS[target], taken).launches
+    (text,) = [t for x in launches if "pf_gemm_dots" in (t := gpu_source(x, TARGETS[target]).text)]
+    assert ("pf_await();" in text) == ("EARLY = 0" in text)
+    return "EARLY = 1" in text
+
+
+def test_a_weight_is_asked_for_early_where_no_launch_writes_it() -> None:
+    weight = pf.tensor(np.ones((64, 2048), np.float32), dtype=pf.bfloat16)
+    pf.eval(weight)
+    assert asks_early(few_rows(weight))
+    assert not asks_early(few_rows(weight), target="gfx942")  # nothing overlaps there
+    assert not asks_early(few_rows(weight * 2))  # a launch before it computes it
+    assert asks_early(few_rows(weight), weight + 1)
+    assert not asks_early(few_rows(weight), weight + 1, given=weight)
+    weight[0] = 2.0
+    assert not asks_early(few_rows(weight))  # a copy, part of which was assigned

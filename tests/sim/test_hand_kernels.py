@@ -162,7 +162,8 @@ GEMM = Family(
             "8 columns, transposed", "1 row of a spread few", "short dots", "long dots", "long columns", "batch",
             "batch of shared left", "batch of three axes", "batch of columns, transposed", "float64", "float64 rows",
             "float16", "bfloat16 long", "bfloat16 odd, transposed", "int8", "int8 rows", "int32 columns", "int64",
-            "int64 long", "fused", "float16 columns", "batch of long dots",
+            "int64 long", "fused", "float16 columns", "batch of long dots", "normed row", "normed rows",
+            "normed row, misaligned",
         ),
         **chosen(
             gemm_cases.CASES,
@@ -191,7 +192,7 @@ GEMM = Family(
         "pf_gemm_mma": {name: set() for name in coverage.MATRIX_NUMBERS},  # test_matrix_tiles.py
         "pf_gemm_dots": {
             "FEW": {1, 2, 3}, "LANES": {1, 4, 32}, "EACH": {1, 2, 4}, "WIDTH": {1, 4, 8}, "THREADS": {256},
-            "TOGETHER": {1}, "AXES": {0, 1},
+            "TOGETHER": {1, 2}, "AXES": {0, 1}, "EARLY": {0},
         },
         "pf_finish": {"THREADS": {256}},
         "pf_gemm_columns": {
@@ -483,6 +484,13 @@ def encoded_layer(
     return {f"{name} {rows} {out} {width} {dtype.name}": Case(build, units=1 if out > 40 else 0, patch=patch)}
 
 
+def normed_layer(name: str, rows: int, out: int, width: int) -> list[Tensor]:
+    """An encoded W behind an RMS norm."""
+    data = pf.tensor(encoding(name).encode(gemm_cases.numbers((out, width), pf.float32, 1)))
+    x, scale = numbers(rows, width, seed=2), numbers(width, seed=3)
+    return [pf.encoded_linear(pf.rms_norm(x, (width,), scale, 1e-3), data, encoding=name, width=width)]
+
+
 def askew_layer(bits: int) -> list[Tensor]:
     x = on_device(gemm_cases.numbers((2, 64), pf.float32, 1))
     data = on_device(encoding("q4_0").encode(gemm_cases.numbers((5, 64), pf.float32, 2)))
@@ -526,12 +534,14 @@ ENCODED_DOTS = Family(
         **encoded_layer("q4_0", 1, 9, 1536), **encoded_layer("q4_0", 2, 5, 64, bias=True),
         **encoded_layer("q4_0", 1, 70, 2048), **encoded_layer("q4_k", 3, 7, 4352, pf.bfloat16),
         **encoded_layer("q8_0", 4, 9, 32, pf.float16), **encoded_layer("q6_k", 1, 5, 512),
+        "normed": Case(partial(normed_layer, "q4_0", 1, 9, 4352)),
+        "normed rows": Case(partial(normed_layer, "q4_k", 3, 5, 512)),
         "misaligned": Case(partial(askew_layer, 16)), "fused": Case(partial(fused_layers, 16)),
     },
     {
         "pf_encoded_linear": {
             "ROWS": {1, 2, 4}, "EACH": {1, 2}, "CHUNK": {2048, 4096}, "STAGES": {0}, "VECTOR": {1, 4, 8},
-            "THREADS": {256},
+            "THREADS": {256}, "EARLY": {0},
         },
     },
 )  # fmt: skip
@@ -619,6 +629,7 @@ DECODING = Family(
             "CAP": {0, 1}, "SPANS": {0, 1},
         },
         "pf_attend_pages": {"LANES": {8, 16}, "PIECES": {1}, "ROWS": {2, 4}, "VECTOR": {0, 1}, "CAP": {0, 1}},
+        "pf_attend_join": {"LANES": {8, 16}, "PIECES": {1, 2}, "ROWS": {1, 2, 4}, "THREADS": {512}},
     },
 )  # fmt: skip
 

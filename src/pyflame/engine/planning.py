@@ -28,6 +28,7 @@ from pyflame.passes.gathers import sink_gathers
 from pyflame.passes.layout import lay_out
 from pyflame.passes.legalise import legalise
 from pyflame.passes.logits import chunk_logits
+from pyflame.passes.norms import fuse_norms
 from pyflame.passes.own import own
 from pyflame.passes.simplify import simplify
 from pyflame.runtime.base import Device
@@ -88,6 +89,7 @@ def _drafted(graph: PendingGraph, target: Target, given: Mapping[int, int], devi
     place = next((n.meta.device for n in graph.order if n.meta.device is not None), state.device)
     with mode(recorder=None, tracer=None, autocast=None, device=place):
         work, notes = chunk_logits(Graph(graph.outputs), constants)
+        work = fuse_norms(work, table)
         work = lower_convolutions(legalise(work, table), target, lambda: _takes_dilated(device))
         pinned = {work.outputs[o] for i, o in given.items() if graph.inputs[i].data is not None}
         work = align_products(simplify(lay_out(work, target, pinned), constants), target)

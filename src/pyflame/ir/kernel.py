@@ -203,6 +203,7 @@ class Launch:
     # (kernel buffer number, start): of the buffer only what lies behind a start that the caller brings, in elements
     starts: tuple[tuple[int, int], ...] = ()
     variant: int = 0  # which of the implementation's variants, best guess first
+    unwritten: frozenset[int] = frozenset()  # kernel buffers of an anchor that are inputs which the plan never writes
 
     def reads_where_it_writes(self, source: int, target: int) -> bool:
         """Whether each element of one plan buffer is read only where the same element of the other is written next."""

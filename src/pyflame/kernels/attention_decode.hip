@@ -136,11 +136,34 @@ PF_FN float *pf_part_of(char *scratch, int64_t row, int split, int splits, int w
   return (float *)scratch + (row * splits + split) * (width + 2);
 }
 
+/* How a block of ROWS rows takes keys: DEEP of a lane at a time, as registers allow, and STEP of all. */
+template <int LANES, int PIECES, int ROWS> struct pf_few_shape {
+  enum { GROUPS = PF_DEC_THREADS / LANES, DEEP = PIECES == 4 || ROWS == 8 ? 2 : 4, STEP = GROUPS * DEEP };
+};
+
+/* The keys [from, to) that any query of a batch sees, and how many of them a split has. A query at i sees those from
+ * i + low to i + high: of `keys` there are, where the first query stands at key `offset`. */
+struct pf_few_keys {
+  int low, high, from, to, part;
+  PF_MEMBER int used() const { return part ? (to - from + part - 1) / part : 1; } /* splits: the first one always */
+};
+template <int STEP>
+PF_FN pf_few_keys pf_few_keys_of(pf_late_args arg, const int *live, const int *offsets, int step, int batch) {
+  const int queries = (int)arg[PF_ATT_ROWS], splits = (int)arg[PF_DEC_SPLITS];
+  const int keys = live ? pf_least(live[batch * step], (int)arg[PF_ATT_COLS]) : (int)arg[PF_ATT_COLS];
+  const int offset = !live ? 0 : offsets ? offsets[batch * step] : keys - queries;
+  pf_few_keys seen;
+  seen.low = (int)arg[PF_ATT_LOW] + offset, seen.high = (int)arg[PF_ATT_HIGH] + offset;
+  seen.from = seen.low > 0 ? seen.low : 0, seen.to = pf_least(keys, queries + seen.high);
+  seen.part = seen.to > seen.from ? ((seen.to - seen.from + splits - 1) / splits + STEP - 1) / STEP * STEP : 0;
+  return seen;
+}
+
 /* What a block has: ROWS from `first` on of those that share a head, and some of the keys that they see. */
 struct pf_few_place {
   int first, split, batch, shared, low, high, begin, end;
+  PF_MEMBER int idle() const { return split && begin >= end; }
 };
-/* Of `keys` there are, where the first query stands at key `offset`; STEP keys are taken at a time. */
 template <int ROWS, int STEP>
 PF_FN pf_few_place pf_few_place_of(pf_late_args arg, const int *live, const int *offsets, int step) {
   const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS], share = (int)arg[PF_ATT_SHARED];
@@ -148,13 +171,9 @@ PF_FN pf_few_place pf_few_place_of(pf_late_args arg, const int *live, const int 
   pf_few_place at;
   at.first = pf_block() % groups * ROWS, at.split = part % splits;
   at.batch = part / splits / (heads / share), at.shared = part / splits - at.batch * (heads / share);
-  const int keys = live ? pf_least(live[at.batch * step], (int)arg[PF_ATT_COLS]) : (int)arg[PF_ATT_COLS];
-  const int offset = !live ? 0 : offsets ? offsets[at.batch * step] : keys - queries;
-  at.low = (int)arg[PF_ATT_LOW] + offset, at.high = (int)arg[PF_ATT_HIGH] + offset;
-  /* the keys that any query sees, and this block's part of them */
-  const int from = at.low > 0 ? at.low : 0, to = pf_least(keys, queries + at.high);
-  const int part_keys = to > from ? ((to - from + splits - 1) / splits + STEP - 1) / STEP * STEP : 0;
-  at.begin = from + at.split * part_keys, at.end = pf_least(to, at.begin + part_keys);
+  const pf_few_keys seen = pf_few_keys_of<STEP>(arg, live, offsets, step, at.batch);
+  at.low = seen.low, at.high = seen.high;
+  at.begin = seen.from + at.split * seen.part, at.end = pf_least(seen.to, at.begin + seen.part);
   return at;
 }
 
@@ -164,10 +183,10 @@ template <class E, class K, int LANES, int PIECES, int ROWS, int VECTOR, int MAS
   enum {
     PIECE = 16 / sizeof(typename K::stored),
     NUMBERS = PIECES * PIECE, /* of a line in a lane */
-    GROUPS = PF_DEC_THREADS / LANES,
+    GROUPS = pf_few_shape<LANES, PIECES, ROWS>::GROUPS,
     WAVES = PF_DEC_THREADS / PF_WAVE,
-    DEEP = PIECES == 4 || ROWS == 8 ? 2 : 4, /* keys of a lane at a time: as registers allow */
-    STEP = GROUPS * DEEP,
+    DEEP = pf_few_shape<LANES, PIECES, ROWS>::DEEP,
+    STEP = pf_few_shape<LANES, PIECES, ROWS>::STEP,
     LINE = LANES * NUMBERS,
     LDS = WAVES * ROWS * (LINE + 2),
     LIKE = sizeof(typename K::stored) == sizeof(S), /* a piece of a query has as many numbers */
@@ -326,6 +345,7 @@ PF_FN void pf_attend_few(const typename E::stored *q, const typename E::stored *
   typedef pf_few<E, E, LANES, PIECES, ROWS, VECTOR, MASK, CAP> few;
   const int *const live = SPANS ? spans + PF_SPAN_LIVE : 0, *const offsets = SPANS ? spans + PF_SPAN_OFFSET : 0;
   const pf_few_place at = pf_few_place_of<ROWS, few::STEP>(arg, live, offsets, PF_SPAN);
+  if (at.idle()) return;
   /* of values, those beyond the end are 0: weight 0 of what is no number is none */
   const pf_lines_whole<typename E::stored, VECTOR> lines = {
       pf_matrix_of(k, arg + PF_ATT_B, at.batch, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
@@ -342,6 +362,7 @@ PF_FN void pf_attend_pages(const typename E::stored *q, const typename K::stored
                            typename E::stored *out, int64_t *err, pf_late_args arg) {
   typedef pf_few<E, K, LANES, PIECES, ROWS, VECTOR, 0, CAP> few;
   const pf_few_place at = pf_few_place_of<ROWS, few::STEP>(arg, lengths, (const int *)0, (int)arg[PF_PAGE_LENGTHS]);
+  if (at.idle()) return;
   const pf_lines_paged<typename K::stored, VECTOR, C> lines = {
       pf_matrix_of(k, arg + PF_ATT_B, 0, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
       pf_matrix_of(v, arg + PF_ATT_RIGHT, 0, at.shared, at.end, (int)arg[PF_ATT_WIDTH]),
@@ -350,33 +371,64 @@ PF_FN void pf_attend_pages(const typename E::stored *q, const typename K::stored
   few::attend(q, lines, at, (const char *)0, sinks, lds, scratch, out, arg);
 }
 
-/* One block for a row: the sum of its splits, each less by how far its maximum is below the highest. Splits behind the
- * end of what is seen have no weight, and are not read. */
-template <class E> PF_FN void pf_attend_join(char *scratch, typename E::stored *out, pf_late_args arg) {
+/* One block for a row: the sum of its splits, each less by how far its maximum is below the highest. What waits for
+ * memory is asked for at once: every wave has all maxima, and groups of `width` threads share the splits out. */
+template <class E, int LANES, int PIECES, int ROWS, int THREADS>
+PF_FN void pf_attend_join(char *scratch, typename E::stored *out, pf_late_args arg, const int *live = 0,
+                          const int *offsets = 0, int live_step = 0) {
+  enum { KEPT = PF_DEC_MOST_SPLITS / PF_WAVE, DEEP = 8 };
   const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS], width = (int)arg[PF_ATT_WIDTH];
   const int splits = (int)arg[PF_DEC_SPLITS], line = pf_block() % queries, entry = pf_block() / queries;
-  const int batch = entry / heads, head = entry - batch * heads;
-  PF_SHARED float tops[PF_DEC_MOST_SPLITS], weights[PF_DEC_MOST_SPLITS], totals[PF_DEC_MOST_SPLITS];
-  const float *const part = pf_part_of(scratch, pf_block(), pf_thread() < splits ? pf_thread() : 0, splits, width);
-  const float top = part[0], total = part[1];
-  if (pf_thread() < splits) tops[pf_thread()] = top;
-  pf_barrier();
-  float best = -PF_INF, all = 0.0f;
-  for (int n = 0; n < splits; n++) best = pf_max_f32(best, tops[n]);
-  if (pf_thread() < splits) {
-    const float weight = pf_exp2(top - pf_base(best));
-    weights[pf_thread()] = weight, totals[pf_thread()] = total * weight;
+  const int batch = entry / heads, head = entry - batch * heads, step = width + 2;
+  const int groups = THREADS / width, group = pf_thread() / width, e = pf_thread() - group * width;
+  const int used = pf_few_keys_of<pf_few_shape<LANES, PIECES, ROWS>::STEP>(arg, live, offsets, live_step, batch).used();
+  PF_SHARED float met[THREADS];
+  const float *const parts = pf_part_of(scratch, pf_block(), 0, splits, width);
+  float top[KEPT], weight[KEPT], some[DEEP], best = -PF_INF, all = 0.0f, sum = 0.0f;
+  PF_UNROLL
+  for (int s = 0; s < KEPT; s++) {
+    const int n = pf_thread() % PF_WAVE + s * PF_WAVE;
+    top[s] = n < used ? parts[n * step] : -PF_INF;
+    weight[s] = n < used ? parts[n * step + 1] : 0.0f;
   }
-  pf_barrier();
-  for (int n = 0; n < splits; n++) all += totals[n];
-  for (int e = pf_thread(); e < width; e += PF_DEC_THREADS) {
-    float sum = 0.0f;
-    _Pragma("unroll 8")
-    for (int n = 0; n < splits; n++)
-      if (weights[n] != 0.0f) sum = pf_mul_add(pf_part_of(scratch, pf_block(), n, splits, width)[2 + e], weights[n], sum);
-    pf_late_args place = arg + PF_ATT_OUT;
-    out[place[0] + batch * place[1] + head * place[2] + line * place[3] + e] = E::store(sum * pf_inverse(all));
+  for (int first = group; first - group < used; first += DEEP * groups) {
+    PF_UNROLL
+    for (int u = 0; u < DEEP; u++) {
+      const int n = first + u * groups;
+      some[u] = n < used ? parts[n * step + 2 + e] : 0.0f;
+    }
+    if (first == group) {
+      PF_UNROLL
+      for (int s = 0; s < KEPT; s++) best = pf_max_f32(best, top[s]);
+      PF_UNROLL
+      for (int w = 1; w < PF_WAVE; w *= 2) best = pf_max_f32(best, pf_shuffle_xor(best, w));
+      PF_UNROLL
+      for (int s = 0; s < KEPT; s++) {
+        const float by = pf_exp2(top[s] - pf_base(best));
+        all = pf_mul_add(weight[s], by, all);
+        weight[s] = by;
+      }
+      PF_UNROLL
+      for (int w = 1; w < PF_WAVE; w *= 2) all += pf_shuffle_xor(all, w);
+    }
+    PF_UNROLL
+    for (int u = 0; u < DEEP; u++) {
+      const int n = first + u * groups;
+      float by = 0.0f;
+      PF_UNROLL
+      for (int s = 0; s < KEPT; s++) {
+        const float given = pf_shuffle(weight[s], n % PF_WAVE);
+        by = n / PF_WAVE == s ? given : by;
+      }
+      if (by != 0.0f) sum = pf_mul_add(some[u], by, sum); /* of no weight may be what is no number */
+    }
   }
+  met[pf_thread()] = sum;
+  pf_barrier();
+  if (group) return;
+  for (int g = 1; g < groups; g++) sum += met[g * width + e];
+  pf_late_args place = arg + PF_ATT_OUT;
+  out[place[0] + batch * place[1] + head * place[2] + line * place[3] + e] = E::store(sum * pf_inverse(all));
 }
 
 #endif

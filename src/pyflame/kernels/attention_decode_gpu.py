@@ -6,7 +6,6 @@ operands can be read as vectors. Keys are split so that every compute unit has b
 
 from __future__ import annotations
 
-import struct
 from functools import partial
 
 from pyflame.core.device import Target
@@ -17,7 +16,7 @@ from pyflame.ir.node import Node
 from pyflame.kernels.attention import DTYPES, FEW_QUERIES, AttentionLaunch
 from pyflame.kernels.attention_gpu import WIDEST, launch_args, vectors, ways
 from pyflame.kernels.attention_paged import PagedLaunch, paged_prior, strides_or_none
-from pyflame.kernels.gpu_source import GpuFunctions, element
+from pyflame.kernels.gpu_source import GpuFunctions, element, float_bits
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import check_extents, late_args
 
@@ -27,7 +26,6 @@ _MANY_KEYS = 32  # for each query: with fewer, products and softmax take as long
 _BUSY = 4  # blocks for each compute unit
 _LEAST_KEYS = 32  # of a split: what most blocks take at a time
 _MOST_SPLITS = 64  # as PF_DEC_MOST_SPLITS
-_JOIN_LDS = 3 * 4 * _MOST_SPLITS  # bytes
 
 
 @whole
@@ -48,6 +46,13 @@ def _splits(blocks: int, keys: int, workers: int) -> int:
     """So many that all compute units are busy at once, without a second round of few blocks, and that each split is
     worth a block."""
     return max(1, min(_BUSY * workers // blocks, -(-keys // _LEAST_KEYS), _MOST_SPLITS))
+
+
+def _add_join(functions: GpuFunctions, rows: int, args: tuple[int, ...], call: str, lanes: str, target: Target) -> None:
+    """The launch that joins splits: a block for a row, of many threads where there are few. `call`: its arguments."""
+    threads = 512 if rows <= 2 * target.workers else 256
+    body = f"pf_attend_join<{lanes}, {threads}>({call});"
+    functions.add("_join", rows, threads, args, body, 4 * threads)
 
 
 def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
@@ -83,8 +88,10 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     functions.add("_few", entries * splits * groups, _THREADS, args, body, lds_bytes)
     if splits == 1:
         return functions.source()
-    join = f"pf_attend_join<{element(dtype)}>(scratch, {result}, {late_args(launch)});"
-    functions.add("_join", entries * rows, _THREADS, args, join, _JOIN_LDS)
+    call = f"scratch, {result}, {late_args(launch)}"
+    if made.spans is not None:
+        call += f", b{made.spans.buffer} + PF_SPAN_LIVE, b{made.spans.buffer} + PF_SPAN_OFFSET, PF_SPAN"
+    _add_join(functions, entries * rows, args, call, f"{element(dtype)}, {lanes}, {pieces}, {taken}", target)
     return functions.source(4 * entries * rows * splits * (shape.width + 2))
 
 
@@ -105,7 +112,7 @@ def _paged_args(made: PagedLaunch, splits: int) -> tuple[int, ...]:
     _, heads, queries, depth = made.query.shape
     pages, page, _, width = made.value.shape
     (key_page, *key), (value_page, *value) = made.key.strides, made.value.strides
-    numbers = struct.unpack("=2I", struct.pack("=2f", made.scale, made.softcap))
+    numbers = float_bits(made.scale, made.softcap)
     none = (0, 0, 0, 0)
     return (
         queries, made.keys, heads, made.share, 1, depth, width, width, made.low, 0, *numbers, *made.query.strides,
@@ -146,8 +153,9 @@ def paged_source(launch: Launch, target: Target, epilogue: Epilogue | None, alig
     lds_bytes = 4 * _THREADS // target.wave_size * taken * (lanes * pieces * piece + 2)
     functions.add("_few", blocks * splits, _THREADS, args, body, lds_bytes)
     if splits > 1:
-        join = f"pf_attend_join<{element(query.dtype)}>(scratch, {result}, {late_args(launch)});"
-        functions.add("_join", batch * groups * rows, _THREADS, args, join, _JOIN_LDS)
+        call = f"scratch, {result}, {late_args(launch)}, b4, (const int *)0, (int){late_args(launch)}[PF_PAGE_LENGTHS]"
+        kind = f"{element(query.dtype)}, {lanes}, {pieces}, {taken}"
+        _add_join(functions, batch * groups * rows, args, call, kind, target)
     return functions.source(4 * batch * groups * rows * splits * (width + 2) * (splits > 1))
 
 

@@ -7,7 +7,6 @@ has matrix cores; unless the scores would take more than SCORES_BYTES.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Launch, OperandView
 from pyflame.ir.node import Node
 from pyflame.kernels.attention import AttentionLaunch, attention_prior, both_passes, results_of, strides_of
-from pyflame.kernels.gpu_source import GpuFunctions, element
+from pyflame.kernels.gpu_source import GpuFunctions, element, float_bits
 from pyflame.kernels.spec import Epilogue, KernelSpec
 from pyflame.kernels.tile_gpu import check_extents, late_args
 
@@ -145,7 +144,7 @@ def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     """PF_ATT_ROWS to PF_ATT_SPANS."""
     shape = made.shape
     query_heads, (low, high) = shape.heads * shape.share, made.band
-    numbers = struct.unpack("=2I", struct.pack("=2f", made.scale, made.softcap))
+    numbers = float_bits(made.scale, made.softcap)
     results = results_of(shape, made.g is not None)
     first, *more = [
         (*results[3 * n :][:2], shape.width if n == 2 else way.width, results[3 * n + 2]) for n in way.results

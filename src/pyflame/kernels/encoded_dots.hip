@@ -23,7 +23,7 @@
 
 namespace pf_encoded_dots {
 
-enum { PF_ROWS, PF_OUT, PF_WIDTH, PF_ROW_BYTES, PF_GROUP = 16, PF_LARGEST = 127 * 256 + 127 };
+enum { PF_ROWS, PF_OUT, PF_WIDTH, PF_ROW_BYTES, PF_EPS, PF_GROUP = 16, PF_LARGEST = 127 * 256 + 127 };
 
 typedef pf_vector<uint32_t, 4> pf_words;
 struct pf_about {
@@ -40,16 +40,39 @@ struct pf_numbers {
 /* Groups in LDS, so that lanes that take every second one, or two of four, meet in no bank. */
 PF_FN int pf_group_at(int g) { return g ^ (g >> 3 & 1) * 3; }
 
-template <class E, int VECTOR>
-PF_FN void pf_round_group(const typename E::stored *x, pf_words &high, pf_words &low, pf_about &about) {
+/* Byte N of each of four words. */
+template <int N> PF_FN uint32_t pf_bytes_of(const uint32_t *words) {
+#if defined(__CUDACC__)
+  enum { TWO = N | (N + 4) << 4 };
+  return __byte_perm(__byte_perm(words[0], words[1], TWO), __byte_perm(words[2], words[3], TWO), 0x5410);
+#else
+  uint32_t out = 0;
+  PF_UNROLL
+  for (int k = 0; k < 4; k++) out |= (words[k] >> 8 * N & 255) << 8 * k;
+  return out;
+#endif
+}
+
+/* With a scale, of x times that; gives the sum of squares of x. */
+template <class E, int VECTOR, int SCALED>
+PF_FN float pf_round_group(const typename E::stored *x, const typename E::stored *scale, pf_words &high, pf_words &low,
+                           pf_about &about) {
   typedef pf_vector<typename E::stored, VECTOR> V;
-  float v[PF_GROUP];
+  float v[PF_GROUP], squares = 0.0f;
   uint32_t most = 0; /* as bits: NaN is more than infinity, and that more than any number */
   PF_UNROLL
   for (int i = 0; i < PF_GROUP; i += VECTOR) {
     const V part = *(const V *)(x + i);
     PF_UNROLL
     for (int k = 0; k < VECTOR; k++) v[i + k] = E::load(part.at[k]);
+    if constexpr (SCALED) {
+      const V scales = *(const V *)(scale + i);
+      PF_UNROLL
+      for (int k = 0; k < VECTOR; k++) {
+        squares = PF_FMA(v[i + k], v[i + k], squares);
+        v[i + k] *= E::load(scales.at[k]);
+      }
+    }
   }
   PF_UNROLL
   for (int i = 0; i < PF_GROUP; i++) {
@@ -59,20 +82,20 @@ PF_FN void pf_round_group(const typename E::stored *x, pf_words &high, pf_words 
   const float largest = pf_from_bits_f32(most);
   const int number = most < 0x7f800000;
   const float inverse = number && largest > 0x1p-100f ? PF_LARGEST / largest : 0.0f;
-  about.sum = 0;
+  int highs = 0, lows = 0;
   PF_UNROLL
   for (int w = 0; w < 4; w++) {
-    high.at[w] = low.at[w] = 0;
+    /* To the nearest: 1.5 * 2^23 leaves whole numbers q in the low bits. With 128 more, their second bytes are h, and the
+     * first ones l + 128. */
+    uint32_t q[4];
     PF_UNROLL
-    for (int k = 0; k < 4; k++) {
-      /* to the nearest: 1.5 * 2^23 leaves whole numbers in the low bits */
-      const int q = number ? (int)pf_bits_f32(PF_FMA(v[4 * w + k], inverse, 0x1.8p23f)) - 0x4b400000 : 0;
-      about.sum += q;
-      low.at[w] |= (uint32_t)(q & 255) << 8 * k;
-      high.at[w] |= (uint32_t)((q + 128) >> 8 & 255) << 8 * k;
-    }
+    for (int k = 0; k < 4; k++) q[k] = number ? pf_bits_f32(PF_FMA(v[4 * w + k], inverse, 0x1.8001p23f)) : 128;
+    high.at[w] = pf_bytes_of<1>(q), low.at[w] = pf_bytes_of<0>(q) ^ 0x80808080;
+    highs = pf_dot4((int)high.at[w], 0x01010101, highs), lows = pf_dot4((int)low.at[w], 0x01010101, lows);
   }
+  about.sum = 256 * highs + lows;
   about.scale = !number ? PF_NAN : inverse > 0.0f ? largest / PF_LARGEST : 0.0f;
+  return squares;
 }
 
 /* Two groups of 16 that lie in the same bytes: where they are, and what they are in EACH rows of W. */
@@ -174,13 +197,16 @@ template <class D, int EACH, int STAGES> struct pf_wave_rows {
 };
 #endif
 
-template <class E, class D, int ROWS, int EACH, int CHUNK, int STAGES, int VECTOR, int BIASED, int THREADS, class Out>
+/* NORMED: of x scale / sqrt(mean(x^2) + eps). The squares are added up as one line more, and results divided in the end.
+ * EARLY: no launch before this one writes W, so it is asked for while they run. */
+template <class E, class D, int ROWS, int EACH, int CHUNK, int STAGES, int VECTOR, int BIASED, int NORMED, int EARLY, int THREADS, class Out>
 PF_FN void pf_encoded_linear(const typename E::stored *x, const uint8_t *data, const typename E::stored *bias,
-                             const int64_t *arg, const Out &give) {
+                             const int64_t *arg, const Out &give, const typename E::stored *scale = 0) {
   typedef pf_wave_rows<D, EACH, STAGES> W;
   enum { GROUPS = CHUNK / PF_GROUP, WAVES = THREADS / PF_WAVE };
   PF_SHARED pf_words high[ROWS][GROUPS], low[ROWS][GROUPS];
   PF_SHARED pf_about about[ROWS][GROUPS];
+  PF_SHARED float squares[NORMED ? ROWS : 1][NORMED ? GROUPS : 1];
   PF_SHARED pf_piece staged[STAGES ? WAVES * W::LDS_PIECES : 1];
   const int lane = pf_thread() % PF_WAVE, wave = pf_thread() / PF_WAVE;
   const int rows = (int)arg[PF_ROWS], out = (int)arg[PF_OUT], width = (int)arg[PF_WIDTH];
@@ -190,14 +216,17 @@ PF_FN void pf_encoded_linear(const typename E::stored *x, const uint8_t *data, c
   PF_UNROLL
   for (int j = 0; j < EACH; j++) weights.rows[j] = data + (first + j < out ? first + j : out - 1) * arg[PF_ROW_BYTES];
   weights.begin(staged + (STAGES ? wave * W::LDS_PIECES : 0)); /* on its way while x is rounded */
-  float sums[EACH][ROWS] = {};
+  if (EARLY) pf_await();
+  float sums[EACH + NORMED][ROWS] = {};
   for (int begin = 0; begin < width; begin += CHUNK) {
     const int groups = (width - begin < CHUNK ? width - begin : CHUNK) / PF_GROUP;
     if (begin) pf_barrier();
     for (int n = pf_thread(); n < ROWS * groups; n += THREADS) {
       const int r = n / groups, g = n - r * groups, at = pf_group_at(g);
       const typename E::stored *from = x + (int64_t)(r < rows ? r : rows - 1) * width + begin + g * PF_GROUP;
-      pf_round_group<E, VECTOR>(from, high[r][at], low[r][at], about[r][at]);
+      const float square =
+          pf_round_group<E, VECTOR, NORMED>(from, scale + begin + g * PF_GROUP, high[r][at], low[r][at], about[r][at]);
+      if constexpr (NORMED) squares[r][at] = square;
     }
     pf_barrier();
     for (int turn = 0; turn * PF_WAVE < groups / 2; turn++) {
@@ -211,6 +240,7 @@ PF_FN void pf_encoded_linear(const typename E::stored *x, const uint8_t *data, c
         for (int r = 0; r < ROWS; r++) {
           const pf_words h = high[r][at], l = low[r][at];
           const pf_about of = about[r][at];
+          if constexpr (NORMED) sums[EACH][r] += squares[r][at];
           PF_UNROLL
           for (int j = 0; j < EACH; j++) {
             const pf_numbers &w = now.of[j][half];
@@ -228,13 +258,16 @@ PF_FN void pf_encoded_linear(const typename E::stored *x, const uint8_t *data, c
     }
   }
   PF_UNROLL
-  for (int j = 0; j < EACH; j++)
+  for (int j = EACH + NORMED - 1; j >= 0; j--)
     PF_UNROLL
     for (int r = 0; r < ROWS; r++) {
-      float sum = sums[j][r];
+      float &sum = sums[j][r];
       PF_UNROLL
       for (int step = 1; step < PF_WAVE; step *= 2) sum += pf_shuffle_xor(sum, step);
-      if (lane == (j * ROWS + r) % PF_WAVE && r < rows && first + j < out) {
+      if (j == EACH) {
+        sum = pf_rsqrt_f32(sum / (float)width + pf_from_bits_f32((uint32_t)arg[PF_EPS]));
+      } else if (lane == (j * ROWS + r) % PF_WAVE && r < rows && first + j < out) {
+        if constexpr (NORMED) sum *= sums[EACH][r];
         if (BIASED) sum += E::load(bias[first + j]);
         give(0, r, first + j, sum);
       }

@@ -16,9 +16,9 @@ from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.dequantize_gpu import PIECE, alignment_of, decoder
-from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element
+from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element, float_bits
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
-from pyflame.kernels.tile_gpu import out_struct, out_value, sums_of, value_type
+from pyflame.kernels.tile_gpu import may_read_early, out_struct, out_value, sums_of, value_type
 
 THREADS = 256
 MOST_ROWS = 16
@@ -50,6 +50,8 @@ class Few:
     width: int
     row_bytes: int
     biased: bool
+    normed: bool
+    early: bool
     aligned: bool
 
     @property
@@ -66,12 +68,14 @@ class Few:
 
 
 class Way(NamedTuple):
-    """A kernel file, the numbers of its template, the rows of the weight that a block has, and its LDS in bytes."""
+    """A kernel file, the numbers of its template, the rows of the weight that a block has, its LDS in bytes, and its
+    threads."""
 
     file: str
     numbers: str
     block: int
     lds: int = 0
+    threads: int = THREADS
 
 
 def _floats(few: Few, target: Target) -> Way:
@@ -82,15 +86,22 @@ def _floats(few: Few, target: Target) -> Way:
 
 
 def _dots(few: Few, target: Target) -> Way:
-    waves, chunk = THREADS // target.wave_size, 4096 if few.taken <= 2 else 2048
-    planes = few.taken * chunk * 5 // 2
-    row = waves * _staged_bytes(few, target)
-    each = 4 if row and few.out >= 12 * waves * target.workers else few.each(target.wave_size, target)
-    each = next((n for n in (each, 2, 1) if planes + 2 * n * row <= LDS_BYTES), 1)
-    stage = each * row
-    stages = next((n for n in (3, 2) if stage and planes + n * stage <= LDS_BYTES), 0)
-    numbers = f"{few.taken}, {each}, {chunk}, {stages}, {few.vector}, {int(few.biased)}, {THREADS}"
-    return Way("encoded_dots", numbers, each * waves, planes + stages * stage + 16 * (not stages))
+    staged, alone = _staged_bytes(few, target), few.each(target.wave_size, target) == 1
+    shapes = [(THREADS, 4096 if few.taken <= 2 else 2048)]
+    if staged and alone and few.taken == 1:  # few lines: larger blocks round x less often
+        shapes[:0] = [(2 * THREADS, 8192)] * (few.width > 4096) + [(2 * THREADS, 4096)]
+    for threads, chunk in shapes:
+        waves, planes = threads // target.wave_size, few.taken * chunk * (11 if few.normed else 10) // 4
+        row = waves * staged
+        each = 4 if row and few.out >= 12 * waves * target.workers else few.each(target.wave_size, target)
+        each = next((n for n in (each, 2, 1) if planes + 2 * n * row <= LDS_BYTES), 1)
+        stage = each * row
+        stages = next((n for n in (3, 2) if stage and planes + n * stage <= LDS_BYTES), 0)
+        if stages == 3:
+            break
+    flags = f"{int(few.biased)}, {int(few.normed)}, {int(few.early)}"
+    numbers = f"{few.taken}, {each}, {chunk}, {stages}, {few.vector}, {flags}, {threads}"
+    return Way("encoded_dots", numbers, each * waves, planes + stages * stage + 16 * (not stages), threads)
 
 
 def _staged_bytes(few: Few, target: Target) -> int:
@@ -107,17 +118,24 @@ def encoded_source(
     aligned: bool = True,
     way: Callable[[Few, Target], Way] = _floats,
 ) -> GpuSource:
-    """The text and arguments of one encoded_linear."""
+    """The text and arguments of one encoded_linear, or of a norm_linear with an encoded weight."""
     anchor = launch.kernel.anchor
     assert anchor is not None and epilogue is not None
-    x, data, *bias = anchor.srcs
-    name, width, _ = anchor.attrs
-    few = Few(encoding(name), x.dtype, prod(x.shape[:-1]), data.shape[0], width, data.shape[1], bool(bias), aligned)
+    x, data, *rest = anchor.srcs
+    name, width, _, *eps = anchor.attrs
+    biased, normed = bool(rest) and not eps, bool(eps)
+    rows, (out, row_bytes) = prod(x.shape[:-1]), data.shape
+    early = way is _dots and may_read_early(launch, target, 1)
+    few = Few(encoding(name), x.dtype, rows, out, width, row_bytes, biased, normed, early, aligned)
     names, own = [f"b{n}" for n in range(len(launch.buffers))], [f"e{n}" for n in range(len(epilogue.args))]
     given = [f"const {storage(v.dtype)}" for v in anchor.srcs]
     others, size = len(names) - len(given), x.dtype.itemsize
     staged = bool(_staged_bytes(few, target)) and way is _dots
-    alignment = [few.vector * size, 16 if staged else alignment_of(few.kind) if aligned else 1, *[size] * len(bias)]
+    alignment = [
+        few.vector * size,
+        16 if staged else alignment_of(few.kind) if aligned else 1,
+        *[size * (few.vector if normed else 1)] * len(rest),
+    ]
     giving = [epilogue.text.rstrip(), *out_struct(epilogue, sums_of(x.dtype), names, own)]
     chosen = way(few, target)
     made = GpuFunctions(
@@ -127,20 +145,26 @@ def encoded_source(
         (f"pf_{chosen.file}",),
         "\n".join([decoder(few.kind, aligned), *giving]),
     )
-    args = [few.rows, few.out, width, few.row_bytes]
+    args = [few.rows, few.out, width, few.row_bytes, *float_bits(*eps)]
     kinds = f"{element(x.dtype)}, PF_KEY_decoder"
-    call = f"pf_encoded_linear<{kinds}, {chosen.numbers}>(b0, b1, b{2 if bias else 0}, arg, out);"
+    operands = f"b0, b1, b{2 if biased else 0}, arg, out{', b2' if normed else ''}"
+    call = f"pf_encoded_linear<{kinds}, {chosen.numbers}>({operands});"
     body = f"{out_value(names, len(args), len(own))}\n  {call}"
-    made.add("_0", -(-few.out // chosen.block), THREADS, [*args, *epilogue.args], body, chosen.lds)
+    grid = -(-few.out // chosen.block)
+    made.add("_0", grid, chosen.threads, [*args, *epilogue.args], body, chosen.lds, awaits=early)
     return made.source()
 
 
 def _takes_dots(node: Node, target: Target) -> float:
     """Scaled integers, times x that may be rounded to 16 bits, or has no more."""
-    x, (name, _, bits) = node.srcs[0], node.attrs
+    x, (name, _, bits) = node.srcs[0], node.attrs[:3]
     whole = x.shape[-1] % 32 == 0 and prod(x.shape[:-1]) <= MOST_DOTS
     rounded = bits <= 16 or x.dtype.itemsize == 2
     return 2.0 * _takes(node, target) * bool(whole and rounded and encoding(name).pair)
+
+
+def _takes_norm(node: Node, target: Target) -> float:
+    return 0.0 if node.attrs[0] is None else _takes_dots(node, target)
 
 
 # Behind products with encoded matrices: rows are all axes but the last, and lines are that.
@@ -158,13 +182,13 @@ _spec = KernelSpec(
     prior=_takes,
 )
 kernel(_spec)
-kernel(
-    replace(
-        _spec,
-        name="encoded_dots",
-        source=partial(encoded_source, way=_dots),
-        why="reads the encoded weight once, for few rows, by integer dots",
-        unaligned=partial(encoded_source, aligned=False, way=_dots),
-        prior=_takes_dots,
-    )
+_dots_spec = replace(
+    _spec,
+    name="encoded_dots",
+    source=partial(encoded_source, way=_dots),
+    why="reads the encoded weight once, for few rows, by integer dots",
+    unaligned=partial(encoded_source, aligned=False, way=_dots),
+    prior=_takes_dots,
 )
+kernel(_dots_spec)
+kernel(replace(_dots_spec, op="norm_linear", prior=_takes_norm))

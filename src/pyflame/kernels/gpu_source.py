@@ -6,6 +6,7 @@ include and a function per phase that calls a template with everything about typ
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +29,11 @@ def element(dtype: DType) -> str:
     """
     small = small_float(dtype)
     return f"pf_{small}" if small else "pf_bool" if dtype.name == "bool_" else f"pf_of<{storage(dtype)}>"
+
+
+def float_bits(*values: float) -> tuple[int, ...]:
+    """Numbers as arguments of a kernel: the bits of float32."""
+    return struct.unpack(f"={len(values)}I", struct.pack(f"={len(values)}f", *values))
 
 
 def position_type(*counts: int) -> str:
@@ -66,10 +72,12 @@ class GpuFunctions:
         dynamic_lds: int = 0,
         cluster: int = 1,
         alone: bool = False,
+        awaits: bool = False,
     ) -> None:
         """A launch of a function of this body, which reads its arguments from `arg`. Nothing to do: no launch.
 
-        `alone`: a compute unit runs one block at a time, which has all registers.
+        `alone`: a compute unit runs one block at a time, which has all registers. `awaits`: what it calls waits for the
+        launches before it, once it has asked for what none of them writes.
         """
         if grid * block >= MAX_THREADS:
             raise CompileError(
@@ -81,7 +89,8 @@ class GpuFunctions:
         params += ["char *PF_RESTRICT scratch", "const pf_word *PF_RESTRICT uni", "int64_t *PF_RESTRICT err"]
         params += [f"int64_t a{n}" for n in range(len(args))]
         names = ", ".join(f"a{n}" for n in range(len(args)))
-        begin = "".join(f"  using namespace {space};\n" for space in self.spaces) + "  pf_await();\n"
+        begin = "".join(f"  using namespace {space};\n" for space in self.spaces)
+        begin += "" if awaits else "  pf_await();\n"
         bounds = f"PF_GLOBAL{'_ALONE' * alone}({block})" + (f" PF_CLUSTER({cluster})" if cluster > 1 else "")
         head = f"{bounds} PF_KEY{suffix}({', '.join(params)}) {{\n{begin}  const int64_t arg[] = {{{names}}};"
         text = (head, body)

@@ -203,6 +203,7 @@ enum {
   PF_THIN_LINES, PF_THIN_K, PF_THIN_LINE, PF_THIN_ALONG, PF_THIN_FEW, PF_THIN_FEW_ALONG, /* strides: matrix, then few */
   PF_THIN_SPLIT, PF_THIN_BATCHES,
   PF_THIN_AXES, /* extent, few's stride and the matrix's stride of each batch axis */
+  PF_THIN_EPS = PF_THIN_AXES, /* of a norm, whose products have no batch */
 };
 
 template <class K> struct pf_thin {
@@ -234,30 +235,48 @@ template <class K> struct pf_thin {
   }
 };
 
-/* LANES lanes, or whole waves of them, share EACH lines and run along k, TOGETHER times WIDTH numbers at a time. */
+/* LANES lanes, or whole waves of them, share EACH lines and run along k, TOGETHER times WIDTH numbers at a time.
+ *
+ * NORMED: what is multiplied is x scale / sqrt(mean(x^2) + eps) for a line x of `few`. Since all of it comes by here, the
+ * squares are added up as one line more, and the results are divided in the end. */
 template <class K> struct pf_dots {
   typedef typename K::sum sum;
   typedef typename K::stored stored;
   typedef pf_vector<stored, K::WIDTH> vector;
-  sum sums[K::EACH][K::FEW];
-  const stored *line[K::EACH];
+  enum { LINES = K::EACH + K::NORMED, APART = K::LANES * K::WIDTH };
+  sum sums[LINES][K::FEW];
+  const stored *line[K::EACH], *scale;
 
-  PF_MEMBER void begin(const pf_thin<K> &thin, int first) {
+  PF_MEMBER void begin(const pf_thin<K> &thin, int first, const stored *scales) {
+    scale = scales;
     PF_UNROLL
-    for (int r = 0; r < K::EACH; r++) {
-      line[r] = thin.matrix + pf_least(first + r, thin.lines - 1) * thin.line_step;
+    for (int r = 0; r < LINES; r++) {
+      if (r < K::EACH) line[r] = thin.matrix + pf_least(first + r, thin.lines - 1) * thin.line_step;
       PF_UNROLL
       for (int t = 0; t < K::FEW; t++) sums[r][t] = 0;
     }
   }
   template <int COUNT> PF_MEMBER void step(const pf_thin<K> &thin, int k) {
-    enum { APART = K::LANES * K::WIDTH };
     vector values[COUNT][K::EACH];
     PF_UNROLL
     for (int c = 0; c < COUNT; c++) {
       PF_UNROLL
       for (int r = 0; r < K::EACH; r++) values[c][r] = *(const vector *)(line[r] + (K::WIDTH > 1 ? k + c * APART : (k + c * APART) * thin.along));
     }
+    multiply<COUNT>(thin, k, values);
+  }
+  /* The same, and between: wait for launches before this one, which may not have written `few` yet. */
+  PF_MEMBER void first_step(const pf_thin<K> &thin, int k) {
+    vector values[K::TOGETHER][K::EACH];
+    PF_UNROLL
+    for (int c = 0; c < K::TOGETHER; c++) {
+      PF_UNROLL
+      for (int r = 0; r < K::EACH; r++) values[c][r] = pf_read_now((const vector *)(line[r] + k + c * APART));
+    }
+    pf_await();
+    multiply<K::TOGETHER>(thin, k, values);
+  }
+  template <int COUNT> PF_MEMBER void multiply(const pf_thin<K> &thin, int k, const vector (&values)[COUNT][K::EACH]) {
     PF_UNROLL
     for (int c = 0; c < COUNT; c++) {
       PF_UNROLL
@@ -270,37 +289,59 @@ template <class K> struct pf_dots {
           PF_UNROLL
           for (int e = 0; e < K::WIDTH; e++) by.at[e] = from[e * thin.few_along];
         }
+        sum times[K::WIDTH];
+        PF_UNROLL
+        for (int e = 0; e < K::WIDTH; e++) times[e] = K::load(by.at[e]);
+        if constexpr (K::NORMED) {
+          const vector scales = *(const vector *)(scale + k + c * APART);
+          PF_UNROLL
+          for (int e = 0; e < K::WIDTH; e++) {
+            sums[K::EACH][t] = pf_mul_add(times[e], times[e], sums[K::EACH][t]);
+            times[e] *= K::load(scales.at[e]);
+          }
+        }
         PF_UNROLL
         for (int r = 0; r < K::EACH; r++) {
           PF_UNROLL
-          for (int e = 0; e < K::WIDTH; e++)
-            sums[r][t] = pf_mul_add(K::load(values[c][r].at[e]), K::load(by.at[e]), sums[r][t]);
+          for (int e = 0; e < K::WIDTH; e++) sums[r][t] = pf_mul_add(K::load(values[c][r].at[e]), times[e], sums[r][t]);
         }
+      }
+    }
+  }
+  PF_MEMBER void divide(int64_t k, float eps) {
+    if constexpr (K::NORMED) {
+      PF_UNROLL
+      for (int t = 0; t < K::FEW; t++) {
+        const float by = pf_rsqrt_f32(sums[K::EACH][t] / (float)k + eps);
+        PF_UNROLL
+        for (int r = 0; r < K::EACH; r++) sums[r][t] *= by;
       }
     }
   }
 };
 
 template <class K, class Out, class stored>
-PF_FN void pf_gemm_dots(const stored *few, const stored *matrix, const int64_t *arg, const Out &out) {
+PF_FN void pf_gemm_dots(const stored *few, const stored *matrix, const int64_t *arg, const Out &out,
+                        const stored *scale = 0) {
   typedef typename K::sum sum;
-  enum { APART = K::LANES * K::WIDTH, WAVES = K::LANES > PF_WAVE ? K::LANES / PF_WAVE : 1 };
-  PF_SHARED sum met[WAVES > 1 ? K::THREADS / PF_WAVE * K::EACH * K::FEW : 1];
+  enum { APART = K::LANES * K::WIDTH, WAVES = K::LANES > PF_WAVE ? K::LANES / PF_WAVE : 1, LINES = pf_dots<K>::LINES };
+  PF_SHARED sum met[WAVES > 1 ? K::THREADS / PF_WAVE * LINES * K::FEW : 1];
   pf_thin<K> thin;
   thin.begin(few, matrix, arg, K::THREADS / K::LANES * K::EACH);
   const int lane = pf_thread() % K::LANES, first = thin.first + pf_thread() / K::LANES * K::EACH;
   pf_dots<K> own;
-  own.begin(thin, first);
+  own.begin(thin, first, scale);
   int k = thin.from + lane * K::WIDTH;
+  if constexpr (K::EARLY) own.first_step(thin, k), k += K::TOGETHER * APART;
   if (K::TOGETHER > 1)
     for (; k + (K::TOGETHER - 1) * APART < thin.to; k += K::TOGETHER * APART) own.template step<K::TOGETHER>(thin, k);
   for (; k < thin.to; k += APART) own.template step<1>(thin, k);
   PF_UNROLL
-  for (int r = 0; r < K::EACH; r++) pf_lanes_sum<(WAVES > 1 ? PF_WAVE : K::LANES)>(own.sums[r], K::FEW);
+  for (int r = 0; r < LINES; r++) pf_lanes_sum<(WAVES > 1 ? PF_WAVE : K::LANES)>(own.sums[r], K::FEW);
   if (WAVES > 1) {
-    sum *mine = met + pf_thread() / PF_WAVE * (K::EACH * K::FEW);
+    sum *mine = met + pf_thread() / PF_WAVE * (LINES * K::FEW);
     PF_UNROLL
-    for (int r = 0; r < K::EACH; r++) {
+    for (int r = 0; r < LINES; r++) {
       PF_UNROLL
       for (int t = 0; t < K::FEW; t++)
         if (pf_thread() % PF_WAVE == 0) mine[r * K::FEW + t] = own.sums[r][t];
@@ -309,13 +350,14 @@ PF_FN void pf_gemm_dots(const stored *few, const stored *matrix, const int64_t *
     PF_UNROLL
     for (int w = 1; w < WAVES; w++) {
       PF_UNROLL
-      for (int r = 0; r < K::EACH; r++) {
+      for (int r = 0; r < LINES; r++) {
         PF_UNROLL
         for (int t = 0; t < K::FEW; t++)
-          if (lane == 0) own.sums[r][t] += mine[w * (K::EACH * K::FEW) + r * K::FEW + t];
+          if (lane == 0) own.sums[r][t] += mine[w * (LINES * K::FEW) + r * K::FEW + t];
       }
     }
   }
+  own.divide(thin.to, K::NORMED ? pf_from_bits_f32((uint32_t)arg[PF_THIN_EPS]) : 0.0f);
   PF_UNROLL
   for (int r = 0; r < K::EACH; r++) {
     if (lane == 0 && first + r < thin.lines) {

@@ -13,10 +13,13 @@ from math import prod
 from typing import Any
 
 from pyflame.core.device import Target
+from pyflame.core.dtype import bfloat16, float16, float32
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import power
 from pyflame.ir.kernel import GpuSource, Launch
+from pyflame.ir.node import Node
 from pyflame.kernels.contraction import matmul_layout, matmul_rows
+from pyflame.kernels.gpu_source import SMALL, float_bits
 from pyflame.kernels.matrix_async import AsyncTile, async_tiles
 from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
@@ -33,6 +36,7 @@ from pyflame.kernels.tile_gpu import (
     choose_cut,
     finish_phase,
     gpu_source,
+    may_read_early,
     partial_out,
     round_up,
     sums_of,
@@ -106,6 +110,7 @@ class Product:
     epilogue: Epilogue
     decode: float = 0.0  # MatrixTile's
     parts_of: int = 0  # columns of the whole product, of which this is one of several parts
+    eps: float | None = None  # of a norm of the lines of a, whose scales are buffer 2
 
     @property
     def columns(self) -> int:
@@ -194,6 +199,38 @@ def matmul_variants(launch: Launch, target: Target) -> tuple[str, ...]:
     if launch.flops < TIMED and not (dots and nbytes >= _TIMED_BYTES):
         return ()
     return tuple(map(str, product.ways[: dots + 1 if dots else VARIANTS]))
+
+
+def normed_source(launch: Launch, target: Target, epilogue: Epilogue | None, aligned: bool = True) -> GpuSource:
+    """The text and launch of a norm_linear, whose weight's lines run along k."""
+    assert epilogue is not None
+    product = _normed_product(launch, target, epilogue, aligned)
+    check_extents("norm_linear", (product.b.lines, product.a.k))
+    return _dots(product, product.a, product.b, few_rows=True, way=_DOTS[launch.variant if aligned else 0])
+
+
+def _normed_product(launch: Launch, target: Target, epilogue: Epilogue, aligned: bool) -> Product:
+    assert launch.kernel.anchor is not None
+    x, weight = launch.kernel.anchor.srcs[:2]
+    k, size = x.shape[-1], x.dtype.itemsize
+    at = [offset for _, offset in launch.buffers[:3]]
+    aligned = aligned and not any(offset % _VECTOR_BYTES for offset in at)
+    a, b = (Matrix(n, v.size // k, k, k, 1, (), size, at[n], aligned) for n, v in enumerate((x, weight)))
+    return Product(launch, target, a, b, (), epilogue, eps=launch.kernel.anchor.attrs[-1])
+
+
+def normed_variants(launch: Launch, target: Target) -> tuple[str, ...]:
+    """The ways to try out."""
+    weight = launch.operands[1]
+    return tuple(map(str, _DOTS)) if prod(weight.shape) * weight.dtype.itemsize >= _TIMED_BYTES else ()
+
+
+def _takes_norm(node: Node, target: Target) -> float:
+    """One row or two of a plain weight."""
+    x, weight = node.srcs[:2]
+    rows, k = prod(x.shape[:-1]), x.shape[-1]
+    fits = x.dtype in (float32, float16, bfloat16) and 1 <= rows <= _DOTTED and weight.size >= 1 << 16
+    return 1.0 * (fits and node.attrs[0] is None and weight.shape[0] * k < SMALL)
 
 
 def _axes(batch: tuple[int, ...], one: Matrix, other: Matrix) -> tuple[int, ...]:
@@ -317,16 +354,18 @@ def _dots(product: Product, few: Matrix, matrix: Matrix, few_rows: bool, way: Do
     width = _VECTOR_BYTES // matrix.itemsize
     width = width if matrix.vector(width, along_k=True) else 1
     lanes = min(power(-(-matrix.k // (width * 2))), product.target.wave_size)
-    each = {1: 4, 2: 2, 3: 2, 4: 2}.get(few.lines, 1)
+    each, normed = {1: 4, 2: 2, 3: 2, 4: 2}.get(few.lines, 1), int(product.eps is not None)
     while each > 1 and matrix.lines * prod(product.batch) < each * (_THREADS // lanes) * product.target.workers:
         each //= 2
     threads, together, lds, blocks = _THREADS, 1, 0, 4
     if way is not None:
         threads = lanes = way.waves * product.target.wave_size
-        each, together, lds, blocks = way.each, way.together, way.waves * way.each * few.lines * product.sums_bytes, 2
+        each, together, blocks = way.each, way.together, 2
+        lds = way.waves * (each + normed) * few.lines * product.sums_bytes
     kind = {
         "FEW": few.lines, "FEW_ROWS": int(few_rows), "FEW_VECTOR": int(few.vector(width, along_k=True)),
-        "LANES": lanes, "EACH": each, "WIDTH": width, "THREADS": threads, "TOGETHER": together,
+        "LANES": lanes, "EACH": each, "WIDTH": width, "THREADS": threads, "TOGETHER": together, "NORMED": normed,
+        "EARLY": 0,
     }  # fmt: skip
     alignment = {m.buffer: m.alignment(width, along_k=True) for m in (few, matrix)}
     per, step = threads // lanes * each, lanes * width
@@ -362,18 +401,24 @@ def _thin(
     batch = prod(product.batch)
     strips = -(-matrix.lines // per) * batch
     parts = max(1, min(-(-blocks * product.target.workers // strips), matrix.k // least, MAX_PARTS))
+    parts = parts if product.eps is None else 1
     split = round_up(-(-matrix.k // parts), step)
     parts = -(-matrix.k // split)
+    early = may_read_early(product.launch, product.target, matrix.buffer) and way == "dots"
+    if early and parts == 1 and kind["WIDTH"] > 1 and matrix.k >= kind["TOGETHER"] * step:
+        kind["EARLY"] = 1
     args = (
         matrix.lines, matrix.k, matrix.line_stride, matrix.k_stride, few.line_stride, few.k_stride, split, batch,
-        *_axes(product.batch, few, matrix),
+        *_axes(product.batch, few, matrix), *([] if product.eps is None else float_bits(product.eps)),
     )  # fmt: skip
     m, n = (str(v.lines) if v is few else "a0" for v in (product.a, product.b))
     out = "out" if parts == 1 else partial_out(m, n, sums_of(product.launch.operands[0].dtype))
-    body = f"pf_gemm_{way}<PF_KEY_kind>(b{few.buffer}, b{matrix.buffer}, arg, {out});"
-    phase = PhaseText(strips * parts, kind["THREADS"], args, body, parts == 1, lds)
+    scale = "" if product.eps is None else ", b2"
+    body = f"pf_gemm_{way}<PF_KEY_kind>(b{few.buffer}, b{matrix.buffer}, arg, {out}{scale});"
+    phase = PhaseText(strips * parts, kind["THREADS"], args, body, parts == 1, lds, awaits=bool(kind.get("EARLY")))
     kind = {**kind, "AXES": len(product.batch)}
-    return _source(product, kind, phase, [alignment[0], alignment[1]], parts)
+    scales = [] if product.eps is None else [alignment[few.buffer]]
+    return _source(product, kind, phase, [alignment[0], alignment[1], *scales], parts)
 
 
 kernel(
@@ -387,5 +432,18 @@ kernel(
         strided=True,
         unaligned=partial(matmul_source, aligned=False),
         variants=matmul_variants,
+    )
+)
+kernel(
+    KernelSpec(
+        "norm_linear",
+        "normed_gpu",
+        normed_source,
+        languages=("hip", "cuda"),
+        why="own product for few rows, which takes their norm along",
+        epilogue=EpilogueSlot(lambda launch: (0, len(launch.kernel.loops[0]) - 1), value_type, 0),
+        unaligned=partial(normed_source, aligned=False),
+        prior=_takes_norm,
+        variants=normed_variants,
     )
 )

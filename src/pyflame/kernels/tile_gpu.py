@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
+from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.core.errors import CompileError
 from pyflame.core.shape import magic
@@ -189,6 +190,7 @@ class PhaseText:
     lds_bytes: int = 0
     dynamic_lds: int = 0
     cluster: int = 1  # blocks that run together
+    awaits: bool = False  # as GpuFunctions.add's
 
 
 def finish_phase(
@@ -249,7 +251,7 @@ def gpu_source(
             args, body = (*args, *epilogue.args), f"{out_value(buffers, len(args), len(own))}\n  {body}"
         functions.add(
             f"_{bodies.index(phase.body)}", phase.grid, phase.block, args, body, phase.lds_bytes, phase.dynamic_lds,
-            phase.cluster,
+            phase.cluster, awaits=phase.awaits,
         )  # fmt: skip
     made = functions.source(scratch_bytes)
     return replace(made, text="\n".join(lines) + "\n" + made.text)
@@ -296,6 +298,11 @@ def _several(epilogue: Epilogue, sums: Sums, given: Sequence[str]) -> list[str]:
     head = f"  PF_MEMBER void several(int64_t batch, int64_t i, int64_t j, const {sums.sum} *sums) const {{"
     call = f"    PF_KEY_epilogues({', '.join([*given, 'batch', 'i', 'j'])}, (const {sums.value} *)sums);"
     return [head, call, "  }"]
+
+
+def may_read_early(launch: Launch, target: Target, buffer: int) -> bool:
+    """Whether a kernel may ask for what lies in a buffer while launches before it run, where they may overlap."""
+    return target.language == "cuda" and buffer in launch.unwritten
 
 
 def late_args(launch: Launch) -> str:

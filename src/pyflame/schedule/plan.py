@@ -160,7 +160,14 @@ class _Planner:
             output=root.shape,
             overwrites_input=self.plan.buffers[self.buffer_of[root]].role == "input",
             starts=lowering.starts,
+            unwritten=self.unwritten(buffers) if anchor is not None else frozenset(),
         )
+
+    def unwritten(self, buffers: Sequence[tuple[int, int]]) -> frozenset[int]:
+        """Which of a launch's buffers are inputs that no launch writes."""
+        written = {*self.plan.overwritten_inputs, *[self.inputs[leaf] for leaf in self.donations]}
+        decls = enumerate([self.plan.buffers[b] for b, _ in buffers])
+        return frozenset([n for n, decl in decls if decl.role == "input" and decl.position not in written])
 
     def hand_down(self) -> None:
         """Let outputs take over a donated buffer, where all others have read it before, or read what they overwrite."""
@@ -212,6 +219,9 @@ def keys_seen(queries: int, keys: int, low: int | None, high: int | None) -> int
     return max(0, (keys if high is None else min(keys, queries // 2 + high + 1)) - begin)
 
 
+_PRODUCTS = ("matmul", "encoded_linear", "interleaved_linear", "expert_linear_at", "norm_linear")
+
+
 def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     """Bytes that must move (each element of each access once) and floating-point operations."""
     extents = [e for scope in kernel.loops for e in scope]
@@ -229,7 +239,7 @@ def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     if anchor is not None and anchor.op.name == "expert_linear_at":  # matrices that no line names are not read
         _, stack, ids = anchor.srcs
         nbytes -= max(0, stack.shape[0] - ids.size) * prod(stack.shape[1:]) * stack.dtype.itemsize
-    if anchor is not None and anchor.op.name in ("matmul", "encoded_linear", "interleaved_linear", "expert_linear_at"):
+    if anchor is not None and anchor.op.name in _PRODUCTS:
         flops += 2 * anchor.meta.size * anchor.srcs[0].shape[-1]
     elif anchor is not None and anchor.op.name == "conv_general":
         flops += 2 * anchor.meta.size * prod(anchor.srcs[1].shape[2:])  # channels and taps

@@ -191,7 +191,7 @@ def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) 
     """Who competes for a launch; None where nobody does."""
     launch = plan.launches[number]
     op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
-    if op not in ("matmul", "conv_general", "encoded_linear"):  # no library does the last, but it has variants
+    if op not in ("matmul", "conv_general", "encoded_linear", "norm_linear"):  # no library does the last two
         return None
     asked = libraries.usable(op)
     offers: dict[str, Offer] = {}
@@ -363,9 +363,9 @@ def key_of(launch: Launch, device: GpuDevice) -> Key:
     if anchor.op.name == "matmul":
         *batch, m, n = anchor.meta.shape
         shapes = "x".join(map(size_class, (prod(batch), m, n, a.shape[-1])))
-    elif anchor.op.name == "encoded_linear":
+    elif anchor.op.name in ("encoded_linear", "norm_linear"):
         *rows, n = anchor.meta.shape
-        shapes = " ".join(["x".join(map(size_class, (prod(rows), n, a.shape[-1]))), anchor.attrs[0]])
+        shapes = " ".join(["x".join(map(size_class, (prod(rows), n, a.shape[-1]))), anchor.attrs[0] or ""]).strip()
     else:
         shapes = " ".join(map(str, (*a.shape, "by", *b.shape, *anchor.attrs))).replace(", ", ",")
     dtype = "tf32" if a.dtype.name == "float32" and tf32_allowed() else a.dtype.name

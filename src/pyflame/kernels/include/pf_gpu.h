@@ -6,6 +6,7 @@
  *   PF_GLOBAL_ALONE(threads)       the same on NVIDIA, with all registers for one block, which may share them out anew
  *   pf_thread(), pf_block()        position in the one-dimensional block and grid         pf_barrier()
  *   pf_await()                     every kernel's beginning: behind it is done what was launched before
+ *   pf_read_now(at)                16 bytes, read here and not behind a pf_await that follows
  *   pf_shuffle_xor(x, mask)        x of the lane whose number differs by mask, any type of 1, 2, 4 or 8 bytes
  *   pf_shuffle(x, lane)            x of that lane
  *   pf_ballot(p)                   a bit for each lane of the wave: whether p holds there
@@ -464,6 +465,21 @@ PF_CAST(uint8_t, bool)
 template <class T, int N> struct alignas(sizeof(T) * N) pf_vector {
   T at[N];
 };
+
+template <class V> PF_FN V pf_read_now(const V *at) {
+  static_assert(sizeof(V) == 16, "a piece of 16 bytes");
+#if defined(__CUDACC__)
+  pf_u32 words[4];
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "l"(at));
+  V piece;
+  __builtin_memcpy(&piece, words, 16);
+  return piece;
+#else
+  return *at;
+#endif
+}
 
 template <int BYTES> struct pf_unsigned {
   typedef pf_u32 type;
