@@ -8,6 +8,7 @@ import html.parser
 import json
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyflame import profiling
 from pyflame.cli import main
 from pyflame.core.errors import ArgumentError
 from pyflame.core.trace import TraceEvent
+from pyflame.engine.report import debugging
 from pyflame.profiling import limits
 from pyflame.profiling.chrome import chrome_trace
 from pyflame.profiling.kernels import by_kernel
@@ -250,11 +252,17 @@ def test_the_page(where: str, tmp_path: Path) -> None:
 # --- PYFLAME_DEBUG ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", ["1", "2", "4"])
-def test_debug_prints_launches(
-    where: str, level: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PYFLAME_DEBUG", level)
+@pytest.fixture(params=["1", "2", "4"])
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    """PYFLAME_DEBUG for the time of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYFLAME_DEBUG", request.param)
+        debugging.cache_clear()
+        yield request.param
+    debugging.cache_clear()
+
+
+def test_debug_prints_launches(where: str, level: str, capsys: pytest.CaptureFixture[str]) -> None:
     x = pf.tensor(np.ones((64, 32), np.float32))
     pf.eval(x * 7.5)
     eager = capsys.readouterr().err

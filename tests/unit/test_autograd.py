@@ -629,3 +629,27 @@ def test_second_derivatives_of_a_layer(shape: tuple[int, ...]) -> None:
 
     for ours, theirs in zip(penalty(pf), penalty(torch), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_operators_record_what_stands_between() -> None:
+    """An op that is one Node is recorded without a recorder, but not where an operand is cast first."""
+    a = pf.tensor([1.0, 2.0], requires_grad=True)
+    b = pf.tensor([3.0, 4.0], dtype=pf.float64, requires_grad=True)
+    whole = pf.tensor([2, 3])
+    for product in (lambda: a * b, lambda: b * a):
+        a.grad = b.grad = None
+        product().sum().backward()
+        assert a.grad is not None and b.grad is not None
+        assert (a.grad.dtype, b.grad.dtype) == (pf.float32, pf.float64)
+        assert (a.grad.tolist(), b.grad.tolist()) == ([3.0, 4.0], [1.0, 2.0])
+    for fn, want in (
+        (lambda: a * a, [2.0, 4.0]), (lambda: whole * a, [2.0, 3.0]), (lambda: a - 1, [1.0, 1.0]),
+        (lambda: 1 - a, [-1.0, -1.0]), (lambda: a.detach() * a, [1.0, 2.0]), (lambda: pf.relu(a), [1.0, 1.0]),
+        (lambda: pf.cat([a, a.detach()]), [1.0, 1.0]), (lambda: pf.where(whole > 2, a, 0.0), [0.0, 1.0]),
+    ):  # fmt: skip
+        a.grad = None
+        fn().sum().backward()
+        assert a.grad is not None and a.grad.tolist() == want
+    assert not (a > 1).requires_grad and not a.to(pf.int64).requires_grad
+    with pf.no_grad():
+        assert not (a * 2).requires_grad and not pf.relu(a).requires_grad

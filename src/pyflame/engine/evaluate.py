@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from pyflame.core import knobs, trace
@@ -33,9 +34,10 @@ from pyflame.engine.launch import NumpyRunner, Runner, run_and_commit, runner_fo
 from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
 from pyflame.engine.portions import is_free, parts_of_joined, portions
-from pyflame.engine.report import debug_print
+from pyflame.engine.report import debug_print, debugging
+from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
-from pyflame.ir import F, Node
+from pyflame.ir import OPS, F, Node
 from pyflame.ir.kernel import Plan
 from pyflame.ir.opdef import CONST, LEAF, MOVEMENT
 from pyflame.runtime.base import Device
@@ -54,6 +56,8 @@ _NODES_PER_RUN = 256  # or one for so many nodes: a plan costs as much as some h
 _shapes: OrderedDict[int, int] = OrderedDict()
 _SMALL = 48  # nodes of a graph that is always planned whole
 _lock = lock()
+_CAT = OPS["cat"]
+_data = attrgetter("data")
 
 
 @dataclass
@@ -72,7 +76,10 @@ def evaluate(nodes: Sequence[Node]) -> None:
     """Compute these nodes. Afterwards each is a leaf with its Value in `data`, but for constants: they have no device
     whose memory could hold one. `placed` gives them one."""
     state.pending = 0
-    if all(n.op.kind in (LEAF, CONST) for n in nodes):
+    for node in nodes:
+        if node.op.kind not in (LEAF, CONST):
+            break
+    else:
         return
     if trace.recording is None:
         _evaluate(nodes)
@@ -82,7 +89,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 
 def _evaluate(nodes: Sequence[Node]) -> None:
-    places = {n.meta.device: None for n in nodes}
+    places = dict.fromkeys([n.meta.device for n in nodes] if len(nodes) > 1 else (nodes[0].meta.device,))
     for place in places:  # a plan is of one device
         device = get_device(place or state.device)
         here = nodes if len(places) == 1 else [n for n in nodes if n.meta.device == place]
@@ -105,13 +112,18 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
     Whatever it is, it is done by the caller, who holds no lock.
     """
     with device.lock:
-        left = [n for n in nodes if n.op.kind not in (LEAF, CONST)]
-        views = {n: value for n in left if n.op.kind == MOVEMENT and (value := view_of_memory(n)) is not None}
-        if len(left) == 1 and left[0].op.name == "cat" and (value := joined(left[0])) is not None:
-            views[left[0]] = value
+        left: list[Node] = []
+        views: dict[Node, Value] = {}
+        for node in nodes:
+            kind = node.op.kind
+            if kind == MOVEMENT and (value := view_of_memory(node)) is not None:
+                views[node] = value
+            elif kind != LEAF and kind != CONST:
+                left.append(node)
+        if len(left) == 1 and left[0].op is _CAT and (value := joined(left[0])) is not None:
+            views[left.pop()] = value
         if views:
             write_all(as_leaves(list(views), list(views.values())))
-            left = [n for n in left if n not in views]
         if not left:
             return None
         graph = PendingGraph(left, slices=True)
@@ -176,11 +188,10 @@ def _varies(graph: PendingGraph) -> bool:
 
 def _run(graph: PendingGraph, plan: Plan | None, runner: Runner) -> None:
     """Run a plan; the graph's outputs become leaves."""
-    inputs, constants = [n.data for n in graph.inputs], [*[n.data for n in graph.constants], *graph.starts]
-    debug = knobs.DEBUG.text() != "0"
-    outputs = graph.outputs
+    inputs, constants = list(map(_data, graph.inputs)), [*map(_data, graph.constants), *graph.starts]
+    debug = debugging()
     donated = plan.overwritten_inputs if plan is not None else ()  # those it owns, says its key
-    run_and_commit(runner, inputs, constants, lambda values: as_leaves(outputs, values), debug, graph.lines, donated)
+    run_and_commit(runner, inputs, constants, partial(as_leaves, graph.outputs), debug, graph.lines, donated)
     if debug and plan is not None:
         debug_print(plan, runner)
 
@@ -193,8 +204,9 @@ def settle_copies(nodes: Sequence[Node]) -> None:
 
 def _mode(device: Device) -> tuple[Any, ...]:
     """What a plan depends on beside its graph."""
-    choices = state.libraries, state.max_fused, state.matrix_cores
-    return device.id, tf32_allowed(), state.deterministic, *choices
+    here = state.__dict__
+    choices = here["deterministic"], here["libraries"], here["max_fused"], here["matrix_cores"]
+    return device.id, tf32_allowed(), choices
 
 
 def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:

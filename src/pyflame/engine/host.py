@@ -102,10 +102,10 @@ def _address(node: Node) -> int | None:
     if node.op is _SLICE and isinstance(value := node.srcs[0].data, Value) and value.storage is not None:
         source, at = node.srcs[0].meta, 0  # a part of a leaf, as most are
         if value.strides is None:
-            for (first, _, _), size in zip(node.attrs[0], source.shape, strict=True):
+            for (first, _, _), size in zip(node.attrs[0], source.shape):  # noqa: B905  a keyword takes 0.3 us
                 at = at * size + first
         else:
-            for (first, _, _), stride in zip(node.attrs[0], value.strides, strict=True):
+            for (first, _, _), stride in zip(node.attrs[0], value.strides):  # noqa: B905  as above
                 at += first * stride
         return value.host_address + at * source.dtype.itemsize
     found = view_of_memory(node)

@@ -36,12 +36,12 @@ class Value:
     @property
     def host_address(self) -> int:
         """The address for the host to follow. Arrays are made here only, so none lies over a GPU's memory."""
-        address = self.address
-        if self.storage is not None and not self.storage.on_host:
-            raise DeviceError(
-                f"[numpy] expected memory of the host but got a GPU's at {address:#x}; copy the tensor with .cpu()"
-            )
-        return address
+        storage = self.storage
+        if storage is not None and storage.on_host:
+            return storage.address + self.offset
+        raise DeviceError(
+            f"[numpy] expected memory of the host but got a GPU's at {self.address:#x}; copy the tensor with .cpu()"
+        )
 
 
 class _Exported:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from pyflame.autograd import record
+from pyflame.autograd import Entry, record
 from pyflame.core import knobs
 from pyflame.core.dtype import outranks
 from pyflame.core.errors import ArgumentTypeError, DTypeError, GradientError, PyFlameError, type_name
@@ -18,7 +18,7 @@ from pyflame.core.state import state
 from pyflame.core.undo import Undo
 from pyflame.engine.on_demand import evaluate
 from pyflame.ir import Node, OpDef
-from pyflame.ir.opdef import OPS
+from pyflame.ir.opdef import COMPOSITE, ELEMENTWISE, OPS
 from pyflame.ops.names import ALIASES
 from pyflame.tensor.arguments import (
     as_number_arguments,
@@ -39,6 +39,8 @@ from pyflame.tensor.views import link_view
 _MAX_PENDING = knobs.MAX_PENDING.integer()
 
 
+_WHOLE = (ELEMENTWISE, COMPOSITE)
+_CONST = OPS["const"]
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
@@ -92,6 +94,41 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
     found.clear()  # what is held when a graph is evaluated is computed along
     recorder.clear()
     return settle(result)
+
+
+def recorded(made: Any, given: Sequence[Any], tape: dict[Node, Any]) -> Tensor | None:
+    """The Tensor of a Node and its place on the tape; None where it is not made of the given Nodes and numbers alone.
+
+    It was made without a recorder. `tape`: places of what is given.
+    """
+    if type(made) is not Node or (op := made.op).grad is None or op.kind not in _WHOLE or not op.differentiable:
+        return None
+    if made.meta.dtype.category not in "fc" or _among(made, given):
+        return None
+    for source in made.srcs:
+        if source not in tape and source.op is not _CONST and not _among(source, given):  # a cast, perhaps
+            return None
+    parents = tuple(map(tape.get, made.srcs))
+    return Tensor(made, Entry(made, parents) if any(parents) else None)
+
+
+def _one_node_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`call` for an op that is one Node, which needs no recorder."""
+    here = state.__dict__
+    if (
+        here["recorder"] is here["tracer"] is here["autocast"] is None
+        and here["grad_enabled"]
+        and not here["eager"]
+        and here["pending"] <= _MAX_PENDING
+    ):
+        tape: dict[Node, Any] = {}
+        nodes = [unwrap(a, tape) for a in args]
+        if not kwargs or not [v for v in kwargs.values() if type(v) not in _PLAIN]:
+            made = fn(*nodes, **kwargs)
+            out = recorded(made, nodes, tape) if tape else wrap(made, None, nodes)
+            if out is not None:
+                return out
+    return call(fn, args, kwargs)
 
 
 def settle(result: Any) -> Any:
@@ -225,6 +262,7 @@ class _Signature:
             _view_call(parameters(fn)[0]) if name in VIEWS
             else _views_call if name in VIEWS_OF_EACH
             else _reinterpreting_call(op, parameters(fn)[0]) if name in _REINTERPRETING
+            else _one_node_call if op.kind in _WHOLE and op.grad is not None
             else call
         )  # fmt: skip
         self.names = torch_names(fn)
@@ -286,20 +324,26 @@ FUNCTIONS |= {name: FUNCTIONS[same] for name, same in ALIASES.items()}
 
 
 def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
-    fn = OPS[name].fn
+    fn, one_node = OPS[name].fn, name != "matmul"
 
     def method(self: Tensor, other: Any) -> Any:
         kind = type(other)
-        if kind is Tensor:
+        if kind is Tensor or kind is float or kind is int:
             here = state.__dict__
-            if here["tracer"] is None and self._entry is None and other._entry is None and not here["eager"]:
-                out = Tensor(fn(other._node, self._node) if swap else fn(self._node, other._node))
-                return out if here["pending"] <= _MAX_PENDING else settle(out)
-        elif kind is float or kind is int:
-            here = state.__dict__
-            if here["tracer"] is None and self._entry is None and not here["eager"]:
-                out = Tensor(fn(other, self._node) if swap else fn(self._node, other))
-                return out if here["pending"] <= _MAX_PENDING else settle(out)
+            if here["tracer"] is None and not here["eager"]:
+                value, beside = (other._node, other._entry) if kind is Tensor else (other, None)
+                node, entry = self._node, self._entry
+                if entry is None and beside is None:
+                    out = Tensor(fn(value, node) if swap else fn(node, value))
+                    return out if here["pending"] <= _MAX_PENDING else settle(out)
+                if one_node and here["recorder"] is None and here["grad_enabled"] and here["pending"] <= _MAX_PENDING:
+                    made = fn(value, node) if swap else fn(node, value)
+                    tape = {value: beside} if entry is None else {node: entry}
+                    if beside is not None:
+                        tape[value] = beside
+                    taped = recorded(made, (node, value), tape)
+                    if taped is not None:
+                        return taped
         elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool, complex)):
             if found := overriding((other,)):
                 return ask(FUNCTIONS[name], found, (other, self) if swap else (self, other), {})

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import int64
 from pyflame.core.errors import NotSupportedError, TraceError
@@ -20,7 +19,7 @@ from pyflame.engine.build import CpuRunner
 from pyflame.engine.commit import Writes
 from pyflame.engine.cross_device import MultiDeviceRunner
 from pyflame.engine.launch import Runner, run_and_commit
-from pyflame.engine.report import debug_print
+from pyflame.engine.report import debug_print, debugging
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Node
 from pyflame.ir.declare import wrap_int
@@ -79,7 +78,7 @@ class Replay:
         self._same_constants = tuple([value for _, value in self.constants]) if same else None
         self._split_outputs(outputs_of(trace, planned))
         self.feed = Feed(trace, planned.plan, inputs, [sig for _, _, _, sig in self._new_gradients])
-        self.debug = knobs.DEBUG.text() != "0"
+        self.debug = debugging()
         with_grad = [*[t for t, _ in self.had_grad], *[t for t, _ in self.grad_cells], *self.new_grads, *self.cleared]
         self._owners = list({id(t): t for t in with_grad}.values())
         self._arg_sigs = [trace.arguments[at].sig for _, at in self.feed.arguments]
