@@ -7,11 +7,12 @@ float32 (`compute`), so a value is rounded only where it is stored or cast.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from pyflame.core.cached import cached_property
 from pyflame.core.errors import DTypeError, suggest
 
 
