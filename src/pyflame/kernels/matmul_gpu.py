@@ -45,6 +45,7 @@ from pyflame.kernels.tile_gpu import (
 
 FEW = 8  # rows or columns up to which the other operand is read once, in place
 _DOTTED = 2  # the same where matrix tiles copy asynchronously: with more, products of single numbers take longer
+_WAITING = 64  # rows up to which a product waits for its weight, rather than for multiplications
 _TIMED_BYTES = 1 << 24  # of the other operand from which on it is worth to time ways to do it
 _THREADS = 256
 _VECTOR_BYTES = 16
@@ -343,6 +344,8 @@ def _tiles(product: Product, cut: Cut[MatrixTile] | None) -> GpuSource:
     matrix = product.matrix_kind
     blocks = tile_blocks(product) if matrix is None or cut is None else matrix_blocks(product, matrix, cut)
     phase = blocks.phase(product.b.lines, f"pf_gemm_{blocks.way}<PF_KEY_kind>(b0, b1")
+    if blocks.way == "async" and product.a.lines <= _WAITING and may_read_early(product.launch, product.target, 1):
+        blocks.kind["EARLY"], phase = 1, replace(phase, awaits=True)
     file = f"matmul{blocks.asynchronous}.hip"
     return _source(
         product, blocks.kind, phase, blocks.alignment, blocks.cut.parts, blocks.types, blocks.functions, file

@@ -67,7 +67,7 @@ class AsyncTile(MatrixTile):
     def defines(self) -> dict[str, int]:
         return {
             **super().defines(), "STAGES": self.stages, "WAVES_DEEP": self.waves_deep, "WGMMA": int(self.wgmma),
-            "CLUSTER": self.cluster,
+            "CLUSTER": self.cluster, "EARLY": 0,
         }  # fmt: skip
 
 

@@ -133,9 +133,11 @@ template <class K, class Lines = pf_async_lines<K, K::COLS, K::B_ALONG_K>> struc
 
   PF_MEMBER void prepare(int, int, int) {}
   PF_MEMBER void copy(pf_piece *to, int k, int end, int) {
-    a.copy(to, end - k);
-    b.copy(to + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS, end - k);
+    copy_a(to, k, end);
+    copy_b(to, k, end);
   }
+  PF_MEMBER void copy_a(pf_piece *to, int k, int end) { a.copy(to, end - k); }
+  PF_MEMBER void copy_b(pf_piece *to, int k, int end) { b.copy(to + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS, end - k); }
 };
 
 /* What multiplies: begin(a wave's first row and column, its layer), then multiply(sums, step in LDS). LATE: a step is still
@@ -203,7 +205,8 @@ template <class K> struct pf_async_loop {
   PF_FN int left() { return wave() % K::WAVES_ACROSS * WIDE; }
 
   /* The sums over k in [k, end). `lds`: LDS_PIECES. `In` brings steps: prepare(k, end, half) what a later copy needs, as in
-   * pf_steps (pf_tile.h), copy(to, k, end, half) a step into LDS. */
+   * pf_steps (pf_tile.h), copy(to, k, end, half) a step into LDS. EARLY: no launch before this one writes B, which is
+   * asked for while they run. */
   template <class In> PF_MEMBER void run(pf_piece *lds, In &in, int k, int end) {
     PF_UNROLL
     for (int i = 0; i < DOWN; i++) {
@@ -214,10 +217,21 @@ template <class K> struct pf_async_loop {
       in.prepare(k, end, 0);
       pf_barrier();
     }
+    if constexpr (K::EARLY) {
+      PF_UNROLL
+      for (int s = 0; s < AHEAD; s++)
+        if (k + s * DEPTH < end) in.copy_b(lds + s * STEP_PIECES, k + s * DEPTH, end);
+      pf_await();
+    }
     PF_UNROLL
     for (int s = 0; s < AHEAD; s++) {
       if (In::PREPARES) in.prepare(k + (s + 1) * DEPTH, end, (s + 1) % 2);
-      if (k + s * DEPTH < end) in.copy(lds + s * STEP_PIECES, k + s * DEPTH, end, s % 2);
+      if (k + s * DEPTH < end) {
+        if constexpr (K::EARLY)
+          in.copy_a(lds + s * STEP_PIECES, k + s * DEPTH, end);
+        else
+          in.copy(lds + s * STEP_PIECES, k + s * DEPTH, end, s % 2);
+      }
       pf_copies_end();
       if (In::PREPARES) pf_barrier();
     }
