@@ -353,6 +353,7 @@ _LATER = {
     **{name: ("distributions.counts", name) for name in ("binomial", "poisson")},
     "sim": ("tensor.sim", None),
     **{name: ("tensor.encoded", name) for name in ("EncodedTensor", "dequantize", "quantize")},
+    "Future": ("futures", "Future"),
     "GradScaler": ("optim", "GradScaler"),
     "annotate": ("profiling", "annotate"),
     "cache_dir": ("core.cache_folder", "cache_dir"),

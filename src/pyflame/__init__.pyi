@@ -107,6 +107,7 @@ from pyflame.distributions.counts import poisson as poisson
 from pyflame.doctor.monitor import monitor as monitor
 from pyflame.engine.compile_stats import compile_stats as compile_stats
 from pyflame.engine.services import clear_cache as clear_cache
+from pyflame.futures import Future as Future
 from pyflame.io import load as load
 from pyflame.io import save as save
 from pyflame.nn.functional import alpha_dropout as alpha_dropout
@@ -433,6 +434,7 @@ __all__ = [
     "Event",
     "FileFormatError",
     "FloatTensor",
+    "Future",
     "Generator",
     "GradScaler",
     "GradientError",

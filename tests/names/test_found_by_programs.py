@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -111,3 +112,74 @@ def test_random_whole_numbers_below_a_keyword() -> None:
     assert pf.randint_like(pf.ones(2), high=1).tolist() == [0.0, 0.0]
     with pytest.raises(pf.PyFlameError, match="expected whole numbers as bounds"):
         pf.randint_like(pf.ones(2))
+
+
+BOTH = pytest.mark.parametrize("library", [pf, torch], ids=["pyflame", "torch"])
+
+
+@BOTH
+def test_backward_may_give_more_and_broadcast_gradients(library: Any) -> None:
+    """None for arguments that there are none of, and gradients of the shape that an argument was broadcast to."""
+
+    class Scale(library.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any, factor: Any) -> Any:
+            ctx.save_for_backward(x, factor)
+            return x * factor
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            x, factor = ctx.saved_tensors
+            return g * factor, g * x, None, None
+
+    x, factor = library.ones(2, 3, requires_grad=True), library.full((3,), 2.0, requires_grad=True)
+    Scale.apply(x, factor).sum().backward()
+    assert x.grad.tolist() == [[2.0] * 3] * 2 and factor.grad.tolist() == [2.0] * 3
+
+
+@BOTH
+def test_data_of_a_computed_tensor(library: Any) -> None:
+    """What comes later sees the new values; gradients flow to where the tensor came from."""
+    x = library.tensor([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    before = y * 2
+    y.data = library.tensor([10.0, 20.0])
+    ((y * y).sum() + before.sum()).backward()
+    assert y.tolist() == [10.0, 20.0] and x.grad.tolist() == [66.0, 126.0]
+
+
+@BOTH
+def test_tensors_take_attributes(library: Any) -> None:
+    x = library.ones(2)
+    x.seen = True
+    assert x.seen and not hasattr(x + 1, "seen")
+    assert copy.deepcopy(x).seen
+
+
+@BOTH
+def test_questions_that_no_class_is_asked(library: Any) -> None:
+    class Like:
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> str:
+            return "asked"
+
+    assert library.is_tensor(Like()) is False and library.is_storage(Like()) is False
+    assert library.add(Like(), 1) == "asked"
+
+
+@BOTH
+def test_copies_of_groups_are_dicts(library: Any) -> None:
+    group = library.optim.Adam([library.ones(2, requires_grad=True)], lr=0.5).param_groups[0]
+    for made in (copy.copy(group), copy.deepcopy(group)):
+        assert type(made) is dict and made["lr"] == 0.5 and made["params"][0].tolist() == [1.0, 1.0]
+
+
+@BOTH
+def test_out_of_functions_that_are_no_ops(library: Any) -> None:
+    a = library.tensor([[2.0, 1.0], [1.0, 3.0]])
+    values, vectors = library.zeros(2), library.zeros(2, 2)
+    assert library.linalg.eigh(a, out=(values, vectors))[0] is values
+    np.testing.assert_allclose(values.numpy(), [1.381966, 3.618034], rtol=1e-5)
+    assert library.linalg.cholesky_ex(a, out=None).info.item() == 0
+    drawn = library.empty(0, dtype=library.int64)
+    assert library.multinomial(library.tensor([0.0, 1.0]), 1, out=drawn) is drawn and drawn.tolist() == [1]

@@ -50,6 +50,9 @@ class ParamGroup(dict[str, Any]):
         self._values = scalars(self)
         self._cells: dict[tuple[str, DType], Tensor] = {}
 
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)  # a copy is a plain dict, as PyTorch's groups are: the optimiser is not copied along
+
     def scalar(self, name: str, dtype: DType) -> Tensor:
         """One of the numbers that `scalars` derives from this group, as a 0-d tensor that follows it."""
         cell = self._cells.get((name, dtype))

@@ -13,7 +13,8 @@ import numpy as np
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError, suggest, type_name
 from pyflame.core.parameters import parameters, positional, starred
 from pyflame.ops.names import TENSORS_FIRST, TENSORS_ONLY
-from pyflame.tensor.overrides import CLASSES, ask, overriding
+from pyflame.tensor.out import into
+from pyflame.tensor.overrides import CLASSES, NEVER_ASK, ask, overriding
 from pyflame.tensor.tensor import Tensor
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -164,23 +165,32 @@ def _summary(value: Any) -> str:
     return f"{value.dtype.name}{list(value.shape)}" if isinstance(value, Tensor) else repr(value)[:80]
 
 
+def _own_parameters(fn: Any) -> tuple[str, ...]:
+    """The names that a function itself takes, not those of one that it wraps."""
+    code = fn.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]  # type: ignore[no-any-return]
+
+
 def typed(fn: Fn, module: str | None = None) -> Fn:
     """A function whose wrong calls raise typed errors: arguments too many, missing, unknown, or no tensors.
 
     `module`: where users find it. What the function itself raises is left alone.
     """
     name = fn.__name__.strip("_")
+    asks = fn.__name__ not in NEVER_ASK
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if CLASSES and (found := overriding((*args, *kwargs.values()))):
+        if CLASSES and asks and (found := overriding((*args, *kwargs.values()))):
             return ask(function, found, args, kwargs)
         if kwargs and (many := starred(fn)) in kwargs:  # zeros(2, 3) may be written zeros(size=(2, 3)) too
             args = (*args, kwargs.pop(many))
+        if "out" in kwargs and "out" not in _own_parameters(fn):
+            return into(name, kwargs.pop("out"), function(*args, **kwargs))
         try:
             return fn(*args, **kwargs)
         except (TypeError, AttributeError) as error:
-            if found := overriding((*args, *kwargs.values())):
+            if asks and (found := overriding((*args, *kwargs.values()))):
                 return ask(function, found, args, kwargs)
             if isinstance(error, PyFlameError):
                 raise

@@ -20,7 +20,7 @@ from pyflame.core.state import state
 from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.value import Value, share_numpy
 from pyflame.ir import OPS, F, Meta, Node, as_number, cast, const, copy_to, is_complex_number, is_number, signature
-from pyflame.tensor.dispatch import into
+from pyflame.tensor.out import into
 from pyflame.tensor.tensor import Tensor, read
 
 # --- nodes without sources --------------------------------------------------------------------------------------------

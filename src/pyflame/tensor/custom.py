@@ -8,6 +8,7 @@ from typing import Any
 
 from pyflame.autograd import Entry, Joint, Leaf
 from pyflame.core.errors import GradientError, ShapeError
+from pyflame.core.shape import expands_to
 from pyflame.core.state import mode, state
 from pyflame.ir import Node
 from pyflame.tensor.tensor import Tensor, alias, read
@@ -44,6 +45,8 @@ def attach(
         with mode(grad_enabled=create_graph, autocast=None):
             back = backward(*gradients)
         back = list(back) if isinstance(back, (tuple, list)) else [back]
+        while len(back) > len(tensors) and back[-1] is None:  # PyTorch takes more, if they are None
+            back.pop()
         if len(back) != len(tensors):
             raise GradientError(
                 f"[{name}] expected one gradient per argument ({len(tensors)}) from its backward but got {len(back)}; "
@@ -73,6 +76,8 @@ def _checked(name: str, number: int, g: Any, tensor: Tensor | None, known: Tape)
         return None
     if not isinstance(g, Tensor):
         raise GradientError(f"[{name}] expected a tensor or None as gradient {number} but got {type(g).__name__}")
+    if g.shape != tensor.shape and expands_to(tensor.shape, g.shape):
+        g = g.sum_to_size(*tensor.shape)  # as PyTorch: what was broadcast gets the sum
     if g.shape != tensor.shape:
         raise ShapeError(f"[{name}] expected gradient {number} of shape {tensor.shape} but got {g.shape}")
     node = read(g)

@@ -12,7 +12,7 @@ import numpy as np
 from pyflame.autograd import Entry, record
 from pyflame.core import knobs
 from pyflame.core.dtype import outranks
-from pyflame.core.errors import ArgumentTypeError, DTypeError, GradientError, PyFlameError, type_name
+from pyflame.core.errors import DTypeError, PyFlameError, type_name
 from pyflame.core.parameters import parameters, starred
 from pyflame.core.state import state
 from pyflame.core.undo import Undo
@@ -31,6 +31,7 @@ from pyflame.tensor.arguments import (
     with_numbers,
     with_some_tensor,
 )
+from pyflame.tensor.out import into
 from pyflame.tensor.overrides import CLASSES, ask, overriding
 from pyflame.tensor.paths import Step, path_between
 from pyflame.tensor.tensor import Tensor, alias, read
@@ -221,26 +222,6 @@ def _reinterpreting_call(op: OpDef, first: str) -> Callable[..., Any]:
         return link_view(out, base, (Step(op, ()),)) if isinstance(base, Tensor) else out
 
     return view
-
-
-def into(op: str, out: Any, result: Any) -> Any:
-    """PyTorch's `out=`: tensors that take the result; one without elements takes any shape."""
-    if out is None:
-        return result
-    if isinstance(result, tuple) and isinstance(out, (tuple, list)) and len(out) == len(result):
-        values = [into(op, o, r) for o, r in zip(out, result, strict=True)]
-        return type(result)(*values) if hasattr(result, "_fields") else tuple(values)
-    if not isinstance(out, Tensor) or not isinstance(result, Tensor):
-        raise ArgumentTypeError(f"[{op}] expected a tensor for each result as out but got {type(out).__name__}")
-    if state.grad_enabled and (out.requires_grad or result.requires_grad):
-        raise GradientError(f"[{op}] expected no tensors that require grad with out=; use the result instead")
-    if outranks(result.dtype, out.dtype):
-        raise DTypeError(f"[{op}] expected an out that can hold {result.dtype.name} but got {out.dtype.name}")
-    value = result if result.dtype is out.dtype else FUNCTIONS["cast"](result, out.dtype)
-    if out.numel() or out.shape == value.shape:
-        return out._rebind(value)
-    out._put(read(value), None)
-    return out
 
 
 # Ops that take several tensors, and give a view of each.

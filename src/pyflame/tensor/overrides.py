@@ -19,6 +19,10 @@ from pyflame.core.errors import ArgumentTypeError
 CLASSES: set[ref[type]] = set()
 
 
+# Functions that answer for themselves whatever they are given, as in PyTorch.
+NEVER_ASK = frozenset(("as_tensor", "asarray", "from_numpy", "is_storage", "is_tensor", "save", "tensor", "typename"))
+
+
 class _Here(threading.local):
     off = 0
 

@@ -79,7 +79,7 @@ class Tensor(Catalogue):
     ((2, 3), tensor([1., 2.]))
     """
 
-    __slots__ = ("__weakref__", "_entry", "_grad", "_link", "_node")
+    __slots__ = ("__dict__", "__weakref__", "_entry", "_grad", "_link", "_node")
     __array_priority__ = 1000
 
     def __init__(self, node: Any = None, entry: Any = None, *sizes: int) -> None:
