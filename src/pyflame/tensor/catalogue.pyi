@@ -422,7 +422,7 @@ class Catalogue:
         """A conversion to int8."""
 
     def cholesky(self, *, upper: builtins.bool = False) -> Tensor:
-        """The lower triangle L with L @ L.T = a, of symmetric positive matrices; or its transpose. Evaluates them."""
+        """The lower triangle L with L @ L.mH = a, of Hermitian positive matrices; or its adjoint. Evaluates them."""
 
     def cholesky_inverse(self, *args: Any, **kwargs: Any) -> Any:
         """See the function cholesky_inverse."""

@@ -54,10 +54,10 @@ class Eigh(NamedTuple):
     eigenvectors: Tensor
 
 
-def _matrix(op: str, a: Any, square: bool = False) -> Tensor:
+def _matrix(op: str, a: Any, square: bool = False, real: bool = False) -> Tensor:
     if not isinstance(a, Tensor):
         raise DTypeError(f"[{op}] expected a tensor but got {type(a).__name__}; wrap it in pf.tensor(...)")
-    if a.dtype not in (float32, float64):
+    if a.dtype.real not in (float32, float64) or (real and a.dtype.is_complex):
         raise DTypeError(f"[{op}] expected float32 or float64 but got {a.dtype.name}; cast with .to(pf.float32)")
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
         raise ShapeError(f"[{op}] expected {'square ' * square}matrices (..., n, m) but got shape {a.shape}")
@@ -71,8 +71,9 @@ def _host(op: str, fn: Callable[..., Any], like: Tensor, *tensors: Tensor, **opt
             out = fn(*[t.detach().numpy() for t in tensors], **options)
     except np.linalg.LinAlgError as error:
         raise LinAlgError(f"[{op}] expected a matrix that it is defined for but got one that is not: {error}") from None
-    place = place_of(like, None)
-    made = [tensor(np.asarray(o, like.dtype.numpy), device=place) for o in (out if isinstance(out, tuple) else (out,))]
+    place, real = place_of(like, None), like.dtype.real.numpy
+    outs = out if isinstance(out, tuple) else (out,)
+    made = [tensor(np.asarray(o, like.dtype.numpy if np.iscomplexobj(o) else real), device=place) for o in outs]
     return tuple(made) if isinstance(out, tuple) else made[0]
 
 
@@ -89,7 +90,7 @@ def _inv(a: Tensor) -> Any:
     out = _host("inv", np.linalg.inv, a, a)
 
     def backward(g: Tensor) -> Any:  # d(A^-1) = -A^-1 dA A^-1
-        y = _again(_inv, out, a).mT
+        y = _again(_inv, out, a).mH
         return -(y @ g @ y)
 
     return out, backward
@@ -109,9 +110,9 @@ def inv(a: Tensor) -> Tensor:
 def _solve(a: Tensor, b: Tensor) -> Any:
     out = _host("solve", np.linalg.solve, a, a, b)
 
-    def backward(g: Tensor) -> tuple[Tensor, Tensor]:  # X = A^-1 B: dB = A^-T g, dA = -dB X^T
-        gb = _solve(a.mT, g)
-        return -(gb @ _again(_solve, out, a, b).mT), gb
+    def backward(g: Tensor) -> tuple[Tensor, Tensor]:  # X = A^-1 B: dB = A^-H g, dA = -dB X^H
+        gb = _solve(a.mH, g)
+        return -(gb @ _again(_solve, out, a, b).mH), gb
 
     return out, backward
 
@@ -155,7 +156,12 @@ def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, un
 @custom_gradient
 def _slogdet(a: Tensor) -> Any:
     sign, size = _host("slogdet", lambda x: tuple(np.linalg.slogdet(x)), a, a)
-    return (sign, size), lambda _, g: g[..., None, None] * inv(a).mT  # d log|det A| = tr(A^-1 dA)
+
+    def backward(gs: Tensor, g: Tensor) -> Any:  # d log|det A| = Re tr(A^-1 dA); a complex sign turns by the rest of it
+        turned = (gs.conj() * _again(_slogdet, (sign, size), a)[0]).imag * 1j if a.dtype.is_complex else 0
+        return (g - turned)[..., None, None] * inv(a).mH
+
+    return (sign, size), backward
 
 
 def slogdet(a: Tensor) -> Slogdet:
@@ -174,6 +180,8 @@ def logdet(a: Tensor) -> Tensor:
     tensor(0.)
     """
     sign, size = slogdet(a)
+    if a.dtype.is_complex:
+        return sign.log() + size
     return F["where"](sign < 0, float("nan"), size)
 
 
@@ -182,7 +190,7 @@ def _det(a: Tensor) -> Any:
     out = _host("det", np.linalg.det, a, a)
 
     def backward(g: Tensor) -> Any:  # d det A = tr(adj(A) dA), and adj(A) has a value where A has no inverse
-        return g[..., None, None] * _adjugate(a).mT
+        return g[..., None, None] * _adjugate(a).mH
 
     return out, backward
 
@@ -192,8 +200,9 @@ def _adjugate(a: Tensor) -> Tensor:
     u, s, vh = svd(a, full_matrices=False)
     n = s.shape[-1]
     others = F["where"](eye(n, dtype=s.dtype) == 1, 1.0, s.unsqueeze(-2)).prod(-1)
-    sign: Tensor = (_det(u) * _det(vh)).detach()  # 1 or -1
-    return sign[..., None, None] * (vh.mT * others.unsqueeze(-2)) @ u.mT
+    sign: Tensor = _det(u) * _det(vh)
+    sign = sign if a.dtype.is_complex else sign.detach()  # 1 or -1
+    return sign[..., None, None] * (vh.mH * others.unsqueeze(-2)) @ u.mH
 
 
 def det(a: Tensor) -> Tensor:
@@ -212,25 +221,25 @@ def det(a: Tensor) -> Tensor:
 def _cholesky(a: Tensor) -> Any:
     out = _host("cholesky", np.linalg.cholesky, a, a)
 
-    def backward(g: Tensor) -> Any:  # S = L^-T P L^-1 with P the lower half of L^T g; the gradient is symmetric
+    def backward(g: Tensor) -> Any:  # S = L^-H P L^-1 with P the lower half of L^H g; the gradient is Hermitian
         low = _again(_cholesky, out, a)
-        half = F["tril"](low.mT @ g)
-        half = half - 0.5 * F["diag_embed"](F["diagonal"](half, 0, -2, -1))
-        s = _solve(low.mT, _solve(low.mT, half.mT).mT)
-        return 0.5 * (s + s.mT)
+        half = F["tril"](low.mH @ g)
+        half = half - 0.5 * _diagonal(half)
+        s = _solve(low.mH, _solve(low.mH, half.mH).mH)
+        return 0.5 * (s + s.mH)
 
     return out, backward
 
 
 def cholesky(a: Tensor, *, upper: bool = False) -> Tensor:
-    """The lower triangle L with L @ L.T = a, of symmetric positive matrices; or its transpose. Evaluates them.
+    """The lower triangle L with L @ L.mH = a, of Hermitian positive matrices; or its adjoint. Evaluates them.
 
     >>> pf.linalg.cholesky(pf.tensor([[4.0, 0.0], [0.0, 9.0]]))
     tensor([[2., 0.],
             [0., 3.]])
     """
     low = _cholesky(_matrix("cholesky", a, square=True))
-    return low.mT if upper else low  # type: ignore[no-any-return]
+    return low.mH if upper else low  # type: ignore[no-any-return]
 
 
 @custom_gradient
@@ -238,12 +247,12 @@ def _qr(a: Tensor) -> Any:
     q, r = _host("qr", lambda x: tuple(np.linalg.qr(x)), a, a)
 
     def backward(gq: Tensor, gr: Tensor) -> Any:
-        # dA = (gQ + Q M') R^-T, where M = R gR^T - gQ^T Q and M' is its lower half, mirrored
+        # dA = (gQ + Q M') R^-H, where M = R gR^H - gQ^H Q and M' is its lower half, mirrored
         q_, r_ = _again(_qr, (q, r), a)
-        m = r_ @ gr.mT - gq.mT @ q_
+        m = r_ @ gr.mH - gq.mH @ q_
         low = F["tril"](m, -1)
-        mirrored = low + low.mT + F["diag_embed"](F["diagonal"](m, 0, -2, -1))
-        return _solve(r_, (gq + q_ @ mirrored).mT).mT
+        mirrored = low + low.mH + _diagonal(m).real
+        return _solve(r_, (gq + q_ @ mirrored).mH).mH
 
     return (q, r), backward
 
@@ -260,7 +269,7 @@ def qr(a: Tensor, mode: str = "reduced") -> QR:
         raise ArgumentError(f"[qr] expected mode 'reduced', 'complete' or 'r' but got {mode!r}")
     if mode != "r" and rows < columns:  # the first columns make Q
         q, r = _qr(a[..., :rows])
-        return QR(q, F["cat"]([r, q.mT @ a[..., rows:]], -1))
+        return QR(q, F["cat"]([r, q.mH @ a[..., rows:]], -1))
     if mode == "reduced" or (mode == "complete" and rows == columns):
         return QR(*_qr(a))
     if mode == "r":
@@ -273,17 +282,17 @@ def _eigh(a: Tensor, *, triangle: Any) -> Any:
     values, vectors = _host("eigh", lambda x: tuple(np.linalg.eigh(x, triangle)), a, a)
 
     def backward(gl: Tensor, gv: Tensor) -> Any:
-        # V (diag(gL) + skew(V^T gV) / (l_j - l_i)) V^T, which is symmetric: V turns, so only skew changes count
+        # V (diag(gL) + skew(V^H gV) / (l_j - l_i)) V^H, which is Hermitian: V turns, so only skew changes count
         low, v = _again(functools.partial(_eigh, triangle=triangle), (values, vectors), a)
-        inner = _over_gaps(v.mT @ gv, low) / 2 + F["diag_embed"](gl)
-        return v @ inner @ v.mT
+        inner = _over_gaps(v.mH @ gv, low) / 2 + F["diag_embed"](gl)
+        return v @ inner @ v.mH
 
     return (values, vectors), backward
 
 
 def _over_gaps(m: Tensor, values: Tensor) -> Tensor:
-    """(m - m^T) / (v_j - v_i)."""
-    return _over(m - m.mT, values.unsqueeze(-2) - values.unsqueeze(-1))
+    """(m - m^H) / (v_j - v_i), with 0 on the diagonal: a vector's own phase is free."""
+    return _over(m - m.mH - (_diagonal(m - m.mH) if m.is_complex() else 0), values.unsqueeze(-2) - values.unsqueeze(-1))
 
 
 def _over(x: Tensor, y: Tensor) -> Tensor:
@@ -293,7 +302,7 @@ def _over(x: Tensor, y: Tensor) -> Tensor:
 
 
 def eigh(a: Tensor, UPLO: str = "L") -> Eigh:
-    """Eigenvalues and eigenvectors of symmetric matrices, of which one triangle is read. Evaluates them.
+    """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read. Evaluates them.
 
     >>> pf.linalg.eigh(pf.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
     tensor([1., 2.])
@@ -305,7 +314,7 @@ def eigh(a: Tensor, UPLO: str = "L") -> Eigh:
 
 
 def eigvalsh(a: Tensor, UPLO: str = "L") -> Tensor:
-    """Eigenvalues of symmetric matrices, in ascending order. Evaluates them.
+    """Eigenvalues of Hermitian matrices, in ascending order. Evaluates them.
 
     >>> pf.linalg.eigvalsh(pf.tensor([[2.0, 0.0], [0.0, 1.0]]))
     tensor([1., 2.])
@@ -321,15 +330,17 @@ def _svd(a: Tensor, *, full: bool = False) -> Any:
     u, vh = wide[..., :k], tall[..., :k, :]
 
     def backward(gu: Tensor, gs: Tensor, gvh: Tensor, *rest: Tensor) -> Any:
-        # A gradient is U (skew(U^T gU) / E S + S skew(V^T gV) / E + diag(gS)) V^T, E_ij = s_j^2 - s_i^2, and what of
+        # A gradient is U (skew(U^H gU) / E S + S skew(V^H gV) / E + diag(gS)) V^H, E_ij = s_j^2 - s_i^2, and what of
         # gU and gV lies outside of the spaces of U and V
         u_, s_, vh_ = _again(_svd, (u, s, vh), a)
-        v, gv = vh_.mT, gvh.mT
-        left, right = (_over_gaps(m, s_ * s_) for m in (u_.mT @ gu, v.mT @ gv))
+        v, gv = vh_.mH, gvh.mH
+        left, right = (_over_gaps(m, s_ * s_) for m in (u_.mH @ gu, v.mH @ gv))
         inner = left * s_.unsqueeze(-2) + s_.unsqueeze(-1) * right + F["diag_embed"](gs)
+        if a.dtype.is_complex:  # U and V turn by one phase
+            inner = inner + _over(_diagonal(u_.mH @ gu).imag, s_.unsqueeze(-2)) * 1j
         out = u_ @ inner @ vh_
         if a.shape[-2] > s_.shape[-1]:
-            out = out + _over(gu - u_ @ (u_.mT @ gu), s_.unsqueeze(-2)) @ vh_
+            out = out + _over(gu - u_ @ (u_.mH @ gu), s_.unsqueeze(-2)) @ vh_
         if a.shape[-1] > s_.shape[-1]:
             out = out + u_ @ _over(gvh - (gvh @ v) @ vh_, s_.unsqueeze(-1))
         return out
@@ -376,13 +387,13 @@ def _pinv(a: Tensor, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
     u, s, vh = svd(_symmetric(a) if hermitian else a, False)
     kept = _kept(s, a, atol, rtol)
     inverse: Tensor = F["where"](kept, 1.0 / F["where"](kept, s, 1.0), 0.0)
-    out = (vh.mT * inverse.unsqueeze(-2)) @ u.mT
+    out = (vh.mH * inverse.unsqueeze(-2)) @ u.mH
 
     def backward(g: Tensor) -> Any:
-        # of constant rank (Golub and Pereyra): Y = A^+ has -Y^T g Y^T + (1 - A Y) g^T Y Y^T + Y^T Y g^T (1 - Y A)
+        # of constant rank (Golub and Pereyra): Y = A^+ has -Y^H g Y^H + (1 - A Y) g^H Y Y^H + Y^H Y g^H (1 - Y A)
         y = _again(functools.partial(_pinv, atol=atol, rtol=rtol, hermitian=hermitian), out, a)
-        left, right = g.mT @ y, y @ g.mT
-        return (left - a @ (y @ left)) @ y.mT + y.mT @ (right - (right @ y) @ a) - y.mT @ g @ y.mT
+        left, right = g.mH @ y, y @ g.mH
+        return (left - a @ (y @ left)) @ y.mH + y.mH @ (right - (right @ y) @ a) - y.mH @ g @ y.mH
 
     return out, backward
 
@@ -405,7 +416,12 @@ def pinv(a: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = Fal
 def _symmetric(a: Tensor) -> Tensor:
     """A matrix made of the lower triangle of another."""
     low = F["tril"](_matrix("linalg", a, square=True), -1)
-    return low + low.mT + F["diag_embed"](F["diagonal"](a, 0, -2, -1))
+    return low + low.mH + _diagonal(a).real
+
+
+def _diagonal(a: Tensor) -> Tensor:
+    """The matrix with zeros beside its diagonal."""
+    return F["diag_embed"](F["diagonal"](a, 0, -2, -1))
 
 
 def matrix_rank(a: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:

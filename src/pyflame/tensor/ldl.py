@@ -107,7 +107,7 @@ def _solved(packed: _Array, pivots: _Array, b: _Array) -> _Array:
 
 def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> LDLFactorEx:
     """As ldl_factor; a singular D is told by `info`, and raises with `check_errors` only."""
-    a = _matrix("ldl_factor_ex", A, square=True)  # real: hermitian or not is the same
+    a = _matrix("ldl_factor_ex", A, square=True, real=True)  # real: hermitian or not is the same
     matrices = a.detach().numpy()
     found = [_factored(m) for m in matrices.reshape(-1, *a.shape[-2:])] if a.numel() else []
     packed = np.array([f[0] for f in found]).reshape(a.shape).astype(a.dtype.numpy)
@@ -154,7 +154,7 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
     tensor([[2.],
             [1.]])
     """
-    packed, b = _matrix("ldl_solve", LD, square=True), _matrix("ldl_solve", B)
+    packed, b = _matrix("ldl_solve", LD, square=True, real=True), _matrix("ldl_solve", B, real=True)
     if not pivots.dtype.is_int or pivots.shape != packed.shape[:-1] or b.shape[-2] != packed.shape[-1]:
         raise ShapeError(
             f"[ldl_solve] expected pivots {packed.shape[:-1]} and {packed.shape[-1]} rows of B but got {pivots.shape}, "

@@ -89,18 +89,18 @@ def _packed(ordered: Tensor) -> Any:
 
 
 def _packed_gradient(packed: Tensor, g: Tensor) -> Tensor:
-    # For the leading k rows and columns, A1 = L1 U1: dA1 = L1^-T [tril(L1^T gL, -1) + triu(gU U1^T)] U1^-T.
+    # For the leading k rows and columns, A1 = L1 U1: dA1 = L1^-H [tril(L1^H gL, -1) + triu(gU U1^H)] U1^-H.
     # Rows below are L2 = A2 U1^-1 and columns beyond U2 = L1^-1 A2: their gradients reach U1 and L1 too.
     k = min(packed.shape[-2:])
     low, up = _triangles(packed)
     low1, up1, below, beyond = low[..., :k, :], up[..., :k], g[..., k:, :k], g[..., :k, k:]
     square = g[..., :k, :k]
-    of_low = low1.mT @ F["tril"](square, -1) - beyond @ up[..., k:].mT
-    of_up = F["triu"](square) @ up1.mT - low[..., k:, :].mT @ below
+    of_low = low1.mH @ F["tril"](square, -1) - beyond @ up[..., k:].mH
+    of_up = F["triu"](square) @ up1.mH - low[..., k:, :].mH @ below
     inner = F["cat"]([F["tril"](of_low, -1) + F["triu"](of_up), beyond], -1)
-    right = solve_triangular(low1.mT, inner, upper=True, unitriangular=True)  # L1^-T
+    right = solve_triangular(low1.mH, inner, upper=True, unitriangular=True)  # L1^-H
     lower = F["cat"]([right[..., :k], below], -2)
-    left = solve_triangular(up1, lower.mT, upper=True).mT  # U1^-T
+    left = solve_triangular(up1, lower.mH, upper=True).mH  # U1^-H
     return left if right.shape[-1] == k else F["cat"]([left, right[..., k:]], -1)
 
 
@@ -137,7 +137,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> LU:
 
 
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """X with A @ X = B, or X @ A = B if not `left`, from what lu_factor gave; with `adjoint` for A transposed.
+    """X with A @ X = B, or X @ A = B if not `left`, from what lu_factor gave; with `adjoint` for A.mH.
 
     >>> factor = pf.linalg.lu_factor(pf.tensor([[0.0, 2.0], [4.0, 0.0]]))
     >>> pf.linalg.lu_solve(*factor, pf.tensor([[2.0], [4.0]]))
@@ -147,12 +147,12 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     packed = _matrix("lu_solve", LU, square=True)
     if not pivots.dtype.is_int or pivots.shape != packed.shape[:-1]:
         raise ShapeError(f"[lu_solve] expected pivots of shape {packed.shape[:-1]} but got {pivots.shape}")
-    if not left:  # X A = B is A^T X^T = B^T
-        return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+    if not left:  # X A = B is A^H X^H = B^H
+        return lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
     p = _permutation(_order(pivots.numpy() - 1, packed.shape[-1]), packed)
-    if adjoint:  # A^T = U^T L^T P^T
-        y = solve_triangular(packed.mT, B, upper=False)
-        return p @ solve_triangular(packed.mT, y, upper=True, unitriangular=True)
+    if adjoint:  # A^H = U^H L^H P^T
+        y = solve_triangular(packed.mH, B, upper=False)
+        return p @ solve_triangular(packed.mH, y, upper=True, unitriangular=True)
     y = solve_triangular(packed, p.mT @ B, upper=False, unitriangular=True)
     return solve_triangular(packed, y, upper=True)
 
@@ -173,7 +173,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     norms = np.abs(A.detach().numpy()).sum(-2).max(-1, initial=0.0)
     # e^A = (e^(A / 2^s))^(2^s), with an s for each matrix: one that is too large costs digits
     halvings = np.where(np.isfinite(norms), np.ceil(np.log2(np.maximum(norms, 1.0))), 0.0)[..., None, None]
-    scale = tensor(np.exp2(-halvings).astype(A.dtype.numpy), device=place_of(A, None))
+    scale = tensor(np.exp2(-halvings).astype(A.dtype.real.numpy), device=place_of(A, None))
     x, one = A * scale, eye(A.shape[-1], dtype=A.dtype)
     out = one + x / _DEGREE
     for k in range(_DEGREE - 1, 0, -1):

@@ -87,7 +87,7 @@ def eig(A: Tensor) -> Eig:
     >>> pf.linalg.eig(pf.tensor([[0.0, 1.0], [-1.0, 0.0]])).eigenvalues
     tensor([0.+1.j, 0.-1.j], dtype=complex64)
     """
-    return Eig(*_eig(_matrix("eig", A, square=True)))
+    return Eig(*_eig(_matrix("eig", A, square=True, real=True)))
 
 
 def eigvals(A: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     tensor([[ 0.],
             [-1.]])
     """
-    a = _matrix("householder_product", input)
+    a = _matrix("householder_product", input, real=True)
     m, n = a.shape[-2:]
     if m < n or tau.shape[:-1] != a.shape[:-2] or tau.shape[-1:] > (n,) or tau.dtype is not a.dtype:
         raise ShapeError(
@@ -143,7 +143,7 @@ def geqrf(input: Tensor) -> Geqrf:
     >>> pf.allclose(pf.linalg.householder_product(a, tau) @ a.triu(), pf.tensor([[3.0, 1.0], [4.0, 2.0]]), atol=1e-5)
     True
     """
-    a = _matrix("geqrf", input)
+    a = _matrix("geqrf", input, real=True)
     return Geqrf(*factorizations._host("geqrf", _reflectors, a, a))
 
 
@@ -154,7 +154,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     >>> pf.ormqr(a, tau, pf.ones(2, 1)).abs().tolist()
     [[1.0], [1.0]]
     """
-    a = _matrix("ormqr", input)
+    a = _matrix("ormqr", input, real=True)
     rows, columns = a.shape[-2:]
     # reflectors without a scale change nothing: with them the product has all its columns
     wide = a if columns >= rows else F["pad"](a, (0, rows - columns))
@@ -199,7 +199,7 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     >>> pf.lu_unpack(*pf.linalg.lu_factor(pf.eye(2))).L.shape
     (2, 2)
     """
-    packed = _matrix("lu_unpack", LU_data)
+    packed = _matrix("lu_unpack", LU_data, real=True)
     none = empty(0, dtype=packed.dtype)
     p = _permutation(_order(LU_pivots.numpy() - 1, packed.shape[-2]), packed) if unpack_pivots else none
     low, up = _triangles(packed) if unpack_data else (none, none)
@@ -236,14 +236,14 @@ def lobpcg(
     >>> pf.lobpcg(pf.tensor([[2.0, 0.0], [0.0, 5.0]]), 1).eigenvalues
     tensor([5.])
     """
-    a = _matrix("lobpcg", A, square=True)
+    a = _matrix("lobpcg", A, square=True, real=True)
     count = (1 if X is None else X.shape[-1]) if k is None else k
     if not 1 <= count <= a.shape[-1]:
         raise ArgumentError(f"[lobpcg] expected k from 1 to {a.shape[-1]} but got {count}")
     if B is None:
         values, vectors = factorizations.eigh(a)
     else:  # with B = L L^T, L^-1 A L^-T has the same eigenvalues, and vectors L^T x
-        low = factorizations.cholesky(_matrix("lobpcg", B, square=True))
+        low = factorizations.cholesky(_matrix("lobpcg", B, square=True, real=True))
         half = solve_triangular(low, a, upper=False)
         values, turned = factorizations.eigh(solve_triangular(low, half.mT, upper=False))
         vectors = solve_triangular(low.mT, turned, upper=True)
@@ -258,7 +258,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
     >>> pf.svd_lowrank(pf.ones(8, 6), q=2).S.shape
     (2,)
     """
-    a = _matrix("svd_lowrank", A) if M is None else _matrix("svd_lowrank", A) - M
+    a = _matrix("svd_lowrank", A, real=True) if M is None else _matrix("svd_lowrank", A, real=True) - M
     wanted = 6 if q is None else q
     if not 0 < wanted <= min(a.shape[-2:]):
         raise ArgumentError(f"[svd_lowrank] expected a q between 1 and {min(a.shape[-2:])} but got {q}")
@@ -276,6 +276,6 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     >>> pf.pca_lowrank(pf.randn(8, 6), q=2).V.shape
     (6, 2)
     """
-    a = _matrix("pca_lowrank", A)
+    a = _matrix("pca_lowrank", A, real=True)
     wanted = min(6, *a.shape[-2:]) if q is None else q
     return svd_lowrank(a - a.mean(-2, True) if center else a, wanted, niter)

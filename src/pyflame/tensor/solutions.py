@@ -82,10 +82,10 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     solution = pinv(A, rtol=rcond) @ right
     singular = svdvals(A.detach())
     rank = matrix_rank(A.detach(), rtol=rcond)
-    residuals, none = empty(0, dtype=A.dtype), empty(0, dtype=A.dtype)
+    residuals, none = empty(0, dtype=A.dtype.real), empty(0, dtype=A.dtype.real)
     if m > n and driver not in (None, "gelsy") and bool((rank == n).all()):
         off = A @ solution - right
-        residuals = (off * off).sum(-2)
+        residuals = (off * off.conj()).real.sum(-2)
     return Lstsq(
         solution.squeeze(-1) if column else solution,
         residuals,
@@ -203,11 +203,11 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
 def _first_bad_minor(a: np.ndarray[Any, Any]) -> int:
     low = np.tril(a)
     for k in range(len(a)):  # one column after the other, as LAPACK reports it
-        head = low[k, k] - low[k, :k] @ low[k, :k]
+        head = (low[k, k] - low[k, :k] @ low[k, :k].conj()).real
         if not head > 0:
             return k + 1
         low[k, k] = np.sqrt(head)
-        low[k + 1 :, k] = (low[k + 1 :, k] - low[k + 1 :, :k] @ low[k, :k]) / low[k, k]
+        low[k + 1 :, k] = (low[k + 1 :, k] - low[k + 1 :, :k] @ low[k, :k].conj()) / low[k, k]
     return 0
 
 
