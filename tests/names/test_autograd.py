@@ -257,3 +257,20 @@ def test_once_differentiable() -> None:
 def test_variables_are_tensors() -> None:
     assert isinstance(Variable(pf.ones(2)), pf.Tensor) and isinstance(pf.ones(1), Variable)
     assert not isinstance(np.ones(1), Variable) and pf.autograd.inference_mode is pf.inference_mode
+
+
+@pytest.mark.parametrize("library", [pf, torch], ids=["pyflame", "torch"])
+def test_grad_leaves_alone_what_is_not_on_the_way(library: Any) -> None:
+    """What the inputs were made of is neither freed nor shown to hooks."""
+    x = library.ones(2, requires_grad=True)
+    seen: list[Any] = []
+    x.register_hook(seen.append)
+    y = (x * x).exp()
+    first = library.autograd.grad((y * y).sum(), y, only_inputs=True)[0]
+    assert not seen
+    second = library.autograd.grad(y.sum(), x)[0]
+    assert len(seen) == 1
+    np.testing.assert_allclose(first.numpy(), [2 * np.e] * 2, rtol=1e-5)
+    np.testing.assert_allclose(second.numpy(), [2 * np.e] * 2, rtol=1e-5)
+    with pytest.raises(RuntimeError, match=r"retain_graph=True"):
+        library.autograd.grad(y.sum(), x, allow_unused=True)

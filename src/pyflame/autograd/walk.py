@@ -29,14 +29,16 @@ def backward(
     create_graph: bool = False,
     entries: dict[Node, Entry | Leaf] | None = None,
     stop: Collection[Entry | Leaf] = (),
+    only: Collection[Entry | Leaf] = (),
 ) -> dict[Entry | Leaf, Node]:
     """Gradients of sum(root * seed) for each leaf, and for each entry in `stop`, beyond which the walk does not go.
 
-    With create_graph `entries` gets the entries of the gradients.
+    `only`: walk to these; what leads to none of them is left alone, and so not freed. With create_graph `entries` gets
+    the entries of the gradients.
     """
     known: dict[Node, Entry | Leaf] = entries if entries is not None else {}
     with mode(in_backward=True):
-        return _walk(roots, known, retain_graph, create_graph, stop)
+        return _walk(roots, known, retain_graph, create_graph, stop, only)
 
 
 def _walk(
@@ -45,6 +47,7 @@ def _walk(
     retain_graph: bool,
     create_graph: bool,
     stop: Collection[Entry | Leaf],
+    only: Collection[Entry | Leaf],
 ) -> dict[Entry | Leaf, Node]:
     gradients: dict[Entry | Leaf, Node] = {}
     recorder: list[Node] | None = [] if create_graph else None
@@ -54,6 +57,8 @@ def _walk(
     if recorder:
         record(recorder, known)
     order = _order([root for root, _ in roots], stop)
+    if only:
+        order = _leading_to(only, order)
     for entry in order:
         if entry.freed:
             raise GradientError(
@@ -69,6 +74,8 @@ def _walk(
             _step(entry, g, gradients, known, create_graph)
         if not (retain_graph or create_graph):
             entry.free()
+    if only:
+        gradients = {leaf: g for leaf, g in gradients.items() if leaf in only}
     if not create_graph:
         gradients = {leaf: filled(g) for leaf, g in gradients.items()}
     return {leaf: g if leaf in stop or not leaf.hooks else _hooked(leaf, g, known) for leaf, g in gradients.items()}
@@ -156,6 +163,15 @@ def _order(roots: Sequence[Entry | Leaf], stop: Collection[Entry | Leaf]) -> lis
                 stack += entry.parents
     order.sort(key=_age, reverse=True)
     return order
+
+
+def _leading_to(wanted: Collection[Entry | Leaf], order: list[Entry]) -> list[Entry]:
+    """Those of the entries whose gradients reach one that is wanted, in their order. One that was freed may do so."""
+    leading: set[Any] = set()
+    for entry in reversed(order):  # the oldest first
+        if entry.freed or any(parent in leading or parent in wanted for parent in entry.parents):
+            leading.add(entry)
+    return [entry for entry in order if entry in leading]
 
 
 _age = attrgetter("age")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from pyflame.autograd import Entry, Hook, Leaf
@@ -206,12 +206,13 @@ def _walk(
     entries: dict[Node, Entry | Leaf],
     retain_graph: bool | None,
     create_graph: bool,
+    only: Collection[Entry | Leaf] = (),
 ) -> dict[Entry | Leaf, Node]:
-    """The backward pass."""
+    """The backward pass; to these alone, where they are given."""
     from pyflame.autograd.walk import backward  # here: programs that only infer need none of it
 
     keep = create_graph if retain_graph is None else retain_graph
-    return backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries)
+    return backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries, only=only)
 
 
 def backward_into_leaves(
@@ -253,8 +254,11 @@ def grad_of(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool = False,
+    only_inputs: bool = True,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the sum of outputs with respect to inputs, which need not be leaves; `.grad` stays as it is.
+
+    `only_inputs` is PyTorch's, where it has long been without effect.
 
     >>> x = pf.tensor([1.0, 2.0], requires_grad=True)
     >>> pf.autograd.grad((x * x).sum(), x)
@@ -287,7 +291,7 @@ def _grad_of(
     try:
         for entry, hook in hooks:
             _add_hook(entry, hook)
-        _walk(roots, entries, retain_graph, create_graph)
+        _walk(roots, entries, retain_graph, create_graph, {entry for entry, _ in hooks})
     finally:
         for entry, hook in hooks:
             _remove_hook(entry, hook)
