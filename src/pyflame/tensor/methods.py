@@ -360,9 +360,7 @@ def _get_data(self: Tensor) -> Tensor:
 def _set_data(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise ArgumentError(f"[data] expected a tensor but got {type(value).__name__}")
-    # one that was computed keeps its place on the tape, and so its shape and dtype
-    same = (value.shape, value.dtype) == (self.shape, self.dtype)
-    if isinstance(self._tape, Entry) and (state.tracer is not None or not same):
+    if isinstance(self._tape, Entry):
         raise GradientError("[data] expected a leaf tensor but this one was computed; use copy_")
     if views.same_memory(self, value):  # `p.data -= x` writes to p.data, then assigns it
         return
