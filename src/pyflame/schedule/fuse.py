@@ -298,13 +298,14 @@ class Fuser:
         """Let one group do the work of two, so that what both need is computed once."""
         for theirs, ours in zip(other.ranges(), best.ranges(), strict=True):
             theirs.parts = ((ours, 1),)
-        best.sites = {(site.node, settled(site.index)): site for site in best.sites.values()}
-        for site in other.sites.values():
-            site.group, site.index = best, settled(site.index)
-            known = best.sites.setdefault((site.node, site.index), site)
-            if known is not site:
-                known.flat |= site.flat
-                self.unite(site, known, other)
+        before, best.sites = best.sites, {}
+        for group, sites in ((best, before), (other, other.sites)):
+            for site in sites.values():
+                site.group, site.index = best, settled(site.index)
+                known = best.sites.setdefault((site.node, site.index), site)
+                if known is not site:
+                    known.flat |= site.flat
+                    self.unite(site, known, group)
         best.reads += other.reads
         best.operands += other.operands
         best.stores += other.stores
