@@ -43,8 +43,10 @@ def gpu(driver: FakeDriver, tmp_path: Path) -> Iterator[GpuDevice]:
 class Producer:
     """Another library's array on the GPU. `asked`: the streams that it was told."""
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, array: np.ndarray[Any, Any], bits: int = 0) -> None:
+        """`bits`: of an element, as it says, if not those of the array's."""
         self.array = array
+        self.bits = bits
         self.asked: list[Any] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -55,6 +57,7 @@ class Producer:
         capsule = self.array.__dlpack__()
         described, _ = opened(capsule)
         described.device[0] = ROCM
+        described.bits = self.bits or described.bits
         return capsule
 
 
@@ -74,8 +77,8 @@ def test_imported_memory_is_shared_in_its_layout(gpu: GpuDevice) -> None:
             assert found._node.data.address == view.ctypes.data
         strides = found._node.data.strides
         assert (strides is None) == (view.flags.c_contiguous or not view.size)
-    with pytest.raises(DTypeError, match="code 1 with 32 bits"):
-        pf.from_dlpack(Producer(array.view(np.uint32)))
+    with pytest.raises(DTypeError, match="code 1 with 4 bits"):
+        pf.from_dlpack(Producer(array.view(np.uint8), bits=4))
 
 
 def test_an_owner_is_kept_until_our_last_use_is_done(gpu: GpuDevice, driver: FakeDriver) -> None:

@@ -248,6 +248,29 @@ def encoded_linear_q4_k() -> Any:
     return _encoded_linear("q4_k", 16)
 
 
+def _normed(name: str | None) -> Any:
+    """A row's norm and the layer behind it."""
+    data = (
+        _input(4096, 4096, dtype=pf.bfloat16) if name is None else _input(4096, row_bytes(name, 4096), dtype=pf.uint8)
+    )
+
+    def layer(x: pf.Tensor, scale: pf.Tensor, w: pf.Tensor) -> pf.Tensor:
+        unit = pf.rms_norm(x, (4096,), scale, 1e-5)
+        return pf.linear(unit, w) if name is None else pf.encoded_linear(unit, w, encoding=name, width=4096)
+
+    return layer, (_input(1, 4096, dtype=pf.bfloat16), _input(4096, dtype=pf.bfloat16), data)
+
+
+@_program
+def norm_linear() -> Any:
+    return _normed(None)
+
+
+@_program
+def norm_linear_q4_0() -> Any:
+    return _normed("q4_0")
+
+
 def _experts(name: str, tokens: int, dtype: pf.DType = pf.bfloat16) -> Any:
     """Eight of 64 matrices for each token."""
     plain = name == "bf16"
