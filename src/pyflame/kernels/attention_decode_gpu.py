@@ -48,10 +48,11 @@ def _splits(blocks: int, keys: int, workers: int) -> int:
     return max(1, min(_BUSY * workers // blocks, -(-keys // _LEAST_KEYS), _MOST_SPLITS))
 
 
-def _add_join(functions: GpuFunctions, rows: int, args: tuple[int, ...], call: str, lanes: str, target: Target) -> None:
-    """The launch that joins splits: a block for a row, of many threads where there are few. `call`: its arguments."""
+def _add_join(functions: GpuFunctions, rows: int, args: tuple[int, ...], call: str, kind: str, target: Target) -> None:
+    """The launch that joins splits: a block for a row, of many threads where there are few. `call`: its arguments;
+    `kind`: those of its template, but for the threads."""
     threads = 512 if rows <= 2 * target.workers else 256
-    body = f"pf_attend_join<{lanes}, {threads}>({call});"
+    body = f"pf_attend_join<{kind}, {threads}>({call});"
     functions.add("_join", rows, threads, args, body, 4 * threads)
 
 

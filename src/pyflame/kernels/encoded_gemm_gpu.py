@@ -17,12 +17,12 @@ from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.dequantize_gpu import PIECE, THREADS, alignment_of, decoder
-from pyflame.kernels.encoded_gpu import EPILOGUE
 from pyflame.kernels.gpu_source import SMALL, element
 from pyflame.kernels.matmul_gpu import Blocks, Matrix, Product, matrix_blocks, tile_blocks
 from pyflame.kernels.matrix_cores import MatrixTile
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
+    LAYER_EPILOGUE,
     TIMED,
     VARIANTS,
     Cut,
@@ -201,7 +201,7 @@ kernel(
         encoded_gemm_source,
         languages=("hip", "cuda"),
         why="own tiled GEMM: the weight is decoded by tiles, or some lines at a time",
-        epilogue=EPILOGUE,
+        epilogue=LAYER_EPILOGUE,
         unaligned=partial(encoded_gemm_source, aligned=False),
         prior=_takes,
         variants=encoded_gemm_variants,

@@ -17,8 +17,8 @@ from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.dequantize_gpu import PIECE, alignment_of, decoder
 from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element, float_bits
-from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
-from pyflame.kernels.tile_gpu import may_read_early, out_struct, out_value, sums_of, value_type
+from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
+from pyflame.kernels.tile_gpu import LAYER_EPILOGUE, may_read_early, out_struct, out_value, sums_of
 
 THREADS = 256
 MOST_ROWS = 16
@@ -167,17 +167,13 @@ def _takes_norm(node: Node, target: Target) -> float:
     return 0.0 if node.attrs[0] is None else _takes_dots(node, target)
 
 
-# Behind products with encoded matrices: rows are all axes but the last, and lines are that.
-EPILOGUE = EpilogueSlot(lambda launch: (0, len(launch.kernel.loops[0]) - 1), value_type, 0)
-
-
 _spec = KernelSpec(
     "encoded_linear",
     "encoded_gpu",
     encoded_source,
     languages=("hip", "cuda"),
     why="reads the encoded weight once, for few rows",
-    epilogue=EPILOGUE,
+    epilogue=LAYER_EPILOGUE,
     unaligned=partial(encoded_source, aligned=False),
     prior=_takes,
 )

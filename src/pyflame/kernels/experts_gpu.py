@@ -17,11 +17,12 @@ from pyflame.ir.kernel import GpuSource, Launch, OperandView
 from pyflame.ir.node import Node
 from pyflame.kernels.dequantize_gpu import PIECE, alignment_of, decoder
 from pyflame.kernels.encoded import STACKS
-from pyflame.kernels.encoded_gpu import BUSY, EPILOGUE, THREADS, lanes_of
+from pyflame.kernels.encoded_gpu import BUSY, THREADS, lanes_of
 from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element
 from pyflame.kernels.matrix_cores import MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
+    LAYER_EPILOGUE,
     PhaseText,
     Tile,
     choose_tile,
@@ -196,7 +197,7 @@ kernel(
         experts_source,
         languages=("hip", "cuda"),
         why="reads the matrices that lines name, as they are stored",
-        epilogue=EPILOGUE,
+        epilogue=LAYER_EPILOGUE,
         unaligned=partial(experts_source, aligned=False),
         prior=_takes,
     )

@@ -24,6 +24,7 @@ from pyflame.kernels.matrix_async import AsyncTile, async_tiles
 from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
+    LAYER_EPILOGUE,
     MAX_PARTS,
     PARTS_WIDTH,
     TIMED,
@@ -403,8 +404,8 @@ def _thin(
     more than `blocks` of a compute unit."""
     batch = prod(product.batch)
     strips = -(-matrix.lines // per) * batch
-    parts = max(1, min(-(-blocks * product.target.workers // strips), matrix.k // least, MAX_PARTS))
-    parts = parts if product.eps is None else 1
+    eps = () if product.eps is None else float_bits(product.eps)  # of a norm, which wants all of k
+    parts = 1 if eps else max(1, min(-(-blocks * product.target.workers // strips), matrix.k // least, MAX_PARTS))
     split = round_up(-(-matrix.k // parts), step)
     parts = -(-matrix.k // split)
     early = may_read_early(product.launch, product.target, matrix.buffer) and way == "dots"
@@ -412,16 +413,14 @@ def _thin(
         kind["EARLY"] = 1
     args = (
         matrix.lines, matrix.k, matrix.line_stride, matrix.k_stride, few.line_stride, few.k_stride, split, batch,
-        *_axes(product.batch, few, matrix), *([] if product.eps is None else float_bits(product.eps)),
+        *_axes(product.batch, few, matrix), *eps,
     )  # fmt: skip
     m, n = (str(v.lines) if v is few else "a0" for v in (product.a, product.b))
     out = "out" if parts == 1 else partial_out(m, n, sums_of(product.launch.operands[0].dtype))
-    scale = "" if product.eps is None else ", b2"
-    body = f"pf_gemm_{way}<PF_KEY_kind>(b{few.buffer}, b{matrix.buffer}, arg, {out}{scale});"
+    body = f"pf_gemm_{way}<PF_KEY_kind>(b{few.buffer}, b{matrix.buffer}, arg, {out}{', b2' if eps else ''});"
     phase = PhaseText(strips * parts, kind["THREADS"], args, body, parts == 1, lds, awaits=bool(kind.get("EARLY")))
     kind = {**kind, "AXES": len(product.batch)}
-    scales = [] if product.eps is None else [alignment[few.buffer]]
-    return _source(product, kind, phase, [alignment[0], alignment[1], *scales], parts)
+    return _source(product, kind, phase, [alignment[0], alignment[1], *[alignment[few.buffer]] * bool(eps)], parts)
 
 
 kernel(
@@ -444,7 +443,7 @@ kernel(
         normed_source,
         languages=("hip", "cuda"),
         why="own product for few rows, which takes their norm along",
-        epilogue=EpilogueSlot(lambda launch: (0, len(launch.kernel.loops[0]) - 1), value_type, 0),
+        epilogue=LAYER_EPILOGUE,
         unaligned=partial(normed_source, aligned=False),
         prior=_takes_norm,
         variants=normed_variants,

@@ -15,7 +15,7 @@ from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.ctype import loaded
 from pyflame.kernels.gpu_source import GpuFunctions
-from pyflame.kernels.spec import Epilogue
+from pyflame.kernels.spec import Epilogue, EpilogueSlot
 
 FINISH_BLOCK = 256
 PARTS_WIDTH = 4  # partial sums that are written at once: 16 bytes
@@ -54,6 +54,10 @@ def sums_of(dtype: DType) -> Sums:
 def value_type(launch: Launch) -> str:
     """The C type in which an epilogue gets a result."""
     return sums_of(launch.operands[0].dtype).value
+
+
+# Behind linear layers: rows are all axes but the last, and lines of the weight are that.
+LAYER_EPILOGUE = EpilogueSlot(lambda launch: (0, len(launch.kernel.loops[0]) - 1), value_type, 0)
 
 
 class Tiling(Protocol):

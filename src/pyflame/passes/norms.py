@@ -20,11 +20,13 @@ def fuse_norms(graph: Graph, implemented: Table) -> Graph:
         return graph
     readers: dict[Node, list[Node]] = {n: [] for n in graph.order if n.op.name == "rms_norm" and _plain(n)}
     for node in graph.order:
-        for source in readers.keys() & set(node.srcs):
-            readers[source].append(node)
+        for source in node.srcs:
+            if source in readers:
+                readers[source].append(node)
     fused: set[Node] = set()
+    kept = set(graph.outputs)
     for norm, layers in readers.items():
-        if norm not in graph.outputs and all(_takes(layer, norm, implemented) for layer in layers):
+        if norm not in kept and all(_takes(layer, norm, implemented) for layer in layers):
             fused.update(layers)
     if not fused:
         return graph

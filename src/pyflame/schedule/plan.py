@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from pyflame.core.cached import cached_property
 from pyflame.core.device import Target
 from pyflame.core.shape import is_contiguous
 from pyflame.core.traced import Number, index, whole
@@ -163,11 +164,15 @@ class _Planner:
             unwritten=self.unwritten(buffers) if anchor is not None else frozenset(),
         )
 
+    @cached_property
+    def written_inputs(self) -> set[int]:
+        """Positions of inputs that a launch may write, once all buffers are allocated."""
+        return {*self.plan.overwritten_inputs, *[self.inputs[leaf] for leaf in self.donations]}
+
     def unwritten(self, buffers: Sequence[tuple[int, int]]) -> frozenset[int]:
         """Which of a launch's buffers are inputs that no launch writes."""
-        written = {*self.plan.overwritten_inputs, *[self.inputs[leaf] for leaf in self.donations]}
         decls = enumerate([self.plan.buffers[b] for b, _ in buffers])
-        return frozenset([n for n, decl in decls if decl.role == "input" and decl.position not in written])
+        return frozenset([n for n, decl in decls if decl.role == "input" and decl.position not in self.written_inputs])
 
     def hand_down(self) -> None:
         """Let outputs take over a donated buffer, where all others have read it before, or read what they overwrite."""
