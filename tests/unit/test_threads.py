@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import random
 import subprocess
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.core import locks
+from pyflame.engine.devices import cpu
 
 THREADS = 6
 
@@ -241,6 +244,8 @@ _FORKS = """
 import multiprocessing, os, sys, threading, time
 import numpy as np
 import pyflame as pf
+from pyflame.core import locks
+from pyflame.engine.devices import cpu
 
 w = pf.tensor(np.arange(4, dtype=np.float32))
 @pf.jit
@@ -305,3 +310,25 @@ def test_children_of_fork_compute_while_threads_of_the_parent_did(tmp_path: Path
     alone = {**os.environ, "PYFLAME_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=alone)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_lock_tells_whether_a_thread_has_it() -> None:
+    for lock in (locks.lock(), locks.rlock()):
+        assert not lock.taken()
+        with lock:
+            assert lock.taken()
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(lock.taken).result()
+        assert not lock.taken()
+
+
+def test_an_element_is_read_when_a_plan_that_overwrites_it_is_done() -> None:
+    x = pf.zeros(4)
+    pf.eval(x)
+    device = cpu()
+    with ThreadPoolExecutor(1) as pool:
+        with device.lock:
+            read = pool.submit(lambda: x[2].item())
+            with pytest.raises(concurrent.futures.TimeoutError):
+                read.result(0.05)
+        assert read.result() == 0.0

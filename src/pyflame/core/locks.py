@@ -6,6 +6,7 @@ What they guard is whole between any two bytecodes, or interrupts would break it
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from functools import partial
 from itertools import repeat, starmap
@@ -26,10 +27,17 @@ class _Taken(partial):  # type: ignore[type-arg]
 class Lock(map):  # type: ignore[type-arg]
     """A lock for `with` statements: taken when they ask for `__exit__`, given back when they let go of it.
 
-    Its next item takes the lock and is what holds it, without a bytecode.
+    Its next item takes the lock and is what holds it, without a bytecode. All of them hold one object more, so that its
+    count of references tells whether there is any.
     """
 
-    __slots__ = ()
+    __slots__ = ("_free", "_shared")
+    _free: int  # references to the object when nobody has the lock
+    _shared: object
+
+    def taken(self) -> bool:
+        """Whether a thread has it, in a tenth of the time of taking it."""
+        return sys.getrefcount(self._shared) != self._free
 
     if TYPE_CHECKING:
 
@@ -43,7 +51,12 @@ class Lock(map):  # type: ignore[type-arg]
 
 def _made_of(made: Any) -> Lock:
     _made[ref(made, _made.pop)] = None
-    return Lock(_Taken, repeat(made.release), starmap(made.acquire, repeat(())))
+    shared = object()
+    out = Lock(_Taken, repeat(made.release), starmap(made.acquire, repeat(())), repeat(shared))
+    out._shared = shared
+    del shared
+    out._free = sys.getrefcount(out._shared)
+    return out
 
 
 def lock() -> Lock:

@@ -40,8 +40,9 @@ _TYPES: dict[DType, Any] = {
     int64: ctypes.c_int64, uint16: ctypes.c_uint16, uint32: ctypes.c_uint32, uint64: ctypes.c_uint64,
     float32: ctypes.c_float, float64: ctypes.c_double,
 }  # fmt: skip
+_READERS = {dtype: kind.from_address for dtype, kind in _TYPES.items()}
 _WHOLE = {OPS["add"]: operator.add, OPS["sub"]: operator.sub, OPS["mul"]: operator.mul}
-_SLICE, _RESHAPE = OPS["slice"], OPS["reshape"]
+_SLICE, _RESHAPE, _LEAF = OPS["slice"], OPS["reshape"], OPS["leaf"]
 _DEEP = 4  # ops above each other
 _SMALL = 1 << 20  # bytes that are copied while others wait
 
@@ -49,19 +50,22 @@ _SMALL = 1 << 20  # bytes that are copied while others wait
 def number(node: Node) -> Any:
     """The value of a Node with one element, as a Python number; None where that takes more than reading memory."""
     meta, op = node.meta, node.op
-    read = _TYPES.get(meta.dtype)
+    read = _READERS.get(meta.dtype)
     if read is None or meta.device is not CPU or (op.kind not in (LEAF, MOVEMENT) and op not in _WHOLE):
         return None
-    with get_device(CPU).lock:  # a plan may be overwriting it that has begun before somebody held it
-        address = _address(node)
-        return _computed(node, _DEEP) if address is None else read.from_address(address).value
+    lock = get_device(CPU).lock
+    # A plan may be overwriting it that has begun before somebody held it. One that begins now sees who holds it.
+    if not lock.taken() and (address := _element(node)) is not None:
+        return read(address).value
+    with lock:
+        return _number(node, _DEEP)
 
 
 def _number(node: Node, deep: int) -> Any:
     if node.op.kind == CONST:
         return node.data
     address = _address(node)
-    return _computed(node, deep) if address is None else _TYPES[node.meta.dtype].from_address(address).value
+    return _computed(node, deep) if address is None else _READERS[node.meta.dtype](address).value
 
 
 def _computed(node: Node, deep: int) -> Any:
@@ -93,20 +97,35 @@ def joined(node: Node) -> Value | None:
     return Value(storage)
 
 
-def _address(node: Node) -> int | None:
-    """Where the one element of a Node lies, if it is in memory."""
-    if node.op.kind not in (LEAF, MOVEMENT):
+def _element(node: Node) -> int | None:
+    """Where the one element of a Node lies that is a leaf or a part of one, as most are."""
+    srcs, attrs, op = node.srcs, node.attrs, node.op  # the op last: another thread may make the Node a leaf meanwhile
+    while op is _RESHAPE:
+        node = srcs[0]
+        srcs, attrs, op = node.srcs, node.attrs, node.op
+    if op is _SLICE:
+        node = srcs[0]
+    elif op is not _LEAF:
         return None
-    while node.op is _RESHAPE:
-        node = node.srcs[0]
-    if node.op is _SLICE and isinstance(value := node.srcs[0].data, Value) and value.storage is not None:
-        source, at = node.srcs[0].meta, 0  # a part of a leaf, as most are
+    value, at = node.data, 0
+    if not isinstance(value, Value) or (storage := value.storage) is None or not storage.on_host:
+        return None
+    if op is _SLICE:
         if value.strides is None:
-            for (first, _, _), size in zip(node.attrs[0], source.shape):  # noqa: B905  a keyword takes 0.3 us
+            for (first, _, _), size in zip(attrs[0], node.meta.shape):  # noqa: B905  a keyword takes 0.3 us
                 at = at * size + first
         else:
-            for (first, _, _), stride in zip(node.attrs[0], value.strides):  # noqa: B905  as above
+            for (first, _, _), stride in zip(attrs[0], value.strides):  # noqa: B905  as above
                 at += first * stride
-        return value.host_address + at * source.dtype.itemsize
-    found = view_of_memory(node)
-    return None if found is None else found.host_address
+        at *= node.meta.dtype.itemsize
+    return storage.address + value.offset + at
+
+
+def _address(node: Node) -> int | None:
+    """Where the one element of a Node lies, if it is in memory. The caller holds the lock."""
+    if node.op.kind not in (LEAF, MOVEMENT):
+        return None
+    found = _element(node)
+    if found is None and (value := view_of_memory(node)) is not None:
+        return value.host_address
+    return found

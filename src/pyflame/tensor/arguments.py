@@ -183,10 +183,11 @@ def typed(fn: Fn, module: str | None = None) -> Fn:
     def function(*args: Any, **kwargs: Any) -> Any:
         if CLASSES and asks and (found := overriding((*args, *kwargs.values()))):
             return ask(function, found, args, kwargs)
-        if kwargs and (many := starred(fn)) in kwargs:  # zeros(2, 3) may be written zeros(size=(2, 3)) too
-            args = (*args, kwargs.pop(many))
-        if "out" in kwargs and "out" not in _own_parameters(fn):
-            return into(name, kwargs.pop("out"), function(*args, **kwargs))
+        if kwargs:
+            if (many := starred(fn)) in kwargs:  # zeros(2, 3) may be written zeros(size=(2, 3)) too
+                args = (*args, kwargs.pop(many))
+            if "out" in kwargs and "out" not in _own_parameters(fn):
+                return into(name, kwargs.pop("out"), function(*args, **kwargs))
         try:
             return fn(*args, **kwargs)
         except (TypeError, AttributeError) as error:

@@ -108,12 +108,11 @@ def read_known(cell: Tensor, key: Key) -> Tensor | None:
     here = state.__dict__
     if here["tracer"] is not None or here["eager"] or here["recorder"] is not None or here["pending"] > _MAX_PENDING:
         return None
-    node = cell._node
+    node, tape = cell._node, cell._entry
     found = _known.get((node.meta, here["device"], *key)) or _moved(node.meta, here["device"], key)
     if found is None:
         return None
     made, path = found
-    tape = cell._entry
     here["pending"] += len(made)
     if tape is None or not here["grad_enabled"]:
         for op, attrs, meta, sig in made:

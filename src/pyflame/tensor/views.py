@@ -76,7 +76,8 @@ def link(view: Tensor, parent: Tensor, path: Path, attached: bool = True) -> Ten
     if above is None:
         above = parent._link = Link()
     view._link = Link(parent, path, attached)
-    above.add(view)
+    views = above.views  # as Link.add does: each index comes here
+    views[weakref.ref(view, views.pop)] = None
     if state.tracer is not None:
         state.tracer.links.append(view)
     return view
