@@ -499,3 +499,33 @@ def test_parts_of_complex_numbers() -> None:
         (y.real.sum() + y.imag.sum()).backward()
         found.append([z.tolist(), real.tolist(), turned.tolist(), x.grad.tolist()])
     assert found[0] == found[1]
+
+
+def test_parts_of_what_is_in_memory_keep_their_values_and_follow_writes() -> None:
+    """A part that was read before is memory of the tensor's, not an op: writes copy for those who read the old value."""
+    x = pf.arange(12.0).reshape(3, 4).contiguous()
+    pf.eval(x)
+    for _ in range(3):
+        x[1], x[1, 2:], x[2, 3]
+    part, later = x[1], x[1] * 2
+    flat = x[1].reshape(2, 2)
+    x[1, 0] = 50
+    assert part.tolist() == [50, 5, 6, 7] and flat.tolist() == [[50, 5], [6, 7]]
+    assert later.tolist() == [8, 10, 12, 14]
+    part[1] = 60
+    assert x[1].tolist() == [50, 60, 6, 7] and x[1, 1].item() == 60
+    column = x.t()[1]
+    x.mul_(2)
+    assert column.tolist() == [2, 120, 18] and part.tolist() == [100, 120, 12, 14]
+
+
+def test_writes_through_a_view_in_a_loop_do_not_copy_the_tensor() -> None:
+    x = pf.ones(1 << 20)
+    pf.eval(x)
+    peaks = []
+    for _ in range(5):
+        x[1:].mul_(2)
+        pf.reset_peak_memory_stats("cpu")
+        pf.eval(x)
+        peaks.append(pf.memory_stats("cpu").peak_allocated)
+    assert peaks[-1] < peaks[0] + (1 << 20) and x[7].item() == 32

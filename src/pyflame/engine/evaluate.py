@@ -46,10 +46,11 @@ from pyflame.runtime.base import Device
 # is full; half of the cache is a table.
 _plans: dict[tuple[Any, ...], tuple[Plan, Runner]] = {}
 _old_plans: dict[tuple[Any, ...], tuple[Plan, Runner]] = {}
-# Large graphs without a plan: how often they came, and where to cut them. The last of few are kept, so that a graph
-# counts as steady only if it comes again soon: a loop's does, that of an episode of just this length does not.
-_cuts: OrderedDict[tuple[Any, ...], tuple[int, list[list[int]]]] = OrderedDict()
-_MAX_CUTS = 8
+# Large graphs without a plan: where to cut them, and how often the last few came. A graph counts as steady only if it
+# comes again soon: a loop's does, that of an episode of just this length does not.
+_cuts: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
+_seen: OrderedDict[tuple[Any, ...], int] = OrderedDict()
+_MAX_CUTS, _MAX_SEEN = 64, 8
 _STEADY = 3  # runs in portions before a graph is planned as a whole,
 _NODES_PER_RUN = 256  # or one for so many nodes: a plan costs as much as some hundred runs gain by it
 # The ops of small graphs without a plan, and the key that they had.
@@ -156,7 +157,7 @@ def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
     if device.id.kind == "null":
         return []
     with _lock:
-        seen, cuts = _cuts.pop(key, (0, None))
+        seen, cuts = _seen.pop(key, 0), _cuts.pop(key, None)
     end = len(key) - len(graph.outputs) - len(graph.owned) - 1
     if cuts is None and device.id is CPU:
         cuts = parts_of_joined(graph.order, key[:end]) or None
@@ -166,9 +167,10 @@ def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
             return []
         cuts = portions(graph.order, key[:end], key[end + 1 : end + 1 + len(graph.outputs)], varied)
     with _lock:
-        _cuts[key] = seen + 1, cuts
-        while len(_cuts) > _MAX_CUTS:
-            _cuts.popitem(last=False)
+        _cuts[key], _seen[key] = cuts, seen + 1
+        for table, most in (_cuts, _MAX_CUTS), (_seen, _MAX_SEEN):
+            while len(table) > most:
+                table.popitem(last=False)
     if seen >= max(_STEADY, size // _NODES_PER_RUN):
         return []
     return [[graph.order[at] for at in group] for group in reversed(cuts)]
@@ -267,6 +269,7 @@ def clear_plans() -> None:
         _plans.clear()
         _old_plans.clear()
         _cuts.clear()
+        _seen.clear()
         _shapes.clear()
     resize.forget()
 

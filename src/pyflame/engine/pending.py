@@ -15,7 +15,7 @@ from pyflame.core.device import CPU
 from pyflame.core.shape import contiguous_strides
 from pyflame.engine.commit import Writes, write_all
 from pyflame.engine.ownership import held, sole_owner
-from pyflame.engine.value import Value
+from pyflame.engine.value import Part, Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, Node, signature
 from pyflame.ir.graph import shown_by
@@ -116,7 +116,8 @@ class PendingGraph:
         inner: list[_Inner] = []
         for node in nodes:  # which grows meanwhile
             srcs, op, sig = node.srcs, node.op, node.sig
-            if op is _SLICE or (op is _RESHAPE and srcs[0].op is _SLICE):  # `x[i]` is both
+            # `x[i]` is both, or a part of memory under another shape
+            if op is _SLICE or (op is _RESHAPE and (srcs[0].op is _SLICE or type(srcs[0].data) is Part)):
                 if slices and (value := view_of_memory(node)) is not None:
                     self.views[node] = value
                     srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)

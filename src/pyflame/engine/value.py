@@ -44,6 +44,12 @@ class Value:
         )
 
 
+class Part(Value):
+    """A part of what another Node holds."""
+
+    __slots__ = ()
+
+
 class _Exported:
     """Lets NumPy see a Value's memory, and keeps that memory alive for as long as NumPy needs it."""
 

@@ -1,8 +1,9 @@
 """x[i], x[a:b], x[i, :, a:b]: reading with whole numbers, slices, None and '...', as programs do in their loops.
 
 What such an index makes of a tensor follows from the tensor's meta and the index alone, so it is looked up: the ops,
-their attributes and signatures. Where an index of the same lengths was read before, only where it begins is new. One
-that is wrong is left to the general way (indexing.py), which says why.
+their attributes and signatures. Where an index of the same lengths was read before, only where it begins is new. A part
+of what lies in the host's memory is that memory from another byte on, and no op at all. An index that is wrong is left
+to the general way (indexing.py), which says why.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from typing import Any, NamedTuple
 
 from pyflame.autograd import record
 from pyflame.core import knobs
-from pyflame.core.shape import Region, Shape
+from pyflame.core.device import CPU
+from pyflame.core.shape import Region, Shape, contiguous_strides
 from pyflame.core.state import state
+from pyflame.engine.value import Part, Value
+from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, F, Meta, Node, OpDef, signature
 from pyflame.tensor.paths import Path, Step
 from pyflame.tensor.tensor import Tensor
@@ -28,10 +32,27 @@ class Made(NamedTuple):
     sig: int
 
 
+class Place(NamedTuple):
+    """Where in a tensor's memory a part of it lies: bytes from its begin, strides, and the signature of such a leaf."""
+
+    offset: int
+    strides: tuple[int, ...] | None
+    sig: int
+
+
+class Known(NamedTuple):
+    """What an index makes, and by a tensor's strides where that lies in its memory; None: nowhere."""
+
+    made: list[Made]
+    path: Path
+    places: dict[tuple[int, ...] | None, Place | None]
+
+
 Key = tuple[Any, ...]
-_known: dict[Key, tuple[list[Made], Path]] = {}
-_alike: dict[Key, tuple[list[Made], Path]] = {}  # by lengths and steps, not by where they begin
+_known: dict[Key, Known] = {}
+_alike: dict[Key, Known] = {}  # by lengths and steps, not by where they begin
 _MAX_KNOWN = 10_000
+_LEAF = OPS["leaf"]
 _OTHER = object()
 _MAX_PENDING = knobs.MAX_PENDING.integer()
 
@@ -42,9 +63,11 @@ def plain_key(key: Any) -> Key | None:
     for item in key if type(key) is tuple else (key,):
         kind = type(item)
         if kind is slice:
-            ends = [
-                end if end is None or type(end) is int else _number(end) for end in (item.start, item.stop, item.step)
-            ]
+            start, stop, step = item.start, item.stop, item.step
+            if type(start) is int and type(stop) is int and step is None:  # as most are
+                out.append((start, stop, None))
+                continue
+            ends = [end if end is None or type(end) is int else _number(end) for end in (start, stop, step)]
             if _OTHER in ends:
                 return None
             item = tuple(ends)
@@ -112,20 +135,40 @@ def read_known(cell: Tensor, key: Key) -> Tensor | None:
     found = _known.get((node.meta, here["device"], *key)) or _moved(node.meta, here["device"], key)
     if found is None:
         return None
-    made, path = found
-    here["pending"] += len(made)
+    here["pending"] += len(found.made)  # at most
     if tape is None or not here["grad_enabled"]:
-        for op, attrs, meta, sig in made:
-            node = Node(op, (node,), attrs, meta, sig)
-        out = Tensor(node)
+        out, path = Tensor(_part_of(cell, node, found)), found.path
         return link(out, cell, path) if tape is None else link_detached(out, cell, path)
     entries = {node: tape}
-    nodes = [node := Node(op, (node,), attrs, meta, sig) for op, attrs, meta, sig in made]
+    nodes = [node := Node(op, (node,), attrs, meta, sig) for op, attrs, meta, sig in found.made]
     record(nodes, entries)
-    return link(Tensor(node, entries.get(node)), cell, path)
+    return link(Tensor(node, entries.get(node)), cell, found.path)
 
 
-def _moved(meta: Meta, device: Any, key: Key) -> tuple[list[Made], Path] | None:
+def _part_of(cell: Tensor, node: Node, known: Known) -> Node:
+    """The Node of a part of a tensor, which holds this one: a leaf over the same memory, or its ops.
+
+    They stay ops where the tensor is written to: a plan that sees what is read of its memory need not copy it.
+    """
+    value, above = node.data, cell._link
+    shares = (
+        node.op is _LEAF and node.meta.device is CPU and isinstance(value, Value) and value.storage is not None
+        and (above is None or not above.written)
+    )  # fmt: skip
+    if shares and (place := known.places.get(value.strides)) is not None:
+        offset, strides, sig = place
+        return Node(_LEAF, (), (), known.made[-1].meta, sig, Part(value.storage, value.offset + offset, strides))
+    for op, attrs, meta, sig in known.made:
+        node = Node(op, (node,), attrs, meta, sig)
+    if shares and value.strides not in known.places:
+        seen, place = view_of_memory(node), None
+        if seen is not None:
+            place = Place(seen.offset - value.offset, seen.strides, signature("leaf", node.meta, seen.strides))
+        known.places[value.strides] = place
+    return node
+
+
+def _moved(meta: Meta, device: Any, key: Key) -> Known | None:
     """What an index makes that differs from one before only in where it begins."""
     read = region_of(meta.shape, key)
     if read is None:
@@ -134,19 +177,31 @@ def _moved(meta: Meta, device: Any, key: Key) -> tuple[list[Made], Path] | None:
     found = _alike.get(_lengths(meta, device, region, shape))
     if found is None:
         return None
-    (sliced, *others), (step, *steps) = found
+    (sliced, *others), (step, *steps) = found.made, found.path
     attrs = (region,)
     made = [Made(sliced.op, attrs, sliced.meta, signature(sliced.op.name, attrs, sliced.meta)), *others]
-    return _keep(_known, (meta, device, *key), (made, (Step(step.op, attrs), *steps)))
+    places = {
+        strides: _shifted(place, meta, strides, sliced.attrs[0], region) for strides, place in found.places.items()
+    }
+    return _keep(_known, (meta, device, *key), Known(made, (Step(step.op, attrs), *steps), places))
+
+
+def _shifted(
+    place: Place | None, meta: Meta, strides: tuple[int, ...] | None, there: Region, here: Region
+) -> Place | None:
+    """Where a region lies that differs from another only in where it begins."""
+    if place is None:
+        return None
+    steps = contiguous_strides(meta.shape) if strides is None else strides
+    moved = sum([(a[0] - b[0]) * step for a, b, step in zip(here, there, steps, strict=True)])
+    return Place(place.offset + moved * meta.dtype.itemsize, place.strides, place.sig)
 
 
 def _lengths(meta: Meta, device: Any, region: Region, shape: Shape) -> Key:
     return (meta, device, shape, *[part[1:] for part in region])
 
 
-def _keep(
-    table: dict[Key, tuple[list[Made], Path]], key: Key, found: tuple[list[Made], Path]
-) -> tuple[list[Made], Path]:
+def _keep(table: dict[Key, Known], key: Key, found: Known) -> Known:
     if len(table) >= _MAX_KNOWN:
         table.clear()
     table[key] = found
@@ -164,8 +219,8 @@ def learn(cell: Tensor, key: Key, view: Tensor) -> None:
             return
         made.append(Made(node.op, node.attrs, node.meta, node.sig))
         node = node.srcs[0]
-    meta, device, found = source.meta, vars(state)["device"], (made[::-1], known.path)
+    meta, device, found = source.meta, vars(state)["device"], Known(made[::-1], known.path, {})
     _keep(_known, (meta, device, *key), found)
-    if found[0][0].op is OPS["slice"] and len(known.path) == len(made):
-        (region,) = found[0][0].attrs
+    if found.made[0].op is OPS["slice"] and len(known.path) == len(made):
+        (region,) = found.made[0].attrs
         _keep(_alike, _lengths(meta, device, region, view._node.meta.shape), found)
