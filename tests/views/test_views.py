@@ -502,7 +502,7 @@ def test_parts_of_complex_numbers() -> None:
 
 
 def test_parts_of_what_is_in_memory_keep_their_values_and_follow_writes() -> None:
-    """A part that was read before is memory of the tensor's, not an op: writes copy for those who read the old value."""
+    """A part that was read before is memory, not an op: writes copy it for those who read the old value."""
     x = pf.arange(12.0).reshape(3, 4).contiguous()
     pf.eval(x)
     for _ in range(3):
