@@ -43,7 +43,7 @@ class PendingGraph:
         # references that the graph has to each node: `index`, readers, once per use, and to inner nodes `order`
         uses: list[int] = []
         key = self._walk(outputs, index, uses, slices)
-        if self.views and not self._take_views():
+        if (self.overwritten and self._restore_parts()) or (self.views and not self._take_views()):
             key = self._walk(outputs, index, uses, False)
         self.starts: list[int] = []
         if slices and self.assigned and not self.sliced:
@@ -154,12 +154,32 @@ class PendingGraph:
     def _take_views(self) -> bool:
         """Turn slices into leaves, unless they share memory with what is overwritten: then a plan must see who else
         reads it, or it is copied."""
-        if self.views:
-            if any(id(value.storage) in self.overwritten for value in self.views.values()):
-                return False
-            write_all(as_leaves(list(self.views), list(self.views.values())))
-            self.views.clear()
+        if any(id(value.storage) in self.overwritten for value in self.views.values()):
+            return False
+        write_all(as_leaves(list(self.views), list(self.views.values())))
+        self.views.clear()
         return True
+
+    def _restore_parts(self) -> bool:
+        """Turn parts of memory that is overwritten into ops again, for the same reason; gives whether there are any.
+        Others let go of their source, whose memory may then be theirs alone."""
+        found = False
+        parts = [*self.inputs, *map(shown_by, self.views)]
+        for node in parts:  # which grows: a part of a part
+            part = node.data
+            if type(part) is not Part or part.source is None:
+                continue
+            if id(part.storage) not in self.overwritten:
+                part.source = None
+                continue
+            found = True
+            parts.append(part.source)
+            above, (op, attrs, _, sig) = part.source, part.made[-1]
+            for first, values, meta, number in part.made[:-1]:
+                above = Node(first, (above,), values, meta, number)
+                above.serial = part.serial  # nodes stand in the order of the program
+            write_all(([node] * 5, ("op", "srcs", "attrs", "sig", "data"), (op, (above,), attrs, sig, None)))
+        return found
 
     def _take_starts(self, key: list[int]) -> None:
         """Let where assignments begin be data. A slice would have to be compared with what is assigned, and a CPU's

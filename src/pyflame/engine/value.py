@@ -12,6 +12,9 @@ from pyflame.core.errors import DeviceError
 from pyflame.core.shape import Shape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyflame.ir import Meta, Node, OpDef
     from pyflame.runtime.base import Storage
 
 
@@ -45,9 +48,15 @@ class Value:
 
 
 class Part(Value):
-    """A part of what another Node holds."""
+    """A part of what `source`, an evaluated Node, holds; None: it was that.
 
-    __slots__ = ()
+    `made`: (op, attributes, meta, signature) of the one or two ops that would give it; `serial`: one for the first.
+    """
+
+    __slots__ = ("made", "serial", "source")
+    made: Sequence[tuple[OpDef, tuple[Any, ...], Meta, int]]
+    serial: int
+    source: Node | None
 
 
 class _Exported:

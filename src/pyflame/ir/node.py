@@ -67,7 +67,7 @@ class Meta:
         return f"{self.dtype.name}{list(self.shape)}@{self.device}"
 
 
-_made = itertools.count().__next__
+next_serial = itertools.count().__next__
 
 
 class Node:
@@ -89,7 +89,7 @@ class Node:
         self.sig = sig
         self.data = data
         self.line: str | None = None
-        self.serial = _made()
+        self.serial = next_serial()
 
     @property
     def shape(self) -> Shape:

@@ -18,6 +18,7 @@ from pyflame.core.state import state
 from pyflame.engine.value import Part, Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, F, Meta, Node, OpDef, signature
+from pyflame.ir.node import next_serial
 from pyflame.tensor.paths import Path, Step
 from pyflame.tensor.tensor import Tensor
 from pyflame.tensor.views import link, link_detached
@@ -53,6 +54,7 @@ _known: dict[Key, Known] = {}
 _alike: dict[Key, Known] = {}  # by lengths and steps, not by where they begin
 _MAX_KNOWN = 10_000
 _LEAF, _SLICE, _RESHAPE = OPS["leaf"], OPS["slice"], OPS["reshape"]
+_VIEWS = (_SLICE,), (_RESHAPE,), (_SLICE, _RESHAPE)
 _OTHER = object()
 _MAX_PENDING = knobs.MAX_PENDING.integer()
 
@@ -148,7 +150,7 @@ def read_known(cell: Tensor, key: Key) -> Tensor | None:
         return None
     here["pending"] += len(found.made)  # at most
     if tape is None or not here["grad_enabled"]:
-        out, path = Tensor(_part_of(cell, node, found)), found.path
+        out, path = Tensor(_part_of(node, found)), found.path
         return link(out, cell, path) if tape is None else link_detached(out, cell, path)
     entries = {node: tape}
     nodes = [node := Node(op, (node,), attrs, meta, sig) for op, attrs, meta, sig in found.made]
@@ -156,21 +158,19 @@ def read_known(cell: Tensor, key: Key) -> Tensor | None:
     return link(Tensor(node, entries.get(node)), cell, found.path)
 
 
-def _part_of(cell: Tensor, node: Node, known: Known) -> Node:
-    """The Node of a part of a tensor, which holds this one: a leaf over the same memory, or its ops.
-
-    They stay ops where the tensor is written to: a plan that sees what is read of its memory need not copy it.
-    """
-    value, above = node.data, cell._link
+def _part_of(node: Node, known: Known) -> Node:
+    """The Node of a part of what a Node holds: a leaf over the same memory, or its ops."""
+    value = node.data
     if (
         node.op is _LEAF and node.meta.device is CPU and isinstance(value, Value) and value.storage is not None
-        and (above is None or not above.written) and (place := _place(node, value.strides, known)) is not None
+        and (place := _place(node, value.strides, known)) is not None
     ):  # fmt: skip
         at = known.begin
         if value.strides is not None and known.made[0].op is _SLICE:
             at = sum([first * step for (first, _, _), step in zip(known.made[0].attrs[0], value.strides, strict=True)])
         strides, sig = place
         part = Part(value.storage, value.offset + at * node.meta.dtype.itemsize, strides)
+        part.source, part.made, part.serial = node, known.made, next_serial()
         return Node(_LEAF, (), (), known.made[-1].meta, sig, part)
     return _applied(node, known)
 
@@ -186,7 +186,7 @@ def _place(node: Node, strides: Strides, known: Known) -> tuple[Strides, int] | 
     if strides in known.places:
         return known.places[strides]
     node = _applied(node, known)
-    seen = view_of_memory(node) if {made.op for made in known.made} <= {_SLICE, _RESHAPE} else None
+    seen = view_of_memory(node) if tuple([made.op for made in known.made]) in _VIEWS else None
     found = None if seen is None else (seen.strides, signature("leaf", node.meta, seen.strides))
     known.places[strides] = found
     return found

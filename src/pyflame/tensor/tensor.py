@@ -342,11 +342,9 @@ class Tensor(Catalogue):
         if value.shape != self.shape:
             raise ShapeError(f"[in-place] expected a value of shape {self.shape} but got {value.shape}")
         entry = tape if state.grad_enabled else before  # without recording the tape does not see the change
-        if self._link is not None:
-            if self._link.tied:
-                views.write(self, read(value), entry)
-                return self
-            self._link.written = True
+        if self._link is not None and self._link.tied:
+            views.write(self, read(value), entry)
+            return self
         if state.rebinds is not None:
             state.rebinds.note(self)
         self._put(read(value), entry)

@@ -32,14 +32,13 @@ if TYPE_CHECKING:
 class Link:
     """What ties a tensor to those that share its memory: its parent (None: it is the root), and its views."""
 
-    __slots__ = ("attached", "layout", "overlaps", "parent", "path", "views", "written")
+    __slots__ = ("attached", "layout", "overlaps", "parent", "path", "views")
 
     def __init__(self, parent: Tensor | None = None, path: Path = (), attached: bool = True) -> None:
         self.parent = parent
         self.path = path
         self.attached = attached
         self.overlaps = False  # whether elements share places in memory, so that nothing can be written through it
-        self.written = False  # whether a part of it, or all of it, has got another value in place
         self.layout: Layout | None = None  # what PyTorch would hold, once somebody asked
         self.views: dict[weakref.ref[Tensor], None] = {}  # those that are alive
 
@@ -195,7 +194,6 @@ def write(cell: Tensor, node: Node, entry: Tape) -> None:
         )
     )
     root = cells[0]
-    _link_of(root).written = True
     if isinstance(root._entry, Entry) and any(not _link_of(v).attached for v in _link_of(root).live()):
         _put_root_above(root)
 
