@@ -23,7 +23,7 @@ def is_autocast_available(device_type: str) -> bool:
     >>> pf.amp.is_autocast_available("cpu")
     True
     """
-    return device_type.split(":")[0] in ("cpu", "cuda", "rocm", "hip", "sim", "null")
+    return device_type.split(":")[0] in ("cpu", "cuda", "rocm", "hip", "sim", "null", "meta")
 
 
 def custom_fwd(fwd: Any = None, *, device_type: str = "cuda", cast_inputs: object = None) -> Any:

@@ -80,7 +80,7 @@ class CustomOpDef:
 
     def _chosen(self, args: tuple[Any, ...]) -> Fn:
         kinds = [a.device.type for a in args if isinstance(a, Tensor)]
-        if "null" in kinds and self._fake is not None:
+        if not {"null", "meta"}.isdisjoint(kinds) and self._fake is not None:
             return self._fake
         return next((self._kernels[kind] for kind in kinds if kind in self._kernels), self._fn)
 

@@ -112,6 +112,10 @@ def test_foreach() -> None:
         out = [lib._foreach_add(xs, 2.0), lib._foreach_mul(xs, ys), lib._foreach_sqrt(xs), lib._foreach_neg(xs)]
         out += [lib._foreach_add(xs, ys, alpha=0.5), lib._foreach_div(xs, [2.0, 4.0]), lib._foreach_maximum(xs, 1.0)]
         out.append(lib._foreach_addcmul(xs, xs, ys, 0.1))
+        out += [lib._foreach_norm(xs, ord=1), lib._foreach_norm(xs, 3), lib._foreach_powsum(xs, 3)]
+        out += [lib._foreach_mul(xs, scalar=2.0), lib._foreach_pow(xs, exponent=[2.0, 3.0])]
+        out.append(lib._foreach_addcdiv(xs, tensor1=xs, tensor2=ys, scalars=[0.5, 0.25]))
+        out.append(lib._foreach_addcdiv(xs, xs, ys, lib.tensor([0.5, 0.25])))
         for name, args in (
             ("add_", (1.0,)),
             ("mul_", (ys,)),

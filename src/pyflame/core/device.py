@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pyflame.core.errors import DeviceError, DeviceNameError, suggest
 
-KINDS = ("cpu", "rocm", "cuda", "sim", "null")
+KINDS = ("cpu", "rocm", "cuda", "sim", "null", "meta")
 NOT_SUPPORTED = {
     "cerebras": "its SDK is proprietary and PyFlame does not support it; use 'cpu', 'rocm' or 'cuda'",
     "metal": "PyFlame does not support Metal; use 'cpu'",
@@ -30,6 +30,16 @@ class DeviceId:
     def __new__(cls, kind: str, index: int = 0, target: str = "") -> DeviceId:
         return cls._all.setdefault((kind, index, target), super().__new__(cls))
 
+    @property
+    def computes(self) -> bool:
+        """Whether its tensors have values: `null` plans only, and `meta` knows shapes and dtypes alone."""
+        return self.kind not in ("null", "meta")
+
+    @property
+    def numbered(self) -> bool:
+        """Whether there may be several of its kind."""
+        return self.computes and self.kind != "cpu"
+
     def __reduce__(self) -> tuple[type[DeviceId], tuple[str, int, str]]:
         return DeviceId, (self.kind, self.index, self.target)
 
@@ -40,7 +50,7 @@ class DeviceId:
         return DeviceId(first, index, target)
 
     def __str__(self) -> str:
-        if self.kind in ("cpu", "null") and not self.target:
+        if not self.numbered and not self.target:
             return self.kind
         if not self.target:
             return f"{self.kind}:{self.index}"
@@ -65,7 +75,7 @@ meaning = _Meaning()
 
 
 def parse_device(name: object) -> DeviceId:
-    """Read 'cpu', 'rocm', 'rocm:1', 'cuda:0', 'sim:gfx942', 'sim:gfx942:1', 'null' or 'null:gfx942'.
+    """Read 'cpu', 'rocm', 'rocm:1', 'cuda:0', 'sim:gfx942', 'sim:gfx942:1', 'null', 'null:gfx942' or 'meta'.
 
     'cuda' is an AMD GPU on a machine that has no other, as in PyTorch.
 
@@ -82,13 +92,15 @@ def parse_device(name: object) -> DeviceId:
         raise DeviceError(f"[device] {name!r} is not available: {NOT_SUPPORTED[kind]}")
     if kind not in KINDS:
         raise DeviceNameError(
-            f"[device] expected one of cpu, rocm[:N], cuda[:N], sim:target[:N], null[:target] but got {name!r}"
+            f"[device] expected one of cpu, rocm[:N], cuda[:N], sim:target[:N], null[:target], meta but got {name!r}"
             f"{suggest(kind, KINDS)}"
         )
     if kind == "cuda":
         kind = meaning.cuda()
     if kind == "null":
         return DeviceId("null", 0, rest)
+    if kind == "meta":
+        return DeviceId("meta")
     if kind == "sim":
         target, _, number = rest.partition(":")
         if not target or (number and not number.isdecimal()):

@@ -50,8 +50,8 @@ def current_of(kind: str) -> DeviceId:
 def _make(device: DeviceId) -> Device:
     if device == CPU:
         return cast("Device", import_module("pyflame.runtime.cpu.device").CPUDevice())
-    if device.kind == "null":
-        return cast("Device", import_module("pyflame.runtime.null.device").NullDevice(device.target))
+    if not device.computes:
+        return cast("Device", import_module("pyflame.runtime.null.device").NullDevice(device.target, device.kind))
     if device.kind == "sim":
         return cast("Device", _simulator().simulated(device.target).open(device.index))
     return GPUS[device.kind].open(device.index)

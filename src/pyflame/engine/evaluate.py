@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any
 
 from pyflame.core import knobs, trace
-from pyflame.core.device import CPU
+from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import TraceError
 from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
@@ -58,6 +58,7 @@ _shapes: OrderedDict[int, int] = OrderedDict()
 _SMALL = 48  # nodes of a graph that is always planned whole
 _lock = lock()
 _CAT = OPS["cat"]
+_META = DeviceId("meta")
 _data = attrgetter("data")
 
 
@@ -135,6 +136,9 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
                 "[jit] expected a tensor with a value but this one waits for a collective of a jitted function; return "
                 "it from the function"
             )
+        if device.id is _META:
+            write_all(as_leaves(graph.outputs, [Value(None) for _ in graph.outputs]))
+            return None
         found = _known(graph, device)
         if found is None and device.interprets:
             _run(graph, None, NumpyRunner(graph))
@@ -154,7 +158,7 @@ def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
     The null device is asked for plans, not for results.
     """
     size, key = len(graph.order), graph.key
-    if device.id.kind == "null":
+    if not device.id.computes:
         return []
     with _lock:
         seen, cuts = _seen.pop(key, 0), _cuts.pop(key, None)
@@ -287,9 +291,12 @@ def _copy(node: Node) -> None:
     if not srcs:  # another thread has done it
         return
     source = srcs[0]
+    if node.meta.device is _META:  # which needs no values
+        write_all(as_leaves([node], [Value(None)]))
+        return
     evaluate([source])
     here, there = (get_device(m.device or CPU) for m in (source.meta, node.meta))
-    if here is not there and source.data.strides is not None and here.id.kind != "null":
+    if here is not there and source.data.strides is not None and here.id.computes:
         with mode(recorder=None, tracer=None, autocast=None, device=here.id):
             source = F.contiguous(source)  # views are made dense before they travel
             evaluate([source])

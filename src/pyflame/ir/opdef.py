@@ -247,6 +247,11 @@ def copy_to(node: Node, device: DeviceId, commit: bool = False) -> Node:
     meta = node.meta
     if meta.device is None or (meta.device == device and meta.committed >= commit):
         return node
+    if meta.device.kind == "meta" and device.computes:
+        raise DeviceError(
+            f"[copy] expected a tensor with values but got one of the meta device, which has none to copy to {device}; "
+            "use to_empty, empty_like(..., device=...) or load_state_dict(..., assign=True)"
+        )
     copied = Meta(meta.shape, meta.dtype, device, commit or meta.committed)
     if node.op.kind != LEAF and all(s.meta.device is None for s in node.srcs):
         # Positions, empty buffers and what is made of numbers alone: made where it is needed.

@@ -56,13 +56,13 @@ class device(str, mode):
 
     @property
     def type(self) -> str:
-        """'cpu', 'rocm', 'cuda', 'sim' or 'null'."""
+        """'cpu', 'rocm', 'cuda', 'sim', 'null' or 'meta'."""
         return self.id.kind
 
     @property
     def index(self) -> int | None:  # type: ignore[override]
         """Its number among those of its type; None for the CPU, which is one."""
-        return None if self.id.kind in ("cpu", "null") else self.id.index
+        return self.id.index if self.id.numbered else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return named, (self.id,)

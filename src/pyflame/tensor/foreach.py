@@ -14,6 +14,20 @@ from pyflame.core.errors import ShapeError
 from pyflame.tensor.tensor import Tensor
 
 _OF_NUMBERS = {"maximum": "clamp_min", "minimum": "clamp_max"}
+# PyTorch's keywords of what stands behind the tensors, in their order
+_POSITIONAL = (
+    "other", "scalar", "exponent", "src", "tensor", "ord", "tensor1", "tensors1", "tensor2", "weight", "weights",
+    "value", "scalars",
+)  # fmt: skip
+_OF_SCALARS = ("addcdiv", "addcmul")  # they take a scalar of each tensor, also in one tensor
+
+
+def _powsum(x: Tensor, ord: float = 2, dtype: Any = None) -> Tensor:
+    """The sum of the powers of all absolute values."""
+    return (x if dtype is None else x.to(dtype)).abs().pow(ord).sum()
+
+
+_OWN: dict[str, Callable[..., Tensor]] = {"powsum": _powsum}
 
 
 @functools.cache
@@ -24,12 +38,18 @@ def foreach(name: str) -> Callable[..., Any]:
     [tensor([2., 2.]), tensor([1.])]
     """
     op = name.removeprefix("_foreach_")
-    if not hasattr(Tensor, op):
+    if not hasattr(Tensor, op) and op not in _OWN:
         raise AttributeError(f"module 'pyflame' has no attribute {name!r}")
 
     def function(self: Sequence[Tensor], *args: Any, **kwargs: Any) -> list[Tensor]:
+        args = (*args, *[kwargs.pop(word) for word in _POSITIONAL if word in kwargs])
+        if len(args) == 3 and op.rstrip("_") in _OF_SCALARS and isinstance(args[2], Tensor):
+            args = (*args[:2], args[2].unbind())
         rows = _rows(name, len(self), args)
-        return [getattr(x, _method(op, row))(*row, **kwargs) for x, row in zip(self, rows, strict=True)]
+        return [
+            (_OWN.get(op) or getattr(Tensor, _method(op, row)))(x, *row, **kwargs)
+            for x, row in zip(self, rows, strict=True)
+        ]
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "pyflame"

@@ -414,7 +414,7 @@ def _contains(self: Tensor, value: Any) -> bool:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    number = self.ndim == 0 and (spec or state.tracer is None) and not self.device.startswith("null")
+    number = self.ndim == 0 and (spec or state.tracer is None) and self.device.id.computes
     return format(self.item(), spec) if number else format(str(self), spec)
 
 

@@ -41,7 +41,7 @@ def set_options(
 
 def format_tensor(tensor: Tensor) -> str:
     """tensor([1., 2.]) with the dtype where it is not the default, and the device where it is not the CPU."""
-    if tensor.device.startswith("null"):
+    if not tensor.device.id.computes:
         return f"tensor(..., shape={tensor.shape}, dtype={tensor.dtype.name}, device={str(tensor.device)!r})"
     array = tensor._snapshot().numpy()
     if tensor.dtype.compute is not tensor.dtype:

@@ -171,7 +171,7 @@ class Tensor(Catalogue):
         node = self._node
         node = exchange(self, node, placed(node))
         assert node.meta.device is not None
-        if node.meta.device.kind != "null":
+        if node.meta.device.kind != "null":  # whose tensors have no values, as those of meta
             node = copy_to(node, CPU)
         if node.op.kind != LEAF:
             evaluate([node])

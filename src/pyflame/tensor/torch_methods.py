@@ -308,7 +308,7 @@ METHODS: dict[str, Any] = {
     "mvlgamma_": _in_place(_MOVED["mvlgamma"]), "polygamma": polygamma, "polygamma_": _in_place(polygamma),
     "resize_as_": resize_as_, "is_conj": _never, "is_neg": _never,
     **{f"{name}_": _reshaped(name) for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},
-    "is_cuda": _on("cuda", "rocm", "sim"), "is_cpu": _on("cpu"), "is_meta": _on("null"), "is_mps": _on(),
+    "is_cuda": _on("cuda", "rocm", "sim"), "is_cpu": _on("cpu"), "is_meta": _on("null", "meta"), "is_mps": _on(),
     "is_xpu": _on(), "is_sparse": _on(), "is_sparse_csr": _on(), "is_quantized": _on(),
     "is_nested": _on(), "is_mkldnn": _on(), "is_ipu": _on(), "is_maia": _on(), "is_mtia": _on(), "is_vulkan": _on(),
     "is_xla": _on(), "is_distributed": _never,

@@ -62,7 +62,7 @@ def argument(tensor: Tensor) -> Node:
         return node
     node = evaluated(tensor)
     strides, device = node.data.strides, node.meta.device
-    if strides is not None and not any(strides) and device is not None and device.kind not in ("cpu", "null"):
+    if strides is not None and not any(strides) and device is not None and device.numbered:
         node = exchange(tensor, node, F.clone(node))
         evaluate([node])
     return node

@@ -1,4 +1,5 @@
-"""The null device: plans for a target and computes nothing. For tests of the schedule and for looking at plans."""
+"""The null device: plans for a target and computes nothing. For tests of the schedule and for looking at plans.
+As `meta` it does not even plan: its tensors have shapes and dtypes, and no values."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ class NullDevice:
     pool = gpu = None
     interprets = False
 
-    def __init__(self, name: str = "") -> None:
-        self.id = DeviceId("null", 0, name)
+    def __init__(self, name: str = "", kind: str = "null") -> None:
+        self.id = DeviceId(kind, 0, name)
         if name and name not in TARGETS:
             raise DeviceError(
                 f"[device] expected null:<target> with one of {', '.join(TARGETS)} but got {f'null:{name}'!r}"
@@ -35,6 +36,8 @@ class NullDevice:
         return 0
 
     def info(self) -> dict[str, Any]:
+        if self.id.kind == "meta":
+            return {"type": "meta", "name": "shapes and dtypes without values"}
         return {"type": "null", "name": f"null device planning for {self.target.name}"}
 
     def synchronize(self) -> None:
