@@ -19,6 +19,12 @@ from pyflame.core.dtype import DType, bool_, float32, float64
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, NotSupportedError, StateDictError, TraceError, suggest
 from pyflame.core.state import mode, state
 from pyflame.optim.group import ParamGroup
+from pyflame.optim.hooks import (
+    HookMethods,
+    hooked_step,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, full_like, tensor
 from pyflame.tensor.dispatch import FUNCTIONS
@@ -28,12 +34,16 @@ from pyflame.transform import jit
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Slots = dict[str, Tensor]
-# names that optimisers written for PyTorch import from this file
+# names that optimisers written for PyTorch import from this file, with those of hooks
+__all__ = [
+    "Optimizer", "Params", "ParamsT", "Slots", "params_t", "register_optimizer_step_post_hook",
+    "register_optimizer_step_pre_hook", "required",
+]  # fmt: skip
 ParamsT = params_t = _params_t = Params
 required: Any = object()  # the default of an option that every group must give
 
 
-class Optimizer:
+class Optimizer(HookMethods):
     """Base of all optimisers. `params`: tensors, (name, tensor) pairs, or dicts of `params` and their own options.
 
     >>> optimizer = optim.AdamW([{"params": weights, "weight_decay": 0.1}, {"params": biases}], lr=1e-3)
@@ -49,6 +59,7 @@ class Optimizer:
                 f"[{self._name}] expected a list of tensors or of dicts but got a {type(params).__name__}; wrap it in "
                 "[...]"
             )
+        self._make_hooks()
         self.defaults = defaults
         self.param_groups: list[ParamGroup] = []
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
@@ -180,6 +191,7 @@ class Optimizer:
 
     # --- stepping ---------------------------------------------------------------------------------------------------
 
+    @hooked_step
     def step(self, closure: Callable[[], Any] | None = None, *, skip: Tensor | None = None) -> Any:
         """Update all parameters that have a gradient. `closure` computes the loss first; step returns what it returns.
 
@@ -261,12 +273,13 @@ class Optimizer:
     # --- saving and loading -----------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copy.deepcopy and pickle take: parameters, groups as plain dicts, and all state."""
-        kept = {k: v for k, v in self.__dict__.items() if k != "_jitted"}
+        """What copy.deepcopy and pickle take: parameters, groups as plain dicts, and all state; hooks stay behind."""
+        kept = {k: v for k, v in self.__dict__.items() if k != "_jitted" and not k.startswith("_optimizer_")}
         return {**kept, "param_groups": [(dict(group), group.steps) for group in self.param_groups]}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__dict__.update(saved)
+        self._make_hooks()
         self._jitted = jit(self._apply)
         self.param_groups = []
         for values, steps in saved["param_groups"]:
@@ -280,6 +293,8 @@ class Optimizer:
         >>> optimizer.state_dict()["param_groups"][0]["lr"]
         0.001
         """
+        for hook in self._hooks_of("state_dict_pre"):
+            hook(self)
         packed: dict[int, dict[str, Any]] = {}
         groups: list[dict[str, Any]] = []
         start = 0
@@ -293,7 +308,7 @@ class Optimizer:
             numbers = list(range(start, start + len(params)))
             groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": numbers})
             start += len(params)
-        return {"state": packed, "param_groups": groups}
+        return self._replaced("state_dict_post", {"state": packed, "param_groups": groups})  # type: ignore[no-any-return]
 
     @property
     def _numbers(self) -> Container[str]:
@@ -323,6 +338,7 @@ class Optimizer:
 
         >>> optimizer.load_state_dict(saved["optimizer"])
         """
+        state_dict = self._replaced("load_state_dict_pre", state_dict.copy())
         saved = {int(k): v for k, v in state_dict["state"].items()}  # JSON makes strings of numbers
         new_groups = [{k: v for k, v in g.items() if k != "params"} for g in state_dict["param_groups"]]
         have = [len(g["params"]) for g in self.param_groups]
@@ -351,6 +367,8 @@ class Optimizer:
             if group.steps is not None:
                 group.steps._rebind(tensor([self._unpacked_step(entry) for entry in states], dtype=float64))
         evaluate(changed)
+        for hook in self._hooks_of("load_state_dict_post"):
+            hook(self)
 
     def _check_entry(self, p: Tensor, entry: dict[str, Any], names: dict[str, float]) -> None:
         """Raise for saved state that does not belong to this parameter."""
