@@ -2,6 +2,7 @@
 
 A layer's forward pass and both gradients are measured one by one, in bfloat16 with channels side by side in memory on
 both sides: that is how a whole model runs. Images, weights and results are in memory before and after, as in a plan.
+A call does it for several batches, one after the other on both sides, so that the host's time does not count.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import Any
 import pyflame as pf
 from benchmarks import conv as cpu_conv
 from benchmarks.gpu.harness import Bench, Call, Group, Line
-from benchmarks.gpu.models import without_libraries
+from benchmarks.gpu.models import setting, without_libraries
 from benchmarks.gpu.ops import normal
 from benchmarks.peers import torch_tensor
+from pyflame.core import knobs
 
 FAR = 2e-2
 BATCH = 128
+FACTORS = (1, 2, 4, 8)  # of images and gradients: each batch is another one, and rounds in the same places
 GOAL = 0.6
 PASSES = ("forward", "input gradient", "weight gradient")
 # ResNet-50's: channels, outputs, size of the image, kernel, stride
@@ -33,7 +36,8 @@ LAYERS = (
 
 def conv(bench: Bench, section: str = "conv") -> None:
     """Both; flops count twice the multiplications."""
-    _layers(bench, section)
+    with setting(knobs.GRAPH_BRANCHES, "1"):
+        _layers(bench, section)
     _small_networks(bench, section)
 
 
@@ -47,7 +51,7 @@ def _layers(bench: Bench, section: str) -> None:
         out = (size + 2 * (k // 2) - k) // stride + 1
         shapes = (batch, size, size, c), (o, k, k, c), (batch, out, out, o)
         arrays = [normal(*shape, dtype="bfloat16") for shape in shapes]  # image, weight, gradient; channels last
-        flops = 2 * batch * o * c * k * k * out * out
+        flops = 2 * batch * o * c * k * k * out * out * len(FACTORS)
         for which in PASSES:
             if which == "input gradient" and c == 3:
                 continue
@@ -61,11 +65,11 @@ def _layers(bench: Bench, section: str) -> None:
 
 
 def _our_layer(bench: Bench, arrays: list[Any], k: int, stride: int, which: str) -> dict[str, Call]:
-    given = [pf.tensor(a, device=bench.device).permute(0, 3, 1, 2) for a in arrays]
+    x, w, g = (pf.tensor(a, device=bench.device) for a in arrays)
+    given = [[t.permute(0, 3, 1, 2) for t in (x * f, w, g * f)] for f in FACTORS]
     pf.eval(given)
 
-    @pf.jit
-    def step(x: pf.Tensor, w: pf.Tensor, g: pf.Tensor) -> Any:
+    def one(x: pf.Tensor, w: pf.Tensor, g: pf.Tensor) -> Any:
         x, w = x.detach(), w.detach()
         wanted = {"input gradient": x, "weight gradient": w}.get(which)
         if wanted is not None:
@@ -75,8 +79,12 @@ def _our_layer(bench: Bench, arrays: list[Any], k: int, stride: int, which: str)
             y.backward(g)
         return y if wanted is None else wanted.grad
 
+    @pf.jit
+    def step(given: list[list[pf.Tensor]]) -> Any:
+        return [one(*batch) for batch in given]
+
     def run() -> Any:
-        result = step(*given)
+        result = step(given)
         pf.eval(result)
         return result
 
@@ -89,16 +97,17 @@ def _torch_layer(bench: Bench, arrays: list[Any], k: int, stride: int, which: st
     import torch
 
     x, w, g = (torch_tensor(a, bench.torch_device).permute(0, 3, 1, 2) for a in arrays)
+    given = [(x * f, g * f) for f in FACTORS]
     options = ([stride] * 2, [k // 2] * 2, [1, 1])
 
-    def run() -> Any:
+    def one(x: Any, g: Any) -> Any:
         if which == "forward":
             return torch.conv2d(x, w, None, *options)
         wanted = [which == name for name in (*PASSES[1:], "bias gradient")]
         found = torch.ops.aten.convolution_backward(g, x, w, None, *options, False, [0, 0], 1, wanted)
         return found[wanted.index(True)]
 
-    return {"torch": run}
+    return {"torch": lambda: [one(*batch) for batch in given]}
 
 
 # --- small networks ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import functools
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pyflame as pf
@@ -103,17 +103,25 @@ def theirs(bench: Bench, model: Model, compiled: bool) -> Call:
 def without_libraries(wanted: bool) -> Iterator[None]:
     """Plan without vendor libraries. Plans are forgotten before and after: they know nothing of that variable."""
     clear_plans()
-    before = os.environ.get(knobs.LIBRARIES.name)
-    if wanted:
-        os.environ[knobs.LIBRARIES.name] = "none"
+    try:
+        with setting(knobs.LIBRARIES, "none") if wanted else nullcontext():
+            yield
+    finally:
+        clear_plans()
+
+
+@contextmanager
+def setting(knob: knobs.Knob, value: str) -> Iterator[None]:
+    """Set an environment variable of ours, and set it back."""
+    before = os.environ.get(knob.name)
+    os.environ[knob.name] = value
     try:
         yield
     finally:
-        clear_plans()
-        if wanted and before is None:
-            del os.environ[knobs.LIBRARIES.name]
-        elif wanted:
-            os.environ[knobs.LIBRARIES.name] = before or ""
+        if before is None:
+            del os.environ[knob.name]
+        else:
+            os.environ[knob.name] = before
 
 
 def _allocated(bench: Bench, name: str, reset: bool = False) -> float:

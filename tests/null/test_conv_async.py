@@ -16,18 +16,29 @@ import pyflame as pf
 from pyflame.core.device import Target
 from pyflame.engine.texts import gpu_source
 from pyflame.kernels import conv_gpu
-from pyflame.kernels.matrix_async import async_tiles
+from pyflame.kernels.matrix_async import AsyncTile, async_tiles
+from pyflame.kernels.matrix_cores import matrix_kind
 from tests.gpu import conv_cases
 from tests.gpu.gemm_cases import Build, check, convolution, fused_convolution, trained
 from tests.gpu.programs import Program
 from tests.null.test_gpu_kernels_gemm import Emulated
-from tests.null.test_matrix_async import AMPERE, BLOCKS, HOPPER, blocks
+from tests.null.test_matrix_async import AMPERE, HOPPER
 from tests.null.test_matrix_tiles import nvcc
+
+
+def blocks(target: Target) -> tuple[AsyncTile, ...]:
+    """Of convolutions."""
+    kind = matrix_kind(target, pf.bfloat16)
+    assert kind is not None
+    return async_tiles(target, kind, 4, clusters=False)
+
+
+BLOCKS = [(t, n) for t in (HOPPER, AMPERE) for n in range(len(blocks(t)))]
 
 
 def only(patch: pytest.MonkeyPatch, number: int) -> None:
     """Let every convolution take this block."""
-    patch.setattr(conv_gpu, "async_tiles", lambda *given: async_tiles(*given)[number : number + 1])
+    patch.setattr(conv_gpu, "async_tiles", lambda *given, **named: async_tiles(*given, **named)[number : number + 1])
 
 
 def cases(dtype: pf.DType) -> dict[str, Build]:
@@ -39,13 +50,13 @@ def cases(dtype: pf.DType) -> dict[str, Build]:
         "3d": convolution((1, 1, 16, 3, 5, 4), (1, 16, 16, 2, 3, 2), pad=(1, 1, 0), dtype=dtype, views=conv_cases.LAST),
         "fused, misaligned": fused_convolution((2, 16, 7, 8), (24, 16, 3, 3), dtype, "misaligned", padding=1),
         "gradients": trained(pf.conv2d, (2, 16, 8, 9), (24, 16, 3, 3), dtype, stride=2, padding=1),
+        "gradients of more pixels": trained(pf.conv2d, (2, 16, 15, 17), (24, 16, 3, 3), dtype, stride=2, padding=1),
+        "gradients of many pixels": trained(pf.conv2d, (9, 8, 24, 21), (16, 8, 3, 3), dtype, padding=1),
+        "gradients of more taps": trained(pf.conv2d, (1, 16, 9, 10), (16, 16, 7, 7), dtype, padding=3),
     }
 
 
-ALONE = [(t, n) for t, n in BLOCKS if blocks(t)[n].cluster == 1]
-
-
-@pytest.mark.parametrize(("target", "number"), ALONE, ids=[f"{t.name} {blocks(t)[n].label}" for t, n in ALONE])
+@pytest.mark.parametrize(("target", "number"), BLOCKS, ids=[f"{t.name} {blocks(t)[n].label}" for t, n in BLOCKS])
 def test_blocks_compute_what_numpy_computes(target: Target, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few cases in every block, with an edge in all axes and more steps than LDS holds."""
     only(monkeypatch, number)
@@ -66,7 +77,10 @@ def test_geometries_compute_what_numpy_computes(workers: int, monkeypatch: pytes
     emulated = Emulated(replace(HOPPER, workers=workers), builds)
     assert emulated.wrong(check, reverse=workers == 1) == {}
     texts = [t for t in emulated.texts if "pf_conv_async" in t]
-    wanted = ("A_ALONG_K = 0", "A_ALONG_K = 1", "B_ALONG_K = 0", "B_ALONG_K = 1", "OUT_WIDTH = 8", "DILATED = 1")
+    wanted = [
+        "A_ALONG_K = 0", "A_ALONG_K = 1", "B_ALONG_K = 0", "B_ALONG_K = 1", "OUT_WIDTH = 8", "DILATED = 1", "MASK = 0",
+        "MASK = 1", "MASK = 2", "pf_conv_finish_turned" if workers > 1 else "TURNED = 1",
+    ]  # fmt: skip
     assert [w for w in wanted if not any(w in t for t in texts)] == []
 
 
@@ -96,7 +110,7 @@ def test_large_convolutions_have_blocks_to_try() -> None:
 @pytest.mark.parametrize(("target", "arch"), [(HOPPER, "sm_90a"), (AMPERE, "sm_80")], ids=["sm_90a", "sm_80"])
 def test_nvcc_takes_the_text(target: Target, arch: str, tmp_path: Path) -> None:
     found: set[str] = set()
-    for number in (n for t, n in ALONE if t is target):
+    for number in range(len(blocks(target))):
         with pytest.MonkeyPatch.context() as patch:
             only(patch, number)
             lasts = [build() for build in conv_cases.large(pf.bfloat16)[:3]]  # both along k, one, none

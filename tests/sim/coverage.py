@@ -48,7 +48,7 @@ MATRIX_NUMBERS = (
 
 MATRIX_CONV_NUMBERS = (
     "ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "RANK", "AS_IS", "C_LAST", "N_LAST", "O_LAST", "X_ALONG_K",
-    "X_VECTOR", "W_ALONG_K", "W_VECTOR", "DILATED", "OUT_WIDTH",
+    "X_VECTOR", "W_ALONG_K", "W_VECTOR", "DILATED", "OUT_WIDTH", "MASK",
 )  # fmt: skip
 # Begins what NVIDIA's GPUs alone have in a file that AMD's run too: tests/null runs it, on the host.
 _NVIDIA = "#if defined(__CUDACC__) || defined(PF_EMULATE)"

@@ -194,7 +194,7 @@ GEMM = Family(
             "FEW": {1, 2, 3}, "LANES": {1, 4, 32}, "EACH": {1, 2, 4}, "WIDTH": {1, 4, 8}, "THREADS": {256},
             "TOGETHER": {1, 2}, "AXES": {0, 1}, "EARLY": {0},
         },
-        "pf_finish": {"THREADS": {256}},
+        "pf_finish": {"THREADS": {256}, "SHARE": {1, 8}},
         "pf_gemm_columns": {
             "FEW": {1, 2, 5, 8}, "ACROSS": {32}, "WIDTH": {1, 2, 4, 16}, "THREADS": {256}, "AXES": {0, 1},
         },
@@ -256,10 +256,11 @@ CONV = Family(
         ),
     },
     {
-        "pf_conv_tile": {**TILES, "WIDTH": {1}, "RANK": {1, 2, 3}, "O_LAST": {0}}, "pf_conv_finish": {"THREADS": {256}},
+        "pf_conv_tile": {**TILES, "WIDTH": {1}, "RANK": {1, 2, 3}, "O_LAST": {0}},
+        "pf_conv_finish": {"THREADS": {256}, "SHARE": {1, 8}},
         "pf_conv_mma": {name: set() for name in coverage.MATRIX_CONV_NUMBERS},  # test_matrix_tiles.py
-        "pf_conv_direct": {"FEW": {1, 5}, "THREADS": {256}, "RANK": {1, 2, 3}, "C_LAST": {0}},
-        "pf_conv_dot": {"FEW": {1, 2, 3}, "THREADS": {256}, "RANK": {1, 2, 3}, "G_LAST": {0}},
+        "pf_conv_direct": {"FEW": {1, 5}, "THREADS": {256}, "RANK": {1, 2, 3}, "C_LAST": {0}, "MASK": {0}},
+        "pf_conv_dot": {"FEW": {1, 2, 3}, "THREADS": {256}, "RANK": {1, 2, 3}, "G_LAST": {0}, "MASK": {0}},
     },
 )  # fmt: skip
 

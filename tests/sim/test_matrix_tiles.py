@@ -115,8 +115,9 @@ def convolutions(target: str) -> Family:
                 **{name: set() for name in ("ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "AS_IS")},
                 "RANK": {1, 2, 3},
                 "OUT_WIDTH": {1, 2, 4, 8},
+                "MASK": {0, 1, 2},
             },
-            "pf_conv_finish": {"THREADS": {256}},
+            "pf_conv_finish": {"THREADS": {256}, "SHARE": {1}},
         },
         templates=("conv.hip",),
     )
@@ -127,7 +128,7 @@ def conv_blocks(target: str) -> Family:
     kind = matrix_kind(TARGETS[target], pf.bfloat16)
     assert kind is not None
     cases = {}
-    for number, tile in enumerate(matrix_tiles(TARGETS[target], kind, 4, 24)):  # 24: 1d's pf_tap twice
+    for number, tile in enumerate(matrix_tiles(TARGETS[target], kind, 4, 32)):  # 32: pf_tap twice
         shapes = (1, 1, 24, 1, 1, tile.cols + 18), (1, tile.rows + 8, 24, 1, 1, 3)
         case = gemm_cases.convolution(*shapes, dtype=pf.bfloat16, views=conv_cases.LAST)
         cases[f"{tile.rows}x{tile.cols}"] = Case(case, patch=f"block {number}")

@@ -37,7 +37,9 @@
  * channels lie side by side in the result; OUT_WIDTH (pf_mma_loop.h); N_LAST and G_LAST, whether columns of a tile are
  * numbered with the image fastest, and places of direct with the group, because those lie side by side in x (channels do
  * when they are last, and in a weight's gradient they are the images); FEW, the output channels of direct and dot; `pos`,
- * what holds a position: int or int64_t.
+ * what holds a position: int or int64_t; MASK, how it is found whether a pixel meets x at a tap. The axes are not looked at
+ * for each product where bits say it: of up to 32 taps in what is known of a pixel, or of up to 32 pixels (a weight's
+ * gradient has few) in what is known of a tap.
  */
 #ifndef PF_CONV_HIP
 #define PF_CONV_HIP
@@ -55,16 +57,19 @@ enum {
   PF_AXIS_X, PF_AXIS_LHS, PF_AXIS_LHS_MAGIC, PF_AXIS_WORDS,
 };
 
-/* What an index of k contributes: to the position in x and in w, and to the place along each spatial axis. */
-template <class K> struct pf_tap {
+enum { PF_MASK_NONE, PF_MASK_OF_TAPS, PF_MASK_OF_PIXELS };
+
+/* What an index of k contributes: to the position in x and in w, and to the place along each spatial axis; with a mask
+ * the number of the tap, or the bits of all pixels. LDS gives it in vectors. */
+template <class K> struct alignas(16) pf_tap {
   typename K::pos x, w;
-  int along[K::RANK];
+  int along[K::MASK ? 1 : K::RANK];
 };
 
-/* What a pixel contributes, and where its window begins. */
+/* What a pixel contributes, and where its window begins; with a mask the bits of all taps, or the number of the pixel. */
 template <class K> struct pf_pixel {
   typename K::pos x;
-  int along[K::RANK];
+  int along[K::MASK ? 1 : K::RANK];
 };
 
 template <class K> struct pf_conv {
@@ -74,6 +79,8 @@ template <class K> struct pf_conv {
   PF_FN pf_tap<K> tap_of(pf_late_args arg, int k) {
     pf_tap<K> tap;
     tap.x = tap.w = 0;
+    int number = 0, taps = 1, pixels = 1;
+    uint32_t in = 1;
     PF_UNROLL
     for (int n = K::RANK; n >= 0; n--) {
       pf_late_args axis = arg + PF_CONV_TAPS + n * PF_TAP_WORDS;
@@ -81,24 +88,50 @@ template <class K> struct pf_conv {
       tap.x += (pos)at * (pos)axis[PF_TAP_X];
       tap.w += (pos)at * (pos)axis[PF_TAP_W];
       const int spatial = K::C_LAST ? n : n - 1;
-      if (spatial >= 0 && spatial < K::RANK)
-        tap.along[spatial] = at * (int)arg[AXES + spatial * PF_AXIS_WORDS + PF_AXIS_RHS];
+      if (spatial >= 0 && spatial < K::RANK) {
+        pf_late_args place = arg + AXES + spatial * PF_AXIS_WORDS;
+        const int along = at * (int)place[PF_AXIS_RHS];
+        if (K::MASK == PF_MASK_NONE) tap.along[spatial] = along;
+        if (K::MASK == PF_MASK_OF_TAPS) number += at * taps, taps *= (int)axis[PF_TAP_EXTENT];
+        if (K::MASK == PF_MASK_OF_PIXELS)
+          in = meeting(in, pixels, along - (int)place[PF_AXIS_PAD], (int)place[PF_AXIS_STRIDE], (int)place[PF_AXIS_OUT],
+                       (int)place[PF_AXIS_SIZE]);
+      }
       k = rest;
     }
+    if (K::MASK) tap.along[0] = K::MASK == PF_MASK_OF_TAPS ? number : (int)in;
     return tap;
+  }
+
+  /* Bits of all taps or pixels along one more axis: of those `so_far`, for each place first + n * by inside of x. */
+  PF_FN uint32_t meeting(uint32_t bits, int &so_far, int first, int by, int places, int size) {
+    uint32_t found = 0;
+    for (int n = 0; n < places; n++, first += by)
+      if ((uint32_t)first < (uint32_t)size) found |= bits << n * so_far;
+    so_far *= places;
+    return found;
   }
 
   PF_FN pf_pixel<K> pixel_of(pf_late_args arg, int image, int p) {
     pf_pixel<K> pixel;
     pixel.x = (pos)image * (pos)arg[PF_CONV_X_N];
+    const int number = p;
+    int taps = 1;
+    uint32_t in = 1;
     PF_UNROLL
     for (int d = K::RANK - 1; d >= 0; d--) {
       pf_late_args axis = arg + AXES + d * PF_AXIS_WORDS;
       const int rest = d ? pf_divide(p, axis[PF_AXIS_MAGIC]) : 0, at = p - rest * (int)axis[PF_AXIS_OUT];
-      pixel.along[d] = at * (int)axis[PF_AXIS_STRIDE] - (int)axis[PF_AXIS_PAD];
-      if (!K::DILATED) pixel.x += (pos)pixel.along[d] * (pos)axis[PF_AXIS_X];
+      const int along = at * (int)axis[PF_AXIS_STRIDE] - (int)axis[PF_AXIS_PAD];
+      if (K::MASK == PF_MASK_NONE) pixel.along[d] = along;
+      if (K::MASK == PF_MASK_OF_TAPS)
+        in = meeting(in, taps, along, (int)axis[PF_AXIS_RHS],
+                     (int)arg[PF_CONV_TAPS + (K::C_LAST ? d : d + 1) * PF_TAP_WORDS + PF_TAP_EXTENT],
+                     (int)axis[PF_AXIS_SIZE]);
+      if (!K::DILATED) pixel.x += (pos)along * (pos)axis[PF_AXIS_X];
       p = rest;
     }
+    if (K::MASK) pixel.along[0] = K::MASK == PF_MASK_OF_TAPS ? (int)in : number;
     return pixel;
   }
 
@@ -110,12 +143,14 @@ template <class K> struct pf_conv {
     return K::N_LAST ? fast : slow;
   }
 
-  /* Whether a pixel meets a number of x at this tap, and where: 0 where it does not. */
+  /* Whether a pixel meets a number of x at this tap, and where, which means nothing where it does not. */
   PF_FN int meets(pf_late_args arg, const pf_pixel<K> &pixel, const pf_tap<K> &tap, pos &at) {
     int in = 1;
     at = pixel.x + tap.x;
+    if (K::MASK == PF_MASK_OF_TAPS) in = (uint32_t)pixel.along[0] >> (tap.along[0] & 31) & 1;
+    if (K::MASK == PF_MASK_OF_PIXELS) in = (uint32_t)tap.along[0] >> (pixel.along[0] & 31) & 1;
     PF_UNROLL
-    for (int d = 0; d < K::RANK; d++) {
+    for (int d = 0; !K::MASK && d < K::RANK; d++) {
       pf_late_args axis = arg + AXES + d * PF_AXIS_WORDS;
       int u = pixel.along[d] + tap.along[d];
       if (K::DILATED) {
@@ -126,7 +161,6 @@ template <class K> struct pf_conv {
       }
       in &= (uint32_t)u < (uint32_t)axis[PF_AXIS_SIZE];
     }
-    at = in ? at : 0;
     return in;
   }
 };
@@ -312,13 +346,13 @@ template <class K, int CHANNELS = K::ROWS, int PIXELS = K::COLS> struct pf_conv_
   }
 };
 
-/* Adds partial sums in order, one thread for each result. */
-template <class K, int THREADS, class Out>
+/* Adds partial sums in order. */
+template <class K, int THREADS, int SHARE, class Out>
 PF_FN void pf_conv_finish(const char *scratch, pf_late_args arg, const Out &out) {
-  const int at = pf_block() * THREADS + pf_thread(), rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS];
-  const int64_t outputs = (int64_t)rows * columns * arg[PF_CONV_GROUPS];
-  if (at >= outputs) return;
-  const typename K::sum sum = pf_sum_parts((const typename K::sum *)scratch + at, outputs, (int)arg[PF_CONV_PARTS]);
+  typedef pf_parts<typename K::sum, THREADS, SHARE> of;
+  const int at = of::output(), rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS];
+  typename K::sum sum;
+  if (!of::add(scratch, (int64_t)rows * columns * arg[PF_CONV_GROUPS], (int)arg[PF_CONV_PARTS], sum)) return;
   const int slow = pf_divide(at, arg[K::O_LAST ? PF_CONV_O_MAGIC : PF_CONV_COLUMNS_MAGIC]);
   const int group = pf_divide(slow, arg[K::O_LAST ? PF_CONV_COLUMNS_MAGIC : PF_CONV_O_MAGIC]);
   const int fast = at - slow * (K::O_LAST ? rows : columns), rest = slow - group * (K::O_LAST ? columns : rows);
@@ -388,7 +422,7 @@ template <class K> struct pf_conv_place {
   PF_MEMBER void add(pf_late_args arg, const pf_tap<K> &tap, typename K::sum *sums) const {
     typename K::pos at;
     const int in = pf_conv<K>::meets(arg, pixel, tap, at);
-    const typename K::sum value = in ? K::load(x[at]) : (typename K::sum)0;
+    const typename K::sum value = in ? K::load(x[in ? at : 0]) : (typename K::sum)0;
     PF_UNROLL
     for (int o = 0; o < K::FEW; o++)
       sums[o] = pf_mul_add(value, K::load(w[(typename K::pos)o * (typename K::pos)arg[PF_CONV_W_O] + tap.w]), sums[o]);

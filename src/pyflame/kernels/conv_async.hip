@@ -3,7 +3,8 @@
  *
  * Here rows are pixels and columns output channels, which then are handed over as they lie in memory. A piece that no pixel
  * meets is written as zeros by the copy itself. Pixels are worked out once per thread, the taps of a step once per block,
- * one step before they are copied.
+ * one step before they are copied: a thread then reads few of them, since most of its pieces are of the same k, and has an
+ * addition and a bit to look at for each piece.
  */
 #ifndef PF_CONV_ASYNC_HIP
 #define PF_CONV_ASYNC_HIP
@@ -17,11 +18,17 @@ template <class K, int LINES, int ALONG_K, class Side> struct pf_conv_panels : p
   enum {
     COUNT = (panels::PARTS + K::THREADS - 1) / K::THREADS,
     WHOLE = panels::PARTS % K::THREADS == 0,
+    ROW = K::THREADS / panels::FAST, /* rows of LDS that all threads copy at once */
+    EVEN = panels::FAST == 8 && (ALONG_K ? LINES : (int)panels::PANEL) % ROW == 0,
   };
   const stored *base;
   typename Side::line line[COUNT];
 
   PF_FN int number(int s) { return pf_thread() + s * K::THREADS; }
+  /* EVEN: what s adds is known to the compiler, which then sees that pieces are of the same k. */
+  PF_FN int k_of(int s) {
+    return EVEN ? panels::k_of(pf_thread()) + panels::k_of(s * K::THREADS) : panels::k_of(number(s));
+  }
   PF_MEMBER void begin(pf_late_args arg, const stored *from, int first, int lines) {
     base = from;
     PF_UNROLL
@@ -31,32 +38,44 @@ template <class K, int LINES, int ALONG_K, class Side> struct pf_conv_panels : p
     }
   }
   PF_MEMBER void copy(pf_late_args arg, pf_piece *to, const pf_tap<K> *taps, int rest) const {
+    typename K::pos at[COUNT];
+    int found[COUNT];
     PF_UNROLL
-    for (int s = 0; s < COUNT; s++) {
-      const int k = panels::k_of(number(s));
-      typename K::pos at = 0;
-      if (WHOLE || number(s) < panels::PARTS) {
-        const int found = Side::meets(arg, line[s], taps[k], at) & (k < rest);
-        pf_copy_async(to + panels::place(pf_thread()) + s * K::THREADS, base + (found ? at : 0), found);
-      }
+    for (int s = 0; s < COUNT; s++) { /* before the first copy, across which the compiler would not keep what it has read */
+      const int k = k_of(s);
+      if (WHOLE || number(s) < panels::PARTS) found[s] = Side::meets(arg, line[s], taps[k], at[s]) & (k < rest);
     }
+    PF_UNROLL
+    for (int s = 0; s < COUNT; s++)
+      if (WHOLE || number(s) < panels::PARTS)
+        /* Of what is not found nothing is read. */
+        pf_copy_async(to + panels::place(pf_thread()) + s * K::THREADS, base + at[s], found[s]);
   }
 };
 
 template <class K> struct pf_conv_async_in {
   typedef pf_conv_panels<K, K::ROWS, K::A_ALONG_K, pf_conv_x<K>> x_panels;
-  enum { PREPARES = 1, DEPTH = x_panels::DEPTH };
+  enum {
+    PREPARES = 1,
+    DEPTH = x_panels::DEPTH,
+    /* Steps whose taps are worked out together, by all threads where that takes long. */
+    SPAN = K::MASK == PF_MASK_OF_PIXELS && K::THREADS > DEPTH ? K::THREADS / DEPTH : 1,
+  };
   pf_late_args arg;
-  pf_tap<K> (*taps)[DEPTH];
+  pf_tap<K> (*taps)[SPAN * DEPTH]; /* of two spans */
+  int from;                        /* the first k */
   x_panels x;
   pf_conv_panels<K, K::COLS, K::B_ALONG_K, pf_conv_w<K>> w;
 
-  PF_MEMBER void prepare(int k, int end, int half) {
-    pf_conv_taps<K, DEPTH>(arg, taps[half], k, end);
+  PF_MEMBER void prepare(int k, int end, int) {
+    const uint32_t step = (uint32_t)(k - from) / DEPTH;
+    if (step % SPAN == 0) pf_conv_taps<K, SPAN * DEPTH>(arg, taps[step / SPAN % 2], k, end);
   }
-  PF_MEMBER void copy(pf_piece *to, int k, int end, int half) const {
-    x.copy(arg, to, taps[half], end - k);
-    w.copy(arg, to + x_panels::PARTS, taps[half], end - k);
+  PF_MEMBER void copy(pf_piece *to, int k, int end, int) const {
+    const uint32_t step = (uint32_t)(k - from) / DEPTH;
+    const pf_tap<K> *of = taps[step / SPAN % 2] + step % SPAN * DEPTH;
+    x.copy(arg, to, of, end - k);
+    w.copy(arg, to + x_panels::PARTS, of, end - k);
   }
 };
 
@@ -67,15 +86,36 @@ template <class Result> struct pf_conv_turned {
   template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const { result.several(j, i, sums); }
 };
 
+/* Adds partial sums of results that lie along pixels, as in a weight's gradient, where the sums lie along channels: a block
+ * takes a square of them, and turns it in LDS. */
+template <class K, int EDGE, class Out>
+PF_FN void pf_conv_finish_turned(const char *scratch, pf_late_args arg, const Out &out) {
+  PF_SHARED typename K::sum met[EDGE][EDGE + 1];
+  const int rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS], fast = pf_thread() % EDGE, slow = pf_thread() / EDGE;
+  const int down = (rows + EDGE - 1) / EDGE, across = (columns + EDGE - 1) / EDGE, group = pf_block() / (down * across);
+  const int tile = pf_block() - group * (down * across), first = tile / across * EDGE, left = tile % across * EDGE;
+  const int64_t outputs = (int64_t)rows * columns * arg[PF_CONV_GROUPS];
+  const typename K::sum *partial = (const typename K::sum *)scratch + ((int64_t)group * columns + left + slow) * rows + first + fast;
+  typename K::sum sum = 0;
+  if (first + fast < rows && left + slow < columns) {
+    PF_UNROLL_FEW
+    for (int part = 0; part < (int)arg[PF_CONV_PARTS]; part++) sum += partial[part * outputs];
+  }
+  met[slow][fast] = sum;
+  pf_barrier();
+  const pf_conv_entry<K, Out> result = {out, arg, group};
+  if (first + slow < rows && left + fast < columns) result(first + slow, left + fast, met[fast][slow]);
+}
+
 template <class K, class Out>
 PF_FN void pf_conv_async(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, const Out &out) {
   typedef pf_async_loop<K> loop;
-  PF_SHARED pf_tap<K> taps[2][loop::DEPTH];
+  PF_SHARED pf_tap<K> taps[2][pf_conv_async_in<K>::SPAN * loop::DEPTH];
   PF_DYNAMIC_LDS(pf_piece, lds, loop::LDS_PIECES);
   pf_conv_block<K, K::COLS, K::ROWS> block;
   block.find(arg);
   pf_conv_async_in<K> in;
-  in.taps = taps;
+  in.taps = taps, in.from = block.from;
   block.begin(in, x, w, arg);
   loop sums;
   sums.run(lds, in, block.from, block.to);

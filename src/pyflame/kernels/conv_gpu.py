@@ -20,7 +20,7 @@ from pyflame.kernels.matrix_async import AsyncTile, async_tiles
 from pyflame.kernels.matrix_cores import PIECE_BYTES, MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
-    FINISH_BLOCK,
+    MANY_PARTS,
     MAX_PARTS,
     PARTS_WIDTH,
     TIMED,
@@ -28,6 +28,8 @@ from pyflame.kernels.tile_gpu import (
     Cut,
     PhaseText,
     T,
+    Tiling,
+    adding_phase,
     best_cuts,
     check_extents,
     choose_cut,
@@ -35,6 +37,7 @@ from pyflame.kernels.tile_gpu import (
     gpu_source,
     late_args,
     partial_out,
+    round_up,
     sums_of,
     value_type,
 )
@@ -43,6 +46,9 @@ FEW = 8  # output channels per group up to which a thread takes them all
 _THREADS = 256
 _SHORT = 64  # k that one thread walks over even where there are few pixels
 _LARGEST = 1 << 31
+_MASK_BITS = 32
+_EDGE = 16  # of a square of partial sums
+_CHANNELS = 2  # which of a result's axes they are
 
 
 @dataclass(frozen=True)
@@ -121,9 +127,16 @@ class Convolution:
         return max(x, w) < _LARGEST
 
     @property
+    def mask(self) -> int:
+        """conv.hip's MASK: bits of few taps, or of few pixels."""
+        if self.dilated:
+            return 0
+        return 1 if prod(self.shape.taps) <= _MASK_BITS else 2 * (self.pixels <= _MASK_BITS)
+
+    @property
     def tap_bytes(self) -> int:
         """Of both of LDS's pf_tap of one k of a step."""
-        return 2 * (4 * (2 + len(self.axes)) if self.small else 16 + 8 * -(-len(self.axes) // 2))
+        return 2 * round_up(2 * (4 if self.small else 8) + 4 * (1 if self.mask else len(self.axes)), 16)
 
     def x_vector(self, width: int) -> bool:
         """Whether `width` neighbours of x, along k or across columns, are always a vector of one tap."""
@@ -299,18 +312,19 @@ def _matrix_tiles(
 
 
 def _async_tiles(launch: Launch, made: Convolution, target: Target, matrix: MatrixKind) -> tuple[AsyncTile, ...]:
-    """Blocks of pf_mma_async.h, where both operands lie in pieces that are copied as they are.
-
-    No clusters, whose 64 columns ptxas multiplies one wgmma after the other with the arithmetic of pixels in between.
-    """
+    """Blocks of pf_mma_async.h, where both operands lie in pieces that are copied as they are."""
     width, sums = PIECE_BYTES // matrix.nbytes, sums_of(launch.operands[0].dtype).nbytes
     whole = made.x_vector(width) and made.w_vector(width)
     if not whole or any(at % PIECE_BYTES for _, at in launch.buffers[:2]):
         return ()
-    tiles = async_tiles(target, matrix, sums)
-    return tuple(
-        t for t in tiles if t.cluster == 1 and t.lds_bytes(sums) + t.depth * made.tap_bytes <= target.lds_bytes
-    )
+    tiles = async_tiles(target, matrix, sums, clusters=False)
+    return tuple(t for t in tiles if t.lds_bytes(sums) + _taps(made, t) * made.tap_bytes <= target.lds_bytes)
+
+
+def _taps(made: Convolution, tile: Tiling) -> int:
+    """Those that LDS holds twice: of a step, or of several that all threads work out together (conv_async.hip)."""
+    together = isinstance(tile, AsyncTile) and made.mask == 2
+    return max(tile.depth, tile.threads) if together else tile.depth
 
 
 def _by_copies(
@@ -324,19 +338,34 @@ def _by_copies(
         out_width = epilogue.width if epilogue.along == "i" else 1
     kind = {
         **tile.defines(), **_orders(made), "A_ALONG_K": int(made.x_along_k), "B_ALONG_K": int(made.w_along_k),
-        "O_LAST": 1, "OUT_WIDTH": out_width,
+        "O_LAST": 1, "OUT_WIDTH": out_width, "TURNED": int(cut.parts == 1 and not _along_channels(launch)),
     }  # fmt: skip
     types, _ = kind_of(launch.operands[0].dtype, matrix)
     widths = tuple(tile.widths.values())
     grid = -(-shape.n * made.pixels // tile.rows) * -(-shape.o // tile.cols)
     phases = _blocks(launch, made, "async", cut, grid, 0, tile.lds_bytes(sums.nbytes))
+    if 1 < cut.parts < MANY_PARTS and not _along_channels(launch):
+        phases[1] = _turning(launch, made, phases[1].args)
     return _source(launch, made, kind, phases, epilogue, cut.parts, widths, types, (), "conv_async.hip")
+
+
+def _along_channels(launch: Launch) -> bool:
+    """Whether output channels lie side by side in what is stored."""
+    return launch.kernel.stores[0][1].strides[_CHANNELS] == 1
+
+
+def _turning(launch: Launch, made: Convolution, args: tuple[int, ...]) -> PhaseText:
+    """The launch that adds partial sums of results that lie along pixels."""
+    tiles = -(-made.shape.o // _EDGE) * -(-made.shape.n * made.pixels // _EDGE) * made.shape.groups
+    body = f"pf_conv_finish_turned<PF_KEY_kind, {_EDGE}>(scratch, {late_args(launch)}, out);"
+    lds = _EDGE * (_EDGE + 1) * sums_of(launch.operands[0].dtype).nbytes
+    return PhaseText(tiles, _EDGE * _EDGE, args, body, stores=True, lds_bytes=lds)
 
 
 def _orders(made: Convolution) -> dict[str, int]:
     return {
         "C_LAST": int(made.channels_last), "X_ALONG_K": int(made.x_along_k), "W_ALONG_K": int(made.w_along_k),
-        "N_LAST": int(made.images_last),
+        "N_LAST": int(made.images_last), "MASK": made.mask,
     }  # fmt: skip
 
 
@@ -344,23 +373,23 @@ def _blocks(
     launch: Launch, made: Convolution, way: str, cut: Cut[T], tiles: int, lds: int, dynamic_lds: int = 0
 ) -> list[PhaseText]:
     """A block for each of a group's tiles; then a thread for each output, where k is cut into parts."""
-    tile, sums = cut.tile, sums_of(launch.operands[0].dtype).sum
+    tile, sums = cut.tile, sums_of(launch.operands[0].dtype)
     grid = tiles * made.shape.groups * cut.parts
     whole, given = cut.parts == 1, late_args(launch)
-    out = "out" if whole else f"pf_conv_parts<{sums}>{{({sums} *)scratch}}"
+    out = "out" if whole else f"pf_conv_parts<{sums.sum}>{{({sums.sum} *)scratch}}"
     args = made.args(cut.split, cut.parts, made.channels_last)
     body = f"pf_conv_{way}<PF_KEY_kind>(b0, b1, {given}, {out});"
-    taps = tile.depth * made.tap_bytes
-    phase = PhaseText(grid, tile.threads, args, body, whole, lds + taps, dynamic_lds)
+    lds += _taps(made, tile) * made.tap_bytes
+    phase = PhaseText(grid, tile.threads, args, body, whole, lds, dynamic_lds)
     if whole:
         return [phase]
-    add = f"pf_conv_finish<PF_KEY_kind, {FINISH_BLOCK}>(scratch, {given}, out);"
-    return [phase, PhaseText(-(-made.outputs // FINISH_BLOCK), FINISH_BLOCK, args, add, stores=True)]
+    add = "pf_conv_finish<PF_KEY_kind", f"scratch, {given}, out"
+    return [phase, adding_phase(*add, made.outputs, cut.parts, sums.nbytes, args)]
 
 
 def _direct(launch: Launch, made: Convolution, epilogue: Epilogue) -> GpuSource:
     shape = made.shape
-    kind = {"C_LAST": 0, "FEW": shape.o, "THREADS": _THREADS, "G_LAST": int(made.groups_last)}
+    kind = {"C_LAST": 0, "FEW": shape.o, "THREADS": _THREADS, "G_LAST": int(made.groups_last), "MASK": 0}
     grid = -(-made.places // _THREADS)
     body = f"pf_conv_direct<PF_KEY_kind>(b0, b1, {late_args(launch)}, out);"
     phase = PhaseText(grid, _THREADS, made.args(made.k, 1, channels_last=False), body, stores=True)
@@ -373,7 +402,7 @@ def _dot(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) 
     parts = max(1, min(-(-4 * target.workers // places), made.k // (8 * _THREADS), MAX_PARTS))
     split = -(-made.k // parts)
     last = made.channels_last
-    kind = {"C_LAST": int(last), "FEW": shape.o, "THREADS": _THREADS, "G_LAST": 0}
+    kind = {"C_LAST": int(last), "FEW": shape.o, "THREADS": _THREADS, "G_LAST": 0, "MASK": 0}
     out = "out" if parts == 1 else partial_out("a0", "a3", sums)
     body = f"pf_conv_dot<PF_KEY_kind>(b0, b1, {late_args(launch)}, {out});"
     lds = _THREADS // target.wave_size * shape.o * sums.nbytes

@@ -14,7 +14,7 @@ from pyflame.kernels.matrix_cores import CHUNK_BYTES, PIECE_BYTES, MatrixKind, M
 _L2_BYTES = 42  # that a compute unit gets in a clock
 _BEGIN, _RESULT = 2000, 0.12  # clocks of a block before its first step, and for each output
 _BUSY = 256  # threads with which mma.sync reaches its pace
-_WAIT = 500  # clocks of a thread for bytes that it decodes; blocks beside each other hide it
+_WAIT = 500  # clocks of a thread for bytes that it decodes, or between products; blocks beside each other hide it
 _RESERVED = 1024  # bytes of LDS that a block takes besides
 
 
@@ -56,6 +56,7 @@ class AsyncTile(MatrixTile):
         load = (self.rows + self.cols) * self.chunks * CHUNK_BYTES / _L2_BYTES
         decode = self.decoding + _WAIT / beside if self.decode else 0
         step = max(multiply, load, decode) if self.wgmma else max(multiply, load) + decode  # wgmma multiplies meanwhile
+        step += _WAIT * (1 / beside - 1 / self.resident)
         block = _BEGIN + _RESULT * self.rows * self.cols + -(-k // self.depth) * step
         return -(-rounds // beside) * beside * block
 
@@ -67,7 +68,7 @@ class AsyncTile(MatrixTile):
     def defines(self) -> dict[str, int]:
         return {
             **super().defines(), "STAGES": self.stages, "WAVES_DEEP": self.waves_deep, "WGMMA": int(self.wgmma),
-            "CLUSTER": self.cluster, "EARLY": 0,
+            "CLUSTER": self.cluster, "EARLY": 0, "TURNED": 0,
         }  # fmt: skip
 
 
@@ -82,17 +83,24 @@ _WGMMA = (
     (128, 256, 8, 1, 1, 2, 4, 1), (256, 128, 16, 1, 1, 2, 4, 1), (128, 128, 8, 1, 1, 2, 3, 1),
     (64, 128, 4, 1, 2, 4, 4, 1), (128, 64, 8, 1, 2, 4, 4, 2), (64, 64, 4, 1, 2, 4, 6, 2),
 )  # fmt: skip
+# In place of clusters: few columns, and few steps, where blocks beside each other hide what each one waits for.
+_WGMMA_ALONE = ((256, 64, 16, 1, 1, 2, 4, 1), (128, 64, 8, 1, 1, 2, 3, 1), (64, 128, 4, 1, 1, 2, 3, 1))
 _BESIDE_WGMMA = ((32, 64, 1, 2, 4, 8, 4, 2), *_SYNC[2:])
 _SYNC_EFFICIENCY, _WGMMA_EFFICIENCY = 1.2, 3.0  # beside that of pf_mma_loop.h
 
 
-def async_tiles(target: Target, kind: MatrixKind, sum_bytes: int) -> tuple[AsyncTile, ...]:
-    """The blocks to choose from, as far as LDS holds them; none where a target or dtype has no such copies."""
+def async_tiles(target: Target, kind: MatrixKind, sum_bytes: int, *, clusters: bool = True) -> tuple[AsyncTile, ...]:
+    """The blocks to choose from, as far as LDS holds them; none where a target or dtype has no such copies.
+
+    `clusters`: whether blocks may share a tile's k.
+    """
     if target.matrix_core not in ("mma", "wgmma") or kind.nbytes != 2 or not kind.as_is:
         return ()
     rows = [(row, False) for row in _SYNC]
     if target.matrix_core == "wgmma":
         rows = [*((row, True) for row in _WGMMA), *((row, False) for row in _BESIDE_WGMMA)]
+        if not clusters:
+            rows = [*((row, True) for row in _WGMMA_ALONE), *((row, by) for row, by in rows if row[-1] == 1)]
     found = []
     for (high, wide, down, across, deep, chunks, stages, cluster), wgmma in rows:
         efficiency = _WGMMA_EFFICIENCY if wgmma else _SYNC_EFFICIENCY

@@ -18,9 +18,11 @@ from pyflame.kernels.gpu_source import GpuFunctions
 from pyflame.kernels.spec import Epilogue, EpilogueSlot
 
 FINISH_BLOCK = 256
+MANY_PARTS, _SHARE = 16, 8  # of an output, from which on so many threads add them
 PARTS_WIDTH = 4  # partial sums that are written at once: 16 bytes
 MAX_PARTS = 32  # of kernels whose blocks have a few results each
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # that k may be cut into for tiles
+_ROUNDS = 4  # or into as many as fill all compute units up to so many times
 _LARGEST = 1 << 31  # extents are ints in the kernels
 VARIANTS = 4  # blocks that are timed where there is a GPU
 TIMED = 1 << 26  # flops of a launch from which on that is worth it
@@ -159,7 +161,10 @@ def best_cuts(
         blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch * tile.cluster
         # Where there are blocks for all, cutting k only adds work.
         most = min(8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers else 1
-        splits = [round_up(-(-k // parts), tile.depth) for parts in _PARTS if parts <= max(1, most)]
+        filling = {min(rounds * workers // blocks, _PARTS[-1]) for rounds in range(1, _ROUNDS + 1)}
+        splits = [
+            round_up(-(-k // parts), tile.depth) for parts in sorted({*_PARTS, *filling}) if 0 < parts <= max(1, most)
+        ]
         cuts = [Cut(tile, -(-k // split), split) for split in splits]
         if tile.cluster > 1:
             cuts = [Cut(tile, 1, round_up(-(-k // tile.cluster), tile.depth))]
@@ -203,8 +208,18 @@ def finish_phase(
     """The launch that adds up partial sums. out: what takes results, which `before` declares; more: its arguments."""
     outputs = m * n * batch
     args = (outputs, parts, m, magic(m), n, magic(n), *more)
-    body = f"{before}pf_finish<{sums.sum}, {FINISH_BLOCK}>(scratch, arg, {out});"
-    return PhaseText(-(-outputs // FINISH_BLOCK), FINISH_BLOCK, args, body, stores=True)
+    call = f"{before}pf_finish<{sums.sum}", f"scratch, arg, {out}"
+    return adding_phase(*call, outputs, parts, sums.nbytes, args)
+
+
+def adding_phase(
+    template: str, given: str, outputs: int, parts: int, sum_bytes: int, args: tuple[int, ...]
+) -> PhaseText:
+    """The launch of a template that adds so many parts of each output; `template`: up to its number of threads."""
+    share = _SHARE if parts >= MANY_PARTS else 1
+    grid, lds = -(-outputs * share // FINISH_BLOCK), FINISH_BLOCK * sum_bytes if share > 1 else 0
+    body = f"{template}, {FINISH_BLOCK}, {share}>({given});"
+    return PhaseText(grid, FINISH_BLOCK, args, body, stores=True, lds_bytes=lds)
 
 
 def partial_out(m: str, n: str, sums: Sums) -> str:

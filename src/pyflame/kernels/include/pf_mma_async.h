@@ -11,7 +11,7 @@
  * same order as its swizzle of 128 bytes. A block of 128x256 takes 48 KB a step of 64 k for 4 Mflop: 85 flops a byte.
  *
  * Results. All sums go to LDS, where layers and the blocks of a cluster meet in order, and are handed over along rows,
- * OUT_WIDTH neighbours at once.
+ * OUT_WIDTH neighbours at once, or with TURNED one by one along columns, where those lie side by side in memory.
  */
 #ifndef PF_MMA_ASYNC_H
 #define PF_MMA_ASYNC_H
@@ -235,6 +235,8 @@ template <class K> struct pf_async_loop {
       pf_copies_end();
       if (In::PREPARES) pf_barrier();
     }
+    /* What wgmma multiplies meanwhile is no matter of threads: then they do first what takes long. */
+    enum { FIRST = by::LATE || (K::WGMMA && In::PREPARES) };
     int here = 0, next = AHEAD, half = AHEAD % 2;
     by work;
     work.begin(top(), left(), layer());
@@ -243,12 +245,12 @@ template <class K> struct pf_async_loop {
       pf_copies_wait<AHEAD - 1>();
       by::publish();
       pf_barrier();
-      if (by::LATE) work.multiply(at, lds + here * STEP_PIECES);
+      if (FIRST) work.multiply(at, lds + here * STEP_PIECES);
       if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, k + AHEAD * DEPTH, end, half);
       pf_copies_end();
       half ^= 1;
       if (In::PREPARES) in.prepare(k + (AHEAD + 1) * DEPTH, end, half);
-      if (!by::LATE) work.multiply(at, lds + here * STEP_PIECES);
+      if (!FIRST) work.multiply(at, lds + here * STEP_PIECES);
       by::template wait<1>();
       here = here + 1 == K::STAGES ? 0 : here + 1;
       next = next + 1 == K::STAGES ? 0 : next + 1;
@@ -272,7 +274,8 @@ template <class K> struct pf_async_loop {
     if (PARTS * K::WAVES_DEEP > 1) add(room + begin * PITCH, SHARE);
     PF_UNROLL_FEW
     for (int t = 0; t < (VECTORS + K::THREADS - 1) / K::THREADS; t++) {
-      const int e = t * K::THREADS + pf_thread(), row = begin + e / FAST, column = e % FAST * K::OUT_WIDTH;
+      const int e = t * K::THREADS + pf_thread(), row = begin + (K::TURNED ? e % SHARE : e / FAST);
+      const int column = (K::TURNED ? e / SHARE : e % FAST) * K::OUT_WIDTH;
       if ((WHOLE || e < VECTORS) && first + row < m && left_most + column < n)
         hand_over(room + row * PITCH + column, first + row, left_most + column, out);
     }

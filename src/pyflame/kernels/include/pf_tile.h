@@ -188,21 +188,37 @@ template <class S> struct pf_partial {
 
 enum { PF_FINISH_OUTPUTS, PF_FINISH_PARTS, PF_FINISH_M, PF_FINISH_M_MAGIC, PF_FINISH_N, PF_FINISH_N_MAGIC };
 
-/* Of the parts of one output, which lie `outputs` apart, in order: what comes out does not depend on how blocks ran. */
-template <class S> PF_FN S pf_sum_parts(const S *partial, int64_t outputs, int parts) {
-  S sum = partial[0];
-  PF_UNROLL_FEW
-  for (int part = 1; part < parts; part++) sum += partial[part * outputs];
-  return sum;
-}
+/* The parts of one output lie `outputs` apart. SHARE threads add them, every SHARE-th each, and meet in LDS: many parts are
+ * of few outputs, which would leave most of a GPU idle. The order does not depend on how blocks ran. */
+template <class S, int THREADS, int SHARE> struct pf_parts {
+  enum { EACH = THREADS / SHARE }; /* outputs of a block */
+  PF_FN int output() { return pf_block() * EACH + pf_thread() % EACH; }
+  /* Whether this thread is the one that gets an output's sum. */
+  PF_FN int add(const char *scratch, int64_t outputs, int parts, S &sum) {
+    const int at = output(), share = pf_thread() / EACH;
+    const S *partial = (const S *)scratch + at;
+    sum = 0;
+    if (at < outputs) {
+      PF_UNROLL_FEW
+      for (int part = share; part < parts; part += SHARE) sum += partial[part * outputs];
+    }
+    if constexpr (SHARE > 1) {
+      PF_SHARED S met[SHARE][EACH];
+      met[share][pf_thread() % EACH] = sum;
+      pf_barrier();
+      PF_UNROLL
+      for (int n = 1; n < SHARE; n++) sum += met[n][pf_thread() % EACH]; /* of which only the first thread's is whole */
+    }
+    return at < outputs && !share;
+  }
+};
 
-/* One thread per output. */
-template <class S, int THREADS, class Out>
+template <class S, int THREADS, int SHARE, class Out>
 PF_FN void pf_finish(const char *scratch, const int64_t *arg, const Out &out) {
-  const int64_t outputs = arg[PF_FINISH_OUTPUTS];
-  const int at = pf_block() * THREADS + pf_thread();
-  if (at >= outputs) return;
-  const S sum = pf_sum_parts((const S *)scratch + at, outputs, (int)arg[PF_FINISH_PARTS]);
+  typedef pf_parts<S, THREADS, SHARE> of;
+  const int at = of::output();
+  S sum;
+  if (!of::add(scratch, arg[PF_FINISH_OUTPUTS], (int)arg[PF_FINISH_PARTS], sum)) return;
   const int row = pf_divide(at, arg[PF_FINISH_N_MAGIC]), batch = pf_divide(row, arg[PF_FINISH_M_MAGIC]);
   out(batch, row - batch * (int)arg[PF_FINISH_M], at - row * (int)arg[PF_FINISH_N], sum);
 }
