@@ -51,7 +51,7 @@ def cases(dtype: pf.DType) -> dict[str, Build]:
         "fused, misaligned": fused_convolution((2, 16, 7, 8), (24, 16, 3, 3), dtype, "misaligned", padding=1),
         "gradients": trained(pf.conv2d, (2, 16, 8, 9), (24, 16, 3, 3), dtype, stride=2, padding=1),
         "gradients of more pixels": trained(pf.conv2d, (2, 16, 15, 17), (24, 16, 3, 3), dtype, stride=2, padding=1),
-        "gradients of many pixels": trained(pf.conv2d, (9, 8, 24, 21), (16, 8, 3, 3), dtype, padding=1),
+        "gradients of many pixels": trained(pf.conv2d, (9, 8, 24, 21), (24, 8, 3, 3), dtype, padding=1),
         "gradients of more taps": trained(pf.conv2d, (1, 16, 9, 10), (16, 16, 7, 7), dtype, padding=3),
     }
 

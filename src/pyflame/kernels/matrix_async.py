@@ -56,7 +56,8 @@ class AsyncTile(MatrixTile):
         load = (self.rows + self.cols) * self.chunks * CHUNK_BYTES / _L2_BYTES
         decode = self.decoding + _WAIT / beside if self.decode else 0
         step = max(multiply, load, decode) if self.wgmma else max(multiply, load) + decode  # wgmma multiplies meanwhile
-        step += _WAIT * (1 / beside - 1 / self.resident)
+        if self.wgmma and self.stages <= 3:  # which awaits the products of each step (pf_mma_panels.h)
+            step += _WAIT * (1 / beside - 1 / self.resident)
         block = _BEGIN + _RESULT * self.rows * self.cols + -(-k // self.depth) * step
         return -(-rounds // beside) * beside * block
 
