@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 import pyflame as pf
 from pyflame.engine import reference
 from pyflame.engine.pending import PendingGraph
+from pyflame.kernels import attention_decode_gpu
 from tests.gpu.gemm_cases import Array, Build, Case, numbers
 
 ONE_HIDDEN = (np.arange(40)[:, None] + np.arange(45)) % 3 > 0
@@ -160,6 +163,34 @@ DECODED: dict[str, Build] = {
     "eight": attention(
         (1, 2, 8, 48), (2, 300), 64, pf.bfloat16, view="rows", gradient=False, causal=True, query_offset=292
     ),
+}
+
+
+@contextmanager
+def tiles_for_few_bytes() -> Iterator[None]:
+    """Matrix tiles for decoding whatever is read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_decode_gpu, "_MANY_BYTES", 0)
+        yield
+
+
+# As above, of 16-bit numbers and with three rows or more that share their keys, for matrix tiles.
+DECODED_TILES: dict[str, Build] = {
+    **{name: DECODED[name] for name in ("grouped, last", "behind a window", "wide, hidden", "eight")},
+    "sixteen": attention((2, 16, 1, 128), (1, 300), 128, pf.bfloat16, gradient=False, softcap=2.0),
+    "many rows": attention((1, 6, 8, 64), (1, 330), 64, pf.float16, gradient=False, causal=True, query_offset=322),
+    "five of 256": attention((1, 10, 1, 256), (2, 333), 256, pf.bfloat16, gradient=False, mask=added(1, 333)),
+    "grown": attention(
+        (3, 8, 1, 96),
+        (2, 600),
+        64,
+        pf.bfloat16,
+        gradient=False,
+        causal=True,
+        query_offset=np.array([3, 70, 598]),
+        window=400,
+    ),
+    "seven, turned": attention((1, 14, 1, 40), (2, 290), 33, pf.float16, gradient=False, view="turned"),
 }
 MANY_HIDDEN = (np.arange(150)[:, None] + np.arange(80)) % 3 > 0
 MANY_HIDDEN[[7, 149]] = False

@@ -13,7 +13,8 @@ import pytest
 
 import pyflame as pf
 from pyflame.engine.evaluate import clear_plans
-from tests.gpu.attention_cases import CASES, DECODED, added, attention
+from pyflame.kernels import attention_decode_gpu
+from tests.gpu.attention_cases import CASES, DECODED, DECODED_TILES, added, attention, tiles_for_few_bytes
 from tests.gpu.gemm_cases import Build
 from tests.gpu.nvidia import Clock, Nvidia, Prepared, absent, wrong_of
 from tests.gpu.programs import Program
@@ -45,6 +46,8 @@ def test_awkward(gpu: Nvidia) -> None:
 def test_decoding(gpu: Nvidia) -> None:
     long = attention((4, 32, 1, 128), (8, 20000), 128, pf.bfloat16, gradient=False, causal=True, query_offset=18000)
     assert wrong_of(gpu, {**DECODED, "long": long}) == {}
+    with tiles_for_few_bytes():
+        assert wrong_of(gpu, DECODED_TILES) == {}
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -109,8 +112,11 @@ def test_pace(gpu: Nvidia, dtype: pf.DType, gradient: bool) -> None:
     print(f"\n{dtype.name}: {1e3 * seconds:.2f} ms, {1e-12 * flops / seconds:.2f} TFLOP/s")
 
 
+@pytest.mark.parametrize("few", [True, False], ids=["tiles", "dots"])
 @pytest.mark.parametrize("name", PAGED)
-def test_pages(name: str) -> None:
+def test_pages(name: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_decode_gpu, "_MANY_BYTES", 0 if few else 1 << 60)
+    clear_plans()
     tensors, named = numbers(PAGED[name])
     there = [t.to("cuda") for t in tensors]
     out = pf.paged_attention(*there, **{k: v.to("cuda") if isinstance(v, pf.Tensor) else v for k, v in named.items()})

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.core.device import Target
 from pyflame.core.targets import TARGETS
 from pyflame.ir.kernel import GpuPhase
-from tests.gpu.attention_cases import ASYNC, added, attention
+from tests.gpu.attention_cases import ASYNC, DECODED_TILES, added, attention, tiles_for_few_bytes
 from tests.gpu.gemm_cases import Build, check
 from tests.gpu.programs import Program
 from tests.null.test_gpu_kernels_gemm import Emulated
@@ -35,6 +36,16 @@ def test_computes_what_float64_computes(name: str) -> None:
         1 if "wide" in name or "lengths" in name else 2
     )
     assert emulated.wrong(check, reverse=sorted(ASYNC).index(name) % 2 == 1) == {}
+
+
+@pytest.mark.parametrize("target", [HOPPER, AMPERE], ids=["sm_90", "sm_80"])
+def test_decoding_by_tiles(target: Target) -> None:
+    """By asynchronous copies where lines are whole chunks that lie in pieces."""
+    with tiles_for_few_bytes():
+        emulated = Emulated(target, DECODED_TILES)
+    rings = re.findall(r"pf_attend_few_mma<pf_\w+, pf_mma_\w+, \d, \d, (\d+), (\d), (\d)", "".join(emulated.texts))
+    assert "0" not in {stages for _, _, stages in rings} and {rows for rows, *_ in rings} == {"4", "8", "16"}
+    assert emulated.wrong(check, False) == emulated.wrong(check, True) == {}
 
 
 # Lengths of lines in all classes, dtypes and masks.

@@ -14,7 +14,7 @@ from pyflame.core.targets import TARGETS
 from pyflame.engine.aot.resources import read_resources
 from pyflame.kernels.attention_gpu import WIDEST
 from pyflame.runtime.rocm.clang import ClangHip
-from tests.gpu.attention_cases import CASES, DECODED, added, attention, packed
+from tests.gpu.attention_cases import CASES, DECODED, DECODED_TILES, added, attention, packed, tiles_for_few_bytes
 from tests.gpu.gemm_cases import check
 from tests.gpu.programs import Program, named, symbol
 from tests.null.test_gpu_kernels_gemm import RUN_ON, Emulated
@@ -86,7 +86,8 @@ def emulated(request: pytest.FixtureRequest) -> Emulated:
 @pytest.mark.parametrize("target", RUN_ON.values(), ids=list(RUN_ON))
 def test_decoding(target: Target) -> None:
     """With one split and with many."""
-    emulated = Emulated(target, DECODED)
+    with tiles_for_few_bytes():
+        emulated = Emulated(target, {**DECODED, **DECODED_TILES})
     assert {p.plan.launches[-1].implementation for p in emulated.programs.values()} == {"decode_gpu"}
     assert {"_join" in text for text in emulated.texts} == {False, True}
     assert emulated.wrong(check, False) == emulated.wrong(check, True) == {}

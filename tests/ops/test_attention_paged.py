@@ -54,6 +54,13 @@ CASES = {
     "odd float8": Case(depth=20, width=12, pages="float8_e4m3fn", scaled=True),
     "half pages": Case(pages="float16", lengths=(64, 33)),
     "long": Case(columns=80, lengths=(1279, 300), depth=64, width=64, dtype="float16"),
+    "tiles": Case(
+        dtype="bfloat16", heads=8, sunk=True, options=(("softcap", 3.0), ("window", 40)), lengths=(0, 1, 60, 64)
+    ),
+    "tiles, many rows": Case(
+        dtype="bfloat16", heads=6, groups=1, queries=3, depth=128, width=128, columns=40, lengths=(639, 3, 300)
+    ),
+    "tiles, odd": Case(dtype="bfloat16", heads=10, depth=20, width=12, lengths=(64, 33)),
     "large lines": Case(depth=128, width=256, lengths=(21, 64)),
 }
 

@@ -23,7 +23,8 @@ KERNELS = Path(spec.__file__).parent
 LINES = "-gline-tables-only"
 # Functions of which no instruction tells: they do nothing, are only asked for their type, or fold into their callers.
 SILENT = {
-    "attention_decode.hip": {"pf_word_of", "pf_number"},
+    "attention_decode.hip": {"pf_word_of", "pf_number", "find", "line_of", "pack", "unpack"},
+    "attention_decode_mma.hip": {"behind"},
     "attention_mma.hip": {"begins"},
     "encoded.hip": {"row", "line"},
     "encoded_dots.hip": {"inside", "first"},

@@ -29,6 +29,7 @@ from pyflame.engine.planning import draft_plan
 from pyflame.engine.texts import gpu_source
 from pyflame.engine.value import Value
 from pyflame.kernels import (
+    attention_decode_gpu,
     conv_gpu,
     cumulative_gpu,
     encoded_gemm_gpu,
@@ -630,7 +631,25 @@ DECODING = Family(
             "CAP": {0, 1}, "SPANS": {0, 1},
         },
         "pf_attend_pages": {"LANES": {8, 16}, "PIECES": {1}, "ROWS": {2, 4}, "VECTOR": {0, 1}, "CAP": {0, 1}},
-        "pf_attend_join": {"LANES": {8, 16}, "PIECES": {1, 2}, "ROWS": {1, 2, 4}, "THREADS": {512}},
+        "pf_attend_join": {"STEP": {32, 64}, "THREADS": {512}},
+    },
+)  # fmt: skip
+
+DECODING_TILES = Family(
+    ("attention_decode_mma.hip",),
+    {
+        **chosen(attention_cases.DECODED_TILES, *attention_cases.DECODED_TILES, patch="tiles"),
+        **chosen(attention_cases.DECODED_TILES, "sixteen", "grown", units=1, patch="tiles"),
+        **{
+            name: Case(partial(pages, name), patch="tiles")
+            for name in ("bfloat16", "tiles", "tiles, many rows", "tiles, odd")
+        },
+    },
+    {
+        "pf_attend_few_mma": {
+            "DEPTH": {2, 4, 8}, "WIDTH": {1, 2}, "ROWS": {4, 8, 16}, "WAVES": {2, 4}, "STAGES": {0}, "MASK": {0, 1, 2},
+        },
+        "pf_attend_pages_mma": {"DEPTH": {1, 2, 4}, "WIDTH": {1}, "ROWS": {4, 8, 16}, "WAVES": {4}, "STAGES": {0}},
     },
 )  # fmt: skip
 
@@ -696,6 +715,8 @@ def patched(name: str) -> Iterator[None]:
             stack.enter_context(long_positions())
         elif name == "nchw":
             patch.setenv("PYFLAME_CONV_LAYOUT", name)
+        elif name == "tiles":
+            patch.setattr(attention_decode_gpu, "_MANY_BYTES", 0)
         elif name == "plain":
             patch.setattr(experts_gpu, "matrix_kind", lambda *given: None)
         elif name == "unclaimed":
@@ -829,6 +850,12 @@ def run_family(family: Family, target: str) -> None:
     assert not missed, "\n".join(missed)
 
 
+@pytest.mark.parametrize("target", ["gfx942", "gfx90a", "gfx950"])
+def test_decoding_by_tiles(target: str) -> None:
+    """Where waves have 64 lanes."""
+    run_family(DECODING_TILES, target)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_taps_beyond_the_last(target: str) -> None:
     """k = 27 ends inside of a step: the taps behind it are looked at before they are found not to count."""
@@ -838,5 +865,5 @@ def test_taps_beyond_the_last(target: str) -> None:
 
 
 def test_no_kernel_is_forgotten() -> None:
-    covered = [f for y in FAMILIES.values() for f in y.files[:1]]
+    covered = [f for y in (*FAMILIES.values(), DECODING_TILES) for f in y.files[:1]]
     assert sorted(coverage.kernel_files()) == sorted([*covered, "same.hip"])  # the last: test_same.py

@@ -93,12 +93,18 @@ template <int LANES, int ROWS> PF_FN float pf_rows_sum(float *x) {
   return x[0];
 }
 
-/* Keys and values as they lie: in lines behind each other, or in pages of 2^PF_PAGE_SHIFT lines that a table names. */
+/* Keys and values as they lie: in lines behind each other, or in pages of 2^PF_PAGE_SHIFT lines that a table names.
+ * key_at, value_at: where a line begins, if its strides are below 2^31. */
 template <class S, int VECTOR> struct pf_lines_whole {
   enum { PAGED = 0, SCALED = 0 };
   pf_matrix<S> keys, values;
-  PF_MEMBER int find(int line) const { return line; } PF_MEMBER pf_words key(int line, int k) const { return pf_read_words<VECTOR>(keys, line, k); }
+  PF_MEMBER int find(int line) const { return line; }
+  PF_MEMBER pf_words key(int line, int k) const { return pf_read_words<VECTOR>(keys, line, k); }
   PF_MEMBER pf_words value(int line, int k) const { return pf_read_words<VECTOR>(values, line, k); }
+#if defined(__CUDACC__) || defined(PF_EMULATE)
+  PF_MEMBER const S *key_at(int line) const { return keys.at + (int64_t)line * (int)keys.line_step; }
+  PF_MEMBER const S *value_at(int line) const { return values.at + (int64_t)line * (int)values.line_step; }
+#endif
 };
 struct pf_place_of_line {
   int inside, line, page;
@@ -118,12 +124,27 @@ template <class S, int VECTOR, class C> struct pf_lines_paged {
     if (bad) pf_bad_index(err, arg[PF_PAGE_CHECK], page, arg[PF_PAGE_COUNT]);
     return {inside, line & ((1 << shift) - 1), bad ? 0 : page};
   }
-  PF_MEMBER pf_words read(pf_matrix<S> from, const pf_place_of_line &p, int64_t page_step, int k) const {
-    from.at += p.page * page_step + p.line * from.line_step, from.lines = p.inside, from.line_step = 0;
-    return pf_read_words<VECTOR>(from, 0, k);
+  PF_MEMBER int pack(int line) const {
+    const pf_place_of_line at = find(line);
+    return at.page << arg[PF_PAGE_SHIFT] | at.line;
   }
-  PF_MEMBER pf_words key(const pf_place_of_line &p, int k) const { return read(keys, p, arg[PF_PAGE_KEY], k); }
-  PF_MEMBER pf_words value(const pf_place_of_line &p, int k) const { return read(values, p, arg[PF_PAGE_VALUE], k); }
+  PF_MEMBER pf_place_of_line unpack(int packed, int inside) const {
+    const int shift = (int)arg[PF_PAGE_SHIFT];
+    return {inside, packed & ((1 << shift) - 1), packed >> shift};
+  }
+  PF_MEMBER pf_matrix<S> line_of(pf_matrix<S> from, const pf_place_of_line &p, int page_step) const {
+    from.at += p.page * arg[page_step] + p.line * from.line_step, from.lines = p.inside, from.line_step = 0;
+    return from;
+  }
+  PF_MEMBER pf_words key(const pf_place_of_line &p, int k) const { return pf_read_words<VECTOR>(line_of(keys, p, PF_PAGE_KEY), 0, k); }
+  PF_MEMBER pf_words value(const pf_place_of_line &p, int k) const { return pf_read_words<VECTOR>(line_of(values, p, PF_PAGE_VALUE), 0, k); }
+#if defined(__CUDACC__) || defined(PF_EMULATE)
+  PF_MEMBER const S *line_at(const pf_matrix<S> &from, const pf_place_of_line &p, int page_step) const {
+    return from.at + (int64_t)p.page * (int)arg[page_step] + p.line * (int)from.line_step;
+  }
+  PF_MEMBER const S *key_at(const pf_place_of_line &p) const { return line_at(keys, p, PF_PAGE_KEY); }
+  PF_MEMBER const S *value_at(const pf_place_of_line &p) const { return line_at(values, p, PF_PAGE_VALUE); }
+#endif
   PF_MEMBER float scale(const typename C::E::stored *of, const pf_place_of_line &p, int strides) const {
     return C::E::load(of[p.page * arg[strides] + p.line * arg[strides + 1] + head * arg[strides + 2]]);
   }
@@ -135,11 +156,6 @@ template <class S, int VECTOR, class C> struct pf_lines_paged {
 PF_FN float *pf_part_of(char *scratch, int64_t row, int split, int splits, int width) {
   return (float *)scratch + (row * splits + split) * (width + 2);
 }
-
-/* How a block of ROWS rows takes keys: DEEP of a lane at a time, as registers allow, and STEP of all. */
-template <int LANES, int PIECES, int ROWS> struct pf_few_shape {
-  enum { GROUPS = PF_DEC_THREADS / LANES, DEEP = PIECES == 4 || ROWS == 8 ? 2 : 4, STEP = GROUPS * DEEP };
-};
 
 /* The keys [from, to) that any query of a batch sees, and how many of them a split has. A query at i sees those from
  * i + low to i + high: of `keys` there are, where the first query stands at key `offset`. */
@@ -177,16 +193,50 @@ PF_FN pf_few_place pf_few_place_of(pf_late_args arg, const int *live, const int 
   return at;
 }
 
+/* Of ROWS rows each of WAVES waves has put its maximum, its sum and LINE sums of results into LDS: they become the
+ * result, or with more splits than one a part of it. */
+template <class E, int WAVES, int ROWS, int LINE>
+PF_FN void pf_few_store(const float *lds, const pf_few_place &at, char *scratch, typename E::stored *out, pf_late_args arg) {
+  const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS], share = (int)arg[PF_ATT_SHARED];
+  const int splits = (int)arg[PF_DEC_SPLITS], width = (int)arg[PF_ATT_WIDTH];
+  for (int n = pf_thread(); n < ROWS * width; n += WAVES * PF_WAVE) {
+    const int r = n / width, e = n - r * width, which = at.first + r;
+    float best = -PF_INF, all = 0.0f, sum = 0.0f;
+    PF_UNROLL
+    for (int w = 0; w < WAVES; w++) best = pf_max_f32(best, lds[(w * ROWS + r) * (LINE + 2)]);
+    PF_UNROLL
+    for (int w = 0; w < WAVES; w++) {
+      const float *const part_of = lds + (w * ROWS + r) * (LINE + 2);
+      const float by = pf_exp2(part_of[0] - pf_base(best));
+      all = pf_mul_add(part_of[1], by, all);
+      sum = pf_mul_add(part_of[2 + e], by, sum);
+    }
+    if (which >= share * queries) continue;
+    const int head = at.shared * share + which / queries, line = which % queries;
+    if (splits > 1) {
+      float *const to_part = pf_part_of(scratch, ((int64_t)at.batch * heads + head) * queries + line, at.split, splits, width);
+      to_part[2 + e] = sum;
+      if (e == 0) to_part[0] = best, to_part[1] = all;
+    } else {
+      pf_late_args place = arg + PF_ATT_OUT;
+      out[place[0] + at.batch * place[1] + head * place[2] + line * place[3] + e] = E::store(sum * pf_inverse(all));
+    }
+  }
+}
+
 /* E: the element of queries and results; K: that of keys and values. */
-template <class E, class K, int LANES, int PIECES, int ROWS, int VECTOR, int MASK, int CAP> struct pf_few {
+template <class E, class K, int LANES, int PIECES, int ROWS_, int VECTOR_, int MASK, int CAP> struct pf_few {
   typedef typename E::stored S;
+  typedef float unit; /* of LDS */
   enum {
+    ROWS = ROWS_,
+    VECTOR = VECTOR_,
     PIECE = 16 / sizeof(typename K::stored),
     NUMBERS = PIECES * PIECE, /* of a line in a lane */
-    GROUPS = pf_few_shape<LANES, PIECES, ROWS>::GROUPS,
+    GROUPS = PF_DEC_THREADS / LANES,
     WAVES = PF_DEC_THREADS / PF_WAVE,
-    DEEP = pf_few_shape<LANES, PIECES, ROWS>::DEEP,
-    STEP = pf_few_shape<LANES, PIECES, ROWS>::STEP,
+    DEEP = PIECES == 4 || ROWS == 8 ? 2 : 4, /* keys of a lane at a time, as registers allow */
+    STEP = GROUPS * DEEP,                    /* and of a block */
     LINE = LANES * NUMBERS,
     LDS = WAVES * ROWS * (LINE + 2),
     LIKE = sizeof(typename K::stored) == sizeof(S), /* a piece of a query has as many numbers */
@@ -195,9 +245,8 @@ template <class E, class K, int LANES, int PIECES, int ROWS, int VECTOR, int MAS
   template <class L, class M>
   PF_FN void attend(const S *q, const L &lines, const pf_few_place &at, const M *mask, const float *sinks, float *lds,
                     char *scratch, S *out, pf_late_args arg) {
-    const int queries = (int)arg[PF_ATT_ROWS], heads = (int)arg[PF_ATT_HEADS];
-    const int share = (int)arg[PF_ATT_SHARED], splits = (int)arg[PF_DEC_SPLITS], rows = share * queries;
-    const int depth = (int)arg[PF_ATT_DEPTH], width = (int)arg[PF_ATT_WIDTH];
+    const int queries = (int)arg[PF_ATT_ROWS], share = (int)arg[PF_ATT_SHARED], rows = share * queries;
+    const int depth = (int)arg[PF_ATT_DEPTH];
     const int first = at.first, split = at.split, batch = at.batch, shared = at.shared;
     const int lane = pf_thread() % LANES, group = pf_thread() / LANES;
     const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
@@ -311,69 +360,59 @@ template <class E, class K, int LANES, int PIECES, int ROWS, int VECTOR, int MAS
       if (leads && lane == r * (LANES / ROWS)) to_lds[0] = most, to_lds[1] = total;
     }
     pf_barrier();
-    for (int n = pf_thread(); n < ROWS * width; n += PF_DEC_THREADS) {
-      const int r = n / width, e = n - r * width, which = first + r;
-      float best = -PF_INF, all = 0.0f, sum = 0.0f;
-      PF_UNROLL
-      for (int w = 0; w < WAVES; w++) best = pf_max_f32(best, lds[(w * ROWS + r) * (LINE + 2)]);
-      PF_UNROLL
-      for (int w = 0; w < WAVES; w++) {
-        const float *const part_of = lds + (w * ROWS + r) * (LINE + 2);
-        const float by = pf_exp2(part_of[0] - pf_base(best));
-        all = pf_mul_add(part_of[1], by, all);
-        sum = pf_mul_add(part_of[2 + e], by, sum);
-      }
-      if (which >= rows) continue;
-      const int head = shared * share + which / queries, line = which % queries;
-      if (splits > 1) {
-        float *const to_part = pf_part_of(scratch, ((int64_t)batch * heads + head) * queries + line, split, splits, width);
-        to_part[2 + e] = sum;
-        if (e == 0) to_part[0] = best, to_part[1] = all;
-      } else {
-        pf_late_args place = arg + PF_ATT_OUT;
-        out[place[0] + batch * place[1] + head * place[2] + line * place[3] + e] = E::store(sum * pf_inverse(all));
-      }
-    }
+    pf_few_store<E, WAVES, ROWS, LINE>(lds, at, scratch, out, arg);
   }
 
 };
+
+/* FEW: what attends, pf_few or pf_few_mma. */
+template <class FEW, int SPANS, class S, class M>
+PF_FN void pf_few_whole(const S *q, const S *k, const S *v, const M *mask, typename FEW::unit *lds, char *scratch, S *out,
+                        pf_late_args arg, const int *spans) {
+  const int *const live = SPANS ? spans + PF_SPAN_LIVE : 0, *const offsets = SPANS ? spans + PF_SPAN_OFFSET : 0;
+  const pf_few_place at = pf_few_place_of<FEW::ROWS, FEW::STEP>(arg, live, offsets, PF_SPAN);
+  if (at.idle()) return;
+  /* of values, those beyond the end are 0: weight 0 of what is no number is none */
+  const pf_lines_whole<S, FEW::VECTOR> lines = {
+      pf_matrix_of(k, arg + PF_ATT_B, at.batch, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
+      pf_matrix_of(v, arg + PF_ATT_RIGHT, at.batch, at.shared, at.end, (int)arg[PF_ATT_WIDTH])};
+  FEW::attend(q, lines, at, mask, (const float *)0, lds, scratch, out, arg);
+}
+/* C: whether numbers have a scale, and its element. */
+template <class FEW, class C, class S, class N>
+PF_FN void pf_few_paged(const S *q, const N *k, const N *v, const int *table, const int *lengths,
+                        const typename C::E::stored *key_scale, const typename C::E::stored *value_scale,
+                        const float *sinks, typename FEW::unit *lds, char *scratch, S *out, int64_t *err, pf_late_args arg) {
+  const pf_few_place at = pf_few_place_of<FEW::ROWS, FEW::STEP>(arg, lengths, (const int *)0, (int)arg[PF_PAGE_LENGTHS]);
+  if (at.idle()) return;
+  const pf_lines_paged<N, FEW::VECTOR, C> lines = {
+      pf_matrix_of(k, arg + PF_ATT_B, 0, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
+      pf_matrix_of(v, arg + PF_ATT_RIGHT, 0, at.shared, at.end, (int)arg[PF_ATT_WIDTH]),
+      table + at.batch * arg[PF_PAGE_TABLE], key_scale, value_scale, arg, err, at.shared};
+  FEW::attend(q, lines, at, (const char *)0, sinks, lds, scratch, out, arg);
+}
 
 template <class E, int LANES, int PIECES, int ROWS, int VECTOR, int MASK, int CAP, int SPANS, class M>
 PF_FN void pf_attend_few(const typename E::stored *q, const typename E::stored *k, const typename E::stored *v,
                          const M *mask, char *scratch, typename E::stored *out, pf_late_args arg,
                          const int *spans = 0) {
   typedef pf_few<E, E, LANES, PIECES, ROWS, VECTOR, MASK, CAP> few;
-  const int *const live = SPANS ? spans + PF_SPAN_LIVE : 0, *const offsets = SPANS ? spans + PF_SPAN_OFFSET : 0;
-  const pf_few_place at = pf_few_place_of<ROWS, few::STEP>(arg, live, offsets, PF_SPAN);
-  if (at.idle()) return;
-  /* of values, those beyond the end are 0: weight 0 of what is no number is none */
-  const pf_lines_whole<typename E::stored, VECTOR> lines = {
-      pf_matrix_of(k, arg + PF_ATT_B, at.batch, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
-      pf_matrix_of(v, arg + PF_ATT_RIGHT, at.batch, at.shared, at.end, (int)arg[PF_ATT_WIDTH])};
   PF_SHARED float lds[few::LDS];
-  few::attend(q, lines, at, mask, (const float *)0, lds, scratch, out, arg);
+  pf_few_whole<few, SPANS>(q, k, v, mask, lds, scratch, out, arg, spans);
 }
-
-/* C: whether numbers have a scale, and its element. */
 template <class E, class K, class C, int LANES, int PIECES, int ROWS, int VECTOR, int CAP>
 PF_FN void pf_attend_pages(const typename E::stored *q, const typename K::stored *k, const typename K::stored *v,
                            const int *table, const int *lengths, const typename C::E::stored *key_scale,
                            const typename C::E::stored *value_scale, const float *sinks, char *scratch,
                            typename E::stored *out, int64_t *err, pf_late_args arg) {
   typedef pf_few<E, K, LANES, PIECES, ROWS, VECTOR, 0, CAP> few;
-  const pf_few_place at = pf_few_place_of<ROWS, few::STEP>(arg, lengths, (const int *)0, (int)arg[PF_PAGE_LENGTHS]);
-  if (at.idle()) return;
-  const pf_lines_paged<typename K::stored, VECTOR, C> lines = {
-      pf_matrix_of(k, arg + PF_ATT_B, 0, at.shared, at.end, (int)arg[PF_ATT_DEPTH]),
-      pf_matrix_of(v, arg + PF_ATT_RIGHT, 0, at.shared, at.end, (int)arg[PF_ATT_WIDTH]),
-      table + at.batch * arg[PF_PAGE_TABLE], key_scale, value_scale, arg, err, at.shared};
   PF_SHARED float lds[few::LDS];
-  few::attend(q, lines, at, (const char *)0, sinks, lds, scratch, out, arg);
+  pf_few_paged<few, C>(q, k, v, table, lengths, key_scale, value_scale, sinks, lds, scratch, out, err, arg);
 }
 
 /* One block for a row: the sum of its splits, each less by how far its maximum is below the highest. What waits for
  * memory is asked for at once: every wave has all maxima, and groups of `width` threads share the splits out. */
-template <class E, int LANES, int PIECES, int ROWS, int THREADS>
+template <class E, int STEP, int THREADS>
 PF_FN void pf_attend_join(char *scratch, typename E::stored *out, pf_late_args arg, const int *live = 0,
                           const int *offsets = 0, int live_step = 0) {
   enum { KEPT = PF_DEC_MOST_SPLITS / PF_WAVE, DEEP = 8 };
@@ -381,7 +420,7 @@ PF_FN void pf_attend_join(char *scratch, typename E::stored *out, pf_late_args a
   const int splits = (int)arg[PF_DEC_SPLITS], line = pf_block() % queries, entry = pf_block() / queries;
   const int batch = entry / heads, head = entry - batch * heads, step = width + 2;
   const int groups = THREADS / width, group = pf_thread() / width, e = pf_thread() - group * width;
-  const int used = pf_few_keys_of<pf_few_shape<LANES, PIECES, ROWS>::STEP>(arg, live, offsets, live_step, batch).used();
+  const int used = pf_few_keys_of<STEP>(arg, live, offsets, live_step, batch).used();
   PF_SHARED float met[THREADS];
   const float *const parts = pf_part_of(scratch, pf_block(), 0, splits, width);
   float top[KEPT], weight[KEPT], some[DEEP], best = -PF_INF, all = 0.0f, sum = 0.0f;

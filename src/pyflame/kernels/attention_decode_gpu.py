@@ -1,22 +1,26 @@
-"""Host side of attention_decode.hip: attention of up to 8 queries over many keys, which may lie in pages.
+"""Host side of attention_decode.hip and attention_decode_mma.hip: few queries over many keys, which may lie in pages.
 
 The text depends on dtype, mask, cap, the class of the lines' length, on how many rows a block has and on whether all
-operands can be read as vectors. Keys are split so that every compute unit has blocks; how, changes the order of sums.
+operands can be read as vectors. Several rows of 16-bit numbers go by matrix tiles, others by dots. Keys are split so
+that every compute unit has blocks; how, changes the order of sums.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from pyflame.core.device import Target
+from pyflame.core.dtype import DType
 from pyflame.core.traced import whole
 from pyflame.ir.c_types import storage
-from pyflame.ir.kernel import GpuSource, Launch
+from pyflame.ir.kernel import GpuSource, Launch, OperandView
 from pyflame.ir.node import Node
 from pyflame.kernels.attention import DTYPES, FEW_QUERIES, AttentionLaunch
 from pyflame.kernels.attention_gpu import WIDEST, launch_args, vectors, ways
+from pyflame.kernels.attention_mma_gpu import tile_kind
 from pyflame.kernels.attention_paged import PagedLaunch, paged_prior, strides_or_none
-from pyflame.kernels.gpu_source import GpuFunctions, element, float_bits
+from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element, float_bits
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import check_extents, late_args
 
@@ -26,6 +30,10 @@ _MANY_KEYS = 32  # for each query: with fewer, products and softmax take as long
 _BUSY = 4  # blocks for each compute unit
 _LEAST_KEYS = 32  # of a split: what most blocks take at a time
 _MOST_SPLITS = 64  # as PF_DEC_MOST_SPLITS
+_MANY_ROWS = 3  # that share their keys, from which on tiles are faster,
+_MANY_BYTES = 16 << 20  # and bytes of keys and values: fewer are read while launches begin and end
+_RINGS = ((4, 3), (4, 2), (2, 3), (2, 2))  # waves, and turns on their way to LDS of each
+_LDS_BYTES = 48 << 10  # of a block beside others
 
 
 @whole
@@ -41,11 +49,69 @@ def _rows(rows: int, numbers: int) -> int:
     return min(next((n for n in (1, 2, 4) if rows <= n), 8), _NUMBERS // numbers, 8)
 
 
-@whole
-def _splits(blocks: int, keys: int, workers: int) -> int:
-    """So many that all compute units are busy at once, without a second round of few blocks, and that each split is
-    worth a block."""
-    return max(1, min(_BUSY * workers // blocks, -(-keys // _LEAST_KEYS), _MOST_SPLITS))
+@dataclass(frozen=True)
+class _Block:
+    """What a block of either kernel is made of."""
+
+    mma: str  # type of its tiles; "" for dots
+    numbers: tuple[
+        int, ...
+    ]  # of its template: lengths of lines, rows, how they are shared out, whether vectors are read
+    rows: int
+    threads: int
+    step: int  # keys at a time
+    lds_bytes: int
+    resident: int  # such blocks on a compute unit
+    dynamic: bool = False  # LDS that the launch brings
+
+    def splits(self, blocks: int, keys: int, workers: int) -> int:
+        """Of the keys, so that all compute units are busy and few wait for the last: no more than that takes."""
+        most = max(1, min(-(-keys // max(self.step, _LEAST_KEYS)), _MOST_SPLITS))
+        if not self.dynamic:
+            return max(1, min(self.resident * workers // blocks, most))
+        rounds = {n: -(-blocks * n // (self.resident * workers)) / n for n in range(1, most + 1)}
+        return next(n for n, took in rounds.items() if took <= 1.06 * min(rounds.values()))
+
+    def add(self, functions: GpuFunctions, grid: int, args: tuple[int, ...], body: str) -> None:
+        dynamic = self.lds_bytes * self.dynamic
+        functions.add("_few", grid, self.threads, args, body, self.lds_bytes - dynamic, dynamic, alone=self.dynamic)
+
+
+def _dots(longest: int, rows: int, nbytes: int, vector: bool, target: Target) -> _Block:
+    piece = 16 // nbytes
+    lanes, pieces = _lines(longest, piece)
+    taken = _rows(rows, pieces * piece)
+    step = _THREADS // lanes * (2 if pieces == 4 or taken == 8 else 4)
+    lds_bytes = 4 * _THREADS // target.wave_size * taken * (lanes * pieces * piece + 2)
+    return _Block("", (lanes, pieces, taken, int(vector)), taken, _THREADS, step, lds_bytes, _BUSY)
+
+
+def _tiles(depth: int, width: int, rows: int, nbytes: int, dtype: DType, vector: bool, target: Target) -> _Block | None:
+    """None: without such tiles, or for so few rows or bytes that dots take no longer.
+
+    NVIDIA's waves read by asynchronous copies of whole pieces, or not at all: they have no registers left for it. Nor
+    have WMMA's, of 32 lanes; those GPUs have four times the arithmetic that dots need at their memory's speed.
+    """
+    kind, copied = tile_kind(target, dtype), target.language == "cuda"
+    if kind is None or rows < _MANY_ROWS or nbytes < _MANY_BYTES or target.matrix_core == "wmma":
+        return None
+    if copied and (depth % 32 or not vector):
+        return None
+    chunks, halves, taken = -(-depth // 32), -(-width // 64), next((n for n in (4, 8) if rows <= n), 16)
+    queries, turn = 1024 * chunks, 32 * (64 * chunks + 128 * halves)
+    for waves, stages in _RINGS if copied else ((4, 0), (2, 0)):
+        met = 16 * (waves * taken * (-(-halves // 2) * 128 + 2) // 4 + 1)
+        lds_bytes = max(queries + waves * stages * turn, met)
+        if lds_bytes <= (target.lds_bytes if copied else _LDS_BYTES):
+            break
+    numbers = (chunks, halves, taken, waves, stages, int(vector))
+    resident = 1 if copied else _BUSY
+    return _Block(kind.name, numbers, taken, waves * target.wave_size, 32 * waves, lds_bytes, resident, copied)
+
+
+def _near(*views: OperandView) -> bool:
+    """Whether strides are ints."""
+    return all(step < SMALL for view in views for step in view.strides)
 
 
 def _add_join(functions: GpuFunctions, rows: int, args: tuple[int, ...], call: str, kind: str, target: Target) -> None:
@@ -64,12 +130,15 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     check_extents("attention", ((4 if made.spans else 1) * (shape.queries + shape.keys), entries * rows))
     piece = 16 // dtype.itemsize
     vector = aligned and vectors(launch, made, piece)
-    lanes, pieces = _lines(max(shape.depth, shape.width), piece)
-    taken = _rows(rows, pieces * piece)
-    groups = -(-rows // taken)
-    splits = _splits(entries * groups, shape.keys, target.workers)
+    size = entries * shape.keys * (shape.depth + shape.width) * dtype.itemsize
+    near = vector and _near(made.key, made.value)
+    block = _tiles(shape.depth, shape.width, rows, size, dtype, near, target) or _dots(
+        max(shape.depth, shape.width), rows, dtype.itemsize, vector, target
+    )
+    blocks = entries * -(-rows // block.rows)
+    splits = block.splits(blocks, shape.keys, target.workers)
     functions = GpuFunctions(
-        "attention_decode.hip",
+        "attention_decode_mma.hip" if block.mma else "attention_decode.hip",
         [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(dtype)],
         [
             *(v.dtype.itemsize * (piece if vector and n < 3 else 1) for n, v in enumerate(launch.operands)),
@@ -77,22 +146,19 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
         ],
     )
     mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
-    numbers = ", ".join(
-        map(str, (lanes, pieces, taken, int(vector), made.mask_kind, int(shape.capped), made.span_kind))
-    )
+    numbers = ", ".join(map(str, (*block.numbers, made.mask_kind, int(shape.capped), made.span_kind)))
     operands = ", ".join(f"b{v.buffer}" for v in (made.query, made.key, made.value))
     result, args = f"b{len(launch.operands)}", (*launch_args(made, way), splits)
     given = f"{operands}, {mask}, scratch, {result}, {late_args(launch)}"
     given += "" if made.spans is None else f", b{made.spans.buffer}"
-    body = f"pf_attend_few<{element(dtype)}, {numbers}>({given});"
-    lds_bytes = 4 * _THREADS // target.wave_size * taken * (lanes * pieces * piece + 2)
-    functions.add("_few", entries * splits * groups, _THREADS, args, body, lds_bytes)
+    kind = f"_mma<{element(dtype)}, {block.mma}" if block.mma else f"<{element(dtype)}"
+    block.add(functions, blocks * splits, args, f"pf_attend_few{kind}, {numbers}>({given});")
     if splits == 1:
         return functions.source()
     call = f"scratch, {result}, {late_args(launch)}"
     if made.spans is not None:
         call += f", b{made.spans.buffer} + PF_SPAN_LIVE, b{made.spans.buffer} + PF_SPAN_OFFSET, PF_SPAN"
-    _add_join(functions, entries * rows, args, call, f"{element(dtype)}, {lanes}, {pieces}, {taken}", target)
+    _add_join(functions, entries * rows, args, call, f"{element(dtype)}, {block.step}", target)
     return functions.source(4 * entries * rows * splits * (shape.width + 2))
 
 
@@ -132,30 +198,38 @@ def paged_source(launch: Launch, target: Target, epilogue: Epilogue | None, alig
     rows, piece = made.share * queries, 16 // key.dtype.itemsize
     check_extents("paged_attention", (4 * (queries + made.keys), batch * groups * rows, pages * page))
     vector = aligned and _paged_vectors(launch, made, piece)
-    lanes, pieces = _lines(max(depth, width), piece)
-    taken = _rows(rows, pieces * piece)
-    blocks = batch * groups * -(-rows // taken)
-    splits = _splits(blocks, made.keys, target.workers)
+    like = query.dtype is key.dtype and made.key_scale is None
+    size = batch * groups * made.keys * (depth + width) * key.dtype.itemsize
+    near = vector and _near(key, made.value)
+    block = (like and _tiles(depth, width, rows, size, key.dtype, near, target)) or _dots(
+        max(depth, width), rows, key.dtype.itemsize, vector, target
+    )
+    blocks = batch * groups * -(-rows // block.rows)
+    splits = block.splits(blocks, made.keys, target.workers)
     wide = piece if vector else 1
     alignment = [v.dtype.itemsize * (wide if v in (key, made.value) else 1) for v in launch.operands]
     alignment[0] *= wide if query.dtype.itemsize == key.dtype.itemsize else 1
     functions = GpuFunctions(
-        "attention_decode.hip",
+        "attention_decode_mma.hip" if block.mma else "attention_decode.hip",
         [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(query.dtype)],
         [*alignment, query.dtype.itemsize],
     )
-    scale = "pf_of<float>" if made.key_scale is None else element(made.key_scale.dtype)
-    types = f"{element(query.dtype)}, {element(key.dtype)}, pf_page_scale<{scale}, {int(made.key_scale is not None)}>"
-    numbers = ", ".join(map(str, (lanes, pieces, taken, int(vector), int(made.softcap > 0))))
+    numbers = ", ".join(map(str, (*block.numbers, int(made.softcap > 0))))
     given = [f"b{n}" for n in range(5)]
-    given += [f"b{v.buffer}" if v else "0" for v in (made.key_scale, made.value_scale, made.sinks)]
+    if block.mma:
+        call = f"pf_attend_pages_mma<{element(query.dtype)}, {block.mma}, {numbers}>"
+    else:
+        scale = "pf_of<float>" if made.key_scale is None else element(made.key_scale.dtype)
+        scaled = f"pf_page_scale<{scale}, {int(made.key_scale is not None)}>"
+        call = f"pf_attend_pages<{element(query.dtype)}, {element(key.dtype)}, {scaled}, {numbers}>"
+        given += [f"b{v.buffer}" if v else "0" for v in (made.key_scale, made.value_scale)]
+    given.append(f"b{made.sinks.buffer}" if made.sinks else "0")
     result, args = f"b{len(launch.operands)}", _paged_args(made, splits)
-    body = f"pf_attend_pages<{types}, {numbers}>({', '.join(given)}, scratch, {result}, err, {late_args(launch)});"
-    lds_bytes = 4 * _THREADS // target.wave_size * taken * (lanes * pieces * piece + 2)
-    functions.add("_few", blocks * splits, _THREADS, args, body, lds_bytes)
+    body = f"{call}({', '.join(given)}, scratch, {result}, err, {late_args(launch)});"
+    block.add(functions, blocks * splits, args, body)
     if splits > 1:
         call = f"scratch, {result}, {late_args(launch)}, b4, (const int *)0, (int){late_args(launch)}[PF_PAGE_LENGTHS]"
-        kind = f"{element(query.dtype)}, {lanes}, {pieces}, {taken}"
+        kind = f"{element(query.dtype)}, {block.step}"
         _add_join(functions, batch * groups * rows, args, call, kind, target)
     return functions.source(4 * batch * groups * rows * splits * (width + 2) * (splits > 1))
 

@@ -15,6 +15,9 @@
  *   T::STEPS                            parts of a chunk; a part is loaded and multiplied at once,
  *   T::TOGETHER                         and so many of them without a branch in between
  *   T::load(fragment, lines, step)      fragments from LDS; `lines`: where the chunk of the first of the 16 lines begins
+ *   T::SLOTS, T::line(n)                pieces of a lane's part of `right`: the line of each,
+ *   T::piece(n, step)                   which of its chunk it is,
+ *   T::put(fragment, n, piece, step)    and how it is put there, of operands that do not come from LDS
  *   T::multiply(sums, left, right)      adds the products of a part
  *   T::SUMS, T::get(sums, s)            a lane's sums, which are those of
  *   T::row(s), T::col(s)                these rows and columns of the 16x16

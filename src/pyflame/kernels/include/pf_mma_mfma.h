@@ -21,7 +21,7 @@ template <class I> struct pf_mfma {
   typedef pf_piece left;
   typedef pf_piece right;
   typedef typename I::sums sums;
-  enum { STEPS = 1, TOGETHER = 8, SUMS = 4 };
+  enum { STEPS = 1, TOGETHER = 8, SUMS = 4, SLOTS = 1 };
   PF_FN void clear(sums &to) { to = (sums)0; }
   PF_FN sum get(const sums &of, int s) { return (sum)of[s]; }
   PF_FN int row(int s) {
@@ -29,10 +29,10 @@ template <class I> struct pf_mfma {
     return sizeof(sum) == 8 ? 4 * s + group : 4 * group + s;
   }
   PF_FN int col(int s) { return pf_lane_of_wave() % 16; }
-  PF_FN void load(pf_piece &to, const pf_piece *lines, int step) {
-    const int lane = pf_lane_of_wave();
-    to = lines[pf_mma_place(lane % 16, lane / 16)];
-  }
+  PF_FN int line(int n) { return pf_lane_of_wave() % 16; }
+  PF_FN int piece(int n, int step) { return pf_lane_of_wave() / 16; }
+  PF_FN void put(pf_piece &to, int n, const pf_piece &given, int step) { to = given; }
+  PF_FN void load(pf_piece &to, const pf_piece *lines, int step) { to = lines[pf_mma_place(line(0), piece(0, step))]; }
   PF_FN void multiply(sums &to, const pf_piece &a, const pf_piece &b) {
     typedef typename I::part part;
     PF_UNROLL

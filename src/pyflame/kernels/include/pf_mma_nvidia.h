@@ -11,7 +11,7 @@ template <class I> struct pf_mma_sync {
   typedef I instruction;
   typedef typename I::element element;
   typedef typename I::sum sum;
-  enum { STEPS = 1, TOGETHER = 8, SUMS = 8 };
+  enum { STEPS = 1, TOGETHER = 8, SUMS = 8, SLOTS = 2 };
   struct fragment {
     pf_piece at[2];
   };
@@ -27,10 +27,12 @@ template <class I> struct pf_mma_sync {
   PF_FN sum get(const sums &of, int s) { return of.at[s]; }
   PF_FN int row(int s) { return pf_lane_of_wave() / 4 + s % 4 / 2 * 8; }
   PF_FN int col(int s) { return pf_lane_of_wave() % 4 * 2 + s % 2 + s / 4 * 8; }
+  PF_FN int line(int n) { return pf_lane_of_wave() / 4 + 8 * n; }
+  PF_FN int piece(int n, int step) { return pf_lane_of_wave() % 4; }
+  PF_FN void put(fragment &to, int n, const pf_piece &given, int step) { to.at[n] = given; }
   PF_FN void load(fragment &to, const pf_piece *lines, int step) {
-    const int lane = pf_lane_of_wave();
-    to.at[0] = lines[pf_mma_place(lane / 4, lane % 4)];
-    to.at[1] = lines[pf_mma_place(lane / 4 + 8, lane % 4)];
+    PF_UNROLL
+    for (int n = 0; n < SLOTS; n++) to.at[n] = lines[pf_mma_place(line(n), piece(n, step))];
   }
   PF_FN void multiply(sums &to, const fragment &a, const fragment &b) {
     PF_UNROLL

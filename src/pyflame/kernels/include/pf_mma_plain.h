@@ -13,7 +13,7 @@ enum { PF_PLAIN_DOWN = 8, PF_PLAIN_ACROSS = PF_WAVE / PF_PLAIN_DOWN };
 template <class E, class S> struct pf_plain {
   typedef typename E::stored element;
   typedef S sum;
-  enum { STEPS = 8, TOGETHER = 1, HIGH = 16 / PF_PLAIN_DOWN, WIDE = 16 / PF_PLAIN_ACROSS, SUMS = HIGH * WIDE };
+  enum { STEPS = 8, TOGETHER = 1, HIGH = 16 / PF_PLAIN_DOWN, WIDE = 16 / PF_PLAIN_ACROSS, SUMS = HIGH * WIDE, SLOTS = WIDE };
   typedef pf_vector<uint32_t, 2> part;
   struct left {
     part at[HIGH];
@@ -38,9 +38,12 @@ template <class E, class S> struct pf_plain {
     PF_UNROLL
     for (int i = 0; i < HIGH; i++) to.at[i] = part_of(lines, row(i * WIDE), step);
   }
+  PF_FN int line(int n) { return col(n); }
+  PF_FN int piece(int n, int step) { return step / 2; }
+  PF_FN void put(right &to, int n, const pf_piece &given, int step) { to.at[n] = pf_mma_part<part>(given, step % 2); }
   PF_FN void load(right &to, const pf_piece *lines, int step) {
     PF_UNROLL
-    for (int j = 0; j < WIDE; j++) to.at[j] = part_of(lines, col(j), step);
+    for (int j = 0; j < WIDE; j++) to.at[j] = part_of(lines, line(j), step);
   }
   PF_FN S dot(const part &a, const part &b, S sum) {
 #if defined(__gfx906__) || defined(__gfx1030__)

@@ -29,9 +29,9 @@ template <class I> struct pf_wmma {
   typedef typename I::part part;
   typedef typename I::sums sums;
 #if defined(__GFX12__)
-  enum { PIECES = 1, STEPS = 2, TOGETHER = 8, SUMS = 8 };
+  enum { PIECES = 1, STEPS = 2, TOGETHER = 8, SUMS = 8, SLOTS = PIECES };
 #else
-  enum { PIECES = ((int)sizeof(part) + 15) / 16, STEPS = PF_MMA_PIECES / PIECES, TOGETHER = 8, SUMS = 8 };
+  enum { PIECES = ((int)sizeof(part) + 15) / 16, STEPS = PF_MMA_PIECES / PIECES, TOGETHER = 8, SUMS = 8, SLOTS = PIECES };
 #endif
   struct fragment {
     pf_piece at[PIECES];
@@ -48,16 +48,18 @@ template <class I> struct pf_wmma {
 #endif
   }
   PF_FN int col(int s) { return pf_lane_of_wave() % 16; }
-  PF_FN void load(fragment &to, const pf_piece *lines, int step) {
-    const int lane = pf_lane_of_wave();
-    PF_UNROLL
-    for (int p = 0; p < PIECES; p++) {
+  PF_FN int line(int n) { return pf_lane_of_wave() % 16; }
+  PF_FN int piece(int n, int step) {
 #if defined(__GFX12__)
-      to.at[p] = lines[pf_mma_place(lane % 16, 2 * step + lane / 16)];
+    return 2 * step + pf_lane_of_wave() / 16;
 #else
-      to.at[p] = lines[pf_mma_place(lane % 16, step * PIECES + p)];
+    return step * PIECES + n;
 #endif
-    }
+  }
+  PF_FN void put(fragment &to, int n, const pf_piece &given, int step) { to.at[n] = given; }
+  PF_FN void load(fragment &to, const pf_piece *lines, int step) {
+    PF_UNROLL
+    for (int n = 0; n < SLOTS; n++) to.at[n] = lines[pf_mma_place(line(n), piece(n, step))];
   }
   PF_FN void multiply(sums &to, const fragment &a, const fragment &b) {
     PF_UNROLL
