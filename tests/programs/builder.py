@@ -16,6 +16,7 @@ from tests.programs.program import Input, Program, Step
 
 SIZES = (1, 2, 2, 3, 3, 4, 5, 5, 7, 8, 8, 13, 16, 17, 24, 33, 50)
 LARGE = (33, 65, 129, 257, 300, 301)
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("float64",) * 6 + ("float32",) * 4 + ("float16", "bfloat16")
 
 
@@ -114,13 +115,13 @@ class Draw:
             return self.value(least, most, empty)
         if found and self.chance(0.7):
             return self.pick(found)
-        dtype = self.one_of("int64", "int32", "int16", "int8", "uint8", "bool_")
+        dtype = self.one_of(*INTEGERS, "bool_")
         return self.input(self.shape(least, min(most, 4), empty), "bool" if dtype == "bool_" else "int", dtype)
 
     def discrete(self, least: int = 0) -> int:
         found = self.find(lambda t: not t.is_floating_point() and t.dtype != torch.bool and t.ndim >= least)
         if not found:
-            return self.input(self.shape(least), "int", self.one_of("int64", "int32", "int16", "int8", "uint8"))
+            return self.input(self.shape(least), "int", self.one_of(*INTEGERS))
         return self.pick(found)
 
     def mask(self, shape: tuple[int, ...]) -> int:

@@ -34,7 +34,7 @@ def numbers(given: Input, call: int) -> Array:
     elif given.kind == "bool":
         out = rng.random(given.shape) < 0.6
     elif given.kind == "int":
-        out = rng.integers(0 if given.dtype == "uint8" else -4, 6, given.shape)
+        out = rng.integers(0 if given.dtype.startswith("u") else -4, 6, given.shape)
     else:
         out = np.clip(rng.standard_normal(given.shape), -3, 3)
         out = np.abs(out) + 0.5 if given.kind == "positive" else out
