@@ -27,7 +27,7 @@ SILENT = {
     "attention_decode_mma.hip": {"behind"},
     "attention_mma.hip": {"begins"},
     "encoded.hip": {"row", "line"},
-    "encoded_dots.hip": {"inside", "first"},
+    "encoded_dots.hip": {"inside", "first", "line_of", "pair_of", "line"},
     "experts.hip": {"row", "line", "begin", "pf_parts", "piece", "has", "line_of", "k_of"},
     "matmul.hip": {"prepare", "has", "fast", "line_of", "several"},
     "pf_decode_lines.h": {"part", "has", "line_of", "panel_of", "within"},

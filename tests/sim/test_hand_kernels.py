@@ -536,14 +536,15 @@ ENCODED_DOTS = Family(
         **encoded_layer("q4_0", 1, 9, 1536), **encoded_layer("q4_0", 2, 5, 64, bias=True),
         **encoded_layer("q4_0", 1, 70, 2048), **encoded_layer("q4_k", 3, 7, 4352, pf.bfloat16),
         **encoded_layer("q8_0", 4, 9, 32, pf.float16), **encoded_layer("q6_k", 1, 5, 512),
+        **encoded_layer("q8_0", 2, 3, 17408, pf.bfloat16),  # two chunks
         "normed": Case(partial(normed_layer, "q4_0", 1, 9, 4352)),
         "normed rows": Case(partial(normed_layer, "q4_k", 3, 5, 512)),
         "misaligned": Case(partial(askew_layer, 16)), "fused": Case(partial(fused_layers, 16)),
     },
     {
         "pf_encoded_linear": {
-            "ROWS": {1, 2, 4}, "EACH": {1, 2}, "CHUNK": {2048, 4096}, "STAGES": {0}, "VECTOR": {1, 4, 8},
-            "THREADS": {256}, "EARLY": {0},
+            "ROWS": {1, 2, 4}, "PER": {1}, "DEEP": {1, 2}, "EACH": {1}, "TURNS": {1, 5}, "STAGES": {0},
+            "VECTOR": {1, 4, 8}, "THREADS": {256}, "EARLY": {0},
         },
     },
 )  # fmt: skip

@@ -32,7 +32,7 @@ def decoder(kind: Encoding, aligned: bool) -> str:
     if kind.pair:
         giving = f"  out_d = d, out_offset = {kind.offset or 0}, out_least = {kind.least or 0};\n  return q;\n"
         head = "pf_sixteen codes(const uint8_t *b, int g, float &out_d, int &out_offset, float &out_least)"
-        functions += f"  PF_FN {head} {{{kind.text}{giving}  }}\n"
+        functions += f"  template <int ALIGN> PF_FN {head} {{{kind.text}{giving}  }}\n"
     return f"struct PF_KEY_decoder {{\n  enum {{ {fields} }};\n{functions}}};\n"
 
 

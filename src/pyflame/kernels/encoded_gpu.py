@@ -18,12 +18,14 @@ from pyflame.ir.node import Node
 from pyflame.kernels.dequantize_gpu import PIECE, alignment_of, decoder
 from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element, float_bits
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
-from pyflame.kernels.tile_gpu import LAYER_EPILOGUE, may_read_early, out_struct, out_value, sums_of
+from pyflame.kernels.tile_gpu import LAYER_EPILOGUE, may_read_early, out_struct, out_value, round_up, sums_of
 
 THREADS = 256
 MOST_ROWS = 16
 MOST_DOTS = 4  # rows: to round more of them takes each block longer than to make floats of the weight
-LDS_BYTES = 48 << 10  # that a text may declare everywhere
+# Of integer dots: threads of a block, and bytes of LDS for x, for copies ahead and for partial sums.
+MOST_THREADS = 512
+CHUNK_BYTES, STAGED_BYTES, PARTS_BYTES = 39 << 10, 112 << 10, 8 << 10
 BUSY = 1024  # threads that keep a compute unit busy
 
 
@@ -68,14 +70,15 @@ class Few:
 
 
 class Way(NamedTuple):
-    """A kernel file, the numbers of its template, the rows of the weight that a block has, its LDS in bytes, and its
-    threads."""
+    """A kernel file, the numbers of its template, the rows of the weight that a block has, its LDS in bytes, its
+    threads, and LDS that the launch brings."""
 
     file: str
     numbers: str
     block: int
     lds: int = 0
     threads: int = THREADS
+    dynamic_lds: int = 0
 
 
 def _floats(few: Few, target: Target) -> Way:
@@ -86,27 +89,34 @@ def _floats(few: Few, target: Target) -> Way:
 
 
 def _dots(few: Few, target: Target) -> Way:
-    staged, alone = _staged_bytes(few, target), few.each(target.wave_size, target) == 1
-    shapes = [(THREADS, 4096 if few.taken <= 2 else 2048)]
-    if staged and alone and few.taken == 1:  # few lines: larger blocks round x less often
-        shapes[:0] = [(2 * THREADS, 8192)] * (few.width > 4096) + [(2 * THREADS, 4096)]
-    for threads, chunk in shapes:
-        waves, planes = threads // target.wave_size, few.taken * chunk * (11 if few.normed else 10) // 4
-        row = waves * staged
-        each = 4 if row and few.out >= 12 * waves * target.workers else few.each(target.wave_size, target)
-        each = next((n for n in (each, 2, 1) if planes + 2 * n * row <= LDS_BYTES), 1)
-        stage = each * row
-        stages = next((n for n in (3, 2) if stage and planes + n * stage <= LDS_BYTES), 0)
-        if stages == 3:
-            break
+    wave, pairs, rows = target.wave_size, few.width // 32, few.taken
+    copies = _staged_bytes(few, target, 1) > 0
+    per = 2 if copies and rows == 1 and pairs > wave else 1  # pairs whose part of x lies in a lane's registers
+    most = max(1, min(MOST_THREADS, CHUNK_BYTES // (1 if copies else 2) // (72 * per * rows)) // wave)
+    waves = -(-pairs // (wave * per))
+    deep = -(-waves // -(-waves // most))
+    groups = max(1, (MOST_THREADS if copies else THREADS) // (deep * wave))  # of waves with lines of their own
+    waves = groups * deep
+    shares = target.workers * (1 if copies else max(1, BUSY // (waves * wave)))
+    rounds = -(-few.out // (shares * (PARTS_BYTES // (4 * deep * rows))))
+    share = max(groups, -(-few.out // (shares * rounds)))
+    room = min(STAGED_BYTES, target.lds_bytes - CHUNK_BYTES - PARTS_BYTES) // waves if copies else -1
+    staged = {n: round_up(n * _staged_bytes(few, target, per), 16) for n in (2, 3, 6)}
+    shapes = (
+        (n, stages) for n, stages in ((2, 3), (1, 3), (1, 2)) if n * groups <= share and staged[n * stages] <= room
+    )
+    each, stages = next(shapes, (1, 0))
+    turns = -(-share // (groups * each))
     flags = f"{int(few.biased)}, {int(few.normed)}, {int(few.early)}"
-    numbers = f"{few.taken}, {each}, {chunk}, {stages}, {few.vector}, {flags}, {threads}"
-    return Way("encoded_dots", numbers, each * waves, planes + stages * stage + 16 * (not stages), threads)
+    numbers = f"{rows}, {per}, {deep}, {each}, {turns}, {stages}, {few.vector}, {flags}, {waves * wave}"
+    lines = turns * groups * each
+    lds = rows * (per * (72 * deep * wave + 64) + 4 * (deep * lines + waves))
+    return Way("encoded_dots", numbers, lines, lds, waves * wave, waves * staged[each * stages] if stages else 0)
 
 
-def _staged_bytes(few: Few, target: Target) -> int:
-    """The bytes that a wave copies of a row in a turn; 0 where they are no whole pieces of 8, or nothing can."""
-    nbytes = target.wave_size * 32 // few.kind.block * few.kind.nbytes
+def _staged_bytes(few: Few, target: Target, per: int) -> int:
+    """The bytes that a wave copies of a line in a turn; 0 where they are no whole pieces of 8, or nothing can."""
+    nbytes = target.wave_size * per * 32 // few.kind.block * few.kind.nbytes
     whole = few.aligned and nbytes % 8 == 0 and few.row_bytes % 16 == 0
     return nbytes if whole and target.matrix_core in ("mma", "wgmma") else 0
 
@@ -130,14 +140,13 @@ def encoded_source(
     names, own = [f"b{n}" for n in range(len(launch.buffers))], [f"e{n}" for n in range(len(epilogue.args))]
     given = [f"const {storage(v.dtype)}" for v in anchor.srcs]
     others, size = len(names) - len(given), x.dtype.itemsize
-    staged = bool(_staged_bytes(few, target)) and way is _dots
+    chosen = way(few, target)
     alignment = [
         few.vector * size,
-        16 if staged else alignment_of(few.kind) if aligned else 1,
+        16 if chosen.dynamic_lds else alignment_of(few.kind) if aligned else 1,
         *[size * (few.vector if normed else 1)] * len(rest),
     ]
     giving = [epilogue.text.rstrip(), *out_struct(epilogue, sums_of(x.dtype), names, own)]
-    chosen = way(few, target)
     made = GpuFunctions(
         f"{chosen.file}.hip",
         [*given, *["char"] * others],
@@ -151,7 +160,8 @@ def encoded_source(
     call = f"pf_encoded_linear<{kinds}, {chosen.numbers}>({operands});"
     body = f"{out_value(names, len(args), len(own))}\n  {call}"
     grid = -(-few.out // chosen.block)
-    made.add("_0", grid, chosen.threads, [*args, *epilogue.args], body, chosen.lds, awaits=early)
+    lds, room = chosen.lds, chosen.dynamic_lds
+    made.add("_0", grid, chosen.threads, [*args, *epilogue.args], body, lds, room, alone=room > 0, awaits=early)
     return made.source()
 
 

@@ -25,7 +25,6 @@ from pyflame.runtime.gpu.ranges import Ranges
 _NO_DEVICE = 100
 _NOT_READY = 600
 _PEER_ALREADY_ENABLED = 704
-_STATIC_LDS = 48 << 10  # bytes a block gets without asking
 _ATTRIBUTES = {
     "registers": "CU_FUNC_ATTRIBUTE_NUM_REGS",
     "lds_bytes": "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES",
@@ -255,7 +254,7 @@ class CudaDriver:
         start: int = 0,
         early: bool = False,
     ) -> None:
-        if dynamic_lds > _STATIC_LDS and dynamic_lds > self._opted.get(int(function), 0):
+        if dynamic_lds and dynamic_lds > self._opted.get(int(function), 0):  # with its own it may pass the usual 48 KB
             kind = self._call.module.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._call("cuFuncSetAttribute", function, kind, dynamic_lds)
             self._opted[int(function)] = dynamic_lds
