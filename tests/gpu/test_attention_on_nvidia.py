@@ -35,6 +35,11 @@ LARGE: dict[str, Build] = {
     "turns, grouped": attention((1, 4, 777, 128), (2, 1000), 128, pf.float16),
     "turns, hidden": attention((1, 2, 600, 128), (2, 500), 64, pf.bfloat16, mask=added(600, 500) > 0),
     "turns, added": attention((1, 2, 500, 64), (2, 600), 128, pf.bfloat16, mask=added(500, 600)),
+    "tiles": attention((6, 12, 500, 64), (4, 390), 64, pf.bfloat16),
+    "tiles, causal": attention((11, 12, 500, 64), (12, 500), 64, pf.bfloat16, causal=True),
+    "tiles, one place": attention((7, 10, 260, 128), (10, 300), 128, pf.float16),
+    "tiles, long": attention((1, 70, 200, 64), (70, 1100), 64, pf.bfloat16),
+    "tiles, added": attention((6, 12, 197, 64), (12, 197), 64, pf.bfloat16, mask=added(197, 197)),
     "turns, wide": attention((1, 2, 500, 256), (2, 700), 256, pf.bfloat16, causal=True, gradient=False),
 }
 

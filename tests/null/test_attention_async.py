@@ -10,7 +10,9 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +28,8 @@ from tests.null.test_gpu_kernels_gemm import Emulated
 from tests.null.test_matrix_tiles import nvcc
 
 HOPPER = TARGETS["sm_90"]
+ONE_WORKER = replace(HOPPER, workers=1)
+PF_ATT_TOGETHER = 43
 AMPERE = replace(HOPPER, name="sm_80", workers=108, lds_bytes=163 * 1024, matrix_core="mma")
 
 
@@ -48,21 +52,57 @@ def test_decoding_by_tiles(target: Target) -> None:
     assert emulated.wrong(check, False) == emulated.wrong(check, True) == {}
 
 
+@pytest.mark.parametrize("name", ["causal", "more queries", "behind a window", "grouped", "hidden"])
+def test_a_block_takes_one_tile_after_the_other(name: str) -> None:
+    emulated = Emulated(ONE_WORKER, {name: ASYNC[f"pieces, {name}"]})
+    assert {call.grid for call in emulated.programs[name].calls if call.block == 384} == {1}
+    assert emulated.wrong(check, reverse=False) == {}
+
+
+def shares(build: Build) -> list[tuple[int, ...]]:
+    """Of each launch of the latest pass the blocks, how many tiles one takes together, and MANY of its template."""
+    source = next(s for s in reversed(Program(build().outputs, HOPPER).sources) if "attend_async" in s.text)
+    many = map(int, re.findall(r"pf_attention_async_of<.*?(\d)>", source.text))
+    return [(p.grid, p.args[PF_ATT_TOGETHER], m) for p, m in zip(source.phases, many, strict=True)]
+
+
+def test_blocks_for_tiles() -> None:
+    def of(tiles: int, **options: Any) -> tuple[int, ...]:
+        (only,) = shares(attention((1, tiles, 100, 16), (tiles, 100), 16, pf.bfloat16, gradient=False, **options))
+        return only
+
+    assert of(100) == (100, 1, 0) and of(500) == (132, 1, 1), "one for each compute unit"
+    assert of(528, causal=True) == (132, 2, 1), "much and little to see together"
+    assert of(540, causal=True) == (540, 1, 0), "270 pairs would take three rounds for two and a bit"
+    assert of(500, lengths=np.array([9])) == (500, 1, 0), "nobody knows what lines see"
+
+
+def test_a_tile_that_sees_much_has_a_block() -> None:
+    """But for gradients of keys and values, which lose nothing."""
+
+    def of(keys: int, **options: Any) -> list[tuple[int, ...]]:
+        return shares(attention((1, 200, 16, 8), (200, keys), 8, pf.bfloat16, **options))
+
+    assert of(1024) == [(132, 1, 1), (132, 1, 1)]
+    assert of(1025) == [(200, 1, 0), (132, 1, 1)]
+    assert of(1025, gradient=False) == [(200, 1, 0)]
+
+
 # Lengths of lines in all classes, dtypes and masks.
 BUILT: dict[str, Build] = {
     **{name: ASYNC[f"pieces, {name}"] for name in ("causal", "grouped", "hidden", "added")},
-    "128": attention((1, 1, 20, 128), (1, 20), 128, pf.bfloat16),
-    "128, hidden": attention((1, 1, 20, 128), (1, 20), 128, pf.bfloat16, mask=np.eye(20) > 0),
-    "128, added": attention((1, 1, 20, 128), (1, 20), 128, pf.float16, mask=added(20, 20)),
-    "128, lengths": attention((1, 1, 20, 128), (1, 20), 128, pf.bfloat16, gradient=False, lengths=np.array([9])),
-    "256": attention((1, 1, 20, 256), (1, 20), 256, pf.bfloat16, gradient=False),
+    "128": attention((1, 2, 20, 128), (2, 20), 128, pf.bfloat16),
+    "128, hidden": attention((1, 2, 20, 128), (2, 20), 128, pf.bfloat16, mask=np.eye(20) > 0),
+    "128, added": attention((1, 2, 20, 128), (2, 20), 128, pf.float16, mask=added(20, 20)),
+    "128, lengths": attention((1, 2, 20, 128), (2, 20), 128, pf.bfloat16, gradient=False, lengths=np.array([9])),
+    "256": attention((1, 2, 20, 256), (2, 20), 256, pf.bfloat16, gradient=False),
 }
 
 
 def launches() -> Iterator[tuple[str, str, GpuPhase]]:
-    """Text, type of the launch in it, and launch."""
-    for build in BUILT.values():
-        for source in Program(build().outputs, HOPPER).sources:
+    """Text, type of the launch in it, and launch, for the only tile of a block and for one of many."""
+    for build, target in product(BUILT.values(), (HOPPER, ONE_WORKER)):
+        for source in Program(build().outputs, target).sources:
             kinds = re.findall(r"pf_attend_async<(pf_attention_async_of<.*?>)>", source.text)
             for kind, phase in zip(kinds, source.phases if kinds else (), strict=True):
                 yield source.text, kind, phase
@@ -72,15 +112,16 @@ def launches() -> Iterator[tuple[str, str, GpuPhase]]:
 def test_nvcc_takes_the_text(tmp_path: Path) -> None:
     """Without spills, with wgmma that waits for nothing else, and with as much LDS as a launch brings.
 
-    Of dQ with a boolean mask, at full length of lines, ptxas keeps some six numbers of all turns in memory.
+    Of gradients with a boolean mask, at full length of lines, ptxas keeps some six numbers of all turns in memory, or
+    twenty where a block takes many tiles.
     """
     texts, sizes = set[str](), set[str]()
     for text, kind, phase in launches():
         texts.add(text)
         sizes.add(f'static_assert(pf_attending_async<{kind}>::LDS_PIECES * 16 == {phase.dynamic_lds}, "LDS");')
-    said = nvcc({*texts, '#include "attention_async.hip"\n' + "\n".join(sorted(sizes))}, "sm_90a", tmp_path, spilled=32)
+    said = nvcc({*texts, '#include "attention_async.hip"\n' + "\n".join(sorted(sizes))}, "sm_90a", tmp_path, spilled=80)
     assert "serialized" not in said and "setmaxnreg" not in said
-    assert len([n for n in re.findall(r"(\d+) bytes spill stores", said) if n != "0"]) <= 1
+    assert len([n for n in re.findall(r"(\d+) bytes spill stores", said) if int(n) > 4]) <= 3
 
 
 def test_blocks_fit() -> None:

@@ -1,14 +1,17 @@
 /* Attention and its gradient of 16-bit numbers by Hopper's wgmma (pf_warpgroup.h): what attention_mma.hip computes, for
  * lines that lie in aligned pieces of 16 bytes.
  *
- * A block has 128 lines of its own in LDS. One warpgroup copies: the own lines, and OTHERS lines of the other side a turn,
- * x and y, into STAGES places that go round. Two warpgroups compute, for 64 of the own lines each; they wait for what is
+ * A block has a tile of 128 lines of its own in LDS. One warpgroup copies: the own lines, and OTHERS lines of the other side a
+ * turn, x and y, into STAGES places that go round. Two warpgroups compute, for 64 of the own lines each; they wait for what is
  * copied and say when they are done with it (mbarriers), but not for each other.
  *
  *   way                 own        x   y    a turn
  *   PF_MIX              Q          K   V    S = Q K^T, softmax, O += P V
  *   PF_SLOPES           Q, dO      K   V    S = Q K^T, dP = dO V^T, dS = P (dP - sum(dO O)) * scale, dQ += dS K
  *   PF_SLOPES turned    K, V       Q   dO   S^T and dP^T likewise, dV += P^T dO, dK += dS^T Q
+ *
+ * A compute unit runs one block. Where tiles have few turns a block takes MANY tiles, one after the other, and copies lines of
+ * the next, O among them, while it ends the one before. Turns are counted through all its tiles.
  *
  * Sums stay in registers, and weights become a left operand where they are. x and y are taken along their lines and across
  * from the same place in LDS. While a warpgroup makes weights of scores, wgmma is at its product of the turn before, and at
@@ -27,13 +30,14 @@
 #include "pf_warpgroup.h"
 
 /* One launch. DEPTH, INNER: numbers of lines of Q and of V in slices of 16. */
-template <class Element, class Tile, int D, int I, int OTHERS_, int STAGES_, int WAY_, int TURNED_, int MASK_, int SPANS_>
+template <class Element, class Tile, int D, int I, int OTHERS_, int STAGES_, int WAY_, int TURNED_, int MASK_, int SPANS_, int MANY_>
 struct pf_attention_async_of {
   typedef Element E;
   typedef Tile mma;
   enum {
     DEPTH = D, INNER = I, OTHERS = OTHERS_, STAGES = STAGES_, WAY = WAY_, TURNED = TURNED_, MASK = MASK_,
     SPANS = SPANS_, /* PF_WHOLE or, forward, PF_LIMITED */
+    MANY = MANY_,   /* tiles for a block */
   };
 };
 
@@ -76,8 +80,10 @@ template <class C> struct pf_attending_async {
   typedef pf_warpgroup<E, typename C::mma> W;
   typedef pf_group_sums sums;
   enum {
-    WAY = C::WAY, TURNED = C::TURNED, OTHERS = C::OTHERS, STAGES = C::STAGES, MASK = C::MASK,
+    WAY = C::WAY, TURNED = C::TURNED, OTHERS = C::OTHERS, STAGES = C::STAGES, MASK = C::MASK, MANY = C::MANY,
     SLOPES = WAY == PF_SLOPES,
+    DOTS = SLOPES && !TURNED,        /* needs sum(dO O), */
+    OWNS2 = SLOPES + (DOTS && MANY), /* of many tiles by O in LDS */
     X_PANELS = C::DEPTH <= 4 ? 1 : C::DEPTH <= 8 ? 2 : 4,
     Y_PANELS = C::INNER <= 4 ? 1 : C::INNER <= 8 ? 2 : 4,
     TILES = OTHERS / 16,
@@ -92,11 +98,11 @@ template <class C> struct pf_attending_async {
   typedef pf_lds_lines<PF_ATT_OWN, X_PANELS> OWN;
   typedef pf_lds_lines<PF_ATT_OWN, Y_PANELS> OWN2;
   enum {
-    X_AT = OWN::PIECES + SLOPES * OWN2::PIECES,
+    X_AT = OWN::PIECES + OWNS2 * OWN2::PIECES,
     Y_AT = X_AT + STAGES * X::PIECES,
     KNOWN_AT = Y_AT + STAGES * Y::PIECES,
     BARRIERS_AT = KNOWN_AT + STAGES * KNOWN,
-    LDS_PIECES = BARRIERS_AT + 2 * STAGES,
+    LDS_PIECES = BARRIERS_AT + 2 * STAGES + MANY,
     RESULT = SLOPES ? X::TILES : Y::TILES,
     RESULT2 = TURNED ? Y::TILES : 1,
   };
@@ -106,45 +112,73 @@ template <class C> struct pf_attending_async {
   pf_late_args arg;
   const S *x_from, *y_from;
   const pf_query_known *known;
-  int rows, cols, heads, times, low, high, batch, head, first, begin, per, turns, group;
+  const int *spans;
+  int rows, cols, heads, times, group;
+  int taken; /* tiles so far */
+  int low, high, batch, head, first, begin, per, before, end; /* of its tile; turns are those from `before` to `end` */
+#if defined(PF_EMULATE)
+  int emptied[2] = {0, 0};
+#endif
   float scale, by; /* by: from scores to powers of 2 */
   /* a lane's numbers */
   pf_part weights[TILES], slope_weights[TURNED ? TILES : 1];
   sums scores[TILES], slopes[SLOPES ? TILES : 1], result[RESULT], result2[RESULT2], added[EARLY ? TILES : 1];
   float top[2], total[2], dot[2]; /* dot: sum(dO O) * scale */
 
-  PF_MEMBER void find(pf_piece *room, pf_late_args args, const S *b, const S *y, const char *scratch, const int *spans) {
-    lds = room, arg = args, x_from = b, y_from = y, known = (const pf_query_known *)scratch;
+  PF_MEMBER void find(pf_piece *room, pf_late_args args, const S *b, const S *y, const char *scratch, const int *given) {
+    lds = room, arg = args, x_from = b, y_from = y, known = (const pf_query_known *)scratch, spans = given;
     rows = (int)arg[PF_ATT_ROWS], cols = (int)arg[PF_ATT_COLS], heads = (int)arg[PF_ATT_HEADS];
-    times = (int)arg[PF_ATT_TIMES], low = (int)arg[PF_ATT_LOW], high = (int)arg[PF_ATT_HIGH];
-    const int tiles = (rows + PF_ATT_OWN - 1) / PF_ATT_OWN, entry = pf_block() / tiles, tile = pf_block() - entry * tiles;
-    batch = entry / heads, head = entry - batch * heads;
-    if (C::SPANS) {
-      spans += batch * PF_SPAN;
-      low += spans[PF_SPAN_OFFSET], high += spans[PF_SPAN_OFFSET], cols = spans[PF_SPAN_LIVE];
-    }
-    first = (TURNED ? tile : tiles - 1 - tile) * PF_ATT_OWN; /* where causal, those with most to see begin */
-    begin = first + low > 0 ? (first + low) / OTHERS * OTHERS : 0;
-    const int end = pf_least(cols, first + PF_ATT_OWN + high);
-    per = end > begin ? (end - begin + OTHERS - 1) / OTHERS : 0, turns = per * times;
+    times = (int)arg[PF_ATT_TIMES], taken = end = 0;
     group = pf_shuffle(pf_thread() / 128, 0); /* of which the compiler knows that all lanes have the same */
     scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]);
     by = MASK ? 1.0f : scale * PF_ATT_LOG2;
   }
+  /* Whether there is another tile for this block, and which: of many, one or two neighbours at a time. */
+  PF_MEMBER int take() {
+    const int tiles = (rows + PF_ATT_OWN - 1) / PF_ATT_OWN, together = MANY ? (int)arg[PF_ATT_TOGETHER] : 1;
+    const int round = taken >> (together - 1), which = taken & (together - 1);
+    const int at = MANY ? (round * (int)arg[PF_ATT_BLOCKS] + pf_block()) * together + which : pf_block();
+    if (MANY && at >= (int)arg[PF_ATT_TILES]) return 0;
+    const int entry = at / tiles, nth = at - entry * tiles;
+    batch = entry / heads, head = entry - batch * heads;
+    low = (int)arg[PF_ATT_LOW], high = (int)arg[PF_ATT_HIGH];
+    if (C::SPANS) {
+      const int *const span = spans + batch * PF_SPAN;
+      low += span[PF_SPAN_OFFSET], high += span[PF_SPAN_OFFSET], cols = span[PF_SPAN_LIVE];
+    }
+    /* where causal, those with most to see begin, or those with much and with little take turns */
+    const int order = together == 1 ? nth : nth % 2 ? tiles - 1 - nth / 2 : nth / 2;
+    first = (TURNED ? order : tiles - 1 - order) * PF_ATT_OWN;
+    begin = first + low > 0 ? (first + low) / OTHERS * OTHERS : 0;
+    const int seen = pf_least(cols, first + PF_ATT_OWN + high) - begin;
+    per = same(seen > 0 ? (seen + OTHERS - 1) / OTHERS : 0);
+    taken++, before = same(end), end = before + per * times;
+    return 1;
+  }
+  PF_FN int same(int n) { return MANY ? pf_shuffle(n, 0) : n; } /* as `group` */
 
   PF_MEMBER int own_first() const { return first + pf_thread() / PF_WAVE * 16; }
   PF_MEMBER int own_row(int r) const { return own_first() + W::row(2 * r); }
-  PF_MEMBER int query_head(int turn) const { return TURNED ? head * times + (times > 1 ? turn / per : 0) : head; }
-  PF_MEMBER int left_of(int turn) const { return begin + (TURNED && times > 1 ? turn % per : turn) * OTHERS; }
+  PF_MEMBER int query_head(int turn) const { return TURNED ? head * times + (times > 1 ? (turn - before) / per : 0) : head; }
+  PF_MEMBER int left_of(int turn) const {
+    return begin + (TURNED && times > 1 ? (turn - before) % per : turn - before) * OTHERS;
+  }
   PF_MEMBER pf_piece *x_at(int turn) const { return lds + X_AT + turn % STAGES * X::PIECES; }
   PF_MEMBER pf_piece *y_at(int turn) const { return lds + Y_AT + turn % STAGES * Y::PIECES; }
+  /* The second own lines, and O's. */
+  PF_MEMBER pf_head_lines<S> own2(const S *from, int out) const {
+    return pf_head_of(from, arg + (out ? PF_ATT_RIGHT : PF_ATT_A2), batch, head, rows, (int)arg[PF_ATT_INNER]);
+  }
+  PF_MEMBER pf_piece *known_at(int turn) const { return lds + KNOWN_AT + turn % STAGES * KNOWN; }
 
-  /* Of each place in LDS for x and for y: whether it is full, and whether it is empty again. One lane arrives for its wave,
-   * once all are there; compute-sanitizer's racecheck follows that lane alone, and takes what the others did for races. */
-  PF_MEMBER uint64_t *full(int y, int turn) const { return (uint64_t *)(lds + BARRIERS_AT) + (y * STAGES + turn % STAGES) * 2; }
+  /* Of each place in LDS for x and for y: whether it is full, and whether it is empty again; of own lines, which come with the
+   * first x, the latter. One lane arrives for its wave, once all are there; compute-sanitizer's racecheck follows that
+   * lane alone, and takes what the others did for races. */
+  PF_MEMBER uint64_t *full(int y, int turn) const { return (uint64_t *)(lds + BARRIERS_AT + y * STAGES + turn % STAGES); }
   PF_MEMBER uint64_t *empty(int y, int turn) const { return full(y, turn) + 1; }
+  PF_MEMBER uint64_t *own_empty() const { return (uint64_t *)(lds + BARRIERS_AT + 2 * STAGES) + 1; }
   PF_MEMBER void begin_barriers() const {
-    if (pf_thread() < 2 * STAGES) {
+    if (pf_thread() < 2 * STAGES + MANY) {
       pf_mbarrier_begin(full(0, 0) + 2 * pf_thread(), 4);
       pf_mbarrier_begin(empty(0, 0) + 2 * pf_thread(), 4 * PF_ATT_GROUPS);
     }
@@ -157,12 +191,13 @@ template <class C> struct pf_attending_async {
 
   /* ---- the warpgroup that copies ----------------------------------------------------------------------------- */
 
-  PF_MEMBER void copy_own(const S *a, const S *a2) const {
+  PF_MEMBER void copy_own(const S *a, const S *a2, const S *was) const {
     const pf_head_lines<S> one = pf_head_of(a, arg + PF_ATT_A, batch, head, rows, (int)arg[PF_ATT_DEPTH]);
     OWN::copy(lds, one.at, first, one.lines, one.stride, one.numbers);
-    if constexpr (SLOPES) {
-      const pf_head_lines<S> two = pf_head_of(a2, arg + PF_ATT_A2, batch, head, rows, (int)arg[PF_ATT_INNER]);
-      OWN2::copy(lds + OWN::PIECES, two.at, first, two.lines, two.stride, two.numbers);
+    PF_UNROLL
+    for (int n = 0; n < OWNS2; n++) {
+      const pf_head_lines<S> more = own2(n ? was : a2, n);
+      OWN2::copy(lds + OWN::PIECES + n * OWN2::PIECES, more.at, first, more.lines, more.stride, more.numbers);
     }
   }
   PF_MEMBER void copy(int y, int turn) const {
@@ -177,8 +212,8 @@ template <class C> struct pf_attending_async {
     X::copy(x_at(turn), from.at, left, from.lines, from.stride, from.numbers);
     const int piece = pf_thread() % 128;
     if (piece < KNOWN)
-      pf_copy_async(lds + KNOWN_AT + turn % STAGES * KNOWN + piece,
-                    known + pf_known_of(batch * heads * times + of, cols) + left + 2 * piece, 1);
+      pf_copy_async(known_at(turn) + piece, known + pf_known_of(batch * heads * times + of, cols) + left + 2 * piece,
+                    1);
   }
   /* All but the LEFT latest copies are there: say so of the one before, where there was one. */
   template <int LEFT> PF_FN void tell(uint64_t *&last, uint64_t *next) {
@@ -187,21 +222,34 @@ template <class C> struct pf_attending_async {
     if (last) arrive(last);
     last = next;
   }
-  PF_MEMBER void copy_all(const S *a, const S *a2) const {
-    uint64_t *last = 0;
-    copy_own(a, a2);
+  /* Waits until a place that was filled so often has been emptied as often, and tells of all copies before. */
+  PF_FN void need_empty(uint64_t *at, int filled, uint64_t *&last) {
+    if (!filled || pf_mbarrier_ended(at, filled % 2 ^ 1)) return;
+    tell<0>(last, 0);
+    pf_mbarrier_wait(at, filled % 2 ^ 1);
+  }
+  PF_MEMBER void copy_turns(uint64_t *&last) const {
     _Pragma("unroll 1")
-    for (int n = 0; n < 2 * (turns + LATE); n++) {
-      const int y = n % 2, turn = n / 2 - y * LATE, parity = turn / STAGES % 2 ^ 1;
-      if (turn < 0 || turn >= turns) continue;
-      if (turn >= STAGES && !pf_mbarrier_ended(empty(y, turn), parity)) {
-        tell<0>(last, 0);
-        pf_mbarrier_wait(empty(y, turn), parity);
-      }
+    for (int n = 2 * before; n < 2 * (end + LATE); n++) {
+      const int y = n % 2, turn = n / 2 - y * LATE;
+      if (turn < before || turn >= end) continue;
+      need_empty(empty(y, turn), turn / STAGES, last);
       copy(y, turn);
       pf_copies_end();
       tell<1>(last, full(y, turn));
     }
+  }
+  PF_MEMBER void copy_all(const S *a, const S *a2, const S *was) {
+    uint64_t *last = 0;
+    int filled = 0;
+    _Pragma("unroll 1")
+    do {
+      if (!take()) break;
+      if (before == end) continue; /* all the others are before or behind what these lines see */
+      if constexpr (MANY) need_empty(own_empty(), filled++, last);
+      copy_own(a, a2, was);
+      copy_turns(last);
+    } while (MANY);
     tell<0>(last, 0);
   }
 
@@ -212,15 +260,23 @@ template <class C> struct pf_attending_async {
       pf_mbarrier_wait(full(y, turn), turn / STAGES % 2);
     } else { /* on the host everybody computes */
 #if defined(PF_EMULATE)
-      if (turn >= turns) __builtin_trap(); /* a GPU would wait for ever */
+      if (turn >= end) __builtin_trap(); /* a GPU would wait for ever */
 #endif
       pf_barrier();
       if (group == PF_ATT_GROUPS) copy(y, turn);
       pf_barrier();
     }
   }
-  PF_MEMBER void done(int y, int turn) const {
+  PF_MEMBER void done(int y, int turn) {
     if constexpr (PF_ROLES) arrive(empty(y, turn));
+#if defined(PF_EMULATE)
+    if (turn != emptied[y]++) __builtin_trap(); /* or the copies */
+#endif
+  }
+  PF_MEMBER void done_own(int turn) const {
+    if constexpr (PF_ROLES && MANY) {
+      if (turn + 1 == end) arrive(own_empty());
+    }
   }
   /* They give wgmma their products in turn, so that one makes weights while the other's are multiplied. */
   PF_MEMBER void order_first() const {
@@ -242,18 +298,32 @@ template <class C> struct pf_attending_async {
     W::end();
   }
 
-  /* sum(dO O) of the lane's rows. */
-  PF_MEMBER void take_dots(const S *a2, const S *out) {
-    const pf_head_lines<S> d_out = pf_head_of(a2, arg + PF_ATT_A2, batch, head, rows, (int)arg[PF_ATT_INNER]);
-    const pf_head_lines<S> was = pf_head_of(out, arg + PF_ATT_RIGHT, batch, head, rows, (int)arg[PF_ATT_INNER]);
-    pf_part one[C::INNER], other[C::INNER];
-    W::hold(one, d_out.at, own_first(), d_out.lines, d_out.stride, d_out.numbers);
-    W::hold(other, was.at, own_first(), was.lines, was.stride, was.numbers);
-    dot[0] = dot[1] = 0.0f;
+  PF_MEMBER void add_dots(int r, uint32_t one, uint32_t other) {
     PF_UNROLL
-    for (int n = 0; n < C::INNER * 8; n++) {
-      const int w = n % 8 / 2, shift = n % 2 * 16;
-      dot[w % 2] = pf_mul_add(E::load((S)(one[n / 8].at[w] >> shift)), E::load((S)(other[n / 8].at[w] >> shift)), dot[w % 2]);
+    for (int shift = 0; shift < 32; shift += 16)
+      dot[r] = pf_mul_add(E::load((S)(one >> shift)), E::load((S)(other >> shift)), dot[r]);
+  }
+  /* sum(dO O) of the lane's rows, of each of which four lanes have a fourth: pieces in LDS, or words in memory, as the only
+   * tile of a block does not wait for copies. */
+  PF_MEMBER void take_dots(const S *a2, const S *was) {
+    dot[0] = dot[1] = 0.0f;
+    if constexpr (MANY) {
+      if (before == end) return;
+      need(0, before);
+      PF_UNROLL
+      for (int n = 0; n < Y_PANELS * 4; n++) {
+        const int at = OWN::PIECES + OWN2::place(own_row(n % 2) - first, (n / 2 * 4 + pf_lane_of_wave() % 4) * 8);
+        const pf_piece one = lds[at], other = lds[at + OWN2::PIECES];
+        PF_UNROLL
+        for (int w = 0; w < 4; w++) add_dots(n % 2, one.at[w], other.at[w]);
+      }
+    } else {
+      const pf_head_lines<S> d_out = own2(a2, 0), out = own2(was, 1);
+      pf_part one[C::INNER], other[C::INNER];
+      W::hold(one, d_out.at, own_first(), d_out.lines, d_out.stride, d_out.numbers);
+      W::hold(other, out.at, own_first(), out.lines, out.stride, out.numbers);
+      PF_UNROLL
+      for (int n = 0; n < C::INNER * 4; n++) add_dots(n % 2, one[n / 4].at[n % 4], other[n / 4].at[n % 4]);
     }
     PF_UNROLL
     for (int r = 0; r < 2; r++) {
@@ -348,13 +418,17 @@ template <class C> struct pf_attending_async {
     order_next();
     before_scores(mask, turn);
     W::template wait<SLOPES + !FIRST>(scores);
-    if constexpr (!SLOPES) done(0, turn);
+    if constexpr (!SLOPES) {
+      done(0, turn);
+      done_own(turn);
+    }
     hide(mask, turn);
     float less[2];
     grow(less);
     if constexpr (SLOPES) {
       W::template wait<!FIRST>(slopes);
       done(1, turn);
+      done_own(turn);
       PF_UNROLL
       for (int n = 0; n < TILES * 8; n++)
         scores[n / 8].at[n % 8] *= pf_mul_add(slopes[n / 8].at[n % 8], scale, -dot[n % 4 / 2]);
@@ -377,13 +451,13 @@ template <class C> struct pf_attending_async {
     W::end();
   }
   template <class M> PF_MEMBER void run(const M *mask) {
-    if (turns == 0) return; /* all the others are before or behind what these lines see */
-    order_first();
-    step<1>(mask, 0);
+    if (before == end) return;
+    step<1>(mask, before);
     _Pragma("unroll 1")
-    for (int turn = 1; turn < turns; turn++) step<0>(mask, turn);
-    add(turns - 1);
+    for (int turn = before + 1; turn < end; turn++) step<0>(mask, turn);
+    add(end - 1);
     W::template wait<0>(result);
+    if constexpr (MANY || !PF_ROLES) done(!SLOPES, end - 1);
   }
 
   /* A turn of dK and dV. Two results leave no registers for weights of two turns: the other warpgroup fills the gap. */
@@ -393,7 +467,7 @@ template <class C> struct pf_attending_async {
     W::template wait<1>(scores);
     hide(mask, turn);
     /* two queries in a piece, of which a lane has those of its columns */
-    const pf_known_pair *of = (const pf_known_pair *)(lds + KNOWN_AT + turn % STAGES * KNOWN) + pf_lane_of_wave() % 4;
+    const pf_known_pair *of = (const pf_known_pair *)known_at(turn) + pf_lane_of_wave() % 4;
     PF_UNROLL
     for (int n = 0; n < TILES * 8; n++) {
       float &score = scores[n / 8].at[n % 8];
@@ -404,6 +478,7 @@ template <class C> struct pf_attending_async {
     W::template multiply<Y, TILES, 1, 1>(result2, pf_held{weights}, y_at(turn));
     W::end();
     W::template wait<1>(slopes);
+    done_own(turn);
     PF_UNROLL
     for (int n = 0; n < TILES * 8; n++) {
       float &slope = slopes[n / 8].at[n % 8];
@@ -420,7 +495,7 @@ template <class C> struct pf_attending_async {
   }
   template <class M> PF_MEMBER void run_turned(const M *mask) {
     _Pragma("unroll 1")
-    for (int turn = 0; turn < turns; turn++) step_turned(mask, turn);
+    for (int turn = before; turn < end; turn++) step_turned(mask, turn);
   }
 
   /* By the sums of weights of a lane's rows, which dQ's launch leaves in scratch. */
@@ -456,7 +531,7 @@ template <class C> struct pf_attending_async {
     for (int n = 0; n < RESULT2 * 8; n++) result2[n / 8].at[n % 8] = 0.0f;
   }
   template <class M> PF_MEMBER void compute(const S *a2, const S *was, const M *mask, char *scratch, S *out) {
-    if constexpr (SLOPES && !TURNED) take_dots(a2, was);
+    if constexpr (DOTS) take_dots(a2, was);
     clear();
     if constexpr (TURNED) {
       run_turned(mask);
@@ -466,6 +541,21 @@ template <class C> struct pf_attending_async {
       divide(scratch);
     }
     store(result, out, arg + PF_ATT_OUT, (int)arg[PF_ATT_WIDTH]);
+  }
+  template <class M> PF_MEMBER void compute_all(const S *a, const S *a2, const S *was, const M *mask, char *scratch, S *out) {
+    if constexpr (!TURNED) order_first();
+    _Pragma("unroll 1")
+    do {
+      if (!take()) break;
+      if constexpr (!PF_ROLES) {
+        pf_barrier();
+        if (group == PF_ATT_GROUPS) copy_own(a, a2, was);
+      }
+      compute(a2, was, mask, scratch, out);
+    } while (MANY);
+#if defined(PF_EMULATE)
+    if (emptied[0] != end || emptied[1] != end) __builtin_trap();
+#endif
   }
 };
 
@@ -480,11 +570,10 @@ PF_FN void pf_attend_async(const S *a, const S *b, const S *a2, const S *b2, con
   at.begin_barriers();
   if (PF_ROLES && at.group == PF_ATT_GROUPS) {
     pf_registers_fewer<A::FEWER>();
-    at.copy_all(a, a2);
+    at.copy_all(a, a2, right);
   } else {
     pf_registers_more<A::MORE>();
-    if (!PF_ROLES && at.group == PF_ATT_GROUPS) at.copy_own(a, a2);
-    at.compute(a2, right, mask, scratch, out);
+    at.compute_all(a, a2, right, mask, scratch, out);
   }
 }
 

@@ -14,7 +14,7 @@ from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels import attention_gpu, attention_mma_gpu
 from pyflame.kernels.attention import AttentionLaunch, AttentionShape, attention_prior, both_passes, strides_of
-from pyflame.kernels.attention_gpu import Call, Way, attention_text, vectors, ways
+from pyflame.kernels.attention_gpu import Call, Way, attention_text, tiles_of, vectors, ways
 from pyflame.kernels.gpu_source import element
 from pyflame.kernels.spec import Epilogue, KernelSpec
 from pyflame.kernels.tile_gpu import round_up
@@ -25,7 +25,9 @@ _SLICE, _PANEL = 16, 64  # numbers of a slice of k, and of a panel of lines in L
 _PIECE = 8  # numbers of an aligned piece
 _OWN, _THREADS = 128, 384  # lines of a block and its threads
 _KNOWN_BYTES = 8  # pf_query_known
-_BARRIER_BYTES = 32  # of a turn in LDS
+_BARRIER_BYTES = 16  # of a place in LDS
+_EVEN = 85  # percent of the time that blocks are busy at least, where each gets its tiles beforehand
+_FEW = 1024  # keys that queries see at most, where a block for several tiles was faster than one for each on an H200
 _FAR = 1 << 31  # strides in bytes are ints
 
 
@@ -36,11 +38,12 @@ class Block:
     others: int
     stages: int
 
-    def lds_bytes(self, shape: AttentionShape, way: Way) -> int:
+    def lds_bytes(self, shape: AttentionShape, way: Way, many: bool) -> int:
         """As LDS_PIECES of pf_attending_async."""
         x, y = (2 * _PANEL * _panels(n) for n in (shape.depth, shape.width))
-        own = _OWN * (x + (way.name == "PF_SLOPES") * y)
-        return own + self.stages * (self.others * (x + y + way.turned * _KNOWN_BYTES) + _BARRIER_BYTES)
+        own = _OWN * (x + (way.name == "PF_SLOPES") * (1 + (many and not way.turned)) * y) + many * _BARRIER_BYTES
+        turn = self.others * (x + y + way.turned * _KNOWN_BYTES) + 2 * _BARRIER_BYTES
+        return own + self.stages * turn
 
 
 def _panels(numbers: int) -> int:
@@ -55,6 +58,25 @@ def block_of(way: Way, shape: AttentionShape) -> Block:
     if max(shape.depth, shape.width) > WIDEST_WITH_MORE:
         return Block(64, 2)
     return Block(64, 3) if shape.masked else Block(128, 2)
+
+
+def shared_out(made: AttentionLaunch, way: Way, workers: int) -> tuple[int, int, int]:
+    """Tiles of own lines, blocks that take them, and how many tiles one takes together.
+
+    Where tiles see few of the others, a block for each compute unit takes one after the other. Where they see more or
+    less (causal), one with much and one with little go together. Where that leaves compute units idle, and where tiles
+    see many or nobody knows how many, each gets a block, which begins when another one has ended.
+    """
+    tiles = tiles_of(made, way, _OWN)
+    low, high = made.band
+    few = way.turned or min(made.shape.keys, high - low + _OWN) <= _FEW
+    if made.spans is not None or not few:
+        return tiles, tiles, 1
+    if made.low is None and made.high is None:
+        return tiles, min(tiles, workers), 1
+    pairs = -(-tiles // 2)
+    even = 100 * pairs >= _EVEN * round_up(pairs, workers)
+    return (tiles, min(pairs, workers), 2) if even else (tiles, tiles, 1)
 
 
 def _ways(made: AttentionLaunch) -> list[Way]:
@@ -79,10 +101,14 @@ def attention_source(launch: Launch, target: Target, epilogue: Epilogue | None) 
 
     def call(way: Way) -> Call:
         block = block_of(way, shape)
+        shares = shared_out(made, way, target.workers)
+        many = shares[1] < shares[0]
         slices = (-(-n // _SLICE) for n in (shape.depth, shape.width))
-        numbers = *slices, block.others, block.stages, way.name, int(way.turned), made.mask_kind, made.span_kind
+        kinds = int(way.turned), made.mask_kind, made.span_kind, int(many)
+        numbers = *slices, block.others, block.stages, way.name, *kinds
         template = f"pf_attend_async<pf_attention_async_of<{tile}, {', '.join(map(str, numbers))}>>"
-        return Call(way, template, _OWN, _THREADS, 0, block.lds_bytes(shape, way), alone=True)
+        lds_bytes = block.lds_bytes(shape, way, many)
+        return Call(way, template, _OWN, _THREADS, 0, lds_bytes, alone=True, shared_out=shares)
 
     calls = map(call, _ways(made))
     known_bytes = _KNOWN_BYTES * round_up(shape.queries, _OWN)

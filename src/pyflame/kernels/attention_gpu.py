@@ -59,7 +59,10 @@ def ways(made: AttentionLaunch) -> list[Way]:
 
 
 class Call(NamedTuple):
-    """A way as text: a template with its arguments, own lines and threads of a block, and its LDS."""
+    """A way as text: a template with its arguments, own lines and threads of a block, and its LDS.
+
+    `shared_out`: tiles of own lines, blocks that take them, and how many one takes together.
+    """
 
     way: Way
     template: str
@@ -68,6 +71,14 @@ class Call(NamedTuple):
     lds_bytes: int
     dynamic_lds: int = 0
     alone: bool = False
+    shared_out: tuple[int, ...] = ()
+
+
+def tiles_of(made: AttentionLaunch, way: Way, rows: int) -> int:
+    """How many tiles of so many own lines a launch has."""
+    shape = made.shape
+    heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
+    return heads * (lines // rows + made.packed if made.packed else shape.batch * -(-lines // rows))
 
 
 def attention_text(
@@ -88,13 +99,13 @@ def attention_text(
         [*(v.dtype.itemsize * (vector if v.buffer in read else 1) for v in launch.operands), dtype.itemsize],
     )
     mask = "(const char *)0" if made.mask is None else f"b{made.mask.buffer}"
-    for way, template, rows, threads, lds_bytes, dynamic_lds, alone in calls:
-        heads, lines = (shape.heads, shape.keys) if way.turned else (shape.heads * shape.share, shape.queries)
+    for way, template, rows, threads, lds_bytes, dynamic_lds, alone, shared_out in calls:
         buffers = ", ".join(f"b{v.buffer}" for v in (way.a, way.b, way.a2, way.b2, way.right))
         spans = "" if made.spans is None else f", b{made.spans.buffer}"
         body = f"{template}({buffers}, {mask}, scratch, b{len(launch.operands)}, {late_args(launch)}{spans});"
-        grid = heads * (lines // rows + made.packed if made.packed else shape.batch * -(-lines // rows))
-        functions.add(way.suffix, grid, threads, launch_args(made, way), body, lds_bytes, dynamic_lds, alone=alone)
+        grid = shared_out[1] if shared_out else tiles_of(made, way, rows)
+        args = launch_args(made, way, shared_out)
+        functions.add(way.suffix, grid, threads, args, body, lds_bytes, dynamic_lds, alone=alone)
     return functions.source(known_bytes * shape.batch * shape.heads * shape.share * (made.g is not None))
 
 
@@ -140,8 +151,8 @@ def vectors(launch: Launch, made: AttentionLaunch, width: int) -> bool:
     )
 
 
-def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
-    """PF_ATT_ROWS to PF_ATT_SPANS."""
+def launch_args(made: AttentionLaunch, way: Way, shared_out: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """PF_ATT_ROWS to PF_ATT_OUT2. `shared_out`: PF_ATT_TILES to PF_ATT_TOGETHER."""
     shape = made.shape
     query_heads, (low, high) = shape.heads * shape.share, made.band
     numbers = float_bits(made.scale, made.softcap)
@@ -158,7 +169,7 @@ def launch_args(made: AttentionLaunch, way: Way) -> tuple[int, ...]:
     return (
         *sizes, shape.depth, shape.width, way.width, low, high, *numbers,
         *(n for view in (way.a, way.b, way.a2, way.b2, way.right) for n in strides_of(view)),
-        *mask, *first, made.packed, *(n for place in more for n in place),
+        *mask, *first, made.packed, *shared_out, *(n for place in more for n in place),
     )  # fmt: skip
 
 

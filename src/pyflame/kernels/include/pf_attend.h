@@ -19,7 +19,8 @@ enum {
   PF_ATT_MASK = PF_ATT_RIGHT + 4,
   PF_ATT_OUT = PF_ATT_MASK + 4,   /* start, and strides of batch, head and line */
   PF_ATT_SPANS = PF_ATT_OUT + 4,  /* how many there are, where sequences are packed */
-  PF_ATT_OUT2 = PF_ATT_SPANS + 1, /* of a second result, as of the first */
+  /* attention_async.hip's: tiles of rows, blocks, tiles that a block takes together; a second result, as the first */
+  PF_ATT_TILES = PF_ATT_SPANS + 1, PF_ATT_BLOCKS, PF_ATT_TOGETHER, PF_ATT_OUT2,
 };
 
 /* Which lines there are: all, of each batch entry as a span says, or sequence after sequence (ops/attention_spans.py) */
