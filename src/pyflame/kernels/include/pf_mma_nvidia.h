@@ -31,8 +31,9 @@ template <class I> struct pf_mma_sync {
   PF_FN int piece(int n, int step) { return pf_lane_of_wave() % 4; }
   PF_FN void put(fragment &to, int n, const pf_piece &given, int step) { to.at[n] = given; }
   PF_FN void load(fragment &to, const pf_piece *lines, int step) {
-    PF_UNROLL
-    for (int n = 0; n < SLOTS; n++) to.at[n] = lines[pf_mma_place(line(n), piece(n, step))];
+    /* Not a loop: of one ptxas makes kernels that spill. */
+    to.at[0] = lines[pf_mma_place(line(0), piece(0, step))];
+    to.at[1] = lines[pf_mma_place(line(1), piece(1, step))];
   }
   PF_FN void multiply(sums &to, const fragment &a, const fragment &b) {
     PF_UNROLL
