@@ -47,7 +47,7 @@ def forced(patch: pytest.MonkeyPatch, number: int) -> None:
 
     for module in (matmul_gpu, conv_gpu):
         patch.setattr(module, "matrix_tiles", only)
-        patch.setattr(module, "async_tiles", lambda *given: ())
+        patch.setattr(module, "async_tiles", lambda *given, **named: ())
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def matrix_instructions(text: str, target: Target) -> int:
 def test_nvcc_takes_the_text(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyflame.kernels.matmul_gpu.tf32_allowed", lambda: True)
     for module in (matmul_gpu, conv_gpu):
-        monkeypatch.setattr(module, "async_tiles", lambda *given: ())
+        monkeypatch.setattr(module, "async_tiles", lambda *given, **named: ())
     texts = {s.text for program in largest(TARGETS["sm_90"]) for s in program.sources}
     assert {kind.name for kind in MATRIX_KINDS["mma"].values()} <= {
         w for t in texts for w in t.replace(" mma;", "").split() if w.startswith("pf_mma_")
