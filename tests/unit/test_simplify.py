@@ -67,6 +67,6 @@ def test_parts_in_other_places_are_not():
 def test_another_shape_may_hold_the_same_places():
     """(4, 6) in two columns of 3 is (4, 2, 3) in two slices."""
     x = tensor()
-    whole = pf.stack([x[:, :3], x[:, 3:]], 1)
+    whole = pf.stack([x.narrow(1, 0, 3), x.narrow(1, 3, 3)], 1)  # x[:, :3] may be a leaf over that memory
     assert launches(whole) == 0
     np.testing.assert_array_equal(whole.numpy(), X.reshape(4, 2, 3))
