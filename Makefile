@@ -41,7 +41,7 @@ test: WHICH = -m 'not thorough'
 test: test-all ## run the tests on two workers (without ARGS kernels are compiled in batches first)
 
 test-all: $(DEV) ## run also the tests that cost minutes and rarely find anything
-	$(if $(ARGS),,$(BIN)/python -m tests.warm)
+	$(if $(ARGS),,$(BIN)/python -m tests.warm $(if $(WHICH),,--all))
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(WHICH) $(ARGS)
 
 test-pythons: | $(BIN)/pip ## run the tests that need no torch on the other Pythons of this machine (ARGS="3.10 3.13")

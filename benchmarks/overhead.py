@@ -1,7 +1,8 @@
-"""What the host costs: ten small elementwise ops on 1,000 floats, and replays on a GPU whose driver does nothing."""
+"""What the host costs: ten small elementwise ops on 1,000 floats, and calls on a GPU whose driver does nothing."""
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -37,18 +38,19 @@ def run() -> list[Result]:
     return [
         Result("10 small ops, jitted replay", 0, "us", replay, 1 / 1.5),
         Result("10 small ops, graph rebuilt", 0, "us", rebuilt, 1 / 4),
-        *replays(),
+        *calls_on_a_gpu(),
     ]
 
 
-def replays() -> list[Result]:
-    """Calls of jitted functions whose graphs cost the GPU no time. They are captured for real, on the emulated GPU."""
+def calls_on_a_gpu() -> list[Result]:
+    """Calls of jitted functions whose graphs and launches cost the GPU no time. They are made for real on the emulated
+    GPU first."""
     from tests.emulated import EmulatedDriver, emulated_device
     from tests.training import usual_step
 
     name = DeviceId("rocm", 46)
     devices._open[name] = emulated_device(name.index)
-    launch = EmulatedDriver.graph_launch
+    given = EmulatedDriver.graph_launch, EmulatedDriver.launch
     with pf.device(str(name)):
         a, b = pf.ones(64, 64) + 0, pf.ones(64, 64) + 0
         pf.eval(a, b)
@@ -56,13 +58,19 @@ def replays() -> list[Result]:
         model = pf.nn.Linear(64, 64)
         optimizer = pf.optim.AdamW(model.parameters(), lr=1e-3)
         step = usual_step(model, optimizer, lambda y: (y**2).mean())
-        work = {"a product": lambda: product(a, b), "a training step of one layer": lambda: step(a)}
+        elsewhere = cycle([pf.ones(64, 64) + float(n) for n in range(16)])
+        moving = pf.jit(lambda x, y: x @ y)
+        work = {
+            "a product, replayed": lambda: product(a, b),
+            "a training step of one layer, replayed": lambda: step(a),
+            "a product whose argument moves, launched": lambda: moving(next(elsewhere), b),
+        }
         for call in work.values():
-            for _ in range(8):
+            for _ in range(32):
                 call()
-        EmulatedDriver.graph_launch = lambda *_: None
+        EmulatedDriver.graph_launch = EmulatedDriver.launch = lambda *_: None
         try:
             found = {what: measure({"pyflame": call}, rounds=15) for what, call in work.items()}
         finally:
-            EmulatedDriver.graph_launch = launch
-    return [Result(f"{what}, replayed by a driver that does nothing", 0, "us", t) for what, t in found.items()]
+            EmulatedDriver.graph_launch, EmulatedDriver.launch = given
+    return [Result(f"{what} by a driver that does nothing", 0, "us", t) for what, t in found.items()]

@@ -18,6 +18,7 @@ import pytest
 
 import pyflame as pf
 from tests.needs import torch
+from tests.seed import share
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +28,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if torch is None and not config.getoption("--without-torch"):
         raise pytest.UsageError("expected torch, the oracle of the tests: run `make setup`, or add --without-torch")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the tests that one `share(n)` marks, `make test` runs every nth, others for each state of the code."""
+    alike: dict[int, tuple[int, dict[str, pytest.Item]]] = {}
+    for item in items:
+        mark = item.get_closest_marker("share")
+        if mark is not None:
+            alike.setdefault(id(mark), (mark.args[0], {}))[1][item.nodeid] = item
+    for part, group in alike.values():
+        for name in group.keys() - share(group, part):
+            group[name].add_marker("thorough")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,7 +31,6 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("missing", r"(Tensor\.)?(new_empty_strided|empty_strided|empty_permuted)", ""),
     # not there, and in the guide's table
     ("missing", r"special\..*|linalg\.ldl_.*|nn\.functional\.(fractional|linear_cross|multi_head).*", ""),
-    ("missing", r"(Tensor\.)?(geqrf|ormqr|lu)", ""),
     # which of equals is taken is not said
     ("differs", r"(Tensor\.)?(topk|kthvalue|mode|sort|argsort|msort)", r"(int64|bool)\["),
     # arguments are copied for the comparison, so that they overlap and lie in memory otherwise than PyTorch's
@@ -67,5 +66,4 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("refused", r"nn\.functional\.batch_norm", r"\[0\]"),
     ("refused", r"(Tensor\.)?norm", "'nuc'"),
     ("refused", "normal", "expected a standard deviation of at least 0"),
-    ("refused", r"nn\.functional\.grid_sample", "bicubic"),
 )

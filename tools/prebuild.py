@@ -22,6 +22,7 @@ import numpy as np
 import pyflame as pf
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
+from pyflame.engine.native import native_text
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import draft_plan
 from pyflame.engine.texts import c_source
@@ -78,9 +79,9 @@ def programs() -> Iterator[list[Tensor]]:
 
 
 def texts_for(level: str, isa: tuple[str, ...]) -> list[str]:
-    """The texts of hand-written kernels in plans for a level, and that of the runner."""
+    """The texts of hand-written kernels in plans for a level, and those of the engine's own functions."""
     target = Target("cpu", "c", isa, 2, matrix_core="amx" if level == "amx" else "")
-    texts = {runner_text(): None}
+    texts = {runner_text(): None, native_text(): None}
     for tensors in programs():
         for tensor in tensors:
             draft = draft_plan(PendingGraph([tensor._node], keep_held=False), target)

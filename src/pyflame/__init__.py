@@ -11,7 +11,6 @@ Functions of the op catalogue (`pyflame.ops`) appear here by their names. `__ini
 import builtins as _builtins
 import importlib as _importlib
 import sys as _sys
-from importlib.machinery import ModuleSpec as _ModuleSpec
 
 if _sys.argv[1:2] == ["doctor"]:  # it runs before all that follows, since it must run where that does not import
     _importlib.import_module("pyflame.cli.early").run_doctor()
@@ -69,9 +68,13 @@ from pyflame.core.errors import (
 from pyflame.core.errors import suggest as _suggest
 from pyflame.core.generator import Generator
 from pyflame.core.precision import get_float32_matmul_precision, set_float32_matmul_precision
+from pyflame.core.torch_paths import FILES as _FILES
+from pyflame.core.torch_paths import REFUSED as _REFUSED
+from pyflame.core.torch_paths import TorchPaths as _TorchPaths
 from pyflame.core.when_imported import when_imported as _when_imported
 from pyflame.engine.services import clear_cache
 from pyflame.tensor import Tensor
+from pyflame.tensor import aten as _aten  # noqa: F401  gives pf.ops its namespace
 from pyflame.tensor import methods as _methods  # noqa: F401  completes Tensor
 from pyflame.tensor.arguments import publish as _publish
 from pyflame.tensor.counted import one_hot, repeat_interleave, where
@@ -107,7 +110,7 @@ from pyflame.tensor.devices import (
 )
 from pyflame.tensor.dispatch import FUNCTIONS as _FUNCTIONS
 from pyflame.tensor.dlpack import from_dlpack
-from pyflame.tensor.factorizations import cholesky, det, inverse, logdet, pinverse, qr, slogdet
+from pyflame.tensor.factorizations import det, inverse, logdet, slogdet
 from pyflame.tensor.gradients import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from pyflame.tensor.indexing import argwhere, masked_select, nonzero
 from pyflame.tensor.interop import from_torch
@@ -175,7 +178,6 @@ __all__ = [
     "bool_",
     "cdouble",
     "cfloat",
-    "cholesky",
     "clear_cache",
     "complex64",
     "complex128",
@@ -232,9 +234,7 @@ __all__ = [
     "one_hot",
     "ones",
     "ones_like",
-    "pinverse",
     "promote_types",
-    "qr",
     "rand",
     "rand_like",
     "randint",
@@ -282,12 +282,16 @@ _TORCH_NAMES = (
     "get_deterministic_debug_mode", "get_num_interop_threads", "get_num_threads", "HalfTensor", "inf", "IntTensor",
     "is_anomaly_enabled", "is_autocast_cache_enabled", "is_autocast_cpu_enabled", "is_autocast_enabled", "is_complex",
     "is_conj", "is_deterministic_algorithms_warn_only_enabled", "is_floating_point", "is_inference",
-    "is_inference_mode_enabled", "is_neg", "is_nonzero", "is_storage", "is_tensor", "layout", "LongTensor",
+    "is_inference_mode_enabled", "is_neg", "is_nonzero", "is_storage", "is_tensor", "layout",
+    "legacy_contiguous_format", "LongTensor",
     "memory_format", "nan", "newaxis", "pi", "preserve_format", "range", "result_type", "scalar_tensor",
     "set_autocast_cache_enabled", "set_default_device", "set_flush_denormal", "set_default_tensor_type",
     "set_deterministic_debug_mode", "set_num_interop_threads", "set_num_threads", "set_printoptions", "ShortTensor",
-    "Size", "strided", "typename", "use_deterministic_algorithms",
+    "Size", "strided", "sym_float", "sym_int", "sym_max", "sym_min", "SymBool", "SymFloat", "SymInt", "typename",
+    "use_deterministic_algorithms",
 )  # fmt: skip
+_NO_DTYPES = ("chalf", "complex32", "qint32", "qint8", "quint8")
+_LAYOUTS = ("jagged", "sparse_bsc", "sparse_bsr", "sparse_coo", "sparse_csc", "sparse_csr")
 _SIGNALS = (
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window", "stft",
 )  # fmt: skip
@@ -313,7 +317,8 @@ _NATIVE = (
 )  # fmt: skip
 _RECURRENT = ("gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell")
 _OLD_LINALG = (
-    "geqrf", "lobpcg", "lu_unpack", "orgqr", "ormqr", "pca_lowrank", "svd", "svd_lowrank", "triangular_solve",
+    "cholesky", "geqrf", "lobpcg", "lu", "lu_unpack", "orgqr", "ormqr", "pca_lowrank", "pinverse", "qr", "svd",
+    "svd_lowrank", "triangular_solve",
 )  # fmt: skip
 _MEMORY = (
     "empty_cache", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_info", "memory_reserved",
@@ -343,7 +348,7 @@ _LATER = {
     **{name: ("tensor.storage", name) for name in ("TypedStorage", "UntypedStorage")},
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),
     "sparse_csr_tensor": ("tensor.sparse_csr", "sparse_csr_tensor"),
-    **{name: ("tensor.torch_names", name) for name in ("sparse_coo", "sparse_csr")},
+    **{name: ("tensor.torch_names", name) for name in (*_LAYOUTS, *_NO_DTYPES)},
     "spmm": ("tensor.sparse", "spmm"),
     **{name: ("tensor.torch_statistics", name) for name in ("histogram", "histogramdd", "pdist")},
     **{name: ("tensor.old_linalg", name) for name in _OLD_LINALG},
@@ -373,6 +378,8 @@ def __getattr__(name: str) -> object:
             return getattr(Tensor, name)  # torch.relu_(x), as x.relu_()
         if name.startswith("_foreach_"):
             return _importlib.import_module("pyflame.tensor.foreach").foreach(name)
+        if name in _FILES or name in _REFUSED:
+            return _importlib.import_module(f"pyflame.{name}")
         raise AttributeError(f"module 'pyflame' has no attribute {name!r}{_suggest(name, __all__, 0.8)}")
     room, member = _LATER[name]
     module = _importlib.import_module(f"pyflame.{room}")
@@ -394,56 +401,14 @@ def _know_einops_layers(_: object) -> None:
 
 _when_imported("einops.layers", _know_einops_layers)
 
-# `from pyflame.autograd import Function` finds the room of that name: give it what `pf.autograd` has.
+# `from pyflame.autograd import Function` finds the room of that name: give it what `pf.autograd` has. It is asked for
+# by its path, since a program that puts PyFlame in torch's place makes `pf.autograd` the room.
 _room = _importlib.import_module("pyflame.autograd")
-_room.__getattr__ = lambda name: getattr(_sys.modules[__name__].autograd, name)  # type: ignore[method-assign]
+_room.__getattr__ = lambda name: getattr(_importlib.import_module("pyflame.transform.autograd"), name)  # type: ignore[method-assign]
 del autograd  # noqa: F821  the room, which importing it put here
 
 
-# Where torch has a file of its own -> where it is here.
-_FILES = {
-    "pyflame.jit": None,  # the function itself
-    "pyflame.autograd.forward_ad": "transform.forward_ad",
-    "pyflame.autograd.function": "tensor.custom",
-    "pyflame.autograd.functional": "transform.functional",
-    "pyflame.autograd.grad_mode": "tensor.gradients",
-    "pyflame.autograd.graph": "transform.autograd_graph",
-    "pyflame.autograd.gradcheck": "transform.gradcheck",
-    "pyflame.autograd.variable": "transform.autograd",
-    "pyflame.distributed.device_mesh": "collectives.mesh",
-    "pyflame.distributed.distributed_c10d": "distributed",
-    "pyflame.nn.parallel.distributed": "nn.parallel.data_parallel",
-    "pyflame.nn.parallel.scatter_gather": "nn.parallel.pieces",
-}
-# all of these give the whole room
-_DISTRIBUTIONS = (
-    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "continuous_bernoulli", "dirichlet",
-    "exp_family", "exponential", "fishersnedecor", "gamma", "generalized_pareto", "geometric", "gumbel",
-    "half_cauchy", "half_normal", "independent", "inverse_gamma", "kumaraswamy", "laplace", "lkj_cholesky",
-    "log_normal", "logistic_normal", "lowrank_multivariate_normal", "mixture_same_family", "multinomial",
-    "multivariate_normal", "negative_binomial", "normal", "one_hot_categorical", "pareto", "poisson",
-    "relaxed_bernoulli", "relaxed_categorical", "studentT", "transformed_distribution", "uniform", "von_mises",
-    "weibull",
-)  # fmt: skip
-_FILES.update((f"pyflame.distributions.{_name}", "distributions") for _name in _DISTRIBUTIONS)
-
-
-class _TorchPaths:
-    """Finds those files, as in `from pyflame.autograd.functional import vjp`."""
-
-    def find_spec(self, name: str, path: object, target: object = None) -> object:
-        return _ModuleSpec(name, self) if name in _FILES else None  # type: ignore[arg-type]
-
-    def create_module(self, spec: object) -> None:
-        """A plain one, which is never seen: importlib takes what `exec_module` puts into its place."""
-
-    def exec_module(self, module: object) -> None:
-        name = module.__name__  # type: ignore[attr-defined]
-        file = _FILES[name]
-        _sys.modules[name] = _importlib.import_module(f"pyflame.{file}") if file else _sys.modules[__name__].jit
-
-
-_sys.meta_path.append(_TorchPaths())  # type: ignore[arg-type]
+_sys.meta_path.append(_TorchPaths())
 
 _publish(__all__, globals(), __name__)
 __all__ += _LATER

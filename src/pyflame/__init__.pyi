@@ -195,12 +195,9 @@ from pyflame.tensor.dlpack import from_dlpack as from_dlpack
 from pyflame.tensor.encoded import EncodedTensor as EncodedTensor
 from pyflame.tensor.encoded import dequantize as dequantize
 from pyflame.tensor.encoded import quantize as quantize
-from pyflame.tensor.factorizations import cholesky as cholesky
 from pyflame.tensor.factorizations import det as det
 from pyflame.tensor.factorizations import inverse as inverse
 from pyflame.tensor.factorizations import logdet as logdet
-from pyflame.tensor.factorizations import pinverse as pinverse
-from pyflame.tensor.factorizations import qr as qr
 from pyflame.tensor.factorizations import slogdet as slogdet
 from pyflame.tensor.gradients import enable_grad as enable_grad
 from pyflame.tensor.gradients import inference_mode as inference_mode
@@ -227,12 +224,16 @@ from pyflame.tensor.memory import set_memory_fraction as set_memory_fraction
 from pyflame.tensor.modes import deterministic as deterministic
 from pyflame.tensor.modes import eager as eager
 from pyflame.tensor.modes import eval as eval
+from pyflame.tensor.old_linalg import cholesky as cholesky
 from pyflame.tensor.old_linalg import geqrf as geqrf
 from pyflame.tensor.old_linalg import lobpcg as lobpcg
+from pyflame.tensor.old_linalg import lu as lu
 from pyflame.tensor.old_linalg import lu_unpack as lu_unpack
 from pyflame.tensor.old_linalg import orgqr as orgqr
 from pyflame.tensor.old_linalg import ormqr as ormqr
 from pyflame.tensor.old_linalg import pca_lowrank as pca_lowrank
+from pyflame.tensor.old_linalg import pinverse as pinverse
+from pyflame.tensor.old_linalg import qr as qr
 from pyflame.tensor.old_linalg import svd as svd
 from pyflame.tensor.old_linalg import svd_lowrank as svd_lowrank
 from pyflame.tensor.old_linalg import triangular_solve as triangular_solve
@@ -327,6 +328,9 @@ from pyflame.tensor.torch_names import IntTensor as IntTensor
 from pyflame.tensor.torch_names import LongTensor as LongTensor
 from pyflame.tensor.torch_names import ShortTensor as ShortTensor
 from pyflame.tensor.torch_names import Size as Size
+from pyflame.tensor.torch_names import SymBool as SymBool
+from pyflame.tensor.torch_names import SymFloat as SymFloat
+from pyflame.tensor.torch_names import SymInt as SymInt
 from pyflame.tensor.torch_names import _assert as _assert
 from pyflame.tensor.torch_names import _assert_async as _assert_async
 from pyflame.tensor.torch_names import _check as _check
@@ -334,9 +338,11 @@ from pyflame.tensor.torch_names import are_deterministic_algorithms_enabled as a
 from pyflame.tensor.torch_names import asarray as asarray
 from pyflame.tensor.torch_names import broadcast_shapes as broadcast_shapes
 from pyflame.tensor.torch_names import can_cast as can_cast
+from pyflame.tensor.torch_names import chalf as chalf
 from pyflame.tensor.torch_names import channels_last as channels_last
 from pyflame.tensor.torch_names import channels_last_3d as channels_last_3d
 from pyflame.tensor.torch_names import clear_autocast_cache as clear_autocast_cache
+from pyflame.tensor.torch_names import complex32 as complex32
 from pyflame.tensor.torch_names import contiguous_format as contiguous_format
 from pyflame.tensor.torch_names import default_generator as default_generator
 from pyflame.tensor.torch_names import dtype as dtype
@@ -366,12 +372,17 @@ from pyflame.tensor.torch_names import is_neg as is_neg
 from pyflame.tensor.torch_names import is_nonzero as is_nonzero
 from pyflame.tensor.torch_names import is_storage as is_storage
 from pyflame.tensor.torch_names import is_tensor as is_tensor
+from pyflame.tensor.torch_names import jagged as jagged
 from pyflame.tensor.torch_names import layout as layout
+from pyflame.tensor.torch_names import legacy_contiguous_format as legacy_contiguous_format
 from pyflame.tensor.torch_names import memory_format as memory_format
 from pyflame.tensor.torch_names import nan as nan
 from pyflame.tensor.torch_names import newaxis as newaxis
 from pyflame.tensor.torch_names import pi as pi
 from pyflame.tensor.torch_names import preserve_format as preserve_format
+from pyflame.tensor.torch_names import qint8 as qint8
+from pyflame.tensor.torch_names import qint32 as qint32
+from pyflame.tensor.torch_names import quint8 as quint8
 from pyflame.tensor.torch_names import range as range
 from pyflame.tensor.torch_names import result_type as result_type
 from pyflame.tensor.torch_names import scalar_tensor as scalar_tensor
@@ -383,9 +394,16 @@ from pyflame.tensor.torch_names import set_flush_denormal as set_flush_denormal
 from pyflame.tensor.torch_names import set_num_interop_threads as set_num_interop_threads
 from pyflame.tensor.torch_names import set_num_threads as set_num_threads
 from pyflame.tensor.torch_names import set_printoptions as set_printoptions
+from pyflame.tensor.torch_names import sparse_bsc as sparse_bsc
+from pyflame.tensor.torch_names import sparse_bsr as sparse_bsr
 from pyflame.tensor.torch_names import sparse_coo as sparse_coo
+from pyflame.tensor.torch_names import sparse_csc as sparse_csc
 from pyflame.tensor.torch_names import sparse_csr as sparse_csr
 from pyflame.tensor.torch_names import strided as strided
+from pyflame.tensor.torch_names import sym_float as sym_float
+from pyflame.tensor.torch_names import sym_int as sym_int
+from pyflame.tensor.torch_names import sym_max as sym_max
+from pyflame.tensor.torch_names import sym_min as sym_min
 from pyflame.tensor.torch_names import typename as typename
 from pyflame.tensor.torch_names import use_deterministic_algorithms as use_deterministic_algorithms
 from pyflame.tensor.torch_statistics import histogram as histogram
@@ -453,6 +471,9 @@ __all__ = [
     "Size",
     "StateDictError",
     "Stream",
+    "SymBool",
+    "SymFloat",
+    "SymInt",
     "Tensor",
     "TraceError",
     "TypedStorage",
@@ -573,6 +594,7 @@ __all__ = [
     "celu",
     "cfloat",
     "chain_matmul",
+    "chalf",
     "channel_shuffle",
     "channels_last",
     "channels_last_3d",
@@ -598,6 +620,7 @@ __all__ = [
     "compile_stats",
     "compiler",
     "complex128",
+    "complex32",
     "complex64",
     "concat",
     "concatenate",
@@ -834,6 +857,7 @@ __all__ = [
     "isposinf",
     "isreal",
     "istft",
+    "jagged",
     "jit",
     "kaiser_window",
     "kl_div",
@@ -848,6 +872,7 @@ __all__ = [
     "le",
     "leaky_relu",
     "left_shift",
+    "legacy_contiguous_format",
     "legendre_polynomial_p",
     "lerp",
     "less",
@@ -882,6 +907,7 @@ __all__ = [
     "lstm",
     "lstm_cell",
     "lt",
+    "lu",
     "lu_solve",
     "lu_unpack",
     "manual_seed",
@@ -988,9 +1014,12 @@ __all__ = [
     "profiling",
     "promote_types",
     "put",
+    "qint32",
+    "qint8",
     "qr",
     "quantile",
     "quantize",
+    "quint8",
     "rad2deg",
     "rand",
     "rand_like",
@@ -1089,8 +1118,11 @@ __all__ = [
     "softsign",
     "sort",
     "sparse",
+    "sparse_bsc",
+    "sparse_bsr",
     "sparse_coo",
     "sparse_coo_tensor",
+    "sparse_csc",
     "sparse_csr",
     "sparse_csr_tensor",
     "special",
@@ -1115,6 +1147,10 @@ __all__ = [
     "swapaxes",
     "swapdims",
     "swiglu",
+    "sym_float",
+    "sym_int",
+    "sym_max",
+    "sym_min",
     "synchronize",
     "t",
     "t_copy",
@@ -1195,7 +1231,7 @@ def _int_mm(x: TensorLike, y: TensorLike) -> Tensor:
 
     >>> pf._int_mm(pf.full((2, 3), 100, dtype=pf.int8), pf.full((3, 2), 100, dtype=pf.int8))
     tensor([[30000, 30000],
-            [30000, 30000]], dtype=int32)
+            [30000, 30000]], dtype=pyflame.int32)
     """
 
 def abs(x: TensorLike) -> Tensor:
@@ -1212,14 +1248,14 @@ def acos(x: TensorLike) -> Tensor:
     """The angle in [0, pi] whose cosine is x.
 
     >>> pf.acos(pf.tensor([0.0, 1.0]))
-    tensor([1.5708, 0.    ])
+    tensor([1.5708, 0.0000])
     """
 
 def acosh(x: TensorLike) -> Tensor:
     """Inverse hyperbolic cosine; NaN below 1.
 
     >>> pf.acosh(pf.tensor([1.0, 2.0]))
-    tensor([0.   , 1.317])
+    tensor([0.0000, 1.3170])
     """
 
 def adaptive_avg_pool1d(input: TensorLike, output_size: Any) -> Tensor:
@@ -1268,7 +1304,7 @@ def add(x: TensorLike, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
     """x + alpha * y; `or` for bools.
 
     >>> pf.add(pf.tensor([1.0, 2.0]), 0.5)
-    tensor([1.5, 2.5])
+    tensor([1.5000, 2.5000])
     """
 
 def addbmm(
@@ -1285,7 +1321,7 @@ def addcdiv(x: TensorLike, y: TensorLike, z: TensorLike, value: builtins.float =
     """x + value * y / z.
 
     >>> pf.addcdiv(pf.tensor([1.0]), pf.tensor([6.0]), pf.tensor([2.0]), value=0.5)
-    tensor([2.5])
+    tensor([2.5000])
     """
 
 def addcmul(x: TensorLike, y: TensorLike, z: TensorLike, value: builtins.float = 1) -> Tensor:
@@ -1414,21 +1450,21 @@ def asin(x: TensorLike) -> Tensor:
     """The angle in [-pi/2, pi/2] whose sine is x.
 
     >>> pf.asin(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 1.5708])
+    tensor([0.0000, 1.5708])
     """
 
 def asinh(x: TensorLike) -> Tensor:
     """Inverse hyperbolic sine.
 
     >>> pf.asinh(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.8814])
+    tensor([0.0000, 0.8814])
     """
 
 def atan(x: TensorLike) -> Tensor:
     """The angle in (-pi/2, pi/2) whose tangent is x.
 
     >>> pf.atan(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.7854])
+    tensor([0.0000, 0.7854])
     """
 
 def atan2(y: TensorLike, x: TensorLike) -> Tensor:
@@ -1442,7 +1478,7 @@ def atanh(x: TensorLike) -> Tensor:
     """Inverse hyperbolic tangent; NaN outside of [-1, 1].
 
     >>> pf.atanh(pf.tensor([0.0, 0.5]))
-    tensor([0.    , 0.5493])
+    tensor([0.0000, 0.5493])
     """
 
 def atleast_1d(*tensors: Any) -> Tensor:
@@ -1611,7 +1647,7 @@ def binary_cross_entropy_with_logits(
     """binary_cross_entropy(sigmoid(input), target) without its overflows; pos_weight scales the loss of positives.
 
     >>> pf.binary_cross_entropy_with_logits(pf.tensor([0.0, 2.0]), pf.tensor([1.0, 1.0]))
-    tensor(0.41)
+    tensor(0.4100)
     """
 
 def bitwise_and(x: TensorLike, y: TensorLike) -> Tensor:
@@ -1693,7 +1729,7 @@ def cast(x: TensorLike, dtype: builtins.object) -> Tensor:
     """Convert to another dtype.
 
     >>> pf.cast(pf.tensor([1.5, 2.5]), pf.int32)
-    tensor([1, 2], dtype=int32)
+    tensor([1, 2], dtype=pyflame.int32)
     """
 
 def cat(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
@@ -1726,7 +1762,7 @@ def celu(x: TensorLike, alpha: builtins.float = 1.0) -> Tensor:
     """x where it is positive, else alpha * (exp(x / alpha) - 1).
 
     >>> pf.celu(pf.tensor([-1.0, 2.0]), alpha=2.0)
-    tensor([-0.7869,  2.    ])
+    tensor([-0.7869,  2.0000])
     """
 
 def chebyshev_polynomial_t(x: TensorLike, n: TensorLike) -> Tensor:
@@ -1752,7 +1788,7 @@ def clamp(x: TensorLike, min: Any = None, max: Any = None) -> Tensor:
     """x, but no less than min and no more than max: numbers, tensors or None.
 
     >>> pf.clamp(pf.tensor([-2.0, 0.5, 3.0]), min=0.0, max=1.0)
-    tensor([0. , 0.5, 1. ])
+    tensor([0.0000, 0.5000, 1.0000])
     """
 
 def clamp_max(x: TensorLike, max: TensorLike) -> Tensor:
@@ -1766,7 +1802,7 @@ def clamp_min(x: TensorLike, min: TensorLike) -> Tensor:
     """x, but no less than min. Unlike maximum's, the gradient of a tie belongs to x alone.
 
     >>> pf.clamp_min(pf.tensor([-2.0, 0.5]), 0.0)
-    tensor([0. , 0.5])
+    tensor([0.0000, 0.5000])
     """
 
 def clip(x: TensorLike, min: Any = None, max: Any = None) -> Tensor:
@@ -1787,7 +1823,7 @@ def complex(real: TensorLike, imag: TensorLike) -> Tensor:
     """Complex numbers from their real and imaginary parts.
 
     >>> pf.complex(pf.tensor([1.0]), pf.tensor([2.0]))
-    tensor([1.+2.j], dtype=complex64)
+    tensor([1.+2.j])
     """
 
 def concat(tensors: Sequence[TensorLike], axis: builtins.int = 0) -> Tensor:
@@ -1800,7 +1836,7 @@ def conj(x: TensorLike) -> Tensor:
     """Complex numbers with their imaginary parts negated; real numbers as they are.
 
     >>> pf.conj(pf.tensor([1 + 2j]))
-    tensor([1.-2.j], dtype=complex64)
+    tensor([1.-2.j])
     """
 
 def conj_physical(x: TensorLike) -> Tensor:
@@ -1925,14 +1961,14 @@ def cos(x: TensorLike) -> Tensor:
     """Cosine of an angle in radians.
 
     >>> pf.cos(pf.tensor([0.0, 1.0]))
-    tensor([1.    , 0.5403])
+    tensor([1.0000, 0.5403])
     """
 
 def cosh(x: TensorLike) -> Tensor:
     """Hyperbolic cosine.
 
     >>> pf.cosh(pf.tensor([0.0, 1.0]))
-    tensor([1.    , 1.5431])
+    tensor([1.0000, 1.5431])
     """
 
 def cosine_similarity(x1: TensorLike, x2: TensorLike, axis: Any = 1, eps: builtins.float = 1e-08) -> Tensor:
@@ -2133,7 +2169,7 @@ def elu(x: TensorLike, alpha: builtins.float = 1.0) -> Tensor:
     """x where it is positive, else alpha * (exp(x) - 1).
 
     >>> pf.elu(pf.tensor([-1.0, 2.0]))
-    tensor([-0.6321,  2.    ])
+    tensor([-0.6321,  2.0000])
     """
 
 def embedding(weight: TensorLike, indices: TensorLike, padding_idx: builtins.int | None = None) -> Tensor:
@@ -2176,14 +2212,14 @@ def erf(x: TensorLike) -> Tensor:
     """The error function.
 
     >>> pf.erf(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.8427])
+    tensor([0.0000, 0.8427])
     """
 
 def erfc(x: TensorLike) -> Tensor:
     """1 - erf(x), exact where that is tiny.
 
     >>> pf.erfc(pf.tensor([0.0, 1.0]))
-    tensor([1.    , 0.1573])
+    tensor([1.0000, 0.1573])
     """
 
 def erfcx(x: TensorLike) -> Tensor:
@@ -2193,14 +2229,14 @@ def erfinv(x: TensorLike) -> Tensor:
     """The number whose erf is x: infinite at -1 and 1, NaN beyond.
 
     >>> pf.erfinv(pf.tensor([0.0, 0.5]))
-    tensor([0.    , 0.4769])
+    tensor([0.0000, 0.4769])
     """
 
 def exp(x: TensorLike) -> Tensor:
     """e to the power x.
 
     >>> pf.exp(pf.tensor([0.0, 1.0]))
-    tensor([1.    , 2.7183])
+    tensor([1.0000, 2.7183])
     """
 
 def exp2(x: TensorLike) -> Tensor:
@@ -2250,7 +2286,7 @@ def expm1(x: TensorLike) -> Tensor:
     """exp(x) - 1, exact near 0.
 
     >>> pf.expm1(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 1.7183])
+    tensor([0.0000, 1.7183])
     """
 
 def fix(x: TensorLike) -> Tensor:
@@ -2290,7 +2326,7 @@ def float_power(x: Any, exponent: Any) -> Tensor:
     """x to the power of the exponent, in float64.
 
     >>> pf.float_power(pf.tensor([2]), -1)
-    tensor([0.5], dtype=float64)
+    tensor([0.5000], dtype=pyflame.float64)
     """
 
 def floor(x: TensorLike) -> Tensor:
@@ -2334,7 +2370,7 @@ def fmod(x: TensorLike | builtins.float, y: TensorLike | builtins.float) -> Tens
 def fold(
     x: TensorLike, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
-    """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W), the other direction of unfold2d.
+    """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W): the other direction of unfold2d.
 
     >>> pf.fold(pf.ones(1, 4, 4), (3, 3), 2)[0, 0, 1, 1]
     tensor(4.)
@@ -2344,18 +2380,18 @@ def frac(x: TensorLike) -> Tensor:
     """The fraction of x, with x's sign.
 
     >>> pf.frac(pf.tensor([1.5, -2.25]))
-    tensor([ 0.5 , -0.25])
+    tensor([ 0.5000, -0.2500])
     """
 
 def frexp(x: TensorLike) -> Any:
     """Mantissas in [0.5, 1) with the sign of x, and int32 exponents: x = mantissa * 2**exponent.
 
     >>> pf.frexp(pf.tensor([8.0, -3.0])).mantissa
-    tensor([ 0.5 , -0.75])
+    tensor([ 0.5000, -0.7500])
     """
 
-def gather(x: TensorLike, dim: builtins.int, index: TensorLike) -> Tensor:
-    """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes.
+def gather(x: TensorLike, dim: builtins.int, index: TensorLike, *, sparse_grad: builtins.bool = False) -> Tensor:
+    """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes. Gradients are dense, whatever is asked for.
 
     >>> pf.gather(pf.tensor([[1, 2], [3, 4]]), 1, pf.tensor([[0, 0], [1, 0]]))
     tensor([[1, 1],
@@ -2380,14 +2416,14 @@ def gelu(x: TensorLike, approximate: builtins.str = "none") -> Tensor:
     """x times the share of a normal distribution that lies below x; approximate="tanh" is the formula of GPT-2.
 
     >>> pf.gelu(pf.tensor([-1.0, 0.0, 1.0]))
-    tensor([-0.1587,  0.    ,  0.8413])
+    tensor([-0.1587,  0.0000,  0.8413])
     """
 
 def glu(x: TensorLike, axis: builtins.int = -1, *, dim: builtins.int | None = None) -> Tensor:
     """a * sigmoid(b), where a and b are the halves of x along an axis.
 
     >>> pf.glu(pf.tensor([1.0, 2.0, 0.0, 0.0]))
-    tensor([0.5, 1. ])
+    tensor([0.5000, 1.0000])
     """
 
 def greater(x: TensorLike, y: TensorLike) -> Tensor:
@@ -2420,28 +2456,28 @@ def hardsigmoid(x: TensorLike) -> Tensor:
     """relu6(x + 3) / 6: three straight pieces near sigmoid.
 
     >>> pf.hardsigmoid(pf.tensor([-4.0, 0.0, 4.0]))
-    tensor([0. , 0.5, 1. ])
+    tensor([0.0000, 0.5000, 1.0000])
     """
 
 def hardswish(x: TensorLike) -> Tensor:
     """x * hardsigmoid(x).
 
     >>> pf.hardswish(pf.tensor([-4.0, 3.0]))
-    tensor([-0.,  3.])
+    tensor([-0., 3.])
     """
 
 def hardtanh(x: TensorLike, min_val: builtins.float = -1.0, max_val: builtins.float = 1.0) -> Tensor:
     """x, held between min_val and max_val.
 
     >>> pf.hardtanh(pf.tensor([-3.0, 0.5, 3.0]))
-    tensor([-1. ,  0.5,  1. ])
+    tensor([-1.0000,  0.5000,  1.0000])
     """
 
 def heaviside(x: TensorLike, values: TensorLike) -> Tensor:
     """0 below 0, 1 above, and `values` at 0.
 
     >>> pf.heaviside(pf.tensor([-1.0, 0.0, 2.0]), pf.tensor(0.5))
-    tensor([0. , 0.5, 1. ])
+    tensor([0.0000, 0.5000, 1.0000])
     """
 
 def hermite_polynomial_h(x: TensorLike, n: TensorLike) -> Tensor:
@@ -2477,7 +2513,7 @@ def huber_loss(
     """d^2 / 2 for differences d up to delta, else delta * (|d| - delta / 2); averaged.
 
     >>> pf.huber_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
-    tensor(0.75)
+    tensor(0.7500)
     """
 
 def hypot(x: TensorLike | builtins.float, y: TensorLike | builtins.float) -> Tensor:
@@ -2711,7 +2747,7 @@ def layer_norm(
     """Mean 0 and variance 1 over the last axes, then scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias.
 
     >>> pf.layer_norm(pf.tensor([[1.0, 3.0]]), (2,))
-    tensor([[-1.,  1.]])
+    tensor([[-1.0000,  1.0000]])
     """
 
 def lcm(x: TensorLike, y: TensorLike) -> Tensor:
@@ -2739,7 +2775,7 @@ def leaky_relu(x: TensorLike, negative_slope: Any = 0.01) -> Tensor:
     """x where it is positive, else negative_slope * x.
 
     >>> pf.leaky_relu(pf.tensor([-1.0, 2.0]), negative_slope=0.1)
-    tensor([-0.1,  2. ])
+    tensor([-0.1000,  2.0000])
     """
 
 def left_shift(x: TensorLike, y: TensorLike) -> Tensor:
@@ -2769,7 +2805,7 @@ def lgamma(x: TensorLike) -> Tensor:
     """The logarithm of |gamma(x)|.
 
     >>> pf.lgamma(pf.tensor([1.0, 5.0]))
-    tensor([0.    , 3.1781])
+    tensor([0.0000, 3.1781])
     """
 
 def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Tensor:
@@ -2803,7 +2839,7 @@ def log(x: TensorLike) -> Tensor:
     """Natural logarithm; -inf at 0, NaN below.
 
     >>> pf.log(pf.tensor([1.0, 10.0]))
-    tensor([0.    , 2.3026])
+    tensor([0.0000, 2.3026])
     """
 
 def log10(x: TensorLike) -> Tensor:
@@ -2817,7 +2853,7 @@ def log1p(x: TensorLike) -> Tensor:
     """log(1 + x), exact near 0.
 
     >>> pf.log1p(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.6931])
+    tensor([0.0000, 0.6931])
     """
 
 def log2(x: TensorLike) -> Tensor:
@@ -2854,7 +2890,7 @@ def logcumsumexp(x: TensorLike, axis: Any) -> Tensor:
     """The logarithm of running sums of exp(x) along an axis, without overflow.
 
     >>> pf.logcumsumexp(pf.tensor([0.0, 0.0, 0.0]), 0)
-    tensor([0.    , 0.6931, 1.0986])
+    tensor([0.0000, 0.6931, 1.0986])
     """
 
 def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
@@ -2889,14 +2925,14 @@ def logit(x: TensorLike, eps: builtins.float | None = None) -> Tensor:
     """log(x / (1 - x)), sigmoid's inverse; with eps x is kept within [eps, 1 - eps].
 
     >>> pf.logit(pf.tensor([0.5, 0.9]))
-    tensor([0.    , 2.1972])
+    tensor([0.0000, 2.1972])
     """
 
 def logsigmoid(x: TensorLike) -> Tensor:
     """log(sigmoid(x)), exact for large |x|.
 
     >>> pf.logsigmoid(pf.tensor([0.0, -50.0]))
-    tensor([ -0.6931, -50.    ])
+    tensor([ -0.6931, -50.0000])
     """
 
 def logsumexp(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
@@ -2999,7 +3035,7 @@ def mean(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype
     """The mean over axes.
 
     >>> pf.tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=0)
-    tensor([2. , 3.5])
+    tensor([2.0000, 3.5000])
     """
 
 def median(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Any:
@@ -3036,7 +3072,7 @@ def mish(x: TensorLike) -> Tensor:
     """x * tanh(softplus(x)).
 
     >>> pf.mish(pf.tensor([0.0, 2.0]))
-    tensor([0.   , 1.944])
+    tensor([0.0000, 1.9440])
     """
 
 def mm(x: TensorLike, y: TensorLike) -> Tensor:
@@ -3094,7 +3130,7 @@ def mul(x: TensorLike, y: TensorLike) -> Tensor:
     """x * y; `and` for bools.
 
     >>> pf.mul(pf.tensor([1.0, 2.0]), 1.5)
-    tensor([1.5, 3. ])
+    tensor([1.5000, 3.0000])
     """
 
 def multiply(x: TensorLike, y: TensorLike) -> Tensor:
@@ -3120,7 +3156,7 @@ def nanmean(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dt
     """The mean over axes of the elements that are not NaN.
 
     >>> pf.nanmean(pf.tensor([1.0, float("nan"), 2.0]))
-    tensor(1.5)
+    tensor(1.5000)
     """
 
 def nanmedian(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False) -> Any:
@@ -3174,7 +3210,7 @@ def nextafter(x: TensorLike, y: TensorLike) -> Tensor:
     """The next number after x in the direction of y, in their dtype.
 
     >>> pf.nextafter(pf.tensor([1.0]), pf.tensor([2.0])) - 1 == pf.finfo(pf.float32).eps
-    tensor([ True])
+    tensor([True])
     """
 
 def nll_loss(
@@ -3187,7 +3223,7 @@ def nll_loss(
     """-input[target], averaged: the input holds log-probabilities, (C,), (N, C) or (N, C, d1, ...).
 
     >>> pf.nll_loss(pf.tensor([[-0.5, -1.0], [-2.0, -0.1]]), pf.tensor([0, 1]))
-    tensor(0.3)
+    tensor(0.3000)
     """
 
 def norm(
@@ -3258,7 +3294,7 @@ def polar(abs: TensorLike, angle: TensorLike) -> Tensor:
     """Complex numbers from their absolute values and angles.
 
     >>> pf.polar(pf.tensor([2.0]), pf.tensor([0.0]))
-    tensor([2.+0.j], dtype=complex64)
+    tensor([2.+0.j])
     """
 
 def polygamma(n: builtins.int, x: TensorLike) -> Tensor:
@@ -3279,7 +3315,7 @@ def prelu(x: TensorLike, weight: TensorLike) -> Tensor:
     """leaky_relu with learned slopes: one for all, or one per channel (axis 1).
 
     >>> pf.prelu(pf.tensor([-1.0, 2.0]), pf.tensor([0.25]))
-    tensor([-0.25,  2.  ])
+    tensor([-0.2500,  2.0000])
     """
 
 def prod(x: TensorLike, axis: Any = None, keepdims: builtins.bool = False, dtype: builtins.object = None) -> Tensor:
@@ -3322,7 +3358,7 @@ def reciprocal(x: TensorLike) -> Tensor:
     """1 / x.
 
     >>> pf.reciprocal(pf.tensor([4.0, -2.0]))
-    tensor([ 0.25, -0.5 ])
+    tensor([ 0.2500, -0.5000])
     """
 
 def relu(x: TensorLike) -> Tensor:
@@ -3427,7 +3463,7 @@ def rsqrt(x: TensorLike) -> Tensor:
     """1 / sqrt(x).
 
     >>> pf.rsqrt(pf.tensor([4.0, 16.0]))
-    tensor([0.5 , 0.25])
+    tensor([0.5000, 0.2500])
     """
 
 def rsub(x: TensorLike, y: Any, *, alpha: builtins.float = 1) -> Tensor:
@@ -3563,7 +3599,7 @@ def sigmoid(x: TensorLike) -> Tensor:
     """1 / (1 + exp(-x)).
 
     >>> pf.sigmoid(pf.tensor([0.0, 2.0]))
-    tensor([0.5   , 0.8808])
+    tensor([0.5000, 0.8808])
     """
 
 def sign(x: TensorLike) -> Tensor:
@@ -3584,28 +3620,28 @@ def silu(x: TensorLike) -> Tensor:
     """x * sigmoid(x), also called swish.
 
     >>> pf.silu(pf.tensor([0.0, 2.0]))
-    tensor([0.    , 1.7616])
+    tensor([0.0000, 1.7616])
     """
 
 def sin(x: TensorLike) -> Tensor:
     """Sine of an angle in radians.
 
     >>> pf.sin(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.8415])
+    tensor([0.0000, 0.8415])
     """
 
 def sinc(x: TensorLike) -> Tensor:
     """sin(pi x) / (pi x), and 1 at 0.
 
     >>> pf.sinc(pf.tensor([0.0, 0.5]))
-    tensor([1.    , 0.6366])
+    tensor([1.0000, 0.6366])
     """
 
 def sinh(x: TensorLike) -> Tensor:
     """Hyperbolic sine.
 
     >>> pf.sinh(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 1.1752])
+    tensor([0.0000, 1.1752])
     """
 
 def slice_scatter(
@@ -3628,7 +3664,7 @@ def smooth_l1_loss(
     """d^2 / (2 beta) for differences d below beta, else |d| - beta / 2; averaged.
 
     >>> pf.smooth_l1_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
-    tensor(0.75)
+    tensor(0.7500)
     """
 
 def softmax(
@@ -3637,21 +3673,21 @@ def softmax(
     """exp(x) / sum(exp(x)) along an axis, computed without overflow.
 
     >>> pf.softmax(pf.tensor([1.0, 2.0, 3.0]))
-    tensor([0.09  , 0.2447, 0.6652])
+    tensor([0.0900, 0.2447, 0.6652])
     """
 
 def softplus(x: TensorLike, beta: builtins.float = 1.0, threshold: builtins.float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, and x itself where beta * x is above the threshold.
 
     >>> pf.softplus(pf.tensor([0.0, 30.0]))
-    tensor([ 0.6931, 30.    ])
+    tensor([ 0.6931, 30.0000])
     """
 
 def softsign(x: TensorLike) -> Tensor:
     """x / (1 + |x|).
 
     >>> pf.softsign(pf.tensor([-1.0, 3.0]))
-    tensor([-0.5 ,  0.75])
+    tensor([-0.5000,  0.7500])
     """
 
 def sort(x: TensorLike, axis: Any = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Any:
@@ -3731,7 +3767,7 @@ def sub(x: TensorLike, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
     """x - alpha * y.
 
     >>> pf.sub(pf.tensor([1.0, 2.0]), 0.5)
-    tensor([0.5, 1.5])
+    tensor([0.5000, 1.5000])
     """
 
 def subtract(x: TensorLike, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
@@ -3786,14 +3822,14 @@ def tan(x: TensorLike) -> Tensor:
     """Tangent of an angle in radians.
 
     >>> pf.tan(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 1.5574])
+    tensor([0.0000, 1.5574])
     """
 
 def tanh(x: TensorLike) -> Tensor:
     """Hyperbolic tangent.
 
     >>> pf.tanh(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.7616])
+    tensor([0.0000, 0.7616])
     """
 
 def tensor_split(
@@ -3875,7 +3911,7 @@ def true_divide(x: TensorLike, y: TensorLike) -> Tensor:
     """x / y, always in floating point.
 
     >>> pf.true_divide(pf.tensor([1, 2]), 4)
-    tensor([0.25, 0.5 ])
+    tensor([0.2500, 0.5000])
     """
 
 def trunc(x: TensorLike) -> Tensor:
@@ -3909,7 +3945,7 @@ def unfold(x: TensorLike, dimension: builtins.int, size: builtins.int, step: bui
     """
 
 def unfold2d(x: TensorLike, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """Sliding windows of images as columns: (N, C, H, W) -> (N, C*kh*kw, windows). torch.nn.functional.unfold.
+    """Sliding windows of images as columns: (N, C, H, W) -> (N, C*kh*kw, windows); nn.functional.unfold.
 
     >>> pf.unfold2d(pf.zeros(1, 3, 4, 4), 2).shape
     (1, 12, 9)
@@ -3942,7 +3978,7 @@ def var(
     """The variance over axes: squares summed and divided by n - correction (or `ddof`; 1 unless given).
 
     >>> pf.tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0)
-    tensor(1.25)
+    tensor(1.2500)
     """
 
 def var_mean(
@@ -4004,7 +4040,7 @@ def view_as_complex(x: TensorLike) -> Tensor:
     """Complex numbers from a last axis of size 2: the real and the imaginary part.
 
     >>> pf.view_as_complex(pf.tensor([[1.0, 2.0]]))
-    tensor([1.+2.j], dtype=complex64)
+    tensor([1.+2.j])
     """
 
 def view_as_real(x: TensorLike) -> Tensor:
@@ -4032,7 +4068,7 @@ def xlogy(x: TensorLike, y: TensorLike) -> Tensor:
     """x * log(y), and 0 where x is 0, unless y is NaN.
 
     >>> pf.xlogy(pf.tensor([0.0, 2.0]), pf.tensor([0.0, 1.5]))
-    tensor([0.    , 0.8109])
+    tensor([0.0000, 0.8109])
     """
 
 def zeta(s: TensorLike, q: TensorLike) -> Tensor:
@@ -4088,8 +4124,8 @@ def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtin
     """Each slice along an axis scaled down to a norm of at most maxnorm.
 
     >>> pf.renorm(pf.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
-    tensor([[0.6, 0.8],
-            [0.3, 0.4]])
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
     """
 
 def split_with_sizes(input: Tensor, split_sizes: Sequence[builtins.int], dim: builtins.int = 0) -> Any:

@@ -8,11 +8,15 @@ from typing import Any, TypeVar
 
 from pyflame.core.dtype import as_dtype
 from pyflame.core.state import mode, state
+from pyflame.core.torch_paths import below
 from pyflame.optim.scaler import GradScaler
 from pyflame.tensor import Tensor
 from pyflame.transform.autocast import autocast
 
+__getattr__ = below("amp")
+
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
+__path__: list[str] = []  # torch has files below it
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 

@@ -13,13 +13,33 @@ from typing import Any, TypeVar
 
 from pyflame.core.errors import ArgumentTypeError
 from pyflame.core.state import state
+from pyflame.core.torch_paths import below
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "is_compiling",
     "is_dynamo_compiling", "is_exporting", "nested_compile_region", "reset",
 ]  # fmt: skip
+__path__: list[str] = []  # torch has files below _dynamo and _inductor, which this is too
+
+__getattr__ = below("_dynamo")
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+
+class _Remembered:
+    """Settings of torch's compiler: any may be set and read again, and none has an effect."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.__dict__.setdefault(name, _Remembered())
+
+
+config = _Remembered()  # torch._dynamo.config and torch._inductor.config
+
+
+class OptimizedModule:
+    """What torch.compile gives for a module; pf.compile gives the module, so nothing is one."""
 
 
 def compile(
@@ -66,6 +86,17 @@ def reset() -> None:
 
 def cudagraph_mark_step_begin() -> None:
     """Results of a replay are never overwritten while they are held: there is nothing to mark."""
+
+
+def mark_dynamic(t: Any, index: Any, **options: Any) -> None:
+    """Plans fit every size: there is nothing to mark."""
+
+
+mark_static = maybe_mark_dynamic = mark_dynamic
+
+
+def mark_static_address(t: Any, guard: bool = True) -> None:
+    """A replay finds state wherever it lies: there is nothing to mark."""
 
 
 def is_compiling() -> bool:

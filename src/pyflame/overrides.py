@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pyflame.core.torch_paths import refused
 from pyflame.tensor.overrides import ask, overriding
 from pyflame.tensor.tensor import Tensor
 
 __all__ = [
+    "TorchFunctionMode",
     "handle_torch_function",
     "has_torch_function",
     "has_torch_function_unary",
@@ -18,6 +20,8 @@ __all__ = [
     "is_tensor_method_or_property",
     "wrap_torch_function",
 ]
+
+TorchFunctionMode = refused("TorchFunctionMode", "__torch_function__ of a class says what functions do with it")
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:

@@ -70,7 +70,7 @@ def entr(input: Tensor) -> Tensor:
     """-x log(x); 0 at 0 and -inf below.
 
     >>> pf.special.entr(pf.tensor([0.0, 1.0, -1.0]))
-    tensor([ -0.,  -0., -inf])
+    tensor([-0., -0., -inf])
     """
     return F["where"](input < 0, -math.inf, -F["xlogy"](input, input))
 
@@ -79,7 +79,7 @@ def ndtr(input: Tensor) -> Tensor:
     """The part of a standard normal distribution below x.
 
     >>> pf.special.ndtr(pf.tensor([0.0]))
-    tensor([0.5])
+    tensor([0.5000])
     """
     return F["erfc"](input * -math.sqrt(0.5)) * 0.5
 
@@ -110,6 +110,6 @@ def spherical_bessel_j0(input: Tensor) -> Tensor:
     """sin(x) / x, and 1 at 0.
 
     >>> pf.special.spherical_bessel_j0(pf.tensor([0.0, 1.0]))
-    tensor([1.    , 0.8415])
+    tensor([1.0000, 0.8415])
     """
     return F["sinc"](input * (1.0 / math.pi))

@@ -11,6 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 from pyflame.bridge.onnx import OnnxModule
 from pyflame.bridge.onnx.module import operator_counts
+from pyflame.bridge.onnx.spelling import spelled_out
 from pyflame.bridge.onnx.table import OPERATORS
 
 
@@ -24,8 +25,8 @@ def node_cases() -> dict[str, Any]:
 
 
 def is_ours(case: Any) -> bool:
-    """Whether all operators of a case are in the table."""
-    return all(name in OPERATORS or name == "Constant" for name in operator_counts(case.model))
+    """Whether all operators of a case are in the table, or made of such."""
+    return all(name in OPERATORS or name == "Constant" for name in operator_counts(spelled_out(case.model)))
 
 
 def check(case: Any) -> None:

@@ -23,11 +23,6 @@ EXCEPTIONS = {
          "test_training_dropout_default", "test_training_dropout_default_mask", "test_training_dropout_mask"],
         _RANDOM,
     ),
-    **dict.fromkeys(
-        ["test_gridsample_bicubic", "test_gridsample_bicubic_align_corners_0_additional_1",
-         "test_gridsample_bicubic_align_corners_1_additional_1"],
-        "refused: grid_sample has no cubic mode",
-    ),
     "test_col2im_5d": "refused: fold goes over two axes of space",
     "test_scan_sum": "refused: Scan of opset 8 had other inputs",
 }  # fmt: skip

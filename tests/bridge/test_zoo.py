@@ -29,6 +29,7 @@ def _check(name: str, precision: str, device: str | None = None) -> None:
     assert found.worst <= TIMES, found.where
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", EVERYDAY)
 def test_small_models(name: str, precision: str) -> None:
@@ -70,6 +71,7 @@ def _check_converted(name: str) -> None:
         torch.testing.assert_close(mine.to_torch(), its, rtol=1e-4, atol=2e-5 * max(1.0, float(its.abs().max())))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", ["vae", "gat", "mixer"])
 def test_small_models_convert(name: str) -> None:
     _check_converted(name)

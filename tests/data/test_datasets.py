@@ -175,8 +175,8 @@ def test_collate_beyond_torch() -> None:
     assert isinstance(batch, Sample) and batch.image.shape == (2, 2) and batch.label.tolist() == [3, 4]
     assert batch.length.tolist() == [7, 7]
     assert default_convert(Sample(np.ones(2), 3)).image.shape == (2,)
-    floats = default_collate([1.5, 2, 3.0])  # torch gives float64, which no float32 model wants
-    assert floats.dtype is pf.float32 and floats.tolist() == [1.5, 2.0, 3.0]
+    floats = default_collate([1.5, 2, 3.0])
+    assert floats.dtype is pf.float64 and floats.tolist() == [1.5, 2.0, 3.0]
     assert default_collate([True, 2]).tolist() == [1, 2]
     half = default_collate([np.ones(2, ml_dtypes.bfloat16), np.zeros(2, ml_dtypes.bfloat16)])
     assert half.dtype is pf.bfloat16 and half.shape == (2, 2)

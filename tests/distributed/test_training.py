@@ -9,8 +9,9 @@ from tests.distributed.processes import run_checks
 from tests.needs import needs_torch
 
 
+@pytest.mark.share(4)
 @needs_torch
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("modules", [("data_parallel", "jitted"), ("sharded", "model_parallel")])
 def test_many_processes_train_as_one(size: int, modules: tuple[str, ...]) -> None:
     run_checks(size, *modules)

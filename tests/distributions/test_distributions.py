@@ -143,6 +143,7 @@ def same(ours: Any, theirs: Any, what: str, tolerance: float = 1e-9) -> None:
     )
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("kind", CASES, ids=IDS)
 def test_log_prob_and_its_gradients(kind: Kind) -> None:
     ours, theirs, left, right = both(kind)
@@ -157,6 +158,7 @@ def test_log_prob_and_its_gradients(kind: Kind) -> None:
             same(a.grad, b.grad, "gradient", COARSE.get(kind[0], 1e-6))
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("kind", CASES, ids=IDS)
 def test_moments_and_entropy(kind: Kind) -> None:
     ours, theirs, _, _ = both(kind)
@@ -182,6 +184,7 @@ def test_moments_and_entropy(kind: Kind) -> None:
         same(ask(ours, pf.tensor), want, name, COARSE.get(kind[0], 1e-9))
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("kind", CASES, ids=IDS)
 def test_expand(kind: Kind) -> None:
     ours, theirs, _, _ = both(kind)
@@ -197,6 +200,7 @@ def test_expand(kind: Kind) -> None:
 HEAVY = ("Cauchy", "FisherSnedecor", "GeneralizedPareto", "HalfCauchy", "InverseGamma", "LogNormal", "Pareto")
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("kind", CASES, ids=IDS)
 def test_samples(kind: Kind) -> None:
     """Shapes, dtypes, and the mean and spread of many draws."""
@@ -231,6 +235,7 @@ REPARAMETRIZED: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name", REPARAMETRIZED)
 def test_gradients_flow_through_rsample(name: str) -> None:
     """The gradients of the mean of many draws are those of the mean, up to the noise of sampling; so inside of jit."""

@@ -52,6 +52,7 @@ def made(lib: Any, name: str, which: int) -> tuple[Any, list[Any]]:
     return getattr(lib.distributions, name)(*params, **({} if lib is pf else {"validate_args": False})), params
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("pair", NAMES, ids="-".join)
 def test_kl_divergence(pair: tuple[str, str]) -> None:
     first, second = (GENERAL.get(name, name) for name in pair)

@@ -69,6 +69,7 @@ def close(ours: Any, theirs: Any, what: str) -> None:
     )
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transform(name: str) -> None:
     make, given = TRANSFORMS[name]
@@ -172,6 +173,7 @@ def facts_of(constraint: Any, value: Any) -> tuple[Any, ...]:
     return constraint.check(value).tolist(), constraint.is_discrete, constraint.event_dim
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", CHECKED)
 def test_constraint(name: str) -> None:
     ours, theirs = (getattr(lib.distributions.constraints, name) for lib in (pf, torch))
@@ -179,6 +181,7 @@ def test_constraint(name: str) -> None:
     assert repr(ours) == repr(theirs)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", CALLED)
 def test_constraint_with_arguments(name: str) -> None:
     make, value = CALLED[name]
@@ -207,6 +210,7 @@ MAPPED = [
 ]  # fmt: skip
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("which", ["transform_to", "biject_to"])
 @pytest.mark.parametrize("make", MAPPED)
 def test_registries(which: str, make: Callable[[Any], Any]) -> None:

@@ -29,6 +29,9 @@ def numbers(pattern, text):
     return [float(v) for v in found]
 
 
+one_in_three = pytest.mark.share(3)
+
+
 def test_mlp():
     out = run("mlp.py", "--steps", "150")
     accuracy, chance = numbers(r"accuracy ([\d.]+) on new points \(chance: ([\d.]+)\)", out)
@@ -37,6 +40,7 @@ def test_mlp():
     assert after < before / 3
 
 
+@one_in_three
 def test_cnn():
     out = run("cnn.py", "--epochs", "1", "--images", "2048")
     accuracy, chance = numbers(r"accuracy ([\d.]+) on new images \(chance: ([\d.]+)\)", out)
@@ -45,6 +49,7 @@ def test_cnn():
     assert after < before - 0.5
 
 
+@one_in_three
 def test_char_rnn():
     out = run("char_rnn.py", "--steps", "60", "--width", "64", "--letters", "20", "--prompt", "Zeta:")
     before, after, frequencies = numbers(r"loss ([\d.]+) -> ([\d.]+) \(letter frequencies alone: ([\d.]+)\)", out)
@@ -52,6 +57,7 @@ def test_char_rnn():
     assert len(out.split("Zeta:")[1].split("\n\nloss")[0]) == 20
 
 
+@one_in_three
 def test_gpt():
     out = run(
         "gpt.py", "--steps", "100", "--context", "32", "--layers", "2", "--width", "64", "--bytes", "20", "--bf16"
@@ -84,6 +90,7 @@ def test_distributed_gpt_in_two_processes(mode, tmp_path):
     assert further[1] == pytest.approx(alone[1], abs=2e-3)
 
 
+@one_in_three
 def test_torch_bert():
     pytest.importorskip("transformers")
     out = run("torch_bert.py", "--layers", "1", "--width", "64", "--length", "8", "--times", "1")
@@ -92,6 +99,7 @@ def test_torch_bert():
     assert out.count(", 0 in torch") == 2  # forward and backward
 
 
+@one_in_three
 def test_torch_resnet():
     pytest.importorskip("torch")
     out = run("torch_resnet.py", "--steps", "50", "--fine-steps", "16")
@@ -101,6 +109,7 @@ def test_torch_resnet():
     assert fine > max(0.8, fresh + 0.1)
 
 
+@one_in_three
 def test_volume_profile(tmp_path):
     drawing = tmp_path / "profile.html"
     out = run("volume_profile/app.py", "--sessions", "400", "--ticks", "300", "--html", str(drawing))
@@ -117,6 +126,7 @@ def test_examples_stay_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 150
 
 
+@one_in_three
 def test_lora(tmp_path):
     model, adapter = gguf(tmp_path / "small.gguf"), tmp_path / "adapter"
     out = run("lora.py", "--model", str(model), "--context", "128", "--steps", "8", "--save", str(adapter))
@@ -125,6 +135,7 @@ def test_lora(tmp_path):
     assert (adapter / "adapter_model.safetensors").exists()
 
 
+@one_in_three
 def test_batch_inference(tmp_path):
     model, asked, answered = gguf(tmp_path / "small.gguf"), tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     lines = [{"id": n, "prompt": "hello world " * (1 + n * 5 % 4)} for n in range(5)]
@@ -146,6 +157,7 @@ def test_batch_inference(tmp_path):
     assert done.returncode == 1 and "line 2: expected an object with either" in done.stderr
 
 
+@one_in_three
 def test_embeddings(tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("red apples\n\nblue rivers run deep\ngreen hills\n")

@@ -136,6 +136,14 @@ TILED: dict[str, Build] = {
     "16 bits, window": attention((1, 2, 140, 24), (1, 150), 40, pf.bfloat16, causal=True, window=30),
     "16 bits, capped": attention((1, 2, 70, 40), (2, 66), 24, pf.float16, window=(20, 5), softcap=1.5),
 }
+
+
+def grown(queries: tuple[int, int, int, int], heads: int) -> Build:
+    """Three sequences that have come to different places in their keys, and see 400 back."""
+    rules = dict(causal=True, query_offset=np.array([3, 70, 598]), window=400)
+    return attention(queries, (heads, 600), 64, pf.bfloat16, gradient=False, **rules)
+
+
 # Few queries over many keys: classes of lines, rows of a block, splits and masks.
 DECODED: dict[str, Build] = {
     "one query": attention((1, 1, 1, 64), (1, 70), 64, gradient=False),
@@ -146,16 +154,7 @@ DECODED: dict[str, Build] = {
     "behind a window": attention(
         (1, 4, 2, 72), (1, 700), 40, pf.float16, gradient=False, causal=True, query_offset=650, window=300
     ),
-    "grown": attention(
-        (3, 4, 2, 64),
-        (1, 600),
-        64,
-        pf.bfloat16,
-        gradient=False,
-        causal=True,
-        query_offset=np.array([3, 70, 598]),
-        window=400,
-    ),
+    "grown": grown((3, 4, 2, 64), 1),
     "lengths": attention((2, 2, 1, 24), (2, 300), 16, gradient=False, lengths=np.array([0, 299])),
     "sees nothing": attention((1, 2, 1, 8), (1, 40), 8, gradient=False, causal=True, query_offset=-1),
     "wide, added": attention((1, 6, 4, 256), (2, 260), 200, gradient=False, mask=added(4, 260)),
@@ -180,16 +179,7 @@ DECODED_TILES: dict[str, Build] = {
     "sixteen": attention((2, 16, 1, 128), (1, 300), 128, pf.bfloat16, gradient=False, softcap=2.0),
     "many rows": attention((1, 6, 8, 64), (1, 330), 64, pf.float16, gradient=False, causal=True, query_offset=322),
     "five of 256": attention((1, 10, 1, 256), (2, 333), 256, pf.bfloat16, gradient=False, mask=added(1, 333)),
-    "grown": attention(
-        (3, 8, 1, 96),
-        (2, 600),
-        64,
-        pf.bfloat16,
-        gradient=False,
-        causal=True,
-        query_offset=np.array([3, 70, 598]),
-        window=400,
-    ),
+    "grown": grown((3, 8, 1, 96), 2),
     "seven, turned": attention((1, 14, 1, 40), (2, 290), 33, pf.float16, gradient=False, view="turned"),
 }
 MANY_HIDDEN = (np.arange(150)[:, None] + np.arange(80)) % 3 > 0

@@ -58,6 +58,8 @@ def whole() -> dict[str, Build]:
         "whole, last": convolution((2, 1, 9, 1, 5, 6), (1, 12, 9, 1, 3, 3), dtype=d, views=LAST),
         "whole, turned": convolution((24, 1, 2, 1, 9, 8), (1, 20, 2, 1, 7, 6), dtype=d, views=TURNED),
         "whole, dilated": convolution(image, taps, lhs=(1, 2, 3), rhs=(1, 2, 1), pad=(0, 3, 2), dtype=d),
+        "whole, phases": convolution(image, taps, lhs=(1, 2, 2), pad=(0, 2, 1), dtype=d),
+        "whole, phases without taps": convolution(image, (1, 12, 3, 1, 1, 1), lhs=(1, 2, 2), dtype=d),
         "whole, 1d": convolution((3, 1, 4, 1, 1, 50), (1, 10, 4, 1, 1, 5), pad=(0, 0, 2), dtype=d),
         "whole, 3d": convolution((2, 1, 2, 4, 5, 6), (1, 9, 2, 2, 3, 2), pad=(1, 1, 0), dtype=d),
         "whole, long": convolution((1, 1, 300, 1, 4, 4), (1, 10, 300, 1, 3, 3), dtype=d),

@@ -51,6 +51,9 @@ def test_awkward(gpu: Nvidia) -> None:
 def test_decoding(gpu: Nvidia) -> None:
     long = attention((4, 32, 1, 128), (8, 20000), 128, pf.bfloat16, gradient=False, causal=True, query_offset=18000)
     assert wrong_of(gpu, {**DECODED, "long": long}) == {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_decode_gpu, "_CLUSTER_KEYS", 0)
+        assert wrong_of(gpu, DECODED) == {}
     with tiles_for_few_bytes():
         assert wrong_of(gpu, DECODED_TILES) == {}
 
@@ -117,10 +120,12 @@ def test_pace(gpu: Nvidia, dtype: pf.DType, gradient: bool) -> None:
     print(f"\n{dtype.name}: {1e3 * seconds:.2f} ms, {1e-12 * flops / seconds:.2f} TFLOP/s")
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["tiles", "dots"])
+@pytest.mark.parametrize("way", ["tiles", "dots", "dots, joined"])
 @pytest.mark.parametrize("name", PAGED)
-def test_pages(name: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_decode_gpu, "_MANY_BYTES", 0 if few else 1 << 60)
+def test_pages(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_decode_gpu, "_MANY_BYTES", 0 if way == "tiles" else 1 << 60)
+    if way == "dots, joined":  # as without clusters
+        monkeypatch.setattr(attention_decode_gpu, "_CLUSTER_KEYS", 0)
     clear_plans()
     tensors, named = numbers(PAGED[name])
     there = [t.to("cuda") for t in tensors]

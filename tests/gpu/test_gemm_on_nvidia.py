@@ -40,6 +40,9 @@ def test_every_async_block_of_convolutions(gpu: Nvidia, number: int, monkeypatch
     taps = (1, tiles[number].cols + 8, 64, 1, 3, 3)
     builds = conv_async.cases(pf.bfloat16) | {
         "large": convolution((8, 1, 64, 1, 30, 28), taps, pad=(0, 1, 1), dtype=pf.bfloat16, views=LAST),
+        "last tiles in halves": convolution(
+            (1, 1, 64, 1, 1, 17_000), (1, 256, 64, 1, 1, 3), dtype=pf.bfloat16, views=LAST
+        ),
         "large gradients": trained(pf.conv2d, (8, 64, 30, 28), (72, 64, 3, 3), pf.bfloat16, padding=1, stride=2),
     }
     assert wrong_of(gpu, builds) == {}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pyflame as pf
 from pyflame.llm.generate import Model
 from pyflame.llm.load import load_decoder
+from tests.decoding import Layer
 from tests.gpu.nvidia import absent
 from tests.llm import small
 from tests.llm.checkpoints import make
@@ -37,6 +39,22 @@ def test_same_tokens(name: str, quantized: str | None, tmp_path: Path) -> None:
         for d in ("cpu", "cuda")
     ]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("rows", [1, 16, 40])
+def test_lines_are_turned_and_kept_as_on_the_cpu(rows: int, interleaved: bool) -> None:
+    found = []
+    for device in ("cpu", "cuda"):
+        with pf.device(device):
+            layer = Layer(rows, interleaved)
+            step = layer.step()
+            for _ in range(4):
+                out = step(layer.x, layer.positions)
+                layer.positions += 1
+            found.append([t.numpy() for t in (out, layer.keys, layer.values)])
+    for theirs, mine in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
 def test_layers_on_gpu_and_cpu(tmp_path: Path) -> None:
@@ -72,8 +90,10 @@ def test_draft_and_saved_prompt(tmp_path: Path) -> None:
 
 
 def test_estimate_is_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in dict(WIDTH=512, FFN=1536, LAYERS=8, HEADS=8, KV_HEADS=4, HEAD=64, CONTEXT=1024).items():
+    # A library's workspace and what graphs hold are the same for all models: small beside one of some size.
+    for name, size in dict(WIDTH=2048, FFN=8192, LAYERS=8, HEADS=16, KV_HEADS=4, HEAD=128, CONTEXT=1024).items():
         monkeypatch.setattr(small, name, size)
+    monkeypatch.setenv("PYFLAME_GRAPHS", "trusted")  # to compare them takes memory too, where that is free
     path = small.folder(tmp_path / "hf")
     expected = pf.llm.estimate(path, context=1024, batch=4, kv="bf16", dtype="bfloat16", device="cuda")
     measured(path, "cuda", 4, "bfloat16")  # kernels are tried out first, in memory that is free

@@ -183,7 +183,7 @@ ALL = (FORWARD, BACKWARD_DATA, BACKWARD_FILTER)
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a library takes convolutions of dilated inputs."""
-    monkeypatch.setattr("pyflame.engine.planning._takes_dilated", lambda device: True)
+    monkeypatch.setattr("pyflame.engine.planning._library_takes", lambda device, op: True)
 
 
 def test_strided_convolutions(whole: None) -> None:

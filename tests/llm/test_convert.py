@@ -31,6 +31,7 @@ REFUSED = {"gemma2_scaled": "attention_scale", "gemma3": "windows", "deepseek_v2
 TEXT = "hello world, 123 hello\n  worlds"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in REFUSED])
 def test_logits_of_every_architecture(name: str, tmp_path: Path) -> None:
     _, oracle = make(name, tmp_path)

@@ -12,6 +12,7 @@ from pyflame.llm.load import load_decoder
 from tests.llm.checkpoints import make
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("name", "device", "quantized"),
     [("llama", "sim:gfx942", None), ("llama", "sim:gfx1100", "q8_0"), ("mixtral", "sim:gfx942", "q8_0")],

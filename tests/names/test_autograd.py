@@ -274,3 +274,23 @@ def test_grad_leaves_alone_what_is_not_on_the_way(library: Any) -> None:
     np.testing.assert_allclose(second.numpy(), [2 * np.e] * 2, rtol=1e-5)
     with pytest.raises(RuntimeError, match=r"retain_graph=True"):
         library.autograd.grad(y.sum(), x, allow_unused=True)
+
+
+def test_gradients_in_batches_and_of_what_is_unused() -> None:
+    found = []
+    for library in (pf, torch):
+        x, unused = library.tensor([1.0, 2.0, 3.0]).requires_grad_(), library.ones(2).requires_grad_()
+        y, z = x**3, x.sum()
+        grad = library.autograd.grad
+        batched = grad(y, x, library.eye(3), create_graph=True, is_grads_batched=True)[0]
+        second = grad(batched.sum(), x, retain_graph=True)[0]
+        both = grad((y, z), (x, unused), (library.eye(3)[:2], library.ones(2)), True, False, True, True, True)
+        filled = grad(y, (x, unused), library.ones(2, 3), True, is_grads_batched=True, materialize_grads=True)
+        alone = grad(z, (unused, x), materialize_grads=True)
+        found.append([None if t is None else t.tolist() for t in (batched, second, *both, *filled, *alone)])
+        with pytest.raises(ValueError, match="allow_unused"):
+            grad(z, unused, allow_unused=False, materialize_grads=True)
+    assert found[0] == found[1]
+    for starts in (None, pf.ones(()), pf.ones(0, 3)):
+        with pytest.raises(pf.ShapeError, match="first axes"):
+            pf.autograd.grad(y, x, starts, is_grads_batched=True)

@@ -19,8 +19,8 @@ SINGLE = (
 )  # fmt: skip
 WITHIN = (
     "collectives.groups", "collectives.mesh", "collectives.point_to_point",
-    "nn.functional_call", "tensor.devices", "tensor.factorizations", "tensor.old_linalg", "tensor.sets",
-    "tensor.solutions", "tensor.sparse_functions",
+    "nn.functional_call", "tensor.devices", "tensor.factorizations", "tensor.grad_fn", "tensor.old_linalg",
+    "tensor.sets", "tensor.solutions", "tensor.sparse_functions",
     "tensor.torch_cuda", "tensor.torch_functions", "tensor.torch_names", "tensor.torch_statistics",
     "transform.autograd", "transform.functional", "transform.gradcheck", "transform.jacobians",
 )  # fmt: skip
@@ -29,6 +29,7 @@ MODULES = [f"pyflame.{name}" for name in (*SINGLE, *WITHIN)] + [
 ]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
     module = importlib.import_module(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import numpy as np
@@ -172,3 +173,143 @@ def test_out_of_functions_that_are_no_ops(library: Any) -> None:
     assert library.linalg.cholesky_ex(a, out=None).info.item() == 0
     drawn = library.empty(0, dtype=library.int64)
     assert library.multinomial(library.tensor([0.0, 1.0]), 1, out=drawn) is drawn and drawn.tolist() == [1]
+
+
+def test_names_of_types() -> None:
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"):
+        ours, theirs = (library.ones(2, dtype=getattr(library, name)) for library in (pf, torch))
+        assert ours.type() == theirs.type()
+        assert pf.ones(1).type(ours.type()).dtype is ours.dtype
+
+
+@pytest.mark.parametrize("library", [pf, torch])
+def test_walking_along_the_tape(library: Any) -> None:
+    w = library.nn.Parameter(library.ones(2))
+    y = (w * library.ones(2)).exp()
+    product = y.grad_fn.next_functions[0][0]
+    (leaf, place), (constant, _) = product.next_functions
+    names = [y.grad_fn.name(), type(product).__name__, leaf.name()]
+    assert names[0] == "ExpBackward0" and names[1] == "MulBackward0" and names[2].endswith("AccumulateGrad")
+    assert leaf.variable is w and place == 0 and constant is None and leaf.next_functions == ()
+    assert y.grad_fn == y.grad_fn and len({y.grad_fn, y.grad_fn, product}) == 2
+    assert not hasattr(y.grad_fn, "variable") and "ExpBackward0" in repr(y.grad_fn)
+
+
+@pytest.mark.parametrize(
+    "make", ["LSTM(1, 2, 2, proj_size=1)", "GRU(1, 2, bidirectional=True)", "RNN(1, 1, 1, 'relu')"]
+)
+def test_what_a_recurrent_layer_is_made_of(make: str) -> None:
+    ours, theirs = (eval(f"library.nn.{make}", {"library": library}) for library in (pf, torch))
+    assert ours.mode == theirs.mode
+    assert [[tuple(w.shape) for w in layer] for layer in ours.all_weights] == [
+        [tuple(w.shape) for w in layer] for layer in theirs.all_weights
+    ]
+
+
+def test_as_strided_of_parts() -> None:
+    """torchdiffeq's adjoint reads states so; places count from where the part begins in its storage."""
+    found = []
+    for library in (pf, torch):
+        whole = library.arange(12.0).requires_grad_()
+        part = (whole * 1.0)[3:11]
+        values = [
+            library.as_strided(part, (), ()), part.as_strided((3, 2), (2, 1)), part.as_strided((2, 2), (1, 3), 5),
+            part.view(2, 4)[1].as_strided((2,), (2,)), whole.detach()[4].as_strided((1,), (1,)),
+        ]  # fmt: skip
+        sum((v**2).sum() for v in values[:4]).backward()
+        offsets = [v.storage_offset() for v in values]
+        written = library.zeros(6)
+        written[2:].as_strided((2,), (3,)).fill_(1.0)
+        found.append(([v.tolist() for v in values], offsets, whole.grad.tolist(), written.tolist()))
+    assert found[0] == found[1]
+    for part in (pf.arange(6)[2:4], pf.arange(6).view(2, 3).t(), pf.arange(3)[1:2].expand(4)):
+        with pytest.raises(pf.NotSupportedError, match="one behind the other"):
+            part.as_strided((2,), (3,))
+    with pytest.raises(pf.NotSupportedError, match="one behind the other"):
+        pf.arange(6)[2:4].as_strided((1,), (1,), 0)
+
+
+def _scaled(library: Any) -> Any:
+    class Scaled(library.distributions.Normal):  # type: ignore[misc, name-defined]
+        def __init__(self, loc: Any, scale: Any, extra: Any) -> None:
+            self.extra = extra
+            super().__init__(loc, scale)
+
+        def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+            new = self._get_checked_instance(Scaled, _instance)
+            new.extra = self.extra.expand(batch_shape)
+            return super().expand(batch_shape, _instance=new)
+
+    return Scaled(library.zeros(1), library.ones(1), library.full((1,), 3.0))
+
+
+def test_expand_of_distributions_with_more_parameters() -> None:
+    """As PyTorch writes its own: `_get_checked_instance`, and `_instance` handed upwards."""
+    for library in (pf, torch):
+        made = _scaled(library).expand((4,))
+        assert tuple(made.extra.shape) == (4,) and tuple(made.loc.shape) == (4,) and tuple(made.batch_shape) == (4,)
+        own = type("Own", (library.distributions.Normal,), {"__init__": lambda self: None})()
+        with pytest.raises(NotImplementedError):
+            own._get_checked_instance(library.distributions.Normal)
+
+
+INSTANCES = ["Independent", "TransformedDistribution", "OneHotCategorical", "MixtureSameFamily", "LogNormal"]
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_expand_fills_what_was_begun(name: str) -> None:
+    for library in (pf, torch):
+        d = library.distributions
+        base = d.Normal(library.zeros(3), library.ones(3))
+        arguments = {
+            "Independent": (base, 1), "TransformedDistribution": (base, [d.ExpTransform()]),
+            "OneHotCategorical": (library.ones(3) / 3,), "LogNormal": (library.zeros(3), library.ones(3)),
+            "MixtureSameFamily": (d.Categorical(library.ones(3) / 3), base),
+        }  # fmt: skip
+        kind = type("Kind", (getattr(d, name),), {})
+        made = kind(*arguments[name])
+        begun = made.__new__(kind)
+        begun.more = 5
+        shape = (2, *made.batch_shape)
+        assert made.expand(shape, _instance=begun) is begun and begun.more == 5 and tuple(begun.batch_shape) == shape
+        assert tuple(begun.log_prob(begun.sample()).shape) == shape
+
+
+def test_streams_and_events_are_classes() -> None:
+    """Libraries write `stream: torch.cuda.Stream | None`, and ask isinstance of it."""
+    for library in (pf, torch):
+        for kind in (library.cuda.Stream, library.cuda.Event):
+            assert isinstance(kind, type) and (kind | None) and not isinstance(1, kind)
+    assert issubclass(pf.cuda.Stream, pf.Stream) and issubclass(pf.cuda.Event, pf.Event)
+    with pytest.raises(pf.NotSupportedError, match=r"pf\.jit"):
+        pf.cuda.CUDAGraph()
+
+
+def test_names_that_programs_compare_with() -> None:
+    for library in (pf, torch):
+        x = library.ones(2)
+        assert x.layout not in (library.sparse_csc, library.sparse_bsr, library.sparse_bsc, library.jagged)
+        assert x.dtype not in (library.complex32, library.chalf, library.qint8, library.quint8, library.qint32)
+        assert not isinstance(2, (library.SymInt, library.SymFloat, library.SymBool))
+        assert library.sym_max(2, 3) == 3 and library.sym_min(2, 3) == 2
+        assert library.sym_int(2.5) == 2 and library.sym_float(2) == 2.0
+        assert library.legacy_contiguous_format == library.contiguous_format
+        library._dynamo.mark_static_address(x)
+        library._dynamo.mark_dynamic(x, 0)
+    for make in (lambda: pf.zeros(2, dtype=pf.complex32), lambda: pf.ones(2).to(pf.qint8)):
+        with pytest.raises(pf.PyFlameError):
+            make()
+
+
+def test_pyflame_in_torchs_place() -> None:
+    """A program that puts PyFlame in torch's place sets its attributes to what the paths give."""
+    room = sys.modules["pyflame.autograd"]
+    assert room.no_grad is pf.no_grad
+    before = pf.autograd
+    try:
+        pf.autograd = room  # type: ignore[assignment]
+        assert pf.autograd.grad is before.grad
+        with pytest.raises(AttributeError):
+            pf.autograd.no_such_name  # type: ignore[attr-defined]
+    finally:
+        pf.autograd = before

@@ -158,3 +158,34 @@ def test_an_ensemble() -> None:
 def test_refusals(wrong: Callable[[], Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         wrong()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+@pytest.mark.parametrize("mode", ["pointwise", "generic"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_associative_scan(n: int, mode: str, reverse: bool) -> None:
+    """A linear recurrence, as state-space models run it; generic functions see elements without the axis."""
+    from pyflame._higher_order_ops.associative_scan import associative_scan
+
+    random = np.random.default_rng(0)
+    a, b = (random.normal(size=(3, n, 2)).astype("float32") for _ in range(2))
+    ours = {k: pf.tensor(v).requires_grad_() for k, v in {"a": a, "b": b}.items()}
+    theirs = {k: torch.tensor(v).requires_grad_() for k, v in {"a": a, "b": b}.items()}
+
+    def combine(x: Any, y: Any) -> Any:
+        assert x["a"].ndim == (2 if mode == "generic" else 3)
+        return {"a": x["a"] * y["a"], "b": y["a"] * x["b"] + y["b"]}
+
+    out = associative_scan(combine, ours, dim=1, reverse=reverse, combine_mode=mode)["b"]
+    state, states = torch.zeros(3, 2), []
+    for i in reversed(range(n)) if reverse else range(n):
+        state = theirs["a"][:, i] * state + theirs["b"][:, i]
+        states.append(state)
+    expected = torch.stack(states[::-1] if reverse else states, 1)
+    (out**2).sum().backward()
+    (expected**2).sum().backward()
+    for one, other in [(out, expected), *((ours[k].grad, theirs[k].grad) for k in ("a", "b"))]:
+        if other is not None and one is not None:
+            np.testing.assert_allclose(one.detach().numpy(), other.detach().numpy(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(pf.ShapeError, match="one size"):
+        associative_scan(combine, [pf.ones(2), pf.ones(3)], 0)

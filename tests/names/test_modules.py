@@ -305,7 +305,7 @@ def test_fork_rng() -> None:
         inside = pf.rand(3).tolist()
     assert inside == pf.rand(3).tolist()
     assert pf.Generator(device="cpu").manual_seed(1).initial_seed() == 1
-    assert pf.Generator("cuda").device == "cuda"
+    assert pf.Generator("cuda").device.type == "cuda"
     assert isinstance(pf.manual_seed(0), pf.Generator)
 
 
@@ -365,7 +365,7 @@ def test_print_options() -> None:
         pf.set_printoptions(sci_mode=True)
         assert repr(pf.tensor([1 / 3])) == "tensor([3.33e-01])"
         pf.set_printoptions(profile="default", edgeitems=1, threshold=3)
-        assert repr(pf.arange(9)) == "tensor([0, ..., 8])"
+        assert repr(pf.arange(9)) == "tensor([0,  ..., 8])"
         with pytest.raises(pf.ArgumentError, match="expected a profile of"):
             pf.set_printoptions(profile="huge")
     finally:

@@ -52,6 +52,60 @@ def test_self_attention_projects_once() -> None:
     close(apart, got, "three projections")
 
 
+MASKS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "causal": {"is_causal": True},
+    "later": {"attn_mask": pf.tensor(LATER)},
+    "each head": {"attn_mask": pf.tensor(numbers(B * H, T, T))},
+    "padding": {"key_padding_mask": pf.tensor(PADDED[:, :T])},
+    "both": {"attn_mask": pf.tensor(numbers(T, T)), "key_padding_mask": pf.tensor(PADDED[:, :T])},
+}
+
+
+@pytest.mark.share(3)
+@pytest.mark.parametrize("dtype", [pf.float32, pf.float64, pf.bfloat16], ids=str)
+@pytest.mark.parametrize("mask", MASKS)
+def test_without_gradients_it_is_one_node_with_the_same_result(mask: str, dtype: Any) -> None:
+    layer, _ = pair(batch_first=True)
+    layer.to(dtype)
+    x, options = pf.tensor(numbers(B, T, E)).to(dtype), {"need_weights": False, **MASKS[mask]}
+    for given in ((x, x, x), (x, x.clone(), x.flip(1))):
+        want, _ = layer(*given, **options)
+        with pf.no_grad():
+            got, _ = layer(*given, **options)
+        assert got._node.op.name == "multihead"
+        assert want._node.op.name == "linear"  # the parts are recorded
+        assert got.dtype is want.dtype is dtype
+        np.testing.assert_array_equal(got.tolist(), want.tolist())
+
+
+def test_in_autocast_and_in_jit_it_is_what_its_parts_are() -> None:
+    layer, _ = pair()
+    x = pf.tensor(numbers(T, B, E))
+    with pf.autocast("cpu", dtype=pf.bfloat16):
+        want, _ = layer(x, x, x, need_weights=False)
+        with pf.no_grad():
+            got, _ = layer(x, x, x, need_weights=False)
+    assert got.dtype is want.dtype is pf.bfloat16
+    np.testing.assert_array_equal(got.tolist(), want.tolist())
+    jitted = pf.jit(pf.no_grad()(lambda x: layer(x, x, x, need_weights=False)[0]))
+    for _ in range(3):
+        close(jitted(x), torch.tensor(layer(x, x, x)[0].tolist()), "jit")
+
+
+def test_hooks_of_the_projection_see_it_called() -> None:
+    layer, _ = pair()
+    seen: list[Any] = []
+    handle = layer.out_proj.register_forward_hook(lambda module, given, out: seen.append(out.shape))
+    x = pf.tensor(numbers(T, B, E))
+    with pf.no_grad():
+        want, _ = layer(x, x, x, need_weights=False)
+        handle.remove()
+        got, _ = layer(x, x, x, need_weights=False)
+    assert seen == [(T, B, E)]
+    np.testing.assert_array_equal(got.tolist(), want.tolist())
+
+
 def test_weights_of_each_head() -> None:
     ours, theirs = pair()
     compare(ours, theirs, *sequences(False), average_attn_weights=False)

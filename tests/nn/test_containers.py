@@ -103,16 +103,6 @@ def test_parameters_in_lists_and_dicts(library: Any, ones: Any) -> None:
     assert tuple(held.pop("b").shape) == (2,) and next(iter(held.values())) is held["c"]
 
 
-def test_what_is_no_parameter_is_refused() -> None:
-    with pytest.raises(pf.PyFlameError, match="expected parameters or tensors but got int"):
-        nn.ParameterList([3])
-
-
-def test_repr_shows_shapes() -> None:
-    assert "(0): Parameter containing: [float32 of size 2x3]" in repr(nn.ParameterList([pf.ones(2, 3)]))
-    assert "(a): Parameter containing: [float32 of size 2]" in repr(nn.ParameterDict({"a": pf.ones(2)}))
-
-
 @BOTH
 @pytest.mark.parametrize("name", ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList"])
 def test_nothing_is_added_where_nothing_is_given(library: Any, name: str) -> None:

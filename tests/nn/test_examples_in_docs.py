@@ -15,6 +15,7 @@ from pyflame import nn
 MODULES = [m.name for m in pkgutil.walk_packages(nn.__path__, "pyflame.nn.")]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
     module = importlib.import_module(name)

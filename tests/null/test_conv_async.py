@@ -51,6 +51,8 @@ def cases(dtype: pf.DType) -> dict[str, Build]:
         "fused, misaligned": fused_convolution((2, 16, 7, 8), (24, 16, 3, 3), dtype, "misaligned", padding=1),
         "gradients": trained(pf.conv2d, (2, 16, 8, 9), (24, 16, 3, 3), dtype, stride=2, padding=1),
         "gradients of more pixels": trained(pf.conv2d, (2, 16, 15, 17), (24, 16, 3, 3), dtype, stride=2, padding=1),
+        "gradients of one tap": trained(pf.conv2d, (2, 16, 9, 8), (24, 16, 1, 1), dtype, stride=2),
+        "gradients of a volume": trained(pf.conv3d, (1, 16, 4, 5, 6), (16, 16, 2, 3, 3), dtype, stride=(1, 2, 2)),
         "gradients of many pixels": trained(pf.conv2d, (9, 8, 24, 21), (24, 8, 3, 3), dtype, padding=1),
         "gradients of more taps": trained(pf.conv2d, (1, 16, 9, 10), (16, 16, 7, 7), dtype, padding=3),
     }
@@ -79,9 +81,17 @@ def test_geometries_compute_what_numpy_computes(workers: int, monkeypatch: pytes
     texts = [t for t in emulated.texts if "pf_conv_async" in t]
     wanted = [
         "A_ALONG_K = 0", "A_ALONG_K = 1", "B_ALONG_K = 0", "B_ALONG_K = 1", "OUT_WIDTH = 8", "DILATED = 1", "MASK = 0",
-        "MASK = 1", "MASK = 2", "pf_conv_finish_turned" if workers > 1 else "TURNED = 1",
+        "MASK = 1", "MASK = 2", "PHASES = 4", "ONE_TAP = 1", "pf_conv_finish_turned" if workers > 1 else "TURNED = 1",
     ]  # fmt: skip
     assert [w for w in wanted if not any(w in t for t in texts)] == []
+
+
+def test_last_tiles_in_halves_compute_what_numpy_computes() -> None:
+    """Four tiles of 128 pixels for three compute units: the last one, which has fewer pixels, by two blocks."""
+    build = convolution((1, 1, 16, 1, 1, 450), (1, 256, 16, 1, 1, 3), dtype=pf.bfloat16, views=conv_cases.LAST)
+    emulated = Emulated(replace(HOPPER, workers=3), {"halves": build})
+    assert any("pf_conv_halves" in t for t in emulated.texts)
+    assert emulated.wrong(check, reverse=True) == {}
 
 
 def test_others_go_other_ways() -> None:

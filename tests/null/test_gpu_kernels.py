@@ -151,6 +151,8 @@ SPACES: dict[str, tuple[Any, ...]] = {
     "along": ((5, 7), (5, 60), [(1, (5, 60))], (0, -1), ()),  # indices change with a free coordinate
     "both": ((9, 8), (75,), [(0, (75,)), (1, (75,))], (-1, -1), ()),
     "pairs": ((9, 4, 8), (40, 4), [(0, (40, 1)), (2, (40, 1))], (-1, 1, -1), ()),
+    "few pairs": ((9, 4, 8), (12, 4), [(0, (12, 1)), (2, (12, 1))], (-1, 1, -1), ()),
+    "few pairs of columns": ((6, 13, 5), (6, 20), [(1, (20,)), (2, (20,))], (0, -1, -1), ()),
     "few": ((30, 9), (3, 9), [(0, (3, 1))], (-1, 1), ()),
     "few that meet": ((5, 9), (25, 9), [(0, (25, 1))], (-1, 1), ()),
     "few columns": ((6, 13), (6, 20), [(1, (20,))], (0, -1), ()),
@@ -257,8 +259,8 @@ def test_wide_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for module in (cumulative_gpu, pool_gpu, sort_gpu, scatter_gpu):
         monkeypatch.setattr(module, "position_type", lambda *counts: "int64_t")
     names = ["pool 3x3 padded", "runs (3, 9001) 1", "runs (5, 40, 9) 1", "sort (2, 5003) 5003", "sort (2, 9001) 50"]
-    names += [f"{mode} {space}" for mode in ("assign", "add", "max") for space in ("rows", "along", "pairs", "few")]
-    names += [f"assign few {kind}" for kind in ("that meet", "columns")]
+    names += [f"{mode} {space}" for mode in ("assign", "add", "max") for space in ("rows", "along", "pairs")]
+    names += ["assign few pairs", "add few", "max few"]
     emulator = Emulator({n: CASES[n] for n in names}, TARGETS["gfx942"], True, tmp_path, source_of)
     for name in names:
         assert "int64_t>" in "".join(s.text for s in emulator.cases[name].sources if s)

@@ -239,7 +239,7 @@ def test_shapes_share_text() -> None:
 def test_tiles_build_for_nvidia(arch: str, tmp_path: Path) -> None:
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc")
-    target = replace(TARGETS["sm_90"], name=arch)
+    target = replace(TARGETS["sm_90"], name=arch, matrix_core={"sm_80": "mma", "sm_90": "wgmma"}[arch])
     forward = [
         attention((1, 2, 160, size), (2, 160), size, pf.bfloat16, causal=True, gradient=False) for size in (192, 256)
     ]

@@ -90,6 +90,7 @@ def test_convolutions_compute_what_numpy_computes(name: str, monkeypatch: pytest
     for dtype in (pf.bfloat16, pf.float16):
         builds |= conv_cases.tiled(dtype)
     builds["gradients"] = trained(pf.conv2d, (2, 16, 8, 9), (24, 16, 3, 3), pf.bfloat16, stride=2, padding=1)
+    builds["gradients of one tap"] = trained(pf.conv2d, (2, 16, 9, 8), (24, 16, 1, 1), pf.bfloat16, stride=2)
     texts = ""
     for layout in ("nchw", "nhwc"):
         monkeypatch.setenv("PYFLAME_CONV_LAYOUT", layout)
@@ -98,7 +99,7 @@ def test_convolutions_compute_what_numpy_computes(name: str, monkeypatch: pytest
         texts += "".join(t for t in emulated.texts if "pf_conv_mma" in t)
     assert [f for flag in CONV_FLAGS for n in (0, 1) if (f := f"{flag} = {n}") not in texts] == []
     stores = [f"O_LAST = {last}, OUT_WIDTH = {width}," for last in (0, 1) for width in (1, 8)]
-    assert [s for s in stores if s not in texts] == []
+    assert [s for s in stores if s not in texts] == [] and "PHASES = 4" in texts
 
 
 @pytest.mark.parametrize("number", range(8))

@@ -170,7 +170,7 @@ def test_made_and_taken_out(tmp_path: Path) -> None:
     z = pf.tensor([1 + 2j, 3.5])
     assert z.dtype is pf.complex64 and z.is_complex() and not z.is_floating_point()
     assert z.tolist() == [1 + 2j, 3.5 + 0j] and z[0].item() == 1 + 2j and complex(z[0]) == 1 + 2j
-    assert repr(z) == "tensor([1. +2.j, 3.5+0.j], dtype=complex64)"
+    assert repr(z) == "tensor([1.0000+2.j, 3.5000+0.j])"
     np.testing.assert_array_equal(pf.from_numpy(Z).numpy(), Z)
     np.testing.assert_array_equal(pf.tensor(Z.T[::2]).numpy(), Z.T[::2])
     assert pf.zeros(2, dtype=pf.cfloat).tolist() == [0j, 0j] and pf.full((1,), 2j).dtype is pf.complex64

@@ -152,6 +152,23 @@ def test_conv_of_real_sizes(name: str, x: Any, w: Any, kwargs: dict[str, Any], d
     close(got.to(pf.float32), want, dtype, name)
 
 
+@pytest.mark.parametrize(
+    "kwargs",
+    [{}, {"stride": 2}, {"padding": 1, "dilation": 2}, {"groups": 3}, {"groups": 3, "stride": 2, "padding": 1}],
+)
+def test_infinite_pixels_meet_their_own_taps_only(kwargs: dict[str, Any]) -> None:
+    """Zeros that fill up what a kernel reads must not meet them: the weight's gradient would be nan in other taps."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 18, 17), np.float32)
+    x[0, 0, 0] = x[1, 2, 9, 16] = x[1, 1, 5, 3] = np.inf
+    groups = kwargs.get("groups", 1)
+    w = torch.randn(16 // groups * groups, 3 // groups, 3, 3, requires_grad=True)
+    torch.conv2d(torch.from_numpy(x), w, **kwargs).sum().backward()
+    ours = pf.tensor(w.detach().numpy()).requires_grad_()
+    pf.conv2d(pf.tensor(x), ours, **kwargs).sum().backward()
+    assert ours.grad is not None
+    close(ours.grad, w.grad, pf.float32, f"weight gradient with {kwargs}")
+
+
 @pytest.mark.parametrize("dtype", [pf.int64, pf.int32, pf.int16, pf.int8, pf.uint8], ids=lambda d: d.name)
 def test_conv_of_integers(dtype: Any) -> None:
     """Integers wrap as they do in NumPy."""

@@ -89,6 +89,7 @@ def width_of(kind: Encoding, blocks: int) -> int:
     return blocks * max(kind.block, 32)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_encoding(kind: Encoding) -> None:
     odd = list(ENCODINGS).index(kind.name) % 2
@@ -102,6 +103,7 @@ def test_every_encoding_in_every_shape(kind: Encoding) -> None:
         check(kind, rows, out, width_of(kind, blocks), bias=out % 2 == 0, bits=(8, 16, 32))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MAIN)
 @pytest.mark.parametrize("rows", [1, 17])
 def test_odd_shapes(name: str, rows: int) -> None:
@@ -110,6 +112,7 @@ def test_odd_shapes(name: str, rows: int) -> None:
         check(kind, rows, out, width_of(kind, blocks), bias=False)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("width", [1, 3, 37])
 @pytest.mark.parametrize("rows", [1, 17])
 def test_floats_of_any_width(width: int, rows: int) -> None:

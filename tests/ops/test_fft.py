@@ -32,12 +32,14 @@ def check(name: str, array: Any, *args: Any, **options: Any) -> None:
     agree(leaf.grad, want_leaf.grad)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("norm", [None, "backward", "ortho", "forward"])
 @pytest.mark.parametrize("name", ["fft", "ifft", "irfft", "hfft", "fft2", "ifftn", "irfft2", "irfftn"])
 def test_norms_of_complex_transforms(name: str, norm: str | None) -> None:
     check(name, COMPLEX, norm=norm)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("norm", [None, "ortho", "forward"])
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "ihfft", "rfft2", "rfftn", "irfft"])
 def test_norms_of_real_transforms(name: str, norm: str | None) -> None:

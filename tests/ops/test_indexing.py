@@ -353,7 +353,7 @@ LISTED: list[Any] = [
     range(2),
     (np.array(1), np.array(2)),
     ((0, 2),),
-    np.array([1, 0], np.uint8),
+    np.array([1, 0], np.int8),
 ]
 
 
@@ -457,7 +457,7 @@ def test_zero_dimensional() -> None:
 
 def test_index_tensor_of_any_integer_dtype() -> None:
     x = pf.tensor(X)
-    for dtype in (pf.int32, pf.int16, pf.int8, pf.uint8, pf.int64):
+    for dtype in (pf.int32, pf.int16, pf.int8, pf.int64):
         index = pf.tensor([2, 0], dtype=dtype)
         np.testing.assert_array_equal(x[index].numpy(), X[[2, 0]])
         y = pf.zeros(3)
@@ -466,6 +466,24 @@ def test_index_tensor_of_any_integer_dtype() -> None:
     at = pf.tensor(1)
     np.testing.assert_array_equal(x[at].numpy(), X[1])
     np.testing.assert_array_equal(x[:, at].numpy(), X[:, 1])
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore:.*uint8")
+def test_bytes_are_a_mask() -> None:
+    for key in (np.array([1, 0, 2], np.uint8), (X[:, :, 0] > 20).astype(np.uint8)):
+        made, want = pf.tensor(X), torch.tensor(X)
+        ours, theirs = pf.tensor(key), torch.tensor(key)
+        np.testing.assert_array_equal(made[ours].numpy(), want[theirs].numpy())
+        values = made[ours] + 1
+        for accumulate in (False, True):
+            got = made.index_put((ours,), values, accumulate)
+            np.testing.assert_array_equal(
+                got.numpy(), want.index_put((theirs,), torch.tensor(values.numpy()), accumulate).numpy()
+            )
+    assert pf.tensor(X)[pf.tensor(1, dtype=pf.uint8)].shape == (1, *X.shape)
+    with pytest.warns(UserWarning, match="uint8"):
+        pf.ones(2)[pf.tensor([1, 0], dtype=pf.uint8)]
 
 
 def test_in_place_arithmetic() -> None:

@@ -91,6 +91,7 @@ def others(name: str, device: str) -> dict[str, Case]:
     }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("device", ["cpu", "sim:gfx942", "sim:gfx1100"])
 @pytest.mark.parametrize("name", NAMES)
 def test_ops(name: str, device: str) -> None:
@@ -119,7 +120,9 @@ def test_it_comes_and_goes(name: str, tmp_path: Path) -> None:
     for way in ways:
         assert way.dtype is dtype and way.tolist() == a.tolist()
     assert np.array_equal(np.from_dlpack(x), a)
-    assert x[0, 0].item() == pf.iinfo(dtype).max == most and f"{most}, " in repr(x) and f"dtype={name}" in repr(x)
+    assert (
+        x[0, 0].item() == pf.iinfo(dtype).max == most and f"{most}, " in repr(x) and f"dtype=pyflame.{name}" in repr(x)
+    )
     assert not dtype.is_signed and not x.is_signed()
     drawn = pf.zeros(100, dtype=name).random_()
     assert drawn.dtype is dtype and int(drawn.numpy().max()) > most // 4

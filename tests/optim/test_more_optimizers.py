@@ -35,6 +35,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 NAMES = [f"{name}-{'-'.join(options)}" for name, options, _ in CASES]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize(("name", "options", "group"), CASES, ids=NAMES)
 def test_against_torch(name: str, options: dict[str, Any], group: dict[str, Any], jitted: bool) -> None:

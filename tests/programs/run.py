@@ -261,6 +261,8 @@ def _calls(program: Program, lib: Any, fn: Callable[..., list[Any]]) -> list[Res
     results = []
     for number in range(program.calls):
         args = [lib.tensor(i, number) for n, i in enumerate(program.inputs) if n not in cells]
+        if program.seed % 2:  # then calls that come again are made in C
+            lib.evaluate(args)
         with lib.context():
             outputs, found = step(*args)
             lib.evaluate([*outputs, *[g for g in found if g is not None]])

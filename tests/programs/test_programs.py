@@ -23,7 +23,8 @@ from tests.programs.worker import judge
 from tests.seed import code_seed
 
 FOUND = Path(__file__).parent / "found"  # by the CPU, and in folders by the simulated GPUs they are named after
-SECONDS = {"cpu": 120, "emulated": 30, "sim:gfx942": 30, "sim:gfx1100": 30}
+SECONDS = {"cpu": 40, "emulated": 15, "sim:gfx942": 15, "sim:gfx1100": 15}
+LONG = 120
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +37,14 @@ def knobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", SECONDS)
-def test_new_programs(device: str) -> None:
-    seed = code_seed()
+@pytest.mark.parametrize(
+    ("device", "seconds"),
+    [*SECONDS.items(), *(pytest.param(device, LONG, marks=pytest.mark.thorough) for device in SECONDS)],
+)
+def test_new_programs(device: str, seconds: float) -> None:
+    seed = code_seed() + (seconds == LONG) * 100_000
     session = Session(device, small=device.startswith("sim"), modes=MODES)
-    explore(session, range(seed, seed + 100_000), jobs=1, seconds=SECONDS[device], keep_going=False)
+    explore(session, range(seed, seed + 100_000), jobs=1, seconds=seconds, keep_going=False)
     assert session.run["ok"], session.summary()
     repeat = [f"python -m tests.programs --device {device} --count 1 --seed {s}" for _, _, s in session.found.values()]
     assert not repeat, "\n".join([*repeat, session.summary()])

@@ -119,7 +119,8 @@ def test_results_that_are_held_stay_as_they_are(given: Counter[str]) -> None:
     np.testing.assert_array_equal(view.numpy(), np.full(3, 20.0))
 
 
-def test_arguments_elsewhere_at_each_call_are_copied(given: Counter[str]) -> None:
+def test_arguments_elsewhere_at_each_call_are_copied(given: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "suits", lambda plan: False)  # as if it were several launches
     step, _ = stepped()
     kept, want = [], 0.0
     for n in range(12):
@@ -132,6 +133,18 @@ def test_arguments_elsewhere_at_each_call_are_copied(given: Counter[str]) -> Non
     for x in again:
         step(x)
     assert given["graph_instantiate"] <= capture.MAX_PLACES * capture.MAX_TURNS and given["graph_launch"] == 40
+
+
+def test_one_launch_is_given_as_it_is_where_arguments_lie_elsewhere_at_each_call(given: Counter[str]) -> None:
+    doubled = pf.jit(lambda x: x * 2.0)
+    kept = [array(float(n)) for n in range(6)]
+    for n in range(12):
+        doubled(kept[n % 6])
+    given.clear()
+    for n in range(12):
+        np.testing.assert_array_equal(doubled(kept[n % 6]).numpy(), np.full(8, 2.0 * (n % 6)))
+    assert given == {"launch": 12}
+    assert "lie elsewhere at each call" in pf.explain(doubled, kept[0]).replay
 
 
 def test_large_results_are_copied_out(given: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ KERNELS = Path(spec.__file__).parent
 LINES = "-gline-tables-only"
 # Functions of which no instruction tells: they do nothing, are only asked for their type, or fold into their callers.
 SILENT = {
-    "attention_decode.hip": {"pf_word_of", "pf_number", "find", "line_of", "pack", "unpack"},
+    "pf_attend_lines.h": {"pf_number", "pf_piece_at", "find", "line_of", "pack", "unpack"},
     "attention_decode_mma.hip": {"behind"},
     "attention_mma.hip": {"begins"},
     "encoded.hip": {"row", "line"},
@@ -50,6 +50,7 @@ MATRIX_NUMBERS = (
 MATRIX_CONV_NUMBERS = (
     "ROWS", "COLS", "THREADS", "WAVES_ACROSS", "CHUNKS", "RANK", "AS_IS", "C_LAST", "N_LAST", "O_LAST", "X_ALONG_K",
     "X_VECTOR", "W_ALONG_K", "W_VECTOR", "DILATED", "OUT_WIDTH", "MASK",
+    "PHASES",
 )  # fmt: skip
 # Begins what NVIDIA's GPUs alone have in a file that AMD's run too: tests/null runs it, on the host.
 _NVIDIA = "#if defined(__CUDACC__) || defined(PF_EMULATE)"

@@ -62,6 +62,7 @@ class Shortened(Binding):
         super().__init__(plan, short, *rest, **more)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_leaving_any_buffer_is_a_fault(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:

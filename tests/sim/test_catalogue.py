@@ -23,11 +23,6 @@ from tests.sim.devices import KERNEL_MODES, own_gpus
 TARGETS = ("gfx942", "gfx1100")
 RELATIVES = tuple(t for t in SIMULATED if t not in TARGETS)
 SAMPLED = [op.name for op in OPS.values() if op.samples is not None]
-# One of each kind of kernel, for targets whose kernels are much like another's.
-SOME = (
-    "gelu", "softmax", "sum", "matmul", "conv2d", "max_pool2d", "scaled_dot_product_attention", "layer_norm", "sort",
-    "cumsum", "scatter_add", "dropout",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +44,7 @@ def check(name: str, device: str, numbers: tuple[int, ...]) -> None:
         assert_close(ours, array, pf.float32, f"{name}, {what}", 30.0 if "gradient" in what else 5.0)
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_op(name: str, target: str, gpus: Callable[[str], str]) -> None:
@@ -56,9 +52,8 @@ def test_op(name: str, target: str, gpus: Callable[[str], str]) -> None:
     check(name, gpus(target), (0, 1 + (SAMPLED.index(name) + TARGETS.index(target)) % max(1, count - 1)))
 
 
+@pytest.mark.share(64)
 @pytest.mark.parametrize("target", RELATIVES)
-@pytest.mark.parametrize(
-    "name", [n if n in SOME else pytest.param(n, marks=pytest.mark.thorough) for n in SAMPLED]
-)  # fmt: skip
+@pytest.mark.parametrize("name", SAMPLED)
 def test_op_on_a_relative(name: str, target: str, gpus: Callable[[str], str]) -> None:
     check(name, gpus(target), (0,))

@@ -16,7 +16,10 @@ from tests.unit.test_encoding import assert_same_bits, random_bytes
 
 TARGETS = ("gfx942", "gfx1100")
 
+one_in_three = pytest.mark.share(3)
 
+
+@one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_encoding_gives_the_bits_of_numpy(target: str) -> None:
     """In one plan, so that they are compiled together."""
@@ -35,6 +38,7 @@ def layer(name: str, out: int, width: int) -> tuple[nn.EncodedLinear, Any]:
     return made, encoding(name).decode(weight).astype(np.float64)
 
 
+@one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_layers_by_rows(target: str) -> None:
     """Few rows and more have kernels of their own. Both under jit, and equal to NumPy."""
@@ -56,6 +60,7 @@ PRODUCTS = {
 }  # fmt: skip
 
 
+@one_in_three
 @pytest.mark.parametrize("target", PRODUCTS)
 def test_products_of_many_rows(target: str) -> None:
     """Lines and rows that no tile ends with, in one plan."""
@@ -67,6 +72,7 @@ def test_products_of_many_rows(target: str) -> None:
         encoded_cases.check_layer(found[name].numpy(), name, *arrays)
 
 
+@one_in_three
 @pytest.mark.parametrize("dtype", [pf.float32, pf.float64], ids=lambda d: d.name)
 @pytest.mark.parametrize("target", ["gfx90a", "gfx1100"])
 def test_wide_dtypes(target: str, dtype: pf.DType) -> None:
@@ -76,6 +82,7 @@ def test_wide_dtypes(target: str, dtype: pf.DType) -> None:
         encoded_cases.check_layer(encoded_cases.layer(name, *arrays, device=f"sim:{target}").numpy(), name, *arrays)
 
 
+@one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_lines_are_decoded_in_parts(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for many rows of a weight that is larger than the scratch: the last part is smaller."""
@@ -149,6 +156,7 @@ def by_dots(device: str, name: str, rows: int, out: int, width: int, dtype: pf.D
     return x, want, pf.encoded_linear(*given, encoding=name, width=width)
 
 
+@one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_integer_dots(target: str) -> None:
     """Of every encoding of scaled integers: x in 16 bits, by the largest of 16 neighbours."""

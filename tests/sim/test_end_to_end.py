@@ -58,6 +58,7 @@ RUNS = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", RUNS)
 def test_examples_learn_as_on_the_cpu(name: str, sim: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each loss that they print, and what the GPT writes."""
@@ -267,6 +268,7 @@ def test_a_profile_sees_what_ran(sim: str) -> None:
     assert any(k.kind == "copy" and k.bytes == 48 for k in p.kernels)
 
 
+@pytest.mark.share(2)
 def test_a_plan_made_ahead_of_time(sim: str, tmp_path: Path) -> None:
     """A training step, compiled without the device, saved, loaded and run on it: its state goes on from run to run."""
     rng = np.random.default_rng(0)

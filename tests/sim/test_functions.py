@@ -24,6 +24,7 @@ LOWERED = (
 )
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_errors(name: str, target: str) -> None:
@@ -36,6 +37,7 @@ def test_remainders(dtype: type, device: str) -> None:
     check_remainders(device, dtype, 2000)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(knobs.HIP_CLANG.text() == OLDER, reason="these are its tests")
 def test_built_by_an_older_clang() -> None:
     need(shutil.which(OLDER), OLDER)

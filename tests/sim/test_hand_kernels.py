@@ -257,11 +257,15 @@ CONV = Family(
         ),
     },
     {
-        "pf_conv_tile": {**TILES, "WIDTH": {1}, "RANK": {1, 2, 3}, "O_LAST": {0}},
+        "pf_conv_tile": {**TILES, "WIDTH": {1}, "RANK": {1, 2, 3}, "O_LAST": {0}, "PHASES": {1, 4}},
         "pf_conv_finish": {"THREADS": {256}, "SHARE": {1, 8}},
         "pf_conv_mma": {name: set() for name in coverage.MATRIX_CONV_NUMBERS},  # test_matrix_tiles.py
-        "pf_conv_direct": {"FEW": {1, 5}, "THREADS": {256}, "RANK": {1, 2, 3}, "C_LAST": {0}, "MASK": {0}},
-        "pf_conv_dot": {"FEW": {1, 2, 3}, "THREADS": {256}, "RANK": {1, 2, 3}, "G_LAST": {0}, "MASK": {0}},
+        "pf_conv_direct": {
+            "FEW": {1, 5}, "THREADS": {256}, "RANK": {1, 2, 3}, "C_LAST": {0}, "MASK": {0}, "PHASES": {1},
+        },
+        "pf_conv_dot": {
+            "FEW": {1, 2, 3}, "THREADS": {256}, "RANK": {1, 2, 3}, "G_LAST": {0}, "MASK": {0}, "PHASES": {1},
+        },
     },
 )  # fmt: skip
 
@@ -345,7 +349,7 @@ def bad_index(mode: str, space: str) -> Callable[[], list[Tensor]]:
     return lambda: kernels.scattered(base, *rest, mode, bad=True, to=pf.tensor(held))
 
 
-UNGUARDED = (("assign", "rows"), ("assign", "few that meet"), ("max", "rows"), ("add", "few"))
+UNGUARDED = (("assign", "rows"), ("assign", "few that meet"), ("assign", "few pairs"), ("max", "rows"), ("add", "few"))
 
 
 def made_here(mode: str, space: str) -> Callable[[], list[Tensor]]:
@@ -369,13 +373,14 @@ SCATTER = Family(
         **chosen(
             kernels.CASES,
             *(f"{mode} {space}" for mode in ("assign", "add") for space in ("rows", "along", "pairs", "few")),
-            "add columns", "assign few that meet", "assign few columns",
+            "add columns", "assign few pairs", "assign few pairs of columns", "assign few that meet",
+            "assign few columns",
             *(f"{mode} {space}" for mode in ("max", "mul") for space in ("rows", "both", "broadcast")),
             "min few", "add one", "add many rows", "add int64", "add int8", "add bfloat16", "max bfloat16", "mul int16",
             "assign bool_", "assign float8_e5m2", "add into a region", "assign into a region", "add halves to floats",
             "long skewed add",
         ),
-        **chosen(kernels.CASES, "assign rows", "add along", "max pairs", "add few", patch="wide"),
+        **chosen(kernels.CASES, "assign rows", "add along", "max pairs", "add few", "assign few", patch="wide"),
         **chosen(kernels.CASES, "assign rows", "assign along", patch="unclaimed"),
         "two free axes": Case(lambda: kernels.scattered((9, 4, 8), (9, 40, 8), [(1, (40, 1))], (0, -1, 2), (), "add")),
         **{f"{mode} {space} of its own": Case(made_here(mode, space)) for mode, space in UNGUARDED},
@@ -619,7 +624,7 @@ ENCODED_GEMM = Family(
 )  # fmt: skip
 
 DECODING = Family(
-    ("attention_decode.hip",),
+    ("attention_decode.hip", "pf_attend_lines.h"),
     {
         **chosen(attention_cases.DECODED, *attention_cases.DECODED),
         **chosen(attention_cases.DECODED, "grouped, last", units=1),
@@ -628,10 +633,13 @@ DECODING = Family(
     },
     {
         "pf_attend_few": {
-            "LANES": {8, 16}, "PIECES": {1, 2, 4}, "ROWS": {1, 2, 4, 8}, "VECTOR": {0, 1}, "MASK": {0, 1, 2},
-            "CAP": {0, 1}, "SPANS": {0, 1},
+            "LANES": {8, 16}, "PIECES": {1, 2, 4}, "ROWS": {1, 2, 4, 8}, "THREADS": {128}, "CLUSTER": {1},
+            "VECTOR": {0, 1, 2}, "MASK": {0, 1, 2}, "CAP": {0, 1}, "SPANS": {0, 1},
         },
-        "pf_attend_pages": {"LANES": {8, 16}, "PIECES": {1}, "ROWS": {2, 4}, "VECTOR": {0, 1}, "CAP": {0, 1}},
+        "pf_attend_pages": {
+            "LANES": {8, 16}, "PIECES": {1}, "ROWS": {2, 4}, "THREADS": {128}, "CLUSTER": {1}, "VECTOR": {0, 1, 2},
+            "CAP": {0, 1}, "EARLY": {0},
+        },
         "pf_attend_join": {"STEP": {32, 64}, "THREADS": {512}},
     },
 )  # fmt: skip
@@ -650,7 +658,9 @@ DECODING_TILES = Family(
         "pf_attend_few_mma": {
             "DEPTH": {2, 4, 8}, "WIDTH": {1, 2}, "ROWS": {4, 8, 16}, "WAVES": {2, 4}, "STAGES": {0}, "MASK": {0, 1, 2},
         },
-        "pf_attend_pages_mma": {"DEPTH": {1, 2, 4}, "WIDTH": {1}, "ROWS": {4, 8, 16}, "WAVES": {4}, "STAGES": {0}},
+        "pf_attend_pages_mma": {
+            "DEPTH": {1, 2, 4}, "WIDTH": {1}, "ROWS": {4, 8, 16}, "WAVES": {4}, "STAGES": {0}, "EARLY": {0},
+        },
     },
 )  # fmt: skip
 

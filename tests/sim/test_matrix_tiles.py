@@ -107,6 +107,9 @@ def convolutions(target: str) -> Family:
     cases["gradients"] = Case(
         gemm_cases.trained(pf.conv2d, (2, 16, 8, 9), (24, 16, 3, 3), pf.bfloat16, stride=2, padding=1)
     )
+    cases["gradients of one tap"] = Case(
+        gemm_cases.trained(pf.conv2d, (2, 16, 9, 8), (24, 16, 1, 1), pf.bfloat16, stride=2)
+    )
     return Family(
         (),
         cases,
@@ -116,6 +119,7 @@ def convolutions(target: str) -> Family:
                 "RANK": {1, 2, 3},
                 "OUT_WIDTH": {1, 2, 4, 8},
                 "MASK": {0, 1, 2},
+                "PHASES": {1, 4},
             },
             "pf_conv_finish": {"THREADS": {256}, "SHARE": {1}},
         },

@@ -1,5 +1,8 @@
 """Functions with a gradient of their own."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -89,3 +92,69 @@ def test_errors_name_the_function():
         wrong_shape(x).sum().backward()
     with pytest.raises(pf.GradientError, match=r"\[custom_gradient\] expected no_backward to return"):
         no_backward(x)
+
+
+class Exp(pf.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.exp(), x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output[0])
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (y,) = ctx.saved_tensors
+        return g * y + h * 2
+
+
+def test_derivatives_of_any_order_through_saved_results():
+    x = pf.tensor([0.5, -1.0], requires_grad=True)
+    y, z = Exp.apply(x)
+    got = y * y + z
+    for factor in (2, 4, 8):
+        (got,) = pf.autograd.grad(got.sum(), x, create_graph=True)
+        np.testing.assert_allclose(
+            got.detach().numpy(), factor * np.exp(2 * x.detach().numpy()) + 2 * (factor == 2), rtol=1e-6
+        )
+
+
+def test_what_is_saved_of_results_is_let_go_of():
+    x = pf.ones(3, requires_grad=True)
+    y = Exp.apply(x)[0]
+    (first,) = pf.autograd.grad(y.sum(), x, create_graph=True)
+    tape = weakref.ref(y._tape.parents[0])
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        del y, first
+        assert tape() is None
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Doubled(pf.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def test_arguments_that_are_changed_in_place():
+    leaf = pf.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    x = leaf * 5
+    part = x[1:]
+    y = Doubled.apply(part)
+    assert y is part
+    (x * pf.tensor([1.0, 10.0, 100.0])).sum().backward()
+    assert x.tolist() == [5, 20, 30] and leaf.grad.tolist() == [5, 100, 1000]
+    with pytest.raises(RuntimeError, match="leaf"):
+        Doubled.apply(leaf)
+    plain = pf.ones(2)
+    assert Doubled.apply(plain) is plain and plain.tolist() == [2, 2]

@@ -33,11 +33,23 @@ pytestmark = pytest.mark.skipif(CC is None, reason="needs a C compiler")
 
 FLAGS = ["-O1", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-shared", "-fPIC"]
 ISAS = {"native": ["-march=native"], "baseline": []}
+if {"avx2", "fma"} <= set(cpu_flags()):
+    ISAS["avx2"] = ["-mavx2", "-mfma"]
 EMULATED = "PYFLAME_TEST_EMULATED_CPU"  # set where QEMU runs this file
 ARM = platform.machine() == "aarch64"
-NEEDS = {"neon_dot": ("asimddp",), "neon_mmla": ("i8mm", "bf16")} if ARM else {}
+NEEDS = {}
 if ARM:
-    ISAS |= {"neon_dot": ["-march=armv8.2-a+dotprod"], "neon_mmla": ["-march=armv8.2-a+dotprod+i8mm+bf16"]}
+    NEEDS = {"neon_dot": ("asimddp",), "neon_mmla": ("i8mm", "bf16")}
+    NEEDS |= {"sve256_mmla": ("i8mm", "bf16", "sve256"), "sve512": ("sve512",)}
+    ISAS |= {
+        "neon_dot": ["-march=armv8.2-a+dotprod"],
+        "neon_mmla": ["-march=armv8.2-a+dotprod+i8mm+bf16"],
+        "sve256_mmla": ["-march=armv8.2-a+dotprod+i8mm+bf16+sve", "-msve-vector-bits=256"],
+        "sve512": ["-march=armv8.2-a+sve", "-msve-vector-bits=512"],
+    }
+SVE = [flags for flags in NEEDS if flags.startswith("sve")]
+# What QEMU calls a CPU that has them.
+CPUS = {"sve256_mmla": "max,sve256=on,pauth-impdef=on", "sve512": "a64fx"}
 ACC = {
     "float32": "float",
     "bfloat16": "float",
@@ -68,7 +80,8 @@ def isa(flags: str) -> matmul.Isa:
     assert CC
     command = [CC, *ISAS[flags], "-dM", "-E", "-x", "c", "/dev/null"]
     macros = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return matmul.isa_of({line.split()[1] for line in macros.splitlines()})
+    defined = [line.split(maxsplit=2)[1:] for line in macros.splitlines()]
+    return matmul.isa_of({name for name, *_ in defined} | {"=".join(one) for one in defined})
 
 
 @pytest.fixture(scope="session")
@@ -170,7 +183,7 @@ def product(
     )  # fmt: skip
     defines = (("PF_A_T", dtypes[0]), ("PF_B_T", dtypes[1]), ("PF_ACC_T", acc), ("PF_THIN", str(plan.thin)))
     dims = [*six(batch_shape), *six(sa[:-2]), *six(sb[:-2])]
-    args = [m, n, k, *sa[-2:], *sb[-2:], batch, len(batch_shape), *dims, *plan.args]
+    args = [m, n, k, *sa[-2:], *sb[-2:], batch, len(batch_shape), *dims, *plan.args, 3, np.dtype(NUMPY[acc]).itemsize]
     assert len(args) == matmul.EPILOGUE_ARG
     out = np.empty((*batch_shape, m, n), NUMPY[acc])
     library = build("matmul.c", flags, matmul.EPILOGUE_ARG, defines)
@@ -203,6 +216,7 @@ SHAPES = [
     (29, 67, 401),
     (13, 9, 4200),
     (70, 130, 900),
+    (256, 300, 530),
     (37, 41, 8200),
 ]
 
@@ -211,7 +225,8 @@ SHAPES = [
     ("flags", "dtypes"),
     [("native", (name, name)) for name in ("float32", "float64", "bfloat16", "float16", "int8", "int16", "int64")]
     + [("native", ("uint8", "int8")), ("baseline", ("float32", "float32")), ("baseline", ("bfloat16", "bfloat16"))]
-    + [(flags, (name, name)) for flags in NEEDS for name in ("int8", "uint8", "bfloat16")],
+    + [(flags, (name, name)) for flags in NEEDS for name in ("int8", "uint8", "bfloat16")]
+    + [(flags, (name, name)) for flags in SVE for name in ("float32", "float16", "float64", "int16")],
 )
 def test_matmul(build: Any, dtypes: tuple[str, str], flags: str) -> None:
     rng = np.random.default_rng(0)
@@ -310,7 +325,8 @@ def conv_shapes(rng: random.Random) -> Iterator[conv.ConvShape]:
 @pytest.mark.parametrize(
     ("flags", "dtype"),
     [("native", "float32"), ("native", "bfloat16"), ("native", "int8"), ("baseline", "float32")]
-    + [(flags, name) for flags in NEEDS for name in ("int8", "bfloat16")],
+    + [(flags, name) for flags in NEEDS for name in ("int8", "bfloat16")]
+    + [(flags, name) for flags in SVE for name in ("float32", "float16")],
 )
 def test_conv(build: Any, dtype: str, flags: str) -> None:
     rng, algorithms = np.random.default_rng(3), set()
@@ -324,21 +340,50 @@ def test_conv(build: Any, dtype: str, flags: str) -> None:
         got, algorithm = convolve(build, x, w, shape, dtype, flags)
         algorithms.add(algorithm)
         check(got, reference(wide(x), wide(w), shape), reference(np.abs(wide(x)), np.abs(wide(w)), shape))
-    assert algorithms == {0, 1, 2}
+    assert algorithms == {0, 1, 2, 3}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not ARM, reason="the emulated instructions are aarch64's")
+# As gradients of weights: images and outputs in several blocks, taps in several units, strides, dilations, three axes.
+WEIGHT_GRADIENTS = [
+    conv.ConvShape(70, 1, 2, 150, (1, 9, 9), (1, 8, 8), (1, 2, 2)),
+    conv.ConvShape(2, 1, 3, 20, (1, 3, 600), (1, 1, 600), (1, 3, 3), pad_lo=(0, 0, 1)),
+    conv.ConvShape(3, 2, 4, 33, (1, 40, 21), (1, 37, 19), (1, 3, 3)),
+    conv.ConvShape(15, 1, 5, 17, (3, 10, 9), (2, 9, 9), (2, 2, 3), pad_lo=(0, 0, 1)),
+    conv.ConvShape(1, 1, 9, 5, (1, 33, 34), (1, 16, 16), (1, 3, 3), pad_lo=(0, 1, 1), rhs_dilation=(1, 2, 2)),
+    conv.ConvShape(4, 1, 2, 9, (1, 9, 9), (1, 12, 11), (1, 2, 3), (1, 2, 2), (0, 1, 1), (1, 2, 2)),
+    conv.ConvShape(1, 7, 9, 1, (1, 33, 34), (1, 16, 16), (1, 3, 3), pad_lo=(0, 1, 1), rhs_dilation=(1, 2, 2)),
+    conv.ConvShape(2, 3, 5, 1, (2, 25, 13), (2, 23, 9), (1, 3, 3), pad_lo=(0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("flags", list(ISAS))
+@pytest.mark.parametrize("shape", WEIGHT_GRADIENTS)
+def test_weight_gradients(build: Any, shape: conv.ConvShape, flags: str, dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    x = sample((shape.n, shape.groups, shape.c, *shape.size), dtype, rng)
+    w = sample((shape.groups, shape.o, shape.c, *shape.taps), dtype, rng)
+    turned = np.ascontiguousarray(w.transpose(0, 2, 3, 4, 5, 1)).transpose(0, 5, 1, 2, 3, 4)
+    for given in (w, turned):
+        got, algorithm = convolve(build, x, given, shape, dtype, flags)
+        assert algorithm == 2 if shape.o == 1 else algorithm in (1, 2)
+        check(got, reference(wide(x), wide(w), shape), reference(np.abs(wide(x)), np.abs(wide(w)), shape))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("flags", NEEDS)
 @pytest.mark.skipif(EMULATED in os.environ, reason="runs there already")
-def test_on_an_emulated_cpu() -> None:
-    lacking = [flags for flags, needs in NEEDS.items() if not set(needs) <= set(cpu_flags())]
-    qemu = shutil.which("qemu-aarch64")
-    if not lacking or qemu is None:
-        pytest.skip("needs qemu-aarch64 (Debian: qemu-user)" if lacking else "this CPU has all of them")
+def test_on_an_emulated_cpu(flags: str) -> None:
+    if set(NEEDS[flags]) <= set(cpu_flags()):
+        pytest.skip("this CPU has all of them")
+    from tests.needs import need  # imports torch, which takes minutes on an emulated CPU
+
+    qemu = need(shutil.which("qemu-aarch64"), "qemu-aarch64 (Debian: qemu-user)")
+    cpu = CPUS.get(flags, "max,sve=off,pauth-impdef=on")
     # Python starts slowly there: without plugins, without tests/conftest.py and the torch that it imports
-    command = [qemu, "-cpu", "max,sve=off,pauth-impdef=on", sys.executable, "-m", "pytest", "-q", "--noconftest"]
-    command += ["-p", "no:cacheprovider", __file__, "-k", " or ".join(lacking)]
-    environment = {**os.environ, EMULATED: "max", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [qemu, "-cpu", cpu, sys.executable, "-m", "pytest", "-q", "--noconftest"]
+    command += ["-p", "no:cacheprovider", __file__, "-k", f"{flags} and not emulated"]
+    environment = {**os.environ, EMULATED: cpu, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout

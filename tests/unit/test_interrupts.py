@@ -17,9 +17,11 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.state import mode, state
+from pyflame.engine import known
 from pyflame.engine.devices import cpu
 from pyflame.runtime.cache import DiskCache
 from pyflame.runtime.cpu.compiler import CompilerC
+from tests.rows import in_python
 from tests.seed import code_seed
 
 
@@ -192,6 +194,31 @@ def case_jit() -> Any:
     return act, check
 
 
+def case_jit_again() -> Any:
+    """Calls that come again, which are one step each."""
+    cell, x = pf.tensor([1.0, 2.0]), pf.ones(2)
+    pf.eval(x)
+
+    @pf.jit
+    def step(x: pf.Tensor) -> pf.Tensor:
+        cell.add_(x)
+        return cell * 2.0
+
+    for _ in range(5):  # the last of these lays down how
+        step(x)
+
+    def act() -> None:
+        for _ in range(3):
+            step(x)
+
+    def check(interrupted: bool) -> None:
+        steps = cell.tolist()[0] - 1
+        assert steps in ((5, 6, 7, 8) if interrupted else (8,)) and cell.tolist() == [1 + steps, 2 + steps]
+        assert step(x).tolist() == [2 * (2 + steps), 2 * (3 + steps)]
+
+    return act, check
+
+
 def case_optimizer() -> Any:
     w = pf.tensor([1.0, 2.0], requires_grad=True)
     optimizer = pf.optim.SGD([w], lr=0.5, momentum=0.5)
@@ -241,7 +268,7 @@ def case_tape_of_a_cell() -> Any:
 
 CASES = {
     case_evaluation: 150, case_in_place: 150, case_modes: 300, case_generator: 300, case_backward: 30, case_jit: 40,
-    case_optimizer: 20, case_checkpoint: 100, case_tape_of_a_cell: 150,
+    case_jit_again: 40, case_optimizer: 20, case_checkpoint: 100, case_tape_of_a_cell: 150,
 }  # fmt: skip
 
 
@@ -254,6 +281,13 @@ def test_an_interrupt_between_two_bytecodes(case: Any, points: int) -> None:
 @pytest.mark.parametrize(("case", "points"), CASES.items())
 def test_an_interrupt_between_many_bytecodes(case: Any, points: int) -> None:
     sweep(case, 30 * points)  # of most cases all
+
+
+@pytest.mark.parametrize("case", [case_evaluation, case_backward, case_jit_again])
+def test_an_interrupt_where_known_plans_are_run_in_python(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "in_c", None)
+    in_python(monkeypatch)
+    sweep(case, 150)
 
 
 def test_an_interrupt_while_kernels_are_planned_and_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,13 +338,16 @@ def test_a_mode_that_nobody_left_ends_with_its_owner() -> None:
 # --- memory and long runs ---------------------------------------------------------------------------------------------
 
 
-def test_memory_comes_back_after_interrupts() -> None:
+@pytest.mark.parametrize("in_c", [True, False])
+def test_memory_comes_back_after_interrupts(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the collector runs every few bytecodes, and gives memory back in the middle of anything."""
 
     def make() -> Any:
         x = pf.ones(1000) * 2
         return lambda: pf.eval((x + 1).cumsum(0)), lambda interrupted: None
 
+    if not in_c:
+        monkeypatch.setattr(known, "in_c", None)
     make()[0]()
     gc.collect()
     before, often = cpu().pool.stats, gc.get_threshold()
@@ -337,6 +374,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
         return status
 
     monkeypatch.setattr(device, "_runner", watched)
+    monkeypatch.setattr(known, "in_c", None)  # which calls the runner itself
     return seen
 
 
@@ -373,7 +411,7 @@ def test_ctrl_c_stops_a_plan_between_launches(rows: list[tuple[int, int]], monke
 def test_a_run_in_many_parts_gives_the_same(rows: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     x = pf.tensor(np.random.default_rng(0).standard_normal((300, 300), np.float32))
     want = ((x @ x).softmax(1).cumsum(0) @ x).numpy()
-    ((_, launches),) = rows
+    _, launches = rows[-1]  # a busy machine may take several parts
     monkeypatch.setattr("pyflame.runtime.cpu.device.PAUSE", 1e-9)  # after each chunk
     rows.clear()
     np.testing.assert_array_equal(((x @ x).softmax(1).cumsum(0) @ x).numpy(), want)

@@ -42,6 +42,14 @@ def test_every_reader_takes_it_along() -> None:
     assert anchors(*[pf.linear(norm, w) for w in weights]) == ["norm_linear"] * 3
 
 
+def test_attention_with_several_heads_takes_it_along() -> None:
+    """It is one Node until the graph is planned, and begins with a linear layer."""
+    attention = pf.nn.MultiheadAttention(WIDTH, 8, batch_first=True).to(pf.bfloat16)
+    with pf.no_grad():
+        norm = unit()
+        assert "norm_linear" in anchors(attention(norm, norm, norm, need_weights=False)[0])
+
+
 def test_encoded_weights_too() -> None:
     weight = pf.quantize(numbers(40, WIDTH, dtype=pf.float32), "q4_0")
     kind = {"encoding": "q4_0", "width": WIDTH}

@@ -38,6 +38,15 @@ def test_no_cpu_gets_kernels_with_other_panels(machine: str) -> None:
             assert prebuilt.level_of(isa) in (None, isa_of(set(isa)))
 
 
+def test_longer_vectors_get_no_kernels_of_shorter_ones() -> None:
+    neon = prebuilt.LEVELS["aarch64"]["neon_mmla"][1]
+    assert prebuilt.level_of((*neon, "sve256")) == "sve256_mmla"
+    assert prebuilt.level_of((*neon, "sve512")) is None
+    assert prebuilt.level_of(("asimd", "sve256")) is None
+    assert "-msve-vector-bits=256" in level_flags("sve256_mmla")
+    assert not any("sve" in flag for flag in level_flags("neon_mmla"))
+
+
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A wheel's library for this CPU with one kernel in it."""

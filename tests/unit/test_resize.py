@@ -201,10 +201,21 @@ def test_gradients_of_a_model(found: list[Plan]) -> None:
         assert _model(n) == resized, f"length {n}"
 
 
-def test_no_length_is_planned_after_a_few(found: list[Plan]) -> None:
+def _product_of(n: int) -> pf.Tensor:
+    x = pf.tensor(_numbers(n, 64))
+    return pf.softmax(pf.relu(x @ x.T) * 0.5, -1)
+
+
+@pf.no_grad()
+def _multihead(n: int) -> pf.Tensor:
+    x, layer = pf.tensor(_numbers(n, 2, 64)), pf.nn.MultiheadAttention(64, 4)
+    return layer(x, x, x, need_weights=False)[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("made", [_product_of, _multihead], ids=lambda p: p.__name__.strip("_"))
+def test_no_length_is_planned_after_a_few(made: Callable[[int], pf.Tensor], found: list[Plan]) -> None:
     def step(n: int) -> None:
-        x = pf.tensor(_numbers(n, 64))
-        pf.softmax(pf.relu(x @ x.T) * 0.5, -1).sum().item()
+        made(n).sum().item()
 
     for n in (200, 201, 202):
         step(n)

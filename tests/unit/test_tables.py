@@ -9,16 +9,17 @@ import pytest
 
 import pyflame as pf
 from pyflame.engine import evaluate, views
-from pyflame.ir import opdef
+from pyflame.ir import opdef, recipe
 from pyflame.ir.node import Meta
-from pyflame.tensor import basic_index
+from pyflame.tensor import basic_index, known_calls
 
 
 def _sizes() -> tuple[int, ...]:
     gc.collect()
     inferred = len(opdef._inferred) + len(opdef._old_inferred)
     plans = len(evaluate._plans) + len(evaluate._old_plans)
-    return len(opdef._signatures) + len(opdef._old_signatures), inferred, len(Meta._all), plans, len(views._known)
+    signatures, recipes = len(opdef._signatures) + len(opdef._old_signatures), len(known_calls.RECIPES.table)
+    return signatures, inferred, len(Meta._all), plans, len(views.LAYOUTS), recipes
 
 
 def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +30,10 @@ def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pyte
     monkeypatch.setattr(opdef, "_inferred", {})
     monkeypatch.setattr(opdef, "_old_inferred", {})
     monkeypatch.setattr(basic_index, "_MAX_KNOWN", 300)
-    monkeypatch.setattr(basic_index, "_known", {})
-    monkeypatch.setattr(views, "_known", {})
+    monkeypatch.setattr(basic_index, "KNOWN", {})
+    monkeypatch.setattr(recipe, "MAX_KNOWN", 300)
+    known_calls.RECIPES.table.clear()
+    monkeypatch.setattr(views, "LAYOUTS", {})
     monkeypatch.setattr(views, "_MAX_KNOWN", 50)
     monkeypatch.setenv("PYFLAME_PLAN_CACHE", "20")
     evaluate.clear_plans()
@@ -47,6 +50,7 @@ def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pyte
     assert max(after[:2]) <= 600
     assert after[3] <= 20
     assert after[4] <= 50
+    assert 0 < after[5] <= 300
     assert all(b <= 1.2 * a + 100 for a, b in zip(before, after, strict=True))
 
 

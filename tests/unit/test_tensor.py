@@ -23,7 +23,7 @@ def test_sizes() -> None:
     assert x.is_floating_point()
     with pytest.raises(pf.ShapeError, match="axis"):
         x.size(3)
-    with pytest.raises(pf.ShapeError, match="0-d"):
+    with pytest.raises(TypeError, match="0-d"):
         len(pf.tensor(1))
 
 
@@ -85,7 +85,7 @@ def test_conversions() -> None:
     assert x.to(pf.float32, copy=True) is not x
     assert x.to(np.float64).dtype is pf.float64
     assert x.to(dtype="int8").dtype is pf.int8
-    assert x.type() == "pyflame.float32"
+    assert x.type() == "torch.FloatTensor"
     assert x.type(pf.int64).dtype is pf.int64
     assert x.type_as(pf.zeros(1, dtype=pf.float64)).dtype is pf.float64
     assert x.long().byte().char().dtype is pf.int8
@@ -231,15 +231,15 @@ def test_deterministic_is_repeatable() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: pf.tensor([1.0, 2.5]), "tensor([1. , 2.5])"),
+        (lambda: pf.tensor([1.0, 2.5]), "tensor([1.0000, 2.5000])"),
         (lambda: pf.tensor(3), "tensor(3)"),
         (lambda: pf.tensor(True), "tensor(True)"),
-        (lambda: pf.tensor([1], dtype=pf.int32), "tensor([1], dtype=int32)"),
-        (lambda: pf.tensor([1.5], dtype=pf.bfloat16), "tensor([1.5], dtype=bfloat16)"),
-        (lambda: pf.zeros(0, 3), "tensor([], shape=(0, 3))"),
+        (lambda: pf.tensor([1], dtype=pf.int32), "tensor([1], dtype=pyflame.int32)"),
+        (lambda: pf.tensor([1.5], dtype=pf.bfloat16), "tensor([1.5000], dtype=pyflame.bfloat16)"),
+        (lambda: pf.zeros(0, 3), "tensor([], size=(0, 3))"),
         (lambda: pf.ones(1, requires_grad=True), "tensor([1.], requires_grad=True)"),
         (lambda: pf.tensor([float("nan"), float("inf")]), "tensor([nan, inf])"),
-        (lambda: pf.zeros(2, device="null"), "tensor(..., shape=(2,), dtype=float32, device='null')"),
+        (lambda: pf.zeros(2, device="null"), "tensor(..., device='null', size=(2,))"),
         (lambda: pf.eye(2), "tensor([[1., 0.],\n        [0., 1.]])"),
     ],
 )

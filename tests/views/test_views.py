@@ -14,6 +14,7 @@ import pytest
 
 import pyflame as pf
 from pyflame import nn
+from pyflame.core.errors import PyFlameError
 from tests.needs import needs_torch, torch
 
 VIEWS: dict[str, Callable[[Any], Any]] = {
@@ -529,3 +530,47 @@ def test_writes_through_a_view_in_a_loop_do_not_copy_the_tensor() -> None:
         pf.eval(x)
         peaks.append(pf.memory_stats("cpu").peak_allocated)
     assert peaks[-1] < peaks[0] + (1 << 20) and x[7].item() == 32
+
+
+def test_a_view_op_that_is_found_again_asks_for_whole_numbers_still() -> None:
+    x = pf.arange(6).reshape(2, 3)
+    for _ in range(2):
+        assert x.view(3, 2).shape == (3, 2)
+        assert x.transpose(0, 1).shape == (3, 2)
+        with pytest.raises(PyFlameError):
+            x.view(3.0, 2)  # equal to 3, and no size
+        with pytest.raises(PyFlameError):
+            x.transpose(0.0, 1)
+
+
+@pytest.mark.parametrize("read", ["transpose", "chunk", "unbind", "flatten"])
+def test_a_view_op_that_is_found_again_gives_another_view(read: str) -> None:
+    arguments = {"transpose": (0, 1), "chunk": (2, 1), "unbind": (), "flatten": ()}[read]
+    for number in range(3):
+        x = pf.zeros(2, 4)
+        out = getattr(x, read)(*arguments)
+        first = out if isinstance(out, pf.Tensor) else out[0]
+        first.fill_(number)
+        x[0, 0] += 1
+        assert first.flatten()[0].item() == x[0, 0].item() == number + 1
+
+
+def test_a_view_op_that_is_found_again_is_recorded_where_a_gradient_is_wanted() -> None:
+    plain, leaf = pf.ones(2, 4), pf.ones(2, 4, requires_grad=True)
+    for x in (plain, leaf, plain, leaf):
+        parts = x.chunk(2, dim=1)
+        assert [part.requires_grad for part in parts] == [x is leaf] * 2
+        with pf.no_grad():
+            assert not x.chunk(2, dim=1)[0].requires_grad
+    (parts[1] * 3).sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [[0, 0, 3, 3]] * 2
+
+
+def test_a_view_of_a_view_that_is_found_again_is_a_copy_where_torch_copies() -> None:
+    x = pf.arange(6).reshape(2, 3)
+    for base, shared in ((x, True), (x.t(), False), (x.t().contiguous(), True)):
+        flat = base.reshape(6)
+        flat[0] = 7
+        assert (base[0, 0].item() == 7) is shared
+        base[0, 0] = 0

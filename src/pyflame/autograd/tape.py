@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
+from pyflame.core.maker import Maker
 from pyflame.ir import Meta, Node, OpDef
 
 # Sees a finished gradient on its way back (and the entries of the gradients so far), and may replace it.
@@ -49,18 +50,26 @@ class Entry:
 
     __slots__ = ("age", "attrs", "freed", "hooks", "meta", "metas", "op", "out", "parents", "srcs")
 
-    def __init__(self, node: Node, parents: tuple[Entry | Leaf | None, ...]) -> None:
-        rule = node.op.grad
+    def __init__(
+        self,
+        op: OpDef,
+        attrs: tuple[Any, ...],
+        parents: tuple[Entry | Leaf | None, ...],
+        metas: tuple[Meta, ...],
+        meta: Meta,
+        srcs: tuple[Node | None, ...],
+        out: Node | None,
+        freed: bool,
+    ) -> None:
         self.age = next(_ages)
-        self.op: OpDef = node.op
-        self.attrs = node.attrs
+        self.op = op
+        self.attrs = attrs
         self.parents = parents
-        srcs = node.srcs
-        self.metas = tuple(map(_meta, srcs))
-        self.meta = node.meta
-        self.srcs: tuple[Node | None, ...] = (None,) * len(srcs) if rule is None else rule.keeps(srcs)
-        self.out: Node | None = node if rule is not None and rule.keeps_out else None
-        self.freed = False
+        self.metas = metas
+        self.meta = meta
+        self.srcs = srcs
+        self.out = out
+        self.freed = freed
         self.hooks: list[Hook] | None = None
 
     def free(self) -> None:
@@ -71,10 +80,24 @@ class Entry:
         self.freed = True
 
 
+ENTRIES = Maker(
+    Entry, ("op", "attrs", "parents", "metas", "meta", "srcs", "out", "freed", "hooks"), "age", _ages
+)  # fmt: skip
+
+
+def entry_of(node: Node, parents: tuple[Entry | Leaf | None, ...]) -> Entry:
+    """What the tape keeps of a Node."""
+    op, srcs = node.op, node.srcs
+    rule = op.grad
+    kept: tuple[Node | None, ...] = (None,) * len(srcs) if rule is None else rule.keeps(srcs)
+    out = node if rule is not None and rule.keeps_out else None
+    return ENTRIES.new(op, node.attrs, parents, tuple(map(_meta, srcs)), node.meta, kept, out, False)  # type: ignore[no-any-return]
+
+
 class Joint(Entry):
     """A function with a gradient of its own: its rule sees the gradients of all results at once."""
 
-    __slots__ = ("collected", "rule")
+    __slots__ = ("__weakref__", "collected", "rule")
 
     def __init__(self, rule: JointRule, parents: tuple[Entry | Leaf | None, ...], metas: tuple[Meta, ...]) -> None:
         self.age = next(_ages)
@@ -117,5 +140,5 @@ def record(nodes: Sequence[Node], entries: dict[Node, Entry | Leaf]) -> None:
         parents = tuple(map(entries.get, node.srcs))
         for parent in parents:
             if parent is not None:
-                entries[node] = Entry(node, parents)
+                entries[node] = entry_of(node, parents)
                 break

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from pyflame.autograd.known_steps import STEPS, learned
 from pyflame.autograd.parts import added, filled
 from pyflame.autograd.tape import Entry, Joint, Leaf, Part, record
 from pyflame.core.errors import GradientError
 from pyflame.core.state import mode, state
 from pyflame.ir import F, Meta, Node, cast
+from pyflame.ir.opdef import Rule
 
 
 def sum_to(g: Node, meta: Meta) -> Node:
@@ -59,26 +62,43 @@ def _walk(
     order = _order([root for root, _ in roots], stop)
     if only:
         order = _leading_to(only, order)
-    for entry in order:
-        if entry.freed:
-            raise GradientError(
-                "[backward] expected a tape that still holds its values but it was freed by an earlier backward; "
-                "pass retain_graph=True to the first one"
-            )
-        g = gradients.pop(entry, None)
-        if g is not None:
-            if not create_graph:
-                g = filled(g)
-            if entry.hooks:
-                g = _hooked(entry, g, known)
-            _step(entry, g, gradients, known, create_graph)
-        if not (retain_graph or create_graph):
-            entry.free()
+    keep = retain_graph or create_graph
+    visit = partial(_visit, gradients=gradients, known=known, create_graph=create_graph, keep=keep)
+    if create_graph or STEPS.made is None:
+        for entry in order:
+            visit(entry, False)
+    else:
+        STEPS.made[0](order, gradients, state.__dict__, keep, visit)
     if only:
         gradients = {leaf: g for leaf, g in gradients.items() if leaf in only}
     if not create_graph:
         gradients = {leaf: filled(g) for leaf, g in gradients.items()}
     return {leaf: g if leaf in stop or not leaf.hooks else _hooked(leaf, g, known) for leaf, g in gradients.items()}
+
+
+def _visit(
+    entry: Entry,
+    learn: bool,
+    gradients: dict[Entry | Leaf, Node],
+    known: dict[Node, Entry | Leaf],
+    create_graph: bool,
+    keep: bool,
+) -> None:
+    """Hand the gradient of an entry on to its parents. `learn`: keep what its rule makes."""
+    if entry.freed:
+        raise GradientError(
+            "[backward] expected a tape that still holds its values but it was freed by an earlier backward; "
+            "pass retain_graph=True to the first one"
+        )
+    g = gradients.pop(entry, None)
+    if g is not None:
+        if not create_graph:
+            g = filled(g)
+        if entry.hooks:
+            g = _hooked(entry, g, known)
+        _step(entry, g, gradients, known, create_graph, learn)
+    if not keep:
+        entry.free()
 
 
 class _Unchanged:
@@ -107,19 +127,25 @@ def _hooked(entry: Entry | Leaf, g: Node, known: dict[Node, Entry | Leaf]) -> No
 
 
 def _step(
-    entry: Entry, g: Node, gradients: dict[Entry | Leaf, Node], known: dict[Node, Entry | Leaf], create_graph: bool
+    entry: Entry,
+    g: Node,
+    gradients: dict[Entry | Leaf, Node],
+    known: dict[Node, Entry | Leaf],
+    create_graph: bool,
+    learn: bool,
 ) -> None:
+    recorder: list[Node] | None = [] if create_graph else None
     if isinstance(entry, Part):
         joint = entry.parents[0]
         assert isinstance(joint, Joint)
-        joint.collected[entry.position] = gradients[joint] = g
-        return
-    recorder: list[Node] | None = [] if create_graph else None
-    if isinstance(entry, Joint):
+        with _recording(recorder):
+            before = joint.collected[entry.position]
+            joint.collected[entry.position] = gradients[joint] = g if before is None else added(before, g)
+    elif isinstance(entry, Joint):
         given, entry.collected = entry.collected, [None] * len(entry.collected)
         results = entry.rule(given, known, create_graph)
         with _recording(recorder):
-            _hand_on(entry, results, gradients)
+            _hand_on(entry, _fitted(entry, results), gradients)
     else:
         rule = entry.op.grad
         if rule is None:
@@ -127,7 +153,8 @@ def _step(
                 f"[{entry.op.name}] expected an op with a gradient but it has none; use .detach() to leave it out"
             )
         with _recording(recorder):
-            _hand_on(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs, entry.parents), gradients)
+            made = partial(_by_rule, entry, g, rule)
+            _hand_on(entry, learned(entry, g, made) if learn else made(), gradients)
     if recorder is not None:
         if entry.out is not None:
             known[entry.out] = entry
@@ -137,13 +164,23 @@ def _step(
         record(recorder, known)
 
 
-def _hand_on(entry: Entry, results: Sequence[Any], gradients: dict[Entry | Leaf, Node]) -> None:
-    """Add what a rule gave to the gradients of the entry's parents."""
-    for parent, meta, result in zip(entry.parents, entry.metas, results, strict=True):
+def _by_rule(entry: Entry, g: Node, rule: Rule) -> list[Node | None]:
+    return _fitted(entry, rule(g, entry.out, entry.srcs, entry.metas, entry.attrs, entry.parents))
+
+
+def _fitted(entry: Entry, results: Sequence[Any]) -> list[Node | None]:
+    """What a rule gave for each parent that wants a gradient, as gradients of the entry's sources."""
+    return [
+        None if parent is None or result is None else result if result.meta is meta else sum_to(result, meta)
+        for parent, meta, result in zip(entry.parents, entry.metas, results, strict=True)
+    ]
+
+
+def _hand_on(entry: Entry, results: Sequence[Node | None], gradients: dict[Entry | Leaf, Node]) -> None:
+    """Add them to the gradients of the entry's parents."""
+    for parent, result in zip(entry.parents, results, strict=True):
         if parent is None or result is None:
             continue
-        if result.meta is not meta:
-            result = sum_to(result, meta)
         before = gradients.get(parent)
         gradients[parent] = result if before is None else added(before, result)
 

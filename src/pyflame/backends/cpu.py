@@ -8,11 +8,14 @@ from pyflame.engine.devices import get_device
 __all__ = ["get_cpu_capability"]
 
 
-def get_cpu_capability() -> str:
-    """The widest instructions that kernels use, as PyTorch names them: 'AVX512', 'AVX2', else 'DEFAULT'.
+_CAPABILITIES = {"avx512f": "AVX512", "avx2": "AVX2", "sve256": "SVE256"}
 
-    >>> pf.backends.cpu.get_cpu_capability() in ("AVX512", "AVX2", "DEFAULT")
+
+def get_cpu_capability() -> str:
+    """The widest instructions that kernels use, as PyTorch names them: 'AVX512', 'AVX2', 'SVE256', else 'DEFAULT'.
+
+    >>> pf.backends.cpu.get_cpu_capability() in ("AVX512", "AVX2", "SVE256", "DEFAULT")
     True
     """
     isa = get_device(CPU).target.isa
-    return "AVX512" if "avx512f" in isa else "AVX2" if "avx2" in isa else "DEFAULT"
+    return next((name for feature, name in _CAPABILITIES.items() if feature in isa), "DEFAULT")

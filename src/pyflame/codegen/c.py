@@ -20,7 +20,7 @@ from pyflame.codegen.expr import combine, identity, register, stored
 from pyflame.codegen.loops import join_columns, prepare
 from pyflame.codegen.reuse import reuse
 from pyflame.ir.c_types import storage
-from pyflame.ir.kernel import Kernel, Phase, Source
+from pyflame.ir.kernel import Access, Kernel, Phase, Source
 
 BLOCK = 16384  # elements of the innermost loop that one iteration of a flat kernel takes
 TILE_WIDTH, TILE_HEIGHT = 256, 16  # of a flat kernel whose accesses run in different directions
@@ -478,6 +478,10 @@ class _Emitter(Values):
         if blocked:
             self.open_blocks(count)
             count = "lanes"
+        elif reductions:
+            named = [(pointers[v][0], instrs[v].access) for v in pointers if instrs[v].kind == "load"]
+            self.fetch_rows(named, 0)
+            self.fetch_rows([(targets_at[n][0], self.kernel.stores[n][1]) for n in stores], 1)
         at = "(base + l)" if blocked else "l"
         self.put("#pragma omp simd")
         self.open(f"for (int64_t l = 0; l < {count}; l++)")
@@ -514,6 +518,16 @@ class _Emitter(Values):
         self.put(f"const int64_t lanes = total - base < {self.lanes} ? total - base : {self.lanes};")
         for line in ahead:
             self.put(line)
+
+    def fetch_rows(self, named: list[tuple[str, Access | None]], store: int) -> None:
+        """A tile's part of a row is too short for hardware to see where the next lies: fetch the next but one."""
+        down = self.loops_of[self.last][-1]
+        for name, access in named:
+            if access is not None and access.strides[self.simd] == 1 and access.strides[down]:
+                ahead = f"{name} + l + 2 * {self.arg(access.strides[down])}"
+                self.open(f"for (int64_t l = 0; l < lanes; l += {64 // access.dtype.itemsize})")
+                self.put(f"__builtin_prefetch({ahead}, {store});")
+                self.close()
 
     def place_gathers(self, inside: list[int]) -> None:
         """A gather whose indices stay the same along the vectorised loop is a plain load from a place found once."""

@@ -39,6 +39,8 @@ class GpuText(Writer):
         self.accesses = read + [a for _, a in kernel.stores]
         self.count = 1 + max(a.buffer for a in self.accesses)
         self.index = "int" if self.small() else "int64_t"
+        self.line = kernel.line  # that the first store goes to
+        self.into_line = None if self.line is None else kernel.stores[0][1]
         self.online: dict[int, int] = {}  # sums that are made in one pass with the maximum they need
         self.stage = self.stages()
         self.tile = kernel.depth == 2 and self.prefers_tile()
@@ -165,7 +167,7 @@ class GpuText(Writer):
         inside = [i.access for i in self.instrs if i.kind == "load" and i.scope == 1 and i.access is not None]
         candidates = inside if self.tile else self.accesses
         along = [a for a in candidates if self.lane >= 0 and a.strides[self.lane] == 1]
-        if not self.aligned or not along or self.staged:
+        if not self.aligned or not along or self.staged or (self.line is not None and self.lane in self.line.loops):
             return 1
         width = min(MAX_VECTOR, VECTOR_BYTES // max(a.dtype.itemsize for a in along))
         while width > 1 and (self.extents[self.lane] % width or not any(self.is_vector(a, width) for a in along)):
@@ -175,6 +177,8 @@ class GpuText(Writer):
     def is_vector(self, access: Access, width: int) -> bool:
         """Whether `width` neighbours of this access are one aligned vector."""
         others = [s for n, s in enumerate(access.strides) if n != self.lane]
+        if self.line is not None and access is self.into_line:
+            others.append(self.line.dynamic[0][1])
         return width > 1 and access.strides[self.lane] == 1 and all(s % width == 0 for s in (*others, access.offset))
 
     def alignment(self) -> tuple[int, ...]:
@@ -300,6 +304,8 @@ class GpuText(Writer):
             if s:
                 i = f"(i{n} + {k})" if k and n == self.lane else f"i{n}"
                 terms.append(i if s == 1 else f"{i} * {self.position(s, (access.strides, n))}")
+        if self.line is not None and access is self.into_line:
+            terms.append(f"({self.index})line * {self.position(self.line.dynamic[0][1])}")
         return " + ".join(terms) or "0"
 
     def element(self, access: Access, k: str) -> str:
@@ -378,6 +384,8 @@ class GpuText(Writer):
         as_floats = [n for n in vectors if self.is_float8(self.kernel.stores[n][1])]
         for n in as_floats:
             self.put(f"float f{n}[{self.width}];")
+        if k and 0 in stores and 0 not in vectors:
+            self.find_line()
         if k:
             self.put("PF_UNROLL")
             self.open(f"for (int k = 0; k < {self.width}; k++)")
@@ -391,21 +399,38 @@ class GpuText(Writer):
         for team in self.teams(reductions):
             given = [f"v{self.instrs[team[0]].args[0]}", "1.0f"]
             self.put(self.joined(team, [f"c{v}[k]" if k else f"c{v}" for v in team], given))
+        if not k and 0 in stores:
+            self.find_line()
         for n in stores:
             value, access = self.kernel.stores[n]
             value = self.before_cast(value, access, values)
             if n in as_floats:
                 self.put(f"f{n}[k] = v{value};")
                 continue
-            to = f"s{n}.at[k]" if n in vectors else f"{guard}{self.element(access, k)}"
+            to = f"s{n}.at[k]" if n in vectors else f"{self.guarded(access, guard)}{self.element(access, k)}"
             self.put(f"{to} = {stored(access.dtype, f'v{value}')};")
         if k:
             self.close()
         for n in as_floats:
             self.put(f"pf_put_{small_float(self.kernel.stores[n][1].dtype)}(s{n}, f{n});")
+        if 0 in vectors:  # behind all that is read, which need not wait for it
+            self.find_line()
         for n in vectors:
             access = self.kernel.stores[n][1]
-            self.put(f"{guard}*({self.vector(access)} *)(b{access.buffer} + {self.offset(access)}) = s{n};")
+            at = f"*({self.vector(access)} *)(b{access.buffer} + {self.offset(access)})"
+            self.put(f"{self.guarded(access, guard)}{at} = s{n};")
+
+    def find_line(self) -> None:
+        """Find out which line the first store goes to, where an index says so: `line`, below 0 for none."""
+        if self.line is not None and self.line.access is not None:
+            (lines, _), (keys, _) = self.line.dynamic
+            key, limits = self.offset(self.line.access), f"(int){self.arg(keys)}, {self.arg(lines)}"
+            found = f"pf_line(b{self.line.access.buffer}, {key}, {limits}, err, {self.arg(self.line.check)})"
+            self.put(f"const int64_t line = {found};")
+
+    def guarded(self, access: Access, guard: str) -> str:
+        """What stands before a store."""
+        return f"{guard}if (line >= 0) " if access is self.into_line else guard
 
     def vector(self, access: Access) -> str:
         """The type of as many neighbours as a thread takes."""

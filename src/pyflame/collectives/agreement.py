@@ -13,6 +13,7 @@ from typing import Any
 
 from pyflame.collectives.world import guarded, torch_device
 from pyflame.core import knobs
+from pyflame.core.device import DeviceId
 from pyflame.core.errors import CollectiveError, DTypeError, PyFlameError, ShapeError
 from pyflame.core.optional import optional
 from pyflame.tensor import Tensor
@@ -25,18 +26,18 @@ def agree(dist: Any, group: Any, op: str, name: str, tensor: Tensor, *more: Any)
     if knobs.CHECK_COLLECTIVES.choice("0", "1") == "0" or dist.get_rank(group) < 0:
         return
     mine = [op, str(tuple(tensor.shape)), tensor.dtype.name, *map(str, more)]
-    lines = [line.split("|") for line in _all_lines(dist, group, op, "|".join(mine))]
+    lines = [line.split("|") for line in _begin_lines(dist, group, op, "|".join(mine), tensor._node.meta.device)()]
     for rank, line in enumerate(lines):
         if line != lines[0]:
             raise _difference(op, name, lines[0], line, rank)
 
 
-def agree_on_plan(dist: Any, group: Any, calls: list[str]) -> Callable[[], None]:
-    """Begin to compare the collectives of a jitted function. What it gives waits, and raises on every process unless
-    all have these, in this order."""
+def agree_on_plan(dist: Any, group: Any, calls: list[str], device: DeviceId | None) -> Callable[[], None]:
+    """Begin to compare the collectives of a jitted function on a device. What it gives waits, and raises on every
+    process unless all have these, in this order."""
     if knobs.CHECK_COLLECTIVES.choice("0", "1") == "0" or dist.get_rank(group) < 0:
         return lambda: None
-    lines = _begin_lines(dist, group, "jit", f"jit|{hashlib.sha256(repr(calls).encode()).hexdigest()}")
+    lines = _begin_lines(dist, group, "jit", f"jit|{hashlib.sha256(repr(calls).encode()).hexdigest()}", device)
 
     def wait() -> None:
         found = lines()
@@ -62,16 +63,11 @@ def _plan_difference(dist: Any, group: Any, calls: list[str], ops: list[str]) ->
     )
 
 
-def _all_lines(dist: Any, group: Any, op: str, line: str) -> list[str]:
-    return _begin_lines(dist, group, op, line)()
-
-
-def _begin_lines(dist: Any, group: Any, op: str, line: str) -> Callable[[], list[str]]:
-    """Send a line to all processes; what it gives waits for theirs."""
+def _begin_lines(dist: Any, group: Any, op: str, line: str, device: DeviceId | None) -> Callable[[], list[str]]:
+    """Send a line to all processes, from the device whose tensors follow; what it gives waits for theirs."""
     torch = optional("torch", "torch", op)
-    mine = torch.frombuffer(bytearray(line.encode()[:_LENGTH].ljust(_LENGTH)), dtype=torch.uint8).to(
-        torch_device(group)
-    )
+    mine = torch.frombuffer(bytearray(line.encode()[:_LENGTH].ljust(_LENGTH)), dtype=torch.uint8)
+    mine = mine.to(torch_device(group, device))
     found = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
     work = guarded(op, lambda: dist.all_gather(found, mine, group=group, async_op=True))
 

@@ -39,6 +39,9 @@ class ReduceOp(Enum):
     MAX = 4
 
 
+ReduceOp.RedOpType = ReduceOp  # type: ignore[attr-defined]  # by which libraries annotate it
+
+
 def _torch_op(dist: Any, op: Any) -> Any:
     return getattr(dist.ReduceOp, op.name) if isinstance(op, ReduceOp) else op
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from pyflame.collectives.agreement import agree_on_plan
-from pyflame.collectives.work import changed
+from pyflame.collectives.work import changed, received
 from pyflame.collectives.world import guarded, torch_world
 from pyflame.core.state import mode
 from pyflame.engine.collective import Flight
@@ -20,7 +20,6 @@ from pyflame.engine.value import Value
 from pyflame.ir import OPS, Meta, Node, placed, signature
 from pyflame.ir.opdef import apply
 from pyflame.tensor import Tensor
-from pyflame.tensor.interop import from_torch
 from pyflame.tensor.modes import eval as evaluate
 from pyflame.tensor.tensor import read
 
@@ -43,8 +42,7 @@ class Collective:
 
     def _finish(self, work: Any, values: Any, meta: Meta) -> Value:
         guarded(self.name, work.wait)
-        out = from_torch(values.cpu())
-        out = out if meta.device is None or meta.device.kind == "cpu" else out.to(device=meta.device)
+        out = received(values, meta.device)
         evaluate(out)
         found: Value = out._node.data
         return found
@@ -57,7 +55,7 @@ class Collective:
         for group in groups:
             own = [(call, meta) for call, meta in calls if call.group is group]
             lines = [f"{call.name} {call.how} of {tuple(meta.shape)} {meta.dtype.name}" for call, meta in own]
-            waits.append(agree_on_plan(dist, group, lines))
+            waits.append(agree_on_plan(dist, group, lines, own[0][1].device))
 
         def wait() -> None:
             for each in waits:

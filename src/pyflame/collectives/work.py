@@ -11,9 +11,11 @@ from datetime import timedelta
 from typing import Any
 
 from pyflame.collectives.world import as_timedelta, guarded, torch_device
+from pyflame.core.device import CPU, DeviceId
 from pyflame.core.dtype import FLOAT8
 from pyflame.core.errors import ArgumentTypeError, DTypeError
 from pyflame.core.optional import optional
+from pyflame.core.state import state
 from pyflame.tensor import Tensor
 from pyflame.tensor.gradients import no_grad
 from pyflame.tensor.interop import from_torch
@@ -53,10 +55,22 @@ def start(op: str, begin: Callable[[], Any] | None, outputs: Sequence[Output], a
 
 def put(cell: Tensor, values: Any) -> None:
     """Let a cell hold what torch has written."""
-    meta = cell._node.meta
-    value = from_torch(values.cpu())
     with no_grad():
-        cell._rebind(value.to(device=meta.device) if meta.committed else value)
+        cell._rebind(received(values, place_of(cell)))
+
+
+def place_of(tensor: Tensor) -> DeviceId | None:
+    """Where a tensor must stay; None: it follows others."""
+    meta = tensor._node.meta
+    return meta.device if meta.committed else None
+
+
+def received(values: Any, device: DeviceId | None) -> Tensor:
+    """What torch has written, on a device (None: the default one), over the same memory where torch's is there."""
+    if values.device.type != "cpu" and (device or state.device) == CPU:
+        values = values.cpu()
+    value = from_torch(values)
+    return value if device is None else value.to(device=device)
 
 
 def check_tensor(op: str, name: str, tensor: Any) -> Tensor:
@@ -72,14 +86,14 @@ def check_tensor(op: str, name: str, tensor: Any) -> Tensor:
 
 def source(tensor: Tensor, group: Any) -> Any:
     """A torch tensor for reading, over the same memory where the group's backend can read that."""
-    return tensor.to_torch().contiguous().to(torch_device(group))
+    return tensor.to_torch().contiguous().to(torch_device(group, tensor._node.meta.device))
 
 
 def target(tensor: Tensor, group: Any) -> Any:
     """A new torch tensor of this shape and dtype, for writing."""
     torch = optional("torch", "torch", "distributed")
     kind = getattr(torch, tensor.dtype.name)
-    return torch.empty(tuple(tensor.shape), dtype=kind, device=torch_device(group))
+    return torch.empty(tuple(tensor.shape), dtype=kind, device=torch_device(group, tensor._node.meta.device))
 
 
 def changed(tensor: Tensor, group: Any) -> Any:

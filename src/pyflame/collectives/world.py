@@ -12,11 +12,13 @@ from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from pyflame.collectives.launch import Launch, launch_of
+from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, CollectiveError
 from pyflame.core.optional import optional
 from pyflame.core.state import state
 
 T = TypeVar("T")
+_GPUS = ("cuda", "rocm")
 
 
 class group:
@@ -85,7 +87,8 @@ def init_process_group(
     pg_options: Any = None,
     device_id: Any = None,
 ) -> None:
-    """Meet the other processes. What is not given comes from the variables that torchrun, Slurm or Ray Train set.
+    """Meet the other processes. What is not given comes from the variables that torchrun, Slurm or Ray Train set. With
+    "nccl" torch gets the current device: choose this process's GPU before, by `pf.set_device`.
 
     A collective that takes longer than `timeout` (seconds, or a timedelta) raises; torch's default is 30 minutes.
     Where torch's own group exists already, as in a worker of Ray Train, it is used.
@@ -129,6 +132,8 @@ def _meet(dist: Any, backend: str, found: Launch, options: dict[str, Any]) -> No
     if options["store"] is None and found.restart:
         store, _, _ = next(iter(dist.rendezvous("env://", found.rank, found.world_size)))
         options = {**options, "store": dist.PrefixStore(f"restart {found.restart}", store)}
+    if backend == "nccl" and state.device.kind in _GPUS:
+        optional("torch", "torch", "init_process_group").cuda.set_device(state.device.index)
     method = found.init_method if options["store"] is None else None
     dist.init_process_group(backend, method, rank=found.rank, world_size=found.world_size, **options)
 
@@ -194,9 +199,13 @@ def is_one_of_many(group: Any = None) -> bool:
     return is_initialized() and get_world_size(group) > 1
 
 
-def torch_device(group: Any) -> str:
-    """Where torch's tensors must be for a group to carry them."""
-    return "cuda" if get_backend(group) == "nccl" else "cpu"
+def torch_device(group: Any, device: DeviceId | None = None) -> str:
+    """Where torch's tensors must be for a group to carry them: on GPUs at a tensor's own `device`, else at the current
+    one, by torch's name of it."""
+    if get_backend(group) != "nccl":
+        return "cpu"
+    found = next((d for d in (device, state.device) if d is not None and d.kind in _GPUS), None)
+    return "cuda" if found is None else f"cuda:{found.index}"
 
 
 def get_backend(group: Any = None) -> str:

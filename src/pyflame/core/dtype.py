@@ -35,7 +35,7 @@ class DType:
         return found
 
     def __repr__(self) -> str:
-        return f"pyflame.{self.name}"
+        return f"pyflame.{self.name.rstrip('_')}"  # Python's bool has the name that NumPy and PyTorch use
 
     def __reduce__(self) -> str:
         # One object per dtype, also after pickling: they are compared by identity.

@@ -1,5 +1,7 @@
 """The typed errors of PyFlame. Each also is the builtin exception a Python user would catch.
 
+All are RuntimeErrors, too: PyTorch raises that for nearly every mistake, and so programs catch it.
+
 Messages read `[op] expected ... but got ...` and end with the way out.
 """
 
@@ -9,12 +11,16 @@ import builtins
 from collections.abc import Iterable
 
 
-class PyFlameError(Exception):
+class PyFlameError(RuntimeError):
     """Base of all errors raised by PyFlame on purpose."""
 
 
 class ShapeError(PyFlameError, ValueError):
     """Shapes, axes or sizes that do not fit together."""
+
+
+class AxisError(ShapeError, builtins.IndexError):
+    """An axis that the tensor does not have, or that has no elements where one is chosen."""
 
 
 class DTypeError(PyFlameError, TypeError):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from pyflame.core.errors import ArgumentError
 from pyflame.core.locks import lock
 
 _MASK = (1 << 64) - 1
+_draws = itertools.count(1)
+as_device: Callable[[str], Any] = str  # what programs see of a device's name; the room of tensors has more of it
 
 
 class Generator:
@@ -20,12 +23,13 @@ class Generator:
     True
     """
 
-    __slots__ = ("_lock", "_offset", "_seed", "device")
+    __slots__ = ("_lock", "_offset", "_place", "_seed")
+    last_draw: ClassVar[int] = 0  # another number whenever a stream was handed out, by any generator
 
     def __init__(self, seed: int | str | None = None, device: object = None) -> None:
         if isinstance(seed, str):  # PyTorch's Generator("cuda")
             seed, device = None, seed
-        self.device = str(device or "cpu")  # remembered only: it draws for all of them
+        self._place = str(device or "cpu")  # remembered only: it draws for all of them
         self._lock = lock()
         self._seed = 0
         self._offset = 0
@@ -33,6 +37,11 @@ class Generator:
             self.seed()
         else:
             self.manual_seed(seed)
+
+    @property
+    def device(self) -> Any:
+        """The device that it was made for."""
+        return as_device(self._place)
 
     def manual_seed(self, seed: int) -> Generator:
         """Start over from this seed, any integer of 64 bits."""
@@ -59,6 +68,7 @@ class Generator:
         """(seed, offset) of a stream that nobody had before: one per random tensor."""
         with self._lock:
             self._offset += 1
+            Generator.last_draw = next(_draws)
             return self._seed, self._offset - 1
 
     def get_state(self) -> tuple[int, int]:

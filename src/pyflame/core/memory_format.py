@@ -21,6 +21,11 @@ class memory_format(enum.Enum):
     channels_last = 2
     channels_last_3d = 3
 
+    def __repr__(self) -> str:
+        return f"pyflame.{self.name}"
+
+    __str__ = __repr__
+
 
 contiguous_format = memory_format.contiguous_format
 preserve_format = memory_format.preserve_format

@@ -6,7 +6,15 @@ from pyflame.core import knobs
 from pyflame.core.errors import ArgumentError, suggest
 
 PRECISIONS = ("highest", "high", "medium")
-_chosen: list[str] = []
+
+
+class Choice:
+    """What was chosen, where it can be looked at."""
+
+    precision: str | None = None
+
+
+choice = Choice()
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -22,7 +30,7 @@ def set_float32_matmul_precision(precision: str) -> None:
             f"[set_float32_matmul_precision] expected one of {', '.join(PRECISIONS)} but got {precision!r}"
             f"{suggest(str(precision), PRECISIONS)}"
         )
-    _chosen[:] = [precision]
+    choice.precision = precision
 
 
 def get_float32_matmul_precision() -> str:
@@ -31,9 +39,10 @@ def get_float32_matmul_precision() -> str:
     >>> pf.get_float32_matmul_precision()
     'highest'
     """
-    if not _chosen:
+    if choice.precision is None:
         set_float32_matmul_precision(knobs.MATMUL_PRECISION.text())
-    return _chosen[0]
+    assert choice.precision is not None
+    return choice.precision
 
 
 def tf32_allowed() -> bool:

@@ -7,8 +7,12 @@ from typing import Any
 from pyflame import amp
 from pyflame.amp import custom_bwd, custom_fwd
 from pyflame.core.dtype import float16
+from pyflame.core.torch_paths import below
+
+__getattr__ = below("cuda.amp")
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+__path__: list[str] = []  # torch has files below it
 
 
 class autocast(amp.autocast):

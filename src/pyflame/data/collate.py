@@ -25,7 +25,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """A list of items as one batch: tensors, arrays and numbers are stacked along a new first axis.
 
     Dicts, lists, tuples, namedtuples and dataclasses keep their structure (a tuple becomes a list, as in PyTorch);
-    strings and bytes become lists. Python floats become float32, ints int64, bools bool.
+    strings and bytes stay as they are. Python floats become float64, ints int64, bools bool.
 
     >>> default_collate([{"x": np.ones(2), "y": 1}, {"x": np.zeros(2), "y": 2}])["y"]
     tensor([1, 2])
@@ -54,7 +54,7 @@ def _collate(batch: Sequence[Any], path: str) -> Any:
         _same(batch, type(first), path)
         return _stack([array_from_dlpack(v) for v in batch], path)
     if isinstance(first, (str, bytes)):
-        return list(batch)
+        return batch
     return _nested(batch, first, path)
 
 
@@ -68,7 +68,7 @@ def _same(batch: Sequence[Any], kind: type, path: str) -> None:
 
 
 def _nested(batch: Sequence[Any], first: Any, path: str) -> Any:
-    def part(values: list[Any], name: object) -> Any:
+    def part(values: Sequence[Any], name: object) -> Any:
         return _collate(values, f"{path}[{name!r}]")
 
     if isinstance(first, Mapping):
@@ -89,7 +89,7 @@ def _nested(batch: Sequence[Any], first: Any, path: str) -> Any:
                 f"[default_collate] expected sequences of equal length{_at(path)} but got lengths "
                 f"{sorted({len(item) for item in batch})}; pad them, or give a collate_fn"
             )
-        return _sequence(first, [part(list(v), number) for number, v in enumerate(zip(*batch, strict=True))])
+        return _sequence(first, [part(v, number) for number, v in enumerate(zip(*batch, strict=True))])
     raise DTypeError(
         "[default_collate] expected tensors, arrays, numbers, strings, dicts, sequences or dataclasses but got "
         f"{type(first).__name__}{_at(path)}; give a collate_fn"
@@ -126,7 +126,7 @@ def _numbers(batch: Sequence[Any], path: str) -> Tensor:
     kind: Any = np.bool_
     for value in batch:
         if isinstance(value, (float, np.floating)):
-            kind = np.float32
+            kind = np.float64
             break
         if not isinstance(value, (bool, np.bool_)):
             kind = np.int64
@@ -158,7 +158,7 @@ def default_convert(item: Any) -> Any:
     """One item with its arrays as tensors: what a loader without batching (`batch_size=None`) does.
 
     >>> default_convert((np.ones(2), "label"))
-    [tensor([1., 1.], dtype=float64), 'label']
+    [tensor([1., 1.], dtype=pyflame.float64), 'label']
     """
     if isinstance(item, np.ndarray) or (isinstance(item, np.generic) and item.dtype.kind in "biufV"):
         array = np.asarray(item)

@@ -2,6 +2,7 @@
 what is made of them. With one process nothing of torch is needed.
 """
 
+from pyflame.collectives import mesh as device_mesh  # noqa: F401  torch's path
 from pyflame.collectives.groups import (
     Backend,
     ProcessGroup,
@@ -58,6 +59,7 @@ from pyflame.collectives.world import (
     new_group,
 )
 from pyflame.core.errors import CollectiveError as DistBackendError  # what is raised where a backend fails
+from pyflame.core.torch_paths import below
 from pyflame.distributed import nn
 from pyflame.distributed.checkpoint import (
     full_state_dict,
@@ -74,6 +76,8 @@ from pyflame.distributed.tensor_parallel import ColumnParallelLinear, RowParalle
 from pyflame.distributed.zero import ZeroRedundancyOptimizer
 
 DistError = DistBackendError
+
+__getattr__ = below("distributed")
 
 __all__ = [
     "Backend",

@@ -21,6 +21,8 @@ from pyflame.optim.optimizer import Optimizer
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor
 
+__path__: list[str] = []  # torch has files below this path, and core/torch_paths.py finds them
+
 
 def _plain(model: Module) -> Module:
     """The model itself: names in the file do not depend on how it was trained."""

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from pyflame.collectives.flat import broadcast_all
-from pyflame.collectives.work import all_gather_whole, reduce_scatter_whole, source
+from pyflame.collectives.work import all_gather_whole, place_of, received, reduce_scatter_whole, source
 from pyflame.collectives.world import get_world_size, guarded, is_initialized, torch_world
 from pyflame.core.errors import StateDictError
 from pyflame.core.optional import optional
@@ -26,7 +26,6 @@ from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor
 from pyflame.tensor.custom import Function
 from pyflame.tensor.gradients import no_grad
-from pyflame.tensor.interop import from_torch
 from pyflame.tensor.modes import eval as evaluate
 from pyflame.transform.checkpoint import checkpoint
 
@@ -154,7 +153,7 @@ def gather_parts(group: Any, shapes: Sequence[tuple[int, ...]], parts: Sequence[
         guarded("all_gather", partial(all_gather_whole(dist), everyone, mine, group=group))
         columns = everyone.view(size, -1).split([parts[i].numel() for i in positions], 1)
         for i, column in zip(positions, columns, strict=True):
-            out[i] = from_torch(column.reshape(-1)[: prod(shapes[i])].reshape(shapes[i]).cpu())
+            out[i] = received(column.reshape(-1)[: prod(shapes[i])].reshape(shapes[i]), place_of(parts[i]))
     return out
 
 
@@ -185,7 +184,7 @@ class _Gathered(Function):
             mine = whole.new_empty(whole.shape[1])
             guarded("reduce_scatter", partial(reduce_scatter_whole(dist), mine, whole.view(-1), group=ctx.group))
             for i, part in zip(positions, mine.div_(size).split([ctx.lengths[i] for i in positions]), strict=True):
-                out[i] = from_torch(part.cpu())
+                out[i] = received(part, place_of(gradients[i]))
         return (None, None, *out)
 
 

@@ -5,6 +5,7 @@ Parameters are tensors or numbers that broadcast; what is computed from them is 
 them.
 """
 
+from pyflame.core.torch_paths import below
 from pyflame.distributions import constraints, transforms, utils
 from pyflame.distributions.composed import Independent, TransformedDistribution
 from pyflame.distributions.constraint_registry import biject_to, transform_to
@@ -30,7 +31,11 @@ from pyflame.distributions.distribution import Distribution, ExponentialFamily
 from pyflame.distributions.gammas import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, StudentT
 from pyflame.distributions.kl import kl_divergence, register_kl
 from pyflame.distributions.mixture import MixtureSameFamily
-from pyflame.distributions.multivariate import LowRankMultivariateNormal, MultivariateNormal
+from pyflame.distributions.multivariate import (
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    _precision_to_scale_tril,  # noqa: F401  what libraries name
+)
 from pyflame.distributions.transformed import (
     HalfCauchy,
     HalfNormal,
@@ -66,6 +71,8 @@ from pyflame.distributions.transforms import (
     identity_transform,
 )
 from pyflame.distributions.wishart import LKJCholesky, Wishart
+
+__getattr__ = below("distributions")
 
 __all__ = [
     "AbsTransform",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +54,7 @@ class Independent(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         own = tuple(self.base_dist.batch_shape)[len(self._batch_shape) :]
-        new = copy.copy(self)
+        new = self._copied_into(_instance)
         new.base_dist, new._batch_shape = self.base_dist.expand((*batch_shape, *own)), Size(batch_shape)
         return new
 
@@ -139,7 +138,7 @@ class TransformedDistribution(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         shape = ComposeTransform(self.transforms).inverse_shape((*batch_shape, *self._event_shape))
-        new = copy.copy(self)
+        new = self._copied_into(_instance)
         new._batch_shape = Size(batch_shape)
         new.base_dist = self.base_dist.expand(shape[: len(shape) - len(self.base_dist.event_shape)])
         return new

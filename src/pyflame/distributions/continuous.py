@@ -135,7 +135,7 @@ class Exponential(Parametrized, ExponentialFamily):
     """rate * exp(-rate * x).
 
     >>> pf.distributions.Exponential(2.0).mean
-    tensor(0.5)
+    tensor(0.5000)
     """
 
     names = ("rate",)
@@ -214,7 +214,7 @@ class Cauchy(LocationScale):
     """1 / (π scale (1 + ((x - loc) / scale)²)). It has no mean.
 
     >>> pf.distributions.Cauchy(0.0, 1.0).entropy()
-    tensor(2.531)
+    tensor(2.5310)
     """
 
     @property

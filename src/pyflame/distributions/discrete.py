@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -208,7 +207,7 @@ class OverCategories(Distribution):
         super().__init__(self._categorical.batch_shape, (self._categorical._num_events,), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = copy.copy(self)
+        new = self._copied_into(_instance)
         new._categorical = self._categorical.expand(batch_shape)
         new._batch_shape = new._categorical.batch_shape
         return new
@@ -281,7 +280,7 @@ class ContinuousBernoulli(Binary, ExponentialFamily):
     its formulas cancel, and Taylor's series take their place.
 
     >>> pf.distributions.ContinuousBernoulli(0.5).mean
-    tensor(0.5)
+    tensor(0.5000)
     """
 
     support = constraints.unit_interval

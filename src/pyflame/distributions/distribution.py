@@ -162,11 +162,29 @@ class Distribution:
         """All values, along a first axis."""
         raise self._without("enumerate_support")
 
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """What `expand` fills: an empty one of its class, or what the `expand` of a subclass has begun."""
+        if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]
+            raise NotSupportedError(
+                f"[{type(self).__name__}] expected an expand() of its own, since it has an __init__ of its own, but it "
+                f"has that of {cls.__name__}"
+            )
+        return self.__new__(type(self)) if _instance is None else _instance
+
+    def _copied_into(self, instance: Any) -> Any:
+        """A copy; where a subclass's `expand` has begun an instance, that one, with what it lacks."""
+        if instance is None:
+            return copy.copy(self)
+        vars(instance).update({**vars(self), **vars(instance)})
+        return instance
+
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        """The same distribution for a larger batch."""
+        """The same distribution for a larger batch. A subclass with more parameters puts them into what
+        `_get_checked_instance` gives and hands that on, as `_instance`.
+        """
         if not self._parameters:
             raise self._without("expand")
-        new = copy.copy(self)
+        new = self._copied_into(_instance)
         new._batch_shape = Size(batch_shape)
         for name, rank in self._parameters.items():
             value = getattr(self, name)

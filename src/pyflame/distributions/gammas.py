@@ -19,7 +19,7 @@ class Gamma(Parametrized, ExponentialFamily):
     """rate^a x^(a-1) exp(-rate x) / Γ(a), with a the concentration.
 
     >>> pf.distributions.Gamma(2.0, 4.0).mean
-    tensor(0.5)
+    tensor(0.5000)
     """
 
     names = ("concentration", "rate")
@@ -83,7 +83,7 @@ class Beta(Parametrized, ExponentialFamily):
     """x^(a-1) (1-x)^(b-1) / B(a, b).
 
     >>> pf.distributions.Beta(2.0, 3.0).mean
-    tensor(0.4)
+    tensor(0.4000)
     """
 
     names = ("concentration1", "concentration0")

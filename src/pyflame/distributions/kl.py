@@ -61,7 +61,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
     >>> N = pf.distributions.Normal
     >>> pf.distributions.kl_divergence(N(0.0, 1.0), N(1.0, 1.0))
-    tensor(0.5)
+    tensor(0.5000)
     """
     lefts, rights = type(p).__mro__, type(q).__mro__
     found = [(a, b) for a in lefts for b in rights if (a, b) in _RULES]

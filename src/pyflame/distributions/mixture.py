@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, ShapeError
@@ -50,7 +49,7 @@ class MixtureSameFamily(Distribution):
         return constraints.MixtureSameFamilyConstraint(self.component_distribution.support)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = copy.copy(self)
+        new = self._copied_into(_instance)
         new._batch_shape = Size(batch_shape)
         new.mixture_distribution = self.mixture_distribution.expand(batch_shape)
         new.component_distribution = self.component_distribution.expand(

@@ -38,7 +38,7 @@ class ByCovariance(Distribution):
                 raise ShapeError(f"[{type(self).__name__}] expected (..., n, n) but got {matrix.shape}")
         if covariance is not None:
             return cholesky(covariance)
-        return scale_tril if precision is None else _from_precision(precision)  # type: ignore[return-value]
+        return scale_tril if precision is None else _precision_to_scale_tril(precision)  # type: ignore[return-value]
 
     @property
     def covariance_matrix(self) -> Tensor:
@@ -202,7 +202,7 @@ class LowRankMultivariateNormal(Distribution):
         return 0.5 * (self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self._log_det())
 
 
-def _from_precision(precision: Tensor) -> Tensor:
+def _precision_to_scale_tril(precision: Tensor) -> Tensor:
     """The lower factor of the inverse of a matrix, from the factor of the matrix with its axes reversed."""
     flipped = cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT  # lower, precision = flipped^T flipped
     return inverse_lower(flipped)

@@ -54,7 +54,7 @@ class SigmoidTransform(_Elementwise):
     """y = 1 / (1 + exp(-x)), never exactly 0 or 1.
 
     >>> pf.distributions.SigmoidTransform()(pf.tensor(0.0))
-    tensor(0.5)
+    tensor(0.5000)
     """
 
     codomain = constraints.unit_interval
@@ -208,7 +208,7 @@ class CumulativeDistributionTransform(Transform):
 
     >>> d = pf.distributions
     >>> d.CumulativeDistributionTransform(d.Normal(0.0, 1.0))(pf.tensor(0.0))
-    tensor(0.5)
+    tensor(0.5000)
     """
 
     bijective = True

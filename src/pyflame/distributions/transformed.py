@@ -45,7 +45,7 @@ class Named(TransformedDistribution):
         raise self._without("base")
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = Distribution.expand(self, batch_shape)
+        new = Distribution.expand(self, batch_shape, _instance)
         base, transforms = new._made()
         TransformedDistribution.__init__(new, base, transforms, validate_args=False)
         new._validate_args = self._validate_args
@@ -158,7 +158,7 @@ class Pareto(Named):
     """alpha scale^alpha / x^(alpha + 1), above scale.
 
     >>> pf.distributions.Pareto(1.0, 3.0).mean
-    tensor(1.5)
+    tensor(1.5000)
     """
 
     names = ("scale", "alpha")
@@ -244,7 +244,7 @@ class Kumaraswamy(Named):
     """a b x^(a-1) (1 - x^a)^(b-1), much as a Beta, with a cdf in closed form.
 
     >>> pf.distributions.Kumaraswamy(1.0, 1.0).mean
-    tensor(0.5)
+    tensor(0.5000)
     """
 
     names = ("concentration1", "concentration0")

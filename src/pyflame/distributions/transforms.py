@@ -20,7 +20,13 @@ from pyflame.distributions.scalar_transforms import (
     SoftplusTransform,
     TanhTransform,
 )
-from pyflame.distributions.transform_base import ComposeTransform, IndependentTransform, Transform, identity_transform
+from pyflame.distributions.transform_base import (
+    ComposeTransform,
+    IndependentTransform,
+    Transform,
+    _InverseTransform,  # noqa: F401  what libraries name
+    identity_transform,
+)
 
 __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",

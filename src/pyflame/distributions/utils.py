@@ -32,7 +32,7 @@ def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
     """Probabilities of logits: of successes, or of the categories along the last axis.
 
     >>> pf.distributions.utils.logits_to_probs(pf.zeros(2))
-    tensor([0.5, 0.5])
+    tensor([0.5000, 0.5000])
     """
     return F["sigmoid"](logits) if is_binary else F["softmax"](logits, -1)
 

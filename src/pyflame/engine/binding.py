@@ -188,6 +188,16 @@ class Binding(Slots):
             out.append(value)
         return out
 
+    def uniform_sources(self) -> bytes:
+        """Of each uniform two 8-byte words: 0 and the number itself; for one that the caller brings 1 (a float) or 2 (a
+        whole number), and which it is."""
+        words = self.pack_uniforms([0] * (1 + max([v for slot, v in self.uniforms if slot], default=0)))
+        out = []
+        for n, ((slot, which), (_, _, is_float)) in enumerate(zip(self.uniforms, self.plan.uniforms, strict=True)):
+            itself = words[8 * n : 8 * n + 8]
+            out.append(struct.pack("=qq", 2 - is_float, which) if slot else bytes(8) + itself)
+        return b"".join(out)
+
     def pack_uniforms(self, constants: Sequence[Any]) -> bytes:
         """The uniforms as 8-byte words. `constants`: those that the caller brings."""
         values = [constants[v] if slot else v for slot, v in self.uniforms]

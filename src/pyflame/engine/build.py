@@ -62,6 +62,28 @@ class CpuRunner:
         self._keep = cells, untimed
         self._tables = (untimed.ctypes.data, self._timed.ctypes.data)
 
+    def known(self, donated: bool = False) -> tuple[bytes, tuple[int, ...]]:
+        """A run as known.c takes it (`plan`), and the size classes of the memory that it takes: its outputs' and, last,
+        its workspace's. `donated`: outputs take over all inputs that they may; else nothing is overwritten."""
+        binding, layout = self.binding, self._layout
+        slot_of = {position: slot for slot, position in enumerate(binding.positions)}
+        takers = [slot_of.get(taken, -1) if donated and taken is not None else -1 for taken in binding.takers]
+        counts = len(binding.positions), len(takers), len(binding.views), binding.arena_bytes, len(binding.uniforms)
+        stop = self._first_write if donated else self._count
+        head = self._tables[False], self._count, stop, self.device.workers, layout.slots, *counts, len(layout.starts)
+        results = [number for slot, offset, *_ in binding.views for number in (slot, offset)]
+        words = *head, *binding.positions, *takers, *results
+        starts = [number for k, place in layout.starts.items() for number in (k, *place)]
+        fresh = [size for size, taken in zip(binding.output_sizes, takers, strict=True) if taken < 0]
+        numbers = struct.pack(f"={len(words)}q", *words) + binding.uniform_sources()
+        numbers += struct.pack(f"={len(starts)}q", *starts)
+        return numbers, (*fresh, *filter(None, [layout.workspace]))
+
+    @property
+    def starts_given(self) -> bool:
+        """Whether the caller brings where assignments begin."""
+        return bool(self._layout.starts)
+
     def run(
         self,
         inputs: Sequence[Value],

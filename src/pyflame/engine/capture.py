@@ -19,9 +19,9 @@ differs, no graph of that function is used.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyflame.core import knobs, trace
 from pyflame.core.locks import lock
@@ -30,7 +30,9 @@ from pyflame.engine.branches import Step, steps
 from pyflame.engine.events import graph_event
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.layout import ERROR_BYTES
+from pyflame.engine.one_launch import MAX_KEPT, MAX_TURNS, OneLaunch, Place, suits
 from pyflame.engine.ownership import held, reliable
+from pyflame.engine.report import NOT_CALLED, REPLAYED
 from pyflame.engine.trust import Refused, Trust, policy, refusals
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import Plan
@@ -38,12 +40,10 @@ from pyflame.runtime.gpu.driver import KernelArguments
 
 MAX_GRAPHS = 4  # of one trace: each holds an arena
 MAX_PLACES = 4  # of arguments that are read where they lie
-MAX_TURNS = 2  # graphs for the same places: a loop holds its last result while it computes the next one
-MAX_KEPT = 64 << 20  # bytes of results that graphs keep to give away
+MAX_COPIED = 8  # replays that copy where one launch does as well
 COPIED_PER_SECOND = 2e12  # bytes inside of a large GPU, each read and written
 LAUNCH_SECONDS = 4e-6  # that a launch takes the host
-REPLAYED = "replayed as a graph"
-NOT_CALLED = "not called yet"
+_MOVING = "arguments lie elsewhere at each call, and one launch is given to the device as fast as copies of them"
 _ONE_BY_ONE = (
     "jitted functions were launched kernel by kernel, where they are otherwise replayed as captured graphs; "
     "profile(graphs=True) times their replays, each as one"
@@ -58,6 +58,7 @@ class CapturedRunner:
         self.arguments = sorted(arguments)  # positions of inputs that are elsewhere at each call
         self.seconds = executable.seconds
         self.why = NOT_CALLED
+        self.served: Served | None = None  # by what the last run was; None where no graph read arguments where they lie
         plan, binding = executable.plan, executable.binding
         self._state = sorted({*binding.positions, *plan.donations}.difference(self.arguments))
         self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
@@ -65,6 +66,7 @@ class CapturedRunner:
         self._trust = Trust(checks)
         sizes = zip(binding.output_sizes, binding.takers, strict=True)
         self._result_bytes = sum(size for size, taken in sizes if taken is None)
+        self._one = OneLaunch(executable) if suits(plan) else None
         self._costly = _costly(plan, self._result_bytes + sum(binding.input_bytes[p] for p in self.arguments))
 
     def run(
@@ -77,21 +79,41 @@ class CapturedRunner:
     ) -> list[Value]:
         """As any runner's. An input and the output that takes it over share one Value; `constants` may be a tuple that
         is known again."""
+        self.served = None
         if not timed:
-            self.why = self._obstacle(inputs, donated)
-            if not self.why:
-                try:
-                    captured = self._find(inputs)
-                    if captured is not None:
-                        self.why = self._costly
-                        out = captured.replay(inputs, constants, lines)
-                        if out is not None:
-                            self.why = REPLAYED
-                            return out
-                except Refused as refusal:
-                    self._graphs.clear()
-                    self.why = self._refused = str(refusal)
+            out = self._replayed(inputs, constants, lines, donated)
+            if out is None and self._one is not None and trace.recording is None and self._owns(donated):
+                out = self._one.run(inputs, constants)
+                self.served = None if out is None else Served(self, self._one, self._one.sent, self.why)
+            if out is not None:
+                return out
         return self.executable.run(inputs, constants, timed, lines, donated)
+
+    def _replayed(
+        self, inputs: Sequence[Value], constants: Sequence[Any], lines: Sequence[str], donated: Sequence[int]
+    ) -> list[Value] | None:
+        """The plan's outputs by a graph; None where none serves, and `why` says so."""
+        self.why = self._obstacle(inputs, donated)
+        if self.why:
+            return None
+        try:
+            captured = self._find(inputs)
+            if captured is None:
+                return None
+            self.why = self._costly or _MOVING
+            out = captured.replay(inputs, constants, lines)
+        except Refused as refusal:
+            self._graphs.clear()
+            self.why = self._refused = str(refusal)
+            return None
+        if out is not None:
+            self.why = REPLAYED
+            self.served = Served(self, captured, captured.sent, REPLAYED) if captured.direct else None
+        return out
+
+    def _owns(self, donated: Sequence[int]) -> bool:
+        """Whether all state may be updated where it lies."""
+        return len(donated) == len(self.executable.binding.updated)
 
     def _find(self, inputs: Sequence[Value]) -> _Captured | None:
         """The graphs for state where it lies now, if it lay there before."""
@@ -104,6 +126,7 @@ class CapturedRunner:
         if captured is None:
             with refusals():
                 captured = _Captured(self.executable, inputs, self.arguments, not self._costly, self._trust)
+                captured.copies_left = MAX_COPIED if self._one is not None else -1
             self._graphs[key] = captured
         self._graphs.move_to_end(key)
         while len(self._graphs) > MAX_GRAPHS:
@@ -121,9 +144,18 @@ class CapturedRunner:
             return "there is nothing to launch"
         if [p for p in self.arguments if inputs[p].strides is not None]:
             return "an argument is a view that is not dense"
-        if len(donated) < len(self.executable.binding.updated):
+        if not self._owns(donated):
             return "state is held by somebody else and cannot be updated where it lies"
         return self._costly if self._result_bytes > MAX_KEPT else ""
+
+
+class Served(NamedTuple):
+    """What a run was done by, the numbers that the device has since, and what the runner said of it."""
+
+    runner: CapturedRunner
+    by: _Captured | OneLaunch
+    sent: Any
+    why: str
 
 
 def _costly(plan: Plan, nbytes: int) -> str:
@@ -139,21 +171,24 @@ def _costly(plan: Plan, nbytes: int) -> str:
 
 @dataclass(eq=False)
 class _Ready:
-    """A graph, the arguments of its launches, and the places of its own that it computes into: results, by slot, and
+    """A graph, the arguments of its launches, and the places of its own that it computes into: results, and
     intermediates outside of the workspace. `written`: all memory that it writes; `left`: replays until it is compared
     with its launches, -1: never."""
 
     graph: Any
     kernel_args: KernelArguments
-    results: Mapping[int, Any]
+    storages: list[Any]
     intermediates: Held
     written: Sequence[Written]
     left: int
 
+    def __post_init__(self) -> None:
+        self.replay = self.graph.replay  # with `left` and `storages` what engine/jitted_call.c knows a graph by
+
     @property
     def free(self) -> bool:
         """Whether nobody holds what it has computed."""
-        return reliable() and not any(held(list(self.results.values()), [1] * len(self.results)))
+        return reliable() and not any(held(self.storages, [0] * len(self.storages)))
 
 
 class _Captured:
@@ -197,6 +232,7 @@ class _Captured:
         self.side = device.allocate(executable.scratch_bytes) if self.order else None
         self.copying = self._capture(held) if copies else None
         self.direct: dict[tuple[int, ...], list[_Ready | None]] = {}  # by the addresses of arguments
+        self.copies_left = -1  # replays that copy arguments, before something else is better; -1: nothing is
         self.seen: deque[tuple[int, ...]] = deque(maxlen=MAX_PLACES)
         self.lock = lock()  # what belongs to a replay comes to the stream in one piece
 
@@ -209,7 +245,7 @@ class _Captured:
                 self.executable.launch(kernel_args)
             else:
                 self.executable.launch_in_branches(kernel_args, self.order, stream, self.side.address)
-        results = {slot: held[slot].storage for slot in self.sizes}
+        results = [held[slot].storage for slot in self.sizes]
         binding = self.executable.binding
         written = binding.written(addresses(held)) if self.trust.checks >= 0 else []
         return _Ready(graph, kernel_args, results, binding.intermediates(held), written, min(self.trust.checks, 0))
@@ -219,11 +255,12 @@ class _Captured:
         executable, device = self.executable, self.device
         with self.lock:
             ready = self._suited(inputs)
-            if ready is None:
+            if ready is None or (ready is self.copying and not self.copies_left):
                 return None
             if device.forked:
                 device.note_uses([v.storage for v in inputs])
             if ready is self.copying:
+                self.copies_left -= self.copies_left > 0
                 for p, place in self.places.items():
                     device.copy(place.address, inputs[p].address, executable.binding.input_bytes[p])
             if self.varies and constants is not self.sent[0]:
@@ -232,7 +269,7 @@ class _Captured:
                 self.trust.compare(executable, ready.graph, ready.written, ready.kernel_args)
                 ready.left = self.trust.checks or -1
             elif trace.recording is None:
-                ready.graph.replay()
+                ready.replay()
             else:
                 device.timings.around(graph_event(executable.plan.launches), ready.graph.replay)
             ready.left -= ready.left > 0
@@ -240,7 +277,7 @@ class _Captured:
                 # The first bad index stays in the record until somebody looks.
                 self.watched = True
                 device.watch(self.workspace[-1], self.at[3], ERROR_BYTES, lambda record: self._look(record, lines))
-            return self._outputs(inputs, self._copied_out(ready) if ready is self.copying else ready.results)
+            return self._outputs(inputs, self._copied_out(ready) if ready is self.copying else ready.storages)
 
     def _suited(self, inputs: Sequence[Value]) -> _Ready | None:
         """The graph for these arguments: one that reads them where they lie, if they were there before."""
@@ -268,18 +305,20 @@ class _Captured:
         """Upload the uniforms, if they are not those that the device has."""
         packed = self.executable.binding.pack_uniforms(constants)
         if packed != self.sent[1]:
+            self.sent = None, b""  # whatever comes between
             self.device.upload(self.at[2], packed)
         self.sent = constants if isinstance(constants, tuple) else None, packed
 
-    def _copied_out(self, ready: _Ready) -> dict[int, Any]:
+    def _copied_out(self, ready: _Ready) -> list[Any]:
         """A graph's results in memory of their own."""
-        fresh = {slot: self.device.allocate(nbytes) for slot, nbytes in self.sizes.items()}
-        for slot, nbytes in self.sizes.items():
-            self.device.copy(fresh[slot].address, ready.results[slot].address, nbytes)
+        fresh = [self.device.allocate(nbytes) for nbytes in self.sizes.values()]
+        for to, result, nbytes in zip(fresh, ready.storages, self.sizes.values(), strict=True):
+            self.device.copy(to.address, result.address, nbytes)
         return fresh
 
-    def _outputs(self, inputs: Sequence[Value], results: Mapping[int, Any]) -> list[Value]:
+    def _outputs(self, inputs: Sequence[Value], storages: Sequence[Any]) -> list[Value]:
         out = []
+        results = dict(zip(self.sizes, storages, strict=True))
         for source, slot, first, offset, strides in self.views:
             if source is None:
                 out.append(Value(results[slot], offset, strides))
@@ -288,6 +327,18 @@ class _Captured:
             same = first and value.strides == strides
             out.append(value if same else Value(value.storage, value.offset + offset, strides))
         return out
+
+    def known(self, sent: Any) -> tuple[tuple[Any, ...], list[Any]]:
+        """What engine/jitted_call.c must know of it, and guards of that: owners, attributes and values."""
+        guards: list[Any] = [(self, "sent", sent)] if self.varies else []
+        if self.executable.plan.checks:
+            guards.append((self, "watched", True))
+        return (self.direct, self.copying, tuple(self.arguments)), guards
+
+    def place_of(self, output: int) -> Place | None:
+        """Where an output of the plan lies: in which of a graph's storages, and how. None: in state."""
+        source, slot, _, offset, strides = self.views[output]
+        return None if source is not None else (list(self.sizes).index(slot), offset, strides)
 
     def _look(self, record: bytes, lines: Sequence[str]) -> None:
         self.watched = False

@@ -25,7 +25,7 @@ from pyflame.core.errors import TraceError
 from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import mode, state
-from pyflame.engine import resize
+from pyflame.engine import known, native, resize
 from pyflame.engine.commit import write_all
 from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
@@ -91,6 +91,8 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 
 def _evaluate(nodes: Sequence[Node]) -> None:
+    if _is_known(nodes):
+        return
     places = dict.fromkeys([n.meta.device for n in nodes] if len(nodes) > 1 else (nodes[0].meta.device,))
     for place in places:  # a plan is of one device
         device = get_device(place or state.device)
@@ -98,6 +100,15 @@ def _evaluate(nodes: Sequence[Node]) -> None:
         while (task := _attempt(here, device)) is not None:
             task()
             del task
+            if _is_known(here):
+                break
+
+
+def _is_known(nodes: Sequence[Node]) -> bool:
+    """Evaluate nodes in C, if that can be."""
+    done = known.evaluate_known(nodes)
+    plan_stats.hits += done == known.RAN
+    return done != 0
 
 
 def _in_portions(groups: list[list[Node]]) -> None:
@@ -143,8 +154,12 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
         if found is None and device.interprets:
             _run(graph, None, NumpyRunner(graph))
             return None
-        found = found or _resized(graph, device)
         if found is not None:
+            _run(graph, *found)
+            known.remember(graph, *found)
+            return None
+        found = _resized(graph, device)
+        if found is not None:  # a length that may never come again
             _run(graph, *found)
             return None
         groups = _portions(graph, device)
@@ -210,9 +225,7 @@ def settle_copies(nodes: Sequence[Node]) -> None:
 
 def _mode(device: Device) -> tuple[Any, ...]:
     """What a plan depends on beside its graph."""
-    here = state.__dict__
-    choices = here["deterministic"], here["libraries"], here["max_fused"], here["matrix_cores"]
-    return device.id, tf32_allowed(), choices
+    return device.id, device.gpu is not None and tf32_allowed(), known.modes(state.__dict__)
 
 
 def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
@@ -234,6 +247,8 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
     with trace.span("plan", f"{len(graph.order)} nodes"):
         plan = make_plan(graph, device)
     resize.learn(graph, device, _mode(device), plan)
+    if device.id.computes:
+        native.load()
     plan_stats.seconds += time.perf_counter() - started
     return _keep((_mode(device), graph.key), (plan, runner_for(graph, plan, device)))
 
@@ -258,6 +273,7 @@ def _keep(key: tuple[Any, ...], found: tuple[Plan, Runner]) -> tuple[Plan, Runne
     with _lock:
         if len(_plans) >= max(1, knobs.PLAN_CACHE.integer() // 2):
             _plans, _old_plans = {}, _plans
+            known.forget()  # what is still used is remembered when it is met in Python
         _plans[key] = found
     return found
 
@@ -272,6 +288,7 @@ def clear_plans() -> None:
     with _lock:
         _plans.clear()
         _old_plans.clear()
+        known.forget()
         _cuts.clear()
         _seen.clear()
         _shapes.clear()

@@ -207,6 +207,20 @@ class GpuRunner:
         out: np.ndarray[Any, Any] = self._constants + np.array([0, *places], np.int64)[self._slots]
         return out
 
+    def blank(self) -> KernelArguments:
+        """Room for the arguments of all launches."""
+        return KernelArguments(self._constants.copy())
+
+    def fill_in(self, kernel_args: KernelArguments, places: Sequence[int]) -> bool:
+        """Put the places of all slots into arguments; False where memory misses the alignment that launches rely on."""
+        np.add(self._constants, np.array([0, *places], np.int64)[self._slots], out=kernel_args.array)
+        return not self._misaligned(kernel_args.array)
+
+    @property
+    def argument_table(self) -> tuple[bytes, bytes, bytes]:
+        """Of each argument its slot, what is added to that slot's place, and what the sum is a multiple of."""
+        return self._slots.tobytes(), self._constants.tobytes(), self._alignment.tobytes()
+
     def _uniforms(self, constants: Sequence[Any]) -> Any:
         """Memory of the device with these uniforms, which is theirs while somebody holds it.
 
@@ -226,6 +240,7 @@ class GpuRunner:
         packed, (sent, block) = self.binding.pack_uniforms(constants), self._staying
         block = self.device.allocate(len(packed)) if block is None else block
         if packed != sent:
+            self._staying = b"", block  # whatever comes between
             self.device.upload(block.address, packed)
             self._staying = packed, block
         return block

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -28,6 +29,7 @@ from pyflame.core.dtype import (
     uint32,
     uint64,
 )
+from pyflame.core.shape import start_of
 from pyflame.engine.devices import cpu, get_device
 from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
@@ -43,20 +45,29 @@ _TYPES: dict[DType, Any] = {
 _READERS = {dtype: kind.from_address for dtype, kind in _TYPES.items()}
 _WHOLE = {OPS["add"]: operator.add, OPS["sub"]: operator.sub, OPS["mul"]: operator.mul}
 _SLICE, _RESHAPE, _LEAF = OPS["slice"], OPS["reshape"], OPS["leaf"]
+_MOVED = (LEAF, MOVEMENT)
+in_c: Callable[[Node], Any] | None = None  # `number` for what is most often asked for (reads.c), once the engine has it
+IN_C = float32, float64, int64, int32, bool_  # dtypes that it reads
 _DEEP = 4  # ops above each other
 _SMALL = 1 << 20  # bytes that are copied while others wait
 
 
 def number(node: Node) -> Any:
     """The value of a Node with one element, as a Python number; None where that takes more than reading memory."""
+    if in_c is not None and (found := in_c(node)) is not None:
+        return found  # as most are
     meta, op = node.meta, node.op
     read = _READERS.get(meta.dtype)
-    if read is None or meta.device is not CPU or (op.kind not in (LEAF, MOVEMENT) and op not in _WHOLE):
+    if read is None or meta.device is not CPU or (op.kind not in _MOVED and op not in _WHOLE):
         return None
     lock = get_device(CPU).lock
     # A plan may be overwriting it that has begun before somebody held it. One that begins now sees who holds it.
-    if not lock.taken() and (address := _element(node)) is not None:
-        return read(address).value
+    if not lock.taken():
+        value = node.data
+        if op is _LEAF and isinstance(value, Value) and (storage := value.storage) is not None and storage.on_host:
+            return read(storage.address + value.offset).value
+        if (address := _element(node)) is not None:
+            return read(address).value
     with lock:
         return _number(node, _DEEP)
 
@@ -107,23 +118,16 @@ def _element(node: Node) -> int | None:
         node = srcs[0]
     elif op is not _LEAF:
         return None
-    value, at = node.data, 0
+    value = node.data
     if not isinstance(value, Value) or (storage := value.storage) is None or not storage.on_host:
         return None
-    if op is _SLICE:
-        if value.strides is None:
-            for (first, _, _), size in zip(attrs[0], node.meta.shape):  # noqa: B905  a keyword takes 0.3 us
-                at = at * size + first
-        else:
-            for (first, _, _), stride in zip(attrs[0], value.strides):  # noqa: B905  as above
-                at += first * stride
-        at *= node.meta.dtype.itemsize
-    return storage.address + value.offset + at
+    at = start_of(attrs[0], node.meta.shape, value.strides) if op is _SLICE else 0
+    return storage.address + value.offset + at * node.meta.dtype.itemsize
 
 
 def _address(node: Node) -> int | None:
     """Where the one element of a Node lies, if it is in memory. The caller holds the lock."""
-    if node.op.kind not in (LEAF, MOVEMENT):
+    if node.op.kind not in _MOVED:
         return None
     found = _element(node)
     if found is None and (value := view_of_memory(node)) is not None:

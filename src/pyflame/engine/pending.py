@@ -7,14 +7,14 @@ assignments begin are data that a plan is given at each run.
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
-from pyflame.core.device import CPU
-from pyflame.core.shape import contiguous_strides
+from pyflame.engine import native
 from pyflame.engine.commit import Writes, write_all
 from pyflame.engine.ownership import held, sole_owner
+from pyflame.engine.starts import start_of_assignment
 from pyflame.engine.value import Part, Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, Node, signature
@@ -24,6 +24,7 @@ from pyflame.ir.opdef import ASSIGN, COLLECTIVE, CONST, COPY, IOTA, LEAF, MOVEME
 _NEVER_KEPT = (LEAF, CONST, IOTA, MOVEMENT, COPY)
 _SLICE, _RESHAPE, _LEAF, _CONST = OPS["slice"], OPS["reshape"], OPS["leaf"], OPS["const"]
 _Inner = tuple[int, Node, tuple[Node, ...], OpDef, int]
+_View = Callable[[Node, OpDef], int]
 
 
 class PendingGraph:
@@ -76,7 +77,8 @@ class PendingGraph:
         self.key: tuple[Any, ...] = (*key, *[("own", index[n]) for n in self.owned])
 
     def _walk(self, outputs: Sequence[Node], index: dict[Node, int], uses: list[int], slices: bool) -> list[int]:
-        """Visit all nodes, sources first; gives the key of their structure. Every evaluation comes through here."""
+        """Visit all nodes, sources first; gives the key of their structure. Every evaluation comes through here: it is
+        done in C where that can be."""
         self.order: list[Node] = []
         self.inputs: list[Node] = []
         self.constants: list[Node] = []
@@ -88,10 +90,15 @@ class PendingGraph:
         self.sliced = False
         self.assigned: list[tuple[int, int]] = []  # assignments: where in the key, and where in the order
         index.clear()
+        uses.clear()
         key: list[int] = []
-        inner = self._reached(outputs, slices, index, key)
+        view = self._view_in_memory if slices else self._no_view
+        if (walk := native.walk) is not None:
+            lists = self.order, self.inputs, self.constants, key
+            return walk([*outputs], index, uses, *lists, view, self._note)  # type: ignore[no-any-return]
+        inner = self._reached(outputs, view, index, key)
         order, position = self.order, len(self.order)
-        uses[:] = [1] * position + [2] * len(inner)
+        uses += [1] * position + [2] * len(inner)
         for _, node, srcs, op, sig in inner:
             index[node] = position
             position += 1
@@ -102,10 +109,10 @@ class PendingGraph:
                 uses[at] += 1
                 key.append(at)
             if not op.plain:
-                self._note(node, op, srcs, len(key) - len(srcs) - 1)
+                self._note(node, op, srcs, len(key) - len(srcs) - 1, position - 1)
         return key
 
-    def _reached(self, outputs: Sequence[Node], slices: bool, index: dict[Node, int], key: list[int]) -> list[_Inner]:
+    def _reached(self, outputs: Sequence[Node], view: _View, index: dict[Node, int], key: list[int]) -> list[_Inner]:
         """All nodes below the outputs: leaves and constants into the order and the key as they are met; gives the
         others in the order in which they were made, so that sources come first. What they are is read once: another
         device's thread may evaluate them.
@@ -118,11 +125,9 @@ class PendingGraph:
             srcs, op, sig = node.srcs, node.op, node.sig
             # `x[i]` is both, or a part of memory under another shape
             if op is _SLICE or (op is _RESHAPE and (srcs[0].op is _SLICE or type(srcs[0].data) is Part)):
-                if slices and (value := view_of_memory(node)) is not None:
-                    self.views[node] = value
-                    srcs, op, sig = (), _LEAF, signature("leaf", node.meta, value.strides)
-                elif op is _SLICE:
-                    self.sliced = True
+                found = view(node, op)
+                if found >= 0:
+                    srcs, op, sig = (), _LEAF, found
             if op is _LEAF or op is _CONST:
                 index[node] = len(order)
                 order.append(node)
@@ -137,14 +142,27 @@ class PendingGraph:
         inner.sort()
         return inner
 
-    def _note(self, node: Node, op: OpDef, srcs: tuple[Node, ...], at: int) -> None:
-        """Whatever a plan must know of a node beside its structure. `at`: where it stands in the key."""
+    def _view_in_memory(self, node: Node, op: OpDef) -> int:
+        """The signature of a leaf, if a node is a view of what is in memory; else -1."""
+        value = view_of_memory(node)
+        if value is None:
+            return self._no_view(node, op)
+        self.views[node] = value
+        return signature("leaf", node.meta, value.strides)
+
+    def _no_view(self, node: Node, op: OpDef) -> int:
+        self.sliced |= op is _SLICE
+        return -1
+
+    def _note(self, node: Node, op: OpDef, srcs: tuple[Node, ...], at: int, number: int) -> None:
+        """Whatever a plan must know of a node beside its structure. `at`: where it stands in the key; `number`: in the
+        order."""
         if op.kind == COPY:
             self.copies.append(node)
         elif op.kind == COLLECTIVE:
             self.collectives.append(node)
         elif op.kind == ASSIGN:
-            self.assigned.append((at, len(self.order) - 1))
+            self.assigned.append((at, number))
         if op.alias is not None:
             base = srcs[op.alias]
             self.overwritten.add(id(base.data.storage) if base.op.kind == LEAF else 0)
@@ -184,16 +202,11 @@ class PendingGraph:
     def _take_starts(self, key: list[int]) -> None:
         """Let where assignments begin be data. A slice would have to be compared with what is assigned, and a CPU's
         plan alone takes addresses as they come."""
-        assigned = [(at, self.order[n]) for at, n in self.assigned]
-        if any(step < 0 for _, n in assigned for _, step, _ in n.attrs[0]) or any(
-            n.meta.device != CPU for _, n in assigned
-        ):
-            return
-        for at, node in assigned:
-            (region,) = node.attrs
-            key[at] = -signature("assign", tuple([(step, count) for _, step, count in region]), node.meta) - 1
-            strides = contiguous_strides(node.shape)
-            self.starts.append(sum([first * stride for (first, _, _), stride in zip(region, strides, strict=True)]))
+        found = [start_of_assignment(self.order[n]) for _, n in self.assigned]
+        if () not in found:
+            for (at, _), (without, start) in zip(self.assigned, found, strict=True):
+                key[at] = ~without
+                self.starts.append(start)
 
     def copy(self) -> PendingGraph:
         """The same graph in nodes of its own, for a planner: another thread may evaluate the others meanwhile.

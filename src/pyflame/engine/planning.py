@@ -51,13 +51,25 @@ def plan_ahead(graph: PendingGraph, target: Target, donations: Mapping[int, int]
 
 def workspace_of(graph: PendingGraph, device: Device, donations: Mapping[int, int] | None = None) -> int:
     """The bytes that a run of a graph takes on a device beside inputs and outputs: the arena, and the scratch of the
-    launch that needs most. Nothing is tried out, so launches of GPUs count as kernels of ours, not as libraries'."""
+    launch that needs most. Nothing is tried out, so launches of GPUs count as kernels of ours; what a product of a
+    library may ask for counts too, where there is one."""
     plan = make_plan(graph, device, donations) if device.gpu is None else plan_ahead(graph, device.target, donations)
     scratch = [
         s.scratch_bytes + s.worker_bytes * device.target.workers if isinstance(s, Source) else scratch_bytes(s)
         for s in plan.sources
     ]
-    return plan.arena_bytes + max(scratch, default=0)
+    return plan.arena_bytes + max(*scratch, _library_bytes(plan, device), 0)
+
+
+def _library_bytes(plan: Plan, device: Device) -> int:
+    """What a library may ask for, where one may do a product of the plan."""
+    if not any(x.kernel.anchor is not None and x.kernel.anchor.op.name == "matmul" for x in plan.launches):
+        return 0
+    if not _library_takes(device, "matmul"):
+        return 0
+    from pyflame.engine.libraries.calls import WORKSPACE
+
+    return WORKSPACE
 
 
 def _source_ahead(draft: Draft, launch: Launch, target: Target) -> GpuSource:
@@ -90,7 +102,7 @@ def _drafted(graph: PendingGraph, target: Target, given: Mapping[int, int], devi
     with mode(recorder=None, tracer=None, autocast=None, device=place):
         work, notes = chunk_logits(Graph(graph.outputs), constants)
         work = fuse_norms(work, table)
-        work = lower_convolutions(legalise(work, table), target, lambda: _takes_dilated(device))
+        work = lower_convolutions(legalise(work, table), target, lambda: _library_takes(device, "conv_general"))
         pinned = {work.outputs[o] for i, o in given.items() if graph.inputs[i].data is not None}
         work = align_products(simplify(lay_out(work, target, pinned), constants), target)
         work = own(sink_gathers(work), set(graph.owned))
@@ -100,13 +112,13 @@ def _drafted(graph: PendingGraph, target: Target, given: Mapping[int, int], devi
     return draft
 
 
-def _takes_dilated(device: Device | None) -> bool:
-    """Whether a library of the device may take convolutions of dilated inputs."""
+def _library_takes(device: Device | None, op: str) -> bool:
+    """Whether a library of the device competes for an op."""
     if device is None or device.gpu is None:
         return False
     from pyflame.engine.libraries.decide import libraries_of
 
-    return bool(libraries_of(device.gpu).usable("conv_general"))
+    return bool(libraries_of(device.gpu).usable(op))
 
 
 def _sources(draft: Draft, device: Device, target: Target) -> Sequence[Way]:

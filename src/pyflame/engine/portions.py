@@ -49,10 +49,11 @@ def portions(order: Sequence[Node], key: Sequence[int], outputs: Sequence[int], 
     place = np.empty_like(program)
     place[program] = np.arange(len(order))
     last = _last_reads(reads, place, outputs)
-    ops = [node.op for node in order]
-    free = np.array([is_free(op) for op in ops])
-    shown = _seen_through(ops, reads)
-    kinds = _kinds(ops, reads, shown)
+    ops: dict[OpDef, int] = {}
+    op_of = np.array([ops.setdefault(node.op, len(ops)) for node in order])
+    free = np.array([is_free(op) for op in ops])[op_of]
+    shown = _seen_through(np.array([op.kind == MOVEMENT for op in ops])[op_of], reads)
+    kinds = _kinds(op_of, reads, shown)
     members = _best(_alike(program, kinds, free), _crossing(program, last, free).tolist())
     if len(members) < TURNS:
         return []
@@ -127,7 +128,7 @@ class _Reads(NamedTuple):
 
 def _arrays(key: Sequence[int]) -> tuple[Array, _Reads]:
     """The numbers of all nodes, and what they read."""
-    cells = np.array(key, np.int64)
+    cells = np.fromiter(key, np.int64, len(key))
     is_node = cells < 0
     (begins,) = is_node.nonzero()
     (sources,) = (~is_node).nonzero()
@@ -149,18 +150,18 @@ def _last_reads(reads: _Reads, place: Array, outputs: Sequence[int]) -> Array:
     return last
 
 
-def _seen_through(ops: Sequence[OpDef], reads: _Reads) -> Array:
-    """The node whose value each one shows."""
-    shown = list(range(len(ops)))
-    moved = np.array([op.kind == MOVEMENT for op in ops])[reads.reader]
+def _seen_through(moving: Array, reads: _Reads) -> Array:
+    """The node whose value each one shows. `moving`: whether it moves elements."""
+    shown = list(range(len(moving)))
+    moved = moving[reads.reader]
     for at, source in zip(reads.reader[moved].tolist(), reads.source[moved].tolist(), strict=True):  # each reads one
         shown[at] = shown[source]
     return np.array(shown)
 
 
-def _kinds(ops: Sequence[OpDef], reads: _Reads, shown: Array) -> Array:
-    """A number for each node that is the same for nodes with the same ops below them, but for views."""
-    own = _mixed(np.array(list(map(id, ops)), np.uint64))
+def _kinds(ops: Array, reads: _Reads, shown: Array) -> Array:
+    """A number for each node that is the same for nodes with the same ops below them, but for views. `ops`: numbers."""
+    own = _mixed(ops.astype(np.uint64) + np.uint64(1))
     below, weight = shown[reads.source], _mixed(reads.number.astype(np.uint64))
     kinds = own
     for _ in range(DEPTH):

@@ -9,6 +9,9 @@ from pyflame.core import knobs
 from pyflame.engine.launch import Runner, on_host
 from pyflame.ir.kernel import CompiledKernel, LibraryCall, Plan
 
+REPLAYED = "replayed as a graph"  # what a CapturedRunner may say of its last run
+NOT_CALLED = "not called yet"
+
 
 @cache
 def debugging() -> bool:
@@ -38,7 +41,7 @@ def replay_text(runner: Runner) -> str:
     """Whether a jitted function's last call was replayed as a graph, and if not why; empty: there are no graphs."""
     if on_host(runner):
         return ""
-    from pyflame.engine.capture import NOT_CALLED, REPLAYED, CapturedRunner  # not before a GPU is used
+    from pyflame.engine.capture import CapturedRunner  # not before a GPU is used
 
     if not isinstance(runner, CapturedRunner):
         return ""

@@ -39,8 +39,10 @@ def kernel_texts(sources: Sequence[Source]) -> list[tuple[str, tuple[str, ...]]]
 
 def gpu_source(launch: Launch, target: Target, aligned: bool = True) -> GpuSource:
     """The text of one launch on a GPU. Where memory may lie misaligned it is made with `aligned=False`."""
-    from pyflame.codegen import gpu, gpu_epilogue  # a CPU needs neither
+    from pyflame.codegen import gpu, gpu_beside, gpu_epilogue  # a CPU needs none
 
+    if launch.parts:
+        return gpu_beside.side_by_side([gpu_source(part, target, aligned) for part in launch.parts])
     anchor = launch.kernel.anchor
     if anchor is None:
         return gpu.generate(launch.kernel, target, aligned)

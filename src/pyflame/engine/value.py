@@ -9,6 +9,7 @@ import numpy as np
 
 from pyflame.core.dtype import DType, int16, uint8
 from pyflame.core.errors import DeviceError
+from pyflame.core.maker import Maker
 from pyflame.core.shape import Shape
 
 if TYPE_CHECKING:
@@ -57,6 +58,17 @@ class Part(Value):
     made: Sequence[tuple[OpDef, tuple[Any, ...], Meta, int]]
     serial: int
     source: Node | None
+
+    def __init__(
+        self, storage: Storage, offset: int, strides: tuple[int, ...] | None, source: Node, made: Any, serial: int
+    ) -> None:
+        super().__init__(storage, offset, strides)
+        self.source = source
+        self.made = made
+        self.serial = serial
+
+
+PARTS = Maker(Part, ("storage", "offset", "strides", "source", "made", "serial"))
 
 
 class _Exported:

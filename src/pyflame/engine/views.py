@@ -6,17 +6,17 @@ where it begins is a pointer, so no key holds it, and a loop over `data[i:i + 8]
 
 from __future__ import annotations
 
-from pyflame.core.shape import Shape, contiguous_strides, is_contiguous, reshaped_strides
+from pyflame.core.shape import Shape, contiguous_strides, is_contiguous, reshaped_strides, start_of
 from pyflame.engine.value import Value
-from pyflame.ir import Node
+from pyflame.ir import Node, signature
 from pyflame.ir.opdef import LEAF, MOVEMENT
 
 Layout = tuple[int, tuple[int, ...]]  # offset and strides, in elements
 
 
-# By the signatures of movement ops and of the leaf below: byte offset and strides. What an index computes, which loops
-# read again and again.
-_known: dict[tuple[int, ...], tuple[int, tuple[int, ...] | None]] = {}
+# By the signatures of movement ops and of the leaf below: byte offset, strides, and the signature of a leaf that lies
+# so. What an index computes, which loops read again and again.
+LAYOUTS: dict[tuple[int, ...], tuple[int, tuple[int, ...] | None, int]] = {}
 _MAX_KNOWN = 10_000
 
 
@@ -36,26 +36,27 @@ def view_of_memory(node: Node) -> Value | None:
         return None
     if not chain:
         return value
-    found = _known.get(sigs := (*key, node.sig)) or _layout(sigs, node, value.strides, chain)
+    found = LAYOUTS.get(sigs := (*key, node.sig)) or _layout(sigs, node, value.strides, chain)
     return None if found is None else Value(value.storage, value.offset + found[0], found[1])
 
 
 def _layout(
     sigs: tuple[int, ...], node: Node, strides: tuple[int, ...] | None, chain: list[Node]
-) -> tuple[int, tuple[int, ...] | None] | None:
+) -> tuple[int, tuple[int, ...] | None, int] | None:
     """Where the elements lie that movement ops above a leaf leave, the last op first."""
     offset, strides = 0, contiguous_strides(node.shape) if strides is None else strides
     if not chain[0].meta.size:
-        return 0, None
+        return 0, None, signature("leaf", chain[0].meta, None)
     for moved in reversed(chain):
         layout = _moved(moved, node.shape, offset, strides)
         if layout is None:
             return None
         node, (offset, strides) = moved, layout
-    if len(_known) >= _MAX_KNOWN:
-        _known.clear()
-    found = offset * node.meta.dtype.itemsize, None if is_contiguous(node.shape, strides) else strides
-    return _known.setdefault(sigs, found)
+    if len(LAYOUTS) >= _MAX_KNOWN:
+        LAYOUTS.clear()
+    kept = None if is_contiguous(node.shape, strides) else strides
+    found = offset * node.meta.dtype.itemsize, kept, signature("leaf", node.meta, kept)
+    return LAYOUTS.setdefault(sigs, found)
 
 
 def _moved(node: Node, source: Shape, offset: int, strides: tuple[int, ...]) -> Layout | None:
@@ -65,8 +66,9 @@ def _moved(node: Node, source: Shape, offset: int, strides: tuple[int, ...]) -> 
         return None
     (how,) = attrs
     if name == "slice":
-        start = offset + sum([stride * first for stride, (first, _, _) in zip(strides, how, strict=True)])
-        return start, tuple([stride * step for stride, (_, step, _) in zip(strides, how, strict=True)])
+        return offset + start_of(how, source, strides), tuple(
+            [stride * step for stride, (_, step, _) in zip(strides, how, strict=True)]
+        )
     if name == "permute":
         return offset, tuple([strides[axis] for axis in how])
     if name == "expand":

@@ -33,7 +33,7 @@ from pyflame.core.parameters import parameters, positional
 from pyflame.core.shape import broadcast_shapes
 from pyflame.core.state import state
 from pyflame.core.traced import Number
-from pyflame.ir.node import Meta, Node
+from pyflame.ir.node import NODES, Meta, Node
 from pyflame.ir.opdef import CONST, ELEMENTWISE, INLINE, OPS, OpDef, Rule, apply, register, signature
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -71,7 +71,7 @@ def const(value: float | int | bool | complex, dtype: DType) -> Node:
         value = bool(value)
     else:
         value = wrap_int(int(value), dtype)  # type: ignore[arg-type]
-    return Node(OPS["const"], (), (), found[0], found[1], value)
+    return NODES.new(OPS["const"], (), (), found[0], found[1], value)  # type: ignore[no-any-return]
 
 
 def wrap_int(value: int, dtype: DType) -> int:
@@ -204,8 +204,10 @@ _COMPUTE: dict[str, Callable[[str, DType], DType]] = {
 
 def broadcast_infer(name: str, dtype: str) -> Callable[..., tuple[tuple[int, ...], DType]]:
     def infer(*metas: Meta) -> tuple[tuple[int, ...], DType]:
-        shape = metas[0].shape if len(metas) == 1 else broadcast_shapes(name, *[m.shape for m in metas])
-        return shape, bool_ if dtype == "compare" else metas[0].dtype
+        first = metas[0]
+        alike = len(metas) == 1 or (len(metas) == 2 and metas[1] is first)
+        shape = first.shape if alike else broadcast_shapes(name, *[m.shape for m in metas])
+        return shape, bool_ if dtype == "compare" else first.dtype
 
     return infer
 
@@ -287,6 +289,7 @@ def elementwise(
                 c=c,
                 srcs=names,
                 takes_numbers=True,
+                any_number=plain,
                 **{"differentiable": dtype in ("same", "number", "float"), **options},
             )
         )

@@ -29,7 +29,10 @@ class Access(NamedTuple):
 
 
 class Instr(NamedTuple):
-    """One value. `kind`: load, uniform, index, op, reduce, gather or acc (the anchor's result).
+    """One value. `kind`: load, uniform, index, op, reduce, gather, acc (the anchor's result) or line.
+
+    A line is no value but where the first store goes: its access is an index's, which names a line of what is stored to
+    for every key, and `dynamic` are (lines, step from one to the next) and (keys, 1).
 
     A tuple, as an Access is: a plan has as many as its graph has nodes, and a frozen dataclass takes thrice as long.
     """
@@ -77,6 +80,11 @@ class Kernel:
     def checked(self) -> bool:
         """Whether it may find an index out of range."""
         return (self.anchor is not None and self.anchor.check >= 0) or any(i.check >= 0 for i in self.instrs)
+
+    @property
+    def line(self) -> Instr | None:
+        """What says where its first store goes, if an index does: its last instruction."""
+        return self.instrs[-1] if self.instrs and self.instrs[-1].kind == "line" else None
 
     def loop_scope(self) -> list[int]:
         """Scope of each loop, loops numbered across scopes."""
@@ -204,9 +212,14 @@ class Launch:
     starts: tuple[tuple[int, int], ...] = ()
     variant: int = 0  # which of the implementation's variants, best guess first
     unwritten: frozenset[int] = frozenset()  # kernel buffers of an anchor that are inputs which the plan never writes
+    # Launches that it does side by side. Its buffers are theirs, and its kernel tells what they compute and store.
+    parts: tuple[Launch, ...] = ()
 
     def reads_where_it_writes(self, source: int, target: int) -> bool:
         """Whether each element of one plan buffer is read only where the same element of the other is written next."""
+        if self.parts:
+            using = [p for p in self.parts if any(buffer in (source, target) for buffer, _ in p.buffers)]
+            return len(using) == 1 and using[0].reads_where_it_writes(source, target)
         kernel = self.kernel
         if any(self.buffers[o.buffer][0] == source for o in self.operands):
             return False

@@ -16,6 +16,7 @@ from weakref import ref
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType
 from pyflame.core.locks import lock
+from pyflame.core.maker import Maker
 from pyflame.core.shape import Shape, check_size
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class Meta:
         return f"{self.dtype.name}{list(self.shape)}@{self.device}"
 
 
-next_serial = itertools.count().__next__
+SERIALS = itertools.count()
+next_serial = SERIALS.__next__
 
 
 class Node:
@@ -129,6 +131,9 @@ class Node:
         def __and__(self, other: Any) -> Node: ...
         def __or__(self, other: Any) -> Node: ...
         def __neg__(self) -> Node: ...
+
+
+NODES = Maker(Node, ("op", "srcs", "attrs", "meta", "sig", "data", "line"), "serial", SERIALS)
 
 
 def user_line() -> str:

@@ -27,6 +27,10 @@ _BLOCK = {False: 256, True: 128}  # PF_BLOCK forward and backward
 _PANELS = 4  # PF_PANELS
 _LINE, _PITCH = 64, 80  # PF_LINE, PF_PITCH
 _STRIP_BYTES = 1 << 20  # what the scores of a group of queries may take of the second cache level
+_OWN_PANELS: dict[Isa, Isa] = {
+    **{"neon_mmla": "neon", "neon_dot": "neon"},
+    **{"sve256_mmla": "sve256", "sve512_mmla": "sve512"},
+}  # panels of floats, not of words that matrix products take
 _GRAIN = 1 << 17  # multiply-adds worth waking a thread for
 
 
@@ -70,7 +74,7 @@ def attention_plan(
     >>> attention_plan(AttentionShape(8, 6, 1, 256, 256, 64, 64)).phases
     (('forward', 48),)
     """
-    geo = geometry(dtype, dtype, 4, "neon" if isa.startswith("neon") else isa)
+    geo = geometry(dtype, dtype, 4, _OWN_PANELS.get(isa, isa))
     heads = (shape.spans or shape.batch) * shape.heads
     taken, splits = _tasks(shape.queries, shape.keys, heads, shape.share, geo.cols, backward, workers)
     if not backward:

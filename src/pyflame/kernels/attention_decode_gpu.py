@@ -24,7 +24,7 @@ from pyflame.kernels.gpu_source import SMALL, GpuFunctions, element, float_bits
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import check_extents, late_args
 
-_THREADS = 128  # PF_DEC_THREADS
+_THREADS = 128
 _NUMBERS = 64  # of queries, and of results, that a lane has in registers
 _MANY_KEYS = 32  # for each query: with fewer, products and softmax take as long
 _BUSY = 4  # blocks for each compute unit
@@ -32,7 +32,11 @@ _LEAST_KEYS = 32  # of a split: what most blocks take at a time
 _MOST_SPLITS = 64  # as PF_DEC_MOST_SPLITS
 _MANY_ROWS = 3  # that share their keys, from which on tiles are faster,
 _MANY_BYTES = 16 << 20  # and bytes of keys and values: fewer are read while launches begin and end
-_RINGS = ((4, 3), (4, 2), (2, 3), (2, 2))  # waves, and turns on their way to LDS of each
+_CLUSTER, _CLUSTER_THREADS = 8, 256  # blocks that meet in each other's LDS, and threads of each
+_CLUSTER_BUSY = 2  # blocks for each compute unit
+_CLUSTER_KEYS = 2048  # with more, all compute units must read
+_EARLY_BYTES = 256 << 10  # of keys and values for a compute unit, that are asked for before other launches end
+_RINGS = ((6, 2), (4, 3), (4, 2), (2, 3), (2, 2))  # waves, and turns on their way to LDS of each
 _LDS_BYTES = 48 << 10  # of a block beside others
 
 
@@ -63,27 +67,48 @@ class _Block:
     lds_bytes: int
     resident: int  # such blocks on a compute unit
     dynamic: bool = False  # LDS that the launch brings
+    cluster: int = 1  # blocks that have the splits of the same rows, and need no join
 
     def splits(self, blocks: int, keys: int, workers: int) -> int:
         """Of the keys, so that all compute units are busy and few wait for the last: no more than that takes."""
         most = max(1, min(-(-keys // max(self.step, _LEAST_KEYS)), _MOST_SPLITS))
+        if self.cluster > 1:
+            return self.cluster
         if not self.dynamic:
             return max(1, min(self.resident * workers // blocks, most))
         rounds = {n: -(-blocks * n // (self.resident * workers)) / n for n in range(1, most + 1)}
         return next(n for n, took in rounds.items() if took <= 1.06 * min(rounds.values()))
 
-    def add(self, functions: GpuFunctions, grid: int, args: tuple[int, ...], body: str) -> None:
+    def add(self, functions: GpuFunctions, grid: int, args: tuple[int, ...], body: str, awaits: bool = False) -> None:
         dynamic = self.lds_bytes * self.dynamic
-        functions.add("_few", grid, self.threads, args, body, self.lds_bytes - dynamic, dynamic, alone=self.dynamic)
+        lds = self.lds_bytes - dynamic, dynamic, self.cluster
+        functions.add("_few", grid, self.threads, args, body, *lds, alone=self.dynamic, awaits=awaits)
 
 
-def _dots(longest: int, rows: int, nbytes: int, vector: bool, target: Target) -> _Block:
+def _rows_of_cluster(taken: int, rows: int, entries: int, target: Target) -> int:
+    """Of each block: few, for fewer instructions one after the other; 0 where blocks would wait for others."""
+    fits = [n for n in (1, 2, 4) if entries * -(-rows // n) * _CLUSTER <= _CLUSTER_BUSY * target.workers]
+    return next((n for n in fits if min(taken, 2) <= n <= taken), 0) * (target.matrix_core == "wgmma")
+
+
+def _dots(
+    lines: tuple[int, int], rows: int, nbytes: int, vector: int, entries: int, keys: int, target: Target
+) -> _Block:
+    """`lines`: numbers of a key and of a value; `vector`: 2 where they are near; `entries`: heads of keys, of all
+    sequences."""
     piece = 16 // nbytes
-    lanes, pieces = _lines(longest, piece)
-    taken = _rows(rows, pieces * piece)
-    step = _THREADS // lanes * (2 if pieces == 4 or taken == 8 else 4)
-    lds_bytes = 4 * _THREADS // target.wave_size * taken * (lanes * pieces * piece + 2)
-    return _Block("", (lanes, pieces, taken, int(vector)), taken, _THREADS, step, lds_bytes, _BUSY)
+    lanes, pieces = _lines(max(lines), piece)
+    line = lanes * pieces * piece
+    if lines != (line, line):
+        vector = min(vector, 1)
+    taken, threads, cluster = _rows(rows, pieces * piece), _THREADS, 1
+    few = _rows_of_cluster(taken, rows, entries, target) if vector and _MANY_KEYS < keys <= _CLUSTER_KEYS else 0
+    if few:
+        taken, threads, cluster = few, _CLUSTER_THREADS, _CLUSTER
+    step = threads // lanes * (2 if pieces == 4 or taken == 8 else 4)
+    lds_bytes = 4 * threads // target.wave_size * taken * (line + 2) + (cluster > 1) * 16 * (taken * line + cluster)
+    numbers, busy = (lanes, pieces, taken, threads, cluster, vector), _BUSY if cluster == 1 else _CLUSTER_BUSY
+    return _Block("", numbers, taken, threads, step, lds_bytes, busy, cluster=cluster)
 
 
 def _tiles(depth: int, width: int, rows: int, nbytes: int, dtype: DType, vector: bool, target: Target) -> _Block | None:
@@ -109,9 +134,9 @@ def _tiles(depth: int, width: int, rows: int, nbytes: int, dtype: DType, vector:
     return _Block(kind.name, numbers, taken, waves * target.wave_size, 32 * waves, lds_bytes, resident, copied)
 
 
-def _near(*views: OperandView) -> bool:
-    """Whether strides are ints."""
-    return all(step < SMALL for view in views for step in view.strides)
+def _near(piece: int, *views: OperandView) -> bool:
+    """Whether ints count the pieces from the first to any."""
+    return all(sum(n * step for n, step in zip(v.shape, v.strides, strict=True)) < piece * SMALL for v in views)
 
 
 def _add_join(functions: GpuFunctions, rows: int, args: tuple[int, ...], call: str, kind: str, target: Target) -> None:
@@ -131,9 +156,9 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     piece = 16 // dtype.itemsize
     vector = aligned and vectors(launch, made, piece)
     size = entries * shape.keys * (shape.depth + shape.width) * dtype.itemsize
-    near = vector and _near(made.key, made.value)
+    near = vector and _near(piece, made.key, made.value)
     block = _tiles(shape.depth, shape.width, rows, size, dtype, near, target) or _dots(
-        max(shape.depth, shape.width), rows, dtype.itemsize, vector, target
+        (shape.depth, shape.width), rows, dtype.itemsize, vector + near, entries, shape.keys, target
     )
     blocks = entries * -(-rows // block.rows)
     splits = block.splits(blocks, shape.keys, target.workers)
@@ -153,7 +178,7 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     given += "" if made.spans is None else f", b{made.spans.buffer}"
     kind = f"_mma<{element(dtype)}, {block.mma}" if block.mma else f"<{element(dtype)}"
     block.add(functions, blocks * splits, args, f"pf_attend_few{kind}, {numbers}>({given});")
-    if splits == 1:
+    if splits in (1, block.cluster):
         return functions.source()
     call = f"scratch, {result}, {late_args(launch)}"
     if made.spans is not None:
@@ -162,15 +187,23 @@ def decode_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     return functions.source(4 * entries * rows * splits * (shape.width + 2))
 
 
-def _paged_vectors(launch: Launch, made: PagedLaunch, width: int) -> bool:
-    """Whether neighbours of every line are aligned vectors of `width`, once their buffers are aligned."""
-    views = [made.key, made.value, *[made.query] * (made.query.dtype.itemsize == made.key.dtype.itemsize)]
+def _early(block: _Block, grid: int, nbytes: int, target: Target) -> int:
+    """Keys of a block, of so many bytes with their values, to ask for while other launches end: where all blocks run at
+    once, and launches overlap."""
+    if target.language != "cuda" or grid > block.resident * target.workers:
+        return 0
+    return _EARLY_BYTES // block.resident // nbytes
+
+
+def _paged_vectors(launch: Launch, made: PagedLaunch) -> bool:
+    """Whether every line is made of aligned pieces of 16 bytes, once buffers are aligned."""
+    widths = {v: 16 // v.dtype.itemsize for v in (made.query, made.key, made.value)}
     return all(
         v.shape[3] % width == 0
         and v.strides[3] == 1
         and all(step % width == 0 for step in v.strides[:3])
-        and launch.buffers[v.buffer][1] % (width * v.dtype.itemsize) == 0
-        for v in views
+        and launch.buffers[v.buffer][1] % 16 == 0
+        for v, width in widths.items()
     )
 
 
@@ -197,24 +230,23 @@ def paged_source(launch: Launch, target: Target, epilogue: Epilogue | None, alig
     pages, page, groups, width = made.value.shape
     rows, piece = made.share * queries, 16 // key.dtype.itemsize
     check_extents("paged_attention", (4 * (queries + made.keys), batch * groups * rows, pages * page))
-    vector = aligned and _paged_vectors(launch, made, piece)
+    vector = aligned and _paged_vectors(launch, made)
     like = query.dtype is key.dtype and made.key_scale is None
     size = batch * groups * made.keys * (depth + width) * key.dtype.itemsize
-    near = vector and _near(key, made.value)
+    near = vector and _near(piece, key, made.value)
     block = (like and _tiles(depth, width, rows, size, key.dtype, near, target)) or _dots(
-        max(depth, width), rows, key.dtype.itemsize, vector, target
+        (depth, width), rows, key.dtype.itemsize, vector + near, batch * groups, made.keys, target
     )
     blocks = batch * groups * -(-rows // block.rows)
     splits = block.splits(blocks, made.keys, target.workers)
-    wide = piece if vector else 1
-    alignment = [v.dtype.itemsize * (wide if v in (key, made.value) else 1) for v in launch.operands]
-    alignment[0] *= wide if query.dtype.itemsize == key.dtype.itemsize else 1
+    alignment = [16 if vector and v in (query, key, made.value) else v.dtype.itemsize for v in launch.operands]
     functions = GpuFunctions(
         "attention_decode_mma.hip" if block.mma else "attention_decode.hip",
         [*(f"const {storage(v.dtype)}" for v in launch.operands), storage(query.dtype)],
         [*alignment, query.dtype.itemsize],
     )
-    numbers = ", ".join(map(str, (*block.numbers, int(made.softcap > 0))))
+    early = _early(block, blocks * splits, (depth + width) * key.dtype.itemsize, target)
+    numbers = ", ".join(map(str, (*block.numbers, int(made.softcap > 0), early)))
     given = [f"b{n}" for n in range(5)]
     if block.mma:
         call = f"pf_attend_pages_mma<{element(query.dtype)}, {block.mma}, {numbers}>"
@@ -226,12 +258,13 @@ def paged_source(launch: Launch, target: Target, epilogue: Epilogue | None, alig
     given.append(f"b{made.sinks.buffer}" if made.sinks else "0")
     result, args = f"b{len(launch.operands)}", _paged_args(made, splits)
     body = f"{call}({', '.join(given)}, scratch, {result}, err, {late_args(launch)});"
-    block.add(functions, blocks * splits, args, body)
-    if splits > 1:
+    block.add(functions, blocks * splits, args, body, awaits=early > 0)
+    joined = splits not in (1, block.cluster)
+    if joined:
         call = f"scratch, {result}, {late_args(launch)}, b4, (const int *)0, (int){late_args(launch)}[PF_PAGE_LENGTHS]"
         kind = f"{element(query.dtype)}, {block.step}"
         _add_join(functions, batch * groups * rows, args, call, kind, target)
-    return functions.source(4 * batch * groups * rows * splits * (width + 2) * (splits > 1))
+    return functions.source(4 * batch * groups * rows * splits * (width + 2) * joined)
 
 
 def _paged_prior(node: Node, target: Target) -> float:

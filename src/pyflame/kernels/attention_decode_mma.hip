@@ -38,7 +38,7 @@ PF_FN uint32_t pf_halves(uint32_t a, uint32_t b, int high) {
 
 /* DEPTH in chunks, WIDTH in halves of such squares. ROWS: of 16, those that there may be. STAGES ask for VECTOR,
  * lines of whole chunks, and strides below 2^31. */
-template <class E, class T, int DEPTH, int WIDTH, int ROWS_, int WAVES, int STAGES, int VECTOR_, int MASK, int CAP>
+template <class E, class T, int DEPTH, int WIDTH, int ROWS_, int WAVES_, int STAGES, int VECTOR_, int MASK, int CAP>
 struct pf_few_mma {
   typedef typename E::stored S;
   typedef pf_piece unit; /* of LDS */
@@ -48,11 +48,17 @@ struct pf_few_mma {
   enum {
     ROWS = ROWS_,
     VECTOR = VECTOR_,
+    WAVES = WAVES_,
+    THREADS = WAVES * PF_WAVE,
+    CLUSTER = 1,
+    TOGETHER = 0,
     KEYS = 32,
     STEP = WAVES * KEYS,
+    PART = STEP,
     PARTS = DEPTH * T::STEPS,
     SQUARES = (WIDTH + 1) / 2,
     LINE = SQUARES * 128,
+    KNOWN = 0,
     LONG = DEPTH * PF_MMA_PIECES, /* pieces of a key, and of a value */
     WIDE = WIDTH * 8,
     TURN = KEYS * (LONG + WIDE),
@@ -66,6 +72,7 @@ struct pf_few_mma {
   template <class L> struct turn {
     const L &lines;
     int left, end, found;
+    pf_pieces pieces; /* with stages, instead */
     pf_piece *stage;
 
     PF_MEMBER auto place(int n) const {
@@ -81,16 +88,16 @@ struct pf_few_mma {
       if constexpr (STAGES > 0) {
         pf_wave_sync(); /* others have read what lay there */
         if (any) {
-          PF_UNROLL_FEW
+          _Pragma("unroll 8")
           for (int i = 0; i < KEYS * LONG / PF_WAVE; i++) {
             const int number = i * PF_WAVE + pf_lane_of_wave(), n = number / LONG, piece = number % LONG;
-            pf_copy_async(stage + key_place(n, piece), lines.key_at(place(n)) + 8 * piece, left + n < end);
+            pf_copy_async(stage + key_place(n, piece), &pf_piece_at(lines.keys, pf_shuffle(pieces.key, n) + piece), 1);
           }
-          PF_UNROLL_FEW
+          _Pragma("unroll 8")
           for (int i = 0; i < KEYS * WIDE / PF_WAVE; i++) {
             const int number = i * PF_WAVE + pf_lane_of_wave(), n = number / WIDE, piece = number % WIDE;
-            pf_copy_async(stage + value_place(n, piece), lines.value_at(place(n)) + 8 * piece,
-                          left + n < end && 8 * piece < lines.values.depth);
+            pf_copy_async(stage + value_place(n, piece), &pf_piece_at(lines.values, pf_shuffle(pieces.value, n) + piece),
+                          8 * piece < lines.values.depth);
           }
         }
         pf_copies_end();
@@ -172,7 +179,7 @@ struct pf_few_mma {
   /* The rows of a block as lines in LDS. */
   PF_FN void put_queries(pf_piece *lds, const S *q, const pf_few_place &at, pf_late_args arg) {
     const int queries = (int)arg[PF_ATT_ROWS], share = (int)arg[PF_ATT_SHARED], depth = (int)arg[PF_ATT_DEPTH];
-    for (int n = pf_thread(); n < QUERIES; n += WAVES * PF_WAVE) {
+    for (int n = pf_thread(); n < QUERIES; n += THREADS) {
       const int p = n % PF_MMA_PIECES, r = n / PF_MMA_PIECES % 16, chunk = n / (PF_MMA_PIECES * 16);
       const int row = pf_least(at.first + r, share * queries - 1), head = at.shared * share + row / queries;
       const pf_matrix<S> from = pf_matrix_of(q, arg + PF_ATT_A, at.batch, head, queries, depth);
@@ -206,10 +213,13 @@ struct pf_few_mma {
     const float scale = pf_from_bits_f32((uint32_t)arg[PF_ATT_SCALE]), cap = pf_from_bits_f32((uint32_t)arg[PF_ATT_CAP]);
     const float two = 1.44269504f; /* weights are powers of 2 */
     pf_piece *const ring = lds + QUERIES + wave * RING;
-    turn<L> next = {lines, at.begin + wave * KEYS, at.end, 0, ring}; /* that is asked for next */
+    turn<L> next = {lines, at.begin + wave * KEYS, at.end, 0, {0, 0}, ring}; /* that is asked for next */
     const auto any = [&]() { return next.left - wave * KEYS < at.end; }; /* waves beyond the end go along, for the last key */
     const auto find = [&]() {
-      if constexpr (L::PAGED) next.found = any() ? lines.pack(next.left + pf_lane_of_wave() % KEYS) : 0;
+      const int key = next.left + pf_lane_of_wave() % KEYS;
+      if (STAGES && any())
+        next.pieces = lines.pieces(lines.find(pf_least(key, at.end - 1)));
+      if constexpr (L::PAGED && STAGES == 0) next.found = any() ? lines.pack(key) : 0;
     };
     const auto advance = [&]() {
       next.left += STEP;
@@ -217,8 +227,8 @@ struct pf_few_mma {
       find();
     };
     find();
-    PF_UNROLL
-    for (int s = 1; s < STAGES; s++) next.ask(any()), advance();
+    _Pragma("unroll 1")
+    for (int s = 0; s < STAGES; s++) next.ask(any()), advance();
     put_queries(lds, q, at, arg);
     A own;
     int least[O::LINES], most[O::LINES]; /* keys that a row sees */
@@ -236,16 +246,14 @@ struct pf_few_mma {
     PF_UNROLL
     for (int j = 0; j < SQUARES * 8; j++) T::clear(own.result[0][j]);
     pf_barrier();
-    pf_piece *stage = ring;
     for (int first = at.begin; first < at.end; first += STEP) {
       const int left = first + wave * KEYS;
-      next.ask(any());
-      const turn<L> now = {lines, left, at.end, next.found, stage};
-      advance();
+      const turn<L> now = {lines, left, at.end, next.found, next.pieces, next.stage};
       if constexpr (STAGES > 0) {
-        stage = behind(stage, ring);
         pf_copies_wait<STAGES - 1>();
         pf_wave_sync();
+      } else {
+        advance();
       }
       now.multiply_keys(own, lds);
       const int from = left + O::shift();
@@ -269,11 +277,12 @@ struct pf_few_mma {
         now.mix_values(own, n / T::STEPS, n % T::STEPS);
         PF_IN_ORDER
       }
+      if (STAGES) next.ask(any()), advance();
     }
     pf_barrier();
     hand_over(own, (float *)lds);
     pf_barrier();
-    pf_few_store<E, WAVES, ROWS, LINE>((const float *)lds, at, scratch, out, arg);
+    pf_few_store<E, pf_few_mma>((float *)lds, at, scratch, out, arg);
   }
 };
 
@@ -285,13 +294,13 @@ PF_FN void pf_attend_few_mma(const typename E::stored *q, const typename E::stor
   PF_DYNAMIC_LDS(pf_piece, lds, few::LDS);
   pf_few_whole<few, SPANS>(q, k, v, mask, lds, scratch, out, arg, spans);
 }
-template <class E, class T, int DEPTH, int WIDTH, int ROWS, int WAVES, int STAGES, int VECTOR, int CAP>
+template <class E, class T, int DEPTH, int WIDTH, int ROWS, int WAVES, int STAGES, int VECTOR, int CAP, int EARLY>
 PF_FN void pf_attend_pages_mma(const typename E::stored *q, const typename E::stored *k, const typename E::stored *v,
                                const int *table, const int *lengths, const float *sinks, char *scratch,
                                typename E::stored *out, int64_t *err, pf_late_args arg) {
   typedef pf_few_mma<E, T, DEPTH, WIDTH, ROWS, WAVES, STAGES, VECTOR, 0, CAP> few;
   PF_DYNAMIC_LDS(pf_piece, lds, few::LDS);
-  pf_few_paged<few, pf_page_scale<pf_of<float>, 0>>(q, k, v, table, lengths, (const float *)0, (const float *)0, sinks, lds,
+  pf_few_paged<few, EARLY, pf_page_scale<pf_of<float>, 0>>(q, k, v, table, lengths, (const float *)0, (const float *)0, sinks, lds,
                                                     scratch, out, err, arg);
 }
 

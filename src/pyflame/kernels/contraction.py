@@ -7,7 +7,7 @@ from math import prod
 
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType
-from pyflame.core.shape import Shape
+from pyflame.core.shape import Shape, contiguous_strides
 from pyflame.ir.kernel import Launch, Phase, Source
 from pyflame.kernels import conv
 from pyflame.kernels.ctype import macros_with_epilogue
@@ -75,6 +75,15 @@ def matmul_rows(launch: Launch) -> _Rows:
     return _Rows(m, a.strides[-2], tuple(extents), tuple(left), tuple(right), False)
 
 
+def _written(launch: Launch) -> tuple[int, int]:
+    """The buffer, behind the scratch, that an epilogue fills row by row, and the bytes of its elements; zeros: none."""
+    kernel = launch.kernel
+    for _, access in kernel.stores:
+        if access.buffer >= 2 and not access.offset and access.strides == contiguous_strides(kernel.loops[0]):
+            return access.buffer + 1, access.dtype.itemsize
+    return 0, 0
+
+
 def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Source:
     """The text and arguments of one (batched) matrix product."""
     anchor = launch.kernel.anchor
@@ -98,6 +107,7 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> 
     args = [
         m, n, k, *a_strides, *b_strides, prod(rows.batch), len(rows.batch),
         *padded(rows.batch), *padded(rows.a_steps), *padded(rows.b_steps), *plan.args,
+        *_written(launch),
     ]  # fmt: skip
     types = {"A": a.dtype, "B": b.dtype}
     phases = tuple(Phase("_" + name, iterations, 1) for name, iterations in plan.phases)

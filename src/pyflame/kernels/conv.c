@@ -4,14 +4,14 @@
  *   PF_EPILOGUE(batch = n * G + g, i = o, j = flat pixel p.., acc)
  *
  * Forward, backward-data, backward-weight and transposed convolution are this one sum under other strides. 2*N*G*O*C*
- * |P|*|K| flops; x, w and the output are each read or written about once from memory. PF_ALGORITHM picks one of three:
+ * |P|*|K| flops; x, w and the output are each read or written about once from memory. PF_ALGORITHM picks one of four:
  *
  *   0 gemm    w packed once as A panels; the patches of a block of output pixels (of all images: columns are n * |P| + p)
  *             are packed into B panels by the task that needs them, stay in L2 and meet every row of w there.
- *   1 dot     few outputs, long reduction (backward-weight): vectors run along the taps. Per image, x and w are copied
- *             into padded planes of one pitch, so each (o, n, p) is one contiguous dot product over all taps. A fixed
- *             number of partial sums; `finish` adds them in order, so threads do not change the result.
- *   2 direct  C == 1 (depthwise): vectors run along output pixels over a padded plane; |K| multiply-adds per load pair.
+ *   1 batch   few outputs, long reduction (backward-weight): for each output pixel a product of x, images side by side, by
+ *             w, output channels side by side (pf_conv_batch.h).
+ *   2 dot     very few outputs, long reduction (backward-weight of a depthwise one): vectors run along taps (pf_conv_dot.h).
+ *   3 direct  C == 1 (depthwise): vectors run along output pixels over a padded plane; |K| multiply-adds per load pair.
  *
  * Before including this file define PF_NAME, PF_X_T, PF_W_T, PF_ACC_T, PF_EPILOGUE and PF_ALGORITHM; conv.py plans.
  */
@@ -73,11 +73,11 @@ typedef struct {
 static void pf_plan_run(pf_run *run, const int64_t *arg, int64_t u, int64_t count) {
   const int64_t step = arg[PF_STRIDE + 2], lhs = arg[PF_LHS + 2], extent = arg[PF_IN + 2], x_stride = arg[PF_X_S + 2];
   run->how = PF_READ_SLOWLY;
-  if (!(PF_NEON || (PF_VECTOR_BYTES == 64 && sizeof(pf_b_t) == 4)) || count > 32 || arg[PF_TAPS + 2] > PF_PLANNED) return;
+  if (!(PF_ARM || (PF_AVX512 && sizeof(pf_b_t) == 4)) || count > 32 || arg[PF_TAPS + 2] > PF_PLANNED) return;
   run->hop = step * x_stride;
   if (lhs == 1)
     run->how = run->hop == 1 ? PF_READ_NEIGHBOURS : PF_READ_GATHER;
-  else if (step == 1 && x_stride == 1 && !PF_NEON)
+  else if (step == 1 && x_stride == 1 && !PF_ARM)
     run->how = PF_READ_SPREAD;
   if (run->hop > INT32_MAX / 32 || run->hop < INT32_MIN / 32) run->how = PF_READ_SLOWLY;
   if (run->how == PF_READ_SLOWLY) return;
@@ -93,7 +93,7 @@ static void pf_plan_run(pf_run *run, const int64_t *arg, int64_t u, int64_t coun
   }
 }
 
-#if PF_VECTOR_BYTES == 64
+#if PF_AVX512
 PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
   const uint32_t lanes = run->tap[k].lanes, keep = count >= 32 ? ~0u : (1u << count) - 1;
   const pf_b_t *src = line + run->tap[k].first;
@@ -112,11 +112,11 @@ PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run 
   _mm512_mask_storeu_epi32(dst, keep, low);
   if (count > 16) _mm512_mask_storeu_epi32(dst + 16, keep >> 16, high);
 }
-#elif PF_NEON
+#elif PF_ARM
 PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
   const uint32_t lanes = run->tap[k].lanes;
   const pf_b_t *src = line + run->tap[k].first;
-  if (lanes != (1u << PF_NR) - 1)
+  if (PF_NR > 32 || lanes != ~0u >> (32 - PF_NR & 31))
     for (int64_t i = 0; i < count; i++) dst[i] = lanes >> i & 1 ? src[i * run->hop] : 0;
   else if (run->how == PF_READ_NEIGHBOURS)
     __builtin_memcpy(dst, src, PF_NR * sizeof(pf_b_t));
@@ -217,131 +217,11 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
 
 #elif PF_ALGORITHM == 1
 
-/* ---- dot: one iteration is one partial sum of one group. Outputs are o x column, column = n * |P| + p; while a
- * partial sum grows each output is a whole vector, which `finish` adds up. One unit of the reduction is
- * (c, k0, up to PF_DEPTH rows of taps); arg[PF_ROWS] units are copied at a time and stay in L2. ---- */
+#include "pf_conv_batch.h"
 
-enum { PF_DOT_ROWS = PF_VECTOR_BYTES == 64 ? 4 : 2, PF_DOT_COLS = PF_VECTOR_BYTES == 64 ? 6 : 4 };
+#elif PF_ALGORITHM == 2
 
-typedef struct {
-  int64_t units, length;           /* length is a whole number of vectors */
-  int64_t x_unit, w_unit, w_row;   /* distances in the copies */
-  int64_t sum_row;                 /* distance of two rows of sums */
-} pf_dot_shape;
-
-/* sums[r][c] += w_r . window_c over all units. */
-PF_ALWAYS_INLINE void pf_dots(const int rows, const int cols, const pf_dot_shape *shape, const PF_ACC_T *w,
-                              const PF_ACC_T *const *window, PF_ACC_T *sums) {
-  pf_vec acc[PF_DOT_ROWS][PF_DOT_COLS];
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; r++)
-#pragma GCC unroll 6
-    for (int c = 0; c < cols; c++) acc[r][c] = *(pf_vec *)(sums + r * shape->sum_row + c * PF_LANES);
-  for (int64_t unit = 0; unit < shape->units; unit++, w += shape->w_unit)
-    for (int64_t at = 0; at < shape->length; at += PF_LANES) {
-      pf_vec left[PF_DOT_ROWS];
-#pragma GCC unroll 4
-      for (int r = 0; r < rows; r++) left[r] = *(const pf_vec *)(w + r * shape->w_row + at);
-#pragma GCC unroll 6
-      for (int c = 0; c < cols; c++) {
-        const pf_vec right = *(const pf_vec *)(window[c] + unit * shape->x_unit + at);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) acc[r][c] += left[r] * right;
-      }
-    }
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; r++)
-#pragma GCC unroll 6
-    for (int c = 0; c < cols; c++) *(pf_vec *)(sums + r * shape->sum_row + c * PF_LANES) = acc[r][c];
-}
-
-/* dst[row * pitch + k2] = w at tap (row, k2), zeros elsewhere up to size. */
-static void pf_fill_weights(PF_ACC_T *dst, int64_t size, const pf_a_t *w, const int64_t *arg, int64_t rows, int64_t pitch) {
-  const int64_t taps = arg[PF_TAPS + 2], stride = arg[PF_W_K + 2];
-  for (int64_t i = 0; i < size; i++) dst[i] = 0;
-  for (int64_t row = 0; row < rows; row++, dst += pitch, w += arg[PF_W_K + 1])
-    if (stride == 1)
-      for (int64_t k2 = 0; k2 < taps; k2++) dst[k2] = PF_LOAD_A(w + k2);
-    else
-      for (int64_t k2 = 0; k2 < taps; k2++) dst[k2] = PF_LOAD_A(w + k2 * stride);
-}
-
-PF_KERNEL(PF_GLUE(PF_NAME, _dot)) {
-  (void)uni;
-  const int64_t *out = arg + PF_OUT, *taps = arg + PF_TAPS, *stride = arg + PF_STRIDE, *rhs = arg + PF_RHS, *pad = arg + PF_PAD;
-  const int64_t rows = arg[PF_O], pixels = pf_volume(out), columns = arg[PF_N] * pixels, deep = arg[PF_DEPTH];
-  const int64_t chunks = pf_div_up(taps[1], deep), units = arg[PF_C] * taps[0] * chunks, parts = arg[PF_PARTS];
-  /* Steps of k are neighbours in the plane, so a run over (k1, k2) is contiguous; w takes the same pitch. */
-  const int64_t pitch = (out[2] - 1) * stride[2] / rhs[2] + taps[2];
-  const pf_plane plane = {{rhs[1], rhs[2]}, {(out[1] - 1) * stride[1] / rhs[1] + deep, pitch}, pitch + PF_LANES};
-  const int64_t plane_size = pf_plane_size(&plane), w_size = pf_round_up(deep * pitch, PF_LANES);
-  pf_dot_shape shape = {0, w_size, arg[PF_N] * out[0] * plane_size, rows * w_size, w_size, columns * PF_LANES};
-  PF_ACC_T *x_planes = (PF_ACC_T *)(buf[2] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES]);
-  PF_ACC_T *w_planes = x_planes + arg[PF_ROWS] * shape.x_unit;
-  pf_b_t *line = (pf_b_t *)(w_planes + arg[PF_ROWS] * shape.w_unit);
-  for (int64_t task = begin; task < end; task++) {
-    const int64_t part = task % parts, g = task / parts, end_unit = units * (part + 1) / parts;
-    PF_ACC_T *sums = (PF_ACC_T *)buf[2] + task * rows * columns * PF_LANES;
-    for (int64_t i = 0; i < rows * columns * PF_LANES; i++) sums[i] = 0;
-    for (int64_t first = units * part / parts; first < end_unit; first += shape.units) {
-      shape.units = pf_min(arg[PF_ROWS], end_unit - first);
-      for (int64_t i = 0; i < shape.units; i++) {
-        const int64_t unit = first + i, c = unit / (taps[0] * chunks), k0 = unit / chunks % taps[0], k1 = unit % chunks * deep;
-        for (int64_t image = 0; image < arg[PF_N] * out[0]; image++)
-          pf_fill_plane(x_planes + i * shape.x_unit + image * plane_size, &plane, pf_x_at(buf, arg, image / out[0], g, c), arg,
-                        image % out[0] * stride[0] + k0 * rhs[0] - pad[0], k1 * rhs[1] - pad[1], -pad[2], line);
-        for (int64_t o = 0; o < rows; o++)
-          pf_fill_weights(w_planes + i * shape.w_unit + o * w_size, w_size,
-                          pf_w_at(buf, arg, g, o, c) + k0 * arg[PF_W_K] + k1 * arg[PF_W_K + 1], arg, pf_min(deep, taps[1] - k1), pitch);
-      }
-      for (int64_t column = 0; column < columns; column += PF_DOT_COLS) {
-        const int64_t count = pf_min(PF_DOT_COLS, columns - column), whole = rows / PF_DOT_ROWS * PF_DOT_ROWS;
-        const PF_ACC_T *windows[PF_DOT_COLS];
-        for (int64_t i = 0; i < count; i++) {
-          const int64_t n = (column + i) / pixels, p = (column + i) % pixels;
-          windows[i] = x_planes + (n * out[0] + p / (out[1] * out[2])) * plane_size +
-                       pf_plane_at(&plane, p / out[2] % out[1] * stride[1], p % out[2] * stride[2]);
-        }
-        PF_ACC_T *sum = sums + column * PF_LANES;
-        for (int64_t o = 0; o < whole; o += PF_DOT_ROWS)
-          if (count == PF_DOT_COLS)
-            pf_dots(PF_DOT_ROWS, PF_DOT_COLS, &shape, w_planes + o * w_size, windows, sum + o * shape.sum_row);
-          else
-            for (int64_t i = 0; i < count; i++)
-              pf_dots(PF_DOT_ROWS, 1, &shape, w_planes + o * w_size, windows + i, sum + o * shape.sum_row + i * PF_LANES);
-        for (int64_t o = whole; o < rows; o++)
-          if (count == PF_DOT_COLS)
-            pf_dots(1, PF_DOT_COLS, &shape, w_planes + o * w_size, windows, sum + o * shape.sum_row);
-          else
-            for (int64_t i = 0; i < count; i++)
-              pf_dots(1, 1, &shape, w_planes + o * w_size, windows + i, sum + o * shape.sum_row + i * PF_LANES);
-      }
-    }
-  }
-}
-
-/* ---- finish: one iteration is one row of one image: adds the lanes and the partial sums, in order ---- */
-
-PF_KERNEL(PF_GLUE(PF_NAME, _finish)) {
-  (void)worker;
-  const int64_t rows = arg[PF_O], pixels = pf_volume(arg + PF_OUT), columns = arg[PF_N] * pixels, parts = arg[PF_PARTS];
-  enum { chunk = 64 };
-  for (int64_t item = begin; item < end; item++) {
-    const int64_t o = item % rows, g = item / rows % arg[PF_G], n = item / (rows * arg[PF_G]);
-    for (int64_t p = 0; p < pixels; p += chunk) {
-      const int64_t count = pf_min(chunk, pixels - p);
-      PF_ACC_T total[chunk];
-      for (int64_t i = 0; i < count; i++) {
-        pf_vec lanes = {0};
-        for (int64_t part = 0; part < parts; part++)
-          lanes += *(const pf_vec *)((PF_ACC_T *)buf[2] + (((g * parts + part) * rows + o) * columns + n * pixels + p + i) * PF_LANES);
-        total[i] = 0;
-        for (int64_t lane = 0; lane < PF_LANES; lane++) total[i] += lanes[lane];
-      }
-      PF_EPILOGUE(buf, arg, uni, n * arg[PF_G] + g, o, p, count, total);
-    }
-  }
-}
+#include "pf_conv_dot.h"
 
 #else
 

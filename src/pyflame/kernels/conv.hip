@@ -17,6 +17,10 @@
  *   dot     the same with a long k (backward-weight of depthwise): a block has a pixel; its threads run along k and
  *           meet by shuffles, then in LDS.
  *
+ * A dilated x has zeros between its numbers, which are not multiplied: every lhs_dilation-th pixel meets the same taps, every
+ * lhs_dilation-th of them, so tile and mma take each such phase as a convolution of its own, in blocks of one launch. A
+ * phase may meet no tap at all, and then has zeros for results.
+ *
  * What it must do: 2*N*G*O*C*|P|*|T| flops, and bring x, w and the result once to or from memory. Taps that overlap and
  * blocks that share pixels or channels find x and w in L2, from which a block of 128x128 takes a byte for 64 flops.
  * ResNet-50's layers, 128 images in bfloat16, on a GPU with 4 TB/s and 600 Tflop/s:
@@ -37,7 +41,7 @@
  * channels lie side by side in the result; OUT_WIDTH (pf_mma_loop.h); N_LAST and G_LAST, whether columns of a tile are
  * numbered with the image fastest, and places of direct with the group, because those lie side by side in x (channels do
  * when they are last, and in a weight's gradient they are the images); FEW, the output channels of direct and dot; `pos`,
- * what holds a position: int or int64_t; MASK, how it is found whether a pixel meets x at a tap. The axes are not looked at
+ * what holds a position: int or int64_t; PHASES, of which each has arguments of its own; MASK, how it is found whether a pixel meets x at a tap. The axes are not looked at
  * for each product where bits say it: of up to 32 taps in what is known of a pixel, or of up to 32 pixels (a weight's
  * gradient has few) in what is known of a tap.
  */
@@ -55,7 +59,21 @@ enum {
   PF_TAP_EXTENT = 0, PF_TAP_MAGIC, PF_TAP_X, PF_TAP_W, PF_TAP_WORDS, /* steps of x and w */
   PF_AXIS_OUT = 0, PF_AXIS_MAGIC, PF_AXIS_STRIDE, PF_AXIS_PAD, PF_AXIS_SIZE, PF_AXIS_RHS, /* RANK spatial axes */
   PF_AXIS_X, PF_AXIS_LHS, PF_AXIS_LHS_MAGIC, PF_AXIS_WORDS,
+  /* With PHASES, of each: its blocks, where its taps of w and its pixels begin, and steps between those along RANK axes. */
+  PF_PHASE_BLOCKS = 0, PF_PHASE_W, PF_PHASE_OUT, PF_PHASE_STEPS,
 };
+
+/* Before what a block does for its phase: its arguments and its number there. AMD's arguments are memory, but what NVIDIA's
+ * compiler finds in its constant bank must have a number that it knows: there each phase has code of its own. */
+#if defined(__CUDACC__)
+#define PF_CONV_PHASE(K, arg, block)                                                                       \
+  PF_UNROLL                                                                                                \
+  for (int phase = 0; phase < K::PHASES; block -= (int)arg[pf_conv<K>::PHASE], arg += pf_conv<K>::WORDS, phase++) \
+    if (block >= 0 && block < (int)arg[pf_conv<K>::PHASE])
+#else
+#define PF_CONV_PHASE(K, arg, block) \
+  for (; block >= (int)arg[pf_conv<K>::PHASE]; arg += pf_conv<K>::WORDS) block -= (int)arg[pf_conv<K>::PHASE];
+#endif
 
 enum { PF_MASK_NONE, PF_MASK_OF_TAPS, PF_MASK_OF_PIXELS };
 
@@ -74,7 +92,11 @@ template <class K> struct pf_pixel {
 
 template <class K> struct pf_conv {
   typedef typename K::pos pos;
-  enum { AXES = PF_CONV_TAPS + (K::RANK + 1) * PF_TAP_WORDS };
+  enum {
+    AXES = PF_CONV_TAPS + (K::RANK + 1) * PF_TAP_WORDS,
+    PHASE = AXES + K::RANK * PF_AXIS_WORDS,
+    WORDS = PHASE + PF_PHASE_STEPS + K::RANK, /* of a phase */
+  };
 
   PF_FN pf_tap<K> tap_of(pf_late_args arg, int k) {
     pf_tap<K> tap;
@@ -141,6 +163,20 @@ template <class K> struct pf_conv {
     const int fast = column - slow * (int)arg[K::N_LAST ? PF_CONV_IMAGES : PF_CONV_PIXELS];
     p = K::N_LAST ? slow : fast;
     return K::N_LAST ? fast : slow;
+  }
+
+  /* The pixel of the result that is pixel p of a phase. */
+  PF_FN int place_of(pf_late_args arg, int p) {
+    if (K::PHASES == 1) return p;
+    int place = (int)arg[PHASE + PF_PHASE_OUT];
+    PF_UNROLL
+    for (int d = K::RANK - 1; d >= 0; d--) {
+      pf_late_args axis = arg + AXES + d * PF_AXIS_WORDS;
+      const int rest = d ? pf_divide(p, axis[PF_AXIS_MAGIC]) : 0;
+      place += (p - rest * (int)axis[PF_AXIS_OUT]) * (int)arg[PHASE + PF_PHASE_STEPS + d];
+      p = rest;
+    }
+    return place;
   }
 
   /* Whether a pixel meets a number of x at this tap, and where, which means nothing where it does not. */
@@ -295,12 +331,12 @@ template <class K, class Out> struct pf_conv_entry {
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const {
     int p;
     const int image = pf_conv<K>::image_of(arg, j, p);
-    out(first + image * arg[PF_CONV_GROUPS], i, p, sum);
+    out(first + image * arg[PF_CONV_GROUPS], i, pf_conv<K>::place_of(arg, p), sum);
   }
   template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const {
     int p;
     const int image = pf_conv<K>::image_of(arg, j, p);
-    out.several(first + image * arg[PF_CONV_GROUPS], i, p, sums);
+    out.several(first + image * arg[PF_CONV_GROUPS], i, pf_conv<K>::place_of(arg, p), sums);
   }
 };
 
@@ -321,13 +357,13 @@ template <class K, class S> struct pf_conv_part {
 template <class K, int CHANNELS = K::ROWS, int PIXELS = K::COLS> struct pf_conv_block {
   int rows, columns, first, left, from, to, entry, group;
 
-  PF_MEMBER void find(pf_late_args arg) {
+  PF_MEMBER void find(pf_late_args arg, int block) {
     rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS];
     const int split = (int)arg[PF_CONV_SPLIT], groups = (int)arg[PF_CONV_GROUPS];
     const int down = (rows + CHANNELS - 1) / CHANNELS, across = (columns + PIXELS - 1) / PIXELS;
     /* Neighbouring blocks share the pixels, which are dearer than w. */
-    entry = pf_block() / (down * across);
-    const int tile = pf_block() - entry * (down * across), column = tile / down, part = entry / groups;
+    entry = block / (down * across);
+    const int tile = block - entry * (down * across), column = tile / down, part = entry / groups;
     group = entry - part * groups;
     first = (tile - column * down) * CHANNELS, left = column * PIXELS;
     from = part * split, to = pf_least(from + split, (int)arg[PF_CONV_K]);
@@ -335,6 +371,7 @@ template <class K, int CHANNELS = K::ROWS, int PIXELS = K::COLS> struct pf_conv_
   template <class In> PF_MEMBER void begin(In &in, const typename K::stored *x, const typename K::stored *w,
                                            pf_late_args arg) const {
     in.arg = arg;
+    if (K::PHASES > 1) w += arg[pf_conv<K>::PHASE + PF_PHASE_W];
     in.w.begin(arg, w + group * arg[PF_CONV_W_G], first, rows);
     in.x.begin(arg, x + group * arg[PF_CONV_X_G], left, columns);
   }
@@ -361,14 +398,15 @@ PF_FN void pf_conv_finish(const char *scratch, pf_late_args arg, const Out &out)
 }
 
 template <class K, class Out>
-PF_FN void pf_conv_tile(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, const Out &out) {
+PF_FN void pf_conv_tile(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, int number,
+                        const Out &out) {
   typedef pf_lines_map<K, K::ROWS, K::W_ALONG_K> w_map;
   typedef pf_lines_map<K, K::COLS, K::X_ALONG_K> x_map;
   typedef pf_conv_strips<K, w_map, K::W_ALONG_K, 1, pf_conv_w<K>> w_strips;
   typedef pf_conv_strips<K, x_map, K::X_ALONG_K, 1, pf_conv_x<K>> x_strips;
   PF_SHARED pf_tap<K> taps[2][K::DEPTH];
   pf_conv_block<K> block;
-  block.find(arg);
+  block.find(arg, number);
   pf_conv_in<K, pf_lines<K, K::ROWS, K::W_ALONG_K, 1, w_strips>, pf_lines<K, K::COLS, K::X_ALONG_K, 1, x_strips>,
              K::DEPTH, pf_tile<K>::B_AT> in;
   in.taps = taps;
@@ -380,7 +418,8 @@ PF_FN void pf_conv_tile(const typename K::stored *x, const typename K::stored *w
 
 /* The same over matrix tiles. */
 template <class K, class Out>
-PF_FN void pf_conv_mma(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, const Out &out) {
+PF_FN void pf_conv_mma(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, int number,
+                       const Out &out) {
   typedef pf_mma_loop<K> loop;
   typedef pf_mma_map<K, K::ROWS, K::W_ALONG_K> w_map;
   typedef pf_mma_map<K, K::COLS, K::X_ALONG_K> x_map;
@@ -389,7 +428,7 @@ PF_FN void pf_conv_mma(const typename K::stored *x, const typename K::stored *w,
   PF_SHARED pf_tap<K> taps[2][loop::DEPTH];
   PF_SHARED pf_piece lds[loop::LDS_PIECES];
   pf_conv_block<K> block;
-  block.find(arg);
+  block.find(arg, number);
   pf_conv_in<K, pf_mma_lines<K, K::ROWS, K::W_ALONG_K, K::W_VECTOR, w_strips>,
              pf_mma_lines<K, K::COLS, K::X_ALONG_K, K::X_VECTOR, x_strips>, loop::DEPTH, loop::B_AT> in;
   in.taps = taps;

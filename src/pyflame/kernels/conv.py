@@ -11,14 +11,16 @@ from math import prod
 
 from pyflame.kernels.matmul import ITEMSIZE, Geometry, Isa, align, even_block, geometry, round_up
 
-EPILOGUE_ARG = 43
+EPILOGUE_ARG = 46
 """PF_CONV_ARGS: the first arg that belongs to the epilogue."""
 
 Triple = tuple[int, int, int]
 
-_GEMM, _DOT, _DIRECT = 0, 1, 2
+_GEMM, _BATCH, _DOT, _DIRECT = 0, 1, 2, 3
 _L2_BYTES = 1 << 20
-_PARTS = 8
+_PARTS = 8  # tasks that a weight gradient is cut into: a fixed number, so that workers do not change the result
+_STEPS = 256  # k that a panel of the right operand holds in L1
+_BLOCK = 64, 128  # images and outputs of a task, about
 _PARTIAL_LIMIT = 1 << 26
 
 
@@ -91,16 +93,16 @@ def conv_plan(
     geo = geometry(w_dtype, x_dtype, acc_bytes, isa)
     x_bytes = ITEMSIZE[x_dtype]
     if not shape.n * shape.groups * shape.o * prod(shape.out):
-        return ConvPlan((), 0, (1, 1, 1, 1, 0, 0), _GEMM)
+        return ConvPlan((), 0, (1, 1, 1, 0, 0, 1, 1, 1, 1), _GEMM)
     if shape.c == 1 and 0 < prod(shape.taps) <= 1024 and shape.o <= 8:
         return _direct_plan(shape, x_bytes, geo, workers)
     # Vectors of columns need a few output pixels side by side; backward-weight has 1 to 7, but hundreds of taps.
-    if (
-        shape.out[2] < geo.col_step
-        and shape.taps[2] * shape.taps[1] >= 4 * geo.col_step
-        and _partial_bytes(shape, geo) <= _PARTIAL_LIMIT
-    ):
-        return _dot_plan(shape, x_bytes, geo, workers)
+    if shape.c and shape.out[2] < geo.col_step and shape.taps[2] * shape.taps[1] >= 4 * geo.col_step:
+        vectors = geometry("float32", "float32", acc_bytes, isa)
+        few = 2 * shape.o <= vectors.col_step  # most lanes of a panel of outputs would be empty
+        plan = _dot_plan(shape, x_bytes, vectors, workers) if few else _batch_plan(shape, vectors, workers)
+        if plan is not None:
+            return plan
     return _gemm_plan(shape, x_bytes, geo, workers)
 
 
@@ -123,20 +125,12 @@ def _gemm_plan(shape: ConvShape, x_bytes: int, geo: Geometry, workers: int) -> C
     worker_bytes = align(raw + cols * geo.words(depth) * geo.word_bytes + accumulators)
     panels = shape.groups * -(-total // depth) * -(-shape.o // geo.rows)
     phases = (("pack", panels), ("mul", shape.groups * -(-columns // cols) * -(-shape.o // rows)))
-    args = (rows, cols, depth, 1, worker_at, worker_bytes)
+    args = (rows, cols, depth, worker_at, worker_bytes, 1, 1, 1, 1)
     return ConvPlan(tuple(phase for phase in phases if phase[1]), worker_at + workers * worker_bytes, args, _GEMM)
 
 
-def _partial_bytes(shape: ConvShape, geo: Geometry) -> int:
-    return shape.groups * _parts(shape) * shape.o * shape.n * prod(shape.out) * geo.col_step * geo.acc_bytes
-
-
-def _parts(shape: ConvShape) -> int:
-    """Partial sums per group: a fixed number, so that the number of workers does not change the result."""
-    return max(1, min(-(-_PARTS // shape.groups), shape.c * shape.taps[0]))
-
-
-def _dot_plan(shape: ConvShape, x_bytes: int, geo: Geometry, workers: int) -> ConvPlan:
+def _dot_plan(shape: ConvShape, x_bytes: int, geo: Geometry, workers: int) -> ConvPlan | None:
+    """Vectors along the taps; None where partial sums, a vector for each output, would take too much memory."""
     out, taps, stride, rhs = shape.out, shape.taps, shape.stride, shape.rhs_dilation
     lanes = geo.col_step
     pitch = (out[2] - 1) * stride[2] // rhs[2] + taps[2]
@@ -144,19 +138,53 @@ def _dot_plan(shape: ConvShape, x_bytes: int, geo: Geometry, workers: int) -> Co
 
     def words(deep: int) -> int:
         plane = rhs[1] * rhs[2] * ((halo + deep) * pitch + pitch + lanes)
-        return shape.n * out[0] * plane + shape.o * round_up(deep * pitch, lanes)
+        return shape.n * out[0] * plane + (shape.o + 1) * round_up(deep * pitch, lanes)
 
     deep = taps[1]
     while deep > 4 and words(deep) * geo.acc_bytes > _L2_BYTES:
         deep = -(-deep // 2)
-    parts = _parts(shape)
+    parts = max(1, min(-(-_PARTS // shape.groups), shape.c * taps[0]))
+    partial_bytes = shape.groups * parts * shape.o * shape.n * prod(out) * lanes * geo.acc_bytes
+    if partial_bytes > _PARTIAL_LIMIT:
+        return None
     units = -(-shape.c * taps[0] * -(-taps[1] // deep) // parts)
     together = max(1, min(units, _L2_BYTES // (words(deep) * geo.acc_bytes)))
     worker_bytes = align(together * words(deep) * geo.acc_bytes + pitch * x_bytes)
-    worker_at = align(_partial_bytes(shape, geo))
+    worker_at = align(partial_bytes)
     phases = (("dot", shape.groups * parts), ("finish", shape.n * shape.groups * shape.o))
-    args = (together, 0, deep, parts, worker_at, worker_bytes)
+    args = (together, 0, 0, worker_at, worker_bytes, parts, 1, deep, 1)
     return ConvPlan(phases, worker_at + workers * worker_bytes, args, _DOT)
+
+
+def _batch_plan(shape: ConvShape, geo: Geometry, workers: int) -> ConvPlan | None:
+    """Packs images side by side; None where partial sums would take too much memory. `geo` is that of vectors."""
+    out, taps, stride, rhs = shape.out, shape.taps, shape.stride, shape.rhs_dilation
+    high = even_block(shape.n, geo.rows, 1)
+    rows = min(round_up(shape.n, high), max(1, _BLOCK[0] // high) * high)
+    cols = even_block(shape.o, _BLOCK[1], geo.cols)
+    wide = even_block(taps[2], _STEPS, 1)
+    deep = even_block(taps[1], max(1, _STEPS // wide), 1)
+
+    def extent(deep: int) -> tuple[int, int]:
+        return (out[1] - 1) * stride[1] + (deep - 1) * rhs[1] + 1, (out[2] - 1) * stride[2] + (wide - 1) * rhs[2] + 1
+
+    while deep > 1 and out[0] * prod(extent(deep)) * rows * geo.acc_bytes > _L2_BYTES // 2:
+        deep = -(-deep // 2)
+    unit = out[0] * prod(extent(deep)) * rows
+    chunk = shape.c * taps[0]
+    together = max(1, min(chunk, _STEPS // (deep * wide), _L2_BYTES // 2 // (unit * geo.acc_bytes)))
+    blocks = shape.groups * -(-shape.n // rows) * -(-shape.o // cols)
+    parts = max(1, min(-(-_PARTS // blocks), chunk * -(-taps[1] // deep) * -(-taps[2] // wide)))
+    partial_bytes = blocks * parts * rows * cols * prod(out) * geo.acc_bytes
+    if partial_bytes > _PARTIAL_LIMIT:
+        return None
+    length = extent(deep)[1]
+    lines = max((high + 1) * length, geo.cols * wide)
+    worker_bytes = align((together * (unit + cols * deep * wide) + lines) * geo.acc_bytes)
+    worker_at = align(partial_bytes)
+    phases = (("batch", blocks * parts), ("finish", shape.n * shape.groups * -(-shape.o // cols)))
+    args = (rows, cols, together, worker_at, worker_bytes, parts, high, deep, wide)
+    return ConvPlan(phases, worker_at + workers * worker_bytes, args, _BATCH)
 
 
 def _direct_plan(shape: ConvShape, x_bytes: int, geo: Geometry, workers: int) -> ConvPlan:
@@ -170,4 +198,4 @@ def _direct_plan(shape: ConvShape, x_bytes: int, geo: Geometry, workers: int) ->
     floats = taps[0] * plane + round_up(rows * pitch, width) + volume
     worker_bytes = align(floats * geo.acc_bytes + volume * 8 + pitch * x_bytes)
     phases = (("direct", shape.n * shape.groups * out[0] * -(-out[1] // rows)),)
-    return ConvPlan(phases, workers * worker_bytes, (rows, 0, 0, 0, 0, worker_bytes), _DIRECT)
+    return ConvPlan(phases, workers * worker_bytes, (rows, 0, 0, 0, worker_bytes, 1, 1, 1, 1), _DIRECT)

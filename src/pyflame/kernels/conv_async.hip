@@ -79,6 +79,42 @@ template <class K> struct pf_conv_async_in {
   }
 };
 
+/* The same of one tap: then a step is so many channels further on, and there is nothing to work out between steps. */
+template <class K, int LINES, int ALONG_K, class Side> struct pf_conv_lines : pf_async_lines<K, LINES, ALONG_K> {
+  typedef pf_async_lines<K, LINES, ALONG_K> base;
+  int from; /* the first k */
+  PF_MEMBER void begin(pf_late_args arg, const typename K::stored *all, int first, int lines) {
+    const pf_tap<K> tap = pf_conv<K>::tap_of(arg, 0), next = pf_conv<K>::tap_of(arg, 1);
+    const typename Side::line one = Side::line_of(arg, 0);
+    typename K::pos here, there;
+    Side::meets(arg, one, tap, here);
+    Side::meets(arg, one, next, there);
+    const int64_t channel = there - here;
+    base::step = base::DEPTH * channel, base::has = 0;
+    PF_UNROLL
+    for (int s = 0; s < base::COUNT; s++) {
+      const int line = first + base::line_of(base::number(s));
+      typename K::pos at;
+      const int met = Side::meets(arg, Side::line_of(arg, pf_least(line, lines - 1)), tap, at) & (line < lines);
+      base::has |= (uint32_t)met << s;
+      base::at[s] = all + (met ? at : 0) + (from + base::k_of(base::number(s))) * channel;
+    }
+  }
+};
+
+template <class K> struct pf_conv_one_tap_in {
+  enum { PREPARES = 0 };
+  pf_late_args arg;
+  pf_conv_lines<K, K::ROWS, K::A_ALONG_K, pf_conv_x<K>> x;
+  pf_conv_lines<K, K::COLS, K::B_ALONG_K, pf_conv_w<K>> w;
+
+  PF_MEMBER void prepare(int, int, int) {}
+  PF_MEMBER void copy(pf_piece *to, int k, int end, int) {
+    x.copy(to, end - k);
+    w.copy(to + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS, end - k);
+  }
+};
+
 /* Results whose rows are pixels. */
 template <class Result> struct pf_conv_turned {
   Result result;
@@ -87,38 +123,68 @@ template <class Result> struct pf_conv_turned {
 };
 
 /* Adds partial sums of results that lie along pixels, as in a weight's gradient, where the sums lie along channels: a block
- * takes a square of them, and turns it in LDS. */
-template <class K, int EDGE, class Out>
+ * takes a square of them, WIDTH at once, and turns it in LDS. */
+template <class K, int THREADS, int EDGE, int WIDTH, class Out>
 PF_FN void pf_conv_finish_turned(const char *scratch, pf_late_args arg, const Out &out) {
+  typedef pf_vector<typename K::sum, WIDTH> several;
+  enum { LANES = EDGE / WIDTH };
   PF_SHARED typename K::sum met[EDGE][EDGE + 1];
-  const int rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS], fast = pf_thread() % EDGE, slow = pf_thread() / EDGE;
+  const int rows = (int)arg[PF_CONV_O], columns = (int)arg[PF_CONV_COLUMNS];
   const int down = (rows + EDGE - 1) / EDGE, across = (columns + EDGE - 1) / EDGE, group = pf_block() / (down * across);
   const int tile = pf_block() - group * (down * across), first = tile / across * EDGE, left = tile % across * EDGE;
   const int64_t outputs = (int64_t)rows * columns * arg[PF_CONV_GROUPS];
-  const typename K::sum *partial = (const typename K::sum *)scratch + ((int64_t)group * columns + left + slow) * rows + first + fast;
-  typename K::sum sum = 0;
-  if (first + fast < rows && left + slow < columns) {
-    PF_UNROLL_FEW
-    for (int part = 0; part < (int)arg[PF_CONV_PARTS]; part++) sum += partial[part * outputs];
+  const int row = pf_thread() % LANES * WIDTH;
+  PF_UNROLL
+  for (int column = pf_thread() / LANES; column < EDGE; column += THREADS / LANES) {
+    const typename K::sum *partial =
+        (const typename K::sum *)scratch + ((int64_t)group * columns + left + column) * rows + first + row;
+    several sum = {};
+    if (first + row < rows && left + column < columns) {
+      PF_UNROLL_FEW
+      for (int part = 0; part < (int)arg[PF_CONV_PARTS]; part++) {
+        const several more = *(const several *)(partial + part * outputs);
+        PF_UNROLL
+        for (int e = 0; e < WIDTH; e++) sum.at[e] += more.at[e];
+      }
+    }
+    PF_UNROLL
+    for (int e = 0; e < WIDTH; e++) met[column][row + e] = sum.at[e];
   }
-  met[slow][fast] = sum;
   pf_barrier();
   const pf_conv_entry<K, Out> result = {out, arg, group};
-  if (first + slow < rows && left + fast < columns) result(first + slow, left + fast, met[fast][slow]);
+  const int column = pf_thread() % EDGE;
+  PF_UNROLL
+  for (int y = pf_thread() / EDGE; y < EDGE; y += THREADS / EDGE)
+    if (first + y < rows && left + column < columns) result(first + y, left + column, met[column][y]);
 }
 
+/* Blocks of half the channels, which take the last pixels where whole ones would leave compute units idle. */
+template <class K> struct pf_conv_halves : K {
+  enum { COLS = K::COLS / 2 };
+};
+
+/* `left`: the first pixel of block 0. */
 template <class K, class Out>
-PF_FN void pf_conv_async(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, const Out &out) {
+PF_FN void pf_conv_async(const typename K::stored *x, const typename K::stored *w, pf_late_args arg, int number,
+                         const Out &out, int left = 0) {
   typedef pf_async_loop<K> loop;
-  PF_SHARED pf_tap<K> taps[2][pf_conv_async_in<K>::SPAN * loop::DEPTH];
   PF_DYNAMIC_LDS(pf_piece, lds, loop::LDS_PIECES);
   pf_conv_block<K, K::COLS, K::ROWS> block;
-  block.find(arg);
-  pf_conv_async_in<K> in;
-  in.taps = taps, in.from = block.from;
-  block.begin(in, x, w, arg);
+  block.find(arg, number);
+  block.left += left;
   loop sums;
-  sums.run(lds, in, block.from, block.to);
+  if constexpr (K::ONE_TAP) {
+    pf_conv_one_tap_in<K> in;
+    in.x.from = in.w.from = block.from;
+    block.begin(in, x, w, arg);
+    sums.run(lds, in, block.from, block.to);
+  } else {
+    PF_SHARED pf_tap<K> taps[2][pf_conv_async_in<K>::SPAN * loop::DEPTH];
+    pf_conv_async_in<K> in;
+    in.taps = taps, in.from = block.from;
+    block.begin(in, x, w, arg);
+    sums.run(lds, in, block.from, block.to);
+  }
   const auto result = block.result(arg, out);
   const pf_conv_turned<decltype(block.result(arg, out))> turned = {result};
   sums.store(lds, block.left, block.first, block.columns, block.rows, turned);

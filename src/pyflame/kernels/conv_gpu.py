@@ -7,13 +7,14 @@ on the tile; extents and strides are arguments. How k is cut depends on shape an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from math import prod
 
 from pyflame.core.device import Target
 from pyflame.core.precision import tf32_allowed
-from pyflame.core.shape import magic
+from pyflame.core.shape import contiguous_strides, magic
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.conv import ConvShape, merge_axes
 from pyflame.kernels.matrix_async import AsyncTile, async_tiles
@@ -47,22 +48,37 @@ _THREADS = 256
 _SHORT = 64  # k that one thread walks over even where there are few pixels
 _LARGEST = 1 << 31
 _MASK_BITS = 32
-_EDGE = 16  # of a square of partial sums
+_EDGE = 32  # of a square of partial sums
+_PHASES = 4  # whose arguments a launch has
+_WIDE = 256  # channels of the largest blocks
 _CHANNELS = 2  # which of a result's axes they are
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution with the axes that count, and the strides of x (n, g, c, axes) and w (g, o, c, axes)."""
+    """A convolution with the axes that count, and the strides of x (n, g, c, axes) and w (g, o, c, axes).
+
+    `phases`: those of which it is one, in the order of their blocks. A phase begins with the number `w_at` of w and the
+    pixel `out_at` of the result, along whose axes its pixels lie `out_steps` apart, and may have no taps.
+    """
 
     shape: ConvShape
     x: tuple[int, ...]
     w: tuple[int, ...]
     axes: tuple[int, ...]  # of the three, those that count
+    phases: tuple[Convolution, ...] = ()
+    w_at: int = 0
+    out_at: int = 0
+    out_steps: tuple[int, ...] = ()
 
     @property
     def k(self) -> int:
         return self.shape.c * prod(self.shape.taps)
+
+    @property
+    def mean_k(self) -> int:
+        """Of all phases, of which some may meet nothing."""
+        return max(1, sum(phase.k * phase.shape.n * phase.pixels for phase in self.each) // max(1, self.columns))
 
     @property
     def pixels(self) -> int:
@@ -80,6 +96,54 @@ class Convolution:
         """Whether blocks share tiles of outputs; else there are few channels, or few pixels and a short k."""
         few = self.k <= _SHORT or self.places >= _THREADS * target.workers
         return self.shape.o > FEW or (self.shape.groups == 1 and self.shape.o > 1 and not few)
+
+    def in_phases(self) -> Convolution:
+        """The largest of the phases of a dilated input, without the zeros between its elements; else the convolution.
+
+        An output position p = D*q + r meets only taps k = D*j + k0 with k0 = (lo - r) mod D, and those at position
+        q + j - (lo - r - k0)/D of the input: for each r an ordinary convolution by every D-th tap.
+        """
+        shape, ones = self.shape, (1, 1, 1)
+        plain = shape.stride == shape.rhs_dilation == ones
+        if not self.dilated or not plain or prod(shape.lhs_dilation) > _PHASES:
+            return self
+        starts = product(*(range(min(d, n)) for d, n in zip(shape.lhs_dilation, shape.out, strict=True)))
+        found = sorted(map(self._phase, starts), key=lambda phase: -phase.k)  # what takes longest begins first
+        return replace(found[0], phases=tuple(found))
+
+    def _phase(self, start: tuple[int, ...]) -> Convolution:
+        shape = self.shape
+        by, steps, first = shape.lhs_dilation, contiguous_strides(shape.out), []
+        axes: list[tuple[int, int, int]] = []
+        for d, lo, r, k, n in zip(by, shape.pad_lo, start, shape.taps, shape.out, strict=True):
+            tap = (lo - r) % d
+            first.append(tap)
+            axes.append((max(0, -(-(k - tap) // d)), -(-(n - r) // d), (lo - r - tap) // d))
+        taps, out, low = zip(*axes, strict=True)
+        return Convolution(
+            replace(shape, taps=taps, out=out, pad_lo=low, lhs_dilation=(1, 1, 1)),
+            self.x,
+            (*self.w[:3], *(d * step for d, step in zip(by, self.w[3:], strict=True))),
+            self.axes,
+            w_at=sum(k * step for k, step in zip(first, self.w[3:], strict=True)),
+            out_at=sum(r * step for r, step in zip(start, steps, strict=True)),
+            out_steps=tuple(by[a] * steps[a] for a in self.axes),
+        )
+
+    @property
+    def each(self) -> tuple[Convolution, ...]:
+        """What a launch takes: all phases."""
+        return self.phases or (self,)
+
+    @property
+    def one_tap(self) -> bool:
+        """Whether k is channels alone."""
+        return all(prod(phase.shape.taps) <= 1 for phase in self.each)
+
+    @property
+    def columns(self) -> int:
+        """Pixels of all images, of all phases."""
+        return sum(phase.shape.n * phase.pixels for phase in self.each)
 
     @property
     def dilated(self) -> bool:
@@ -106,7 +170,7 @@ class Convolution:
     @property
     def images_last(self) -> bool:
         """Whether images, which are channels where this is a weight's gradient, lie side by side in x."""
-        return self.x[0] == 1 and self.shape.n > 1 and self.pixels > 1
+        return self.x[0] == 1 and self.shape.n > 1
 
     @property
     def groups_last(self) -> bool:
@@ -131,7 +195,8 @@ class Convolution:
         """conv.hip's MASK: bits of few taps, or of few pixels."""
         if self.dilated:
             return 0
-        return 1 if prod(self.shape.taps) <= _MASK_BITS else 2 * (self.pixels <= _MASK_BITS)
+        few_pixels = all(phase.pixels <= _MASK_BITS for phase in self.each)
+        return 1 if prod(self.shape.taps) <= _MASK_BITS else 2 * few_pixels
 
     @property
     def tap_bytes(self) -> int:
@@ -150,6 +215,8 @@ class Convolution:
         """The same of w, whose taps may lie side by side too."""
         shape = self.shape
         groups, along = (shape.groups, self.w[0]), [(e, w) for e, _, w in self.k_axes(self.channels_last) if e > 1]
+        if self.w_at % width:
+            return False
         if not self.w_along_k:
             return _whole(width, shape.o, [groups, *along])
         together = 1
@@ -161,7 +228,7 @@ class Convolution:
         """Extent, step in x and step in w of each axis of k, the slowest first."""
         shape = self.shape
         steps = [0 if self.dilated else shape.rhs_dilation[a] * self.x[3 + a] for a in self.axes]
-        taps = [(shape.taps[a], step, self.w[3 + a]) for a, step in zip(self.axes, steps, strict=True)]
+        taps = [(max(1, shape.taps[a]), step, self.w[3 + a]) for a, step in zip(self.axes, steps, strict=True)]
         channels = (shape.c, self.x[2], self.w[2])
         return [*taps, channels] if channels_last else [channels, *taps]
 
@@ -181,6 +248,10 @@ class Convolution:
                 shape.rhs_dilation[a], self.x[3 + a], shape.lhs_dilation[a], magic(shape.lhs_dilation[a]),
             ]  # fmt: skip
         return tuple(head)
+
+    def phase_args(self, blocks: int) -> tuple[int, ...]:
+        """What follows a phase's arguments."""
+        return blocks, self.w_at, self.out_at, *self.out_steps
 
 
 def _whole(width: int, extent: int, others: Sequence[tuple[int, int]]) -> bool:
@@ -219,6 +290,7 @@ def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None, align
     check_extents("conv", (shape.n * made.pixels, made.k, shape.o, shape.n * shape.groups))
     assert epilogue is not None
     if made.blocked(target):
+        made = made.in_phases()
         matrix = _matrix_kind(launch, target)
         if matrix is None:
             return _tiles(launch, made, target, epilogue)
@@ -237,7 +309,7 @@ def conv_variants(launch: Launch, target: Target) -> tuple[str, ...]:
     made, matrix = convolution(launch), _matrix_kind(launch, target)
     if matrix is None or launch.flops < TIMED or not made.blocked(target):
         return ()
-    return tuple(map(str, _cuts(launch, made, target, matrix, aligned=True)[:VARIANTS]))
+    return tuple(map(str, _cuts(launch, made.in_phases(), target, matrix, aligned=True)[:VARIANTS]))
 
 
 def _matrix_kind(launch: Launch, target: Target) -> MatrixKind | None:
@@ -250,12 +322,24 @@ def _cuts(
     launch: Launch, made: Convolution, target: Target, matrix: MatrixKind, aligned: bool
 ) -> tuple[Cut[MatrixTile], ...]:
     """Blocks of matrix tiles and cuts of k, the fastest first, as far as one can tell."""
-    shape, sums, columns = made.shape, sums_of(launch.operands[0].dtype).nbytes, made.shape.n * made.pixels
-    rest = (made.k, shape.groups, sums, target.workers)
+    shape, sums, columns = made.shape, sums_of(launch.operands[0].dtype).nbytes, made.columns
+    rest = (made.mean_k, shape.groups, sums, target.workers, bool(made.phases))
     copied: tuple[MatrixTile, ...] = _async_tiles(launch, made, target, matrix) if aligned else ()
     if copied:  # whose rows are pixels
-        return best_cuts(copied, columns, shape.o, *rest)
+        cuts = best_cuts(copied, columns, shape.o, *rest)
+        return *(c for cut in cuts if (c := _in_halves(made, cut, target.workers)) is not None), *cuts
     return best_cuts(matrix_tiles(target, matrix, sums, made.tap_bytes), shape.o, columns, *rest)
+
+
+def _in_halves(made: Convolution, cut: Cut[MatrixTile], workers: int) -> Cut[MatrixTile] | None:
+    """The cut with the tiles of its last round in halves, where all those run at once."""
+    tile, alone = cut.tile, made.shape.groups == cut.parts == len(made.each) == 1
+    down, across = -(-made.shape.o // tile.cols), -(-made.columns // tile.rows)
+    rest = down * across % workers
+    fits = isinstance(tile, AsyncTile) and tile.wgmma and tile.resident == 1 and tile.cols == _WIDE
+    if not (alone and fits and workers < down * across and 0 < 2 * rest <= workers and rest % down == 0):
+        return None
+    return replace(cut, halves=rest)
 
 
 def _source(
@@ -272,7 +356,7 @@ def _source(
 ) -> GpuSource:
     """One launch, or with partial sums two."""
     scratch = parts * made.outputs * sums_of(launch.operands[0].dtype).nbytes if parts > 1 else 0
-    kind = {**kind, "RANK": len(made.axes), "DILATED": int(made.dilated)}
+    kind = {**kind, "RANK": len(made.axes), "DILATED": int(made.dilated), "PHASES": len(made.each)}
     types = {"pos": "int" if made.small else "int64_t", **(types or {})}
     alignment = [width * v.dtype.itemsize for width, v in zip(widths, launch.operands, strict=True)]
     return gpu_source(file, launch, kind, types, phases, epilogue, alignment, scratch, functions)
@@ -281,10 +365,10 @@ def _source(
 def _tiles(launch: Launch, made: Convolution, target: Target, epilogue: Epilogue) -> GpuSource:
     """By pf_tile.h, number by number."""
     shape, sums = made.shape, sums_of(launch.operands[0].dtype)
-    cut = choose_cut(shape.o, shape.n * made.pixels, made.k, shape.groups, sums.nbytes, target.workers)
+    whole = bool(made.phases)
+    cut = choose_cut(shape.o, made.columns, made.mean_k, shape.groups, sums.nbytes, target.workers, whole)
     kind = {**cut.tile.defines(), "WIDTH": 1, **_orders(made), "O_LAST": 0}
-    grid = -(-shape.o // cut.tile.rows) * -(-shape.n * made.pixels // cut.tile.cols)
-    phases = _blocks(launch, made, "tile", cut, grid, cut.tile.lds_bytes(sums.nbytes))
+    phases = _blocks(launch, made, "tile", cut, cut.tile.lds_bytes(sums.nbytes))
     return _source(launch, made, kind, phases, epilogue, cut.parts)
 
 
@@ -292,29 +376,27 @@ def _matrix_tiles(
     launch: Launch, made: Convolution, epilogue: Epilogue, matrix: MatrixKind, cut: Cut[MatrixTile], aligned: bool
 ) -> GpuSource:
     """By pf_mma_loop.h."""
-    shape, x, sums = made.shape, launch.operands[0], sums_of(launch.operands[0].dtype)
-    tile = cut.tile
-    wide = (tile.widths[made.x_along_k], made.x_vector), (tile.widths[made.w_along_k], made.w_vector)
+    x, sums, tile = launch.operands[0], sums_of(launch.operands[0].dtype), cut.tile
+    wide = (tile.widths[made.x_along_k], Convolution.x_vector), (tile.widths[made.w_along_k], Convolution.w_vector)
     widths = [
-        n if aligned and whole(n) and at % (n * x.dtype.itemsize) == 0 else 1
+        n if aligned and all(whole(p, n) for p in made.each) and at % (n * x.dtype.itemsize) == 0 else 1
         for (n, whole), (_, at) in zip(wide, launch.buffers[:2], strict=True)
     ]
     o_last = cut.parts == 1 and epilogue.along == "i"
     kind = {
         **tile.defines(), "AS_IS": int(matrix.as_is), **_orders(made), "X_VECTOR": int(widths[0] > 1),
         "W_VECTOR": int(widths[1] > 1), "O_LAST": int(o_last),
-        "OUT_WIDTH": epilogue.width if o_last or (cut.parts == 1 and not made.images_last) else 1,
+        "OUT_WIDTH": epilogue.width if o_last or (cut.parts == 1 and not made.images_last and not made.phases) else 1,
     }  # fmt: skip
     types, function = kind_of(x.dtype, matrix)
-    grid = -(-shape.o // tile.rows) * -(-shape.n * made.pixels // tile.cols)
-    phases = _blocks(launch, made, "mma", cut, grid, tile.lds_bytes(sums.nbytes))
+    phases = _blocks(launch, made, "mma", cut, tile.lds_bytes(sums.nbytes))
     return _source(launch, made, kind, phases, epilogue, cut.parts, widths, types, (function,))
 
 
 def _async_tiles(launch: Launch, made: Convolution, target: Target, matrix: MatrixKind) -> tuple[AsyncTile, ...]:
     """Blocks of pf_mma_async.h, where both operands lie in pieces that are copied as they are."""
     width, sums = PIECE_BYTES // matrix.nbytes, sums_of(launch.operands[0].dtype).nbytes
-    whole = made.x_vector(width) and made.w_vector(width)
+    whole = all(p.x_vector(width) and p.w_vector(width) for p in made.each)
     if not whole or any(at % PIECE_BYTES for _, at in launch.buffers[:2]):
         return ()
     tiles = async_tiles(target, matrix, sums, clusters=False)
@@ -323,8 +405,11 @@ def _async_tiles(launch: Launch, made: Convolution, target: Target, matrix: Matr
 
 def _taps(made: Convolution, tile: Tiling) -> int:
     """Those that LDS holds twice: of a step, or of several that all threads work out together (conv_async.hip)."""
-    together = isinstance(tile, AsyncTile) and made.mask == 2
-    return max(tile.depth, tile.threads) if together else tile.depth
+    if not isinstance(tile, AsyncTile):
+        return tile.depth
+    if made.one_tap:
+        return 0
+    return max(tile.depth, tile.threads) if made.mask == 2 else tile.depth
 
 
 def _by_copies(
@@ -338,15 +423,28 @@ def _by_copies(
         out_width = epilogue.width if epilogue.along == "i" else 1
     kind = {
         **tile.defines(), **_orders(made), "A_ALONG_K": int(made.x_along_k), "B_ALONG_K": int(made.w_along_k),
-        "O_LAST": 1, "OUT_WIDTH": out_width, "TURNED": int(cut.parts == 1 and not _along_channels(launch)),
+        "ONE_TAP": int(made.one_tap), "O_LAST": 1, "OUT_WIDTH": out_width,
+        "TURNED": int(cut.parts == 1 and not _along_channels(launch)),
     }  # fmt: skip
     types, _ = kind_of(launch.operands[0].dtype, matrix)
     widths = tuple(tile.widths.values())
-    grid = -(-shape.n * made.pixels // tile.rows) * -(-shape.o // tile.cols)
-    phases = _blocks(launch, made, "async", cut, grid, 0, tile.lds_bytes(sums.nbytes))
+    phases = _blocks(launch, made, "async", cut, 0, tile.lds_bytes(sums.nbytes))
+    if cut.halves:
+        phases = [_halved(launch, made, cut, phases[0])]
     if 1 < cut.parts < MANY_PARTS and not _along_channels(launch):
         phases[1] = _turning(launch, made, phases[1].args)
     return _source(launch, made, kind, phases, epilogue, cut.parts, widths, types, (), "conv_async.hip")
+
+
+def _halved(launch: Launch, made: Convolution, cut: Cut[MatrixTile], phase: PhaseText) -> PhaseText:
+    """The launch with its last tiles in halves."""
+    tile, first = cut.tile, len(phase.args)
+    down, halves = -(-made.shape.o // tile.cols), -(-made.shape.o // (tile.cols // 2))
+    whole, across = phase.grid - cut.halves, cut.halves // down
+    given = f"b0, b1, {late_args(launch)}, pf_block() - (int)a{first}, out, (int)a{first + 1}"
+    body = f"if (pf_block() < a{first}) {phase.body}\n  else pf_conv_async<pf_conv_halves<PF_KEY_kind>>({given});"
+    args = (*phase.args, whole, whole // down * tile.rows)
+    return replace(phase, grid=whole + halves * across, args=args, body=body, lds_bytes=2 * phase.lds_bytes)
 
 
 def _along_channels(launch: Launch) -> bool:
@@ -357,9 +455,10 @@ def _along_channels(launch: Launch) -> bool:
 def _turning(launch: Launch, made: Convolution, args: tuple[int, ...]) -> PhaseText:
     """The launch that adds partial sums of results that lie along pixels."""
     tiles = -(-made.shape.o // _EDGE) * -(-made.shape.n * made.pixels // _EDGE) * made.shape.groups
-    body = f"pf_conv_finish_turned<PF_KEY_kind, {_EDGE}>(scratch, {late_args(launch)}, out);"
+    width = PARTS_WIDTH if made.shape.o % PARTS_WIDTH == 0 else 1
+    body = f"pf_conv_finish_turned<PF_KEY_kind, {_THREADS}, {_EDGE}, {width}>(scratch, {late_args(launch)}, out);"
     lds = _EDGE * (_EDGE + 1) * sums_of(launch.operands[0].dtype).nbytes
-    return PhaseText(tiles, _EDGE * _EDGE, args, body, stores=True, lds_bytes=lds)
+    return PhaseText(tiles, _THREADS, args, body, stores=True, lds_bytes=lds)
 
 
 def _orders(made: Convolution) -> dict[str, int]:
@@ -370,15 +469,24 @@ def _orders(made: Convolution) -> dict[str, int]:
 
 
 def _blocks(
-    launch: Launch, made: Convolution, way: str, cut: Cut[T], tiles: int, lds: int, dynamic_lds: int = 0
+    launch: Launch, made: Convolution, way: str, cut: Cut[T], lds: int, dynamic_lds: int = 0
 ) -> list[PhaseText]:
     """A block for each of a group's tiles; then a thread for each output, where k is cut into parts."""
     tile, sums = cut.tile, sums_of(launch.operands[0].dtype)
-    grid = tiles * made.shape.groups * cut.parts
-    whole, given = cut.parts == 1, late_args(launch)
+    channels, pixels = (tile.cols, tile.rows) if way == "async" else (tile.rows, tile.cols)
+    grids = [
+        -(-p.shape.o // channels) * -(-p.shape.n * p.pixels // pixels) * p.shape.groups * cut.parts for p in made.each
+    ]
+    grid, whole, given = sum(grids), cut.parts == 1, late_args(launch)
     out = "out" if whole else f"pf_conv_parts<{sums.sum}>{{({sums.sum} *)scratch}}"
-    args = made.args(cut.split, cut.parts, made.channels_last)
-    body = f"pf_conv_{way}<PF_KEY_kind>(b0, b1, {given}, {out});"
+    if made.phases:
+        each = [(p.args(p.k, 1, made.channels_last), p.phase_args(n)) for p, n in zip(made.each, grids, strict=True)]
+        args = tuple(word for words in each for some in words for word in some)
+        body = f"pf_late_args mine = {given};\n  int block = pf_block();\n  PF_CONV_PHASE(PF_KEY_kind, mine, block)\n"
+        body += f"  pf_conv_{way}<PF_KEY_kind>(b0, b1, mine, block, {out});"
+    else:
+        args = made.args(cut.split, cut.parts, made.channels_last)
+        body = f"pf_conv_{way}<PF_KEY_kind>(b0, b1, {given}, pf_block(), {out});"
     lds += _taps(made, tile) * made.tap_bytes
     phase = PhaseText(grid, tile.threads, args, body, whole, lds, dynamic_lds)
     if whole:

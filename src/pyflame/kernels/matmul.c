@@ -26,6 +26,7 @@ enum {
   PF_ROWS, PF_COLS, PF_DEPTH,  /* block of a task: rows (of PF_MR), columns (of PF_NR), and the k block */
   PF_SPLIT,                    /* k range of one partial sum; >= K: no split */
   PF_B_AT, PF_PARTIAL_AT, PF_WORKER_AT, PF_WORKER_BYTES, /* byte offsets in scratch; the A panels are at 0 */
+  PF_OUT, PF_OUT_BYTES, /* the buffer whose rows of N elements of so many bytes the epilogue writes; 0: not known */
   PF_GEMM_ARGS
 };
 
@@ -80,15 +81,22 @@ PF_KERNEL(PF_GLUE(PF_NAME, _pack)) {
     const int64_t first = within % groups * PF_PACK_PANELS * step, last = pf_min(lines, first + PF_PACK_PANELS * step);
     pf_word_t *to = left ? pf_panels(buf[2], batch, pf_height(m), k, k0)
                          : pf_panels(buf[2] + arg[PF_B_AT], batch, pf_width(n), k, k0);
-    for (int64_t line = first; line < last; line += step) {
-      const int64_t count = pf_min(step, last - line);
-      if (left)
-        pf_pack_left(to + line * words, pf_height(count), pf_a_at(buf, arg, batch) + line * arg[PF_A_ROW] + k0 * arg[PF_A_COL],
-                     count, kc, arg[PF_A_ROW], arg[PF_A_COL]);
-      else
-        pf_pack_right(to + line * words, pf_width(count), pf_b_at(buf, arg, batch) + line * arg[PF_B_COL] + k0 * arg[PF_B_ROW],
-                      count, kc, arg[PF_B_COL], arg[PF_B_ROW]);
-    }
+    if (left)
+      pf_pack_panels_a(to + first * words, pf_a_at(buf, arg, batch) + first * arg[PF_A_ROW] + k0 * arg[PF_A_COL], last - first, kc,
+                       arg[PF_A_ROW], arg[PF_A_COL]);
+    else
+      pf_pack_panels_b(to + first * words, pf_b_at(buf, arg, batch) + first * arg[PF_B_COL] + k0 * arg[PF_B_ROW], last - first, kc,
+                       arg[PF_B_COL], arg[PF_B_ROW]);
+  }
+}
+
+/* Asks for what the epilogue will write of rows [i, i + rows), from column j on: memory is read before it is written, and
+ * that takes longer than an epilogue that comes all at once can hide. */
+PF_ALWAYS_INLINE void pf_ask(char *const *buf, const int64_t *arg, int64_t batch, int64_t i, int64_t rows, int64_t j, int64_t cols) {
+  const int64_t bytes = arg[PF_OUT_BYTES];
+  for (int64_t r = 0; r < rows; r++) {
+    const char *out = buf[arg[PF_OUT]] + ((batch * arg[PF_M] + i + r) * arg[PF_N] + j) * bytes;
+    for (int64_t at = 0; at < cols * bytes; at += 64) __builtin_prefetch(out + at, 1);
   }
 }
 
@@ -100,7 +108,8 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
   const int64_t a_row = arg[PF_A_ROW], a_col = arg[PF_A_COL], b_row = arg[PF_B_ROW], b_col = arg[PF_B_COL];
   const int split = arg[PF_SPLIT] < k;
   char *scratch = buf[2] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
-  pf_word_t *a_local = (pf_word_t *)scratch, *b_local = a_local + PF_MR * pf_words(depth);
+  const int64_t a_lines = flags & PF_PACKED_A ? 0 : pf_min(PF_PACK_PANELS * PF_MR, arg[PF_ROWS]);
+  pf_word_t *a_local = (pf_word_t *)scratch, *b_local = a_local + a_lines * pf_words(depth);
   PF_ACC_T *block = (PF_ACC_T *)(b_local + (flags & PF_PACKED_B ? 0 : arg[PF_COLS] * pf_words(depth)));
   pf_kernel_begin();
   for (int64_t task = begin; task < end; task++) {
@@ -128,20 +137,25 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
       if (flags & PF_PACKED_B)
         b_panels = pf_panels(buf[2] + arg[PF_B_AT], b_batch, pf_width(n), k, k0) + j0 * words;
       else
-        for (int64_t j = 0; j < cols; j += PF_NR) {
-          const int64_t count = pf_min(PF_NR, cols - j);
-          pf_pack_right(b_local + j * words, pf_width(count), b + j * b_col + k0 * b_row, count, kc, b_col, b_row);
-        }
+        for (int64_t j = 0; j < cols; j += PF_PACK_PANELS * PF_NR)
+          pf_pack_panels_b(b_local + j * words, b + j * b_col + k0 * b_row, pf_min(PF_PACK_PANELS * PF_NR, cols - j), kc, b_col, b_row);
       const pf_word_t *a_panels = pf_panels(buf[2], a_batch, pf_height(m), k, k0) + i0 * words;
       for (int64_t i = 0; i < rows; i += PF_MR) {
         const int64_t count = pf_min(PF_MR, rows - i);
         const pf_word_t *a_panel = a_panels + i * words;
         if (!(flags & PF_PACKED_A)) {
-          pf_pack_left(a_local, pf_height(count), a + i * a_row + k0 * a_col, count, kc, a_row, a_col);
-          a_panel = a_local;
+          const int64_t at = i % (PF_PACK_PANELS * PF_MR);
+          if (!at)
+            pf_pack_panels_a(a_local, a + i * a_row + k0 * a_col, pf_min(PF_PACK_PANELS * PF_MR, rows - i), kc, a_row, a_col);
+          a_panel = a_local + at * words;
         }
         PF_ACC_T *strip = c + i / PF_MR * strip_stride;
-        pf_strip(pf_height(count), cols, words, a_panel, b_panels, strip, ldc, k0 > k_first);
+        const int ask = last && !split && arg[PF_OUT] && words >= 64;
+        for (int64_t j = 0; j < cols; j += PF_NR) {
+          const int64_t width = pf_min(PF_NR, cols - j);
+          if (ask) pf_ask(buf, arg, batch, i0 + i, count, j0 + j, width);
+          pf_micro(pf_height(count), pf_width(width), words, a_panel, b_panels + j * words, strip + j, ldc, k0 > k_first);
+        }
         if (last && !split)
           for (int64_t r = 0; r < count; r++) PF_EPILOGUE(buf, arg, uni, batch, i0 + i + r, j0, cols, strip + r * ldc);
       }

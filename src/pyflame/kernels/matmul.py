@@ -13,23 +13,30 @@ from typing import Literal
 
 from pyflame.core.traced import whole
 
-Isa = Literal["amx", "avx512", "avx2", "neon_mmla", "neon_dot", "neon", "plain"]
+Isa = Literal[
+    "amx", "avx512", "avx2", "sve512_mmla", "sve512", "sve256_mmla", "sve256", "neon_mmla", "neon_dot", "neon", "plain"
+]  # fmt: skip
 
-EPILOGUE_ARG = 36
+EPILOGUE_ARG = 38
 """PF_GEMM_ARGS: the first arg that belongs to the epilogue."""
 
 ITEMSIZE = {
     **{"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2},
     **{"int16": 2, "int8": 1, "uint8": 1, "bool_": 1},
 }
-_VECTOR_BYTES = {"amx": 64, "avx512": 64, "avx2": 32}  # others: 16
-_ROWS = {"amx": 14, "avx512": 14, "avx2": 6, "neon_mmla": 12, "neon_dot": 12, "neon": 12, "plain": 6}
+_VECTOR_BYTES = {"amx": 64, "avx512": 64, "avx2": 32, "sve512": 64, "sve256": 32}  # others: 16
+_ROWS = {"amx": 14, "avx512": 14, "avx2": 6, "sve512": 12, "sve256": 12, "neon": 12, "plain": 6}
+_MMLA = {"__ARM_FEATURE_MATMUL_INT8", "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC"}, {"i8mm", "bf16"}
 # What makes an instruction set, best first: the compiler's macros, and the names that Linux has for the same.
 _NEEDS: dict[Isa, tuple[set[str], set[str]]] = {
     "amx": ({"__AMX_BF16__", "__AMX_INT8__", "__AVX512F__"}, {"amx_bf16", "amx_int8", "avx512f"}),
     "avx512": ({"__AVX512F__"}, {"avx512f"}),
     "avx2": ({"__AVX2__", "__FMA__"}, {"avx2", "fma"}),
-    "neon_mmla": ({"__ARM_FEATURE_MATMUL_INT8", "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC"}, {"i8mm", "bf16"}),
+    "sve512_mmla": (_MMLA[0] | {"__ARM_FEATURE_SVE_BITS=512"}, _MMLA[1] | {"sve512"}),
+    "sve512": ({"__ARM_FEATURE_SVE_BITS=512"}, {"sve512"}),
+    "sve256_mmla": (_MMLA[0] | {"__ARM_FEATURE_SVE_BITS=256"}, _MMLA[1] | {"sve256"}),
+    "sve256": ({"__ARM_FEATURE_SVE_BITS=256"}, {"sve256"}),
+    "neon_mmla": _MMLA,
     "neon_dot": ({"__ARM_FEATURE_DOTPROD"}, {"asimddp"}),
     "neon": ({"__aarch64__"}, {"asimd"}),
 }
@@ -38,6 +45,7 @@ _BYTES = ("int8", "uint8")
 _PACK_PANELS = 4
 _THIN = 8
 _PACKED_A, _PACKED_B, _SHARED_A, _SHARED_B = 1, 2, 4, 8
+_MOST_ROWS = 2100  # their sums still come from the last cache level soon enough
 _L2_BYTES = 1 << 20  # what a B block may take of the second cache level
 _PACK_LIMIT = 1 << 30  # larger operands are packed block by block, in every task that needs them
 
@@ -54,6 +62,11 @@ class Geometry:
     word_step: int
     word_bytes: int
     acc_bytes: int
+
+    @property
+    def tiles(self) -> bool:
+        """Whether AMX multiplies."""
+        return self.word_step > 1
 
     def words(self, k: int) -> int:
         return round_up(k, self.group * self.word_step) // self.group
@@ -84,14 +97,15 @@ def isa_of(features: Set[str]) -> Isa:
 @cache
 def geometry(a_dtype: str, b_dtype: str, acc_bytes: int, isa: Isa) -> Geometry:
     """The panel geometry of a build, as the macros of pf_gemm.h choose it."""
-    lanes = _VECTOR_BYTES.get(isa, 16) // acc_bytes
+    vectors, _, words = isa.partition("_")
+    lanes = _VECTOR_BYTES.get(vectors, 16) // acc_bytes
     if isa == "amx" and (a_dtype == b_dtype == "bfloat16" or (a_dtype in _BYTES and b_dtype in _BYTES)):
         return Geometry(32, 2 * lanes, 16, lanes, 4 // ITEMSIZE[a_dtype], 16, 4, 4)
-    if isa == "neon_mmla" and a_dtype == b_dtype and a_dtype in ("bfloat16", *_BYTES):
-        return Geometry(12, 8, 2, 4, 8 // ITEMSIZE[a_dtype], 1, 8, 4)
-    if isa == "neon_dot" and a_dtype == b_dtype and a_dtype in _BYTES:
-        return Geometry(12, 8, 1, 4, 4, 1, 4, 4)
-    return Geometry(_ROWS[isa], 2 * lanes, 1, lanes, 1, 1, acc_bytes, acc_bytes)
+    if words == "mmla" and a_dtype == b_dtype and a_dtype in ("bfloat16", *_BYTES):
+        return Geometry(12, 2 * lanes, 2, lanes, 8 // ITEMSIZE[a_dtype], 1, 8, 4)
+    if (words == "dot" or vectors.startswith("sve")) and a_dtype == b_dtype and a_dtype in _BYTES:
+        return Geometry(12, 2 * lanes, 1, lanes, 4, 1, 4, 4)
+    return Geometry(_ROWS[vectors], 2 * lanes, 1, lanes, 1, 1, acc_bytes, acc_bytes)
 
 
 def gemm_plan(
@@ -141,8 +155,10 @@ def _packed_plan(
     a_copies, b_copies = (1 if a_shared else batch), (1 if b_shared else batch)
     a_bytes = geo.height(m) * geo.words(k) * geo.word_bytes * a_copies
     b_bytes = geo.width(n) * geo.words(k) * geo.word_bytes * b_copies
-    # An operand that few tasks use is packed by those tasks, while it is in their cache.
-    pack_a = col_blocks * batch // a_copies > 2 and a_bytes <= _PACK_LIMIT
+    # An operand that few tasks use is packed by those tasks, while it is in their cache: in wide blocks that takes
+    # vectors less time than to write and read it. For tiles, and where panels are narrow, it is more of the work.
+    few = 4 if cols * geo.acc_bytes >= 2048 and geo.rows <= geo.cols and not geo.tiles else 2
+    pack_a = col_blocks * batch // a_copies > few and a_bytes <= _PACK_LIMIT
     pack_b = row_blocks * batch // b_copies > 1 and b_bytes <= _PACK_LIMIT
     flags |= _PACKED_A * pack_a | _PACKED_B * pack_b
 
@@ -150,11 +166,11 @@ def _packed_plan(
     partial_at = b_at + (align(b_bytes) if pack_b else 0)
     partials = parts * batch * geo.height(m) * geo.width(n) * acc_bytes if parts > 1 else 0
     worker_at = partial_at + align(partials)
-    panel = geo.rows * geo.words(depth) * geo.word_bytes
+    a_panels = 0 if pack_a else min(_PACK_PANELS * geo.rows, rows) * geo.words(depth) * geo.word_bytes
     b_block = 0 if pack_b else cols * geo.words(depth) * geo.word_bytes
     strips = -(-rows // geo.rows) if k > depth else 1
     accumulators = strips * geo.rows * (cols + 64 // acc_bytes) * acc_bytes if parts == 1 else 0
-    worker_bytes = align(panel + b_block + accumulators)
+    worker_bytes = align(a_panels + b_block + accumulators)
 
     k_blocks = -(-k // depth)
     a_units = a_copies * k_blocks * -(-m // (_PACK_PANELS * geo.rows)) if pack_a else 0
@@ -195,22 +211,38 @@ def _split(m: int, n: int, k: int, batch: int, depth: int) -> int:
 
 
 def _depth(k: int, geo: Geometry) -> int:
-    """The k block: even parts of about 512 words, so that an A panel (14 x 512 x 4 bytes) stays in L1."""
+    """The k block: even parts of about 512 words, so that an A panel (14 x 512 x 4 bytes) stays in L1.
+
+    Tiles eat words so fast that adding to sums in memory costs more than an A panel from L2: 1024 words.
+    """
     unit = geo.group * geo.word_step
-    most = 512 * geo.group * 4 // geo.word_bytes
+    most = (1024 if geo.tiles else 512) * geo.group * 4 // geo.word_bytes
     parts = max(1, -(-k // most))
     return max(unit, round_up(-(-k // parts), unit))
 
 
 def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int) -> tuple[int, int]:
     """Rows and columns of one task: a B block within L2, and enough tasks that no worker waits long for the last."""
-    most_cols = min(_L2_BYTES // (geo.words(depth) * geo.word_bytes), 2048 // geo.acc_bytes)
-    cols = even_block(n, max(geo.cols, most_cols), geo.cols)
+    words = geo.words(depth)
+    most_cols = min(_L2_BYTES // (words * geo.word_bytes), 2048 // geo.acc_bytes)
+    if geo.tiles and words >= 512:
+        most_cols = min(most_cols, 256)
+    wanted = 4 * workers if workers > 1 else 1
     many = batch >= 4 * workers
     tall = geo.rows > geo.cols  # A is the dearer operand to pack, once for each block of columns: keep those wide
-    rows = even_block(m, (40 if many else 18) * geo.rows, geo.rows)
-    while not many and batch * -(-m // rows) * -(-n // cols) < 4 * workers:
-        if rows > (2 if tall else 4) * geo.rows and (tall or rows * 2 >= cols):
+    most_rows = (40 if many else 18) * geo.rows
+    if geo.tiles or (workers == 1 and not tall):
+        most_rows = _MOST_ROWS  # B is packed by the only task that reads it, and never goes through memory
+    rows = even_block(m, most_rows, geo.rows)
+    # Few rows stay one block, so that B is packed by the only task that reads it; all its accumulators are in L2, too.
+    flat = not tall and m <= 20 * geo.rows
+    if flat:
+        rows = round_up(m, geo.rows)
+        most_cols = most_cols if geo.tiles and most_cols <= 256 else most_cols // 2
+    cols = even_block(n, max(geo.cols, most_cols), geo.cols)
+    while not many and batch * -(-m // rows) * -(-n // cols) < wanted:
+        cut_cols = flat and cols > 4 * geo.cols
+        if not cut_cols and rows > (2 if tall else 4) * geo.rows and (tall or rows * 2 >= cols):
             rows = even_block(m, max(geo.rows, rows // 2), geo.rows)
         elif cols > 4 * geo.cols:
             cols = even_block(n, max(geo.cols, cols // 2), geo.cols)

@@ -126,23 +126,28 @@ _TILES = {
 
 @dataclass(frozen=True)
 class Cut(Generic[T]):
-    """A tile and how k is cut: `parts` partial sums over `split` of it each."""
+    """A tile and how k is cut: `parts` partial sums over `split` of it each.
+
+    `halves`: of how many tiles, the last ones, each half is a block of its own.
+    """
 
     tile: T
     parts: int
     split: int
+    halves: int = 0
 
     def __str__(self) -> str:
-        return f"{self.tile.label} in {self.parts} parts" if self.parts > 1 else self.tile.label
+        more = f" in {self.parts} parts" if self.parts > 1 else ", the last in halves" if self.halves else ""
+        return self.tile.label + more
 
 
-def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int) -> Cut[Tile]:
+def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int, whole: bool = False) -> Cut[Tile]:
     """The tile of pf_tile.h and the cut of k for sums of `nbytes`.
 
     >>> choose_cut(4096, 4096, 4096, 1, 4, 304).tile.rows, choose_cut(64, 64, 1 << 16, 1, 4, 304).parts
     (128, 256)
     """
-    return best_cuts(_TILES[nbytes], m, n, k, batch, nbytes, workers)[0]
+    return best_cuts(_TILES[nbytes], m, n, k, batch, nbytes, workers, whole)[0]
 
 
 def choose_tile(tiles: Sequence[T], m: int, n: int, k: int, batch: int, workers: int) -> T:
@@ -153,14 +158,17 @@ def choose_tile(tiles: Sequence[T], m: int, n: int, k: int, batch: int, workers:
 
 @lru_cache(maxsize=1024)
 def best_cuts(
-    tiles: tuple[T, ...], m: int, n: int, k: int, batch: int, nbytes: int, workers: int
+    tiles: tuple[T, ...], m: int, n: int, k: int, batch: int, nbytes: int, workers: int, whole: bool = False
 ) -> tuple[Cut[T], ...]:
-    """For each tile the cut of k that should take the least time, the fastest first. nbytes: of a sum."""
+    """For each tile the cut of k that should take the least time, the fastest first. nbytes: of a sum.
+
+    `whole`: k is not cut.
+    """
     found: list[tuple[float, Cut[T]]] = []
     for tile in tiles:
         blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch * tile.cluster
         # Where there are blocks for all, cutting k only adds work.
-        most = min(8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers else 1
+        most = min(8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers and not whole else 1
         filling = {min(rounds * workers // blocks, _PARTS[-1]) for rounds in range(1, _ROUNDS + 1)}
         splits = [
             round_up(-(-k // parts), tile.depth) for parts in sorted({*_PARTS, *filling}) if 0 < parts <= max(1, most)

@@ -109,10 +109,6 @@ class Attention(Part):
         """Queries, keys and values (B, T, heads, size), turned by their positions."""
         heads, shared, norm = self.config.heads, self.config.kv_heads, self.config.qk_norm
         whole = self._whole(x, where)
-        if whole is not None and norm == "none":  # queries and keys are turned at once
-            both, v = _heads(whole, heads + 2 * shared).split([heads + shared, shared], 2)
-            q, k = self._turned(both, where).split([heads, shared], 2)
-            return q, k, v
         if whole is None:
             q, k, v = self.attn_q(x), self.attn_k(x), self.attn_v(x)
         else:

@@ -3,6 +3,7 @@
 A layer holds its parameters and calls ops of the catalogue; what it computes, and its gradient, is theirs.
 """
 
+from pyflame.core.torch_paths import below
 from pyflame.nn import functional, init, modules, parallel, utils
 from pyflame.nn.activation import (
     CELU,
@@ -36,13 +37,7 @@ from pyflame.nn.activation import (
 )
 from pyflame.nn.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
 from pyflame.nn.attention import MultiheadAttention
-from pyflame.nn.containers import (
-    ModuleDict,
-    ModuleList,
-    ParameterDict,
-    ParameterList,
-    Sequential,
-)
+from pyflame.nn.containers import ModuleDict, ModuleList, Sequential
 from pyflame.nn.conv import (
     Conv1d,
     Conv2d,
@@ -152,6 +147,7 @@ from pyflame.nn.parameter import (
     UninitializedParameter,
     factory_kwargs,
 )
+from pyflame.nn.parameter_containers import ParameterDict, ParameterList
 from pyflame.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -193,6 +189,8 @@ from pyflame.nn.transformer import (
     TransformerEncoderLayer,
 )
 from pyflame.ops.linear_loss import LinearCrossEntropyOptions
+
+__getattr__ = below("nn")
 
 __all__ = [
     "CELU",

@@ -96,7 +96,7 @@ class Sigmoid(_Plain):
     """1 / (1 + exp(-x)).
 
     >>> nn.Sigmoid()(pf.tensor([0.0]))
-    tensor([0.5])
+    tensor([0.5000])
     """
 
     _function = "sigmoid"
@@ -133,7 +133,7 @@ class LeakyReLU(_Activation):
     """x above 0, negative_slope * x below.
 
     >>> nn.LeakyReLU(0.1)(pf.tensor([-1.0, 2.0]))
-    tensor([-0.1,  2. ])
+    tensor([-0.1000,  2.0000])
     """
 
     _function = "leaky_relu"
@@ -164,7 +164,7 @@ class GELU(_Activation):
     """x times the probability that a standard normal number is below x; `approximate="tanh"` is a close formula.
 
     >>> nn.GELU()(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.8413])
+    tensor([0.0000, 0.8413])
     """
 
     _function = "gelu"
@@ -236,7 +236,7 @@ class PReLU(Module):
     """x above 0, weight * x below, with a weight that is learned: one for all, or one per channel of (N, C, ...).
 
     >>> nn.PReLU()(pf.tensor([-4.0, 2.0]))
-    tensor([-1.,  2.], requires_grad=True)
+    tensor([-1.,  2.], grad_fn=<LeakyReluBackward0>)
     """
 
     weight: Parameter
@@ -273,7 +273,7 @@ class Softmax(_AlongAxis):
     """exp(x) divided by its sum along an axis: the last one unless told otherwise.
 
     >>> nn.Softmax(dim=-1)(pf.zeros(2))
-    tensor([0.5, 0.5])
+    tensor([0.5000, 0.5000])
     """
 
     _function = "softmax"

@@ -1,23 +1,20 @@
-"""Containers of modules and parameters: in a row, by position and by key."""
+"""Containers of modules: in a row, by position and by key."""
 
 from __future__ import annotations
 
 import operator
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from pyflame.core.errors import ArgumentTypeError, IndexError
+from pyflame.core.errors import IndexError
 from pyflame.nn.module import Module
-from pyflame.nn.parameter import Parameter
 from pyflame.nn.printing import grouped, tree
-from pyflame.tensor import Tensor
 
 R = TypeVar("R", bound="_Row")
-V = TypeVar("V")
 
 
-def _position(kind: str, index: Any, length: int) -> int:
+def position_of(kind: str, index: Any, length: int) -> int:
     """A position counted from the front, of one that may be counted from behind."""
     at = operator.index(index)
     if not -length <= at < length:
@@ -47,17 +44,17 @@ class _Row(Module):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self._part(list(self._modules.items())[index])
-        return self._modules[self._keys()[_position(type(self).__name__, index, len(self))]]
+        return self._modules[self._keys()[position_of(type(self).__name__, index, len(self))]]
 
     def _part(self: R, items: list[tuple[str, Module]]) -> R:
         return type(self)([module for _, module in items])
 
     def __setitem__(self, index: int, module: Module) -> None:
-        self.add_module(self._keys()[_position(type(self).__name__, index, len(self))], module)
+        self.add_module(self._keys()[position_of(type(self).__name__, index, len(self))], module)
 
     def __delitem__(self, index: Any) -> None:
         keys = self._keys()
-        gone = keys[index] if isinstance(index, slice) else [keys[_position(type(self).__name__, index, len(self))]]
+        gone = keys[index] if isinstance(index, slice) else [keys[position_of(type(self).__name__, index, len(self))]]
         self._renumber([module for key, module in self._modules.items() if key not in gone])
 
     def append(self: R, module: Module) -> R:
@@ -136,66 +133,7 @@ class ModuleList(_Row):
         return tree(self._get_name(), [], grouped([repr(module) for module in self]))
 
 
-class _Keyed(Module, Generic[V]):
-    """Values by key: the mapping protocol over one of the groups that a module holds."""
-
-    _group: str
-
-    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
-        super().__init__()
-        if values is not None:
-            self.update(values)
-
-    @property
-    def _held(self) -> dict[str, V]:
-        held: dict[str, V] = self.__dict__[self._group]
-        return held
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        raise NotImplementedError
-
-    def __getitem__(self, key: str) -> V:
-        return self._held[key]
-
-    def __delitem__(self, key: str) -> None:
-        del self._held[key]
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._held
-
-    def keys(self) -> KeysView[str]:
-        """The keys, in the order of insertion."""
-        return self._held.keys()
-
-    def values(self) -> ValuesView[V]:
-        """The values, in the order of insertion."""
-        return self._held.values()
-
-    def items(self) -> ItemsView[str, V]:
-        """(key, value) pairs, in the order of insertion."""
-        return self._held.items()
-
-    def update(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        """Add or replace values, from a dict or from pairs."""
-        for key, value in dict(values).items():
-            self[key] = value
-
-    def pop(self, key: str) -> V:
-        """Take a value out."""
-        return self._held.pop(key)
-
-    def clear(self) -> None:
-        """Take all values out."""
-        self._held.clear()
-
-
-class ModuleDict(_Keyed[Module]):
+class ModuleDict(Module):
     """A dict of modules whose parameters are found. It has no forward of its own.
 
     >>> heads = nn.ModuleDict({"price": nn.Linear(4, 1), "volume": nn.Linear(4, 1)})
@@ -203,82 +141,52 @@ class ModuleDict(_Keyed[Module]):
     ['price', 'volume']
     """
 
-    _group = "_modules"
+    _modules: dict[str, Module]  # type: ignore[assignment]
+
+    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+        super().__init__()
+        if values is not None:
+            self.update(values)
 
     def __setitem__(self, key: str, value: Module) -> None:
         self.register_module(key, value)
 
+    def __getitem__(self, key: str) -> Module:
+        return self._modules[key]
 
-def _parameter(kind: str, value: Any) -> Parameter:
-    if not isinstance(value, Tensor):
-        raise ArgumentTypeError(f"[{kind}] expected parameters or tensors but got {type(value).__name__}")
-    return value if isinstance(value, Parameter) else Parameter(value)
-
-
-def _described(value: Parameter) -> str:
-    shape = "x".join(str(n) for n in value.shape)
-    return f"Parameter containing: [{value.dtype.name} of size {shape}]"
-
-
-class ParameterList(Module):
-    """A list of parameters. Tensors become parameters.
-
-    >>> weights = nn.ParameterList([pf.zeros(2), pf.ones(3)])
-    >>> [p.shape for p in weights]
-    [(2,), (3,)]
-    """
-
-    _parameters: dict[str, Parameter]  # type: ignore[assignment]
-
-    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
-        super().__init__()
-        if values is not None:
-            self.extend(values)
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
 
     def __len__(self) -> int:
-        return len(self._parameters)
+        return len(self._modules)
 
-    def __iter__(self) -> Iterator[Parameter]:
-        return iter(list(self._parameters.values()))
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return type(self)(list(self)[index])
-        return self._parameters[str(_position("ParameterList", index, len(self)))]
+    def __contains__(self, key: object) -> bool:
+        return key in self._modules
 
-    def __setitem__(self, index: int, value: Tensor) -> None:
-        at = str(_position("ParameterList", index, len(self)))
-        self.register_parameter(at, _parameter("ParameterList", value))
+    def keys(self) -> KeysView[str]:
+        """The keys, in the order of insertion."""
+        return self._modules.keys()
 
-    def append(self, value: Tensor) -> ParameterList:
-        """Add a parameter at the end."""
-        self.register_parameter(str(len(self)), _parameter("ParameterList", value))
-        return self
+    def values(self) -> ValuesView[Module]:
+        """The values, in the order of insertion."""
+        return self._modules.values()
 
-    def extend(self, values: Iterable[Tensor]) -> ParameterList:
-        """Add parameters at the end."""
-        for value in list(values):
-            self.append(value)
-        return self
+    def items(self) -> ItemsView[str, Module]:
+        """(key, value) pairs, in the order of insertion."""
+        return self._modules.items()
 
-    def __iadd__(self, values: Iterable[Tensor]) -> ParameterList:
-        return self.extend(values)
+    def update(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Add or replace values, from a dict or from pairs."""
+        for key, value in dict(values).items():
+            self[key] = value
 
-    def __repr__(self) -> str:
-        return tree(self._get_name(), [], [(str(i), _described(p)) for i, p in enumerate(self)])
+    def pop(self, key: str) -> Module:
+        """Take a value out."""
+        return self._modules.pop(key)
 
-
-class ParameterDict(_Keyed[Parameter]):
-    """A dict of parameters. Tensors become parameters.
-
-    >>> nn.ParameterDict({"scale": pf.ones(2)})["scale"].shape
-    (2,)
-    """
-
-    _group = "_parameters"
-
-    def __setitem__(self, key: str, value: Tensor) -> None:
-        self.register_parameter(key, _parameter("ParameterDict", value))
-
-    def __repr__(self) -> str:
-        return tree(self._get_name(), [], [(key, _described(p)) for key, p in self.items()])
+    def clear(self) -> None:
+        """Take all values out."""
+        self._modules.clear()

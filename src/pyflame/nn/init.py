@@ -129,7 +129,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with one number.
 
     >>> nn.init.constant_(pf.empty(2), 0.5)
-    tensor([0.5, 0.5])
+    tensor([0.5000, 0.5000])
     """
     return _filled(tensor, lambda: tensor.fill_(val))
 

@@ -34,7 +34,7 @@ class LazyModuleMixin:
     ...     def forward(self, x):
     ...         return x * self.scale
     >>> LazyScale()(pf.ones(3))
-    tensor([1., 1., 1.], requires_grad=True)
+    tensor([1., 1., 1.], grad_fn=<MulBackward0>)
     """
 
     cls_to_become: ClassVar[type[Module] | None] = None

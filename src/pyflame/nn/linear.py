@@ -67,6 +67,10 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """A Linear that tools which replace layers by their type leave alone: `out_proj` of MultiheadAttention."""
+
+
 class Bilinear(Module):
     """y = x1^T A x2 + b: (..., in1_features) and (..., in2_features) -> (..., out_features).
 

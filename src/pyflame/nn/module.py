@@ -7,6 +7,7 @@ optimisers and jitted functions go on seeing them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyflame.core import dtype as dt
@@ -41,6 +42,19 @@ def _ours(value: Any) -> Any:
     from pyflame.nn.einops import from_torch
 
     return from_torch(value)
+
+
+def _is_public_function(value: Any) -> bool:
+    """Whether it is one such as pf.sin, which in PyTorch is no method where it stands in a class: `act = torch.sin`."""
+    if not isinstance(value, FunctionType) or "." in value.__qualname__:
+        return False
+    return (value.__module__ or "").startswith("pyflame")  # None: of a text that exec ran
+
+
+def hooked(module: Module) -> bool:
+    """Whether somebody sees the calls of a module, so that it must be called."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooks or CALLS)
 
 
 def _fresh() -> dict[str, Any]:
@@ -78,6 +92,9 @@ class Module(HookMethods, StateDictMethods):
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls) and cls.__module__.startswith("pyflame."):  # a user's class: its own errors
             cls.__init__ = typed_init(cls.__init__)  # type: ignore[method-assign]
+        for name, value in list(vars(cls).items()):
+            if _is_public_function(value) and not cls.__module__.startswith("pyflame."):
+                setattr(cls, name, staticmethod(value))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if (args or kwargs) and not self.call_super_init:
@@ -99,7 +116,7 @@ class Module(HookMethods, StateDictMethods):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks or CALLS:
+        if hooked(self):
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 

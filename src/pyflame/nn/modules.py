@@ -4,6 +4,7 @@ all of those names give the layers of `pyflame.nn`, and the base classes and hel
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 import sys
@@ -24,6 +25,12 @@ _BASES = {
     "_BatchNorm": ("norm", "_BatchNorm"),
     "_InstanceNorm": ("norm", "_InstanceNorm"),
     "_NormBase": ("norm", "_Running"),
+    "NonDynamicallyQuantizableLinear": ("linear", "NonDynamicallyQuantizableLinear"),
+    "_AdaptiveAvgPoolNd": ("pooling", "_Adaptive"),
+    "_AdaptiveMaxPoolNd": ("pooling", "_AdaptiveMax"),
+    "_AvgPoolNd": ("pooling", "_AvgPool"),
+    "_DropoutNd": ("dropout", "_Dropout"),
+    "_MaxPoolNd": ("pooling", "_MaxPool"),
     "_ConvNd": ("conv", "_ConvBase"),
     "_ConvTransposeNd": ("conv", "_ConvTranspose"),
     "_Loss": ("loss", "_Loss"),
@@ -62,7 +69,27 @@ def _get_activation_fn(activation: str) -> Callable[..., Any]:
     return getattr(functional, activation)  # type: ignore[no-any-return]
 
 
+def _get_clones(module: Any, N: int) -> Any:
+    """A list of copies of a module."""
+    from pyflame.nn.containers import ModuleList
+
+    return ModuleList([copy.deepcopy(module) for _ in range(N)])
+
+
+def _addindent(s_: str, numSpaces: int) -> str:
+    """A text whose lines but the first are moved to the right."""
+    return s_.replace("\n", "\n" + " " * numSpaces)
+
+
+def _reverse_repeat_tuple(t: tuple[int, ...], n: int) -> tuple[int, ...]:
+    """Each number of a tuple n times, the last first: padding for F.pad."""
+    return tuple(x for x in reversed(t) for _ in range(n))
+
+
 _HELPERS: dict[str, Any] = {
+    "_addindent": _addindent,
+    "_get_clones": _get_clones,
+    "_reverse_repeat_tuple": _reverse_repeat_tuple,
     "_get_activation_fn": _get_activation_fn,
     "_ntuple": _ntuple,
     "consume_prefix_in_state_dict_if_present": consume_prefix_in_state_dict_if_present,

@@ -77,9 +77,10 @@ class _MaxUnpool(Module):
 
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
         super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
+        name = type(self).__name__
+        self.kernel_size = sizes(name, "kernel_size", kernel_size, self.rank)
+        self.stride = self.kernel_size if stride is None else sizes(name, "stride", stride, self.rank)
+        self.padding = sizes(name, "padding", padding, self.rank)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         unpool = getattr(functional, f"max_unpool{self.rank}d")

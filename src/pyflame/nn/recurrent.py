@@ -159,6 +159,18 @@ class RNNBase(Module):
     def _kind(self) -> str:
         raise NotImplementedError(f"[{type(self).__name__}] expected a subclass that says which recurrence it is")
 
+    @property
+    def mode(self) -> str:
+        """PyTorch's name of the recurrence: LSTM, GRU, RNN_TANH or RNN_RELU."""
+        kind = self._kind().upper()
+        return kind if kind in ("LSTM", "GRU") else f"RNN_{kind.removeprefix('RNN_')}"
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of each layer, both ways one after the other."""
+        kept = [vars(self._weights(suffix)).values() for suffix in self.suffixes]
+        return [[w for w in weights if w is not None] for weights in kept]
+
     def _weights(self, suffix: str) -> Weights:
         named = self._parameters
         kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")

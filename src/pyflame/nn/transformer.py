@@ -295,8 +295,8 @@ class Transformer(Module):
         """A mask to add: -inf where a position would see a later one, else 0.
 
         >>> nn.Transformer.generate_square_subsequent_mask(2)
-        tensor([[  0., -inf],
-                [  0.,   0.]])
+        tensor([[0., -inf],
+                [0., 0.]])
         """
         later = ones(sz, sz, dtype=bool_, device=device).triu(1)
         return F["where"](later, float("-inf"), 0.0).to(as_dtype(dtype or float32))  # type: ignore[no-any-return]

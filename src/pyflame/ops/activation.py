@@ -84,7 +84,7 @@ def leaky_relu(x: Node, negative_slope: Any = 0.01) -> Any:
     """x where it is positive, else negative_slope * x.
 
     >>> pf.leaky_relu(pf.tensor([-1.0, 2.0]), negative_slope=0.1)
-    tensor([-0.1,  2. ])
+    tensor([-0.1000,  2.0000])
     """
     x = _floating("leaky_relu", x)
     return (x, as_node(negative_slope, x.dtype)), ()
@@ -108,7 +108,7 @@ def prelu(x: Node, weight: Node) -> Node:
     """leaky_relu with learned slopes: one for all, or one per channel (axis 1).
 
     >>> pf.prelu(pf.tensor([-1.0, 2.0]), pf.tensor([0.25]))
-    tensor([-0.25,  2.  ])
+    tensor([-0.2500,  2.0000])
     """
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size not in (1, channels) or weight.ndim > 1:
@@ -135,7 +135,7 @@ def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """x, held between min_val and max_val.
 
     >>> pf.hardtanh(pf.tensor([-3.0, 0.5, 3.0]))
-    tensor([-1. ,  0.5,  1. ])
+    tensor([-1.0000,  0.5000,  1.0000])
     """
     if min_val > max_val:
         raise ArgumentError(f"[hardtanh] expected min_val <= max_val but got {min_val} and {max_val}")
@@ -161,7 +161,7 @@ def hardsigmoid(x: Node) -> Node:
     """relu6(x + 3) / 6: three straight pieces near sigmoid.
 
     >>> pf.hardsigmoid(pf.tensor([-4.0, 0.0, 4.0]))
-    tensor([0. , 0.5, 1. ])
+    tensor([0.0000, 0.5000, 1.0000])
     """
     return F.hardtanh(x + 3.0, 0.0, 6.0) * (1 / 6)
 
@@ -175,7 +175,7 @@ def hardswish(x: Node) -> Node:
     """x * hardsigmoid(x).
 
     >>> pf.hardswish(pf.tensor([-4.0, 3.0]))
-    tensor([-0.,  3.])
+    tensor([-0., 3.])
     """
     return x * F.hardsigmoid(x)
 
@@ -185,7 +185,7 @@ def softsign(x: Node) -> Node:
     """x / (1 + |x|).
 
     >>> pf.softsign(pf.tensor([-1.0, 3.0]))
-    tensor([-0.5 ,  0.75])
+    tensor([-0.5000,  0.7500])
     """
     return x / (F.abs(x) + 1.0)
 
@@ -215,7 +215,7 @@ def sigmoid(x: Node) -> Node:
     """1 / (1 + exp(-x)).
 
     >>> pf.sigmoid(pf.tensor([0.0, 2.0]))
-    tensor([0.5   , 0.8808])
+    tensor([0.5000, 0.8808])
     """
 
 
@@ -235,7 +235,7 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """log(1 + exp(beta * x)) / beta, and x itself where beta * x is above the threshold.
 
     >>> pf.softplus(pf.tensor([0.0, 30.0]))
-    tensor([ 0.6931, 30.    ])
+    tensor([ 0.6931, 30.0000])
     """
     x = _floating("softplus", x)
     return (x, as_node(beta, x.dtype), as_node(threshold, x.dtype)), ()
@@ -246,7 +246,7 @@ def logsigmoid(x: Node) -> Node:
     """log(sigmoid(x)), exact for large |x|.
 
     >>> pf.logsigmoid(pf.tensor([0.0, -50.0]))
-    tensor([ -0.6931, -50.    ])
+    tensor([ -0.6931, -50.0000])
     """
     return -F.softplus(-x, 1.0, math.inf)
 
@@ -270,7 +270,7 @@ def silu(x: Node) -> Node:
     """x * sigmoid(x), also called swish.
 
     >>> pf.silu(pf.tensor([0.0, 2.0]))
-    tensor([0.    , 1.7616])
+    tensor([0.0000, 1.7616])
     """
 
 
@@ -279,7 +279,7 @@ def mish(x: Node) -> Node:
     """x * tanh(softplus(x)).
 
     >>> pf.mish(pf.tensor([0.0, 2.0]))
-    tensor([0.   , 1.944])
+    tensor([0.0000, 1.9440])
     """
     return x * F.tanh(F.softplus(x))
 
@@ -300,7 +300,7 @@ def elu(x: Node, alpha: float = 1.0) -> Any:
     """x where it is positive, else alpha * (exp(x) - 1).
 
     >>> pf.elu(pf.tensor([-1.0, 2.0]))
-    tensor([-0.6321,  2.    ])
+    tensor([-0.6321,  2.0000])
     """
     x = _floating("elu", x)
     return (x, as_node(alpha, x.dtype)), ()
@@ -339,7 +339,7 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
     """x where it is positive, else alpha * (exp(x / alpha) - 1).
 
     >>> pf.celu(pf.tensor([-1.0, 2.0]), alpha=2.0)
-    tensor([-0.7869,  2.    ])
+    tensor([-0.7869,  2.0000])
     """
     scale = want_number("celu", "alpha", alpha)
     if scale == 0:
@@ -410,7 +410,7 @@ def gelu(x: Node, approximate: str = "none") -> Any:
     """x times the share of a normal distribution that lies below x; approximate="tanh" is the formula of GPT-2.
 
     >>> pf.gelu(pf.tensor([-1.0, 0.0, 1.0]))
-    tensor([-0.1587,  0.    ,  0.8413])
+    tensor([-0.1587,  0.0000,  0.8413])
     """
     if approximate == "tanh":
         return F.gelu_tanh(x)
@@ -502,7 +502,7 @@ def softmax(x: Node, axis: int = -1, dtype: object = None, *, dim: int | None = 
     """exp(x) / sum(exp(x)) along an axis, computed without overflow.
 
     >>> pf.softmax(pf.tensor([1.0, 2.0, 3.0]))
-    tensor([0.09  , 0.2447, 0.6652])
+    tensor([0.0900, 0.2447, 0.6652])
     """
     return _over_axis("softmax", x, axis, dim, dtype)
 
@@ -548,7 +548,7 @@ def glu(x: Node, axis: int = -1, *, dim: int | None = None) -> Node:
     """a * sigmoid(b), where a and b are the halves of x along an axis.
 
     >>> pf.glu(pf.tensor([1.0, 2.0, 0.0, 0.0]))
-    tensor([0.5, 1. ])
+    tensor([0.5000, 1.0000])
     """
     axis = normalize_axis("glu", axis if dim is None else dim, x.ndim)
     if x.ndim == 0 or x.shape[axis] % 2:

@@ -311,7 +311,6 @@ def scaled_dot_product_attention(
     """
     op = "scaled_dot_product_attention"
     dtype = common_dtype(op, (query, key, value))
-    shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
     if not dtype.is_float:
         raise DTypeError(f"[{op}] expected floating-point tensors but got {dtype.name}; cast with .to(pf.float32)")
     if (
@@ -319,7 +318,10 @@ def scaled_dot_product_attention(
         or query.shape[-1] != key.shape[-1]
         or key.shape[-2] != value.shape[-2]
     ):
-        raise ShapeError(f"[{op}] expected query (.., T, D), key (.., S, D) and value (.., S, E) but got {shapes}")
+        raise ShapeError(
+            f"[{op}] expected query (.., T, D), key (.., S, D) and value (.., S, E) but got query {query.shape}, key "
+            f"{key.shape}, value {value.shape}"
+        )
     query, key, value = _broadcast_batch(op, query, key, value)
     query, key, value = cast(query, dtype), cast(key, dtype), cast(value, dtype)
     masks = () if attn_mask is None else (attn_mask,)

@@ -233,7 +233,7 @@ def cast(x: Node, dtype: object) -> Any:
     """Convert to another dtype.
 
     >>> pf.cast(pf.tensor([1.5, 2.5]), pf.int32)
-    tensor([1, 2], dtype=int32)
+    tensor([1, 2], dtype=pyflame.int32)
     """
     return (
         cast_node(x, as_dtype(dtype))

@@ -35,7 +35,7 @@ def add(x: Node, y: Node, *, alpha: float = 1) -> Node:
     """x + alpha * y; `or` for bools.
 
     >>> pf.add(pf.tensor([1.0, 2.0]), 0.5)
-    tensor([1.5, 2.5])
+    tensor([1.5000, 2.5000])
     """
 
 
@@ -46,7 +46,7 @@ def sub(x: Node, y: Node, *, alpha: float = 1) -> Node:
     """x - alpha * y.
 
     >>> pf.sub(pf.tensor([1.0, 2.0]), 0.5)
-    tensor([0.5, 1.5])
+    tensor([0.5000, 1.5000])
     """
 
 
@@ -57,7 +57,7 @@ def mul(x: Node, y: Node) -> Node:
     """x * y; `and` for bools.
 
     >>> pf.mul(pf.tensor([1.0, 2.0]), 1.5)
-    tensor([1.5, 3. ])
+    tensor([1.5000, 3.0000])
     """
 
 
@@ -75,7 +75,7 @@ def true_divide(x: Node, y: Node) -> Node:
     """x / y, always in floating point.
 
     >>> pf.true_divide(pf.tensor([1, 2]), 4)
-    tensor([0.25, 0.5 ])
+    tensor([0.2500, 0.5000])
     """
 
 
@@ -311,7 +311,7 @@ def float_power(x: Any, exponent: Any) -> Node:
     """x to the power of the exponent, in float64.
 
     >>> pf.float_power(pf.tensor([2]), -1)
-    tensor([0.5], dtype=float64)
+    tensor([0.5000], dtype=pyflame.float64)
     """
     return F.pow(*[cast(v, float64) if isinstance(v, Node) else v for v in (x, exponent)])
 
@@ -423,7 +423,7 @@ def heaviside(x: Node, values: Node) -> Node:
     """0 below 0, 1 above, and `values` at 0.
 
     >>> pf.heaviside(pf.tensor([-1.0, 0.0, 2.0]), pf.tensor(0.5))
-    tensor([0. , 0.5, 1. ])
+    tensor([0.0000, 0.5000, 1.0000])
     """
     dtype = common_dtype("heaviside", (x, values))
     return F.where(F.eq(x, 0), as_node(values, dtype), cast(F.gt(x, 0), dtype))
@@ -506,6 +506,6 @@ def addcdiv(x: Node, y: Node, z: Node, value: float = 1) -> Node:
     """x + value * y / z.
 
     >>> pf.addcdiv(pf.tensor([1.0]), pf.tensor([6.0]), pf.tensor([2.0]), value=0.5)
-    tensor([2.5])
+    tensor([2.5000])
     """
     return x + (y / z if value == 1 else y / z * value)

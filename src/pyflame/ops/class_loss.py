@@ -163,7 +163,7 @@ def nll_loss(
     """-input[target], averaged: the input holds log-probabilities, (C,), (N, C) or (N, C, d1, ...).
 
     >>> pf.nll_loss(pf.tensor([[-0.5, -1.0], [-2.0, -0.1]]), pf.tensor([0, 1]))
-    tensor(0.3)
+    tensor(0.3000)
     """
     axis = _check_classes("nll_loss", input, target, weight)
     valid, position = valid_target(cast(target, int64), input.shape[axis], ignore_index)

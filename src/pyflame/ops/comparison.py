@@ -335,7 +335,7 @@ def clamp(x: Node, min: Any = None, max: Any = None) -> Node:
     """x, but no less than min and no more than max: numbers, tensors or None.
 
     >>> pf.clamp(pf.tensor([-2.0, 0.5, 3.0]), min=0.0, max=1.0)
-    tensor([0. , 0.5, 1. ])
+    tensor([0.0000, 0.5000, 1.0000])
     """
     if min is None and max is None:
         raise ArgumentError("[clamp] expected min, max or both but got neither")
@@ -357,7 +357,7 @@ def clamp_min(x: Node, min: Node) -> Node:
     """x, but no less than min. Unlike maximum's, the gradient of a tie belongs to x alone.
 
     >>> pf.clamp_min(pf.tensor([-2.0, 0.5]), 0.0)
-    tensor([0. , 0.5])
+    tensor([0.0000, 0.5000])
     """
 
 

@@ -85,7 +85,7 @@ def complex(real: Node, imag: Node) -> Any:
     """Complex numbers from their real and imaginary parts.
 
     >>> pf.complex(pf.tensor([1.0]), pf.tensor([2.0]))
-    tensor([1.+2.j], dtype=complex64)
+    tensor([1.+2.j])
     """
     if real.dtype is not imag.dtype or real.dtype not in (float32, float64):
         raise DTypeError(
@@ -118,7 +118,7 @@ def polar(abs: Node, angle: Node) -> Node:
     """Complex numbers from their absolute values and angles.
 
     >>> pf.polar(pf.tensor([2.0]), pf.tensor([0.0]))
-    tensor([2.+0.j], dtype=complex64)
+    tensor([2.+0.j])
     """
     return F.complex(abs * F.cos(angle), abs * F.sin(angle))
 
@@ -128,7 +128,7 @@ def view_as_complex(x: Node) -> Node:
     """Complex numbers from a last axis of size 2: the real and the imaginary part.
 
     >>> pf.view_as_complex(pf.tensor([[1.0, 2.0]]))
-    tensor([1.+2.j], dtype=complex64)
+    tensor([1.+2.j])
     """
     if not x.dtype.is_float or x.ndim == 0 or x.shape[-1] != 2:
         raise ShapeError(
@@ -152,7 +152,7 @@ def conj(x: Node) -> Node:
     """Complex numbers with their imaginary parts negated; real numbers as they are.
 
     >>> pf.conj(pf.tensor([1 + 2j]))
-    tensor([1.-2.j], dtype=complex64)
+    tensor([1.-2.j])
     """
     return F.complex(F.real(x), F.neg(F.imag(x))) if x.dtype.is_complex else x
 

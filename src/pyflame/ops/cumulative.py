@@ -163,7 +163,7 @@ def logcumsumexp(x: Node, axis: Any) -> Node:
     """The logarithm of running sums of exp(x) along an axis, without overflow.
 
     >>> pf.logcumsumexp(pf.tensor([0.0, 0.0, 0.0]), 0)
-    tensor([0.    , 0.6931, 1.0986])
+    tensor([0.0000, 0.6931, 1.0986])
     """
     at = normalize_axis("logcumsumexp", axis, x.ndim)
     x = x if x.dtype.is_float else cast(x, float32)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import int32, int64
-from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.errors import ArgumentError, AxisError
 from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
@@ -25,7 +25,7 @@ _TIES = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
 
 def _not_empty(op: str, shape: Shape, axes: Shape) -> None:
     if 0 in [shape[a] for a in axes]:
-        raise ShapeError(f"[{op}] expected at least one element to choose from but got shape {shape} over axes {axes}")
+        raise AxisError(f"[{op}] expected at least one element to choose from but got shape {shape} over axes {axes}")
 
 
 def _expand_back(g: Node, x_meta: Meta, axes: Shape) -> Node:

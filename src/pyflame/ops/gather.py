@@ -93,8 +93,8 @@ def _numpy_gather(x: Any, dim: int, index: Any) -> Any:
         Sample((_X, 1, np.zeros((3, 0), np.int64))),
     ],
 )
-def gather(x: Node, dim: int, index: Node) -> Node:
-    """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes.
+def gather(x: Node, dim: int, index: Node, *, sparse_grad: bool = False) -> Node:
+    """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes. Gradients are dense, whatever is asked for.
 
     >>> pf.gather(pf.tensor([[1, 2], [3, 4]]), 1, pf.tensor([[0, 0], [1, 0]]))
     tensor([[1, 1],
@@ -323,14 +323,19 @@ def searchsorted(
     last = sorted_sequence.ndim - 1
     dims = (*range(last), -1)
     found = _beside(values, F.full_const(0, int64, values.shape))
-    # Binary search, one bit of the answer per round: `found` elements are known to lie before the value.
-    for bit in reversed(range(size.bit_length())):
-        probe = found + (1 << bit)
-        inside = probe <= size
-        at = F.where(inside, probe - 1, 0)
+    end = _beside(values, F.full_const(size, int64, values.shape))
+    # Binary search: `found` elements lie before the value, those from `end` on do not. It halves as PyTorch does, so
+    # that NaN among the elements, which is neither before nor behind a value, leads to the same places.
+    for _ in range(size.bit_length()):
+        middle = F.right_shift(found + end, 1)
+        still = found < end
+        at = F.where(still, middle, 0)
         element = F.gather_at(sorted_sequence, (at,), (last,), dims, values.shape)
         before = F.logical_not(element > values if right else element >= values)
-        found = F.where(F.where(inside, before, False), probe, found)
+        found, end = (
+            F.where(F.where(still, before, False), middle + 1, found),
+            F.where(F.where(still, before, True), end, middle),
+        )
     return placed(cast(found, int32) if out_int32 else found)
 
 

@@ -98,7 +98,7 @@ def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: flo
     """d^2 / (2 beta) for differences d below beta, else |d| - beta / 2; averaged.
 
     >>> pf.smooth_l1_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
-    tensor(0.75)
+    tensor(0.7500)
     """
     if beta < 0:
         raise ArgumentError(f"[smooth_l1_loss] expected beta of at least 0 but got {beta}")
@@ -117,7 +117,7 @@ def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float 
     """d^2 / 2 for differences d up to delta, else delta * (|d| - delta / 2); averaged.
 
     >>> pf.huber_loss(pf.tensor([1.0, 2.0]), pf.tensor([1.0, 4.0]))
-    tensor(0.75)
+    tensor(0.7500)
     """
     if delta <= 0:
         raise ArgumentError(f"[huber_loss] expected delta above 0 but got {delta}")
@@ -224,7 +224,7 @@ def binary_cross_entropy_with_logits(
     """binary_cross_entropy(sigmoid(input), target) without its overflows; pos_weight scales the loss of positives.
 
     >>> pf.binary_cross_entropy_with_logits(pf.tensor([0.0, 2.0]), pf.tensor([1.0, 1.0]))
-    tensor(0.41)
+    tensor(0.4100)
     """
     op = "binary_cross_entropy_with_logits"
     check_shapes(op, input, target)

@@ -179,7 +179,7 @@ def _int_mm(x: Node, y: Node) -> Node:
 
     >>> pf._int_mm(pf.full((2, 3), 100, dtype=pf.int8), pf.full((3, 2), 100, dtype=pf.int8))
     tensor([[30000, 30000],
-            [30000, 30000]], dtype=int32)
+            [30000, 30000]], dtype=pyflame.int32)
     """
     _ranks("_int_mm", 2, x=x, y=y)
     if x.dtype is not int8 or y.dtype is not int8:

@@ -143,7 +143,7 @@ def layer_norm(
     """Mean 0 and variance 1 over the last axes, then scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias.
 
     >>> pf.layer_norm(pf.tensor([[1.0, 3.0]]), (2,))
-    tensor([[-1.,  1.]])
+    tensor([[-1.0000,  1.0000]])
     """
     axes = _last_axes("layer_norm", x, normalized_shape)
     return _sources("layer_norm", x, weight, bias, tuple(x.shape[a] for a in axes)), (

@@ -109,7 +109,7 @@ def nextafter(x: Node, y: Node) -> Any:
     """The next number after x in the direction of y, in their dtype.
 
     >>> pf.nextafter(pf.tensor([1.0]), pf.tensor([2.0])) - 1 == pf.finfo(pf.float32).eps
-    tensor([ True])
+    tensor([True])
     """
     dtype = common_dtype("nextafter", (x, y))
     want_floats("nextafter", dtype)
@@ -150,7 +150,7 @@ def frexp(x: Node) -> Frexp:
     """Mantissas in [0.5, 1) with the sign of x, and int32 exponents: x = mantissa * 2**exponent.
 
     >>> pf.frexp(pf.tensor([8.0, -3.0])).mantissa
-    tensor([ 0.5 , -0.75])
+    tensor([ 0.5000, -0.7500])
     """
     want_floats("frexp", x.dtype)
     return Frexp(F.mantissa(x), cast(F.exponent(x), int32))

@@ -199,7 +199,7 @@ def mean(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = None
     """The mean over axes.
 
     >>> pf.tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=0)
-    tensor([2. , 3.5])
+    tensor([2.0000, 3.5000])
     """
     axes = _axes("mean", x, axis)
     result = x.dtype if dtype is None else as_dtype(dtype)
@@ -363,7 +363,7 @@ def var(
     """The variance over axes: squares summed and divided by n - correction (or `ddof`; 1 unless given).
 
     >>> pf.tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0)
-    tensor(1.25)
+    tensor(1.2500)
     """
     if x.dtype.is_complex:
         parts = [var(p, axis, unbiased, keepdims, correction=correction, ddof=ddof) for p in (F.real(x), F.imag(x))]

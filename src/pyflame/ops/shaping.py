@@ -109,8 +109,10 @@ def _joined(op: str, tensors: Sequence[Node], axis: int) -> Any:
 
 
 def _several(op: str, tensors: Any) -> list[Node]:
-    if isinstance(tensors, Node) or not isinstance(tensors, (tuple, list)) or not tensors:
+    if isinstance(tensors, Node) or not isinstance(tensors, (tuple, list)):
         raise DTypeError(f"[{op}] expected a list of at least one tensor but got {type(tensors).__name__}")
+    if not tensors:
+        raise ArgumentError(f"[{op}] expected a list of at least one tensor but got an empty one")
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, Node):
             want_tensors(op, **{f"tensors[{position}]": tensor})

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import int64
-from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.errors import ArgumentError, AxisError
 from pyflame.core.shape import inverse, normalize_axis
 from pyflame.ir import F, Node, Sample, composite, primitive
 from pyflame.ir.opdef import KERNEL
@@ -191,7 +191,7 @@ def _middle(op: str, x: Node, at: int) -> ValuesIndices:
         return ValuesIndices(x, F.full_const(0, int64))
     size = x.shape[at]
     if size == 0:
-        raise ShapeError(f"[{op}] expected at least one element along the axis but got shape {x.shape}")
+        raise AxisError(f"[{op}] expected at least one element along the axis but got shape {x.shape}")
     order, _ = _positions(op, x, at, None, False)  # NaN behind all others
     there = F.sum(F.eq(x, x), at, True)
     rank = F.clamp_min(F.floor_div(there - 1, 2), 0)
@@ -279,7 +279,7 @@ def mode(x: Node, axis: Any = -1, keepdims: bool = False) -> ValuesIndices:
     if x.ndim == 0:
         return ValuesIndices(x, F.full_const(0, int64))
     if x.shape[at] == 0:
-        raise ShapeError(f"[mode] expected at least one element along the axis but got shape {x.shape}")
+        raise AxisError(f"[mode] expected at least one element along the axis but got shape {x.shape}")
     order, _ = _positions("mode", x, at, None, False)
     row = F.movedim(_read(x, order, at), at, -1)
     size = row.shape[-1]

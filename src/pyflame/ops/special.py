@@ -36,7 +36,7 @@ def lgamma(x: Node) -> Node:
     """The logarithm of |gamma(x)|.
 
     >>> pf.lgamma(pf.tensor([1.0, 5.0]))
-    tensor([0.    , 3.1781])
+    tensor([0.0000, 3.1781])
     """
 
 
@@ -229,7 +229,7 @@ def erfinv(x: Node) -> Node:
     """The number whose erf is x: infinite at -1 and 1, NaN beyond.
 
     >>> pf.erfinv(pf.tensor([0.0, 0.5]))
-    tensor([0.    , 0.4769])
+    tensor([0.0000, 0.4769])
     """
 
 
@@ -305,7 +305,7 @@ def sinc(x: Node) -> Node:
     """sin(pi x) / (pi x), and 1 at 0.
 
     >>> pf.sinc(pf.tensor([0.0, 0.5]))
-    tensor([1.    , 0.6366])
+    tensor([1.0000, 0.6366])
     """
     angle = F.where(F.eq(x, 0), 1.0, x) * math.pi  # never 0, so that no gradient is NaN
     return F.where(F.eq(x, 0), 1.0, F.sin(angle) / angle)
@@ -334,7 +334,7 @@ def xlogy(x: Node, y: Node) -> Node:
     """x * log(y), and 0 where x is 0, unless y is NaN.
 
     >>> pf.xlogy(pf.tensor([0.0, 2.0]), pf.tensor([0.0, 1.5]))
-    tensor([0.    , 0.8109])
+    tensor([0.0000, 0.8109])
     """
 
 
@@ -362,7 +362,7 @@ def logit(x: Node, eps: float | None = None) -> Any:
     """log(x / (1 - x)), sigmoid's inverse; with eps x is kept within [eps, 1 - eps].
 
     >>> pf.logit(pf.tensor([0.5, 0.9]))
-    tensor([0.    , 2.1972])
+    tensor([0.0000, 2.1972])
     """
     if eps is not None:
         edge = want_number("logit", "eps", eps)

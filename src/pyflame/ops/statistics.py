@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyflame.core.dtype import as_dtype, float32, int64
-from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.errors import ArgumentError, AxisError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.ir import F, Node, Sample, as_node, cast, composite, is_number
 from pyflame.ops.base import want_floats, want_integers, want_number, want_whole
@@ -97,7 +97,7 @@ def nanmean(x: Node, axis: Any = None, keepdims: bool = False, dtype: object = N
     """The mean over axes of the elements that are not NaN.
 
     >>> pf.nanmean(pf.tensor([1.0, float("nan"), 2.0]))
-    tensor(1.5)
+    tensor(1.5000)
     """
     result = x.dtype if dtype is None else as_dtype(dtype)
     want_floats("nanmean", result)
@@ -140,7 +140,7 @@ def _quantile(op: str, x: Node, q: Any, axis: Any, keepdims: bool, interpolation
     rows, at = _last(op, x, axis)
     size = rows.shape[-1]
     if size == 0:
-        raise ShapeError(f"[{op}] expected at least one element along the axis but got shape {x.shape}")
+        raise AxisError(f"[{op}] expected at least one element along the axis but got shape {x.shape}")
     order = F.take_along_axis(rows, F.argsort(rows), -1)  # NaN behind all others
     broken = F.ne(rows, rows)
     if skip_nan:

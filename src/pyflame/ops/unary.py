@@ -123,7 +123,7 @@ def rsqrt(x: Node) -> Node:
     """1 / sqrt(x).
 
     >>> pf.rsqrt(pf.tensor([4.0, 16.0]))
-    tensor([0.5 , 0.25])
+    tensor([0.5000, 0.2500])
     """
 
 
@@ -140,7 +140,7 @@ def reciprocal(x: Node) -> Node:
     """1 / x.
 
     >>> pf.reciprocal(pf.tensor([4.0, -2.0]))
-    tensor([ 0.25, -0.5 ])
+    tensor([ 0.2500, -0.5000])
     """
 
 
@@ -152,7 +152,7 @@ def exp(x: Node) -> Node:
     """e to the power x.
 
     >>> pf.exp(pf.tensor([0.0, 1.0]))
-    tensor([1.    , 2.7183])
+    tensor([1.0000, 2.7183])
     """
 
 
@@ -170,7 +170,7 @@ def expm1(x: Node) -> Node:
     """exp(x) - 1, exact near 0.
 
     >>> pf.expm1(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 1.7183])
+    tensor([0.0000, 1.7183])
     """
 
 
@@ -179,7 +179,7 @@ def log(x: Node) -> Node:
     """Natural logarithm; -inf at 0, NaN below.
 
     >>> pf.log(pf.tensor([1.0, 10.0]))
-    tensor([0.    , 2.3026])
+    tensor([0.0000, 2.3026])
     """
 
 
@@ -206,7 +206,7 @@ def log1p(x: Node) -> Node:
     """log(1 + x), exact near 0.
 
     >>> pf.log1p(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.6931])
+    tensor([0.0000, 0.6931])
     """
 
 
@@ -218,7 +218,7 @@ def sin(x: Node) -> Node:
     """Sine of an angle in radians.
 
     >>> pf.sin(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.8415])
+    tensor([0.0000, 0.8415])
     """
 
 
@@ -227,7 +227,7 @@ def cos(x: Node) -> Node:
     """Cosine of an angle in radians.
 
     >>> pf.cos(pf.tensor([0.0, 1.0]))
-    tensor([1.    , 0.5403])
+    tensor([1.0000, 0.5403])
     """
 
 
@@ -236,7 +236,7 @@ def tan(x: Node) -> Node:
     """Tangent of an angle in radians.
 
     >>> pf.tan(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 1.5574])
+    tensor([0.0000, 1.5574])
     """
 
 
@@ -245,7 +245,7 @@ def asin(x: Node) -> Node:
     """The angle in [-pi/2, pi/2] whose sine is x.
 
     >>> pf.asin(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 1.5708])
+    tensor([0.0000, 1.5708])
     """
 
 
@@ -254,7 +254,7 @@ def acos(x: Node) -> Node:
     """The angle in [0, pi] whose cosine is x.
 
     >>> pf.acos(pf.tensor([0.0, 1.0]))
-    tensor([1.5708, 0.    ])
+    tensor([1.5708, 0.0000])
     """
 
 
@@ -263,7 +263,7 @@ def atan(x: Node) -> Node:
     """The angle in (-pi/2, pi/2) whose tangent is x.
 
     >>> pf.atan(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.7854])
+    tensor([0.0000, 0.7854])
     """
 
 
@@ -272,7 +272,7 @@ def sinh(x: Node) -> Node:
     """Hyperbolic sine.
 
     >>> pf.sinh(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 1.1752])
+    tensor([0.0000, 1.1752])
     """
 
 
@@ -281,7 +281,7 @@ def cosh(x: Node) -> Node:
     """Hyperbolic cosine.
 
     >>> pf.cosh(pf.tensor([0.0, 1.0]))
-    tensor([1.    , 1.5431])
+    tensor([1.0000, 1.5431])
     """
 
 
@@ -290,7 +290,7 @@ def tanh(x: Node) -> Node:
     """Hyperbolic tangent.
 
     >>> pf.tanh(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.7616])
+    tensor([0.0000, 0.7616])
     """
 
 
@@ -299,7 +299,7 @@ def asinh(x: Node) -> Node:
     """Inverse hyperbolic sine.
 
     >>> pf.asinh(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.8814])
+    tensor([0.0000, 0.8814])
     """
 
 
@@ -308,7 +308,7 @@ def acosh(x: Node) -> Node:
     """Inverse hyperbolic cosine; NaN below 1.
 
     >>> pf.acosh(pf.tensor([1.0, 2.0]))
-    tensor([0.   , 1.317])
+    tensor([0.0000, 1.3170])
     """
 
 
@@ -317,7 +317,7 @@ def atanh(x: Node) -> Node:
     """Inverse hyperbolic tangent; NaN outside of [-1, 1].
 
     >>> pf.atanh(pf.tensor([0.0, 0.5]))
-    tensor([0.    , 0.5493])
+    tensor([0.0000, 0.5493])
     """
 
 
@@ -353,7 +353,7 @@ def erf(x: Node) -> Node:
     """The error function.
 
     >>> pf.erf(pf.tensor([0.0, 1.0]))
-    tensor([0.    , 0.8427])
+    tensor([0.0000, 0.8427])
     """
 
 
@@ -364,7 +364,7 @@ def erfc(x: Node) -> Node:
     """1 - erf(x), exact where that is tiny.
 
     >>> pf.erfc(pf.tensor([0.0, 1.0]))
-    tensor([1.    , 0.1573])
+    tensor([1.0000, 0.1573])
     """
 
 
@@ -449,7 +449,7 @@ def frac(x: Node) -> Node:
     """The fraction of x, with x's sign.
 
     >>> pf.frac(pf.tensor([1.5, -2.25]))
-    tensor([ 0.5 , -0.25])
+    tensor([ 0.5000, -0.2500])
     """
     return x - F.trunc(x)
 

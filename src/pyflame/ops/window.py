@@ -245,16 +245,20 @@ class _Windows:
         Sample((_IMAGE, 2)),
         Sample((_IMAGE, (2, 3), (2, 1), (0, 1), (1, 2))),
         Sample((_IMAGE[:1, :1], 5)),
+        Sample((_IMAGE[0], 2)),
     ],
 )
 def unfold2d(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
-    """Sliding windows of images as columns: (N, C, H, W) -> (N, C*kh*kw, windows). torch.nn.functional.unfold.
+    """Sliding windows of images as columns: (N, C, H, W) -> (N, C*kh*kw, windows); nn.functional.unfold.
 
     >>> pf.unfold2d(pf.zeros(1, 3, 4, 4), 2).shape
     (1, 12, 9)
     """
+    if x.ndim == 3:
+        columns = unfold2d(F.reshape(x, (1, *x.shape)), kernel_size, dilation, padding, stride)
+        return F.reshape(columns, columns.shape[1:])
     if x.ndim != 4:
-        raise ShapeError(f"[unfold2d] expected images of shape (N, C, H, W) but got {x.shape}")
+        raise ShapeError(f"[unfold2d] expected images of shape (N, C, H, W) or (C, H, W) but got {x.shape}")
     n, c, h, w = x.shape
     windows = _Windows("unfold2d", (h, w), kernel_size, dilation, padding, stride)
     (top, left), shape = windows.padding, (n, c, *windows.kernel, *windows.counts)
@@ -268,14 +272,18 @@ def unfold2d(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, str
     samples=lambda: [
         Sample((np.linspace(-1.0, 1.0, 2 * 8 * 12).reshape(2, 8, 12), (4, 5), 2)),
         Sample((np.linspace(-1.0, 1.0, 12 * 6).reshape(1, 12, 6), (4, 5), (2, 3), (2, 1), (0, 1), (1, 2))),
+        Sample((np.linspace(-1.0, 1.0, 8 * 12).reshape(8, 12), (4, 5), 2)),
     ],
 )
 def fold(x: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
-    """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W), the other direction of unfold2d.
+    """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W): the other direction of unfold2d.
 
     >>> pf.fold(pf.ones(1, 4, 4), (3, 3), 2)[0, 0, 1, 1]
     tensor(4.)
     """
+    if x.ndim == 2:
+        image = fold(F.reshape(x, (1, *x.shape)), output_size, kernel_size, dilation, padding, stride)
+        return F.reshape(image, image.shape[1:])
     h, w = per_axis("fold", "output_size", output_size, 2, 0)
     windows = _Windows("fold", (h, w), kernel_size, dilation, padding, stride)
     taps = prod(windows.kernel)

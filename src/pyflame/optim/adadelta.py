@@ -23,13 +23,15 @@ class Adadelta(Optimizer):
     >>> optimizer = optim.Adadelta(model.parameters())
     """
 
+    choices = ("foreach", "capturable", "differentiable")
+
     def __init__(
         self,
         params: Params,
         lr: float = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         *,
         maximize: bool = False,
         **chosen: Any,

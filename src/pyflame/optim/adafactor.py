@@ -28,6 +28,8 @@ class Adafactor(Optimizer):
     >>> optimizer = optim.Adafactor(model.parameters(), lr=1e-2)
     """
 
+    choices = ("foreach",)
+
     def __init__(
         self,
         params: Params,

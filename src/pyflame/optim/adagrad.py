@@ -24,13 +24,15 @@ class Adagrad(Optimizer):
 
     saves_untouched = True
 
+    choices = ("foreach", "differentiable", "fused")
+
     def __init__(
         self,
         params: Params,
         lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
         eps: float = 1e-10,
         *,
         maximize: bool = False,

@@ -58,13 +58,15 @@ class Adam(AdamLike):
     >>> optimizer = optim.Adam(model.parameters(), lr=1e-3)
     """
 
+    choices = ("foreach", "capturable", "differentiable", "fused")
+
     def __init__(
         self,
         params: Params,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         amsgrad: bool = False,
         *,
         maximize: bool = False,

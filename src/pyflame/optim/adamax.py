@@ -23,13 +23,15 @@ class Adamax(Optimizer):
     >>> optimizer = optim.Adamax(model.parameters())
     """
 
+    choices = ("foreach", "capturable", "differentiable")
+
     def __init__(
         self,
         params: Params,
         lr: float = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         *,
         maximize: bool = False,
         **chosen: Any,

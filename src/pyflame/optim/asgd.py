@@ -23,6 +23,8 @@ class ASGD(Optimizer):
     >>> optimizer = optim.ASGD(model.parameters())
     """
 
+    choices = ("foreach", "capturable", "differentiable")
+
     def __init__(
         self,
         params: Params,
@@ -30,7 +32,7 @@ class ASGD(Optimizer):
         lambd: float = 1e-4,
         alpha: float = 0.75,
         t0: float = 1e6,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         *,
         maximize: bool = False,
         **chosen: Any,

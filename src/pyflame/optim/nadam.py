@@ -24,13 +24,15 @@ class NAdam(AdamLike):
     >>> optimizer = optim.NAdam(model.parameters())
     """
 
+    choices = ("foreach", "capturable", "differentiable")
+
     def __init__(
         self,
         params: Params,
         lr: float = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False,
         *,

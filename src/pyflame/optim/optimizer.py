@@ -25,6 +25,7 @@ from pyflame.optim.hooks import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from pyflame.optim.public_state import PublicState, check_shape, count_from
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, full_like, tensor
 from pyflame.tensor.dispatch import FUNCTIONS
@@ -43,7 +44,7 @@ ParamsT = params_t = _params_t = Params
 required: Any = object()  # the default of an option that every group must give
 
 
-class Optimizer(HookMethods):
+class Optimizer(HookMethods, PublicState):
     """Base of all optimisers. `params`: tensors, (name, tensor) pairs, or dicts of `params` and their own options.
 
     >>> optimizer = optim.AdamW([{"params": weights, "weight_decay": 0.1}, {"params": biases}], lr=1e-3)
@@ -60,9 +61,10 @@ class Optimizer(HookMethods):
                 "[...]"
             )
         self._make_hooks()
-        self.defaults = defaults
+        made = {name: chosen.get(name, _CHOICES[name]) for name in self.choices}
+        self.defaults = {**defaults, **made} if made else defaults
         self.param_groups: list[ParamGroup] = []
-        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.__dict__["state"] = defaultdict(dict)
         self.structure: tuple[Any, ...] = ()  # what the graph of a step depends on, beside shapes
         self._jitted = jit(self._apply)  # of a step that is not part of a jitted function: one plan, state in place
         # whether step() was ever called; schedules look at it, and cannot know it of a subclass with a step of its own
@@ -72,7 +74,9 @@ class Optimizer(HookMethods):
             raise ArgumentError(f"[{self._name}] expected parameters but got an empty list; pass model.parameters()")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
+        self._known = self._cells()
 
+    choices: tuple[str, ...] = ()  # which of PyTorch's choices among its implementations stand in a group's options
     saves_untouched = False  # whether state_dict has entries for parameters that were never updated
 
     @property
@@ -172,22 +176,36 @@ class Optimizer(HookMethods):
                 )
             seen.add(id(p))
 
-    def _arrange(self, group: ParamGroup) -> None:
-        """Make the state that the options of a group ask for, and note what they mean for the graph."""
+    def _arrange(self, group: ParamGroup, params: list[Tensor] | None = None) -> None:
+        """Make the state that the options of a group ask for, and note what they mean for the graph.
+
+        `params`: those that need it, if not all of the group do; what a program has given for their state is checked.
+        """
         made: list[Tensor] = []
-        for p in group["params"]:
-            for name, value in self.slots_of(group, p).items():
-                if name not in self.state[p]:
+        fresh: list[Tensor] = []
+        for p in group["params"] if params is None else params:
+            entry, slots = self._state[p], self.slots_of(group, p)
+            if slots and not any(name in entry for name in slots):
+                fresh.append(p)
+            for name, value in slots.items():
+                if name not in entry:
                     made.append(_initial(p, value))
-                    self.state[p][name] = made[-1]
+                    entry[name] = made[-1]
+                if params is not None:
+                    check_shape(self._name, name, entry[name], _shape(p, value))
         if self.counts(group):
             count, known = len(group["params"]), 0 if group.steps is None else len(group.steps)
             if group.steps is None or count != known:  # parameters were added to the group's list, or taken away
                 before = [] if group.steps is None else group.steps.tolist()
                 group.steps = tensor(np.array([*before, *[0.0] * count][:count]))
+            if fresh and known:  # its state was taken away: it starts again
+                again = {id(p) for p in fresh}
+                count_from(group, {at: 0.0 for at, p in enumerate(group["params"]) if id(p) in again})
         if made:
             evaluate(made)
-        self.structure = tuple([(len(g["params"]), tuple(self.slots(g)), *self.branches(g)) for g in self.param_groups])
+        self.structure = tuple(
+            [(len(g["params"]), tuple(self.slots(g)), *self.branches(g), self._adoptions) for g in self.param_groups]
+        )
 
     # --- stepping ---------------------------------------------------------------------------------------------------
 
@@ -204,6 +222,8 @@ class Optimizer(HookMethods):
             with enable_grad():
                 loss = closure()
         self.stepped = True
+        if state.tracer is None:
+            self._adopt()
         for group, (count, *_) in zip(self.param_groups, self.structure, strict=False):
             if not isinstance(group, ParamGroup):
                 continue
@@ -254,7 +274,7 @@ class Optimizer(HookMethods):
             if kind not in shared:
                 shared[kind] = {name: group.scalar(name, kind) for name in names}
             h = {**shared[kind], **{name: rate[i].to(kind) for name, rate in rates.items()}}
-            slots = {name: self.state[p][name] for name in self.slots_of(group, p)}
+            slots = {name: self._state[p][name] for name in self.slots_of(group, p)}
             wide = {name: cell.to(kind) for name, cell in slots.items()}
             value, after = self.update(group, p.to(kind), p.grad.to(kind), wide, h)
             put(p, value)
@@ -274,7 +294,8 @@ class Optimizer(HookMethods):
 
     def __getstate__(self) -> dict[str, Any]:
         """What copy.deepcopy and pickle take: parameters, groups as plain dicts, and all state; hooks stay behind."""
-        kept = {k: v for k, v in self.__dict__.items() if k != "_jitted" and not k.startswith("_optimizer_")}
+        left = ("_jitted", "_known")
+        kept = {k: v for k, v in self.__dict__.items() if k not in left and not k.startswith("_optimizer_")}
         return {**kept, "param_groups": [(dict(group), group.steps) for group in self.param_groups]}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
@@ -323,11 +344,11 @@ class Optimizer(HookMethods):
     def _packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Any]:
         """What is saved of one parameter. One that was never updated has no state in PyTorch either."""
         if self._steps_itself:
-            return {k: v.detach() if isinstance(v, Tensor) else v for k, v in self.state.get(p, {}).items()}
+            return {k: v.detach() if isinstance(v, Tensor) else v for k, v in self._state.get(p, {}).items()}
         if step == 0 and not self.saves_untouched:
             return {}
         count = {} if step is None else {"step": tensor(step, dtype=float32)}
-        return {**count, **{name: self.state[p][name]._snapshot() for name in self.slots_of(group, p)}}
+        return {**count, **{name: self._state[p][name]._snapshot() for name in self.slots_of(group, p)}}
 
     def _unpacked_step(self, entry: dict[str, Any]) -> float:
         """How often a parameter was updated, from what was saved of it."""
@@ -358,10 +379,10 @@ class Optimizer(HookMethods):
             group.update(new)
             for p, entry in zip(group["params"], states, strict=True):
                 if self._steps_itself:
-                    self.state[p] = {name: _kept(value, p) for name, value in entry.items()}
+                    self._state[p] = {name: _kept(value, p) for name, value in entry.items()}
                     continue
                 for name, value in self.slots_of(group, p).items():
-                    cell, kept = self.state[p][name], entry.get(name)
+                    cell, kept = self._state[p][name], entry.get(name)
                     cell._rebind(full_like(cell, value).clone() if kept is None else _copied(kept, cell))
                     changed.append(cell)
             if group.steps is not None:
@@ -429,7 +450,7 @@ def _initial(p: Tensor, value: float) -> Tensor:
 
 
 # PyTorch's choices among its implementations of a step; there is one here, and it runs inside of jit and on GPUs.
-_CHOICES = ("foreach", "fused", "capturable", "differentiable")
+_CHOICES = {"foreach": None, "fused": None, "capturable": False, "differentiable": False}
 
 
 def _check_chosen(op: str, chosen: dict[str, Any], defaults: dict[str, Any]) -> None:

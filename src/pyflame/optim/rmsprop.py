@@ -22,14 +22,16 @@ class RMSprop(Optimizer):
     >>> optimizer = optim.RMSprop(model.parameters(), lr=1e-2, momentum=0.9)
     """
 
+    choices = ("foreach", "capturable", "differentiable")
+
     def __init__(
         self,
         params: Params,
         lr: float = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
+        weight_decay: float = 0,
+        momentum: float = 0,
         centered: bool = False,
         *,
         maximize: bool = False,

@@ -22,12 +22,14 @@ class Rprop(Optimizer):
     >>> optimizer = optim.Rprop(model.parameters())
     """
 
+    choices = ("foreach", "capturable", "differentiable")
+
     def __init__(
         self,
         params: Params,
         lr: float = 1e-2,
         etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        step_sizes: tuple[float, float] = (1e-6, 50),
         *,
         maximize: bool = False,
         **chosen: Any,

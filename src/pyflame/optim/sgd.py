@@ -16,6 +16,8 @@ from pyflame.tensor.dispatch import FUNCTIONS
 class Momentum(Optimizer):
     """Base of rules whose only state is a `momentum_buffer`: whether there is one tells whether there was an update."""
 
+    shows_steps = False
+
     def _packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Tensor]:
         packed = super()._packed(group, p, step)
         packed.pop("step", None)  # PyTorch has none
@@ -35,13 +37,15 @@ class SGD(Momentum):
     >>> optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     """
 
+    choices = ("foreach", "differentiable", "fused")
+
     def __init__(
         self,
         params: Params,
         lr: float = 1e-3,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
         nesterov: bool = False,
         *,
         maximize: bool = False,

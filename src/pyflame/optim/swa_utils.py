@@ -36,7 +36,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """What one parameter of an exponential average becomes: `decay` of itself and the rest of the new value.
 
     >>> optim.swa_utils.get_ema_avg_fn(0.75)(pf.ones(2), pf.zeros(2), 1)
-    tensor([0.75, 0.75])
+    tensor([0.7500, 0.7500])
     """
     if not 0.0 <= decay <= 1.0:
         raise ArgumentError(f"[swa_utils] expected a decay in [0, 1] but got {decay}")
@@ -52,7 +52,7 @@ def get_swa_avg_fn() -> Average:
     """What one parameter of an average of equal weights becomes.
 
     >>> optim.swa_utils.get_swa_avg_fn()(pf.ones(2), pf.zeros(2), 1)
-    tensor([0.5, 0.5])
+    tensor([0.5000, 0.5000])
     """
 
     @no_grad()

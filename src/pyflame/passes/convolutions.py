@@ -1,7 +1,9 @@
 """Convolutions as a target does them best: `conv_general` says what, this says in which parts.
 
 - A convolution of a dilated input, which strided gradients and transposed convolutions are, multiplies zeros for the
-  most part. It becomes one ordinary convolution per phase, unless a vendor's library takes it whole.
+  most part. It becomes one ordinary convolution per phase, unless a GPU's kernel or a vendor's library takes it whole.
+- One tap with a stride sees every stride-th pixel, and so does its weight's gradient: a slice, which is a view, unless
+  channels lie side by side, where the kernel steps over the others and no pixel is copied (but for many channels).
 - The weight's gradient of a convolution with one tap is a matrix product per image, which a CPU's GEMM does better.
 
 `layout.py` rewrites those that run channels-last.
@@ -23,6 +25,8 @@ Triple = tuple[int, ...]
 ONES: Triple = (1, 1, 1)
 SWAPPED = (2, 1, 0, 3, 4, 5)  # x (N, G, C, S) -> (C, G, N, S): the batch is what a weight's gradient sums over
 TURNED = (1, 2, 0, 3, 4, 5)  # and g (N, G, O, P) -> (G, O, N, P)
+_MANY = 1024  # channels; measured on an H200
+_PHASES, _FEW = 4, 8  # of one launch of conv_gpu.py; up to so many output channels of a group it does otherwise
 
 
 def lower_convolutions(graph: Graph, target: Target, dilated: Callable[[], bool]) -> Graph:
@@ -33,9 +37,10 @@ def lower_convolutions(graph: Graph, target: Target, dilated: Callable[[], bool]
     def rule(node: Node) -> Node:
         if node.op.name != "conv_general":
             return node
+        node = node if channels_last(node, target) and not _worth_a_copy(node) else _sliced(node)
         stride, _, _, lhs_dilation, rhs_dilation = node.attrs
-        if lhs_dilation != ONES and stride == rhs_dilation == ONES and node.size and not dilated():
-            return _by_phases(node)
+        if lhs_dilation != ONES and stride == rhs_dilation == ONES and node.size:
+            return node if _takes_phases(node, target) or dilated() else _by_phases(node)
         if is_weight_gradient(node) and is_product(node) and not channels_last(node, target):
             return _pointwise_weight_gradient(node)
         return node
@@ -50,6 +55,35 @@ def channels_last(node: Node, target: Target) -> bool:
         return False
     low = node.dtype.itemsize == 2 or (node.dtype.name == "float32" and tf32_allowed())
     return wanted == "nhwc" or bool(low and target.matrix_core)
+
+
+def _worth_a_copy(node: Node) -> bool:
+    """Whether each pixel meets so many channels that a product, which wants pixels side by side, gains more."""
+    return is_weight_gradient(node) and node.attrs[2] == ONES and node.shape[2] > _MANY
+
+
+def _sliced(node: Node) -> Node:
+    """A convolution that sees every n-th pixel, in one tap or through one window, as one of a slice of those."""
+    x, w = node.srcs
+    stride, pad, out, lhs, rhs = node.attrs
+    one_tap = w.shape[3:] == ONES
+    steps, counts = (stride, out) if one_tap else (rhs, w.shape[3:])
+    if steps == ONES or lhs != ONES or any(pad) or not (one_tap or out == ONES):
+        return node
+    turned = is_weight_gradient(node)
+    source = x.srcs[0] if turned else x
+    seen = F.slice(source, (*_all(source), *((0, step, n) for step, n in zip(steps, counts, strict=True))))
+    return F.conv_general(F.permute(seen, SWAPPED) if turned else seen, w, ONES, pad, out, lhs, ONES)
+
+
+def _all(node: Node) -> tuple[tuple[int, int, int], ...]:
+    """The region of a node's batch, groups and channels."""
+    return tuple((0, 1, n) for n in node.shape[:3])
+
+
+def _takes_phases(node: Node, target: Target) -> bool:
+    """Whether a GPU's kernel does all phases of a dilated input in one launch (kernels/conv_gpu.py)."""
+    return target.is_gpu and node.shape[2] > _FEW and prod(node.attrs[3]) <= _PHASES
 
 
 def is_weight_gradient(node: Node) -> bool:
@@ -76,7 +110,7 @@ def _by_phases(node: Node) -> Node:
     q + j - (lo - r - k0)/D of the input: for each r an ordinary convolution by every D-th tap gives every D-th output.
     """
     (x, w), (_, pad_lo, out, dilation, _) = node.srcs, node.attrs
-    whole = tuple((0, 1, size) for size in node.shape[:3])
+    whole = _all(node)
     result = F.uninitialized(node.shape, node.dtype)
     for phase in product(*(range(min(d, size)) for d, size in zip(dilation, out, strict=True))):
         first = _zip(lambda lo, r, d: (lo - r) % d, pad_lo, phase, dilation)
@@ -84,7 +118,7 @@ def _by_phases(node: Node) -> Node:
         size = _zip(lambda n, r, d: -(-(n - r) // d), out, phase, dilation)
         taps = tuple((k, d, max(0, -(-(n - k) // d))) for k, d, n in zip(first, dilation, w.shape[3:], strict=True))
         if all(count for _, _, count in taps):
-            part = F.slice(w, (*((0, 1, n) for n in w.shape[:3]), *taps))
+            part = F.slice(w, (*_all(w), *taps))
             value = F.conv_general(x, part, ONES, low, size, ONES, ONES)
         else:
             value = F.full_const(0, x.dtype)

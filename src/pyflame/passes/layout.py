@@ -267,6 +267,8 @@ class _Layouts:
         shape = _picked(node.shape, order)
         if found is not None and _seen(found.order, found.node) == _seen(order, shape) and not _spaced(found.node):
             return F.reshape(found.node, shape)
+        if found is None and _is_row_major(node) and _seen(order, shape) == sorted(_seen(order, shape)):
+            return F.reshape(self.plain(node), shape)  # a weight of one tap lies both ways
         if node not in self.dense:
             self.dense[node] = F.contiguous(F.permute(self.plain(node), order))
         return self.dense[node]
@@ -313,6 +315,11 @@ def _spaced(node: Node) -> bool:
     while node.op.kind == MOVEMENT and node.op.name not in ("slice", "expand"):
         node = node.srcs[0]
     return node.op.kind == MOVEMENT
+
+
+def _is_row_major(node: Node) -> bool:
+    """Whether a node that no other order is known of lies in memory by itself, and in the order of its axes."""
+    return node.op.kind != MOVEMENT and (node.op.kind != LEAF or node.data.strides is None)
 
 
 def reshaped_order(source: Shape, shape: Shape, order: Order) -> Order | None:

@@ -20,14 +20,18 @@ def legalise(graph: Graph, implemented: Table) -> Graph:
     return graph.rewritten(_drop_empty) if any(n.meta.size == 0 for n in graph.order) else graph
 
 
+def decomposed(node: Node) -> Node:
+    """What a composite is made of, one step down."""
+    assert node.op.decompose is not None
+    with mode(line=node.line):
+        return node.op.decompose(*node.srcs, *node.attrs)
+
+
 def _expand_composite(node: Node, implemented: Table) -> Node:
     if node.op.kind != COMPOSITE or any(way.prior(node) > 0 for way in implemented.get(node.op.name, ())):
         return node
-    assert node.op.decompose is not None
-    with mode(line=node.line):
-        inner = node.op.decompose(*node.srcs, *node.attrs)
     # The decomposition may hold composites of its own, above sources that are done already.
-    return _rewrite_above(inner, set(node.srcs), implemented)
+    return _rewrite_above(decomposed(node), set(node.srcs), implemented)
 
 
 def _rewrite_above(root: Node, stop: set[Node], implemented: Table) -> Node:

@@ -10,6 +10,7 @@ from pyflame.core.state import mode
 from pyflame.ir import OPS, F, Node, apply
 from pyflame.ir.graph import Graph, rebuilt
 from pyflame.ir.implementation import Table
+from pyflame.passes.legalise import decomposed
 
 LAYERS = ("linear", "encoded_linear")
 
@@ -18,6 +19,9 @@ def fuse_norms(graph: Graph, implemented: Table) -> Graph:
     """`implemented`: the ways to run ops on the target."""
     if OPS["rms_norm"] not in graph.ops or "norm_linear" not in implemented:
         return graph
+    if OPS["multihead"] in graph.ops:
+        # attention with several heads begins with linear layers
+        graph = graph.rewritten(lambda n: decomposed(n) if n.op.name == "multihead" else n)
     readers: dict[Node, list[Node]] = {n: [] for n in graph.order if n.op.name == "rms_norm" and _plain(n)}
     for node in graph.order:
         for source in node.srcs:

@@ -117,6 +117,11 @@ class HostPool:
                 self._peak = max(self._peak, self._allocated)
             return blocks
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What `take_all` works with, for what does the same in C (engine/known.c)."""
+        return self, self._lock, self._free, self._live, self._given, self._given.append
+
     def _take_back(self) -> None:
         """Put what was given up among the free blocks. Whatever is interrupted here, or lost by that, is not live."""
         given, live = self._given, self._live

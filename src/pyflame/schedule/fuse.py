@@ -41,6 +41,7 @@ from pyflame.schedule.values import (
     cheap,
     compared,
     extents_of,
+    few_lines,
     following,
     is_memory_order,
     is_result_copy,
@@ -64,6 +65,7 @@ class Fuser:
         self.outputs: list[Operand] = []
         self.after_reduce = after_reduce(order)
         self.compared = compared(order)
+        self.few_lines = few_lines(order) if target.is_gpu else set()
         self.apart = following(order, {n for n in order if n.op.kind == REDUCE and self.reduced_apart(n)})
         for node in dict.fromkeys(graph.outputs):
             operand = Operand(node, None, contiguous=False)
@@ -213,8 +215,10 @@ class Fuser:
         return node.size * SMALL <= prod(r.extent for r in group.ranges())
 
     def takes(self, group: Group, node: Node) -> bool:
-        """Whether a group can compute this kind of node: whole buffers are read by an anchored group for its anchor."""
-        return group.anchor is None or node.op.kind != GATHER
+        """Whether a group can compute this kind of node: an anchored group reads whole buffers for its anchor alone,
+        and who writes lines must know of bad indices before."""
+        named = group.assign is not None and group.assign.op.checked
+        return node.op.kind != GATHER or (group.anchor is None and not named)
 
     def full(self, group: Group) -> bool:
         return len(group.nodes) >= self.max_ops
@@ -496,6 +500,9 @@ class Fuser:
     # --- kernels and assignments ------------------------------------------------------------------------------------
 
     def place_kernel(self, node: Node, readers: list[Reader]) -> None:
+        if node in self.few_lines:
+            self.place_assign(node, readers)
+            return
         implementation = choose(self.table[node.op.name], node)
         site = self.epilogue_of(node, readers) if implementation.epilogue else None
         if site is None:
@@ -548,17 +555,19 @@ class Fuser:
         return site
 
     def place_assign(self, node: Node, readers: list[Reader]) -> None:
-        """Store the second source into a region of the first one's buffer, which becomes this node's."""
-        base, value = node.srcs
-        shape = tuple([count for _, _, count in node.attrs[0]])
+        """Store the second source into the first one's buffer, which becomes this node's: into a region of it, or into
+        the lines that a third source names."""
+        base, value, *index = node.srcs
+        shape = value.shape if index else tuple([count for _, _, count in node.attrs[0]])
         site = self.opened(node, readers, shape)
         group = site.group
         group.assign = node
         group.nodes.append(node)
-        operand = Operand(base, group, contiguous=True)
-        operand.base = True
-        group.operands.append(operand)
-        self.ask(base, operand)
+        for source in (base, *index):
+            operand = Operand(source, group, contiguous=True)
+            operand.base = source is base
+            group.operands.append(operand)
+            self.ask(source, operand)
         site.same = self.site(group, value, broadcast(site.index, shape, value.shape))
 
 

@@ -11,7 +11,7 @@ from pyflame.ir import Node
 from pyflame.ir.kernel import Access, Anchor, Instr, Kernel
 from pyflame.ir.opdef import CONST, GATHER, IOTA, REDUCE
 from pyflame.schedule.group import Group, Operand, Site
-from pyflame.schedule.index import Form, Index, Range, dense_strides, flatten, normalize, settled
+from pyflame.schedule.index import ZERO, Form, Index, Range, broadcast, dense_strides, flatten, normalize, settled
 
 NONE: frozenset[int] = frozenset()
 
@@ -63,18 +63,12 @@ class Lowering:
         stores: list[tuple[int, Access]] = []
         for site in group.stores:
             node, index = site.node, site.index
-            if group.assign is node:
-                region = node.attrs[0]
-                strides = dense_strides(node.shape)
-                form = flatten(index, [s * step for s, (_, step, _) in zip(strides, region, strict=True)])
-                form = Form(
-                    form.offset + sum(s * start for s, (start, _, _) in zip(strides, region, strict=True)), form.terms
-                )
-            else:
-                form = flatten(index, dense_strides(node.shape))
+            form = self.assigned(node, index) if group.assign is node else flatten(index, dense_strides(node.shape))
             stores.append((self.value(site), self.access(node, form, node.dtype)))
             if group.assign is node and node.data is not None:  # where it begins is data
                 self.starts += ((stores[-1][1].buffer, node.data),)
+        if group.assign is not None and len(group.assign.srcs) > 2:
+            self.instrs.append(self.line(group.assign, settled(group.stores[0].index)))
         kernel = Kernel(
             tuple(tuple(r.extent for r in scope) for scope in self.ranges),
             tuple(self.instrs),
@@ -84,6 +78,27 @@ class Lowering:
             self.flops(),
         )
         return kernel if group.anchor is not None else merge_loops(kernel)
+
+    def assigned(self, node: Node, index: Index) -> Form:
+        """Where an assignment stores: in a region of its base, in the first line of it if an index names lines."""
+        region, strides = node.attrs[0], dense_strides(node.shape)
+        if len(node.srcs) > 2:
+            axes, dims, region, _ = node.attrs
+            index = tuple([ZERO if axis in axes or dim < 0 else index[dim] for axis, dim in enumerate(dims)])
+        form = flatten(index, [s * step for s, (_, step, _) in zip(strides, region, strict=True)])
+        return Form(form.offset + sum(s * start for s, (start, _, _) in zip(strides, region, strict=True)), form.terms)
+
+    def line(self, node: Node, index: Index) -> Instr:
+        """Which line an assignment stores to."""
+        (axis,), _, region, _ = node.attrs
+        _, value, keys = node.srcs
+        operand = next(o for o in self.group.operands if o.node is keys and not o.base)
+        assert operand.source is not None
+        key = flatten(broadcast(index, value.shape, keys.shape), dense_strides(keys.shape))
+        access = self.access(operand.source, Form(operand.form.offset + key.offset, key.terms), keys.dtype)
+        _, step, lines = region[axis]
+        dynamic = ((lines, dense_strides(node.shape)[axis] * step), (keys.size, 1))
+        return self.placed("line", access)._replace(dynamic=dynamic, check=self.check_of(node))
 
     def flops(self) -> int:
         costs = [0] * len(self.ranges)  # of all that is computed in a scope, per turn of its loops

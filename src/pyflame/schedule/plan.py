@@ -16,6 +16,7 @@ from pyflame.ir import Node
 from pyflame.ir.graph import Graph
 from pyflame.ir.implementation import Table
 from pyflame.ir.kernel import BufferDecl, Draft, Kernel, Launch, OperandView, OutputView
+from pyflame.schedule.beside import beside
 from pyflame.schedule.fuse import Fuser
 from pyflame.schedule.group import Group
 from pyflame.schedule.lower import Lowering
@@ -87,10 +88,7 @@ class _Planner:
             launch = self.launch(group)
             group.clear()
             if launch is not None:
-                for buffer, _ in launch.buffers:
-                    self.first_use.setdefault(buffer, len(plan.launches))
-                    self.last_use[buffer] = len(plan.launches)
-                plan.launches.append(launch)
+                self.add(launch)
         views = {operand.node: operand for operand in self.fuser.outputs}
         for node in self.outputs:
             operand = views[node]
@@ -102,6 +100,24 @@ class _Planner:
         self.hand_down()
         self.place_scratch()
         return plan
+
+    def add(self, launch: Launch) -> None:
+        """Put a launch behind the others; on a GPU one of those may do it, too."""
+        # Who may take over a buffer comes behind all that read it.
+        waits = any(buffer in self.receivers for buffer, _ in launch.buffers) or not self.fuser.target.is_gpu
+        number = -1 if waits else beside(self.plan.launches, launch)
+        if number < 0:
+            number = len(self.plan.launches)
+            self.plan.launches.append(launch)
+        for buffer, _ in launch.buffers:
+            self.first_use[buffer] = min(number, self.first_use.get(buffer, number))
+            self.last_use[buffer] = max(number, self.last_use.get(buffer, number))
+
+    @cached_property
+    def receivers(self) -> set[int]:
+        """Buffers that may lie where a donated one lies."""
+        found = {self.buffer_of[node] for node in self.donations.values()}
+        return {buffer for buffer in found if self.plan.buffers[buffer].role == "output"}
 
     def allocate(self, node: Node, group: Group) -> None:
         """A buffer for a stored node; an assignment takes over its base's."""
@@ -232,11 +248,13 @@ def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     extents = [e for scope in kernel.loops for e in scope]
     seen: dict[tuple[int, tuple[int, ...]], int] = {}
     for access in [i.access for i in kernel.instrs if i.access is not None and i.access.buffer >= 0] + [
-        a for _, a in kernel.stores
+        a for _, a in (kernel.stores if kernel.line is None else kernel.stores[1:])
     ]:
         count = prod(e for e, s in zip(extents, access.strides, strict=True) if s)
         seen[(access.buffer, access.strides)] = count * access.dtype.itemsize
     nbytes = sum(seen.values())
+    if kernel.line is not None:
+        nbytes += prod(extents) * kernel.stores[0][1].dtype.itemsize
     for view in operands:
         nbytes += prod(s for s, step in zip(view.shape, view.strides, strict=True) if step) * view.dtype.itemsize
     flops = kernel.flops
@@ -247,7 +265,8 @@ def cost(kernel: Kernel, operands: Sequence[OperandView]) -> tuple[int, int]:
     if anchor is not None and anchor.op.name in _PRODUCTS:
         flops += 2 * anchor.meta.size * anchor.srcs[0].shape[-1]
     elif anchor is not None and anchor.op.name == "conv_general":
-        flops += 2 * anchor.meta.size * prod(anchor.srcs[1].shape[2:])  # channels and taps
+        dilation = prod(anchor.attrs[3])  # of x, between whose numbers nothing is multiplied
+        flops += 2 * anchor.meta.size * prod(anchor.srcs[1].shape[2:]) // dilation  # channels and taps
     elif anchor is not None and anchor.op.name.startswith("attention"):
         backward = anchor.op.name == "attention_backward"
         query, _, value = anchor.srcs[backward : backward + 3]

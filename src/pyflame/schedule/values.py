@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pyflame.core.shape import is_contiguous
@@ -12,6 +13,7 @@ from pyflame.schedule.group import Group
 
 CHEAP = 4  # flops per element below which computing twice beats storing
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+FEW_KEYS = 32  # lines to assign, each of which a GPU's thread can compare with all behind it
 SMALL = 32  # a tensor as many times smaller than another counts for nothing beside it
 
 
@@ -35,6 +37,26 @@ def is_result_copy(node: Node) -> bool:
     while node.op.name in ("contiguous", "permute", "reshape"):
         node = node.srcs[0]
     return node.op.name == "conv_general"
+
+
+def few_lines(order: Sequence[Node]) -> set[Node]:
+    """Assignments to a few lines that can compute what they write: nobody else reads what they overwrite."""
+    found = {n.srcs[0]: n for n in order if n.op.name == "scatter_at" and _assigns_few_lines(n)}
+    read = Counter([source for node in order for source in node.srcs if source in found] if found else ())
+    return {node for base, node in found.items() if read[base] == 1}
+
+
+def _assigns_few_lines(node: Node) -> bool:
+    """Whether it assigns a few lines of a tensor that one index names, none of them twice by one key."""
+    axes, dims, _, mode = node.attrs
+    if mode != "assign" or len(axes) != 1:
+        return False
+    base, values, index = node.srcs
+    free = [dim for axis, dim in enumerate(dims) if axis not in axes and dim >= 0]
+    keys = (1,) * (values.ndim - index.ndim) + index.shape
+    sizes = enumerate(zip(values.shape, keys, strict=True))
+    alone = all(size == 1 or (d in free) != (key > 1) for d, (size, key) in sizes)
+    return alone and len(set(free)) == len(free) and index.size <= FEW_KEYS and values.dtype is base.dtype
 
 
 def is_memory_order(node: Node) -> bool:

@@ -28,9 +28,11 @@ def verify(kernel: Kernel, operands: Sequence[OperandView], buffers: Sequence[tu
     for instr in kernel.instrs:
         if instr.access is not None and instr.access.buffer >= 0:
             loops = zip(extents, instr.access.strides, strict=True)
-            _check(kernel, buffers[instr.access.buffer], [*loops, *instr.dynamic])
-    for _, access in kernel.stores:
-        _check(kernel, buffers[access.buffer], zip(extents, access.strides, strict=True))
+            _check(kernel, buffers[instr.access.buffer], [*loops, *(instr.dynamic if instr.kind == "gather" else ())])
+    line = kernel.line
+    for number, (_, access) in enumerate(kernel.stores):
+        steps = line.dynamic[:1] if line is not None and not number else ()
+        _check(kernel, buffers[access.buffer], [*zip(extents, access.strides, strict=True), *steps])
 
 
 def _check(kernel: Kernel, place: tuple[Node, int], steps: Steps) -> None:

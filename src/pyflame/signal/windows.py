@@ -56,7 +56,7 @@ def general_hamming(M: int, *, alpha: float = 0.54, sym: bool = True, **options:
     """alpha - (1 - alpha) cos.
 
     >>> pf.signal.windows.general_hamming(3)
-    tensor([0.08, 1.  , 0.08])
+    tensor([0.0800, 1.0000, 0.0800])
     """
     return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, **options)
 
@@ -70,7 +70,7 @@ def hann(M: int, *, sym: bool = True, **options: Any) -> Tensor:
     """0.5 - 0.5 cos.
 
     >>> pf.signal.windows.hann(4, sym=False)
-    tensor([0. , 0.5, 1. , 0.5])
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
     return general_hamming(M, alpha=0.5, sym=sym, **options)
 
@@ -103,7 +103,7 @@ def exponential(M: int, *, center: float | None = None, tau: float = 1.0, sym: b
     """exp(-|n - center| / tau).
 
     >>> pf.signal.windows.exponential(3)
-    tensor([0.3679, 1.    , 0.3679])
+    tensor([0.3679, 1.0000, 0.3679])
     """
     if tau <= 0:
         raise ArgumentError(f"[exponential] expected a tau above 0 but got {tau}")
@@ -120,7 +120,7 @@ def gaussian(M: int, *, std: float = 1.0, sym: bool = True, **options: Any) -> T
     """exp(-(n - center)^2 / (2 std^2)).
 
     >>> pf.signal.windows.gaussian(3)
-    tensor([0.6065, 1.    , 0.6065])
+    tensor([0.6065, 1.0000, 0.6065])
     """
     if std <= 0:
         raise ArgumentError(f"[gaussian] expected a std above 0 but got {std}")

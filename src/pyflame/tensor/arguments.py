@@ -189,7 +189,7 @@ def typed(fn: Fn, module: str | None = None) -> Fn:
             if "out" in kwargs and "out" not in _own_parameters(fn):
                 return into(name, kwargs.pop("out"), function(*args, **kwargs))
         try:
-            return fn(*args, **kwargs)
+            return fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs as much as the call
         except (TypeError, AttributeError) as error:
             if asks and (found := overriding((*args, *kwargs.values()))):
                 return ask(function, found, args, kwargs)

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 from pyflame.autograd import record
 from pyflame.core import knobs
 from pyflame.core.device import CPU
-from pyflame.core.shape import Region, Shape
+from pyflame.core.shape import Region, Shape, start_of
 from pyflame.core.state import state
-from pyflame.engine.value import Part, Value
+from pyflame.engine.value import PARTS, Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, F, Meta, Node, OpDef, signature
-from pyflame.ir.node import next_serial
+from pyflame.ir.node import NODES, next_serial
 from pyflame.tensor.paths import Path, Step
-from pyflame.tensor.tensor import Tensor
-from pyflame.tensor.views import link, link_detached
+from pyflame.tensor.tensor import TENSORS, Tensor
+from pyflame.tensor.views import link_detached, view_of
 
 
 class Made(NamedTuple):
@@ -50,7 +50,7 @@ class Known(NamedTuple):
 
 
 Key = tuple[Any, ...]
-_known: dict[Key, Known] = {}
+KNOWN: dict[Key, Known] = {}
 _alike: dict[Key, Known] = {}  # by lengths and steps, not by where they begin
 _MAX_KNOWN = 10_000
 _LEAF, _SLICE, _RESHAPE = OPS["leaf"], OPS["slice"], OPS["reshape"]
@@ -145,46 +145,44 @@ def read_known(cell: Tensor, key: Key) -> Tensor | None:
     if here["tracer"] is not None or here["eager"] or here["recorder"] is not None or here["pending"] > _MAX_PENDING:
         return None
     node, tape = cell._node, cell._entry
-    found = _known.get((node.meta, here["device"], *key)) or _moved(node.meta, here["device"], key)
+    found = KNOWN.get((node.meta, here["device"], key)) or _moved(node.meta, here["device"], key)
     if found is None:
         return None
     here["pending"] += len(found.made)  # at most
-    if tape is None or not here["grad_enabled"]:
-        out, path = Tensor(_part_of(node, found)), found.path
-        return link(out, cell, path) if tape is None else link_detached(out, cell, path)
+    if tape is None:
+        return view_of(cell, found.path, _part_of(node, found))
+    if not here["grad_enabled"]:
+        return link_detached(TENSORS.new(_part_of(node, found)), cell, found.path)
     entries = {node: tape}
-    nodes = [node := Node(op, (node,), attrs, meta, sig) for op, attrs, meta, sig in found.made]
+    nodes = [node := NODES.new(op, (node,), attrs, meta, sig) for op, attrs, meta, sig in found.made]
     record(nodes, entries)
-    return link(Tensor(node, entries.get(node)), cell, found.path)
+    return view_of(cell, found.path, node, entries.get(node))
 
 
 def _part_of(node: Node, known: Known) -> Node:
     """The Node of a part of what a Node holds: a leaf over the same memory, or its ops."""
-    value = node.data
-    if (
-        node.op is _LEAF and node.meta.device is CPU and isinstance(value, Value) and value.storage is not None
-        and (place := _place(node, value.strides, known)) is not None
-    ):  # fmt: skip
-        at = known.begin
-        if value.strides is not None and known.made[0].op is _SLICE:
-            at = sum([first * step for (first, _, _), step in zip(known.made[0].attrs[0], value.strides, strict=True)])
-        strides, sig = place
-        part = Part(value.storage, value.offset + at * node.meta.dtype.itemsize, strides)
-        part.source, part.made, part.serial = node, known.made, next_serial()
-        return Node(_LEAF, (), (), known.made[-1].meta, sig, part)
+    value, meta = node.data, node.meta
+    if node.op is _LEAF and meta.device is CPU and isinstance(value, Value) and value.storage is not None:
+        made, _, at, places = known
+        strides = value.strides
+        place = places[strides] if strides in places else _place(node, strides, known)
+        if place is not None:
+            if strides is not None and made[0].op is _SLICE:
+                at = start_of(made[0].attrs[0], meta.shape, strides)
+            begin = value.offset + at * meta.dtype.itemsize
+            part = PARTS.new(value.storage, begin, place[0], node, made, next_serial())
+            return NODES.new(_LEAF, (), (), made[-1].meta, place[1], part)  # type: ignore[no-any-return]
     return _applied(node, known)
 
 
 def _applied(node: Node, known: Known) -> Node:
     for op, attrs, meta, sig in known.made:
-        node = Node(op, (node,), attrs, meta, sig)
+        node = NODES.new(op, (node,), attrs, meta, sig)
     return node
 
 
 def _place(node: Node, strides: Strides, known: Known) -> tuple[Strides, int] | None:
     """The strides of a part of what has these, and the signature of its leaf; None where it must be computed."""
-    if strides in known.places:
-        return known.places[strides]
     node = _applied(node, known)
     seen = view_of_memory(node) if tuple([made.op for made in known.made]) in _VIEWS else None
     found = None if seen is None else (seen.strides, signature("leaf", node.meta, seen.strides))
@@ -205,15 +203,7 @@ def _moved(meta: Meta, device: Any, key: Key) -> Known | None:
     attrs = (region,)
     made = [Made(sliced.op, attrs, sliced.meta, signature(sliced.op.name, attrs, sliced.meta)), *others]
     path = (Step(step.op, attrs), *steps)
-    return _keep(_known, (meta, device, *key), Known(made, path, _begin(meta.shape, region), found.places))
-
-
-def _begin(shape: Shape, region: Region) -> int:
-    """Where a region begins, in elements of a row-major tensor."""
-    at = 0
-    for (first, _, _), size in zip(region, shape):  # noqa: B905  a keyword takes 0.3 us
-        at = at * size + first
-    return at
+    return _keep(KNOWN, (meta, device, key), Known(made, path, start_of(region, meta.shape), found.places))
 
 
 def _lengths(meta: Meta, device: Any, region: Region, shape: Shape) -> Key:
@@ -242,7 +232,7 @@ def learn(cell: Tensor, key: Key, view: Tensor) -> None:
     made.reverse()
     meta, device = source.meta, vars(state)["device"]
     sliced = made[0].op is _SLICE
-    begin = _begin(meta.shape, made[0].attrs[0]) if sliced else 0
-    found = _keep(_known, (meta, device, *key), Known(made, known.path, begin, {}))
+    begin = start_of(made[0].attrs[0], meta.shape) if sliced else 0
+    found = _keep(KNOWN, (meta, device, key), Known(made, known.path, begin, {}))
     if sliced and len(known.path) == len(made):
         _keep(_alike, _lengths(meta, device, made[0].attrs[0], view._node.meta.shape), found)

@@ -421,8 +421,8 @@ class Catalogue:
     def char(self) -> Tensor:
         """A conversion to int8."""
 
-    def cholesky(self, *, upper: builtins.bool = False) -> Tensor:
-        """The lower triangle L with L @ L.mH = a, of Hermitian positive matrices; or its adjoint. Evaluates them."""
+    def cholesky(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function cholesky."""
 
     def cholesky_inverse(self, *args: Any, **kwargs: Any) -> Any:
         """See the function cholesky_inverse."""
@@ -755,7 +755,7 @@ class Catalogue:
         """The rest of x / y, with x's sign (C's fmod)."""
 
     def fold(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-        """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W), the other direction of unfold2d."""
+        """Add windows back into images: (N, C*kh*kw, windows) -> (N, C, H, W): the other direction of unfold2d."""
 
     def frac(self) -> Tensor:
         """The fraction of x, with x's sign."""
@@ -766,8 +766,8 @@ class Catalogue:
     def frexp(self) -> Any:
         """Mantissas in [0.5, 1) with the sign of x, and int32 exponents: x = mantissa * 2**exponent."""
 
-    def gather(self, dim: builtins.int, index: TensorLike) -> Tensor:
-        """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes."""
+    def gather(self, dim: builtins.int, index: TensorLike, *, sparse_grad: builtins.bool = False) -> Tensor:
+        """out[i][j] = x[i][index[i][j]] for dim=1, and alike for other axes. Gradients are dense, whatever is asked for."""
 
     def gcd(self, y: TensorLike) -> Tensor:
         """The greatest common divisor of integers, never negative; that of 0 and 0 is 0."""
@@ -1227,6 +1227,9 @@ class Catalogue:
     def lt_(self, y: TensorLike) -> Tensor:
         """x < y."""
 
+    def lu(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function lu."""
+
     def lu_solve(self, *args: Any, **kwargs: Any) -> Any:
         """See the function lu_solve."""
 
@@ -1513,8 +1516,8 @@ class Catalogue:
     def pin_memory(self, *args: Any, **kwargs: Any) -> Tensor:
         """The tensor itself."""
 
-    def pinverse(self, *, atol: Any = None, rtol: Any = None, hermitian: builtins.bool = False) -> Tensor:
-        """The pseudo-inverse, without singular values up to atol, or up to rtol times the largest. Evaluates a."""
+    def pinverse(self, *args: Any, **kwargs: Any) -> Any:
+        """See the function pinverse."""
 
     def polygamma(self, n: builtins.int) -> Tensor:
         """The derivative of order n of digamma."""
@@ -2012,7 +2015,7 @@ class Catalogue:
         """x without its fraction."""
 
     def type(self, dtype: builtins.object = None) -> Any:
-        """The name of the dtype, or a conversion to another."""
+        """PyTorch's name of what it is, as "torch.cuda.FloatTensor", or a conversion to another dtype."""
 
     def type_as(self, other: Tensor) -> Tensor:
         """A conversion to another tensor's dtype and device."""
@@ -2027,7 +2030,7 @@ class Catalogue:
         """Windows of `size` along an axis, every `step`, as a new last axis."""
 
     def unfold2d(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-        """Sliding windows of images as columns: (N, C, H, W) -> (N, C*kh*kw, windows). torch.nn.functional.unfold."""
+        """Sliding windows of images as columns: (N, C, H, W) -> (N, C*kh*kw, windows); nn.functional.unfold."""
 
     def uniform_(
         self, a: builtins.float = 0.0, b: builtins.float = 1.0, *, generator: Generator | None = None

@@ -398,7 +398,7 @@ def linspace(
     """`steps` numbers from start to end, both included, evenly apart.
 
     >>> pf.linspace(0, 1, 5)
-    tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
     wanted = as_dtype(dtype or default.float)
     first, last = float(_bound("linspace", start)), float(_bound("linspace", end))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from pyflame.autograd import Entry, Joint, Leaf
+from pyflame.autograd import Entry, Joint, Leaf, Part
 from pyflame.core.errors import GradientError, ShapeError
 from pyflame.core.shape import expands_to
 from pyflame.core.state import mode, state
@@ -31,6 +33,8 @@ def attach(
     differentiable = [
         isinstance(r, Tensor) and r.dtype.has_gradient and not any(r is c for c in constant) for r in results
     ]
+    saved = () if context is None else context.saved_tensors
+    places = [next((i for i, r in enumerate(results) if r is t and differentiable[i]), None) for t in saved]
     shapes = [(r.shape, r.dtype) if isinstance(r, Tensor) else None for r in results]
 
     def rule(given: list[Node | None], known: Tape, create_graph: bool) -> list[Node | None]:
@@ -42,24 +46,53 @@ def attach(
                 gradients.append(None)
             elif shape is not None and (wanted or context is not None):
                 gradients.append(_zeros(*shape))
-        with mode(grad_enabled=create_graph, autocast=None):
-            back = backward(*gradients)
-        back = list(back) if isinstance(back, (tuple, list)) else [back]
-        while len(back) > len(tensors) and back[-1] is None:  # PyTorch takes more, if they are None
-            back.pop()
-        if len(back) != len(tensors):
-            raise GradientError(
-                f"[{name}] expected one gradient per argument ({len(tensors)}) from its backward but got {len(back)}; "
-                "give None for arguments that need none"
-            )
+        owner = own() if create_graph else None
+        with mode(grad_enabled=create_graph, autocast=None), _restored(context, places, owner):
+            back = _one_each(name, backward(*gradients), len(tensors))
         return [_checked(name, n, g, t, known) for n, (g, t) in enumerate(zip(back, tensors, strict=True))]
 
     joint = Joint(rule, parents, tuple(_NOTHING if t is None else read(t).meta for t in tensors))
+    own = weakref.ref(joint)  # the rule is part of it
     out: list[Any] = []
     for r, wanted in zip(results, differentiable, strict=True):
         part = joint.part(read(r).meta if isinstance(r, Tensor) else _NOTHING)
-        out.append(Tensor(alias(read(r)), part) if wanted else r)
+        made = Tensor(alias(read(r)), part) if wanted else r
+        dirty = wanted and context is not None and any(r is d for d in context.dirty)
+        out.append(r._rebind(made) if dirty else made)
     return out[0] if single else type(result)(out)
+
+
+def _one_each(name: str, back: Any, count: int) -> list[Any]:
+    """What a backward gave, as one gradient per argument."""
+    given: list[Any] = list(back) if isinstance(back, (tuple, list)) else [back]
+    while len(given) > count and given[-1] is None:  # PyTorch takes more, if they are None
+        given.pop()
+    if len(given) != count:
+        raise GradientError(
+            f"[{name}] expected one gradient per argument ({count}) from its backward but got {len(given)}; "
+            "give None for arguments that need none"
+        )
+    return given
+
+
+@contextmanager
+def _restored(context: Context | None, places: list[int | None], joint: Joint | None) -> Iterator[None]:
+    """Within it, results that were saved for the backward pass have their place on the tape, for a second derivative.
+
+    `places`: which result each saved tensor is. They have none outside: the tape holds them, and would hold itself.
+    """
+    if context is None or joint is None or all(place is None for place in places):
+        yield
+        return
+    saved = context.saved_tensors
+    context.saved_tensors = tuple(
+        t if i is None else Tensor(alias(read(t)), Part(joint, i, read(t).meta))
+        for t, i in zip(saved, places, strict=True)
+    )
+    try:
+        yield
+    finally:
+        context.saved_tensors = saved
 
 
 _NOTHING: Any = None  # the meta of an argument that is no tensor, which nobody asks for
@@ -119,6 +152,7 @@ class Context:
         self.needs_input_grad = needs_input_grad
         self.saved_tensors: tuple[Any, ...] = ()
         self.constant: tuple[Any, ...] = ()  # results that no gradient flows to
+        self.dirty: tuple[Any, ...] = ()  # arguments that were changed in place, and are results
         self.materialize_grads = True
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -128,6 +162,10 @@ class Context:
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """No gradient flows to these results: their gradients in backward are zeros."""
         self.constant = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """These arguments were changed in place and are results: they stay the tensors that they are."""
+        self.dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
         """Whether backward gets zeros (as it does unless told) or None for results whose gradient nobody asked for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyflame.core import generator
 from pyflame.core.device import DeviceId, parse_device
 from pyflame.core.state import default_device, mode, state
 from pyflame.engine import services
@@ -80,6 +81,9 @@ def named(found: DeviceId) -> device:
     out.id = found
     mode.__init__(out, device=found)
     return out
+
+
+generator.as_device = device
 
 
 def device_info(device: object = None) -> dict[str, Any]:

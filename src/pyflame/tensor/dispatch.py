@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.autograd import Entry, record
+from pyflame.autograd import entry_of, record
 from pyflame.core import knobs
 from pyflame.core.dtype import outranks
 from pyflame.core.errors import DTypeError, PyFlameError, type_name
@@ -20,6 +20,7 @@ from pyflame.engine.on_demand import evaluate
 from pyflame.ir import Node, OpDef
 from pyflame.ir.opdef import COMPOSITE, ELEMENTWISE, OPS
 from pyflame.ops.names import ALIASES
+from pyflame.tensor import known_views
 from pyflame.tensor.arguments import (
     as_number_arguments,
     check_tensors,
@@ -31,10 +32,12 @@ from pyflame.tensor.arguments import (
     with_numbers,
     with_some_tensor,
 )
+from pyflame.tensor.known_calls import CALLS, learned
+from pyflame.tensor.known_views import READS
 from pyflame.tensor.out import into
 from pyflame.tensor.overrides import CLASSES, ask, overriding
 from pyflame.tensor.paths import Step, path_between
-from pyflame.tensor.tensor import Tensor, alias, read
+from pyflame.tensor.tensor import TENSORS, Tensor, alias, read
 from pyflame.tensor.views import link_view
 
 _MAX_PENDING = knobs.MAX_PENDING.integer()
@@ -106,11 +109,12 @@ def recorded(made: Any, given: Sequence[Any], tape: dict[Node, Any]) -> Tensor |
         return None
     if made.meta.dtype.category not in "fc" or _among(made, given):
         return None
-    for source in made.srcs:
+    srcs = made.srcs
+    for source in srcs:
         if source not in tape and source.op is not _CONST and not _among(source, given):  # a cast, perhaps
             return None
-    parents = tuple(map(tape.get, made.srcs))
-    return Tensor(made, Entry(made, parents) if any(parents) else None)
+    parents = tuple(map(tape.get, srcs))
+    return TENSORS.new(made, entry_of(made, parents) if any(parents) else None)  # type: ignore[no-any-return]
 
 
 def _one_node_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -118,12 +122,12 @@ def _one_node_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     here = state.__dict__
     if (
         here["recorder"] is here["tracer"] is here["autocast"] is None
-        and here["grad_enabled"]
         and not here["eager"]
         and here["pending"] <= _MAX_PENDING
     ):
         tape: dict[Node, Any] = {}
-        nodes = [unwrap(a, tape) for a in args]
+        into = tape if here["grad_enabled"] else None
+        nodes = [unwrap(a, into) for a in args]
         if not kwargs or not [v for v in kwargs.values() if type(v) not in _PLAIN]:
             made = fn(*nodes, **kwargs)
             out = recorded(made, nodes, tape) if tape else wrap(made, None, nodes)
@@ -163,7 +167,7 @@ def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = (), base: Bases
         path = None if base is None or not isinstance(base, Tensor) else path_between(read(base), out)
         if entry is None and _among(out, given):
             out = alias(out)
-        result = Tensor(out, entry)
+        result = Tensor(out, entry) if state.__dict__["tracer"] is not None else TENSORS.new(out, entry)
         if path is not None:
             link_view(result, base, path)  # type: ignore[arg-type]
         return result
@@ -180,6 +184,7 @@ _SYNONYMS = (
     ("dim0", "axis0"), ("dim1", "axis1"), ("shape", "size"), ("reps", "dims"), ("sizes", "repeats"),
     ("y", "mat2"), ("y", "vec"), ("y", "vec2"), ("y", "tensor1"), ("z", "tensor2"), ("y", "divisor"),
     ("dim", "dimension"), ("split_size_or_sections", "split_size"), ("x", "a"), ("y", "b"),
+    ("src", "value"),
 )  # fmt: skip
 
 
@@ -205,7 +210,15 @@ def _view_call(first: str) -> Callable[..., Any]:
 
     def view(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0] if args else kwargs.get(first)
-        return call(fn, args, kwargs, base if isinstance(base, Tensor) else None)
+        if not isinstance(base, Tensor):
+            return call(fn, args, kwargs)
+        here = state.__dict__
+        modes = here["recorder"] is here["tracer"] is None and not here["eager"]
+        if args and modes and here["pending"] <= _MAX_PENDING:
+            out = known_views.view(fn, base, args[1:], kwargs)
+            if out is not None:
+                return out
+        return call(fn, args, kwargs, base)
 
     return view
 
@@ -246,6 +259,8 @@ class _Signature:
             else _one_node_call if op.kind in _WHOLE and op.grad is not None
             else call
         )  # fmt: skip
+        self.learns = self.calling is call or self.calling is _one_node_call
+        self.reads = name in VIEWS
         self.names = torch_names(fn)
         self.wanted = required_tensors(name, fn, op.takes_numbers)
         self.mixed = op.takes_numbers or inspect.unwrap(fn).__annotations__.get("x") == "Any"
@@ -256,7 +271,7 @@ class _Signature:
 
 def public(op: OpDef) -> Callable[..., Any]:
     """The function of an op, over Tensors."""
-    fn = op.fn
+    fn, any_number = op.fn, op.any_number
     known: _Signature | None = None
 
     @functools.wraps(fn)
@@ -264,6 +279,19 @@ def public(op: OpDef) -> Callable[..., Any]:
         nonlocal known
         if (signature := known) is None:
             signature = known = _Signature(op)
+        if signature.learns and CALLS.made is not None:
+            out = CALLS.made[0](op, args, kwargs, state.__dict__, any_number)
+            if out is not None:
+                return out if out is not True else learned(op, general, args, kwargs)
+        elif signature.reads and READS.made is not None:
+            out = READS.made[1](fn, args, kwargs, state.__dict__)
+            if out is not None:
+                return out
+        return general(*args, **kwargs)
+
+    def general(*args: Any, **kwargs: Any) -> Any:
+        signature = known
+        assert signature is not None
         if CLASSES and (found := overriding((*args, *kwargs.values()))):
             return ask(function, found, args, kwargs)
         named = kwargs
@@ -304,36 +332,33 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {name: public(op) for name, op in OPS
 FUNCTIONS |= {name: FUNCTIONS[same] for name, same in ALIASES.items()}
 
 
+_NUMBERS = (Tensor, float, int)
+_NO_NAMES: dict[str, Any] = {}
+
+
 def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
-    fn, one_node = OPS[name].fn, name != "matmul"
+    op = OPS[name]
+    fn, any_number = op.fn, op.any_number
 
     def method(self: Tensor, other: Any) -> Any:
-        kind = type(other)
-        if kind is Tensor or kind is float or kind is int:
-            here = state.__dict__
-            if here["tracer"] is None and not here["eager"]:
-                value, beside = (other._node, other._entry) if kind is Tensor else (other, None)
-                node, entry = self._node, self._entry
-                if entry is None and beside is None:
-                    out = Tensor(fn(value, node) if swap else fn(node, value))
-                    return out if here["pending"] <= _MAX_PENDING else settle(out)
-                if one_node and here["recorder"] is None and here["grad_enabled"] and here["pending"] <= _MAX_PENDING:
-                    made = fn(value, node) if swap else fn(node, value)
-                    tape = {value: beside} if entry is None else {node: entry}
-                    if beside is not None:
-                        tape[value] = beside
-                    taped = recorded(made, (node, value), tape)
-                    if taped is not None:
-                        return taped
-        elif not isinstance(other, (Tensor, np.ndarray, np.generic, bool, complex)):
+        if CALLS.made is not None and isinstance(other, _NUMBERS):
+            args = (other, self) if swap else (self, other)
+            out = CALLS.made[0](op, args, _NO_NAMES, state.__dict__, any_number)
+            if out is not None:
+                return out if out is not True else learned(op, general, args, _NO_NAMES)
+        elif not isinstance(other, (*_NUMBERS, np.ndarray, np.generic, complex)):
             if found := overriding((other,)):
                 return ask(FUNCTIONS[name], found, (other, self) if swap else (self, other), {})
+            kind = type(other)
             if kind.__name__ == "Tensor":  # another library's, which Python's own message would call by the same name
                 raise DTypeError(
                     f"[{name}] expected a tensor or a number but got {type_name(other)}; pf.tensor(...) takes it"
                 )
             return NotImplemented
         return call(fn, (other, self) if swap else (self, other), {})
+
+    def general(*args: Any) -> Any:
+        return call(fn, args, {})
 
     return method
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from pyflame.core.device import CPU, DeviceId, parse_device
 from pyflame.core.dtype import ALL, FLOAT8, DType, as_dtype, bfloat16, bool_
-from pyflame.core.errors import DeviceError, DTypeError
+from pyflame.core.errors import DeviceError, DTypeError, PyFlameError
 from pyflame.core.shape import contiguous_strides
 from pyflame.engine.memory import gpu_of
 from pyflame.engine.value import Value, lifetime_array, share_numpy, to_numpy
@@ -211,7 +211,7 @@ def array_from_dlpack(source: Any) -> np.ndarray[Any, Any]:
     try:
         array = np.from_dlpack(reader)
     except (BufferError, RuntimeError) as error:
-        if isinstance(error, DeviceError):
+        if isinstance(error, PyFlameError):
             raise
         raise DTypeError(
             f"[from_dlpack] expected memory that can be shared but {type(source).__name__} says: {error}"

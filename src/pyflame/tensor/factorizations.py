@@ -100,8 +100,8 @@ def inv(a: Tensor) -> Tensor:
     """The inverse of square matrices. Evaluates them.
 
     >>> pf.linalg.inv(pf.tensor([[2.0, 0.0], [0.0, 4.0]]))
-    tensor([[0.5 , 0.  ],
-            [0.  , 0.25]])
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
     """
     return _inv(_matrix("inv", a, square=True))  # type: ignore[no-any-return]
 
@@ -121,7 +121,7 @@ def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
     """X with a @ X = b, or X @ a = b if not `left`; b may hold vectors. Evaluates both.
 
     >>> pf.linalg.solve(pf.tensor([[2.0, 0.0], [0.0, 4.0]]), pf.tensor([2.0, 2.0]))
-    tensor([1. , 0.5])
+    tensor([1.0000, 0.5000])
     """
     a = _matrix("solve", a, square=True)
     if not left:
@@ -398,19 +398,19 @@ def _pinv(a: Tensor, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
     return out, backward
 
 
-def pinv(a: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
+def pinv(a: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The pseudo-inverse, without singular values up to atol, or up to rtol times the largest. Evaluates a.
 
-    `hermitian` says that a is symmetric, and has its lower triangle read alone.
+    `hermitian` says that a is symmetric, and has its lower triangle read alone; `rcond` is rtol's older name.
 
     >>> pf.linalg.pinv(pf.tensor([[2.0, 0.0]]))
-    tensor([[0.5],
-            [0. ]])
+    tensor([[0.5000],
+            [0.0000]])
     """
     a = _matrix("pinv", a, square=hermitian)
     if 0 in a.shape[-2:]:
         return zeros_like(a.mT)
-    return _pinv(a, atol=atol, rtol=rtol, hermitian=hermitian)  # type: ignore[no-any-return]
+    return _pinv(a, atol=atol, rtol=rtol if rcond is None else rcond, hermitian=hermitian)  # type: ignore[no-any-return]
 
 
 def _symmetric(a: Tensor) -> Tensor:
@@ -434,5 +434,5 @@ def matrix_rank(a: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
     return _kept(s, a, tol if atol is None else atol, rtol).sum(-1) if s.shape[-1] else s.sum(-1).long()
 
 
-inverse, pinverse = inv, pinv  # PyTorch's older names
-METHODS = {"cholesky": cholesky, "det": det, "inverse": inv, "logdet": logdet, "pinverse": pinv, "slogdet": slogdet}
+inverse = inv  # PyTorch's older name
+METHODS = {"det": det, "inverse": inv, "logdet": logdet, "slogdet": slogdet}

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import builtins
 import operator
+import warnings
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType, bool_
+from pyflame.core.dtype import DType, bool_, uint8
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.shape import Shape, broadcast_shapes
@@ -27,6 +28,7 @@ from pyflame.tensor.basic_index import learn, plain_key, read_known, read_region
 from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
 from pyflame.tensor.dispatch import call
+from pyflame.tensor.known_views import READS
 from pyflame.tensor.paths import path_between
 from pyflame.tensor.tensor import Tensor, read
 
@@ -179,6 +181,14 @@ def _has_axes(item: Any) -> bool:
     return isinstance(item, (bool, np.ndarray, Mask)) or (isinstance(item, Tensor) and item.ndim > 0)
 
 
+def is_mask(index: Tensor | np.ndarray[Any, Any]) -> bool:
+    """Whether an index chooses elements by what it is true for. Bytes do, too, as in PyTorch: mask.byte()."""
+    if index.dtype in (uint8, np.uint8):
+        warnings.warn("[index] a mask of uint8: make it one of bools, or an index with .long()", stacklevel=2)
+        return True
+    return index.dtype in (bool_, np.bool_)
+
+
 def _pointer(item: Any) -> Any:
     """An int, a bool, an index (array or tensor) or a mask, which is evaluated here."""
     if isinstance(item, (bool, np.bool_)):
@@ -186,8 +196,8 @@ def _pointer(item: Any) -> Any:
     if isinstance(item, (int, np.integer)):
         return int(item)
     if isinstance(item, Tensor):
-        if item.dtype is bool_:
-            return Mask(item.numpy()) if item.ndim else bool(item)
+        if is_mask(item):
+            return Mask(item.numpy() != 0) if item.ndim else bool(item)
         if not item.dtype.is_int:
             raise DTypeError(
                 f"[index] expected integers or bools as index but got {item.dtype.name}; cast with .to(pf.int64)"
@@ -200,8 +210,8 @@ def _pointer(item: Any) -> Any:
             raise ShapeError(f"[index] expected nested lists of equal lengths but got {item!r}") from error
         if array.size == 0 and not isinstance(item, np.ndarray):
             array = array.astype(np.int64)
-        if array.dtype == np.bool_:
-            return Mask(array) if array.ndim else bool(array)
+        if is_mask(array):
+            return Mask(array != 0) if array.ndim else bool(array)
         if array.dtype.kind in "iu":
             return int(array) if array.ndim == 0 else array
         raise DTypeError(f"[index] expected integers or bools as index but got an array of {array.dtype}")
@@ -236,6 +246,8 @@ def _part(item: slice, size: int) -> Part:
 
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key], as NumPy reads it; basic indices make a view without copying."""
+    if READS.made is not None and (read := READS.made[0](self, key, state.__dict__)) is not None:
+        return read  # type: ignore[no-any-return]
     if (plain := (key,) if type(key) is int else plain_key(key)) is not None:
         out = read_known(self, plain)
         if out is None and (found := region_of(self.shape, plain)) is not None:

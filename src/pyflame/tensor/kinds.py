@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from pyflame.core.cached import cached_property
 from pyflame.core.device import DeviceId, parse_device
 from pyflame.core.errors import DeviceError, DeviceNameError
 from pyflame.core.state import state
@@ -18,6 +19,13 @@ from pyflame.tensor import devices, memory, streams
 
 if TYPE_CHECKING:
     from pyflame.engine.memory import MemoryStats, PinnedMemoryPool
+
+
+class _OfAnyMaker(type):
+    """Streams are streams whoever made them: `isinstance(pf.cuda.current_stream(), pf.cuda.Stream)`."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__base__ or cls)
 
 
 class GpuKind:
@@ -117,13 +125,27 @@ class GpuKind:
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
-    def Stream(self, device: object = None, priority: int = 0) -> streams.Stream:
-        """A new stream."""
-        return streams.Stream(self.id_of("Stream", device), priority)
+    @cached_property
+    def Stream(self) -> type[streams.Stream]:
+        """The class of streams: called, it makes one of a GPU of this kind."""
+        gpus = self
 
-    def Event(self, enable_timing: bool = False, device: object = None) -> streams.Event:
-        """A new event."""
-        return streams.Event(self.id_of("Event", device), enable_timing)
+        class Stream(streams.Stream, metaclass=_OfAnyMaker):
+            def __init__(self, device: object = None, priority: int = 0) -> None:
+                super().__init__(gpus.id_of("Stream", device), priority)
+
+        return Stream
+
+    @cached_property
+    def Event(self) -> type[streams.Event]:
+        """The class of events: called, it makes one of a GPU of this kind."""
+        gpus = self
+
+        class Event(streams.Event, metaclass=_OfAnyMaker):
+            def __init__(self, enable_timing: bool = False, device: object = None) -> None:
+                super().__init__(gpus.id_of("Event", device), enable_timing)
+
+        return Event
 
     def current_stream(self, device: object = None) -> streams.Stream:
         """The stream that this thread's work goes to."""

@@ -124,7 +124,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> LDLFactor:
     """L and D of symmetric matrices L @ D @ L^T, of which the lower triangle is read. Evaluates them; no gradient.
 
     >>> pf.linalg.ldl_factor(pf.tensor([[0.0, 1.0], [1.0, 0.0]])).pivots
-    tensor([-2, -2], dtype=int32)
+    tensor([-2, -2], dtype=pyflame.int32)
     """
     return LDLFactor(*ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2])
 

@@ -47,7 +47,9 @@ def _eliminate(a: _Array, pivot: bool) -> tuple[_Array, _Array]:
     pivots = np.tile(np.arange(min(m, n)), (len(out), 1))
     for k in range(min(m, n)):
         if pivot:
-            pivots[:, k] = best = k + np.argmax(np.abs(out[:, k:, k]), axis=1)
+            column = out[:, k:, k]
+            sizes = np.abs(column.real) + np.abs(column.imag)  # of complex numbers LAPACK compares these, too
+            pivots[:, k] = best = k + np.argmax(sizes, axis=1)
             here = out[:, k].copy()
             out[:, k] = out[batch, best]
             out[batch, best] = here
@@ -117,7 +119,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:
     """Both triangles of A = P @ L @ U in one matrix, and the pivots, from 1. Evaluates A.
 
     >>> pf.linalg.lu_factor(pf.tensor([[1.0, 2.0], [4.0, 4.0]])).pivots
-    tensor([2, 2], dtype=int32)
+    tensor([2, 2], dtype=pyflame.int32)
     """
     packed, pivots = _factor("lu_factor", A, pivot)
     if A.numel() and not np.all(np.diagonal(packed.detach().numpy(), axis1=-2, axis2=-1)):

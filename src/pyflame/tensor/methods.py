@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from pyflame.autograd import Entry
 from pyflame.core import dtype as dt
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, as_dtype
@@ -129,7 +128,7 @@ def to(
     they can.
 
     >>> pf.tensor([1.5]).to(pf.int32)
-    tensor([1], dtype=int32)
+    tensor([1], dtype=pyflame.int32)
     """
     for arg in args:
         if isinstance(arg, Tensor):
@@ -181,12 +180,14 @@ def gpu_named(kind: str, device: object) -> object:
 
 
 def type_(self: Tensor, dtype: object = None) -> Any:
-    """The name of the dtype, or a conversion to another."""
-    if dtype is None:
-        return f"pyflame.{self.dtype.name}"
-    if isinstance(dtype, str) and dtype.endswith("Tensor"):  # "torch.cuda.FloatTensor"
-        from pyflame.tensor import torch_names  # here: it needs methods
+    """PyTorch's name of what it is, as "torch.cuda.FloatTensor", or a conversion to another dtype."""
+    from pyflame.tensor import torch_names  # here: it needs methods
 
+    if dtype is None:
+        kinds = [k for k in vars(torch_names).values() if isinstance(k, torch_names.TensorType)]
+        name = next((k.__name__ for k in kinds if k.dtype is self.dtype), self.dtype.name)
+        return f"torch.cuda.{name}" if self.device.type in ("cuda", "rocm") else f"torch.{name}"
+    if isinstance(dtype, str) and dtype.endswith("Tensor"):  # "torch.cuda.FloatTensor"
         room, _, name = dtype.rpartition(".")
         dtype = getattr(torch_names, name, dtype)
         dtype = dtype.on("cuda") if room.endswith("cuda") and isinstance(dtype, torch_names.TensorType) else dtype
@@ -233,7 +234,7 @@ def view(self: Tensor, *shape: Any, dtype: object = None) -> Tensor:
     >>> pf.arange(6).view(2, -1).shape
     (2, 3)
     >>> pf.tensor([1.0, -2.0]).view(pf.int32)
-    tensor([ 1065353216, -1073741824], dtype=int32)
+    tensor([ 1065353216, -1073741824], dtype=pyflame.int32)
     """
     if dtype is not None or (len(shape) == 1 and isinstance(shape[0], DType)):
         return _view_as_dtype(self, as_dtype(shape[0] if dtype is None else dtype))
@@ -360,8 +361,10 @@ def _get_data(self: Tensor) -> Tensor:
 def _set_data(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise ArgumentError(f"[data] expected a tensor but got {type(value).__name__}")
-    if isinstance(self._tape, Entry):
-        raise GradientError("[data] expected a leaf tensor but this one was computed; use copy_")
+    if self.requires_grad and not value.dtype.has_gradient:
+        raise GradientError(
+            f"[data] expected floating-point or complex values, since gradients are wanted, but got {value.dtype.name}"
+        )
     if views.same_memory(self, value):  # `p.data -= x` writes to p.data, then assigns it
         return
     if state.tracer is None:

@@ -16,8 +16,9 @@ from pyflame.tensor import factorizations, random
 from pyflame.tensor.creation import empty, eye, place_of, tensor
 from pyflame.tensor.custom import custom_gradient
 from pyflame.tensor.dispatch import FUNCTIONS
-from pyflame.tensor.factorizations import _matrix, solve_triangular
+from pyflame.tensor.factorizations import QR, _matrix, solve_triangular
 from pyflame.tensor.lu import LU, _order, _permutation, _triangles
+from pyflame.tensor.solutions import lu_factor_ex
 from pyflame.tensor.tensor import Tensor
 
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS
@@ -30,6 +31,13 @@ class OldSVD(NamedTuple):
     U: Tensor
     S: Tensor
     V: Tensor
+
+
+class OldLU(NamedTuple):
+    """Both triangles in one matrix, and the pivots, from 1."""
+
+    LU_data: Tensor
+    pivots: Tensor
 
 
 class TriangularSolve(NamedTuple):
@@ -55,15 +63,15 @@ def _eig(a: Tensor) -> Any:
         values, vectors = np.linalg.eig(a.detach().numpy())
     except np.linalg.LinAlgError as error:
         raise ArgumentError(f"[eig] expected finite matrices but got others: {error}") from None
-    dtype = complex128 if a.dtype is float64 else complex64
+    dtype = complex128 if a.dtype in (float64, complex128) else complex64
     found = tuple(tensor(v.astype(dtype.numpy), device=place_of(a, None)) for v in (values, vectors))
 
     def backward(gl: Tensor, gv: Tensor) -> Any:
         if state.grad_enabled:
             raise GradientError("[eig] expected one derivative, since there is no second here; use eigh if symmetric")
-        return tensor(
-            _eig_gradient(values, vectors, gl.numpy(), gv.numpy()).astype(a.dtype.numpy), device=place_of(a, None)
-        )
+        found = _eig_gradient(values, vectors, gl.numpy(), gv.numpy())
+        found = found if a.dtype.is_complex else np.real(found)
+        return tensor(found.astype(a.dtype.numpy), device=place_of(a, None))
 
     return found, backward
 
@@ -78,16 +86,16 @@ def _eig_gradient(values: _Array, vectors: _Array, gl: _Array, gv: _Array) -> _A
     inner = inner - turned @ vectors * np.real(np.diagonal(inner, axis1=-2, axis2=-1))[..., None, :]
     one = np.eye(values.shape[-1])
     inner = inner * (1 - one) / (np.conj(values[..., None, :] - values[..., :, None]) + one) + gl[..., None, :] * one
-    return np.real(np.linalg.solve(turned, inner @ turned))
+    return np.linalg.solve(turned, inner @ turned)
 
 
 def eig(A: Tensor) -> Eig:
     """Eigenvalues and eigenvectors of square matrices, complex. Evaluates them.
 
     >>> pf.linalg.eig(pf.tensor([[0.0, 1.0], [-1.0, 0.0]])).eigenvalues
-    tensor([0.+1.j, 0.-1.j], dtype=complex64)
+    tensor([0.+1.j, 0.-1.j])
     """
-    return Eig(*_eig(_matrix("eig", A, square=True, real=True)))
+    return Eig(*_eig(_matrix("eig", A, square=True)))
 
 
 def eigvals(A: Tensor) -> Tensor:
@@ -105,7 +113,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     tensor([[ 0.],
             [-1.]])
     """
-    a = _matrix("householder_product", input, real=True)
+    a = _matrix("householder_product", input)
     m, n = a.shape[-2:]
     if m < n or tau.shape[:-1] != a.shape[:-2] or tau.shape[-1:] > (n,) or tau.dtype is not a.dtype:
         raise ShapeError(
@@ -117,7 +125,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     out = F["expand"](eye(m, n, dtype=a.dtype), a.shape)
     for k in reversed(range(count)):
         v = vectors[..., k : k + 1]
-        out = out - tau[..., k, None, None] * (v @ (v.mT @ out))
+        out = out - tau[..., k, None, None] * (v @ (v.mH @ out))
     return out
 
 
@@ -168,6 +176,44 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
 # --- old names --------------------------------------------------------------------------------------------------------
 
 
+def qr(input: Tensor, some: bool = True, *, mode: str | None = None) -> QR:
+    """input = Q @ R; Q is square unless `some`, which `mode` says in linalg.qr's words. Evaluates it.
+
+    >>> pf.qr(pf.ones(4, 2), some=False).Q.shape
+    (4, 4)
+    """
+    return factorizations.qr(input, mode or ("reduced" if some else "complete"))
+
+
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
+    """linalg.cholesky under its older name, which takes `upper` by position, too.
+
+    >>> pf.cholesky(pf.tensor([[4.0, 2.0], [2.0, 2.0]]), True)
+    tensor([[2., 1.],
+            [0., 1.]])
+    """
+    return factorizations.cholesky(input, upper=upper)
+
+
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
+    """The pseudo-inverse, without singular values up to rcond times the largest. Evaluates it.
+
+    >>> pf.pinverse(pf.tensor([[2.0, 0.0], [0.0, 0.5]]), rcond=0.5)[0]
+    tensor([0.5000, 0.0000])
+    """
+    return factorizations.pinv(input, rcond)
+
+
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+    """Both triangles of A = P @ L @ U in one matrix, and the pivots; with `get_infos` where U has a first 0, from 1.
+
+    >>> pf.lu(pf.tensor([[1.0, 2.0], [4.0, 4.0]]))[1]
+    tensor([2, 2], dtype=pyflame.int32)
+    """
+    packed, pivots, infos = lu_factor_ex(A, pivot=pivot)
+    return (packed, pivots, infos) if get_infos else OldLU(packed, pivots)
+
+
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> OldSVD:
     """input = U @ diag(S) @ V.T; U and V have as many columns as S unless `some` is False. Evaluates it.
 
@@ -186,7 +232,7 @@ def triangular_solve(
     """X with A @ X = b for a triangle A, or its transpose; and A.
 
     >>> pf.triangular_solve(pf.tensor([[2.0]]), pf.tensor([[4.0]])).solution
-    tensor([[0.5]])
+    tensor([[0.5000]])
     """
     left = A.mT if transpose else A
     out = solve_triangular(left, b, upper=upper is not transpose, unitriangular=unitriangular)

@@ -47,6 +47,8 @@ _new_step = tuple.__new__  # in a third of the time
 
 def path_between(base: Node, view: Node) -> Path | None:
     """The steps from a Node to one that was just made of it; None where another op lies between."""
+    if view.op.kind == MOVEMENT and view.srcs[0] is base:  # as most are
+        return (_new_step(Step, (view.op, view.attrs, ())),)
     steps: list[Step] = []
     while view is not base:
         op, srcs = view.op, view.srcs

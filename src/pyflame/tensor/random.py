@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from pyflame.core.dtype import DType, as_dtype, default, float32, int64
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
 from pyflame.core.generator import Generator, default_generator
@@ -39,14 +41,14 @@ def initial_seed() -> int:
 
 
 def get_rng_state() -> Tensor:
-    """The state of the global generator, as a small tensor that can be saved."""
-    numbers = default_generator.get_state()
-    return tensor([n - (1 << 64) if n >> 63 else n for n in numbers], dtype=int64)
+    """The state of the global generator, as a small tensor of bytes that can be saved."""
+    return tensor(np.array(default_generator.get_state(), np.uint64).view(np.uint8))
 
 
 def set_rng_state(new_state: Tensor) -> None:
     """Continue where `get_rng_state` was called."""
-    default_generator.set_state(tuple(tensor(new_state).tolist()))
+    held = tensor(new_state).numpy()
+    default_generator.set_state(tuple((held.view(np.uint64) if held.dtype == np.uint8 else held).tolist()))
 
 
 # --- new tensors ------------------------------------------------------------------------------------------------------

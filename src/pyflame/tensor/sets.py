@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import float32, float64
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor.creation import place_of, tensor, zeros
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
@@ -30,7 +30,7 @@ def _rows(op: str, x: Tensor, dim: int | None) -> tuple[_Array, int]:
         return array.reshape(-1, 1), 0
     axis = normalize_axis(op, dim, x.ndim)
     if x.ndim == 0:
-        raise ShapeError(f"[{op}] expected a tensor with axes for dim={dim} but got a 0-d tensor")
+        raise AxisError(f"[{op}] expected a tensor with axes for dim={dim} but got a 0-d tensor")
     if 0 in x.shape[:axis] + x.shape[axis + 1 :]:
         raise ShapeError(f"[{op}] expected slices with elements along dim={dim} but got shape {x.shape}")
     moved = np.moveaxis(array, axis, 0)

@@ -67,7 +67,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     `gelsy`, which is the default, no residuals.
 
     >>> pf.linalg.lstsq(pf.tensor([[1.0], [1.0]]), pf.tensor([[1.0], [3.0]])).solution
-    tensor([[2.]])
+    tensor([[2.0000]])
     """
     A = _matrix("lstsq", A)
     if driver not in _DRIVERS:
@@ -138,6 +138,8 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
         raise ArgumentError(f"[vander] expected an N of at least 1 but got {N}")
     steps = F["expand"](x.unsqueeze(-1), (*x.shape, count - 1))
     ones = ones_like(x.unsqueeze(-1))
+    if x.dtype.is_complex:  # cumprod is not defined for them
+        return F["cat"]([F["prod"](steps[..., :n], -1, True) for n in range(count)], -1)
     return F["cumprod"](F["cat"]([ones, steps], -1), -1).to(x.dtype)
 
 
@@ -169,7 +171,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> InvEx:
     """Inverses, NaN where there is none, and which pivot was 0, from 1.
 
     >>> pf.linalg.inv_ex(pf.zeros(2, 2)).info
-    tensor(1, dtype=int32)
+    tensor(1, dtype=pyflame.int32)
     """
     regular, fine, info = _regular("inv_ex", A, check_errors)
     return InvEx(F["where"](fine, inv(regular), math.nan), info)
@@ -179,7 +181,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     """Solutions, NaN where there is none, and which pivot was 0, from 1.
 
     >>> pf.linalg.solve_ex(pf.zeros(2, 2), pf.ones(2, 1)).info
-    tensor(1, dtype=int32)
+    tensor(1, dtype=pyflame.int32)
     """
     regular, fine, info = _regular("solve_ex", A, check_errors)
     out = solve(regular, B, left=left)
@@ -190,7 +192,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     """Cholesky triangles, NaN where there is none, and the order of the first minor that is not positive.
 
     >>> pf.linalg.cholesky_ex(pf.tensor([[1.0, 0.0], [0.0, -1.0]])).info
-    tensor(2, dtype=int32)
+    tensor(2, dtype=pyflame.int32)
     """
     A = _matrix("cholesky_ex", A, square=True)
     flat = A.detach().numpy().reshape(math.prod(A.shape[:-2]), *A.shape[-2:])
@@ -215,7 +217,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     """As lu_factor, with which diagonal element of U is 0, from 1, instead of an error.
 
     >>> pf.linalg.lu_factor_ex(pf.zeros(2, 2)).info
-    tensor(1, dtype=int32)
+    tensor(1, dtype=pyflame.int32)
     """
     packed, pivots = _factor("lu_factor_ex", A, pivot)
     _, info = _reported("lu_factor_ex", _zero_pivots(packed.detach().numpy()), A, check_errors)

@@ -22,6 +22,7 @@ from pyflame.tensor.creation import as_tensor, place_of, tensor, zeros
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.indexing import nonzero
 from pyflame.tensor.overrides import disabled_torch_function
+from pyflame.tensor.printing import format_sparse
 from pyflame.tensor.tensor import Tensor
 from pyflame.tensor.torch_names import layout as layouts
 
@@ -102,10 +103,7 @@ class SparseTensor:
         return self._places.shape[1]
 
     def __repr__(self) -> str:
-        return (
-            f"tensor(indices={self._places!r}, values={self._elements!r}, size={self.shape}, nnz={self._nnz()}, "
-            "layout=sparse_coo)"
-        )
+        return format_sparse({"indices": self._places, "values": self._elements}, self, newline=True)
 
     # --- conversions ------------------------------------------------------------------------------------------------
 

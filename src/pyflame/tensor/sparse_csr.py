@@ -17,6 +17,7 @@ from pyflame.core.shape import check_shape
 from pyflame.tensor.arguments import publish
 from pyflame.tensor.creation import as_tensor, place_of, tensor
 from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.printing import format_sparse
 from pyflame.tensor.sparse import SparseTensor, to_sparse
 from pyflame.tensor.tensor import Tensor
 from pyflame.tensor.torch_names import layout as layouts
@@ -70,10 +71,8 @@ class SparseCSRTensor(SparseTensor):
         return self
 
     def __repr__(self) -> str:
-        return (
-            f"tensor(crow_indices={self._starts!r}, col_indices={self.col_indices()!r}, values={self._elements!r}, "
-            f"size={self.shape}, nnz={self._nnz()}, layout=sparse_csr)"
-        )
+        parts = {"crow_indices": self._starts, "col_indices": self.col_indices(), "values": self._elements}
+        return format_sparse(parts, self)
 
 
 def sparse_csr_tensor(

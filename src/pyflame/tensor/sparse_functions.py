@@ -93,7 +93,7 @@ def softmax(input: SparseTensor, dim: int, *, dtype: object = None) -> SparseTen
     """Softmax along an axis over the elements that are there, as if all others were -inf.
 
     >>> pf.sparse.softmax(pf.sparse_coo_tensor([[0, 0], [0, 2]], [1.0, 1.0], (1, 3)), 1).values()
-    tensor([0.5, 0.5])
+    tensor([0.5000, 0.5000])
     """
     x, shifted, summed = _shifted("softmax", input, dim, dtype)
     powers = shifted.exp()

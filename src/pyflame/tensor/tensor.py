@@ -14,7 +14,8 @@ import numpy as np
 from pyflame.autograd import Entry, Leaf
 from pyflame.core.device import CPU
 from pyflame.core.dtype import DType, default
-from pyflame.core.errors import DTypeError, GradientError, ShapeError
+from pyflame.core.errors import ArgumentTypeError, DTypeError, GradientError, ShapeError, type_name
+from pyflame.core.maker import Maker
 from pyflame.core.shape import Size
 from pyflame.core.state import mode, state
 from pyflame.engine.devices import cpu
@@ -155,12 +156,11 @@ class Tensor(Catalogue):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ShapeError("[len] expected a tensor with at least one axis but got a 0-d tensor")
+            raise ArgumentTypeError("[len] expected a tensor with at least one axis but got a 0-d tensor")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
-        for i in range(len(self)):
-            yield self[i]
+        return (self[i] for i in range(len(self)))
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 
@@ -254,10 +254,24 @@ class Tensor(Catalogue):
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            self._check_grad(value)
         if state.tracer is None:
             self._grad = value
         else:
             state.tracer.write_grad(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    def _check_grad(self, value: Any) -> None:
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(f"[grad] expected a tensor or None but got {type_name(value)}")
+        if value.shape != self.shape:
+            raise ShapeError(f"[grad] expected a gradient of shape {self.shape} but got {value.shape}")
+        if value.dtype is not self.dtype:
+            raise DTypeError(f"[grad] expected a gradient of {self.dtype.name} but got {value.dtype.name}; use .to")
 
     @property
     def _tape(self) -> Entry | Leaf | None:
@@ -359,5 +373,14 @@ class Tensor(Catalogue):
         else:  # in one step: an interrupt may come between two bytecodes
             any(map(setattr, (self, self), ("_node", "_entry"), (node, entry)))
 
+
+def _made(node: Node, entry: Entry | Leaf | None = None, link: Link | None = None) -> Tensor:
+    out = Tensor(node, entry)
+    out._link = link
+    return out
+
+
+# Where there is no tracer, which would have to see it.
+TENSORS = Maker(Tensor, ("_node", "_entry", "_link", "_grad"), python=_made)
 
 from pyflame.tensor import views  # noqa: E402  at the end: it needs Tensor

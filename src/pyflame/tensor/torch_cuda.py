@@ -7,9 +7,12 @@ from typing import Any
 
 from pyflame.core.device import meaning, parse_device
 from pyflame.core.errors import AMDDeviceError, OutOfMemoryError
+from pyflame.core.torch_paths import refused
 from pyflame.tensor import random
 from pyflame.tensor.kinds import GpuKind
 from pyflame.tensor.tensor import Tensor
+
+_GRAPHS = "pf.jit captures graphs of what it runs on a GPU"
 
 
 class TorchGpus(GpuKind):
@@ -22,6 +25,8 @@ class TorchGpus(GpuKind):
     """
 
     OutOfMemoryError = OutOfMemoryError
+    CUDAGraph = refused("CUDAGraph", _GRAPHS)
+    graph = refused("graph", _GRAPHS)
 
     # --- random numbers -----------------------------------------------------------------------------------------------
 

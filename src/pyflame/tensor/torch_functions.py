@@ -11,7 +11,7 @@ import numpy as np
 
 from pyflame.core.dtype import bool_, complex128, float32, float64
 from pyflame.core.errors import ArgumentError, NotSupportedError, ShapeError
-from pyflame.core.shape import normalize_axis
+from pyflame.core.shape import is_contiguous, normalize_axis
 from pyflame.ir.opdef import OPS
 from pyflame.tensor.creation import as_tensor, empty, ones_like, tensor, zeros_like
 from pyflame.tensor.dispatch import FUNCTIONS, call
@@ -19,7 +19,7 @@ from pyflame.tensor.linalg import lu_solve as _lu_solve
 from pyflame.tensor.linalg import matrix_norm, multi_dot, norm, solve_triangular
 from pyflame.tensor.paths import Layout
 from pyflame.tensor.tensor import Tensor
-from pyflame.tensor.views import links_above
+from pyflame.tensor.views import layout, links_above
 
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS
 
@@ -159,8 +159,8 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X of A X = B, with the factor L of A = L Lᵀ (of A = Lᵀ L if `upper`).
 
     >>> pf.cholesky_solve(pf.ones(2, 1), pf.eye(2) * 2)
-    tensor([[0.25],
-            [0.25]])
+    tensor([[0.2500],
+            [0.2500]])
     """
     low = adjoint(L) if upper else L
     return solve_triangular(adjoint(low), solve_triangular(low, B, upper=False), upper=True)
@@ -180,7 +180,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None
     """Areas below a curve up to each point but the first.
 
     >>> pf.cumulative_trapezoid(pf.tensor([1.0, 2.0, 3.0]))
-    tensor([1.5, 4. ])
+    tensor([1.5000, 4.0000])
     """
     axis = normalize_axis("cumulative_trapezoid", dim, y.ndim)
     count = y.shape[axis]
@@ -261,13 +261,21 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return F["pad"](found, (0, 0, 0, size - len(found)), value=fill_value)
 
 
-def _check_whole(input: Tensor) -> None:
-    """Raise for a view of a part of another tensor: positions in its memory are not those in the tensor."""
-    if any(link.path for link in links_above(input)):
+def _begin_in(input: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...], storage_offset: int | None) -> int:
+    """Which of input's own elements as_strided begins at. Of a part of another tensor only its own elements are there:
+    where they lie one behind the other, places in memory are places in it, shifted by where it begins.
+    """
+    own = layout(input)
+    begin = 0 if storage_offset is None else storage_offset - own.offset
+    last = begin + sum((n - 1) * s for n, s in zip(sizes, steps, strict=False))
+    is_part = any(link.path for link in links_above(input))
+    if is_part and (begin < 0 or last >= input.numel() or not is_contiguous(own.shape, own.strides)):
         raise NotSupportedError(
-            "[as_strided] expected a tensor that has its memory to itself but got a view of a part of another; "
-            "start from that, or use .clone() first"
+            f"[as_strided] expected a tensor that has its memory to itself, or elements of a part of one that lie one "
+            f"behind the other, but got places {own.offset + begin} to {own.offset + last} of a view with strides "
+            f"{own.strides} that begins at {own.offset}; start from the whole tensor, or use .clone() first"
         )
+    return begin
 
 
 def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
@@ -280,10 +288,10 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
             [2, 3]])
     """
     sizes, steps = tuple(map(int, size)), tuple(map(int, stride))
-    _check_whole(input)
-    out: Tensor = call(OPS["strided"].fn, (input, sizes, steps, storage_offset or 0), {}, input)
+    begin = _begin_in(input, sizes, steps, storage_offset)
+    out: Tensor = call(OPS["strided"].fn, (input, sizes, steps, begin), {}, input)
     if out._link is not None:
-        out._link.layout = Layout(sizes, steps, storage_offset or 0, out.dtype)
+        out._link.layout = Layout(sizes, steps, layout(input).offset + begin, out.dtype)
         places = np.zeros(sizes, np.int64)
         for axis, (n, s) in enumerate(zip(sizes, steps, strict=True)):
             places += (np.arange(n) * s).reshape(-1, *[1] * (len(sizes) - axis - 1))

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from pyflame.autograd import Entry
-from pyflame.core.dtype import bool_
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError
 from pyflame.core.generator import Generator
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor import creation, random, views
 from pyflame.tensor.arguments import typed
 from pyflame.tensor.dispatch import FUNCTIONS as F
+from pyflame.tensor.grad_fn import grad_fn
+from pyflame.tensor.indexing import is_mask
 from pyflame.tensor.tensor import Tensor, read
 
 # --- what it is -------------------------------------------------------------------------------------------------------
@@ -32,7 +33,7 @@ def _on(*kinds: str) -> property:
 
 
 def _grad_fn(self: Tensor) -> Any:
-    return self._tape if isinstance(self._tape, Entry) else None
+    return grad_fn(self._tape) if isinstance(self._tape, Entry) else None
 
 
 def get_device(self: Tensor) -> int:
@@ -167,8 +168,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Each slice along an axis scaled down to a norm of at most maxnorm.
 
     >>> pf.renorm(pf.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
-    tensor([[0.6, 0.8],
-            [0.3, 0.4]])
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
     """
     if input.ndim < 2:
         raise ShapeError(f"[renorm] expected at least two axes but got shape {input.shape}")
@@ -191,7 +192,7 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: bo
         out = input.clone()
         out[where] = values
         return out
-    count = sum(i.ndim if i.dtype in (bool_, bool) else 1 for i in where)
+    count = sum(i.ndim if is_mask(i) else 1 for i in where)
     sizes, rest = input.shape[:count], input.shape[count:]
     flat = creation.arange(math.prod(sizes)).reshape(sizes)[where]
     added = creation.as_tensor(values).to(input.dtype).expand(*flat.shape, *rest)
@@ -206,7 +207,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     [0.0, 9.0, 0.0]
     """
     values = source.reshape(index.shape)
-    return index_put(input.reshape(-1), (index,), values, accumulate).reshape(input.shape)
+    return index_put(input.reshape(-1), (index.long(),), values, accumulate).reshape(input.shape)
 
 
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
@@ -276,9 +277,9 @@ _ELSEWHERE = {
         "isreal", "lu_solve", "mvlgamma", "nonzero_static", "resolve_conj", "resolve_neg",
     ),
     "signals": ("istft", "stft"),
-    "old_linalg": ("geqrf", "orgqr", "ormqr", "svd", "triangular_solve"),
+    "old_linalg": ("cholesky", "geqrf", "lu", "orgqr", "ormqr", "pinverse", "qr", "svd", "triangular_solve"),
     "torch_statistics": ("histogram",),
-    "linalg": ("matrix_exp", "matrix_power", "qr"),
+    "linalg": ("matrix_exp", "matrix_power"),
 }  # fmt: skip
 _MOVED = {name: _elsewhere(name, module) for module, names in _ELSEWHERE.items() for name in names}
 
@@ -315,7 +316,7 @@ METHODS: dict[str, Any] = {
     "output_nr": property(lambda self: 0, doc="0: each result has a place of its own on the tape."),
     "name": property(lambda self: None, doc="None: tensors have no names."),
     "grad_dtype": property(lambda self: self.dtype, doc="The dtype of its gradient: its own."),
-    "grad_fn": property(_grad_fn, doc="Its place on the tape; None for a leaf."),
+    "grad_fn": property(_grad_fn, doc="The op that gave it; None for a leaf."),
     "itemsize": property(lambda self: self.dtype.itemsize, doc="Bytes of one element."),
     "get_device": get_device, "is_signed": is_signed, "is_nonzero": is_nonzero, "is_same_size": is_same_size,
     "is_pinned": _never, "is_shared": _never, "is_inference": _never,

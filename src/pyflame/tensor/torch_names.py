@@ -17,6 +17,7 @@ from pyflame.core.device import CPU
 from pyflame.core.dtype import DType, as_dtype, outranks
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError
 from pyflame.core.state import state
+from pyflame.core.torch_paths import refused
 from pyflame.engine.devices import get_device as _opened
 from pyflame.ir.declare import common_dtype
 from pyflame.tensor import printing
@@ -35,6 +36,7 @@ default_generator = generator.default_generator
 
 memory_format = formats.memory_format
 contiguous_format, preserve_format = formats.contiguous_format, formats.preserve_format
+legacy_contiguous_format = contiguous_format
 channels_last, channels_last_3d = formats.channels_last, formats.channels_last_3d
 
 
@@ -48,9 +50,28 @@ class layout(enum.Enum):
     strided = 0
     sparse_coo = 1
     sparse_csr = 2
+    # no tensor lies so here: programs compare with them
+    sparse_csc = 3
+    sparse_bsr = 4
+    sparse_bsc = 5
+    jagged = 6
+
+    def __repr__(self) -> str:
+        return f"pyflame.{self.name}"
+
+    __str__ = __repr__
 
 
-strided, sparse_coo, sparse_csr = layout
+strided, sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged = layout
+
+_SIZES = "sizes are numbers, also where pf.jit traces"
+SymInt, SymFloat, SymBool = (refused(name, _SIZES) for name in ("SymInt", "SymFloat", "SymBool"))
+# dtypes that no tensor has: programs compare with them
+complex32, qint8, quint8, qint32 = (
+    refused(name, "complex64 and int8 are there") for name in ("complex32", "qint8", "quint8", "qint32")
+)
+chalf = complex32
+sym_int, sym_float, sym_max, sym_min = int, float, max, min
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
@@ -74,10 +95,10 @@ def is_storage(obj: object) -> bool:
 
 
 def typename(obj: Any) -> str:
-    """An object's type with its module; of a tensor, its dtype.
+    """An object's type with its module; of a tensor, PyTorch's name of its dtype.
 
     >>> pf.typename(pf.ones(2)), pf.typename(1)
-    ('pyflame.float32', 'int')
+    ('torch.FloatTensor', 'int')
     """
     if isinstance(obj, Tensor):
         return str(obj.type())
@@ -223,7 +244,7 @@ def frombuffer(buffer: Any, *, dtype: object, count: int = -1, offset: int = 0, 
     """A tensor over the bytes of an object, without a copy. It is never written to: an in-place op copies.
 
     >>> pf.frombuffer(b"abc", dtype=pf.uint8)
-    tensor([97, 98, 99], dtype=uint8)
+    tensor([97, 98, 99], dtype=pyflame.uint8)
     """
     out = as_tensor(np.frombuffer(buffer, as_dtype(dtype).numpy, count, offset))
     return out.requires_grad_() if requires_grad else out

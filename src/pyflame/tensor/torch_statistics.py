@@ -33,7 +33,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distance of every two different rows, in the order (0, 1), (0, 2), ..., (1, 2), ...
 
     >>> pf.pdist(pf.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
-    tensor([5.    , 1.    , 4.2426])
+    tensor([5.0000, 1.0000, 4.2426])
     """
     if input.ndim != 2 or not input.dtype.is_float:
         raise ShapeError(f"[pdist] expected rows of floats, (N, M), but got shape {input.shape} of {input.dtype.name}")

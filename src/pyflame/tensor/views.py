@@ -17,13 +17,15 @@ from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyflame.autograd import Entry, Leaf, record
+from pyflame.core.dtype import bool_
 from pyflame.core.errors import ArgumentError, GradientError, NotSupportedError
+from pyflame.core.maker import Maker
 from pyflame.core.shape import Region, contiguous_strides
 from pyflame.core.state import mode, state
 from pyflame.engine.commit import write_all
 from pyflame.ir import Node
 from pyflame.tensor.paths import Layout, Path, Strides, follow, layout_after, write_back
-from pyflame.tensor.tensor import Tensor, alias, read
+from pyflame.tensor.tensor import TENSORS, Tensor, alias, read
 
 if TYPE_CHECKING:
     Tape = Entry | Leaf | None
@@ -34,13 +36,21 @@ class Link:
 
     __slots__ = ("attached", "layout", "overlaps", "parent", "path", "views")
 
-    def __init__(self, parent: Tensor | None = None, path: Path = (), attached: bool = True) -> None:
+    def __init__(
+        self,
+        parent: Tensor | None = None,
+        path: Path = (),
+        attached: bool = True,
+        overlaps: bool = False,
+        views: dict[weakref.ref[Tensor], None] | None = None,
+        layout: Layout | None = None,
+    ) -> None:
         self.parent = parent
         self.path = path
         self.attached = attached
-        self.overlaps = False  # whether elements share places in memory, so that nothing can be written through it
-        self.layout: Layout | None = None  # what PyTorch would hold, once somebody asked
-        self.views: dict[weakref.ref[Tensor], None] = {}  # those that are alive
+        self.overlaps = overlaps  # whether elements share places in memory, so that nothing can be written through it
+        self.layout = layout  # what PyTorch would hold, once somebody asked
+        self.views = {} if views is None else views  # those that are alive
 
     def add(self, view: Tensor) -> None:
         self.views[weakref.ref(view, self.views.pop)] = None  # who goes takes itself out
@@ -57,6 +67,9 @@ class Link:
     def tied(self) -> bool:
         """Whether there is another tensor with the same memory."""
         return self.parent is not None or bool(self.views)
+
+
+LINKS = Maker(Link, ("parent", "path", "attached", "overlaps", "views", "layout"))
 
 
 class Change(NamedTuple):
@@ -76,11 +89,46 @@ def link(view: Tensor, parent: Tensor, path: Path, attached: bool = True) -> Ten
     if above is None:
         above = parent._link = Link()
     view._link = Link(parent, path, attached)
-    views = above.views  # as Link.add does: each index comes here
-    views[weakref.ref(view, views.pop)] = None
+    above.add(view)
     if state.tracer is not None:
         state.tracer.links.append(view)
     return view
+
+
+def view_of(parent: Tensor, path: Path, node: Node, entry: Tape = None, place: Layout | None = None) -> Tensor:
+    """A new view of a tensor, where there is no tracer. Each index comes here. `place`: its layout, where known."""
+    above = parent._link
+    if above is None:
+        above = parent._link = Link()
+    view: Tensor = TENSORS.new(node, entry, LINKS.new(parent, path, True, False, {}, place))
+    views = above.views
+    views[weakref.ref(view, views.pop)] = None
+    return view
+
+
+# Steps that PyTorch cannot always make without a copy. Strides need not be known for others.
+MAY_COPY = frozenset(("reshape", "bitcast", "view_as_complex"))
+_COPIED = Layout((), (), 0, bool_)
+
+
+def _place(parent: Tensor, path: Path) -> Layout | None:
+    """Where PyTorch would hold what a path reads; _COPIED where it would copy that, None where nobody need know."""
+    above = parent._link
+    if above is not None and above.parent is not None:
+        for step in path:
+            if step.op.name in MAY_COPY:
+                return layout_after(layout(parent), path) or _COPIED
+    return None
+
+
+def _recorded_chain(source: Node, made: Node, tape: Entry | Leaf) -> Tape:
+    """The place on the tape of what moves made of a Node that has one."""
+    nodes, entries, view = [], {source: tape}, made
+    while view is not source:
+        nodes.append(view)
+        view = view.srcs[0]
+    record(nodes[::-1], entries)
+    return entries.get(made)
 
 
 def link_view(view: Tensor, parent: Tensor, path: Path) -> Tensor:
@@ -88,13 +136,26 @@ def link_view(view: Tensor, parent: Tensor, path: Path) -> Tensor:
 
     Without gradient recording it is one that no gradient flows through.
     """
-    above = parent._link
-    is_view = above is not None and above.parent is not None
-    if is_view and layout_after(layout(parent), path) is None:
+    if _place(parent, path) is _COPIED:
         return view
     if not state.grad_enabled and parent._tape is not None:
         return link_detached(view, parent, path)
     return link(view, parent, path)
+
+
+def read_as(parent: Tensor, source: Node, made: Node, path: Path) -> Tensor:
+    """A new tensor of what moves made of a tensor's Node, where there is neither a tracer nor a recorder: a view, but
+    where PyTorch makes a copy."""
+    tape, place, entry = parent._entry, _place(parent, path), None
+    if tape is not None and state.grad_enabled:
+        entry = _recorded_chain(source, made, tape)
+    elif made is source:
+        made = alias(made)
+    if place is _COPIED:
+        return TENSORS.new(made, entry)  # type: ignore[no-any-return]
+    if tape is not None and not state.grad_enabled:
+        return link_detached(TENSORS.new(made), parent, path)
+    return view_of(parent, path, made, entry, place)
 
 
 def link_detached(view: Tensor, parent: Tensor, path: Path = ()) -> Tensor:
@@ -385,7 +446,8 @@ def share(cell: Tensor, other: Tensor) -> None:
     The other becomes a view of it where that can be: a parameter stays the root, which jitted functions know.
     """
     below = other._link
-    if isinstance(other._tape, Entry) or (below is not None and below.parent is not None):
+    has_parent = below is not None and below.parent is not None
+    if has_parent or isinstance(other._tape, Entry) or isinstance(cell._tape, Entry):  # no tape may hang below a view
         link_detached(cell, other)
         return
     link(other, cell, (), attached=False)

@@ -1,7 +1,8 @@
 """What the tensors that a function captures are called in the program: `model.0.weight`, `optimizer.state....exp_avg`.
 
 The walk begins at the variables that the function sees and goes through attributes, dicts and lists. Of several names
-a tensor gets the shortest. Private attributes (`_parameters`) are passed through and not named.
+a tensor gets the shortest. Private attributes (`_parameters`) are passed through and not named; a place in a private
+list is a name where there is no other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pyflame.core.dtype import DType
 from pyflame.tensor import Tensor
 
 _MOST = 200_000  # objects that are looked at: a dataset in a list has no tensors worth a name
+_LAST = 100  # the cost of names that are taken last
+_LISTS = (list, tuple, set, frozenset)
 _PLAIN = (str, bytes, int, float, bool, complex, type, ModuleType, type(None))
 
 Path = tuple[Any, ...]  # of names and, for dicts keyed by tensors, tensors
@@ -44,14 +47,15 @@ def captured_names(fn: Callable[..., Any]) -> dict[int, str]:
             continue
         for key, child in _children(value):
             hidden = isinstance(key, str) and (key.startswith("_") or not key)
-            heapq.heappush(todo, (cost + (not hidden), next(number), path if hidden else (*path, key), child))
+            step = _LAST if hidden and isinstance(child, _LISTS) else not hidden
+            heapq.heappush(todo, (cost + step, next(number), path if hidden else (*path, key), child))
     return {key: _joined(path, paths) for key, path in paths.items()}
 
 
 def _children(value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, dict):
         yield from value.items()
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, _LISTS):
         yield from ((str(i), v) for i, v in enumerate(value))
     elif isinstance(value, FunctionType):
         seen = inspect.getclosurevars(value)

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.torch_paths import below
+from pyflame.tensor.creation import zeros_like
 from pyflame.tensor.custom import Function
+from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.gradients import (
     backward_into_leaves,
     enable_grad,
@@ -41,7 +45,54 @@ __all__ = [
     "set_grad_enabled",
 ]
 
-grad = grad_of
+__getattr__ = below("autograd")
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the sum of outputs with respect to inputs, which need not be leaves; `.grad` stays as it is.
+
+    `only_inputs` is PyTorch's, where it has long been without effect. With `is_grads_batched` the first axis of
+    grad_outputs counts gradients to start from, each takes a pass, and results are stacked. `materialize_grads` gives
+    zeros for inputs that the outputs do not depend on, `allow_unused` None.
+
+    >>> x = pf.tensor([1.0, 2.0], requires_grad=True)
+    >>> pf.autograd.grad((x * x).sum(), x)
+    (tensor([2., 4.]),)
+    >>> pf.autograd.grad(x * x, x, pf.eye(2), is_grads_batched=True)
+    (tensor([[2., 0.],
+            [0., 4.]]),)
+    """
+    if materialize_grads and allow_unused is False:
+        raise ArgumentError("[grad] expected allow_unused to be left out with materialize_grads but got False")
+    unused = bool(allow_unused) or materialize_grads
+    starts = _starts(grad_outputs) if is_grads_batched else [grad_outputs]
+    rows = [grad_of(outputs, inputs, start, True, create_graph, unused) for start in starts[:-1]]
+    rows.append(grad_of(outputs, inputs, starts[-1], retain_graph, create_graph, unused))
+    found = [None if of[0] is None else FUNCTIONS["stack"](of) if is_grads_batched else of[0] for of in zip(*rows)]  # noqa: B905
+    if materialize_grads:
+        ins = [inputs] if isinstance(inputs, Tensor) else inputs
+        found = [zeros_like(x) if of is None else of for x, of in zip(ins, found, strict=True)]
+    return tuple(found)
+
+
+def _starts(grad_outputs: Tensor | Sequence[Tensor | None] | None) -> list[list[Tensor | None]]:
+    """What each pass starts from."""
+    given = [grad_outputs] if grad_outputs is None or isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    counts = {g.shape[0] if g.ndim else 0 for g in given if g is not None}
+    if len(counts) != 1 or 0 in counts:
+        shapes = [None if g is None else tuple(g.shape) for g in given]
+        raise ShapeError(f"[grad] expected grad_outputs whose first axes have one size, at least 1, but got {shapes}")
+    return [[None if g is None else g[i] for g in given] for i in range(counts.pop())]
 
 
 class _VariableType(type):

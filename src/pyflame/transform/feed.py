@@ -41,7 +41,7 @@ class Feed:
         self.fixed = [(i, at) for i, (source, at) in enumerate(inputs) if source == "value"]
         self._args = [at for _, at in self.arguments]
         self._given = [(i, at, trace.arguments[at].sig) for i, at in self.arguments]
-        self._template = [at if source == "value" else _NOWHERE for source, at in inputs]
+        self.template = [at if source == "value" else _NOWHERE for source, at in inputs]
         self._cells = [trace.cells[at] for source, at in inputs if source == "cell"]
         self._grads = [owners[at] for source, at in inputs if source == "grad"]
         written = sorted(plan.updated, key=lambda i: inputs[i][0] == "grad")
@@ -72,7 +72,7 @@ class Feed:
 
     def given(self, leaves: list[Any]) -> list[Value] | None:
         """The plan's inputs where they are nothing but arguments and what never changes. None: as in `nodes`."""
-        values = self._template.copy()
+        values = self.template.copy()
         for position, at, sig in self._given:
             node = leaves[at]._node
             if node.sig != sig:

@@ -54,7 +54,7 @@ class dual_level:
     >>> with forward_ad.dual_level():
     ...     x = forward_ad.make_dual(pf.tensor([0.0, 1.0]), pf.ones(2))
     ...     forward_ad.unpack_dual(x.sin()).tangent.detach()
-    tensor([1.    , 0.5403])
+    tensor([1.0000, 0.5403])
     """
 
     def __enter__(self) -> int:

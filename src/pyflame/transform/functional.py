@@ -132,7 +132,7 @@ def vjp(
     """func's results, and v times its Jacobian. v may be left out where the result is one number.
 
     >>> pf.autograd.functional.vjp(pf.sin, pf.tensor([0.0, 1.0]), pf.ones(2))
-    (tensor([0.    , 0.8415]), tensor([1.    , 0.5403]))
+    (tensor([0.0000, 0.8415]), tensor([1.0000, 0.5403]))
     """
     with mode(grad_enabled=True):
         call = _called("vjp", func, inputs, create_graph, strict)
@@ -151,7 +151,7 @@ def jvp(
     """func's results, and its Jacobian times v. v may be left out where the input is one number.
 
     >>> pf.autograd.functional.jvp(pf.sin, pf.tensor([0.0, 1.0]), pf.ones(2))
-    (tensor([0.    , 0.8415]), tensor([1.    , 0.5403]))
+    (tensor([0.0000, 0.8415]), tensor([1.0000, 0.5403]))
     """
     with mode(grad_enabled=True):
         call = _called("jvp", func, inputs, create_graph, strict)
@@ -181,8 +181,8 @@ def jacobian(
     A function with more results than inputs is faster with strategy="forward-mode".
 
     >>> pf.autograd.functional.jacobian(pf.sin, pf.tensor([0.0, 1.0]))
-    tensor([[1.    , 0.    ],
-            [0.    , 0.5403]])
+    tensor([[1.0000, 0.0000],
+            [0.0000, 0.5403]])
     """
     _check_strategy("jacobian", strategy, strict)
     with mode(grad_enabled=True):

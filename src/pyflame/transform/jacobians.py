@@ -107,7 +107,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     >>> value, pull = pf.func.vjp(pf.sin, pf.tensor([0.0, 1.0]))
     >>> pull(pf.ones(2))
-    (tensor([1.    , 0.5403]),)
+    (tensor([1.0000, 0.5403]),)
     """
     run = _run("vjp", func, primals, range(len(primals)), {}, has_aux)
 
@@ -123,7 +123,7 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
     """func's results, and how they change where the arguments change by tangents.
 
     >>> pf.func.jvp(pf.sin, (pf.tensor([0.0, 1.0]),), (pf.ones(2),))
-    (tensor([0.    , 0.8415]), tensor([1.    , 0.5403]))
+    (tensor([0.0000, 0.8415]), tensor([1.0000, 0.5403]))
     """
     run = _checked_run("jvp", func, primals, has_aux)
     found = run.linear()(_seeds("jvp", "tangents", tangents, run.inputs))
@@ -226,8 +226,8 @@ def jacrev(
     It takes a backward pass for each element of the result. chunk_size is taken and without effect.
 
     >>> pf.func.jacrev(pf.sin)(pf.tensor([0.0, 1.0]))
-    tensor([[1.    , 0.    ],
-            [0.    , 0.5403]])
+    tensor([[1.0000, 0.0000],
+            [0.0000, 0.5403]])
     """
     return _jacobian("jacrev", _rows, func, argnums, has_aux)  # type: ignore[no-any-return]
 

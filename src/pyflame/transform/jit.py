@@ -21,7 +21,8 @@ from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
 from pyflame.transform.jit_gradient import with_gradient
-from pyflame.transform.replay import MISSED, Replay
+from pyflame.transform.jitted_call import MISSED, Rows
+from pyflame.transform.replay import Replay
 from pyflame.transform.trace import trace_function
 from pyflame.transform.traced_plan import plan_trace
 from pyflame.transform.tracer import argument
@@ -59,6 +60,7 @@ class Jitted:
         self.traces = 0
         self.reasons: list[str] = []
         self._last_key: Any = None
+        self._rows = Rows()
         self._lock = rlock()
         functools.update_wrapper(self, fn, updated=())  # a module has attributes of its own
 
@@ -67,6 +69,9 @@ class Jitted:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        out = self._rows.call(args, kwargs)
+        if out is not MISSED:
+            return out
         if state.tracer is not None:
             return self.fn(*args, **kwargs)
         while True:
@@ -76,7 +81,16 @@ class Jitted:
                 return self.fn(*args, **kwargs)  # a module with dropout or statistics: recorded, as if not jitted
             out = traced.replay(leaves)
             if out is not MISSED:
-                return with_gradient(self, traced, out, args, kwargs) if taped and traced.pure else out
+                if taped:
+                    return with_gradient(self, traced, out, args, kwargs) if traced.pure else out
+                self._rows.lay(traced, args, kwargs, self._static(args, kwargs))
+                return out
+
+    def _static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[bool]:
+        """Which arguments are a part of the signature; empty: none is said to be."""
+        if not (self.static or self.static_names):
+            return []
+        return [n in self.static for n in range(len(args))] + [name in self.static_names for name in kwargs]
 
     def __getattr__(self, name: str) -> Any:
         """Attributes of what is jitted: `pf.jit(model).parameters()`."""
@@ -146,6 +160,7 @@ class Jitted:
                     self.cache[oldest] = fewer
                 else:
                     del self.cache[oldest]
+                self._rows.forget()
             self.traces += 1
             self.reasons.append(reason)
             self._last_key = key

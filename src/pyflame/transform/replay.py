@@ -18,7 +18,7 @@ from pyflame.core.locks import Lock
 from pyflame.engine.build import CpuRunner
 from pyflame.engine.commit import Writes
 from pyflame.engine.cross_device import MultiDeviceRunner
-from pyflame.engine.launch import Runner, run_and_commit
+from pyflame.engine.launch import NullRunner, NumpyRunner, Runner, run_and_commit
 from pyflame.engine.report import debug_print, debugging
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Node
@@ -27,6 +27,7 @@ from pyflame.ir.kernel import Plan
 from pyflame.tensor import Tensor
 from pyflame.tensor.views import Aside, followers, root_of
 from pyflame.transform.feed import Feed
+from pyflame.transform.jitted_call import MISSED
 from pyflame.transform.steady import Steady
 from pyflame.transform.trace import Trace
 from pyflame.transform.traced_plan import Output, TracedPlan, constants_of, inputs_of, outputs_of
@@ -51,9 +52,6 @@ def _add_followers(cell: Tensor, node: Node, cells: list[Tensor], new: list[Any]
     for change in followers(cell, node):
         cells.append(change.cell)
         new.append(change.node)
-
-
-MISSED: Any = object()  # instead of a result
 
 
 class Replay:
@@ -82,11 +80,16 @@ class Replay:
         with_grad = [*[t for t, _ in self.had_grad], *[t for t, _ in self.grad_cells], *self.new_grads, *self.cleared]
         self._owners = list({id(t): t for t in with_grad}.values())
         self._arg_sigs = [trace.arguments[at].sig for _, at in self.feed.arguments]
-        self._stateless = not (self.cells or self._owners or self.changes)
+        self.stateless = not (self.cells or self._owners or self.changes)
         # Whether nobody else has the Values of results: no state, no other result, no runner.
         differ = len({at for at, _, _ in self.results}) == len(self.results)
-        self._own_results = differ and self._stateless and isinstance(self.runner, CpuRunner)
-        self._steady: Steady | None = None
+        self._own_results = differ and self.stateless and isinstance(self.runner, CpuRunner)
+        one_device = not isinstance(self.runner, NumpyRunner | NullRunner | MultiDeviceRunner)
+        # see jitted_call.py
+        self.may_have_row = one_device and not (self.debug or self.written or self.generators or self.views)
+        self.steady: Steady | None = None
+        self.captures = self.may_have_row and not isinstance(self.runner, CpuRunner)
+        self.left: tuple[Steady | None, Any] = None, None  # by the last run: its state, and its graphs on a GPU
         self._state_before: tuple[int, ...] = ()
 
     @property
@@ -114,7 +117,7 @@ class Replay:
         self._same_sigs = [sig for _, _, sig in states] == [sig_of[id(cell)] for cell in self.rebound]
         self._new_gradients = [(t, *output) for t, output in zip(self.new_grads, gradients, strict=True)]
         self._new_arguments = [(number, *output) for number, output in zip(self.written, arguments, strict=True)]
-        self._writes = bool(self.rebound or self.written)
+        self.writes = bool(self.rebound or self.written)
         self.changes = bool(self.rebound or self.new_grads or self.cleared or self.written)
 
     def misfit(self, trusting: bool = False) -> str | None:
@@ -126,7 +129,7 @@ class Replay:
             now = getattr(owner, attribute)
             if now != value:
                 return f"{type(owner).__name__}.{attribute} changed from {value} to {now}"
-        if self._stateless or (trusting and self._steady is not None):
+        if self.stateless or (trusting and self.steady is not None):
             return None
         if [cell._node.sig for cell in self.cells] != self.cell_sigs:
             for cell, sig in zip(self.cells, self.cell_sigs, strict=True):
@@ -156,7 +159,7 @@ class Replay:
 
     def replay(self, leaves: list[Any]) -> Any:
         """Run the plan; cells take their new values. MISSED where another thread has written something else to one."""
-        if self._writes:
+        if self.writes:
             self._check_shared(leaves)
         returned: list[Node] = []
         if not self._run_with(self.locks, leaves, returned):
@@ -189,13 +192,17 @@ class Replay:
     def _run_with(self, locks: Sequence[Lock], leaves: list[Any], returned: list[Node]) -> bool:
         """Take these locks and run the plan; `returned` gets the nodes of what the function returns."""
         with locks[0]:
-            return self._run_with(locks[1:], leaves, returned) if len(locks) > 1 else self._run(leaves, returned)
+            if len(locks) > 1:
+                return self._run_with(locks[1:], leaves, returned)
+            ran = self._run(leaves, returned)
+            self.left = self.steady, self.runner.served if self.captures else None  # type: ignore[attr-defined]
+            return ran
 
     def _run(self, leaves: list[Any], returned: list[Node]) -> bool:
         """Run the plan, all locks taken."""
-        if self._steady is not None:
-            return self._run_steady(self._steady, leaves, returned)
-        if self._stateless:
+        if self.steady is not None:
+            return self._run_steady(self.steady, leaves, returned)
+        if self.stateless:
             given = self.feed.given(leaves)
             if given is not None:
                 returned += self._returned(self.runner.run(given, self.numbers(leaves), self.debug, self.lines))
@@ -223,7 +230,7 @@ class Replay:
         fits = [node.sig for _, node in arguments] == self._arg_sigs
         values = steady.inputs(arguments) if fits else None
         if values is None:
-            self._steady = None
+            self.steady = None
             return False
 
         def commit(out: list[Value]) -> Writes:
@@ -239,7 +246,7 @@ class Replay:
         nodes += [grad._node for owner in self._owners if (grad := owner._grad) is not None]
         now = tuple([node.serial for node in nodes])
         if now == self._state_before:
-            self._steady = self.feed.steady(self.cells, self._owners, values)
+            self.steady = self.feed.steady(self.cells, self._owners, values)
         self._state_before = now
 
     def _returned(self, out: list[Value]) -> list[Node]:

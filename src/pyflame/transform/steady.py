@@ -6,6 +6,7 @@ What is remembered is held. Whoever wants to overwrite such memory asks for it b
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Sequence
 from operator import is_
@@ -31,7 +32,7 @@ class Steady:
         written: Sequence[Node],
         replaced: Sequence[Tensor],
     ) -> None:
-        self._cells, self._owners = cells, owners
+        self._cells, self._owners = cells, owners  # engine/jitted_call.c reads `parts` and `_values`
         self._values: list[Value] | None = values
         self._nodes = [cell._node for cell in cells]
         self._grads = [owner._grad for owner in owners]
@@ -42,6 +43,8 @@ class Steady:
         # nodes: their tensor and a list here; gradients: their owner and two lists; values: their node and `values`
         counts = [2] * len(written) + [3] * len(replaced) + [2] * len(data) + [1] * len(data)
         self._counts = [LISTED + n for n in counts]
+        held_by = struct.pack(f"={len(counts)}q", *[1 + n for n in counts])  # as C counts, which has no list of its own
+        self.parts = cells, self._nodes, owners, self._grads, self._present, self._grad_nodes, self._things, held_by
         self.ids = frozenset(map(id, [*self._nodes, *self._grad_nodes]))
         lend(self)
 

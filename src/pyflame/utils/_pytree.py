@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["PyTree", "TreeSpec", "tree_flatten", "tree_leaves", "tree_map", "tree_map_only", "tree_unflatten"]
+__all__ = [
+    "PyTree", "TreeSpec", "register_pytree_node", "tree_flatten", "tree_leaves", "tree_map", "tree_map_only",
+    "tree_unflatten",
+]  # fmt: skip
 
 PyTree = Any
 
@@ -25,6 +28,50 @@ class TreeSpec:
         return sum(c.num_leaves for c in self.children_specs) if self.type else 1
 
 
+# Classes of others: how they are taken apart and put together.
+_registered: dict[Any, tuple[Callable[[Any], tuple[Any, Any]], Callable[[Any, Any], Any]]] = {}
+
+
+def register_pytree_node(
+    cls: Any,
+    flatten_fn: Callable[[Any], tuple[Any, Any]],
+    unflatten_fn: Callable[[Any, Any], Any],
+    **options: Any,
+) -> None:
+    """Let objects of a class be taken apart: `flatten_fn` gives their parts and what else `unflatten_fn` needs.
+
+    >>> class Pair:
+    ...     def __init__(self, a, b):
+    ...         self.a, self.b = a, b
+    >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda parts, context: Pair(*parts))
+    >>> tree_map(lambda x: x + 1, [Pair(1, 2)])[0].b
+    3
+    """
+    _registered[cls] = flatten_fn, unflatten_fn
+
+
+_register_pytree_node = register_pytree_node
+
+
+@dataclass(frozen=True)
+class MappingKey:
+    """Where a leaf is: behind this key of a dict."""
+
+    key: Any
+
+
+def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+    return list(d.values()), list(d)
+
+
+def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[tuple[MappingKey, Any]], list[Any]]:
+    return [(MappingKey(key), value) for key, value in d.items()], list(d)
+
+
+def _dict_unflatten(values: Iterable[Any], context: Iterable[Any]) -> dict[Any, Any]:
+    return dict(zip(context, values, strict=True))
+
+
 def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
     """The leaves, and how to put them together.
 
@@ -35,6 +82,9 @@ def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> 
     leaves: list[Any] = []
 
     def spec(value: Any) -> TreeSpec:
+        if not (is_leaf is not None and is_leaf(value)) and type(value) in _registered:
+            parts, context = _registered[type(value)][0](value)
+            return TreeSpec(type(value), context, tuple([spec(part) for part in parts]))
         named = isinstance(value, (dict, OrderedDict))
         if (is_leaf is not None and is_leaf(value)) or not (named or isinstance(value, (list, tuple))):
             leaves.append(value)
@@ -56,6 +106,8 @@ def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> PyTree:
         if spec.type is None:
             return next(rest)
         children = [made(c) for c in spec.children_specs]
+        if spec.type in _registered:
+            return _registered[spec.type][1](children, spec.context)
         if spec.context is not None:
             return spec.type(zip(spec.context, children, strict=True))
         return spec.type(*children) if hasattr(spec.type, "_fields") else spec.type(children)

@@ -13,6 +13,7 @@ from pyflame.backends import models
 from pyflame.core.config import KernelPyTorchConfig, RunSettings
 from pyflame.core.device import Target
 
+_LINEAR = ("Linear", "NonDynamicallyQuantizableLinear")
 _CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
 
@@ -55,7 +56,7 @@ def fold_batch_norms(subject: Subject, at: Situation) -> Change:
     with at.library.no_grad():
         for layer, norm in pairs:
             modules = dict(model.named_modules())
-            linear = type(modules[layer]).__name__ == "Linear"
+            linear = type(modules[layer]).__name__ in _LINEAR
             fuse = fusion.fuse_linear_bn_eval if linear else fusion.fuse_conv_bn_eval
             _put(model, layer, fuse(modules[layer], modules[norm]))
             _put(model, norm, at.library.nn.Identity())
@@ -146,7 +147,7 @@ def float8_weights(subject: Subject, at: Situation) -> Change:
     if not at.target.fp8:
         return None, f"{at.target.name} has no 8-bit floats"
     model = subject.copy()
-    layers = [n for n, m in model.named_modules() if type(m).__name__ == "Linear"]
+    layers = [n for n, m in model.named_modules() if type(m).__name__ in _LINEAR]
     if not layers:
         return None, "there is no linear layer"
     kind = "float8_e4m3fnuz" if at.target.fp8 == "fnuz" else "float8_e4m3fn"

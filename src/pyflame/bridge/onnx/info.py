@@ -8,6 +8,7 @@ from typing import Any
 import pyflame.bridge.onnx.operators  # noqa: F401  fills the table
 from pyflame.bridge.onnx.file import graphs, opset_of, read_model
 from pyflame.bridge.onnx.module import operator_counts
+from pyflame.bridge.onnx.spelling import spelled_out
 from pyflame.bridge.onnx.table import OPERATORS
 from pyflame.bridge.onnx.values import numpy_dtype
 
@@ -18,7 +19,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
     >>> pf.onnx.info("model.onnx")["opset"]                                          # doctest: +SKIP
     18
     """
-    model = read_model(path)
+    model = spelled_out(read_model(path))
     counts = operator_counts(model)
     weights = [t for g in graphs(model.graph) for t in g.initializer]
     inner = {t.name for t in weights}

@@ -13,6 +13,7 @@ import numpy as np
 import pyflame.bridge.onnx.operators  # noqa: F401  fills the table
 from pyflame.bridge.onnx.file import graphs, opset_of, read_model
 from pyflame.bridge.onnx.graph import Graph
+from pyflame.bridge.onnx.spelling import spelled_out
 from pyflame.bridge.onnx.table import OPERATORS, Array, Value, full_name
 from pyflame.bridge.onnx.values import cast_array, held_as, numpy_dtype, our_dtype, to_host, to_tensor
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, NotSupportedError, suggest
@@ -38,6 +39,7 @@ class OnnxModule(Module):
 
     def __init__(self, model: Any, device: object = None, trainable: bool = False, source: str = "the model") -> None:
         super().__init__()
+        model = spelled_out(model)
         check_operators(model, source)
         self.opset = opset_of(model)
         self.device = device
@@ -97,7 +99,7 @@ class OnnxModule(Module):
         if value is None:
             return None
         array = to_host(value)
-        code = self._types[name].tensor_type.elem_type
+        code = _held_type(self._types[name]).tensor_type.elem_type
         return cast_array(array, numpy_dtype(code)) if code and array.dtype.kind not in "OSU" else array
 
     def _run(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Value]:
@@ -122,7 +124,7 @@ class OnnxModule(Module):
         return {name: self._input(name, value) for name, value in given.items()}
 
     def _input(self, name: str, value: Any) -> Value:
-        if isinstance(value, list) and self._types[name].HasField("sequence_type"):
+        if isinstance(value, list) and _held_type(self._types[name]).HasField("sequence_type"):
             return [self._input_tensor(v) for v in value]
         return value if value is None else self._checked(name, self._input_tensor(value))
 
@@ -134,7 +136,7 @@ class OnnxModule(Module):
 
     def _checked(self, name: str, value: Tensor | Array) -> Tensor | Array:
         """Refuse what the model does not declare; symbolic sizes may be any."""
-        declared = self._types[name].tensor_type
+        declared = _held_type(self._types[name]).tensor_type
         if declared.HasField("shape"):
             sizes = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in declared.shape.dim]
             fits = len(sizes) == value.ndim and all(s in (None, n) for s, n in zip(sizes, value.shape, strict=True))
@@ -151,6 +153,13 @@ class OnnxModule(Module):
 
     def extra_repr(self) -> str:
         return f"opset={self.opset}, inputs={self.input_names}, outputs={self.output_names}"
+
+
+def _held_type(declared: Any) -> Any:
+    """The type of a value, of an optional one that of what it may hold."""
+    while declared.HasField("optional_type"):
+        declared = declared.optional_type.elem_type
+    return declared
 
 
 _TAKEN = frozenset(dir(OnnxModule))

@@ -23,11 +23,8 @@ def _encode(blocks: Array) -> Array:
 ENCODING = Encoding(
     "q5_k", SIZE, 176, _decode,
     """
-  const pf_sixteen head = pf_sixteen_at(b);
-  const uint32_t both = pf_u32_at(head.at);
-  const int sixes = pf_sixes(head.at + 4, g / 2);
-  const float d = pf_f16_to_f32((uint16_t)both) * (float)(sixes & 255);
-  const float m = pf_f16_to_f32((uint16_t)(both >> 16)) * (float)(sixes >> 8);
+  const pf_both of = pf_sixes_of(pf_sixteen_at(b), g / 2);
+  const float d = of.scale, m = of.least;
   const pf_sixteen low = pf_bits_of(pf_sixteen_at(b + 48 + g / 4 * 32 + g % 2 * 16), g / 2 % 2 * 4, 15);
   const pf_sixteen q = pf_joined(low, pf_bits_of(pf_sixteen_at(b + 16 + g % 2 * 16), g / 2, 1), 4);
 """,

@@ -35,9 +35,9 @@ PF_ALWAYS_INLINE pf_vec pf_select(pf_ints keep, pf_vec a, pf_vec b) {
 
 /* a > b ? a : b, so a NaN in b stays */
 PF_ALWAYS_INLINE pf_vec pf_larger(pf_vec a, pf_vec b) {
-#if PF_VECTOR_BYTES == 64
+#if PF_AVX512
   return (pf_vec)_mm512_max_ps((__m512)a, (__m512)b);
-#elif PF_VECTOR_BYTES == 32
+#elif defined(__AVX2__) && defined(__FMA__)
   return (pf_vec)_mm256_max_ps((__m256)a, (__m256)b);
 #else
   return pf_select(a > b, a, b);

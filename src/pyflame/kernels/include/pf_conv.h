@@ -1,4 +1,4 @@
-/* What the three convolution algorithms of conv.c share: the arguments, and reading x through padding and dilation.
+/* What the four convolution algorithms of conv.c share: the arguments, and reading x through padding and dilation.
  *
  * Position u of an axis (counted on the zero-dilated input, from -pad_lo) holds x[u / lhs_dilation] where that is a
  * whole number within the input, and zero elsewhere. Every read of x goes through the two readers below, so nothing
@@ -16,9 +16,9 @@ enum {
   PF_PAD = PF_STRIDE + 3, PF_LHS = PF_PAD + 3, PF_RHS = PF_LHS + 3, /* lhs, rhs: dilations of x and w */
   PF_X_N = PF_RHS + 3, PF_X_G, PF_X_C, PF_X_S, /* strides in elements */
   PF_W_G = PF_X_S + 3, PF_W_O, PF_W_C, PF_W_K,
-  PF_ROWS = PF_W_K + 3, PF_COLS, PF_DEPTH, /* gemm: block of a task, k block; dot: units at a time, -, rows of taps */
-  PF_PARTS,                                /* dot: number of partial sums */
+  PF_ROWS = PF_W_K + 3, PF_COLS, PF_DEPTH, /* block of a task; gemm: k block, batch: units at a time. dot: ROWS units at a time */
   PF_WORKER_AT, PF_WORKER_BYTES,           /* byte offset and size of the workers' areas in scratch */
+  PF_PARTS, PF_HIGH, PF_DEEP, PF_LONG,     /* batch, dot: partial sums; images of a panel, taps of a unit along axes 1 and 2 */
   PF_CONV_ARGS
 };
 
@@ -40,7 +40,7 @@ PF_ALWAYS_INLINE int64_t pf_source(int64_t u, int64_t lhs, int64_t extent) {
 
 /* dst[i] = line[i] for i in [low, high), zero for the rest of [0, count); low <= high. */
 PF_ALWAYS_INLINE void pf_copy_clipped(pf_b_t *dst, const pf_b_t *line, int64_t count, int64_t low, int64_t high) {
-#if PF_VECTOR_BYTES == 64
+#if PF_AVX512
   if (sizeof(pf_b_t) == 4) { /* masked lanes are not read */
     for (int64_t i = 0; i < count; i += 16) {
       const uint32_t keep = count - i >= 16 ? 0xffff : (1u << (count - i)) - 1;

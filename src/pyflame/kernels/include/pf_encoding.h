@@ -4,8 +4,8 @@
  *   pf_sixteen_at(p).at[i]                                         16 bytes, which begin where the largest power of two (up
  *                                                                  to 16) that divides the block's bytes divides, too
  *   pf_bits_of(sixteen, shift, mask), pf_joined(low, high, by)     some bits of each byte; bytes of both put together
- *   pf_sixes(p, g)                                                 of the 8 pairs of 6 bits in 12 bytes, as Q4_K has them: a
- *                                                                  scale, and 256 times an offset
+ *   pf_sixes_of(sixteen, g).scale, .least                          of the first bytes of a block as Q4_K's: two float16, each
+ *                                                                  times one of its 8 numbers of 6 bits in 12 bytes
  *   pf_with_fifth(sixteen, bits)                                   bit i becomes bit 4 of byte i
  *   pf_looked_up(sixteen, low, high)                               of each byte i that of 16 in two words: a table without memory
  *   PF_UNROLL                                                      before a loop over a group: `y` stays in registers
@@ -57,11 +57,23 @@ PF_FN pf_sixteen pf_joined(pf_sixteen low, pf_sixteen high, int by) {
 }
 PF_FN float pf_half_at(const uint8_t *p) { return pf_f16_to_f32(pf_u16_at(p)); }
 PF_FN float pf_float_at(const uint8_t *p) { return pf_from_bits_f32(pf_u32_at(p)); }
+typedef struct {
+  float scale, least;
+} pf_both;
+/* A pair of 6 bits of those 12 bytes: the first, and 256 times the second. */
 PF_FN int pf_sixes(const uint8_t *p, int g) {
   const int by = (g & 3) * 8;
   const uint32_t last = 0u - (uint32_t)(g >> 2 & 1), both = pf_u32_at(p + 8) >> by & 255; /* last: all bits, for 4 to 7 */
   const uint32_t pair = (pf_u32_at(p) >> by & 255) | (pf_u32_at(p + 4) >> by & 255) << 8;
   return (int)((pair & (0x3f3f & ~last)) | ((both | both << 4) & (0x0f0f & last)) | (pair >> 2 & (0x3030 & last)));
+}
+PF_FN pf_both pf_sixes_of(pf_sixteen head, int g) {
+  const uint32_t halves = pf_u32_at(head.at);
+  const int sixes = pf_sixes(head.at + 4, g);
+  pf_both out;
+  out.scale = pf_f16_to_f32((uint16_t)halves) * (float)(sixes & 255);
+  out.least = pf_f16_to_f32((uint16_t)(halves >> 16)) * (float)(sixes >> 8);
+  return out;
 }
 PF_FN pf_sixteen pf_with_fifth(pf_sixteen v, uint32_t bits) {
   uint32_t words[4];

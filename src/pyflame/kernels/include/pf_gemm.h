@@ -3,15 +3,15 @@
  *   C[rows, cols] (+)= sum_w  A_panel[w, rows] * B_panel[w, cols]
  *
  * Packed form. A "word" is what one multiply step eats: one element in the accumulator's type for the vector
- * kernel, or PF_GROUP neighbours along k: 4 bytes (2 bf16 or 4 int8) for AMX and NEON's dot products, 8 bytes (4 bf16
- * or 8 int8) for NEON's matrix products.
+ * kernel, or PF_GROUP neighbours along k: 4 bytes (2 bf16 or 4 int8) for AMX and the dot products of NEON and SVE,
+ * 8 bytes (4 bf16 or 8 int8) for their matrix products.
  *   B panel: [word][width], width = PF_NR, the last one rounded up to whole vectors.
  *   A panel: [word][height], height = PF_MR, the last one exact; for AMX [16-word step][height][16 words].
  * Everything a panel is rounded up by holds zeros, so no kernel needs masks.
  *
  * Registers. PF_MR x (PF_NV vectors) accumulators live in registers for the whole k loop: each step loads
  * PF_NV vectors of B and broadcasts PF_MR scalars of A for PF_MR * PF_NV multiply-adds (14 x 2 on AVX-512: 16
- * loads feed 28 FMAs; 12 x 2 on NEON: 5 loads feed 24; so the two FMA ports are the limit). AMX holds 2 x 2 tiles of
+ * loads feed 28 FMAs; 12 x 2 on NEON: 5 loads feed 24, on SVE 14; so the two FMA ports are the limit). AMX holds 2 x 2 tiles of
  * 16 x 16.
  * 2*rows*cols*k flops read (rows + cols) * k words, from L1 (A) and L2 (B).
  */
@@ -94,20 +94,35 @@ typedef PF_GLUE(pf_store_, PF_B_T) pf_b_t;
 #define PF_B_TAG PF_GLUE(PF_TAG_, PF_B_T)
 #define PF_IS_BYTE(tag) ((tag) == PF_TAG_int8 || (tag) == PF_TAG_uint8)
 
+/* SVE of a length that the compiler was told (-msve-vector-bits): vectors of that many bytes are its registers. */
+#if defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS
+#define PF_SVE 1
+#else
+#define PF_SVE 0
+#endif
+
 /* NEON's header takes gcc a quarter of a second, and float32 and float64 need none of it. */
 #ifdef __x86_64__
 #include <immintrin.h>
 #elif defined(__aarch64__) && (PF_A_TAG > PF_TAG_float64 || PF_B_TAG > PF_TAG_float64)
 #include <arm_neon.h>
+#if PF_SVE
+#include <arm_sve.h>
+/* What lies between a vector in C and an operand of an intrinsic. */
+typedef svfloat32_t pf_sve_f32 __attribute__((arm_sve_vector_bits(__ARM_FEATURE_SVE_BITS)));
+typedef svint32_t pf_sve_s32 __attribute__((arm_sve_vector_bits(__ARM_FEATURE_SVE_BITS)));
+typedef svuint32_t pf_sve_u32 __attribute__((arm_sve_vector_bits(__ARM_FEATURE_SVE_BITS)));
+typedef svuint64_t pf_sve_u64 __attribute__((arm_sve_vector_bits(__ARM_FEATURE_SVE_BITS)));
+#endif
 #endif
 
 /* ---- geometry ---- */
 
-/* NEON's words of several elements: of one type, and not where a file lays out panels itself (PF_OWN_PANELS). */
+/* NEON's and SVE's words of several elements: of one type, and not where a file lays out panels itself (PF_OWN_PANELS). */
 #if defined(__aarch64__) && PF_A_TAG == PF_B_TAG && !defined(PF_OWN_PANELS)
-#define PF_NEON_WORDS 1
+#define PF_ARM_WORDS 1
 #else
-#define PF_NEON_WORDS 0
+#define PF_ARM_WORDS 0
 #endif
 #if defined(__ARM_FEATURE_MATMUL_INT8) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define PF_HAS_MMLA 1
@@ -115,19 +130,19 @@ typedef PF_GLUE(pf_store_, PF_B_T) pf_b_t;
 #define PF_HAS_MMLA 0
 #endif
 
-#if defined(__AMX_BF16__) && PF_A_TAG == PF_TAG_bfloat16 && PF_B_TAG == PF_TAG_bfloat16
+#if defined(__AMX_BF16__) && defined(__AVX512F__) && PF_A_TAG == PF_TAG_bfloat16 && PF_B_TAG == PF_TAG_bfloat16
 #define PF_AMX 1
 #define PF_GROUP 2
-#elif defined(__AMX_INT8__) && PF_IS_BYTE(PF_A_TAG) && PF_IS_BYTE(PF_B_TAG)
+#elif defined(__AMX_INT8__) && defined(__AVX512F__) && PF_IS_BYTE(PF_A_TAG) && PF_IS_BYTE(PF_B_TAG)
 #define PF_AMX 1
 #define PF_GROUP 4
-#elif PF_NEON_WORDS && PF_HAS_MMLA && PF_IS_BYTE(PF_A_TAG)
+#elif PF_ARM_WORDS && PF_HAS_MMLA && PF_IS_BYTE(PF_A_TAG)
 #define PF_MMLA 1
 #define PF_GROUP 8
-#elif PF_NEON_WORDS && PF_HAS_MMLA && PF_A_TAG == PF_TAG_bfloat16
+#elif PF_ARM_WORDS && PF_HAS_MMLA && PF_A_TAG == PF_TAG_bfloat16
 #define PF_MMLA 1
 #define PF_GROUP 4
-#elif PF_NEON_WORDS && defined(__ARM_FEATURE_DOTPROD) && PF_IS_BYTE(PF_A_TAG)
+#elif PF_ARM_WORDS && (defined(__ARM_FEATURE_DOTPROD) || PF_SVE) && PF_IS_BYTE(PF_A_TAG)
 #define PF_GROUP 4
 #else
 #define PF_GROUP 1
@@ -143,13 +158,21 @@ typedef PF_GLUE(pf_store_, PF_B_T) pf_b_t;
 #define PF_VECTOR_BYTES 64
 #elif defined(__AVX2__) && defined(__FMA__)
 #define PF_VECTOR_BYTES 32
+#elif PF_SVE
+#define PF_VECTOR_BYTES (__ARM_FEATURE_SVE_BITS / 8)
 #else
 #define PF_VECTOR_BYTES 16
 #endif
 #ifdef __aarch64__
-#define PF_NEON 1
+#define PF_ARM 1
 #else
-#define PF_NEON 0
+#define PF_ARM 0
+#endif
+#define PF_NEON (PF_ARM && !PF_SVE)
+#ifdef __AVX512F__
+#define PF_AVX512 1
+#else
+#define PF_AVX512 0
 #endif
 
 #define PF_LANES (PF_VECTOR_BYTES / (int64_t)sizeof(PF_ACC_T))
@@ -162,9 +185,9 @@ _Static_assert(!(PF_IS_BYTE(PF_A_TAG) || PF_IS_BYTE(PF_B_TAG)) || sizeof(PF_ACC_
 #define PF_WORD_STEP 16 /* words of one tile row */
 typedef uint32_t pf_word_t;
 #else
-#if PF_VECTOR_BYTES == 64
+#if PF_AVX512
 #define PF_MR 14
-#elif PF_NEON
+#elif PF_ARM
 #define PF_MR 12
 #else
 #define PF_MR 6
@@ -185,7 +208,7 @@ typedef PF_ACC_T pf_vec __attribute__((vector_size(PF_VECTOR_BYTES), aligned(siz
 
 /* The sum of a vector of floats. In order it would be a chain of additions, each with a shuffle before. */
 PF_ALWAYS_INLINE float pf_sum_of_lanes(pf_vec v) {
-#if PF_VECTOR_BYTES == 64
+#if PF_AVX512
   return _mm512_reduce_add_ps((__m512)v);
 #else
   float sum = 0.0f;
@@ -204,6 +227,24 @@ PF_ALWAYS_INLINE int64_t pf_height(int64_t rows) { return pf_round_up(rows, PF_R
 PF_ALWAYS_INLINE int64_t pf_width(int64_t cols) { return pf_round_up(cols, PF_LANES); }
 
 /* ---- micro-kernels: C[height, width] at row stride ldc; resume adds to what C holds ---- */
+
+/* Row r of A in a step: a broadcast of a scalar from memory, or a lane of a vector where multiply-adds take one. */
+enum { PF_LEFT_VECS = PF_NEON ? 12 / PF_LANES : 1 };
+#define PF_LEFT(r)                                                                                             \
+  ((PF_ACC_T)(PF_NEON && (r) < rows / PF_LANES * PF_LANES ? left[(r) / PF_LANES][(r) % PF_LANES] : a[r]))
+
+/* acc[r][v] += row r of A by vector v of B, for one k, in the accumulator's type. */
+PF_ALWAYS_INLINE void pf_vector_step(const int rows, const int vecs, const PF_ACC_T *a, const PF_ACC_T *b, pf_vec (*acc)[PF_NV]) {
+  pf_vec column[PF_NV], left[PF_LEFT_VECS];
+#pragma GCC unroll 8
+  for (int r = 0; PF_NEON && r < rows / PF_LANES; r++) left[r] = *(const pf_vec *)(a + r * PF_LANES);
+#pragma GCC unroll 2
+  for (int v = 0; v < vecs; v++) column[v] = *(const pf_vec *)(b + v * PF_LANES);
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < vecs; v++) acc[r][v] += PF_LEFT(r) * column[v];
+}
 
 #if PF_AMX
 
@@ -303,27 +344,11 @@ PF_ALWAYS_INLINE int64_t pf_kernel_permit(void) { return 0; }
 #include "pf_neon.h"
 #else
 
-/* Row r of A in a step: a broadcast of a scalar from memory, or a lane of a vector where multiply-adds take one. */
-enum { PF_LEFT_VECS = PF_NEON ? PF_MR / PF_LANES : 1 };
-#define PF_LEFT(r)                                                                                             \
-  ((PF_ACC_T)(PF_NEON && (r) < rows / PF_LANES * PF_LANES ? left[(r) / PF_LANES][(r) % PF_LANES] : a[r]))
-
-/* acc[r][v] += row r of A by vector v of B, for one word of k. */
-PF_ALWAYS_INLINE void pf_step(const int rows, const int vecs, const pf_word_t *a, const pf_word_t *b, pf_vec (*acc)[PF_NV]) {
-  pf_vec column[PF_NV], left[PF_LEFT_VECS];
-#pragma GCC unroll 8
-  for (int r = 0; PF_NEON && r < rows / PF_LANES; r++) left[r] = *(const pf_vec *)(a + r * PF_LANES);
-#pragma GCC unroll 2
-  for (int v = 0; v < vecs; v++) column[v] = *(const pf_vec *)(b + v * PF_LANES);
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-    for (int v = 0; v < vecs; v++) acc[r][v] += PF_LEFT(r) * column[v];
-}
+#define pf_step pf_vector_step
 
 #endif
 #if !PF_MMLA
-#define pf_turn(rows, vecs, acc) ((void)0)
+#define pf_turn(rows, vecs, acc, back) ((void)0)
 #endif
 
 PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, const pf_word_t *a, const pf_word_t *b,
@@ -333,14 +358,14 @@ PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, co
   for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) acc[r][v] = resume ? *(pf_vec *)(c + r * ldc + v * PF_LANES) : (pf_vec){0};
-  pf_turn(rows, vecs, acc);
+  pf_turn(rows, vecs, acc, 0);
   for (; words > 0; words--, a += rows, b += vecs * PF_LANES) {
     /* B comes from L2: ask for it a few hundred cycles ahead (a prefetch past the panel's end is harmless). */
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) __builtin_prefetch(b + (24 * vecs + v) * PF_LANES);
     pf_step(rows, vecs, a, b, acc);
   }
-  pf_turn(rows, vecs, acc);
+  pf_turn(rows, vecs, acc, 1);
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -384,13 +409,21 @@ PF_ALWAYS_INLINE void pf_strip(int64_t height, int64_t cols, int64_t words, cons
 /* ---- transposition: the part of packing that needs registers ---- */
 
 #include "pf_transpose.h"
+#if PF_AVX512
+#include "pf_pack_avx512.h"
+#endif
 
 /* dst[w * dst_stride + r] = word w of the row at src + r * src_bytes, for rows >= 4 and words >= 4. The last
  * square of each direction overlaps its neighbour instead of having a scalar tail. */
 PF_ALWAYS_INLINE void pf_transpose(uint32_t *dst, int64_t dst_stride, const char *src, int64_t src_bytes, int64_t rows,
                                    int64_t words) {
-  /* 16 words are one cache line of each source row. */
-  for (int64_t line = 0; line < words; line += 16) {
+  int64_t line = 0;
+#if PF_AVX512
+  for (int64_t r = 0; r < rows; r += 16)
+    for (line = 0; line + 16 <= words; line += 16)
+      pf_transpose_16(dst + line * dst_stride + r, dst_stride, src + r * src_bytes + line * 4, src_bytes, pf_min(16, rows - r));
+#endif
+  for (; line < words; line += 16) {
     const int64_t line_end = pf_min(words, line + 16);
     for (int64_t r0 = 0; r0 < rows; r0 += 4) {
       const int64_t r = pf_min(r0, rows - 4);
@@ -402,22 +435,30 @@ PF_ALWAYS_INLINE void pf_transpose(uint32_t *dst, int64_t dst_stride, const char
   }
 }
 
-#define PF_PACK_SIDE a
-#define PF_PACK_T pf_a_t
-#define PF_PACK_TAG PF_A_TAG
-#define PF_PACK_LOAD PF_LOAD_A
-#include "pf_pack.h"
-#define PF_PACK_SIDE b
-#define PF_PACK_T pf_b_t
-#define PF_PACK_TAG PF_B_TAG
-#define PF_PACK_LOAD PF_LOAD_B
-#include "pf_pack.h"
-
 #if PF_AMX
 #define pf_pack_left pf_pack_tiles_a
 #else
 #define pf_pack_left pf_pack_columns_a
 #endif
 #define pf_pack_right pf_pack_columns_b
+
+#define PF_PACK_SIDE a
+#define PF_PACK_PANEL pf_pack_left
+#define PF_PACK_AS_TILES PF_AMX
+#define PF_PACK_STEP PF_MR
+#define PF_PACK_UNIT PF_ROW_STEP
+#define PF_PACK_T pf_a_t
+#define PF_PACK_TAG PF_A_TAG
+#define PF_PACK_LOAD PF_LOAD_A
+#include "pf_pack.h"
+#define PF_PACK_SIDE b
+#define PF_PACK_PANEL pf_pack_right
+#define PF_PACK_AS_TILES 0
+#define PF_PACK_STEP PF_NR
+#define PF_PACK_UNIT PF_LANES
+#define PF_PACK_T pf_b_t
+#define PF_PACK_TAG PF_B_TAG
+#define PF_PACK_LOAD PF_LOAD_B
+#include "pf_pack.h"
 
 #endif

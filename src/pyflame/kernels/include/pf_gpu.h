@@ -20,6 +20,7 @@
  *   pf_divide(n, magic)            0 <= n < 2^31 divided by what core/shape.py made the magic of
  *   pf_checked(i, size, err, no)   an index, wrapped once; outside of the axis it is reported in err and read as 0
  *   pf_bad_index(err, no, i, size) the report: the first one of a plan stays
+ *   pf_line(index, key, keys, size, err, no)  the line that is written for a key of an index, -1: none
  *   pf_put, pf_get                 partial results in scratch, 8 bytes each
  * PF_WAVE, the lanes of a wave, comes from the compiler's command line. All threads of a block are full waves.
  * A test on the host defines PF_EMULATE and brings thread, block, barrier, shuffles and atomics itself.
@@ -561,19 +562,7 @@ PF_FN int pf_divide(int n, int64_t magic) {
   return (int)((pf_mul_high((uint32_t)magic, (uint32_t)n) + (uint32_t)n) >> (int)(magic >> 32));
 }
 
-/* The first bad index wins: {1 + number of the check, index, size}. */
-PF_FN void pf_bad_index(int64_t *record, int64_t check, int64_t index, int64_t size) {
-  if (pf_first(record, check + 1)) {
-    record[1] = index;
-    record[2] = size;
-  }
-}
-PF_FN int64_t pf_checked(int64_t index, int64_t size, int64_t *record, int64_t check) {
-  int64_t i = index + (index < 0 ? size : 0);
-  if ((uint64_t)i < (uint64_t)size) return i;
-  pf_bad_index(record, check, index, size);
-  return 0;
-}
+#include "pf_index.h"
 
 template <class T> PF_FN void pf_put(char *scratch, int64_t slot, T x) { *(T *)(scratch + 8 * slot) = x; }
 template <class T> PF_FN T pf_get(const char *scratch, int64_t slot) { return *(const T *)(scratch + 8 * slot); }

@@ -19,7 +19,9 @@
 
 /* pf_copy_async: a piece from memory, or zeros. pf_copies_end: of a group of a thread's copies. pf_copies_wait<N>: until at
  * most N of its groups are on their way. pf_prefetch: bytes to L2. PF_DYNAMIC_LDS: LDS that the launch brings; a text declares no more than 48 KB.
- * Blocks of a cluster (sm_90 and newer): this one's number, a barrier of all, what another one has at the same place. */
+ * Blocks of a cluster (sm_90 and newer): this one's number, a barrier of all, what another one has at the same place.
+ * pf_meeting: eight bytes in LDS, begun by all threads, that wait for pieces which blocks of the cluster send: faster than
+ * a barrier, and who has sent may end. */
 #if defined(PF_EMULATE)
 #define PF_DYNAMIC_LDS(T, name, count) PF_SHARED T name[count]
 PF_FN void pf_copy_async(pf_piece *to, const void *from, int has) {
@@ -34,6 +36,9 @@ enum { PF_CLUSTERS = 0 };
 PF_FN int pf_cluster_rank() { return 0; }
 PF_FN void pf_cluster_sync() {}
 PF_FN float pf_cluster_load(const float *at, int) { return *at; }
+PF_FN void pf_meeting_begin(uint64_t *, int) {}
+PF_FN void pf_meeting_send(uint64_t *, pf_piece *, int, const pf_piece &) {}
+PF_FN void pf_meeting_wait(uint64_t *) {}
 #else
 #define PF_DYNAMIC_LDS(T, name, count)                     \
   extern __shared__ __align__(1024) char pf_dynamic_lds[]; \
@@ -61,6 +66,28 @@ PF_FN float pf_cluster_load(const float *at, int rank) {
                : "=f"(x)
                : "r"(pf_lds_address(at)), "r"(rank));
   return x;
+}
+PF_FN void pf_meeting_begin(uint64_t *at, int pieces) {
+  if (pf_thread() == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(pf_lds_address(at)) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(pf_lds_address(at)), "r"(16 * pieces)
+                 : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  pf_cluster_sync();
+}
+PF_FN void pf_meeting_send(uint64_t *at, pf_piece *to, int rank, const pf_piece &x) {
+  asm volatile(
+      "{ .reg .u32 there, meeting; mapa.shared::cluster.u32 there, %0, %2; mapa.shared::cluster.u32 meeting, %1, %2;"
+      " st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [there], {%3, %4, %5, %6}, [meeting]; }" ::"r"(
+          pf_lds_address(to)),
+      "r"(pf_lds_address(at)), "r"(rank), "r"(x.at[0]), "r"(x.at[1]), "r"(x.at[2]), "r"(x.at[3])
+      : "memory");
+}
+PF_FN void pf_meeting_wait(uint64_t *at) {
+  asm volatile("{ .reg .pred met; again: mbarrier.try_wait.parity.shared::cta.b64 met, [%0], 0; @!met bra again; }" ::"r"(
+                   pf_lds_address(at))
+               : "memory");
 }
 #endif
 

@@ -1,4 +1,5 @@
 /* Steps of the micro-kernels that multiply words of several neighbours along k; pf_gemm.h includes this on aarch64.
+ * pf_sve.h has the same for longer vectors.
  *
  *   SDOT, UDOT            word = 4 bytes: a lane adds 4 products, 4 times the multiply-adds of fp32
  *   SMMLA, UMMLA, BFMMLA  word = 8 bytes (8 int8 or 4 bf16): two words of A by two of B give a 2 x 2 tile, twice that
@@ -8,7 +9,9 @@
 #ifndef PF_NEON_H
 #define PF_NEON_H
 
-#if PF_MMLA
+#if PF_SVE
+#include "pf_sve.h"
+#elif PF_MMLA
 
 PF_ALWAYS_INLINE pf_vec pf_tile(pf_vec acc, const pf_word_t *a, const pf_word_t *b) {
   const uint8x16_t left = vld1q_u8((const uint8_t *)a), right = vld1q_u8((const uint8_t *)b);
@@ -21,24 +24,15 @@ PF_ALWAYS_INLINE pf_vec pf_tile(pf_vec acc, const pf_word_t *a, const pf_word_t 
 #endif
 }
 
-/* Two rows of four outputs become two tiles of two by two, and back. */
-PF_ALWAYS_INLINE void pf_turn(const int rows, const int vecs, pf_vec (*acc)[PF_NV]) {
+/* Two rows of four outputs become two tiles of two by two, and back, which is the same here. */
+PF_ALWAYS_INLINE void pf_turn(const int rows, const int vecs, pf_vec (*acc)[PF_NV], const int back) {
+  (void)back;
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r += 2)
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) {
       const uint64x2_t even = (uint64x2_t)acc[r][v], odd = (uint64x2_t)acc[r + 1][v];
       acc[r][v] = (pf_vec)vzip1q_u64(even, odd), acc[r + 1][v] = (pf_vec)vzip2q_u64(even, odd);
-    }
-}
-
-PF_ALWAYS_INLINE void pf_step(const int rows, const int vecs, const pf_word_t *a, const pf_word_t *b, pf_vec (*acc)[PF_NV]) {
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; r += 2)
-#pragma GCC unroll 2
-    for (int v = 0; v < vecs; v++) {
-      acc[r][v] = pf_tile(acc[r][v], a + r, b + v * PF_LANES);
-      acc[r + 1][v] = pf_tile(acc[r + 1][v], a + r, b + v * PF_LANES + 2);
     }
 }
 
@@ -69,6 +63,18 @@ PF_ALWAYS_INLINE void pf_step(const int rows, const int vecs, const pf_word_t *a
     for (int v = 0; v < vecs; v++) acc[r][v] = PF_DOT(acc[r][v], column[v], vdupq_n_u32(a[r]), 0);
 }
 
+#endif
+
+#if PF_MMLA
+PF_ALWAYS_INLINE void pf_step(const int rows, const int vecs, const pf_word_t *a, const pf_word_t *b, pf_vec (*acc)[PF_NV]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r += 2)
+#pragma GCC unroll 2
+    for (int v = 0; v < vecs; v++) {
+      acc[r][v] = pf_tile(acc[r][v], a + r, b + v * PF_LANES);
+      acc[r + 1][v] = pf_tile(acc[r + 1][v], a + r, b + v * PF_LANES + PF_LANES / 2);
+    }
+}
 #endif
 
 /* Eight words whose elements lie k_stride apart: to[c] = {line[c], line[c + k_stride], ..}. */

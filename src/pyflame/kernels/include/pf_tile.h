@@ -77,6 +77,7 @@ PF_FN int pf_least(int a, int b) { return a < b ? a : b; }
  * multiply(lds) a step that lies there. `lds`: two steps of SIZE; all threads are done with it before and after. */
 template <int DEPTH, int SIZE, class P, class In, class Tile>
 PF_FN void pf_steps(P *lds, In &in, Tile &tile, int k, int end) {
+  if (k >= end) return;
   if (In::PREPARES) {
     in.prepare(k, end, 0);
     in.prepare(k + DEPTH, end, 1);

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.torch_paths import refused
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import arange
 from pyflame.tensor.dispatch import FUNCTIONS as F
@@ -20,7 +21,8 @@ from pyflame.tensor.dispatch import FUNCTIONS as F
 __all__ = ["BlockMask", "and_masks", "create_block_mask", "create_mask", "flex_attention", "noop_mask", "or_masks"]
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-_BLOCK = 128
+_BLOCK = _DEFAULT_SPARSE_BLOCK_SIZE = 128
+AuxRequest = refused("AuxRequest", "return_lse=True gives the logarithms of the sums, too")
 
 
 def noop_mask(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pyflame.core.dtype import bool_
 from pyflame.core.errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
+from pyflame.ir import OPS
 from pyflame.nn.init import xavier_normal_, xavier_uniform_, zeros_
-from pyflame.nn.linear import Linear
-from pyflame.nn.module import Module
+from pyflame.nn.linear import Linear, NonDynamicallyQuantizableLinear
+from pyflame.nn.module import Module, hooked
 from pyflame.nn.parameter import Parameter, new_parameter
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import FUNCTIONS as F
+from pyflame.tensor.dispatch import public
+
+_multihead = public(OPS["multihead"])
 
 
 class MultiheadAttention(Module):
@@ -77,7 +81,7 @@ class MultiheadAttention(Module):
         for name, shape in shapes.items():
             made = None if shape is None else new_parameter(*shape, device=device, dtype=dtype)
             self.register_parameter(name, made)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -113,18 +117,24 @@ class MultiheadAttention(Module):
         batched = query.ndim == 3
         if is_causal and attn_mask is not None and not need_weights and key_padding_mask is None:
             attn_mask = None
-        q, k, v = self._projected(query, key, value)
-        rows, columns = q.shape[2], k.shape[2]
-        k, v = self._extended(k, v)
-        extra = k.shape[2] - columns
+        batch, rows, columns = self._sizes(query, key)
+        extra = (self.bias_k is not None) + self.add_zero_attn
         p = self.dropout if self.training else 0.0
         plain = attn_mask is None and key_padding_mask is None and not extra
         if is_causal and attn_mask is None and not (plain and not need_weights):
-            attn_mask, plain = q.new_ones(rows, columns, dtype=bool_).triu(1), False
-        mask = None if plain else self._mask(attn_mask, key_padding_mask, q, columns, extra)
+            attn_mask, plain = query.new_ones(rows, columns, dtype=bool_).triu(1), False
+        mask = None if plain else self._mask(attn_mask, key_padding_mask, (batch, rows, columns), extra)
+        out = self.out_proj
+        usual = type(out) in (Linear, NonDynamicallyQuantizableLinear) and not hooked(out)
+        if usual and not (need_weights or extra or self.in_proj_weight is None):
+            given = query, key, value, self.in_proj_weight, out.weight, self.in_proj_bias, out.bias, mask
+            return _multihead(*given, self.num_heads, self.batch_first, is_causal and plain, p), None
+        q, k, v = self._projected(query, key, value)
+        k, v = self._extended(k, v)
+        if mask is not None and mask.dtype is not bool_:
+            mask = mask.to(q.dtype)
         if not need_weights:
-            out = F["scaled_dot_product_attention"](q, k, v, mask, p, is_causal and plain)
-            return self._joined(out, batched), None
+            return self._joined(F["scaled_dot_product_attention"](q, k, v, mask, p, is_causal and plain), batched), None
         scores = (q * self.head_dim**-0.5) @ k.mT
         if mask is not None:
             scores = F["where"](mask, scores, float("-inf")) if mask.dtype is bool_ else scores + mask
@@ -146,6 +156,13 @@ class MultiheadAttention(Module):
                 f"[MultiheadAttention] expected key and value of one length and one batch size, on axis {batch}, but "
                 f"got {shapes}; batch_first is {self.batch_first}"
             )
+
+    def _sizes(self, query: Tensor, key: Tensor) -> tuple[int, int, int]:
+        """Batch, queries and keys."""
+        if query.ndim == 2:
+            return 1, query.shape[0], key.shape[0]
+        batch, time = (0, 1) if self.batch_first else (1, 0)
+        return query.shape[batch], query.shape[time], key.shape[time]
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         """Queries, keys and values as (batch, heads, time, head_dim)."""
@@ -186,10 +203,10 @@ class MultiheadAttention(Module):
         return k, v
 
     def _mask(
-        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor, columns: int, extra: int
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, sizes: tuple[int, int, int], extra: int
     ) -> Tensor | None:
         """Both masks as one over (batch, heads, queries, keys): True where a key is seen, or numbers to add."""
-        batch, heads, rows, _ = q.shape
+        (batch, rows, columns), heads = sizes, self.num_heads
         parts = []
         if attn_mask is not None:
             if attn_mask.shape not in ((rows, columns), (batch * heads, rows, columns)):
@@ -217,10 +234,7 @@ class MultiheadAttention(Module):
         if all(part.dtype is bool_ for part in parts):
             return ~parts[0] if len(parts) == 1 else ~(parts[0] | parts[1])
         added = [F["where"](part, float("-inf"), 0.0) if part.dtype is bool_ else part for part in parts]
-        return sum(added[1:], added[0]).to(q.dtype)
-
-    def extra_repr(self) -> str:
-        return f"{self.embed_dim}, {self.num_heads}, dropout={self.dropout}, batch_first={self.batch_first}"
+        return sum(added[1:], added[0])
 
 
 def multi_head_attention_forward(

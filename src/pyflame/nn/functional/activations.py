@@ -14,7 +14,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x above 0, alpha * (exp(x / alpha) - 1) below.
 
     >>> nn.functional.celu(pf.tensor([-1.0, 2.0]))
-    tensor([-0.6321,  2.    ])
+    tensor([-0.6321,  2.0000])
     """
     out = F["celu"](input, alpha)
     return replaced("celu", input, out) if inplace else out
@@ -24,7 +24,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, and 0 where it would cross it.
 
     >>> nn.functional.softshrink(pf.tensor([-1.0, 0.2, 1.0]))
-    tensor([-0.5,  0. ,  0.5])
+    tensor([-0.5000,  0.0000,  0.5000])
     """
     if lambd < 0.0:
         raise ArgumentError(f"[softshrink] expected lambd of at least 0 but got {lambd}")
@@ -55,7 +55,7 @@ def softmin(input: Tensor, dim: int = -1, *, dtype: object = None) -> Tensor:
     """softmax(-x): the smallest element gets the most.
 
     >>> nn.functional.softmin(pf.tensor([1.0, 1.0]))
-    tensor([0.5, 0.5])
+    tensor([0.5000, 0.5000])
     """
     return F["softmax"](-(input if dtype is None else input.to(dtype=dtype)), dim)
 
@@ -94,7 +94,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
     """x divided by its norm along an axis, which counts as at least eps.
 
     >>> nn.functional.normalize(pf.tensor([[3.0, 4.0]]))
-    tensor([[0.6, 0.8]])
+    tensor([[0.6000, 0.8000]])
     """
     return input / F["clamp"](F["norm"](input, p, dim, True), eps)
 

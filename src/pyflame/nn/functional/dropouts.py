@@ -21,6 +21,8 @@ def dropout(
     generator: Generator | None = None,
 ) -> Tensor:
     """Each element becomes 0 with probability p; the others are divided by 1 - p. Without `training`, x itself."""
+    if not training and isinstance(input, Tensor) and isinstance(p, (int, float)) and 0 <= p <= 1:
+        return input
     out = F["dropout"](input, p, training, generator)
     return replaced("dropout", input, out) if inplace and training else out
 

@@ -28,7 +28,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     """The p-norm of x1 - x2 + eps over the last axis.
 
     >>> nn.functional.pairwise_distance(pf.tensor([[3.0, 4.0]]), pf.zeros(1, 2))
-    tensor([5.])
+    tensor([5.0000])
     """
     return F["norm"](x1 - x2 + eps, p, -1, keepdim)
 
@@ -116,7 +116,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     """The input itself where the target is 1; how far it is below the margin where it is -1; both for other targets.
 
     >>> nn.functional.hinge_embedding_loss(pf.tensor([0.25, 0.25]), pf.tensor([1.0, -1.0]), reduction="none")
-    tensor([0.25, 0.75])
+    tensor([0.2500, 0.7500])
     """
     near = F["where"](target == -1, 0.0, input)
     far = F["where"](target == 1, 0.0, _at_least_0(margin - input))
@@ -217,7 +217,7 @@ def gaussian_nll_loss(
     `full` adds the constant log(2 pi) / 2.
 
     >>> nn.functional.gaussian_nll_loss(pf.zeros(2), pf.ones(2), pf.ones(2))
-    tensor(0.5)
+    tensor(0.5000)
     """
     if not isinstance(var, Tensor):
         if var < 0:

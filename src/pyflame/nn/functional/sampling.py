@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
@@ -47,9 +47,13 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
     return F["where"](turns % 2 == 0, rest + low, span - rest + low)
 
 
-def _place(x: Tensor, size: int, padding_mode: str, align_corners: bool) -> Tensor:
+def _place(x: Tensor, size: int, align_corners: bool) -> Tensor:
     """A coordinate of [-1, 1] as a position among the pixels of an axis."""
-    at = (x + 1.0) * ((size - 1) / 2.0) if align_corners else ((x + 1.0) * size - 1.0) / 2.0
+    return (x + 1.0) * ((size - 1) / 2.0) if align_corners else ((x + 1.0) * size - 1.0) / 2.0
+
+
+def _padded(at: Tensor, size: int, padding_mode: str, align_corners: bool) -> Tensor:
+    """Where to read for a position that may lie beyond the pixels."""
     if padding_mode == "reflection":
         at = _reflected(at, *((0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)))
     return at if padding_mode == "zeros" else F["clamp"](at, 0.0, size - 1.0)
@@ -75,9 +79,10 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """The pixels of (N, C, H, W) or (N, C, D, H, W) at places (N, ..., 2 or 3) in [-1, 1]: 'bilinear' or 'nearest'.
+    """The pixels of (N, C, H, W) or (N, C, D, H, W) at places (N, ..., 2 or 3) in [-1, 1].
 
-    Outside of the image there are zeros, the nearest pixel of its border, or its reflection.
+    Modes: 'bilinear', 'nearest', and 'bicubic' for two axes of space. Outside of the image there are zeros, the nearest
+    pixel of its border, or its reflection.
 
     >>> nn.functional.grid_sample(pf.ones(1, 3, 4, 4), pf.zeros(1, 2, 2, 2)).shape
     (1, 3, 2, 2)
@@ -93,19 +98,26 @@ def grid_sample(
             f"[grid_sample] expected pixels and places of one floating-point dtype but got {input.dtype.name} of shape "
             f"{input.shape} and {grid.dtype.name}"
         )
-    if mode not in ("bilinear", "nearest") or padding_mode not in _PADDING:
+    modes = ("bilinear", "nearest", *(["bicubic"] if d == 2 else []))
+    if mode not in modes or padding_mode not in _PADDING:
         raise ArgumentError(
-            f"[grid_sample] expected mode 'bilinear' or 'nearest' and padding_mode in {_PADDING} but got {mode!r} and "
+            f"[grid_sample] expected a mode in {modes} and a padding_mode in {_PADDING} but got {mode!r} and "
             f"{padding_mode!r}"
         )
     flat = input.reshape(*input.shape[:2], prod(spatial))
     points = grid.reshape(grid.shape[0], -1, d)
     # the last axis of the grid runs the other way: x, y, z
-    at = [_place(points[..., d - 1 - a], spatial[a], padding_mode, bool(align_corners)) for a in range(d)]
+    at = [_place(points[..., d - 1 - a], spatial[a], bool(align_corners)) for a in range(d)]
+
+    def padded(where: Sequence[Tensor]) -> list[Tensor]:
+        return [_padded(x, size, padding_mode, bool(align_corners)) for x, size in zip(where, spatial, strict=True)]
+
     if mode == "nearest":
-        out = _read(flat, [F["round"](x.detach()) for x in at], spatial)
+        out = _read(flat, [F["round"](x.detach()) for x in padded(at)], spatial)
+    elif mode == "bicubic":
+        out = _blended_cubic(flat, at, spatial, padded)
     else:
-        out = _blended(flat, at, spatial)
+        out = _blended(flat, padded(at), spatial)
     return out.reshape(*input.shape[:2], *grid.shape[1:-1])
 
 
@@ -121,6 +133,29 @@ def _blended(flat: Tensor, at: Sequence[Tensor], spatial: Sequence[int]) -> Tens
             share = near if share is None else share * near
         assert share is not None
         term = _read(flat, ends, spatial) * share.unsqueeze(1)
+        total = term if total is None else total + term
+    assert total is not None
+    return total
+
+
+def _cubic_shares(t: Tensor) -> list[Tensor]:
+    """How much the four pixels around a place count that lies t behind the second of them: Keys' kernel, a = -0.75."""
+    a = -0.75
+    near = [((a + 2) * x - (a + 3)) * x * x + 1 for x in (t, 1 - t)]
+    far = [((a * x - 5 * a) * x + 8 * a) * x - 4 * a for x in (t + 1, 2 - t)]
+    return [far[0], *near, far[1]]
+
+
+def _blended_cubic(
+    flat: Tensor, at: Sequence[Tensor], spatial: Sequence[int], padded: Callable[[Sequence[Tensor]], list[Tensor]]
+) -> Tensor:
+    """The sum over the 4 x 4 pixels around each place. As in PyTorch each of them is padded, not the place."""
+    low = [F["floor"](x.detach()) for x in at]
+    shares = [_cubic_shares(x - first) for x, first in zip(at, low, strict=True)]
+    total: Tensor | None = None
+    for i, j in itertools.product(range(4), repeat=2):
+        pixel = _read(flat, padded([low[0] + (i - 1), low[1] + (j - 1)]), spatial)
+        term = pixel * (shares[0][i] * shares[1][j]).unsqueeze(1)
         total = term if total is None else total + term
     assert total is not None
     return total

@@ -38,7 +38,7 @@ class BasePruningMethod(ABC):
     ...     def compute_mask(self, t, default_mask):
     ...         return default_mask * (t > 0)
     >>> Odd().prune(pf.tensor([1.0, -1.0]))
-    tensor([ 1., -0.])
+    tensor([1., -0.])
     """
 
     _tensor_name: str | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from pyflame.core import knobs
 from pyflame.core.errors import CompileError
 from pyflame.runtime.cache import DiskCache, digest
-from pyflame.runtime.cpu import prebuilt
+from pyflame.runtime.cpu import arm, prebuilt
 from pyflame.runtime.kernels import KernelTable
 from pyflame.runtime.sources import explain_failure, include_dir, scratch_folder
 
@@ -46,19 +47,22 @@ _BASES = {
 # aarch64: what -march is extended by. NEON ("asimd") is a part of it.
 _ARM_EXTENSIONS = {
     "asimd": "simd", "atomics": "lse", "asimdhp": "fp16", "asimddp": "dotprod", "asimdfhm": "fp16fml", "bf16": "bf16",
-    "i8mm": "i8mm", "sve": "sve", "sve2": "sve2",
+    "i8mm": "i8mm", "sve256": "sve", "sve512": "sve",
 }  # fmt: skip
 
 
 def cpu_flags() -> tuple[str, ...]:
-    """The instruction sets of this CPU that kernels use, as the kernel names them."""
+    """The instruction sets of this CPU that kernels use, as Linux names them; SVE with the length of its vectors."""
+    present = arm.features() if platform.machine() == "aarch64" else _cpuinfo_flags()
+    return tuple(name for name in (*_ISA_FLAGS, *_ARM_EXTENSIONS) if name in present)
+
+
+def _cpuinfo_flags() -> set[str]:
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return ()
-    line = next((row for row in text.splitlines() if row.startswith(("flags", "Features"))), "")
-    present = set(line.split())
-    return tuple(name for name in (*_ISA_FLAGS, *_ARM_EXTENSIONS) if name in present)
+        return set()
+    return set(next((row for row in text.splitlines() if row.startswith("flags")), "").split())
 
 
 def _isa_options(isa: Sequence[str]) -> list[str]:
@@ -70,6 +74,8 @@ def _isa_options(isa: Sequence[str]) -> list[str]:
     if extensions:
         # gcc has the intrinsics of dot products for 8.2 and later only; a CPU with them has what 8.2 asks for.
         options.append("-march=" + "+".join(("armv8.2-a" if "asimddp" in isa else "armv8-a", *extensions)))
+    # Vectors in C of this length become SVE's; the code is wrong for any other.
+    options += [f"-msve-vector-bits={name.removeprefix('sve')}" for name in isa if name.startswith("sve")]
     return options
 
 

@@ -27,6 +27,7 @@ LEVELS: dict[str, dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         "avx2": (("avx2", "fma"), _AVX2),
     },
     "aarch64": {
+        "sve256_mmla": (("sve256",), (*_NEON_DOT, "i8mm", "bf16", "sve256")),
         "neon_mmla": (("i8mm", "bf16"), (*_NEON_DOT, "i8mm", "bf16")),
         "neon_dot": (("asimddp",), _NEON_DOT),
         "neon": (("asimd",), ("asimd",)),
@@ -37,10 +38,12 @@ LEVELS: dict[str, dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 def level_of(isa: Sequence[str]) -> str | None:
     """The level whose kernels fit plans for these instruction sets.
 
-    >>> level_of(("asimd", "atomics", "asimdhp", "asimddp", "sve"))
+    >>> level_of(("asimd", "atomics", "asimdhp", "asimddp"))
     'neon_dot'
     """
     present = set(isa)
+    if "sve512" in present:  # rare, so compiled where it is: none of the levels has its panels
+        return None
     for levels in LEVELS.values():
         for name, (marks, used) in levels.items():
             if present.issuperset(marks):

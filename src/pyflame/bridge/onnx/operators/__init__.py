@@ -15,6 +15,7 @@ from pyflame.bridge.onnx.operators import (  # noqa: F401
     recurrent,
     reductions,
     resizing,
+    sequences,
     shapes,
     signals,
     vision,

@@ -20,9 +20,10 @@ def affine_grid(call: Call, theta: Tensor, size: Array) -> Tensor:
 
 @operator("GridSample")
 def grid_sample(call: Call, x: Tensor, grid: Tensor) -> Tensor:
-    mode = {"linear": "bilinear", "bilinear": "bilinear", "nearest": "nearest"}.get(call.get("mode", "linear"))
-    if mode is None:
-        raise call.refuse("has mode cubic")
+    given = call.get("mode", "linear")  # the names changed with opset 20
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(given, given)
+    if mode == "bicubic" and x.ndim != 4:
+        raise call.refuse("has mode cubic over other than two axes of space")
     padding = call.get("padding_mode", "zeros")
     return functional.grid_sample(x, grid.to(x.dtype), mode, padding, bool(call.get("align_corners", 0)))
 

@@ -1,0 +1,71 @@
+"""Evaluation in one step of graphs whose plan is known: what known.c does, and what it must know of a plan.
+
+A loop evaluates the same structures again and again. When one has been run in Python (engine/evaluate.py), all that
+depends on the plan alone is laid down here as one row of numbers; the next time C walks the graph, finds the row, takes
+memory, runs the launches and turns nodes into leaves. What is rare is left to Python, by rows that are not there:
+writes to memory that somebody may hold, copies, other devices.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from pyflame.core import trace
+from pyflame.core.device import CPU
+from pyflame.core.state import state
+from pyflame.engine import views
+from pyflame.engine.build import CpuRunner
+from pyflame.engine.devices import cpu
+from pyflame.engine.report import debugging
+from pyflame.engine.starts import STARTS
+
+if TYPE_CHECKING:
+    from pyflame.engine.launch import Runner
+    from pyflame.engine.pending import PendingGraph
+    from pyflame.ir import Node
+    from pyflame.ir.kernel import Plan
+
+in_c: Callable[[Sequence[Node], dict[bytes, Any], Any], int] | None = None
+RAN = 2  # what it says where it has run a plan; 0 leaves everything to Python
+
+modes = itemgetter("deterministic", "libraries", "max_fused", "matrix_cores")  # what a CPU's plan depends on
+# By these modes and by the key of a graph as 64-bit integers: the numbers of its run, size classes of the memory that
+# it takes, signatures and strides of its results, and whose all that is.
+_rows: dict[tuple[Any, ...], dict[bytes, tuple[Any, ...]]] = {}
+
+_PENDING = {0}  # memory that is yet to come, among what a graph would like to overwrite
+
+
+def evaluate_known(nodes: Sequence[Node]) -> int:
+    """Evaluate nodes if their plan is known. What it says is above."""
+    if in_c is None or nodes[0].meta.device is not CPU or trace.recording is not None or debugging():
+        return 0
+    rows = _rows.get(modes(state.__dict__))
+    return 0 if rows is None else in_c(nodes if type(nodes) is list else list(nodes), rows, cpu().lock)
+
+
+def remember(graph: PendingGraph, plan: Plan, runner: Runner) -> None:
+    """Lay down the run of a plan, after one: the graph's outputs are leaves."""
+    if (
+        in_c is None
+        or not graph.overwritten <= _PENDING
+        or not isinstance(runner, CpuRunner)
+        or plan.overwritten_inputs
+    ):
+        return
+    rows = _rows.setdefault(modes(state.__dict__), {})
+    words = graph.key[: len(graph.key) - len(graph.owned)]  # it overwrites no input, whoever owns that
+    key = struct.pack(f"={len(words)}q", *words)
+    if key not in rows and not runner.device.pool.exact:
+        sigs, strides = tuple([n.sig for n in graph.outputs]), tuple([v.strides for v in plan.outputs])
+        rows[key] = *runner.known(), sigs, strides, runner.device.pool.parts, runner
+
+
+def forget() -> None:
+    """Forget all of it."""
+    _rows.clear()
+    STARTS.clear()
+    views.LAYOUTS.clear()

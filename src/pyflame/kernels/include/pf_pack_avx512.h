@@ -1,0 +1,77 @@
+/* The inner loops of packing where registers hold 16 words: squares that are turned, and lines that are copied. */
+#ifndef PF_PACK_AVX512_H
+#define PF_PACK_AVX512_H
+
+/* dst[c * dst_stride + r] = word c of the row at src + r * src_bytes, for 1 to 16 rows of 16 4-byte words. Rows are
+ * read in quarters, each into its place of a register: a merging load costs no shuffle. */
+PF_UNUSED static void pf_transpose_16(uint32_t *dst, int64_t dst_stride, const char *src, int64_t src_bytes, int64_t rows) {
+  const __mmask16 kept = (__mmask16)((1u << rows) - 1);
+  __m512 part[4][4]; /* [quarter of the words][r]: rows r, 4 + r, 8 + r and 12 + r, one after the other */
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; r++)
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; q++) {
+      const float *row = (const float *)(src + pf_min(4 * q + r, rows - 1) * src_bytes);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++)
+        part[i][r] = q ? _mm512_mask_broadcast_f32x4(part[i][r], (__mmask16)(15 << 4 * q), _mm_loadu_ps(row + 4 * i))
+                       : _mm512_castps128_ps512(_mm_loadu_ps(row + 4 * i));
+    }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    const __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(part[i][0], part[i][1]));
+    const __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(part[i][0], part[i][1]));
+    const __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(part[i][2], part[i][3]));
+    const __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(part[i][2], part[i][3]));
+    uint32_t *to = dst + 4 * i * dst_stride;
+    _mm512_mask_storeu_ps(to, kept, _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23)));
+    _mm512_mask_storeu_ps(to + dst_stride, kept, _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23)));
+    _mm512_mask_storeu_ps(to + 2 * dst_stride, kept, _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23)));
+    _mm512_mask_storeu_ps(to + 3 * dst_stride, kept, _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23)));
+  }
+}
+
+/* Rows of `count` words become panels of `step` lines, one behind the other, the last one `unit`-rounded with zeros. All
+ * panels take their part of a row before the next row is read: rows are far apart, so each of their cache lines is
+ * asked for once, and early. */
+PF_UNUSED static void pf_copy_rows(uint32_t *dst, int64_t step, int64_t unit, const uint32_t *src, int64_t src_stride,
+                                   int64_t count, int64_t words) {
+  for (int64_t w = 0; w < words; w++, src += src_stride)
+    for (int64_t line = 0; line < count; line += step) {
+      const int64_t here = pf_min(step, count - line), width = pf_round_up(here, unit);
+      const uint32_t read = (uint32_t)((UINT64_C(1) << here) - 1), written = (uint32_t)((UINT64_C(1) << width) - 1);
+      uint32_t *to = dst + line * words + w * width;
+      __builtin_prefetch(src + line + 32 * src_stride);
+      _mm512_mask_storeu_epi32(to, (__mmask16)written, _mm512_maskz_loadu_epi32((__mmask16)read, src + line));
+      if (width > 16) {
+        __builtin_prefetch(src + line + 16 + 32 * src_stride);
+        _mm512_mask_storeu_epi32(to + 16, (__mmask16)(written >> 16), _mm512_maskz_loadu_epi32((__mmask16)(read >> 16), src + line + 16));
+      }
+    }
+}
+
+#if PF_AMX && PF_GROUP == 2
+/* The same of 2-byte elements, of which two neighbours along k are a word: two rows at a time are interleaved. A row of a
+ * panel is written as whole vectors. */
+PF_UNUSED static void pf_interleave_rows(uint32_t *dst, int64_t step, int64_t unit, const uint16_t *src, int64_t src_stride,
+                                         int64_t count, int64_t k) {
+  uint16_t from[2][32]; /* number 2i of a word row is element i of the first row, number 2i + 1 of the second (32 + i) */
+  for (int i = 0; i < 32; i++) from[0][i] = (uint16_t)(i / 2 + i % 2 * 32), from[1][i] = (uint16_t)(from[0][i] + 16);
+  const __m512i low = _mm512_loadu_si512(from[0]), high = _mm512_loadu_si512(from[1]);
+  const int64_t words = pf_words(k);
+  for (int64_t w = 0; w < words; w++, src += 2 * src_stride)
+    for (int64_t line = 0; line < count; line += step) {
+      const int64_t here = pf_min(step, count - line), width = pf_round_up(here, unit);
+      const uint32_t read = (uint32_t)((UINT64_C(1) << here) - 1);
+      uint32_t *to = dst + line * words + w * width;
+      __builtin_prefetch(src + line + 16 * src_stride);
+      __builtin_prefetch(src + line + 17 * src_stride);
+      const __m512i even = _mm512_maskz_loadu_epi16(2 * w < k ? read : 0, src + line);
+      const __m512i odd = _mm512_maskz_loadu_epi16(2 * w + 1 < k ? read : 0, src + line + src_stride);
+      _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, low, odd));
+      if (width > 16) _mm512_storeu_si512(to + 16, _mm512_permutex2var_epi16(even, high, odd));
+    }
+}
+#endif
+
+#endif

@@ -1,0 +1,47 @@
+"""torch.ops.aten by its path: each op that has a function or a method here, as `pf.ops.aten.add.Tensor(x, y)`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from pyflame import ops
+from pyflame.core.errors import suggest
+from pyflame.tensor.dispatch import FUNCTIONS
+from pyflame.tensor.tensor import Tensor
+
+
+class Packet:
+    """An op, and each of its overloads: they are one function here, which looks at its arguments."""
+
+    def __init__(self, name: str, fn: Any) -> None:
+        self.__name__, self._fn = name, fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._fn(*args, **kwargs)
+
+    def __getattr__(self, overload: str) -> Packet:
+        if overload.startswith("_"):
+            raise AttributeError(overload)
+        return self
+
+    def __repr__(self) -> str:
+        return f"aten.{self.__name__}"
+
+
+class Aten:
+    """The namespace. An op is looked up among functions, then methods, then nn.functional, and kept."""
+
+    def __getattr__(self, name: str) -> Packet:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = FUNCTIONS.get(name) or getattr(Tensor, name, None)
+        if found is None:
+            found = getattr(importlib.import_module("pyflame.nn.functional"), name, None)
+        if not callable(found):
+            raise AttributeError(f"module 'pyflame.ops.aten' has no attribute {name!r}{suggest(name, FUNCTIONS)}")
+        packet = self.__dict__[name] = Packet(name, found)
+        return packet
+
+
+vars(ops)["aten"] = Aten()

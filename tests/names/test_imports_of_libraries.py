@@ -1,0 +1,161 @@
+"""What libraries import from torch before they use any of it: every line runs with torch and with PyFlame."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pyflame as pf
+
+IMPORTS = [
+    "from torch._tensor_str import PRINT_OPTS, _tensor_str, set_printoptions",
+    "from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter",
+    "from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors",
+    "from torch.torch_version import TorchVersion",
+    "from torch.nn.common_types import _size_2_t, _size_any_t",
+    "from torch.nn.modules.module import Module, _addindent",
+    "from torch.nn.modules.dropout import _DropoutNd",
+    "from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd, _MaxPoolNd",
+    "from torch.nn.modules.transformer import _get_clones",
+    "from torch.nn.modules.utils import _reverse_repeat_tuple",
+    "from torch.nn.modules.linear import NonDynamicallyQuantizableLinear",
+    "from torch.autograd.profiler import profile, record_function",
+    "from torch.amp.grad_scaler import GradScaler",
+    "from torch.amp.autocast_mode import autocast",
+    "from torch.cuda.amp.grad_scaler import GradScaler",
+    "from torch.optim.adamw import AdamW",
+    "from torch.storage import TypedStorage, UntypedStorage",
+    "from torch._tensor import Tensor",
+    "from torch._dynamo import OptimizedModule, config, disable, reset",
+    "import torch._dynamo; torch._dynamo.config.suppress_errors = True",
+    "import torch._inductor.config; torch._inductor.config.triton.unique_kernel_names = True",
+    "from torch.utils._pytree import register_pytree_node",
+    "from torch.distributed.rpc import RRef, rpc_sync",
+    "from torch.distributed.elastic.multiprocessing.errors import record",
+    "from torch.distributed.tensor import DTensor",
+    "from torch.distributed._tensor import DTensor",
+    "from torch.distributed.fsdp import FullyShardedDataParallel",
+    "from torch.distributed.optim import ZeroRedundancyOptimizer",
+    "from torch.export import Dim, export",
+    "from torch.fx import Graph, GraphModule, Interpreter, Node, Proxy, Tracer, symbolic_trace",
+    "from torch.fx.graph_module import GraphModule",
+    "from torch.utils.cpp_extension import BuildExtension, CUDAExtension, load",
+    "from torch.utils.flop_counter import FlopCounterMode",
+    "from torch._subclasses.fake_tensor import FakeTensor",
+    "from torch.xpu import is_available; assert not is_available()",
+    "from torch.mps import empty_cache",
+    "import torch.functional as F; F.einsum",
+    "from torch.nn import _reduction; assert _reduction.legacy_get_string(False, None) == 'sum'",
+    "from torch._C._functorch import is_batchedtensor; from torch._C import _TensorMeta",
+    "from torch._dynamo.eval_frame import OptimizedModule",
+    "from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex",
+    "from torch.overrides import TorchFunctionMode",
+    "from torch.utils._pytree import _dict_flatten, _dict_flatten_with_keys, _dict_unflatten",
+    "from torch.nn.attention.flex_attention import _DEFAULT_SPARSE_BLOCK_SIZE, AuxRequest",
+    "from torch.distributions.multivariate_normal import _precision_to_scale_tril",
+    "from torch.distributions.transforms import _InverseTransform",
+    "from torch.distributed._functional_collectives import wait_tensor",
+    "from torch.distributed.algorithms.join import Join",
+    "from torch.distributed._composable.fsdp import fully_shard",
+    "from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecisionPolicy",
+    "from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader",
+    "from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict",
+    "from torch.distributed.tensor._utils import compute_local_shape_and_global_offset",
+    "from torch.distributed.tensor.placement_types import Shard; assert Shard(1).is_shard(1)",
+    "from torch.distributed.tensor import Partial, Replicate; assert Replicate() == Replicate() != Partial()",
+    "import torch.distributed as d; d.device_mesh.DeviceMesh; d.ReduceOp.RedOpType",
+]
+
+
+@pytest.mark.parametrize("line", IMPORTS)
+def test_it_can_be_imported(line: str) -> None:
+    exec(line, {})
+    exec(re.sub(r"\btorch\b", "pyflame", line), {})
+
+
+ATTRIBUTES = [
+    "_C._functorch.is_batchedtensor", "_dynamo.eval_frame.OptimizedModule", "amp.grad_scaler.GradScaler",
+    "autograd.function.Function", "autograd.grad_mode.no_grad", "autograd.profiler.profile",
+    "autograd.variable.Variable", "cuda.amp.autocast_mode.autocast", "distributed.distributed_c10d.ReduceOp",
+    "distributed.rpc.is_available", "distributions.multivariate_normal.MultivariateNormal",
+    "distributions.normal.Normal", "fx.graph_module.GraphModule", "nn._reduction.get_enum",
+    "nn.common_types._size_2_t", "nn.parallel.scatter_gather.gather",
+]  # fmt: skip
+
+
+def test_files_below_packages_are_attributes() -> None:
+    """In a process of its own, since an import anywhere makes attributes."""
+    for library in ("torch", "pyflame"):
+        program = f"import {library}, {library}.distributed; " + "; ".join(f"{library}.{path}" for path in ATTRIBUTES)
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_attributes_lead_there_too() -> None:
+    assert pf.sparse.torch.eye(2).tolist() == [[1, 0], [0, 1]]  # old programs write torch.sparse.torch.eye
+    pf._dynamo.config.cache_size_limit = 64
+    assert pf._dynamo.config.cache_size_limit == 64 and pf._inductor.config is pf._dynamo.config
+    assert not pf.xpu.is_available() and pf.mps.device_count() == 0
+    with pytest.raises(AttributeError):
+        pf.no_such_file
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("distributed.rpc", "rpc_sync"), ("fx", "symbolic_trace"), ("utils.cpp_extension", "load")]
+)
+def test_what_is_not_there_is_refused_when_it_is_used(path: str, name: str) -> None:
+    found = getattr(importlib.import_module(f"pyflame.{path}"), name)
+    assert inspect.isclass(found) and not isinstance(pf.ones(2), found)
+    with pytest.raises(pf.NotSupportedError, match=rf"\[{name}\] .*pf\."):
+        found(pf.nn.Linear(2, 2))
+
+
+def test_ops_by_their_names_in_aten() -> None:
+    found: list[list[Any]] = []
+    for library in (pf, torch):
+        aten = library.ops.aten
+        x = library.tensor([[-1.0, 2.0], [3.0, -2.0]])
+        results = [
+            aten.relu(x), aten.relu.default(x), aten.add.Tensor(x, x), aten.mm.default(x, x), aten.view.default(x, [4]),
+            aten.sum.dim_IntList(x, [1]), aten.select.int(x, 0, 1), aten.gelu(x), aten.t.default(x),
+        ]  # fmt: skip
+        found.append([r.tolist() for r in results])
+    assert [np.allclose(a, b, rtol=1e-3) for a, b in zip(*found, strict=True)] == [True] * 9
+    with pytest.raises(AttributeError):
+        pf.ops.aten.no_such_op
+
+
+def test_small_helpers() -> None:
+    for library in (pf, torch):
+        name = library.__name__
+        tensors = [library.ones(2, 3), library.arange(4.0)]
+        utils = importlib.import_module(f"{name}._utils")
+        flat = utils._flatten_dense_tensors(tensors)
+        again = utils._unflatten_dense_tensors(flat, tensors)
+        assert tuple(flat.shape) == (10,) and [t.tolist() for t in again] == [t.tolist() for t in tensors]
+        version = importlib.import_module(f"{name}.torch_version").TorchVersion("1.10.1+cu113")
+        assert version > "1.9" and version >= (1, 10) and version < "2.0" and not version <= "1.10.0"
+        helpers = importlib.import_module(f"{name}.nn.modules.utils")
+        assert helpers._reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1)
+        clones = importlib.import_module(f"{name}.nn.modules.transformer")._get_clones(library.nn.Linear(2, 2), 3)
+        assert len(clones) == 3 and clones[0].weight is not clones[1].weight
+        assert importlib.import_module(f"{name}._tensor_str").PRINT_OPTS.precision == 4
+        loader = iter(library.utils.data.DataLoader([1, 2]))
+        base = importlib.import_module(f"{name}.utils.data.dataloader")._BaseDataLoaderIter
+        assert isinstance(loader, base) and not isinstance([], base)
+
+
+def test_trees_of_other_classes() -> None:
+    for library in (pf, torch):
+        tree = importlib.import_module(f"{library.__name__}.utils._pytree")
+        kind = type("Pair", (), {"__init__": lambda self, a, b: self.__dict__.update(a=a, b=b)})
+        tree.register_pytree_node(kind, lambda p: ([p.a, p.b], type(p)), lambda parts, context: context(*parts))
+        made = tree.tree_map(lambda x: x * 2, {"x": kind(1, [2, 3])})["x"]
+        assert (made.a, made.b) == (2, [4, 6])
