@@ -1,6 +1,6 @@
 """Loops of ordinary programs, not jitted, beside torch eager: batches that are slices, texts that grow, episodes of any
 length, tensor work on items of a dataset, and loops that nobody evaluates. Each runs the same function with either
-library; what is compared is the time of a step once the loop has been through twice.
+library; what is compared is the time of a step once the loop has been through twice, in rounds of many passes.
 
 `python -m benchmarks --one-thread loops` also prints what was planned and compiled in the measured passes, which should
 be nothing.
@@ -18,7 +18,8 @@ from typing import Any
 import pyflame as pf
 from benchmarks.timing import SETTLE, Result, clock_and_summary
 
-ROUNDS = 5
+ROUNDS = 9
+ROUND = 0.01  # seconds of torch in a round, at least: after a pause everybody's first calls are slow
 REACH = 1 / 1.3
 CHOSEN = os.environ.get("LOOPS", "").split()  # names of loops, to run no others
 
@@ -280,31 +281,36 @@ LOOPS: tuple[Loop, ...] = (
 
 
 def _measured(loop: Loop, rounds: int) -> tuple[Result, str]:
-    """Seconds per step of both, in turns, after two passes each; and what was planned and compiled meanwhile."""
+    """Seconds per step of both, in turns, after two passes each; and what was planned and compiled meanwhile.
+
+    Of the round whose ratio is the median: where texts grow no round is as long as another, so the shortest of one
+    library is compared with the same work of the other.
+    """
     import torch
 
-    clock, summary = clock_and_summary()
+    clock, _ = clock_and_summary()
     passes = {"pyflame": loop(pf), "torch": loop(torch)}
-    times: dict[str, list[float]] = {name: [] for name in passes}
-    started = time.perf_counter()
-    passes["pyflame"][0]()
-    first = time.perf_counter() - started
-    passes["pyflame"][0]()
-    second = time.perf_counter() - started - first
-    for _ in range(2):
-        passes["torch"][0]()
+    took = {name: [_seconds(clock, one_pass) for _ in range(2)] for name, (one_pass, _) in passes.items()}
+    repeats = max(1, round(ROUND / took["torch"][1]))
+    times: list[dict[str, float]] = []
     before = pf.compile_stats()
     for _ in range(rounds):
+        times.append({})
         for name, (one_pass, steps) in passes.items():
             time.sleep(SETTLE)  # until the other's thread pool has come to rest
-            started = clock()
-            one_pass()
-            times[name].append((clock() - started) / steps)
+            times[-1][name] = _seconds(clock, one_pass, repeats) / repeats / steps
     after = pf.compile_stats()
     note = f"{after.plan_misses - before.plan_misses} plans, {after.compiles - before.compiles} kernels"
-    note += f"; the first pass took {first:.2f} s, the second {second:.2f} s"
-    seconds = {name: summary(t) for name, t in times.items()}
-    return Result(loop.__name__.replace("_", " "), 0, "us", seconds, REACH), note
+    note += f"; the first pass took {took['pyflame'][0]:.2f} s, the second {took['pyflame'][1]:.2f} s"
+    middle = sorted(times, key=lambda t: t["pyflame"] / t["torch"])[rounds // 2]
+    return Result(loop.__name__.replace("_", " "), 0, "us", middle, REACH), f"{rounds * repeats} warm passes {note}"
+
+
+def _seconds(clock: Callable[[], float], work: Callable[[], Any], times: int = 1) -> float:
+    started = clock()
+    for _ in range(times):
+        work()
+    return clock() - started
 
 
 def run() -> list[Result]:
@@ -314,7 +320,7 @@ def run() -> list[Result]:
             result, note = _measured(loop, ROUNDS)
             print(
                 f"{result.work}: {result.ours * 1e6:.0f} us, torch {result.seconds['torch'] * 1e6:.0f} us, "
-                f"{1 / (result.ratio or 1):.2f} x torch's time; in {ROUNDS} warm passes {note}",
+                f"{1 / (result.ratio or 1):.2f} x torch's time; in {note}",
                 file=sys.stderr,
                 flush=True,
             )

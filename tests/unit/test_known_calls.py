@@ -284,3 +284,33 @@ def test_classes_that_are_asked_leave_others_in_c(monkeypatch: pytest.MonkeyPatc
         asked.clear()
         assert type(pf.exp(special)) is Asked and type(special.transpose(0, 1)) is Asked and type(special[0]) is Asked
         assert {"exp", "transpose"} < set(asked)
+
+
+def test_item_in_c_and_what_it_leaves_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = pf.tensor([[1.5, -2.0], [0.25, 8.0]])
+    assert not hasattr(Tensor.item, "__code__")  # C's
+    assert [values[i, k].item() for i in range(2) for k in range(2)] == [1.5, -2.0, 0.25, 8.0]
+    for dtype in (pf.float64, pf.int64, pf.int32, pf.bool_, pf.uint8, pf.float16, pf.complex64):
+        cast = values.to(dtype)
+        want = np.asarray(cast.numpy())[0, 1].item()
+        assert cast[0, 1].item() == want and type(cast[0, 1].item()) is type(want)
+    assert (values * 2).sum().item() == 15.5  # pending
+    assert pf.nn.Parameter(pf.ones(1)).item() == 1
+    for wrong in (values, pf.ones(0)):
+        with pytest.raises(pf.ShapeError, match=r"\[item\] expected a tensor with one element but got shape"):
+            wrong.item()
+    with pytest.raises(TypeError):
+        values[0, 0].item(1, 2)
+    with pytest.raises(pf.TraceError, match=r"item\(\)"):
+        pf.jit(lambda x: x * x[0, 0].item())(values)
+    with pytest.raises(TypeError):
+        Tensor.item(3)
+
+    class Asked(Tensor):
+        pass
+
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        Asked, "__torch_function__", classmethod(lambda cls, func, *rest: asked.append(func.__name__) or 7)
+    )
+    assert Asked([3.0]).item() == 7 and asked == ["item"]

@@ -283,3 +283,10 @@ def test_lengths_of_attention_that_is_decomposed() -> None:
         last = long[:, :, 30 - n :].clone()
         ours = pf.paged_attention(last, pages, pages, table, pf.tensor([30]), sinks=sinks).numpy()
         np.testing.assert_allclose(ours, whole[:, :, 30 - n :], 1e-5, 1e-6)
+
+
+def test_lengths_that_come_again_have_no_plan_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resize.TracedPlan, "plan", lambda *_: pytest.fail("the whole plan was made for a run"))
+    for length in [20, 21, *range(22, 30), *range(22, 30), *range(22, 30)]:
+        ours, want = _rows(length)
+        np.testing.assert_allclose(ours.numpy(), want, 1e-5, 1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 import time
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyflame.core import trace
+from pyflame.core.cached import cached_property
 from pyflame.core.device import CPU
 from pyflame.core.trace import TraceEvent
 from pyflame.engine.binding import addresses
@@ -41,26 +43,26 @@ class CpuRunner:
         self._times = np.zeros((layout.launches, 2))
         self.seconds = self._times[:, 0]
         self._uniforms: tuple[Any, bytes] = None, b""  # the numbers of the last run, and their bytes
-        self._make_table(layout)
+        self._make_rows(layout)
         self._first_write = min(layout.overwrites.values(), default=self._count)
 
-    def _make_table(self, layout: CpuLayout) -> None:
-        """The rows that the device runs, one per function."""
-        addresses, cells = layout.addresses, np.array(layout.cells, np.int64)
-        for cell, (address,) in zip(layout.epilogues, addresses[layout.launches :], strict=True):
-            cells[cell] = address
-        rows = np.array([(addresses[n][p], *of) for n, p, *of in layout.rows], np.int64).reshape(-1, 5)
-        self._count = len(rows)
-        self._timed = np.empty((self._count, 7), np.int64)
-        self._timed[:, 0] = rows[:, 0]
-        self._timed[:, 1:3] = np.array(layout.spans, np.int64).reshape(-1, 2)
-        self._timed[:, 3] = rows[:, 1]
-        self._timed[:, 4:6] = cells.ctypes.data + 8 * rows[:, 2:4]
-        self._timed[:, 6] = self._times.ctypes.data + self._times.strides[0] * rows[:, 4]
-        untimed = self._timed.copy()
-        untimed[:, 6] = 0
-        self._keep = cells, untimed
-        self._tables = (untimed.ctypes.data, self._timed.ctypes.data)
+    def _make_rows(self, layout: CpuLayout) -> None:
+        """The rows that the device runs, one per function. Each length of a text that grows comes here."""
+        self._cells = array("q", layout.cells)
+        for cell, (address,) in zip(layout.epilogues, layout.addresses[layout.launches :], strict=True):
+            self._cells[cell] = address
+        self._untimed = layout.table.copy()
+        self._untimed[:, 1:3] = np.array(layout.spans, np.int64).reshape(-1, 2)
+        self._untimed[:, 4:6] += self._cells.buffer_info()[0]
+        self._count = len(self._untimed)
+        self._table: int = self._untimed.ctypes.data
+
+    @cached_property
+    def _timed(self) -> np.ndarray[Any, Any]:
+        """The same with places for what each launch takes."""
+        rows = self._untimed.copy()
+        rows[:, 6] = self._times.ctypes.data + self._times.strides[0] * np.array([row[-1] for row in self._layout.rows])
+        return rows
 
     def known(self, donated: bool = False) -> tuple[bytes, tuple[int, ...]]:
         """A run as known.c takes it (`plan`), and the size classes of the memory that it takes: its outputs' and, last,
@@ -70,7 +72,7 @@ class CpuRunner:
         takers = [slot_of.get(taken, -1) if donated and taken is not None else -1 for taken in binding.takers]
         counts = len(binding.positions), len(takers), len(binding.views), binding.arena_bytes, len(binding.uniforms)
         stop = self._first_write if donated else self._count
-        head = self._tables[False], self._count, stop, self.device.workers, layout.slots, *counts, len(layout.starts)
+        head = self._table, self._count, stop, self.device.workers, layout.slots, *counts, len(layout.starts)
         results = [number for slot, offset, *_ in binding.views for number in (slot, offset)]
         words = *head, *binding.positions, *takers, *results
         starts = [number for k, place in layout.starts.items() for number in (k, *place)]
@@ -140,7 +142,8 @@ class CpuRunner:
         if constants is not known or not isinstance(constants, tuple):
             uniforms = binding.pack_uniforms(constants)
             self._uniforms = constants, uniforms
-        call = self._pack(self._tables[timed], self.device.workers, layout.slots, *places) + uniforms
+        table = self._timed.ctypes.data if timed else self._table
+        call = self._pack(table, self.device.workers, layout.slots, *places) + uniforms
         if trace.recording is None:
             self.device.run(call, self._count, stop, last)
         else:

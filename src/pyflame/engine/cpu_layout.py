@@ -10,6 +10,8 @@ import copy
 import ctypes
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pyflame.core.cached import cached_property
 from pyflame.core.traced import whole
 from pyflame.engine.binding import Binding
@@ -68,6 +70,15 @@ class CpuLayout:
     def addresses(self) -> list[list[int]]:
         """Of the functions of each text, which are compiled here if need be."""
         return self.device.functions(self.texts)
+
+    @cached_property
+    def table(self) -> np.ndarray[Any, Any]:
+        """What rows have in common for all extents, as runner.c reads them: the function, two that differ, how many
+        buffers, where slots and arguments lie behind the first cell, and no timer."""
+        rows = [
+            (self.addresses[n][p], 0, 0, buffers, 8 * slots, 8 * args, 0) for n, p, buffers, slots, args, _ in self.rows
+        ]
+        return np.array(rows, np.int64).reshape(-1, 7)
 
     def _add(self, number: int, launch: Launch, source: Source) -> int:
         """The rows of a launch, one per function; gives the first."""

@@ -96,16 +96,20 @@ def joined(node: Node) -> Value | None:
     srcs, meta = node.srcs, node.meta
     if meta.device is not CPU or not 0 < meta.nbytes <= _SMALL or prod(meta.shape[: node.attrs[0]]) != 1:
         return None
-    values = [view_of_memory(s) for s in srcs if s.meta.dtype is meta.dtype]
-    if len(values) != len(srcs) or any(v is None or v.strides is not None for v in values):
+    values: list[Any] = [s.data if s.op is _LEAF else view_of_memory(s) for s in srcs if s.meta.dtype is meta.dtype]
+    if len(values) != len(srcs) or not all(map(_is_dense, values)):
         return None
     storage = cpu().allocate(meta.nbytes)
-    at = storage.address
+    at, width, move = storage.address, meta.dtype.itemsize, ctypes.memmove
     for source, value in zip(srcs, values, strict=True):
-        assert value is not None
-        ctypes.memmove(at, value.host_address, source.meta.nbytes)
-        at += source.meta.nbytes
+        nbytes = source.meta.size * width
+        move(at, value.host_address, nbytes)
+        at += nbytes
     return Value(storage)
+
+
+def _is_dense(value: Any) -> bool:
+    return isinstance(value, Value) and value.storage is not None and value.strides is None
 
 
 def _element(node: Node) -> int | None:

@@ -60,7 +60,8 @@ def remember(graph: PendingGraph, plan: Plan, runner: Runner) -> None:
     words = graph.key[: len(graph.key) - len(graph.owned)]  # it overwrites no input, whoever owns that
     key = struct.pack(f"={len(words)}q", *words)
     if key not in rows and not runner.device.pool.exact:
-        sigs, strides = tuple([n.sig for n in graph.outputs]), tuple([v.strides for v in plan.outputs])
+        # of a plan for other extents this asks the runner alone: who asks for its outputs has all of it made
+        sigs, strides = tuple([n.sig for n in graph.outputs]), tuple([view[2] for view in runner.binding.views])
         rows[key] = *runner.known(), sigs, strides, runner.device.pool.parts, runner
 
 

@@ -231,7 +231,7 @@ class TracedPlan:
         found, planned = self.layout(numbers), CpuLayout(plan, cpu())
         if found is None or (found.texts, found.numbers()) != (planned.texts, planned.numbers()):
             return False
-        _ = self._layout.addresses
+        _ = self._layout.table
         return True
 
     def layout(self, numbers: Numbers) -> CpuLayout | None:
