@@ -96,20 +96,27 @@ def joined(node: Node) -> Value | None:
     srcs, meta = node.srcs, node.meta
     if meta.device is not CPU or not 0 < meta.nbytes <= _SMALL or prod(meta.shape[: node.attrs[0]]) != 1:
         return None
-    values: list[Any] = [s.data if s.op is _LEAF else view_of_memory(s) for s in srcs if s.meta.dtype is meta.dtype]
-    if len(values) != len(srcs) or not all(map(_is_dense, values)):
+    places: list[Any] = [_dense(s) for s in srcs if s.meta.dtype is meta.dtype]
+    if len(places) != len(srcs) or None in places:
         return None
     storage = cpu().allocate(meta.nbytes)
     at, width, move = storage.address, meta.dtype.itemsize, ctypes.memmove
-    for source, value in zip(srcs, values, strict=True):
+    for source, address in zip(srcs, places, strict=True):
         nbytes = source.meta.size * width
-        move(at, value.host_address, nbytes)
+        move(at, address, nbytes)
         at += nbytes
     return Value(storage)
 
 
-def _is_dense(value: Any) -> bool:
-    return isinstance(value, Value) and value.storage is not None and value.strides is None
+def _dense(node: Node) -> int | None:
+    """Where the elements of a Node lie in memory, one behind the other; None where they do not."""
+    leaf = node
+    while leaf.op is _RESHAPE:
+        leaf = leaf.srcs[0]
+    value: Any = leaf.data if leaf.op is _LEAF else view_of_memory(node)
+    if not isinstance(value, Value) or value.storage is None or value.strides is not None:
+        return None
+    return value.host_address
 
 
 def _element(node: Node) -> int | None:

@@ -79,13 +79,17 @@ def parts_of_joined(order: Sequence[Node], key: Sequence[int]) -> list[list[int]
     wide = [at for at, node in enumerate(order) if node.op is _CAT and len(node.srcs) >= MANY]
     if not wide:
         return []
-    begins = [at for at, number in enumerate(key) if number < 0]
-    sources: list[Sequence[int]] = []
+    numbers: list[int] = []
+    sources: list[list[int]] = []
+    for number in key:
+        if number < 0:
+            numbers.append(number)
+            sources.append([])
+        else:
+            sources[-1].append(number)
     below: list[int] = []  # of each node, a number for all that it is made of
-    for begin, end in pairwise([*begins, len(key)]):
-        of = key[begin + 1 : end]
-        sources.append(of)
-        below.append(hash((key[begin], *[below[s] for s in of])) if of else key[begin])
+    for number, of in zip(numbers, sources, strict=True):
+        below.append(hash((number, *map(below.__getitem__, of))) if of else number)
     groups: list[list[int]] = []
     for at in wide:
         alike: defaultdict[int, list[int]] = defaultdict(list)
