@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import sys
 import time
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -48,12 +47,12 @@ class CpuRunner:
 
     def _make_rows(self, layout: CpuLayout) -> None:
         """The rows that the device runs, one per function. Each length of a text that grows comes here."""
-        self._cells = array("q", layout.cells)
+        self._cells = np.array(layout.cells, np.int64)
         for cell, (address,) in zip(layout.epilogues, layout.addresses[layout.launches :], strict=True):
             self._cells[cell] = address
         self._untimed = layout.table.copy()
         self._untimed[:, 1:3] = np.array(layout.spans, np.int64).reshape(-1, 2)
-        self._untimed[:, 4:6] += self._cells.buffer_info()[0]
+        self._untimed[:, 4:6] += self._cells.ctypes.data
         self._count = len(self._untimed)
         self._table: int = self._untimed.ctypes.data
 
