@@ -26,7 +26,6 @@ enum { FASTCALL = 0x80 };
   is(void, Py_IncRef, object *) \
   is(void, Py_DecRef, object *) \
   is(object *, PyCFunction_NewEx, method *, object *, object *) \
-  is(object *, PyDescr_NewMethod, object *, method *) \
   is(object *, PyObject_Type, object *) \
   is(int, PyObject_RichCompareBool, object *, object *, int) \
   is(object *, PyObject_GetAttr, object *, object *) \

@@ -360,53 +360,33 @@ object *PF_KEY_number(object *things) {
   return PyCFunction_NewEx(&number_method, NULL, NULL);
 }
 
-static struct {
-  object *state, *dict; /* the thread's state, and the name of its attributes */
-  object *python;       /* Tensor.item as it was */
-} items;
+static object *thread_state, *its_dict; /* the second is a name */
 
-/* The number that a tensor is, read in C; None where Python is to do it, or to say what is wrong. */
-static object *number_of(object *cell) {
-  object *here = PyObject_GetAttr(items.state, items.dict);
+/* read_item(tensor): the number that it is where `read_number` gives one; None where Python is to find it, or to say what
+ * is wrong. */
+static object *read_item(object *self, object *const *of, size count) {
+  object *here = PyObject_GetAttr(thread_state, its_dict);
   if (!here) return NULL;
-  object *node = slot(cell, ops.tensor->offset[0]), *out = py.none;
+  object *node = slot(of[0], ops.tensor->offset[0]);
   const int traced = PyDict_GetItem(here, known_calls.tracer) != py.none;
   Py_DecRef(here);
-  Py_IncRef(py.none);
-  if (traced || !numbers.taken || !node || !is_a(node, known_calls.node->type)) return out;
+  if (traced || !numbers.taken || !node || !is_a(node, known_calls.node->type)) return Py_IncRef(py.none), py.none;
+  if (PyLong_AsLongLong(slot(slot(node, known_calls.node->offset[N_META]), offset.elements)) != 1)
+    return Py_IncRef(py.none), py.none;
   Py_IncRef(node); /* another thread may rebind the tensor */
-  if (PyLong_AsLongLong(slot(slot(node, known_calls.node->offset[N_META]), offset.elements)) == 1) {
-    Py_DecRef(out);
-    out = read_number(NULL, &node, 1);
-  }
+  object *out = read_number(NULL, &node, 1);
   Py_DecRef(node);
   return out;
 }
 
-static object *tensor_item(object *self, object *const *args, size count) {
-  object *type = PyObject_Type(self);
-  Py_DecRef(type); /* the tensor holds it */
-  if (!count && is_of_tensors(type)) {
-    object *found = number_of(self);
-    if (found != py.none) return found;
-    Py_DecRef(found);
-  }
-  return PyObject_CallFunctionObjArgs(items.python, self, count ? args[0] : NULL, NULL);
-}
+static method item_method = {"read_item", read_item, FASTCALL, NULL};
 
-static method item_method = {"item", tensor_item, FASTCALL,
-                             "item($self, /)\n--\n\nThe value of a tensor with one element, as a Python number."};
-
-/* Let Tensor.item be this one. What tensor/known_views.py gives. */
+/* What tensor/tensor.py gives. */
 object *PF_KEY_item(object *things) {
-  object *kind = PyTuple_GetItem(things, 0), *name = PyTuple_GetItem(things, 1);
-  items.state = PyTuple_GetItem(things, 2);
-  items.dict = PyTuple_GetItem(things, 3);
-  items.python = PyObject_GetAttr(kind, name);
-  object *made = items.python ? PyDescr_NewMethod(kind, &item_method) : NULL;
-  if (!made || PyObject_SetAttr(kind, name, made)) return Py_DecRef(made), NULL;
+  thread_state = PyTuple_GetItem(things, 0);
+  its_dict = PyTuple_GetItem(things, 1);
   Py_IncRef(things);
-  return made;
+  return PyCFunction_NewEx(&item_method, NULL, NULL);
 }
 
 static method index_method = {"read_index", read_index, FASTCALL, NULL};

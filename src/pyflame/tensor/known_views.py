@@ -47,7 +47,6 @@ READS = InC(
     dict.fromkeys([op for op in OPS.values() if op.name in MAY_COPY]), SERIALS, CPU, slice, Ellipsis, Size,
     *("grad_enabled", "start", "stop", "step", "pop", "itemsize"), knobs.MAX_PENDING.integer(),
 )  # fmt: skip
-ITEM = InC("_item", Tensor, "item", state, "__dict__")  # Tensor.item, from then on
 
 
 def view(fn: Callable[..., Any], base: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
