@@ -365,9 +365,11 @@ static object *thread_state, *its_dict; /* the second is a name */
 /* read_item(tensor): the number that it is where `read_number` gives one; None where Python is to find it, or to say what
  * is wrong. */
 static object *read_item(object *self, object *const *of, size count) {
-  object *here = PyObject_GetAttr(thread_state, its_dict);
+  object *type = PyObject_Type(of[0]), *here = PyObject_GetAttr(thread_state, its_dict);
+  const int is = PyType_IsSubtype(type, ops.kind);
+  Py_DecRef(type); /* the value holds it */
   if (!here) return NULL;
-  object *node = slot(of[0], ops.tensor->offset[0]);
+  object *node = is ? slot(of[0], ops.tensor->offset[0]) : NULL;
   const int traced = PyDict_GetItem(here, known_calls.tracer) != py.none;
   Py_DecRef(here);
   if (traced || !numbers.taken || !node || !is_a(node, known_calls.node->type)) return Py_IncRef(py.none), py.none;
