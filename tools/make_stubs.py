@@ -100,6 +100,9 @@ def docstring(text: str | None) -> str:
     return '\n    """' + text.replace("\n", "\n    ") + '\n    """\n'
 
 
+OP_FUNCTIONS = {inspect.unwrap(fn) for fn in FUNCTIONS.values()}
+
+
 def same_as(name: str) -> str:
     """What is said of another name of an op or of its in-place form; nothing for the first name."""
     stem = name.removesuffix("_")
@@ -133,7 +136,7 @@ def facade() -> str:
             lines.append(f"def {name}{signature(fn, False, True)}:{docstring(same_as(name) or inspect.getdoc(fn))}")
     for name in sorted(TORCH_FUNCTIONS.keys() - FUNCTIONS.keys()):
         fn = TORCH_FUNCTIONS[name]
-        op = fn in FUNCTIONS.values()
+        op = inspect.unwrap(fn) in OP_FUNCTIONS
         lines.append(f"def {name}{signature(fn, False, op)}:{docstring(inspect.getdoc(fn))}")
     return HEADER + IMPORTS + "\n".join(lines) + "\n"
 
@@ -147,7 +150,7 @@ def class_body() -> set[str]:
 
 def methods() -> Iterator[str]:
     own = class_body()
-    binary = {f"__{p}{s}__" for s in OPERATORS for p in ("", "r", "i")} | {f"__{c}__" for c in COMPARISONS}
+    binary = {f"__{p}{s}__" for s in (*OPERATORS, "div") for p in ("", "r", "i")} | {f"__{c}__" for c in COMPARISONS}
     for name in sorted(vars(Tensor)):
         value = vars(Tensor)[name]
         if name in own or name == "__hash__" or not (isinstance(value, property) or callable(value)):
@@ -162,7 +165,7 @@ def methods() -> Iterator[str]:
             if value.fset is not None:
                 yield f"    @{name}.setter\n    def {name}(self, value: Tensor) -> None: ..."
         else:
-            op = value in FUNCTIONS.values() or (name.endswith("_") and name[:-1] in FUNCTIONS)
+            op = inspect.unwrap(value) in OP_FUNCTIONS or (name.endswith("_") and name[:-1] in FUNCTIONS)
             described = signature(value, True, op)
             if name.endswith("_") and not name.startswith("__"):
                 described = described.rsplit(" -> ", 1)[0] + " -> Tensor"

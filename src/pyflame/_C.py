@@ -2,14 +2,13 @@
 
 from pyflame.core.state import state
 from pyflame.core.torch_paths import below
-from pyflame.tensor.overrides import DisableTorchFunctionSubclass
+from pyflame.tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from pyflame.tensor.overrides import disabled_torch_function as _disabled_torch_function_impl
 from pyflame.tensor.tensor import Tensor
 
 __path__: list[str] = []  # torch has files below this path, and core/torch_paths.py finds them
 __getattr__ = below("_C")
 _TensorMeta = type(Tensor)
-DisableTorchFunction = DisableTorchFunctionSubclass
 
 
 def _log_api_usage_once(event: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyflame.core.dtype import float64
 from pyflame.tensor import Tensor
+from pyflame.tensor.arguments import publish as _publish
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.torch_functions import mvlgamma
 
@@ -113,3 +114,6 @@ def spherical_bessel_j0(input: Tensor) -> Tensor:
     tensor([1.0000, 0.8415])
     """
     return F["sinc"](input * (1.0 / math.pi))
+
+
+_publish(__all__, globals(), __name__, "special_")

@@ -243,3 +243,253 @@ def test_custom_op(lib: Any) -> None:
         assert sine(pf.ones(3, device="null:gfx942")).device == "null:gfx942" and len(calls) == 4
         with pytest.raises(pf.PyFlameError, match="did you mean"):
             pf.library.register_fake(f"{name}::sin")
+
+
+def _seen(lib: Any, body: Any) -> list[Any]:
+    """The functions that __torch_function__ of a subclass is given while a function of tensors of it runs."""
+    seen: list[Any] = []
+
+    class Seen(lib.Tensor):  # type: ignore[misc,name-defined]
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = lib.tensor([[1.0, 2.0], [3.0, 4.0]]).as_subclass(Seen)
+    whole = lib.tensor([[1, 2], [3, 4]]).as_subclass(Seen)
+    seen.clear()
+    body(lib, x, whole)
+    return seen
+
+
+METHODS = {
+    "x + 1": "add", "1 + x": "add", "x - 1": "sub", "1 - x": "__rsub__", "x * 2": "mul", "2 * x": "mul", "x / 2": "div",
+    "2 / x": "__rdiv__", "x // 2": "__floordiv__", "2 // x": "__rfloordiv__", "x % 2": "remainder", "2 % x": "__rmod__",
+    "x ** 2": "__pow__", "2 ** x": "__rpow__", "x @ x": "matmul", "-x": "neg", "+x": "positive", "abs(x)": "abs",
+    "~i": "__invert__", "i & 1": "__and__", "1 & i": "bitwise_and", "i | 1": "__or__", "i ^ 1": "__xor__",
+    "i << 1": "__lshift__", "1 << i": "__rlshift__", "i >> 1": "__rshift__", "x == x": "__eq__", "x != x": "ne",
+    "x < x": "lt", "x <= x": "le", "x > x": "gt", "x >= x": "ge", "L.ones(2, 2) - x": "sub", "L.ones(2, 2) < x": "gt",
+    "x[0]": "__getitem__", "x[0, 1:]": "__getitem__", "L.ones(4)[i[0]]": "__getitem__", "len(x)": "__len__",
+    "1.0 in x": "__contains__", "repr(x)": "__repr__", "str(x)": "__repr__", "f'{x}'": "__format__",
+    "x.float()": "float", "x.int()": "int", "x.is_contiguous()": "is_contiguous", "x.type(L.float64)": "type",
+    "x.numel()": "numel", "x.nelement()": "numel", "x.size()": "size", "x.stride()": "stride", "x.sum()": "sum",
+    "x.max(0)": "max", "x.to(L.float64)": "to", "x.view(4)": "view",
+    "x.masked_fill(L.ones(2, 2) > 0, 0.)": "masked_fill",
+    "x.add_(1)": "add_", "x.mul_(2)": "mul_", "x.zero_()": "zero_", "x.copy_(x)": "copy_", "x.absolute()": "absolute",
+    "x.greater_(1)": "greater_", "x.detach()": "detach", "x.tolist()": "tolist", "x.numpy()": "numpy",
+    "x.is_nonzero": None, "hash(x)": None, "L.Tensor.add(x, 1)": "add", "x.__add__(1)": "add",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", METHODS)
+def test_methods_that_are_handed_over(lib: Any, expression: str) -> None:
+    seen = _seen(lib, lambda L, x, i: eval(expression, {"L": L, "x": x, "i": i}))
+    wanted = METHODS[expression]
+    if "i[0]" in expression:
+        seen.pop(0)
+    assert seen == ([] if wanted is None else [getattr(lib.Tensor, wanted)]), [f.__name__ for f in seen]
+    named = "pow" if wanted == "__pow__" else wanted
+    assert [f.__name__ for f in seen] == ([] if wanted is None else [named])
+
+
+def test_more_is_handed_over_in_order(lib: Any) -> None:
+    def body(L: Any, x: Any, i: Any) -> None:
+        list(x), bool(x[0, 0]), float(x[0, 0]), int(i[0, 0]), reversed(x)
+        x[0] = 1.0
+        y = x
+        y += 1
+        y -= 1
+        y *= 2
+        y /= 2
+        y //= 1
+        y %= 7
+        y **= 2
+        i[0] &= 1
+
+    names = [f.__name__ for f in _seen(lib, body)]
+    assert names == [
+        "dim", "unbind", "__len__", "__getitem__", "__bool__", "__getitem__", "__float__", "__getitem__", "__int__",
+        "__reversed__", "__setitem__", "add_", "sub_", "mul_", "div_", "floor_divide_", "remainder_", "pow_",
+        "__getitem__", "__iand__", "__setitem__",
+    ]  # fmt: skip
+
+
+ATTRIBUTES = (
+    "shape", "dtype", "device", "ndim", "T", "mT", "real", "grad", "requires_grad", "is_leaf", "data", "is_cuda",
+    "layout", "itemsize", "grad_fn",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_that_are_handed_over(lib: Any, name: str) -> None:
+    (getter,) = _seen(lib, lambda L, x, i: getattr(x, name))
+    assert getter == getattr(lib.Tensor, name).__get__ and getter.__name__ == "__get__"
+    overridden = importlib.import_module(f"{lib.__name__}.overrides")
+    assert overridden.is_tensor_method_or_property(getter)
+    assert overridden.resolve_name(getter) == f"{lib.__name__}.Tensor.{name}.__get__"
+
+
+def test_attributes_that_are_set(lib: Any) -> None:
+    def body(L: Any, x: Any, i: Any) -> None:
+        x.requires_grad = True
+        x.grad = L.ones(2, 2)
+        del x.grad
+
+    seen = _seen(lib, body)
+    grad = lib.Tensor.grad
+    assert seen == [lib.Tensor.requires_grad.__set__, grad.__set__, grad.__delete__]
+
+
+def test_gradients_are_no_tensors_of_the_subclass(lib: Any) -> None:
+    class Named(lib.Tensor):  # type: ignore[misc,name-defined]
+        pass
+
+    x = lib.ones(2).as_subclass(Named).requires_grad_()
+    (x * 3).sum().backward()
+    assert type(x.grad) is lib.Tensor and type(x.data) is Named and type(x[0]._base) is not Named
+    assert [type(row).__name__ for row in lib.ones(2, 2).as_subclass(Named)] == ["Named", "Named"]
+
+
+FUNCTIONS = (
+    "add", "absolute", "cat", "stack", "where", "relu", "softmax", "einsum", "split", "unsafe_chunk", "t_copy", "ger",
+    "nn.functional.relu", "nn.functional.softmax", "nn.functional.linear", "nn.functional.pad", "nn.functional.gelu",
+    "linalg.norm", "linalg.inv", "fft.fft", "special.erf", "special.entr",
+)  # fmt: skip
+ARGUMENTS = {
+    "add": "x, 1", "cat": "[x, x]", "stack": "[x, x]", "where": "L.ones(2, 2) > 0, x, 0", "softmax": "x, -1",
+    "einsum": "'ij->ji', x", "split": "x, 1", "unsafe_chunk": "x, 2", "nn.functional.softmax": "x, -1",
+    "nn.functional.linear": "x, x", "nn.functional.pad": "x, (1, 1)", "ger": "x.sum(0), x.sum(0)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_that_are_handed_over(lib: Any, name: str) -> None:
+    call = f"L.{name}({ARGUMENTS.get(name, 'x')})"
+    *_, last = _seen(lib, lambda L, x, i: eval(call, {"L": L, "x": x}))
+    function = lib
+    for part in name.split("."):
+        function = getattr(function, part)
+    assert last is function
+    room, _, short = name.rpartition(".")
+    assert last.__name__ == (f"{room}_{short}" if room in ("linalg", "fft", "special") else short)
+
+
+def test_names_of_functions(lib: Any) -> None:
+    overridden = importlib.import_module(f"{lib.__name__}.overrides")
+    names = {
+        lib.add: "add",
+        lib.Tensor.add: "Tensor.add",
+        lib.Tensor.__rsub__: "Tensor.__rsub__",
+        lib.nn.functional.relu: "nn.functional.relu",
+        lib.linalg.norm: "linalg.norm",
+        lib.Tensor.grad.__set__: "Tensor.grad.__set__",
+    }
+    assert {overridden.resolve_name(f): n for f, n in names.items()} == {
+        f"{lib.__name__}.{n}": n for n in names.values()
+    }
+    assert [overridden.is_tensor_method_or_property(f) for f in names] == [False, True, True, False, False, False]
+    rooms = overridden.get_overridable_functions()
+    assert lib.add in rooms[lib] and lib.Tensor.add in rooms[lib.Tensor] and lib.add not in rooms[lib.Tensor]
+    assert lib.nn.functional.relu in rooms[lib.nn.functional] and lib.linalg.inv in rooms[lib.linalg]
+    ignored = overridden.get_ignored_functions()
+    assert lib.is_tensor in ignored and lib.tensor in ignored and lib.add not in ignored
+    stand_in = overridden.get_testing_overrides()[lib.nn.functional.relu]
+    assert stand_in(lib.ones(2)) == -1
+    with pytest.raises(TypeError):
+        stand_in()
+
+
+def test_modes(lib: Any) -> None:
+    overridden = importlib.import_module(f"{lib.__name__}.overrides")
+    log: list[str] = []
+
+    class Log(overridden.TorchFunctionMode):  # type: ignore[misc,name-defined]
+        def __init__(self, tag: str = "") -> None:
+            super().__init__()
+            self.tag = tag
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            log.append(self.tag + func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    class Named(lib.Tensor):  # type: ignore[misc,name-defined]
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            log.append("class " + func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    for _ in range(12):  # until calls are made in C
+        lib.ones(2) * 3
+    linear, named = lib.nn.Linear(2, 2), lib.ones(2).as_subclass(Named)
+    log.clear()
+    with Log() as mode:
+        assert isinstance(mode, Log)
+        x = lib.ones(2) * 3
+        lib.tensor([1.0]), lib.relu(x), x.add_(1), x.sum(), linear(x), x[0], lib.zeros(2)
+    assert log == ["ones", "mul", "tensor", "relu", "add_", "sum", "linear", "__getitem__", "zeros"]
+    log.clear()
+    x * 3, lib.ones(2)
+    assert not log
+    with Log("outer "), Log("inner "):
+        lib.ones(2)
+        with lib._C.DisableTorchFunction():
+            lib.ones(2)
+        with lib._C.DisableTorchFunctionSubclass():
+            named + 1
+    assert log == ["inner ones", "outer ones", "inner add", "outer add"]
+    log.clear()
+    with Log():
+        assert type(named + 1) is Named
+        assert overridden.has_torch_function((1,))
+    assert log == ["add", "class add"]
+    with overridden.BaseTorchFunctionMode():
+        assert (x * 2).tolist() == (x + x).tolist()
+    with pytest.raises(ZeroDivisionError), Log():
+        raise ZeroDivisionError
+    log.clear()
+    lib.ones(2)
+    assert not log
+
+
+def test_modes_that_answer(lib: Any) -> None:
+    overridden = importlib.import_module(f"{lib.__name__}.overrides")
+
+    class Double(overridden.TorchFunctionMode):  # type: ignore[misc,name-defined]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = dict(kwargs or {})
+            if func in (lib.ones, lib.zeros):
+                kwargs["dtype"] = lib.float64
+            return NotImplemented if func is lib.sin else func(*args, **kwargs)
+
+    class Unfinished(overridden.TorchFunctionMode):  # type: ignore[misc,name-defined]
+        pass
+
+    with Double():
+        assert lib.ones(2).dtype is lib.float64 and lib.zeros(2).dtype is lib.float64
+        with pytest.raises(TypeError):
+            lib.sin(lib.ones(2))
+    assert lib.ones(2).dtype is lib.float32
+    with pytest.raises(NotImplementedError), Unfinished():
+        lib.ones(2)
+
+
+def test_a_dispatch_mode_says_that_it_is_not_there(lib: Any) -> None:
+    if lib is torch:
+        pytest.skip("torch has it")
+    modes = importlib.import_module("pyflame.utils._python_dispatch")
+
+    class Mine(modes.TorchDispatchMode):  # type: ignore[misc,name-defined]
+        pass
+
+    with pytest.raises(pf.NotSupportedError, match="TorchFunctionMode"):
+        Mine()
+
+
+def test_views_know_their_base(lib: Any) -> None:
+    x = lib.zeros(2, 3)
+    row = x[0]
+    assert x._base is None and not x._is_view()
+    assert row._base is x and row[1:]._base is x and row._is_view() and x.T._is_view()
+    assert x.clone()._base is None and not x.detach()._is_view() and x.data._base is None
+    base = x.detach()
+    assert base[0]._base is base

@@ -43,7 +43,7 @@ class State(threading.local):
     def __init__(self) -> None:
         vars(self)["device"] = default_device.chosen  # None until this thread first needs it
         self.grad_enabled = True
-        self.eager = False
+        self.eager: bool | int = False  # 0: as False, and C makes no calls, since a mode wants to see them
         self.deterministic = False
         self.libraries: str | None = None  # instead of PYFLAME_LIBRARIES
         self.max_fused: int | None = None  # instead of PYFLAME_MAX_FUSED

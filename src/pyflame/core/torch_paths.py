@@ -80,7 +80,9 @@ FILES.update((f"distributions.{_name}", "distributions") for _name in _DISTRIBUT
 
 # Path in torch -> names that are refused when they are used, and the way out. Where FILES has the path, too, all other
 # names are that file's.
-_OPS = "__torch_function__ of a class says what functions do with it"
+_OPS = (
+    "pf.overrides.TorchFunctionMode sees functions and methods, and __torch_function__ of a class those of its tensors"
+)
 _FSDP = (
     "CPUOffload CPUOffloadPolicy FSDPModule MixedPrecision MixedPrecisionPolicy ShardingStrategy StateDictType "
     "fully_shard",

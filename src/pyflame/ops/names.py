@@ -1,4 +1,4 @@
-"""Other names of ops, PyTorch's and NumPy's: each is the same function, under both names."""
+"""Other names of ops, PyTorch's and NumPy's: each does the same, and is a function of its own."""
 
 from __future__ import annotations
 

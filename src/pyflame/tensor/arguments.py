@@ -14,7 +14,7 @@ from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, Py
 from pyflame.core.parameters import parameters, positional, starred
 from pyflame.ops.names import TENSORS_FIRST, TENSORS_ONLY
 from pyflame.tensor.out import into
-from pyflame.tensor.overrides import CLASSES, NEVER_ASK, ask, overriding
+from pyflame.tensor.overrides import CLASSES, ask, overriding_call
 from pyflame.tensor.tensor import Tensor
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -171,17 +171,17 @@ def _own_parameters(fn: Any) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]  # type: ignore[no-any-return]
 
 
-def typed(fn: Fn, module: str | None = None) -> Fn:
+def typed(fn: Fn, module: str | None = None, public: str | None = None) -> Fn:
     """A function whose wrong calls raise typed errors: arguments too many, missing, unknown, or no tensors.
 
-    `module`: where users find it. What the function itself raises is left alone.
+    `module`: where users find it; `public`: by which name. What the function itself raises is left alone.
     """
-    name = fn.__name__.strip("_")
-    asks = fn.__name__ not in NEVER_ASK
+    own = public or fn.__name__
+    name = own.strip("_")
 
     @functools.wraps(fn)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if CLASSES and asks and (found := overriding((*args, *kwargs.values()))):
+        if CLASSES and (found := overriding_call(own, args, kwargs)):
             return ask(function, found, args, kwargs)
         if kwargs:
             if (many := starred(fn)) in kwargs:  # zeros(2, 3) may be written zeros(size=(2, 3)) too
@@ -191,7 +191,7 @@ def typed(fn: Fn, module: str | None = None) -> Fn:
         try:
             return fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs as much as the call
         except (TypeError, AttributeError) as error:
-            if asks and (found := overriding((*args, *kwargs.values()))):
+            if found := overriding_call(own, args, kwargs):
                 return ask(function, found, args, kwargs)
             if isinstance(error, PyFlameError):
                 raise
@@ -204,6 +204,8 @@ def typed(fn: Fn, module: str | None = None) -> Fn:
             raise
 
     function.__module__ = module or fn.__module__
+    if public is not None:
+        function.__name__ = public
     return function  # type: ignore[return-value]
 
 
@@ -226,9 +228,11 @@ def typed_init(init: Fn) -> Fn:
     return checked  # type: ignore[return-value]
 
 
-def publish(names: Iterable[str], members: dict[str, Any], module: str) -> None:
-    """Make the plain functions among a module's public names typed."""
+def publish(names: Iterable[str], members: dict[str, Any], module: str, prefix: str = "") -> None:
+    """Make the plain functions among a module's public names typed. `prefix`: what `__torch_function__` sees before
+    their names, as it does in PyTorch."""
     for name in names:
         value = members.get(name)
-        if isinstance(value, types.FunctionType) and value.__module__ != module:
-            members[name] = typed(value, module)
+        if isinstance(value, types.FunctionType) and (prefix or value.__module__ != module):
+            members[name] = typed(value, module, name)
+            members[name].__name__ = prefix + name

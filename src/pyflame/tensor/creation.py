@@ -179,7 +179,7 @@ def tensor(data: Any, dtype: object = None, device: object = None, requires_grad
             [3., 4.]])
     """
     if isinstance(data, Tensor):
-        node = cast(F.clone(read(data)), as_dtype(dtype) if dtype is not None else data.dtype)
+        node = cast(F.clone(read(data)), as_dtype(dtype) if dtype is not None else read(data).meta.dtype)
         return finish(copy_to(node, target_of(device), commit=True) if device is not None else node, requires_grad)
     array = _array(data, dtype)
     wanted = as_dtype(dtype) if dtype is not None else as_dtype(array.dtype)

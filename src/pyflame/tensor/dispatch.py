@@ -269,8 +269,11 @@ class _Signature:
         self.many = starred(fn)  # reshape(2, 3) may be written reshape(shape=(2, 3)) too
 
 
-def public(op: OpDef) -> Callable[..., Any]:
-    """The function of an op, over Tensors."""
+_signature_of = functools.cache(_Signature)
+
+
+def public(op: OpDef, name: str | None = None, owner: str = "") -> Callable[..., Any]:
+    """The function of an op, over Tensors, by one of its names; `owner`: the class that it is a method of."""
     fn, any_number = op.fn, op.any_number
     known: _Signature | None = None
 
@@ -278,7 +281,7 @@ def public(op: OpDef) -> Callable[..., Any]:
     def function(*args: Any, **kwargs: Any) -> Any:
         nonlocal known
         if (signature := known) is None:
-            signature = known = _Signature(op)
+            signature = known = _signature_of(op)
         if signature.learns and CALLS.made is not None:
             out = CALLS.made[0](op, args, kwargs, state.__dict__, any_number)
             if out is not None:
@@ -323,20 +326,25 @@ def public(op: OpDef) -> Callable[..., Any]:
                 raise
             raise unusable(op.name, fn, args, kwargs, error, signature.names) from error
 
-    function.__qualname__ = function.__name__ = op.name
-    function.__module__ = "pyflame"
+    return _known_as(function, name or op.name, owner)
+
+
+def _known_as(function: Callable[..., Any], name: str, owner: str = "Tensor.") -> Callable[..., Any]:
+    """The function itself, which `__torch_function__` knows by this name."""
+    function.__name__, function.__qualname__, function.__module__ = name, owner + name, "pyflame"
     return function
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {name: public(op) for name, op in OPS.items() if op.public}
-FUNCTIONS |= {name: FUNCTIONS[same] for name, same in ALIASES.items()}
+_NAMES = {**{name: op for name, op in OPS.items() if op.public}, **{name: OPS[of] for name, of in ALIASES.items()}}
+FUNCTIONS: dict[str, Callable[..., Any]] = {name: public(op, name) for name, op in _NAMES.items()}
 
 
 _NUMBERS = (Tensor, float, int)
 _NO_NAMES: dict[str, Any] = {}
 
 
-def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
+def _binary(own: str, name: str, shown: str = "", swap: bool = False) -> Callable[[Any, Any], Any]:
+    """Python's method `own` of an op. `shown`: the method that `__torch_function__` is given instead of it."""
     op = OPS[name]
     fn, any_number = op.fn, op.any_number
 
@@ -347,39 +355,57 @@ def _binary(name: str, swap: bool = False) -> Callable[[Any, Any], Any]:
             if out is not None:
                 return out if out is not True else learned(op, general, args, _NO_NAMES)
         elif not isinstance(other, (*_NUMBERS, np.ndarray, np.generic, complex)):
-            if found := overriding((other,)):
-                return ask(FUNCTIONS[name], found, (other, self) if swap else (self, other), {})
+            if found := overriding((self, other)):
+                return ask(vars(Tensor)[shown or own], found, (self, other), {})
             kind = type(other)
             if kind.__name__ == "Tensor":  # another library's, which Python's own message would call by the same name
                 raise DTypeError(
                     f"[{name}] expected a tensor or a number but got {type_name(other)}; pf.tensor(...) takes it"
                 )
             return NotImplemented
+        if CLASSES and (found := overriding((self, other))):
+            return ask(vars(Tensor)[shown or own], found, (self, other), {})
         return call(fn, (other, self) if swap else (self, other), {})
 
     def general(*args: Any) -> Any:
         return call(fn, args, {})
 
-    return method
+    return _known_as(method, _PYTHONS_NAMES.get(own, own))
 
 
+# Python's operator -> its op, and what PyTorch gives to `__torch_function__` for x + y, y + x and x += y, where that is
+# not __add__, __radd__ and __iadd__.
 OPERATORS = {
-    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_div", "mod": "mod", "pow": "pow",
-    "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-    "lshift": "left_shift", "rshift": "right_shift",
-}  # fmt: skip
+    "add": ("add", "add", "add", "add_"),
+    "sub": ("sub", "sub", "", "sub_"),
+    "mul": ("mul", "mul", "mul", "mul_"),
+    "truediv": ("div", "div", "", "div_"),
+    "floordiv": ("floor_div", "", "", "floor_divide_"),
+    "mod": ("mod", "remainder", "", "remainder_"),
+    "pow": ("pow", "", "", ""),
+    "matmul": ("matmul", "matmul", "", ""),
+    "and": ("bitwise_and", "", "bitwise_and", ""),
+    "or": ("bitwise_or", "", "bitwise_or", ""),
+    "xor": ("bitwise_xor", "", "bitwise_xor", ""),
+    "lshift": ("left_shift", "", "", ""),
+    "rshift": ("right_shift", "", "", ""),
+}
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+# What PyTorch calls them.
+_PYTHONS_NAMES = {"__pow__": "pow", "__ipow__": "pow_", "__rtruediv__": "__rdiv__", "__itruediv__": "__idiv__"}
 
 
-def in_place(name: str) -> Callable[..., Any]:
+def in_place(name: str, own: str, shown: str = "") -> Callable[..., Any]:
     """The method that replaces a tensor's value by the result of an op, in the tensor's dtype."""
     function = FUNCTIONS[name]
 
-    @functools.wraps(OPS[name].fn)
+    @functools.wraps(OPS[ALIASES.get(name, name)].fn)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if CLASSES and (found := overriding((self, *args, *kwargs.values()))):
+            return ask(vars(Tensor)[shown] if shown else method, found, (self, *args), kwargs)
         return replaced(name, self, function(self, *args, **kwargs))
 
-    return method
+    return _known_as(method, _PYTHONS_NAMES.get(own, own))
 
 
 def replaced(name: str, input: Tensor, out: Tensor) -> Tensor:
@@ -394,18 +420,21 @@ def replaced(name: str, input: Tensor, out: Tensor) -> Tensor:
 
 def install() -> None:
     """Give Tensor its methods and operators, from the catalogue."""
-    for name, function in FUNCTIONS.items():
-        if OPS[ALIASES.get(name, name)].method and not hasattr(Tensor, name):
-            setattr(Tensor, name, function)
-    for symbol, name in OPERATORS.items():
-        if name in OPS:
-            setattr(Tensor, f"__{symbol}__", _binary(name))
-            setattr(Tensor, f"__r{symbol}__", _binary(name, swap=True))
-            setattr(Tensor, f"__i{symbol}__", in_place(name))
+    for name, op in _NAMES.items():
+        if op.method and not hasattr(Tensor, name):
+            setattr(Tensor, name, public(op, name, "Tensor."))
+    for symbol, (name, plain, reflected, writing) in OPERATORS.items():
+        own = [f"__{kind}{symbol}__" for kind in ("", "r", "i")]
+        setattr(Tensor, own[0], _binary(own[0], name, plain))
+        setattr(Tensor, own[1], _binary(own[1], name, reflected, swap=True))
+        setattr(Tensor, own[2], in_place(name, own[2], writing))
     for name in COMPARISONS:
-        setattr(Tensor, f"__{name}__", _binary(name))
+        setattr(Tensor, f"__{name}__", _binary(f"__{name}__", name, "" if name == "eq" else name))
     Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
-    Tensor.__neg__ = FUNCTIONS["neg"]  # type: ignore[method-assign]
+    Tensor.__invert__ = public(OPS["bitwise_not"], "__invert__", "Tensor.")  # type: ignore[method-assign]
+    same = {"__neg__": "neg", "__abs__": "abs", "__div__": "__truediv__", "__rdiv__": "__rtruediv__"}
+    for name, of in same.items():
+        setattr(Tensor, name, vars(Tensor)[of])
 
 
 install()

@@ -29,6 +29,7 @@ from pyflame.tensor.creation import tensor
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
 from pyflame.tensor.dispatch import call
 from pyflame.tensor.known_views import READS
+from pyflame.tensor.overrides import CLASSES, ask, overriding
 from pyflame.tensor.paths import path_between
 from pyflame.tensor.tensor import Tensor, read
 
@@ -248,6 +249,8 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key], as NumPy reads it; basic indices make a view without copying."""
     if READS.made is not None and (read := READS.made[0](self, key, state.__dict__)) is not None:
         return read  # type: ignore[no-any-return]
+    if CLASSES and (asked := overriding((self, *key) if type(key) is tuple else (self, key))):
+        return ask(getitem, asked, (self, key), {})  # type: ignore[no-any-return]
     if (plain := (key,) if type(key) is int else plain_key(key)) is not None:
         out = read_known(self, plain)
         if out is None and (found := region_of(self.shape, plain)) is not None:
@@ -262,6 +265,9 @@ def getitem(self: Tensor, key: Any) -> Tensor:
 
 def setitem(self: Tensor, key: Any, value: Any) -> None:
     """x[key] = value. The value broadcasts and is converted; where an index repeats, the last one wins."""
+    if CLASSES and (found := overriding((self, value, *key) if type(key) is tuple else (self, value, key))):
+        ask(setitem, found, (self, key, value), {})
+        return
     item = _value(value)
     chosen = _whole_mask(self, key, item)
     if chosen is not None:

@@ -92,4 +92,4 @@ __all__ = [
     "vector_norm",
 ]
 
-publish(__all__, globals(), __name__)
+publish(__all__, globals(), __name__, "linalg_")

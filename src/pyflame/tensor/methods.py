@@ -358,6 +358,17 @@ def _get_data(self: Tensor) -> Tensor:
     return self.detach()
 
 
+def _is_view(self: Tensor) -> bool:
+    return self._link is not None and self._link.parent is not None and self._link.attached
+
+
+def _base(self: Tensor) -> Tensor | None:
+    base = self
+    while _is_view(base):
+        base = base._link.parent  # type: ignore[union-attr,assignment]
+    return None if base is self else base
+
+
 def _set_data(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise ArgumentError(f"[data] expected a tensor but got {type(value).__name__}")
@@ -425,10 +436,6 @@ def _reversed(self: Tensor) -> Iterator[Tensor]:
     return (self[i] for i in range(len(self) - 1, -1, -1))
 
 
-def _positive(self: Tensor) -> Tensor:
-    return self
-
-
 def _complex(self: Tensor) -> complex:
     return complex(self.item())
 
@@ -462,7 +469,7 @@ def _hermitian(self: Tensor) -> Tensor:
 
 
 METHODS: dict[str, Any] = {
-    "size": size, "dim": dim, "ndimension": dim, "nelement": Tensor.numel, "element_size": element_size,
+    "size": size, "dim": dim, "element_size": element_size,
     "stride": stride, "is_floating_point": is_floating_point, "is_complex": is_complex,
     "is_contiguous": contiguous_memory, "to_sparse": to_sparse, "to_sparse_coo": to_sparse, "is_sparse": False,
     "to_sparse_csr": to_sparse_csr,
@@ -473,8 +480,10 @@ METHODS: dict[str, Any] = {
     "register_hook": gradients.register_hook, "retain_grad": gradients.retain_grad,
     "register_post_accumulate_grad_hook": gradients.register_post_accumulate_grad_hook,
     "retains_grad": property(gradients.retains_grad, doc="Whether `retain_grad` was called for what was computed."),
-    "__contains__": _contains, "__format__": _format, "__reversed__": _reversed, "__pos__": _positive,
+    "__contains__": _contains, "__format__": _format, "__reversed__": _reversed,
     "__round__": _round, "__complex__": _complex,
+    "_base": property(_base, doc="The tensor at the root of a view that gradients flow through; None for any other."),
+    "_is_view": _is_view,
     "data": property(_get_data, _set_data, doc="The same memory without its tape; assigning replaces it."),
     "real": property(_real, doc="The real parts."),
     "imag": property(_imag, doc="The imaginary parts, of complex numbers."),
@@ -498,17 +507,25 @@ def install() -> None:
     """Give Tensor these methods, and an in-place form of every op that has one."""
     own = {n: m for n, m in vars(Tensor).items() if isinstance(m, FunctionType) and m.__module__ == Tensor.__module__}
     for name, method in {**own, **METHODS}.items():
+        if isinstance(method, FunctionType) and name.startswith("__"):
+            method.__name__ = name
         plain = isinstance(method, FunctionType) and not name.startswith("_")
-        setattr(Tensor, name, typed(method) if plain else method)
+        setattr(Tensor, name, as_method(method, name) if plain else method)
     for name in in_place_names():
         if not hasattr(Tensor, name + "_"):
-            setattr(Tensor, name + "_", in_place(name))
+            setattr(Tensor, name + "_", in_place(name, name + "_"))
     for name, same in ALIASES.items():
         if hasattr(Tensor, same + "_"):
-            setattr(Tensor, name + "_", getattr(Tensor, same + "_"))
-    for symbol, name in (("abs", "abs"), ("invert", "bitwise_not")):
-        if name in FUNCTIONS:
-            setattr(Tensor, f"__{symbol}__", FUNCTIONS[name])
+            setattr(Tensor, name + "_", as_method(getattr(Tensor, same + "_"), name + "_"))
+    for name, of in (("nelement", "numel"), ("ndimension", "dim"), ("__pos__", "positive")):
+        setattr(Tensor, name, vars(Tensor)[of])
+
+
+def as_method(function: Any, name: str) -> Any:
+    """A function as a method of Tensor by this name, which `__torch_function__` is given."""
+    method = typed(function, "pyflame", name)
+    method.__qualname__ = f"Tensor.{name}"
+    return method
 
 
 install()

@@ -1,7 +1,8 @@
 """`__torch_function__`: subclasses of Tensor, and objects that are like tensors, say what functions do with them.
 
 A function asks only where it may matter: while `CLASSES` is empty no call pays more than a look at it, and an object of
-another class is asked when a call would otherwise fail.
+another class is asked when a call would otherwise fail. What is handed over is what a program can compare with:
+`pf.Tensor.add` for x + 1, `pf.Tensor.shape.__get__` for x.shape.
 """
 
 from __future__ import annotations
@@ -13,21 +14,90 @@ from typing import Any
 from weakref import ref
 
 from pyflame.core.errors import ArgumentTypeError
+from pyflame.core.locks import lock
+from pyflame.core.state import state
 
 # Subclasses of Tensor whose __torch_function__ is asked; most programs have none. Weak, since programs may make many,
 # and a plain set, whose truth costs a call nothing.
 CLASSES: set[ref[type]] = set()
 
 
-# Functions that answer for themselves whatever they are given, as in PyTorch.
-NEVER_ASK = frozenset(("as_tensor", "asarray", "from_numpy", "is_storage", "is_tensor", "save", "tensor", "typename"))
+# Functions that answer for themselves whatever they are given, as in PyTorch; modes see the first three of them.
+_SEEN = frozenset(("as_tensor", "asarray", "tensor"))
+NEVER_ASK = _SEEN | {"from_numpy", "is_storage", "is_tensor", "save", "typename"}
 
 
 class _Here(threading.local):
-    off = 0
+    def __init__(self) -> None:
+        self.off = 0
+        self.modes: tuple[TorchFunctionMode, ...] = ()
 
 
 _here = _Here()
+_lock = lock()
+
+
+class TorchFunctionMode:
+    """Within its `with` block every function and method of tensors asks it first, those that make tensors too.
+
+    Attributes of tensors, and what Python itself asks of them (`len(x)`, `bool(x)`), are not seen, unless they are of a
+    subclass: there they would cost every program.
+
+    >>> class Log(pf.overrides.TorchFunctionMode):
+    ...     def __torch_function__(self, func, types, args=(), kwargs=None):
+    ...         print(func.__name__)
+    ...         return func(*args, **(kwargs or {}))
+    >>> with Log():
+    ...     x = pf.ones(2) + 1
+    ones
+    add
+    """
+
+    _entered = 0  # in any thread
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        vars(self).setdefault("_before", []).append((_here.modes, state.eager))
+        _here.modes = (*_here.modes, self)
+        state.eager = state.eager or 0  # so that C, which asks nobody, leaves calls to Python
+        _count_modes(1)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _here.modes, state.eager = vars(self)["_before"].pop()
+        _count_modes(-1)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that changes nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _count_modes(change: int) -> None:
+    """Let functions look for modes while there is one in any thread."""
+    with _lock:
+        TorchFunctionMode._entered += change
+        (CLASSES.add if TorchFunctionMode._entered else CLASSES.discard)(_A_MODE)
+
+
+_A_MODE: ref[type] = ref(TorchFunctionMode)
+
+
+class DisableTorchFunction:
+    """Within a `with` block neither modes nor classes are asked."""
+
+    def __enter__(self) -> None:
+        vars(self).setdefault("_before", []).append(_here.modes)
+        _here.modes = ()
+        _here.off += 1
+
+    def __exit__(self, *exc: object) -> None:
+        _here.modes = vars(self)["_before"].pop()
+        _here.off -= 1
 
 
 class DisableTorchFunctionSubclass:
@@ -62,27 +132,40 @@ def _asked(value: Any) -> bool:
 
 
 def overriding(values: Iterable[Any]) -> list[Any]:
-    """Those of the values, also in lists, whose classes are asked: one of each, subclasses before their bases."""
+    """The mode that is asked, if there is one, and those of the values, also in lists, whose classes are: one of each,
+    subclasses before their bases."""
     found: list[Any] = []
-    if _here.off:
-        return found
-    for value in values:
+    for value in () if _here.off else values:
         inner = value if isinstance(value, (list, tuple)) else (value,)
         for v in inner:
             if _asked(v) and not any(type(v) is type(f) for f in found):
                 at = next((i for i, f in enumerate(found) if issubclass(type(v), type(f))), len(found))
                 found.insert(at, v)
-    return found
+    return [*_here.modes[-1:], *found]
+
+
+def overriding_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """`overriding` of a call of a function, which may answer for itself."""
+    if name in NEVER_ASK:
+        return list(_here.modes[-1:]) if name in _SEEN else []
+    return overriding((*args, *kwargs.values()))
 
 
 def ask(func: Callable[..., Any], found: list[Any], args: Any, kwargs: Any) -> Any:
-    """What the first class says that has an answer."""
-    types = tuple(type(v) for v in found)
+    """What the mode, or the first class, says that has an answer."""
+    types = tuple(type(v) for v in found if not isinstance(v, TorchFunctionMode))
     for value in found:
-        result = type(value).__torch_function__(func, types, args, kwargs)
+        answer = value if isinstance(value, TorchFunctionMode) else type(value)
+        modes = _here.modes
+        if answer is value:
+            _here.modes = modes[:-1]  # what it calls is for those around it
+        try:
+            result = answer.__torch_function__(func, types, args, kwargs)
+        finally:
+            _here.modes = modes
         if result is not NotImplemented:
             return result
-    names = ", ".join(t.__name__ for t in types)
+    names = ", ".join(type(v).__name__ for v in found)
     raise ArgumentTypeError(
         f"[{getattr(func, '__name__', func)}] expected an answer from __torch_function__ of {names} but got "
         "NotImplemented from all"
@@ -110,25 +193,29 @@ def default_torch_function(cls: type, func: Any, types: Any, args: Any = (), kwa
         return NotImplemented
     with DisableTorchFunctionSubclass():
         result = func(*args, **(kwargs or {}))
-    return converted(result, cls)
+        return result if func in AS_IT_IS else converted(result, cls)
+
+
+# Functions whose results are not made tensors of the subclass.
+AS_IT_IS: list[Any] = []
 
 
 def asking(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of Tensor for subclasses: it asks them first."""
+    """A method of Tensor for subclasses: it asks them first. Functions of tensors do so by themselves."""
 
     @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        found = overriding((*args, *kwargs.values()))
-        return ask(method, found, args, kwargs) if found else method(*args, **kwargs)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = overriding((self,))
+        return ask(method, found, (self, *args), kwargs) if found else method(self, *args, **kwargs)
 
     return call
 
 
-def subclassed(cls: type, tensor: type, operators: dict[str, Any]) -> None:
-    """Let a new subclass of Tensor be asked, unless it has nothing to say: by functions, and by its operators."""
+def subclassed(cls: type, tensor: type, members: dict[str, Any]) -> None:
+    """Let a new subclass of Tensor be asked, unless it has nothing to say: by functions, and by these members."""
     if getattr(cls, "__torch_function__", None) is disabled_torch_function:
         return
     CLASSES.add(ref(cls, CLASSES.discard))
-    for name, method in operators.items():
+    for name, member in members.items():
         if getattr(cls, name) is getattr(tensor, name):
-            setattr(cls, name, method)
+            setattr(cls, name, member)

@@ -9,26 +9,35 @@ from functools import cache
 from typing import Any
 
 from pyflame.ir import Node
-from pyflame.tensor.dispatch import COMPARISONS, OPERATORS
-from pyflame.tensor.overrides import asking, default_torch_function, is_asked, subclassed
+from pyflame.tensor.overrides import AS_IT_IS, asking, default_torch_function, is_asked, subclassed
 from pyflame.tensor.tensor import Tensor
 
-# Properties that give tensors.
-_PROPERTIES = ("T", "mT", "H", "mH", "real", "imag")
+# What Python asks of an object, where Tensor's own methods do not ask __torch_function__: plain tensors would pay.
+_PYTHONS = (
+    "array", "bool", "complex", "contains", "deepcopy", "dlpack", "dlpack_device", "float", "format", "index", "int",
+    "len", "reduce_ex", "repr", "reversed",
+)  # fmt: skip
 
 
 @cache
-def _operators() -> dict[str, Any]:
-    """Methods that do not ask by themselves, as functions do: (part of) what Python's operators call."""
-    names = (
-        *(f"__{kind}{symbol}__" for symbol in OPERATORS for kind in ("", "r", "i")),
-        *(f"__{name}__" for name in COMPARISONS),
-        "__getitem__",
-        "__setitem__",
-        *(n for n in vars(Tensor) if n.endswith("_") and not n.startswith("_")),
-    )
-    methods = {name: asking(getattr(Tensor, name)) for name in names if hasattr(Tensor, name)}
-    return methods | {name: property(asking(getattr(Tensor, name).__get__)) for name in _PROPERTIES}
+def _members() -> dict[str, Any]:
+    """What a subclass has of its own: members that do not ask by themselves, as methods and operators do."""
+    methods = {f"__{name}__": asking(getattr(Tensor, f"__{name}__")) for name in _PYTHONS}
+    attributes = {
+        name: property(
+            asking(member.__get__),
+            asking(member.__set__) if member.fset else None,
+            asking(member.__delete__) if member.fdel else None,
+            member.__doc__,
+        )
+        for name, member in vars(Tensor).items()
+        if isinstance(member, property) and name != "_tape"
+    }
+    return {**methods, **attributes, "__iter__": _iterated}
+
+
+def _iterated(self: Tensor) -> Any:
+    return iter(self.unbind(0)) if self.dim() else Tensor.__iter__(self)
 
 
 def _new(cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -51,9 +60,10 @@ def _init_subclass(cls: type, **kwargs: Any) -> None:
     super(Tensor, cls).__init_subclass__(**kwargs)  # type: ignore[misc]
     if "__new__" in vars(cls) and "__new__" not in vars(Tensor):
         Tensor.__new__ = _new  # type: ignore[method-assign]
-    subclassed(cls, Tensor, _operators())
+    subclassed(cls, Tensor, _members())
 
 
 Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[method-assign,assignment]
+AS_IT_IS += [Tensor.grad.__get__, Tensor._base.__get__]
 Tensor.__torch_function__ = classmethod(default_torch_function)  # type: ignore[attr-defined]
 Tensor.__init_subclass__ = classmethod(_init_subclass)  # type: ignore[assignment,arg-type]

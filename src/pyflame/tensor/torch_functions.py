@@ -32,7 +32,7 @@ def _copying(name: str) -> Callable[..., Any]:
         return tuple(t.clone() for t in out) if isinstance(out, (tuple, list)) else out.clone()
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
-    function.__module__ = "pyflame"
+    function.__module__ = __name__  # so that it is published, and asks
     function.__doc__ = f"`{name}` in memory of its own."
     return function
 

@@ -297,15 +297,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: typed(f, "pyflame")
     for f in (hardshrink, index_put, narrow_copy, positive, put, renorm, split_with_sizes)
 }
-FUNCTIONS |= {"ger": F["outer"], "unsafe_chunk": F["chunk"], "unsafe_split": F["split"]}
-FUNCTIONS["unsafe_split_with_sizes"] = FUNCTIONS["split_with_sizes"]
+_SAME = {"ger": "outer", "unsafe_chunk": "chunk", "unsafe_split": "split"}
+FUNCTIONS |= {name: typed(F[same], "pyflame", name) for name, same in _SAME.items()}
+FUNCTIONS["unsafe_split_with_sizes"] = typed(split_with_sizes, "pyflame", "unsafe_split_with_sizes")
 
 METHODS: dict[str, Any] = {
     **FUNCTIONS,
     **{f"{name}_": _in_place(FUNCTIONS[name]) for name in ("index_put", "put", "renorm")},
     **{f"{name}_": _in_place(F[name]) for name in ("addbmm", "addmv", "addr", "ldexp")},
     **_MOVED,
-    "conj_physical_": _in_place(F["conj_physical"]), "unsafe_split_with_sizes": FUNCTIONS["split_with_sizes"],
+    "conj_physical_": _in_place(F["conj_physical"]),
     "mvlgamma_": _in_place(_MOVED["mvlgamma"]), "polygamma": polygamma, "polygamma_": _in_place(polygamma),
     "resize_as_": resize_as_, "is_conj": _never, "is_neg": _never,
     **{f"{name}_": _reshaped(name) for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},

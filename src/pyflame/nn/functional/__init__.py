@@ -72,7 +72,7 @@ from pyflame.tensor.torch_statistics import pdist
 
 def _with_inplace(name: str) -> Callable[..., Tensor]:
     """An op that also takes PyTorch's `inplace`: the input itself takes the result, so that all who hold it see it."""
-    op, writing = _F[name], _in_place(name)
+    op, writing = _F[name], _in_place(name, name + "_")
     have = inspect.signature(op)
     flag = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool")
     at = len(have.parameters)
